@@ -1,0 +1,199 @@
+#include "actors/source.hpp"
+
+#include "kernels/stream.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+constexpr std::int64_t kMarksInFlight = 4;
+constexpr std::int64_t kMarkBatch = 500;  // samples of a Mark's batch; the last may be smaller
+
+/// The samples `indices` as tensors: x, then the labels or values.
+std::vector<Tensor> gather(Stream& stream, const Dataset& data, Split split, std::span<const std::int64_t> indices) {
+  const auto rows = static_cast<std::int64_t>(indices.size());
+  Shape shape{rows};
+  for (int i = 0; i < data.sample_shape().dimensions(); ++i) {
+    shape.push_back(data.sample_shape()[i]);
+  }
+  Tensor x = stream.allocate(shape);
+  if (data.classes() > 0) {
+    Tensor labels = stream.allocate({rows}, DType::int32);
+    data.gather(split, indices, x.span<float>(), labels.span<std::int32_t>(), {});
+    return {x, labels};
+  }
+  Tensor values = stream.allocate({rows, data.values()});
+  data.gather(split, indices, x.span<float>(), {}, values.span<float>());
+  return {x, values};
+}
+
+}  // namespace
+
+Source::Source(Config config)
+    : c_(std::move(config)),
+      order_(c_.data->size(Split::train), c_.batch_size, c_.seed),
+      credits_(c_.prefetch) {}
+
+void Source::handle(Start, double now, Effects& fx) {
+  if (c_.batches > 0) {
+    end(c_.batches, fx);
+  }
+  admit(now, fx);
+}
+
+void Source::handle(Credit, double now, Effects& fx) {
+  ++credits_;
+  admit(now, fx);
+}
+
+void Source::handle(Halt, double now, Effects& fx) {
+  halted_ = true;
+  admit(now, fx);
+}
+
+void Source::admit(double now, Effects& fx) {
+  if (gathering_ || credits_ == 0) {
+    return;
+  }
+  const std::int64_t batch = next_ / c_.micro_batches;
+  const auto part = static_cast<std::int32_t>(next_ % c_.micro_batches);
+  if (part == 0 && !end_ && (halted_ || (c_.seconds > 0 && now >= c_.seconds))) {
+    end(batch, fx);
+  }
+  if (end_ && batch >= *end_) {
+    return;
+  }
+  const auto indices = order_.indices(batch, part, c_.micro_batches);
+  gathering_ = true;
+  --credits_;
+  fx.run({.stamp = {c_.replica, 0, batch, part},
+          .job = [data = c_.data, chosen = std::vector<std::int64_t>(indices.begin(), indices.end())](Stream& stream) {
+            Outputs out;
+            out.tensors = gather(stream, *data, Split::train, chosen);
+            return out;
+          }});
+}
+
+void Source::handle(Ran m, double now, Effects& fx) {
+  if (m.lane == Lane::mark) {
+    mark_gathering_ = false;
+    fx.send(c_.first,
+            MarkBatch{.step = mark_->step,
+                      .index = mark_->next,
+                      .chunk = 0,
+                      .bundle = {{"x", std::move(m.outputs.tensors[0])}},
+                      .labels = std::move(m.outputs.tensors[1])});
+    ++mark_->next;
+    mark(fx);
+    return;
+  }
+  const std::int64_t batch = next_ / c_.micro_batches;
+  const auto part = static_cast<std::int32_t>(next_ % c_.micro_batches);
+  const Stamp stamp{c_.replica, 0, batch, part};
+  fx.send(c_.head, Labels{{c_.replica, c_.head_chunk, batch, part}, std::move(m.outputs.tensors[1])});
+  fx.send(c_.first, Activation{stamp, {{"x", std::move(m.outputs.tensors[0])}}});
+  gathering_ = false;
+  ++next_;
+  if (next_ % c_.micro_batches == 0) {
+    const std::int64_t admitted = batch + 1;
+    const bool last = end_ && admitted == *end_;
+    if (c_.evaluate_every > 0 && admitted % c_.evaluate_every == 0 && !last) {
+      due(admitted);
+    }
+    if (last && c_.evaluate) {
+      due(admitted);
+    }
+    mark(fx);
+  }
+  admit(now, fx);
+}
+
+void Source::end(std::int64_t batches, Effects& fx) {
+  end_ = batches;
+  for (const auto& stage : c_.stages) {
+    fx.send(stage, End{batches});
+  }
+  for (const auto& shard : c_.shards) {
+    fx.send(shard, End{batches});
+  }
+  fx.send(c_.director, End{batches});
+  if (batches * c_.micro_batches <= next_ && c_.evaluate) {
+    due(batches);  // all of it has been admitted already
+    mark(fx);
+  }
+}
+
+void Source::due(std::int64_t step) {
+  const bool known = (mark_ && mark_->step == step) || std::find(due_.begin(), due_.end(), step) != due_.end();
+  if (!known) {
+    due_.push_back(step);
+  }
+}
+
+std::int64_t Source::mark_batches() const { return (c_.data->size(Split::test) + kMarkBatch - 1) / kMarkBatch; }
+
+void Source::mark(Effects& fx) {
+  if (!mark_ && !due_.empty()) {
+    mark_ = Mark{.step = due_.front()};
+    due_.pop_front();
+  }
+  if (!mark_ || mark_gathering_ || mark_->next == mark_batches() ||
+      mark_->next - static_cast<std::int64_t>(mark_->results.size()) >= kMarksInFlight) {
+    return;
+  }
+  const std::int64_t first = mark_->next * kMarkBatch;
+  const std::int64_t last = std::min(first + kMarkBatch, c_.data->size(Split::test));
+  mark_gathering_ = true;
+  fx.run({.lane = Lane::mark,
+          .stamp = {.batch = mark_->step},
+          .job = [data = c_.data, first, last](Stream& stream) {
+            std::vector<std::int64_t> indices;
+            for (std::int64_t i = first; i < last; ++i) {
+              indices.push_back(i);
+            }
+            Outputs out;
+            out.tensors = gather(stream, *data, Split::test, indices);
+            return out;
+          }});
+}
+
+void Source::handle(MarkResult m, double, Effects& fx) {
+  TROUPE_CHECK(mark_ && m.step == mark_->step, "a result of a Mark that is not open: step ", m.step);
+  mark_->results[m.index] = std::move(m.result);
+  if (static_cast<std::int64_t>(mark_->results.size()) == mark_batches()) {
+    conclude_mark(fx);
+  }
+  mark(fx);
+}
+
+void Source::conclude_mark(Effects& fx) {
+  double loss = 0;
+  double right = 0;
+  for (const auto& [index, result] : mark_->results) {  // in the order of the batches, whatever order they came in
+    const std::vector<double> values = to_host(result);
+    loss += values[0];
+    right += values[1];
+  }
+  const auto samples = static_cast<double>(c_.data->size(Split::test));
+  const bool classes = c_.data->classes() > 0;
+  fx.record(EvaluationRecord{.step = mark_->step,
+                             .loss = loss / samples,
+                             .accuracy = right / samples,
+                             .has_accuracy = classes,
+                             .samples = c_.data->size(Split::test)});
+  fx.send(c_.director, MarkDone{.step = mark_->step, .accuracy = right / samples, .last = end_ && mark_->step == *end_});
+  mark_.reset();
+}
+
+std::string Source::waits_for() const {
+  if (mark_ && !mark_gathering_) {
+    return "results of the evaluation at step " + std::to_string(mark_->step);
+  }
+  if (end_ && next_ >= *end_ * c_.micro_batches) {
+    return "";
+  }
+  return gathering_ ? "its own data" : "a credit of the first stage";
+}
+
+}  // namespace troupe

@@ -1,0 +1,38 @@
+// Element-wise activations. The formulas stand in functors/activation.hpp, once for both backends.
+#pragma once
+
+#include "kernels/stream.hpp"
+
+#include <cstdint>
+#include <string_view>
+
+namespace troupe {
+
+enum class ActivationKind : std::uint8_t { none, relu, tanh, gelu, selu };
+
+std::string_view to_string(ActivationKind kind);
+
+/// True where the derivative is taken from y = f(x), so that x need not be kept: all but gelu.
+bool derivative_from_output(ActivationKind kind);
+
+/// y = f(x). Shapes equal; y may be x.
+void activation_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& y);
+
+/// dx = dy * f'. `saved` is y where derivative_from_output(kind), else x. Shapes equal; dx may be dy.
+void activation_backward(
+    Stream& stream, ActivationKind kind, const Tensor& saved, const Tensor& dy, const Tensor& dx);
+
+// The backends: same signatures, arguments already checked.
+namespace cpu {
+void activation_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& y);
+void activation_backward(
+    Stream& stream, ActivationKind kind, const Tensor& saved, const Tensor& dy, const Tensor& dx);
+}  // namespace cpu
+
+namespace cuda {
+void activation_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& y);
+void activation_backward(
+    Stream& stream, ActivationKind kind, const Tensor& saved, const Tensor& dy, const Tensor& dx);
+}  // namespace cuda
+
+}  // namespace troupe

@@ -1,0 +1,120 @@
+// 2-D convolution (cross-correlation, as everywhere in deep learning) and max pooling, NHWC.
+#pragma once
+
+#include "kernels/activation.hpp"
+#include "kernels/stream.hpp"
+
+namespace troupe {
+
+struct ConvolutionGeometry {
+  std::int64_t kernel = 1;   // height = width of the filter
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;  // zeros on every side
+
+  std::int64_t output(std::int64_t input) const { return (input + 2 * padding - kernel) / stride + 1; }
+};
+
+/// y = act(conv(x, w) + bias). Shapes: x (B, H, W, C), w (O, kernel, kernel, C), bias (O), y (B, H', W', O).
+/// Activation: none, relu, tanh or selu. CPU only so far: throws ContractError on a GPU.
+void convolution_forward(Stream& stream,
+                         const ConvolutionGeometry& geometry,
+                         const Tensor& x,
+                         const Tensor& w,
+                         const Tensor& bias,
+                         ActivationKind activation,
+                         const Tensor& y);
+
+/// dx = the gradient by x, given dy by conv(x, w) + bias (before the activation). Shapes as above.
+void convolution_input_gradient(Stream& stream,
+                                const ConvolutionGeometry& geometry,
+                                const Tensor& dy,
+                                const Tensor& w,
+                                const Tensor& dx);
+
+/// dw = or += the gradient by w; the bias's is column_sum of dy as (B H' W', O).
+void convolution_weight_gradient(Stream& stream,
+                                 const ConvolutionGeometry& geometry,
+                                 const Tensor& x,
+                                 const Tensor& dy,
+                                 const Tensor& dw,
+                                 bool accumulate);
+
+/// y = the maximum of each kernel x kernel window, `winner` its place in the window (row-major, the first of equals).
+/// Shapes: x (B, H, W, C), y and winner (int32) (B, H', W', C). Padding counts as minus infinity.
+void max_pool_forward(Stream& stream,
+                      const ConvolutionGeometry& geometry,
+                      const Tensor& x,
+                      const Tensor& y,
+                      const Tensor& winner);
+
+/// dx = dy at each window's winner, summed where windows overlap, zero elsewhere.
+void max_pool_backward(Stream& stream,
+                       const ConvolutionGeometry& geometry,
+                       const Tensor& dy,
+                       const Tensor& winner,
+                       const Tensor& dx);
+
+// The backends: same signatures, arguments already checked.
+namespace cpu {
+void convolution_forward(Stream& stream,
+                         const ConvolutionGeometry& geometry,
+                         const Tensor& x,
+                         const Tensor& w,
+                         const Tensor& bias,
+                         ActivationKind activation,
+                         const Tensor& y);
+void convolution_input_gradient(Stream& stream,
+                                const ConvolutionGeometry& geometry,
+                                const Tensor& dy,
+                                const Tensor& w,
+                                const Tensor& dx);
+void convolution_weight_gradient(Stream& stream,
+                                 const ConvolutionGeometry& geometry,
+                                 const Tensor& x,
+                                 const Tensor& dy,
+                                 const Tensor& dw,
+                                 bool accumulate);
+void max_pool_forward(Stream& stream,
+                      const ConvolutionGeometry& geometry,
+                      const Tensor& x,
+                      const Tensor& y,
+                      const Tensor& winner);
+void max_pool_backward(Stream& stream,
+                       const ConvolutionGeometry& geometry,
+                       const Tensor& dy,
+                       const Tensor& winner,
+                       const Tensor& dx);
+}  // namespace cpu
+
+namespace cuda {
+void convolution_forward(Stream& stream,
+                         const ConvolutionGeometry& geometry,
+                         const Tensor& x,
+                         const Tensor& w,
+                         const Tensor& bias,
+                         ActivationKind activation,
+                         const Tensor& y);
+void convolution_input_gradient(Stream& stream,
+                                const ConvolutionGeometry& geometry,
+                                const Tensor& dy,
+                                const Tensor& w,
+                                const Tensor& dx);
+void convolution_weight_gradient(Stream& stream,
+                                 const ConvolutionGeometry& geometry,
+                                 const Tensor& x,
+                                 const Tensor& dy,
+                                 const Tensor& dw,
+                                 bool accumulate);
+void max_pool_forward(Stream& stream,
+                      const ConvolutionGeometry& geometry,
+                      const Tensor& x,
+                      const Tensor& y,
+                      const Tensor& winner);
+void max_pool_backward(Stream& stream,
+                       const ConvolutionGeometry& geometry,
+                       const Tensor& dy,
+                       const Tensor& winner,
+                       const Tensor& dx);
+}  // namespace cuda
+
+}  // namespace troupe

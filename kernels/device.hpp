@@ -1,0 +1,42 @@
+// Where a tensor lives and a kernel runs.
+#pragma once
+
+#include "kernels/result.hpp"
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;  // of the GPU; 0 for the CPU
+
+  auto operator<=>(const Device&) const = default;
+};
+
+/// "cpu", "cuda:0".
+std::string to_string(Device device);
+
+/// The inverse of to_string; "cuda" is "cuda:0". Error (usage) on anything else.
+Result<Device> parse_device(std::string_view text);
+
+/// Error (usage) with what is missing when this build or this machine lacks `device`.
+Result<void> check_available(Device device);
+
+struct DeviceInfo {
+  Device device;
+  std::string name;               // as the vendor calls it
+  std::size_t memory_bytes = 0;   // 0 where unknown
+};
+
+/// The devices of this machine that this build can use; the CPU first.
+std::vector<DeviceInfo> devices();
+
+}  // namespace troupe

@@ -1,0 +1,44 @@
+// Matrix products with the epilogues that dense layers want.
+#pragma once
+
+#include "kernels/activation.hpp"
+#include "kernels/stream.hpp"
+
+namespace troupe {
+
+struct MatmulOptions {
+  bool transpose_a = false;  // a is stored (K, M)
+  bool transpose_b = false;  // b is stored (N, K)
+  bool accumulate = false;   // c += instead of c =; then neither bias nor activation
+  Tensor bias{};             // (N), added to each row; empty for none
+  ActivationKind activation = ActivationKind::none;  // applied last: none, relu, tanh or selu
+};
+
+/// c = act(a b + bias), row-major float32. Shapes: a (M, K), b (K, N), c (M, N), all >= 1.
+/// c must not alias a or b. Throws ContractError on shapes, types or devices that disagree.
+void matmul(
+    Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c, const MatmulOptions& options = {});
+
+/// out[c] = (accumulate ? out[c] : 0) + sum over rows of x[r, c]. Shapes: x (R, C), out (C).
+void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate);
+
+// The backends: same signatures, arguments already checked.
+namespace cpu {
+void matmul(Stream& stream,
+            const Tensor& a,
+            const Tensor& b,
+            const Tensor& c,
+            const MatmulOptions& options);
+void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate);
+}  // namespace cpu
+
+namespace cuda {
+void matmul(Stream& stream,
+            const Tensor& a,
+            const Tensor& b,
+            const Tensor& c,
+            const MatmulOptions& options);
+void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate);
+}  // namespace cuda
+
+}  // namespace troupe

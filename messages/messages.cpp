@@ -1,0 +1,38 @@
+#include "messages/messages.hpp"
+
+#include <array>
+
+namespace troupe {
+namespace {
+
+constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames{
+    "Start",      "Credit",   "Activation", "Labels",  "ErrorSignal", "End",     "Pull", "PullReply",
+    "Push",       "Apply",    "Applied",    "Norms",   "Decide",      "MarkBatch", "MarkResult",
+    "MarkDone",   "Release",  "Concluded",  "Halt",    "Down",        "Diverged", "Ran"};
+
+template <class M>
+Stamp stamp_of(const M& m) {
+  if constexpr (requires { m.stamp; }) {
+    return m.stamp;
+  } else if constexpr (requires { m.view; }) {
+    return {.batch = m.view.step};
+  } else if constexpr (requires { m.step; }) {
+    return {.batch = m.step};
+  } else if constexpr (requires { m.batch; }) {
+    return {.batch = m.batch};
+  } else if constexpr (requires { m.batches; }) {
+    return {.batch = m.batches};
+  } else {
+    return {};
+  }
+}
+
+}  // namespace
+
+std::string_view message_name(const Message& message) { return kNames[message.index()]; }
+
+Stamp message_stamp(const Message& message) {
+  return std::visit([](const auto& m) { return stamp_of(m); }, message);
+}
+
+}  // namespace troupe

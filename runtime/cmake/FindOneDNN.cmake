@@ -1,0 +1,13 @@
+# oneDNN by header and library. Debian's own config wants OpenCL headers that we do not use.
+# Defines OneDNN::dnnl, which brings OpenMP: each thread sets its own number of threads to one.
+find_path(OneDNN_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
+find_library(OneDNN_LIBRARY dnnl)
+find_package(OpenMP COMPONENTS CXX)
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(OneDNN REQUIRED_VARS OneDNN_LIBRARY OneDNN_INCLUDE_DIR OpenMP_CXX_FOUND
+  REASON_FAILURE_MESSAGE "install libdnnl-dev")
+if(OneDNN_FOUND AND NOT TARGET OneDNN::dnnl)
+  add_library(OneDNN::dnnl UNKNOWN IMPORTED)
+  set_target_properties(OneDNN::dnnl PROPERTIES IMPORTED_LOCATION "${OneDNN_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${OneDNN_INCLUDE_DIR}" INTERFACE_LINK_LIBRARIES OpenMP::OpenMP_CXX)
+endif()

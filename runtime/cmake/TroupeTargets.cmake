@@ -1,0 +1,59 @@
+# Flags that every target of ours gets and nobody who links us inherits.
+add_library(troupe_build_flags INTERFACE)
+target_compile_features(troupe_build_flags INTERFACE cxx_std_20)
+target_compile_options(
+  troupe_build_flags
+  INTERFACE
+    # Contraction is off so that an element's rounding does not depend on whether it falls into the
+    # vector body or the tail of a loop: weights must be bit-equal whatever the cut.
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -ffp-contract=off>
+    # -Wpedantic is left out: nvcc's generated host code trips it on every line.
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra --expt-relaxed-constexpr>)
+if(TROUPE_WERROR)
+  target_compile_options(
+    troupe_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+                                 $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -Xcompiler=-Werror>)
+endif()
+if(TROUPE_SANITIZERS)
+  target_compile_options(troupe_build_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TROUPE_SANITIZERS} -fno-omit-frame-pointer>)
+  if(TROUPE_SANITIZERS MATCHES "undefined")
+    # Halt on a finding, but not on `null`: CAF 0.17.6's own headers bind null references.
+    target_compile_options(troupe_build_flags INTERFACE
+      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined -fno-sanitize=null>)
+  endif()
+  target_link_options(troupe_build_flags INTERFACE -fsanitize=${TROUPE_SANITIZERS})
+endif()
+
+# troupe_add_library(<name> SOURCES <files> [PUBLIC <targets>] [PRIVATE <targets>])
+# Defines troupe_<name> with the alias troupe::<name>.
+function(troupe_add_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC;PRIVATE")
+  add_library(troupe_${name} STATIC ${arg_SOURCES})
+  add_library(troupe::${name} ALIAS troupe_${name})
+  set_target_properties(troupe_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(troupe_${name} PUBLIC cxx_std_20)
+  # cxx_std_20 does not reach nvcc, and CMake 3.25.1 knows no cuda_std_20.
+  target_compile_options(troupe_${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
+  target_include_directories(troupe_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                                   $<INSTALL_INTERFACE:include/troupe>)
+  target_link_libraries(troupe_${name} PUBLIC ${arg_PUBLIC}
+                                       PRIVATE ${arg_PRIVATE} $<BUILD_INTERFACE:troupe_build_flags>)
+endfunction()
+
+# troupe_add_test(<name> [LABELS <labels>] [LINK <targets>] [TIMEOUT <s>])
+# Builds <name>.cpp into an executable of its own. The ctest is called after the path below tests/: in tests/kernels,
+# activation_test is the ctest kernels/activation_test and the target kernels_activation_test.
+# Exit status 4 means skipped (Catch2 v2 has no SKIP; tests/support/main.cpp).
+function(troupe_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LABELS;LINK")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  file(RELATIVE_PATH path "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
+  string(REPLACE "/" "_" target ${path})
+  add_executable(${target} ${name}.cpp)
+  target_link_libraries(${target} PRIVATE troupe_test_main ${arg_LINK} troupe_build_flags)
+  add_test(NAME ${path} COMMAND ${target})
+  set_tests_properties(${path} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 4)
+endfunction()

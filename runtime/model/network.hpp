@@ -1,0 +1,39 @@
+// The model zoo: an experiment's network as a list of layers, and its cut into chunks.
+#pragma once
+
+#include "experiment.pb.h"
+#include "runtime/data/dataset.hpp"
+#include "runtime/model/layer.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// What the last chunk's head makes of its output.
+enum class Loss : std::uint8_t {
+  cross_entropy,  // softmax and negative log-likelihood of labels
+  squared_error,  // half the squared distance to target values
+  sum,            // the output itself (quadratic)
+};
+
+struct Network {
+  std::vector<std::shared_ptr<const Layer>> layers;
+  Shape input;   // of a sample
+  Loss loss = Loss::cross_entropy;
+
+  std::int64_t parameters() const;
+  Flops flops() const;
+};
+
+/// Error (usage) where the network and the data do not fit, with the reason.
+Result<Network> build_network(const proto::Model& model, const Dataset& data);
+
+/// The first layer of each of `chunks` chunks. `cut`: as in pipeline.cut, or empty for the contiguous cut whose costliest chunk
+/// is cheapest (by static FLOPs, so that it is the same everywhere). Error (usage) where there are fewer layers than chunks.
+Result<std::vector<std::int64_t>> cut_network(const Network& network,
+                                              std::int32_t chunks,
+                                              const std::vector<std::int64_t>& cut);
+
+}  // namespace troupe

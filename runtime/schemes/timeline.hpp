@@ -1,0 +1,42 @@
+// When everything would happen if times were constant: an event simulation of a schedule that knows no actors, for `plan`
+// and as an oracle for the runs themselves.
+#pragma once
+
+#include "runtime/schemes/schedule.hpp"
+
+#include <vector>
+
+namespace troupe {
+
+/// Seconds of one micro-batch, by chunk.
+struct ChunkTimes {
+  double forward = 0;
+  double input_gradient = 0;
+  double weight_gradient = 0;
+  double update = 0;
+  double link = 0;  // of a tensor to the next stage, either way
+};
+
+struct Interval {
+  Action action;
+  double start = 0;
+  double end = 0;
+};
+
+struct Timeline {
+  std::vector<std::vector<Interval>> stages;  // by stage, in time
+  double end = 0;
+
+  /// Idle share of all stages between 0 and the end.
+  double idle() const;
+};
+
+/// The first `batches` mini-batches. The error signal of a fused backward leaves when both halves are done; that of a split
+/// one after the input gradient. An update delays the stage's next action (its weights are awaited).
+Timeline simulate(const Schedule& schedule, const std::vector<ChunkTimes>& times, std::int64_t batches);
+
+/// Rows of `columns` characters, one a stage: digits are forwards (micro-batch number mod 10), letters backwards (a = 0), '=' an
+/// input gradient, '-' a weight gradient, '!' an update, '.' idle.
+std::vector<std::string> draw(const Timeline& timeline, int columns);
+
+}  // namespace troupe

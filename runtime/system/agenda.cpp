@@ -1,0 +1,124 @@
+#include "runtime/system/agenda.hpp"
+
+#include "kernels/stream.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr std::uint64_t kInterruptEvery = 256;  // deliveries
+
+}  // namespace
+
+Agenda::Agenda(Cast& cast, const TimeModel& times, RecordSink& records, OrderSink* order)
+    : cast_(cast), times_(times), records_(records), order_(order) {
+  for (const ActorId id : cast_.starting) {
+    post(0, id, Start{});
+  }
+}
+
+Agenda::~Agenda() = default;
+
+void Agenda::post(double time, ActorId to, Message message) {
+  std::uint32_t slot;
+  if (free_.empty()) {
+    slot = static_cast<std::uint32_t>(slots_.size());
+    slots_.push_back(std::move(message));
+  } else {
+    slot = free_.back();
+    free_.pop_back();
+    slots_[slot] = std::move(message);
+  }
+  heap_.push_back({time, sequence_++, slot, to});
+  std::push_heap(heap_.begin(), heap_.end());
+}
+
+Stream& Agenda::stream(Device device) {
+  auto& stream = streams_[device];
+  if (!stream) {
+    stream = std::make_unique<Stream>(device);
+  }
+  return *stream;
+}
+
+void Agenda::carry_out(ActorId from) {
+  for (Effects::Send& send : fx_.sends) {
+    if (lose && lose(send.to, send.message)) {
+      continue;
+    }
+    post(send.modelled ? now_ + times_.link(send.message) : now_, send.to, std::move(send.message));
+  }
+  for (Run& run : fx_.runs) {
+    const double duration = times_.work(run);
+    const Device device = cast_.members[from].device;
+    const Stamp stamp = run.stamp;
+    const Work work = run.work;
+    Ran ran{run.lane, run_job(run, stream(device))};
+    post(now_ + duration, from, std::move(ran));
+    if (duration > 0) {
+      records_.on(BusyRecord{from, now_, now_ + duration, to_string(work), stamp}, now_);
+    }
+  }
+  for (const RecordEntry& record : fx_.records) {
+    if (auto diverged = records_.on(record, now_)) {
+      post(now_, cast_.director.id, std::move(*diverged));
+    }
+  }
+  if (fx_.ending) {
+    ending_ = std::move(fx_.ending);
+  }
+  fx_.clear();
+}
+
+bool Agenda::step() {
+  if (heap_.empty()) {
+    return false;
+  }
+  std::pop_heap(heap_.begin(), heap_.end());
+  const Entry entry = heap_.back();
+  heap_.pop_back();
+  now_ = entry.time;
+  Message message = std::move(slots_[entry.slot]);
+  free_.push_back(entry.slot);
+  ++delivered_;
+  if (order_) {
+    order_->delivered(now_, entry.to, message.index(), message_stamp(message));
+  }
+  try {
+    cast_.members[entry.to].machine->on(std::move(message), now_, fx_);
+    carry_out(entry.to);
+  } catch (const std::exception& error) {
+    fx_.clear();
+    if (entry.to == cast_.director.id) {
+      throw;
+    }
+    post(now_, cast_.director.id, Down{cast_.members[entry.to].name, error.what()});
+  }
+  return true;
+}
+
+Ending Agenda::run(const std::function<bool()>& interrupted) {
+  while (!ending_) {
+    if (interrupted && delivered_ % kInterruptEvery == 0 && interrupted()) {
+      Ending ending;
+      ending.exit_code = 130;
+      ending.cause = "interrupted";
+      return ending;
+    }
+    if (!step()) {
+      std::vector<std::pair<std::string, std::string>> waits;
+      for (const Cast::Member& member : cast_.members) {
+        waits.emplace_back(member.name, member.machine->waits_for());
+      }
+      Ending ending;
+      ending.exit_code = static_cast<int>(ErrorKind::lost);
+      ending.cause = explain_stall(waits);
+      return ending;
+    }
+  }
+  return std::move(*ending_);
+}
+
+}  // namespace troupe

@@ -1,0 +1,65 @@
+// The virtual clock: one heap of (time, sequence, recipient, message). Each pop calls `on` of one machine; what it sends goes back
+// onto the heap. A job is executed when it is issued and its outputs are delivered after the modelled time. No threads, no actor
+// system: the same cast gives the same order and the same bits, whatever the number of cores.
+#pragma once
+
+#include "runtime/system/driver.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+class Agenda {
+ public:
+  /// `order` may be null. The cast, the sinks and the times outlive the Agenda.
+  Agenda(Cast& cast, const TimeModel& times, RecordSink& records, OrderSink* order);
+  ~Agenda();
+
+  /// Until the Director ends the run, or nothing is left to happen (a stall: exit code 5 and what everyone waits for), or
+  /// `interrupted` returns true (asked now and then).
+  Ending run(const std::function<bool()>& interrupted = {});
+
+  double now() const { return now_; }
+  std::uint64_t delivered() const { return delivered_; }
+
+  /// Puts a message on the heap from outside; for tests of faults.
+  void post(double time, ActorId to, Message message);
+  /// What to do with a message instead of delivering it; for tests of faults. True: it is lost.
+  std::function<bool(ActorId, const Message&)> lose;
+
+ private:
+  struct Entry {
+    double time;
+    std::uint64_t sequence;
+    std::uint32_t slot;
+    ActorId to;
+
+    bool operator<(const Entry& other) const {  // the heap's top is the earliest, then the first posted
+      return time != other.time ? time > other.time : sequence > other.sequence;
+    }
+  };
+
+  bool step();
+  void carry_out(ActorId from);
+  Stream& stream(Device device);
+
+  Cast& cast_;
+  const TimeModel& times_;
+  RecordSink& records_;
+  OrderSink* order_;
+  std::vector<Entry> heap_;
+  std::vector<Message> slots_;
+  std::vector<std::uint32_t> free_;
+  std::map<Device, std::unique_ptr<Stream>> streams_;
+  Effects fx_;
+  std::optional<Ending> ending_;
+  double now_ = 0;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t delivered_ = 0;
+};
+
+}  // namespace troupe

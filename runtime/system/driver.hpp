@@ -1,0 +1,37 @@
+// What the two drivers of a cast, the Agenda and the threads, have in common.
+#pragma once
+
+#include "runtime/system/machine.hpp"
+#include "runtime/system/time_model.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <optional>
+
+namespace troupe {
+
+/// Receives every record, in an order that keeps each sender's own. Called from one thread.
+class RecordSink {
+ public:
+  virtual ~RecordSink() = default;
+  /// Something that the Director has to hear, or nothing.
+  virtual std::optional<Diverged> on(const RecordEntry& entry, double now) = 0;
+};
+
+/// Receives every delivery. On threads each thread has its own.
+class OrderSink {
+ public:
+  virtual ~OrderSink() = default;
+  virtual void delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) = 0;
+};
+
+/// "forward", "update", ...
+const char* to_string(Work work);
+
+/// Runs a job on `stream` and marks what it made as ready when the device is done with it.
+Outputs run_job(Run& run, Stream& stream);
+
+/// What every machine waits for, in one sentence.
+std::string explain_stall(const std::vector<std::pair<std::string, std::string>>& waits);
+
+}  // namespace troupe
