@@ -29,7 +29,9 @@ Stamp stamp_of(const M& m) {
 
 }  // namespace
 
-std::string_view message_name(const Message& message) { return kNames[message.index()]; }
+std::string_view message_name(std::size_t index) { return kNames.at(index); }
+
+std::string_view message_name(const Message& message) { return message_name(message.index()); }
 
 Stamp message_stamp(const Message& message) {
   return std::visit([](const auto& m) { return stamp_of(m); }, message);

@@ -4,6 +4,7 @@
 
 #include "messages/stamp.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -221,7 +222,8 @@ using Message = std::variant<Start,
                              Diverged,
                              Ran>;
 
-/// "Activation", "Pull", ...
+/// "Activation", "Pull", ...; `index` as Message::index().
+std::string_view message_name(std::size_t index);
 std::string_view message_name(const Message& message);
 
 /// The part of a message that identifies it in the order of deliveries: batch, chunk, micro-batch or their like.

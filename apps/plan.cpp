@@ -1,0 +1,318 @@
+#include "apps/plan.hpp"
+
+#include "apps/text.hpp"
+#include "kernels/update.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/record/progress.hpp"
+#include "runtime/schemes/rate.hpp"
+#include "runtime/schemes/step_rule.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr int kTimelineColumns = 96;
+
+/// Follows a chunk's actions from the start until every clamp is past and each kind of reader has been seen. `settled` is
+/// true in the last two periods, when as much is alive as ever will be.
+template <class See>
+void follow(const Schedule& schedule, std::int32_t chunk, const See& see) {
+  const Sequence& sequence = schedule.stages[static_cast<std::size_t>(schedule.stage_of(chunk))];
+  const auto periods = static_cast<std::uint64_t>(2 * schedule.delay_max + 4);
+  const std::uint64_t length = sequence.prologue.size() + periods * sequence.period.size();
+  for (std::uint64_t i = 0; i < length; ++i) {
+    const Action action = sequence.at(i);
+    if (action.chunk == chunk) {
+      see(action, i + 2 * sequence.period.size() >= length);
+    }
+  }
+}
+
+bool is_backward(Act act) { return act == Act::backward || act == Act::input_gradient; }
+
+/// The handles of weights that are alive at a chunk: each is one copy.
+class Handles {
+ public:
+  Handles(const ViewPlan& plan, const ViewPolicy& policy) : plan_(plan), policy_(policy) {}
+
+  void see(const Action& action, bool settled) {
+    if (action.act == Act::forward && policy_.stashes()) {
+      stashed_[{action.batch, action.micro_batch}] = policy_.forward(action);
+    } else if (is_backward(action.act)) {
+      stashed_.erase({action.batch, action.micro_batch});
+    } else if (action.act == Act::update) {
+      ++step_;
+    }
+    if (settled) {
+      most_ = std::max(most_, alive());
+    }
+  }
+
+  std::int64_t most() const { return most_; }
+
+ private:
+  std::int64_t alive() const {
+    std::set<View> views;
+    const auto add = [&](View view) {
+      views.insert(view.step == 0 ? View{} : view);  // before the first update every prediction is the slice itself
+    };
+    for (std::int64_t step = std::max<std::int64_t>(0, step_ - plan_.keep + 1); step <= step_; ++step) {
+      add({step, {}});
+      for (const Reach& reach : plan_.reaches(step)) {
+        add({step, reach});
+      }
+    }
+    for (const auto& [micro_batch, view] : stashed_) {
+      add(view);
+    }
+    return static_cast<std::int64_t>(views.size());
+  }
+
+  const ViewPlan& plan_;
+  const ViewPolicy& policy_;
+  std::map<std::pair<std::int64_t, std::int32_t>, View> stashed_;
+  std::int64_t step_ = 0;
+  std::int64_t most_ = 1;
+};
+
+std::int64_t stashes_of(const Schedule& schedule, std::int32_t chunk) {
+  std::int64_t now = 0;
+  std::int64_t most = 0;
+  follow(schedule, chunk, [&](const Action& action, bool) {
+    now += action.act == Act::forward;
+    most = std::max(most, now);
+    now -= action.act == Act::backward || action.act == Act::weight_gradient;
+  });
+  return most;
+}
+
+StepRule rule_of(const Blueprint& b, std::int32_t chunk) {
+  return {b.experiment,
+          Rate(b.experiment.optimizer(), b.batches),
+          b.schedule->delay[static_cast<std::size_t>(chunk)],
+          b.schedule->options.synchronous_batches};
+}
+
+std::string layers_of(const Chunk& chunk) {
+  const std::string& first = chunk.layers().front()->name();
+  const std::string& last = chunk.layers().back()->name();
+  return first == last ? first : first + ".." + last;
+}
+
+std::string steps_text(std::int64_t behind, std::int64_t reach) {
+  const std::string step = behind == 0 ? "W[b]" : concat("W[b-", behind, "]");
+  return reach == 0 ? step : concat(step, reach > 0 ? " + " : " - ", reach > 0 ? reach : -reach);
+}
+
+std::string scheme_text(const Blueprint& b) {
+  const proto::Pipeline& pipeline = b.experiment.pipeline();
+  const std::int32_t per_stage = b.schedule->options.chunks_per_stage;
+  return concat(choice_name(pipeline.schedule()), ", weights ", choice_name(pipeline.weights()), ", ", pipeline.stages(),
+                pipeline.stages() == 1 ? " stage" : " stages",
+                per_stage > 1 ? concat(" of ", per_stage, " chunks") : "",
+                ", ", pipeline.micro_batches(),
+                pipeline.micro_batches() == 1 ? " micro-batch" : " micro-batches");
+}
+
+std::string length_text(const Blueprint& b) {
+  const std::string batch = concat("batch ", b.experiment.data().batch_size());
+  if (b.batches == 0) {
+    return batch + ", until stop.seconds or stop.target_accuracy";
+  }
+  const double epochs = static_cast<double>(b.batches) / static_cast<double>(b.batches_per_epoch);
+  return concat(batch, ", ", grouped(b.batches), " updates (", std::round(epochs * 100) / 100, " epochs)");
+}
+
+std::string stages_table(const Blueprint& b) {
+  std::vector<std::vector<std::string>> rows{{"stage", "chunk", "layers", "device", "parameters", "FLOPs/sample", "forward", "backward", "cut"}};
+  for (const auto& chunk : b.chunks) {
+    const auto at = static_cast<std::size_t>(chunk->index());
+    const std::int32_t stage = b.schedule->stage_of(chunk->index());
+    rows.push_back({concat("stage-", stage),
+                    std::to_string(chunk->index()),
+                    layers_of(*chunk),
+                    to_string(b.devices[static_cast<std::size_t>(stage)]),
+                    grouped(chunk->layout().parameters()),
+                    short_number(chunk->flops().total()),
+                    duration(b.times[at].forward),
+                    duration(b.times[at].input_gradient + b.times[at].weight_gradient),
+                    chunk->last() ? "" : grouped(chunk->output_bytes()) + " B/sample"});
+  }
+  return table(rows, "  ");
+}
+
+std::string memory_table(const Blueprint& b) {
+  std::vector<std::vector<std::string>> rows{{"", "weights", "copies", "moments", "gradient", "activations", "stashes", "all"}};
+  double all = 0;
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    const ChunkMemory m = memory_of(b, c);
+    all += m.total();
+    rows.push_back({concat("shard-", c),
+                    mebibytes(m.weights),
+                    std::to_string(m.copies),
+                    mebibytes(m.moments),
+                    mebibytes(m.gradient),
+                    mebibytes(m.activations),
+                    std::to_string(m.stashes),
+                    mebibytes(m.total())});
+  }
+  rows.push_back({"all", "", "", "", "", "", "", mebibytes(all)});
+  return table(rows, "  ");
+}
+
+std::string staleness_table(const Blueprint& b) {
+  std::vector<std::vector<std::string>> rows{{"", "delay", "forward reads", "backward reads", "steps left"}};
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    const ChunkReads r = reads_of(b, c);
+    rows.push_back({concat("shard-", c),
+                    std::to_string(b.schedule->delay[static_cast<std::size_t>(c)]),
+                    steps_text(r.forward_behind, r.forward_reach),
+                    r.stashed ? "the same" : steps_text(r.backward_behind, r.backward_reach),
+                    std::to_string(r.left())});
+  }
+  return table(rows, "  ");
+}
+
+std::string clipping_text(const Blueprint& b) {
+  const double norm = b.experiment.optimizer().clip_norm();
+  if (norm == 0) {
+    return "none";
+  }
+  return b.schedule->flushed
+             ? concat("to norm ", norm, " over all parameters, decided at shard-0 once a mini-batch")
+             : concat("to norm ", norm, " by each shard for itself: a norm over all would be a flush");
+}
+
+std::string timeline(const Blueprint& b) {
+  const Schedule& schedule = *b.schedule;
+  std::int64_t batches = schedule.flushed ? 2 : schedule.delay_max + 4;
+  batches = b.batches > 0 ? std::min(batches, b.batches) : batches;
+  const Timeline times = simulate(schedule, b.times, batches);
+  std::string text = concat("the first ", batches, batches == 1 ? " mini-batch" : " mini-batches",
+                            ", one character = ", duration(times.end / kTimelineColumns),
+                            " (digit: forward of that micro-batch, letter: its backward, = input gradient, - weight gradient, "
+                            "! update, . idle)\n");
+  const std::vector<std::string> rows = draw(times, kTimelineColumns);
+  for (std::size_t k = 0; k < rows.size(); ++k) {
+    text += concat("  stage-", k, k < 10 && rows.size() > 10 ? "   " : "  ", rows[k], "\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
+  const auto at = static_cast<std::size_t>(chunk);
+  const Chunk& c = *b.chunks[at];
+  const StepRule rule = rule_of(b, chunk);
+  const auto bytes = static_cast<double>(c.layout().bytes());
+  Handles handles(b.plans[at], b.view);
+  follow(*b.schedule, chunk, [&](const Action& action, bool settled) { handles.see(action, settled); });
+
+  ChunkMemory m;
+  m.copies = handles.most();
+  m.weights = static_cast<double>(m.copies) * bytes;
+  m.moments = (moments(rule.kernel()) + (rule.displacement() ? 1 : 0)) * bytes;
+  m.gradient = bytes;
+  const auto rows = static_cast<double>(b.experiment.data().batch_size() / b.experiment.pipeline().micro_batches());
+  const double saved = rows * static_cast<double>(c.saved_bytes());
+  const double input = rows * static_cast<double>(chunk == 0 ? 4 * b.network.input.elements() : b.chunks[at - 1]->output_bytes());
+  m.stashes = stashes_of(*b.schedule, chunk);
+  switch (b.experiment.pipeline().activations()) {
+    case proto::Pipeline::fifo:
+      m.activations = static_cast<double>(m.stashes) * saved;
+      break;
+    case proto::Pipeline::recompute:
+      m.activations = static_cast<double>(m.stashes) * input + saved;
+      break;
+    case proto::Pipeline::overwrite:
+      m.stashes = std::min<std::int64_t>(m.stashes, 1);
+      m.activations = saved;
+      break;
+  }
+  return m;
+}
+
+ChunkReads reads_of(const Blueprint& b, std::int32_t chunk) {
+  ChunkReads reads;
+  std::map<std::int64_t, std::int64_t> natural;  // of the forward, by mini-batch
+  follow(*b.schedule, chunk, [&](const Action& action, bool) {
+    if (action.micro_batch != 0) {
+      return;
+    }
+    if (action.act == Act::forward) {
+      const View view = b.view.forward(action);
+      natural[action.batch] = action.natural;
+      reads.forward_behind = action.batch - view.step;
+      reads.forward_reach = view.reach.horizon;
+    } else if (is_backward(action.act)) {
+      const auto view = b.view.backward(action, natural.at(action.batch));
+      reads.stashed = !view;
+      reads.backward_behind = view ? action.batch - view->step : 0;
+      reads.backward_reach = view ? view->reach.horizon : 0;
+    }
+  });
+  return reads;
+}
+
+Forecast forecast(const Blueprint& b) {
+  const Schedule& schedule = *b.schedule;
+  const std::int64_t filled = schedule.options.synchronous_batches + 2 * schedule.delay_max + 8;
+  constexpr std::int64_t kMore = 8;
+  const double first = simulate(schedule, b.times, filled).end;
+  const double period = (simulate(schedule, b.times, filled + kMore).end - first) / kMore;
+  double busy = 0;  // of all stages, a mini-batch
+  for (const ChunkTimes& t : b.times) {
+    busy += schedule.options.micro_batches * (t.forward + t.input_gradient + t.weight_gradient) + t.update;
+  }
+  const auto idle = [&](double batches, double end) {
+    const double all = end * schedule.options.stages;
+    return all > 0 ? std::max(0.0, 1 - batches * busy / all) : 0.0;
+  };
+  Forecast p{.period = period, .idle_steady = idle(1, period), .idle_run = idle(1, period)};
+  if (b.batches > 0) {
+    const double end = b.batches <= filled ? simulate(schedule, b.times, b.batches).end
+                                           : first + static_cast<double>(b.batches - filled) * period;
+    p.idle_run = idle(static_cast<double>(b.batches), end);
+  }
+  return p;
+}
+
+std::string describe(const Blueprint& b) {
+  const proto::Experiment& e = b.experiment;
+  const auto& papers = schedule_papers();
+  const std::string schedule = choice_name(e.pipeline().schedule());
+  const auto paper = std::find_if(papers.begin(), papers.end(), [&](const auto& p) { return p.name == schedule; });
+  const WeightScheme& policy = weight_scheme(choice_name(e.pipeline().weights()));
+  const Forecast p = forecast(b);
+  const auto batch = static_cast<double>(e.data().batch_size());
+  const std::string rate = p.period > 0 ? concat("; at most ", short_number(batch / p.period), " samples/s") : "";
+  return concat("plan       ", e.name(), ": ", scheme_text(b), "\n",
+                "           ", length_text(b), "; ", grouped(b.network.parameters()), " parameters\n",
+                "stages     times of a micro-batch as modelled (clock)\n", stages_table(b),
+                "memory     at most at once; kernels' scratch and the data set come on top\n", memory_table(b),
+                "bubble     ", paper->bubble, "\n",
+                "           modelled: ", percent(p.idle_steady), " idle once the pipe is full, ", percent(p.idle_run), " over the run", rate, "\n",
+                "staleness  ", policy.name, ": ", policy.summary, "\n", staleness_table(b),
+                "clipping   ", clipping_text(b), "\n",
+                "timeline   ", timeline(b));
+}
+
+std::string describe_briefly(const Blueprint& b) {
+  std::string text = concat("plan   ", b.experiment.name(), ": ", scheme_text(b), "; ", length_text(b), "\n");
+  std::string stages;
+  for (const auto& chunk : b.chunks) {
+    stages += concat(stages.empty() ? "stages " : "; ", b.schedule->stage_of(chunk->index()), ": ", layers_of(*chunk), " (",
+                     short_number(static_cast<double>(chunk->layout().parameters())), " on ",
+                     to_string(b.devices[static_cast<std::size_t>(b.schedule->stage_of(chunk->index()))]), ")");
+  }
+  return text + wrapped(stages, 100, "       ") + '\n';
+}
+
+}  // namespace troupe

@@ -1,0 +1,226 @@
+#include "apps/run.hpp"
+
+#include "messages/experiment.hpp"
+#include "runtime/record/order_log.hpp"
+#include "runtime/record/recorder.hpp"
+#include "runtime/record/weights_digest.hpp"
+#include "runtime/system/agenda.hpp"
+#include "runtime/system/log.hpp"
+#include "runtime/system/threads.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+/// Everything that is written while the run goes on. Without a directory nothing is; the order's digest is taken all the same.
+struct Files {
+  std::optional<std::filesystem::path> directory;
+  std::unique_ptr<OutputFile> metrics;
+  std::vector<std::unique_ptr<OrderLog>> orders;  // on the virtual clock one, else one a thread; empty: not wanted
+
+  bool failed() const {
+    return (metrics && metrics->failed()) ||
+           std::any_of(orders.begin(), orders.end(), [](const auto& order) { return order->failed(); });
+  }
+};
+
+Result<Files> open_files(const Blueprint& blueprint, const RunOptions& options, const Cast& cast) {
+  Files files{.directory = options.directory, .metrics = {}, .orders = {}};
+  if (files.directory) {
+    if (auto made = make_run_directory(*files.directory); !made) {
+      return made.error();
+    }
+    auto written = write_file(*files.directory / "experiment.textproto", print_experiment(blueprint.experiment));
+    if (!written) {
+      return written.error();
+    }
+    auto metrics = OutputFile::create(*files.directory / "metrics.jsonl");
+    if (!metrics) {
+      return metrics.error();
+    }
+    files.metrics = std::move(*metrics);
+  }
+  if (blueprint.experiment.record().order()) {
+    std::vector<std::string> names;
+    for (const Cast::Member& member : cast.members) {
+      names.push_back(member.name);
+    }
+    const int logs = options.virtual_clock ? 1 : cast.threads;
+    for (int i = 0; i < logs; ++i) {
+      std::unique_ptr<OutputFile> text;
+      if (files.directory) {
+        auto file = OutputFile::create(*files.directory / (options.virtual_clock ? "order.log" : concat("order-", i, ".log")));
+        if (!file) {
+          return file.error();
+        }
+        text = std::move(*file);
+      }
+      files.orders.push_back(std::make_unique<OrderLog>(std::move(text), names));
+    }
+  }
+  return files;
+}
+
+/// The last words of every file; the first error.
+Result<void> close_files(Files& files, const Summary& summary, const proto::Experiment& experiment) {
+  Result<void> outcome;
+  const auto note = [&](Result<void> closed) {
+    if (outcome && !closed) {
+      outcome = std::move(closed);
+    }
+  };
+  if (files.metrics) {
+    note(files.metrics->close());
+  }
+  for (const auto& order : files.orders) {
+    note(order->close());
+  }
+  if (files.directory) {
+    note(write_file(*files.directory / "summary.json", to_json(summary, experiment)));
+  }
+  return outcome;
+}
+
+/// Shows every record to a second sink first.
+class Tee final : public RecordSink {
+ public:
+  Tee(RecordSink& recorder, RecordSink* second) : recorder_(recorder), second_(second) {}
+
+  std::optional<Diverged> on(const RecordEntry& entry, double now) override {
+    if (second_) {
+      second_->on(entry, now);
+    }
+    return recorder_.on(entry, now);
+  }
+
+ private:
+  RecordSink& recorder_;
+  RecordSink* second_;
+};
+
+/// On whose thread each member works: an optimizer that shares its stage's thread makes that stage busy.
+std::vector<std::int32_t> stage_of_actor(const Cast& cast) {
+  std::vector<std::int32_t> stage_of_thread(static_cast<std::size_t>(cast.threads), -1);
+  std::int32_t stage = 0;
+  for (const Cast::Member& member : cast.members) {
+    if (member.name.starts_with("stage-")) {
+      stage_of_thread[static_cast<std::size_t>(member.thread)] = stage++;
+    }
+  }
+  std::vector<std::int32_t> stages;
+  for (const Cast::Member& member : cast.members) {
+    stages.push_back(stage_of_thread[static_cast<std::size_t>(member.thread)]);
+  }
+  return stages;
+}
+
+Ref<SourceRole> source_of(const Cast& cast) {
+  const auto source = std::find_if(cast.members.begin(), cast.members.end(), [](const auto& m) { return m.name == "source"; });
+  TROUPE_CHECK(source != cast.members.end(), "a cast without a source");
+  return {static_cast<ActorId>(source - cast.members.begin())};
+}
+
+Ending run_virtual(Cast& cast, const TimeModel& times, RecordSink& records, OrderSink* order, const std::function<int()>& interrupts) {
+  Agenda agenda(cast, times, records, order);
+  bool halted = false;
+  Ending ending = agenda.run([&] {
+    const int asked = interrupts();
+    if (asked == 1 && !std::exchange(halted, true)) {
+      agenda.post(agenda.now(), source_of(cast).id, Halt{});
+    }
+    return asked >= 2;
+  });
+  if (halted && ending.exit_code == 0) {
+    ending.exit_code = 130;
+    ending.cause = "interrupted";
+  }
+  return ending;
+}
+
+Ending run_real(Cast& cast,
+                const TimeModel* modelled,
+                RecordSink& records,
+                const std::vector<std::unique_ptr<OrderLog>>& orders,
+                const std::function<int()>& interrupts) {
+  ThreadOptions options;
+  options.modelled = modelled;
+  options.interrupts = interrupts;
+  for (const auto& order : orders) {
+    options.orders.push_back(order.get());
+  }
+  return run_on_threads(cast, records, options);
+}
+
+}  // namespace
+
+Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& options) {
+  const proto::Experiment& e = blueprint.experiment;
+  Cast cast = build_cast(blueprint);
+  auto opened = open_files(blueprint, options, cast);
+  if (!opened) {
+    return opened.error();
+  }
+  Files& files = *opened;
+
+  std::optional<Progress> progress;
+  if (options.progress) {
+    progress.emplace(*options.progress,
+                     Progress::Options{.terminal = options.terminal, .steps = blueprint.batches, .seconds = e.stop().seconds()});
+  }
+  const char* clock = options.virtual_clock ? "virtual" : "real";
+  Recorder recorder({.experiment = e,
+                     .clock = clock,
+                     .batches_per_epoch = blueprint.batches_per_epoch,
+                     .chunks = blueprint.schedule->chunks,
+                     .classes = blueprint.data->classes() > 0,
+                     .stage_of_actor = stage_of_actor(cast)},
+                    files.metrics.get(),
+                    progress ? &*progress : nullptr);
+  Tee records(recorder, options.tee);
+  const TimeModel times(e.clock(), blueprint.times, e.seed());
+  const auto interrupts = [&] {
+    // A run whose files cannot be written is not worth going on with.
+    return files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;
+  };
+
+  log::run().info("run_started", {{"name", e.name()}, {"clock", clock}, {"threads", cast.threads}});
+  const auto start = std::chrono::steady_clock::now();
+  Ending ending =
+      options.virtual_clock
+          ? run_virtual(cast, times, records, files.orders.empty() ? nullptr : files.orders.front().get(), interrupts)
+          : run_real(cast, e.clock().modelled() ? &times : nullptr, records, files.orders, interrupts);
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+  recorder.finish();
+
+  RunResult result{.exit_code = ending.exit_code, .cause = std::move(ending.cause), .summary = {}, .weights = std::move(ending.weights)};
+  if (const auto& diverged = recorder.diverged(); diverged && result.exit_code == 0 && result.cause.empty()) {
+    // The end of the run has overtaken the news.
+    result.exit_code = e.stop().allow_divergence() ? 0 : static_cast<int>(ErrorKind::diverged);
+    result.cause = concat("training diverged: the loss of mini-batch ", diverged->stamp.batch, " is ", diverged->loss);
+    result.weights.clear();
+    ending.step = diverged->stamp.batch;
+  }
+  result.summary = recorder.summary(result.weights.empty() && !recorder.diverged() ? recorder.completed() : ending.step);
+  result.summary.wall_seconds = wall.count();
+  if (!result.weights.empty()) {
+    result.summary.weights_sha256 = weights_sha256(blueprint.chunks, result.weights);
+  }
+  std::vector<std::string> digests;
+  for (const auto& order : files.orders) {
+    digests.push_back(order->finish());
+  }
+  result.summary.order_sha256 = digests.empty() ? "" : combined_sha256(digests);
+  if (auto closed = close_files(files, result.summary, e); !closed) {
+    const bool more = result.exit_code == static_cast<int>(ErrorKind::diverged) || result.exit_code == static_cast<int>(ErrorKind::lost);
+    result.cause = closed.error().message + (more ? "; " + result.cause : "");
+    result.exit_code = static_cast<int>(closed.error().kind);
+  }
+  log::run().info("run_ended", {{"exit_code", result.exit_code}, {"steps", result.summary.updates}});
+  return result;
+}
+
+}  // namespace troupe

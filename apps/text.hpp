@@ -1,0 +1,25 @@
+// Numbers and tables as a person reads them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// "200,960"
+std::string grouped(std::int64_t number);
+/// "1.25 MiB"
+std::string mebibytes(double bytes);
+/// "12.5 %"
+std::string percent(double share);
+/// "1.2 ms", "3.4 us", "2.5 s"
+std::string duration(double seconds);
+
+/// Columns two blanks apart; one of numbers (below its head) stands to the right. Rows may be short.
+std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& indent = "");
+
+/// `text` in lines of at most `width` characters, the second and later ones indented.
+std::string wrapped(const std::string& text, std::size_t width, const std::string& indent);
+
+}  // namespace troupe

@@ -1,0 +1,73 @@
+// troupe config: an experiment as it would be run, and whether it could be.
+#include "apps/presets.hpp"
+#include "apps/verbs/verb.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/record/json.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <memory>
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+struct Arguments {
+  std::string what;
+  ExperimentArguments experiment;
+  bool json = false;
+};
+
+int print(Console& console, const Arguments& arguments) {
+  auto experiment = load_experiment(arguments.experiment.experiment, arguments.experiment.assignments);
+  if (!experiment) {
+    return fail(console, experiment.error());
+  }
+  const std::string text = arguments.json ? print_experiment_json(*experiment) : print_experiment(*experiment);
+  console.out << text << (text.ends_with('\n') ? "" : "\n");
+  return 0;
+}
+
+int validate(Console& console, const Arguments& arguments) {
+  auto blueprint = make_blueprint(arguments.experiment);
+  if (arguments.json) {
+    JsonObject verdict;
+    verdict.add("valid", static_cast<bool>(blueprint));
+    if (!blueprint) {
+      verdict.add("error", blueprint.error().message);
+    }
+    console.out << verdict.text() << '\n';
+    return blueprint ? 0 : static_cast<int>(blueprint.error().kind);
+  }
+  if (!blueprint) {
+    return fail(console, blueprint.error());
+  }
+  console.out << "ok: " << arguments.experiment.experiment << " can be run\n";
+  return 0;
+}
+
+}  // namespace
+
+VerbAction declare_config(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  app.add_option("WHAT", arguments->what, "print: the experiment with every default filled in; validate: whether it can be run");
+  add_experiment_arguments(app, arguments->experiment);
+  app.add_flag("--json", arguments->json, "JSON instead of textproto");
+  add_experiment_footer(app);
+  return [arguments](Console& console) {
+    if (arguments->what == "print") {
+      return print(console, *arguments);
+    }
+    if (arguments->what == "validate") {
+      return validate(console, *arguments);
+    }
+    const std::string near = nearest(arguments->what, {"print", "validate"});
+    return fail(console,
+                {ErrorKind::usage,
+                 arguments->what.empty() ? "config: say print or validate"
+                                         : concat("config: \"", arguments->what, "\" is neither print nor validate",
+                                                  near.empty() ? "" : ", did you mean " + near + "?")});
+  };
+}
+
+}  // namespace troupe

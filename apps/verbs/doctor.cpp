@@ -1,0 +1,102 @@
+// troupe doctor: what this machine and this build have, and what of it would be used.
+#include "apps/text.hpp"
+#include "apps/verbs/verb.hpp"
+#include "apps/version.hpp"
+#include "kernels/device.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <caf/config.hpp>
+#include <google/protobuf/stubs/common.h>
+
+#include <algorithm>
+#include <fstream>
+#include <ostream>
+#include <sstream>
+#include <thread>
+
+namespace troupe {
+namespace {
+
+/// What stands behind the first "key" of a file like /proc/cpuinfo.
+std::string value_of(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(key)) {
+      const std::size_t colon = line.find(':');
+      const std::size_t value = colon == line.npos ? colon : line.find_first_not_of(" \t", colon + 1);
+      return value == line.npos ? "" : line.substr(value);
+    }
+  }
+  return "";
+}
+
+std::string cpu_features() {
+  std::istringstream flags(value_of("/proc/cpuinfo", "flags"));
+  std::vector<std::string> all;
+  for (std::string flag; flags >> flag;) {
+    all.push_back(flag);
+  }
+  std::string text;
+  for (const auto& [flag, name] : {std::pair{"avx2", "avx2"}, {"fma", "fma"}, {"avx512f", "avx512"}, {"avx512_bf16", "bf16"}, {"amx_bf16", "amx"}}) {
+    const bool has = std::find(all.begin(), all.end(), flag) != all.end();
+    text += concat(text.empty() ? "" : ", ", has ? "" : "no ", name);
+  }
+  return text;
+}
+
+std::string memory() {
+  const auto bytes = [](const char* key) {
+    std::int64_t kib = 0;
+    std::istringstream(value_of("/proc/meminfo", key)) >> kib;
+    return static_cast<double>(kib) / (1024 * 1024);
+  };
+  return concat(std::round(10 * bytes("MemTotal")) / 10, " GiB, ", std::round(10 * bytes("MemAvailable")) / 10, " GiB free");
+}
+
+std::string protobuf_version() {
+  return google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION);
+}
+
+std::string caf_version() {
+  return concat(CAF_VERSION / 10000, '.', CAF_VERSION / 100 % 100, '.', CAF_VERSION % 100);
+}
+
+std::string gpus() {
+  std::string text;
+  for (const DeviceInfo& info : devices()) {
+    if (info.device.kind == DeviceKind::cuda) {
+      text += concat(text.empty() ? "" : "; ", to_string(info.device), " ", info.name, ", ",
+                     std::round(static_cast<double>(info.memory_bytes) / 1073741824), " GiB");
+    }
+  }
+  if (!text.empty()) {
+    return text;
+  }
+  const auto available = check_available({DeviceKind::cuda, 0});
+  return "none: " + (available ? "no device" : available.error().message);
+}
+
+int doctor(Console& console) {
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  const bool gpu = static_cast<bool>(check_available({DeviceKind::cuda, 0}));
+  const std::string model = value_of("/proc/cpuinfo", "model name");
+  console.out << table({{"troupe", concat(version(), ", CPU kernels for ", cpu_kernel_architecture(), built_with_cuda() ? ", CUDA" : ", no CUDA")},
+                        {"cpu", model.empty() ? "unknown" : model},
+                        {"features", cpu_features()},
+                        {"cores", concat(cores, " usable")},
+                        {"memory", memory()},
+                        {"gpu", gpus()},
+                        {"oneDNN", onednn_version()},
+                        {"CAF", caf_version()},
+                        {"protobuf", protobuf_version()},
+                        {"will use", concat("one thread a stage on cpu, so up to ", cores, cores == 1 ? " stage at a time" : " stages at a time",
+                                            gpu ? "; a GPU where placement.devices says cuda:N" : "")}});
+  return 0;
+}
+
+}  // namespace
+
+VerbAction declare_doctor(CLI::App&) { return doctor; }
+
+}  // namespace troupe

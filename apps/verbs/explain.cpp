@@ -1,0 +1,146 @@
+// troupe explain: what a name in an experiment stands for.
+#include "apps/text.hpp"
+#include "apps/verbs/verb.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/schedule.hpp"
+#include "runtime/schemes/timeline.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <google/protobuf/descriptor.h>
+
+#include <algorithm>
+#include <memory>
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kWidth = 100;
+
+/// One thing that has a name.
+struct Entry {
+  std::string group;  // the key it is a value of
+  std::string name;
+  std::string summary;
+  std::vector<std::pair<std::string, std::string>> facts;
+  bool schedule = false;
+};
+
+void add_enum(std::vector<Entry>& entries, const std::string& group, const google::protobuf::EnumDescriptor& type) {
+  for (int i = 0; i < type.value_count(); ++i) {
+    const auto& value = *type.value(i);
+    entries.push_back({group, value.name(), value.options().GetExtension(proto::value_doc), {}, false});
+  }
+}
+
+std::vector<Entry> all_entries() {
+  std::vector<Entry> entries;
+  for (const SchedulePaper& s : schedule_papers()) {
+    entries.push_back({"pipeline.schedule",
+                       std::string(s.name),
+                       std::string(s.summary),
+                       {{"staleness", std::string(s.staleness)},
+                        {"bubble", std::string(s.bubble) + ", a mini-batch and stage"},
+                        {"source", std::string(s.paper)}},
+                       true});
+  }
+  for (const WeightScheme& w : weight_schemes()) {
+    entries.push_back({"pipeline.weights",
+                       std::string(w.name),
+                       std::string(w.summary),
+                       {{"reads", std::string(w.reads)},
+                        {"staleness", std::string(w.staleness)},
+                        {"memory", std::string(w.memory) + " copies of a chunk's weights"},
+                        {"source", std::string(w.paper)},
+                        {"symbols", "b mini-batch, k stage, K stages, d = K-1-k updates of delay, j micro-batch, M of them"}},
+                       false});
+  }
+  add_enum(entries, "pipeline.activations", *proto::Pipeline::Activations_descriptor());
+  add_enum(entries, "optimizer.rule", *proto::OptimizerRule::Kind_descriptor());
+  return entries;
+}
+
+/// Four stages, a backward twice as long as a forward, one character a third of a backward's time or more.
+std::string picture(const std::string& name) {
+  constexpr std::int32_t kStages = 4;
+  const std::vector<ChunkTimes> unit(kStages * 2, {.forward = 1, .input_gradient = 1, .weight_gradient = 1});
+  auto schedule = make_schedule({.name = name, .stages = kStages, .micro_batches = 1, .chunks_per_stage = 1});
+  if (!schedule || schedule->flushed) {
+    schedule = make_schedule({.name = name, .stages = kStages, .micro_batches = kStages, .chunks_per_stage = 2});
+  }
+  const std::int64_t batches = schedule->flushed ? 1 : schedule->delay_max + 2;
+  const Timeline times = simulate(*schedule, unit, batches);
+  const int per_unit = std::max(1, static_cast<int>(kWidth / times.end));
+  std::string text;
+  for (const std::string& row : draw(times, static_cast<int>(times.end) * per_unit)) {
+    text += "    " + row + '\n';
+  }
+  return concat("  picture: ", kStages, " stages, ", schedule->options.micro_batches,
+                schedule->options.micro_batches == 1 ? " micro-batch" : " micro-batches",
+                ", a backward twice as long as a forward (digit: forward, letter: backward,\n"
+                "    = input gradient, - weight gradient, . idle)\n",
+                text);
+}
+
+void explain(Console& console, const Entry& entry) {
+  console.out << entry.name << " (" << entry.group << ")\n  " << wrapped(entry.summary, kWidth - 2, "  ") << '\n';
+  for (const auto& [name, fact] : entry.facts) {
+    console.out << "  " << wrapped(name + ": " + fact, kWidth - 2, "    ") << '\n';
+  }
+  if (entry.schedule) {
+    console.out << picture(entry.name);
+  }
+}
+
+void list(Console& console, const std::vector<Entry>& entries) {
+  std::string group;
+  std::vector<std::vector<std::string>> rows;
+  const auto flush = [&] {
+    console.out << table(rows, "  ");
+    rows.clear();
+  };
+  for (const Entry& entry : entries) {
+    if (entry.group != group) {
+      flush();
+      group = entry.group;
+      console.out << group << '\n';
+    }
+    rows.push_back({entry.name, entry.summary});
+  }
+  flush();
+}
+
+}  // namespace
+
+VerbAction declare_explain(CLI::App& app) {
+  auto name = std::make_shared<std::string>();
+  app.add_option("NAME", *name, "a schedule, weight policy, activation policy or optimizer; without one all are listed");
+  return [name](Console& console) {
+    const std::vector<Entry> entries = all_entries();
+    if (name->empty()) {
+      list(console, entries);
+      return 0;
+    }
+    std::vector<std::string> names;
+    bool found = false;
+    for (const Entry& entry : entries) {
+      names.push_back(entry.name);
+      if (entry.name == *name) {
+        found = true;
+        explain(console, entry);
+      }
+    }
+    if (found) {
+      return 0;
+    }
+    const std::string near = nearest(*name, names);
+    return fail(console,
+                {ErrorKind::usage,
+                 concat("explain: nothing is called \"", *name, "\"", near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                        " (`troupe explain` lists all names)")});
+  };
+}
+
+}  // namespace troupe

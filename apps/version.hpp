@@ -1,0 +1,15 @@
+// Versions, confined to one object file so that a new one rebuilds little.
+#pragma once
+
+namespace troupe {
+
+/// "0.1.0"
+const char* version();
+/// Of the oneDNN that we were built with.
+const char* onednn_version();
+/// -march of the CPU kernels.
+const char* cpu_kernel_architecture();
+/// Whether the CUDA backend is in this build.
+bool built_with_cuda();
+
+}  // namespace troupe

@@ -1,0 +1,36 @@
+#include "kernels/activation.hpp"
+
+#include "kernels/dispatch.hpp"
+#include "kernels/functors/activation.hpp"
+
+namespace troupe {
+
+std::string_view to_string(ActivationKind kind) {
+  std::string_view name;
+  with_activation(kind, [&](auto op) { name = op.name; });
+  return name;
+}
+
+bool derivative_from_output(ActivationKind kind) {
+  bool from_output = false;
+  with_activation(kind, [&](auto op) { from_output = op.from_output; });
+  return from_output;
+}
+
+void activation_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& y) {
+  check_tensor("activation_forward", "x", x, stream);
+  check_tensor("activation_forward", "y", y, stream, x.shape());
+  begin(stream, {&x, &y});
+  TROUPE_DISPATCH(activation_forward, stream, kind, x, y);
+}
+
+void activation_backward(
+    Stream& stream, ActivationKind kind, const Tensor& saved, const Tensor& dy, const Tensor& dx) {
+  check_tensor("activation_backward", "saved", saved, stream);
+  check_tensor("activation_backward", "dy", dy, stream, saved.shape());
+  check_tensor("activation_backward", "dx", dx, stream, saved.shape());
+  begin(stream, {&saved, &dy, &dx});
+  TROUPE_DISPATCH(activation_backward, stream, kind, saved, dy, dx);
+}
+
+}  // namespace troupe

@@ -1,0 +1,108 @@
+#include "kernels/convolution.hpp"
+
+#include "kernels/dispatch.hpp"
+
+namespace troupe {
+
+namespace {
+
+void check_geometry(std::string_view op, const ConvolutionGeometry& g, const Shape& x) {
+  TROUPE_CHECK(g.kernel >= 1 && g.stride >= 1 && g.padding >= 0 && g.padding < g.kernel,
+               "[", op, "] kernel ", g.kernel, ", stride ", g.stride, ", padding ", g.padding,
+               "; right is kernel >= 1, stride >= 1, 0 <= padding < kernel");
+  TROUPE_CHECK(x.dimensions() == 4, "[", op, "] the image side is ", x, ", not (B, H, W, C)");
+  TROUPE_CHECK(x.elements() > 0 && x[1] + 2 * g.padding >= g.kernel && x[2] + 2 * g.padding >= g.kernel,
+               "[", op, "] an image side of ", x, " has no window of ", g.kernel, " with padding ", g.padding);
+}
+
+/// x (B, H, W, C), w (O, kernel, kernel, C), y (B, H', W', O): whichever of them is the output.
+void check_convolution(std::string_view op,
+                       const Stream& stream,
+                       const ConvolutionGeometry& g,
+                       const Tensor& x,
+                       const Tensor& w,
+                       const Tensor& y) {
+  check_tensor(op, "x", x, stream);
+  check_geometry(op, g, x.shape());
+  const Shape& image = x.shape();
+  check_tensor(op, "w", w, stream);
+  TROUPE_CHECK(w.shape().dimensions() == 4 && w.shape()[0] > 0, "[", op, "] w is ", w.shape(),
+               ", not (O, kernel, kernel, C)");
+  const std::int64_t channels_out = w.shape()[0];
+  check_tensor(op, "w", w, stream, Shape{channels_out, g.kernel, g.kernel, image[3]});
+  check_tensor(op, "y", y, stream, Shape{image[0], g.output(image[1]), g.output(image[2]), channels_out});
+}
+
+void check_pooling(std::string_view op,
+                   const Stream& stream,
+                   const ConvolutionGeometry& g,
+                   const Tensor& x,
+                   const Tensor& y,
+                   const Tensor& winner) {
+  check_tensor(op, "x", x, stream);
+  check_geometry(op, g, x.shape());
+  const Shape& image = x.shape();
+  const Shape pooled{image[0], g.output(image[1]), g.output(image[2]), image[3]};
+  check_tensor(op, "y", y, stream, pooled);
+  check_tensor(op, "winner", winner, stream, pooled, DType::int32);
+}
+
+}  // namespace
+
+void convolution_forward(Stream& stream,
+                         const ConvolutionGeometry& geometry,
+                         const Tensor& x,
+                         const Tensor& w,
+                         const Tensor& bias,
+                         ActivationKind activation,
+                         const Tensor& y) {
+  check_convolution("convolution_forward", stream, geometry, x, w, y);
+  check_tensor("convolution_forward", "bias", bias, stream, Shape{w.shape()[0]});
+  TROUPE_CHECK(activation != ActivationKind::gelu,
+               "[convolution_forward] gelu's derivative needs what comes before it: call activation_forward");
+  begin(stream, {&x, &w, &bias, &y});
+  TROUPE_DISPATCH(convolution_forward, stream, geometry, x, w, bias, activation, y);
+}
+
+void convolution_input_gradient(Stream& stream,
+                                const ConvolutionGeometry& geometry,
+                                const Tensor& dy,
+                                const Tensor& w,
+                                const Tensor& dx) {
+  check_convolution("convolution_input_gradient", stream, geometry, dx, w, dy);
+  begin(stream, {&dy, &w, &dx});
+  TROUPE_DISPATCH(convolution_input_gradient, stream, geometry, dy, w, dx);
+}
+
+void convolution_weight_gradient(Stream& stream,
+                                 const ConvolutionGeometry& geometry,
+                                 const Tensor& x,
+                                 const Tensor& dy,
+                                 const Tensor& dw,
+                                 bool accumulate) {
+  check_convolution("convolution_weight_gradient", stream, geometry, x, dw, dy);
+  begin(stream, {&x, &dy, &dw});
+  TROUPE_DISPATCH(convolution_weight_gradient, stream, geometry, x, dy, dw, accumulate);
+}
+
+void max_pool_forward(Stream& stream,
+                      const ConvolutionGeometry& geometry,
+                      const Tensor& x,
+                      const Tensor& y,
+                      const Tensor& winner) {
+  check_pooling("max_pool_forward", stream, geometry, x, y, winner);
+  begin(stream, {&x, &y, &winner});
+  TROUPE_DISPATCH(max_pool_forward, stream, geometry, x, y, winner);
+}
+
+void max_pool_backward(Stream& stream,
+                       const ConvolutionGeometry& geometry,
+                       const Tensor& dy,
+                       const Tensor& winner,
+                       const Tensor& dx) {
+  check_pooling("max_pool_backward", stream, geometry, dx, dy, winner);
+  begin(stream, {&dy, &winner, &dx});
+  TROUPE_DISPATCH(max_pool_backward, stream, geometry, dy, winner, dx);
+}
+
+}  // namespace troupe

@@ -1,0 +1,34 @@
+#include "kernels/activation.hpp"
+
+#include "kernels/functors/activation.hpp"
+
+namespace troupe::cpu {
+
+// No list of functors here: the visitor instantiates each.
+void activation_forward(Stream& /*stream*/, ActivationKind kind, const Tensor& x, const Tensor& y) {
+  const std::int64_t n = x.elements();
+  const float* from = x.data<float>();
+  float* to = y.data<float>();
+  with_activation(kind, [&](auto op) {
+#pragma GCC ivdep  // `to` may be `from`, but never a shifted one
+    for (std::int64_t i = 0; i < n; ++i) {
+      to[i] = op.forward(from[i]);
+    }
+  });
+}
+
+void activation_backward(
+    Stream& /*stream*/, ActivationKind kind, const Tensor& saved, const Tensor& dy, const Tensor& dx) {
+  const std::int64_t n = dy.elements();
+  const float* kept = saved.data<float>();
+  const float* from = dy.data<float>();
+  float* to = dx.data<float>();
+  with_activation(kind, [&](auto op) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) {
+      to[i] = op.backward(kept[i], from[i]);
+    }
+  });
+}
+
+}  // namespace troupe::cpu

@@ -1,0 +1,60 @@
+#include "kernels/cpu/memory.hpp"
+
+#include "kernels/stream.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace troupe::cpu {
+
+std::byte* allocate_bytes(std::size_t size_bytes) {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  const bool huge = size_bytes >= kHugePage;
+  void* data = nullptr;
+  if (posix_memalign(&data, huge ? kHugePage : 64, size_bytes) != 0) {
+    throw std::bad_alloc();
+  }
+  if (huge) {
+    madvise(data, size_bytes, MADV_HUGEPAGE);  // advice: without it everything works, 5 to 10 % slower
+  }
+  return static_cast<std::byte*>(data);
+}
+
+void free_bytes(std::byte* data) noexcept {
+  std::free(data);
+}
+
+void copy(Stream& /*stream*/, const Tensor& src, const Tensor& dst) {
+  const auto bytes = static_cast<std::size_t>(src.elements()) * size_bytes(src.type());
+  const auto first = [](const Tensor& x) -> std::byte* {
+    switch (x.type()) {
+      case DType::float32: return reinterpret_cast<std::byte*>(x.data<float>());
+      case DType::int32: return reinterpret_cast<std::byte*>(x.data<std::int32_t>());
+      case DType::float64: return reinterpret_cast<std::byte*>(x.data<double>());
+    }
+    return nullptr;
+  };
+  if (bytes > 0) {
+    std::memmove(first(dst), first(src), bytes);
+  }
+}
+
+void fill(Stream& /*stream*/, const Tensor& x, double value) {
+  if (x.type() == DType::float64) {
+    std::fill_n(x.data<double>(), x.elements(), value);
+  } else {
+    std::fill_n(x.data<float>(), x.elements(), static_cast<float>(value));
+  }
+}
+
+void scale(Stream& /*stream*/, const Tensor& x, float factor) {
+  for (float& element : x.span<float>()) {
+    element *= factor;
+  }
+}
+
+}  // namespace troupe::cpu

@@ -1,0 +1,442 @@
+#include "kernels/cpu/onednn.hpp"
+
+#include "kernels/check.hpp"
+#include "kernels/cpu/backend.hpp"
+
+#include <oneapi/dnnl/dnnl.hpp>
+#include <omp.h>
+
+#include <array>
+#include <initializer_list>
+#include <string>
+#include <unordered_map>
+
+namespace troupe::cpu {
+
+namespace {
+
+using Desc = dnnl::memory::desc;
+using Dims = dnnl::memory::dims;
+using Tag = dnnl::memory::format_tag;
+constexpr auto kFloat = dnnl::memory::data_type::f32;
+
+// -- the two versions of the interface ------------------------------------------------
+
+#if DNNL_VERSION_MAJOR >= 3
+
+dnnl::matmul::primitive_desc matmul_of(const dnnl::engine& engine,
+                                       const Desc& a,
+                                       const Desc& b,
+                                       const Desc* bias,
+                                       const Desc& c,
+                                       const dnnl::primitive_attr& attributes) {
+  return bias ? dnnl::matmul::primitive_desc(engine, a, b, *bias, c, attributes)
+              : dnnl::matmul::primitive_desc(engine, a, b, c, attributes);
+}
+
+dnnl::convolution_forward::primitive_desc forward_of(const dnnl::engine& engine,
+                                                     const Desc& x,
+                                                     const Desc& w,
+                                                     const Desc& bias,
+                                                     const Desc& y,
+                                                     const Dims& strides,
+                                                     const Dims& padding,
+                                                     const dnnl::primitive_attr& attributes) {
+  return {engine, dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, x, w, bias, y,
+          strides, padding, padding, attributes};
+}
+
+dnnl::convolution_backward_data::primitive_desc input_gradient_of(
+    const dnnl::engine& engine,
+    const Desc& dx,
+    const Desc& w,
+    const Desc& dy,
+    const Dims& strides,
+    const Dims& padding,
+    const dnnl::convolution_forward::primitive_desc& forward,
+    const dnnl::primitive_attr& attributes) {
+  return {engine, dnnl::algorithm::convolution_direct, dx, w, dy, strides, padding, padding, forward, attributes};
+}
+
+dnnl::convolution_backward_weights::primitive_desc weight_gradient_of(
+    const dnnl::engine& engine,
+    const Desc& x,
+    const Desc& dw,
+    const Desc& dy,
+    const Dims& strides,
+    const Dims& padding,
+    const dnnl::convolution_forward::primitive_desc& forward,
+    const dnnl::primitive_attr& attributes) {
+  return {engine, dnnl::algorithm::convolution_direct, x, dw, dy, strides, padding, padding, forward, attributes};
+}
+
+void append_relu(dnnl::post_ops& operations) {
+  operations.append_eltwise(dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+}
+
+#else
+
+dnnl::matmul::primitive_desc matmul_of(const dnnl::engine& engine,
+                                       const Desc& a,
+                                       const Desc& b,
+                                       const Desc* bias,
+                                       const Desc& c,
+                                       const dnnl::primitive_attr& attributes) {
+  const dnnl::matmul::desc description =
+      bias ? dnnl::matmul::desc(a, b, *bias, c) : dnnl::matmul::desc(a, b, c);
+  return {description, attributes, engine};
+}
+
+dnnl::convolution_forward::primitive_desc forward_of(const dnnl::engine& engine,
+                                                     const Desc& x,
+                                                     const Desc& w,
+                                                     const Desc& bias,
+                                                     const Desc& y,
+                                                     const Dims& strides,
+                                                     const Dims& padding,
+                                                     const dnnl::primitive_attr& attributes) {
+  return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, x, w, bias, y, strides,
+           padding, padding},
+          attributes,
+          engine};
+}
+
+dnnl::convolution_backward_data::primitive_desc input_gradient_of(
+    const dnnl::engine& engine,
+    const Desc& dx,
+    const Desc& w,
+    const Desc& dy,
+    const Dims& strides,
+    const Dims& padding,
+    const dnnl::convolution_forward::primitive_desc& forward,
+    const dnnl::primitive_attr& attributes) {
+  return {{dnnl::algorithm::convolution_direct, dx, w, dy, strides, padding, padding},
+          attributes,
+          engine,
+          forward};
+}
+
+dnnl::convolution_backward_weights::primitive_desc weight_gradient_of(
+    const dnnl::engine& engine,
+    const Desc& x,
+    const Desc& dw,
+    const Desc& dy,
+    const Dims& strides,
+    const Dims& padding,
+    const dnnl::convolution_forward::primitive_desc& forward,
+    const dnnl::primitive_attr& attributes) {
+  return {{dnnl::algorithm::convolution_direct, x, dw, dy, strides, padding, padding},
+          attributes,
+          engine,
+          forward};
+}
+
+void append_relu(dnnl::post_ops& operations) {
+  operations.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+}
+
+#endif
+
+// -- keys and compiled primitives --------------------------------------------------------
+
+enum class Pass : std::int64_t { matmul, forward, input_gradient, weight_gradient };
+
+using Key = std::array<std::int64_t, 12>;
+
+struct KeyHash {
+  std::size_t operator()(const Key& key) const {
+    std::uint64_t h = 0;
+    for (const std::int64_t part : key) {
+      h = (h ^ static_cast<std::uint64_t>(part)) * 0x9e3779b97f4a7c15ull;
+      h ^= h >> 29;
+    }
+    return static_cast<std::size_t>(h);
+  }
+};
+
+Key key_of(const MatmulPlan& p) {
+  const int flags = p.transpose_a * 1 + p.transpose_b * 2 + p.accumulate * 4 + p.bias * 8 + p.relu * 16;
+  return {static_cast<std::int64_t>(Pass::matmul), p.rows, p.columns, p.inner, flags};
+}
+
+Key key_of(Pass pass, const ConvolutionPlan& p) {
+  return {static_cast<std::int64_t>(pass), p.batch, p.height, p.width, p.channels_in, p.channels_out,
+          p.height_out, p.width_out, p.kernel, p.stride, p.padding, p.relu};
+}
+
+/// Where one oneDNN argument comes from: the arguments' data are set at each run, the map is built once.
+struct Compiled {
+  dnnl::primitive primitive;
+  std::unordered_map<int, dnnl::memory> arguments;
+  std::size_t scratchpad_bytes = 0;
+
+  // Where the primitive wants the weights in another layout than (O, kernel, kernel, C): they are copied before the
+  // run (forward, input gradient) or after it (weight gradient).
+  dnnl::reorder reorder;
+  dnnl::memory plain_weights;  // (O, kernel, kernel, C)
+  std::size_t weight_bytes = 0;
+  bool reorders = false;
+};
+
+constexpr std::size_t kAlignment = 64;
+
+std::size_t aligned(std::size_t size_bytes) {
+  return (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// Descriptors that no compiled implementation accepts fall silently to "ref", up to 300 times slower.
+void refuse_reference(const std::string& implementation, double multiplications, const std::string& what) {
+  constexpr double kTiny = 1 << 20;
+  TROUPE_CHECK(multiplications <= kTiny || implementation.find("ref") == std::string::npos,
+               what, ": oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " has only \"", implementation,
+               "\" for this shape");
+}
+
+std::string describe(const char* op, const ConvolutionPlan& p) {
+  return concat("[", op, "] x (", p.batch, ", ", p.height, ", ", p.width, ", ", p.channels_in, "), ",
+                p.channels_out, " filters of ", p.kernel, ", stride ", p.stride, ", padding ", p.padding);
+}
+
+double multiplications(const ConvolutionPlan& p) {
+  return static_cast<double>(p.batch * p.height_out * p.width_out) *
+         static_cast<double>(p.channels_out * p.channels_in * p.kernel * p.kernel);
+}
+
+/// oneDNN runs on the calling thread alone. The setting is per thread, and actors may move from thread to thread.
+void use_one_thread() {
+  thread_local const bool done = [] {
+    omp_set_num_threads(1);
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+struct ConvolutionDescs {
+  Desc x;
+  Desc w_any;
+  Desc w_plain;
+  Desc bias;
+  Desc y;
+  Dims strides;
+  Dims padding;
+
+  // A tensor of one channel is tagged NHWC like its partner, although its memory is NCHW too: with differing tags
+  // oneDNN falls to its reference code.
+  explicit ConvolutionDescs(const ConvolutionPlan& p)
+      : x({p.batch, p.channels_in, p.height, p.width}, kFloat, Tag::nhwc),
+        w_any({p.channels_out, p.channels_in, p.kernel, p.kernel}, kFloat, Tag::any),
+        w_plain({p.channels_out, p.channels_in, p.kernel, p.kernel}, kFloat, Tag::ohwi),
+        bias({p.channels_out}, kFloat, Tag::a),
+        y({p.batch, p.channels_out, p.height_out, p.width_out}, kFloat, Tag::nhwc),
+        strides{p.stride, p.stride},
+        padding{p.padding, p.padding} {}
+};
+
+}  // namespace
+
+struct OneDnn::State {
+  Arena& arena;
+  dnnl::engine engine;
+  dnnl::stream stream;
+  std::unordered_map<Key, Compiled, KeyHash> compiled;
+
+  explicit State(Arena& scratch)
+      : arena(scratch), engine(dnnl::engine::kind::cpu, 0), stream(engine) {}
+
+  template <class Make>
+  Compiled& find(const Key& key, Make&& make) {
+    use_one_thread();
+    const auto found = compiled.find(key);
+    return found != compiled.end() ? found->second : compiled.emplace(key, make()).first->second;
+  }
+
+  static dnnl::primitive_attr attributes(bool relu, bool accumulate) {
+    dnnl::post_ops operations;
+    if (accumulate) {
+      operations.append_sum(1.0f);
+    }
+    if (relu) {
+      append_relu(operations);
+    }
+    dnnl::primitive_attr attributes;
+    attributes.set_post_ops(operations);
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    return attributes;
+  }
+
+  void add(Compiled& to, int argument, const Desc& desc) const {
+    to.arguments.emplace(argument, dnnl::memory(desc, engine, DNNL_MEMORY_NONE));
+  }
+
+  template <class PrimitiveDesc>
+  void add_scratchpad(Compiled& to, const PrimitiveDesc& description) const {
+    const Desc desc = description.scratchpad_desc();
+    to.scratchpad_bytes = desc.get_size();
+    add(to, DNNL_ARG_SCRATCHPAD, desc);
+  }
+
+  void add_weights(Compiled& to, int argument, const Desc& plain, const Desc& wanted, bool after) const {
+    add(to, argument, wanted);
+    to.reorders = wanted != plain;
+    to.plain_weights = dnnl::memory(plain, engine, DNNL_MEMORY_NONE);
+    if (to.reorders) {
+      const dnnl::memory other(wanted, engine, DNNL_MEMORY_NONE);
+      to.reorder = after ? dnnl::reorder(other, to.plain_weights) : dnnl::reorder(to.plain_weights, other);
+      to.weight_bytes = wanted.get_size();
+    }
+  }
+
+  static void set(Compiled& compiled_one, int argument, const void* data) {
+    // oneDNN's handles are not const; sources are only read.
+    compiled_one.arguments.at(argument).set_data_handle(const_cast<void*>(data));
+  }
+
+  /// The start of `extra_bytes` of scratch behind the scratchpad.
+  std::byte* set_scratch(Compiled& compiled_one, std::size_t extra_bytes) {
+    const std::size_t scratchpad = aligned(compiled_one.scratchpad_bytes);
+    std::byte* scratch = arena.at_least(scratchpad + extra_bytes);
+    set(compiled_one, DNNL_ARG_SCRATCHPAD, scratch);
+    return scratch + scratchpad;
+  }
+
+  /// The weights as the primitive wants them, before it runs.
+  void set_source_weights(Compiled& compiled_one, const float* w) {
+    std::byte* extra = set_scratch(compiled_one, aligned(compiled_one.weight_bytes));
+    if (!compiled_one.reorders) {
+      set(compiled_one, DNNL_ARG_WEIGHTS, w);
+      return;
+    }
+    set(compiled_one, DNNL_ARG_WEIGHTS, extra);
+    compiled_one.plain_weights.set_data_handle(const_cast<float*>(w));
+    compiled_one.reorder.execute(stream, compiled_one.plain_weights, compiled_one.arguments.at(DNNL_ARG_WEIGHTS));
+  }
+
+  dnnl::convolution_forward::primitive_desc forward_description(const ConvolutionPlan& plan,
+                                                                const ConvolutionDescs& d) const {
+    return forward_of(engine, d.x, d.w_any, d.bias, d.y, d.strides, d.padding, attributes(plan.relu, false));
+  }
+};
+
+OneDnn::OneDnn(Arena& arena) {
+  use_one_thread();
+  state_ = std::make_unique<State>(arena);
+}
+
+OneDnn::~OneDnn() = default;
+
+void OneDnn::matmul(const MatmulPlan& plan, const float* a, const float* b, const float* bias, float* c) {
+  State& state = *state_;
+  Compiled& compiled = state.find(key_of(plan), [&] {
+    const Desc a_desc({plan.rows, plan.inner}, kFloat, plan.transpose_a ? Tag::ba : Tag::ab);
+    const Desc b_desc({plan.inner, plan.columns}, kFloat, plan.transpose_b ? Tag::ba : Tag::ab);
+    const Desc c_desc({plan.rows, plan.columns}, kFloat, Tag::ab);
+    const Desc bias_desc({1, plan.columns}, kFloat, Tag::ab);
+    const auto description = matmul_of(state.engine, a_desc, b_desc, plan.bias ? &bias_desc : nullptr, c_desc,
+                                       State::attributes(plan.relu, plan.accumulate));
+    refuse_reference(description.impl_info_str(),
+                     static_cast<double>(plan.rows) * static_cast<double>(plan.columns * plan.inner),
+                     concat("[matmul] ", plan.rows, " x ", plan.columns, " x ", plan.inner));
+    Compiled made;
+    made.primitive = dnnl::matmul(description);
+    state.add(made, DNNL_ARG_SRC, a_desc);
+    state.add(made, DNNL_ARG_WEIGHTS, b_desc);
+    state.add(made, DNNL_ARG_DST, c_desc);
+    if (plan.bias) {
+      state.add(made, DNNL_ARG_BIAS, bias_desc);
+    }
+    state.add_scratchpad(made, description);
+    return made;
+  });
+  State::set(compiled, DNNL_ARG_SRC, a);
+  State::set(compiled, DNNL_ARG_WEIGHTS, b);
+  State::set(compiled, DNNL_ARG_DST, c);
+  if (plan.bias) {
+    State::set(compiled, DNNL_ARG_BIAS, bias);
+  }
+  state.set_scratch(compiled, 0);
+  compiled.primitive.execute(state.stream, compiled.arguments);
+}
+
+void OneDnn::convolution_forward(
+    const ConvolutionPlan& plan, const float* x, const float* w, const float* bias, float* y) {
+  State& state = *state_;
+  Compiled& compiled = state.find(key_of(Pass::forward, plan), [&] {
+    const ConvolutionDescs d(plan);
+    const auto description = state.forward_description(plan, d);
+    refuse_reference(description.impl_info_str(), multiplications(plan), describe("convolution_forward", plan));
+    Compiled made;
+    made.primitive = dnnl::convolution_forward(description);
+    state.add(made, DNNL_ARG_SRC, d.x);
+    state.add(made, DNNL_ARG_BIAS, d.bias);
+    state.add(made, DNNL_ARG_DST, d.y);
+    state.add_weights(made, DNNL_ARG_WEIGHTS, d.w_plain, description.weights_desc(), false);
+    state.add_scratchpad(made, description);
+    return made;
+  });
+  State::set(compiled, DNNL_ARG_SRC, x);
+  State::set(compiled, DNNL_ARG_BIAS, bias);
+  State::set(compiled, DNNL_ARG_DST, y);
+  state.set_source_weights(compiled, w);
+  compiled.primitive.execute(state.stream, compiled.arguments);
+}
+
+void OneDnn::convolution_input_gradient(
+    const ConvolutionPlan& plan, const float* dy, const float* w, float* dx) {
+  State& state = *state_;
+  Compiled& compiled = state.find(key_of(Pass::input_gradient, plan), [&] {
+    const ConvolutionDescs d(plan);
+    const auto description = input_gradient_of(state.engine, d.x, d.w_any, d.y, d.strides, d.padding,
+                                               state.forward_description(plan, d), State::attributes(false, false));
+    refuse_reference(description.impl_info_str(), multiplications(plan),
+                     describe("convolution_input_gradient", plan));
+    Compiled made;
+    made.primitive = dnnl::convolution_backward_data(description);
+    state.add(made, DNNL_ARG_DIFF_DST, d.y);
+    state.add(made, DNNL_ARG_DIFF_SRC, d.x);
+    state.add_weights(made, DNNL_ARG_WEIGHTS, d.w_plain, description.weights_desc(), false);
+    state.add_scratchpad(made, description);
+    return made;
+  });
+  State::set(compiled, DNNL_ARG_DIFF_DST, dy);
+  State::set(compiled, DNNL_ARG_DIFF_SRC, dx);
+  state.set_source_weights(compiled, w);
+  compiled.primitive.execute(state.stream, compiled.arguments);
+}
+
+void OneDnn::convolution_weight_gradient(
+    const ConvolutionPlan& plan, const float* x, const float* dy, float* dw, bool accumulate) {
+  State& state = *state_;
+  Compiled& compiled = state.find(key_of(Pass::weight_gradient, plan), [&] {
+    const ConvolutionDescs d(plan);
+    const auto description = weight_gradient_of(state.engine, d.x, d.w_any, d.y, d.strides, d.padding,
+                                                state.forward_description(plan, d), State::attributes(false, false));
+    refuse_reference(description.impl_info_str(), multiplications(plan),
+                     describe("convolution_weight_gradient", plan));
+    Compiled made;
+    made.primitive = dnnl::convolution_backward_weights(description);
+    state.add(made, DNNL_ARG_SRC, d.x);
+    state.add(made, DNNL_ARG_DIFF_DST, d.y);
+    state.add_weights(made, DNNL_ARG_DIFF_WEIGHTS, d.w_plain, description.diff_weights_desc(), true);
+    state.add_scratchpad(made, description);
+    return made;
+  });
+  const std::size_t elements = static_cast<std::size_t>(plan.channels_out * plan.kernel * plan.kernel * plan.channels_in);
+  const std::size_t reordered_bytes = aligned(compiled.weight_bytes);
+  std::byte* extra = state.set_scratch(compiled, reordered_bytes + aligned(elements * sizeof(float)));
+  float* plain = accumulate ? reinterpret_cast<float*>(extra + reordered_bytes) : dw;
+  State::set(compiled, DNNL_ARG_SRC, x);
+  State::set(compiled, DNNL_ARG_DIFF_DST, dy);
+  State::set(compiled, DNNL_ARG_DIFF_WEIGHTS, compiled.reorders ? static_cast<void*>(extra) : plain);
+  compiled.primitive.execute(state.stream, compiled.arguments);
+  if (compiled.reorders) {
+    compiled.plain_weights.set_data_handle(plain);
+    compiled.reorder.execute(state.stream, compiled.arguments.at(DNNL_ARG_DIFF_WEIGHTS), compiled.plain_weights);
+  }
+  if (accumulate) {
+    for (std::size_t i = 0; i < elements; ++i) {
+      dw[i] += plain[i];
+    }
+  }
+}
+
+}  // namespace troupe::cpu

@@ -1,0 +1,181 @@
+#include "kernels/cpu/backend.hpp"
+#include "kernels/cpu/vector.hpp"
+#include "kernels/matmul.hpp"
+#include "kernels/update.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace troupe::cpu {
+
+namespace {
+
+// -- column_sum ---------------------------------------------------------------------
+//
+// The order of the additions depends on the shape alone. Rows are summed in float in blocks, and the blocks' sums in
+// double, so that the rounding error does not grow with the number of rows.
+
+constexpr std::int64_t kBlockRows = 64;
+
+/// Matrices of many columns: `width` of them at a time, in registers, down the rows.
+template <std::int64_t width>
+void column_sum_strip(const float* x, std::int64_t rows, std::int64_t columns, float* out) {
+  constexpr std::size_t kVectors = static_cast<std::size_t>(width / kLanes);
+  std::array<double, static_cast<std::size_t>(width)> total{};
+  for (std::int64_t begin = 0; begin < rows; begin += kBlockRows) {
+    std::array<Floats, kVectors> sum{};
+    for (std::int64_t r = begin; r < std::min(rows, begin + kBlockRows); ++r) {
+      for (std::size_t k = 0; k < kVectors; ++k) {
+        sum[k] += load(x + r * columns + static_cast<std::int64_t>(k) * kLanes);
+      }
+    }
+    std::array<float, static_cast<std::size_t>(width)> lanes;
+    std::memcpy(lanes.data(), sum.data(), sizeof lanes);
+    for (std::size_t i = 0; i < total.size(); ++i) {
+      total[i] += static_cast<double>(lanes[i]);
+    }
+  }
+  for (std::size_t i = 0; i < total.size(); ++i) {
+    out[i] = static_cast<float>(total[i]);
+  }
+}
+
+void column_sum_wide(const float* x, std::int64_t rows, std::int64_t columns, float* out) {
+  constexpr std::int64_t kWide = 4 * kLanes;
+  std::int64_t first = 0;
+  for (; first + kWide <= columns; first += kWide) {
+    column_sum_strip<kWide>(x + first, rows, columns, out + first);
+  }
+  for (; first + kLanes <= columns; first += kLanes) {
+    column_sum_strip<kLanes>(x + first, rows, columns, out + first);
+  }
+  if (first < columns) {
+    first = columns - kLanes;  // again for some of them, with the same result
+    column_sum_strip<kLanes>(x + first, rows, columns, out + first);
+  }
+}
+
+/// Matrices of few columns (the gradient by a convolution's bias): several rows side by side make one long row.
+void column_sum_narrow(const float* x, std::int64_t rows, std::int64_t columns, float* out) {
+  constexpr std::int64_t kLong = 256;
+  std::array<float, kLong> sum{};
+  std::array<double, kLong> total{};
+  const std::int64_t abreast = kLong / columns;
+  const std::int64_t length = abreast * columns;
+  std::int64_t r = 0;
+  while (r + abreast <= rows) {
+    sum.fill(0.0f);
+    for (std::int64_t k = 0; k < kBlockRows && r + abreast <= rows; ++k, r += abreast) {
+      const float* row = x + r * columns;
+      for (std::int64_t i = 0; i < length; ++i) {
+        sum[static_cast<std::size_t>(i)] += row[i];
+      }
+    }
+    for (std::int64_t i = 0; i < length; ++i) {
+      total[static_cast<std::size_t>(i)] += static_cast<double>(sum[static_cast<std::size_t>(i)]);
+    }
+  }
+  for (std::int64_t c = 0; c < columns; ++c) {
+    double column = 0;
+    for (std::int64_t k = 0; k < abreast; ++k) {
+      column += total[static_cast<std::size_t>(k * columns + c)];
+    }
+    for (std::int64_t rest = r; rest < rows; ++rest) {
+      column += static_cast<double>(x[rest * columns + c]);
+    }
+    out[c] = static_cast<float>(column);
+  }
+}
+
+// -- sums in double ------------------------------------------------------------------
+//
+// Element i of a part is added into lane i mod 32, and the lanes are summed in a fixed order: the result depends on the
+// part alone, whatever its place in memory.
+
+constexpr std::int64_t kSumLanes = 32;
+
+template <class Term>
+double sum_in_lanes(std::int64_t n, Term term) {
+  std::array<double, kSumLanes> lanes{};
+  constexpr std::int64_t kDoubles = kLanesOf<Doubles>;
+  std::array<Doubles, kSumLanes / kDoubles> sum{};
+  std::int64_t i = 0;
+  for (; i + kSumLanes <= n; i += kSumLanes) {
+    for (std::size_t k = 0; k < sum.size(); ++k) {
+      sum[k] += term.several(i + kDoubles * static_cast<std::int64_t>(k));
+    }
+  }
+  std::memcpy(lanes.data(), sum.data(), sizeof lanes);
+  for (std::size_t lane = 0; i < n; ++i, ++lane) {
+    lanes[lane] += term.one(i);
+  }
+  for (std::size_t half = kSumLanes / 2; half > 0; half /= 2) {
+    for (std::size_t k = 0; k < half; ++k) {
+      lanes[k] += lanes[k + half];
+    }
+  }
+  return lanes[0];
+}
+
+using HalfFloats = float __attribute__((vector_size(sizeof(Floats) / 2)));
+
+struct Square {
+  const float* x;
+
+  double one(std::int64_t i) const { return static_cast<double>(x[i]) * static_cast<double>(x[i]); }
+  Doubles several(std::int64_t i) const {
+    const auto v = __builtin_convertvector(load<HalfFloats>(x + i), Doubles);
+    return v * v;
+  }
+};
+
+struct SquaredDifference {
+  const float* a;
+  const float* b;
+
+  double one(std::int64_t i) const {
+    const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    return d * d;
+  }
+  Doubles several(std::int64_t i) const {
+    const Doubles d = __builtin_convertvector(load<HalfFloats>(a + i), Doubles) -
+                      __builtin_convertvector(load<HalfFloats>(b + i), Doubles);
+    return d * d;
+  }
+};
+
+}  // namespace
+
+void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate) {
+  const std::int64_t rows = x.shape()[0];
+  const std::int64_t columns = x.shape()[1];
+  if (columns == 0) {
+    return;
+  }
+  float* to = out.data<float>();
+  float* sum = accumulate ? stream.cpu().scratch(columns) : to;
+  if (columns < 64) {
+    column_sum_narrow(x.data<float>(), rows, columns, sum);
+  } else {
+    column_sum_wide(x.data<float>(), rows, columns, sum);
+  }
+  if (accumulate) {
+    for (std::int64_t c = 0; c < columns; ++c) {
+      to[c] += sum[c];
+    }
+  }
+}
+
+void sum_of_squares(Stream& /*stream*/, const Tensor& x, std::span<const Part> parts, const Tensor& out) {
+  double* to = out.data<double>();
+  for (const Part& part : parts) {
+    *to++ = sum_in_lanes(part.size, Square{x.data<float>() + part.offset});
+  }
+}
+
+void squared_distance(Stream& /*stream*/, const Tensor& a, const Tensor& b, const Tensor& out) {
+  *out.data<double>() = sum_in_lanes(a.elements(), SquaredDifference{a.data<float>(), b.data<float>()});
+}
+
+}  // namespace troupe::cpu

@@ -1,0 +1,62 @@
+#include "kernels/cuda/elementwise.cuh"
+
+namespace troupe::cuda {
+
+namespace {
+
+template <class T>
+struct Fill {
+  T value;
+  T* x;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    Pack<T, width> values;
+    for (T& lane : values.lane) {
+      lane = value;
+    }
+    store<width>(x, i, values);
+  }
+};
+
+struct Scale {
+  float factor;
+  float* x;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    Pack<float, width> values = load<width>(x, i);
+    for (float& lane : values.lane) {
+      lane *= factor;
+    }
+    store<width>(x, i, values);
+  }
+};
+
+template <class T>
+void fill_with(const Backend::State& state, const Tensor& x, T value) {
+  for_each_index(state, x.elements(), packable(x.data<T>()), Fill<T>{value, x.data<T>()});
+}
+
+}  // namespace
+
+void fill(Stream& stream, const Tensor& x, double value) {
+  const Backend::State& state = activate(stream);
+  if (x.type() == DType::float64) {
+    fill_with(state, x, value);
+  } else {
+    fill_with(state, x, static_cast<float>(value));
+  }
+}
+
+void scale(Stream& stream, const Tensor& x, float factor) {
+  const Backend::State& state = activate(stream);
+  for_each_index(state, x.elements(), packable(x.data<float>()), Scale{factor, x.data<float>()});
+}
+
+cudaError_t kernels_load() {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, for_each_index_kernel<true, Scale>);
+}
+
+}  // namespace troupe::cuda

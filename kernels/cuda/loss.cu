@@ -1,0 +1,161 @@
+// Losses. The rows' losses are added up in double, in an order that depends on the number of rows
+// alone (sum.cuh), so that a result is the same every time. `result` is [sum of losses, rows
+// predicted right].
+#include "kernels/cuda/sum.cuh"
+#include "kernels/functors/math.hpp"
+#include "kernels/loss.hpp"
+
+#include <limits>
+
+namespace troupe::cuda {
+
+namespace {
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+constexpr int kRowsAtOnce = kSumBlock / kWarp;
+
+struct Softmax {
+  const float* logits;         // (R, C)
+  const std::int32_t* labels;  // (R)
+  float* dlogits;              // (R, C), may be logits; or null
+  std::int64_t R;
+  std::int64_t C;
+};
+
+__device__ float warp_max(float value) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, value, distance);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+/// Every lane of the warp gets the same.
+__device__ double warp_sum_for_all(double value) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, distance);
+  }
+  return value;
+}
+
+struct RowResult {
+  double loss;
+  bool right;
+};
+
+/// One warp, one row of any C, in three passes: maximum, sum of exponentials, gradient. Lane 0
+/// holds what counts. A label outside [0, C) makes the loss NaN.
+__device__ RowResult softmax_row(const Softmax& s, std::int64_t r, int lane) {
+  const float* x = s.logits + r * s.C;
+  const std::int64_t label = s.labels[r];
+  const float at_label =
+      label >= 0 && label < s.C ? x[label] : std::numeric_limits<float>::quiet_NaN();
+
+  // As on the CPU: right is the first of the largest, and a row with a NaN predicts nothing.
+  float largest = -std::numeric_limits<float>::infinity();
+  bool agrees = true;
+  for (std::int64_t c = lane; c < s.C; c += kWarp) {
+    const float value = x[c];
+    largest = value > largest ? value : largest;
+    agrees = agrees && (c < label ? value < at_label : value <= at_label);
+  }
+  largest = warp_max(largest);
+  const bool right = __all_sync(kAllLanes, agrees);
+
+  double sum = 0;
+  for (std::int64_t c = lane; c < s.C; c += kWarp) {
+    sum += static_cast<double>(exp_float(x[c] - largest));
+  }
+  sum = warp_sum_for_all(sum);
+  __syncwarp();  // All lanes have read the label's logit before one of them overwrites it.
+
+  if (s.dlogits) {
+    float* dx = s.dlogits + r * s.C;
+    const float share = 1.0f / static_cast<float>(s.R);
+    const float factor = static_cast<float>(static_cast<double>(share) / sum);
+    for (std::int64_t c = lane; c < s.C; c += kWarp) {
+      const float probability_share = exp_float(x[c] - largest) * factor;
+      dx[c] = probability_share - (c == label ? share : 0.0f);
+    }
+  }
+  return {log(sum) - (static_cast<double>(at_label) - static_cast<double>(largest)), right};
+}
+
+/// partial[0, b] = the losses of block b's rows, partial[1, b] = how many are right. Shape: partial
+/// (2, kSumBlocksMax).
+__global__ void __launch_bounds__(kSumBlock)
+    softmax_kernel(const __grid_constant__ Softmax s, double* partial) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const std::int64_t warp = threadIdx.x / kWarp;
+  double loss = 0;
+  double right = 0;
+  for (std::int64_t r = std::int64_t{blockIdx.x} * kRowsAtOnce + warp; r < s.R;
+       r += std::int64_t{gridDim.x} * kRowsAtOnce) {
+    const RowResult row = softmax_row(s, r, lane);
+    if (lane == 0) {
+      loss += row.loss;
+      right += row.right ? 1 : 0;
+    }
+  }
+  loss = block_sum(loss);
+  right = block_sum(right);
+  if (threadIdx.x == 0) {
+    partial[blockIdx.x] = loss;
+    partial[kSumBlocksMax + blockIdx.x] = right;
+  }
+}
+
+/// 1/2 (y - target)^2, and the gradient on the way.
+struct SquaredError {
+  const float* y;
+  const float* target;
+  float* dy;  // may be y; or null
+  float share;
+
+  __device__ double operator()(std::int64_t i) const {
+    const float value = y[i];
+    const float wanted = target[i];
+    if (dy) {
+      dy[i] = (value - wanted) * share;
+    }
+    const double difference = static_cast<double>(value) - static_cast<double>(wanted);
+    return 0.5 * (difference * difference);
+  }
+};
+
+}  // namespace
+
+void softmax_cross_entropy(Stream& stream,
+                           const Tensor& logits,
+                           const Tensor& labels,
+                           const Tensor& dlogits,
+                           const Tensor& result) {
+  const Backend::State& state = activate(stream);
+  const Softmax s{.logits = logits.data<float>(),
+                  .labels = labels.data<std::int32_t>(),
+                  .dlogits = dlogits ? dlogits.data<float>() : nullptr,
+                  .R = logits.shape()[0],
+                  .C = logits.shape()[1]};
+  const int blocks = static_cast<int>(
+      std::min<std::int64_t>((s.R + kRowsAtOnce - 1) / kRowsAtOnce, kSumBlocksMax));
+  double* partial = state.workspace<double>();
+  softmax_kernel<<<static_cast<unsigned>(blocks), kSumBlock, 0, state.stream.get()>>>(s, partial);
+  TROUPE_CUDA_CHECK(cudaGetLastError());
+  sum_partials(state, partial, BlockCounts{{blocks, blocks}}, 2, result.data<double>());
+}
+
+void squared_error(
+    Stream& stream, const Tensor& y, const Tensor& target, const Tensor& dy, const Tensor& result) {
+  const Backend::State& state = activate(stream);
+  const SquaredError error{.y = y.data<float>(),
+                           .target = target.data<float>(),
+                           .dy = dy ? dy.data<float>() : nullptr,
+                           .share = 1.0f / static_cast<float>(y.shape()[0])};
+  const Part all{0, y.elements()};
+  double* out = result.data<double>();
+  sum_terms(state, error, {&all, 1}, out);
+  TROUPE_CUDA_CHECK(cudaMemsetAsync(
+      out + 1, 0, sizeof(double), state.stream.get()));  // 0.0: nothing is right or wrong
+}
+
+}  // namespace troupe::cuda

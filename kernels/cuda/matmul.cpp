@@ -1,0 +1,183 @@
+#include "kernels/matmul.hpp"
+
+#include "kernels/cuda/state.hpp"
+
+#include <cstdint>
+
+namespace troupe::cuda {
+
+namespace {
+
+/// The greatest power of two, up to 256, that divides the address; 256 of null.
+std::uint32_t alignment(const void* pointer) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  std::uint32_t bytes = 256;
+  while (address % bytes != 0) {
+    bytes /= 2;
+  }
+  return bytes;
+}
+
+template <class T>
+void set(const MatmulDescription& description, cublasLtMatmulDescAttributes_t attribute, T value) {
+  TROUPE_CUDA_CHECK(
+      cublasLtMatmulDescSetAttribute(description.get(), attribute, &value, sizeof value));
+}
+
+using MatmulPreference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+template <class T>
+void set(const MatmulPreference& preference,
+         cublasLtMatmulPreferenceAttributes_t attribute,
+         T value) {
+  TROUPE_CUDA_CHECK(
+      cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
+}
+
+cublasLtEpilogue_t epilogue(bool bias, bool relu) {
+  if (bias) {
+    return relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+  }
+  return relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/// A row-major (rows, columns) matrix, told as the column-major (columns, rows) one.
+MatrixLayout layout_of_row_major(std::int64_t rows, std::int64_t columns) {
+  MatrixLayout layout;
+  TROUPE_CUDA_CHECK(cublasLtMatrixLayoutCreate(layout.out(),
+                                               CUDA_R_32F,
+                                               static_cast<std::uint64_t>(columns),
+                                               static_cast<std::uint64_t>(rows),
+                                               columns));
+  return layout;
+}
+
+MatmulPlan make_plan(cublasLtHandle_t handle,
+                     const MatmulKey& key,
+                     const float* bias,
+                     std::size_t workspace_bytes) {
+  MatmulPlan plan;
+  // Plain float32. TF32 (10 bits of mantissa instead of 23) is CUBLAS_COMPUTE_32F_FAST_TF32.
+  TROUPE_CUDA_CHECK(
+      cublasLtMatmulDescCreate(plan.description.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  set(plan.description, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(plan.description, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
+  if (bias) {
+    // The heuristic does not follow the pointer, but goes by its alignment.
+    set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
+  plan.first = key.transpose_b ? layout_of_row_major(key.columns, key.inner)
+                               : layout_of_row_major(key.inner, key.columns);
+  plan.second = key.transpose_a ? layout_of_row_major(key.inner, key.rows)
+                                : layout_of_row_major(key.rows, key.inner);
+  plan.out = layout_of_row_major(key.rows, key.columns);
+
+  MatmulPreference preference;
+  TROUPE_CUDA_CHECK(cublasLtMatmulPreferenceCreate(preference.out()));
+  set(preference,
+      CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+      static_cast<std::uint64_t>(workspace_bytes));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignment_b);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignment_a);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignment_c);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignment_c);
+  cublasLtMatmulHeuristicResult_t best{};
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle,
+                                                               plan.description.get(),
+                                                               plan.first.get(),
+                                                               plan.second.get(),
+                                                               plan.out.get(),
+                                                               plan.out.get(),
+                                                               preference.get(),
+                                                               1,
+                                                               &best,
+                                                               &found);
+  TROUPE_CHECK(status == CUBLAS_STATUS_SUCCESS && found == 1,
+               concat("[matmul] cuBLASLt has no algorithm for M ",
+                      key.rows,
+                      ", N ",
+                      key.columns,
+                      ", K ",
+                      key.inner,
+                      ", epilogue ",
+                      static_cast<int>(key.epilogue),
+                      ": ",
+                      describe(status)));
+  TROUPE_CUDA_CHECK(best.state);
+  plan.algorithm = best.algo;
+  return plan;
+}
+
+}  // namespace
+
+MatmulPlans::MatmulPlans() {
+  TROUPE_CUDA_CHECK(cublasLtCreate(handle_.out()));
+}
+
+const MatmulPlan& MatmulPlans::find(const MatmulKey& key,
+                                    const float* bias,
+                                    std::size_t workspace_bytes) {
+  auto found = plans_.find(key);
+  if (found == plans_.end()) {
+    found = plans_.emplace(key, make_plan(handle_.get(), key, bias, workspace_bytes)).first;
+  } else if (bias) {
+    set(found->second.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
+  return found->second;
+}
+
+// Bias and relu are epilogues of the product where cuBLASLt is known to take them: it has no tanh
+// and no selu, and reads a bias in words of 16 bytes. What is left is one pass over c. So would
+// relu be, if it turned out that cuBLASLt's does not hand on a NaN as functors/activation.hpp does
+// (BENCHMARKS.md: not tried yet).
+void matmul(Stream& stream,
+            const Tensor& a,
+            const Tensor& b,
+            const Tensor& c,
+            const MatmulOptions& options) {
+  const Backend::State& state = activate(stream);
+  const float* bias = options.bias ? options.bias.data<float>() : nullptr;
+  const bool relu = options.activation == ActivationKind::relu;
+  const bool in_epilogue =
+      (relu || options.activation == ActivationKind::none) && alignment(bias) >= 16;
+  const float* bias_of_epilogue = in_epilogue ? bias : nullptr;
+  MatmulKey key;
+  key.rows = c.shape()[0];
+  key.columns = c.shape()[1];
+  key.inner = a.shape()[options.transpose_a ? 0 : 1];
+  key.transpose_a = options.transpose_a;
+  key.transpose_b = options.transpose_b;
+  key.epilogue = in_epilogue ? epilogue(bias != nullptr, relu) : CUBLASLT_EPILOGUE_DEFAULT;
+  key.alignment_a = alignment(a.data<float>());
+  key.alignment_b = alignment(b.data<float>());
+  key.alignment_c = alignment(c.data<float>());
+  key.alignment_bias = alignment(bias_of_epilogue);
+
+  MatmulPlans& matmuls = state.tools->matmuls;
+  const MatmulPlan& plan = matmuls.find(key, bias_of_epilogue, kWorkspaceBytes);
+  const float one = 1.0f;
+  const float beta = options.accumulate ? 1.0f : 0.0f;
+  TROUPE_CUDA_CHECK(cublasLtMatmul(matmuls.handle(),
+                                   plan.description.get(),
+                                   &one,
+                                   b.data<float>(),
+                                   plan.first.get(),
+                                   a.data<float>(),
+                                   plan.second.get(),
+                                   &beta,
+                                   c.data<float>(),
+                                   plan.out.get(),
+                                   c.data<float>(),
+                                   plan.out.get(),
+                                   &plan.algorithm,
+                                   state.workspace<void>(),
+                                   kWorkspaceBytes,
+                                   state.stream.get()));
+  if (!in_epilogue) {
+    bias_and_activation(state, options.activation, bias, c);
+  }
+}
+
+}  // namespace troupe::cuda

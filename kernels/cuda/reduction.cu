@@ -1,0 +1,168 @@
+#include "kernels/cuda/sum.cuh"
+#include "kernels/matmul.hpp"
+#include "kernels/update.hpp"
+
+namespace troupe::cuda {
+
+// -- column_sum -------------------------------------------------------------------
+//
+// A block sums 32 columns over some rows, eight rows at a time: neighbouring threads read
+// neighbouring columns. Where there are many rows, they are cut into chunks whose sums the same
+// kernel adds up.
+
+namespace {
+
+constexpr int kColumns = kWarp;
+constexpr int kRows = 8;
+constexpr std::int64_t kChunkRows = 256;
+constexpr std::int64_t kChunksMax = 64;
+
+/// out[chunk, c] = or += the sum over the chunk's rows of x[r, c]. Shapes: x (R, C), out (chunks,
+/// C).
+__global__ void __launch_bounds__(kColumns* kRows) column_sum_kernel(const float* x,
+                                                                     std::int64_t R,
+                                                                     std::int64_t C,
+                                                                     std::int64_t chunk_rows,
+                                                                     float* out,
+                                                                     bool accumulate) {
+  __shared__ float sums[kRows][kColumns];
+  const std::int64_t c = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
+  const std::int64_t begin = std::int64_t{blockIdx.y} * chunk_rows;
+  const std::int64_t end = begin + chunk_rows < R ? begin + chunk_rows : R;
+  float sum = 0.0f;
+  if (c < C) {
+#pragma unroll 4
+    for (std::int64_t r = begin + threadIdx.y; r < end; r += kRows) {
+      sum += x[r * C + c];
+    }
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || c >= C) {
+    return;
+  }
+  for (int row = 1; row < kRows; ++row) {
+    sum += sums[row][threadIdx.x];
+  }
+  float* to = out + std::int64_t{blockIdx.y} * C + c;
+  *to = accumulate ? *to + sum : sum;
+}
+
+struct Chunks {
+  std::int64_t count;
+  std::int64_t rows;  // of each; the last may be shorter
+};
+
+void launch_column_sum(const Backend::State& state,
+                       const float* x,
+                       std::int64_t rows,
+                       std::int64_t columns,
+                       Chunks chunks,
+                       float* out,
+                       bool accumulate) {
+  const dim3 grid(static_cast<unsigned>((columns + kColumns - 1) / kColumns),
+                  static_cast<unsigned>(chunks.count));
+  const dim3 block(kColumns, kRows);
+  column_sum_kernel<<<grid, block, 0, state.stream.get()>>>(
+      x, rows, columns, chunks.rows, out, accumulate);
+  TROUPE_CUDA_CHECK(cudaGetLastError());
+}
+
+/// As many as the workspace holds the sums of, and rows to fill them with.
+Chunks chunks_of(std::int64_t rows, std::int64_t columns) {
+  const auto room = static_cast<std::int64_t>(kWorkspaceBytes / sizeof(float)) / columns;
+  const std::int64_t wanted = std::min({kChunksMax, room, (rows + kChunkRows - 1) / kChunkRows});
+  if (wanted <= 1) {
+    return {1, rows};
+  }
+  const std::int64_t each = (rows + wanted - 1) / wanted;
+  return {(rows + each - 1) / each, each};
+}
+
+}  // namespace
+
+void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate) {
+  const Backend::State& state = activate(stream);
+  const std::int64_t rows = x.shape()[0];
+  const std::int64_t columns = x.shape()[1];
+  if (columns == 0) {
+    return;
+  }
+  const Chunks chunks = chunks_of(rows, columns);
+  if (chunks.count == 1) {
+    launch_column_sum(state, x.data<float>(), rows, columns, chunks, out.data<float>(), accumulate);
+    return;
+  }
+  float* sums = state.workspace<float>();  // (chunks, C)
+  launch_column_sum(state, x.data<float>(), rows, columns, chunks, sums, false);
+  launch_column_sum(
+      state, sums, chunks.count, columns, {1, chunks.count}, out.data<float>(), accumulate);
+}
+
+// -- sums in double ---------------------------------------------------------------
+
+namespace {
+
+__global__ void __launch_bounds__(kWarp)
+    sum_partials_kernel(const double* partial,
+                        const __grid_constant__ BlockCounts counts,
+                        double* out) {
+  const double* of_part = partial + std::int64_t{blockIdx.x} * kSumBlocksMax;
+  const int count = counts.of[blockIdx.x];
+  double sum = 0;
+  for (int b = static_cast<int>(threadIdx.x); b < count; b += kWarp) {
+    sum += of_part[b];
+  }
+  sum = warp_sum(sum);
+  if (threadIdx.x == 0) {
+    out[blockIdx.x] = sum;
+  }
+}
+
+struct Square {
+  const float* x;
+
+  __device__ double operator()(std::int64_t i) const {
+    const double value = x[i];
+    return value * value;
+  }
+};
+
+struct SquaredDifference {
+  const float* a;
+  const float* b;
+
+  __device__ double operator()(std::int64_t i) const {
+    const double difference = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    return difference * difference;
+  }
+};
+
+}  // namespace
+
+void sum_partials(const Backend::State& state,
+                  const double* partial,
+                  const BlockCounts& counts,
+                  int parts,
+                  double* out) {
+  sum_partials_kernel<<<static_cast<unsigned>(parts), kWarp, 0, state.stream.get()>>>(
+      partial, counts, out);
+  TROUPE_CUDA_CHECK(cudaGetLastError());
+}
+
+void sum_of_squares(Stream& stream,
+                    const Tensor& x,
+                    std::span<const Part> parts,
+                    const Tensor& out) {
+  sum_terms(activate(stream), Square{x.data<float>()}, parts, out.data<double>());
+}
+
+void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out) {
+  const Part all{0, a.elements()};
+  sum_terms(activate(stream),
+            SquaredDifference{a.data<float>(), b.data<float>()},
+            {&all, 1},
+            out.data<double>());
+}
+
+}  // namespace troupe::cuda

@@ -1,0 +1,70 @@
+#include "kernels/device.hpp"
+
+#include "kernels/cuda/backend.hpp"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <fstream>
+
+namespace troupe {
+
+namespace {
+
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("model name")) {
+      const std::size_t colon = line.find(": ");
+      return colon == std::string::npos ? "CPU" : line.substr(colon + 2);
+    }
+  }
+  return "CPU";
+}
+
+std::size_t host_memory_bytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page_bytes = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page_bytes > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page_bytes)
+                                     : 0;
+}
+
+}  // namespace
+
+std::string to_string(Device device) {
+  return device.kind == DeviceKind::cpu ? "cpu" : "cuda:" + std::to_string(device.index);
+}
+
+Result<Device> parse_device(std::string_view text) {
+  if (text == "cpu") {
+    return Device{};
+  }
+  if (text == "cuda") {
+    return Device{DeviceKind::cuda, 0};
+  }
+  constexpr std::string_view kPrefix = "cuda:";
+  if (text.starts_with(kPrefix)) {
+    const char* first = text.data() + kPrefix.size();
+    const char* last = text.data() + text.size();
+    int index = -1;
+    const auto [end, code] = std::from_chars(first, last, index);
+    if (code == std::errc() && end == last && index >= 0) {
+      return Device{DeviceKind::cuda, index};
+    }
+  }
+  return Error{ErrorKind::usage, concat("unknown device \"", text, "\"; right are cpu, cuda and cuda:0")};
+}
+
+Result<void> check_available(Device device) {
+  return device.kind == DeviceKind::cpu ? Result<void>() : cuda::check_available(device.index);
+}
+
+std::vector<DeviceInfo> devices() {
+  std::vector<DeviceInfo> all{{Device{}, cpu_name(), host_memory_bytes()}};
+  for (DeviceInfo& gpu : cuda::devices()) {
+    all.push_back(std::move(gpu));
+  }
+  return all;
+}
+
+}  // namespace troupe

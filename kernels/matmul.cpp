@@ -1,0 +1,49 @@
+#include "kernels/matmul.hpp"
+
+#include "kernels/dispatch.hpp"
+
+namespace troupe {
+
+void matmul(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c, const MatmulOptions& options) {
+  check_tensor("matmul", "a", a, stream);
+  check_tensor("matmul", "b", b, stream);
+  check_tensor("matmul", "c", c, stream);
+  TROUPE_CHECK(a.shape().dimensions() == 2 && b.shape().dimensions() == 2 && c.shape().dimensions() == 2,
+               "[matmul] not all are matrices: a is ", a.shape(), ", b is ", b.shape(), ", c is ", c.shape());
+  const std::int64_t rows = a.shape()[options.transpose_a ? 1 : 0];        // M
+  const std::int64_t inner = a.shape()[options.transpose_a ? 0 : 1];       // K
+  const std::int64_t inner_of_b = b.shape()[options.transpose_b ? 1 : 0];  // K
+  const std::int64_t columns = b.shape()[options.transpose_b ? 0 : 1];     // N
+  const auto stored = [](const Tensor& x, bool transposed) {
+    return concat(x.shape(), transposed ? " transposed" : "");
+  };
+  TROUPE_CHECK(inner == inner_of_b,
+               "[matmul] inner dimensions differ: a is ", stored(a, options.transpose_a), ", b is ",
+               stored(b, options.transpose_b));
+  TROUPE_CHECK(c.shape() == (Shape{rows, columns}),
+               "[matmul] c is ", c.shape(), ", not ", Shape{rows, columns}, ": a is ",
+               stored(a, options.transpose_a), ", b is ", stored(b, options.transpose_b));
+  TROUPE_CHECK(rows > 0 && inner > 0 && columns > 0,
+               "[matmul] an extent is zero: a is ", a.shape(), ", b is ", b.shape());
+  TROUPE_CHECK(c.data<float>() != a.data<float>() && c.data<float>() != b.data<float>(),
+               "[matmul] c is one of its operands");
+  if (options.bias) {
+    check_tensor("matmul", "bias", options.bias, stream, Shape{columns});
+  }
+  TROUPE_CHECK(options.activation != ActivationKind::gelu,
+               "[matmul] gelu's derivative needs what comes before it: call activation_forward");
+  TROUPE_CHECK(!options.accumulate || (!options.bias && options.activation == ActivationKind::none),
+               "[matmul] accumulate goes with neither bias nor activation");
+  begin(stream, {&a, &b, &c, &options.bias});
+  TROUPE_DISPATCH(matmul, stream, a, b, c, options);
+}
+
+void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate) {
+  check_tensor("column_sum", "x", x, stream);
+  TROUPE_CHECK(x.shape().dimensions() == 2, "[column_sum] x is no matrix: ", x.shape());
+  check_tensor("column_sum", "out", out, stream, Shape{x.shape()[1]});
+  begin(stream, {&x, &out});
+  TROUPE_DISPATCH(column_sum, stream, x, out, accumulate);
+}
+
+}  // namespace troupe

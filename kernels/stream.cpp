@@ -1,0 +1,125 @@
+#include "kernels/stream.hpp"
+
+#include "kernels/cpu/backend.hpp"
+#include "kernels/cuda/backend.hpp"
+#include "kernels/dispatch.hpp"
+
+#include <cstring>
+
+namespace troupe {
+
+Stream::Stream(Device device) : device_(device) {
+  if (device.kind == DeviceKind::cpu) {
+    cpu_ = std::make_unique<cpu::Backend>();
+  } else {
+    cuda_ = std::make_unique<cuda::Backend>(device.index);
+  }
+}
+
+Stream::~Stream() = default;
+
+Tensor Stream::allocate(Shape shape, DType type) {
+  const auto bytes = static_cast<std::size_t>(shape.elements()) * size_bytes(type);
+  return Tensor(BufferPool::of(device_).acquire(bytes, *this), shape, type);
+}
+
+Event Stream::record() {
+  return cuda_ ? cuda_->record() : Event();
+}
+
+void Stream::wait(const Event& event) {
+  if (cuda_) {
+    cuda_->wait(event);
+  } else {
+    event.wait();
+  }
+}
+
+void Stream::synchronize() {
+  if (cuda_) {
+    cuda_->synchronize();
+  }
+}
+
+void copy(Stream& stream, const Tensor& src, const Tensor& dst) {
+  TROUPE_CHECK(src && dst, "[copy] ", src ? "dst" : "src", " is empty");
+  TROUPE_CHECK(src.shape() == dst.shape(), "[copy] src is ", src.shape(), ", dst is ", dst.shape());
+  TROUPE_CHECK(src.type() == dst.type(),
+               "[copy] src is ", to_string(src.type()), ", dst is ", to_string(dst.type()));
+  TROUPE_CHECK(stream.device() == src.device() || stream.device() == dst.device(),
+               "[copy] the stream is on ", to_string(stream.device()), ", src on ",
+               to_string(src.device()), ", dst on ", to_string(dst.device()));
+  begin(stream, {&src, &dst});
+  if (src.device().kind == DeviceKind::cpu && dst.device().kind == DeviceKind::cpu) {
+    cpu::copy(stream, src, dst);
+  } else {
+    cuda::copy(stream, src, dst);
+  }
+}
+
+void fill(Stream& stream, const Tensor& x, double value) {
+  check_tensor("fill", "x", x, stream, x && x.type() == DType::float64 ? DType::float64 : DType::float32);
+  begin(stream, {&x});
+  TROUPE_DISPATCH(fill, stream, x, value);
+}
+
+void scale(Stream& stream, const Tensor& x, float factor) {
+  check_tensor("scale", "x", x, stream);
+  begin(stream, {&x});
+  TROUPE_DISPATCH(scale, stream, x, factor);
+}
+
+namespace {
+
+template <class T>
+Tensor upload(Stream& stream, std::span<const T> values, Shape shape) {
+  TROUPE_CHECK(static_cast<std::int64_t>(values.size()) == shape.elements(),
+               "[from_host] ", values.size(), " values for ", shape);
+  Tensor x = stream.allocate(shape, dtype_of<T>());
+  begin(stream, {&x});
+  if (values.empty()) {
+    return x;
+  }
+  if (stream.device().kind == DeviceKind::cpu) {
+    std::memcpy(x.data<T>(), values.data(), values.size_bytes());
+  } else {
+    cuda::upload(stream.cuda(), values.data(), x, values.size_bytes());
+  }
+  return x;
+}
+
+template <class T>
+std::vector<double> download(const Tensor& x) {
+  std::vector<T> values(static_cast<std::size_t>(x.elements()));
+  if (!values.empty()) {
+    if (x.device().kind == DeviceKind::cpu) {
+      x.ready().wait();
+      std::memcpy(values.data(), x.data<T>(), values.size() * sizeof(T));
+    } else {
+      cuda::download(x, values.data(), values.size() * sizeof(T));
+    }
+  }
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+Tensor from_host(Stream& stream, std::span<const float> values, Shape shape) {
+  return upload(stream, values, shape);
+}
+
+Tensor from_host(Stream& stream, std::span<const std::int32_t> values, Shape shape) {
+  return upload(stream, values, shape);
+}
+
+std::vector<double> to_host(const Tensor& x) {
+  TROUPE_CHECK(static_cast<bool>(x), "[to_host] x is empty");
+  switch (x.type()) {
+    case DType::float32: return download<float>(x);
+    case DType::int32: return download<std::int32_t>(x);
+    case DType::float64: return download<double>(x);
+  }
+  return {};
+}
+
+}  // namespace troupe

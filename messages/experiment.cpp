@@ -1,0 +1,198 @@
+#include "messages/experiment.hpp"
+
+#include "messages/experiment/source.hpp"
+#include "messages/experiment/values.hpp"
+
+#include <google/protobuf/text_format.h>
+
+#include <utility>
+
+// In messages/experiment/: schema (names and paths), values, textproto and json (reading), help.
+namespace troupe {
+
+using namespace schema;
+
+// -- loading -------------------------------------------------------------------------------------
+
+Result<proto::Experiment> parse_experiment(std::string_view text, std::string_view origin) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) {
+    text.remove_prefix(kByteOrderMark.size());
+  }
+  const Source source{text, origin.empty() ? "experiment" : std::string(origin)};
+  if (text.size() > kTextBytesMax) {
+    return usage(source.origin + ": is longer than an experiment may be, 1 MiB");
+  }
+  if (const std::size_t valid = valid_utf8(text); valid < text.size()) {
+    return usage(source.at(valid) + ": " + quoted(text.substr(valid, 1)) + " is not valid UTF-8");
+  }
+  const bool json = trimmed(text).starts_with('{');
+  auto experiment = json ? parse_json(source) : parse_textproto(source);
+  if (!experiment) {
+    return experiment;
+  }
+  if (auto sound = check_values(*experiment, Bounds::ignored, source.origin + ": "); !sound) {
+    return sound.error();
+  }
+  return experiment;
+}
+
+// -- --set ---------------------------------------------------------------------------------------
+
+namespace {
+
+/// `path=value` where the group at `path` is no choice: what to write instead.
+Error not_a_value(const std::string& path, const pb::FieldDescriptor& group) {
+  const Names keys = keys_of(*group.message_type());
+  const std::string keys_hint = "set one of its keys" + legal(keys);
+  if (!group.containing_oneof()) {
+    return usage(path + ": is a group, " + keys_hint);
+  }
+  return usage(path + ": is an alternative, choose it by " + path.substr(0, path.rfind('.')) + '=' +
+               group.name() + (keys.empty() ? "" : ", or " + keys_hint));
+}
+
+/// `clock.forward=0.1`: what is meant may be a key beside the alternatives.
+std::string plain_keys_hint(const std::string& path, const pb::Descriptor& choice) {
+  Names keys;
+  for (int i = 0; i < choice.field_count(); ++i) {
+    if (!choice.field(i)->containing_oneof()) {
+      keys.push_back(path + '.' + choice.field(i)->name());
+    }
+  }
+  return keys.empty() ? "" : "; beside them there is " + joined(keys, ", ");
+}
+
+/// `path=value` where `path` ends at a group.
+Result<void> choose_by_name(pb::Message& group,
+                            const pb::FieldDescriptor& field,
+                            std::string_view value,
+                            const std::string& path) {
+  if (!is_choice(field)) {
+    return not_a_value(path, field);
+  }
+  const auto name = without_quotes(value, path);
+  if (!name) {
+    return name.error();
+  }
+  if (auto chosen = choose(group, *name, path); !chosen) {
+    return usage(chosen.error().message + plain_keys_hint(path, *field.message_type()));
+  }
+  return {};
+}
+
+/// Walks down `path`, selecting the alternatives on the way, and sets what it ends at.
+Result<void> set_path(pb::Message& experiment, const std::string& path, std::string_view value) {
+  const std::string where = legible(path);
+  pb::Message* group = &experiment;
+  std::string above;  // the path to `group`
+  while (true) {
+    const std::size_t begin = above.empty() ? 0 : above.size() + 1;
+    const std::string name = path.substr(begin, path.find('.', begin) - begin);
+    const pb::FieldDescriptor* field = group->GetDescriptor()->FindFieldByName(name);
+    if (!field) {
+      return unknown_key(where, *group->GetDescriptor(), above, name);
+    }
+    above = under(above, name);
+    const bool last = above.size() == path.size();
+    if (!is_group(*field)) {
+      return last ? assign(*group, field, value, where)
+                  : usage(where + ": " + above + " is a value and has no keys");
+    }
+    group = group->GetReflection()->MutableMessage(group, field);
+    if (last) {
+      return choose_by_name(*group, *field, value, path);
+    }
+  }
+}
+
+/// The weights `nesterov` are stash + NAdam (Ajanthan et al. 2025): the optimizer comes with them.
+void pair_with_nadam(proto::Optimizer& optimizer) {
+  if (optimizer.rule() != proto::OptimizerRule::nadam &&
+      optimizer.rule() != proto::OptimizerRule::nadamw) {
+    optimizer.set_rule(proto::OptimizerRule::nadamw);
+    optimizer.set_momentum(0.99);
+    optimizer.set_learning_rate(0.001);
+  }
+}
+
+}  // namespace
+
+Result<void> set_value(proto::Experiment& experiment, std::string_view assignment) {
+  const std::size_t equals = assignment.find('=');
+  const std::string path(trimmed(assignment.substr(0, equals)));
+  if (equals == assignment.npos || path.empty()) {
+    return usage(quoted(assignment) + ": is not path=value, such as pipeline.stages=4");
+  }
+  const std::string_view value = trimmed(assignment.substr(equals + 1));
+  if (assignment.size() > kTextBytesMax) {
+    return usage(legible(path) + ": the value is longer than 1 MiB");
+  }
+  if (valid_utf8(assignment) < assignment.size()) {
+    return usage(legible(path) + ": " + quoted(value) + " is not valid UTF-8");
+  }
+  proto::Experiment changed = experiment;  // an error leaves the experiment as it was
+  if (auto done = set_path(changed, path, value); !done) {
+    return done;
+  }
+  if (path == "pipeline.weights" && changed.pipeline().weights().has_nesterov()) {
+    pair_with_nadam(*changed.mutable_optimizer());
+  }
+  experiment.Swap(&changed);
+  return {};
+}
+
+// -- defaults ------------------------------------------------------------------------------------
+
+namespace {
+
+void fill_in_defaults(pb::Message& group) {
+  const pb::Descriptor& type = *group.GetDescriptor();
+  const pb::Reflection& reflection = *group.GetReflection();
+  const pb::OneofDescriptor* kind = kind_of(type);
+  if (kind && !reflection.HasOneof(group, kind)) {
+    reflection.MutableMessage(&group, &default_alternative(*kind));
+  }
+  for (int i = 0; i < type.field_count(); ++i) {
+    const pb::FieldDescriptor* field = type.field(i);
+    if (field->is_repeated()) {
+      const std::string& list = field->options().GetExtension(proto::default_list);
+      if (reflection.FieldSize(group, field) == 0 && !list.empty()) {
+        const auto done = assign(group, field, list, field->full_name());
+        TROUPE_CHECK(done, "[experiment] default_list of ", done.error().message);
+      }
+    } else if (!is_group(*field)) {
+      store(group, field, load(group, field));  // an unset field loads as its default
+    } else if (!field->containing_oneof() || reflection.HasField(group, field)) {
+      fill_in_defaults(*reflection.MutableMessage(&group, field));
+    }
+  }
+}
+
+}  // namespace
+
+Result<void> resolve(proto::Experiment& experiment) {
+  fill_in_defaults(experiment);
+  return check_values(experiment, Bounds::checked, "");
+}
+
+// -- printing ------------------------------------------------------------------------------------
+
+std::string print_experiment(const proto::Experiment& experiment) {
+  pb::TextFormat::Printer printer;
+  printer.SetUseShortRepeatedPrimitives(true);
+  printer.SetUseUtf8StringEscaping(true);
+  std::string text;
+  const bool printed = printer.PrintToString(experiment, &text);
+  TROUPE_CHECK(printed, "[print_experiment] protobuf failed to print");
+  return "# An experiment with every default written out; troupe run takes it as it is.\n" + text;
+}
+
+std::string choice_name(const pb::Message& choice) {
+  const pb::OneofDescriptor* kind = kind_of(*choice.GetDescriptor());
+  TROUPE_CHECK(kind, "[choice_name] not a choice: ", choice.GetDescriptor()->full_name());
+  const auto* field = choice.GetReflection()->GetOneofFieldDescriptor(choice, kind);
+  return field ? field->name() : "";
+}
+
+}  // namespace troupe

@@ -1,0 +1,134 @@
+#include "messages/experiment/values.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+using namespace schema;
+
+constexpr std::size_t kWidth = 110;
+constexpr std::size_t kKeyWidth = 43;  // a longer key has a line of its own
+
+struct Row {
+  std::string key;
+  std::string type;
+  std::string doc;
+};
+
+std::string type_of(const pb::FieldDescriptor& field) {
+  const std::string plural = field.is_repeated() ? "s" : "";
+  const std::string bounds = bounds_of(field);
+  switch (field.cpp_type()) {
+    case pb::FieldDescriptor::CPPTYPE_MESSAGE:
+      return "choice";
+    case pb::FieldDescriptor::CPPTYPE_BOOL:
+      return "true or false";
+    case pb::FieldDescriptor::CPPTYPE_STRING:
+      return "text" + plural;
+    case pb::FieldDescriptor::CPPTYPE_ENUM:
+      return "name" + plural;
+    case pb::FieldDescriptor::CPPTYPE_DOUBLE:
+      return "number" + plural + (bounds.empty() ? "" : " " + bounds);
+    default:
+      return "integer" + plural + (bounds.empty() ? "" : " " + bounds);
+  }
+}
+
+/// As it would stand behind the '='.
+std::string default_of(const pb::FieldDescriptor& field) {
+  if (is_choice(field)) {
+    return default_alternative(*kind_of(*field.message_type())).name();
+  }
+  if (field.is_repeated()) {
+    const std::string& list = field.options().GetExtension(proto::default_list);
+    return list.empty() ? "[]" : list;
+  }
+  auto* messages = pb::MessageFactory::generated_factory();
+  const std::string text = text_of(load(*messages->GetPrototype(field.containing_type()), &field));
+  return text.empty() ? "\"\"" : text;
+}
+
+std::vector<Row> help_rows() {
+  std::vector<Row> rows;
+  for (const auto& [path, field] : all_keys()) {
+    const auto depth = static_cast<std::size_t>(std::count(path.begin(), path.end(), '.'));
+    const std::string indent(2 * depth, ' ');
+    const std::string& doc = field->options().GetExtension(proto::doc);
+    if (depth == 0) {
+      rows.push_back({});
+    }
+    if (field->containing_oneof()) {
+      rows.push_back({indent + field->name(), "", doc});
+    } else if (is_group(*field) && !is_choice(*field)) {
+      rows.push_back({indent + path, "", doc});
+    } else {
+      rows.push_back({indent + path + '=' + default_of(*field), type_of(*field), doc});
+    }
+    for (int i = 0; field->enum_type() && i < field->enum_type()->value_count(); ++i) {
+      const pb::EnumValueDescriptor& value = *field->enum_type()->value(i);
+      const std::string& value_doc = value.options().GetExtension(proto::value_doc);
+      rows.push_back({indent + "  " + value.name(), "", value_doc});
+    }
+  }
+  return rows;
+}
+
+/// Broken at blanks into lines of at most `width`.
+Names wrapped(std::string_view text, std::size_t width) {
+  Names lines;
+  while (text.size() > width) {
+    const std::size_t blank = text.rfind(' ', width);
+    const std::size_t end = blank == text.npos ? width : blank;
+    lines.emplace_back(text.substr(0, end));
+    text = trimmed(text.substr(end));
+  }
+  lines.emplace_back(text);
+  return lines;
+}
+
+void pad(std::string& line, std::size_t width) {
+  line.resize(std::max(line.size(), width), ' ');
+}
+
+/// A row without a type, such as an alternative, has its doc in the column of the types.
+std::string laid_out(const Row& row, std::size_t type_width) {
+  const std::size_t column = row.type.empty() ? kKeyWidth : kKeyWidth + type_width + 2;
+  std::string out;
+  std::string line = row.key;
+  if (line.size() + 2 > kKeyWidth && !(row.type + row.doc).empty()) {
+    out += line + '\n';
+    line.clear();
+  }
+  if (!row.type.empty()) {
+    pad(line, kKeyWidth);
+    line += row.type;
+  }
+  for (const std::string& doc : wrapped(row.doc, kWidth - column)) {
+    pad(line, doc.empty() ? 0 : column);
+    out += line + doc + '\n';
+    line.clear();
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string experiment_help() {
+  const std::vector<Row> rows = help_rows();
+  std::size_t type_width = 0;
+  for (const Row& row : rows) {
+    type_width = std::max(type_width, row.type.size());
+  }
+  std::string out =
+      "What an experiment says, as --set takes it: KEY=DEFAULT, what is legal, what it means.\n"
+      "A choice is made by a name below it (model=snn) or a key of one "
+      "(model.snn.hidden=[64,64]);\n"
+      "a list is [a,b], [] or one element.\n";
+  for (const Row& row : rows) {
+    out += laid_out(row, type_width);
+  }
+  return out;
+}
+
+}  // namespace troupe

@@ -1,0 +1,72 @@
+// Data sets: samples by index, and the order in which a run meets them.
+#pragma once
+
+#include "experiment.pb.h"
+#include "kernels/result.hpp"
+#include "kernels/shape.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+enum class Split : std::uint8_t { train, test };
+
+/// Immutable once made; every method is safe from several threads at once.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  virtual std::int64_t size(Split split) const = 0;
+
+  /// Of one sample, without the batch: (H, W, C) for images, (F) for vectors.
+  virtual Shape sample_shape() const = 0;
+
+  /// Number of classes where targets are labels; 0 where they are values.
+  virtual int classes() const = 0;
+
+  /// Width of a target where targets are values; 0 where they are labels.
+  virtual std::int64_t values() const { return 0; }
+
+  /// Writes samples `indices` one after another into `x` (indices.size() * sample elements), and
+  /// their labels (classes() > 0, into `labels`) or target values (into `targets`). The span that
+  /// does not apply is empty.
+  virtual void gather(Split split,
+                      std::span<const std::int64_t> indices,
+                      std::span<float> x,
+                      std::span<std::int32_t> labels,
+                      std::span<float> targets) const = 0;
+};
+
+/// Opens the data set of a resolved experiment. Error (data) with one sentence: what is missing or
+/// malformed, where it was looked for, and the key to set; nothing is read twice and nothing is
+/// believed before it is checked.
+Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data, std::uint64_t seed);
+
+/// The order of a run: mini-batch b of `batch_size` samples. An epoch is a shuffle of the training
+/// samples by (seed, epoch); its last size % batch_size samples are left out.
+class BatchOrder {
+ public:
+  /// batch_size in [1, samples].
+  BatchOrder(std::int64_t samples, std::int64_t batch_size, std::uint64_t seed);
+
+  std::int64_t batches_per_epoch() const { return samples_ / batch_size_; }
+
+  std::int64_t epoch(std::int64_t batch) const { return batch / batches_per_epoch(); }
+
+  /// The samples of micro-batch `part` of `parts` of mini-batch `batch`: batch_size / parts of
+  /// them. The span is valid until the next call. `parts` divides batch_size.
+  std::span<const std::int64_t> indices(std::int64_t batch, std::int64_t part, std::int64_t parts);
+
+ private:
+  std::int64_t samples_;
+  std::int64_t batch_size_;
+  std::uint64_t seed_;
+  std::int64_t shuffled_epoch_ = -1;
+  std::vector<std::int64_t> order_;  // (samples)
+};
+
+}  // namespace troupe

@@ -1,0 +1,382 @@
+#include "runtime/data/idx.hpp"
+
+#include "runtime/data/gather.hpp"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kSide = 28;
+constexpr std::int64_t kPixels = kSide * kSide;
+constexpr int kClasses = 10;
+constexpr std::uint32_t kImagesMagic = 0x803;
+constexpr std::uint32_t kLabelsMagic = 0x801;
+constexpr std::int64_t kSamplesMax = 1'000'000;           // of a file: 784 MB of pixels
+constexpr std::size_t kReadBytes = std::size_t{1} << 16;  // asked for before they are there
+
+constexpr std::array<std::string_view, 4> kNames{"train-images-idx3-ubyte",
+                                                 "train-labels-idx1-ubyte",
+                                                 "t10k-images-idx3-ubyte",
+                                                 "t10k-labels-idx1-ubyte"};
+
+using Bytes = std::vector<std::uint8_t>;
+
+Error data_error(std::string message) {
+  return {ErrorKind::data, std::move(message)};
+}
+
+// -- finding the files ----------------------------------------------------------------------------
+
+/// The paths of the four files in `folder`, in the order of kNames; "" for each that is not there.
+std::array<fs::path, 4> find_files(const fs::path& folder) {
+  std::array<fs::path, 4> found;
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    for (const char* suffix : {"", ".gz"}) {
+      const fs::path path = folder / (std::string(kNames[i]) + suffix);
+      std::error_code ignored;
+      if (found[i].empty() && fs::is_regular_file(path, ignored)) {
+        found[i] = path;
+      }
+    }
+  }
+  return found;
+}
+
+std::vector<fs::path> folders_of(const IdxFamily& family, const proto::Idx& options) {
+  if (!options.path().empty()) {
+    return {options.path()};
+  }
+  std::vector<fs::path> folders;
+  if (const char* root = std::getenv("TROUPE_DATA"); root != nullptr && *root != '\0') {
+    folders.push_back(fs::path(root) / family.folder);
+  }
+  folders.push_back(fs::path("data") / family.folder);
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
+    folders.push_back(fs::path(home) / ".cache" / "troupe" / family.folder);
+  }
+  return folders;
+}
+
+Error missing_files(const IdxFamily& family, const std::vector<fs::path>& folders) {
+  std::string searched;
+  std::string lacking;
+  for (const fs::path& folder : folders) {
+    searched += (searched.empty() ? "" : ", ") + folder.string();
+    const auto found = find_files(folder);
+    const auto is_missing = [](const fs::path& path) {
+      return path.empty();
+    };
+    if (!lacking.empty() || std::all_of(found.begin(), found.end(), is_missing)) {
+      continue;
+    }
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (found[i].empty()) {
+        lacking += concat(lacking.empty() ? " lacks " : ", ", kNames[i]);
+      }
+    }
+    lacking = concat(" (", folder.string(), lacking, ")");
+  }
+  return data_error(
+      concat(family.title,
+             " was looked for in ",
+             searched,
+             " and not found",
+             lacking,
+             ": ",
+             kNames[0],
+             ", ",
+             kNames[1],
+             ", ",
+             kNames[2],
+             " and ",
+             kNames[3],
+             ", each plain or with .gz, belong into one folder, to be named by --set data.",
+             family.folder,
+             ".path=FOLDER"));
+}
+
+// -- reading one --------------------------------------------------------------------------------
+
+/// A file as a stream of bytes, inflated where it is gzip's (whatever its name says).
+class Input {
+ public:
+  explicit Input(const fs::path& path) : file_(gzopen(path.c_str(), "rb")) {}
+
+  ~Input() { gzclose(file_); }
+
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+
+  /// Appends up to `count` bytes to `out`, fewer at the end of the file; false: see error().
+  bool read(std::size_t count, Bytes& out) {
+    if (file_ == nullptr) {
+      return false;
+    }
+    while (count > 0) {
+      const std::size_t chunk = std::min(count, kReadBytes);
+      const std::size_t before = out.size();
+      out.resize(before + chunk);
+      const int got = gzread(file_, out.data() + before, static_cast<unsigned>(chunk));
+      out.resize(before + static_cast<std::size_t>(std::max(got, 0)));
+      if (got < static_cast<int>(chunk)) {
+        // Of a .gz that is cut short gzread hands over what there is, and keeps the error.
+        int code = Z_OK;
+        gzerror(file_, &code);
+        return got >= 0 && (code == Z_OK || code == Z_STREAM_END);
+      }
+      count -= chunk;
+    }
+    return true;
+  }
+
+  std::string error() const {
+    if (file_ == nullptr) {
+      return "it cannot be opened";
+    }
+    int code = Z_OK;
+    const std::string text = gzerror(file_, &code);
+    return code == Z_BUF_ERROR ? "its compressed data is cut short" : text;
+  }
+
+ private:
+  gzFile file_;
+};
+
+std::uint32_t big_endian(const Bytes& bytes, std::size_t at) {
+  return static_cast<std::uint32_t>(bytes[at]) << 24 |
+         static_cast<std::uint32_t>(bytes[at + 1]) << 16 |
+         static_cast<std::uint32_t>(bytes[at + 2]) << 8 | bytes[at + 3];
+}
+
+/// What is wrong with a header, or nullopt.
+std::optional<std::string> wrong_header(const Bytes& header, std::uint32_t magic) {
+  const bool images = magic == kImagesMagic;
+  if (header.size() >= 4 && big_endian(header, 0) != magic) {
+    const std::uint32_t met = big_endian(header, 0);
+    const char* hint = met == kLabelsMagic ? " (labels)" : met == kImagesMagic ? " (images)" : "";
+    return concat("it starts with the number ",
+                  met,
+                  hint,
+                  ", not ",
+                  magic,
+                  images ? " (images)" : " (labels)");
+  }
+  if (header.size() < (images ? 16 : 8)) {
+    return concat("it is only ", header.size(), " bytes long");
+  }
+  const std::int64_t count = big_endian(header, 4);
+  if (count < 1 || count > kSamplesMax) {
+    return concat("it promises ", count, " samples, where 1 to ", kSamplesMax, " are legal");
+  }
+  if (images && (big_endian(header, 8) != kSide || big_endian(header, 12) != kSide)) {
+    return concat("its images are ",
+                  big_endian(header, 8),
+                  "x",
+                  big_endian(header, 12),
+                  ", not ",
+                  kSide,
+                  "x",
+                  kSide);
+  }
+  return std::nullopt;
+}
+
+/// What follows the header of a file: `bytes_each` bytes for each sample that it promises.
+Result<Bytes> read_file(const fs::path& path, std::uint32_t magic, std::int64_t bytes_each) {
+  const auto wrong = [&path](const std::string& what) {
+    return data_error(concat(path.string(), " is not usable: ", what));
+  };
+  Input input(path);
+  Bytes header;
+  if (!input.read(magic == kImagesMagic ? 16 : 8, header)) {
+    return wrong(input.error());
+  }
+  if (const auto what = wrong_header(header, magic)) {
+    return wrong(*what);
+  }
+  const std::int64_t count = big_endian(header, 4);
+  const auto size = static_cast<std::size_t>(count * bytes_each);
+  Bytes bytes;
+  if (!input.read(size, bytes)) {
+    return wrong(input.error());
+  }
+  if (bytes.size() < size) {
+    return wrong(concat("it promises ",
+                        count,
+                        " samples and ends after ",
+                        bytes.size() / static_cast<std::size_t>(bytes_each)));
+  }
+  Bytes rest;
+  if (!input.read(1, rest)) {
+    return wrong(input.error());
+  }
+  if (!rest.empty()) {
+    return wrong(concat("it goes on after the ", count, " samples that it promises"));
+  }
+  return bytes;
+}
+
+// -- the data set ---------------------------------------------------------------------------------
+
+struct Part {
+  Bytes pixels;  // (size, kSide, kSide)
+  Bytes labels;  // (size)
+};
+
+Result<Part> read_part(const fs::path& images, const fs::path& labels) {
+  Result<Bytes> pixels = read_file(images, kImagesMagic, kPixels);
+  if (!pixels) {
+    return pixels.error();
+  }
+  Result<Bytes> classes = read_file(labels, kLabelsMagic, 1);
+  if (!classes) {
+    return classes.error();
+  }
+  const auto count = pixels->size() / static_cast<std::size_t>(kPixels);
+  if (classes->size() != count) {
+    return data_error(concat(labels.string(),
+                             " is not usable: it holds ",
+                             classes->size(),
+                             " labels for the ",
+                             count,
+                             " images of ",
+                             images.filename().string()));
+  }
+  const auto bad = std::find_if(
+      classes->begin(), classes->end(), [](std::uint8_t label) { return label >= kClasses; });
+  if (bad != classes->end()) {
+    return data_error(concat(labels.string(),
+                             " is not usable: the label of sample ",
+                             bad - classes->begin(),
+                             " is ",
+                             int{*bad},
+                             ", not 0 to ",
+                             kClasses - 1));
+  }
+  return Part{*std::move(pixels), *std::move(classes)};
+}
+
+class IdxDataset final : public Dataset {
+ public:
+  IdxDataset(const IdxFamily& family, std::int64_t pool, Part train, Part test)
+      : pool_(pool), side_(kSide / pool), train_(std::move(train)), test_(std::move(test)) {
+    // A sum of bytes s becomes (s / (255 pool^2) - mean) / deviation.
+    scale_ = 1.0f / (255.0f * static_cast<float>(pool * pool) * family.deviation);
+    shift_ = -family.mean / family.deviation;
+  }
+
+  std::int64_t size(Split split) const override {
+    return static_cast<std::int64_t>(part(split).labels.size());
+  }
+
+  Shape sample_shape() const override { return {side_, side_, 1}; }
+
+  int classes() const override { return kClasses; }
+
+  void gather(Split split,
+              std::span<const std::int64_t> indices,
+              std::span<float> x,
+              std::span<std::int32_t> labels,
+              std::span<float> targets) const override {
+    check_gather(*this, split, indices, x, labels, targets);
+    float* out = x.data();
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const std::uint8_t* image = part(split).pixels.data() + indices[i] * kPixels;
+      labels[i] = part(split).labels[static_cast<std::size_t>(indices[i])];
+      for (std::int64_t y = 0; y < side_; ++y) {
+        for (std::int64_t column = 0; column < side_; ++column) {
+          *out++ = static_cast<float>(sum_of_square(image, y, column)) * scale_ + shift_;
+        }
+      }
+    }
+  }
+
+ private:
+  const Part& part(Split split) const { return split == Split::train ? train_ : test_; }
+
+  int sum_of_square(const std::uint8_t* image, std::int64_t row, std::int64_t column) const {
+    const std::uint8_t* corner = image + (row * kSide + column) * pool_;
+    int sum = 0;
+    for (std::int64_t dy = 0; dy < pool_; ++dy) {
+      for (std::int64_t dx = 0; dx < pool_; ++dx) {
+        sum += corner[dy * kSide + dx];
+      }
+    }
+    return sum;
+  }
+
+  std::int64_t pool_;
+  std::int64_t side_;
+  float scale_;
+  float shift_;
+  Part train_;
+  Part test_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Dataset>> open_idx(const IdxFamily& family,
+                                                const proto::Idx& options) {
+  if (kSide % options.pool() != 0) {
+    return Error{ErrorKind::usage,
+                 concat("data.",
+                        family.folder,
+                        ".pool is ",
+                        options.pool(),
+                        ", which does not divide the images' side of ",
+                        kSide,
+                        "; 1, 2, 4, 7 and 14 do")};
+  }
+  const std::vector<fs::path> folders = folders_of(family, options);
+  for (const fs::path& folder : folders) {
+    const auto files = find_files(folder);
+    if (std::any_of(
+            files.begin(), files.end(), [](const fs::path& path) { return path.empty(); })) {
+      continue;
+    }
+    Result<Part> train = read_part(files[0], files[1]);
+    if (!train) {
+      return train.error();
+    }
+    Result<Part> test = read_part(files[2], files[3]);
+    if (!test) {
+      return test.error();
+    }
+    const auto size = static_cast<std::int64_t>(train->labels.size());
+    if (options.limit() > size) {
+      return data_error(concat("data.",
+                               family.folder,
+                               ".limit is ",
+                               options.limit(),
+                               ", but ",
+                               files[0].string(),
+                               " holds only ",
+                               size,
+                               " samples"));
+    }
+    if (options.limit() > 0) {
+      train->pixels.resize(static_cast<std::size_t>(options.limit() * kPixels));
+      train->labels.resize(static_cast<std::size_t>(options.limit()));
+    }
+    return std::shared_ptr<const Dataset>(
+        std::make_shared<IdxDataset>(family, options.pool(), *std::move(train), *std::move(test)));
+  }
+  return missing_files(family, folders);
+}
+
+}  // namespace troupe

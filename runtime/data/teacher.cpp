@@ -1,0 +1,216 @@
+#include "runtime/data/teacher.hpp"
+
+#include "kernels/random.hpp"
+#include "runtime/data/gather.hpp"
+#include "runtime/data/lazy_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+// The largest number of weights in a layer (128 MiB; a label below it is exact in float), and of
+// floats in all samples of a split (1 GiB).
+constexpr double kWeightsMax = 1 << 24;
+constexpr double kFloatsMax = 1 << 28;
+
+// Of a hidden layer's weights times the root of its width. Larger is harder: at 1.5 the tanhs are
+// well into their bend but most of the teacher can still be learnt from 20,000 samples.
+constexpr double kGain = 1.0;
+
+/// y = W x with W of (outputs, inputs), kept transposed so that the inner loop adds to many sums.
+class Layer {
+ public:
+  Layer(std::int64_t inputs, std::int64_t outputs, double deviation, RandomStream stream)
+      : inputs_(static_cast<std::size_t>(inputs)),
+        outputs_(static_cast<std::size_t>(outputs)),
+        weights_(inputs_ * outputs_) {
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      weights_[i] = deviation * stream.normal(i);
+    }
+  }
+
+  /// Makes the weights of different outputs orthogonal (as far as there are inputs for it; Gram &
+  /// Schmidt) and of length 1.
+  void orthonormalise() {
+    for (std::size_t j = 0; j < outputs_; ++j) {
+      for (std::size_t k = j < inputs_ ? 0 : j; k < j; ++k) {
+        add(-dot(j, k), k, j);
+      }
+      const double length = std::sqrt(dot(j, j));
+      add(1 / length - 1, j, j);
+    }
+  }
+
+  void apply(std::span<const double> x, std::vector<double>& y) const {
+    y.assign(outputs_, 0.0);
+    for (std::size_t i = 0; i < inputs_; ++i) {
+      const double* weights = weights_.data() + i * outputs_;
+      for (std::size_t j = 0; j < outputs_; ++j) {
+        y[j] += weights[j] * x[i];
+      }
+    }
+  }
+
+ private:
+  double dot(std::size_t j, std::size_t k) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < inputs_; ++i) {
+      sum += weights_[i * outputs_ + j] * weights_[i * outputs_ + k];
+    }
+    return sum;
+  }
+
+  /// Adds `factor` times the weights of output `from` to those of output `to`.
+  void add(double factor, std::size_t from, std::size_t to) {
+    for (std::size_t i = 0; i < inputs_; ++i) {
+      weights_[i * outputs_ + to] += factor * weights_[i * outputs_ + from];
+    }
+  }
+
+  std::size_t inputs_;
+  std::size_t outputs_;
+  std::vector<double> weights_;  // (inputs, outputs)
+};
+
+void apply_tanh(std::vector<double>& x) {
+  for (double& value : x) {
+    value = std::tanh(value);
+  }
+}
+
+double deviation(std::int64_t inputs) {
+  return kGain / std::sqrt(static_cast<double>(inputs));
+}
+
+class Teacher final : public Dataset {
+ public:
+  Teacher(const proto::Teacher& options, std::uint64_t seed)
+      : inputs_(options.inputs()),
+        outputs_(options.outputs()),
+        values_(options.values()),
+        seed_(seed),
+        first_(
+            inputs_, options.hidden(), deviation(inputs_), RandomStream(seed, Purpose::teacher, 1)),
+        second_(options.hidden(),
+                options.hidden(),
+                deviation(options.hidden()),
+                RandomStream(seed, Purpose::teacher, 2)),
+        last_(options.hidden(), outputs_, 1.0, RandomStream(seed, Purpose::teacher, 3)),
+        train_{options.train(), LazyRows<float>(options.train(), row_width(options))},
+        test_{options.test(), LazyRows<float>(options.test(), row_width(options))} {
+    last_.orthonormalise();
+  }
+
+  /// Of a kept sample: its inputs, then its values or its label (exact: classes are few).
+  static std::int64_t row_width(const proto::Teacher& options) {
+    return options.inputs() + (options.values() ? options.outputs() : 1);
+  }
+
+  std::int64_t size(Split split) const override { return part(split).size; }
+
+  Shape sample_shape() const override { return {inputs_}; }
+
+  int classes() const override { return values_ ? 0 : static_cast<int>(outputs_); }
+
+  std::int64_t values() const override { return values_ ? outputs_ : 0; }
+
+  void gather(Split split,
+              std::span<const std::int64_t> indices,
+              std::span<float> x,
+              std::span<std::int32_t> labels,
+              std::span<float> targets) const override {
+    check_gather(*this, split, indices, x, labels, targets);
+    const auto inputs = static_cast<std::size_t>(inputs_);
+    const auto outputs = static_cast<std::size_t>(outputs_);
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const std::span<const float> row = part(split).rows.row(
+          indices[i], [&](std::span<float> fresh) { answer(split, indices[i], fresh); });
+      std::copy_n(row.begin(), inputs, x.begin() + static_cast<std::ptrdiff_t>(i * inputs));
+      if (values_) {
+        std::copy_n(row.begin() + inputs_,
+                    outputs,
+                    targets.begin() + static_cast<std::ptrdiff_t>(i * outputs));
+      } else {
+        labels[i] = static_cast<std::int32_t>(row.back());
+      }
+    }
+  }
+
+ private:
+  struct Part {
+    std::int64_t size;
+    LazyRows<float> rows;  // (size, row_width)
+  };
+
+  const Part& part(Split split) const { return split == Split::train ? train_ : test_; }
+
+  void answer(Split split, std::int64_t index, std::span<float> row) const {
+    const std::uint64_t name = 2 * static_cast<std::uint64_t>(index) + (split == Split::test);
+    const RandomStream stream(seed_, Purpose::dataset, name);
+    std::vector<double> x(static_cast<std::size_t>(inputs_));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      row[i] = static_cast<float>(stream.normal(i));
+      x[i] = row[i];  // what the pupil sees
+    }
+    std::vector<double> y;
+    first_.apply(x, y);
+    apply_tanh(y);
+    second_.apply(y, x);
+    apply_tanh(x);
+    last_.apply(x, y);
+    if (values_) {
+      std::transform(y.begin(), y.end(), row.begin() + inputs_, [](double v) {
+        return static_cast<float>(v);
+      });
+    } else {
+      row.back() = static_cast<float>(std::max_element(y.begin(), y.end()) - y.begin());
+    }
+  }
+
+  std::int64_t inputs_;
+  std::int64_t outputs_;
+  bool values_;
+  std::uint64_t seed_;
+  Layer first_;
+  Layer second_;
+  Layer last_;
+  Part train_;
+  Part test_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Dataset>> make_teacher(const proto::Teacher& options,
+                                                    std::uint64_t seed) {
+  // In double, whose products cannot overflow.
+  const auto inputs = static_cast<double>(options.inputs());
+  const auto hidden = static_cast<double>(options.hidden());
+  const auto outputs = static_cast<double>(options.outputs());
+  const double row = inputs + (options.values() ? outputs : 1);
+  const auto samples = static_cast<double>(std::max(options.train(), options.test()));
+  const double weights = std::max({inputs * hidden, hidden * hidden, hidden * outputs});
+  if (weights > kWeightsMax) {
+    return Error{ErrorKind::usage,
+                 concat("data.teacher is too large: a layer of it would have ",
+                        weights,
+                        " weights, and at most ",
+                        kWeightsMax,
+                        " are kept")};
+  }
+  if (row * samples > kFloatsMax) {
+    return Error{ErrorKind::usage,
+                 concat("data.teacher is too large: its samples would be ",
+                        row * samples,
+                        " numbers, and at most ",
+                        kFloatsMax,
+                        " are kept")};
+  }
+  return std::shared_ptr<const Dataset>(std::make_shared<Teacher>(options, seed));
+}
+
+}  // namespace troupe

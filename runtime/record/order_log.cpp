@@ -1,0 +1,67 @@
+#include "runtime/record/order_log.hpp"
+
+#include "messages/messages.hpp"
+
+#include <charconv>
+
+namespace troupe {
+
+void OrderLog::delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) {
+  Entry& entry = entries_[count_++];
+  entry = {.now = now,
+           .batch = stamp.batch,
+           .to = to,
+           .micro_batch = stamp.micro_batch,
+           .replica = stamp.replica,
+           .chunk = static_cast<std::uint16_t>(stamp.chunk),
+           .message = static_cast<std::uint16_t>(message)};
+  if (text_) {
+    write_line(entry);
+  }
+  if (count_ == kEntries) {
+    sha_.update(entries_.data(), sizeof(entries_));
+    count_ = 0;
+  }
+}
+
+void OrderLog::write_line(const Entry& entry) {
+  line_.clear();
+  const auto append = [&](auto value) {
+    std::array<char, 32> text;
+    line_.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
+  };
+  append(entry.now);
+  line_ += ' ';
+  line_ += entry.to < names_.size() ? std::string_view(names_[entry.to]) : "?";
+  line_ += ' ';
+  line_ += message_name(entry.message);
+  for (const std::int64_t number : {std::int64_t{entry.chunk}, entry.batch, std::int64_t{entry.micro_batch}}) {
+    line_ += ' ';
+    append(number);
+  }
+  line_ += '\n';
+  text_->write(line_);
+}
+
+std::string OrderLog::finish() {
+  sha_.update(entries_.data(), count_ * sizeof(Entry));
+  count_ = 0;
+  return sha_.finish();
+}
+
+Result<void> OrderLog::close() {
+  return text_ ? text_->close() : Result<void>{};
+}
+
+std::string combined_sha256(const std::vector<std::string>& digests) {
+  if (digests.size() == 1) {
+    return digests.front();
+  }
+  Sha256 sha;
+  for (const std::string& digest : digests) {
+    sha.update(digest.data(), digest.size());
+  }
+  return sha.finish();
+}
+
+}  // namespace troupe

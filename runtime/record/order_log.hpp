@@ -1,0 +1,58 @@
+// The order of deliveries: a digest of it that two equal runs share, and on request a text of one line a delivery.
+#pragma once
+
+#include "runtime/record/output_file.hpp"
+#include "runtime/record/sha256.hpp"
+#include "runtime/system/driver.hpp"
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Used by one thread. Lines of the text: "seconds recipient message chunk batch micro_batch".
+class OrderLog final : public OrderSink {
+ public:
+  /// `text` may be null: the digest only. `names`: of the members of the cast, by ActorId.
+  OrderLog(std::unique_ptr<OutputFile> text, std::vector<std::string> names)
+      : text_(std::move(text)), names_(std::move(names)) {}
+
+  void delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) override;
+
+  /// SHA-256 over time, recipient, message index and stamp of every delivery. Once, as the last call but close().
+  std::string finish();
+
+  /// Error (lost) where the text could not be written.
+  Result<void> close();
+  bool failed() const { return text_ && text_->failed(); }
+
+ private:
+  struct Entry {  // 32 bytes without holes: it is hashed as it stands
+    double now;
+    std::int64_t batch;
+    ActorId to;
+    std::int32_t micro_batch;
+    std::int32_t replica;
+    std::uint16_t chunk;    // fewer than 1024 stages of 64 chunks
+    std::uint16_t message;
+  };
+  static_assert(sizeof(Entry) == 32);
+  static constexpr std::size_t kEntries = 128;  // 4 KiB: libcrypto is called once for all of them
+
+  void write_line(const Entry& entry);
+
+  std::array<Entry, kEntries> entries_;
+  std::size_t count_ = 0;
+  Sha256 sha_;
+  std::unique_ptr<OutputFile> text_;
+  std::vector<std::string> names_;
+  std::string line_;
+};
+
+/// One digest of several, in their order; that of a single one is itself.
+std::string combined_sha256(const std::vector<std::string>& digests);
+
+}  // namespace troupe

@@ -1,0 +1,119 @@
+#include "runtime/record/output_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kBufferBytes = std::size_t{1} << 16;
+
+std::string reason(int code) {
+  return std::system_category().message(code);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    return Error{ErrorKind::lost, concat(path.string(), " could not be created: ", reason(errno))};
+  }
+  return std::unique_ptr<OutputFile>(new OutputFile(path, descriptor));
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) {
+    drain();
+    ::close(descriptor_);
+  }
+}
+
+void OutputFile::write(std::string_view text) {
+  if (failed()) {
+    return;
+  }
+  buffer_ += text;
+  if (buffer_.size() >= kBufferBytes) {
+    drain();
+  }
+}
+
+Result<void> OutputFile::flush() {
+  drain();
+  return outcome();
+}
+
+Result<void> OutputFile::close() {
+  drain();
+  if (descriptor_ >= 0) {
+    // Some file systems find out only now that there is no room; devices and pipes have no disk to go to (EINVAL).
+    if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) {
+      fail(errno);
+    }
+    if (::close(std::exchange(descriptor_, -1)) != 0) {
+      fail(errno);
+    }
+  }
+  return outcome();
+}
+
+void OutputFile::drain() {
+  std::size_t written = 0;
+  while (!failed() && descriptor_ >= 0 && written < buffer_.size()) {
+    const ssize_t n = ::write(descriptor_, buffer_.data() + written, buffer_.size() - written);
+    if (n > 0) {
+      written += static_cast<std::size_t>(n);
+    } else if (n == 0 || errno != EINTR) {
+      fail(n == 0 ? ENOSPC : errno);
+    }
+  }
+  buffer_.clear();
+}
+
+void OutputFile::fail(int code) {
+  if (!failed_.exchange(true)) {
+    failure_ = concat(path_.string(), " could not be written: ", reason(code));
+  }
+}
+
+Result<void> OutputFile::outcome() const {
+  if (failed()) {
+    return Error{ErrorKind::lost, failure_};
+  }
+  return {};
+}
+
+Result<void> write_file(const std::filesystem::path& path, std::string_view text) {
+  auto file = OutputFile::create(path);
+  if (!file) {
+    return file.error();
+  }
+  (*file)->write(text);
+  return (*file)->close();
+}
+
+Result<void> make_run_directory(const std::filesystem::path& path) {
+  std::error_code code;
+  const bool here = std::filesystem::exists(std::filesystem::symlink_status(path, code));
+  if (!here) {
+    if (path.has_parent_path()) {
+      std::filesystem::create_directories(path.parent_path(), code);
+    }
+    if (!code && std::filesystem::create_directory(path, code)) {
+      return {};
+    }
+    if (code) {
+      return Error{ErrorKind::lost, concat("the run directory ", path.string(), " could not be made: ", code.message())};
+    }
+  }
+  return Error{ErrorKind::usage,
+               concat("--out: ", path.string(), " exists already; name a new folder, a run never overwrites another")};
+}
+
+}  // namespace troupe

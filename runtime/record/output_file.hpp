@@ -1,0 +1,57 @@
+// Files that a run writes. A disk that is full, a quota or a file size limit is noticed where it happens; nothing is lost
+// without a word.
+#pragma once
+
+#include "kernels/result.hpp"
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// Written from front to back through a buffer. After the first failure nothing more is written, and every later call tells
+/// of that first one. Used by one thread at a time, except failed().
+class OutputFile {
+ public:
+  /// Makes the file, or empties it. Error (lost) with path and reason.
+  static Result<std::unique_ptr<OutputFile>> create(const std::filesystem::path& path);
+
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(std::string_view text);
+
+  /// Hands everything to the operating system. Error (lost) with path and reason.
+  Result<void> flush();
+  /// The same, then onto the disk, then closes.
+  Result<void> close();
+
+  /// From any thread.
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+
+ private:
+  OutputFile(std::filesystem::path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+
+  void drain();
+  void fail(int code);
+  Result<void> outcome() const;
+
+  std::filesystem::path path_;
+  int descriptor_;
+  std::string buffer_;
+  std::string failure_;  // the sentence; "" while all is well
+  std::atomic<bool> failed_{false};
+};
+
+/// A whole file at once.
+Result<void> write_file(const std::filesystem::path& path, std::string_view text);
+
+/// Makes the folder of a run's files, and the folders above it. Error (usage) where it exists already, (lost) where it cannot
+/// be made.
+Result<void> make_run_directory(const std::filesystem::path& path);
+
+}  // namespace troupe

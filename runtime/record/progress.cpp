@@ -1,0 +1,113 @@
+#include "runtime/record/progress.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+constexpr std::chrono::milliseconds kRepaint{250};
+
+template <class... Values>
+std::string format(const char* pattern, Values... values) {
+  std::array<char, 160> text{};
+  std::snprintf(text.data(), text.size(), pattern, values...);
+  return text.data();
+}
+
+/// A longer line could not be rewritten: it would take two rows.
+std::size_t columns() {
+  winsize size{};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col - std::size_t{1} : 79;
+}
+
+std::string percent(double share) {
+  return format("%.1f%%", 100 * share);
+}
+
+}  // namespace
+
+std::string short_number(double number) {
+  constexpr std::array<const char*, 6> kUnits{"", "k", "M", "G", "T", "P"};
+  std::size_t unit = 0;
+  while (std::abs(number) >= 999.5 && unit + 1 < kUnits.size()) {
+    number /= 1000;
+    ++unit;
+  }
+  const double size = std::abs(number);
+  const bool whole = unit == 0 && number == std::floor(number);
+  const int digits = whole || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+  return format("%.*f%s", digits, number, kUnits[unit]);
+}
+
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<long long>(std::clamp(seconds, 0.0, 3.5e7) + 0.5);
+  const long long hours = whole / 3600;
+  const std::string rest = format("%02lld:%02lld", whole / 60 % 60, whole % 60);
+  return hours > 0 ? std::to_string(hours) + ':' + rest : rest;
+}
+
+Progress::Progress(std::ostream& out, Options options) : out_(out), options_(options) {}
+
+bool Progress::stale() const {
+  return options_.terminal && Clock::now() - painted_ >= kRepaint;
+}
+
+void Progress::step(const ProgressLine& line) {
+  const std::string steps = options_.steps > 0 ? std::to_string(options_.steps) : "";
+  std::string text = format("step %*lld", static_cast<int>(steps.size()), static_cast<long long>(line.step));
+  text += steps.empty() ? "" : '/' + steps;
+  text += format("  loss %.4f", line.loss);
+  text += line.accuracy ? "  acc " + percent(*line.accuracy) : "";
+  text += "  " + short_number(line.samples_per_second) + " samples/s";
+  text += format("  stale p50 %lld max %lld",
+                 static_cast<long long>(line.staleness_p50),
+                 static_cast<long long>(line.staleness_max));
+  text += line.busy ? format("  busy %.0f%%", 100 * *line.busy) : "";
+  text += eta(line);
+  if (options_.terminal) {
+    out_ << '\r' << text.substr(0, columns()) << "\033[K" << std::flush;
+    open_ = true;
+    painted_ = Clock::now();
+  } else {
+    out_ << text << std::endl;
+  }
+}
+
+void Progress::evaluation(std::int64_t step, double loss, std::optional<double> accuracy) {
+  settle();
+  out_ << format("evaluation at step %lld  loss %.4f", static_cast<long long>(step), loss);
+  out_ << (accuracy ? "  acc " + percent(*accuracy) : "") << std::endl;
+}
+
+void Progress::finish() {
+  settle();
+}
+
+void Progress::settle() {
+  if (open_) {
+    out_ << std::endl;
+    open_ = false;
+  }
+}
+
+std::string Progress::eta(const ProgressLine& line) const {
+  double done = 0;  // 0..1
+  if (options_.steps > 0) {
+    done = static_cast<double>(line.step) / static_cast<double>(options_.steps);
+  }
+  if (options_.seconds > 0) {
+    done = std::max(done, line.seconds / options_.seconds);
+  }
+  const double spent = std::chrono::duration<double>(Clock::now() - start_).count();
+  return done > 0 ? "  eta " + clock_text(spent * std::max(0.0, 1 - done) / done) : "";
+}
+
+}  // namespace troupe

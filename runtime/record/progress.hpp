@@ -1,0 +1,61 @@
+// What a person sees of a run while it goes on: on a terminal one line that is rewritten, else a line now and then.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+struct ProgressLine {
+  std::int64_t step = 0;
+  double loss = 0;                     // mean since the last line
+  std::optional<double> accuracy;      // the same, 0..1
+  double samples_per_second = 0;       // of the run's clock
+  std::int64_t staleness_p50 = 0;      // versions
+  std::int64_t staleness_max = 0;
+  std::optional<double> busy;          // 0..1, mean over the stages
+  double seconds = 0;                  // of the run's clock
+};
+
+/// Used by one thread. Seconds to come are told from the wall clock, whatever clock the run has.
+class Progress {
+ public:
+  struct Options {
+    bool terminal = false;
+    std::int64_t steps = 0;      // of the whole run; 0 where that is not known
+    double seconds = 0;          // of the run's clock after which it ends; 0: no limit
+  };
+
+  Progress(std::ostream& out, Options options);
+
+  /// True where a terminal should see something new even though no line is due.
+  bool stale() const;
+
+  /// A line that stays where it is not a terminal, and is rewritten where it is.
+  void step(const ProgressLine& line);
+  void evaluation(std::int64_t step, double loss, std::optional<double> accuracy);
+  /// The rewritten line stays as it is.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void settle();
+  std::string eta(const ProgressLine& line) const;
+
+  std::ostream& out_;
+  Options options_;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point painted_;
+  bool open_ = false;  // a line stands that may be rewritten
+};
+
+/// "9.8k", "1.25M": three digits.
+std::string short_number(double number);
+/// "03:12", "1:02:03".
+std::string clock_text(double seconds);
+
+}  // namespace troupe

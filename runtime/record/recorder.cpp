@@ -1,0 +1,315 @@
+#include "runtime/record/recorder.hpp"
+
+#include "kernels/stream.hpp"
+#include "runtime/record/json.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace troupe {
+namespace {
+
+constexpr int kSchema = 1;  // of metrics.jsonl; grows when a field changes its meaning
+
+using Histogram = std::map<std::int64_t, std::int64_t>;
+
+std::int64_t total(const Histogram& histogram) {
+  std::int64_t n = 0;
+  for (const auto& [value, count] : histogram) {
+    n += count;
+  }
+  return n;
+}
+
+/// The smallest value that at least half of the entries do not exceed; 0 where there are none.
+std::int64_t median(const Histogram& histogram) {
+  const std::int64_t all = total(histogram);
+  std::int64_t seen = 0;
+  for (const auto& [value, count] : histogram) {
+    seen += count;
+    if (2 * seen >= all) {
+      return value;
+    }
+  }
+  return 0;
+}
+
+std::int64_t largest(const Histogram& histogram) {
+  return histogram.empty() ? 0 : histogram.rbegin()->first;
+}
+
+void merge(Histogram& into, const Histogram& from) {
+  for (const auto& [value, count] : from) {
+    into[value] += count;
+  }
+}
+
+double ratio(double a, double b) {
+  return b > 0 ? a / b : 0;
+}
+
+}  // namespace
+
+Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
+    : c_(std::move(config)),
+      metrics_(metrics),
+      progress_(progress),
+      micro_batches_(c_.experiment.pipeline().micro_batches()),
+      shards_(static_cast<std::size_t>(c_.chunks)),
+      busy_(static_cast<std::size_t>(c_.experiment.pipeline().stages())) {
+  write(JsonObject{}
+            .add("kind", "header")
+            .add("schema", kSchema)
+            .add("clock", c_.clock)
+            .add("name", c_.experiment.name())
+            .add("seed", c_.experiment.seed())
+            .text());
+}
+
+std::optional<Diverged> Recorder::on(const RecordEntry& entry, double now) {
+  now_ = std::max(now_, now);
+  return std::visit([&](const auto& record) { return handle(record, now); }, entry);
+}
+
+std::optional<Diverged> Recorder::handle(const LossRecord& record, double now) {
+  const std::vector<double> result = to_host(record.result);
+  step_of(record.stamp.batch).losses[record.stamp.micro_batch] = {result[0], result[1], record.rows};
+  complete(now);
+  if (!diverged_ && !std::isfinite(result[0])) {
+    diverged_ = Diverged{record.stamp, result[0]};  // the head works in the order of Stamps, so this is the first
+    return diverged_;
+  }
+  return {};
+}
+
+std::optional<Diverged> Recorder::handle(const AppliedRecord& record, double now) {
+  const std::int32_t chunk = record.stamp.chunk;
+  TROUPE_CHECK(chunk >= 0 && chunk < c_.chunks, "[Recorder] an update of chunk ", chunk, " of ", c_.chunks);
+  ShardTotals& shard = shards_[static_cast<std::size_t>(chunk)];
+  Step& step = step_of(record.stamp.batch);
+  for (const Read& read : record.reads) {
+    const std::int64_t staleness = record.applied_to - read.forward_version;
+    ++shard.staleness[staleness];
+    ++step.staleness[staleness];
+    if (c_.experiment.record().versions()) {
+      write(JsonObject{}
+                .add("kind", "versions")
+                .add("replica", record.stamp.replica)
+                .add("batch", record.stamp.batch)
+                .add("micro_batch", read.micro_batch)
+                .add("stage", chunk)
+                .add("forward", read.forward_version)
+                .add("forward_steps", read.forward.reach.horizon)
+                .add("backward", read.backward_version)
+                .add("backward_steps", read.backward.reach.horizon)
+                .add("applied_to", record.applied_to)
+                .text());
+    }
+  }
+  shard.seconds += record.seconds;
+  ++shard.updates;
+  if (record.gap >= 0 || std::isnan(record.gap)) {
+    shard.gap += record.gap;
+    ++shard.gaps;
+    write(JsonObject{}
+              .add("kind", "gap")
+              .add("step", record.applied_to)
+              .add("shard", concat("shard-", chunk))
+              .add("gap", record.gap)
+              .text());
+  }
+  ++step.updates;
+  if (chunk + 1 == c_.chunks) {
+    step.rate = record.rate;
+  }
+  complete(now);
+  return {};
+}
+
+std::optional<Diverged> Recorder::handle(const EvaluationRecord& record, double now) {
+  evaluation_ = record;
+  JsonObject line;
+  line.add("kind", "evaluation")
+      .add("step", record.step)
+      .add("epoch", ratio(static_cast<double>(record.step), static_cast<double>(c_.batches_per_epoch)))
+      .add("loss", record.loss);
+  record.has_accuracy ? line.add("accuracy", record.accuracy) : line.add_null("accuracy");
+  write(line.add("samples", record.samples).add("seconds", now).text());
+  if (metrics_) {
+    (void)metrics_->flush();  // a failure is remembered and told at the end
+  }
+  if (progress_) {
+    progress_->evaluation(record.step, record.loss, record.has_accuracy ? std::optional(record.accuracy) : std::nullopt);
+  }
+  return {};
+}
+
+std::optional<Diverged> Recorder::handle(const StageRecord& record, double) {
+  stashes_[record.stage] = record.stashes_max;
+  return {};
+}
+
+std::optional<Diverged> Recorder::handle(const BusyRecord& record, double) {
+  const std::int32_t stage = record.actor < c_.stage_of_actor.size() ? c_.stage_of_actor[record.actor] : -1;
+  if (stage >= 0) {
+    busy_[static_cast<std::size_t>(stage)] += record.end - record.start;
+  }
+  return {};
+}
+
+Recorder::Step& Recorder::step_of(std::int64_t batch) {
+  const std::int64_t index = batch - completed_;
+  TROUPE_CHECK(index >= 0, "[Recorder] a record of mini-batch ", batch, ", which was complete");
+  while (static_cast<std::int64_t>(open_.size()) <= index) {
+    open_.emplace_back();
+  }
+  return open_[static_cast<std::size_t>(index)];
+}
+
+void Recorder::complete(double now) {
+  while (!open_.empty() && static_cast<std::int64_t>(open_.front().losses.size()) == micro_batches_ &&
+         open_.front().updates == c_.chunks) {
+    Loss loss;
+    for (const auto& [micro_batch, part] : open_.front().losses) {
+      loss.sum += part.sum;
+      loss.right += part.right;
+      loss.rows += part.rows;
+    }
+    window_.loss.sum += loss.sum;
+    window_.loss.right += loss.right;
+    window_.loss.rows += loss.rows;
+    ++window_.steps;
+    merge(window_.staleness, open_.front().staleness);
+    window_.rate = open_.front().rate;
+    epoch_.push_back(loss);
+    if (static_cast<std::int64_t>(epoch_.size()) > c_.batches_per_epoch) {
+      epoch_.pop_front();
+    }
+    open_.pop_front();
+    ++completed_;
+    completed_at_ = now;
+    if (completed_ == 1 || completed_ % c_.experiment.record().every() == 0) {
+      train_line(now);
+    } else if (progress_ && progress_->stale()) {
+      progress_->step(progress_line(now));
+    }
+  }
+}
+
+ProgressLine Recorder::progress_line(double now) const {
+  const auto rows = static_cast<double>(window_.loss.rows);
+  const double seconds = now - window_.start;
+  ProgressLine line{.step = completed_,
+                    .loss = ratio(window_.loss.sum, rows),
+                    .accuracy = {},
+                    .samples_per_second = ratio(rows, seconds),
+                    .staleness_p50 = median(window_.staleness),
+                    .staleness_max = largest(window_.staleness),
+                    .busy = {},
+                    .seconds = now};
+  if (c_.classes) {
+    line.accuracy = ratio(window_.loss.right, rows);
+  }
+  if (seconds > 0) {
+    const double share = (busy_seconds() - window_.busy_start) / (seconds * static_cast<double>(busy_.size()));
+    line.busy = std::clamp(share, 0.0, 1.0);
+  }
+  return line;
+}
+
+void Recorder::train_line(double now) {
+  const ProgressLine line = progress_line(now);
+  JsonObject json;
+  json.add("kind", "train")
+      .add("step", line.step)
+      .add("epoch", ratio(static_cast<double>(line.step), static_cast<double>(c_.batches_per_epoch)))
+      .add("loss", line.loss);
+  line.accuracy ? json.add("accuracy", *line.accuracy) : json.add_null("accuracy");
+  write(json.add("samples_per_second", line.samples_per_second)
+            .add("rate", window_.rate)
+            .add("staleness_p50", line.staleness_p50)
+            .add("staleness_max", line.staleness_max)
+            .add("seconds", now)
+            .text());
+  if (metrics_) {
+    (void)metrics_->flush();  // a failure is remembered and told at the end
+  }
+  if (progress_) {
+    progress_->step(line);
+  }
+  window_ = {.loss = {}, .steps = 0, .staleness = {}, .rate = window_.rate, .start = now, .busy_start = busy_seconds()};
+}
+
+void Recorder::finish() {
+  if (window_.steps > 0) {
+    train_line(completed_at_);
+  }
+  if (progress_) {
+    progress_->finish();
+  }
+}
+
+double Recorder::busy_seconds() const {
+  double sum = 0;
+  for (const double seconds : busy_) {
+    sum += seconds;
+  }
+  return sum;
+}
+
+void Recorder::write(const std::string& line) {
+  if (metrics_) {
+    metrics_->write(line);
+    metrics_->write("\n");
+  }
+}
+
+Summary Recorder::summary(std::int64_t step) const {
+  Summary s;
+  s.clock = c_.clock;
+  s.updates = step;
+  s.epochs = ratio(static_cast<double>(step), static_cast<double>(c_.batches_per_epoch));
+  s.samples = step * c_.experiment.data().batch_size();
+  s.seconds = now_;
+  s.samples_per_second = ratio(static_cast<double>(completed_ * c_.experiment.data().batch_size()), completed_at_);
+  Loss loss;
+  for (const Loss& of_step : epoch_) {
+    loss.sum += of_step.sum;
+    loss.rows += of_step.rows;
+  }
+  const bool known = loss.rows > 0 && !diverged_;  // the step that diverged never completes
+  s.train_loss = known ? loss.sum / static_cast<double>(loss.rows) : std::numeric_limits<double>::quiet_NaN();
+  if (evaluation_ && evaluation_->step == step) {
+    s.test_loss = evaluation_->loss;
+    if (evaluation_->has_accuracy) {
+      s.test_accuracy = evaluation_->accuracy;
+    }
+  }
+  for (std::size_t chunk = 0; chunk < shards_.size(); ++chunk) {
+    const ShardTotals& totals = shards_[chunk];
+    const std::string name = concat("shard-", chunk);
+    Summary::Staleness staleness;
+    double sum = 0;
+    for (const auto& [versions, count] : totals.staleness) {
+      sum += static_cast<double>(versions) * static_cast<double>(count);
+    }
+    staleness.mean = ratio(sum, static_cast<double>(total(totals.staleness)));
+    staleness.max = largest(totals.staleness);
+    staleness.histogram = totals.staleness;
+    staleness.seconds_mean = ratio(totals.seconds, static_cast<double>(totals.updates));
+    s.staleness[name] = std::move(staleness);
+    if (totals.gaps > 0) {
+      s.gap[name] = totals.gap / static_cast<double>(totals.gaps);
+    }
+  }
+  for (std::size_t stage = 0; stage < busy_.size(); ++stage) {
+    s.busy[concat("stage-", stage)] = std::clamp(ratio(busy_[stage], now_), 0.0, 1.0);
+  }
+  for (const auto& [stage, stashes] : stashes_) {
+    s.stashes[concat("stage-", stage)] = stashes;
+  }
+  return s;
+}
+
+}  // namespace troupe

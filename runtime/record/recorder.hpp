@@ -1,0 +1,116 @@
+// Turns records into metrics.jsonl, progress and the numbers of the summary.
+//
+// A step is complete when the losses of all its micro-batches and the updates of all its shards are in. A line is about whole
+// steps, in the order of their Stamps and summed in double, so that it does not depend on who was faster. Lines, by `kind`:
+//
+//   header      first: schema, clock, name, seed
+//   train       after the first step, then every record.every steps: means since the last such line
+//   evaluation  one a Mark
+//   gap         one a measurement: distance of the weights of forward from those of application
+//   versions    with record.versions: one a micro-batch and chunk
+//
+// runtime/record/README.md has their fields.
+#pragma once
+
+#include "experiment.pb.h"
+#include "runtime/record/output_file.hpp"
+#include "runtime/record/progress.hpp"
+#include "runtime/record/summary.hpp"
+#include "runtime/system/driver.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+class Recorder final : public RecordSink {
+ public:
+  struct Config {
+    proto::Experiment experiment;               // resolved
+    std::string clock;                          // "real" or "virtual"
+    std::int64_t batches_per_epoch = 1;
+    std::int32_t chunks = 1;
+    bool classes = true;                        // predictions can be right or wrong
+    std::vector<std::int32_t> stage_of_actor;   // by ActorId: whose time its jobs take; -1: nobody's
+  };
+
+  /// `metrics` and `progress` may be null; both outlive the Recorder.
+  Recorder(Config config, OutputFile* metrics, Progress* progress);
+
+  /// The Diverged of the first loss that is not finite.
+  std::optional<Diverged> on(const RecordEntry& entry, double now) override;
+
+  /// The last line, of the steps since the one before. After the last record.
+  void finish();
+
+  /// All but what only the caller knows: wall_seconds and the digests. `step`: of the weights reported.
+  Summary summary(std::int64_t step) const;
+
+  /// Steps of which everything is in.
+  std::int64_t completed() const { return completed_; }
+  /// The first loss that was not finite.
+  const std::optional<Diverged>& diverged() const { return diverged_; }
+
+ private:
+  struct Loss {
+    double sum = 0;
+    double right = 0;
+    std::int64_t rows = 0;
+  };
+  struct Step {                                   // a mini-batch that is not complete yet
+    std::map<std::int32_t, Loss> losses;          // by micro-batch
+    std::int32_t updates = 0;                     // shards that have applied it
+    double rate = 0;                              // of the last chunk
+    std::map<std::int64_t, std::int64_t> staleness;
+  };
+  struct Window {                                 // since the last train line
+    Loss loss;
+    std::int64_t steps = 0;
+    std::map<std::int64_t, std::int64_t> staleness;
+    double rate = 0;
+    double start = 0;                             // seconds
+    double busy_start = 0;                        // stages' busy seconds before it
+  };
+  struct ShardTotals {
+    std::map<std::int64_t, std::int64_t> staleness;
+    double seconds = 0;
+    std::int64_t updates = 0;
+    double gap = 0;
+    std::int64_t gaps = 0;
+  };
+
+  std::optional<Diverged> handle(const LossRecord& record, double now);
+  std::optional<Diverged> handle(const AppliedRecord& record, double now);
+  std::optional<Diverged> handle(const EvaluationRecord& record, double now);
+  std::optional<Diverged> handle(const StageRecord& record, double now);
+  std::optional<Diverged> handle(const BusyRecord& record, double now);
+
+  Step& step_of(std::int64_t batch);
+  void complete(double now);
+  void train_line(double now);
+  ProgressLine progress_line(double now) const;
+  void write(const std::string& line);
+  double busy_seconds() const;
+
+  Config c_;
+  OutputFile* metrics_;
+  Progress* progress_;
+  std::int64_t micro_batches_;
+  std::int64_t completed_ = 0;
+  double completed_at_ = 0;                       // seconds, of the last complete step
+  double now_ = 0;
+  std::optional<Diverged> diverged_;
+  std::deque<Step> open_;                         // from step completed_ on
+  Window window_;
+  std::deque<Loss> epoch_;                        // by step: the last batches_per_epoch
+  std::vector<ShardTotals> shards_;               // by chunk
+  std::vector<double> busy_;                      // by stage: seconds
+  std::map<std::int32_t, std::int64_t> stashes_;  // by stage
+  std::optional<EvaluationRecord> evaluation_;    // the last
+};
+
+}  // namespace troupe

@@ -1,0 +1,62 @@
+#include "runtime/record/summary.hpp"
+
+#include "messages/experiment.hpp"
+#include "runtime/record/json.hpp"
+
+#include <limits>
+
+namespace troupe {
+namespace {
+
+template <class T>
+JsonObject object(const std::map<std::string, T>& values) {
+  JsonObject all;
+  for (const auto& [name, value] : values) {
+    all.add(name, value);
+  }
+  return all;
+}
+
+JsonObject object(const Summary::Staleness& staleness) {
+  JsonObject histogram;
+  for (const auto& [versions, count] : staleness.histogram) {
+    histogram.add(std::to_string(versions), count);
+  }
+  return JsonObject{}
+      .add("mean", staleness.mean)
+      .add("max", staleness.max)
+      .add("histogram", histogram)
+      .add("seconds_mean", staleness.seconds_mean);
+}
+
+}  // namespace
+
+std::string to_json(const Summary& summary, const proto::Experiment& experiment) {
+  constexpr double kNull = std::numeric_limits<double>::quiet_NaN();
+  JsonObject staleness;
+  for (const auto& [shard, values] : summary.staleness) {
+    staleness.add(shard, object(values));
+  }
+  JsonObject all(JsonObject::Layout::line_a_member);
+  all.raw("experiment", print_experiment_json(experiment))
+      .add("clock", summary.clock)
+      .add("updates", summary.updates)
+      .add("epochs", summary.epochs)
+      .add("samples", summary.samples)
+      .add("seconds", summary.seconds)
+      .add("wall_seconds", summary.wall_seconds)
+      .add("samples_per_second", summary.samples_per_second)
+      .add("train_loss", summary.train_loss)
+      .add("test_loss", summary.test_loss.value_or(kNull))
+      .add("test_accuracy", summary.test_accuracy.value_or(kNull))
+      .add("staleness", staleness)
+      .add("gap", object(summary.gap))
+      .add("busy", object(summary.busy))
+      .add("stashes", object(summary.stashes))
+      .add("bytes_sent", 0)  // between processes: there is one
+      .add("weights_sha256", summary.weights_sha256)
+      .add("order_sha256", summary.order_sha256);
+  return all.text() + '\n';
+}
+
+}  // namespace troupe

@@ -1,0 +1,193 @@
+#include "kernels/update.hpp"
+
+#include "kernels/functors/update.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/reference.hpp"
+
+#include <cmath>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+UpdateScalars scalars() {
+  UpdateScalars s;
+  s.gradient_scale = 0.5f;
+  s.rate = 0.1f;
+  s.decay = 0.01f;
+  s.gamma = 0.9f;
+  s.beta2 = 0.99f;
+  s.epsilon = 1e-6f;
+  s.a = 0.7f;
+  s.b = 2.5f;
+  s.m_scale = 1.5f;
+  s.g_scale = 0.4f;
+  s.v_scale = 3.0f;
+  return s;
+}
+
+struct Fields {
+  Tensor w, g, m, v, displacement;
+
+  Fields(Stream& stream, UpdateRule rule, std::int64_t n)
+      : w(normal_tensor(stream, 1, {n})),
+        g(normal_tensor(stream, 2, {n})),
+        displacement(normal_tensor(stream, 5, {n})) {
+    if (moments(rule) >= 1) {
+      m = normal_tensor(stream, 3, {n});
+    }
+    if (moments(rule) >= 2) {
+      v = normal_tensor(stream, 4, {n});
+      for (float& value : v.span<float>()) {
+        value = 0.1f + value * value;
+      }
+    }
+  }
+};
+
+// A step is a dozen float operations on numbers near one.
+constexpr Tolerance kTolerance{2e-6, 2e-6};
+
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("a step agrees with its formula in double, predictions and displacement too",
+                        "[kernels]",
+                        UpdateRules) {
+  constexpr UpdateRule rule = TestType::rule;
+  Stream stream{Device{}};
+  const auto n = GENERATE(0, 1, 31, 33, 1024, 1025, 4099);
+  const auto in_place = GENERATE(false, true);
+  const auto size = static_cast<std::size_t>(n);
+  const Fields f(stream, rule, n);
+  const UpdateScalars s = scalars();
+  const double decay = 0.25;
+
+  Values w_new(size), m(size), v(size), displacement(size), ahead(size), back(size), along(size);
+  const Values w0 = to_host(f.w);
+  const Values g0 = to_host(f.g);
+  const Values m0 = f.m ? to_host(f.m) : Values(size);
+  const Values v0 = f.v ? to_host(f.v) : Values(size);
+  const Values d0 = to_host(f.displacement);
+  for (std::size_t i = 0; i < size; ++i) {
+    const Step step = test::update(rule, s, w0[i], g0[i], m0[i], v0[i]);
+    w_new[i] = step.w;
+    m[i] = step.m;
+    v[i] = step.v;
+    displacement[i] = decay * d0[i] + (1 - decay) * (step.w - w0[i]);
+    ahead[i] = step.w - 0.3 * step.direction;
+    back[i] = step.w + 0.2 * step.direction;
+    along[i] = step.w - 2.0 * displacement[i];
+  }
+
+  UpdateArguments arguments;
+  arguments.rule = rule;
+  arguments.scalars = s;
+  arguments.w = f.w;
+  arguments.g = f.g;
+  arguments.w_new = in_place ? f.w : stream.allocate({n});
+  arguments.m = f.m;
+  arguments.v = f.v;
+  arguments.displacement = f.displacement;
+  arguments.displacement_decay = static_cast<float>(decay);
+  for (const auto& [factor, displaced] : {std::pair{0.3f, false}, {-0.2f, false}, {2.0f, true}}) {
+    arguments.predictions.push_back({factor, displaced, stream.allocate({n})});
+  }
+  troupe::update(stream, arguments);
+
+  check_close("w_new", to_host(arguments.w_new), w_new, kTolerance);
+  if (f.m) {
+    check_close("m", to_host(f.m), m, kTolerance);
+  }
+  if (f.v) {
+    check_close("v", to_host(f.v), v, kTolerance);
+  }
+  check_close("displacement", to_host(f.displacement), displacement, kTolerance);
+  check_close("ahead", to_host(arguments.predictions[0].out), ahead, kTolerance);
+  check_close("back", to_host(arguments.predictions[1].out), back, kTolerance);
+  check_close("along", to_host(arguments.predictions[2].out), along, kTolerance);
+  if (!in_place) {
+    CHECK(to_host(f.w) == w0);
+  }
+}
+
+// Weights must be bit-equal whatever the cut: however a parameter vector is divided among slices, and whatever else the
+// pass writes, an element's new value is the same.
+TEMPLATE_LIST_TEST_CASE("a step's bits do not depend on the cut nor on what else is wanted", "[kernels]", UpdateRules) {
+  constexpr UpdateRule rule = TestType::rule;
+  Stream stream{Device{}};
+  const std::int64_t n = 2'111;
+  const auto run = [&](std::int64_t piece, bool extras) {
+    const Fields f(stream, rule, n);
+    for (std::int64_t begin = 0; begin < n; begin += piece) {
+      const Shape shape{std::min(piece, n - begin)};
+      const auto part = [&](const Tensor& x) { return x ? x.view(begin, shape) : Tensor(); };
+      UpdateArguments arguments;
+      arguments.rule = rule;
+      arguments.scalars = scalars();
+      arguments.w = part(f.w);
+      arguments.g = part(f.g);
+      arguments.w_new = part(f.w);
+      arguments.m = part(f.m);
+      arguments.v = part(f.v);
+      if (extras) {
+        arguments.displacement = part(f.displacement);
+        arguments.predictions.push_back({0.1f, false, stream.allocate(shape)});
+      }
+      troupe::update(stream, arguments);
+    }
+    return to_host(f.w);
+  };
+  const Values whole = run(n, false);
+  CHECK(run(n, true) == whole);
+  for (const std::int64_t piece : {1, 7, 16, 100, 1023}) {
+    CHECK(run(piece, false) == whole);
+  }
+}
+
+TEST_CASE("momentum's step is bit-equal to the formula in float", "[kernels]") {
+  Stream stream{Device{}};
+  const std::int64_t n = 53;
+  const Fields f(stream, UpdateRule::momentum, n);
+  std::vector<float> expected;
+  UpdateScalars s;
+  s.rate = 0.1f;
+  s.gamma = 0.9f;
+  for (std::size_t i = 0; i < 53; ++i) {
+    const float velocity = s.gamma * f.m.span<float>()[i] + (1.0f * f.g.span<float>()[i] + 0.0f * f.w.span<float>()[i]);
+    expected.push_back(f.w.span<float>()[i] - s.rate * velocity);
+  }
+  UpdateArguments arguments;
+  arguments.rule = UpdateRule::momentum;
+  arguments.scalars = s;
+  arguments.w = f.w;
+  arguments.g = f.g;
+  arguments.w_new = f.w;
+  arguments.m = f.m;
+  troupe::update(stream, arguments);
+  CHECK(to_host(f.w) == Values(expected.begin(), expected.end()));
+}
+
+TEST_CASE("update refuses moments that do not fit the rule", "[kernels]") {
+  Stream stream{Device{}};
+  UpdateArguments arguments;
+  arguments.rule = UpdateRule::adam;
+  arguments.w = stream.allocate({5});
+  arguments.g = stream.allocate({5});
+  arguments.w_new = arguments.w;
+  arguments.m = stream.allocate({5});
+  CHECK_THROWS_WITH(troupe::update(stream, arguments),
+                    says("[update] adam keeps 2 moments; m is given, v is empty"));
+  arguments.v = stream.allocate({4});
+  CHECK_THROWS_WITH(troupe::update(stream, arguments), says("[update] v is (4), not (5)"));
+  arguments.v = stream.allocate({5});
+  arguments.predictions.push_back({1.0f, true, stream.allocate({5})});
+  CHECK_THROWS_WITH(troupe::update(stream, arguments), says("no displacement"));
+}
+
+TEST_CASE("every rule has a functor, a name and its number of moments", "[kernels]") {
+  CHECK(std::string(to_string(UpdateRule::spike_compensation)) == "spike_compensation");
+  CHECK(moments(UpdateRule::sgd) == 0);
+  CHECK(moments(UpdateRule::nesterov) == 1);
+  CHECK(moments(UpdateRule::nadamw) == 2);
+}

@@ -1,0 +1,265 @@
+#include "tests/support/harness.hpp"
+
+#include "kernels/stream.hpp"
+#include "kernels/update.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/schemes/step_rule.hpp"
+#include "runtime/system/agenda.hpp"
+#include "runtime/system/threads.hpp"
+#include "tests/support/catch.hpp"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <limits>
+
+namespace troupe::test {
+namespace {
+
+class Collector final : public RecordSink, public OrderSink {
+ public:
+  explicit Collector(Outcome& outcome) : outcome_(outcome) {}
+
+  std::optional<Diverged> on(const RecordEntry& entry, double) override {
+    if (const auto* applied = std::get_if<AppliedRecord>(&entry)) {
+      outcome_.applied.push_back(*applied);
+    } else if (const auto* loss = std::get_if<LossRecord>(&entry)) {
+      const double mean = to_host(loss->result)[0] / static_cast<double>(loss->rows);
+      outcome_.losses[loss->stamp] = mean;
+      if (!std::isfinite(mean)) {
+        return Diverged{loss->stamp, mean};
+      }
+    } else if (const auto* evaluation = std::get_if<EvaluationRecord>(&entry)) {
+      outcome_.evaluations.push_back(*evaluation);
+    } else if (const auto* stage = std::get_if<StageRecord>(&entry)) {
+      outcome_.stashes_max[stage->stage] = stage->stashes_max;
+    } else if (const auto* busy = std::get_if<BusyRecord>(&entry)) {
+      outcome_.busy.push_back(*busy);
+      outcome_.seconds = std::max(outcome_.seconds, busy->end);
+    }
+    return std::nullopt;
+  }
+
+  void delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) override {
+    const auto add = [&](std::uint64_t value) { outcome_.order = mix(outcome_.order ^ value); };
+    add(std::bit_cast<std::uint64_t>(now));
+    add(to);
+    add(message);
+    add(static_cast<std::uint64_t>(stamp.batch));
+    add(static_cast<std::uint64_t>(stamp.chunk * 1000 + stamp.micro_batch));
+  }
+
+ private:
+  static std::uint64_t mix(std::uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return (z ^ (z >> 31)) + 0x9e3779b97f4a7c15ull;
+  }
+
+  Outcome& outcome_;
+};
+
+void append(std::vector<float>& all, const Chunk& chunk, const Weights& weights) {
+  for (const ParameterLayout::Entry& e : chunk.layout().entries) {
+    const auto values = weights[e.slice].values.view(e.offset, e.spec.shape).span<float>();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+}
+
+}  // namespace
+
+proto::Experiment experiment(std::string_view text, const std::vector<std::string>& assignments) {
+  auto parsed = parse_experiment(text, "test");
+  INFO((parsed ? std::string() : parsed.error().message));
+  REQUIRE(parsed);
+  proto::Experiment e = *parsed;
+  for (const std::string& assignment : assignments) {
+    const auto set = set_value(e, assignment);
+    INFO(assignment << ": " << (set ? std::string() : set.error().message));
+    REQUIRE(set);
+  }
+  const auto resolved = resolve(e);
+  INFO((resolved ? std::string() : resolved.error().message));
+  REQUIRE(resolved);
+  return e;
+}
+
+Outcome run(const proto::Experiment& e, const HarnessOptions& options) {
+  auto blueprint = make_blueprint(e);
+  INFO((blueprint ? std::string() : blueprint.error().message));
+  REQUIRE(blueprint);
+  Cast cast = build_cast(*blueprint);
+  Outcome outcome;
+  Collector collector(outcome);
+  const TimeModel times(e.clock(), blueprint->times, e.seed());
+  if (options.threads) {
+    ThreadOptions thread_options;
+    thread_options.modelled = e.clock().modelled() ? &times : nullptr;
+    outcome.ending = run_on_threads(cast, collector, thread_options);
+  } else {
+    Agenda agenda(cast, times, collector, &collector);
+    agenda.lose = options.lose;
+    outcome.ending = agenda.run();
+    outcome.seconds = std::max(outcome.seconds, agenda.now());
+    outcome.delivered = agenda.delivered();
+  }
+  outcome.weights = flatten(*blueprint, outcome.ending.weights);
+  return outcome;
+}
+
+std::vector<float> flatten(const Blueprint& blueprint, const std::vector<Weights>& by_chunk) {
+  std::vector<float> all;
+  for (std::size_t c = 0; c < by_chunk.size(); ++c) {
+    append(all, *blueprint.chunks[c], by_chunk[c]);
+  }
+  return all;
+}
+
+double Outcome::mean_loss(std::int64_t first, std::int64_t last) const {
+  double sum = 0;
+  int n = 0;
+  for (const auto& [stamp, loss] : losses) {
+    if (stamp.batch >= first && stamp.batch < last) {
+      sum += loss;
+      ++n;
+    }
+  }
+  return n > 0 ? sum / n : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
+  auto blueprint = make_blueprint(e);
+  REQUIRE(blueprint);
+  const Blueprint& b = *blueprint;
+  const Chunk whole(b.network, 0, 0, static_cast<std::int64_t>(b.network.layers.size()));
+  Stream stream(Device{});
+  const auto weights_of = [](const std::vector<Tensor>& slices) {
+    Weights w;
+    for (const Tensor& t : slices) {
+      w.push_back({.values = t});
+    }
+    return w;
+  };
+  std::deque<Weights> history{weights_of(whole.initial_slices(stream, e.seed()))};  // newest last
+  const StepRule rule(e, Rate(e.optimizer(), b.batches), 0, 0);
+  StepRule::Products products;
+  Tensor m;
+  Tensor v;
+  BatchOrder order(b.data->size(Split::train), e.data().batch_size(), e.seed());
+  const auto M = static_cast<std::int64_t>(e.pipeline().micro_batches());
+  for (std::int64_t batch = 0; batch < b.batches; ++batch) {
+    const Weights& at = history[history.size() - 1 - static_cast<std::size_t>(std::min(batch, delay))];
+    std::vector<Tensor> gradient;
+    for (std::int64_t j = 0; j < M; ++j) {
+      const auto indices = order.indices(batch, j, M);
+      const auto rows = static_cast<std::int64_t>(indices.size());
+      Shape shape{rows};
+      for (int i = 0; i < b.data->sample_shape().dimensions(); ++i) {
+        shape.push_back(b.data->sample_shape()[i]);
+      }
+      Tensor x = stream.allocate(shape);
+      Tensor target;
+      if (b.data->classes() > 0) {
+        target = stream.allocate({rows}, DType::int32);
+        b.data->gather(Split::train, indices, x.span<float>(), target.span<std::int32_t>(), {});
+      } else {
+        target = stream.allocate({rows, b.data->values()});
+        b.data->gather(Split::train, indices, x.span<float>(), {}, target.span<float>());
+      }
+      Outputs forward = whole.forward(stream, at, {{"x", x}}, target);
+      Outputs backward = whole.input_gradient(stream, at, std::move(forward.stash), {});
+      gradient = whole.weight_gradient(stream, backward.stash, std::move(gradient),
+                                       j + 1 == M ? static_cast<std::int32_t>(M) : 1).tensors;
+    }
+    const Tensor& w = history.back().front().values;
+    UpdateArguments arguments{.rule = rule.kernel(),
+                              .scalars = rule.scalars(batch + 1, rule.rate(batch), products),
+                              .w = w,
+                              .g = gradient.front(),
+                              .w_new = stream.allocate(w.shape()),
+                              .m = {},
+                              .v = {},
+                              .displacement = {},
+                              .displacement_decay = 0,
+                              .predictions = {}};
+    if (moments(arguments.rule) >= 1 && !m) {
+      m = stream.allocate(w.shape());
+      fill(stream, m, 0);
+    }
+    if (moments(arguments.rule) >= 2 && !v) {
+      v = stream.allocate(w.shape());
+      fill(stream, v, 0);
+    }
+    arguments.m = m;
+    arguments.v = v;
+    update(stream, arguments);
+    history.push_back(weights_of({arguments.w_new}));
+    while (static_cast<std::int64_t>(history.size()) > delay + 2) {
+      history.pop_front();
+    }
+  }
+  std::vector<float> all;
+  append(all, whole, history.back());
+  return all;
+}
+
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return !a.empty() && a.size() == b.size() && std::memcmp(a.data(), b.data(), 4 * a.size()) == 0;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) {
+    return std::numeric_limits<double>::infinity();
+  }
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(a[i]) - b[i]));
+  }
+  return largest;
+}
+
+double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) {
+    return std::numeric_limits<double>::infinity();
+  }
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+std::string versions(const Outcome& outcome, std::int64_t batch, bool backward) {
+  std::map<std::int32_t, std::string> by_chunk;
+  for (const AppliedRecord& record : outcome.applied) {
+    if (record.stamp.batch != batch) {
+      continue;
+    }
+    std::string& text = by_chunk[record.stamp.chunk];
+    for (const Read& read : record.reads) {
+      const Reach& reach = backward ? read.backward.reach : read.forward.reach;
+      text += text.empty() ? "" : ",";
+      text += std::to_string(backward ? read.backward_version : read.forward_version);
+      if (reach.horizon != 0) {
+        text += (reach.horizon > 0 ? "+" : "") + std::to_string(reach.horizon);
+      }
+    }
+  }
+  std::string all;
+  for (const auto& [chunk, text] : by_chunk) {
+    all += (all.empty() ? "" : " ") + text;
+  }
+  return all;
+}
+
+std::string tiny_task(std::string_view hidden, std::string_view activation) {
+  return "model { mlp { hidden: [" + std::string(hidden) + "] activation: " + std::string(activation) +
+         " } } data { batch_size: 16 teacher { inputs: 12 outputs: 5 hidden: 16 train: 512 test: 64 } } "
+         "optimizer { rule: momentum learning_rate: 0.05 momentum: 0.9 } stop { updates: 40 } "
+         "record { evaluate: false order: false }";
+}
+
+}  // namespace troupe::test

@@ -1,0 +1,80 @@
+// The determinism contract: on the virtual clock equal order and weights, on the real clock equal weights, for every schedule and
+// policy; what is measured changes nothing.
+#include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/schedule.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/harness.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// Every combination that is legal at K = 3.
+std::vector<std::vector<std::string>> combinations() {
+  std::vector<std::vector<std::string>> all;
+  for (const SchedulePaper& schedule : schedule_papers()) {
+    for (const WeightScheme& policy : weight_schemes()) {
+      const bool one = policy.name == "vertical_sync" && schedule.name.starts_with("async");
+      all.push_back({"pipeline.schedule=" + std::string(schedule.name), "pipeline.weights=" + std::string(policy.name),
+                     std::string("pipeline.micro_batches=") + (one ? "1" : "3")});
+    }
+  }
+  return all;
+}
+
+proto::Experiment small(const std::vector<std::string>& with, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> set{"pipeline.stages=3", "data.batch_size=12", "stop.updates=12", "optimizer.learning_rate=0.005",
+                               "clock.forward.gamma.shape=3", "clock.input_gradient.log_normal.sigma=0.5"};
+  set.insert(set.end(), with.begin(), with.end());
+  set.insert(set.end(), more.begin(), more.end());
+  return experiment(tiny_task("10,9,8,8,8", "relu"), set);
+}
+
+}  // namespace
+
+TEST_CASE("sim twice gives equal weights and order; run gives the same weights, twice", "[system]") {
+  for (const auto& with : combinations()) {
+    INFO(with[0] << " " << with[1]);
+    const Outcome first = run(small(with));
+    REQUIRE(first.ending.exit_code == 0);
+    const Outcome second = run(small(with));
+    CHECK(same(second.weights, first.weights));
+    CHECK(second.order == first.order);
+    CHECK(second.seconds == first.seconds);
+    const Outcome threads = run(small(with), {.threads = true, .lose = {}});
+    CHECK(threads.ending.exit_code == 0);
+    CHECK(same(threads.weights, first.weights));
+    const Outcome apart = run(small(with, {"placement.optimizer=own"}), {.threads = true, .lose = {}});
+    CHECK(same(apart.weights, first.weights));
+  }
+}
+
+TEST_CASE("evaluation and other measurements change no weight, and modelled time none either", "[system]") {
+  for (const auto& with : combinations()) {
+    INFO(with[0] << " " << with[1]);
+    const std::vector<float> weights = run(small(with)).weights;
+    const Outcome evaluated = run(small(with, {"record.evaluate=true", "record.evaluate_every=4", "record.gap_every=2"}));
+    CHECK(same(evaluated.weights, weights));
+    CHECK(evaluated.evaluations.size() == 3);
+    CHECK(same(run(small(with, {"clock.forward.seconds=[3,1,2]", "clock.link.seconds=0.5"})).weights, weights));
+  }
+}
+
+TEST_CASE("evaluations on both clocks agree", "[system]") {
+  const auto e = small({"pipeline.schedule=async_one_f_one_b", "pipeline.weights=spectrain"},
+                       {"record.evaluate=true", "record.evaluate_every=5"});
+  const Outcome virtual_clock = run(e);
+  const Outcome real_clock = run(e, {.threads = true, .lose = {}});
+  REQUIRE(virtual_clock.evaluations.size() == 3);  // steps 5, 10 and 12
+  REQUIRE(real_clock.evaluations.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(virtual_clock.evaluations[i].step == real_clock.evaluations[i].step);
+    CHECK(virtual_clock.evaluations[i].loss == real_clock.evaluations[i].loss);
+    CHECK(virtual_clock.evaluations[i].accuracy == real_clock.evaluations[i].accuracy);
+  }
+}
+
+TEST_CASE("another seed gives another run", "[system]") {
+  CHECK_FALSE(same(run(small({"seed=1"})).weights, run(small({"seed=2"})).weights));
+}
