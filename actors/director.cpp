@@ -5,7 +5,7 @@
 namespace troupe {
 
 void Director::handle(End m, double, Effects& fx) {
-  if (!c_.evaluate && !concluding_) {
+  if (!c_.evaluate && (!concluding_ || m.batches < *concluding_)) {
     release(m.batches, true, fx);
   }
 }

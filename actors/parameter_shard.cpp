@@ -187,7 +187,7 @@ void ParameterShard::handle(Release m, double, Effects& fx) {
   if (m.conclude) {
     conclude_at_ = m.step;
     conclude(fx);
-  } else {
+  } else if (!end_ || m.step != *end_) {  // an end brought forward to this very step still needs it
     pins_.erase(m.step);
   }
 }

@@ -58,8 +58,8 @@ void Source::admit(double now, Effects& fx) {
   }
   const std::int64_t batch = next_ / c_.micro_batches;
   const auto part = static_cast<std::int32_t>(next_ % c_.micro_batches);
-  if (part == 0 && !end_ && (halted_ || (c_.seconds > 0 && now >= c_.seconds))) {
-    end(batch, fx);
+  if (part == 0 && (!end_ || batch < *end_) && (halted_ || (c_.seconds > 0 && now >= c_.seconds))) {
+    end(batch, fx);  // earlier than announced, where an end was: nobody has been given anything of `batch` yet
   }
   if (end_ && batch >= *end_) {
     return;

@@ -6,7 +6,8 @@
 //   source --MarkDone--> director
 //
 // Invariants: micro-batches leave in order; at most `prefetch` are under way to the first stage and `kMarksInFlight` batches of
-// one Mark to the head; End is sent once, and nothing of mini-batch N or later is ever admitted.
+// one Mark to the head; End is sent once, a second time only to bring the end forward, and nothing of mini-batch N or later is
+// ever admitted.
 #pragma once
 
 #include "runtime/data/dataset.hpp"

@@ -17,11 +17,7 @@ extern "C" void count_interrupt(int signal) {
 
 }  // namespace
 
-Interrupts::Interrupts() : int_before_(std::signal(SIGINT, count_interrupt)), term_before_(std::signal(SIGTERM, count_interrupt)) {
-  if (int_before_ == SIG_IGN) {
-    std::signal(SIGINT, SIG_IGN);  // started in the background, or under nohup
-  }
-}
+Interrupts::Interrupts() : int_before_(std::signal(SIGINT, count_interrupt)), term_before_(std::signal(SIGTERM, count_interrupt)) {}
 
 Interrupts::~Interrupts() {
   std::signal(SIGINT, int_before_);

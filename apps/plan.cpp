@@ -196,8 +196,8 @@ std::string timeline(const Blueprint& b) {
   const Timeline times = simulate(schedule, b.times, batches);
   std::string text = concat("the first ", batches, batches == 1 ? " mini-batch" : " mini-batches",
                             ", one character = ", duration(times.end / kTimelineColumns),
-                            " (digit: forward of that micro-batch, letter: its backward, = input gradient, - weight gradient, "
-                            "! update, . idle)\n");
+                            "; digit: forward of that micro-batch, letter: its\n           backward, = input gradient, "
+                            "- weight gradient, ! update, . idle\n");
   const std::vector<std::string> rows = draw(times, kTimelineColumns);
   for (std::size_t k = 0; k < rows.size(); ++k) {
     text += concat("  stage-", k, k < 10 && rows.size() > 10 ? "   " : "  ", rows[k], "\n");
@@ -297,7 +297,7 @@ std::string describe(const Blueprint& b) {
                 "           ", length_text(b), "; ", grouped(b.network.parameters()), " parameters\n",
                 "stages     times of a micro-batch as modelled (clock)\n", stages_table(b),
                 "memory     at most at once; kernels' scratch and the data set come on top\n", memory_table(b),
-                "bubble     ", paper->bubble, "\n",
+                "bubble     ", paper->bubble, " (a mini-batch and stage, all stages alike)\n",
                 "           modelled: ", percent(p.idle_steady), " idle once the pipe is full, ", percent(p.idle_run), " over the run", rate, "\n",
                 "staleness  ", policy.name, ": ", policy.summary, "\n", staleness_table(b),
                 "clipping   ", clipping_text(b), "\n",

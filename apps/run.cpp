@@ -175,6 +175,7 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
   Recorder recorder({.experiment = e,
                      .clock = clock,
                      .batches_per_epoch = blueprint.batches_per_epoch,
+                     .batches = blueprint.batches,
                      .chunks = blueprint.schedule->chunks,
                      .classes = blueprint.data->classes() > 0,
                      .stage_of_actor = stage_of_actor(cast)},

@@ -57,7 +57,7 @@ void print_summary(Console& console, const RunResult& result, const std::string&
                   concat(grouped(s.updates), " updates, ", number(s.epochs, "%.4g"), " epochs, ", grouped(s.samples),
                          " samples in ", duration(s.seconds), " (", s.clock, " clock): ",
                          short_number(s.samples_per_second), " samples/s")});
-  rows.push_back({"loss", "train " + number(s.train_loss) + (s.test_loss ? "  test " + number(*s.test_loss) : "")});
+  rows.push_back({"loss", "train " + (s.updates == 0 ? "none" : number(s.train_loss)) + (s.test_loss ? "  test " + number(*s.test_loss) : "")});
   if (s.test_accuracy) {
     rows.push_back({"accuracy", number(100 * *s.test_accuracy, "%.2f %%") + " of the test data"});
   }

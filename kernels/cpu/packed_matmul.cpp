@@ -15,7 +15,17 @@ constexpr std::int64_t kDepth = 256;
 constexpr std::int64_t kRows = 252;
 constexpr int kVectors = 2;
 constexpr std::int64_t kWidth = kVectors * kLanes;
+constexpr int kFetchedRows = 4;
+constexpr std::int64_t kPanels = 4;  // copied together, so that memory is read in longer runs
 constexpr int kTileRows = kRegisters == 32 ? 14 : 6;
+
+#ifdef __x86_64__
+// At run time, because that is when oneDNN decides.
+const bool kHasAvx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                        __builtin_cpu_supports("avx512vl");
+#else
+constexpr bool kHasAvx512 = true;  // nothing was measured
+#endif
 
 /// Rows [0, rows) and k in [0, depth), tile by tile, within a tile by k.
 void pack_left(const MatmulPlan& p, const float* a, std::int64_t rows, std::int64_t depth, float* packed) {
@@ -31,10 +41,17 @@ void pack_left(const MatmulPlan& p, const float* a, std::int64_t rows, std::int6
   });
 }
 
-void pack_right(const MatmulPlan& p, const float* b, std::int64_t columns, std::int64_t depth, float* packed) {
+/// `columns` <= kPanels kWidth of the right factor, panel by panel, zeros beyond the last.
+void pack_right(const MatmulPlan& plan, const float* b, std::int64_t columns, std::int64_t depth, float* packed) {
+  const std::int64_t row_step = plan.columns;
+  const std::int64_t whole = columns / kLanes * kLanes;
   for (std::int64_t k = 0; k < depth; ++k) {
-    for (std::int64_t c = 0; c < kWidth; ++c) {
-      packed[k * kWidth + c] = c < columns ? b[k * p.columns + c] : 0.0f;
+    const float* row = b + k * row_step;
+    for (std::int64_t c = 0; c < whole; c += kLanes) {
+      store(packed + c / kWidth * kWidth * depth + k * kWidth + c % kWidth, load(row + c));
+    }
+    for (std::int64_t c = whole; c < (columns + kWidth - 1) / kWidth * kWidth; ++c) {
+      packed[c / kWidth * kWidth * depth + k * kWidth + c % kWidth] = c < columns ? row[c] : 0.0f;
     }
   }
 }
@@ -85,7 +102,7 @@ void multiply_tile(const float* left,
 void packed_matmul(
     Backend& backend, const MatmulPlan& plan, const float* a, const float* b, const float* bias, float* c) {
   const MatmulPlan p = plan;
-  float* left = backend.scratch((kRows + kWidth) * kDepth);
+  float* left = backend.scratch((kRows + kPanels * kWidth) * kDepth);
   float* right = left + kRows * kDepth;
   for (std::int64_t k = 0; k < p.inner; k += kDepth) {
     const std::int64_t depth = std::min(kDepth, p.inner - k);
@@ -93,23 +110,33 @@ void packed_matmul(
     for (std::int64_t m = 0; m < p.rows; m += kRows) {
       const std::int64_t rows = std::min(kRows, p.rows - m);
       pack_left(p, a + (p.transpose_a ? k * p.rows + m : m * p.inner + k), rows, depth, left);
-      for (std::int64_t n = 0; n < p.columns; n += kWidth) {
-        const std::int64_t columns = std::min(kWidth, p.columns - n);
-        pack_right(p, b + k * p.columns + n, columns, depth, right);
-        const Epilogue epilogue{.add_to_c = p.accumulate || k > 0,
-                                .bias = p.bias && last ? bias + n : nullptr,
-                                .relu = p.relu && last};
-        for_each_piece<kTileRows>(rows, [&](std::int64_t first, auto tile_rows) {
-          multiply_tile<tile_rows>(left + first * depth, right, depth, epilogue, c + (m + first) * p.columns + n,
-                                   p.columns, columns);
-        });
+      for (std::int64_t strip = 0; strip < p.columns; strip += kPanels * kWidth) {
+        const std::int64_t strip_end = std::min(strip + kPanels * kWidth, p.columns);
+        pack_right(p, b + k * p.columns + strip, strip_end - strip, depth, right);
+        const float* next = b + k * p.columns + strip_end;  // fetched row by row while this strip is multiplied
+        const float* const next_end = strip_end < p.columns ? next + depth * p.columns : next;
+        for (std::int64_t n = strip; n < strip_end; n += kWidth) {
+          const Epilogue epilogue{.add_to_c = p.accumulate || k > 0,
+                                  .bias = p.bias && last ? bias + n : nullptr,
+                                  .relu = p.relu && last};
+          for_each_piece<kTileRows>(rows, [&](std::int64_t first, auto tile_rows) {
+            for (int row = 0; row < kFetchedRows && next < next_end; ++row, next += p.columns) {
+              for (std::int64_t at = 0; at < kPanels * kWidth; at += 16) {
+                __builtin_prefetch(next + at, 0, 2);
+              }
+            }
+            multiply_tile<tile_rows>(left + first * depth, right + (n - strip) * depth, depth, epilogue,
+                                     c + (m + first) * p.columns + n, p.columns,
+                                     std::min(kWidth, strip_end - n));
+          });
+        }
       }
     }
   }
 }
 
 bool packed_matmul_wins(const MatmulPlan& p) {
-  return !p.transpose_b;
+  return !kHasAvx512 && !p.transpose_b && p.columns % 512 == 0 && p.rows >= 16 && p.inner >= 16;
 }
 
 }  // namespace troupe::cpu

@@ -18,41 +18,40 @@ namespace {
 
 constexpr std::int64_t kBlockRows = 64;
 
-/// Matrices of many columns: `width` of them at a time, in registers, down the rows.
-template <std::int64_t width>
-void column_sum_strip(const float* x, std::int64_t rows, std::int64_t columns, float* out) {
-  constexpr std::size_t kVectors = static_cast<std::size_t>(width / kLanes);
-  std::array<double, static_cast<std::size_t>(width)> total{};
-  for (std::int64_t begin = 0; begin < rows; begin += kBlockRows) {
-    std::array<Floats, kVectors> sum{};
-    for (std::int64_t r = begin; r < std::min(rows, begin + kBlockRows); ++r) {
-      for (std::size_t k = 0; k < kVectors; ++k) {
-        sum[k] += load(x + r * columns + static_cast<std::int64_t>(k) * kLanes);
+/// Matrices of many columns: a piece of a row at a time, four rows together.
+void column_sum_wide(const float* x, std::int64_t rows, std::int64_t columns, float* out) {
+  constexpr std::int64_t kPiece = 1024;
+  std::array<float, kPiece> sum;
+  std::array<double, kPiece> total;
+  for (std::int64_t first = 0; first < columns; first += kPiece) {
+    const auto width = static_cast<std::size_t>(std::min(kPiece, columns - first));
+    total.fill(0.0);
+    for (std::int64_t begin = 0; begin < rows; begin += kBlockRows) {
+      const std::int64_t end = std::min(rows, begin + kBlockRows);
+      sum.fill(0.0f);
+      std::int64_t r = begin;
+      for (; r + 4 <= end; r += 4) {
+        const float* row = x + r * columns + first;
+        const float* second = row + columns;
+        const float* third = second + columns;
+        const float* fourth = third + columns;
+        for (std::size_t i = 0; i < width; ++i) {
+          sum[i] += (row[i] + second[i]) + (third[i] + fourth[i]);
+        }
+      }
+      for (; r < end; ++r) {
+        const float* row = x + r * columns + first;
+        for (std::size_t i = 0; i < width; ++i) {
+          sum[i] += row[i];
+        }
+      }
+      for (std::size_t i = 0; i < width; ++i) {
+        total[i] += static_cast<double>(sum[i]);
       }
     }
-    std::array<float, static_cast<std::size_t>(width)> lanes;
-    std::memcpy(lanes.data(), sum.data(), sizeof lanes);
-    for (std::size_t i = 0; i < total.size(); ++i) {
-      total[i] += static_cast<double>(lanes[i]);
+    for (std::size_t i = 0; i < width; ++i) {
+      out[first + static_cast<std::int64_t>(i)] = static_cast<float>(total[i]);
     }
-  }
-  for (std::size_t i = 0; i < total.size(); ++i) {
-    out[i] = static_cast<float>(total[i]);
-  }
-}
-
-void column_sum_wide(const float* x, std::int64_t rows, std::int64_t columns, float* out) {
-  constexpr std::int64_t kWide = 4 * kLanes;
-  std::int64_t first = 0;
-  for (; first + kWide <= columns; first += kWide) {
-    column_sum_strip<kWide>(x + first, rows, columns, out + first);
-  }
-  for (; first + kLanes <= columns; first += kLanes) {
-    column_sum_strip<kLanes>(x + first, rows, columns, out + first);
-  }
-  if (first < columns) {
-    first = columns - kLanes;  // again for some of them, with the same result
-    column_sum_strip<kLanes>(x + first, rows, columns, out + first);
   }
 }
 

@@ -18,9 +18,12 @@ namespace {
 constexpr double kWeightsMax = 1 << 24;
 constexpr double kFloatsMax = 1 << 28;
 
-// Of a hidden layer's weights times the root of its width. Larger is harder: at 1.5 the tanhs are
-// well into their bend but most of the teacher can still be learnt from 20,000 samples.
+// Deviation of a hidden layer's weights times the root of its width: about that of what meets the
+// tanhs, which are bent there but not saturated. A larger one makes the teacher harder to learn.
 constexpr double kGain = 1.0;
+
+// From so many samples each output's scale is measured, so that it can be made 1.
+constexpr std::int64_t kScaleSamples = 256;
 
 /// y = W x with W of (outputs, inputs), kept transposed so that the inner loop adds to many sums.
 class Layer {
@@ -34,15 +37,9 @@ class Layer {
     }
   }
 
-  /// Makes the weights of different outputs orthogonal (as far as there are inputs for it; Gram &
-  /// Schmidt) and of length 1.
-  void orthonormalise() {
-    for (std::size_t j = 0; j < outputs_; ++j) {
-      for (std::size_t k = j < inputs_ ? 0 : j; k < j; ++k) {
-        add(-dot(j, k), k, j);
-      }
-      const double length = std::sqrt(dot(j, j));
-      add(1 / length - 1, j, j);
+  void scale_output(std::size_t output, double factor) {
+    for (std::size_t i = 0; i < inputs_; ++i) {
+      weights_[i * outputs_ + output] *= factor;
     }
   }
 
@@ -57,21 +54,6 @@ class Layer {
   }
 
  private:
-  double dot(std::size_t j, std::size_t k) const {
-    double sum = 0;
-    for (std::size_t i = 0; i < inputs_; ++i) {
-      sum += weights_[i * outputs_ + j] * weights_[i * outputs_ + k];
-    }
-    return sum;
-  }
-
-  /// Adds `factor` times the weights of output `from` to those of output `to`.
-  void add(double factor, std::size_t from, std::size_t to) {
-    for (std::size_t i = 0; i < inputs_; ++i) {
-      weights_[i * outputs_ + to] += factor * weights_[i * outputs_ + from];
-    }
-  }
-
   std::size_t inputs_;
   std::size_t outputs_;
   std::vector<double> weights_;  // (inputs, outputs)
@@ -103,10 +85,10 @@ class Teacher final : public Dataset {
         last_(options.hidden(), outputs_, 1.0, RandomStream(seed, Purpose::teacher, 3)),
         train_{options.train(), LazyRows<float>(options.train(), row_width(options))},
         test_{options.test(), LazyRows<float>(options.test(), row_width(options))} {
-    last_.orthonormalise();
+    equalise();
   }
 
-  /// Of a kept sample: its inputs, then its values or its label (exact: classes are few).
+  /// Of a kept sample: its inputs, then its values or its label.
   static std::int64_t row_width(const proto::Teacher& options) {
     return options.inputs() + (options.values() ? options.outputs() : 1);
   }
@@ -129,7 +111,7 @@ class Teacher final : public Dataset {
     const auto outputs = static_cast<std::size_t>(outputs_);
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const std::span<const float> row = part(split).rows.row(
-          indices[i], [&](std::span<float> fresh) { answer(split, indices[i], fresh); });
+          indices[i], [&](std::span<float> fresh) { make_row(split, indices[i], fresh); });
       std::copy_n(row.begin(), inputs, x.begin() + static_cast<std::ptrdiff_t>(i * inputs));
       if (values_) {
         std::copy_n(row.begin() + inputs_,
@@ -149,7 +131,38 @@ class Teacher final : public Dataset {
 
   const Part& part(Split split) const { return split == Split::train ? train_ : test_; }
 
-  void answer(Split split, std::int64_t index, std::span<float> row) const {
+  /// Scales the last layer so that each output's mean square is 1.
+  void equalise() {
+    std::vector<double> squares(static_cast<std::size_t>(outputs_));
+    std::vector<double> x;
+    for (std::int64_t sample = 0; sample < kScaleSamples; ++sample) {
+      const RandomStream stream(seed_, Purpose::teacher, static_cast<std::uint64_t>(4 + sample));
+      x.resize(static_cast<std::size_t>(inputs_));
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        x[i] = stream.normal(i);
+      }
+      answer(x);
+      for (std::size_t j = 0; j < squares.size(); ++j) {
+        squares[j] += x[j] * x[j];
+      }
+    }
+    for (std::size_t j = 0; j < squares.size(); ++j) {
+      last_.scale_output(j, std::sqrt(static_cast<double>(kScaleSamples) / squares[j]));
+    }
+  }
+
+  /// Puts the outputs into the place of the inputs.
+  void answer(std::vector<double>& x) const {
+    std::vector<double> y;
+    first_.apply(x, y);
+    apply_tanh(y);
+    second_.apply(y, x);
+    apply_tanh(x);
+    last_.apply(x, y);
+    x.swap(y);
+  }
+
+  void make_row(Split split, std::int64_t index, std::span<float> row) const {
     const std::uint64_t name = 2 * static_cast<std::uint64_t>(index) + (split == Split::test);
     const RandomStream stream(seed_, Purpose::dataset, name);
     std::vector<double> x(static_cast<std::size_t>(inputs_));
@@ -157,18 +170,13 @@ class Teacher final : public Dataset {
       row[i] = static_cast<float>(stream.normal(i));
       x[i] = row[i];  // what the pupil sees
     }
-    std::vector<double> y;
-    first_.apply(x, y);
-    apply_tanh(y);
-    second_.apply(y, x);
-    apply_tanh(x);
-    last_.apply(x, y);
+    answer(x);
     if (values_) {
-      std::transform(y.begin(), y.end(), row.begin() + inputs_, [](double v) {
-        return static_cast<float>(v);
+      std::transform(x.begin(), x.end(), row.begin() + inputs_, [](double value) {
+        return static_cast<float>(value);
       });
     } else {
-      row.back() = static_cast<float>(std::max_element(y.begin(), y.end()) - y.begin());
+      row.back() = static_cast<float>(std::max_element(x.begin(), x.end()) - x.begin());
     }
   }
 

@@ -31,15 +31,15 @@ void OrderLog::write_line(const Entry& entry) {
     line_.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
   };
   append(entry.now);
-  line_ += ' ';
+  line_.append(1, ' ');
   line_ += entry.to < names_.size() ? std::string_view(names_[entry.to]) : "?";
-  line_ += ' ';
+  line_.append(1, ' ');
   line_ += message_name(entry.message);
   for (const std::int64_t number : {std::int64_t{entry.chunk}, entry.batch, std::int64_t{entry.micro_batch}}) {
-    line_ += ' ';
+    line_.append(1, ' ');
     append(number);
   }
-  line_ += '\n';
+  line_.append(1, '\n');
   text_->write(line_);
 }
 

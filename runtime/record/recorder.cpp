@@ -189,7 +189,7 @@ void Recorder::complete(double now) {
     open_.pop_front();
     ++completed_;
     completed_at_ = now;
-    if (completed_ == 1 || completed_ % c_.experiment.record().every() == 0) {
+    if (completed_ == 1 || completed_ == c_.batches || completed_ % c_.experiment.record().every() == 0) {
       train_line(now);
     } else if (progress_ && progress_->stale()) {
       progress_->step(progress_line(now));

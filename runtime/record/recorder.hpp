@@ -4,7 +4,7 @@
 // steps, in the order of their Stamps and summed in double, so that it does not depend on who was faster. Lines, by `kind`:
 //
 //   header      first: schema, clock, name, seed
-//   train       after the first step, then every record.every steps: means since the last such line
+//   train       after the first step, every record.every steps and at the end: means since the last such line
 //   evaluation  one a Mark
 //   gap         one a measurement: distance of the weights of forward from those of application
 //   versions    with record.versions: one a micro-batch and chunk
@@ -33,6 +33,7 @@ class Recorder final : public RecordSink {
     proto::Experiment experiment;               // resolved
     std::string clock;                          // "real" or "virtual"
     std::int64_t batches_per_epoch = 1;
+    std::int64_t batches = 0;                   // of the run; 0 where that is not known
     std::int32_t chunks = 1;
     bool classes = true;                        // predictions can be right or wrong
     std::vector<std::int32_t> stage_of_actor;   // by ActorId: whose time its jobs take; -1: nobody's

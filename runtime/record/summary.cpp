@@ -29,6 +29,16 @@ JsonObject object(const Summary::Staleness& staleness) {
       .add("seconds_mean", staleness.seconds_mean);
 }
 
+/// `json`, of several lines, as a member of an object with a line a member.
+std::string nested(std::string json) {
+  json.erase(json.find_last_not_of(" \n") + 1);
+  std::string out;
+  for (const char c : json) {
+    out += c == '\n' ? "\n  " : std::string(1, c);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string to_json(const Summary& summary, const proto::Experiment& experiment) {
@@ -38,7 +48,7 @@ std::string to_json(const Summary& summary, const proto::Experiment& experiment)
     staleness.add(shard, object(values));
   }
   JsonObject all(JsonObject::Layout::line_a_member);
-  all.raw("experiment", print_experiment_json(experiment))
+  all.raw("experiment", nested(print_experiment_json(experiment)))
       .add("clock", summary.clock)
       .add("updates", summary.updates)
       .add("epochs", summary.epochs)
