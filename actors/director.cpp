@@ -53,7 +53,8 @@ void Director::handle(Down m, double, Effects& fx) {
 void Director::handle(Diverged m, double, Effects& fx) {
   Ending ending;
   ending.exit_code = c_.allow_divergence ? 0 : static_cast<int>(ErrorKind::diverged);
-  ending.cause = concat("training diverged: the loss of mini-batch ", m.stamp.batch, " is ", m.loss);
+  ending.cause =
+      concat("training diverged: the loss of mini-batch ", m.stamp.batch, " is ", m.loss);
   ending.step = m.stamp.batch;
   finish(std::move(ending), fx);
 }

@@ -1,7 +1,8 @@
-// Watches over a run and ends it: when the weights of the last step have come back, when an evaluation has met the target, or
-// when something went wrong.
+// Watches over a run and ends it: when the weights of the last step have come back, when an
+// evaluation has met the target, or when something went wrong.
 //
-//   source --End, MarkDone--> director --Release--> shards --Concluded--> director      anyone --Down, Diverged--> director
+//   source --End, MarkDone--> director --Release--> shards --Concluded--> director      anyone
+//   --Down, Diverged--> director
 //
 // Invariants: the run ends exactly once; final weights are those of one step on every chunk.
 #pragma once
@@ -38,8 +39,8 @@ class Director final : public Actor<Director, DirectorRole> {
   void finish(Ending ending, Effects& fx);
 
   Config c_;
-  std::optional<std::int64_t> concluding_;        // step of the final weights
-  std::map<std::int32_t, Weights> concluded_;     // by chunk
+  std::optional<std::int64_t> concluding_;     // step of the final weights
+  std::map<std::int32_t, Weights> concluded_;  // by chunk
   bool finished_ = false;
 };
 

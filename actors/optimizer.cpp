@@ -14,7 +14,9 @@ Tensor zeros(Stream& stream, const Tensor& like) {
 }
 
 /// Sums of squares of each parameter, in layer order.
-std::vector<double> squares(Stream& stream, const ParameterLayout& layout, const std::vector<Tensor>& slices) {
+std::vector<double> squares(Stream& stream,
+                            const ParameterLayout& layout,
+                            const std::vector<Tensor>& slices) {
   std::vector<double> all(layout.entries.size());
   for (std::size_t s = 0; s < slices.size(); ++s) {
     std::vector<Part> parts;
@@ -54,7 +56,9 @@ void Optimizer::handle(Apply m, double, Effects& fx) {
   TROUPE_CHECK(!at_work_, "optimizer ", c_.stage, ": a second Apply while one is out");
   at_work_ = AtWork{m.from, m.decision.kind, m.decision.reaches, !m.forward.empty()};
   if (m.decision.kind == Decision::Kind::norms) {
-    fx.run({.stage = c_.stage, .stamp = m.stamp, .job = [layout = c_.layout, gradient = std::move(m.gradient)](Stream& stream) mutable {
+    fx.run({.stage = c_.stage,
+            .stamp = m.stamp,
+            .job = [layout = c_.layout, gradient = std::move(m.gradient)](Stream& stream) mutable {
               Outputs out;
               out.numbers = squares(stream, layout, gradient);
               out.tensors = std::move(gradient);
@@ -69,72 +73,75 @@ void Optimizer::handle(Apply m, double, Effects& fx) {
   for (const Reach& reach : m.decision.reaches) {
     factors.push_back(rule.factor(reach, m.decision.next_rate));
   }
-  fx.run({.work = Work::update,
-          .stage = c_.stage,
-          .stamp = m.stamp,
-          .job = [rule = rule.kernel(),
-                  displacement_decay = rule.displacement_decay(),
-                  layout = c_.layout,
-                  apply = std::move(m),
-                  state = std::exchange(state_, {}),
-                  factors = std::move(factors),
-                  scalars](Stream& stream) mutable {
-            const Decision& decision = apply.decision;
-            Outputs out;
-            if (!apply.forward.empty()) {
-              out.numbers = {distance(stream, apply.base, apply.forward, layout.parameters())};
-              apply.forward.clear();
-            }
-            if (decision.clip_norm > 0) {
-              double sum = 0;
-              for (const double value : squares(stream, layout, apply.gradient)) {
-                sum += value;
-              }
-              scalars.gradient_scale = static_cast<float>(std::min(1.0, decision.clip_norm / (std::sqrt(sum) + 1e-6)));
-            }
-            state.resize(apply.base.size());
-            out.weights.resize(1 + factors.size());
-            for (std::size_t s = 0; s < apply.base.size(); ++s) {
-              const Tensor w = std::exchange(apply.base[s].values, {});
-              const Tensor g = std::exchange(apply.gradient[s], {});
-              State& kept = state[s];
-              if (moments(rule) >= 1 && !kept.m) {
-                kept.m = zeros(stream, w);
-              }
-              if (moments(rule) >= 2 && !kept.v) {
-                kept.v = zeros(stream, w);
-              }
-              if (displacement_decay > 0 && !kept.displacement) {
-                kept.displacement = zeros(stream, w);
-              }
-              UpdateArguments arguments{.rule = rule,
-                                        .scalars = scalars,
-                                        .w = w,
-                                        .g = g,
-                                        .w_new = {},
-                                        .m = kept.m,
-                                        .v = kept.v,
-                                        .displacement = kept.displacement,
-                                        .displacement_decay = static_cast<float>(displacement_decay),
-                                        .predictions = {}};
-              // In place where this is the last handle; arguments.w is the second.
-              const bool in_place = w.device().kind == DeviceKind::cpu && w.buffer().use_count() == 2;
-              arguments.w_new = in_place ? w : stream.allocate(w.shape());
-              for (std::size_t p = 0; p < factors.size(); ++p) {
-                arguments.predictions.push_back(
-                    {.factor = static_cast<float>(factors[p]),
-                     .displacement = decision.reaches[p].kind == ReachKind::displacement,
-                     .out = stream.allocate(w.shape())});
-              }
-              update(stream, arguments);
-              out.weights[0].push_back({.values = arguments.w_new});
-              for (std::size_t p = 0; p < factors.size(); ++p) {
-                out.weights[1 + p].push_back({.values = arguments.predictions[p].out, .reach = decision.reaches[p]});
-              }
-              out.tensors.insert(out.tensors.end(), {kept.m, kept.v, kept.displacement});
-            }
-            return out;
-          }});
+  fx.run(
+      {.work = Work::update,
+       .stage = c_.stage,
+       .stamp = m.stamp,
+       .job = [rule = rule.kernel(),
+               displacement_decay = rule.displacement_decay(),
+               layout = c_.layout,
+               apply = std::move(m),
+               state = std::exchange(state_, {}),
+               factors = std::move(factors),
+               scalars](Stream& stream) mutable {
+         const Decision& decision = apply.decision;
+         Outputs out;
+         if (!apply.forward.empty()) {
+           out.numbers = {distance(stream, apply.base, apply.forward, layout.parameters())};
+           apply.forward.clear();
+         }
+         if (decision.clip_norm > 0) {
+           double sum = 0;
+           for (const double value : squares(stream, layout, apply.gradient)) {
+             sum += value;
+           }
+           scalars.gradient_scale =
+               static_cast<float>(std::min(1.0, decision.clip_norm / (std::sqrt(sum) + 1e-6)));
+         }
+         state.resize(apply.base.size());
+         out.weights.resize(1 + factors.size());
+         for (std::size_t s = 0; s < apply.base.size(); ++s) {
+           const Tensor w = std::exchange(apply.base[s].values, {});
+           const Tensor g = std::exchange(apply.gradient[s], {});
+           State& kept = state[s];
+           if (moments(rule) >= 1 && !kept.m) {
+             kept.m = zeros(stream, w);
+           }
+           if (moments(rule) >= 2 && !kept.v) {
+             kept.v = zeros(stream, w);
+           }
+           if (displacement_decay > 0 && !kept.displacement) {
+             kept.displacement = zeros(stream, w);
+           }
+           UpdateArguments arguments{.rule = rule,
+                                     .scalars = scalars,
+                                     .w = w,
+                                     .g = g,
+                                     .w_new = {},
+                                     .m = kept.m,
+                                     .v = kept.v,
+                                     .displacement = kept.displacement,
+                                     .displacement_decay = static_cast<float>(displacement_decay),
+                                     .predictions = {}};
+           // In place where this is the last handle; arguments.w is the second.
+           const bool in_place = w.device().kind == DeviceKind::cpu && w.buffer().use_count() == 2;
+           arguments.w_new = in_place ? w : stream.allocate(w.shape());
+           for (std::size_t p = 0; p < factors.size(); ++p) {
+             arguments.predictions.push_back(
+                 {.factor = static_cast<float>(factors[p]),
+                  .displacement = decision.reaches[p].kind == ReachKind::displacement,
+                  .out = stream.allocate(w.shape())});
+           }
+           update(stream, arguments);
+           out.weights[0].push_back({.values = arguments.w_new});
+           for (std::size_t p = 0; p < factors.size(); ++p) {
+             out.weights[1 + p].push_back(
+                 {.values = arguments.predictions[p].out, .reach = decision.reaches[p]});
+           }
+           out.tensors.insert(out.tensors.end(), {kept.m, kept.v, kept.displacement});
+         }
+         return out;
+       }});
 }
 
 void Optimizer::handle(Ran m, double, Effects& fx) {

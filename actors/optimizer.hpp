@@ -2,7 +2,8 @@
 //
 //   shard --Apply--> optimizer --Applied--> shard
 //
-// Invariants: one job is out at a time (a second Apply is a bug of the shard); moments move into the job and come back.
+// Invariants: one job is out at a time (a second Apply is a bug of the shard); moments move into
+// the job and come back.
 #pragma once
 
 #include "kernels/update.hpp"
@@ -28,6 +29,7 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
 
   void handle(Apply m, double now, Effects& fx);
   void handle(Ran m, double now, Effects& fx);
+
   std::string waits_for() const override { return at_work_ ? "its own kernel" : ""; }
 
  private:
@@ -37,6 +39,7 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
     Tensor v;
     Tensor displacement;
   };
+
   struct AtWork {
     Ref<ShardRole> from;
     Decision::Kind kind;
@@ -45,7 +48,7 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
   };
 
   Config c_;
-  std::vector<State> state_;   // by slice
+  std::vector<State> state_;  // by slice
   StepRule::Products products_;
   std::int64_t updates_ = 0;
   std::optional<AtWork> at_work_;

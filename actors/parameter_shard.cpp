@@ -28,12 +28,18 @@ bool ParameterShard::answer(const Pull& pull, Effects& fx) {
   Weights weights;
   if (pull.pinned) {
     const auto pinned = pins_.find(pull.view.step);
-    TROUPE_CHECK(pinned != pins_.end(), "shard ", c_.chunk, ": step ", pull.view.step, " is not pinned");
+    TROUPE_CHECK(
+        pinned != pins_.end(), "shard ", c_.chunk, ": step ", pull.view.step, " is not pinned");
     weights = pinned->second;
   } else {
     const auto kept = kept_.find(pull.view.step);
     TROUPE_CHECK(kept != kept_.end() && !kept->second.base.empty(),
-                 "shard ", c_.chunk, ": step ", pull.view.step, " is no longer kept; the newest is ", step_);
+                 "shard ",
+                 c_.chunk,
+                 ": step ",
+                 pull.view.step,
+                 " is no longer kept; the newest is ",
+                 step_);
     const auto& predictions = kept->second.predictions;
     if (pull.view.reach.kind == ReachKind::none) {
       weights = kept->second.base;
@@ -43,11 +49,17 @@ bool ParameterShard::answer(const Pull& pull, Effects& fx) {
         slice.reach = pull.view.reach;
       }
     } else {
-      const auto found = std::find_if(predictions.begin(), predictions.end(), [&](const Weights& w) {
-        return w.front().reach == pull.view.reach;
-      });
-      TROUPE_CHECK(found != predictions.end(), "shard ", c_.chunk, ": a View that was not announced, step ",
-                   pull.view.step, " horizon ", pull.view.reach.horizon);
+      const auto found =
+          std::find_if(predictions.begin(), predictions.end(), [&](const Weights& w) {
+            return w.front().reach == pull.view.reach;
+          });
+      TROUPE_CHECK(found != predictions.end(),
+                   "shard ",
+                   c_.chunk,
+                   ": a View that was not announced, step ",
+                   pull.view.step,
+                   " horizon ",
+                   pull.view.reach.horizon);
       weights = *found;
     }
   }
@@ -65,8 +77,12 @@ void ParameterShard::handle(Push m, double, Effects& fx) {
     return;  // a duplicate
   }
   last = m.sequence;
-  TROUPE_CHECK(m.gradient.size() == kept_.begin()->second.base.size() || applying_, "shard ", c_.chunk, ": a push of ",
-               m.gradient.size(), " slices");
+  TROUPE_CHECK(m.gradient.size() == kept_.begin()->second.base.size() || applying_,
+               "shard ",
+               c_.chunk,
+               ": a push of ",
+               m.gradient.size(),
+               " slices");
   queue_.push_back(std::move(m));
   next(fx);
 }
@@ -77,8 +93,13 @@ void ParameterShard::next(Effects& fx) {
   }
   applying_ = std::move(queue_.front());
   queue_.pop_front();
-  TROUPE_CHECK(applying_->stamp.batch == step_, "shard ", c_.chunk, ": the gradient of mini-batch ",
-               applying_->stamp.batch, " came at step ", step_);
+  TROUPE_CHECK(applying_->stamp.batch == step_,
+               "shard ",
+               c_.chunk,
+               ": the gradient of mini-batch ",
+               applying_->stamp.batch,
+               " came at step ",
+               step_);
   if (c_.clip_norm > 0 && c_.clip_globally) {
     fx.send(c_.optimizer,
             Apply{.from = c_.self,
@@ -94,7 +115,8 @@ void ParameterShard::next(Effects& fx) {
 
 void ParameterShard::apply(double gradient_scale, Effects& fx) {
   Kept& newest = kept_.at(step_);
-  // Where nobody can ask for this step again, the optimizer gets the last handle and may write in place.
+  // Where nobody can ask for this step again, the optimizer gets the last handle and may write in
+  // place.
   const bool last_use = c_.plan.keep == 1 && !pins_.contains(step_);
   Weights base = last_use ? std::exchange(newest.base, {}) : newest.base;
   fx.send(c_.optimizer,
@@ -169,7 +191,11 @@ void ParameterShard::handle(Norms m, double, Effects& fx) {
 }
 
 void ParameterShard::handle(Decide m, double, Effects& fx) {
-  TROUPE_CHECK(applying_ && applying_->stamp.batch == m.batch, "shard ", c_.chunk, ": a Decide for mini-batch ", m.batch);
+  TROUPE_CHECK(applying_ && applying_->stamp.batch == m.batch,
+               "shard ",
+               c_.chunk,
+               ": a Decide for mini-batch ",
+               m.batch);
   apply(m.gradient_scale, fx);
 }
 
@@ -181,7 +207,9 @@ void ParameterShard::handle(End m, double, Effects& fx) {
   conclude(fx);
 }
 
-void ParameterShard::pin(std::int64_t step) { pins_[step] = kept_.at(step).base; }
+void ParameterShard::pin(std::int64_t step) {
+  pins_[step] = kept_.at(step).base;
+}
 
 void ParameterShard::handle(Release m, double, Effects& fx) {
   if (m.conclude) {
@@ -202,7 +230,9 @@ void ParameterShard::conclude(Effects& fx) {
 
 std::string ParameterShard::waits_for() const {
   if (applying_) {
-    return c_.clip_globally && applying_->gradient.empty() ? "its optimizer or the other shards' norms" : "its optimizer";
+    return c_.clip_globally && applying_->gradient.empty()
+               ? "its optimizer or the other shards' norms"
+               : "its optimizer";
   }
   if (end_ && step_ >= *end_) {
     return "";

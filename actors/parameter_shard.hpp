@@ -1,12 +1,13 @@
-// Keeps the weights of one chunk by step, answers pulls, and sees to it that each push is applied once, in order. Light: all
-// arithmetic is the Optimizer's.
+// Keeps the weights of one chunk by step, answers pulls, and sees to it that each push is applied
+// once, in order. Light: all arithmetic is the Optimizer's.
 //
-//   stage --Pull--> shard --PullReply--> stage     stage --Push--> shard --Apply--> optimizer --Applied--> shard
-//   shard --Norms--> shard of chunk 0 --Decide--> every shard      (clipping by the global norm, flushed schedules only)
-//   director --Release--> shard --Concluded--> director
+//   stage --Pull--> shard --PullReply--> stage     stage --Push--> shard --Apply--> optimizer
+//   --Applied--> shard shard --Norms--> shard of chunk 0 --Decide--> every shard      (clipping by
+//   the global norm, flushed schedules only) director --Release--> shard --Concluded--> director
 //
-// Invariants: the step grows by exactly 1 with each Applied; a push is counted once, whatever arrives twice; at most one Apply
-// is out; a pull is answered with exactly the step and the reach that it names; evaluation steps are pinned until released.
+// Invariants: the step grows by exactly 1 with each Applied; a push is counted once, whatever
+// arrives twice; at most one Apply is out; a pull is answered with exactly the step and the reach
+// that it names; evaluation steps are pinned until released.
 #pragma once
 
 #include "runtime/model/chunk.hpp"
@@ -29,12 +30,13 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole> {
     Ref<OptimizerRole> optimizer;
     StepRule rule;
     ViewPlan plan;
-    double clip_norm = 0;                  // 0: none
-    bool clip_globally = false;            // by the norm over all chunks, decided at chunk 0's shard; else by this shard's own
-    std::vector<Ref<ShardRole>> shards;    // by chunk
-    std::int64_t evaluate_every = 0;       // steps pinned in between; 0: none
+    double clip_norm = 0;  // 0: none
+    bool clip_globally =
+        false;  // by the norm over all chunks, decided at chunk 0's shard; else by this shard's own
+    std::vector<Ref<ShardRole>> shards;  // by chunk
+    std::int64_t evaluate_every = 0;     // steps pinned in between; 0: none
     Ref<DirectorRole> director;
-    std::vector<Tensor> initial;           // slices
+    std::vector<Tensor> initial;  // slices
   };
 
   explicit ParameterShard(Config config);
@@ -62,16 +64,17 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole> {
   void conclude(Effects& fx);
 
   Config c_;
-  std::int64_t step_ = 0;                        // newest; = version with one replica
-  std::map<std::int64_t, Kept> kept_;            // by step: the newest plan.keep of them
-  std::map<std::int64_t, Weights> pins_;         // by step
+  std::int64_t step_ = 0;                 // newest; = version with one replica
+  std::map<std::int64_t, Kept> kept_;     // by step: the newest plan.keep of them
+  std::map<std::int64_t, Weights> pins_;  // by step
   std::deque<Pull> waiting_;
   std::deque<Push> queue_;
   std::optional<Push> applying_;
   std::map<ActorId, std::uint64_t> last_sequence_;
   std::optional<std::int64_t> end_;
   std::optional<std::int64_t> conclude_at_;
-  std::map<std::int64_t, std::map<std::int32_t, std::vector<double>>> norms_;  // chunk 0 only: by batch, by chunk
+  std::map<std::int64_t, std::map<std::int32_t, std::vector<double>>>
+      norms_;  // chunk 0 only: by batch, by chunk
 };
 
 }  // namespace troupe

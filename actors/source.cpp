@@ -11,7 +11,10 @@ constexpr std::int64_t kMarksInFlight = 4;
 constexpr std::int64_t kMarkBatch = 500;  // samples of a Mark's batch; the last may be smaller
 
 /// The samples `indices` as tensors: x, then the labels or values.
-std::vector<Tensor> gather(Stream& stream, const Dataset& data, Split split, std::span<const std::int64_t> indices) {
+std::vector<Tensor> gather(Stream& stream,
+                           const Dataset& data,
+                           Split split,
+                           std::span<const std::int64_t> indices) {
   const auto rows = static_cast<std::int64_t>(indices.size());
   Shape shape{rows};
   for (int i = 0; i < data.sample_shape().dimensions(); ++i) {
@@ -59,7 +62,8 @@ void Source::admit(double now, Effects& fx) {
   const std::int64_t batch = next_ / c_.micro_batches;
   const auto part = static_cast<std::int32_t>(next_ % c_.micro_batches);
   if (part == 0 && (!end_ || batch < *end_) && (halted_ || (c_.seconds > 0 && now >= c_.seconds))) {
-    end(batch, fx);  // earlier than announced, where an end was: nobody has been given anything of `batch` yet
+    end(batch, fx);  // earlier than announced, where an end was: nobody has been given anything of
+                     // `batch` yet
   }
   if (end_ && batch >= *end_) {
     return;
@@ -67,12 +71,14 @@ void Source::admit(double now, Effects& fx) {
   const auto indices = order_.indices(batch, part, c_.micro_batches);
   gathering_ = true;
   --credits_;
-  fx.run({.stamp = {c_.replica, 0, batch, part},
-          .job = [data = c_.data, chosen = std::vector<std::int64_t>(indices.begin(), indices.end())](Stream& stream) {
-            Outputs out;
-            out.tensors = gather(stream, *data, Split::train, chosen);
-            return out;
-          }});
+  fx.run(
+      {.stamp = {c_.replica, 0, batch, part},
+       .job = [data = c_.data,
+               chosen = std::vector<std::int64_t>(indices.begin(), indices.end())](Stream& stream) {
+         Outputs out;
+         out.tensors = gather(stream, *data, Split::train, chosen);
+         return out;
+       }});
 }
 
 void Source::handle(Ran m, double now, Effects& fx) {
@@ -91,7 +97,8 @@ void Source::handle(Ran m, double now, Effects& fx) {
   const std::int64_t batch = next_ / c_.micro_batches;
   const auto part = static_cast<std::int32_t>(next_ % c_.micro_batches);
   const Stamp stamp{c_.replica, 0, batch, part};
-  fx.send(c_.head, Labels{{c_.replica, c_.head_chunk, batch, part}, std::move(m.outputs.tensors[1])});
+  fx.send(c_.head,
+          Labels{{c_.replica, c_.head_chunk, batch, part}, std::move(m.outputs.tensors[1])});
   fx.send(c_.first, Activation{stamp, {{"x", std::move(m.outputs.tensors[0])}}});
   gathering_ = false;
   ++next_;
@@ -125,13 +132,16 @@ void Source::end(std::int64_t batches, Effects& fx) {
 }
 
 void Source::due(std::int64_t step) {
-  const bool known = (mark_ && mark_->step == step) || std::find(due_.begin(), due_.end(), step) != due_.end();
+  const bool known =
+      (mark_ && mark_->step == step) || std::find(due_.begin(), due_.end(), step) != due_.end();
   if (!known) {
     due_.push_back(step);
   }
 }
 
-std::int64_t Source::mark_batches() const { return (c_.data->size(Split::test) + kMarkBatch - 1) / kMarkBatch; }
+std::int64_t Source::mark_batches() const {
+  return (c_.data->size(Split::test) + kMarkBatch - 1) / kMarkBatch;
+}
 
 void Source::mark(Effects& fx) {
   if (!mark_ && !due_.empty()) {
@@ -159,7 +169,8 @@ void Source::mark(Effects& fx) {
 }
 
 void Source::handle(MarkResult m, double, Effects& fx) {
-  TROUPE_CHECK(mark_ && m.step == mark_->step, "a result of a Mark that is not open: step ", m.step);
+  TROUPE_CHECK(
+      mark_ && m.step == mark_->step, "a result of a Mark that is not open: step ", m.step);
   mark_->results[m.index] = std::move(m.result);
   if (static_cast<std::int64_t>(mark_->results.size()) == mark_batches()) {
     conclude_mark(fx);
@@ -170,7 +181,8 @@ void Source::handle(MarkResult m, double, Effects& fx) {
 void Source::conclude_mark(Effects& fx) {
   double loss = 0;
   double right = 0;
-  for (const auto& [index, result] : mark_->results) {  // in the order of the batches, whatever order they came in
+  for (const auto& [index, result] :
+       mark_->results) {  // in the order of the batches, whatever order they came in
     const std::vector<double> values = to_host(result);
     loss += values[0];
     right += values[1];
@@ -182,7 +194,10 @@ void Source::conclude_mark(Effects& fx) {
                              .accuracy = right / samples,
                              .has_accuracy = classes,
                              .samples = c_.data->size(Split::test)});
-  fx.send(c_.director, MarkDone{.step = mark_->step, .accuracy = right / samples, .last = end_ && mark_->step == *end_});
+  fx.send(
+      c_.director,
+      MarkDone{
+          .step = mark_->step, .accuracy = right / samples, .last = end_ && mark_->step == *end_});
   mark_.reset();
 }
 

@@ -1,13 +1,13 @@
-// Admits the mini-batches of its data, a bounded number ahead of the first stage, and the batches of evaluations. Where a
-// run ends is decided here, at admission; what was admitted finishes.
+// Admits the mini-batches of its data, a bounded number ahead of the first stage, and the batches
+// of evaluations. Where a run ends is decided here, at admission; what was admitted finishes.
 //
-//   source --Activation--> first stage     source --Labels--> head     first stage --Credit--> source
-//   source --End{N}--> everyone            source --MarkBatch--> first stage     head --MarkResult--> source
-//   source --MarkDone--> director
+//   source --Activation--> first stage     source --Labels--> head     first stage --Credit-->
+//   source source --End{N}--> everyone            source --MarkBatch--> first stage     head
+//   --MarkResult--> source source --MarkDone--> director
 //
-// Invariants: micro-batches leave in order; at most `prefetch` are under way to the first stage and `kMarksInFlight` batches of
-// one Mark to the head; End is sent once, a second time only to bring the end forward, and nothing of mini-batch N or later is
-// ever admitted.
+// Invariants: micro-batches leave in order; at most `prefetch` are under way to the first stage and
+// `kMarksInFlight` batches of one Mark to the head; End is sent once, a second time only to bring
+// the end forward, and nothing of mini-batch N or later is ever admitted.
 #pragma once
 
 #include "runtime/data/dataset.hpp"
@@ -25,14 +25,14 @@ class Source final : public Actor<Source, SourceRole> {
   struct Config {
     std::int32_t replica = 0;
     std::shared_ptr<const Dataset> data;
-    std::int64_t batch_size = 1;        // samples; micro_batches divides it
-    std::int32_t micro_batches = 1;     // M
+    std::int64_t batch_size = 1;     // samples; micro_batches divides it
+    std::int32_t micro_batches = 1;  // M
     std::uint64_t seed = 1;
-    std::int32_t prefetch = 4;          // micro-batches under way to the first stage
-    std::int64_t batches = 0;           // N where it is known from the start, else 0
-    double seconds = 0;                 // of the clock; 0: no limit
-    std::int64_t evaluate_every = 0;    // steps; 0: no evaluation in between
-    bool evaluate = false;              // at the end
+    std::int32_t prefetch = 4;        // micro-batches under way to the first stage
+    std::int64_t batches = 0;         // N where it is known from the start, else 0
+    double seconds = 0;               // of the clock; 0: no limit
+    std::int64_t evaluate_every = 0;  // steps; 0: no evaluation in between
+    bool evaluate = false;            // at the end
     Ref<StageRole> first;
     Ref<StageRole> head;
     std::int32_t head_chunk = 0;
@@ -66,12 +66,12 @@ class Source final : public Actor<Source, SourceRole> {
 
   Config c_;
   BatchOrder order_;
-  std::int64_t next_ = 0;                  // micro-batch to admit, counted through
+  std::int64_t next_ = 0;  // micro-batch to admit, counted through
   std::int32_t credits_;
   bool gathering_ = false;
   bool halted_ = false;
   std::optional<std::int64_t> end_;
-  std::deque<std::int64_t> due_;           // steps of Marks to come
+  std::deque<std::int64_t> due_;  // steps of Marks to come
   std::optional<Mark> mark_;
   bool mark_gathering_ = false;
 };

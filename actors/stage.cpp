@@ -11,7 +11,9 @@ Stage::Stage(Config config) : c_(std::move(config)) {
   }
 }
 
-void Stage::handle(Start, double now, Effects& fx) { advance(now, fx); }
+void Stage::handle(Start, double now, Effects& fx) {
+  advance(now, fx);
+}
 
 void Stage::handle(Activation m, double now, Effects& fx) {
   inputs_[{m.stamp.chunk, m.stamp.batch, m.stamp.micro_batch}] = std::move(m.bundle);
@@ -41,8 +43,16 @@ void Stage::handle(PullReply m, double now, Effects& fx) {
     mark(fx);
   } else if (pulling_ && m.request == pulling_request_) {
     const auto [chunk, view] = *pulling_;
-    TROUPE_CHECK(chunk == m.chunk && m.weights.front().step == view.step && m.weights.front().reach == view.reach,
-                 "stage ", c_.stage, " asked chunk ", chunk, " for step ", view.step, " and got step ", m.weights.front().step);
+    TROUPE_CHECK(chunk == m.chunk && m.weights.front().step == view.step &&
+                     m.weights.front().reach == view.reach,
+                 "stage ",
+                 c_.stage,
+                 " asked chunk ",
+                 chunk,
+                 " for step ",
+                 view.step,
+                 " and got step ",
+                 m.weights.front().step);
     pulling_.reset();
     held_[chunk] = {view, std::move(m.weights)};
     advance(now, fx);
@@ -87,8 +97,10 @@ bool Stage::start(const Action& a, double now, Effects& fx) {
   switch (a.act) {
     case Act::forward: {
       const View view = c_.view.forward(a);
-      const Weights* weights = weights_for(a.chunk, view, fx);  // asked for before the activation has come
-      if (!weights || !inputs_.contains(key(a)) || (is_head(a.chunk) && !labels_.contains(key(a)))) {
+      const Weights* weights =
+          weights_for(a.chunk, view, fx);  // asked for before the activation has come
+      if (!weights || !inputs_.contains(key(a)) ||
+          (is_head(a.chunk) && !labels_.contains(key(a)))) {
         return false;
       }
       open_reads_[key(a)] = {view, weights->front().version, a.natural, now};
@@ -108,7 +120,10 @@ bool Stage::start(const Action& a, double now, Effects& fx) {
 }
 
 Run Stage::job(const Action& a, Work work) const {
-  return {.work = work, .stage = c_.stage, .stamp = {c_.replica, a.chunk, a.batch, a.micro_batch}, .job = {}};
+  return {.work = work,
+          .stage = c_.stage,
+          .stamp = {c_.replica, a.chunk, a.batch, a.micro_batch},
+          .job = {}};
 }
 
 void Stage::run_forward(const Action& a, Effects& fx) {
@@ -120,7 +135,8 @@ void Stage::run_forward(const Action& a, Effects& fx) {
              labels = is_head(a.chunk) ? labels_.at(key(a)) : Tensor{},
              recompute](Stream& stream) {
     // Recomputed later: nothing of this pass is kept but its input.
-    return recompute ? chunk->infer(stream, weights, input, labels) : chunk->forward(stream, weights, input, labels);
+    return recompute ? chunk->infer(stream, weights, input, labels)
+                     : chunk->forward(stream, weights, input, labels);
   };
   fx.run(std::move(run));
 }
@@ -149,9 +165,11 @@ void Stage::finish_forward(const Action& a, Outputs out, Effects& fx) {
     fx.send(c_.source, Credit{});
   }
   if (head) {
-    fx.record(LossRecord{{c_.replica, a.chunk, a.batch, a.micro_batch}, rows, std::move(out.result)});
+    fx.record(
+        LossRecord{{c_.replica, a.chunk, a.batch, a.micro_batch}, rows, std::move(out.result)});
   } else {
-    fx.send(stage_of(a.chunk + 1), Activation{{c_.replica, a.chunk + 1, a.batch, a.micro_batch}, std::move(out.bundle)});
+    fx.send(stage_of(a.chunk + 1),
+            Activation{{c_.replica, a.chunk + 1, a.batch, a.micro_batch}, std::move(out.bundle)});
   }
 }
 
@@ -175,8 +193,10 @@ bool Stage::start_backward(const Action& a, Effects& fx) {
     kept_.erase(stash_key(a));
   }
   kept.weights = *weights;
-  std::vector<Tensor> gradient = fused(a) ? std::move(sums_[a.chunk].gradient) : std::vector<Tensor>{};
-  const std::int32_t divide_by = a.micro_batch + 1 == c_.schedule->options.micro_batches ? a.micro_batch + 1 : 1;
+  std::vector<Tensor> gradient =
+      fused(a) ? std::move(sums_[a.chunk].gradient) : std::vector<Tensor>{};
+  const std::int32_t divide_by =
+      a.micro_batch + 1 == c_.schedule->options.micro_batches ? a.micro_batch + 1 : 1;
   run.job = [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
              kept = std::move(kept),
              error = std::move(error),
@@ -187,10 +207,12 @@ bool Stage::start_backward(const Action& a, Effects& fx) {
     if (recompute) {
       kept.stash = chunk->forward(stream, kept.weights, kept.input, kept.labels).stash;
     }
-    Outputs out = chunk->input_gradient(stream, kept.weights, std::move(kept.stash), std::move(error));
+    Outputs out =
+        chunk->input_gradient(stream, kept.weights, std::move(kept.stash), std::move(error));
     kept = {};
     if (weight_gradient) {
-      out.tensors = chunk->weight_gradient(stream, out.stash, std::move(gradient), divide_by).tensors;
+      out.tensors =
+          chunk->weight_gradient(stream, out.stash, std::move(gradient), divide_by).tensors;
       out.stash.clear();
     }
     return out;
@@ -202,7 +224,8 @@ bool Stage::start_backward(const Action& a, Effects& fx) {
 void Stage::run_weight_gradient(const Action& a, Effects& fx) {
   Run run = job(a, Work::weight_gradient);
   auto stash = deltas_.extract(key(a));
-  const std::int32_t divide_by = a.micro_batch + 1 == c_.schedule->options.micro_batches ? a.micro_batch + 1 : 1;
+  const std::int32_t divide_by =
+      a.micro_batch + 1 == c_.schedule->options.micro_batches ? a.micro_batch + 1 : 1;
   run.job = [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
              stash = std::move(stash.mapped()),
              gradient = std::move(sums_[a.chunk].gradient),
@@ -223,16 +246,20 @@ void Stage::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
                        .forward_version = read.forward_version,
                        .backward_version = backward_version_});
   if (a.chunk > 0) {
-    fx.send(stage_of(a.chunk - 1), ErrorSignal{{c_.replica, a.chunk - 1, a.batch, a.micro_batch}, std::move(dx)});
+    fx.send(stage_of(a.chunk - 1),
+            ErrorSignal{{c_.replica, a.chunk - 1, a.batch, a.micro_batch}, std::move(dx)});
   }
 }
 
-void Stage::finish_weight_gradient(const Action& a, Outputs out) { sums_[a.chunk].gradient = std::move(out.tensors); }
+void Stage::finish_weight_gradient(const Action& a, Outputs out) {
+  sums_[a.chunk].gradient = std::move(out.tensors);
+}
 
 void Stage::push(const Action& a, Effects& fx) {
   Accumulation sum = std::move(sums_.at(a.chunk));
   sums_.erase(a.chunk);
-  held_.erase(a.chunk);  // so that the shard's is the only handle and the update may be made in place
+  held_.erase(
+      a.chunk);  // so that the shard's is the only handle and the update may be made in place
   Weights gap_weights;
   if (auto kept = gap_weights_.extract({a.chunk, a.batch}); !kept.empty()) {
     gap_weights = std::move(kept.mapped());
@@ -319,7 +346,9 @@ void Stage::mark(Effects& fx) {
           .job = [chunk = c_.chunks[static_cast<std::size_t>(batch.chunk)],
                   weights = weights->second.second,
                   bundle = batch.bundle,
-                  labels = batch.labels](Stream& stream) { return chunk->infer(stream, weights, bundle, labels); }});
+                  labels = batch.labels](Stream& stream) {
+            return chunk->infer(stream, weights, bundle, labels);
+          }});
 }
 
 std::string Stage::waits_for() const {
@@ -331,13 +360,16 @@ std::string Stage::waits_for() const {
   }
   const Action a = c_.schedule->stages[static_cast<std::size_t>(c_.stage)].at(pc_);
   const std::string me = to_string(a) + " needs ";
-  const std::string which = "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")";
+  const std::string which =
+      "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")";
   if (pulling_) {
-    return me + "step " + std::to_string(std::get<1>(*pulling_).step) + " of shard " + std::to_string(std::get<0>(*pulling_));
+    return me + "step " + std::to_string(std::get<1>(*pulling_).step) + " of shard " +
+           std::to_string(std::get<0>(*pulling_));
   }
   if (a.act == Act::forward && !inputs_.contains(key(a))) {
     return me + (a.chunk == 0 ? "data " + which + " of the source"
-                              : "F" + which + " of stage " + std::to_string(c_.schedule->stage_of(a.chunk - 1)));
+                              : "F" + which + " of stage " +
+                                    std::to_string(c_.schedule->stage_of(a.chunk - 1)));
   }
   if (a.act == Act::forward) {
     return me + "labels " + which + " of the source";

@@ -1,12 +1,13 @@
-// One worker on one device: runs its chunks by its schedule. The sequence of actions is fixed; what has arrived decides only
-// whether the next one starts or waits.
+// One worker on one device: runs its chunks by its schedule. The sequence of actions is fixed; what
+// has arrived decides only whether the next one starts or waits.
 //
 //   previous stage --Activation--> stage --Activation--> next stage
 //   previous stage <--ErrorSignal-- stage <--ErrorSignal-- next stage
 //   stage --Pull{view}--> shard --PullReply--> stage --Push{gradient}--> shard
 //
-// Invariants: actions run in sequence order, one at a time; a backward meets the stash of its own forward; micro-batches are
-// accumulated in order and divided by M once; Marks run between two actions and change nothing of the sequence.
+// Invariants: actions run in sequence order, one at a time; a backward meets the stash of its own
+// forward; micro-batches are accumulated in order and divided by M once; Marks run between two
+// actions and change nothing of the sequence.
 #pragma once
 
 #include "runtime/model/chunk.hpp"
@@ -56,23 +57,26 @@ class Stage final : public Actor<Stage, StageRole> {
  private:
   using Key = std::tuple<std::int32_t, std::int64_t, std::int32_t>;  // chunk, batch, micro-batch
 
-  struct Kept {                // from forward to backward
-    Weights weights;           // what the forward read, where the backward will want it
-    Stash stash;               // fifo, overwrite
-    Bundle input;              // recompute
-    Tensor labels;             // recompute, head
+  struct Kept {       // from forward to backward
+    Weights weights;  // what the forward read, where the backward will want it
+    Stash stash;      // fifo, overwrite
+    Bundle input;     // recompute
+    Tensor labels;    // recompute, head
   };
-  struct Held {                // weights in hand, for the actions that share a view
+
+  struct Held {  // weights in hand, for the actions that share a view
     View view;
     Weights weights;
   };
+
   struct OpenRead {
     View forward;
     std::int64_t forward_version = 0;
     std::int64_t natural = 0;  // of the forward
     double time = 0;
   };
-  struct Accumulation {        // of one chunk's mini-batch
+
+  struct Accumulation {  // of one chunk's mini-batch
     std::vector<Tensor> gradient;
     std::vector<Read> reads;
     double read_time = 0;
@@ -90,15 +94,31 @@ class Stage final : public Actor<Stage, StageRole> {
   void finish_weight_gradient(const Action& a, Outputs out);
   void note_finished(Effects& fx);
   void mark(Effects& fx);
+
   bool fused(const Action& a) const { return a.act == Act::backward; }
-  bool is_head(std::int32_t chunk) const { return chunk + 1 == static_cast<std::int32_t>(c_.chunks.size()); }
-  const Chunk& chunk(std::int32_t index) const { return *c_.chunks[static_cast<std::size_t>(index)]; }
-  Ref<StageRole> stage_of(std::int32_t index) const { return c_.stage_of[static_cast<std::size_t>(index)]; }
-  Ref<ShardRole> shard_of(std::int32_t index) const { return c_.shard_of[static_cast<std::size_t>(index)]; }
+
+  bool is_head(std::int32_t chunk) const {
+    return chunk + 1 == static_cast<std::int32_t>(c_.chunks.size());
+  }
+
+  const Chunk& chunk(std::int32_t index) const {
+    return *c_.chunks[static_cast<std::size_t>(index)];
+  }
+
+  Ref<StageRole> stage_of(std::int32_t index) const {
+    return c_.stage_of[static_cast<std::size_t>(index)];
+  }
+
+  Ref<ShardRole> shard_of(std::int32_t index) const {
+    return c_.shard_of[static_cast<std::size_t>(index)];
+  }
+
   Key key(const Action& a) const { return {a.chunk, a.batch, a.micro_batch}; }
+
   Key stash_key(const Action& a) const {
     return c_.keep == KeepActivations::overwrite ? Key{a.chunk, 0, 0} : key(a);
   }
+
   Run job(const Action& a, Work work) const;
 
   Config c_;
@@ -106,19 +126,20 @@ class Stage final : public Actor<Stage, StageRole> {
   bool running_ = false;
   std::optional<std::int64_t> end_;
   bool finished_ = false;
-  std::int64_t updates_ = 0;   // over all chunks of this stage
+  std::int64_t updates_ = 0;  // over all chunks of this stage
   std::int64_t chunks_here_ = 0;
 
   std::map<Key, Bundle> inputs_;
   std::map<Key, Bundle> errors_;
   std::map<Key, Tensor> labels_;
   std::map<Key, Kept> kept_;
-  std::map<Key, Stash> deltas_;                 // from input gradient to weight gradient
+  std::map<Key, Stash> deltas_;  // from input gradient to weight gradient
   std::map<Key, OpenRead> open_reads_;
-  std::map<std::int32_t, Accumulation> sums_;   // by chunk
-  std::map<std::pair<std::int32_t, std::int64_t>, Weights> gap_weights_;  // (chunk, batch): what its forward read
-  std::map<std::int32_t, Held> held_;           // by chunk
-  std::optional<View> backward_view_;           // of the backward that runs; empty: that of its forward
+  std::map<std::int32_t, Accumulation> sums_;  // by chunk
+  std::map<std::pair<std::int32_t, std::int64_t>, Weights>
+      gap_weights_;                    // (chunk, batch): what its forward read
+  std::map<std::int32_t, Held> held_;  // by chunk
+  std::optional<View> backward_view_;  // of the backward that runs; empty: that of its forward
   std::int64_t backward_version_ = 0;
 
   std::optional<std::tuple<std::int32_t, View>> pulling_;  // chunk, view: the open question
@@ -128,7 +149,8 @@ class Stage final : public Actor<Stage, StageRole> {
   std::int64_t stashes_max_ = 0;
 
   std::deque<MarkBatch> marks_;
-  std::map<std::int32_t, std::pair<std::int64_t, Weights>> mark_weights_;  // by chunk: step, weights
+  std::map<std::int32_t, std::pair<std::int64_t, Weights>>
+      mark_weights_;                // by chunk: step, weights
   std::uint64_t mark_request_ = 0;  // the open question; 0: none
   bool mark_running_ = false;
 };

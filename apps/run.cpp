@@ -20,7 +20,8 @@ namespace {
 struct Files {
   std::optional<std::filesystem::path> directory;
   std::unique_ptr<OutputFile> metrics;
-  std::vector<std::unique_ptr<OrderLog>> orders;  // on the virtual clock one, else one a thread; empty: not wanted
+  std::vector<std::string> order_names;           // on the virtual clock one, else one a thread; empty: not wanted
+  std::vector<std::unique_ptr<OrderLog>> orders;
 
   bool failed() const {
     return (metrics && metrics->failed()) ||
@@ -28,14 +29,9 @@ struct Files {
   }
 };
 
-Result<Files> open_files(const Blueprint& blueprint, const RunOptions& options, const Cast& cast) {
-  Files files{.directory = options.directory, .metrics = {}, .orders = {}};
+Result<void> fill(Files& files, const Blueprint& blueprint, const Cast& cast) {
   if (files.directory) {
-    if (auto made = make_run_directory(*files.directory); !made) {
-      return made.error();
-    }
-    auto written = write_file(*files.directory / "experiment.textproto", print_experiment(blueprint.experiment));
-    if (!written) {
+    if (auto written = write_file(*files.directory / "experiment.textproto", print_experiment(blueprint.experiment)); !written) {
       return written.error();
     }
     auto metrics = OutputFile::create(*files.directory / "metrics.jsonl");
@@ -44,23 +40,45 @@ Result<Files> open_files(const Blueprint& blueprint, const RunOptions& options, 
     }
     files.metrics = std::move(*metrics);
   }
-  if (blueprint.experiment.record().order()) {
-    std::vector<std::string> names;
-    for (const Cast::Member& member : cast.members) {
-      names.push_back(member.name);
-    }
-    const int logs = options.virtual_clock ? 1 : cast.threads;
-    for (int i = 0; i < logs; ++i) {
-      std::unique_ptr<OutputFile> text;
-      if (files.directory) {
-        auto file = OutputFile::create(*files.directory / (options.virtual_clock ? "order.log" : concat("order-", i, ".log")));
-        if (!file) {
-          return file.error();
-        }
-        text = std::move(*file);
+  std::vector<std::string> names;
+  for (const Cast::Member& member : cast.members) {
+    names.push_back(member.name);
+  }
+  for (const std::string& log : files.order_names) {
+    std::unique_ptr<OutputFile> text;
+    if (files.directory) {
+      auto file = OutputFile::create(*files.directory / log);
+      if (!file) {
+        return file.error();
       }
-      files.orders.push_back(std::make_unique<OrderLog>(std::move(text), names));
+      text = std::move(*file);
     }
+    files.orders.push_back(std::make_unique<OrderLog>(std::move(text), names));
+  }
+  return {};
+}
+
+Result<Files> open_files(const Blueprint& blueprint, const RunOptions& options, const Cast& cast) {
+  Files files;
+  files.directory = options.directory;
+  if (blueprint.experiment.record().order()) {
+    files.order_names = {"order.log"};
+    if (!options.virtual_clock) {
+      files.order_names.clear();
+      for (int thread = 0; thread < cast.threads; ++thread) {
+        files.order_names.push_back(concat("order-", thread, ".log"));
+      }
+    }
+  }
+  if (files.directory) {
+    if (auto made = make_run_directory(*files.directory); !made) {
+      return made.error();
+    }
+  }
+  if (auto filled = fill(files, blueprint, cast); !filled) {
+    std::error_code code;
+    std::filesystem::remove_all(*files.directory, code);  // ours, and of no use to anybody
+    return filled.error();
   }
   return files;
 }

@@ -1,4 +1,5 @@
-// Running an experiment, on either clock: `troupe run` and `troupe sim` are this with files around it.
+// Running an experiment, on either clock: `troupe run` and `troupe sim` are this with files around
+// it.
 #pragma once
 
 #include "apps/topologies/pipeline.hpp"
@@ -17,16 +18,17 @@ namespace troupe {
 
 struct RunOptions {
   bool virtual_clock = false;
-  std::optional<std::filesystem::path> directory;  // of the run's files: made here, must not exist; none: write nothing
-  std::ostream* progress = nullptr;                // lines for a person (stderr); null: none
-  bool terminal = false;                           // progress may rewrite its last line
-  std::function<int()> interrupts;                 // as ThreadOptions::interrupts
-  RecordSink* tee = nullptr;                       // sees every record, too; for tests
+  std::optional<std::filesystem::path>
+      directory;  // of the run's files: made here, must not exist; none: write nothing
+  std::ostream* progress = nullptr;  // lines for a person (stderr); null: none
+  bool terminal = false;             // progress may rewrite its last line
+  std::function<int()> interrupts;   // as ThreadOptions::interrupts
+  RecordSink* tee = nullptr;         // sees every record, too; for tests
 };
 
 struct RunResult {
   int exit_code = 0;
-  std::string cause;             // one sentence where exit_code != 0
+  std::string cause;  // one sentence where exit_code != 0
   Summary summary;
   std::vector<Weights> weights;  // final, by chunk
 };

@@ -6,9 +6,10 @@ namespace troupe {
 namespace {
 
 constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames{
-    "Start",      "Credit",   "Activation", "Labels",  "ErrorSignal", "End",     "Pull", "PullReply",
-    "Push",       "Apply",    "Applied",    "Norms",   "Decide",      "MarkBatch", "MarkResult",
-    "MarkDone",   "Release",  "Concluded",  "Halt",    "Down",        "Diverged", "Ran"};
+    "Start",  "Credit",    "Activation", "Labels",   "ErrorSignal", "End",
+    "Pull",   "PullReply", "Push",       "Apply",    "Applied",     "Norms",
+    "Decide", "MarkBatch", "MarkResult", "MarkDone", "Release",     "Concluded",
+    "Halt",   "Down",      "Diverged",   "Ran"};
 
 template <class M>
 Stamp stamp_of(const M& m) {
@@ -29,9 +30,13 @@ Stamp stamp_of(const M& m) {
 
 }  // namespace
 
-std::string_view message_name(std::size_t index) { return kNames.at(index); }
+std::string_view message_name(std::size_t index) {
+  return kNames.at(index);
+}
 
-std::string_view message_name(const Message& message) { return message_name(message.index()); }
+std::string_view message_name(const Message& message) {
+  return message_name(message.index());
+}
 
 Stamp message_stamp(const Message& message) {
   return std::visit([](const auto& m) { return stamp_of(m); }, message);

@@ -1,5 +1,6 @@
-// Everything that machines say to one another. Requests are imperatives, facts participles, answers end in Reply.
-// In process these travel as they are, tensors as handles; README.md has the table of who says what to whom.
+// Everything that machines say to one another. Requests are imperatives, facts participles, answers
+// end in Reply. In process these travel as they are, tensors as handles; README.md has the table of
+// who says what to whom.
 #pragma once
 
 #include "messages/stamp.hpp"
@@ -13,8 +14,8 @@
 
 namespace troupe {
 
-/// Names a machine together with the role it plays, so that a send that its recipient does not understand
-/// does not compile (messages/protocol.hpp).
+/// Names a machine together with the role it plays, so that a send that its recipient does not
+/// understand does not compile (messages/protocol.hpp).
 template <class Role>
 struct Ref {
   ActorId id = 0;
@@ -64,7 +65,7 @@ struct Pull {
   Ref<StageRole> from;
   std::uint64_t request = 0;  // echoed, so that an answer finds its question
   View view;
-  bool pinned = false;        // for a Mark: the step is pinned until the Director releases it
+  bool pinned = false;  // for a Mark: the step is pinned until the Director releases it
 };
 
 struct PullReply {
@@ -77,22 +78,22 @@ struct PullReply {
 struct Push {
   Ref<StageRole> from;
   Stamp stamp;
-  std::uint64_t sequence = 0;      // of this sender, from 1: a shard drops what it has seen
-  double read_time = 0;            // when the oldest forward began, by the sender's clock
-  std::vector<Tensor> gradient;    // by slice
-  std::vector<Read> reads;         // by micro-batch
-  Weights forward;                 // what its first forward read, where the gap is to be measured; else empty
+  std::uint64_t sequence = 0;    // of this sender, from 1: a shard drops what it has seen
+  double read_time = 0;          // when the oldest forward began, by the sender's clock
+  std::vector<Tensor> gradient;  // by slice
+  std::vector<Read> reads;       // by micro-batch
+  Weights forward;  // what its first forward read, where the gap is to be measured; else empty
 };
 
 /// What the Optimizer is to do with a push.
 struct Decision {
   enum class Kind : std::uint8_t { norms, step };
   Kind kind = Kind::step;
-  double gradient_scale = 1;     // clipping
-  double clip_norm = 0;          // > 0: clip by this shard's own norm in the same job
+  double gradient_scale = 1;  // clipping
+  double clip_norm = 0;       // > 0: clip by this shard's own norm in the same job
   double rate = 0;
-  double next_rate = 0;          // of the update after this one: predictions move by it
-  std::vector<Reach> reaches;    // views of the new step that somebody will ask for
+  double next_rate = 0;        // of the update after this one: predictions move by it
+  std::vector<Reach> reaches;  // views of the new step that somebody will ask for
 };
 
 struct Apply {
@@ -100,15 +101,15 @@ struct Apply {
   Stamp stamp;
   Weights base;
   std::vector<Tensor> gradient;
-  Weights forward;               // non-empty: measure the gap
+  Weights forward;  // non-empty: measure the gap
   Decision decision;
 };
 
 struct Applied {
-  Weights next;                       // the new slices; empty after Decision::norms
-  std::vector<Weights> predictions;   // in the order of Decision::reaches
-  std::vector<double> norms;          // Decision::norms: sum of squares by tensor, in layer order
-  std::vector<Tensor> gradient;       // Decision::norms: handed back
+  Weights next;                      // the new slices; empty after Decision::norms
+  std::vector<Weights> predictions;  // in the order of Decision::reaches
+  std::vector<double> norms;         // Decision::norms: sum of squares by tensor, in layer order
+  std::vector<Tensor> gradient;      // Decision::norms: handed back
   double gap = -1;
 };
 
@@ -125,13 +126,14 @@ struct Decide {
   double gradient_scale = 1;
 };
 
-// -- marks: forward-only batches at a pinned step ---------------------------------------------------
+// -- marks: forward-only batches at a pinned step
+// ---------------------------------------------------
 
 /// One batch of an evaluation at step `step`, on its way through the chunks.
 struct MarkBatch {
   std::int64_t step = 0;
-  std::int64_t index = 0;      // of the batch within the Mark
-  std::int32_t chunk = 0;      // that is to work on it
+  std::int64_t index = 0;  // of the batch within the Mark
+  std::int32_t chunk = 0;  // that is to work on it
   Bundle bundle;
   Tensor labels;
 };
@@ -150,7 +152,8 @@ struct MarkDone {
   bool last = false;  // the Mark at the run's last step
 };
 
-/// The pinned step may go; where `conclude` is set, these are the run's final weights and the shard sends them.
+/// The pinned step may go; where `conclude` is set, these are the run's final weights and the shard
+/// sends them.
 struct Release {
   std::int64_t step = 0;
   bool conclude = false;
@@ -164,7 +167,8 @@ struct Concluded {
 /// Admit no further mini-batch.
 struct Halt {};
 
-// -- what went wrong ---------------------------------------------------------------------------------
+// -- what went wrong
+// ---------------------------------------------------------------------------------
 
 struct Down {
   std::string actor;
@@ -176,18 +180,19 @@ struct Diverged {
   double loss = 0;
 };
 
-// -- a machine's own kernel jobs -----------------------------------------------------------------------
+// -- a machine's own kernel jobs
+// -----------------------------------------------------------------------
 
 /// Tensors that a layer keeps for its backward, by layer of the chunk.
 using Stash = std::vector<std::vector<Tensor>>;
 
 /// What a job made. Each job fills what it makes and leaves the rest empty.
 struct Outputs {
-  Bundle bundle;                      // forward: y; backward: dx
-  Stash stash;                        // forward, input gradient
-  std::vector<Tensor> tensors;        // gradients; a Source's batch
-  Tensor result;                      // loss (kernels/loss.hpp)
-  std::vector<Weights> weights;       // an update: the new slices, then its predictions
+  Bundle bundle;                 // forward: y; backward: dx
+  Stash stash;                   // forward, input gradient
+  std::vector<Tensor> tensors;   // gradients; a Source's batch
+  Tensor result;                 // loss (kernels/loss.hpp)
+  std::vector<Weights> weights;  // an update: the new slices, then its predictions
   std::vector<double> numbers;
 };
 
@@ -226,7 +231,8 @@ using Message = std::variant<Start,
 std::string_view message_name(std::size_t index);
 std::string_view message_name(const Message& message);
 
-/// The part of a message that identifies it in the order of deliveries: batch, chunk, micro-batch or their like.
+/// The part of a message that identifies it in the order of deliveries: batch, chunk, micro-batch
+/// or their like.
 Stamp message_stamp(const Message& message);
 
 }  // namespace troupe

@@ -19,19 +19,19 @@ struct LossRecord {
 
 /// A gradient was applied at a shard: what it had read, and how old that was.
 struct AppliedRecord {
-  Stamp stamp;                    // micro_batch unused
-  std::int64_t applied_to = 0;    // version before the update
-  double rate = 0;                // of this update
-  double seconds = 0;             // since the oldest forward read, by the run's clock
-  double gap = -1;                // |W applied to - W of forward|, RMS over the parameters; -1: not measured
-  std::vector<Read> reads;        // by micro-batch
+  Stamp stamp;                  // micro_batch unused
+  std::int64_t applied_to = 0;  // version before the update
+  double rate = 0;              // of this update
+  double seconds = 0;           // since the oldest forward read, by the run's clock
+  double gap = -1;  // |W applied to - W of forward|, RMS over the parameters; -1: not measured
+  std::vector<Read> reads;  // by micro-batch
 };
 
 /// An evaluation has ended.
 struct EvaluationRecord {
   std::int64_t step = 0;
   double loss = 0;
-  double accuracy = 0;   // 0 where targets are values
+  double accuracy = 0;  // 0 where targets are values
   bool has_accuracy = false;
   std::int64_t samples = 0;
 };
@@ -51,6 +51,7 @@ struct BusyRecord {
   Stamp stamp;
 };
 
-using RecordEntry = std::variant<LossRecord, AppliedRecord, EvaluationRecord, StageRecord, BusyRecord>;
+using RecordEntry =
+    std::variant<LossRecord, AppliedRecord, EvaluationRecord, StageRecord, BusyRecord>;
 
 }  // namespace troupe

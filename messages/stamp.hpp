@@ -1,4 +1,5 @@
-// Who and what: the identity that every message about a mini-batch carries, and the words for weights at a step.
+// Who and what: the identity that every message about a mini-batch carries, and the words for
+// weights at a step.
 #pragma once
 
 #include "kernels/tensor.hpp"
@@ -23,9 +24,9 @@ struct Stamp {
 
 /// How a View moves from the slice of its step.
 enum class ReachKind : std::uint8_t {
-  none,          // the slice itself
-  linear,        // w - eta h d: `horizon` more steps of the optimizer's present direction d (SpecTrain)
-  geometric,     // w - eta S_h v, S_h = gamma + ... + gamma^h: the velocity coasts and fades (msnag)
+  none,    // the slice itself
+  linear,  // w - eta h d: `horizon` more steps of the optimizer's present direction d (SpecTrain)
+  geometric,  // w - eta S_h v, S_h = gamma + ... + gamma^h: the velocity coasts and fades (msnag)
   displacement,  // w + h delta, h < 0: back along the smoothed displacement (PipeMare)
 };
 
@@ -44,13 +45,14 @@ struct View {
   auto operator<=>(const View&) const = default;
 };
 
-/// An immutable part of a chunk's parameters. Its step counts this replica's own mini-batches; its version counts the
-/// updates of the shard at the top of the chain. With one replica they are equal.
+/// An immutable part of a chunk's parameters. Its step counts this replica's own mini-batches; its
+/// version counts the updates of the shard at the top of the chain. With one replica they are
+/// equal.
 struct Slice {
-  Tensor values{};           // flat (n)
+  Tensor values{};  // flat (n)
   std::int64_t step = 0;
   std::int64_t version = 0;
-  double rate = 0;           // of the update that follows this slice
+  double rate = 0;  // of the update that follows this slice
   Reach reach{};
 };
 

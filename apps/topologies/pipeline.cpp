@@ -29,7 +29,10 @@ Result<std::vector<Device>> place(const proto::Experiment& e) {
   const auto stages = static_cast<int>(e.pipeline().stages());
   if (names.size() != 1 && names.size() != stages) {
     return Error{ErrorKind::usage,
-                 concat("placement.devices: one device for all stages, or one for each of the ", stages, "; there are ", names.size())};
+                 concat("placement.devices: one device for all stages, or one for each of the ",
+                        stages,
+                        "; there are ",
+                        names.size())};
   }
   std::vector<Device> devices;
   for (int k = 0; k < stages; ++k) {
@@ -41,7 +44,9 @@ Result<std::vector<Device>> place(const proto::Experiment& e) {
       return Error{ErrorKind::usage, "placement.devices: " + available.error().message};
     }
     if (device->kind == DeviceKind::cuda && (e.model().has_lenet5() || e.model().has_quadratic())) {
-      return Error{ErrorKind::usage, concat("placement.devices: ", choice_name(e.model()), " runs on cpu only so far")};
+      return Error{
+          ErrorKind::usage,
+          concat("placement.devices: ", choice_name(e.model()), " runs on cpu only so far")};
     }
     devices.push_back(*device);
   }
@@ -62,7 +67,10 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   b.devices = *devices;
   if (e.data().batch_size() % pipeline.micro_batches() != 0) {
     return Error{ErrorKind::usage,
-                 concat("pipeline.micro_batches: ", pipeline.micro_batches(), " does not divide data.batch_size ", e.data().batch_size())};
+                 concat("pipeline.micro_batches: ",
+                        pipeline.micro_batches(),
+                        " does not divide data.batch_size ",
+                        e.data().batch_size())};
   }
   auto data = open_dataset(e.data(), e.seed());
   if (!data) {
@@ -71,7 +79,11 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   b.data = *data;
   if (e.data().batch_size() > b.data->size(Split::train)) {
     return Error{ErrorKind::usage,
-                 concat("data.batch_size: ", e.data().batch_size(), " is more than the ", b.data->size(Split::train), " training samples")};
+                 concat("data.batch_size: ",
+                        e.data().batch_size(),
+                        " is more than the ",
+                        b.data->size(Split::train),
+                        " training samples")};
   }
   b.batches_per_epoch = b.data->size(Split::train) / e.data().batch_size();
 
@@ -82,16 +94,22 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   b.network = *network;
 
   const auto& stop = e.stop();
-  if (stop.updates() == 0 && stop.epochs() == 0 && stop.seconds() == 0 && stop.target_accuracy() == 0) {
-    return Error{ErrorKind::usage, "stop: the run would never end; set stop.updates, stop.epochs, stop.seconds or stop.target_accuracy"};
+  if (stop.updates() == 0 && stop.epochs() == 0 && stop.seconds() == 0 &&
+      stop.target_accuracy() == 0) {
+    return Error{ErrorKind::usage,
+                 "stop: the run would never end; set stop.updates, stop.epochs, stop.seconds or "
+                 "stop.target_accuracy"};
   }
   if (stop.target_accuracy() > 0 && (!e.record().evaluate() || b.data->classes() == 0)) {
-    return Error{ErrorKind::usage, "stop.target_accuracy: needs record.evaluate and data with classes"};
+    return Error{ErrorKind::usage,
+                 "stop.target_accuracy: needs record.evaluate and data with classes"};
   }
   if (stop.epochs() > 0) {
-    const double batches = std::ceil(stop.epochs() * static_cast<double>(b.batches_per_epoch) - 1e-9);
+    const double batches =
+        std::ceil(stop.epochs() * static_cast<double>(b.batches_per_epoch) - 1e-9);
     if (batches > 9e15) {
-      return Error{ErrorKind::usage, concat("stop.epochs: ", stop.epochs(), " is more than can be counted")};
+      return Error{ErrorKind::usage,
+                   concat("stop.epochs: ", stop.epochs(), " is more than can be counted")};
     }
     b.batches = std::max<std::int64_t>(1, static_cast<std::int64_t>(batches));
   }
@@ -100,27 +118,33 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   }
   const auto& rates = e.optimizer().schedule();
   if (b.batches == 0 && (rates.has_cosine() || rates.has_polynomial())) {
-    return Error{ErrorKind::usage, "optimizer.schedule: cosine and polynomial end with the run, so stop.updates or stop.epochs must be set"};
+    return Error{ErrorKind::usage,
+                 "optimizer.schedule: cosine and polynomial end with the run, so stop.updates or "
+                 "stop.epochs must be set"};
   }
   if (e.record().evaluate()) {
-    b.evaluate_every = e.record().evaluate_every() > 0 ? e.record().evaluate_every() : b.batches_per_epoch;
+    b.evaluate_every =
+        e.record().evaluate_every() > 0 ? e.record().evaluate_every() : b.batches_per_epoch;
   }
 
   const std::string schedule_name = choice_name(pipeline.schedule());
-  auto schedule = make_schedule(
-      {.name = schedule_name,
-       .stages = static_cast<std::int32_t>(pipeline.stages()),
-       .micro_batches = static_cast<std::int32_t>(pipeline.micro_batches()),
-       .chunks_per_stage =
-           pipeline.schedule().has_interleaved() ? static_cast<std::int32_t>(pipeline.schedule().interleaved().chunks()) : 1,
-       .synchronous_batches = synchronous_batches(e, b.batches_per_epoch)});
+  auto schedule =
+      make_schedule({.name = schedule_name,
+                     .stages = static_cast<std::int32_t>(pipeline.stages()),
+                     .micro_batches = static_cast<std::int32_t>(pipeline.micro_batches()),
+                     .chunks_per_stage =
+                         pipeline.schedule().has_interleaved()
+                             ? static_cast<std::int32_t>(pipeline.schedule().interleaved().chunks())
+                             : 1,
+                     .synchronous_batches = synchronous_batches(e, b.batches_per_epoch)});
   if (!schedule) {
     return schedule.error();
   }
   if (auto policy = check_policy(e, *schedule); !policy) {
     return policy.error();
   }
-  auto cut = cut_network(b.network, schedule->chunks, {pipeline.cut().begin(), pipeline.cut().end()});
+  auto cut =
+      cut_network(b.network, schedule->chunks, {pipeline.cut().begin(), pipeline.cut().end()});
   if (!cut) {
     return cut.error();
   }
@@ -132,7 +156,9 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   const auto rows = static_cast<double>(e.data().batch_size() / pipeline.micro_batches());
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     const auto at = static_cast<std::size_t>(c);
-    const std::int64_t last = c + 1 < b.schedule->chunks ? b.cut[at + 1] : static_cast<std::int64_t>(b.network.layers.size());
+    const std::int64_t last = c + 1 < b.schedule->chunks
+                                  ? b.cut[at + 1]
+                                  : static_cast<std::int64_t>(b.network.layers.size());
     b.chunks.push_back(std::make_shared<const Chunk>(b.network, c, b.cut[at], last));
     b.plans.push_back(plan_views(*b.schedule, b.view, c));
     const Flops f = b.chunks.back()->flops();
@@ -153,8 +179,8 @@ Cast build_cast(const Blueprint& b) {
   const std::int32_t C = schedule.chunks;
   const bool own = e.placement().optimizer() == proto::Placement::own;
 
-  // Ids: source, director, stages, shards, optimizers. Threads: source and director, then one a stage; with
-  // placement.optimizer own, one more a shard and one more an optimizer.
+  // Ids: source, director, stages, shards, optimizers. Threads: source and director, then one a
+  // stage; with placement.optimizer own, one more a shard and one more an optimizer.
   const Ref<SourceRole> source{0};
   const Ref<DirectorRole> director{1};
   std::vector<Ref<StageRole>> stages;
@@ -169,15 +195,22 @@ Cast build_cast(const Blueprint& b) {
   }
 
   Cast cast;
-  const auto add = [&](std::string name, std::unique_ptr<Machine> machine, int thread, Device device) {
-    cast.members.push_back({std::move(name), std::move(machine), thread, device});
-    cast.threads = std::max(cast.threads, thread + 1);
-  };
+  const auto add =
+      [&](std::string name, std::unique_ptr<Machine> machine, int thread, Device device) {
+        cast.members.push_back({std::move(name), std::move(machine), thread, device});
+        cast.threads = std::max(cast.threads, thread + 1);
+      };
   const int source_thread = 0;
   const int director_thread = 1;
-  const auto stage_thread = [&](std::int32_t k) { return 2 + k; };
-  const auto shard_thread = [&](std::int32_t c) { return own ? 2 + K + c : stage_thread(schedule.stage_of(c)); };
-  const auto optimizer_thread = [&](std::int32_t c) { return own ? 2 + K + C + c : stage_thread(schedule.stage_of(c)); };
+  const auto stage_thread = [&](std::int32_t k) {
+    return 2 + k;
+  };
+  const auto shard_thread = [&](std::int32_t c) {
+    return own ? 2 + K + c : stage_thread(schedule.stage_of(c));
+  };
+  const auto optimizer_thread = [&](std::int32_t c) {
+    return own ? 2 + K + C + c : stage_thread(schedule.stage_of(c));
+  };
 
   add("source",
       std::make_unique<Source>(Source::Config{.replica = 0,

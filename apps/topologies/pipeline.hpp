@@ -14,24 +14,26 @@
 
 namespace troupe {
 
-/// Everything that follows from a resolved experiment before anything runs: what `plan` prints and `build_cast` uses.
+/// Everything that follows from a resolved experiment before anything runs: what `plan` prints and
+/// `build_cast` uses.
 struct Blueprint {
-  proto::Experiment experiment;                        // resolved
+  proto::Experiment experiment;  // resolved
   std::shared_ptr<const Dataset> data;
   Network network;
-  std::vector<std::int64_t> cut;                       // first layer of each chunk
+  std::vector<std::int64_t> cut;  // first layer of each chunk
   std::vector<std::shared_ptr<const Chunk>> chunks;
   std::shared_ptr<const Schedule> schedule;
   ViewPolicy view{ViewKind::latest, 0};
-  std::vector<ViewPlan> plans;                         // by chunk
-  std::vector<Device> devices;                         // by stage
-  std::vector<ChunkTimes> times;                       // modelled means of one micro-batch, by chunk
+  std::vector<ViewPlan> plans;    // by chunk
+  std::vector<Device> devices;    // by stage
+  std::vector<ChunkTimes> times;  // modelled means of one micro-batch, by chunk
   std::int64_t batches_per_epoch = 0;
-  std::int64_t batches = 0;                            // N; 0 where only time or accuracy ends the run
-  std::int64_t evaluate_every = 0;                     // steps; 0: only at the end (or not at all)
+  std::int64_t batches = 0;         // N; 0 where only time or accuracy ends the run
+  std::int64_t evaluate_every = 0;  // steps; 0: only at the end (or not at all)
 };
 
-/// Checks everything that can be checked before a run. Error (usage or data) with key, value and what would be right.
+/// Checks everything that can be checked before a run. Error (usage or data) with key, value and
+/// what would be right.
 Result<Blueprint> make_blueprint(const proto::Experiment& resolved);
 
 /// The machines. Initial weights are made here.

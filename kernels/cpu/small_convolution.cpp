@@ -118,18 +118,27 @@ void forward(const ConvolutionPlan p, Padded& padded, const float* packed, const
 // -- input gradient -----------------------------------------------------------------------
 //
 // For a row of dx: t (pixels of dy, kernel x C) = the sum over the filter's rows of dy (pixels, O) w (O, kernel x C);
-// then each pixel of dx adds up its `kernel` shares of t.
+// then each pixel of dx adds up its `kernel` shares of t. Stride 1.
 
-/// dx[pixel, c] = the sum over kx of t[(pixel + padding - kx) / stride, kx C + c], for one row.
+/// The places [first, last) of a filter along one axis that reach an output from input `index`.
+struct Reaching {
+  std::int64_t first;
+  std::int64_t last;
+
+  Reaching(std::int64_t index, std::int64_t padding, std::int64_t kernel, std::int64_t outputs)
+      : first(std::max<std::int64_t>(0, index + padding - outputs + 1)),
+        last(std::min(kernel, index + padding + 1)) {}
+};
+
+/// dx[pixel, c] = the sum over kx of t[pixel + padding - kx, kx C + c], for one row.
 void gather_shares(const ConvolutionPlan p, const float* t, std::int64_t t_stride, float* dx, const float* dx_end) {
   for (std::int64_t ix = 0; ix < p.width; ++ix) {
+    const Reaching reaching(ix, p.padding, p.kernel, p.width_out);
     for (std::int64_t c = 0; c < p.channels_in; c += 8) {
+      const float* share = t + (ix + p.padding) * t_stride + c;
       Floats8 sum{};
-      for (std::int64_t kx = 0; kx < p.kernel; ++kx) {
-        const std::int64_t place = ix + p.padding - kx;
-        if (place >= 0 && place < p.width_out * p.stride && place % p.stride == 0) {
-          sum += load<Floats8>(t + place / p.stride * t_stride + kx * p.channels_in + c);
-        }
+      for (std::int64_t kx = reaching.first; kx < reaching.last; ++kx) {
+        sum += load<Floats8>(share + kx * (p.channels_in - t_stride));
       }
       float* to = dx + ix * p.channels_in + c;
       if (to + 8 <= dx_end) {
@@ -149,18 +158,16 @@ void input_gradient(const ConvolutionPlan p, const float* dy, const float* packe
   const std::int64_t dy_row = p.width_out * p.channels_out;
   const float* const dx_end = dx + p.batch * p.height * dx_row;
   for (std::int64_t row = 0; row < p.batch * p.height; ++row) {
-    const float* image = dy + row / p.height * p.height_out * dy_row;
     const std::int64_t iy = row % p.height;
+    const Reaching reaching(iy, p.padding, p.kernel, p.height_out);
+    const float* from = dy + (row / p.height * p.height_out + iy + p.padding) * dy_row;
     for_each_piece<kRowsMax<V, vectors, RowsApart>>(p.width_out, [&](std::int64_t first, auto rows) {
       for (std::int64_t column = 0; column < columns; column += kWidth) {
         Tile<V, rows, vectors> tile;
         tile.clear();
-        for (std::int64_t ky = 0; ky < p.kernel; ++ky) {
-          const std::int64_t place = iy + p.padding - ky;
-          if (place >= 0 && place < p.height_out * p.stride && place % p.stride == 0) {
-            tile.add_product(p.channels_out, image + place / p.stride * dy_row + first * p.channels_out,
-                             RowsApart{p.channels_out}, 1, packed + ky * p.channels_out * columns + column, columns);
-          }
+        for (std::int64_t ky = reaching.first; ky < reaching.last; ++ky) {
+          tile.add_product(p.channels_out, from - ky * dy_row + first * p.channels_out, RowsApart{p.channels_out}, 1,
+                           packed + ky * p.channels_out * columns + column, columns);
         }
         tile.for_each([&](V& sum, int r, int v) { store(t + (first + r) * columns + column + v * kLanesOf<V>, sum); });
       }
@@ -212,16 +219,20 @@ void weight_gradient(const ConvolutionPlan p,
 
 }  // namespace
 
+// Where these win was measured against oneDNN 2.6 with AVX2: by 1.2 to 2 times on LeNet's shapes. Elsewhere oneDNN is
+// as fast or faster.
+
 bool small_forward(const ConvolutionPlan& p) {
-  return p.channels_in <= 16 && p.channels_out <= 32;
+  return p.channels_out <= 16;
 }
 
 bool small_input_gradient(const ConvolutionPlan& p) {
-  return p.channels_in <= 16 && p.channels_out <= 32;
+  return p.channels_in < 8 && p.stride == 1;
 }
 
 bool small_weight_gradient(const ConvolutionPlan& p) {
-  return p.channels_in <= 16 && p.channels_out <= 32;
+  const bool fills_tiles = p.channels_in >= 6 || (p.channels_in == 1 && p.channels_out <= 8);
+  return p.channels_in <= 16 && p.channels_out <= 16 && fills_tiles;
 }
 
 void small_convolution_forward(

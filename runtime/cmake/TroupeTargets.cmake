@@ -41,6 +41,9 @@ function(troupe_add_library name)
                                        PRIVATE ${arg_PRIVATE} $<BUILD_INTERFACE:troupe_build_flags>)
 endfunction()
 
+# The tests that share memory outside CAF: all that the race detector is asked about.
+add_custom_target(tsan_tests)
+
 # troupe_add_test(<name> [LABELS <labels>] [LINK <targets>] [TIMEOUT <s>])
 # Builds <name>.cpp into an executable of its own. The ctest is called after the path below tests/: in tests/kernels,
 # activation_test is the ctest kernels/activation_test and the target kernels_activation_test.
@@ -56,4 +59,7 @@ function(troupe_add_test name)
   target_link_libraries(${target} PRIVATE troupe_test_main ${arg_LINK} troupe_build_flags)
   add_test(NAME ${path} COMMAND ${target})
   set_tests_properties(${path} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 4)
+  if("tsan" IN_LIST arg_LABELS)
+    add_dependencies(tsan_tests ${target})
+  endif()
 endfunction()

@@ -43,7 +43,8 @@ class Dataset {
 
 /// Opens the data set of a resolved experiment. Error (data) with one sentence: what is missing or
 /// malformed, where it was looked for, and the key to set; nothing is read twice and nothing is
-/// believed before it is checked.
+/// believed before it is checked. Error (usage) where an option does not fit the data: a batch_size
+/// above the number of training samples, a pool that does not divide the side.
 Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data, std::uint64_t seed);
 
 /// The order of a run: mini-batch b of `batch_size` samples. An epoch is a shuffle of the training

@@ -63,41 +63,45 @@ std::vector<fs::path> folders_of(const IdxFamily& family, const proto::Idx& opti
   }
   std::vector<fs::path> folders;
   if (const char* root = std::getenv("TROUPE_DATA"); root != nullptr && *root != '\0') {
-    folders.push_back(fs::path(root) / family.folder);
+    folders.push_back(fs::path(root) / family.name);
   }
-  folders.push_back(fs::path("data") / family.folder);
+  folders.push_back(fs::path("data") / family.name);
   if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
-    folders.push_back(fs::path(home) / ".cache" / "troupe" / family.folder);
+    folders.push_back(fs::path(home) / ".cache" / "troupe" / family.name);
   }
   return folders;
 }
 
+/// The names of those of the four that are not in `folder`.
+std::vector<std::string_view> missing_from(const fs::path& folder) {
+  const auto found = find_files(folder);
+  std::vector<std::string_view> missing;
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (found[i].empty()) {
+      missing.push_back(kNames[i]);
+    }
+  }
+  return missing;
+}
+
 Error missing_files(const IdxFamily& family, const std::vector<fs::path>& folders) {
   std::string searched;
-  std::string lacking;
   for (const fs::path& folder : folders) {
     searched += (searched.empty() ? "" : ", ") + folder.string();
-    const auto found = find_files(folder);
-    const auto is_missing = [](const fs::path& path) {
-      return path.empty();
-    };
-    if (!lacking.empty() || std::all_of(found.begin(), found.end(), is_missing)) {
-      continue;
-    }
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (found[i].empty()) {
-        lacking += concat(lacking.empty() ? " lacks " : ", ", kNames[i]);
+    const auto missing = missing_from(folder);
+    if (missing.size() < kNames.size()) {
+      searched += " (which lacks";
+      for (const std::string_view name : missing) {
+        searched += concat(name == missing.front() ? " " : " and ", name);
       }
+      searched += ')';
     }
-    lacking = concat(" (", folder.string(), lacking, ")");
   }
   return data_error(
       concat(family.title,
              " was looked for in ",
              searched,
-             " and not found",
-             lacking,
-             ": ",
+             " and not found: ",
              kNames[0],
              ", ",
              kNames[1],
@@ -106,16 +110,16 @@ Error missing_files(const IdxFamily& family, const std::vector<fs::path>& folder
              " and ",
              kNames[3],
              ", each plain or with .gz, belong into one folder, to be named by --set data.",
-             family.folder,
+             family.name,
              ".path=FOLDER"));
 }
 
-// -- reading one --------------------------------------------------------------------------------
+// -- reading one ----------------------------------------------------------------------------------
 
 /// A file as a stream of bytes, inflated where it is gzip's (whatever its name says).
 class Input {
  public:
-  explicit Input(const fs::path& path) : file_(gzopen(path.c_str(), "rb")) {}
+  explicit Input(const fs::path& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {}
 
   ~Input() { gzclose(file_); }
 
@@ -149,11 +153,15 @@ class Input {
       return "it cannot be opened";
     }
     int code = Z_OK;
-    const std::string text = gzerror(file_, &code);
+    std::string text = gzerror(file_, &code);
+    if (text.starts_with(path_ + ": ")) {
+      text.erase(0, path_.size() + 2);
+    }
     return code == Z_BUF_ERROR ? "its compressed data is cut short" : text;
   }
 
  private:
+  std::string path_;
   gzFile file_;
 };
 
@@ -335,7 +343,7 @@ Result<std::shared_ptr<const Dataset>> open_idx(const IdxFamily& family,
   if (kSide % options.pool() != 0) {
     return Error{ErrorKind::usage,
                  concat("data.",
-                        family.folder,
+                        family.name,
                         ".pool is ",
                         options.pool(),
                         ", which does not divide the images' side of ",
@@ -360,7 +368,7 @@ Result<std::shared_ptr<const Dataset>> open_idx(const IdxFamily& family,
     const auto size = static_cast<std::int64_t>(train->labels.size());
     if (options.limit() > size) {
       return data_error(concat("data.",
-                               family.folder,
+                               family.name,
                                ".limit is ",
                                options.limit(),
                                ", but ",

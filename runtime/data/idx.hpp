@@ -20,18 +20,18 @@ namespace troupe {
 /// Which of the two; they differ in where they are looked for and in their statistics.
 struct IdxFamily {
   std::string_view title;  // as people write it
-  std::string_view
-      folder;  // under $TROUPE_DATA, ./data and ~/.cache/troupe; also the choice's name
-  float mean;  // of the training pixels, in [0, 1]
+  std::string_view name;   // of the choice in proto::Data, and of its folder in the usual places
+  float mean;              // of the training pixels, in [0, 1]
   float deviation;
 };
 
 inline constexpr IdxFamily kMnist{"MNIST", "mnist", 0.1307f, 0.3081f};
 inline constexpr IdxFamily kFashionMnist{"Fashion-MNIST", "fashion_mnist", 0.2860f, 0.3530f};
 
-/// Reads all four files. With an empty `path`, from the first of the family's folders that has all
-/// four. Error (data) where files are missing or malformed or hold fewer samples than `limit`;
-/// Error (usage) where `pool` does not divide the images' side.
+/// Reads all four files. With an empty `path`, from the first of $TROUPE_DATA/<name>, data/<name>
+/// and
+/// ~/.cache/troupe/<name> that has all four. Error (data) where files are missing or malformed or
+/// hold fewer samples than `limit`; Error (usage) where `pool` does not divide the images' side.
 Result<std::shared_ptr<const Dataset>> open_idx(const IdxFamily& family, const proto::Idx& options);
 
 }  // namespace troupe

@@ -100,7 +100,9 @@ std::int64_t Chunk::saved_bytes() const {
   return n;
 }
 
-std::int64_t Chunk::output_bytes() const { return 4 * layers_.back()->output_shape().elements(); }
+std::int64_t Chunk::output_bytes() const {
+  return 4 * layers_.back()->output_shape().elements();
+}
 
 std::vector<Tensor> Chunk::initial_slices(Stream& stream, std::uint64_t seed) const {
   std::vector<Tensor> slices;
@@ -109,7 +111,8 @@ std::vector<Tensor> Chunk::initial_slices(Stream& stream, std::uint64_t seed) co
     fill(stream, slices.back(), 0);
   }
   for (const ParameterLayout::Entry& e : layout_.entries) {
-    copy(stream, initial_values(e.spec, seed, stream), slices[e.slice].view(e.offset, e.spec.shape));
+    copy(
+        stream, initial_values(e.spec, seed, stream), slices[e.slice].view(e.offset, e.spec.shape));
   }
   stream.synchronize();
   return slices;
@@ -137,7 +140,8 @@ std::vector<std::vector<Tensor>> Chunk::views(const Weights& weights) const {
   return views(slices);
 }
 
-void Chunk::loss(Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient, Outputs& out) const {
+void Chunk::loss(
+    Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient, Outputs& out) const {
   out.result = stream.allocate({2}, DType::float64);
   switch (loss_) {
     case Loss::cross_entropy:
@@ -161,7 +165,10 @@ void Chunk::loss(Stream& stream, const Tensor& y, const Tensor& labels, Tensor g
   }
 }
 
-Outputs Chunk::forward(Stream& stream, const Weights& weights, const Bundle& input, const Tensor& labels) const {
+Outputs Chunk::forward(Stream& stream,
+                       const Weights& weights,
+                       const Bundle& input,
+                       const Tensor& labels) const {
   const auto w = views(weights);
   Outputs out;
   out.stash.resize(layers_.size() + (last_ ? 1 : 0));
@@ -179,7 +186,10 @@ Outputs Chunk::forward(Stream& stream, const Weights& weights, const Bundle& inp
   return out;
 }
 
-Outputs Chunk::infer(Stream& stream, const Weights& weights, const Bundle& input, const Tensor& labels) const {
+Outputs Chunk::infer(Stream& stream,
+                     const Weights& weights,
+                     const Bundle& input,
+                     const Tensor& labels) const {
   const auto w = views(weights);
   Outputs out;
   Tensor x = on_device(stream, input.front().tensor);
@@ -195,7 +205,10 @@ Outputs Chunk::infer(Stream& stream, const Weights& weights, const Bundle& input
   return out;
 }
 
-Outputs Chunk::input_gradient(Stream& stream, const Weights& weights, Stash stash, Bundle error) const {
+Outputs Chunk::input_gradient(Stream& stream,
+                              const Weights& weights,
+                              Stash stash,
+                              Bundle error) const {
   const auto w = views(weights);
   Outputs out;
   Tensor dy;
@@ -232,8 +245,10 @@ Outputs Chunk::weight_gradient(Stream& stream,
     for (std::size_t i = 0; i < layout_.entries.size(); ++i) {
       const ParameterLayout::Entry& e = layout_.entries[i];
       const std::int64_t end = e.offset + e.spec.shape.elements();
-      const bool next_in_slice = i + 1 < layout_.entries.size() && layout_.entries[i + 1].slice == e.slice;
-      const std::int64_t next = next_in_slice ? layout_.entries[i + 1].offset : layout_.slice_sizes[e.slice];
+      const bool next_in_slice =
+          i + 1 < layout_.entries.size() && layout_.entries[i + 1].slice == e.slice;
+      const std::int64_t next =
+          next_in_slice ? layout_.entries[i + 1].offset : layout_.slice_sizes[e.slice];
       if (next > end) {
         fill(stream, gradient[e.slice].view(end, {next - end}), 0);
       }

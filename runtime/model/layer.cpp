@@ -27,11 +27,20 @@ Tensor through_activation(Stream& stream, ActivationKind kind, const Tensor& sav
 
 class Dense final : public Layer {
  public:
-  Dense(std::string name, std::int64_t inputs, std::int64_t outputs, ActivationKind activation, Initial initial)
-      : Layer(std::move(name)), inputs_(inputs), outputs_(outputs), activation_(activation), initial_(initial) {}
+  Dense(std::string name,
+        std::int64_t inputs,
+        std::int64_t outputs,
+        ActivationKind activation,
+        Initial initial)
+      : Layer(std::move(name)),
+        inputs_(inputs),
+        outputs_(outputs),
+        activation_(activation),
+        initial_(initial) {}
 
   std::vector<ParameterSpec> parameters() const override {
-    const Initial bias = initial_ == Initial::uniform_fan_in ? Initial::uniform_fan_in : Initial::zero;
+    const Initial bias =
+        initial_ == Initial::uniform_fan_in ? Initial::uniform_fan_in : Initial::zero;
     return {{name() + ".weight", {outputs_, inputs_}, initial_, inputs_},
             {name() + ".bias", {outputs_}, bias, inputs_}};
   }
@@ -49,8 +58,13 @@ class Dense final : public Layer {
     const Tensor rows = x.reshape({x.shape()[0], inputs_});  // (B, inputs)
     Tensor y = stream.allocate({x.shape()[0], outputs_});
     const bool fused = derivative_from_output(activation_);
-    matmul(stream, rows, w[0], y,
-           {.transpose_b = true, .bias = w[1], .activation = fused ? activation_ : ActivationKind::none});
+    matmul(stream,
+           rows,
+           w[0],
+           y,
+           {.transpose_b = true,
+            .bias = w[1],
+            .activation = fused ? activation_ : ActivationKind::none});
     if (fused) {
       saved = {rows, y};
       return y;
@@ -61,7 +75,8 @@ class Dense final : public Layer {
     return y;
   }
 
-  Tensor input_gradient(Stream& stream, Parameters w, Saved& saved, Tensor dy, bool want_dx) const override {
+  Tensor input_gradient(
+      Stream& stream, Parameters w, Saved& saved, Tensor dy, bool want_dx) const override {
     const Tensor delta = through_activation(stream, activation_, saved[1], std::move(dy));
     saved[1] = delta;  // (B, outputs)
     if (!want_dx) {
@@ -72,7 +87,10 @@ class Dense final : public Layer {
     return dx;
   }
 
-  void weight_gradient(Stream& stream, const Saved& saved, Parameters g, bool accumulate) const override {
+  void weight_gradient(Stream& stream,
+                       const Saved& saved,
+                       Parameters g,
+                       bool accumulate) const override {
     matmul(stream, saved[1], saved[0], g[0], {.transpose_a = true, .accumulate = accumulate});
     column_sum(stream, saved[1], g[1], accumulate);
   }
@@ -86,12 +104,14 @@ class Dense final : public Layer {
 
 class Convolution final : public Layer {
  public:
-  Convolution(std::string name, const ConvolutionLayerOptions& options) : Layer(std::move(name)), o_(options) {
+  Convolution(std::string name, const ConvolutionLayerOptions& options)
+      : Layer(std::move(name)), o_(options) {
     const std::int64_t h = o_.geometry.output(o_.input[0]);
     const std::int64_t w = o_.geometry.output(o_.input[1]);
     full_ = {h, w, o_.outputs};
     pooled_ = {h / o_.pool, w / o_.pool, o_.outputs};
-    // Max pooling commutes with a rising function, so the derivative is taken on the smaller, pooled output.
+    // Max pooling commutes with a rising function, so the derivative is taken on the smaller,
+    // pooled output.
     pools_after_ = o_.pool > 1 && derivative_from_output(o_.activation);
   }
 
@@ -105,21 +125,25 @@ class Convolution final : public Layer {
   Shape output_shape() const override { return pooled_; }
 
   Flops flops() const override {
-    const double macs = 2.0 * static_cast<double>(full_.elements() * o_.geometry.kernel * o_.geometry.kernel * o_.input[2]);
+    const double macs = 2.0 * static_cast<double>(full_.elements() * o_.geometry.kernel *
+                                                  o_.geometry.kernel * o_.input[2]);
     return {macs, macs, macs};
   }
 
   std::int64_t saved_bytes() const override {
-    return 4 * (o_.input.elements() + (o_.pool > 1 ? 2 * pooled_.elements() : 0) + (pools_after_ ? 0 : full_.elements()));
+    return 4 * (o_.input.elements() + (o_.pool > 1 ? 2 * pooled_.elements() : 0) +
+                (pools_after_ ? 0 : full_.elements()));
   }
 
-  // saved: x, then y (pooled where pools_after_) or z of the activation, then the winners where it pools.
+  // saved: x, then y (pooled where pools_after_) or z of the activation, then the winners where it
+  // pools.
   Tensor forward(Stream& stream, Parameters w, const Tensor& x, Saved& saved) const override {
     const std::int64_t rows = x.shape()[0];
     const Tensor image = x.reshape(with_batch(rows, o_.input));
     const bool fused = derivative_from_output(o_.activation);
     Tensor y = stream.allocate(with_batch(rows, full_));
-    convolution_forward(stream, o_.geometry, image, w[0], w[1], fused ? o_.activation : ActivationKind::none, y);
+    convolution_forward(
+        stream, o_.geometry, image, w[0], w[1], fused ? o_.activation : ActivationKind::none, y);
     saved = {image, y};
     if (!fused) {
       y = stream.allocate(saved[1].shape());
@@ -138,7 +162,8 @@ class Convolution final : public Layer {
     return y;
   }
 
-  Tensor input_gradient(Stream& stream, Parameters w, Saved& saved, Tensor dy, bool want_dx) const override {
+  Tensor input_gradient(
+      Stream& stream, Parameters w, Saved& saved, Tensor dy, bool want_dx) const override {
     const std::int64_t rows = dy.shape()[0];
     Tensor delta = dy.reshape(with_batch(rows, pooled_));
     dy = {};
@@ -162,7 +187,10 @@ class Convolution final : public Layer {
     return dx;
   }
 
-  void weight_gradient(Stream& stream, const Saved& saved, Parameters g, bool accumulate) const override {
+  void weight_gradient(Stream& stream,
+                       const Saved& saved,
+                       Parameters g,
+                       bool accumulate) const override {
     convolution_weight_gradient(stream, o_.geometry, saved[0], saved[1], g[0], accumulate);
     const Shape& s = saved[1].shape();
     column_sum(stream, saved[1].reshape({s[0] * s[1] * s[2], s[3]}), g[1], accumulate);
@@ -172,7 +200,7 @@ class Convolution final : public Layer {
   ConvolutionGeometry pool_geometry() const { return {.kernel = o_.pool, .stride = o_.pool}; }
 
   ConvolutionLayerOptions o_;
-  Shape full_;    // (H', W', outputs) before pooling
+  Shape full_;  // (H', W', outputs) before pooling
   Shape pooled_;
   bool pools_after_ = false;
 };
@@ -235,12 +263,16 @@ class Quadratic final : public Layer {
 
 }  // namespace
 
-std::shared_ptr<const Layer> dense_layer(
-    std::string name, std::int64_t inputs, std::int64_t outputs, ActivationKind activation, Initial initial) {
+std::shared_ptr<const Layer> dense_layer(std::string name,
+                                         std::int64_t inputs,
+                                         std::int64_t outputs,
+                                         ActivationKind activation,
+                                         Initial initial) {
   return std::make_shared<Dense>(std::move(name), inputs, outputs, activation, initial);
 }
 
-std::shared_ptr<const Layer> convolution_layer(std::string name, const ConvolutionLayerOptions& options) {
+std::shared_ptr<const Layer> convolution_layer(std::string name,
+                                               const ConvolutionLayerOptions& options) {
   return std::make_shared<Convolution>(std::move(name), options);
 }
 

@@ -28,7 +28,9 @@ void add_dense(Network& network,
                ActivationKind activation,
                Initial initial) {
   int number = 1;
-  const auto name = [&] { return "dense" + std::to_string(number++); };
+  const auto name = [&] {
+    return "dense" + std::to_string(number++);
+  };
   for (const std::int64_t width : hidden) {
     network.layers.push_back(dense_layer(name(), inputs, width, activation, initial));
     inputs = width;
@@ -38,14 +40,27 @@ void add_dense(Network& network,
 
 /// LeNet-5 (LeCun et al. 1998) as it is used today: full connections between the maps, max pooling.
 void add_lenet5(Network& network, std::int64_t outputs, ActivationKind activation) {
-  ConvolutionLayerOptions first{.input = network.input, .outputs = 6, .geometry = {.kernel = 5, .padding = 2}, .activation = activation, .pool = 2};
+  ConvolutionLayerOptions first{.input = network.input,
+                                .outputs = 6,
+                                .geometry = {.kernel = 5, .padding = 2},
+                                .activation = activation,
+                                .pool = 2};
   network.layers.push_back(convolution_layer("conv1", first));
-  ConvolutionLayerOptions second{.input = network.layers.back()->output_shape(), .outputs = 16, .geometry = {.kernel = 5}, .activation = activation, .pool = 2};
+  ConvolutionLayerOptions second{.input = network.layers.back()->output_shape(),
+                                 .outputs = 16,
+                                 .geometry = {.kernel = 5},
+                                 .activation = activation,
+                                 .pool = 2};
   network.layers.push_back(convolution_layer("conv2", second));
   google::protobuf::RepeatedField<std::int64_t> hidden;
   hidden.Add(120);
   hidden.Add(84);
-  add_dense(network, network.layers.back()->output_shape().elements(), hidden, outputs, activation, Initial::uniform_fan_in);
+  add_dense(network,
+            network.layers.back()->output_shape().elements(),
+            hidden,
+            outputs,
+            activation,
+            Initial::uniform_fan_in);
 }
 
 void add_quadratic(Network& network, const proto::Quadratic& options) {
@@ -77,7 +92,8 @@ Flops Network::flops() const {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const Flops f = layers[i]->flops();
     all.forward += f.forward;
-    all.input_gradient += i == 0 ? 0 : f.input_gradient;  // nobody asks for the gradient of the data
+    all.input_gradient +=
+        i == 0 ? 0 : f.input_gradient;  // nobody asks for the gradient of the data
     all.weight_gradient += f.weight_gradient;
   }
   return all;
@@ -91,7 +107,8 @@ Result<Network> build_network(const proto::Model& model, const Dataset& data) {
   const std::int64_t inputs = network.input.elements();
   if (model.has_quadratic()) {
     if (inputs != 1 || data.classes() > 0) {
-      return Error{ErrorKind::usage, "model: quadratic has no use for data; select it with data: none"};
+      return Error{ErrorKind::usage,
+                   "model: quadratic has no use for data; select it with data: none"};
     }
     network.loss = Loss::sum;
     add_quadratic(network, model.quadratic());
@@ -100,15 +117,26 @@ Result<Network> build_network(const proto::Model& model, const Dataset& data) {
   if (model.has_linear()) {
     add_dense(network, inputs, {}, outputs, ActivationKind::none, Initial::uniform_fan_in);
   } else if (model.has_snn()) {
-    add_dense(network, inputs, model.snn().hidden(), outputs, ActivationKind::selu, Initial::lecun_normal);
+    add_dense(network,
+              inputs,
+              model.snn().hidden(),
+              outputs,
+              ActivationKind::selu,
+              Initial::lecun_normal);
   } else if (model.has_lenet5()) {
     if (network.input.dimensions() != 3 || network.input[0] < 16 || network.input[1] < 16) {
       return Error{ErrorKind::usage,
-                   concat("model: lenet5 needs images of at least 16x16; the data's samples are ", network.input)};
+                   concat("model: lenet5 needs images of at least 16x16; the data's samples are ",
+                          network.input)};
     }
     add_lenet5(network, outputs, kind_of(model.lenet5().activation()));
   } else {
-    add_dense(network, inputs, model.mlp().hidden(), outputs, kind_of(model.mlp().activation()), Initial::uniform_fan_in);
+    add_dense(network,
+              inputs,
+              model.mlp().hidden(),
+              outputs,
+              kind_of(model.mlp().activation()),
+              Initial::uniform_fan_in);
   }
   return network;
 }
@@ -119,8 +147,13 @@ Result<std::vector<std::int64_t>> cut_network(const Network& network,
   const auto layers = static_cast<std::int64_t>(network.layers.size());
   if (chunks > layers) {
     return Error{ErrorKind::usage,
-                 concat("pipeline.stages: the network has ", layers, " layers, too few for ", chunks,
-                        " chunks; set pipeline.stages to at most ", layers, " or use a deeper model")};
+                 concat("pipeline.stages: the network has ",
+                        layers,
+                        " layers, too few for ",
+                        chunks,
+                        " chunks; set pipeline.stages to at most ",
+                        layers,
+                        " or use a deeper model")};
   }
   if (!cut.empty()) {
     std::vector<std::int64_t> first{0};
@@ -131,7 +164,12 @@ Result<std::vector<std::int64_t>> cut_network(const Network& network,
     }
     if (static_cast<std::int32_t>(first.size()) != chunks || !rising) {
       return Error{ErrorKind::usage,
-                   concat("pipeline.cut: ", chunks, " chunks need ", chunks - 1, " rising indices between 1 and ", layers - 1)};
+                   concat("pipeline.cut: ",
+                          chunks,
+                          " chunks need ",
+                          chunks - 1,
+                          " rising indices between 1 and ",
+                          layers - 1)};
     }
     return first;
   }
@@ -142,7 +180,8 @@ Result<std::vector<std::int64_t>> cut_network(const Network& network,
     sum[at + 1] = sum[at] + std::max(1.0, network.layers[at]->flops().total());
   }
   const double infinite = std::numeric_limits<double>::infinity();
-  std::vector<std::vector<double>> best(static_cast<std::size_t>(chunks) + 1, std::vector<double>(sum.size(), infinite));
+  std::vector<std::vector<double>> best(static_cast<std::size_t>(chunks) + 1,
+                                        std::vector<double>(sum.size(), infinite));
   std::vector<std::vector<std::size_t>> from(best.size(), std::vector<std::size_t>(sum.size()));
   best[0][0] = 0;
   for (std::size_t c = 1; c < best.size(); ++c) {

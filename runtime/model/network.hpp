@@ -20,7 +20,7 @@ enum class Loss : std::uint8_t {
 
 struct Network {
   std::vector<std::shared_ptr<const Layer>> layers;
-  Shape input;   // of a sample
+  Shape input;  // of a sample
   Loss loss = Loss::cross_entropy;
 
   std::int64_t parameters() const;
@@ -30,8 +30,9 @@ struct Network {
 /// Error (usage) where the network and the data do not fit, with the reason.
 Result<Network> build_network(const proto::Model& model, const Dataset& data);
 
-/// The first layer of each of `chunks` chunks. `cut`: as in pipeline.cut, or empty for the contiguous cut whose costliest chunk
-/// is cheapest (by static FLOPs, so that it is the same everywhere). Error (usage) where there are fewer layers than chunks.
+/// The first layer of each of `chunks` chunks. `cut`: as in pipeline.cut, or empty for the
+/// contiguous cut whose costliest chunk is cheapest (by static FLOPs, so that it is the same
+/// everywhere). Error (usage) where there are fewer layers than chunks.
 Result<std::vector<std::int64_t>> cut_network(const Network& network,
                                               std::int32_t chunks,
                                               const std::vector<std::int64_t>& cut);

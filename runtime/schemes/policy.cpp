@@ -45,21 +45,25 @@ const std::vector<WeightScheme>& weight_schemes() {
        "PACI 2026, arXiv:2606.07881"},
       {"spectrain",
        ViewKind::spectrain,
-       "forward at weights predicted d updates ahead along the velocity, W - d eta v, kept for the backward",
+       "forward at weights predicted d updates ahead along the velocity, W - d eta v, kept for the "
+       "backward",
        "forward and backward W[b-d] + d steps",
        "0 where the prediction holds",
        "1 + (K-k) predictions",
-       "SpecTrain, consistent form: Chen, Yang & Cheng 2018, arXiv:1809.02839 (horizon counted in updates)"},
+       "SpecTrain, consistent form: Chen, Yang & Cheng 2018, arXiv:1809.02839 (horizon counted in "
+       "updates)"},
       {"spectrain_paper",
        ViewKind::spectrain_paper,
-       "the paper's horizons, counted in its time units: s = floor(k/2)+K-k-1 forward, floor(k/2) backward, predicted twice",
+       "the paper's horizons, counted in its time units: s = floor(k/2)+K-k-1 forward, floor(k/2) "
+       "backward, predicted twice",
        "forward W[b-d] + (d+floor(k/2)) steps, backward W[b] + floor(k/2) steps",
        "looks floor(k/2) updates beyond the mini-batch's own",
        "1 + 1 prediction",
        "SpecTrain: Chen, Yang & Cheng 2018, arXiv:1809.02839"},
       {"nwpt",
        ViewKind::nwpt,
-       "one momentum step ahead, W - eta gamma v, on every stage: Nesterov's look-ahead, whatever the delay",
+       "one momentum step ahead, W - eta gamma v, on every stage: Nesterov's look-ahead, whatever "
+       "the delay",
        "forward and backward W[b-d] + 1 fading step",
        "about d-1",
        "1 + (K-k) predictions",
@@ -73,28 +77,32 @@ const std::vector<WeightScheme>& weight_schemes() {
        "msnag of FTPipe: Eliad et al., ATC 2021"},
       {"spike_compensation",
        ViewKind::stash,
-       "no prediction: the step gives a late gradient the weight it would have had by now, W -= eta (a v + b g)",
+       "no prediction: the step gives a late gradient the weight it would have had by now, W -= "
+       "eta (a v + b g)",
        "forward and backward W[b-d]",
        "d; the same forward weights as geometric with momentum",
        "K-k",
        "Kosson et al., MLSys 2021, arXiv:2003.11666"},
       {"xpipe",
        ViewKind::xpipe,
-       "the first micro-batch of a mini-batch predicts, its siblings read the same weights; backward at the newest",
+       "the first micro-batch of a mini-batch predicts, its siblings read the same weights; "
+       "backward at the newest",
        "forward W[s] + (b-s) steps, s the first micro-batch's step; backward W[b]",
        "0 where the prediction holds",
        "1 + at most 2 predictions",
        "XPipe: Guan et al. 2019, arXiv:1911.04610"},
       {"pipeoptim",
        ViewKind::pipeoptim,
-       "forward at weights predicted d updates ahead by the optimizer's own direction; backward at the newest",
+       "forward at weights predicted d updates ahead by the optimizer's own direction; backward at "
+       "the newest",
        "forward W[b-d] + d steps, backward W[b]",
        "0 where the prediction holds, 0 in the backward",
        "1 + 1 prediction",
        "PipeOptim: Guan et al. 2023, arXiv:2312.00839"},
       {"pipemare",
        ViewKind::pipemare,
-       "T1: rate / delay^p; T2: backward at old weights reconstructed as W - d delta; T3: synchronous epochs first",
+       "T1: rate / delay^p; T2: backward at old weights reconstructed as W - d delta; T3: "
+       "synchronous epochs first",
        "forward W[b-d], backward W[b] - d steps of the smoothed displacement",
        "d",
        "1 + delta",
@@ -112,7 +120,8 @@ const std::vector<WeightScheme>& weight_schemes() {
 
 const WeightScheme& weight_scheme(std::string_view name) {
   const auto& all = weight_schemes();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& s) { return s.name == name; });
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const auto& s) { return s.name == name; });
   TROUPE_CHECK(found != all.end(), "no weight policy '", name, "'");
   return *found;
 }
@@ -120,35 +129,45 @@ const WeightScheme& weight_scheme(std::string_view name) {
 Result<void> check_policy(const proto::Experiment& experiment, const Schedule& schedule) {
   const std::string name = choice_name(experiment.pipeline().weights());
   const std::string rule = proto::OptimizerRule::Kind_Name(experiment.optimizer().rule());
-  const auto refuse = [](const std::string& why) { return Error{ErrorKind::usage, why}; };
+  const auto refuse = [](const std::string& why) {
+    return Error{ErrorKind::usage, why};
+  };
   if (name == "double_buffered" && schedule.options.micro_batches < schedule.options.stages) {
-    return refuse(concat("pipeline.weights: double_buffered needs pipeline.micro_batches >= pipeline.stages (",
-                         schedule.options.stages,
-                         "), so that one older version is enough; it is ",
-                         schedule.options.micro_batches));
+    return refuse(concat(
+        "pipeline.weights: double_buffered needs pipeline.micro_batches >= pipeline.stages (",
+        schedule.options.stages,
+        "), so that one older version is enough; it is ",
+        schedule.options.micro_batches));
   }
   if (name == "vertical_sync" && !schedule.flushed && schedule.options.micro_batches != 1) {
-    return refuse(concat("pipeline.weights: vertical_sync is defined for one micro-batch a mini-batch; "
-                         "pipeline.micro_batches is ",
-                         schedule.options.micro_batches,
-                         " (double_buffered is its form for several)"));
+    return refuse(
+        concat("pipeline.weights: vertical_sync is defined for one micro-batch a mini-batch; "
+               "pipeline.micro_batches is ",
+               schedule.options.micro_batches,
+               " (double_buffered is its form for several)"));
   }
   const bool heavy_ball = rule == "momentum";
   if ((name == "geometric" || name == "nwpt" || name == "spike_compensation") && !heavy_ball) {
-    return refuse(concat("pipeline.weights: ",
-                         name,
-                         " follows the velocity of optimizer.rule momentum; it is ",
-                         rule,
-                         name == "spike_compensation" ? "" : " (spectrain, pipeoptim and xpipe predict along any rule's direction)"));
+    return refuse(
+        concat("pipeline.weights: ",
+               name,
+               " follows the velocity of optimizer.rule momentum; it is ",
+               rule,
+               name == "spike_compensation"
+                   ? ""
+                   : " (spectrain, pipeoptim and xpipe predict along any rule's direction)"));
   }
   if (name == "nesterov" && rule != "nadam" && rule != "nadamw") {
-    return refuse(concat("pipeline.weights: nesterov is stash with a discounted NAdam: set optimizer.rule to nadam or "
-                         "nadamw (it is ",
-                         rule,
-                         "); `--set pipeline.weights=nesterov` does so"));
+    return refuse(
+        concat("pipeline.weights: nesterov is stash with a discounted NAdam: set optimizer.rule to "
+               "nadam or "
+               "nadamw (it is ",
+               rule,
+               "); `--set pipeline.weights=nesterov` does so"));
   }
   if (experiment.pipeline().activations() == proto::Pipeline::overwrite && name != "latest") {
-    return refuse(concat("pipeline.activations: overwrite is a control for pipeline.weights latest; it is ", name));
+    return refuse(concat(
+        "pipeline.activations: overwrite is a control for pipeline.weights latest; it is ", name));
   }
   return {};
 }

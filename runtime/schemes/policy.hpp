@@ -1,4 +1,5 @@
-// The names that users know for what is done about stale weights: each is a preset of a View and an optimizer step.
+// The names that users know for what is done about stale weights: each is a preset of a View and an
+// optimizer step.
 #pragma once
 
 #include "experiment.pb.h"
@@ -12,14 +13,16 @@
 namespace troupe {
 
 struct WeightScheme {
-  std::string_view name;       // as in pipeline.weights
+  std::string_view name;  // as in pipeline.weights
   ViewKind view;
-  std::string_view summary;    // what it does
-  std::string_view reads;      // which weights forward and backward read, as formulas in b, d = K-1-k, k
+  std::string_view summary;  // what it does
+  std::string_view
+      reads;  // which weights forward and backward read, as formulas in b, d = K-1-k, k
   std::string_view staleness;  // what remains
   std::string_view memory;     // copies of a chunk's weights
   std::string_view paper;
 };
+
 const std::vector<WeightScheme>& weight_schemes();
 const WeightScheme& weight_scheme(std::string_view name);  // ContractError where there is none
 

@@ -9,8 +9,10 @@ namespace troupe {
 
 class Rate {
  public:
-  /// `updates`: how many the run will make, for schedules that end with it; 0 where that is not known.
-  Rate(const proto::Optimizer& optimizer, std::int64_t updates) : optimizer_(optimizer), updates_(updates) {}
+  /// `updates`: how many the run will make, for schedules that end with it; 0 where that is not
+  /// known.
+  Rate(const proto::Optimizer& optimizer, std::int64_t updates)
+      : optimizer_(optimizer), updates_(updates) {}
 
   /// Of the update that follows step `step`.
   double at(std::int64_t step) const;

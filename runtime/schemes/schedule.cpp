@@ -19,7 +19,8 @@ struct Entry {
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> table{
       {{"sequential",
-        "one micro-batch in the pipe at a time: F, B through all stages, then the next; an update after M of them",
+        "one micro-batch in the pipe at a time: F, B through all stages, then the next; an update "
+        "after M of them",
         "0",
         "(K-1) M (T_F+T_B)",
         "naive model parallelism"},
@@ -47,14 +48,16 @@ const std::vector<Entry>& entries() {
        true,
        interleaved},
       {{"zb_h1",
-        "1F1B with a split backward: the error signal leaves after the input gradient, weight gradients fill the drain",
+        "1F1B with a split backward: the error signal leaves after the input gradient, weight "
+        "gradients fill the drain",
         "0",
         "(K-1)(T_F+T_B-T_W) for M >= K, T_W <= T_B (here T_B: the input gradient alone)",
         "Qi et al. 2024, arXiv:2401.10241"},
        true,
        zb_h1},
       {{"async_one_f_one_b",
-        "d forwards, then one forward, one backward and (after each mini-batch) one update for ever",
+        "d forwards, then one forward, one backward and (after each mini-batch) one update for "
+        "ever",
         "d = K-1-k updates at M=1; ceil(max(0, d-j)/M) for micro-batch j",
         "0 once the pipe is full; (K-1)(T_F+T_B) once a run",
         "PipeDream (Narayanan et al. 2019)"},
@@ -71,7 +74,8 @@ const std::vector<Entry>& entries() {
   return table;
 }
 
-/// Fills in `natural` and `first_natural`, walking in order. State carries over from the prologue to the periods.
+/// Fills in `natural` and `first_natural`, walking in order. State carries over from the prologue
+/// to the periods.
 class Annotator {
  public:
   void annotate(Action& action) {
@@ -80,7 +84,8 @@ class Annotator {
       first_[{action.chunk, action.batch}] = action.natural;
     }
     const auto first = first_.find({action.chunk, action.batch});
-    TROUPE_CHECK(first != first_.end(), "a mini-batch that does not start with its first micro-batch");
+    TROUPE_CHECK(first != first_.end(),
+                 "a mini-batch that does not start with its first micro-batch");
     action.first_natural = first->second;
     if (action.act == Act::update) {
       ++updates_[action.chunk];
@@ -170,7 +175,8 @@ Result<Schedule> make_schedule(const ScheduleOptions& options) {
   const bool interleaves = options.name == "interleaved";
   if (interleaves && options.micro_batches % options.stages != 0) {
     return Error{ErrorKind::usage,
-                 concat("pipeline.schedule: interleaved works in groups of K micro-batches, so pipeline.micro_batches (",
+                 concat("pipeline.schedule: interleaved works in groups of K micro-batches, so "
+                        "pipeline.micro_batches (",
                         options.micro_batches,
                         ") must be a multiple of pipeline.stages (",
                         options.stages,
@@ -200,8 +206,10 @@ Result<Schedule> make_schedule(const ScheduleOptions& options) {
       see(a);
     }
   }
-  // Enough mini-batches that every stage has reached its steady state: what can stall does so by then.
-  if (auto checked = check_schedule(schedule, options.synchronous_batches + 2 * options.stages + 4); !checked) {
+  // Enough mini-batches that every stage has reached its steady state: what can stall does so by
+  // then.
+  if (auto checked = check_schedule(schedule, options.synchronous_batches + 2 * options.stages + 4);
+      !checked) {
     return checked.error();
   }
   return schedule;
@@ -221,7 +229,8 @@ Result<void> check_schedule(const Schedule& schedule, std::int64_t batches) {
   };
   // What an action lacks, or "".
   const auto lacks = [&](const Action& a) -> std::string {
-    const std::string which = "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")@";
+    const std::string which =
+        "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")@";
     switch (a.act) {
       case Act::forward:
         return a.chunk == 0 || has(Act::forward, a.chunk - 1, a)
@@ -243,7 +252,9 @@ Result<void> check_schedule(const Schedule& schedule, std::int64_t batches) {
                    std::to_string(a.chunk);
           }
         }
-        return updates[a.chunk] == a.batch ? "" : "U(" + std::to_string(a.batch - 1) + ")@" + std::to_string(a.chunk);
+        return updates[a.chunk] == a.batch
+                   ? ""
+                   : "U(" + std::to_string(a.batch - 1) + ")@" + std::to_string(a.chunk);
     }
     return "";
   };
@@ -284,7 +295,8 @@ Result<void> check_schedule(const Schedule& schedule, std::int64_t batches) {
     }
     const std::string missing = a.batch < batches ? lacks(a) : "";
     if (!missing.empty()) {
-      message += " stage " + std::to_string(k) + " waits at " + to_string(a) + " for " + missing + ";";
+      message +=
+          " stage " + std::to_string(k) + " waits at " + to_string(a) + " for " + missing + ";";
     }
   }
   message.back() = '.';

@@ -1,5 +1,6 @@
-// When: a Schedule gives every stage a fixed, endless sequence of actions. What has arrived decides only whether the next
-// action starts or waits, never which it is; so every run of a schedule reads the same weights, on any clock.
+// When: a Schedule gives every stage a fixed, endless sequence of actions. What has arrived decides
+// only whether the next action starts or waits, never which it is; so every run of a schedule reads
+// the same weights, on any clock.
 #pragma once
 
 #include "kernels/result.hpp"
@@ -14,15 +15,16 @@ namespace troupe {
 
 enum class Act : std::uint8_t { forward, backward, input_gradient, weight_gradient, update };
 
-/// One step of a stage. `natural` is the step of the chunk's weights that is newest there when nobody waits: the updates
-/// of the chunk before it in the sequence.
+/// One step of a stage. `natural` is the step of the chunk's weights that is newest there when
+/// nobody waits: the updates of the chunk before it in the sequence.
 struct Action {
   Act act = Act::forward;
   std::int32_t chunk = 0;
   std::int64_t batch = 0;
   std::int32_t micro_batch = 0;
   std::int64_t natural = 0;
-  std::int64_t first_natural = 0;  // of the forward of the mini-batch's first micro-batch on this chunk
+  std::int64_t first_natural =
+      0;  // of the forward of the mini-batch's first micro-batch on this chunk
 
   /// Updates between these weights and the step that the mini-batch's own update starts from.
   std::int64_t distance() const { return batch - natural; }
@@ -33,8 +35,9 @@ struct Action {
 /// "F(3,1)@2": forward of mini-batch 3, micro-batch 1, chunk 2. U has no micro-batch.
 std::string to_string(const Action& action);
 
-/// A stage's actions: the prologue, then the period again and again, each time one mini-batch later. A run of N mini-batches
-/// is the same sequence without the actions of mini-batch N and after.
+/// A stage's actions: the prologue, then the period again and again, each time one mini-batch
+/// later. A run of N mini-batches is the same sequence without the actions of mini-batch N and
+/// after.
 struct Sequence {
   std::vector<Action> prologue;
   std::vector<Action> period;
@@ -43,20 +46,21 @@ struct Sequence {
 };
 
 struct ScheduleOptions {
-  std::string name;                    // as in pipeline.schedule
-  std::int32_t stages = 1;             // K
-  std::int32_t micro_batches = 1;      // M
-  std::int32_t chunks_per_stage = 1;   // interleaved
-  std::int64_t synchronous_batches = 0;  // asynchronous schedules begin with so many flushed mini-batches (PipeMare T3)
+  std::string name;                   // as in pipeline.schedule
+  std::int32_t stages = 1;            // K
+  std::int32_t micro_batches = 1;     // M
+  std::int32_t chunks_per_stage = 1;  // interleaved
+  std::int64_t synchronous_batches =
+      0;  // asynchronous schedules begin with so many flushed mini-batches (PipeMare T3)
 };
 
 struct Schedule {
   ScheduleOptions options;
-  bool flushed = true;               // no mini-batch starts before the last one's update
-  std::int32_t chunks = 1;           // chunk c is worked on by stage c % stages
-  std::vector<Sequence> stages;      // by stage
-  std::vector<std::int64_t> delay;   // by chunk: the greatest distance of a forward
-  std::int64_t delay_max = 0;        // over all chunks
+  bool flushed = true;              // no mini-batch starts before the last one's update
+  std::int32_t chunks = 1;          // chunk c is worked on by stage c % stages
+  std::vector<Sequence> stages;     // by stage
+  std::vector<std::int64_t> delay;  // by chunk: the greatest distance of a forward
+  std::int64_t delay_max = 0;       // over all chunks
 
   std::int32_t stage_of(std::int32_t chunk) const { return chunk % options.stages; }
 };
@@ -69,13 +73,15 @@ struct SchedulePaper {
   std::string_view bubble;     // closed form, idle time per mini-batch and stage
   std::string_view paper;
 };
+
 const std::vector<SchedulePaper>& schedule_papers();
 
-/// Error (usage) where the combination makes no sense, with the reason; a schedule that comes back can finish.
+/// Error (usage) where the combination makes no sense, with the reason; a schedule that comes back
+/// can finish.
 Result<Schedule> make_schedule(const ScheduleOptions& options);
 
-/// Follows every stage through `batches` mini-batches by the dependencies alone. Error (usage) names the first action that
-/// can never start and what it lacks.
+/// Follows every stage through `batches` mini-batches by the dependencies alone. Error (usage)
+/// names the first action that can never start and what it lacks.
 Result<void> check_schedule(const Schedule& schedule, std::int64_t batches);
 
 }  // namespace troupe

@@ -33,7 +33,10 @@ UpdateRule kernel_of(const proto::Experiment& experiment) {
 
 }  // namespace
 
-StepRule::StepRule(const proto::Experiment& experiment, Rate rate, std::int64_t delay, std::int64_t synchronous)
+StepRule::StepRule(const proto::Experiment& experiment,
+                   Rate rate,
+                   std::int64_t delay,
+                   std::int64_t synchronous)
     : optimizer_(experiment.optimizer()),
       rate_(std::move(rate)),
       kernel_(kernel_of(experiment)),

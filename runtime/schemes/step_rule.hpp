@@ -1,4 +1,5 @@
-// The step part of a Rule: which update a chunk's optimizer makes, and by how much a View's reach moves.
+// The step part of a Rule: which update a chunk's optimizer makes, and by how much a View's reach
+// moves.
 #pragma once
 
 #include "experiment.pb.h"
@@ -12,15 +13,22 @@ namespace troupe {
 
 class StepRule {
  public:
-  /// `delay`: the chunk's, in updates; `synchronous`: flushed mini-batches at the start (PipeMare T3).
-  StepRule(const proto::Experiment& experiment, Rate rate, std::int64_t delay, std::int64_t synchronous);
+  /// `delay`: the chunk's, in updates; `synchronous`: flushed mini-batches at the start (PipeMare
+  /// T3).
+  StepRule(const proto::Experiment& experiment,
+           Rate rate,
+           std::int64_t delay,
+           std::int64_t synchronous);
 
   UpdateRule kernel() const { return kernel_; }
+
   /// PipeMare's smoothed displacement is wanted, with this decay: D^(1/delay).
   bool displacement() const { return displacement_decay_ > 0; }
+
   double displacement_decay() const { return displacement_decay_; }
 
-  /// The rate of the update that follows `step`: the schedule's, divided by delay^p under PipeMare's T1.
+  /// The rate of the update that follows `step`: the schedule's, divided by delay^p under
+  /// PipeMare's T1.
   double rate(std::int64_t step) const;
 
   /// NAdam's products of mu, carried from update to update.

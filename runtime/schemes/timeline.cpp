@@ -17,7 +17,9 @@ double Timeline::idle() const {
   return all > 0 ? 1 - busy / all : 0;
 }
 
-Timeline simulate(const Schedule& schedule, const std::vector<ChunkTimes>& times, std::int64_t batches) {
+Timeline simulate(const Schedule& schedule,
+                  const std::vector<ChunkTimes>& times,
+                  std::int64_t batches) {
   using Key = std::tuple<std::int32_t, std::int64_t, std::int32_t>;
   std::map<Key, double> activation;  // when the input of (chunk, b, j) is there
   std::map<Key, double> error;
@@ -49,7 +51,8 @@ Timeline simulate(const Schedule& schedule, const std::vector<ChunkTimes>& times
           }
           ready = found->second;
         }
-        if ((a.act == Act::backward || a.act == Act::input_gradient) && a.chunk + 1 < schedule.chunks) {
+        if ((a.act == Act::backward || a.act == Act::input_gradient) &&
+            a.chunk + 1 < schedule.chunks) {
           const auto found = error.find(key);
           if (found == error.end()) {
             break;

@@ -1,5 +1,5 @@
-// When everything would happen if times were constant: an event simulation of a schedule that knows no actors, for `plan`
-// and as an oracle for the runs themselves.
+// When everything would happen if times were constant: an event simulation of a schedule that knows
+// no actors, for `plan` and as an oracle for the runs themselves.
 #pragma once
 
 #include "runtime/schemes/schedule.hpp"
@@ -31,12 +31,16 @@ struct Timeline {
   double idle() const;
 };
 
-/// The first `batches` mini-batches. The error signal of a fused backward leaves when both halves are done; that of a split
-/// one after the input gradient. An update delays the stage's next action (its weights are awaited).
-Timeline simulate(const Schedule& schedule, const std::vector<ChunkTimes>& times, std::int64_t batches);
+/// The first `batches` mini-batches. The error signal of a fused backward leaves when both halves
+/// are done; that of a split one after the input gradient. An update delays the stage's next action
+/// (its weights are awaited).
+Timeline simulate(const Schedule& schedule,
+                  const std::vector<ChunkTimes>& times,
+                  std::int64_t batches);
 
-/// Rows of `columns` characters, one a stage: digits are forwards (micro-batch number mod 10), letters backwards (a = 0), '=' an
-/// input gradient, '-' a weight gradient, '!' an update, '.' idle.
+/// Rows of `columns` characters, one a stage: digits are forwards (micro-batch number mod 10),
+/// letters backwards (a = 0), '=' an input gradient, '-' a weight gradient, '!' an update, '.'
+/// idle.
 std::vector<std::string> draw(const Timeline& timeline, int columns);
 
 }  // namespace troupe

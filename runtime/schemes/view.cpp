@@ -24,7 +24,8 @@ View ViewPolicy::forward(const Action& a) const {
     case ViewKind::pipeoptim:
       return {a.natural, reach(ReachKind::linear, a.distance())};
     case ViewKind::spectrain_paper:
-      // s = floor(k/2) + N - k - 1 in steady state; min(b, d) stands for N - k - 1 so that start-up does not over-predict.
+      // s = floor(k/2) + N - k - 1 in steady state; min(b, d) stands for N - k - 1 so that start-up
+      // does not over-predict.
       return {a.natural, reach(ReachKind::linear, a.distance() + a.chunk / 2)};
     case ViewKind::nwpt:
       return {a.natural, reach(ReachKind::geometric, 1)};
@@ -66,10 +67,11 @@ std::optional<View> ViewPolicy::backward(const Action& a, std::int64_t forward_n
 
 ViewPlan plan_views(const Schedule& schedule, const ViewPolicy& policy, std::int32_t chunk) {
   const Sequence& sequence = schedule.stages[static_cast<std::size_t>(schedule.stage_of(chunk))];
-  // Views reach back at most delay_max steps, so after the prologue and so many periods (and two to spare) every reader of
-  // the middle step has been seen.
+  // Views reach back at most delay_max steps, so after the prologue and so many periods (and two to
+  // spare) every reader of the middle step has been seen.
   const std::int64_t periods = 2 * schedule.delay_max + 4;
-  const std::uint64_t length = sequence.prologue.size() + sequence.period.size() * static_cast<std::uint64_t>(periods);
+  const std::uint64_t length =
+      sequence.prologue.size() + sequence.period.size() * static_cast<std::uint64_t>(periods);
   ViewPlan plan;
   std::map<std::int64_t, std::set<Reach>> due;
   std::map<std::pair<std::int64_t, std::int32_t>, std::int64_t> forward_natural;

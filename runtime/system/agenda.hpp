@@ -1,6 +1,7 @@
-// The virtual clock: one heap of (time, sequence, recipient, message). Each pop calls `on` of one machine; what it sends goes back
-// onto the heap. A job is executed when it is issued and its outputs are delivered after the modelled time. No threads, no actor
-// system: the same cast gives the same order and the same bits, whatever the number of cores.
+// The virtual clock: one heap of (time, sequence, recipient, message). Each pop calls `on` of one
+// machine; what it sends goes back onto the heap. A job is executed when it is issued and its
+// outputs are delivered after the modelled time. No threads, no actor system: the same cast gives
+// the same order and the same bits, whatever the number of cores.
 #pragma once
 
 #include "runtime/system/driver.hpp"
@@ -19,11 +20,12 @@ class Agenda {
   Agenda(Cast& cast, const TimeModel& times, RecordSink& records, OrderSink* order);
   ~Agenda();
 
-  /// Until the Director ends the run, or nothing is left to happen (a stall: exit code 5 and what everyone waits for), or
-  /// `interrupted` returns true (asked now and then).
+  /// Until the Director ends the run, or nothing is left to happen (a stall: exit code 5 and what
+  /// everyone waits for), or `interrupted` returns true (asked now and then).
   Ending run(const std::function<bool()>& interrupted = {});
 
   double now() const { return now_; }
+
   std::uint64_t delivered() const { return delivered_; }
 
   /// Puts a message on the heap from outside; for tests of faults.
@@ -38,7 +40,8 @@ class Agenda {
     std::uint32_t slot;
     ActorId to;
 
-    bool operator<(const Entry& other) const {  // the heap's top is the earliest, then the first posted
+    bool operator<(
+        const Entry& other) const {  // the heap's top is the earliest, then the first posted
       return time != other.time ? time > other.time : sequence > other.sequence;
     }
   };

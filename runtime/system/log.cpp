@@ -21,7 +21,8 @@ spdlog::level::level_enum spdlog_level(Level level) {
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> one = [] {
-    auto made = std::make_shared<spdlog::logger>("troupe", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto made = std::make_shared<spdlog::logger>("troupe",
+                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("%H:%M:%S.%e %l %v");
     made->set_level(spdlog::level::warn);
     made->flush_on(spdlog::level::warn);

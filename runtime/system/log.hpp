@@ -1,8 +1,10 @@
-// What a person may have to look at, on stderr: event first, then key=value. One logger a component.
+// What a person may have to look at, on stderr: event first, then key=value. One logger a
+// component.
 //
 //   log::recorder().warn("metrics_not_written", {{"path", path}, {"cause", why}});
 //
-// error: a person must look. warn: degraded but handled. info: life cycle. debug: per message. Kernels log nothing.
+// error: a person must look. warn: degraded but handled. info: life cycle. debug: per message.
+// Kernels log nothing.
 #pragma once
 
 #include "kernels/check.hpp"
@@ -32,10 +34,21 @@ class Logger {
  public:
   explicit constexpr Logger(const char* component) : component_(component) {}
 
-  void debug(std::string_view event, std::initializer_list<Value> values = {}) const { write(Level::debug, event, values); }
-  void info(std::string_view event, std::initializer_list<Value> values = {}) const { write(Level::info, event, values); }
-  void warn(std::string_view event, std::initializer_list<Value> values = {}) const { write(Level::warn, event, values); }
-  void error(std::string_view event, std::initializer_list<Value> values = {}) const { write(Level::error, event, values); }
+  void debug(std::string_view event, std::initializer_list<Value> values = {}) const {
+    write(Level::debug, event, values);
+  }
+
+  void info(std::string_view event, std::initializer_list<Value> values = {}) const {
+    write(Level::info, event, values);
+  }
+
+  void warn(std::string_view event, std::initializer_list<Value> values = {}) const {
+    write(Level::warn, event, values);
+  }
+
+  void error(std::string_view event, std::initializer_list<Value> values = {}) const {
+    write(Level::error, event, values);
+  }
 
  private:
   void write(Level level, std::string_view event, std::initializer_list<Value> values) const;
@@ -43,13 +56,19 @@ class Logger {
   const char* component_;
 };
 
-constexpr Logger run() { return Logger("run"); }
-constexpr Logger shell() { return Logger("shell"); }
+constexpr Logger run() {
+  return Logger("run");
+}
+
+constexpr Logger shell() {
+  return Logger("shell");
+}
 
 /// Nothing below `level` is written. At start: warn.
 void set_level(Level level);
 
-/// Sees every line of at least the level, before it is written; for tests. An empty function ends it.
+/// Sees every line of at least the level, before it is written; for tests. An empty function ends
+/// it.
 void set_observer(std::function<void(Level, std::string_view line)> observer);
 
 }  // namespace troupe::log

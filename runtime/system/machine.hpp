@@ -1,5 +1,6 @@
-// An actor is a plain state machine, `on(message, now) -> effects`. Its inputs are its inbox and the clock, nothing
-// else, so the same machine runs on threads (shell.hpp) and under a virtual clock (agenda.hpp).
+// An actor is a plain state machine, `on(message, now) -> effects`. Its inputs are its inbox and
+// the clock, nothing else, so the same machine runs on threads (shell.hpp) and under a virtual
+// clock (agenda.hpp).
 #pragma once
 
 #include "messages/messages.hpp"
@@ -23,11 +24,12 @@ enum class Work : std::uint8_t {
   forward,
   input_gradient,
   weight_gradient,
-  backward,    // both halves at once
+  backward,  // both halves at once
   update,
 };
 
-/// A pure function of tensor handles, run by the driver on the machine's device. Mutable tensors move in and come back.
+/// A pure function of tensor handles, run by the driver on the machine's device. Mutable tensors
+/// move in and come back.
 struct Run {
   Lane lane = Lane::sequence;
   Work work = Work::unmodelled;
@@ -39,9 +41,9 @@ struct Run {
 /// How a run ended.
 struct Ending {
   int exit_code = 0;
-  std::string cause;                  // empty where all is well
-  std::int64_t step = 0;              // of the final weights
-  std::vector<Weights> weights;       // by chunk; empty where the run failed
+  std::string cause;             // empty where all is well
+  std::int64_t step = 0;         // of the final weights
+  std::vector<Weights> weights;  // by chunk; empty where the run failed
 };
 
 /// What a machine wants done. Filled by `on`, carried out by the driver in this order: sends, runs.
@@ -59,8 +61,11 @@ class Effects {
     constexpr bool tensor = std::is_same_v<M, Activation> || std::is_same_v<M, ErrorSignal>;
     sends.push_back({to.id, Message(std::in_place_type<M>, std::move(message)), tensor});
   }
+
   void run(Run job) { runs.push_back(std::move(job)); }
+
   void record(RecordEntry entry) { records.push_back(std::move(entry)); }
+
   void finish(Ending how) { ending = std::move(how); }
 
   void clear() {
@@ -81,11 +86,13 @@ class Machine {
   virtual ~Machine() = default;
   virtual void on(Message message, double now, Effects& effects) = 0;
 
-  /// What it waits for, as the end of a sentence ("F(7) of stage 1"), or "" where it has nothing left to do.
+  /// What it waits for, as the end of a sentence ("F(7) of stage 1"), or "" where it has nothing
+  /// left to do.
   virtual std::string waits_for() const = 0;
 };
 
-/// Sends each message to `Self::handle(M, double now, Effects&)`; what its role does not list is a bug.
+/// Sends each message to `Self::handle(M, double now, Effects&)`; what its role does not list is a
+/// bug.
 template <class Self, class Role>
 class Actor : public Machine {
  public:
@@ -105,12 +112,13 @@ class Actor : public Machine {
 /// Machines with their names, threads and devices: everything a driver needs to bring them to life.
 struct Cast {
   struct Member {
-    std::string name;   // "stage-2"
+    std::string name;  // "stage-2"
     std::unique_ptr<Machine> machine;
-    int thread = 0;     // members of one thread share it; numbered from 0
+    int thread = 0;  // members of one thread share it; numbered from 0
     Device device;
   };
-  std::vector<Member> members;  // by ActorId
+
+  std::vector<Member> members;    // by ActorId
   std::vector<ActorId> starting;  // who gets Start, in this order
   Ref<DirectorRole> director;
   int threads = 0;

@@ -40,7 +40,8 @@ struct WaitReport {
 
 }  // namespace troupe
 
-// In process only: tensors travel as handles. What crosses a process border will have a form of its own.
+// In process only: tensors travel as handles. What crosses a process border will have a form of its
+// own.
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::Envelope)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::RecordBatch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::WaitReport)
@@ -56,7 +57,8 @@ using flush_atom = caf::atom_constant<caf::atom("flush")>;
 using ShellActor = caf::typed_actor<caf::reacts_to<Envelope>,
                                     caf::reacts_to<resume_atom>,
                                     caf::replies_to<explain_atom>::with<WaitReport>>;
-using RecorderActor = caf::typed_actor<caf::reacts_to<RecordBatch>, caf::replies_to<flush_atom>::with<bool>>;
+using RecorderActor =
+    caf::typed_actor<caf::reacts_to<RecordBatch>, caf::replies_to<flush_atom>::with<bool>>;
 
 constexpr int kJobsAheadMax = 8;  // of a GPU: a shell's thread enqueues no further
 
@@ -70,7 +72,7 @@ struct Theatre {
   std::promise<Ending> ending;
   std::atomic<bool> ended{false};
   std::atomic<std::uint64_t> deliveries{0};
-  std::atomic<int> busy{0};        // jobs that run, and modelled results on their way
+  std::atomic<int> busy{0};  // jobs that run, and modelled results on their way
 
   double now() const { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -88,10 +90,10 @@ struct ShellState {
   Theatre* theatre = nullptr;
   int thread = 0;
   OrderSink* order = nullptr;
-  std::deque<Envelope> inbox;                    // for machines of this thread
+  std::deque<Envelope> inbox;  // for machines of this thread
   std::deque<std::pair<ActorId, Run>> jobs;
   std::map<Device, std::unique_ptr<Stream>> streams;
-  std::deque<Event> ahead;                       // one a job that a GPU has not finished yet
+  std::deque<Event> ahead;  // one a job that a GPU has not finished yet
   RecordBatch records;
   Effects fx;
 
@@ -125,10 +127,14 @@ void ShellState::deliver_all() {
       const int to = cast.members[send.to].thread;
       if (to == thread) {
         inbox.push_back({send.to, std::move(send.message)});
-      } else if (const double seconds = send.modelled ? link_seconds(send.message) : 0; seconds > 0) {
-        send_later(theatre->shells[static_cast<std::size_t>(to)], seconds, {send.to, std::move(send.message)});
+      } else if (const double seconds = send.modelled ? link_seconds(send.message) : 0;
+                 seconds > 0) {
+        send_later(theatre->shells[static_cast<std::size_t>(to)],
+                   seconds,
+                   {send.to, std::move(send.message)});
       } else {
-        self->send(theatre->shells[static_cast<std::size_t>(to)], Envelope{send.to, std::move(send.message)});
+        self->send(theatre->shells[static_cast<std::size_t>(to)],
+                   Envelope{send.to, std::move(send.message)});
       }
     }
     for (Run& run : fx.runs) {
@@ -175,7 +181,8 @@ void ShellState::run_one_job() {
   theatre->busy.fetch_sub(1, std::memory_order_relaxed);
   const double end = theatre->now();
   if (work != Work::unmodelled) {
-    records.entries.push_back(BusyRecord{who, start, std::max(end, start + modelled), to_string(work), stamp});
+    records.entries.push_back(
+        BusyRecord{who, start, std::max(end, start + modelled), to_string(work), stamp});
   }
   const double left = modelled - (end - start);
   if (left > 0) {
@@ -193,7 +200,8 @@ double ShellState::link_seconds(const Message& message) const {
 void ShellState::send_later(const ShellActor& to, double seconds, Envelope envelope) {
   theatre->busy.fetch_add(1, std::memory_order_relaxed);
   envelope.delayed = true;
-  self->delayed_send(to, std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)), std::move(envelope));
+  self->delayed_send(
+      to, std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)), std::move(envelope));
 }
 
 void ShellState::turn(Envelope first) {
@@ -204,8 +212,8 @@ void ShellState::turn(Envelope first) {
   turn();
 }
 
-/// Messages, then one job, then its messages. A further job waits for a message to self, so that what came in meanwhile (an
-/// evaluation, the end of the run) has its turn.
+/// Messages, then one job, then its messages. A further job waits for a message to self, so that
+/// what came in meanwhile (an evaluation, the end of the run) has its turn.
 void ShellState::turn() {
   deliver_all();
   if (!jobs.empty() && !theatre->ended) {
@@ -233,12 +241,15 @@ void ShellState::die(ActorId who, const std::string& cause) {
     theatre->end(std::move(ending));
   } else {
     const auto director = static_cast<std::size_t>(cast.members[cast.director.id].thread);
-    self->send(theatre->shells[director], Envelope{cast.director.id, Down{cast.members[who].name, cause}});
+    self->send(theatre->shells[director],
+               Envelope{cast.director.id, Down{cast.members[who].name, cause}});
   }
   self->quit(caf::exit_reason::unhandled_exception);
 }
 
-ShellActor::behavior_type shell(ShellActor::stateful_pointer<ShellState> self, Theatre* theatre, int thread) {
+ShellActor::behavior_type shell(ShellActor::stateful_pointer<ShellState> self,
+                                Theatre* theatre,
+                                int thread) {
   ShellState& state = self->state;
   state.self = self;
   state.theatre = theatre;
@@ -260,7 +271,9 @@ ShellActor::behavior_type shell(ShellActor::stateful_pointer<ShellState> self, T
   };
 }
 
-RecorderActor::behavior_type recorder(RecorderActor::pointer self, Theatre* theatre, RecordSink* sink) {
+RecorderActor::behavior_type recorder(RecorderActor::pointer self,
+                                      Theatre* theatre,
+                                      RecordSink* sink) {
   return {
       [=](RecordBatch& batch) {
         for (const RecordEntry& entry : batch.entries) {
@@ -279,9 +292,11 @@ RecorderActor::behavior_type recorder(RecorderActor::pointer self, Theatre* thea
 struct WatcherState {
   static inline const char* name = "watcher";
 };
+
 using WatcherActor = caf::typed_actor<caf::reacts_to<resume_atom>>;
 
-WatcherActor::behavior_type watcher(WatcherActor::stateful_pointer<WatcherState> self, Theatre* theatre) {
+WatcherActor::behavior_type watcher(WatcherActor::stateful_pointer<WatcherState> self,
+                                    Theatre* theatre) {
   self->set_down_handler([theatre](const caf::down_msg& down) {
     if (theatre->ended || down.reason == caf::exit_reason::unhandled_exception) {
       return;  // over, or it has told the Director itself
@@ -304,7 +319,8 @@ WatcherActor::behavior_type watcher(WatcherActor::stateful_pointer<WatcherState>
   for (const ShellActor& shell_actor : theatre->shells) {
     self->monitor(shell_actor);
   }
-  return {[](resume_atom) {}};
+  return {[](resume_atom) {
+  }};
 }
 
 std::string ask_everyone(caf::actor_system& system, const Theatre& theatre) {
@@ -313,8 +329,12 @@ std::string ask_everyone(caf::actor_system& system, const Theatre& theatre) {
   for (const ShellActor& shell_actor : theatre.shells) {
     self->request(shell_actor, std::chrono::seconds(1), explain_atom::value)
         .receive(
-            [&](const WaitReport& report) { waits.insert(waits.end(), report.waits.begin(), report.waits.end()); },
-            [&](const caf::error&) { waits.emplace_back("a thread", "something inside a handler"); });
+            [&](const WaitReport& report) {
+              waits.insert(waits.end(), report.waits.begin(), report.waits.end());
+            },
+            [&](const caf::error&) {
+              waits.emplace_back("a thread", "something inside a handler");
+            });
   }
   return explain_stall(waits);
 }
@@ -324,7 +344,8 @@ std::string ask_everyone(caf::actor_system& system, const Theatre& theatre) {
 Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& options) {
   caf::actor_system_config config;
   config.set("scheduler.policy", caf::atom("sharing"));
-  config.set("scheduler.max-threads", std::size_t{1});  // shells are detached; only the watcher is scheduled
+  config.set("scheduler.max-threads",
+             std::size_t{1});  // shells are detached; only the watcher is scheduled
   caf::actor_system system{config};
   Theatre theatre{.cast = cast, .options = options, .shells = {}, .recorder = {}, .ending = {}};
   theatre.recorder = system.spawn<caf::detached>(recorder, &theatre, &records);
@@ -380,14 +401,16 @@ Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& opti
     ending.cause = "interrupted";
   }
 
-  // Records were sent before the deliveries that led here, so a request behind them sees them all handled.
+  // Records were sent before the deliveries that led here, so a request behind them sees them all
+  // handled.
   {
     caf::scoped_actor self{system};
     for (const ShellActor& shell_actor : theatre.shells) {
       self->send_exit(shell_actor, caf::exit_reason::user_shutdown);
     }
     self->wait_for(theatre.shells);
-    self->request(theatre.recorder, std::chrono::seconds(60), flush_atom::value).receive([](bool) {}, [](const caf::error&) {});
+    self->request(theatre.recorder, std::chrono::seconds(60), flush_atom::value)
+        .receive([](bool) {}, [](const caf::error&) {});
     self->send_exit(theatre.recorder, caf::exit_reason::user_shutdown);
     self->send_exit(watch, caf::exit_reason::user_shutdown);
   }

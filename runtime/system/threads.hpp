@@ -1,6 +1,7 @@
-// The real clock: the same cast as CAF actors. Members of one thread form one detached actor, the shell: it carries messages to its
-// machines and effects to their recipients, runs kernel jobs on its own thread between messages, and turns an exception into a
-// Down for the Director. Nothing else in Troupe knows CAF.
+// The real clock: the same cast as CAF actors. Members of one thread form one detached actor, the
+// shell: it carries messages to its machines and effects to their recipients, runs kernel jobs on
+// its own thread between messages, and turns an exception into a Down for the Director. Nothing
+// else in Troupe knows CAF.
 #pragma once
 
 #include "runtime/system/driver.hpp"
@@ -12,18 +13,21 @@
 namespace troupe {
 
 struct ThreadOptions {
-  /// Where set, a job's results arrive after its modelled time (and not before the job has run). Never a sleep.
+  /// Where set, a job's results arrive after its modelled time (and not before the job has run).
+  /// Never a sleep.
   const TimeModel* modelled = nullptr;
   /// One a thread, or empty. Each is used by its thread alone.
   std::vector<OrderSink*> orders;
-  /// Asked ten times a second: how often the user has asked to stop. 1: admit nothing more; 2: end at once.
+  /// Asked ten times a second: how often the user has asked to stop. 1: admit nothing more; 2: end
+  /// at once.
   std::function<int()> interrupts;
-  /// Seconds without a delivery or a running job after which the run is given up and what everyone waits for is told.
+  /// Seconds without a delivery or a running job after which the run is given up and what everyone
+  /// waits for is told.
   double stall_seconds = 10;
 };
 
-/// Runs the cast until the Director ends it. `records` is called from one thread of its own; when this returns, every record has
-/// been handed over and all threads have ended.
+/// Runs the cast until the Director ends it. `records` is called from one thread of its own; when
+/// this returns, every record has been handed over and all threads have ended.
 Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& options);
 
 }  // namespace troupe

@@ -35,13 +35,18 @@ double gamma_sample(const RandomStream& random, double shape, double mean) {
 TimeModel::TimeModel(const proto::Clock& clock, std::vector<ChunkTimes> chunks, std::uint64_t seed)
     : clock_(clock), chunks_(std::move(chunks)), seed_(seed) {}
 
-double TimeModel::sample(const proto::TimeModel& model, double mean, std::uint64_t what, const Stamp& stamp) const {
+double TimeModel::sample(const proto::TimeModel& model,
+                         double mean,
+                         std::uint64_t what,
+                         const Stamp& stamp) const {
   if (mean <= 0 || (!model.has_gamma() && !model.has_log_normal())) {
     return mean;
   }
   std::uint64_t name = mix(what);
-  for (const std::int64_t part : {static_cast<std::int64_t>(stamp.replica), static_cast<std::int64_t>(stamp.chunk),
-                                  stamp.batch, static_cast<std::int64_t>(stamp.micro_batch)}) {
+  for (const std::int64_t part : {static_cast<std::int64_t>(stamp.replica),
+                                  static_cast<std::int64_t>(stamp.chunk),
+                                  stamp.batch,
+                                  static_cast<std::int64_t>(stamp.micro_batch)}) {
     name = mix(name ^ static_cast<std::uint64_t>(part));
   }
   const RandomStream random(seed_, Purpose::duration, name);
@@ -72,14 +77,18 @@ double TimeModel::work(const Run& run) const {
         return 0.0;
     }
   };
-  return run.work == Work::backward ? of(Work::input_gradient) + of(Work::weight_gradient) : of(run.work);
+  return run.work == Work::backward ? of(Work::input_gradient) + of(Work::weight_gradient)
+                                    : of(run.work);
 }
 
 double TimeModel::link(const Message& message) const {
   const Stamp stamp = message_stamp(message);
   if (std::holds_alternative<Activation>(message)) {
     // The Source's own sends are no link between stages.
-    return stamp.chunk == 0 ? 0 : sample(clock_.link(), chunks_[static_cast<std::size_t>(stamp.chunk)].link, 5, stamp);
+    return stamp.chunk == 0
+               ? 0
+               : sample(
+                     clock_.link(), chunks_[static_cast<std::size_t>(stamp.chunk)].link, 5, stamp);
   }
   return sample(clock_.link(), chunks_[static_cast<std::size_t>(stamp.chunk)].link, 6, stamp);
 }
@@ -89,24 +98,35 @@ Result<std::vector<ChunkTimes>> mean_times(const proto::Clock& clock,
                                            std::int32_t stages) {
   const auto chunks_per_stage = static_cast<double>(flops.size()) / stages;
   std::string wrong;
-  const auto seconds = [&](const char* name, const proto::TimeModel& model, std::size_t chunk, double by_default) {
-    const int n = model.seconds_size();
-    if (n == 0) {
-      return by_default;
-    }
-    if (n != 1 && n != stages) {
-      wrong = concat("clock.", name, ".seconds: one number for all stages, or one for each of the ", stages, "; there are ", n);
-      return 0.0;
-    }
-    return model.seconds(n == 1 ? 0 : static_cast<int>(chunk) % stages) / chunks_per_stage;
-  };
+  const auto seconds =
+      [&](const char* name, const proto::TimeModel& model, std::size_t chunk, double by_default) {
+        const int n = model.seconds_size();
+        if (n == 0) {
+          return by_default;
+        }
+        if (n != 1 && n != stages) {
+          wrong = concat("clock.",
+                         name,
+                         ".seconds: one number for all stages, or one for each of the ",
+                         stages,
+                         "; there are ",
+                         n);
+          return 0.0;
+        }
+        return model.seconds(n == 1 ? 0 : static_cast<int>(chunk) % stages) / chunks_per_stage;
+      };
   std::vector<ChunkTimes> times;
   for (std::size_t c = 0; c < flops.size(); ++c) {
-    times.push_back({.forward = seconds("forward", clock.forward(), c, flops[c].forward / clock.flops()),
-                     .input_gradient = seconds("input_gradient", clock.input_gradient(), c, flops[c].input_gradient / clock.flops()),
-                     .weight_gradient = seconds("weight_gradient", clock.weight_gradient(), c, flops[c].weight_gradient / clock.flops()),
-                     .update = seconds("update", clock.update(), c, 0),
-                     .link = seconds("link", clock.link(), c, 0) * chunks_per_stage});
+    times.push_back(
+        {.forward = seconds("forward", clock.forward(), c, flops[c].forward / clock.flops()),
+         .input_gradient = seconds(
+             "input_gradient", clock.input_gradient(), c, flops[c].input_gradient / clock.flops()),
+         .weight_gradient = seconds("weight_gradient",
+                                    clock.weight_gradient(),
+                                    c,
+                                    flops[c].weight_gradient / clock.flops()),
+         .update = seconds("update", clock.update(), c, 0),
+         .link = seconds("link", clock.link(), c, 0) * chunks_per_stage});
   }
   if (!wrong.empty()) {
     return Error{ErrorKind::usage, wrong};

@@ -42,7 +42,9 @@ class Collector final : public RecordSink, public OrderSink {
   }
 
   void delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) override {
-    const auto add = [&](std::uint64_t value) { outcome_.order = mix(outcome_.order ^ value); };
+    const auto add = [&](std::uint64_t value) {
+      outcome_.order = mix(outcome_.order ^ value);
+    };
     add(std::bit_cast<std::uint64_t>(now));
     add(to);
     add(message);
@@ -149,7 +151,8 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
   BatchOrder order(b.data->size(Split::train), e.data().batch_size(), e.seed());
   const auto M = static_cast<std::int64_t>(e.pipeline().micro_batches());
   for (std::int64_t batch = 0; batch < b.batches; ++batch) {
-    const Weights& at = history[history.size() - 1 - static_cast<std::size_t>(std::min(batch, delay))];
+    const Weights& at =
+        history[history.size() - 1 - static_cast<std::size_t>(std::min(batch, delay))];
     std::vector<Tensor> gradient;
     for (std::int64_t j = 0; j < M; ++j) {
       const auto indices = order.indices(batch, j, M);
@@ -169,8 +172,12 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
       }
       Outputs forward = whole.forward(stream, at, {{"x", x}}, target);
       Outputs backward = whole.input_gradient(stream, at, std::move(forward.stash), {});
-      gradient = whole.weight_gradient(stream, backward.stash, std::move(gradient),
-                                       j + 1 == M ? static_cast<std::int32_t>(M) : 1).tensors;
+      gradient = whole
+                     .weight_gradient(stream,
+                                      backward.stash,
+                                      std::move(gradient),
+                                      j + 1 == M ? static_cast<std::int32_t>(M) : 1)
+                     .tensors;
     }
     const Tensor& w = history.back().front().values;
     UpdateArguments arguments{.rule = rule.kernel(),
@@ -256,8 +263,10 @@ std::string versions(const Outcome& outcome, std::int64_t batch, bool backward) 
 }
 
 std::string tiny_task(std::string_view hidden, std::string_view activation) {
-  return "model { mlp { hidden: [" + std::string(hidden) + "] activation: " + std::string(activation) +
-         " } } data { batch_size: 16 teacher { inputs: 12 outputs: 5 hidden: 16 train: 512 test: 64 } } "
+  return "model { mlp { hidden: [" + std::string(hidden) +
+         "] activation: " + std::string(activation) +
+         " } } data { batch_size: 16 teacher { inputs: 12 outputs: 5 hidden: 16 train: 512 test: "
+         "64 } } "
          "optimizer { rule: momentum learning_rate: 0.05 momentum: 0.9 } stop { updates: 40 } "
          "record { evaluate: false order: false }";
 }

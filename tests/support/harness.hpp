@@ -1,4 +1,5 @@
-// Runs experiments in memory, on either clock, and keeps every record: what the system tests look at.
+// Runs experiments in memory, on either clock, and keeps every record: what the system tests look
+// at.
 #pragma once
 
 #include "apps/topologies/pipeline.hpp"
@@ -14,29 +15,32 @@
 
 namespace troupe::test {
 
-/// An experiment from textproto and assignments, resolved. Fails the test where anything is wrong with it.
-proto::Experiment experiment(std::string_view text, const std::vector<std::string>& assignments = {});
+/// An experiment from textproto and assignments, resolved. Fails the test where anything is wrong
+/// with it.
+proto::Experiment experiment(std::string_view text,
+                             const std::vector<std::string>& assignments = {});
 
 struct Outcome {
   Ending ending;
-  std::vector<AppliedRecord> applied;          // as they came
-  std::map<Stamp, double> losses;              // mean over the micro-batch, by stamp of the head
+  std::vector<AppliedRecord> applied;  // as they came
+  std::map<Stamp, double> losses;      // mean over the micro-batch, by stamp of the head
   std::vector<EvaluationRecord> evaluations;
   std::map<std::int32_t, std::int64_t> stashes_max;  // by stage
   std::vector<BusyRecord> busy;
-  double seconds = 0;                          // of the run's clock
-  std::uint64_t delivered = 0;                 // virtual clock
-  std::uint64_t order = 0;                     // hash of the deliveries, virtual clock
-  std::vector<float> weights;                  // all parameters in layer order, without padding
+  double seconds = 0;           // of the run's clock
+  std::uint64_t delivered = 0;  // virtual clock
+  std::uint64_t order = 0;      // hash of the deliveries, virtual clock
+  std::vector<float> weights;   // all parameters in layer order, without padding
 
   bool diverged() const { return !ending.cause.empty(); }
+
   /// Mean loss of the mini-batches [first, last).
   double mean_loss(std::int64_t first, std::int64_t last) const;
 };
 
 struct HarnessOptions {
-  bool threads = false;                              // the real clock
-  std::function<bool(ActorId, const Message&)> lose; // Agenda::lose
+  bool threads = false;                               // the real clock
+  std::function<bool(ActorId, const Message&)> lose;  // Agenda::lose
 };
 
 Outcome run(const proto::Experiment& experiment, const HarnessOptions& options = {});
@@ -44,8 +48,8 @@ Outcome run(const proto::Experiment& experiment, const HarnessOptions& options =
 /// All parameters in layer order, without padding.
 std::vector<float> flatten(const Blueprint& blueprint, const std::vector<Weights>& by_chunk);
 
-/// One loop over the whole network as a single chunk, no actor: SGD (the experiment's optimizer) whose gradient of mini-batch b is
-/// taken at W[max(0, b - delay)].
+/// One loop over the whole network as a single chunk, no actor: SGD (the experiment's optimizer)
+/// whose gradient of mini-batch b is taken at W[max(0, b - delay)].
 std::vector<float> delayed_sgd(const proto::Experiment& experiment, std::int64_t delay);
 
 /// Bit for bit, and not empty. (Comparing vectors in a CHECK would print them.)
@@ -56,7 +60,8 @@ double distance(const std::vector<float>& a, const std::vector<float>& b);
 /// |a - b| / |b|, Euclidean.
 double relative_distance(const std::vector<float>& a, const std::vector<float>& b);
 
-/// "7+3 8+2 9+1 10": what each chunk's forward (or backward) of mini-batch `batch` read; micro-batches joined by commas.
+/// "7+3 8+2 9+1 10": what each chunk's forward (or backward) of mini-batch `batch` read;
+/// micro-batches joined by commas.
 std::string versions(const Outcome& outcome, std::int64_t batch, bool backward);
 
 /// Text for an MLP on a tiny built-in task; `hidden` as "16,16".

@@ -64,7 +64,10 @@ Tensor random_labels(Stream& stream, std::uint64_t seed, std::int64_t n, std::in
   return from_host(stream, std::span<const std::int32_t>(values), Shape{n});
 }
 
-void check_close(const std::string& what, const Values& got, const Values& expected, Tolerance tolerance) {
+void check_close(const std::string& what,
+                 const Values& got,
+                 const Values& expected,
+                 Tolerance tolerance) {
   REQUIRE(got.size() == expected.size());
   double worst = 0;
   std::size_t worst_index = 0;
@@ -79,8 +82,8 @@ void check_close(const std::string& what, const Values& got, const Values& expec
   std::ostringstream report;
   report.precision(9);
   if (worst > 0) {
-    report << what << " [" << worst_index << " of " << got.size() << "]: " << got[worst_index] << ", expected "
-           << expected[worst_index];
+    report << what << " [" << worst_index << " of " << got.size() << "]: " << got[worst_index]
+           << ", expected " << expected[worst_index];
   }
   INFO(report.str());
   CHECK(worst == 0.0);
@@ -88,12 +91,16 @@ void check_close(const std::string& what, const Values& got, const Values& expec
 
 double activation(ActivationKind kind, double x) {
   switch (kind) {
-    case ActivationKind::none: return x;
-    case ActivationKind::relu: return x > 0 ? x : 0;
-    case ActivationKind::tanh: return std::tanh(x);
+    case ActivationKind::none:
+      return x;
+    case ActivationKind::relu:
+      return x > 0 ? x : 0;
+    case ActivationKind::tanh:
+      return std::tanh(x);
     case ActivationKind::gelu:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case ActivationKind::selu: return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x));
+    case ActivationKind::selu:
+      return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x));
   }
   return NAN;
 }
@@ -122,55 +129,68 @@ Values convolution(const Images& s, const Values& x, const Values& w, const Valu
     y[i] = bias[i % bias.size()];
   }
   const std::int64_t taps = s.geometry.kernel * s.geometry.kernel;
-  for_each_tap(s, s.channels_out, [&](std::int64_t output, std::int64_t pixel, std::int64_t o, std::int64_t tap) {
-    for (std::int64_t c = 0; c < s.channels; ++c) {
-      y[at(output)] += x[at(pixel * s.channels + c)] * w[at((o * taps + tap) * s.channels + c)];
-    }
-  });
+  for_each_tap(s,
+               s.channels_out,
+               [&](std::int64_t output, std::int64_t pixel, std::int64_t o, std::int64_t tap) {
+                 for (std::int64_t c = 0; c < s.channels; ++c) {
+                   y[at(output)] +=
+                       x[at(pixel * s.channels + c)] * w[at((o * taps + tap) * s.channels + c)];
+                 }
+               });
   return y;
 }
 
 Values convolution_input_gradient(const Images& s, const Values& dy, const Values& w) {
   Values dx(at(s.x().elements()));
   const std::int64_t taps = s.geometry.kernel * s.geometry.kernel;
-  for_each_tap(s, s.channels_out, [&](std::int64_t output, std::int64_t pixel, std::int64_t o, std::int64_t tap) {
-    for (std::int64_t c = 0; c < s.channels; ++c) {
-      dx[at(pixel * s.channels + c)] += dy[at(output)] * w[at((o * taps + tap) * s.channels + c)];
-    }
-  });
+  for_each_tap(s,
+               s.channels_out,
+               [&](std::int64_t output, std::int64_t pixel, std::int64_t o, std::int64_t tap) {
+                 for (std::int64_t c = 0; c < s.channels; ++c) {
+                   dx[at(pixel * s.channels + c)] +=
+                       dy[at(output)] * w[at((o * taps + tap) * s.channels + c)];
+                 }
+               });
   return dx;
 }
 
 Values convolution_weight_gradient(const Images& s, const Values& x, const Values& dy) {
   Values dw(at(s.w().elements()));
   const std::int64_t taps = s.geometry.kernel * s.geometry.kernel;
-  for_each_tap(s, s.channels_out, [&](std::int64_t output, std::int64_t pixel, std::int64_t o, std::int64_t tap) {
-    for (std::int64_t c = 0; c < s.channels; ++c) {
-      dw[at((o * taps + tap) * s.channels + c)] += dy[at(output)] * x[at(pixel * s.channels + c)];
-    }
-  });
+  for_each_tap(s,
+               s.channels_out,
+               [&](std::int64_t output, std::int64_t pixel, std::int64_t o, std::int64_t tap) {
+                 for (std::int64_t c = 0; c < s.channels; ++c) {
+                   dw[at((o * taps + tap) * s.channels + c)] +=
+                       dy[at(output)] * x[at(pixel * s.channels + c)];
+                 }
+               });
   return dw;
 }
 
 Pooled max_pool(const Images& s, const Values& x) {
   Pooled pooled{Values(at(s.pooled().elements()), -INFINITY), Values(at(s.pooled().elements()))};
-  for_each_tap(s, s.channels, [&](std::int64_t output, std::int64_t pixel, std::int64_t o, std::int64_t tap) {
-    const double value = x[at(pixel * s.channels + o)];
-    if (value > pooled.y[at(output)]) {
-      pooled.y[at(output)] = value;
-      pooled.winner[at(output)] = static_cast<double>(tap);
-    }
-  });
+  for_each_tap(s,
+               s.channels,
+               [&](std::int64_t output, std::int64_t pixel, std::int64_t o, std::int64_t tap) {
+                 const double value = x[at(pixel * s.channels + o)];
+                 if (value > pooled.y[at(output)]) {
+                   pooled.y[at(output)] = value;
+                   pooled.winner[at(output)] = static_cast<double>(tap);
+                 }
+               });
   return pooled;
 }
 
 Values max_pool_backward(const Images& s, const Values& dy, const Values& winner) {
   Values dx(at(s.x().elements()));
-  for_each_tap(s, s.channels, [&](std::int64_t output, std::int64_t pixel, std::int64_t o, std::int64_t tap) {
-    if (static_cast<double>(tap) == winner[at(output)]) {
-      dx[at(pixel * s.channels + o)] += dy[at(output)];
-    }
-  });
+  for_each_tap(s,
+               s.channels,
+               [&](std::int64_t output, std::int64_t pixel, std::int64_t o, std::int64_t tap) {
+                 if (static_cast<double>(tap) == winner[at(output)]) {
+                   dx[at(pixel * s.channels + o)] += dy[at(output)];
+                 }
+               });
   return dx;
 }
 
@@ -189,7 +209,8 @@ Loss softmax_cross_entropy(const Values& logits, const Values& labels, std::int6
     loss.sum += std::log(sum) - (x[label] - largest);
     loss.right += std::max_element(x, x + classes) - x == label ? 1 : 0;
     for (std::int64_t c = 0; c < classes; ++c) {
-      loss.gradient[r * at(classes) + at(c)] = (std::exp(x[c] - largest) / sum - (c == label ? 1 : 0)) / rows;
+      loss.gradient[r * at(classes) + at(c)] =
+          (std::exp(x[c] - largest) / sum - (c == label ? 1 : 0)) / rows;
     }
   }
   return loss;
@@ -217,9 +238,12 @@ Step update(UpdateRule rule, const UpdateScalars& s, double w, double g, double 
   const double denominator = std::sqrt(second * double(s.v_scale)) + double(s.epsilon);
   const double rate = double(s.rate);
   switch (rule) {
-    case UpdateRule::sgd: return {w - rate * gradient, m, v, gradient};
-    case UpdateRule::momentum: return {w - rate * velocity, velocity, v, velocity};
-    case UpdateRule::nesterov: return {w - rate * (gradient + double(s.gamma) * velocity), velocity, v, velocity};
+    case UpdateRule::sgd:
+      return {w - rate * gradient, m, v, gradient};
+    case UpdateRule::momentum:
+      return {w - rate * velocity, velocity, v, velocity};
+    case UpdateRule::nesterov:
+      return {w - rate * (gradient + double(s.gamma) * velocity), velocity, v, velocity};
     case UpdateRule::spike_compensation:
       return {w - rate * (double(s.a) * velocity + double(s.b) * gradient), velocity, v, velocity};
     case UpdateRule::adam:

@@ -1,4 +1,5 @@
-// The specification of the kernels: naive loops in double. The fast ones are compared with these over odd sizes.
+// The specification of the kernels: naive loops in double. The fast ones are compared with these
+// over odd sizes.
 #pragma once
 
 #include "kernels/convolution.hpp"
@@ -34,7 +35,10 @@ struct Tolerance {
 };
 
 /// A Catch check that fails with the worst element's index and both values.
-void check_close(const std::string& what, const Values& got, const Values& expected, Tolerance tolerance);
+void check_close(const std::string& what,
+                 const Values& got,
+                 const Values& expected,
+                 Tolerance tolerance);
 
 // -- operations, on row-major values in double ------------------------------------------
 
@@ -59,9 +63,14 @@ struct Images {  // x (B, H, W, C), w (O, kernel, kernel, C), y (B, H', W', O)
   std::int64_t channels_out = 1;
 
   Shape x() const { return {batch, height, width, channels}; }
+
   Shape w() const { return {channels_out, geometry.kernel, geometry.kernel, channels}; }
+
   Shape y() const { return {batch, geometry.output(height), geometry.output(width), channels_out}; }
-  Shape pooled() const { return {batch, geometry.output(height), geometry.output(width), channels}; }
+
+  Shape pooled() const {
+    return {batch, geometry.output(height), geometry.output(width), channels};
+  }
 };
 
 Values convolution(const Images& images, const Values& x, const Values& w, const Values& bias);
@@ -72,6 +81,7 @@ struct Pooled {
   Values y;
   Values winner;
 };
+
 Pooled max_pool(const Images& images, const Values& x);
 Values max_pool_backward(const Images& images, const Values& dy, const Values& winner);
 
@@ -80,6 +90,7 @@ struct Loss {
   double right = 0;
   Values gradient;
 };
+
 Loss softmax_cross_entropy(const Values& logits, const Values& labels, std::int64_t classes);
 Loss squared_error(const Values& y, const Values& target, std::int64_t columns);
 
@@ -90,6 +101,7 @@ struct Step {
   double v = 0;
   double direction = 0;
 };
+
 Step update(UpdateRule rule, const UpdateScalars& scalars, double w, double g, double m, double v);
 
 }  // namespace troupe::test

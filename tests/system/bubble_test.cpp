@@ -1,4 +1,5 @@
-// E2: how long a run takes and what a stage keeps, on the virtual clock exactly and on the real clock with modelled times.
+// E2: how long a run takes and what a stage keeps, on the virtual clock exactly and on the real
+// clock with modelled times.
 #include "runtime/schemes/timeline.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -15,14 +16,22 @@ struct Times {
   double f, b, w;
 };
 
-proto::Experiment timed(const std::string& schedule, int K, int M, int N, Times t, const std::vector<std::string>& more = {}) {
+proto::Experiment timed(const std::string& schedule,
+                        int K,
+                        int M,
+                        int N,
+                        Times t,
+                        const std::vector<std::string>& more = {}) {
   std::string widths = "6";
   for (int i = 2; i < 2 * K; ++i) {
     widths += ",6";
   }
-  std::vector<std::string> set{"pipeline.stages=" + std::to_string(K), "pipeline.micro_batches=" + std::to_string(M),
-                               "pipeline.schedule=" + schedule, "stop.updates=" + std::to_string(N),
-                               "clock.forward.seconds=" + std::to_string(t.f), "clock.input_gradient.seconds=" + std::to_string(t.b),
+  std::vector<std::string> set{"pipeline.stages=" + std::to_string(K),
+                               "pipeline.micro_batches=" + std::to_string(M),
+                               "pipeline.schedule=" + schedule,
+                               "stop.updates=" + std::to_string(N),
+                               "clock.forward.seconds=" + std::to_string(t.f),
+                               "clock.input_gradient.seconds=" + std::to_string(t.b),
                                "clock.weight_gradient.seconds=" + std::to_string(t.w)};
   set.insert(set.end(), more.begin(), more.end());
   return experiment(tiny_task(widths), set);
@@ -43,24 +52,38 @@ TEST_CASE("virtual time follows the closed forms", "[system]") {
     for (const int M : {1, 4, 8}) {
       INFO("K " << K << " M " << M);
       CHECK(run(timed("sequential", K, M, 3, t)).seconds == Approx(3 * M * K * all).epsilon(1e-12));
-      CHECK(run(timed("gpipe", K, M, 3, t)).seconds == Approx(3 * (M + K - 1) * all).epsilon(1e-12));
-      CHECK(run(timed("one_f_one_b", K, M, 3, t)).seconds == Approx(3 * (M + K - 1) * all).epsilon(1e-12));
+      CHECK(run(timed("gpipe", K, M, 3, t)).seconds ==
+            Approx(3 * (M + K - 1) * all).epsilon(1e-12));
+      CHECK(run(timed("one_f_one_b", K, M, 3, t)).seconds ==
+            Approx(3 * (M + K - 1) * all).epsilon(1e-12));
       if (M >= K) {
-        CHECK(run(timed("zb_h1", K, M, 3, t)).seconds == Approx(3 * (M * all + (K - 1) * (t.f + t.b - t.w))).epsilon(1e-12));
+        CHECK(run(timed("zb_h1", K, M, 3, t)).seconds ==
+              Approx(3 * (M * all + (K - 1) * (t.f + t.b - t.w))).epsilon(1e-12));
       }
     }
-    CHECK(run(timed("async_one_f_one_b", K, 1, 20, t)).seconds == Approx((20 + K - 1) * all).epsilon(1e-12));
+    CHECK(run(timed("async_one_f_one_b", K, 1, 20, t)).seconds ==
+          Approx((20 + K - 1) * all).epsilon(1e-12));
   }
-  CHECK(run(timed("interleaved", 2, 4, 3, t)).seconds == Approx(3 * (4 * all + all / 2)).epsilon(1e-12));
-  CHECK(run(timed("interleaved", 4, 8, 2, t)).seconds == Approx(2 * (8 * all + 3 * all / 2)).epsilon(1e-12));
+  CHECK(run(timed("interleaved", 2, 4, 3, t)).seconds ==
+        Approx(3 * (4 * all + all / 2)).epsilon(1e-12));
+  CHECK(run(timed("interleaved", 4, 8, 2, t)).seconds ==
+        Approx(2 * (8 * all + 3 * all / 2)).epsilon(1e-12));
 }
 
 TEST_CASE("elsewhere virtual time is that of the independent simulation", "[system]") {
-  for (const auto& e : {timed("zb_h1", 4, 2, 3, {1, 1.25, 0.75}), timed("zb_h1", 4, 8, 3, {1, 0.5, 2}),
-                        timed("async_full_duplex", 4, 1, 20, {1, 1, 1}), timed("async_one_f_one_b", 3, 4, 5, {1, 2, 0.5}),
-                        timed("interleaved", 2, 8, 2, {1, 0.5, 0.25}, {"clock.link.seconds=0.125"}),
-                        timed("one_f_one_b", 4, 8, 3, {1, 1, 1}, {"clock.link.seconds=0.25", "clock.update.seconds=0.5"}),
-                        timed("gpipe", 4, 8, 3, {1, 1, 1}, {"clock.forward.seconds=[1,2,1,0.5]"})}) {
+  for (const auto& e :
+       {timed("zb_h1", 4, 2, 3, {1, 1.25, 0.75}),
+        timed("zb_h1", 4, 8, 3, {1, 0.5, 2}),
+        timed("async_full_duplex", 4, 1, 20, {1, 1, 1}),
+        timed("async_one_f_one_b", 3, 4, 5, {1, 2, 0.5}),
+        timed("interleaved", 2, 8, 2, {1, 0.5, 0.25}, {"clock.link.seconds=0.125"}),
+        timed("one_f_one_b",
+              4,
+              8,
+              3,
+              {1, 1, 1},
+              {"clock.link.seconds=0.25", "clock.update.seconds=0.5"}),
+        timed("gpipe", 4, 8, 3, {1, 1, 1}, {"clock.forward.seconds=[1,2,1,0.5]"})}) {
     CHECK(run(e).seconds == Approx(independent(e)).epsilon(1e-12));
   }
 }
@@ -82,12 +105,14 @@ TEST_CASE("a stage keeps M micro-batches under GPipe and min(M, K-k) under 1F1B"
 }
 
 TEST_CASE("on the real clock modelled-time stages take the modelled time", "[system]") {
-  // 20 ms a unit against kernels of microseconds. The bound is generous for a busy machine: a lost overlap would cost 30 % and more.
+  // 20 ms a unit against kernels of microseconds. The bound is generous for a busy machine: a lost
+  // overlap would cost 30 % and more.
   const Times t{0.02, 0.02, 0.02};
   for (const std::string schedule : {"gpipe", "one_f_one_b", "zb_h1"}) {
     const auto e = timed(schedule, 3, 4, 2, t, {"clock.modelled=true"});
     const double expected = run(timed(schedule, 3, 4, 2, t)).seconds;
-    // Wall-clock time can only be disturbed upwards: the least of three tries is the one to look at.
+    // Wall-clock time can only be disturbed upwards: the least of three tries is the one to look
+    // at.
     double least = 1e9;
     for (int i = 0; i < 3; ++i) {
       const Outcome outcome = run(e, {.threads = true, .lose = {}});

@@ -1,5 +1,5 @@
-// The determinism contract: on the virtual clock equal order and weights, on the real clock equal weights, for every schedule and
-// policy; what is measured changes nothing.
+// The determinism contract: on the virtual clock equal order and weights, on the real clock equal
+// weights, for every schedule and policy; what is measured changes nothing.
 #include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/schedule.hpp"
 #include "tests/support/catch.hpp"
@@ -16,16 +16,22 @@ std::vector<std::vector<std::string>> combinations() {
   for (const SchedulePaper& schedule : schedule_papers()) {
     for (const WeightScheme& policy : weight_schemes()) {
       const bool one = policy.name == "vertical_sync" && schedule.name.starts_with("async");
-      all.push_back({"pipeline.schedule=" + std::string(schedule.name), "pipeline.weights=" + std::string(policy.name),
+      all.push_back({"pipeline.schedule=" + std::string(schedule.name),
+                     "pipeline.weights=" + std::string(policy.name),
                      std::string("pipeline.micro_batches=") + (one ? "1" : "3")});
     }
   }
   return all;
 }
 
-proto::Experiment small(const std::vector<std::string>& with, const std::vector<std::string>& more = {}) {
-  std::vector<std::string> set{"pipeline.stages=3", "data.batch_size=12", "stop.updates=12", "optimizer.learning_rate=0.005",
-                               "clock.forward.gamma.shape=3", "clock.input_gradient.log_normal.sigma=0.5"};
+proto::Experiment small(const std::vector<std::string>& with,
+                        const std::vector<std::string>& more = {}) {
+  std::vector<std::string> set{"pipeline.stages=3",
+                               "data.batch_size=12",
+                               "stop.updates=12",
+                               "optimizer.learning_rate=0.005",
+                               "clock.forward.gamma.shape=3",
+                               "clock.input_gradient.log_normal.sigma=0.5"};
   set.insert(set.end(), with.begin(), with.end());
   set.insert(set.end(), more.begin(), more.end());
   return experiment(tiny_task("10,9,8,8,8", "relu"), set);
@@ -33,7 +39,8 @@ proto::Experiment small(const std::vector<std::string>& with, const std::vector<
 
 }  // namespace
 
-TEST_CASE("sim twice gives equal weights and order; run gives the same weights, twice", "[system]") {
+TEST_CASE("sim twice gives equal weights and order; run gives the same weights, twice",
+          "[system]") {
   for (const auto& with : combinations()) {
     INFO(with[0] << " " << with[1]);
     const Outcome first = run(small(with));
@@ -45,19 +52,24 @@ TEST_CASE("sim twice gives equal weights and order; run gives the same weights, 
     const Outcome threads = run(small(with), {.threads = true, .lose = {}});
     CHECK(threads.ending.exit_code == 0);
     CHECK(same(threads.weights, first.weights));
-    const Outcome apart = run(small(with, {"placement.optimizer=own"}), {.threads = true, .lose = {}});
+    const Outcome apart =
+        run(small(with, {"placement.optimizer=own"}), {.threads = true, .lose = {}});
     CHECK(same(apart.weights, first.weights));
   }
 }
 
-TEST_CASE("evaluation and other measurements change no weight, and modelled time none either", "[system]") {
+TEST_CASE("evaluation and other measurements change no weight, and modelled time none either",
+          "[system]") {
   for (const auto& with : combinations()) {
     INFO(with[0] << " " << with[1]);
     const std::vector<float> weights = run(small(with)).weights;
-    const Outcome evaluated = run(small(with, {"record.evaluate=true", "record.evaluate_every=4", "record.gap_every=2"}));
+    const Outcome evaluated =
+        run(small(with, {"record.evaluate=true", "record.evaluate_every=4", "record.gap_every=2"}));
     CHECK(same(evaluated.weights, weights));
     CHECK(evaluated.evaluations.size() == 3);
-    CHECK(same(run(small(with, {"clock.forward.seconds=[3,1,2]", "clock.link.seconds=0.5"})).weights, weights));
+    CHECK(
+        same(run(small(with, {"clock.forward.seconds=[3,1,2]", "clock.link.seconds=0.5"})).weights,
+             weights));
   }
 }
 

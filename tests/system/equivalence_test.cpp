@@ -1,4 +1,5 @@
-// E1: synchronous schedules compute the same mini-batch SGD, bit for bit, however the network is cut.
+// E1: synchronous schedules compute the same mini-batch SGD, bit for bit, however the network is
+// cut.
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -9,8 +10,13 @@ namespace {
 
 const std::string kSynchronous[] = {"sequential", "gpipe", "one_f_one_b", "interleaved", "zb_h1"};
 
-std::string stages(int K) { return "pipeline.stages=" + std::to_string(K); }
-std::string micro_batches(int M) { return "pipeline.micro_batches=" + std::to_string(M); }
+std::string stages(int K) {
+  return "pipeline.stages=" + std::to_string(K);
+}
+
+std::string micro_batches(int M) {
+  return "pipeline.micro_batches=" + std::to_string(M);
+}
 
 /// Runs the task for one epoch of 32 mini-batches.
 std::vector<float> train(const std::string& task, const std::vector<std::string>& assignments) {
@@ -27,14 +33,16 @@ std::vector<float> train(const std::string& task, const std::vector<std::string>
 
 TEST_CASE("at equal M every synchronous schedule and every cut gives the same bits", "[system]") {
   const std::string task = tiny_task("24,20,16,16,12,12,8", "relu");
-  const std::vector<float> plain = delayed_sgd(experiment(task, {"stop.updates=32", micro_batches(4)}), 0);
+  const std::vector<float> plain =
+      delayed_sgd(experiment(task, {"stop.updates=32", micro_batches(4)}), 0);
   for (const std::string& schedule : kSynchronous) {
     for (const int K : {1, 2, 3, 4}) {
       if (schedule == "interleaved" && 4 % K != 0) {
         continue;
       }
       INFO(schedule << " K " << K);
-      CHECK(same(train(task, {"pipeline.schedule=" + schedule, stages(K), micro_batches(4)}), plain));
+      CHECK(
+          same(train(task, {"pipeline.schedule=" + schedule, stages(K), micro_batches(4)}), plain));
     }
   }
 }
@@ -44,16 +52,25 @@ TEST_CASE("the optimizer's own actor, recomputation and evaluation change no bit
   const std::vector<float> plain = train(task, {stages(3), micro_batches(4)});
   CHECK(same(train(task, {stages(3), micro_batches(4), "placement.optimizer=own"}), plain));
   CHECK(same(train(task, {stages(3), micro_batches(4), "pipeline.activations=recompute"}), plain));
-  CHECK(same(train(task, {stages(3), micro_batches(4), "record.evaluate=true", "record.evaluate_every=5"}), plain));
-  CHECK(same(train(task, {stages(3), micro_batches(4), "record.gap_every=3", "record.versions=true"}), plain));
+  CHECK(same(
+      train(task, {stages(3), micro_batches(4), "record.evaluate=true", "record.evaluate_every=5"}),
+      plain));
+  CHECK(
+      same(train(task, {stages(3), micro_batches(4), "record.gap_every=3", "record.versions=true"}),
+           plain));
 }
 
 TEST_CASE("every optimizer is the same on one chunk and on three", "[system]") {
   const std::string task = tiny_task("24,20,16,16", "relu");
-  for (const std::string rule : {"sgd", "momentum", "nesterov", "adam", "adamw", "nadam", "nadamw"}) {
+  for (const std::string rule :
+       {"sgd", "momentum", "nesterov", "adam", "adamw", "nadam", "nadamw"}) {
     INFO(rule);
-    const std::vector<std::string> options{"optimizer.rule=" + rule, "optimizer.learning_rate=0.01", "optimizer.weight_decay=0.01",
-                                           "optimizer.schedule=cosine", "optimizer.warm_up=5", micro_batches(2)};
+    const std::vector<std::string> options{"optimizer.rule=" + rule,
+                                           "optimizer.learning_rate=0.01",
+                                           "optimizer.weight_decay=0.01",
+                                           "optimizer.schedule=cosine",
+                                           "optimizer.warm_up=5",
+                                           micro_batches(2)};
     std::vector<std::string> three = options;
     three.push_back(stages(3));
     CHECK(same(train(task, three), train(task, options)));
@@ -72,11 +89,13 @@ TEST_CASE("clipping by the global norm does not depend on the cut", "[system]") 
   CHECK_FALSE(same(train(task, {micro_batches(2)}), one));  // it did clip
 }
 
-TEST_CASE("across M, gradients agree at step 0 and weights after 50 updates of a tanh network", "[system]") {
+TEST_CASE("across M, gradients agree at step 0 and weights after 50 updates of a tanh network",
+          "[system]") {
   const std::string task = tiny_task("24,20,16", "tanh");
   const std::vector<float> start = train(task, {"optimizer.learning_rate=0"});
   // One step of plain SGD with rate 1 is the gradient.
-  const std::vector<std::string> one_step{"optimizer.rule=sgd", "optimizer.learning_rate=1", "stop.updates=1"};
+  const std::vector<std::string> one_step{
+      "optimizer.rule=sgd", "optimizer.learning_rate=1", "stop.updates=1"};
   const auto gradient = [&](int M) {
     std::vector<std::string> with = one_step;
     with.push_back(micro_batches(M));
@@ -91,6 +110,7 @@ TEST_CASE("across M, gradients agree at step 0 and weights after 50 updates of a
   for (const int M : {2, 4, 8}) {
     INFO("M " << M);
     CHECK(relative_distance(gradient(M), reference) < 1e-5);
-    CHECK(relative_distance(train(task, {"stop.updates=50", micro_batches(M), stages(2)}), far) < 1e-5);
+    CHECK(relative_distance(train(task, {"stop.updates=50", micro_batches(M), stages(2)}), far) <
+          1e-5);
   }
 }

@@ -25,6 +25,7 @@ class Failing final : public Machine {
     }
     inner_->on(std::move(message), now, effects);
   }
+
   std::string waits_for() const override { return inner_->waits_for(); }
 
  private:
@@ -38,7 +39,8 @@ class Deaf final : public RecordSink {
 };
 
 Blueprint blueprint(const std::vector<std::string>& more = {}) {
-  std::vector<std::string> set{"pipeline.stages=3", "pipeline.schedule=async_one_f_one_b", "stop.updates=200"};
+  std::vector<std::string> set{
+      "pipeline.stages=3", "pipeline.schedule=async_one_f_one_b", "stop.updates=200"};
   set.insert(set.end(), more.begin(), more.end());
   auto b = make_blueprint(experiment(tiny_task("10,9,8", "relu"), set));
   REQUIRE(b);
@@ -73,18 +75,22 @@ TEST_CASE("the Director ends the run when any actor throws, with its name and ca
         INFO(name << (threads ? " on threads" : " on the virtual clock"));
         CHECK(ending.exit_code == 5);
         CHECK(ending.cause == name + " is lost: a kernel failed");
-        WARN("noticed after " << std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() << " s");
+        WARN("noticed after "
+             << std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()
+             << " s");
       }
     }
   }
 }
 
 TEST_CASE("a stall is explained", "[system]") {
-  const auto e = experiment(tiny_task("10,9,8", "relu"), {"pipeline.stages=3", "pipeline.schedule=async_one_f_one_b"});
+  const auto e = experiment(tiny_task("10,9,8", "relu"),
+                            {"pipeline.stages=3", "pipeline.schedule=async_one_f_one_b"});
   int seen = 0;
-  const Outcome outcome = run(e, {.threads = false, .lose = [&](ActorId, const Message& message) {
-                                    return std::holds_alternative<ErrorSignal>(message) && ++seen == 9;
-                                  }});
+  const Outcome outcome =
+      run(e, {.threads = false, .lose = [&](ActorId, const Message& message) {
+                return std::holds_alternative<ErrorSignal>(message) && ++seen == 9;
+              }});
   CHECK(outcome.ending.exit_code == 5);
   INFO(outcome.ending.cause);
   CHECK(outcome.ending.cause.find("the run has stalled:") == 0);
@@ -95,21 +101,25 @@ TEST_CASE("a stall is explained", "[system]") {
 TEST_CASE("a stall on threads is given up and explained", "[system]") {
   const Blueprint b = blueprint();
   Cast cast = build_cast(b);
+
   // A stage that swallows everything from its 20th message on.
   class Mute final : public Machine {
    public:
     explicit Mute(std::unique_ptr<Machine> inner) : inner_(std::move(inner)) {}
+
     void on(Message message, double now, Effects& effects) override {
       if (++seen_ < 20) {
         inner_->on(std::move(message), now, effects);
       }
     }
+
     std::string waits_for() const override { return inner_->waits_for(); }
 
    private:
     std::unique_ptr<Machine> inner_;
     int seen_ = 0;
   };
+
   for (Cast::Member& member : cast.members) {
     if (member.name == "stage-1") {
       member.machine = std::make_unique<Mute>(std::move(member.machine));
@@ -155,14 +165,18 @@ TEST_CASE("a loss that is not finite ends the run at the first bad mini-batch", 
   std::vector<std::string> allowed = wild;
   allowed.push_back("stop.allow_divergence=true");
   CHECK(run(experiment(tiny_task("10,9", "relu"), allowed)).ending.exit_code == 0);
-  const Outcome threads = run(experiment(tiny_task("10,9", "relu"), wild), {.threads = true, .lose = {}});
+  const Outcome threads =
+      run(experiment(tiny_task("10,9", "relu"), wild), {.threads = true, .lose = {}});
   CHECK(threads.ending.exit_code == 4);
   CHECK(threads.ending.cause == outcome.ending.cause);
 }
 
 TEST_CASE("a met target ends the run with the weights of the evaluation that met it", "[system]") {
-  const std::vector<std::string> options{"stop.updates=400", "stop.target_accuracy=0.3", "record.evaluate=true",
-                                         "record.evaluate_every=10", "pipeline.stages=2",
+  const std::vector<std::string> options{"stop.updates=400",
+                                         "stop.target_accuracy=0.3",
+                                         "record.evaluate=true",
+                                         "record.evaluate_every=10",
+                                         "pipeline.stages=2",
                                          "pipeline.schedule=async_one_f_one_b"};
   const Outcome outcome = run(experiment(tiny_task("32,16", "tanh"), options));
   REQUIRE(outcome.ending.exit_code == 0);
@@ -173,14 +187,21 @@ TEST_CASE("a met target ends the run with the weights of the evaluation that met
     met |= evaluation.step == outcome.ending.step && evaluation.accuracy >= 0.3;
   }
   CHECK(met);
-  // On the real clock later mini-batches may have been admitted, but the weights reported are the same.
-  CHECK(same(run(experiment(tiny_task("32,16", "tanh"), options), {.threads = true, .lose = {}}).weights, outcome.weights));
+  // On the real clock later mini-batches may have been admitted, but the weights reported are the
+  // same.
+  CHECK(same(
+      run(experiment(tiny_task("32,16", "tanh"), options), {.threads = true, .lose = {}}).weights,
+      outcome.weights));
 }
 
 TEST_CASE("a limit of seconds lets what was admitted finish", "[system]") {
   const Outcome outcome = run(experiment(tiny_task("10,9,8", "relu"),
-                                         {"pipeline.stages=3", "stop.updates=0", "stop.seconds=50", "clock.forward.seconds=1",
-                                          "clock.input_gradient.seconds=1", "clock.weight_gradient.seconds=1"}));
+                                         {"pipeline.stages=3",
+                                          "stop.updates=0",
+                                          "stop.seconds=50",
+                                          "clock.forward.seconds=1",
+                                          "clock.input_gradient.seconds=1",
+                                          "clock.weight_gradient.seconds=1"}));
   REQUIRE(outcome.ending.exit_code == 0);
   CHECK(outcome.ending.step > 3);
   CHECK(outcome.ending.step < 20);

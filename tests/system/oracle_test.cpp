@@ -17,10 +17,16 @@ std::vector<float> weights(const proto::Experiment& e) {
 }
 
 std::string quadratic(int K, int updates, double rate) {
-  return "model { quadratic { layers: " + std::to_string(K) + " dimensions: 3 condition: 5 } } data { batch_size: 1 none {} } "
-         "optimizer { rule: momentum momentum: 0.9 learning_rate: " + std::to_string(rate) + " } "
-         "pipeline { stages: " + std::to_string(K) + " schedule { async_one_f_one_b {} } } "
-         "stop { updates: " + std::to_string(updates) + " } record { evaluate: false order: false gap_every: 0 }";
+  return "model { quadratic { layers: " + std::to_string(K) +
+         " dimensions: 3 condition: 5 } } data { batch_size: 1 none {} } "
+         "optimizer { rule: momentum momentum: 0.9 learning_rate: " +
+         std::to_string(rate) +
+         " } "
+         "pipeline { stages: " +
+         std::to_string(K) +
+         " schedule { async_one_f_one_b {} } } "
+         "stop { updates: " +
+         std::to_string(updates) + " } record { evaluate: false order: false gap_every: 0 }";
 }
 
 /// Losses by mini-batch: functions of the forward weights alone.
@@ -49,10 +55,13 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
 TEST_CASE("vertical sync is SGD delayed by K-1, bit for bit", "[system]") {
   for (const int K : {2, 4, 6}) {
     const auto e = experiment(tiny_task("16,14,12,12,10", "relu"),
-                              {"pipeline.stages=" + std::to_string(K), "pipeline.schedule=async_one_f_one_b",
-                               "pipeline.weights=vertical_sync", "optimizer.learning_rate=0.01"});
+                              {"pipeline.stages=" + std::to_string(K),
+                               "pipeline.schedule=async_one_f_one_b",
+                               "pipeline.weights=vertical_sync",
+                               "optimizer.learning_rate=0.01"});
     CHECK(same(weights(e), delayed_sgd(e, K - 1)));
-    CHECK_FALSE(same(weights(e), delayed_sgd(e, K - 2)));  // the oracle can tell one delay from another
+    CHECK_FALSE(
+        same(weights(e), delayed_sgd(e, K - 2)));  // the oracle can tell one delay from another
   }
 }
 
@@ -60,51 +69,76 @@ TEST_CASE("2BW is SGD delayed by 1, bit for bit", "[system]") {
   for (const int K : {2, 4}) {
     for (const std::string rule : {"momentum", "adamw"}) {
       const auto e = experiment(tiny_task("16,14,12,12,10", "relu"),
-                                {"pipeline.stages=" + std::to_string(K), "pipeline.micro_batches=4",
-                                 "pipeline.schedule=async_one_f_one_b", "pipeline.weights=double_buffered",
-                                 "optimizer.rule=" + rule, "optimizer.learning_rate=0.01"});
+                                {"pipeline.stages=" + std::to_string(K),
+                                 "pipeline.micro_batches=4",
+                                 "pipeline.schedule=async_one_f_one_b",
+                                 "pipeline.weights=double_buffered",
+                                 "optimizer.rule=" + rule,
+                                 "optimizer.learning_rate=0.01"});
       CHECK(same(weights(e), delayed_sgd(e, 1)));
       CHECK_FALSE(same(weights(e), delayed_sgd(e, 0)));
     }
   }
 }
 
-TEST_CASE("with one stage and no delay every policy is plain SGD or its own look-ahead", "[system]") {
+TEST_CASE("with one stage and no delay every policy is plain SGD or its own look-ahead",
+          "[system]") {
   const std::string task = tiny_task("16,14", "relu");
   const std::vector<float> plain = delayed_sgd(experiment(task), 0);
-  for (const std::string policy : {"latest", "stash", "vertical_sync", "double_buffered", "accumulate", "spectrain",
-                                   "spectrain_paper", "geometric", "xpipe", "pipeoptim", "pipemare"}) {
+  for (const std::string policy : {"latest",
+                                   "stash",
+                                   "vertical_sync",
+                                   "double_buffered",
+                                   "accumulate",
+                                   "spectrain",
+                                   "spectrain_paper",
+                                   "geometric",
+                                   "xpipe",
+                                   "pipeoptim",
+                                   "pipemare"}) {
     INFO(policy);
-    CHECK(same(weights(experiment(task, {"pipeline.schedule=async_one_f_one_b", "pipeline.weights=" + policy})), plain));
+    CHECK(same(weights(experiment(
+                   task, {"pipeline.schedule=async_one_f_one_b", "pipeline.weights=" + policy})),
+               plain));
   }
   // a = gamma^0 = 1, b = 0: v + 0 g.
-  CHECK(same(weights(experiment(task, {"pipeline.schedule=async_one_f_one_b", "pipeline.weights=spike_compensation"})), plain));
+  CHECK(same(
+      weights(experiment(
+          task, {"pipeline.schedule=async_one_f_one_b", "pipeline.weights=spike_compensation"})),
+      plain));
 }
 
 TEST_CASE("geometric prediction is spike compensation on the quadratic", "[system]") {
   for (const int K : {2, 4, 8}) {
     const std::string text = quadratic(K, 200, 0.004);
-    const double difference = largest_difference(losses(text, {"pipeline.weights=geometric"}),
-                                                 losses(text, {"pipeline.weights=spike_compensation"}));
+    const double difference =
+        largest_difference(losses(text, {"pipeline.weights=geometric"}),
+                           losses(text, {"pipeline.weights=spike_compensation"}));
     INFO("K " << K);
     CHECK(difference <= 1e-6);
-    CHECK(largest_difference(losses(text, {"pipeline.weights=geometric"}), losses(text, {"pipeline.weights=stash"})) > 1e-3);
+    CHECK(largest_difference(losses(text, {"pipeline.weights=geometric"}),
+                             losses(text, {"pipeline.weights=stash"})) > 1e-3);
   }
 }
 
 TEST_CASE("one step of NWPT on one stage is Nesterov's momentum", "[system]") {
-  // NWPT's gradient is taken at W - eta gamma v, which is what the one-point form of Nesterov stores.
+  // NWPT's gradient is taken at W - eta gamma v, which is what the one-point form of Nesterov
+  // stores.
   const std::string text = quadratic(1, 300, 0.02);
   const std::vector<double> look_ahead = losses(text, {"pipeline.weights=nwpt"});
-  const std::vector<double> nesterov = losses(text, {"optimizer.rule=nesterov", "pipeline.weights=latest"});
+  const std::vector<double> nesterov =
+      losses(text, {"optimizer.rule=nesterov", "pipeline.weights=latest"});
   CHECK(largest_difference(look_ahead, nesterov) <= 1e-6);
   CHECK(largest_difference(look_ahead, losses(text, {"pipeline.weights=latest"})) > 1e-3);
 }
 
 TEST_CASE("without momentum geometric is stash, exactly, and linear is not", "[system]") {
   const auto with = [](const std::string& policy) {
-    return weights(experiment(tiny_task("16,14,12", "relu"), {"pipeline.stages=4", "pipeline.schedule=async_one_f_one_b",
-                                                              "optimizer.momentum=0", "pipeline.weights=" + policy}));
+    return weights(experiment(tiny_task("16,14,12", "relu"),
+                              {"pipeline.stages=4",
+                               "pipeline.schedule=async_one_f_one_b",
+                               "optimizer.momentum=0",
+                               "pipeline.weights=" + policy}));
   };
   CHECK(same(with("geometric"), with("stash")));
   CHECK_FALSE(same(with("spectrain"), with("stash")));
@@ -113,20 +147,23 @@ TEST_CASE("without momentum geometric is stash, exactly, and linear is not", "[s
 TEST_CASE("recomputing with the stashed weights changes nothing", "[system]") {
   const auto with = [](const std::string& activations) {
     return weights(experiment(tiny_task("16,14,12", "gelu"),
-                              {"pipeline.stages=4", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash",
+                              {"pipeline.stages=4",
+                               "pipeline.schedule=async_one_f_one_b",
+                               "pipeline.weights=stash",
                                "pipeline.activations=" + activations}));
   };
   CHECK(same(with("recompute"), with("fifo")));
 }
 
 TEST_CASE("stash is SGD with a delay of its own for each layer", "[system]") {
-  // One dimension, separable: chunk k follows w <- w - eta v, v <- gamma v + lambda w[t - d_k], so its weights are those of a
-  // scalar recursion in double.
+  // One dimension, separable: chunk k follows w <- w - eta v, v <- gamma v + lambda w[t - d_k], so
+  // its weights are those of a scalar recursion in double.
   const int K = 4;
   const int T = 120;
   const double rate = 0.01;
   const std::string text = quadratic(K, T, rate);
-  const std::vector<float> w = weights(experiment(text, {"pipeline.weights=stash", "model.quadratic.dimensions=1"}));
+  const std::vector<float> w =
+      weights(experiment(text, {"pipeline.weights=stash", "model.quadratic.dimensions=1"}));
   REQUIRE(w.size() == K);
   for (int k = 0; k < K; ++k) {
     const int d = K - 1 - k;

@@ -1,5 +1,6 @@
-// E5: the largest stable rate of each policy on the quadratic, against the closed form for plain SGD and
-// against the recursion that defines the algorithm, run as a scalar (curvature 1, gradient taken D updates ago).
+// E5: the largest stable rate of each policy on the quadratic, against the closed form for plain
+// SGD and against the recursion that defines the algorithm, run as a scalar (curvature 1, gradient
+// taken D updates ago).
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -17,12 +18,16 @@ namespace {
 bool stable(const std::string& policy, double momentum, int D, double rate) {
   char number[32];
   std::snprintf(number, sizeof number, "%.17g", rate);
-  const auto e = experiment(
-      "model { quadratic { layers: " + std::to_string(D + 1) + " } } data { batch_size: 1 none {} } "
-      "optimizer { rule: momentum } pipeline { stages: " + std::to_string(D + 1) + " schedule { async_one_f_one_b {} } } "
-      "stop { updates: 5000 allow_divergence: true } record { evaluate: false order: false gap_every: 0 }",
-      {"pipeline.weights=" + policy, "optimizer.momentum=" + std::to_string(momentum),
-       std::string("optimizer.learning_rate=") + number});
+  const auto e = experiment("model { quadratic { layers: " + std::to_string(D + 1) +
+                                " } } data { batch_size: 1 none {} } "
+                                "optimizer { rule: momentum } pipeline { stages: " +
+                                std::to_string(D + 1) +
+                                " schedule { async_one_f_one_b {} } } "
+                                "stop { updates: 5000 allow_divergence: true } record { evaluate: "
+                                "false order: false gap_every: 0 }",
+                            {"pipeline.weights=" + policy,
+                             "optimizer.momentum=" + std::to_string(momentum),
+                             std::string("optimizer.learning_rate=") + number});
   const Outcome outcome = run(e);
   return !outcome.diverged() && std::abs(outcome.weights.front()) < 1;
 }
@@ -39,7 +44,8 @@ double limit(const std::string& policy, double momentum, int D, double guess) {
   return (low + high) / 2;
 }
 
-/// The same limit from the recursion of the algorithm itself, a scalar in double: no tensors, no actors, no versions.
+/// The same limit from the recursion of the algorithm itself, a scalar in double: no tensors, no
+/// actors, no versions.
 ///   g_t = w_hat[t - D], v = gamma v + g, w -= eta (a v + b g), w_hat = w - eta reach v
 double exact_limit(const std::string& policy, double gamma, int D) {
   const double fading = gamma * (1 - std::pow(gamma, D)) / (1 - gamma);
@@ -105,7 +111,8 @@ TEST_CASE("plain SGD is stable up to 2 sin(pi / (4D + 2))", "[system]") {
 }
 
 TEST_CASE("with momentum 0.9 each policy has the limit of its own recursion", "[system]") {
-  // The notes' table (EMA form, c = 10 eta here), measured over a finite horizon, is up to 2.3 % above these limits.
+  // The notes' table (EMA form, c = 10 eta here), measured over a finite horizon, is up to 2.3 %
+  // above these limits.
   const std::map<std::string, std::map<int, double>> notes{
       {"latest", {{1, 1.021}, {2, 0.523}, {3, 0.355}, {7, 0.161}}},
       {"spectrain", {{1, 2.722}, {2, 1.220}, {3, 0.728}, {7, 0.234}}},

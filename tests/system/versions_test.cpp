@@ -14,17 +14,24 @@ namespace {
 constexpr std::int64_t kBatch = 20;  // well past the start-up of K = 8
 
 /// `batches` past kBatch, so that the steady state is what is looked at.
-Outcome run_policy(const std::string& policy, const std::string& schedule, int K, int M,
+Outcome run_policy(const std::string& policy,
+                   const std::string& schedule,
+                   int K,
+                   int M,
                    const std::vector<std::string>& more = {}) {
   std::string widths = "8";
   for (int i = 2; i < K; ++i) {
     widths += ",8";
   }
-  std::vector<std::string> set{"pipeline.stages=" + std::to_string(K), "pipeline.micro_batches=" + std::to_string(M),
-                               "pipeline.schedule=" + schedule, "pipeline.weights=" + policy, "stop.updates=30",
+  std::vector<std::string> set{"pipeline.stages=" + std::to_string(K),
+                               "pipeline.micro_batches=" + std::to_string(M),
+                               "pipeline.schedule=" + schedule,
+                               "pipeline.weights=" + policy,
+                               "stop.updates=30",
                                "optimizer.learning_rate=0.001",
                                // Random durations: the versions must not depend on them.
-                               "clock.forward.gamma.shape=2", "clock.input_gradient.gamma.shape=2"};
+                               "clock.forward.gamma.shape=2",
+                               "clock.input_gradient.gamma.shape=2"};
   set.insert(set.end(), more.begin(), more.end());
   Outcome outcome = run(experiment(tiny_task(widths), set));
   INFO(outcome.ending.cause);
@@ -67,17 +74,27 @@ TEST_CASE("the version fixture at K = 4", "[system]") {
       {"nesterov", async, 1, "7 8 9 10", "7 8 9 10"},
       {"spike_compensation", async, 1, "7 8 9 10", "7 8 9 10"},
       {"vertical_sync", async, 1, "7 7 7 7", "7 7 7 7"},
-      {"double_buffered", async, 4, "9,9,9,9 9,9,9,9 9,9,9,9 9,9,9,9", "9,9,9,9 9,9,9,9 9,9,9,9 9,9,9,9"},
+      {"double_buffered",
+       async,
+       4,
+       "9,9,9,9 9,9,9,9 9,9,9,9 9,9,9,9",
+       "9,9,9,9 9,9,9,9 9,9,9,9 9,9,9,9"},
       {"spectrain_paper", async, 1, "7+3 8+2 9+2 10+1", "10 10 10+1 10+1"},
       {"spectrain", async, 1, "7+3 8+2 9+1 10", "7+3 8+2 9+1 10"},
       {"geometric", async, 1, "7+3 8+2 9+1 10", "7+3 8+2 9+1 10"},
       {"nwpt", async, 1, "7+1 8+1 9+1 10+1", "7+1 8+1 9+1 10+1"},
       {"pipeoptim", async, 1, "7+3 8+2 9+1 10", "10 10 10 10"},
       {"xpipe", async, 1, "7+3 8+2 9+1 10", "10 10 10 10"},
-      {"xpipe", async, 4, "9+1,9+1,9+1,9+1 9+1,9+1,9+1,9+1 9+1,9+1,9+1,9+1 10,10,10,10",
+      {"xpipe",
+       async,
+       4,
+       "9+1,9+1,9+1,9+1 9+1,9+1,9+1,9+1 9+1,9+1,9+1,9+1 10,10,10,10",
        "10,10,10,10 10,10,10,10 10,10,10,10 10,10,10,10"},
       {"pipemare", async, 1, "7 8 9 10", "10-3 10-2 10-1 10"},
-      {"accumulate", async, 4, "9,9,9,10 9,9,10,10 9,10,10,10 10,10,10,10",
+      {"accumulate",
+       async,
+       4,
+       "9,9,9,10 9,9,10,10 9,10,10,10 10,10,10,10",
        "10,10,10,10 10,10,10,10 10,10,10,10 10,10,10,10"},
   };
   std::vector<std::string> seen;
@@ -93,12 +110,14 @@ TEST_CASE("the version fixture at K = 4", "[system]") {
   }
   for (const WeightScheme& scheme : weight_schemes()) {
     INFO(scheme.name);
-    CHECK(std::find(seen.begin(), seen.end(), scheme.name) != seen.end());  // no policy without a row
+    CHECK(std::find(seen.begin(), seen.end(), scheme.name) !=
+          seen.end());  // no policy without a row
   }
 }
 
 TEST_CASE("with recompute the inputs are old and the rest is new", "[system]") {
-  const Outcome outcome = run_policy("latest", "async_one_f_one_b", 4, 1, {"pipeline.activations=recompute"});
+  const Outcome outcome =
+      run_policy("latest", "async_one_f_one_b", 4, 1, {"pipeline.activations=recompute"});
   CHECK(versions(outcome, 10, false) == "7 8 9 10");
   CHECK(versions(outcome, 10, true) == "10 10 10 10");
 }
@@ -106,21 +125,40 @@ TEST_CASE("with recompute the inputs are old and the rest is new", "[system]") {
 TEST_CASE("the fixture's formulas at K = 2, 3 and 8", "[system]") {
   const std::string async = "async_one_f_one_b";
   for (const int K : {2, 3, 8}) {
-    const auto natural = [&](int, int d) { return kBatch - d; };
-    const auto newest = [&](int, int) { return kBatch; };
-    const auto uniform = [&](int, int) { return kBatch - (K - 1); };
-    const auto none = [](int, int) { return 0; };
-    const auto to_update = [](int, int d) { return d; };
-    const auto paper_forward = [](int k, int d) { return d + k / 2; };
-    const auto paper_backward = [](int k, int) { return k / 2; };
-    const auto past = [](int, int d) { return -d; };
-    const auto one = [](int, int) { return 1; };
-    const auto check = [&](const std::string& policy, const std::string& forward, const std::string& backward) {
-      INFO(policy << " K " << K);
-      const Outcome outcome = run_policy(policy, async, K, 1);
-      CHECK(versions(outcome, kBatch, false) == forward);
-      CHECK(versions(outcome, kBatch, true) == backward);
+    const auto natural = [&](int, int d) {
+      return kBatch - d;
     };
+    const auto newest = [&](int, int) {
+      return kBatch;
+    };
+    const auto uniform = [&](int, int) {
+      return kBatch - (K - 1);
+    };
+    const auto none = [](int, int) {
+      return 0;
+    };
+    const auto to_update = [](int, int d) {
+      return d;
+    };
+    const auto paper_forward = [](int k, int d) {
+      return d + k / 2;
+    };
+    const auto paper_backward = [](int k, int) {
+      return k / 2;
+    };
+    const auto past = [](int, int d) {
+      return -d;
+    };
+    const auto one = [](int, int) {
+      return 1;
+    };
+    const auto check =
+        [&](const std::string& policy, const std::string& forward, const std::string& backward) {
+          INFO(policy << " K " << K);
+          const Outcome outcome = run_policy(policy, async, K, 1);
+          CHECK(versions(outcome, kBatch, false) == forward);
+          CHECK(versions(outcome, kBatch, true) == backward);
+        };
     const std::string delayed = by_formula(K, natural, none);
     const std::string current = by_formula(K, newest, none);
     const std::string predicted = by_formula(K, natural, to_update);
@@ -134,12 +172,17 @@ TEST_CASE("the fixture's formulas at K = 2, 3 and 8", "[system]") {
     check("pipeoptim", predicted, current);
     check("xpipe", predicted, current);
     check("nwpt", by_formula(K, natural, one), by_formula(K, natural, one));
-    check("spectrain_paper", by_formula(K, natural, paper_forward), by_formula(K, newest, paper_backward));
+    check("spectrain_paper",
+          by_formula(K, natural, paper_forward),
+          by_formula(K, newest, paper_backward));
     check("pipemare", delayed, by_formula(K, newest, past));
     const Outcome duplex = run_policy("latest", "async_full_duplex", K, 1);
-    CHECK(versions(duplex, kBatch, false) == by_formula(K, [&](int, int d) { return kBatch - 2 * d; }, none));
+    CHECK(versions(duplex, kBatch, false) ==
+          by_formula(
+              K, [&](int, int d) { return kBatch - 2 * d; }, none));
 
-    // With M micro-batches: micro-batch j is ceil(max(0, d - j) / M) updates behind; 2BW one, everywhere.
+    // With M micro-batches: micro-batch j is ceil(max(0, d - j) / M) updates behind; 2BW one,
+    // everywhere.
     const int M = K == 3 ? 4 : K;
     const Outcome accumulated = run_policy("accumulate", async, K, M);
     const Outcome buffered = run_policy("double_buffered", async, K, M);

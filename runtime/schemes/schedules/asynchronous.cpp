@@ -1,8 +1,9 @@
-// The pipelines that never flush. A stage runs `ahead` forwards, then one forward and one backward in turn for ever, with an
-// update after each mini-batch's last backward.
+// The pipelines that never flush. A stage runs `ahead` forwards, then one forward and one backward
+// in turn for ever, with an update after each mini-batch's last backward.
 //
-//   async_one_f_one_b   ahead = d      PipeDream's clock: each forward and backward has a slot of its own
-//   async_full_duplex   ahead = 2 d    every tick one forward and one backward, of different mini-batches (Kosson et al. 2020)
+//   async_one_f_one_b   ahead = d      PipeDream's clock: each forward and backward has a slot of
+//   its own async_full_duplex   ahead = 2 d    every tick one forward and one backward, of
+//   different mini-batches (Kosson et al. 2020)
 #include "runtime/schemes/schedules/builder.hpp"
 
 namespace troupe {
@@ -27,7 +28,12 @@ void never_flush(SequenceBuilder& s, std::int64_t ahead) {
 
 }  // namespace
 
-void async_one_f_one_b(SequenceBuilder& s) { never_flush(s, s.to_loss()); }
-void async_full_duplex(SequenceBuilder& s) { never_flush(s, 2 * s.to_loss()); }
+void async_one_f_one_b(SequenceBuilder& s) {
+  never_flush(s, s.to_loss());
+}
+
+void async_full_duplex(SequenceBuilder& s) {
+  never_flush(s, 2 * s.to_loss());
+}
 
 }  // namespace troupe

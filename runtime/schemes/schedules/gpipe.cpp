@@ -1,5 +1,6 @@
-// GPipe (Huang et al. 2019): all forwards, then all backwards, then the update. The backwards run in micro-batch order
-// (the paper's own is reversed; any is legal), which makes the sums those of every other flushed schedule.
+// GPipe (Huang et al. 2019): all forwards, then all backwards, then the update. The backwards run
+// in micro-batch order (the paper's own is reversed; any is legal), which makes the sums those of
+// every other flushed schedule.
 #include "runtime/schemes/schedules/builder.hpp"
 
 namespace troupe {

@@ -1,5 +1,5 @@
-// Interleaved 1F1B (Narayanan et al. 2021): stage k works on chunks k, K + k, 2K + k, ... in groups of K micro-batches.
-// Warm-up: 2 d + (v - 1) K forwards, all of them where M = K.
+// Interleaved 1F1B (Narayanan et al. 2021): stage k works on chunks k, K + k, 2K + k, ... in groups
+// of K micro-batches. Warm-up: 2 d + (v - 1) K forwards, all of them where M = K.
 #include "runtime/schemes/schedules/builder.hpp"
 
 namespace troupe {
@@ -8,16 +8,15 @@ void interleaved(SequenceBuilder& s) {
   const std::int64_t K = s.K();
   const std::int64_t v = s.chunks_per_stage();
   const std::int64_t all = v * s.M();
-  // The i-th forward (or backward) of a mini-batch on this stage: micro-batches in groups of K, each group through the
-  // stage's chunks in order (backwards: in reverse).
+  // The i-th forward (or backward) of a mini-batch on this stage: micro-batches in groups of K,
+  // each group through the stage's chunks in order (backwards: in reverse).
   const auto place = [&](Act act, std::int64_t i) {
     const std::int64_t group = i / (v * K);
     const std::int64_t turn = i / K % v;
     const std::int64_t round = act == Act::forward ? turn : v - 1 - turn;
     s.add(act, round * K + s.stage(), group * K + i % K);
   };
-  const std::int64_t warm_up =
-      s.M() == K ? all : std::min(all, 2 * s.to_loss() + (v - 1) * K);
+  const std::int64_t warm_up = s.M() == K ? all : std::min(all, 2 * s.to_loss() + (v - 1) * K);
   s.begin_period();
   for (std::int64_t i = 0; i < warm_up; ++i) {
     place(Act::forward, i);

@@ -1,5 +1,5 @@
-// 1F1B with a flush (PipeDream-Flush, DAPPLE): min(d, M) forwards, then one forward and one backward in turn, then the rest of
-// the backwards. GPipe's bubble with at most K - k stashes.
+// 1F1B with a flush (PipeDream-Flush, DAPPLE): min(d, M) forwards, then one forward and one
+// backward in turn, then the rest of the backwards. GPipe's bubble with at most K - k stashes.
 #include "runtime/schemes/schedules/builder.hpp"
 
 namespace troupe {

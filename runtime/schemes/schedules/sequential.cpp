@@ -1,4 +1,5 @@
-// Naive model parallelism: one micro-batch in the pipe at a time, so that one stage works and the others wait.
+// Naive model parallelism: one micro-batch in the pipe at a time, so that one stage works and the
+// others wait.
 #include "runtime/schemes/schedules/builder.hpp"
 
 namespace troupe {

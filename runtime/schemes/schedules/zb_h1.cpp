@@ -1,5 +1,6 @@
-// ZB-H1 (Qi et al. 2024): 1F1B whose backward is split. The error signal leaves after the input gradient; stage k holds back k
-// weight gradients and fills the drain of the pipe with them, one after each input gradient.
+// ZB-H1 (Qi et al. 2024): 1F1B whose backward is split. The error signal leaves after the input
+// gradient; stage k holds back k weight gradients and fills the drain of the pipe with them, one
+// after each input gradient.
 #include "runtime/schemes/schedules/builder.hpp"
 
 namespace troupe {

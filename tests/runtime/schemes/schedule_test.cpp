@@ -19,7 +19,8 @@ Schedule schedule(const std::string& name, int K, int M, int v = 1) {
 std::string actions(const Schedule& s, int stage, int count) {
   std::string text;
   for (int i = 0; i < count; ++i) {
-    text += (i ? " " : "") + to_string(s.stages[static_cast<std::size_t>(stage)].at(static_cast<std::uint64_t>(i)));
+    text += (i ? " " : "") +
+            to_string(s.stages[static_cast<std::size_t>(stage)].at(static_cast<std::uint64_t>(i)));
   }
   return text;
 }
@@ -27,7 +28,11 @@ std::string actions(const Schedule& s, int stage, int count) {
 std::vector<ChunkTimes> times(const Schedule& s, double f, double b, double w) {
   const double v = s.options.chunks_per_stage;
   return std::vector<ChunkTimes>(static_cast<std::size_t>(s.chunks),
-                                 {.forward = f / v, .input_gradient = b / v, .weight_gradient = w / v, .update = 0, .link = 0});
+                                 {.forward = f / v,
+                                  .input_gradient = b / v,
+                                  .weight_gradient = w / v,
+                                  .update = 0,
+                                  .link = 0});
 }
 
 }  // namespace
@@ -35,7 +40,8 @@ std::vector<ChunkTimes> times(const Schedule& s, double f, double b, double w) {
 TEST_CASE("1F1B runs d forwards, then one forward and one backward in turn", "[schemes]") {
   CHECK(actions(schedule("one_f_one_b", 3, 4), 0, 9) ==
         "F(0,0)@0 F(0,1)@0 F(0,2)@0 B(0,0)@0 F(0,3)@0 B(0,1)@0 B(0,2)@0 B(0,3)@0 U(0)@0");
-  CHECK(actions(schedule("one_f_one_b", 3, 4), 2, 5) == "F(0,0)@2 B(0,0)@2 F(0,1)@2 B(0,1)@2 F(0,2)@2");
+  CHECK(actions(schedule("one_f_one_b", 3, 4), 2, 5) ==
+        "F(0,0)@2 B(0,0)@2 F(0,1)@2 B(0,1)@2 F(0,2)@2");
 }
 
 TEST_CASE("asynchronous 1F1B never flushes", "[schemes]") {
@@ -56,7 +62,8 @@ TEST_CASE("the delay of each chunk is the table's", "[schemes]") {
     for (const int M : {2, 3, 4}) {
       const Schedule accumulated = schedule("async_one_f_one_b", K, M);
       for (int k = 0; k < K; ++k) {
-        CHECK(accumulated.delay[static_cast<std::size_t>(k)] == (K - 1 - k + M - 1) / M);  // ceil(d / M)
+        CHECK(accumulated.delay[static_cast<std::size_t>(k)] ==
+              (K - 1 - k + M - 1) / M);  // ceil(d / M)
       }
     }
   }
@@ -70,7 +77,10 @@ TEST_CASE("every schedule can finish, whatever K, M and v", "[schemes]") {
           if (paper.name != "interleaved" && v > 1) {
             continue;
           }
-          const auto made = make_schedule({.name = std::string(paper.name), .stages = K, .micro_batches = M, .chunks_per_stage = v});
+          const auto made = make_schedule({.name = std::string(paper.name),
+                                           .stages = K,
+                                           .micro_batches = M,
+                                           .chunks_per_stage = v});
           if (paper.name == "interleaved" && M % K != 0) {
             CHECK_FALSE(made);
             continue;
@@ -83,7 +93,8 @@ TEST_CASE("every schedule can finish, whatever K, M and v", "[schemes]") {
   }
 }
 
-TEST_CASE("a schedule that could never finish is refused with the missing dependency", "[schemes]") {
+TEST_CASE("a schedule that could never finish is refused with the missing dependency",
+          "[schemes]") {
   Schedule broken = schedule("one_f_one_b", 2, 2);
   // Stage 0 wants the backward before it has sent the second forward that stage 1 wants first.
   std::swap(broken.stages[1].prologue[0], broken.stages[1].prologue[2]);
@@ -95,7 +106,8 @@ TEST_CASE("a schedule that could never finish is refused with the missing depend
   checked = check_schedule(stuck, 1);
   REQUIRE_FALSE(checked);
   CHECK(checked.error().kind == ErrorKind::usage);
-  CHECK(checked.error().message.find("stage 1 waits at B(0,0)@1 for F(0,0)@1") != std::string::npos);
+  CHECK(checked.error().message.find("stage 1 waits at B(0,0)@1 for F(0,0)@1") !=
+        std::string::npos);
 }
 
 TEST_CASE("GPipe and 1F1B take (M + K - 1)(T_F + T_B) a mini-batch", "[schemes]") {
@@ -104,10 +116,12 @@ TEST_CASE("GPipe and 1F1B take (M + K - 1)(T_F + T_B) a mini-batch", "[schemes]"
       for (const std::string name : {"gpipe", "one_f_one_b"}) {
         const Schedule s = schedule(name, K, M);
         INFO(name << " K " << K << " M " << M);
-        CHECK(simulate(s, times(s, 1, 1.25, 0.75), 3).end == Approx(3 * (M + K - 1) * 3.0).epsilon(1e-12));
+        CHECK(simulate(s, times(s, 1, 1.25, 0.75), 3).end ==
+              Approx(3 * (M + K - 1) * 3.0).epsilon(1e-12));
       }
       const Schedule naive = schedule("sequential", K, M);
-      CHECK(simulate(naive, times(naive, 1, 1.25, 0.75), 2).end == Approx(2 * M * K * 3.0).epsilon(1e-12));
+      CHECK(simulate(naive, times(naive, 1, 1.25, 0.75), 2).end ==
+            Approx(2 * M * K * 3.0).epsilon(1e-12));
     }
   }
 }
@@ -117,7 +131,8 @@ TEST_CASE("interleaving divides the bubble by v", "[schemes]") {
   for (const auto& [K, M, v] : cases) {
     const Schedule s = schedule("interleaved", K, M, v);
     INFO("K " << K << " M " << M << " v " << v);
-    CHECK(simulate(s, times(s, 1, 1, 1), 1).end == Approx(M * 3.0 + (K - 1) * 3.0 / v).epsilon(1e-12));
+    CHECK(simulate(s, times(s, 1, 1, 1), 1).end ==
+          Approx(M * 3.0 + (K - 1) * 3.0 / v).epsilon(1e-12));
   }
 }
 
@@ -127,7 +142,8 @@ TEST_CASE("ZB-H1's bubble is (K-1)(T_F + T_B - T_W)", "[schemes]") {
       for (const double w : {0.5, 1.0}) {
         const Schedule s = schedule("zb_h1", K, M);
         INFO("K " << K << " M " << M << " T_W " << w);
-        CHECK(simulate(s, times(s, 1, 1, w), 1).end == Approx(M * (2 + w) + (K - 1) * (2 - w)).epsilon(1e-12));
+        CHECK(simulate(s, times(s, 1, 1, w), 1).end ==
+              Approx(M * (2 + w) + (K - 1) * (2 - w)).epsilon(1e-12));
       }
     }
   }
@@ -141,7 +157,8 @@ TEST_CASE("an asynchronous pipe fills once a run", "[schemes]") {
 }
 
 TEST_CASE("synchronous warm-up mini-batches have no delay, later ones do", "[schemes]") {
-  const auto made = make_schedule({.name = "async_one_f_one_b", .stages = 4, .micro_batches = 1, .synchronous_batches = 5});
+  const auto made = make_schedule(
+      {.name = "async_one_f_one_b", .stages = 4, .micro_batches = 1, .synchronous_batches = 5});
   REQUIRE(made);
   std::map<std::int64_t, std::int64_t> distance;
   for (std::uint64_t i = 0; i < 60; ++i) {

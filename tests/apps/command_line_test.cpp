@@ -1,0 +1,229 @@
+// The command line as a user meets it: what is wrong is told in one sentence, by name, with an exit code of its kind.
+#include "apps/command_line.hpp"
+
+#include "apps/presets.hpp"
+#include "messages/experiment.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/program.hpp"
+
+#include <google/protobuf/descriptor.h>
+
+#include <algorithm>
+#include <fstream>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// One line on stderr that begins with our name, nothing on stdout.
+void check_refused(const std::vector<std::string>& arguments, int code, const std::string& sentence) {
+  INFO("troupe " << arguments.front());
+  const Said said = test::troupe(arguments);
+  CHECK(said.code == code);
+  CHECK(said.out.empty());
+  CHECK(said.err.starts_with("troupe: "));
+  CHECK(std::count(said.err.begin(), said.err.end(), '\n') == 1);
+  CHECK_THAT(said.err, says(sentence));
+}
+
+}  // namespace
+
+TEST_CASE("unknown verbs, options, presets and names are met with the nearest one", "[apps]") {
+  check_refused({"rnu"}, 2, "there is no verb \"rnu\", did you mean \"run\"? (verbs: run, sim, plan, config, explain, doctor)");
+  check_refused({"xyzzyx"}, 2, "there is no verb \"xyzzyx\" (verbs: ");
+  check_refused({"--sett"}, 2, "there is no option \"--sett\"");
+  check_refused({"run", "--sett", "a=b"}, 2, "run: there is no option \"--sett\", did you mean \"--set\"?");
+  check_refused({"sim", "--quite"}, 2, "sim: there is no option \"--quite\", did you mean \"--quiet\"?");
+  check_refused({"run", "quadratic", "now"}, 2, "run: \"now\" is one word too many");
+  check_refused({"run", "glyps-mlp"}, 2, "there is no preset and no file \"glyps-mlp\", did you mean \"glyphs-mlp\"? (presets: glyphs-mlp, ");
+  check_refused({"run", "/nonexistent/x.json"}, 2, "the experiment /nonexistent/x.json cannot be read: No such file or directory");
+  check_refused({"plan", "/"}, 2, "/ is a folder without an experiment.textproto");
+  check_refused({"explain", "spectrian"}, 2, "explain: nothing is called \"spectrian\", did you mean \"spectrain\"?");
+  check_refused({"config", "pritn"}, 2, "config: \"pritn\" is neither print nor validate, did you mean print?");
+  check_refused({"config"}, 2, "config: say print or validate");
+  check_refused({"run", "--set"}, 2, "--set");
+}
+
+TEST_CASE("no verb at all shows the help and is an error", "[apps]") {
+  const Said said = test::troupe({});
+  CHECK(said.code == 2);
+  CHECK(said.out.empty());
+  CHECK_THAT(said.err, says("Subcommands:"));
+  CHECK_THAT(said.err, says("troupe: say what to do"));
+}
+
+TEST_CASE("a misspelt key is met with the nearest one", "[apps]") {
+  check_refused({"run", "--set", "pipeline.stges=3"}, 2, "pipeline.stges: pipeline has no key \"stges\", did you mean \"stages\"?");
+  check_refused({"run", "--set", "pipeline.weights=spectran"}, 2, "did you mean \"spectrain\"?");
+  check_refused({"run", "--set", "optimizer.momentum=2"}, 2, "optimizer.momentum");
+  const Folder folder;
+  const std::string path = folder / "mine.textproto";
+  std::ofstream(path) << "name: \"mine\"\npipeline { stagse: 2 }\n";
+  check_refused({"run", path}, 2, path + ":2");
+  check_refused({"run", path}, 2, "did you mean \"stages\"?");
+}
+
+TEST_CASE("combinations that make no sense are refused with the reason", "[apps]") {
+  check_refused({"run", "--set", "pipeline.stages=9"}, 2, "the network has 3 layers, too few for 9 chunks; set pipeline.stages to at most 3");
+  check_refused({"run", "--set", "pipeline.micro_batches=3"}, 2, "pipeline.micro_batches: 3 does not divide data.batch_size 128");
+  check_refused({"run", "--set", "pipeline.weights=double_buffered"}, 2, "double_buffered needs pipeline.micro_batches >= pipeline.stages (2)");
+  check_refused({"run", "--set", "pipeline.schedule=interleaved"}, 2, "(1) must be a multiple of pipeline.stages (2)");
+  check_refused({"run", "--set", "stop.epochs=0"}, 2, "the run would never end");
+  check_refused({"run", "--set", "data=none"}, 2, "data");
+  check_refused({"run", "--set", "placement.devices=[cpu,cpu,cpu]"}, 2, "one device for all stages, or one for each of the 2");
+}
+
+TEST_CASE("missing data is an error of its own: where it was looked for, what belongs there, the key to set", "[apps]") {
+  for (const char* what : {"/nonexistent", "a-folder-without-files"}) {
+    const Folder folder;
+    std::filesystem::create_directory(folder / "a-folder-without-files");
+    const std::string path = what[0] == '/' ? what : folder / what;
+    const Said said = test::troupe({"run", "mnist-mlp", "--set", "data.mnist.path=" + path});
+    CHECK(said.code == 3);
+    CHECK(said.out.empty());
+    for (const char* part : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "--set data.mnist.path="}) {
+      CHECK_THAT(said.err, says(part));
+    }
+    CHECK_THAT(said.err, says(path));
+  }
+}
+
+TEST_CASE("results go to stdout and progress to stderr", "[apps]") {
+  const Said said = test::troupe({"sim", "quadratic", "--set", "stop.updates=100"});
+  CHECK(said.code == 0);
+  CHECK_THAT(said.out, says("100 updates"));
+  CHECK_THAT(said.out, says("virtual clock"));
+  CHECK_THAT(said.out, says("shard-0 2.94/3"));
+  CHECK_THAT(said.err, says("step   1/100"));
+  CHECK_THAT(said.err, says("step 100/100"));
+  CHECK_THAT(said.err, says("--out DIR keeps them"));
+  CHECK(said.err.find('\r') == std::string::npos);  // not a terminal
+  const Said quiet = test::troupe({"sim", "quadratic", "--quiet", "--set", "stop.updates=100"});
+  CHECK(quiet.code == 0);
+  CHECK(quiet.err.empty());
+  CHECK(quiet.out == said.out);
+}
+
+TEST_CASE("--set does not swallow the word behind it, and the last one wins", "[apps]") {
+  const Said said = test::troupe({"config", "print", "--set", "seed=5", "quadratic", "--set", "model.quadratic.layers=7", "--set", "seed=6"});
+  CHECK(said.code == 0);
+  CHECK_THAT(said.out, says("seed: 6"));
+  CHECK_THAT(said.out, says("layers: 7"));
+  CHECK_THAT(said.out, says("name: \"quadratic\""));
+  const Said lists = test::troupe({"config", "print", "--set=model.mlp.hidden=[8,9,10]"});
+  CHECK_THAT(lists.out, says("hidden: [8, 9, 10]"));
+}
+
+TEST_CASE("what config prints is the same experiment again, as textproto and as JSON", "[apps]") {
+  const Folder folder;
+  for (const char* ending : {".textproto", ".json"}) {
+    const std::string path = folder / (std::string("printed") + ending);
+    const bool json = std::string(ending) == ".json";
+    const Said printed = test::troupe(json ? std::vector<std::string>{"config", "print", "snn", "--json"} : std::vector<std::string>{"config", "print", "snn"});
+    REQUIRE(printed.code == 0);
+    std::ofstream(path) << printed.out;
+    const Said again = test::troupe({"config", "print", path});
+    CHECK(again.code == 0);
+    CHECK(again.out == test::troupe({"config", "print", "snn"}).out);
+  }
+}
+
+TEST_CASE("config validate says whether an experiment can be run", "[apps]") {
+  CHECK(test::troupe({"config", "validate", "quadratic"}).out == "ok: quadratic can be run\n");
+  const Said wrong = test::troupe({"config", "validate", "--json", "--set", "pipeline.stages=9"});
+  CHECK(wrong.code == 2);
+  CHECK(wrong.out.starts_with("{\"valid\":false,\"error\":\"pipeline.stages: "));
+  CHECK(test::troupe({"config", "validate", "--json", "quadratic"}).out == "{\"valid\":true}\n");
+}
+
+TEST_CASE("every preset is valid, and plan works on each that needs no files", "[apps]") {
+  REQUIRE(presets().front().name == kDefaultPreset);
+  for (const Preset& preset : presets()) {
+    INFO(preset.name);
+    CHECK(preset.summary().size() > 20);
+    CHECK(preset.summary().ends_with("."));
+    const auto experiment = load_experiment(std::string(preset.name), {});
+    REQUIRE(experiment);
+    CHECK(experiment->name() == preset.name);
+    const bool files = experiment->data().has_mnist() || experiment->data().has_fashion_mnist();
+    const Said said = test::troupe({"plan", std::string(preset.name)});
+    if (!files) {
+      CHECK(said.code == 0);
+      for (const char* part : {"stages", "memory", "bubble", "staleness", "clipping", "timeline"}) {
+        CHECK_THAT(said.out, says(part));
+      }
+    }
+  }
+  const Said list = test::troupe({"run", "--list"});
+  CHECK(std::count(list.out.begin(), list.out.end(), '\n') == static_cast<std::ptrdiff_t>(presets().size()));
+}
+
+TEST_CASE("the help mentions every key, every preset and every legal value", "[apps]") {
+  const Said said = test::troupe({"run", "--help"});
+  REQUIRE(said.code == 0);
+  CHECK(said.err.empty());
+  for (const Preset& preset : presets()) {
+    CHECK_THAT(said.out, says(std::string(preset.name)));
+  }
+  const std::function<void(const google::protobuf::Descriptor&)> check = [&](const google::protobuf::Descriptor& type) {
+    for (int i = 0; i < type.field_count(); ++i) {
+      const auto& field = *type.field(i);
+      INFO(field.full_name());
+      CHECK(said.out.find(field.name()) != std::string::npos);
+      if (field.enum_type()) {
+        for (int v = 0; v < field.enum_type()->value_count(); ++v) {
+          CHECK(said.out.find(field.enum_type()->value(v)->name()) != std::string::npos);
+        }
+      }
+      if (field.message_type()) {
+        check(*field.message_type());
+      }
+    }
+  };
+  check(*proto::Experiment::descriptor());
+}
+
+TEST_CASE("help of the program lists its verbs and exit codes", "[apps]") {
+  const Said said = test::troupe({"--help"});
+  CHECK(said.code == 0);
+  for (const char* part : {"run", "sim", "plan", "config", "explain", "doctor", "130 interrupted"}) {
+    CHECK_THAT(said.out, says(part));
+  }
+  CHECK(test::troupe({"--version"}).out.starts_with("troupe 0."));
+}
+
+TEST_CASE("explain knows every name that an experiment can choose", "[apps]") {
+  const Said all = test::troupe({"explain"});
+  CHECK(all.code == 0);
+  for (const char* name : {"gpipe", "zb_h1", "async_full_duplex", "stash", "nwpt", "recompute", "nadamw"}) {
+    CHECK_THAT(all.out, says(std::string("  ") + name));
+    const Said one = test::troupe({"explain", name});
+    CHECK(one.code == 0);
+    CHECK(one.out.starts_with(std::string(name) + " ("));
+  }
+  // A name with two meanings shows both.
+  const Said nesterov = test::troupe({"explain", "nesterov"});
+  CHECK_THAT(nesterov.out, says("nesterov (pipeline.weights)"));
+  CHECK_THAT(nesterov.out, says("nesterov (optimizer.rule)"));
+}
+
+TEST_CASE("doctor says what is there and what is not", "[apps]") {
+  const Said said = test::troupe({"doctor"});
+  CHECK(said.code == 0);
+  for (const char* part : {"cpu", "features", "avx2", "cores", "memory", "gpu", "oneDNN", "CAF       0.17", "protobuf", "will use"}) {
+    CHECK_THAT(said.out, says(part));
+  }
+}
+
+TEST_CASE("a standard output that is full is an error, one that is closed is not", "[apps]") {
+  const Said full = Program({"explain"}, "/dev/full").wait();
+  CHECK(full.code == 5);
+  CHECK(full.err == "troupe: standard output could not be written: No space left on device\n");
+  const Said closed = Program({"-c", "exec '" + program_path() + "' explain >&-"}, "", "/bin/sh").wait();
+  CHECK(closed.code == 0);
+  CHECK(closed.err.empty());
+  const Said piped = Program({"-c", "'" + program_path() + "' run --help 2>&1 | head -c 10"}, "", "/bin/sh").wait();
+  CHECK(piped.code == 0);
+  CHECK(piped.err.empty());
+}

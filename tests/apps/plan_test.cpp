@@ -1,0 +1,131 @@
+// What `plan` promises, against the closed forms of the papers.
+#include "apps/plan.hpp"
+
+#include "apps/presets.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace troupe;
+
+namespace {
+
+/// Eight layers alike on `stages` stages, every forward 1 s, every half of a backward 1 s.
+Blueprint blueprint(int stages, std::vector<std::string> assignments) {
+  std::vector<std::string> all{"model.mlp.hidden=[16,16,16,16,16,16,16]",
+                               "data=teacher",
+                               "data.teacher.inputs=16",
+                               "data.teacher.outputs=16",
+                               "data.batch_size=16",
+                               "clock.forward.seconds=[1]",
+                               "clock.input_gradient.seconds=[1]",
+                               "clock.weight_gradient.seconds=[1]",
+                               "pipeline.stages=" + std::to_string(stages)};
+  all.insert(all.end(), assignments.begin(), assignments.end());
+  auto experiment = load_experiment("glyphs-mlp", all);
+  REQUIRE(experiment);
+  auto made = make_blueprint(*experiment);
+  if (!made) {
+    FAIL(made.error().message);
+  }
+  return *made;
+}
+
+std::vector<std::int64_t> copies(const Blueprint& b) {
+  std::vector<std::int64_t> all;
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    all.push_back(memory_of(b, c).copies);
+  }
+  return all;
+}
+
+std::vector<std::int64_t> stashes(const Blueprint& b) {
+  std::vector<std::int64_t> all;
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    all.push_back(memory_of(b, c).stashes);
+  }
+  return all;
+}
+
+using Counts = std::vector<std::int64_t>;
+
+}  // namespace
+
+TEST_CASE("copies of the weights are those of the papers", "[apps]") {
+  CHECK(copies(blueprint(4, {"pipeline.weights=latest"})) == Counts{1, 1, 1, 1});
+  CHECK(copies(blueprint(4, {"pipeline.weights=stash"})) == Counts{4, 3, 2, 1});                  // K-k
+  CHECK(copies(blueprint(4, {"pipeline.weights=vertical_sync"})) == Counts{4, 4, 4, 4});          // K
+  CHECK(copies(blueprint(4, {"pipeline.weights=double_buffered", "pipeline.micro_batches=4"})) == Counts{2, 2, 2, 2});
+  CHECK(copies(blueprint(4, {"pipeline.schedule=one_f_one_b", "pipeline.weights=stash", "pipeline.micro_batches=4"})) == Counts{1, 1, 1, 1});
+  // The slice, its prediction, and the predictions that backwards wait for.
+  CHECK(copies(blueprint(4, {"pipeline.weights=spectrain"})) == Counts{5, 4, 3, 1});
+}
+
+TEST_CASE("activations are kept as long as the schedule needs them", "[apps]") {
+  CHECK(stashes(blueprint(4, {})) == Counts{4, 3, 2, 1});
+  CHECK(stashes(blueprint(4, {"pipeline.schedule=gpipe", "pipeline.micro_batches=8", "pipeline.weights=latest"})) == Counts{8, 8, 8, 8});
+  CHECK(stashes(blueprint(4, {"pipeline.schedule=one_f_one_b", "pipeline.micro_batches=8", "pipeline.weights=latest"})) == Counts{4, 3, 2, 1});
+  CHECK(stashes(blueprint(4, {"pipeline.schedule=async_full_duplex"})) == Counts{7, 5, 3, 1});
+}
+
+TEST_CASE("moments and gradients are as large as the weights", "[apps]") {
+  const Blueprint momentum = blueprint(2, {});
+  const auto bytes = static_cast<double>(momentum.chunks[0]->layout().bytes());
+  CHECK(memory_of(momentum, 0).moments == bytes);
+  CHECK(memory_of(momentum, 0).gradient == bytes);
+  CHECK(memory_of(blueprint(2, {"optimizer.rule=adamw"}), 0).moments == 2 * bytes);
+  CHECK(memory_of(blueprint(2, {"optimizer.rule=sgd"}), 0).moments == 0);
+  CHECK(memory_of(blueprint(2, {"optimizer.rule=sgd", "pipeline.weights=pipemare"}), 0).moments == bytes);
+}
+
+TEST_CASE("recomputing keeps inputs only", "[apps]") {
+  const Blueprint kept = blueprint(4, {});
+  const Blueprint recomputed = blueprint(4, {"pipeline.activations=recompute"});
+  CHECK(memory_of(recomputed, 0).activations < memory_of(kept, 0).activations);
+}
+
+TEST_CASE("what is left of the staleness is the delay less the prediction", "[apps]") {
+  const auto left = [](const Blueprint& b) {
+    Counts all;
+    for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+      all.push_back(reads_of(b, c).left());
+    }
+    return all;
+  };
+  CHECK(left(blueprint(4, {"pipeline.weights=stash"})) == Counts{3, 2, 1, 0});
+  CHECK(left(blueprint(4, {"pipeline.weights=vertical_sync"})) == Counts{3, 3, 3, 3});
+  CHECK(left(blueprint(4, {"pipeline.weights=spectrain"})) == Counts{0, 0, 0, 0});
+  CHECK(left(blueprint(4, {"pipeline.weights=nwpt"})) == Counts{2, 1, 0, -1});
+  CHECK(reads_of(blueprint(4, {"pipeline.weights=stash"}), 0).stashed);
+  const ChunkReads latest = reads_of(blueprint(4, {"pipeline.weights=latest"}), 0);
+  CHECK_FALSE(latest.stashed);
+  CHECK(latest.forward_behind == 3);
+  CHECK(latest.backward_behind == 0);
+}
+
+TEST_CASE("idle time follows the closed forms", "[apps]") {
+  // GPipe and 1F1B: (K-1)/(M+K-1) of the time.
+  for (const char* schedule : {"gpipe", "one_f_one_b"}) {
+    const Forecast f = forecast(blueprint(4, {std::string("pipeline.schedule=") + schedule, "pipeline.micro_batches=8", "pipeline.weights=latest"}));
+    CHECK(f.idle_steady == Approx(3.0 / 11));
+    CHECK(f.idle_run == Approx(3.0 / 11));
+    CHECK(f.period == Approx(33));
+  }
+  CHECK(forecast(blueprint(4, {"pipeline.schedule=sequential", "pipeline.weights=latest"})).idle_steady == Approx(0.75));
+  const Forecast async = forecast(blueprint(4, {"stop.updates=100", "stop.epochs=0"}));
+  CHECK(async.idle_steady == Approx(0).margin(1e-9));
+  CHECK(async.period == Approx(3));
+  CHECK(async.idle_run == Approx(9.0 / 309));  // the pipe is filled and drained once
+}
+
+TEST_CASE("clipping is global in flushed schedules and by shard in others", "[apps]") {
+  CHECK_THAT(describe(blueprint(2, {})), test::says("clipping   none"));
+  CHECK_THAT(describe(blueprint(2, {"optimizer.clip_norm=1"})), test::says("by each shard for itself"));
+  CHECK_THAT(describe(blueprint(2, {"optimizer.clip_norm=1", "pipeline.schedule=gpipe"})), test::says("over all parameters"));
+}
+
+TEST_CASE("a plan is quick for a long pipe", "[apps]") {
+  std::string layers = "[";
+  for (int i = 0; i < 63; ++i) {
+    layers += i == 0 ? "8" : ",8";
+  }
+  CHECK(describe(blueprint(64, {"model.mlp.hidden=" + layers + "]"})).size() > 1000);
+}

@@ -1,0 +1,95 @@
+#include "runtime/record/output_file.hpp"
+
+#include "tests/support/catch.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+using namespace troupe;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A folder of this test, empty at the start and gone at the end.
+struct Folder {
+  fs::path path = fs::temp_directory_path() / "troupe-output-file-test";
+
+  Folder() {
+    fs::remove_all(path);
+    fs::create_directory(path);
+  }
+  ~Folder() { fs::remove_all(path); }
+};
+
+std::string contents(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("everything that was written is there after close", "[record]") {
+  const Folder folder;
+  auto file = OutputFile::create(folder.path / "lines");
+  REQUIRE(file);
+  std::string expected;
+  for (int i = 0; i < 50000; ++i) {
+    const std::string line = std::to_string(i) + "\n";
+    (*file)->write(line);
+    expected += line;
+  }
+  REQUIRE((*file)->close());
+  CHECK(contents(folder.path / "lines") == expected);
+}
+
+TEST_CASE("a full disk is told by name at the flush, and again at the end", "[record]") {
+  auto file = OutputFile::create("/dev/full");
+  REQUIRE(file);
+  (*file)->write("metrics");
+  CHECK_FALSE((*file)->failed());  // buffered so far
+  const auto flushed = (*file)->flush();
+  REQUIRE_FALSE(flushed);
+  CHECK(flushed.error().kind == ErrorKind::lost);
+  CHECK(flushed.error().message == "/dev/full could not be written: No space left on device");
+  CHECK((*file)->failed());
+  (*file)->write("more");
+  CHECK((*file)->close().error().message == flushed.error().message);
+}
+
+TEST_CASE("a full disk is noticed without a flush when the buffer overflows", "[record]") {
+  auto file = OutputFile::create("/dev/full");
+  REQUIRE(file);
+  (*file)->write(std::string(1 << 17, 'x'));
+  CHECK((*file)->failed());
+}
+
+TEST_CASE("a file that cannot be made is refused with the reason", "[record]") {
+  const auto file = OutputFile::create("/nonexistent/metrics.jsonl");
+  REQUIRE_FALSE(file);
+  CHECK(file.error().kind == ErrorKind::lost);
+  CHECK(file.error().message == "/nonexistent/metrics.jsonl could not be created: No such file or directory");
+}
+
+TEST_CASE("a run directory is made with the folders above it, and never used twice", "[record]") {
+  const Folder folder;
+  const fs::path path = folder.path / "a" / "b";
+  REQUIRE(make_run_directory(path));
+  CHECK(fs::is_directory(path));
+  const auto again = make_run_directory(path);
+  REQUIRE_FALSE(again);
+  CHECK(again.error().kind == ErrorKind::usage);
+  CHECK_THAT(again.error().message, test::says(path.string() + " exists already"));
+  fs::create_symlink("nowhere", folder.path / "dangling");
+  CHECK(make_run_directory(folder.path / "dangling").error().kind == ErrorKind::usage);
+}
+
+TEST_CASE("a run directory below a file is refused with the reason", "[record]") {
+  const Folder folder;
+  REQUIRE(write_file(folder.path / "file", "x"));
+  const auto made = make_run_directory(folder.path / "file" / "run");
+  REQUIRE_FALSE(made);
+  CHECK(made.error().kind == ErrorKind::lost);
+  CHECK_THAT(made.error().message, test::says("could not be made"));
+}

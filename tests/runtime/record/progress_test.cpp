@@ -1,0 +1,56 @@
+#include "runtime/record/progress.hpp"
+
+#include "tests/support/catch.hpp"
+
+#include <sstream>
+
+using namespace troupe;
+
+TEST_CASE("numbers are short and times are read off a clock", "[record]") {
+  CHECK(short_number(0) == "0");
+  CHECK(short_number(7) == "7");
+  CHECK(short_number(0.5) == "0.50");
+  CHECK(short_number(999.4) == "999");
+  CHECK(short_number(999.6) == "1.00k");
+  CHECK(short_number(9832) == "9.83k");
+  CHECK(short_number(98320) == "98.3k");
+  CHECK(short_number(983200) == "983k");
+  CHECK(short_number(1.25e6) == "1.25M");
+  CHECK(clock_text(0) == "00:00");
+  CHECK(clock_text(192.4) == "03:12");
+  CHECK(clock_text(3723) == "1:02:03");
+}
+
+TEST_CASE("away from a terminal each line stands", "[record]") {
+  std::ostringstream out;
+  Progress progress(out, {.terminal = false, .steps = 2000});
+  CHECK_FALSE(progress.stale());
+  progress.step({.step = 120,
+                 .loss = 1.203,
+                 .accuracy = 0.612,
+                 .samples_per_second = 9800,
+                 .staleness_p50 = 3,
+                 .staleness_max = 3,
+                 .busy = 0.93,
+                 .seconds = 1});
+  progress.evaluation(120, 1.3, std::nullopt);
+  progress.finish();
+  CHECK(out.str() ==
+        "step  120/2000  loss 1.2030  acc 61.2%  9.80k samples/s  stale p50 3 max 3  busy 93%  eta 00:00\n"
+        "evaluation at step 120  loss 1.3000\n");
+}
+
+TEST_CASE("on a terminal the line is rewritten, and stands when something else is said", "[record]") {
+  std::ostringstream out;
+  Progress progress(out, {.terminal = true, .steps = 10});
+  CHECK(progress.stale());
+  progress.step({.step = 1});
+  CHECK_FALSE(progress.stale());
+  progress.step({.step = 2});
+  CHECK(out.str().find('\n') == std::string::npos);
+  CHECK_THAT(out.str(), test::says("\033[K\rstep  2/10"));
+  progress.evaluation(2, 0.5, 0.75);
+  CHECK_THAT(out.str(), test::says("\033[K\nevaluation at step 2  loss 0.5000  acc 75.0%\n"));
+  progress.finish();
+  CHECK(out.str().back() == '\n');
+}

@@ -1,0 +1,253 @@
+#include "runtime/record/recorder.hpp"
+
+#include "kernels/stream.hpp"
+#include "messages/experiment.hpp"
+#include "tests/support/catch.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+using namespace troupe;
+
+namespace {
+
+/// A Recorder whose metrics.jsonl can be read line by line.
+struct Bench {
+  std::filesystem::path path = std::filesystem::temp_directory_path() / "troupe-recorder-test.jsonl";
+  std::unique_ptr<OutputFile> file;
+  std::unique_ptr<Recorder> recorder;
+  Stream stream{Device{}};
+
+  explicit Bench(std::initializer_list<const char*> assignments, std::int32_t chunks = 1, std::int64_t batches_per_epoch = 4) {
+    proto::Experiment experiment;
+    for (const char* assignment : assignments) {
+      REQUIRE(set_value(experiment, assignment));
+    }
+    REQUIRE(resolve(experiment));
+    auto made = OutputFile::create(path);
+    REQUIRE(made);
+    file = std::move(*made);
+    std::vector<std::int32_t> stages;
+    for (std::int32_t k = 0; k < experiment.pipeline().stages(); ++k) {
+      stages.push_back(k);
+    }
+    recorder = std::make_unique<Recorder>(Recorder::Config{.experiment = experiment,
+                                                           .clock = "virtual",
+                                                           .batches_per_epoch = batches_per_epoch,
+                                                           .batches = 0,
+                                                           .chunks = chunks,
+                                                           .classes = true,
+                                                           .stage_of_actor = stages},
+                                          file.get(),
+                                          nullptr);
+  }
+  ~Bench() { std::filesystem::remove(path); }
+
+  std::optional<Diverged> loss(std::int64_t batch, std::int32_t micro_batch, double sum, double right, double now = 0) {
+    Tensor result = stream.allocate({2}, DType::float64);
+    result.span<double>()[0] = sum;
+    result.span<double>()[1] = right;
+    return recorder->on(LossRecord{{.batch = batch, .micro_batch = micro_batch}, 10, result}, now);
+  }
+
+  void applied(std::int32_t chunk, std::int64_t batch, std::vector<std::int64_t> forward_versions, double now = 0, double gap = -1) {
+    AppliedRecord record{.stamp = {.chunk = chunk, .batch = batch}, .applied_to = batch, .rate = 0.5, .seconds = 2, .gap = gap, .reads = {}};
+    std::int32_t micro_batch = 0;
+    for (const std::int64_t version : forward_versions) {
+      record.reads.push_back({.micro_batch = micro_batch++,
+                              .forward = {version, {ReachKind::linear, 3}},
+                              .backward = {version, {}},
+                              .forward_version = version,
+                              .backward_version = version});
+    }
+    CHECK_FALSE(recorder->on(record, now));
+  }
+
+  std::vector<std::string> lines(const std::string& kind) {
+    REQUIRE(file->flush());
+    std::vector<std::string> found;
+    std::ifstream in(path);
+    for (std::string line; std::getline(in, line);) {
+      if (line.find("\"kind\":\"" + kind + "\"") != line.npos) {
+        found.push_back(line);
+      }
+    }
+    return found;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the header comes first and says what the file is", "[record]") {
+  Bench bench({"name=mine", "seed=7"});
+  CHECK(bench.lines("header") ==
+        std::vector<std::string>{R"({"kind":"header","schema":1,"clock":"virtual","name":"mine","seed":7})"});
+}
+
+TEST_CASE("a train line is about whole steps: after the first and then every so many", "[record]") {
+  Bench bench({"record.every=2", "data.batch_size=10"});
+  bench.loss(0, 0, 20, 1, 1);
+  CHECK(bench.lines("train").empty());  // not applied yet
+  bench.applied(0, 0, {0}, 2);
+  CHECK(bench.lines("train") == std::vector<std::string>{
+            R"({"kind":"train","step":1,"epoch":0.25,"loss":2,"accuracy":0.1,"samples_per_second":5,"rate":0.5,"staleness_p50":0,"staleness_max":0,"seconds":2})"});
+  for (std::int64_t batch = 1; batch < 4; ++batch) {
+    const auto now = static_cast<double>(2 + batch);
+    bench.loss(batch, 0, static_cast<double>(10 * batch), 5, now);
+    bench.applied(0, batch, {batch - 1}, now);
+  }
+  const auto lines = bench.lines("train");
+  REQUIRE(lines.size() == 3);
+  CHECK_THAT(lines[1], test::says(R"("step":2,"epoch":0.5,"loss":1,)"));
+  CHECK_THAT(lines[2], test::says(R"("step":4,"epoch":1,"loss":2.5,"accuracy":0.5,"samples_per_second":10,)"));
+  CHECK_THAT(lines[2], test::says(R"("staleness_p50":1,"staleness_max":1)"));
+  bench.loss(4, 0, 10, 0, 7);
+  bench.applied(0, 4, {4}, 7);
+  bench.recorder->finish();  // the rest
+  CHECK(bench.lines("train").size() == 4);
+  CHECK(bench.recorder->completed() == 5);
+}
+
+TEST_CASE("means are summed in the order of Stamps, whoever was faster", "[record]") {
+  // 1e16 + 1 - 1e16 is 0 or 1 in doubles, depending on the order.
+  const std::vector<double> sums{1e16, 1, -1e16, 3};
+  const auto train_loss = [&](std::vector<std::int32_t> order) {
+    Bench bench({"pipeline.micro_batches=4", "data.batch_size=40"});
+    bench.applied(0, 0, {0, 0, 0, 0});
+    for (const std::int32_t j : order) {
+      bench.loss(0, j, sums[static_cast<std::size_t>(j)], 0);
+    }
+    bench.recorder->finish();
+    return bench.recorder->summary(1).train_loss;
+  };
+  const double expected = (((1e16 + 1) + -1e16) + 3) / 40;
+  CHECK(train_loss({0, 1, 2, 3}) == expected);
+  CHECK(train_loss({3, 1, 0, 2}) == expected);
+}
+
+TEST_CASE("steps may overtake each other between shards", "[record]") {
+  Bench bench({"record.every=1", "data.batch_size=10"}, 2);
+  bench.loss(0, 0, 10, 0);
+  bench.applied(1, 0, {0});
+  bench.loss(1, 0, 20, 0);
+  bench.applied(1, 1, {1});
+  CHECK(bench.recorder->completed() == 0);
+  bench.applied(0, 0, {0});
+  CHECK(bench.recorder->completed() == 1);
+  bench.applied(0, 1, {0});
+  CHECK(bench.recorder->completed() == 2);
+  CHECK(bench.lines("train").size() == 2);
+}
+
+TEST_CASE("the first loss that is not finite is told, once", "[record]") {
+  Bench bench({"data.batch_size=10"});
+  CHECK_FALSE(bench.loss(0, 0, 1, 0));
+  const auto diverged = bench.loss(1, 0, std::numeric_limits<double>::quiet_NaN(), 0);
+  REQUIRE(diverged);
+  CHECK(diverged->stamp.batch == 1);
+  CHECK(std::isnan(diverged->loss));
+  CHECK_FALSE(bench.loss(2, 0, std::numeric_limits<double>::infinity(), 0));
+  CHECK(bench.recorder->diverged()->stamp.batch == 1);
+  CHECK(std::isnan(bench.recorder->summary(1).train_loss));
+}
+
+TEST_CASE("staleness has one entry a micro-batch read", "[record]") {
+  Bench bench({"pipeline.micro_batches=2", "data.batch_size=20"}, 2);
+  bench.applied(0, 0, {0, 0});
+  bench.applied(0, 1, {0, 1});
+  bench.applied(0, 2, {0, 1});
+  bench.applied(1, 0, {0, 0});
+  const Summary summary = bench.recorder->summary(0);
+  const auto& first = summary.staleness.at("shard-0");
+  CHECK(first.histogram == std::map<std::int64_t, std::int64_t>{{0, 3}, {1, 2}, {2, 1}});
+  CHECK(first.mean == Approx(4.0 / 6));
+  CHECK(first.max == 2);
+  CHECK(first.seconds_mean == 2);
+  CHECK(summary.staleness.at("shard-1").histogram == std::map<std::int64_t, std::int64_t>{{0, 2}});
+}
+
+TEST_CASE("versions are written a micro-batch and chunk when asked for", "[record]") {
+  Bench without({});
+  without.applied(0, 5, {3});
+  CHECK(without.lines("versions").empty());
+  Bench with({"record.versions=true"}, 2);
+  with.applied(1, 5, {3, 4});
+  CHECK(with.lines("versions") ==
+        std::vector<std::string>{
+            R"({"kind":"versions","replica":0,"batch":5,"micro_batch":0,"stage":1,"forward":3,"forward_steps":3,"backward":3,"backward_steps":0,"applied_to":5})",
+            R"({"kind":"versions","replica":0,"batch":5,"micro_batch":1,"stage":1,"forward":4,"forward_steps":3,"backward":4,"backward_steps":0,"applied_to":5})"});
+}
+
+TEST_CASE("gaps are averaged a shard", "[record]") {
+  Bench bench({});
+  bench.applied(0, 0, {0}, 0, 0.5);
+  bench.applied(0, 1, {0}, 0, -1);  // not measured
+  bench.applied(0, 2, {0}, 0, 1.5);
+  CHECK(bench.recorder->summary(0).gap.at("shard-0") == 1);
+  CHECK(bench.lines("gap").size() == 2);
+  CHECK(bench.lines("gap").back() == R"({"kind":"gap","step":2,"shard":"shard-0","gap":1.5})");
+}
+
+TEST_CASE("the last evaluation counts only at the weights that are reported", "[record]") {
+  Bench bench({});
+  bench.recorder->on(EvaluationRecord{.step = 8, .loss = 0.5, .accuracy = 0.9, .has_accuracy = true, .samples = 100}, 3);
+  CHECK(bench.lines("evaluation") ==
+        std::vector<std::string>{R"({"kind":"evaluation","step":8,"epoch":2,"loss":0.5,"accuracy":0.9,"samples":100,"seconds":3})"});
+  CHECK(bench.recorder->summary(8).test_accuracy == 0.9);
+  CHECK_FALSE(bench.recorder->summary(9).test_loss);
+}
+
+TEST_CASE("the training loss is that of the last epoch", "[record]") {
+  Bench bench({"data.batch_size=10"}, 1, 2);
+  for (std::int64_t batch = 0; batch < 5; ++batch) {
+    bench.loss(batch, 0, static_cast<double>(10 * batch), 0);
+    bench.applied(0, batch, {batch});
+  }
+  const Summary summary = bench.recorder->summary(5);
+  CHECK(summary.train_loss == 3.5);  // of mini-batches 3 and 4
+  CHECK(summary.epochs == 2.5);
+  CHECK(summary.samples == 50);
+}
+
+TEST_CASE("a stage's busy share is of the run's seconds", "[record]") {
+  Bench bench({"pipeline.stages=2"}, 2);
+  bench.recorder->on(BusyRecord{.actor = 0, .start = 0, .end = 3, .what = "forward", .stamp = {}}, 0);
+  bench.recorder->on(BusyRecord{.actor = 9, .start = 0, .end = 3, .what = "update", .stamp = {}}, 0);  // no stage's
+  bench.recorder->on(StageRecord{.stage = 1, .stashes_max = 4}, 6);
+  const Summary summary = bench.recorder->summary(0);
+  CHECK(summary.busy.at("stage-0") == 0.5);
+  CHECK(summary.busy.at("stage-1") == 0);
+  CHECK(summary.stashes == std::map<std::string, std::int64_t>{{"stage-1", 4}});
+}
+
+TEST_CASE("the summary is JSON with the names that scripts rely on", "[record]") {
+  proto::Experiment experiment;
+  REQUIRE(resolve(experiment));
+  Summary summary;
+  summary.clock = "virtual";
+  summary.train_loss = std::numeric_limits<double>::quiet_NaN();
+  summary.test_accuracy = 0.5;
+  summary.staleness["shard-0"] = {.mean = 1, .max = 2, .histogram = {{0, 1}, {2, 1}}, .seconds_mean = 0.25};
+  const std::string text = to_json(summary, experiment);
+  for (const char* part : {R"("clock": "virtual")",
+                           R"("updates": 0)",
+                           R"("epochs": 0)",
+                           R"("samples": 0)",
+                           R"("seconds": 0)",
+                           R"("wall_seconds": 0)",
+                           R"("samples_per_second": 0)",
+                           R"("train_loss": null)",
+                           R"("test_loss": null)",
+                           R"("test_accuracy": 0.5)",
+                           R"("staleness": {"shard-0":{"mean":1,"max":2,"histogram":{"0":1,"2":1},"seconds_mean":0.25}})",
+                           R"("gap": {})",
+                           R"("bytes_sent": 0)",
+                           R"("weights_sha256": "")",
+                           R"("order_sha256": "")",
+                           R"("experiment": {)"}) {
+    CHECK_THAT(text, test::says(part));
+  }
+}
