@@ -26,6 +26,7 @@ constexpr std::array kVerbs{
     Verb{"config", "print or validate an experiment", declare_config},
     Verb{"explain", "what a schedule, policy or optimizer does", declare_explain},
     Verb{"doctor", "what this machine has and what would be used", declare_doctor},
+    Verb{"bench", "measures the budgets of the project here, as ratios", declare_bench},
 };
 
 constexpr const char* kExitCodes =

@@ -19,8 +19,8 @@ namespace {
 
 constexpr int kTimelineColumns = 96;
 
-/// Follows a chunk's actions from the start until every clamp is past and each kind of reader has been seen. `settled` is
-/// true in the last two periods, when as much is alive as ever will be.
+/// Follows a chunk's actions from the start until every clamp is past and each kind of reader has
+/// been seen. `settled` is true in the last two periods, when as much is alive as ever will be.
 template <class See>
 void follow(const Schedule& schedule, std::int32_t chunk, const See& see) {
   const Sequence& sequence = schedule.stages[static_cast<std::size_t>(schedule.stage_of(chunk))];
@@ -34,7 +34,9 @@ void follow(const Schedule& schedule, std::int32_t chunk, const See& see) {
   }
 }
 
-bool is_backward(Act act) { return act == Act::backward || act == Act::input_gradient; }
+bool is_backward(Act act) {
+  return act == Act::backward || act == Act::input_gradient;
+}
 
 /// The handles of weights that are alive at a chunk: each is one copy.
 class Handles {
@@ -60,9 +62,12 @@ class Handles {
   std::int64_t alive() const {
     std::set<View> views;
     const auto add = [&](View view) {
-      views.insert(view.step == 0 ? View{} : view);  // before the first update every prediction is the slice itself
+      views.insert(view.step == 0
+                       ? View{}
+                       : view);  // before the first update every prediction is the slice itself
     };
-    for (std::int64_t step = std::max<std::int64_t>(0, step_ - plan_.keep + 1); step <= step_; ++step) {
+    for (std::int64_t step = std::max<std::int64_t>(0, step_ - plan_.keep + 1); step <= step_;
+         ++step) {
       add({step, {}});
       for (const Reach& reach : plan_.reaches(step)) {
         add({step, reach});
@@ -113,10 +118,15 @@ std::string steps_text(std::int64_t behind, std::int64_t reach) {
 std::string scheme_text(const Blueprint& b) {
   const proto::Pipeline& pipeline = b.experiment.pipeline();
   const std::int32_t per_stage = b.schedule->options.chunks_per_stage;
-  return concat(choice_name(pipeline.schedule()), ", weights ", choice_name(pipeline.weights()), ", ", pipeline.stages(),
+  return concat(choice_name(pipeline.schedule()),
+                ", weights ",
+                choice_name(pipeline.weights()),
+                ", ",
+                pipeline.stages(),
                 pipeline.stages() == 1 ? " stage" : " stages",
                 per_stage > 1 ? concat(" of ", per_stage, " chunks") : "",
-                ", ", pipeline.micro_batches(),
+                ", ",
+                pipeline.micro_batches(),
                 pipeline.micro_batches() == 1 ? " micro-batch" : " micro-batches");
 }
 
@@ -126,11 +136,20 @@ std::string length_text(const Blueprint& b) {
     return batch + ", until stop.seconds or stop.target_accuracy";
   }
   const double epochs = static_cast<double>(b.batches) / static_cast<double>(b.batches_per_epoch);
-  return concat(batch, ", ", grouped(b.batches), " updates (", std::round(epochs * 100) / 100, " epochs)");
+  return concat(
+      batch, ", ", grouped(b.batches), " updates (", std::round(epochs * 100) / 100, " epochs)");
 }
 
 std::string stages_table(const Blueprint& b) {
-  std::vector<std::vector<std::string>> rows{{"stage", "chunk", "layers", "device", "parameters", "FLOPs/sample", "forward", "backward", "cut"}};
+  std::vector<std::vector<std::string>> rows{{"stage",
+                                              "chunk",
+                                              "layers",
+                                              "device",
+                                              "parameters",
+                                              "FLOPs/sample",
+                                              "forward",
+                                              "backward",
+                                              "cut"}};
   for (const auto& chunk : b.chunks) {
     const auto at = static_cast<std::size_t>(chunk->index());
     const std::int32_t stage = b.schedule->stage_of(chunk->index());
@@ -148,7 +167,8 @@ std::string stages_table(const Blueprint& b) {
 }
 
 std::string memory_table(const Blueprint& b) {
-  std::vector<std::vector<std::string>> rows{{"", "weights", "copies", "moments", "gradient", "activations", "stashes", "all"}};
+  std::vector<std::vector<std::string>> rows{
+      {"", "weights", "copies", "moments", "gradient", "activations", "stashes", "all"}};
   double all = 0;
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     const ChunkMemory m = memory_of(b, c);
@@ -167,7 +187,8 @@ std::string memory_table(const Blueprint& b) {
 }
 
 std::string staleness_table(const Blueprint& b) {
-  std::vector<std::vector<std::string>> rows{{"", "delay", "forward reads", "backward reads", "steps left"}};
+  std::vector<std::vector<std::string>> rows{
+      {"", "delay", "forward reads", "backward reads", "steps left"}};
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     const ChunkReads r = reads_of(b, c);
     rows.push_back({concat("shard-", c),
@@ -185,8 +206,10 @@ std::string clipping_text(const Blueprint& b) {
     return "none";
   }
   return b.schedule->flushed
-             ? concat("to norm ", norm, " over all parameters, decided at shard-0 once a mini-batch")
-             : concat("to norm ", norm, " by each shard for itself: a norm over all would be a flush");
+             ? concat(
+                   "to norm ", norm, " over all parameters, decided at shard-0 once a mini-batch")
+             : concat(
+                   "to norm ", norm, " by each shard for itself: a norm over all would be a flush");
 }
 
 std::string timeline(const Blueprint& b) {
@@ -194,11 +217,16 @@ std::string timeline(const Blueprint& b) {
   std::int64_t batches = schedule.flushed ? 2 : schedule.delay_max + 4;
   batches = b.batches > 0 ? std::min(batches, b.batches) : batches;
   const Timeline times = simulate(schedule, b.times, batches);
-  std::string text = concat("the first ", batches, batches == 1 ? " mini-batch" : " mini-batches",
-                            ", one character = ", duration(times.end / kTimelineColumns),
-                            "; digit: forward of that micro-batch, letter: its\n           backward, = input gradient, "
+  std::string text = concat("the first ",
+                            batches,
+                            batches == 1 ? " mini-batch" : " mini-batches",
+                            ", one character = ",
+                            duration(times.end / kTimelineColumns),
+                            "; digits: forwards (micro-batch modulo 10), letters:\n           "
+                            "backwards (a = 0), = input gradient, "
                             "- weight gradient, ! update, . idle\n");
-  const std::vector<std::string> rows = draw(times, kTimelineColumns);
+  const std::vector<std::string> rows =
+      draw(times, schedule.options.micro_batches, kTimelineColumns);
   for (std::size_t k = 0; k < rows.size(); ++k) {
     text += concat("  stage-", k, k < 10 && rows.size() > 10 ? "   " : "  ", rows[k], "\n");
   }
@@ -213,16 +241,20 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   const StepRule rule = rule_of(b, chunk);
   const auto bytes = static_cast<double>(c.layout().bytes());
   Handles handles(b.plans[at], b.view);
-  follow(*b.schedule, chunk, [&](const Action& action, bool settled) { handles.see(action, settled); });
+  follow(*b.schedule, chunk, [&](const Action& action, bool settled) {
+    handles.see(action, settled);
+  });
 
   ChunkMemory m;
   m.copies = handles.most();
   m.weights = static_cast<double>(m.copies) * bytes;
   m.moments = (moments(rule.kernel()) + (rule.displacement() ? 1 : 0)) * bytes;
   m.gradient = bytes;
-  const auto rows = static_cast<double>(b.experiment.data().batch_size() / b.experiment.pipeline().micro_batches());
+  const auto rows = static_cast<double>(b.experiment.data().batch_size() /
+                                        b.experiment.pipeline().micro_batches());
   const double saved = rows * static_cast<double>(c.saved_bytes());
-  const double input = rows * static_cast<double>(chunk == 0 ? 4 * b.network.input.elements() : b.chunks[at - 1]->output_bytes());
+  const double input = rows * static_cast<double>(chunk == 0 ? 4 * b.network.input.elements()
+                                                             : b.chunks[at - 1]->output_bytes());
   m.stashes = stashes_of(*b.schedule, chunk);
   switch (b.experiment.pipeline().activations()) {
     case proto::Pipeline::fifo:
@@ -269,7 +301,8 @@ Forecast forecast(const Blueprint& b) {
   const double period = (simulate(schedule, b.times, filled + kMore).end - first) / kMore;
   double busy = 0;  // of all stages, a mini-batch
   for (const ChunkTimes& t : b.times) {
-    busy += schedule.options.micro_batches * (t.forward + t.input_gradient + t.weight_gradient) + t.update;
+    busy += schedule.options.micro_batches * (t.forward + t.input_gradient + t.weight_gradient) +
+            t.update;
   }
   const auto idle = [&](double batches, double end) {
     const double all = end * schedule.options.stages;
@@ -277,8 +310,9 @@ Forecast forecast(const Blueprint& b) {
   };
   Forecast p{.period = period, .idle_steady = idle(1, period), .idle_run = idle(1, period)};
   if (b.batches > 0) {
-    const double end = b.batches <= filled ? simulate(schedule, b.times, b.batches).end
-                                           : first + static_cast<double>(b.batches - filled) * period;
+    const double end = b.batches <= filled
+                           ? simulate(schedule, b.times, b.batches).end
+                           : first + static_cast<double>(b.batches - filled) * period;
     p.idle_run = idle(static_cast<double>(b.batches), end);
   }
   return p;
@@ -288,29 +322,65 @@ std::string describe(const Blueprint& b) {
   const proto::Experiment& e = b.experiment;
   const auto& papers = schedule_papers();
   const std::string schedule = choice_name(e.pipeline().schedule());
-  const auto paper = std::find_if(papers.begin(), papers.end(), [&](const auto& p) { return p.name == schedule; });
+  const auto paper =
+      std::find_if(papers.begin(), papers.end(), [&](const auto& p) { return p.name == schedule; });
   const WeightScheme& policy = weight_scheme(choice_name(e.pipeline().weights()));
   const Forecast p = forecast(b);
   const auto batch = static_cast<double>(e.data().batch_size());
-  const std::string rate = p.period > 0 ? concat("; at most ", short_number(batch / p.period), " samples/s") : "";
-  return concat("plan       ", e.name(), ": ", scheme_text(b), "\n",
-                "           ", length_text(b), "; ", grouped(b.network.parameters()), " parameters\n",
-                "stages     times of a micro-batch as modelled (clock)\n", stages_table(b),
-                "memory     at most at once; kernels' scratch and the data set come on top\n", memory_table(b),
-                "bubble     ", paper->bubble, " (a mini-batch and stage, all stages alike)\n",
-                "           modelled: ", percent(p.idle_steady), " idle once the pipe is full, ", percent(p.idle_run), " over the run", rate, "\n",
-                "staleness  ", policy.name, ": ", policy.summary, "\n", staleness_table(b),
-                "clipping   ", clipping_text(b), "\n",
-                "timeline   ", timeline(b));
+  const std::string rate =
+      p.period > 0 ? concat("; at most ", short_number(batch / p.period), " samples/s") : "";
+  return concat("plan       ",
+                e.name(),
+                ": ",
+                scheme_text(b),
+                "\n",
+                "           ",
+                length_text(b),
+                "; ",
+                grouped(b.network.parameters()),
+                " parameters\n",
+                "stages     times of a micro-batch as modelled (clock)\n",
+                stages_table(b),
+                "memory     at most at once; kernels' scratch and the data set come on top\n",
+                memory_table(b),
+                "bubble     ",
+                paper->bubble,
+                " (a mini-batch and stage, all stages alike)\n",
+                "           modelled: ",
+                percent(p.idle_steady),
+                " idle once the pipe is full, ",
+                percent(p.idle_run),
+                " over the run",
+                rate,
+                "\n",
+                "staleness  ",
+                policy.name,
+                ": ",
+                policy.summary,
+                "\n",
+                staleness_table(b),
+                "clipping   ",
+                clipping_text(b),
+                "\n",
+                "timeline   ",
+                timeline(b));
 }
 
 std::string describe_briefly(const Blueprint& b) {
-  std::string text = concat("plan   ", b.experiment.name(), ": ", scheme_text(b), "; ", length_text(b), "\n");
+  std::string text =
+      concat("plan   ", b.experiment.name(), ": ", scheme_text(b), "; ", length_text(b), "\n");
   std::string stages;
   for (const auto& chunk : b.chunks) {
-    stages += concat(stages.empty() ? "stages " : "; ", b.schedule->stage_of(chunk->index()), ": ", layers_of(*chunk), " (",
-                     short_number(static_cast<double>(chunk->layout().parameters())), " on ",
-                     to_string(b.devices[static_cast<std::size_t>(b.schedule->stage_of(chunk->index()))]), ")");
+    stages +=
+        concat(stages.empty() ? "stages " : "; ",
+               b.schedule->stage_of(chunk->index()),
+               ": ",
+               layers_of(*chunk),
+               " (",
+               short_number(static_cast<double>(chunk->layout().parameters())),
+               " on ",
+               to_string(b.devices[static_cast<std::size_t>(b.schedule->stage_of(chunk->index()))]),
+               ")");
   }
   return text + wrapped(stages, 100, "       ") + '\n';
 }

@@ -7,7 +7,6 @@
 #include "runtime/schemes/timeline.hpp"
 
 #include <CLI/CLI.hpp>
-
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
@@ -28,10 +27,13 @@ struct Entry {
   bool schedule = false;
 };
 
-void add_enum(std::vector<Entry>& entries, const std::string& group, const google::protobuf::EnumDescriptor& type) {
+void add_enum(std::vector<Entry>& entries,
+              const std::string& group,
+              const google::protobuf::EnumDescriptor& type) {
   for (int i = 0; i < type.value_count(); ++i) {
     const auto& value = *type.value(i);
-    entries.push_back({group, value.name(), value.options().GetExtension(proto::value_doc), {}, false});
+    entries.push_back(
+        {group, value.name(), value.options().GetExtension(proto::value_doc), {}, false});
   }
 }
 
@@ -54,7 +56,9 @@ std::vector<Entry> all_entries() {
                         {"staleness", std::string(w.staleness)},
                         {"memory", std::string(w.memory) + " copies of a chunk's weights"},
                         {"source", std::string(w.paper)},
-                        {"symbols", "b mini-batch, k stage, K stages, d = K-1-k updates of delay, j micro-batch, M of them"}},
+                        {"symbols",
+                         "b mini-batch, k stage, K stages, d = K-1-k updates of delay, j "
+                         "micro-batch, M of them"}},
                        false});
   }
   add_enum(entries, "pipeline.activations", *proto::Pipeline::Activations_descriptor());
@@ -62,22 +66,30 @@ std::vector<Entry> all_entries() {
   return entries;
 }
 
-/// Four stages, a backward twice as long as a forward, one character a third of a backward's time or more.
+/// Four stages, a backward twice as long as a forward, one character a third of a backward's time
+/// or more.
 std::string picture(const std::string& name) {
   constexpr std::int32_t kStages = 4;
-  const std::vector<ChunkTimes> unit(kStages * 2, {.forward = 1, .input_gradient = 1, .weight_gradient = 1});
-  auto schedule = make_schedule({.name = name, .stages = kStages, .micro_batches = 1, .chunks_per_stage = 1});
+  const std::vector<ChunkTimes> unit(kStages * 2,
+                                     {.forward = 1, .input_gradient = 1, .weight_gradient = 1});
+  auto schedule =
+      make_schedule({.name = name, .stages = kStages, .micro_batches = 1, .chunks_per_stage = 1});
   if (!schedule || schedule->flushed) {
-    schedule = make_schedule({.name = name, .stages = kStages, .micro_batches = kStages, .chunks_per_stage = 2});
+    schedule = make_schedule(
+        {.name = name, .stages = kStages, .micro_batches = kStages, .chunks_per_stage = 2});
   }
   const std::int64_t batches = schedule->flushed ? 1 : schedule->delay_max + 2;
   const Timeline times = simulate(*schedule, unit, batches);
   const int per_unit = std::max(1, static_cast<int>(kWidth / times.end));
   std::string text;
-  for (const std::string& row : draw(times, static_cast<int>(times.end) * per_unit)) {
+  for (const std::string& row :
+       draw(times, schedule->options.micro_batches, static_cast<int>(times.end) * per_unit)) {
     text += "    " + row + '\n';
   }
-  return concat("  picture: ", kStages, " stages, ", schedule->options.micro_batches,
+  return concat("  picture: ",
+                kStages,
+                " stages, ",
+                schedule->options.micro_batches,
                 schedule->options.micro_batches == 1 ? " micro-batch" : " micro-batches",
                 ", a backward twice as long as a forward (digit: forward, letter: backward,\n"
                 "    = input gradient, - weight gradient, . idle)\n",
@@ -85,7 +97,8 @@ std::string picture(const std::string& name) {
 }
 
 void explain(Console& console, const Entry& entry) {
-  console.out << entry.name << " (" << entry.group << ")\n  " << wrapped(entry.summary, kWidth - 2, "  ") << '\n';
+  console.out << entry.name << " (" << entry.group << ")\n  "
+              << wrapped(entry.summary, kWidth - 2, "  ") << '\n';
   for (const auto& [name, fact] : entry.facts) {
     console.out << "  " << wrapped(name + ": " + fact, kWidth - 2, "    ") << '\n';
   }
@@ -116,7 +129,10 @@ void list(Console& console, const std::vector<Entry>& entries) {
 
 VerbAction declare_explain(CLI::App& app) {
   auto name = std::make_shared<std::string>();
-  app.add_option("NAME", *name, "a schedule, weight policy, activation policy or optimizer; without one all are listed");
+  app.add_option(
+      "NAME",
+      *name,
+      "a schedule, weight policy, activation policy or optimizer; without one all are listed");
   return [name](Console& console) {
     const std::vector<Entry> entries = all_entries();
     if (name->empty()) {
@@ -138,7 +154,10 @@ VerbAction declare_explain(CLI::App& app) {
     const std::string near = nearest(*name, names);
     return fail(console,
                 {ErrorKind::usage,
-                 concat("explain: nothing is called \"", *name, "\"", near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                 concat("explain: nothing is called \"",
+                        *name,
+                        "\"",
+                        near.empty() ? "" : ", did you mean \"" + near + "\"?",
                         " (`troupe explain` lists all names)")});
   };
 }

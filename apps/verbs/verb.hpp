@@ -30,6 +30,7 @@ VerbAction declare_plan(CLI::App& app);
 VerbAction declare_config(CLI::App& app);
 VerbAction declare_explain(CLI::App& app);
 VerbAction declare_doctor(CLI::App& app);
+VerbAction declare_bench(CLI::App& app);
 
 // -- what several verbs share --------------------------------------------------------------------------
 

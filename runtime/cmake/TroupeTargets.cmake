@@ -16,7 +16,8 @@ if(TROUPE_WERROR)
 endif()
 if(TROUPE_SANITIZERS)
   target_compile_options(troupe_build_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TROUPE_SANITIZERS} -fno-omit-frame-pointer>)
+    # GCC 12 takes the sanitizers' own code in <regex> for uninitialised.
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TROUPE_SANITIZERS} -fno-omit-frame-pointer -Wno-maybe-uninitialized>)
   if(TROUPE_SANITIZERS MATCHES "undefined")
     # Halt on a finding, but not on `null`: CAF 0.17.6's own headers bind null references.
     target_compile_options(troupe_build_flags INTERFACE

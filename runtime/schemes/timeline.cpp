@@ -98,20 +98,20 @@ Timeline simulate(const Schedule& schedule,
   return timeline;
 }
 
-std::vector<std::string> draw(const Timeline& timeline, int columns) {
+std::vector<std::string> draw(const Timeline& timeline, std::int32_t micro_batches, int columns) {
   std::vector<std::string> rows;
   const double scale = timeline.end > 0 ? columns / timeline.end : 0;
   for (const auto& stage : timeline.stages) {
     std::string row(static_cast<std::size_t>(columns), '.');
     for (const Interval& i : stage) {
       char letter = '!';
-      const int j = i.action.micro_batch;
+      const auto n = static_cast<int>((i.action.batch * micro_batches + i.action.micro_batch) % 10);
       switch (i.action.act) {
         case Act::forward:
-          letter = static_cast<char>('0' + j % 10);
+          letter = static_cast<char>('0' + n);
           break;
         case Act::backward:
-          letter = static_cast<char>('a' + j % 26);
+          letter = static_cast<char>('a' + n);
           break;
         case Act::input_gradient:
           letter = '=';

@@ -38,9 +38,9 @@ Timeline simulate(const Schedule& schedule,
                   const std::vector<ChunkTimes>& times,
                   std::int64_t batches);
 
-/// Rows of `columns` characters, one a stage: digits are forwards (micro-batch number mod 10),
-/// letters backwards (a = 0), '=' an input gradient, '-' a weight gradient, '!' an update, '.'
-/// idle.
-std::vector<std::string> draw(const Timeline& timeline, int columns);
+/// Rows of `columns` characters, one a stage. Micro-batches are counted through, modulo 10: digits
+/// are forwards, letters backwards (a = 0), '=' an input gradient, '-' a weight gradient, '!' an
+/// update, '.' idle.
+std::vector<std::string> draw(const Timeline& timeline, std::int32_t micro_batches, int columns);
 
 }  // namespace troupe

@@ -19,7 +19,7 @@ namespace {
 /// One line on stderr that begins with our name, nothing on stdout.
 void check_refused(const std::vector<std::string>& arguments, int code, const std::string& sentence) {
   INFO("troupe " << arguments.front());
-  const Said said = test::troupe(arguments);
+  const Said said = run_program(arguments);
   CHECK(said.code == code);
   CHECK(said.out.empty());
   CHECK(said.err.starts_with("troupe: "));
@@ -46,7 +46,7 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
 }
 
 TEST_CASE("no verb at all shows the help and is an error", "[apps]") {
-  const Said said = test::troupe({});
+  const Said said = run_program({});
   CHECK(said.code == 2);
   CHECK(said.out.empty());
   CHECK_THAT(said.err, says("Subcommands:"));
@@ -79,7 +79,7 @@ TEST_CASE("missing data is an error of its own: where it was looked for, what be
     const Folder folder;
     std::filesystem::create_directory(folder / "a-folder-without-files");
     const std::string path = what[0] == '/' ? what : folder / what;
-    const Said said = test::troupe({"run", "mnist-mlp", "--set", "data.mnist.path=" + path});
+    const Said said = run_program({"run", "mnist-mlp", "--set", "data.mnist.path=" + path});
     CHECK(said.code == 3);
     CHECK(said.out.empty());
     for (const char* part : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "--set data.mnist.path="}) {
@@ -90,7 +90,7 @@ TEST_CASE("missing data is an error of its own: where it was looked for, what be
 }
 
 TEST_CASE("results go to stdout and progress to stderr", "[apps]") {
-  const Said said = test::troupe({"sim", "quadratic", "--set", "stop.updates=100"});
+  const Said said = run_program({"sim", "quadratic", "--set", "stop.updates=100"});
   CHECK(said.code == 0);
   CHECK_THAT(said.out, says("100 updates"));
   CHECK_THAT(said.out, says("virtual clock"));
@@ -99,19 +99,19 @@ TEST_CASE("results go to stdout and progress to stderr", "[apps]") {
   CHECK_THAT(said.err, says("step 100/100"));
   CHECK_THAT(said.err, says("--out DIR keeps them"));
   CHECK(said.err.find('\r') == std::string::npos);  // not a terminal
-  const Said quiet = test::troupe({"sim", "quadratic", "--quiet", "--set", "stop.updates=100"});
+  const Said quiet = run_program({"sim", "quadratic", "--quiet", "--set", "stop.updates=100"});
   CHECK(quiet.code == 0);
   CHECK(quiet.err.empty());
   CHECK(quiet.out == said.out);
 }
 
 TEST_CASE("--set does not swallow the word behind it, and the last one wins", "[apps]") {
-  const Said said = test::troupe({"config", "print", "--set", "seed=5", "quadratic", "--set", "model.quadratic.layers=7", "--set", "seed=6"});
+  const Said said = run_program({"config", "print", "--set", "seed=5", "quadratic", "--set", "model.quadratic.layers=7", "--set", "seed=6"});
   CHECK(said.code == 0);
   CHECK_THAT(said.out, says("seed: 6"));
   CHECK_THAT(said.out, says("layers: 7"));
   CHECK_THAT(said.out, says("name: \"quadratic\""));
-  const Said lists = test::troupe({"config", "print", "--set=model.mlp.hidden=[8,9,10]"});
+  const Said lists = run_program({"config", "print", "--set=model.mlp.hidden=[8,9,10]"});
   CHECK_THAT(lists.out, says("hidden: [8, 9, 10]"));
 }
 
@@ -120,21 +120,21 @@ TEST_CASE("what config prints is the same experiment again, as textproto and as 
   for (const char* ending : {".textproto", ".json"}) {
     const std::string path = folder / (std::string("printed") + ending);
     const bool json = std::string(ending) == ".json";
-    const Said printed = test::troupe(json ? std::vector<std::string>{"config", "print", "snn", "--json"} : std::vector<std::string>{"config", "print", "snn"});
+    const Said printed = run_program(json ? std::vector<std::string>{"config", "print", "snn", "--json"} : std::vector<std::string>{"config", "print", "snn"});
     REQUIRE(printed.code == 0);
     std::ofstream(path) << printed.out;
-    const Said again = test::troupe({"config", "print", path});
+    const Said again = run_program({"config", "print", path});
     CHECK(again.code == 0);
-    CHECK(again.out == test::troupe({"config", "print", "snn"}).out);
+    CHECK(again.out == run_program({"config", "print", "snn"}).out);
   }
 }
 
 TEST_CASE("config validate says whether an experiment can be run", "[apps]") {
-  CHECK(test::troupe({"config", "validate", "quadratic"}).out == "ok: quadratic can be run\n");
-  const Said wrong = test::troupe({"config", "validate", "--json", "--set", "pipeline.stages=9"});
+  CHECK(run_program({"config", "validate", "quadratic"}).out == "ok: quadratic can be run\n");
+  const Said wrong = run_program({"config", "validate", "--json", "--set", "pipeline.stages=9"});
   CHECK(wrong.code == 2);
   CHECK(wrong.out.starts_with("{\"valid\":false,\"error\":\"pipeline.stages: "));
-  CHECK(test::troupe({"config", "validate", "--json", "quadratic"}).out == "{\"valid\":true}\n");
+  CHECK(run_program({"config", "validate", "--json", "quadratic"}).out == "{\"valid\":true}\n");
 }
 
 TEST_CASE("every preset is valid, and plan works on each that needs no files", "[apps]") {
@@ -147,7 +147,7 @@ TEST_CASE("every preset is valid, and plan works on each that needs no files", "
     REQUIRE(experiment);
     CHECK(experiment->name() == preset.name);
     const bool files = experiment->data().has_mnist() || experiment->data().has_fashion_mnist();
-    const Said said = test::troupe({"plan", std::string(preset.name)});
+    const Said said = run_program({"plan", std::string(preset.name)});
     if (!files) {
       CHECK(said.code == 0);
       for (const char* part : {"stages", "memory", "bubble", "staleness", "clipping", "timeline"}) {
@@ -155,12 +155,12 @@ TEST_CASE("every preset is valid, and plan works on each that needs no files", "
       }
     }
   }
-  const Said list = test::troupe({"run", "--list"});
+  const Said list = run_program({"run", "--list"});
   CHECK(std::count(list.out.begin(), list.out.end(), '\n') == static_cast<std::ptrdiff_t>(presets().size()));
 }
 
 TEST_CASE("the help mentions every key, every preset and every legal value", "[apps]") {
-  const Said said = test::troupe({"run", "--help"});
+  const Said said = run_program({"run", "--help"});
   REQUIRE(said.code == 0);
   CHECK(said.err.empty());
   for (const Preset& preset : presets()) {
@@ -185,31 +185,31 @@ TEST_CASE("the help mentions every key, every preset and every legal value", "[a
 }
 
 TEST_CASE("help of the program lists its verbs and exit codes", "[apps]") {
-  const Said said = test::troupe({"--help"});
+  const Said said = run_program({"--help"});
   CHECK(said.code == 0);
   for (const char* part : {"run", "sim", "plan", "config", "explain", "doctor", "130 interrupted"}) {
     CHECK_THAT(said.out, says(part));
   }
-  CHECK(test::troupe({"--version"}).out.starts_with("troupe 0."));
+  CHECK(run_program({"--version"}).out.starts_with("troupe 0."));
 }
 
 TEST_CASE("explain knows every name that an experiment can choose", "[apps]") {
-  const Said all = test::troupe({"explain"});
+  const Said all = run_program({"explain"});
   CHECK(all.code == 0);
   for (const char* name : {"gpipe", "zb_h1", "async_full_duplex", "stash", "nwpt", "recompute", "nadamw"}) {
     CHECK_THAT(all.out, says(std::string("  ") + name));
-    const Said one = test::troupe({"explain", name});
+    const Said one = run_program({"explain", name});
     CHECK(one.code == 0);
     CHECK(one.out.starts_with(std::string(name) + " ("));
   }
   // A name with two meanings shows both.
-  const Said nesterov = test::troupe({"explain", "nesterov"});
+  const Said nesterov = run_program({"explain", "nesterov"});
   CHECK_THAT(nesterov.out, says("nesterov (pipeline.weights)"));
   CHECK_THAT(nesterov.out, says("nesterov (optimizer.rule)"));
 }
 
 TEST_CASE("doctor says what is there and what is not", "[apps]") {
-  const Said said = test::troupe({"doctor"});
+  const Said said = run_program({"doctor"});
   CHECK(said.code == 0);
   for (const char* part : {"cpu", "features", "avx2", "cores", "memory", "gpu", "oneDNN", "CAF       0.17", "protobuf", "will use"}) {
     CHECK_THAT(said.out, says(part));

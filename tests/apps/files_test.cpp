@@ -55,7 +55,7 @@ std::vector<std::string> tiny(const std::string& verb, const std::string& out, s
 TEST_CASE("a virtual run leaves its experiment, metrics, order and summary", "[apps]") {
   const Folder folder;
   const std::string run = folder / "new/run";
-  const Said said = troupe(tiny("sim", run, {"--set", "record.versions=true"}));
+  const Said said = run_program(tiny("sim", run, {"--set", "record.versions=true"}));
   CHECK(said.code == 0);
   CHECK_THAT(said.out, says("files      " + run));
 
@@ -98,9 +98,9 @@ TEST_CASE("a virtual run leaves its experiment, metrics, order and summary", "[a
 
 TEST_CASE("a run's own experiment.textproto gives the same run again, bit for bit", "[apps]") {
   const Folder folder;
-  REQUIRE(troupe(tiny("sim", folder / "a")).code == 0);
-  REQUIRE(troupe({"sim", folder / "a/experiment.textproto", "--quiet", "--out", folder / "b"}).code == 0);
-  REQUIRE(troupe({"sim", folder / "a", "--quiet", "--out", folder / "c"}).code == 0);  // a run's folder will do
+  REQUIRE(run_program(tiny("sim", folder / "a")).code == 0);
+  REQUIRE(run_program({"sim", folder / "a/experiment.textproto", "--quiet", "--out", folder / "b"}).code == 0);
+  REQUIRE(run_program({"sim", folder / "a", "--quiet", "--out", folder / "c"}).code == 0);  // a run's folder will do
   for (const char* file : {"/experiment.textproto", "/metrics.jsonl", "/order.log"}) {
     CHECK(contents(folder / "a" + file) == contents(folder / "b" + file));
     CHECK(contents(folder / "a" + file) == contents(folder / "c" + file));
@@ -113,8 +113,8 @@ TEST_CASE("a run's own experiment.textproto gives the same run again, bit for bi
 
 TEST_CASE("the real clock makes the same weights, and keeps an order a thread", "[apps]") {
   const Folder folder;
-  REQUIRE(troupe(tiny("sim", folder / "sim")).code == 0);
-  REQUIRE(troupe(tiny("run", folder / "run")).code == 0);
+  REQUIRE(run_program(tiny("sim", folder / "sim")).code == 0);
+  REQUIRE(run_program(tiny("run", folder / "run")).code == 0);
   const Json virtual_run = parse(contents(folder / "sim/summary.json"));
   const Json real_run = parse(contents(folder / "run/summary.json"));
   CHECK(text(real_run, "clock") == "real");
@@ -122,7 +122,7 @@ TEST_CASE("the real clock makes the same weights, and keeps an order a thread", 
   CHECK(number(real_run, "train_loss") == number(virtual_run, "train_loss"));
   CHECK(text(real_run, "order_sha256").size() == 64);
   CHECK(fs::exists(folder / "run/order-0.log"));
-  REQUIRE(troupe(tiny("run", folder / "silent", {"--set", "record.order=false"})).code == 0);
+  REQUIRE(run_program(tiny("run", folder / "silent", {"--set", "record.order=false"})).code == 0);
   CHECK(text(parse(contents(folder / "silent/summary.json")), "order_sha256").empty());
   CHECK_FALSE(fs::exists(folder / "silent/order-0.log"));
 }
@@ -131,7 +131,7 @@ TEST_CASE("an existing run directory is refused and left alone", "[apps]") {
   const Folder folder;
   fs::create_directory(folder / "here");
   std::ofstream(folder / "here/metrics.jsonl") << "mine";
-  const Said said = troupe(tiny("run", folder / "here"));
+  const Said said = run_program(tiny("run", folder / "here"));
   CHECK(said.code == 2);
   CHECK(said.err == "troupe: --out: " + folder / "here" + " exists already; name a new folder, a run never overwrites another\n");
   CHECK(contents(folder / "here/metrics.jsonl") == "mine");
@@ -139,7 +139,7 @@ TEST_CASE("an existing run directory is refused and left alone", "[apps]") {
 
 TEST_CASE("nothing is made for an experiment that cannot be run", "[apps]") {
   const Folder folder;
-  CHECK(troupe(tiny("run", folder / "bad", {"--set", "pipeline.stages=40"})).code == 2);
+  CHECK(run_program(tiny("run", folder / "bad", {"--set", "pipeline.stages=40"})).code == 2);
   CHECK_FALSE(fs::exists(folder / "bad"));
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("training that diverges ends with code 4 at the first bad mini-batch, 
   const Folder folder;
   double step = -1;
   for (const std::string verb : {"sim", "run"}) {
-    const Said said = troupe(tiny(verb, folder / verb, {"--set", "optimizer.learning_rate=1e30", "--set", "model.mlp.activation=relu"}));
+    const Said said = run_program(tiny(verb, folder / verb, {"--set", "optimizer.learning_rate=1e30", "--set", "model.mlp.activation=relu"}));
     CHECK(said.code == 4);
     CHECK_THAT(said.err, says("troupe: training diverged: the loss of mini-batch "));
     CHECK_THAT(said.err, says("hint: a smaller optimizer.learning_rate"));
@@ -157,7 +157,7 @@ TEST_CASE("training that diverges ends with code 4 at the first bad mini-batch, 
     CHECK((step < 0 || number(summary, "updates") == step));
     step = number(summary, "updates");
   }
-  const Said allowed = troupe(tiny("sim", folder / "allowed", {"--set", "optimizer.learning_rate=1e30", "--set", "model.mlp.activation=relu", "--set", "stop.allow_divergence=true"}));
+  const Said allowed = run_program(tiny("sim", folder / "allowed", {"--set", "optimizer.learning_rate=1e30", "--set", "model.mlp.activation=relu", "--set", "stop.allow_divergence=true"}));
   CHECK(allowed.code == 0);
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("an interrupt finishes what was admitted, a second one ends at once", 
 
 TEST_CASE("seconds end a run whose updates are counted too", "[apps]") {
   const Folder folder;
-  const Said said = troupe(tiny("sim", folder / "run", {"--set", "stop.updates=1000000", "--set", "stop.epochs=0", "--set", "stop.seconds=0.001", "--set", "record.evaluate=false"}));
+  const Said said = run_program(tiny("sim", folder / "run", {"--set", "stop.updates=1000000", "--set", "stop.epochs=0", "--set", "stop.seconds=0.001", "--set", "record.evaluate=false"}));
   CHECK(said.code == 0);
   const Json summary = parse(contents(folder / "run/summary.json"));
   CHECK(number(summary, "updates") > 0);
@@ -219,7 +219,7 @@ TEST_CASE("seconds end a run whose updates are counted too", "[apps]") {
 
 TEST_CASE("a target ends the run at the evaluation that met it", "[apps]") {
   const Folder folder;
-  const Said said = troupe(tiny("sim", folder / "run", {"--set", "stop.target_accuracy=0.05", "--set", "stop.epochs=100"}));
+  const Said said = run_program(tiny("sim", folder / "run", {"--set", "stop.target_accuracy=0.05", "--set", "stop.epochs=100"}));
   CHECK(said.code == 0);
   const Json summary = parse(contents(folder / "run/summary.json"));
   CHECK(number(summary, "updates") == 10);  // the first epoch's

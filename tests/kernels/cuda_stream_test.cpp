@@ -155,6 +155,7 @@ TEST_CASE("a recycled buffer waits for its earlier uses, whoever uses it first",
       {
         const Tensor source = slow.allocate({n});
         fill(slow, source, 1);
+        slow.synchronize();  // so that whatever overwrites it too early is not overwritten itself
         load.put_on(slow, 10);
         copy(slow, source, out);
       }

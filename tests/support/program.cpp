@@ -93,6 +93,6 @@ Said Program::wait() {
           .err = err()};
 }
 
-Said troupe(std::vector<std::string> arguments) { return Program(std::move(arguments)).wait(); }
+Said run_program(std::vector<std::string> arguments) { return Program(std::move(arguments)).wait(); }
 
 }  // namespace troupe::test

@@ -51,7 +51,7 @@ class Program {
 };
 
 /// Runs `troupe ARGUMENTS...` to its end.
-Said troupe(std::vector<std::string> arguments);
+Said run_program(std::vector<std::string> arguments);
 
 /// Where the program is, for shell commands.
 std::string program_path();

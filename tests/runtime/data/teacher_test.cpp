@@ -67,13 +67,13 @@ TEST_CASE("a teacher's inputs are standard normal", "[runtime][data]") {
 }
 
 TEST_CASE("no class of a teacher is much likelier than another", "[runtime][data]") {
-  const std::uint64_t seed = GENERATE(1, 2, 3, 4, 5);
+  const std::uint64_t seed = GENERATE(1u, 2u, 3u);
   CAPTURE(seed);
-  const Samples samples = gather(*teacher(seed), Split::train, range(0, 5000));
+  const Samples samples = gather(*teacher(seed), Split::test, range(0, 2000));
   for (int label = 0; label < 10; ++label) {
     const auto count = std::count(samples.labels.begin(), samples.labels.end(), label);
-    CHECK(count > 250);
-    CHECK(count < 1000);
+    CHECK(count > 100);
+    CHECK(count < 400);
   }
 }
 

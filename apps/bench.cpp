@@ -1,0 +1,562 @@
+// Every figure is taken in one run and set against a bound measured in the same run: FLOPs against
+// the matrix product's own rate, bytes against a triad, actors against a bare loop over the same
+// kernels. Where two things are compared they take turns, and the median of the rounds counts.
+#include "apps/bench.hpp"
+
+#include "apps/text.hpp"
+#include "apps/topologies/pipeline.hpp"
+#include "kernels/matmul.hpp"
+#include "kernels/update.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/schemes/step_rule.hpp"
+#include "runtime/system/agenda.hpp"
+#include "runtime/system/threads.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_of(const std::function<void()>& f) {
+  const auto start = Clock::now();
+  f();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::string number(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+struct Row {
+  std::string what, measured, against, ratio, budget;
+};
+
+/// Runs an experiment without files and keeps what the benches look at.
+class Watch final : public RecordSink {
+ public:
+  std::optional<Diverged> on(const RecordEntry& entry, double now) override {
+    if (const auto* applied = std::get_if<AppliedRecord>(&entry)) {
+      last_ = std::max(last_, applied->stamp.batch);
+      if (applied->stamp.chunk == 0) {
+        applied_at_[applied->stamp.batch] = now;
+      }
+    } else if (const auto* busy = std::get_if<BusyRecord>(&entry)) {
+      busy_.push_back(*busy);
+    }
+    return std::nullopt;
+  }
+
+  /// Seconds a mini-batch took between the updates `first` and `last` of chunk 0.
+  double per_batch(std::int64_t first, std::int64_t last) const {
+    return (applied_at_.at(last) - applied_at_.at(first)) / static_cast<double>(last - first);
+  }
+
+  /// Busy seconds of actors [first, first + count) between two times, by actor.
+  std::vector<double> busy(const std::vector<ActorId>& actors, double from, double to) const {
+    std::vector<double> sums(actors.size());
+    for (const BusyRecord& b : busy_) {
+      const auto at = std::find(actors.begin(), actors.end(), b.actor);
+      if (at != actors.end()) {
+        sums[static_cast<std::size_t>(at - actors.begin())] +=
+            std::max(0.0, std::min(b.end, to) - std::max(b.start, from));
+      }
+    }
+    return sums;
+  }
+
+  double at(std::int64_t batch) const { return applied_at_.at(batch); }
+
+ private:
+  std::map<std::int64_t, double> applied_at_;  // by mini-batch
+  std::vector<BusyRecord> busy_;
+  std::int64_t last_ = -1;
+};
+
+Blueprint blueprint(const std::string& text) {
+  auto e = parse_experiment(text, "bench");
+  TROUPE_CHECK(e, e.error().message);
+  auto resolved = resolve(*e);
+  TROUPE_CHECK(resolved, resolved.error().message);
+  auto b = make_blueprint(*e);
+  TROUPE_CHECK(b, b.error().message);
+  return *b;
+}
+
+std::string training(const std::string& model,
+                     int stages,
+                     std::int64_t updates,
+                     const std::string& more = "") {
+  return "model { " + model +
+         " } data { batch_size: 128 glyphs { limit: 2048 test_limit: 10 } } "
+         "optimizer { rule: momentum learning_rate: 0.01 } pipeline { stages: " +
+         std::to_string(stages) + " " + more + " } stop { updates: " + std::to_string(updates) +
+         " } record { evaluate: false order: false gap_every: 0 }";
+}
+
+const char* const kMlp = "mlp { hidden: [1024, 1024] }";
+
+/// The bare loop: one mini-batch of the whole network over and over on one thread, no actor, no
+/// message.
+class BareLoop {
+ public:
+  explicit BareLoop(const std::string& model)
+      : blueprint_(blueprint(training(model, 1, 1))),
+        chunk_(*blueprint_.chunks.front()),
+        stream_(Device{}),
+        rule_(blueprint_.experiment, Rate(blueprint_.experiment.optimizer(), 0), 0, 0) {
+    BatchOrder order(blueprint_.data->size(Split::train), 128, 1);
+    x_ = stream_.allocate({128, 28, 28, 1});
+    labels_ = stream_.allocate({128}, DType::int32);
+    blueprint_.data->gather(
+        Split::train, order.indices(0, 0, 1), x_.span<float>(), labels_.span<std::int32_t>(), {});
+    weights_.push_back({.values = chunk_.initial_slices(stream_, 1).front()});
+    m_ = stream_.allocate(weights_.front().values.shape());
+    fill(stream_, m_, 0);
+  }
+
+  double flops() const { return 128 * chunk_.flops().total(); }  // of a step
+
+  void steps(std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      Outputs forward = chunk_.forward(stream_, weights_, {{"x", x_}}, labels_);
+      Outputs backward = chunk_.input_gradient(stream_, weights_, std::move(forward.stash), {});
+      const auto gradient = chunk_.weight_gradient(stream_, backward.stash, {}, 1).tensors;
+      const Tensor& w = weights_.front().values;
+      update(stream_,
+             {.rule = rule_.kernel(),
+              .scalars = rule_.scalars(++updates_, 0.01, products_),
+              .w = w,
+              .g = gradient.front(),
+              .w_new = w,
+              .m = m_,
+              .v = {},
+              .displacement = {},
+              .displacement_decay = 0,
+              .predictions = {}});
+    }
+  }
+
+ private:
+  Blueprint blueprint_;
+  const Chunk& chunk_;
+  Stream stream_;
+  StepRule rule_;
+  StepRule::Products products_;
+  std::int64_t updates_ = 0;
+  Tensor x_, labels_, m_;
+  Weights weights_;
+};
+
+/// FLOP/s of one thread's best matrix product: 1024 cubed.
+double gemm_peak(double seconds) {
+  Stream stream(Device{});
+  const Tensor a = stream.allocate({1024, 1024});
+  const Tensor b = stream.allocate({1024, 1024});
+  const Tensor c = stream.allocate({1024, 1024});
+  fill(stream, a, 0.5);
+  fill(stream, b, 0.25);
+  double best = 1e9;
+  for (double spent = 0; spent < seconds;) {
+    const double once = seconds_of([&] { matmul(stream, a, b, c); });
+    best = std::min(best, once);
+    spent += once;
+  }
+  return 2.0 * 1024 * 1024 * 1024 / best;
+}
+
+Row training_step(const char* name, const char* model, const char* budget, double seconds) {
+  BareLoop loop(model);
+  loop.steps(3);
+  std::vector<double> shares;
+  std::vector<double> rates;
+  for (int round = 0; round < 5; ++round) {
+    const double peak = gemm_peak(seconds / 20);
+    std::int64_t n = 0;
+    double spent = 0;
+    while (spent < seconds / 8) {
+      spent += seconds_of([&] { loop.steps(10); });
+      n += 10;
+    }
+    rates.push_back(static_cast<double>(n) / spent);
+    shares.push_back(rates.back() * loop.flops() / peak);
+  }
+  return {name,
+          number("%.0f samples/s", 128 * median(rates)),
+          number("%.2f MFLOP a sample at the matrix product's rate", loop.flops() / 128e6),
+          number("%.1f %%", 100 * median(shares)),
+          budget};
+}
+
+/// Samples a second of the MLP as one stage actor, and of a bare loop over the same kernels, in
+/// turn.
+Row actors_against_loop(double seconds) {
+  BareLoop loop(kMlp);
+  loop.steps(3);
+  const double once = seconds_of([&] { loop.steps(10); }) / 10;
+  const auto updates = std::max<std::int64_t>(20, static_cast<std::int64_t>(seconds / 8 / once));
+  std::vector<double> ratios;
+  std::vector<double> rates;
+  for (int round = 0; round < 5; ++round) {
+    const double bare = seconds_of([&] { loop.steps(updates); }) / static_cast<double>(updates);
+    Blueprint b = blueprint(training(kMlp, 1, updates + 10));
+    Cast cast = build_cast(b);
+    Watch watch;
+    run_on_threads(cast, watch, {});
+    const double actors = watch.per_batch(9, updates + 9);
+    ratios.push_back(bare / actors);
+    rates.push_back(128 / actors);
+  }
+  return {"actors against a bare loop",
+          number("%.0f samples/s", median(rates)),
+          "the same kernels in a loop, MLP batch 128",
+          number("%.1f %%", 100 * median(ratios)),
+          ">= 97 %"};
+}
+
+// -- the hop: two machines that hand a tensor to and fro
+// ---------------------------------------------------
+
+/// Sends activations to its partner: one at a time (it waits for each to come back), or `window`
+/// ahead with a credit each 64.
+class Thrower final : public Actor<Thrower, StageRole> {
+ public:
+  Thrower(Ref<StageRole> partner,
+          Ref<DirectorRole> director,
+          std::int64_t messages,
+          std::int64_t window,
+          Tensor tensor)
+      : partner_(partner),
+        director_(director),
+        left_(messages),
+        to_come_(window > 0 ? messages / 64 : messages),
+        window_(window),
+        tensor_(std::move(tensor)) {}
+
+  void handle(Start, double now, Effects& fx) {
+    start_ = now;
+    for (std::int64_t i = 0; i < std::max<std::int64_t>(1, window_); ++i) {
+      throw_one(fx);
+    }
+  }
+
+  void handle(Activation, double now, Effects& fx) {
+    if (--to_come_ == 0) {
+      fx.send(director_, MarkDone{.step = 0, .accuracy = now - start_, .last = true});
+      return;
+    }
+    for (std::int64_t i = 0; i < (window_ > 0 ? 64 : 1); ++i) {
+      throw_one(fx);
+    }
+  }
+
+  void handle(Labels, double, Effects&) {}
+
+  void handle(ErrorSignal, double, Effects&) {}
+
+  void handle(End, double, Effects&) {}
+
+  void handle(PullReply, double, Effects&) {}
+
+  void handle(MarkBatch, double, Effects&) {}
+
+  void handle(Ran, double, Effects&) {}
+
+  std::string waits_for() const override { return "its partner"; }
+
+ private:
+  void throw_one(Effects& fx) {
+    if (left_ > 0) {
+      --left_;
+      fx.send(partner_, Activation{{}, {{"x", tensor_}}});
+    }
+  }
+
+  Ref<StageRole> partner_;
+  Ref<DirectorRole> director_;
+  std::int64_t left_;
+  std::int64_t to_come_;
+  std::int64_t window_;
+  Tensor tensor_;
+  double start_ = 0;
+};
+
+class Catcher final : public Actor<Catcher, StageRole> {
+ public:
+  Catcher(Ref<StageRole> partner, bool streamed) : partner_(partner), streamed_(streamed) {}
+
+  void handle(Start, double, Effects&) {}
+
+  void handle(Activation m, double, Effects& fx) {
+    if (!streamed_ || ++seen_ % 64 == 0) {
+      fx.send(partner_, std::move(m));
+    }
+  }
+
+  void handle(Labels, double, Effects&) {}
+
+  void handle(ErrorSignal, double, Effects&) {}
+
+  void handle(End, double, Effects&) {}
+
+  void handle(PullReply, double, Effects&) {}
+
+  void handle(MarkBatch, double, Effects&) {}
+
+  void handle(Ran, double, Effects&) {}
+
+  std::string waits_for() const override { return "its partner"; }
+
+ private:
+  Ref<StageRole> partner_;
+  bool streamed_;
+  std::int64_t seen_ = 0;
+};
+
+/// Ends the run at the first MarkDone and keeps what it says.
+class Judge final : public Actor<Judge, DirectorRole> {
+ public:
+  explicit Judge(double& seconds) : seconds_(seconds) {}
+
+  void handle(End, double, Effects&) {}
+
+  void handle(MarkDone m, double, Effects& fx) {
+    seconds_ = m.accuracy;
+    fx.finish({});
+  }
+
+  void handle(Concluded, double, Effects&) {}
+
+  void handle(Down, double, Effects& fx) { fx.finish({}); }
+
+  void handle(Diverged, double, Effects&) {}
+
+  std::string waits_for() const override { return "the end"; }
+
+ private:
+  double& seconds_;
+};
+
+/// Seconds of one message between two detached actors.
+double hop(std::int64_t messages, std::int64_t window) {
+  Stream stream(Device{});
+  const Tensor tensor = stream.allocate({128, 1024});
+  double seconds = 0;
+  Cast cast;
+  const auto add = [&](const char* name, std::unique_ptr<Machine> machine) {
+    cast.members.push_back({name, std::move(machine), static_cast<int>(cast.members.size()), {}});
+  };
+  add("thrower",
+      std::make_unique<Thrower>(Ref<StageRole>{1}, Ref<DirectorRole>{2}, messages, window, tensor));
+  add("catcher", std::make_unique<Catcher>(Ref<StageRole>{0}, window > 0));
+  add("judge", std::make_unique<Judge>(seconds));
+  cast.threads = 3;
+  cast.director = {2};
+  cast.starting = {0};
+  Watch watch;
+  run_on_threads(cast, watch, {});
+  return seconds / static_cast<double>(window > 0 ? messages : 2 * messages);
+}
+
+std::vector<Row> hops(double seconds) {
+  const auto messages = static_cast<std::int64_t>(64 * std::ceil(seconds * 4000));
+  std::vector<double> streamed;
+  std::vector<double> ping_pong;
+  for (int round = 0; round < 3; ++round) {
+    streamed.push_back(hop(messages, 256));
+    ping_pong.push_back(hop(messages / 32, 0));
+  }
+  return {{"handle between two actors, streamed",
+           number("%.2f us a message", 1e6 * median(streamed)),
+           "",
+           "",
+           "<= 1 us"},
+          {"handle between two actors, ping-pong",
+           number("%.2f us a message", 1e6 * median(ping_pong)),
+           "",
+           "",
+           "<= 15 us"}};
+}
+
+/// Two stages on two cores: what the slowest stage's own work leaves of the time.
+Row two_stages(double seconds) {
+  const char* model = "mlp { hidden: [512, 512, 512, 512, 512, 512] }";
+  BareLoop loop(model);
+  loop.steps(3);
+  const double once = seconds_of([&] { loop.steps(10); }) / 10;
+  const auto updates = std::max<std::int64_t>(30, static_cast<std::int64_t>(seconds / 4 / once));
+  std::vector<double> ratios;
+  std::vector<double> speed_ups;
+  for (int round = 0; round < 5; ++round) {
+    const double bare = seconds_of([&] { loop.steps(updates); }) / static_cast<double>(updates);
+    Blueprint b = blueprint(
+        training(model, 2, updates + 20, "schedule { async_one_f_one_b {} } weights { stash {} }"));
+    Cast cast = build_cast(b);
+    std::vector<std::vector<ActorId>> by_stage(2);
+    for (std::size_t id = 0; id < cast.members.size(); ++id) {
+      if (cast.members[id].thread >= 2) {
+        by_stage[static_cast<std::size_t>(cast.members[id].thread - 2)].push_back(
+            static_cast<ActorId>(id));
+      }
+    }
+    Watch watch;
+    run_on_threads(cast, watch, {});
+    const double from = watch.at(15);
+    const double to = watch.at(updates + 15);
+    double slowest = 0;
+    double work = 0;
+    for (const auto& actors : by_stage) {
+      double busy = 0;
+      for (const double s : watch.busy(actors, from, to)) {
+        busy += s;
+      }
+      slowest = std::max(slowest, busy);
+      work += busy;
+    }
+    // Throughput in units of work over time, against total work / slowest stage.
+    ratios.push_back((work / (to - from)) / (work / slowest));
+    speed_ups.push_back(bare / (to - from) * static_cast<double>(updates));
+  }
+  return {"two stages on two cores",
+          number("%.2f x one core's bare loop", median(speed_ups)),
+          "total work / slowest stage",
+          number("%.1f %%", 100 * median(ratios)),
+          ">= 90 %"};
+}
+
+Row optimizer_bandwidth(double seconds) {
+  const std::int64_t n = 16 << 20;  // 64 MiB a tensor: far beyond every cache
+  Stream stream(Device{});
+  std::vector<Tensor> t;
+  for (int i = 0; i < 3; ++i) {
+    t.push_back(stream.allocate({n}));
+    fill(stream, t.back(), 0.5);
+  }
+  const auto triad = [&] {
+    float* a = t[0].data<float>();
+    const float* b = t[1].data<float>();
+    const float* c = t[2].data<float>();
+    for (std::int64_t i = 0; i < n; ++i) {
+      a[i] = b[i] + 1e-9f * c[i];
+    }
+  };
+  UpdateArguments arguments{.rule = UpdateRule::momentum,
+                            .scalars = {.rate = 1e-6f, .gamma = 0.9f},
+                            .w = t[0],
+                            .g = t[1],
+                            .w_new = t[0],
+                            .m = t[2],
+                            .v = {},
+                            .displacement = {},
+                            .displacement_decay = 0,
+                            .predictions = {}};
+  std::vector<double> ratios;
+  std::vector<double> rates;
+  const int rounds = std::max(3, static_cast<int>(seconds * 10));
+  for (int round = 0; round < rounds; ++round) {
+    const double of_triad = 12.0 * static_cast<double>(n) / seconds_of(triad);
+    rates.push_back(20.0 * static_cast<double>(n) / seconds_of([&] { update(stream, arguments); }));
+    ratios.push_back(rates.back() / of_triad);
+  }
+  return {"optimizer step (momentum, 20 B a parameter)",
+          number("%.1f GB/s", median(rates) / 1e9),
+          "triad (12 B an element) in turn",
+          number("%.1f %%", 100 * median(ratios)),
+          ">= 60 %"};
+}
+
+/// 64 stages whose chunks are one number each: next to nothing but messages.
+Row virtual_clock(double seconds) {
+  std::vector<double> rates;
+  std::int64_t updates = 200;
+  for (int round = 0; round < 4; ++round) {
+    Blueprint b = blueprint(
+        "model { quadratic { layers: 64 } } data { batch_size: 1 none {} } optimizer { rule: sgd "
+        "learning_rate: 0.001 } "
+        "pipeline { stages: 64 schedule { async_one_f_one_b {} } weights { latest {} } } stop { "
+        "updates: " +
+        std::to_string(updates) +
+        " } record { evaluate: false gap_every: 0 } "
+        "clock { forward { seconds: 1 gamma {} } input_gradient { seconds: 1 gamma {} } "
+        "weight_gradient { seconds: 1 } }");
+    Cast cast = build_cast(b);
+    Watch watch;
+    const TimeModel times(b.experiment.clock(), b.times, 1);
+    Agenda agenda(cast, times, watch, nullptr);
+    const double spent = seconds_of([&] { agenda.run(); });
+    const double rate = static_cast<double>(agenda.delivered()) / spent;
+    if (round > 0) {
+      rates.push_back(rate);
+    }
+    updates = std::max<std::int64_t>(
+        100, static_cast<std::int64_t>(static_cast<double>(updates) / spent * seconds / 4));
+  }
+  return {"virtual clock, 64 workers, one number each",
+          number("%.2f M messages/s", median(rates) / 1e6),
+          "",
+          "",
+          ">= 2 M/s"};
+}
+
+}  // namespace
+
+const std::vector<std::string>& bench_names() {
+  static const std::vector<std::string> names{
+      "mlp", "lenet5", "actors", "hop", "stages", "optimizer", "virtual"};
+  return names;
+}
+
+int run_bench(const std::vector<std::string>& names,
+              bool quick,
+              std::ostream& out,
+              std::ostream& err) {
+  const double seconds = quick ? 0.5 : 5;  // of each row, about
+  std::vector<std::vector<std::string>> rows{{"what", "measured", "against", "ratio", "budget"}};
+  const auto wanted = [&](const std::string& name) {
+    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+  };
+  const auto add = [&](const Row& row) {
+    rows.push_back({row.what, row.measured, row.against, row.ratio, row.budget});
+  };
+  for (const std::string& name : bench_names()) {
+    if (!wanted(name)) {
+      continue;
+    }
+    err << "measuring " << name << '\n';
+    if (name == "mlp") {
+      add(training_step("MLP 784-1024-1024-10, batch 128, one thread", kMlp, ">= 85 %", seconds));
+    } else if (name == "lenet5") {
+      add(training_step("LeNet-5, batch 128, one thread", "lenet5 {}", ">= 40 %", seconds));
+    } else if (name == "actors") {
+      add(actors_against_loop(seconds));
+    } else if (name == "hop") {
+      for (const Row& row : hops(seconds)) {
+        add(row);
+      }
+    } else if (name == "stages") {
+      add(two_stages(seconds));
+    } else if (name == "optimizer") {
+      add(optimizer_bandwidth(seconds));
+    } else if (name == "virtual") {
+      add(virtual_clock(seconds));
+    }
+  }
+  out << table(rows) << std::flush;
+  return 0;
+}
+
+}  // namespace troupe
