@@ -55,7 +55,18 @@ class Stage final : public Actor<Stage, StageRole> {
   std::string waits_for() const override;
 
  private:
-  using Key = std::tuple<std::int32_t, std::int64_t, std::int32_t>;  // chunk, batch, micro-batch
+  struct Key {  // of a micro-batch on a chunk
+    std::int32_t chunk = 0;
+    std::int64_t batch = 0;
+    std::int32_t micro_batch = 0;
+
+    bool operator<(const Key& other) const {  // any order will do; this one inlines
+      if (batch != other.batch) {
+        return batch < other.batch;
+      }
+      return chunk != other.chunk ? chunk < other.chunk : micro_batch < other.micro_batch;
+    }
+  };
 
   struct Kept {       // from forward to backward
     Weights weights;  // what the forward read, where the backward will want it

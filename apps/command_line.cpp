@@ -22,7 +22,9 @@ struct Verb {
 constexpr std::array kVerbs{
     Verb{"run", "train on the real clock", declare_run},
     Verb{"sim", "train on the virtual clock: exactly repeatable, times modelled", declare_sim},
-    Verb{"plan", "stages, memory, bubble and staleness of an experiment, without running it", declare_plan},
+    Verb{"plan",
+         "stages, memory, bubble and staleness of an experiment, without running it",
+         declare_plan},
     Verb{"config", "print or validate an experiment", declare_config},
     Verb{"explain", "what a schedule, policy or optimizer does", declare_explain},
     Verb{"doctor", "what this machine has and what would be used", declare_doctor},
@@ -30,7 +32,8 @@ constexpr std::array kVerbs{
 };
 
 constexpr const char* kExitCodes =
-    "Exit codes: 0 done; 2 command line or experiment wrong; 3 data wrong or missing; 4 training diverged;\n"
+    "Exit codes: 0 done; 2 command line or experiment wrong; 3 data wrong or missing; 4 training "
+    "diverged;\n"
     "5 something was lost for good or could not be written; 130 interrupted.";
 
 std::string did_you_mean(const std::string& name, const std::vector<std::string>& names) {
@@ -45,14 +48,18 @@ Error unknown_verb(const std::string& name) {
     names.emplace_back(verb.name);
     legal += (legal.empty() ? "" : ", ") + names.back();
   }
-  return {ErrorKind::usage, concat("there is no verb \"", name, "\"", did_you_mean(name, names), " (verbs: ", legal, ")")};
+  return {
+      ErrorKind::usage,
+      concat(
+          "there is no verb \"", name, "\"", did_you_mean(name, names), " (verbs: ", legal, ")")};
 }
 
 /// The first word that `app` has no use for.
 Error unexpected(const CLI::App& app, const std::string& verb, const std::string& word) {
   const std::string where = verb.empty() ? "" : verb + ": ";
   if (!word.starts_with('-')) {
-    return {ErrorKind::usage, concat(where, "\"", word, "\" is one word too many (--help shows what is expected)")};
+    return {ErrorKind::usage,
+            concat(where, "\"", word, "\" is one word too many (--help shows what is expected)")};
   }
   std::vector<std::string> names;
   std::string legal;
@@ -63,12 +70,19 @@ Error unexpected(const CLI::App& app, const std::string& verb, const std::string
     }
   }
   return {ErrorKind::usage,
-          concat(where, "there is no option \"", word.substr(0, word.find('=')), "\"",
-                 did_you_mean(word.substr(0, word.find('=')), names), " (options: ", legal, ")")};
+          concat(where,
+                 "there is no option \"",
+                 word.substr(0, word.find('=')),
+                 "\"",
+                 did_you_mean(word.substr(0, word.find('=')), names),
+                 " (options: ",
+                 legal,
+                 ")")};
 }
 
 int dispatch(int argc, const char* const* argv, Console& console) {
-  CLI::App app("Troupe: asynchronous training of neural networks by a company of actors.", "troupe");
+  CLI::App app("Troupe: asynchronous training of neural networks by a company of actors.",
+               "troupe");
   app.set_version_flag("--version", std::string("troupe ") + version());
   app.footer(kExitCodes);
   app.allow_extras();
@@ -79,7 +93,9 @@ int dispatch(int argc, const char* const* argv, Console& console) {
     sub->allow_extras();
     actions.emplace_back(sub, verb.declare(*sub));
   }
-  const auto named = [&](const Verb& verb) { return std::string(verb.name) == argv[1]; };
+  const auto named = [&](const Verb& verb) {
+    return std::string(verb.name) == argv[1];
+  };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(kVerbs.begin(), kVerbs.end(), named)) {
     return fail(console, unknown_verb(argv[1]));
   }
@@ -93,14 +109,16 @@ int dispatch(int argc, const char* const* argv, Console& console) {
   for (const auto& [sub, action] : actions) {
     if (sub->parsed()) {
       const std::vector<std::string> words = sub->remaining();
-      return words.empty() ? action(console) : fail(console, unexpected(*sub, sub->get_name(), words.front()));
+      return words.empty() ? action(console)
+                           : fail(console, unexpected(*sub, sub->get_name(), words.front()));
     }
   }
   if (const std::vector<std::string> words = app.remaining(); !words.empty()) {
     return fail(console, unexpected(app, "", words.front()));
   }
   console.err << app.help();
-  return fail(console, {ErrorKind::usage, "say what to do: `troupe run` trains a small network at once"});
+  return fail(console,
+              {ErrorKind::usage, "say what to do: `troupe run` trains a small network at once"});
 }
 
 }  // namespace

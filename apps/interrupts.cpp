@@ -17,13 +17,17 @@ extern "C" void count_interrupt(int signal) {
 
 }  // namespace
 
-Interrupts::Interrupts() : int_before_(std::signal(SIGINT, count_interrupt)), term_before_(std::signal(SIGTERM, count_interrupt)) {}
+Interrupts::Interrupts()
+    : int_before_(std::signal(SIGINT, count_interrupt)),
+      term_before_(std::signal(SIGTERM, count_interrupt)) {}
 
 Interrupts::~Interrupts() {
   std::signal(SIGINT, int_before_);
   std::signal(SIGTERM, term_before_);
 }
 
-int Interrupts::count() { return counted.load(); }
+int Interrupts::count() {
+  return counted.load();
+}
 
 }  // namespace troupe

@@ -3,7 +3,8 @@
 
 namespace troupe {
 
-/// While one exists, SIGINT and SIGTERM are counted instead of ending the process; the third ends it all the same.
+/// While one exists, SIGINT and SIGTERM are counted instead of ending the process; the third ends
+/// it all the same.
 class Interrupts {
  public:
   Interrupts();

@@ -75,8 +75,8 @@ int main(int argc, char** argv) {
   std::cout.flush();
   std::cout.rdbuf(before);
   if (output.failure() != 0 && output.failure() != EPIPE) {  // who closes a pipe has seen enough
-    std::cerr << "troupe: standard output could not be written: " << std::system_category().message(output.failure())
-              << std::endl;
+    std::cerr << "troupe: standard output could not be written: "
+              << std::system_category().message(output.failure()) << std::endl;
     code = code == 0 ? 5 : code;
   }
   return code;

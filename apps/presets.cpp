@@ -21,7 +21,8 @@ Result<std::string> read_experiment_file(const std::filesystem::path& path) {
     if (std::filesystem::exists(path / "experiment.textproto", code)) {
       return read_experiment_file(path / "experiment.textproto");
     }
-    return Error{ErrorKind::usage, concat(path.string(), " is a folder without an experiment.textproto")};
+    return Error{ErrorKind::usage,
+                 concat(path.string(), " is a folder without an experiment.textproto")};
   }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -31,10 +32,14 @@ Result<std::string> read_experiment_file(const std::filesystem::path& path) {
   }
   if (!file.is_open() || file.bad() || text.bad()) {
     return Error{ErrorKind::usage,
-                 concat("the experiment ", path.string(), " cannot be read: ", std::system_category().message(errno))};
+                 concat("the experiment ",
+                        path.string(),
+                        " cannot be read: ",
+                        std::system_category().message(errno))};
   }
   if (static_cast<std::uintmax_t>(text.tellp()) > kFileBytesMax) {
-    return Error{ErrorKind::usage, concat("the experiment ", path.string(), " is larger than 1 MiB")};
+    return Error{ErrorKind::usage,
+                 concat("the experiment ", path.string(), " is larger than 1 MiB")};
   }
   return text.str();
 }
@@ -64,16 +69,19 @@ std::string_view Preset::summary() const {
   return line.substr(std::min(line.size(), line.find_first_not_of("# ")));
 }
 
-Result<proto::Experiment> load_experiment(const std::string& experiment, const std::vector<std::string>& assignments) {
+Result<proto::Experiment> load_experiment(const std::string& experiment,
+                                          const std::vector<std::string>& assignments) {
   const auto& all = presets();
-  const auto preset = std::find_if(all.begin(), all.end(), [&](const Preset& p) { return p.name == experiment; });
+  const auto preset =
+      std::find_if(all.begin(), all.end(), [&](const Preset& p) { return p.name == experiment; });
   std::string text;
   if (preset != all.end()) {
     text = preset->text;
   } else {
     const std::filesystem::path path(experiment);
     std::error_code code;
-    const bool is_path = path.has_parent_path() || path.extension() == ".textproto" || path.extension() == ".json";
+    const bool is_path =
+        path.has_parent_path() || path.extension() == ".textproto" || path.extension() == ".json";
     if (!is_path && !std::filesystem::exists(path, code)) {
       return unknown_experiment(experiment);
     }

@@ -22,8 +22,9 @@ struct Preset {
 /// Those of apps/presets, embedded in the program; the default first.
 const std::vector<Preset>& presets();
 
-/// `experiment`: a preset's name, or the path of a .textproto or .json file. Then the --set assignments, in order, then the
-/// defaults. Error (usage) with the nearest name.
-Result<proto::Experiment> load_experiment(const std::string& experiment, const std::vector<std::string>& assignments);
+/// `experiment`: a preset's name, or the path of a .textproto or .json file. Then the --set
+/// assignments, in order, then the defaults. Error (usage) with the nearest name.
+Result<proto::Experiment> load_experiment(const std::string& experiment,
+                                          const std::vector<std::string>& assignments);
 
 }  // namespace troupe

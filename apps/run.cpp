@@ -16,22 +16,27 @@
 namespace troupe {
 namespace {
 
-/// Everything that is written while the run goes on. Without a directory nothing is; the order's digest is taken all the same.
+/// Everything that is written while the run goes on. Without a directory nothing is; the order's
+/// digest is taken all the same.
 struct Files {
   std::optional<std::filesystem::path> directory;
   std::unique_ptr<OutputFile> metrics;
-  std::vector<std::string> order_names;           // on the virtual clock one, else one a thread; empty: not wanted
+  std::vector<std::string>
+      order_names;  // on the virtual clock one, else one a thread; empty: not wanted
   std::vector<std::unique_ptr<OrderLog>> orders;
 
   bool failed() const {
     return (metrics && metrics->failed()) ||
-           std::any_of(orders.begin(), orders.end(), [](const auto& order) { return order->failed(); });
+           std::any_of(
+               orders.begin(), orders.end(), [](const auto& order) { return order->failed(); });
   }
 };
 
 Result<void> fill(Files& files, const Blueprint& blueprint, const Cast& cast) {
   if (files.directory) {
-    if (auto written = write_file(*files.directory / "experiment.textproto", print_experiment(blueprint.experiment)); !written) {
+    if (auto written = write_file(*files.directory / "experiment.textproto",
+                                  print_experiment(blueprint.experiment));
+        !written) {
       return written.error();
     }
     auto metrics = OutputFile::create(*files.directory / "metrics.jsonl");
@@ -84,7 +89,9 @@ Result<Files> open_files(const Blueprint& blueprint, const RunOptions& options, 
 }
 
 /// The last words of every file; the first error.
-Result<void> close_files(Files& files, const Summary& summary, const proto::Experiment& experiment) {
+Result<void> close_files(Files& files,
+                         const Summary& summary,
+                         const proto::Experiment& experiment) {
   Result<void> outcome;
   const auto note = [&](Result<void> closed) {
     if (outcome && !closed) {
@@ -120,7 +127,8 @@ class Tee final : public RecordSink {
   RecordSink* second_;
 };
 
-/// On whose thread each member works: an optimizer that shares its stage's thread makes that stage busy.
+/// On whose thread each member works: an optimizer that shares its stage's thread makes that stage
+/// busy.
 std::vector<std::int32_t> stage_of_actor(const Cast& cast) {
   std::vector<std::int32_t> stage_of_thread(static_cast<std::size_t>(cast.threads), -1);
   std::int32_t stage = 0;
@@ -137,12 +145,17 @@ std::vector<std::int32_t> stage_of_actor(const Cast& cast) {
 }
 
 Ref<SourceRole> source_of(const Cast& cast) {
-  const auto source = std::find_if(cast.members.begin(), cast.members.end(), [](const auto& m) { return m.name == "source"; });
+  const auto source = std::find_if(
+      cast.members.begin(), cast.members.end(), [](const auto& m) { return m.name == "source"; });
   TROUPE_CHECK(source != cast.members.end(), "a cast without a source");
   return {static_cast<ActorId>(source - cast.members.begin())};
 }
 
-Ending run_virtual(Cast& cast, const TimeModel& times, RecordSink& records, OrderSink* order, const std::function<int()>& interrupts) {
+Ending run_virtual(Cast& cast,
+                   const TimeModel& times,
+                   RecordSink& records,
+                   OrderSink* order,
+                   const std::function<int()>& interrupts) {
   Agenda agenda(cast, times, records, order);
   bool halted = false;
   Ending ending = agenda.run([&] {
@@ -187,7 +200,9 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
   std::optional<Progress> progress;
   if (options.progress) {
     progress.emplace(*options.progress,
-                     Progress::Options{.terminal = options.terminal, .steps = blueprint.batches, .seconds = e.stop().seconds()});
+                     Progress::Options{.terminal = options.terminal,
+                                       .steps = blueprint.batches,
+                                       .seconds = e.stop().seconds()});
   }
   const char* clock = options.virtual_clock ? "virtual" : "real";
   Recorder recorder({.experiment = e,
@@ -210,20 +225,33 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
   const auto start = std::chrono::steady_clock::now();
   Ending ending =
       options.virtual_clock
-          ? run_virtual(cast, times, records, files.orders.empty() ? nullptr : files.orders.front().get(), interrupts)
-          : run_real(cast, e.clock().modelled() ? &times : nullptr, records, files.orders, interrupts);
+          ? run_virtual(cast,
+                        times,
+                        records,
+                        files.orders.empty() ? nullptr : files.orders.front().get(),
+                        interrupts)
+          : run_real(
+                cast, e.clock().modelled() ? &times : nullptr, records, files.orders, interrupts);
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   recorder.finish();
 
-  RunResult result{.exit_code = ending.exit_code, .cause = std::move(ending.cause), .summary = {}, .weights = std::move(ending.weights)};
-  if (const auto& diverged = recorder.diverged(); diverged && result.exit_code == 0 && result.cause.empty()) {
+  RunResult result{.exit_code = ending.exit_code,
+                   .cause = std::move(ending.cause),
+                   .summary = {},
+                   .weights = std::move(ending.weights)};
+  if (const auto& diverged = recorder.diverged();
+      diverged && result.exit_code == 0 && result.cause.empty()) {
     // The end of the run has overtaken the news.
     result.exit_code = e.stop().allow_divergence() ? 0 : static_cast<int>(ErrorKind::diverged);
-    result.cause = concat("training diverged: the loss of mini-batch ", diverged->stamp.batch, " is ", diverged->loss);
+    result.cause = concat("training diverged: the loss of mini-batch ",
+                          diverged->stamp.batch,
+                          " is ",
+                          diverged->loss);
     result.weights.clear();
     ending.step = diverged->stamp.batch;
   }
-  result.summary = recorder.summary(result.weights.empty() && !recorder.diverged() ? recorder.completed() : ending.step);
+  result.summary = recorder.summary(
+      result.weights.empty() && !recorder.diverged() ? recorder.completed() : ending.step);
   result.summary.wall_seconds = wall.count();
   if (!result.weights.empty()) {
     result.summary.weights_sha256 = weights_sha256(blueprint.chunks, result.weights);
@@ -234,11 +262,13 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
   }
   result.summary.order_sha256 = digests.empty() ? "" : combined_sha256(digests);
   if (auto closed = close_files(files, result.summary, e); !closed) {
-    const bool more = result.exit_code == static_cast<int>(ErrorKind::diverged) || result.exit_code == static_cast<int>(ErrorKind::lost);
+    const bool more = result.exit_code == static_cast<int>(ErrorKind::diverged) ||
+                      result.exit_code == static_cast<int>(ErrorKind::lost);
     result.cause = closed.error().message + (more ? "; " + result.cause : "");
     result.exit_code = static_cast<int>(closed.error().kind);
   }
-  log::run().info("run_ended", {{"exit_code", result.exit_code}, {"steps", result.summary.updates}});
+  log::run().info("run_ended",
+                  {{"exit_code", result.exit_code}, {"steps", result.summary.updates}});
   return result;
 }
 

@@ -41,8 +41,10 @@ std::string duration(double seconds) {
     double size;
     const char* name;
   };
+
   constexpr std::array<Unit, 4> kUnits{{{1, " s"}, {1e-3, " ms"}, {1e-6, " us"}, {1e-9, " ns"}}};
-  const auto unit = std::find_if(kUnits.begin(), kUnits.end() - 1, [&](const Unit& u) { return seconds >= 0.9995 * u.size; });
+  const auto unit = std::find_if(
+      kUnits.begin(), kUnits.end() - 1, [&](const Unit& u) { return seconds >= 0.9995 * u.size; });
   const double scaled = seconds / unit->size;
   return rounded(scaled, scaled >= 99.5 ? 0 : scaled >= 9.95 ? 1 : 2, unit->name);
 }
@@ -52,13 +54,15 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
     std::size_t width = 0;
     bool numbers = true;
   };
+
   std::vector<Column> columns;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     columns.resize(std::max(columns.size(), rows[r].size()));
     for (std::size_t i = 0; i < rows[r].size(); ++i) {
       const std::string& cell = rows[r][i];
       columns[i].width = std::max(columns[i].width, cell.size());
-      const bool number = cell.empty() || std::isdigit(static_cast<unsigned char>(cell.front())) != 0;
+      const bool number =
+          cell.empty() || std::isdigit(static_cast<unsigned char>(cell.front())) != 0;
       columns[i].numbers &= number || (r == 0 && rows.size() > 1);
     }
   }

@@ -16,8 +16,10 @@ std::string percent(double share);
 /// "1.2 ms", "3.4 us", "2.5 s"
 std::string duration(double seconds);
 
-/// Columns two blanks apart; one of numbers (below its head) stands to the right. Rows may be short.
-std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& indent = "");
+/// Columns two blanks apart; one of numbers (below its head) stands to the right. Rows may be
+/// short.
+std::string table(const std::vector<std::vector<std::string>>& rows,
+                  const std::string& indent = "");
 
 /// `text` in lines of at most `width` characters, the second and later ones indented.
 std::string wrapped(const std::string& text, std::size_t width, const std::string& indent);

@@ -72,6 +72,12 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
                         " does not divide data.batch_size ",
                         e.data().batch_size())};
   }
+  if (e.data().has_none() && !e.model().has_quadratic()) {
+    return Error{ErrorKind::usage,
+                 concat("data: none has nothing to learn for model ",
+                        choice_name(e.model()),
+                        "; it is for quadratic")};
+  }
   auto data = open_dataset(e.data(), e.seed());
   if (!data) {
     return data.error();

@@ -19,11 +19,13 @@ struct Arguments {
 };
 
 int print(Console& console, const Arguments& arguments) {
-  auto experiment = load_experiment(arguments.experiment.experiment, arguments.experiment.assignments);
+  auto experiment =
+      load_experiment(arguments.experiment.experiment, arguments.experiment.assignments);
   if (!experiment) {
     return fail(console, experiment.error());
   }
-  const std::string text = arguments.json ? print_experiment_json(*experiment) : print_experiment(*experiment);
+  const std::string text =
+      arguments.json ? print_experiment_json(*experiment) : print_experiment(*experiment);
   console.out << text << (text.ends_with('\n') ? "" : "\n");
   return 0;
 }
@@ -50,7 +52,10 @@ int validate(Console& console, const Arguments& arguments) {
 
 VerbAction declare_config(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  app.add_option("WHAT", arguments->what, "print: the experiment with every default filled in; validate: whether it can be run");
+  app.add_option(
+      "WHAT",
+      arguments->what,
+      "print: the experiment with every default filled in; validate: whether it can be run");
   add_experiment_arguments(app, arguments->experiment);
   app.add_flag("--json", arguments->json, "JSON instead of textproto");
   add_experiment_footer(app);
@@ -62,11 +67,14 @@ VerbAction declare_config(CLI::App& app) {
       return validate(console, *arguments);
     }
     const std::string near = nearest(arguments->what, {"print", "validate"});
-    return fail(console,
-                {ErrorKind::usage,
-                 arguments->what.empty() ? "config: say print or validate"
-                                         : concat("config: \"", arguments->what, "\" is neither print nor validate",
-                                                  near.empty() ? "" : ", did you mean " + near + "?")});
+    return fail(
+        console,
+        {ErrorKind::usage,
+         arguments->what.empty() ? "config: say print or validate"
+                                 : concat("config: \"",
+                                          arguments->what,
+                                          "\" is neither print nor validate",
+                                          near.empty() ? "" : ", did you mean " + near + "?")});
   };
 }
 

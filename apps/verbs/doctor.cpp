@@ -5,7 +5,6 @@
 #include "kernels/device.hpp"
 
 #include <CLI/CLI.hpp>
-
 #include <caf/config.hpp>
 #include <google/protobuf/stubs/common.h>
 
@@ -24,7 +23,8 @@ std::string value_of(const char* path, const std::string& key) {
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with(key)) {
       const std::size_t colon = line.find(':');
-      const std::size_t value = colon == line.npos ? colon : line.find_first_not_of(" \t", colon + 1);
+      const std::size_t value =
+          colon == line.npos ? colon : line.find_first_not_of(" \t", colon + 1);
       return value == line.npos ? "" : line.substr(value);
     }
   }
@@ -38,7 +38,11 @@ std::string cpu_features() {
     all.push_back(flag);
   }
   std::string text;
-  for (const auto& [flag, name] : {std::pair{"avx2", "avx2"}, {"fma", "fma"}, {"avx512f", "avx512"}, {"avx512_bf16", "bf16"}, {"amx_bf16", "amx"}}) {
+  for (const auto& [flag, name] : {std::pair{"avx2", "avx2"},
+                                   {"fma", "fma"},
+                                   {"avx512f", "avx512"},
+                                   {"avx512_bf16", "bf16"},
+                                   {"amx_bf16", "amx"}}) {
     const bool has = std::find(all.begin(), all.end(), flag) != all.end();
     text += concat(text.empty() ? "" : ", ", has ? "" : "no ", name);
   }
@@ -51,7 +55,10 @@ std::string memory() {
     std::istringstream(value_of("/proc/meminfo", key)) >> kib;
     return static_cast<double>(kib) / (1024 * 1024);
   };
-  return concat(std::round(10 * bytes("MemTotal")) / 10, " GiB, ", std::round(10 * bytes("MemAvailable")) / 10, " GiB free");
+  return concat(std::round(10 * bytes("MemTotal")) / 10,
+                " GiB, ",
+                std::round(10 * bytes("MemAvailable")) / 10,
+                " GiB free");
 }
 
 std::string protobuf_version() {
@@ -66,8 +73,13 @@ std::string gpus() {
   std::string text;
   for (const DeviceInfo& info : devices()) {
     if (info.device.kind == DeviceKind::cuda) {
-      text += concat(text.empty() ? "" : "; ", to_string(info.device), " ", info.name, ", ",
-                     std::round(static_cast<double>(info.memory_bytes) / 1073741824), " GiB");
+      text += concat(text.empty() ? "" : "; ",
+                     to_string(info.device),
+                     " ",
+                     info.name,
+                     ", ",
+                     std::round(static_cast<double>(info.memory_bytes) / 1073741824),
+                     " GiB");
     }
   }
   if (!text.empty()) {
@@ -81,7 +93,11 @@ int doctor(Console& console) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const bool gpu = static_cast<bool>(check_available({DeviceKind::cuda, 0}));
   const std::string model = value_of("/proc/cpuinfo", "model name");
-  console.out << table({{"troupe", concat(version(), ", CPU kernels for ", cpu_kernel_architecture(), built_with_cuda() ? ", CUDA" : ", no CUDA")},
+  console.out << table({{"troupe",
+                         concat(version(),
+                                ", CPU kernels for ",
+                                cpu_kernel_architecture(),
+                                built_with_cuda() ? ", CUDA" : ", no CUDA")},
                         {"cpu", model.empty() ? "unknown" : model},
                         {"features", cpu_features()},
                         {"cores", concat(cores, " usable")},
@@ -90,13 +106,18 @@ int doctor(Console& console) {
                         {"oneDNN", onednn_version()},
                         {"CAF", caf_version()},
                         {"protobuf", protobuf_version()},
-                        {"will use", concat("one thread a stage on cpu, so up to ", cores, cores == 1 ? " stage at a time" : " stages at a time",
-                                            gpu ? "; a GPU where placement.devices says cuda:N" : "")}});
+                        {"will use",
+                         concat("one thread a stage on cpu, so up to ",
+                                cores,
+                                cores == 1 ? " stage at a time" : " stages at a time",
+                                gpu ? "; a GPU where placement.devices says cuda:N" : "")}});
   return 0;
 }
 
 }  // namespace
 
-VerbAction declare_doctor(CLI::App&) { return doctor; }
+VerbAction declare_doctor(CLI::App&) {
+  return doctor;
+}
 
 }  // namespace troupe

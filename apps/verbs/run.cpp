@@ -45,7 +45,8 @@ std::string number(double value, const char* pattern = "%.4f") {
 std::string staleness_text(const Summary& summary) {
   std::string text;
   for (const auto& [shard, staleness] : summary.staleness) {
-    text += concat(text.empty() ? "" : "  ", shard, " ", number(staleness.mean, "%.2f"), "/", staleness.max);
+    text += concat(
+        text.empty() ? "" : "  ", shard, " ", number(staleness.mean, "%.2f"), "/", staleness.max);
   }
   return text + "  (mean/max, versions)";
 }
@@ -54,10 +55,21 @@ void print_summary(Console& console, const RunResult& result, const std::string&
   const Summary& s = result.summary;
   std::vector<std::vector<std::string>> rows;
   rows.push_back({result.exit_code == 0 ? "done" : "ended",
-                  concat(grouped(s.updates), " updates, ", number(s.epochs, "%.4g"), " epochs, ", grouped(s.samples),
-                         " samples in ", duration(s.seconds), " (", s.clock, " clock): ",
-                         short_number(s.samples_per_second), " samples/s")});
-  rows.push_back({"loss", "train " + (s.updates == 0 ? "none" : number(s.train_loss)) + (s.test_loss ? "  test " + number(*s.test_loss) : "")});
+                  concat(grouped(s.updates),
+                         " updates, ",
+                         number(s.epochs, "%.4g"),
+                         " epochs, ",
+                         grouped(s.samples),
+                         " samples in ",
+                         duration(s.seconds),
+                         " (",
+                         s.clock,
+                         " clock): ",
+                         short_number(s.samples_per_second),
+                         " samples/s")});
+  rows.push_back({"loss",
+                  "train " + (s.updates == 0 ? "none" : number(s.train_loss)) +
+                      (s.test_loss ? "  test " + number(*s.test_loss) : "")});
   if (s.test_accuracy) {
     rows.push_back({"accuracy", number(100 * *s.test_accuracy, "%.2f %%") + " of the test data"});
   }
@@ -79,7 +91,11 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   std::error_code code;
   if (!arguments.out.empty() && std::filesystem::exists(arguments.out, code)) {
     // Told before the data is read; made only when everything else is known to be right.
-    return fail(console, {ErrorKind::usage, concat("--out: ", arguments.out, " exists already; name a new folder, a run never overwrites another")});
+    return fail(console,
+                {ErrorKind::usage,
+                 concat("--out: ",
+                        arguments.out,
+                        " exists already; name a new folder, a run never overwrites another")});
   }
   auto blueprint = make_blueprint(arguments.experiment);
   if (!blueprint) {
@@ -104,7 +120,9 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   options.interrupts = [&console, told = 0]() mutable {
     const int asked = Interrupts::count();
     if (asked == 1 && told == 0) {
-      console.err << (console.terminal ? "\n" : "") << "interrupted: what was admitted is finished first; once more ends at once" << std::endl;
+      console.err << (console.terminal ? "\n" : "")
+                  << "interrupted: what was admitted is finished first; once more ends at once"
+                  << std::endl;
     }
     told = asked;
     return asked;
@@ -117,7 +135,8 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
     console.err << "troupe: " << result->cause << std::endl;
   }
   if (result->exit_code == static_cast<int>(ErrorKind::diverged)) {
-    console.err << "hint: a smaller optimizer.learning_rate, some optimizer.warm_up, or pipeline.weights=stash or spectrain; "
+    console.err << "hint: a smaller optimizer.learning_rate, some optimizer.warm_up, or "
+                   "pipeline.weights=stash or spectrain; "
                    "stop.allow_divergence=true makes this an ordinary end"
                 << std::endl;
   }
@@ -128,18 +147,27 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
 VerbAction declare(CLI::App& app, bool virtual_clock) {
   auto arguments = std::make_shared<Arguments>();
   add_experiment_arguments(app, arguments->experiment);
-  app.add_option("--out", arguments->out, "folder for the run's files; made here, must not exist (default: none are kept)")->type_name("DIR");
+  app.add_option("--out",
+                 arguments->out,
+                 "folder for the run's files; made here, must not exist (default: none are kept)")
+      ->type_name("DIR");
   app.add_flag("--quiet,-q", arguments->quiet, "no progress on stderr");
   app.add_flag("--verbose,-v", arguments->verbose, "log the run's life cycle on stderr");
   app.add_flag("--list", arguments->list, "show the presets and end");
   add_experiment_footer(app);
-  return [arguments, virtual_clock](Console& console) { return run(console, *arguments, virtual_clock); };
+  return [arguments, virtual_clock](Console& console) {
+    return run(console, *arguments, virtual_clock);
+  };
 }
 
 }  // namespace
 
-VerbAction declare_run(CLI::App& app) { return declare(app, false); }
+VerbAction declare_run(CLI::App& app) {
+  return declare(app, false);
+}
 
-VerbAction declare_sim(CLI::App& app) { return declare(app, true); }
+VerbAction declare_sim(CLI::App& app) {
+  return declare(app, true);
+}
 
 }  // namespace troupe

@@ -12,10 +12,13 @@ namespace troupe {
 
 void add_experiment_arguments(CLI::App& app, ExperimentArguments& arguments) {
   arguments.experiment = kDefaultPreset;
-  app.add_option("EXPERIMENT",
-                 arguments.experiment,
-                 concat("a preset's name, or a .textproto or .json file (default: ", kDefaultPreset, ")"));
-  app.add_option("--set", arguments.assignments, "path=value: sets a key, or selects a choice with its defaults; repeatable")
+  app.add_option(
+      "EXPERIMENT",
+      arguments.experiment,
+      concat("a preset's name, or a .textproto or .json file (default: ", kDefaultPreset, ")"));
+  app.add_option("--set",
+                 arguments.assignments,
+                 "path=value: sets a key, or selects a choice with its defaults; repeatable")
       ->type_name("PATH=VALUE")
       ->allow_extra_args(false);
 }
@@ -26,7 +29,8 @@ void add_experiment_footer(CLI::App& app) {
     for (const Preset& preset : presets()) {
       rows.push_back({std::string(preset.name), std::string(preset.summary())});
     }
-    return "Presets:\n" + table(rows, "  ") + "\nKeys of an experiment, for files and --set:\n" + experiment_help();
+    return "Presets:\n" + table(rows, "  ") + "\nKeys of an experiment, for files and --set:\n" +
+           experiment_help();
   });
 }
 

@@ -1,4 +1,5 @@
-// The verbs of the command line. Each declares its options and says what to do with them; command_line.cpp has the table.
+// The verbs of the command line. Each declares its options and says what to do with them;
+// command_line.cpp has the table.
 #pragma once
 
 #include "apps/topologies/pipeline.hpp"
@@ -32,13 +33,15 @@ VerbAction declare_explain(CLI::App& app);
 VerbAction declare_doctor(CLI::App& app);
 VerbAction declare_bench(CLI::App& app);
 
-// -- what several verbs share --------------------------------------------------------------------------
+// -- what several verbs share
+// --------------------------------------------------------------------------
 
 /// EXPERIMENT and --set.
 struct ExperimentArguments {
   std::string experiment;
   std::vector<std::string> assignments;
 };
+
 void add_experiment_arguments(CLI::App& app, ExperimentArguments& arguments);
 /// Presets, and every key of an experiment, below the help.
 void add_experiment_footer(CLI::App& app);

@@ -76,25 +76,32 @@ void multiply_tile(const float* left,
   Tile<Floats, rows, kVectors> tile;
   tile.clear();
   tile.add_product(depth, left, RowsSideBySide{}, rows, right, kWidth);
-  tile.for_each([&](Floats& sum, int r, int v) {
-    float* to = c + r * c_row + v * kLanes;
-    const std::int64_t count = std::clamp<std::int64_t>(columns - v * kLanes, 0, kLanes);
-    const auto read = [&](const float* from) { return count == kLanes ? load(from) : load_part(from, count); };
-    if (epilogue.add_to_c) {
-      sum += read(to);
-    }
-    if (epilogue.bias) {
-      sum += read(epilogue.bias + v * kLanes);
-    }
-    if (epilogue.relu) {
-      sum = sum < Floats{} ? Floats{} : sum;
-    }
-    if (count == kLanes) {
+  if (columns == kWidth) {
+    tile.for_each([&](Floats& sum, int r, int v) {
+      float* to = c + r * c_row + v * kLanes;
+      if (epilogue.add_to_c) {
+        sum += load(to);
+      }
+      if (epilogue.bias) {
+        sum += load(epilogue.bias + v * kLanes);
+      }
+      if (epilogue.relu) {
+        sum = sum < Floats{} ? Floats{} : sum;
+      }
       store(to, sum);
-    } else {
-      store_part(to, sum, count);
+    });
+    return;
+  }
+  float sums[rows * kWidth];
+  tile.write(sums, kWidth);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t n = 0; n < columns; ++n) {
+      float sum = sums[r * kWidth + n];
+      sum += epilogue.add_to_c ? c[r * c_row + n] : 0.0f;
+      sum += epilogue.bias ? epilogue.bias[n] : 0.0f;
+      c[r * c_row + n] = epilogue.relu && sum < 0.0f ? 0.0f : sum;
     }
-  });
+  }
 }
 
 }  // namespace

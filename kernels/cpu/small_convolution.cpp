@@ -74,7 +74,7 @@ class Padded {
 // y (pixels, O) = x (pixels, kernel x kernel x C) w: the rows of a tile are neighbouring pixels.
 
 template <class V, int vectors, class Row>
-void forward(const ConvolutionPlan p, Padded& padded, const float* packed, const float* bias, Row row, float* y) {
+[[gnu::noinline]] void forward(const ConvolutionPlan p, Padded& padded, const float* packed, const float* bias, Row row, float* y) {
   constexpr std::int64_t kWidth = kLanesOf<V> * vectors;
   const std::int64_t run = p.kernel * p.channels_in;
   const std::int64_t step = p.stride * p.channels_in;
@@ -101,13 +101,13 @@ void forward(const ConvolutionPlan p, Padded& padded, const float* packed, const
           // Lanes beyond the last channel run on into the next pixel, which is written afterwards.
           const bool runs_on = count == p.channels_out && pixel + (rows - 1) * p.channels_out + kWidth <= end;
           if (count >= kWidth || runs_on) {
-            tile.for_each([&](V& sum, int r, int v) { store(pixel + r * p.channels_out + v * kLanesOf<V>, sum); });
+            tile.write(pixel, p.channels_out);
           } else {
-            tile.for_each([&](V& sum, int r, int v) {
-              const std::int64_t lane = v * kLanesOf<V>;
-              store_part(pixel + r * p.channels_out + lane, sum,
-                         std::clamp<std::int64_t>(count - lane, 0, kLanesOf<V>));
-            });
+            float sums[rows * kWidth];
+            tile.write(sums, kWidth);
+            for (std::int64_t r = 0; r < rows; ++r) {
+              std::copy_n(sums + r * kWidth, std::min(count, kWidth), pixel + r * p.channels_out);
+            }
           }
         }
       });
@@ -151,7 +151,7 @@ void gather_shares(const ConvolutionPlan p, const float* t, std::int64_t t_strid
 }
 
 template <class V, int vectors>
-void input_gradient(const ConvolutionPlan p, const float* dy, const float* packed, float* t, float* dx) {
+[[gnu::noinline]] void input_gradient(const ConvolutionPlan p, const float* dy, const float* packed, float* t, float* dx) {
   constexpr std::int64_t kWidth = kLanesOf<V> * vectors;
   const std::int64_t columns = rounded_up(p.kernel * p.channels_in, kWidth);
   const std::int64_t dx_row = p.width * p.channels_in;
@@ -169,7 +169,7 @@ void input_gradient(const ConvolutionPlan p, const float* dy, const float* packe
           tile.add_product(p.channels_out, from - ky * dy_row + first * p.channels_out, RowsApart{p.channels_out}, 1,
                            packed + ky * p.channels_out * columns + column, columns);
         }
-        tile.for_each([&](V& sum, int r, int v) { store(t + (first + r) * columns + column + v * kLanesOf<V>, sum); });
+        tile.write(t + first * columns + column, columns);
       }
     });
     gather_shares(p, t, columns, dx + row * dx_row, dx_end);
@@ -182,13 +182,13 @@ void input_gradient(const ConvolutionPlan p, const float* dy, const float* packe
 // are neighbouring taps. Images are summed one by one.
 
 template <class V, int vectors, class Row>
-void weight_gradient(const ConvolutionPlan p,
+[[gnu::noinline]] void weight_gradient(const ConvolutionPlan p,
                      Padded& padded,
                      const float* dy,
                      const float* dy_last,  // the last image's, with room behind it
                      Row row,
-                     std::int64_t taps_abreast,  // filter rows that one tile spans
-                     float* sums) {              // (kernel x kernel x C, columns)
+                     std::int64_t filter_rows,  // that one tile spans
+                     float* sums) {  // (kernel x kernel x C, columns)
   constexpr std::int64_t kWidth = kLanesOf<V> * vectors;
   const std::int64_t columns = rounded_up(p.channels_out, kWidth);
   const std::int64_t run = p.kernel * p.channels_in;
@@ -196,8 +196,8 @@ void weight_gradient(const ConvolutionPlan p,
     const float* image = padded.image(b);
     const float* gradient =
         b + 1 < p.batch ? dy + b * p.height_out * p.width_out * p.channels_out : dy_last;
-    for (std::int64_t ky = 0; ky < p.kernel; ky += taps_abreast) {
-      const std::int64_t taps = std::min(taps_abreast, p.kernel - ky) * run;
+    for (std::int64_t ky = 0; ky < p.kernel; ky += filter_rows) {
+      const std::int64_t taps = std::min(filter_rows, p.kernel - ky) * run;
       for_each_piece<kRowsMax<V, vectors, Row>>(taps, [&](std::int64_t first, auto rows) {
         for (std::int64_t column = 0; column < columns; column += kWidth) {
           Tile<V, rows, vectors> tile;
@@ -297,15 +297,20 @@ void small_convolution_weight_gradient(Backend& backend,
     std::copy_n(dy + (p.batch - 1) * image_floats, image_floats, dy_last);
     std::fill_n(dy_last + image_floats, columns, 0.0f);
     Padded padded(p, x, dy_last + image_floats + columns);
-    const auto compute = [&](auto row, std::int64_t abreast) {
-      weight_gradient<V, vectors>(p, padded, dy, dy_last, row, abreast, sums);
+    const auto compute = [&](auto row, std::int64_t filter_rows) {
+      weight_gradient<V, vectors>(p, padded, dy, dy_last, row, filter_rows, sums);
     };
     // One channel: a filter's row is too short to fill a tile, so that several make one.
-    if (vectors == 1 && run == 3) {
-      compute(RowsInRuns<3>{padded.row_stride()}, 3);
-    } else if (vectors == 1 && run == 5) {
-      compute(RowsInRuns<5>{padded.row_stride()}, 2);
-    } else {
+    bool computed = false;
+    if constexpr (vectors == 1 && kLanesOf<V> == 8) {
+      computed = run == 3 || run == 5;
+      if (run == 3) {
+        compute(RowsInRuns<3>{padded.row_stride()}, 3);
+      } else if (run == 5) {
+        compute(RowsInRuns<5>{padded.row_stride()}, 2);
+      }
+    }
+    if (!computed) {
       compute(RowsSideBySide{}, 1);
     }
     for (std::int64_t o = 0; o < p.channels_out; ++o) {

@@ -136,6 +136,11 @@ struct Tile {
     for_each([](V& s, int, int) { s = V{}; });
   }
 
+  /// to[r to_row + c] = sum[r, c].
+  [[gnu::always_inline]] void write(float* to, std::int64_t to_row) {
+    for_each([&](const V& s, int r, int v) { store(to + r * to_row + v * kLanesEach, s); });
+  }
+
   /// sum[r, c] += a[row r + k a_step] b[k b_step + c] for k in [0, depth).
   template <class Row>
   [[gnu::always_inline]] void add_product(

@@ -38,7 +38,10 @@ JsonObject& JsonObject::raw(std::string_view key, std::string_view json) {
   if (!members_.empty()) {
     members_.push_back(',');
   }
-  members_.append(lines ? "\n  " : "").append(json_string(key)).append(lines ? ": " : ":").append(json);
+  members_.append(lines ? "\n  " : "")
+      .append(json_string(key))
+      .append(lines ? ": " : ":")
+      .append(json);
   return *this;
 }
 

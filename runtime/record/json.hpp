@@ -1,8 +1,9 @@
-// JSON, written only. Numbers read back as the same bits; what JSON cannot say (infinities, NaN) is null.
+// JSON, written only. Numbers read back as the same bits; what JSON cannot say (infinities, NaN) is
+// null.
 #pragma once
 
-#include <cstdint>
 #include <concepts>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -29,11 +30,21 @@ class JsonObject {
       return raw(key, std::to_string(value));
     }
   }
+
   JsonObject& add(std::string_view key, double value) { return raw(key, json_number(value)); }
-  JsonObject& add(std::string_view key, std::string_view value) { return raw(key, json_string(value)); }
+
+  JsonObject& add(std::string_view key, std::string_view value) {
+    return raw(key, json_string(value));
+  }
+
   JsonObject& add(std::string_view key, const char* value) { return raw(key, json_string(value)); }
-  JsonObject& add(std::string_view key, const std::string& value) { return raw(key, json_string(value)); }
+
+  JsonObject& add(std::string_view key, const std::string& value) {
+    return raw(key, json_string(value));
+  }
+
   JsonObject& add(std::string_view key, const JsonObject& value) { return raw(key, value.text()); }
+
   JsonObject& add_null(std::string_view key) { return raw(key, "null"); }
 
   /// `json` is a JSON value already.

@@ -35,7 +35,8 @@ void OrderLog::write_line(const Entry& entry) {
   line_ += entry.to < names_.size() ? std::string_view(names_[entry.to]) : "?";
   line_.append(1, ' ');
   line_ += message_name(entry.message);
-  for (const std::int64_t number : {std::int64_t{entry.chunk}, entry.batch, std::int64_t{entry.micro_batch}}) {
+  for (const std::int64_t number :
+       {std::int64_t{entry.chunk}, entry.batch, std::int64_t{entry.micro_batch}}) {
     line_.append(1, ' ');
     append(number);
   }

@@ -1,4 +1,5 @@
-// The order of deliveries: a digest of it that two equal runs share, and on request a text of one line a delivery.
+// The order of deliveries: a digest of it that two equal runs share, and on request a text of one
+// line a delivery.
 #pragma once
 
 #include "runtime/record/output_file.hpp"
@@ -22,11 +23,13 @@ class OrderLog final : public OrderSink {
 
   void delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) override;
 
-  /// SHA-256 over time, recipient, message index and stamp of every delivery. Once, as the last call but close().
+  /// SHA-256 over time, recipient, message index and stamp of every delivery. Once, as the last
+  /// call but close().
   std::string finish();
 
   /// Error (lost) where the text could not be written.
   Result<void> close();
+
   bool failed() const { return text_ && text_->failed(); }
 
  private:
@@ -36,9 +39,10 @@ class OrderLog final : public OrderSink {
     ActorId to;
     std::int32_t micro_batch;
     std::int32_t replica;
-    std::uint16_t chunk;    // fewer than 1024 stages of 64 chunks
+    std::uint16_t chunk;  // fewer than 1024 stages of 64 chunks
     std::uint16_t message;
   };
+
   static_assert(sizeof(Entry) == 32);
   static constexpr std::size_t kEntries = 128;  // 4 KiB: libcrypto is called once for all of them
 

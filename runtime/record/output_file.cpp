@@ -52,7 +52,8 @@ Result<void> OutputFile::flush() {
 Result<void> OutputFile::close() {
   drain();
   if (descriptor_ >= 0) {
-    // Some file systems find out only now that there is no room; devices and pipes have no disk to go to (EINVAL).
+    // Some file systems find out only now that there is no room; devices and pipes have no disk to
+    // go to (EINVAL).
     if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) {
       fail(errno);
     }
@@ -102,6 +103,7 @@ Result<void> make_run_directory(const std::filesystem::path& path) {
   std::error_code code;
   const bool here = std::filesystem::exists(std::filesystem::symlink_status(path, code));
   if (!here) {
+    code.clear();
     if (path.has_parent_path()) {
       std::filesystem::create_directories(path.parent_path(), code);
     }
@@ -109,11 +111,15 @@ Result<void> make_run_directory(const std::filesystem::path& path) {
       return {};
     }
     if (code) {
-      return Error{ErrorKind::lost, concat("the run directory ", path.string(), " could not be made: ", code.message())};
+      return Error{
+          ErrorKind::lost,
+          concat("the run directory ", path.string(), " could not be made: ", code.message())};
     }
   }
   return Error{ErrorKind::usage,
-               concat("--out: ", path.string(), " exists already; name a new folder, a run never overwrites another")};
+               concat("--out: ",
+                      path.string(),
+                      " exists already; name a new folder, a run never overwrites another")};
 }
 
 }  // namespace troupe

@@ -1,5 +1,5 @@
-// Files that a run writes. A disk that is full, a quota or a file size limit is noticed where it happens; nothing is lost
-// without a word.
+// Files that a run writes. A disk that is full, a quota or a file size limit is noticed where it
+// happens; nothing is lost without a word.
 #pragma once
 
 #include "kernels/result.hpp"
@@ -12,8 +12,8 @@
 
 namespace troupe {
 
-/// Written from front to back through a buffer. After the first failure nothing more is written, and every later call tells
-/// of that first one. Used by one thread at a time, except failed().
+/// Written from front to back through a buffer. After the first failure nothing more is written,
+/// and every later call tells of that first one. Used by one thread at a time, except failed().
 class OutputFile {
  public:
   /// Makes the file, or empties it. Error (lost) with path and reason.
@@ -34,7 +34,8 @@ class OutputFile {
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
 
  private:
-  OutputFile(std::filesystem::path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  OutputFile(std::filesystem::path path, int descriptor)
+      : path_(std::move(path)), descriptor_(descriptor) {}
 
   void drain();
   void fail(int code);
@@ -50,8 +51,8 @@ class OutputFile {
 /// A whole file at once.
 Result<void> write_file(const std::filesystem::path& path, std::string_view text);
 
-/// Makes the folder of a run's files, and the folders above it. Error (usage) where it exists already, (lost) where it cannot
-/// be made.
+/// Makes the folder of a run's files, and the folders above it. Error (usage) where it exists
+/// already, (lost) where it cannot be made.
 Result<void> make_run_directory(const std::filesystem::path& path);
 
 }  // namespace troupe

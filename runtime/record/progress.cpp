@@ -62,18 +62,29 @@ bool Progress::stale() const {
 
 void Progress::step(const ProgressLine& line) {
   const std::string steps = options_.steps > 0 ? std::to_string(options_.steps) : "";
-  std::string text = format("step %*lld", static_cast<int>(steps.size()), static_cast<long long>(line.step));
-  text += steps.empty() ? "" : '/' + steps;
-  text += format("  loss %.4f", line.loss);
-  text += line.accuracy ? "  acc " + percent(*line.accuracy) : "";
-  text += "  " + short_number(line.samples_per_second) + " samples/s";
-  text += format("  stale p50 %lld max %lld",
-                 static_cast<long long>(line.staleness_p50),
-                 static_cast<long long>(line.staleness_max));
-  text += line.busy ? format("  busy %.0f%%", 100 * *line.busy) : "";
-  text += eta(line);
+  const std::string step =
+      format("step %*lld", static_cast<int>(steps.size()), static_cast<long long>(line.step));
+  // What a narrow terminal has no room for stands last.
+  const std::array<std::string, 7> fields{step + (steps.empty() ? "" : '/' + steps),
+                                          format("loss %.4f", line.loss),
+                                          line.accuracy ? "acc " + percent(*line.accuracy) : "",
+                                          short_number(line.samples_per_second) + " samples/s",
+                                          eta(line),
+                                          format("stale %lld/%lld",
+                                                 static_cast<long long>(line.staleness_p50),
+                                                 static_cast<long long>(line.staleness_max)),
+                                          line.busy ? format("busy %.0f%%", 100 * *line.busy) : ""};
+  const std::size_t width = options_.terminal ? columns() : std::string::npos;
+  std::string text;
+  for (const std::string& field : fields) {
+    const std::string part = text.empty() || field.empty() ? field : "  " + field;
+    if (text.size() + part.size() > width) {
+      break;
+    }
+    text += part;
+  }
   if (options_.terminal) {
-    out_ << '\r' << text.substr(0, columns()) << "\033[K" << std::flush;
+    out_ << '\r' << text << "\033[K" << std::flush;
     open_ = true;
     painted_ = Clock::now();
   } else {
@@ -107,7 +118,7 @@ std::string Progress::eta(const ProgressLine& line) const {
     done = std::max(done, line.seconds / options_.seconds);
   }
   const double spent = std::chrono::duration<double>(Clock::now() - start_).count();
-  return done > 0 ? "  eta " + clock_text(spent * std::max(0.0, 1 - done) / done) : "";
+  return done > 0 ? "eta " + clock_text(spent * std::max(0.0, 1 - done) / done) : "";
 }
 
 }  // namespace troupe

@@ -1,4 +1,5 @@
-// What a person sees of a run while it goes on: on a terminal one line that is rewritten, else a line now and then.
+// What a person sees of a run while it goes on: on a terminal one line that is rewritten, else a
+// line now and then.
 #pragma once
 
 #include <chrono>
@@ -11,13 +12,13 @@ namespace troupe {
 
 struct ProgressLine {
   std::int64_t step = 0;
-  double loss = 0;                     // mean since the last line
-  std::optional<double> accuracy{};     // the same, 0..1
-  double samples_per_second = 0;       // of the run's clock
-  std::int64_t staleness_p50 = 0;      // versions
+  double loss = 0;                   // mean since the last line
+  std::optional<double> accuracy{};  // the same, 0..1
+  double samples_per_second = 0;     // of the run's clock
+  std::int64_t staleness_p50 = 0;    // versions
   std::int64_t staleness_max = 0;
-  std::optional<double> busy{};         // 0..1, mean over the stages
-  double seconds = 0;                  // of the run's clock
+  std::optional<double> busy{};  // 0..1, mean over the stages
+  double seconds = 0;            // of the run's clock
 };
 
 /// Used by one thread. Seconds to come are told from the wall clock, whatever clock the run has.
@@ -25,8 +26,8 @@ class Progress {
  public:
   struct Options {
     bool terminal = false;
-    std::int64_t steps = 0;      // of the whole run; 0 where that is not known
-    double seconds = 0;          // of the run's clock after which it ends; 0: no limit
+    std::int64_t steps = 0;  // of the whole run; 0 where that is not known
+    double seconds = 0;      // of the run's clock after which it ends; 0: no limit
   };
 
   Progress(std::ostream& out, Options options);

@@ -74,10 +74,12 @@ std::optional<Diverged> Recorder::on(const RecordEntry& entry, double now) {
 
 std::optional<Diverged> Recorder::handle(const LossRecord& record, double now) {
   const std::vector<double> result = to_host(record.result);
-  step_of(record.stamp.batch).losses[record.stamp.micro_batch] = {result[0], result[1], record.rows};
+  step_of(record.stamp.batch).losses[record.stamp.micro_batch] = {
+      result[0], result[1], record.rows};
   complete(now);
   if (!diverged_ && !std::isfinite(result[0])) {
-    diverged_ = Diverged{record.stamp, result[0]};  // the head works in the order of Stamps, so this is the first
+    diverged_ = Diverged{record.stamp,
+                         result[0]};  // the head works in the order of Stamps, so this is the first
     return diverged_;
   }
   return {};
@@ -85,7 +87,8 @@ std::optional<Diverged> Recorder::handle(const LossRecord& record, double now) {
 
 std::optional<Diverged> Recorder::handle(const AppliedRecord& record, double now) {
   const std::int32_t chunk = record.stamp.chunk;
-  TROUPE_CHECK(chunk >= 0 && chunk < c_.chunks, "[Recorder] an update of chunk ", chunk, " of ", c_.chunks);
+  TROUPE_CHECK(
+      chunk >= 0 && chunk < c_.chunks, "[Recorder] an update of chunk ", chunk, " of ", c_.chunks);
   ShardTotals& shard = shards_[static_cast<std::size_t>(chunk)];
   Step& step = step_of(record.stamp.batch);
   for (const Read& read : record.reads) {
@@ -132,7 +135,8 @@ std::optional<Diverged> Recorder::handle(const EvaluationRecord& record, double 
   JsonObject line;
   line.add("kind", "evaluation")
       .add("step", record.step)
-      .add("epoch", ratio(static_cast<double>(record.step), static_cast<double>(c_.batches_per_epoch)))
+      .add("epoch",
+           ratio(static_cast<double>(record.step), static_cast<double>(c_.batches_per_epoch)))
       .add("loss", record.loss);
   record.has_accuracy ? line.add("accuracy", record.accuracy) : line.add_null("accuracy");
   write(line.add("samples", record.samples).add("seconds", now).text());
@@ -140,7 +144,9 @@ std::optional<Diverged> Recorder::handle(const EvaluationRecord& record, double 
     (void)metrics_->flush();  // a failure is remembered and told at the end
   }
   if (progress_) {
-    progress_->evaluation(record.step, record.loss, record.has_accuracy ? std::optional(record.accuracy) : std::nullopt);
+    progress_->evaluation(record.step,
+                          record.loss,
+                          record.has_accuracy ? std::optional(record.accuracy) : std::nullopt);
   }
   return {};
 }
@@ -151,7 +157,8 @@ std::optional<Diverged> Recorder::handle(const StageRecord& record, double) {
 }
 
 std::optional<Diverged> Recorder::handle(const BusyRecord& record, double) {
-  const std::int32_t stage = record.actor < c_.stage_of_actor.size() ? c_.stage_of_actor[record.actor] : -1;
+  const std::int32_t stage =
+      record.actor < c_.stage_of_actor.size() ? c_.stage_of_actor[record.actor] : -1;
   if (stage >= 0) {
     busy_[static_cast<std::size_t>(stage)] += record.end - record.start;
   }
@@ -168,7 +175,8 @@ Recorder::Step& Recorder::step_of(std::int64_t batch) {
 }
 
 void Recorder::complete(double now) {
-  while (!open_.empty() && static_cast<std::int64_t>(open_.front().losses.size()) == micro_batches_ &&
+  while (!open_.empty() &&
+         static_cast<std::int64_t>(open_.front().losses.size()) == micro_batches_ &&
          open_.front().updates == c_.chunks) {
     Loss loss;
     for (const auto& [micro_batch, part] : open_.front().losses) {
@@ -189,7 +197,8 @@ void Recorder::complete(double now) {
     open_.pop_front();
     ++completed_;
     completed_at_ = now;
-    if (completed_ == 1 || completed_ == c_.batches || completed_ % c_.experiment.record().every() == 0) {
+    if (completed_ == 1 || completed_ == c_.batches ||
+        completed_ % c_.experiment.record().every() == 0) {
       train_line(now);
     } else if (progress_ && progress_->stale()) {
       progress_->step(progress_line(now));
@@ -212,7 +221,8 @@ ProgressLine Recorder::progress_line(double now) const {
     line.accuracy = ratio(window_.loss.right, rows);
   }
   if (seconds > 0) {
-    const double share = (busy_seconds() - window_.busy_start) / (seconds * static_cast<double>(busy_.size()));
+    const double share =
+        (busy_seconds() - window_.busy_start) / (seconds * static_cast<double>(busy_.size()));
     line.busy = std::clamp(share, 0.0, 1.0);
   }
   return line;
@@ -223,7 +233,8 @@ void Recorder::train_line(double now) {
   JsonObject json;
   json.add("kind", "train")
       .add("step", line.step)
-      .add("epoch", ratio(static_cast<double>(line.step), static_cast<double>(c_.batches_per_epoch)))
+      .add("epoch",
+           ratio(static_cast<double>(line.step), static_cast<double>(c_.batches_per_epoch)))
       .add("loss", line.loss);
   line.accuracy ? json.add("accuracy", *line.accuracy) : json.add_null("accuracy");
   write(json.add("samples_per_second", line.samples_per_second)
@@ -238,7 +249,12 @@ void Recorder::train_line(double now) {
   if (progress_) {
     progress_->step(line);
   }
-  window_ = {.loss = {}, .steps = 0, .staleness = {}, .rate = window_.rate, .start = now, .busy_start = busy_seconds()};
+  window_ = {.loss = {},
+             .steps = 0,
+             .staleness = {},
+             .rate = window_.rate,
+             .start = now,
+             .busy_start = busy_seconds()};
 }
 
 void Recorder::finish() {
@@ -272,14 +288,16 @@ Summary Recorder::summary(std::int64_t step) const {
   s.epochs = ratio(static_cast<double>(step), static_cast<double>(c_.batches_per_epoch));
   s.samples = step * c_.experiment.data().batch_size();
   s.seconds = now_;
-  s.samples_per_second = ratio(static_cast<double>(completed_ * c_.experiment.data().batch_size()), completed_at_);
+  s.samples_per_second =
+      ratio(static_cast<double>(completed_ * c_.experiment.data().batch_size()), completed_at_);
   Loss loss;
   for (const Loss& of_step : epoch_) {
     loss.sum += of_step.sum;
     loss.rows += of_step.rows;
   }
   const bool known = loss.rows > 0 && !diverged_;  // the step that diverged never completes
-  s.train_loss = known ? loss.sum / static_cast<double>(loss.rows) : std::numeric_limits<double>::quiet_NaN();
+  s.train_loss =
+      known ? loss.sum / static_cast<double>(loss.rows) : std::numeric_limits<double>::quiet_NaN();
   if (evaluation_ && evaluation_->step == step) {
     s.test_loss = evaluation_->loss;
     if (evaluation_->has_accuracy) {

@@ -1,13 +1,13 @@
 // Turns records into metrics.jsonl, progress and the numbers of the summary.
 //
-// A step is complete when the losses of all its micro-batches and the updates of all its shards are in. A line is about whole
-// steps, in the order of their Stamps and summed in double, so that it does not depend on who was faster. Lines, by `kind`:
+// A step is complete when the losses of all its micro-batches and the updates of all its shards are
+// in. A line is about whole steps, in the order of their Stamps and summed in double, so that it
+// does not depend on who was faster. Lines, by `kind`:
 //
 //   header      first: schema, clock, name, seed
-//   train       after the first step, every record.every steps and at the end: means since the last such line
-//   evaluation  one a Mark
-//   gap         one a measurement: distance of the weights of forward from those of application
-//   versions    with record.versions: one a micro-batch and chunk
+//   train       after the first step, every record.every steps and at the end: means since the last
+//   such line evaluation  one a Mark gap         one a measurement: distance of the weights of
+//   forward from those of application versions    with record.versions: one a micro-batch and chunk
 //
 // runtime/record/README.md has their fields.
 #pragma once
@@ -30,13 +30,13 @@ namespace troupe {
 class Recorder final : public RecordSink {
  public:
   struct Config {
-    proto::Experiment experiment;               // resolved
-    std::string clock;                          // "real" or "virtual"
+    proto::Experiment experiment;  // resolved
+    std::string clock;             // "real" or "virtual"
     std::int64_t batches_per_epoch = 1;
-    std::int64_t batches = 0;                   // of the run; 0 where that is not known
+    std::int64_t batches = 0;  // of the run; 0 where that is not known
     std::int32_t chunks = 1;
-    bool classes = true;                        // predictions can be right or wrong
-    std::vector<std::int32_t> stage_of_actor;   // by ActorId: whose time its jobs take; -1: nobody's
+    bool classes = true;                       // predictions can be right or wrong
+    std::vector<std::int32_t> stage_of_actor;  // by ActorId: whose time its jobs take; -1: nobody's
   };
 
   /// `metrics` and `progress` may be null; both outlive the Recorder.
@@ -48,11 +48,13 @@ class Recorder final : public RecordSink {
   /// The last line, of the steps since the one before. After the last record.
   void finish();
 
-  /// All but what only the caller knows: wall_seconds and the digests. `step`: of the weights reported.
+  /// All but what only the caller knows: wall_seconds and the digests. `step`: of the weights
+  /// reported.
   Summary summary(std::int64_t step) const;
 
   /// Steps of which everything is in.
   std::int64_t completed() const { return completed_; }
+
   /// The first loss that was not finite.
   const std::optional<Diverged>& diverged() const { return diverged_; }
 
@@ -62,20 +64,23 @@ class Recorder final : public RecordSink {
     double right = 0;
     std::int64_t rows = 0;
   };
-  struct Step {                                   // a mini-batch that is not complete yet
-    std::map<std::int32_t, Loss> losses;          // by micro-batch
-    std::int32_t updates = 0;                     // shards that have applied it
-    double rate = 0;                              // of the last chunk
+
+  struct Step {                           // a mini-batch that is not complete yet
+    std::map<std::int32_t, Loss> losses;  // by micro-batch
+    std::int32_t updates = 0;             // shards that have applied it
+    double rate = 0;                      // of the last chunk
     std::map<std::int64_t, std::int64_t> staleness;
   };
-  struct Window {                                 // since the last train line
+
+  struct Window {  // since the last train line
     Loss loss;
     std::int64_t steps = 0;
     std::map<std::int64_t, std::int64_t> staleness;
     double rate = 0;
-    double start = 0;                             // seconds
-    double busy_start = 0;                        // stages' busy seconds before it
+    double start = 0;       // seconds
+    double busy_start = 0;  // stages' busy seconds before it
   };
+
   struct ShardTotals {
     std::map<std::int64_t, std::int64_t> staleness;
     double seconds = 0;
@@ -102,10 +107,10 @@ class Recorder final : public RecordSink {
   Progress* progress_;
   std::int64_t micro_batches_;
   std::int64_t completed_ = 0;
-  double completed_at_ = 0;                       // seconds, of the last complete step
+  double completed_at_ = 0;  // seconds, of the last complete step
   double now_ = 0;
   std::optional<Diverged> diverged_;
-  std::deque<Step> open_;                         // from step completed_ on
+  std::deque<Step> open_;  // from step completed_ on
   Window window_;
   std::deque<Loss> epoch_;                        // by step: the last batches_per_epoch
   std::vector<ShardTotals> shards_;               // by chunk

@@ -15,6 +15,7 @@ struct Sha256::Context {
   Context() = default;
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
+
   ~Context() { EVP_MD_CTX_free(evp); }
 };
 
@@ -35,7 +36,8 @@ std::string Sha256::finish() {
   constexpr std::string_view kHex = "0123456789abcdef";
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int size = 0;
-  TROUPE_CHECK(EVP_DigestFinal_ex(context_->evp, digest.data(), &size) == 1, "[Sha256] finish failed");
+  TROUPE_CHECK(EVP_DigestFinal_ex(context_->evp, digest.data(), &size) == 1,
+               "[Sha256] finish failed");
   std::string hex;
   for (unsigned int i = 0; i < size; ++i) {
     hex.append(1, kHex[digest[i] >> 4]).append(1, kHex[digest[i] & 15]);

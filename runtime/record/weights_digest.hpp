@@ -9,8 +9,9 @@
 
 namespace troupe {
 
-/// SHA-256 over all parameters in layer order: float32, little endian, without padding. `weights`: by chunk, each of one
-/// View. Blocks until the weights are ready.
-std::string weights_sha256(const std::vector<std::shared_ptr<const Chunk>>& chunks, const std::vector<Weights>& weights);
+/// SHA-256 over all parameters in layer order: float32, little endian, without padding. `weights`:
+/// by chunk, each of one View. Blocks until the weights are ready.
+std::string weights_sha256(const std::vector<std::shared_ptr<const Chunk>>& chunks,
+                           const std::vector<Weights>& weights);
 
 }  // namespace troupe

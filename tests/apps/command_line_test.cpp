@@ -1,4 +1,5 @@
-// The command line as a user meets it: what is wrong is told in one sentence, by name, with an exit code of its kind.
+// The command line as a user meets it: what is wrong is told in one sentence, by name, with an exit
+// code of its kind.
 #include "apps/command_line.hpp"
 
 #include "apps/presets.hpp"
@@ -17,7 +18,9 @@ using namespace troupe::test;
 namespace {
 
 /// One line on stderr that begins with our name, nothing on stdout.
-void check_refused(const std::vector<std::string>& arguments, int code, const std::string& sentence) {
+void check_refused(const std::vector<std::string>& arguments,
+                   int code,
+                   const std::string& sentence) {
   INFO("troupe " << arguments.front());
   const Said said = run_program(arguments);
   CHECK(said.code == code);
@@ -30,17 +33,31 @@ void check_refused(const std::vector<std::string>& arguments, int code, const st
 }  // namespace
 
 TEST_CASE("unknown verbs, options, presets and names are met with the nearest one", "[apps]") {
-  check_refused({"rnu"}, 2, "there is no verb \"rnu\", did you mean \"run\"? (verbs: run, sim, plan, config, explain, doctor)");
+  check_refused({"rnu"},
+                2,
+                "there is no verb \"rnu\", did you mean \"run\"? (verbs: run, sim, plan, config, "
+                "explain, doctor, bench)");
   check_refused({"xyzzyx"}, 2, "there is no verb \"xyzzyx\" (verbs: ");
   check_refused({"--sett"}, 2, "there is no option \"--sett\"");
-  check_refused({"run", "--sett", "a=b"}, 2, "run: there is no option \"--sett\", did you mean \"--set\"?");
-  check_refused({"sim", "--quite"}, 2, "sim: there is no option \"--quite\", did you mean \"--quiet\"?");
+  check_refused(
+      {"run", "--sett", "a=b"}, 2, "run: there is no option \"--sett\", did you mean \"--set\"?");
+  check_refused(
+      {"sim", "--quite"}, 2, "sim: there is no option \"--quite\", did you mean \"--quiet\"?");
   check_refused({"run", "quadratic", "now"}, 2, "run: \"now\" is one word too many");
-  check_refused({"run", "glyps-mlp"}, 2, "there is no preset and no file \"glyps-mlp\", did you mean \"glyphs-mlp\"? (presets: glyphs-mlp, ");
-  check_refused({"run", "/nonexistent/x.json"}, 2, "the experiment /nonexistent/x.json cannot be read: No such file or directory");
+  check_refused({"run", "glyps-mlp"},
+                2,
+                "there is no preset and no file \"glyps-mlp\", did you mean \"glyphs-mlp\"? "
+                "(presets: glyphs-mlp, ");
+  check_refused({"run", "/nonexistent/x.json"},
+                2,
+                "the experiment /nonexistent/x.json cannot be read: No such file or directory");
   check_refused({"plan", "/"}, 2, "/ is a folder without an experiment.textproto");
-  check_refused({"explain", "spectrian"}, 2, "explain: nothing is called \"spectrian\", did you mean \"spectrain\"?");
-  check_refused({"config", "pritn"}, 2, "config: \"pritn\" is neither print nor validate, did you mean print?");
+  check_refused({"explain", "spectrian"},
+                2,
+                "explain: nothing is called \"spectrian\", did you mean \"spectrain\"?");
+  check_refused({"config", "pritn"},
+                2,
+                "config: \"pritn\" is neither print nor validate, did you mean print?");
   check_refused({"config"}, 2, "config: say print or validate");
   check_refused({"run", "--set"}, 2, "--set");
 }
@@ -54,7 +71,9 @@ TEST_CASE("no verb at all shows the help and is an error", "[apps]") {
 }
 
 TEST_CASE("a misspelt key is met with the nearest one", "[apps]") {
-  check_refused({"run", "--set", "pipeline.stges=3"}, 2, "pipeline.stges: pipeline has no key \"stges\", did you mean \"stages\"?");
+  check_refused({"run", "--set", "pipeline.stges=3"},
+                2,
+                "pipeline.stges: pipeline has no key \"stges\", did you mean \"stages\"?");
   check_refused({"run", "--set", "pipeline.weights=spectran"}, 2, "did you mean \"spectrain\"?");
   check_refused({"run", "--set", "optimizer.momentum=2"}, 2, "optimizer.momentum");
   const Folder folder;
@@ -65,16 +84,29 @@ TEST_CASE("a misspelt key is met with the nearest one", "[apps]") {
 }
 
 TEST_CASE("combinations that make no sense are refused with the reason", "[apps]") {
-  check_refused({"run", "--set", "pipeline.stages=9"}, 2, "the network has 3 layers, too few for 9 chunks; set pipeline.stages to at most 3");
-  check_refused({"run", "--set", "pipeline.micro_batches=3"}, 2, "pipeline.micro_batches: 3 does not divide data.batch_size 128");
-  check_refused({"run", "--set", "pipeline.weights=double_buffered"}, 2, "double_buffered needs pipeline.micro_batches >= pipeline.stages (2)");
-  check_refused({"run", "--set", "pipeline.schedule=interleaved"}, 2, "(1) must be a multiple of pipeline.stages (2)");
+  check_refused({"run", "--set", "pipeline.stages=9"},
+                2,
+                "the network has 3 layers, too few for 9 chunks; set pipeline.stages to at most 3");
+  check_refused({"run", "--set", "pipeline.micro_batches=3"},
+                2,
+                "pipeline.micro_batches: 3 does not divide data.batch_size 128");
+  check_refused({"run", "--set", "pipeline.weights=double_buffered"},
+                2,
+                "double_buffered needs pipeline.micro_batches >= pipeline.stages (2)");
+  check_refused({"run", "--set", "pipeline.schedule=interleaved"},
+                2,
+                "(1) must be a multiple of pipeline.stages (2)");
   check_refused({"run", "--set", "stop.epochs=0"}, 2, "the run would never end");
-  check_refused({"run", "--set", "data=none"}, 2, "data");
-  check_refused({"run", "--set", "placement.devices=[cpu,cpu,cpu]"}, 2, "one device for all stages, or one for each of the 2");
+  check_refused({"run", "--set", "data=none"}, 2, "data: none has nothing to learn");
+  check_refused({"run", "--set", "placement.devices=[cpu,cpu,cpu]"},
+                2,
+                "one device for all stages, or one for each of the 2");
 }
 
-TEST_CASE("missing data is an error of its own: where it was looked for, what belongs there, the key to set", "[apps]") {
+TEST_CASE(
+    "missing data is an error of its own: where it was looked for, what belongs there, the key to "
+    "set",
+    "[apps]") {
   for (const char* what : {"/nonexistent", "a-folder-without-files"}) {
     const Folder folder;
     std::filesystem::create_directory(folder / "a-folder-without-files");
@@ -82,7 +114,11 @@ TEST_CASE("missing data is an error of its own: where it was looked for, what be
     const Said said = run_program({"run", "mnist-mlp", "--set", "data.mnist.path=" + path});
     CHECK(said.code == 3);
     CHECK(said.out.empty());
-    for (const char* part : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "--set data.mnist.path="}) {
+    for (const char* part : {"train-images-idx3-ubyte",
+                             "train-labels-idx1-ubyte",
+                             "t10k-images-idx3-ubyte",
+                             "t10k-labels-idx1-ubyte",
+                             "--set data.mnist.path="}) {
       CHECK_THAT(said.err, says(part));
     }
     CHECK_THAT(said.err, says(path));
@@ -106,7 +142,15 @@ TEST_CASE("results go to stdout and progress to stderr", "[apps]") {
 }
 
 TEST_CASE("--set does not swallow the word behind it, and the last one wins", "[apps]") {
-  const Said said = run_program({"config", "print", "--set", "seed=5", "quadratic", "--set", "model.quadratic.layers=7", "--set", "seed=6"});
+  const Said said = run_program({"config",
+                                 "print",
+                                 "--set",
+                                 "seed=5",
+                                 "quadratic",
+                                 "--set",
+                                 "model.quadratic.layers=7",
+                                 "--set",
+                                 "seed=6"});
   CHECK(said.code == 0);
   CHECK_THAT(said.out, says("seed: 6"));
   CHECK_THAT(said.out, says("layers: 7"));
@@ -120,7 +164,9 @@ TEST_CASE("what config prints is the same experiment again, as textproto and as 
   for (const char* ending : {".textproto", ".json"}) {
     const std::string path = folder / (std::string("printed") + ending);
     const bool json = std::string(ending) == ".json";
-    const Said printed = run_program(json ? std::vector<std::string>{"config", "print", "snn", "--json"} : std::vector<std::string>{"config", "print", "snn"});
+    const Said printed =
+        run_program(json ? std::vector<std::string>{"config", "print", "snn", "--json"}
+                         : std::vector<std::string>{"config", "print", "snn"});
     REQUIRE(printed.code == 0);
     std::ofstream(path) << printed.out;
     const Said again = run_program({"config", "print", path});
@@ -156,7 +202,8 @@ TEST_CASE("every preset is valid, and plan works on each that needs no files", "
     }
   }
   const Said list = run_program({"run", "--list"});
-  CHECK(std::count(list.out.begin(), list.out.end(), '\n') == static_cast<std::ptrdiff_t>(presets().size()));
+  CHECK(std::count(list.out.begin(), list.out.end(), '\n') ==
+        static_cast<std::ptrdiff_t>(presets().size()));
 }
 
 TEST_CASE("the help mentions every key, every preset and every legal value", "[apps]") {
@@ -166,28 +213,30 @@ TEST_CASE("the help mentions every key, every preset and every legal value", "[a
   for (const Preset& preset : presets()) {
     CHECK_THAT(said.out, says(std::string(preset.name)));
   }
-  const std::function<void(const google::protobuf::Descriptor&)> check = [&](const google::protobuf::Descriptor& type) {
-    for (int i = 0; i < type.field_count(); ++i) {
-      const auto& field = *type.field(i);
-      INFO(field.full_name());
-      CHECK(said.out.find(field.name()) != std::string::npos);
-      if (field.enum_type()) {
-        for (int v = 0; v < field.enum_type()->value_count(); ++v) {
-          CHECK(said.out.find(field.enum_type()->value(v)->name()) != std::string::npos);
+  const std::function<void(const google::protobuf::Descriptor&)> check =
+      [&](const google::protobuf::Descriptor& type) {
+        for (int i = 0; i < type.field_count(); ++i) {
+          const auto& field = *type.field(i);
+          INFO(field.full_name());
+          CHECK(said.out.find(field.name()) != std::string::npos);
+          if (field.enum_type()) {
+            for (int v = 0; v < field.enum_type()->value_count(); ++v) {
+              CHECK(said.out.find(field.enum_type()->value(v)->name()) != std::string::npos);
+            }
+          }
+          if (field.message_type()) {
+            check(*field.message_type());
+          }
         }
-      }
-      if (field.message_type()) {
-        check(*field.message_type());
-      }
-    }
-  };
+      };
   check(*proto::Experiment::descriptor());
 }
 
 TEST_CASE("help of the program lists its verbs and exit codes", "[apps]") {
   const Said said = run_program({"--help"});
   CHECK(said.code == 0);
-  for (const char* part : {"run", "sim", "plan", "config", "explain", "doctor", "130 interrupted"}) {
+  for (const char* part :
+       {"run", "sim", "plan", "config", "explain", "doctor", "bench", "130 interrupted"}) {
     CHECK_THAT(said.out, says(part));
   }
   CHECK(run_program({"--version"}).out.starts_with("troupe 0."));
@@ -196,7 +245,8 @@ TEST_CASE("help of the program lists its verbs and exit codes", "[apps]") {
 TEST_CASE("explain knows every name that an experiment can choose", "[apps]") {
   const Said all = run_program({"explain"});
   CHECK(all.code == 0);
-  for (const char* name : {"gpipe", "zb_h1", "async_full_duplex", "stash", "nwpt", "recompute", "nadamw"}) {
+  for (const char* name :
+       {"gpipe", "zb_h1", "async_full_duplex", "stash", "nwpt", "recompute", "nadamw"}) {
     CHECK_THAT(all.out, says(std::string("  ") + name));
     const Said one = run_program({"explain", name});
     CHECK(one.code == 0);
@@ -211,7 +261,16 @@ TEST_CASE("explain knows every name that an experiment can choose", "[apps]") {
 TEST_CASE("doctor says what is there and what is not", "[apps]") {
   const Said said = run_program({"doctor"});
   CHECK(said.code == 0);
-  for (const char* part : {"cpu", "features", "avx2", "cores", "memory", "gpu", "oneDNN", "CAF       0.17", "protobuf", "will use"}) {
+  for (const char* part : {"cpu",
+                           "features",
+                           "avx2",
+                           "cores",
+                           "memory",
+                           "gpu",
+                           "oneDNN",
+                           "CAF       0.17",
+                           "protobuf",
+                           "will use"}) {
     CHECK_THAT(said.out, says(part));
   }
 }
@@ -220,10 +279,13 @@ TEST_CASE("a standard output that is full is an error, one that is closed is not
   const Said full = Program({"explain"}, "/dev/full").wait();
   CHECK(full.code == 5);
   CHECK(full.err == "troupe: standard output could not be written: No space left on device\n");
-  const Said closed = Program({"-c", "exec '" + program_path() + "' explain >&-"}, "", "/bin/sh").wait();
+  const Said closed =
+      Program({"-c", "exec '" + program_path() + "' explain >&-"}, "", "/bin/sh").wait();
   CHECK(closed.code == 0);
   CHECK(closed.err.empty());
-  const Said piped = Program({"-c", "'" + program_path() + "' run --help 2>&1 | head -c 10"}, "", "/bin/sh").wait();
+  const Said piped =
+      Program({"-c", "'" + program_path() + "' run --help 2>&1 | head -c 10"}, "", "/bin/sh")
+          .wait();
   CHECK(piped.code == 0);
   CHECK(piped.err.empty());
 }

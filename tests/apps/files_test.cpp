@@ -1,4 +1,5 @@
-// Runs of the program that leave files: what stands in them, how they end, and what happens where they cannot be written.
+// Runs of the program that leave files: what stands in them, how they end, and what happens where
+// they cannot be written.
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
@@ -6,8 +7,8 @@
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
 
-#include <csignal>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -28,8 +29,13 @@ Json parse(const std::string& text) {
   return json;
 }
 
-double number(const Json& json, const std::string& key) { return json.fields().at(key).number_value(); }
-std::string text(const Json& json, const std::string& key) { return json.fields().at(key).string_value(); }
+double number(const Json& json, const std::string& key) {
+  return json.fields().at(key).number_value();
+}
+
+std::string text(const Json& json, const std::string& key) {
+  return json.fields().at(key).string_value();
+}
 
 std::vector<Json> lines(const std::string& path) {
   std::vector<Json> all;
@@ -41,9 +47,26 @@ std::vector<Json> lines(const std::string& path) {
 }
 
 /// A tiny run in well under a second.
-std::vector<std::string> tiny(const std::string& verb, const std::string& out, std::vector<std::string> more = {}) {
-  std::vector<std::string> arguments{verb, "teacher-mlp", "--quiet", "--out", out, "--set", "model.mlp.hidden=[16,16]", "--set", "pipeline.stages=2",
-                                     "--set", "data.teacher.train=1000", "--set", "data.teacher.test=100", "--set", "stop.epochs=3", "--set", "record.every=10"};
+std::vector<std::string> tiny(const std::string& verb,
+                              const std::string& out,
+                              std::vector<std::string> more = {}) {
+  std::vector<std::string> arguments{verb,
+                                     "teacher-mlp",
+                                     "--quiet",
+                                     "--out",
+                                     out,
+                                     "--set",
+                                     "model.mlp.hidden=[16,16]",
+                                     "--set",
+                                     "pipeline.stages=2",
+                                     "--set",
+                                     "data.teacher.train=1000",
+                                     "--set",
+                                     "data.teacher.test=100",
+                                     "--set",
+                                     "stop.epochs=3",
+                                     "--set",
+                                     "record.every=10"};
   for (std::string& argument : more) {
     arguments.push_back(std::move(argument));
   }
@@ -69,7 +92,8 @@ TEST_CASE("a virtual run leaves its experiment, metrics, order and summary", "[a
   CHECK(number(summary, "test_accuracy") > 0);
   CHECK(text(summary, "weights_sha256").size() == 64);
   CHECK(text(summary, "order_sha256").size() == 64);
-  const Json& staleness = summary.fields().at("staleness").struct_value().fields().at("shard-0").struct_value();
+  const Json& staleness =
+      summary.fields().at("staleness").struct_value().fields().at("shard-0").struct_value();
   CHECK(number(staleness, "max") == 1);
   CHECK(number(staleness.fields().at("histogram").struct_value(), "1") == 29);
   CHECK(text(summary.fields().at("experiment").struct_value(), "name") == "teacher-mlp");
@@ -99,8 +123,10 @@ TEST_CASE("a virtual run leaves its experiment, metrics, order and summary", "[a
 TEST_CASE("a run's own experiment.textproto gives the same run again, bit for bit", "[apps]") {
   const Folder folder;
   REQUIRE(run_program(tiny("sim", folder / "a")).code == 0);
-  REQUIRE(run_program({"sim", folder / "a/experiment.textproto", "--quiet", "--out", folder / "b"}).code == 0);
-  REQUIRE(run_program({"sim", folder / "a", "--quiet", "--out", folder / "c"}).code == 0);  // a run's folder will do
+  REQUIRE(run_program({"sim", folder / "a/experiment.textproto", "--quiet", "--out", folder / "b"})
+              .code == 0);
+  REQUIRE(run_program({"sim", folder / "a", "--quiet", "--out", folder / "c"}).code ==
+          0);  // a run's folder will do
   for (const char* file : {"/experiment.textproto", "/metrics.jsonl", "/order.log"}) {
     CHECK(contents(folder / "a" + file) == contents(folder / "b" + file));
     CHECK(contents(folder / "a" + file) == contents(folder / "c" + file));
@@ -133,7 +159,8 @@ TEST_CASE("an existing run directory is refused and left alone", "[apps]") {
   std::ofstream(folder / "here/metrics.jsonl") << "mine";
   const Said said = run_program(tiny("run", folder / "here"));
   CHECK(said.code == 2);
-  CHECK(said.err == "troupe: --out: " + folder / "here" + " exists already; name a new folder, a run never overwrites another\n");
+  CHECK(said.err == "troupe: --out: " + folder / "here" +
+                        " exists already; name a new folder, a run never overwrites another\n");
   CHECK(contents(folder / "here/metrics.jsonl") == "mine");
 }
 
@@ -143,11 +170,15 @@ TEST_CASE("nothing is made for an experiment that cannot be run", "[apps]") {
   CHECK_FALSE(fs::exists(folder / "bad"));
 }
 
-TEST_CASE("training that diverges ends with code 4 at the first bad mini-batch, on either clock", "[apps]") {
+TEST_CASE("training that diverges ends with code 4 at the first bad mini-batch, on either clock",
+          "[apps]") {
   const Folder folder;
   double step = -1;
   for (const std::string verb : {"sim", "run"}) {
-    const Said said = run_program(tiny(verb, folder / verb, {"--set", "optimizer.learning_rate=1e30", "--set", "model.mlp.activation=relu"}));
+    const Said said = run_program(
+        tiny(verb,
+             folder / verb,
+             {"--set", "optimizer.learning_rate=1e30", "--set", "model.mlp.activation=relu"}));
     CHECK(said.code == 4);
     CHECK_THAT(said.err, says("troupe: training diverged: the loss of mini-batch "));
     CHECK_THAT(said.err, says("hint: a smaller optimizer.learning_rate"));
@@ -157,25 +188,37 @@ TEST_CASE("training that diverges ends with code 4 at the first bad mini-batch, 
     CHECK((step < 0 || number(summary, "updates") == step));
     step = number(summary, "updates");
   }
-  const Said allowed = run_program(tiny("sim", folder / "allowed", {"--set", "optimizer.learning_rate=1e30", "--set", "model.mlp.activation=relu", "--set", "stop.allow_divergence=true"}));
+  const Said allowed = run_program(tiny("sim",
+                                        folder / "allowed",
+                                        {"--set",
+                                         "optimizer.learning_rate=1e30",
+                                         "--set",
+                                         "model.mlp.activation=relu",
+                                         "--set",
+                                         "stop.allow_divergence=true"}));
   CHECK(allowed.code == 0);
 }
 
 TEST_CASE("a disk that is full ends the run with code 5 and the file's name", "[apps]") {
   const Folder folder;
-  // Files may grow to 16 blocks of 512 bytes; order.log passes that first, or metrics.jsonl where there is no order.
+  // Files may grow to 16 blocks of 512 bytes; order.log passes that first, or metrics.jsonl where
+  // there is no order.
   for (const std::string more : {"", " --set record.order=false --set record.versions=true"}) {
     const std::string run = folder / (more.empty() ? "order" : "metrics");
     const std::string file = run + (more.empty() ? "/order.log" : "/metrics.jsonl");
     const Said said = Program({"-c",
-                               "ulimit -f 16; exec '" + program_path() + "' sim teacher-mlp --quiet --set stop.updates=1000000 --set record.evaluate=false --out " +
+                               "ulimit -f 16; exec '" + program_path() +
+                                   "' sim teacher-mlp --quiet --set stop.updates=1000000 --set "
+                                   "record.evaluate=false --out " +
                                    run + more},
                               "",
                               "/bin/sh")
                           .wait();
     CHECK(said.code == 5);
     CHECK_THAT(said.err, says("troupe: " + file + " could not be written: File too large"));
-    CHECK(parse(contents(run + "/summary.json")).fields().contains("updates"));  // small enough to be kept
+    CHECK(parse(contents(run + "/summary.json"))
+              .fields()
+              .contains("updates"));  // small enough to be kept
   }
 }
 
@@ -184,7 +227,14 @@ TEST_CASE("an interrupt finishes what was admitted, a second one ends at once", 
     for (const int interrupts : {1, 2}) {
       INFO(verb << " " << interrupts);
       const Folder folder;
-      Program program({verb, "teacher-mlp", "--out", folder / "run", "--set", "stop.updates=100000000", "--set", "record.order=false"});
+      Program program({verb,
+                       "teacher-mlp",
+                       "--out",
+                       folder / "run",
+                       "--set",
+                       "stop.updates=100000000",
+                       "--set",
+                       "record.order=false"});
       for (int i = 0; i < 2000 && program.err().find("step ") == std::string::npos; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
@@ -209,7 +259,16 @@ TEST_CASE("an interrupt finishes what was admitted, a second one ends at once", 
 
 TEST_CASE("seconds end a run whose updates are counted too", "[apps]") {
   const Folder folder;
-  const Said said = run_program(tiny("sim", folder / "run", {"--set", "stop.updates=1000000", "--set", "stop.epochs=0", "--set", "stop.seconds=0.001", "--set", "record.evaluate=false"}));
+  const Said said = run_program(tiny("sim",
+                                     folder / "run",
+                                     {"--set",
+                                      "stop.updates=1000000",
+                                      "--set",
+                                      "stop.epochs=0",
+                                      "--set",
+                                      "stop.seconds=0.001",
+                                      "--set",
+                                      "record.evaluate=false"}));
   CHECK(said.code == 0);
   const Json summary = parse(contents(folder / "run/summary.json"));
   CHECK(number(summary, "updates") > 0);
@@ -219,7 +278,8 @@ TEST_CASE("seconds end a run whose updates are counted too", "[apps]") {
 
 TEST_CASE("a target ends the run at the evaluation that met it", "[apps]") {
   const Folder folder;
-  const Said said = run_program(tiny("sim", folder / "run", {"--set", "stop.target_accuracy=0.05", "--set", "stop.epochs=100"}));
+  const Said said = run_program(tiny(
+      "sim", folder / "run", {"--set", "stop.target_accuracy=0.05", "--set", "stop.epochs=100"}));
   CHECK(said.code == 0);
   const Json summary = parse(contents(folder / "run/summary.json"));
   CHECK(number(summary, "updates") == 10);  // the first epoch's

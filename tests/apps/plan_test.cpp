@@ -51,18 +51,28 @@ using Counts = std::vector<std::int64_t>;
 
 TEST_CASE("copies of the weights are those of the papers", "[apps]") {
   CHECK(copies(blueprint(4, {"pipeline.weights=latest"})) == Counts{1, 1, 1, 1});
-  CHECK(copies(blueprint(4, {"pipeline.weights=stash"})) == Counts{4, 3, 2, 1});                  // K-k
-  CHECK(copies(blueprint(4, {"pipeline.weights=vertical_sync"})) == Counts{4, 4, 4, 4});          // K
-  CHECK(copies(blueprint(4, {"pipeline.weights=double_buffered", "pipeline.micro_batches=4"})) == Counts{2, 2, 2, 2});
-  CHECK(copies(blueprint(4, {"pipeline.schedule=one_f_one_b", "pipeline.weights=stash", "pipeline.micro_batches=4"})) == Counts{1, 1, 1, 1});
+  CHECK(copies(blueprint(4, {"pipeline.weights=stash"})) == Counts{4, 3, 2, 1});          // K-k
+  CHECK(copies(blueprint(4, {"pipeline.weights=vertical_sync"})) == Counts{4, 4, 4, 4});  // K
+  CHECK(copies(blueprint(4, {"pipeline.weights=double_buffered", "pipeline.micro_batches=4"})) ==
+        Counts{2, 2, 2, 2});
+  CHECK(copies(blueprint(4,
+                         {"pipeline.schedule=one_f_one_b",
+                          "pipeline.weights=stash",
+                          "pipeline.micro_batches=4"})) == Counts{1, 1, 1, 1});
   // The slice, its prediction, and the predictions that backwards wait for.
   CHECK(copies(blueprint(4, {"pipeline.weights=spectrain"})) == Counts{5, 4, 3, 1});
 }
 
 TEST_CASE("activations are kept as long as the schedule needs them", "[apps]") {
   CHECK(stashes(blueprint(4, {})) == Counts{4, 3, 2, 1});
-  CHECK(stashes(blueprint(4, {"pipeline.schedule=gpipe", "pipeline.micro_batches=8", "pipeline.weights=latest"})) == Counts{8, 8, 8, 8});
-  CHECK(stashes(blueprint(4, {"pipeline.schedule=one_f_one_b", "pipeline.micro_batches=8", "pipeline.weights=latest"})) == Counts{4, 3, 2, 1});
+  CHECK(
+      stashes(blueprint(
+          4, {"pipeline.schedule=gpipe", "pipeline.micro_batches=8", "pipeline.weights=latest"})) ==
+      Counts{8, 8, 8, 8});
+  CHECK(stashes(blueprint(4,
+                          {"pipeline.schedule=one_f_one_b",
+                           "pipeline.micro_batches=8",
+                           "pipeline.weights=latest"})) == Counts{4, 3, 2, 1});
   CHECK(stashes(blueprint(4, {"pipeline.schedule=async_full_duplex"})) == Counts{7, 5, 3, 1});
 }
 
@@ -73,7 +83,8 @@ TEST_CASE("moments and gradients are as large as the weights", "[apps]") {
   CHECK(memory_of(momentum, 0).gradient == bytes);
   CHECK(memory_of(blueprint(2, {"optimizer.rule=adamw"}), 0).moments == 2 * bytes);
   CHECK(memory_of(blueprint(2, {"optimizer.rule=sgd"}), 0).moments == 0);
-  CHECK(memory_of(blueprint(2, {"optimizer.rule=sgd", "pipeline.weights=pipemare"}), 0).moments == bytes);
+  CHECK(memory_of(blueprint(2, {"optimizer.rule=sgd", "pipeline.weights=pipemare"}), 0).moments ==
+        bytes);
 }
 
 TEST_CASE("recomputing keeps inputs only", "[apps]") {
@@ -104,12 +115,16 @@ TEST_CASE("what is left of the staleness is the delay less the prediction", "[ap
 TEST_CASE("idle time follows the closed forms", "[apps]") {
   // GPipe and 1F1B: (K-1)/(M+K-1) of the time.
   for (const char* schedule : {"gpipe", "one_f_one_b"}) {
-    const Forecast f = forecast(blueprint(4, {std::string("pipeline.schedule=") + schedule, "pipeline.micro_batches=8", "pipeline.weights=latest"}));
+    const Forecast f = forecast(blueprint(4,
+                                          {std::string("pipeline.schedule=") + schedule,
+                                           "pipeline.micro_batches=8",
+                                           "pipeline.weights=latest"}));
     CHECK(f.idle_steady == Approx(3.0 / 11));
     CHECK(f.idle_run == Approx(3.0 / 11));
     CHECK(f.period == Approx(33));
   }
-  CHECK(forecast(blueprint(4, {"pipeline.schedule=sequential", "pipeline.weights=latest"})).idle_steady == Approx(0.75));
+  CHECK(forecast(blueprint(4, {"pipeline.schedule=sequential", "pipeline.weights=latest"}))
+            .idle_steady == Approx(0.75));
   const Forecast async = forecast(blueprint(4, {"stop.updates=100", "stop.epochs=0"}));
   CHECK(async.idle_steady == Approx(0).margin(1e-9));
   CHECK(async.period == Approx(3));
@@ -118,8 +133,10 @@ TEST_CASE("idle time follows the closed forms", "[apps]") {
 
 TEST_CASE("clipping is global in flushed schedules and by shard in others", "[apps]") {
   CHECK_THAT(describe(blueprint(2, {})), test::says("clipping   none"));
-  CHECK_THAT(describe(blueprint(2, {"optimizer.clip_norm=1"})), test::says("by each shard for itself"));
-  CHECK_THAT(describe(blueprint(2, {"optimizer.clip_norm=1", "pipeline.schedule=gpipe"})), test::says("over all parameters"));
+  CHECK_THAT(describe(blueprint(2, {"optimizer.clip_norm=1"})),
+             test::says("by each shard for itself"));
+  CHECK_THAT(describe(blueprint(2, {"optimizer.clip_norm=1", "pipeline.schedule=gpipe"})),
+             test::says("over all parameters"));
 }
 
 TEST_CASE("a plan is quick for a long pipe", "[apps]") {

@@ -41,7 +41,9 @@ std::string contents(const std::filesystem::path& path) {
   return text.str();
 }
 
-std::string program_path() { return TROUPE_PROGRAM; }
+std::string program_path() {
+  return TROUPE_PROGRAM;
+}
 
 Program::Program(std::vector<std::string> arguments, std::string out_path, std::string path)
     : out_path_(out_path.empty() ? folder_ / "out" : std::move(out_path)) {
@@ -73,9 +75,13 @@ Program::~Program() {
   }
 }
 
-void Program::signal(int number) const { ::kill(pid_, number); }
+void Program::signal(int number) const {
+  ::kill(pid_, number);
+}
 
-std::string Program::err() const { return contents(folder_.path() / "err"); }
+std::string Program::err() const {
+  return contents(folder_.path() / "err");
+}
 
 Said Program::wait() {
   const auto patience_ends = std::chrono::steady_clock::now() + kPatience;
@@ -93,6 +99,8 @@ Said Program::wait() {
           .err = err()};
 }
 
-Said run_program(std::vector<std::string> arguments) { return Program(std::move(arguments)).wait(); }
+Said run_program(std::vector<std::string> arguments) {
+  return Program(std::move(arguments)).wait();
+}
 
 }  // namespace troupe::test

@@ -18,6 +18,7 @@ class Folder {
   Folder& operator=(const Folder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
 
  private:
@@ -34,8 +35,11 @@ struct Said {
 
 class Program {
  public:
-  /// Starts `troupe ARGUMENTS...`, or any other program where `path` says so. stdout goes to `out_path` where given.
-  explicit Program(std::vector<std::string> arguments, std::string out_path = "", std::string path = "");
+  /// Starts `troupe ARGUMENTS...`, or any other program where `path` says so. stdout goes to
+  /// `out_path` where given.
+  explicit Program(std::vector<std::string> arguments,
+                   std::string out_path = "",
+                   std::string path = "");
   ~Program();
 
   void signal(int number) const;

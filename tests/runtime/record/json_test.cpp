@@ -9,7 +9,15 @@
 using namespace troupe;
 
 TEST_CASE("numbers read back as the same bits", "[record]") {
-  for (const double x : {0.1, 1.0 / 3, 1e-300, 5e-324, 1.7976931348623157e308, -2.5, 0.0, 1e22, 123456789012345680.0}) {
+  for (const double x : {0.1,
+                         1.0 / 3,
+                         1e-300,
+                         5e-324,
+                         1.7976931348623157e308,
+                         -2.5,
+                         0.0,
+                         1e22,
+                         123456789012345680.0}) {
     CHECK(std::strtod(json_number(x).c_str(), nullptr) == x);
   }
   CHECK(json_number(3) == "3");
@@ -31,8 +39,14 @@ TEST_CASE("an object keeps the order of its members", "[record]") {
   JsonObject inner;
   inner.add("0", 5).add("10", std::int64_t{1});
   JsonObject all;
-  all.add("kind", "train").add("on", true).add("step", 7).add("histogram", inner).add_null("accuracy");
-  CHECK(all.text() == R"({"kind":"train","on":true,"step":7,"histogram":{"0":5,"10":1},"accuracy":null})");
+  all.add("kind", "train")
+      .add("on", true)
+      .add("step", 7)
+      .add("histogram", inner)
+      .add_null("accuracy");
+  CHECK(all.text() ==
+        R"({"kind":"train","on":true,"step":7,"histogram":{"0":5,"10":1},"accuracy":null})");
   CHECK(JsonObject{}.text() == "{}");
-  CHECK(JsonObject(JsonObject::Layout::line_a_member).add("a", 1).add("b", 2).text() == "{\n  \"a\": 1,\n  \"b\": 2\n}");
+  CHECK(JsonObject(JsonObject::Layout::line_a_member).add("a", 1).add("b", 2).text() ==
+        "{\n  \"a\": 1,\n  \"b\": 2\n}");
 }

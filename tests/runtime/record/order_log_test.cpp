@@ -48,7 +48,8 @@ TEST_CASE("the text has a line a delivery", "[record]") {
   REQUIRE(file);
   OrderLog log(std::move(*file), kNames);
   log.delivered(0, 0, Message(Start{}).index(), {});
-  log.delivered(0.25, 1, Message(Activation{}).index(), {.chunk = 3, .batch = 1000000, .micro_batch = 2});
+  log.delivered(
+      0.25, 1, Message(Activation{}).index(), {.chunk = 3, .batch = 1000000, .micro_batch = 2});
   const std::string with_text = log.finish();
   REQUIRE(log.close());
   std::ostringstream text;
@@ -58,7 +59,8 @@ TEST_CASE("the text has a line a delivery", "[record]") {
 
   OrderLog silent(nullptr, kNames);
   silent.delivered(0, 0, Message(Start{}).index(), {});
-  silent.delivered(0.25, 1, Message(Activation{}).index(), {.chunk = 3, .batch = 1000000, .micro_batch = 2});
+  silent.delivered(
+      0.25, 1, Message(Activation{}).index(), {.chunk = 3, .batch = 1000000, .micro_batch = 2});
   CHECK(silent.finish() == with_text);
 }
 

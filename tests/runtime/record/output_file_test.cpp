@@ -19,6 +19,7 @@ struct Folder {
     fs::remove_all(path);
     fs::create_directory(path);
   }
+
   ~Folder() { fs::remove_all(path); }
 };
 
@@ -69,7 +70,8 @@ TEST_CASE("a file that cannot be made is refused with the reason", "[record]") {
   const auto file = OutputFile::create("/nonexistent/metrics.jsonl");
   REQUIRE_FALSE(file);
   CHECK(file.error().kind == ErrorKind::lost);
-  CHECK(file.error().message == "/nonexistent/metrics.jsonl could not be created: No such file or directory");
+  CHECK(file.error().message ==
+        "/nonexistent/metrics.jsonl could not be created: No such file or directory");
 }
 
 TEST_CASE("a run directory is made with the folders above it, and never used twice", "[record]") {
@@ -81,6 +83,11 @@ TEST_CASE("a run directory is made with the folders above it, and never used twi
   REQUIRE_FALSE(again);
   CHECK(again.error().kind == ErrorKind::usage);
   CHECK_THAT(again.error().message, test::says(path.string() + " exists already"));
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path);
+  CHECK(make_run_directory("relative"));
+  fs::current_path(before);
+  CHECK(fs::is_directory(folder.path / "relative"));
   fs::create_symlink("nowhere", folder.path / "dangling");
   CHECK(make_run_directory(folder.path / "dangling").error().kind == ErrorKind::usage);
 }

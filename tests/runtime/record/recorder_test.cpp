@@ -16,12 +16,15 @@ namespace {
 
 /// A Recorder whose metrics.jsonl can be read line by line.
 struct Bench {
-  std::filesystem::path path = std::filesystem::temp_directory_path() / "troupe-recorder-test.jsonl";
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / "troupe-recorder-test.jsonl";
   std::unique_ptr<OutputFile> file;
   std::unique_ptr<Recorder> recorder;
   Stream stream{Device{}};
 
-  explicit Bench(std::initializer_list<const char*> assignments, std::int32_t chunks = 1, std::int64_t batches_per_epoch = 4) {
+  explicit Bench(std::initializer_list<const char*> assignments,
+                 std::int32_t chunks = 1,
+                 std::int64_t batches_per_epoch = 4) {
     proto::Experiment experiment;
     for (const char* assignment : assignments) {
       REQUIRE(set_value(experiment, assignment));
@@ -44,17 +47,28 @@ struct Bench {
                                           file.get(),
                                           nullptr);
   }
+
   ~Bench() { std::filesystem::remove(path); }
 
-  std::optional<Diverged> loss(std::int64_t batch, std::int32_t micro_batch, double sum, double right, double now = 0) {
+  std::optional<Diverged> loss(
+      std::int64_t batch, std::int32_t micro_batch, double sum, double right, double now = 0) {
     Tensor result = stream.allocate({2}, DType::float64);
     result.span<double>()[0] = sum;
     result.span<double>()[1] = right;
     return recorder->on(LossRecord{{.batch = batch, .micro_batch = micro_batch}, 10, result}, now);
   }
 
-  void applied(std::int32_t chunk, std::int64_t batch, std::vector<std::int64_t> forward_versions, double now = 0, double gap = -1) {
-    AppliedRecord record{.stamp = {.chunk = chunk, .batch = batch}, .applied_to = batch, .rate = 0.5, .seconds = 2, .gap = gap, .reads = {}};
+  void applied(std::int32_t chunk,
+               std::int64_t batch,
+               std::vector<std::int64_t> forward_versions,
+               double now = 0,
+               double gap = -1) {
+    AppliedRecord record{.stamp = {.chunk = chunk, .batch = batch},
+                         .applied_to = batch,
+                         .rate = 0.5,
+                         .seconds = 2,
+                         .gap = gap,
+                         .reads = {}};
     std::int32_t micro_batch = 0;
     for (const std::int64_t version : forward_versions) {
       record.reads.push_back({.micro_batch = micro_batch++,
@@ -84,7 +98,8 @@ struct Bench {
 TEST_CASE("the header comes first and says what the file is", "[record]") {
   Bench bench({"name=mine", "seed=7"});
   CHECK(bench.lines("header") ==
-        std::vector<std::string>{R"({"kind":"header","schema":1,"clock":"virtual","name":"mine","seed":7})"});
+        std::vector<std::string>{
+            R"({"kind":"header","schema":1,"clock":"virtual","name":"mine","seed":7})"});
 }
 
 TEST_CASE("a train line is about whole steps: after the first and then every so many", "[record]") {
@@ -92,8 +107,10 @@ TEST_CASE("a train line is about whole steps: after the first and then every so 
   bench.loss(0, 0, 20, 1, 1);
   CHECK(bench.lines("train").empty());  // not applied yet
   bench.applied(0, 0, {0}, 2);
-  CHECK(bench.lines("train") == std::vector<std::string>{
-            R"({"kind":"train","step":1,"epoch":0.25,"loss":2,"accuracy":0.1,"samples_per_second":5,"rate":0.5,"staleness_p50":0,"staleness_max":0,"seconds":2})"});
+  CHECK(
+      bench.lines("train") ==
+      std::vector<std::string>{
+          R"({"kind":"train","step":1,"epoch":0.25,"loss":2,"accuracy":0.1,"samples_per_second":5,"rate":0.5,"staleness_p50":0,"staleness_max":0,"seconds":2})"});
   for (std::int64_t batch = 1; batch < 4; ++batch) {
     const auto now = static_cast<double>(2 + batch);
     bench.loss(batch, 0, static_cast<double>(10 * batch), 5, now);
@@ -102,7 +119,9 @@ TEST_CASE("a train line is about whole steps: after the first and then every so 
   const auto lines = bench.lines("train");
   REQUIRE(lines.size() == 3);
   CHECK_THAT(lines[1], test::says(R"("step":2,"epoch":0.5,"loss":1,)"));
-  CHECK_THAT(lines[2], test::says(R"("step":4,"epoch":1,"loss":2.5,"accuracy":0.5,"samples_per_second":10,)"));
+  CHECK_THAT(
+      lines[2],
+      test::says(R"("step":4,"epoch":1,"loss":2.5,"accuracy":0.5,"samples_per_second":10,)"));
   CHECK_THAT(lines[2], test::says(R"("staleness_p50":1,"staleness_max":1)"));
   bench.loss(4, 0, 10, 0, 7);
   bench.applied(0, 4, {4}, 7);
@@ -175,10 +194,11 @@ TEST_CASE("versions are written a micro-batch and chunk when asked for", "[recor
   CHECK(without.lines("versions").empty());
   Bench with({"record.versions=true"}, 2);
   with.applied(1, 5, {3, 4});
-  CHECK(with.lines("versions") ==
-        std::vector<std::string>{
-            R"({"kind":"versions","replica":0,"batch":5,"micro_batch":0,"stage":1,"forward":3,"forward_steps":3,"backward":3,"backward_steps":0,"applied_to":5})",
-            R"({"kind":"versions","replica":0,"batch":5,"micro_batch":1,"stage":1,"forward":4,"forward_steps":3,"backward":4,"backward_steps":0,"applied_to":5})"});
+  CHECK(
+      with.lines("versions") ==
+      std::vector<std::string>{
+          R"({"kind":"versions","replica":0,"batch":5,"micro_batch":0,"stage":1,"forward":3,"forward_steps":3,"backward":3,"backward_steps":0,"applied_to":5})",
+          R"({"kind":"versions","replica":0,"batch":5,"micro_batch":1,"stage":1,"forward":4,"forward_steps":3,"backward":4,"backward_steps":0,"applied_to":5})"});
 }
 
 TEST_CASE("gaps are averaged a shard", "[record]") {
@@ -193,9 +213,14 @@ TEST_CASE("gaps are averaged a shard", "[record]") {
 
 TEST_CASE("the last evaluation counts only at the weights that are reported", "[record]") {
   Bench bench({});
-  bench.recorder->on(EvaluationRecord{.step = 8, .loss = 0.5, .accuracy = 0.9, .has_accuracy = true, .samples = 100}, 3);
-  CHECK(bench.lines("evaluation") ==
-        std::vector<std::string>{R"({"kind":"evaluation","step":8,"epoch":2,"loss":0.5,"accuracy":0.9,"samples":100,"seconds":3})"});
+  bench.recorder->on(
+      EvaluationRecord{
+          .step = 8, .loss = 0.5, .accuracy = 0.9, .has_accuracy = true, .samples = 100},
+      3);
+  CHECK(
+      bench.lines("evaluation") ==
+      std::vector<std::string>{
+          R"({"kind":"evaluation","step":8,"epoch":2,"loss":0.5,"accuracy":0.9,"samples":100,"seconds":3})"});
   CHECK(bench.recorder->summary(8).test_accuracy == 0.9);
   CHECK_FALSE(bench.recorder->summary(9).test_loss);
 }
@@ -214,8 +239,10 @@ TEST_CASE("the training loss is that of the last epoch", "[record]") {
 
 TEST_CASE("a stage's busy share is of the run's seconds", "[record]") {
   Bench bench({"pipeline.stages=2"}, 2);
-  bench.recorder->on(BusyRecord{.actor = 0, .start = 0, .end = 3, .what = "forward", .stamp = {}}, 0);
-  bench.recorder->on(BusyRecord{.actor = 9, .start = 0, .end = 3, .what = "update", .stamp = {}}, 0);  // no stage's
+  bench.recorder->on(BusyRecord{.actor = 0, .start = 0, .end = 3, .what = "forward", .stamp = {}},
+                     0);
+  bench.recorder->on(BusyRecord{.actor = 9, .start = 0, .end = 3, .what = "update", .stamp = {}},
+                     0);  // no stage's
   bench.recorder->on(StageRecord{.stage = 1, .stashes_max = 4}, 6);
   const Summary summary = bench.recorder->summary(0);
   CHECK(summary.busy.at("stage-0") == 0.5);
@@ -230,24 +257,27 @@ TEST_CASE("the summary is JSON with the names that scripts rely on", "[record]")
   summary.clock = "virtual";
   summary.train_loss = std::numeric_limits<double>::quiet_NaN();
   summary.test_accuracy = 0.5;
-  summary.staleness["shard-0"] = {.mean = 1, .max = 2, .histogram = {{0, 1}, {2, 1}}, .seconds_mean = 0.25};
+  summary.staleness["shard-0"] = {
+      .mean = 1, .max = 2, .histogram = {{0, 1}, {2, 1}}, .seconds_mean = 0.25};
   const std::string text = to_json(summary, experiment);
-  for (const char* part : {R"("clock": "virtual")",
-                           R"("updates": 0)",
-                           R"("epochs": 0)",
-                           R"("samples": 0)",
-                           R"("seconds": 0)",
-                           R"("wall_seconds": 0)",
-                           R"("samples_per_second": 0)",
-                           R"("train_loss": null)",
-                           R"("test_loss": null)",
-                           R"("test_accuracy": 0.5)",
-                           R"("staleness": {"shard-0":{"mean":1,"max":2,"histogram":{"0":1,"2":1},"seconds_mean":0.25}})",
-                           R"("gap": {})",
-                           R"("bytes_sent": 0)",
-                           R"("weights_sha256": "")",
-                           R"("order_sha256": "")",
-                           R"("experiment": {)"}) {
+  for (
+      const char* part :
+      {R"("clock": "virtual")",
+       R"("updates": 0)",
+       R"("epochs": 0)",
+       R"("samples": 0)",
+       R"("seconds": 0)",
+       R"("wall_seconds": 0)",
+       R"("samples_per_second": 0)",
+       R"("train_loss": null)",
+       R"("test_loss": null)",
+       R"("test_accuracy": 0.5)",
+       R"("staleness": {"shard-0":{"mean":1,"max":2,"histogram":{"0":1,"2":1},"seconds_mean":0.25}})",
+       R"("gap": {})",
+       R"("bytes_sent": 0)",
+       R"("weights_sha256": "")",
+       R"("order_sha256": "")",
+       R"("experiment": {)"}) {
     CHECK_THAT(text, test::says(part));
   }
 }

@@ -1,9 +1,8 @@
 #include "runtime/record/sha256.hpp"
 
+#include "kernels/stream.hpp"
 #include "runtime/record/weights_digest.hpp"
 #include "tests/support/catch.hpp"
-
-#include "kernels/stream.hpp"
 
 #include <string_view>
 
@@ -43,7 +42,8 @@ TEST_CASE("the digest of weights depends on neither the cut nor the padding", "[
     std::vector<Weights> weights;
     for (std::size_t c = 0; c < cut.size(); ++c) {
       const std::int64_t last = c + 1 < cut.size() ? cut[c + 1] : 2;
-      chunks.push_back(std::make_shared<const Chunk>(network, static_cast<std::int32_t>(c), cut[c], last));
+      chunks.push_back(
+          std::make_shared<const Chunk>(network, static_cast<std::int32_t>(c), cut[c], last));
       Weights of_chunk;
       for (Tensor& slice : chunks.back()->initial_slices(stream, 1)) {
         of_chunk.push_back({.values = std::move(slice)});
@@ -58,7 +58,8 @@ TEST_CASE("the digest of weights depends on neither the cut nor the padding", "[
     const std::vector<Tensor> slices = whole.initial_slices(stream, 1);
     for (const auto& layer : whole.views(slices)) {
       for (const Tensor& parameter : layer) {
-        floats.append(reinterpret_cast<const char*>(parameter.data<float>()), static_cast<std::size_t>(4 * parameter.elements()));
+        floats.append(reinterpret_cast<const char*>(parameter.data<float>()),
+                      static_cast<std::size_t>(4 * parameter.elements()));
       }
     }
   }
