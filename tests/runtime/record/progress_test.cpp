@@ -36,8 +36,7 @@ TEST_CASE("away from a terminal each line stands", "[record]") {
   progress.evaluation(120, 1.3, std::nullopt);
   progress.finish();
   CHECK(out.str() ==
-        "step  120/2000  loss 1.2030  acc 61.2%  9.80k samples/s  eta 00:00  stale 3/4  busy 93%
-        "
+        "step  120/2000  loss 1.2030  acc 61.2%  9.80k samples/s  eta 00:00  stale 3/4  busy 93%\n"
         "evaluation at step 120  loss 1.3000\n");
 }
 
