@@ -1,8 +1,8 @@
 // Watches over a run and ends it: when the weights of the last step have come back, when an
 // evaluation has met the target, or when something went wrong.
 //
-//   source --End, MarkDone--> director --Release--> shards --Concluded--> director      anyone
-//   --Down, Diverged--> director
+//   source --End, MarkDone--> director     anyone --Down, Diverged--> director
+//   director --Release--> shards --Concluded--> director     director --Halt--> source
 //
 // Invariants: the run ends exactly once; final weights are those of one step on every chunk.
 #pragma once

@@ -1,9 +1,10 @@
 // Keeps the weights of one chunk by step, answers pulls, and sees to it that each push is applied
 // once, in order. Light: all arithmetic is the Optimizer's.
 //
-//   stage --Pull--> shard --PullReply--> stage     stage --Push--> shard --Apply--> optimizer
-//   --Applied--> shard shard --Norms--> shard of chunk 0 --Decide--> every shard      (clipping by
-//   the global norm, flushed schedules only) director --Release--> shard --Concluded--> director
+//   stage --Pull--> shard --PullReply--> stage
+//   stage --Push--> shard --Apply--> optimizer --Applied--> shard
+//   shard --Norms--> shard of chunk 0 --Decide--> every shard     (clipping by the global norm)
+//   director --Release--> shard --Concluded--> director
 //
 // Invariants: the step grows by exactly 1 with each Applied; a push is counted once, whatever
 // arrives twice; at most one Apply is out; a pull is answered with exactly the step and the reach

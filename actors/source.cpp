@@ -8,6 +8,7 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t kMarksInFlight = 4;
+constexpr std::int64_t kMarksBehind = 2;  // evaluations that training may run ahead of
 constexpr std::int64_t kMarkBatch = 500;  // samples of a Mark's batch; the last may be smaller
 
 /// The samples `indices` as tensors: x, then the labels or values.
@@ -66,6 +67,12 @@ void Source::admit(double now, Effects& fx) {
                      // `batch` yet
   }
   if (end_ && batch >= *end_) {
+    return;
+  }
+  // Each Mark to come pins a version, so training waits where evaluation falls behind; but not before the mini-batches
+  // that a stage runs ahead have been admitted, or the Mark's own step would never come.
+  const std::int64_t ahead = c_.evaluate_every > 0 ? 1 + c_.delay_max / c_.evaluate_every : 0;
+  if (part == 0 && static_cast<std::int64_t>(due_.size()) > kMarksBehind + ahead) {
     return;
   }
   const auto indices = order_.indices(batch, part, c_.micro_batches);
@@ -168,7 +175,7 @@ void Source::mark(Effects& fx) {
           }});
 }
 
-void Source::handle(MarkResult m, double, Effects& fx) {
+void Source::handle(MarkResult m, double now, Effects& fx) {
   TROUPE_CHECK(
       mark_ && m.step == mark_->step, "a result of a Mark that is not open: step ", m.step);
   mark_->results[m.index] = std::move(m.result);
@@ -176,6 +183,7 @@ void Source::handle(MarkResult m, double, Effects& fx) {
     conclude_mark(fx);
   }
   mark(fx);
+  admit(now, fx);
 }
 
 void Source::conclude_mark(Effects& fx) {

@@ -1,9 +1,9 @@
 // Admits the mini-batches of its data, a bounded number ahead of the first stage, and the batches
 // of evaluations. Where a run ends is decided here, at admission; what was admitted finishes.
 //
-//   source --Activation--> first stage     source --Labels--> head     first stage --Credit-->
-//   source source --End{N}--> everyone            source --MarkBatch--> first stage     head
-//   --MarkResult--> source source --MarkDone--> director
+//   source --Activation--> first stage --Credit--> source     source --Labels--> head
+//   source --End{N}--> everyone
+//   source --MarkBatch--> first stage ... head --MarkResult--> source --MarkDone--> director
 //
 // Invariants: micro-batches leave in order; at most `prefetch` are under way to the first stage and
 // `kMarksInFlight` batches of one Mark to the head; End is sent once, a second time only to bring
@@ -32,7 +32,8 @@ class Source final : public Actor<Source, SourceRole> {
     std::int64_t batches = 0;         // N where it is known from the start, else 0
     double seconds = 0;               // of the clock; 0: no limit
     std::int64_t evaluate_every = 0;  // steps; 0: no evaluation in between
-    bool evaluate = false;            // at the end
+    std::int64_t delay_max = 0;  // mini-batches that must be admitted beyond a step for it to come
+    bool evaluate = false;       // at the end
     Ref<StageRole> first;
     Ref<StageRole> head;
     std::int32_t head_chunk = 0;

@@ -155,7 +155,7 @@ void Stage::finish_forward(const Action& a, Outputs out, Effects& fx) {
   } else {
     kept.stash = std::move(out.stash);
   }
-  stashes_max_ = std::max(stashes_max_, static_cast<std::int64_t>(kept_.size()));
+  stashes_max_ = std::max(stashes_max_, static_cast<std::int64_t>(kept_.size() + deltas_.size()));
   if (a.micro_batch == 0 && c_.gap_every > 0 && a.batch % c_.gap_every == 0) {
     gap_weights_[{a.chunk, a.batch}] = held_.at(a.chunk).weights;
   }

@@ -18,7 +18,8 @@ bool derivative_from_output(ActivationKind kind);
 /// y = f(x). Shapes equal; y may be x.
 void activation_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& y);
 
-/// dx = dy * f'. `saved` is y where derivative_from_output(kind), else x. Shapes equal; dx may be dy.
+/// dx = dy * f'. `saved` is y where derivative_from_output(kind), else x. Shapes equal; dx may be
+/// dy.
 void activation_backward(
     Stream& stream, ActivationKind kind, const Tensor& saved, const Tensor& dy, const Tensor& dx);
 

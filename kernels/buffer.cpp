@@ -14,8 +14,8 @@ namespace troupe {
 
 namespace {
 
-// Sizes are rounded up to this, and a buffer serves only requests of its own rounded size: training asks for the same
-// few sizes over and over.
+// Sizes are rounded up to this, and a buffer serves only requests of its own rounded size: training
+// asks for the same few sizes over and over.
 constexpr std::size_t kGranuleBytes = 256;
 
 std::size_t rounded(std::size_t size_bytes) {
@@ -26,7 +26,8 @@ std::size_t rounded(std::size_t size_bytes) {
 
 struct BufferPool::State {
   struct Bin {
-    std::vector<Buffer*> idle;  // room for all of the bin's buffers, so that give_back allocates nothing
+    std::vector<Buffer*>
+        idle;  // room for all of the bin's buffers, so that give_back allocates nothing
     std::vector<std::unique_ptr<Buffer>> all;
   };
 
@@ -38,7 +39,8 @@ struct BufferPool::State {
 
 BufferPool& BufferPool::of(Device device) {
   if (device.kind == DeviceKind::cpu) {
-    static BufferPool* const cpu = new BufferPool(Device{});  // never destroyed: buffers may outlive main()
+    static BufferPool* const cpu =
+        new BufferPool(Device{});  // never destroyed: buffers may outlive main()
     return *cpu;
   }
   static auto* const mutex = new std::mutex;
@@ -69,7 +71,9 @@ BufferPool::~BufferPool() {
 
 BufferRef BufferPool::acquire(std::size_t size_bytes, Stream& stream) {
   TROUPE_CHECK(stream.device() == state_->device,
-               "[BufferPool] a buffer of ", to_string(state_->device), " for a stream of ",
+               "[BufferPool] a buffer of ",
+               to_string(state_->device),
+               " for a stream of ",
                to_string(stream.device()));
   const bool gpu = state_->device.kind == DeviceKind::cuda;
   const std::size_t size = rounded(size_bytes);

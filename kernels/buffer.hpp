@@ -1,5 +1,6 @@
-// Memory of a device, counted and recycled. A buffer goes back to its device's pool when the last handle is gone; on
-// a GPU the pool keeps the events of the streams that used it, and whoever gets it next waits for them on the device.
+// Memory of a device, counted and recycled. A buffer goes back to its device's pool when the last
+// handle is gone; on a GPU the pool keeps the events of the streams that used it, and whoever gets
+// it next waits for them on the device.
 #pragma once
 
 #include "kernels/device.hpp"
@@ -21,7 +22,10 @@ class Buffer {
       : data_(data), size_bytes_(size_bytes), pool_(pool), device_(device) {}
 
   std::byte* data() const { return data_; }
-  std::size_t size_bytes() const { return size_bytes_; }  // as allocated: at least what was asked for
+
+  /// As allocated: at least what was asked for.
+  std::size_t size_bytes() const { return size_bytes_; }
+
   Device device() const { return device_; }
 
   /// What the backend remembers of the streams that used this buffer; nothing on the CPU.
@@ -41,20 +45,31 @@ class Buffer {
 class BufferRef {
  public:
   BufferRef() = default;
+
   explicit BufferRef(Buffer* buffer) : buffer_(buffer) { retain(); }
+
   BufferRef(const BufferRef& other) : buffer_(other.buffer_) { retain(); }
+
   BufferRef(BufferRef&& other) noexcept : buffer_(std::exchange(other.buffer_, nullptr)) {}
+
   BufferRef& operator=(BufferRef other) noexcept {
     std::swap(buffer_, other.buffer_);
     return *this;
   }
+
   ~BufferRef() { release(); }
 
   explicit operator bool() const { return buffer_ != nullptr; }
+
   Buffer* operator->() const { return buffer_; }
+
   Buffer& operator*() const { return *buffer_; }
+
   bool operator==(const BufferRef& other) const = default;
-  std::uint32_t use_count() const { return buffer_ ? buffer_->references_.load(std::memory_order_acquire) : 0; }
+
+  std::uint32_t use_count() const {
+    return buffer_ ? buffer_->references_.load(std::memory_order_acquire) : 0;
+  }
 
  private:
   void retain() {
@@ -62,6 +77,7 @@ class BufferRef {
       buffer_->references_.fetch_add(1, std::memory_order_relaxed);
     }
   }
+
   void release();
 
   Buffer* buffer_ = nullptr;
@@ -73,17 +89,18 @@ class BufferPool {
   static BufferPool& of(Device device);
   ~BufferPool();
 
-  /// At least `size_bytes`, aligned to 64 bytes, contents undefined. Throws std::bad_alloc (CPU) or CudaError.
-  /// On a GPU `stream` waits for the buffer's earlier uses.
+  /// At least `size_bytes`, aligned to 64 bytes, contents undefined. Throws std::bad_alloc (CPU) or
+  /// CudaError. On a GPU `stream` waits for the buffer's earlier uses.
   BufferRef acquire(std::size_t size_bytes, Stream& stream);
 
   struct Statistics {
-    std::uint64_t fresh = 0;      // buffers taken from the system so far
-    std::uint64_t acquired = 0;   // acquire() calls so far
-    std::size_t live_bytes = 0;   // handed out now
-    std::size_t peak_bytes = 0;   // the most that was ever handed out
-    std::size_t held_bytes = 0;   // taken from the system, handed out or not
+    std::uint64_t fresh = 0;     // buffers taken from the system so far
+    std::uint64_t acquired = 0;  // acquire() calls so far
+    std::size_t live_bytes = 0;  // handed out now
+    std::size_t peak_bytes = 0;  // the most that was ever handed out
+    std::size_t held_bytes = 0;  // taken from the system, handed out or not
   };
+
   Statistics statistics() const;
 
  private:

@@ -1,4 +1,5 @@
-// Contract checks. A failed one is a bug of ours: nobody handles it, the actor dies and its cause is told.
+// Contract checks. A failed one is a bug of ours: nobody handles it, the actor dies and its cause
+// is told.
 #pragma once
 
 #include <sstream>
@@ -27,8 +28,8 @@ std::string concat(const Ts&... parts) {
 }  // namespace troupe
 
 /// TROUPE_CHECK(rows > 0, "[softmax] no rows: x is ", x.shape()). On in every build.
-#define TROUPE_CHECK(condition, ...)                                          \
-  do {                                                                        \
-    if (!(condition)) [[unlikely]]                                            \
-      ::troupe::contract_failed(#condition, ::troupe::concat(__VA_ARGS__));   \
+#define TROUPE_CHECK(condition, ...)                                        \
+  do {                                                                      \
+    if (!(condition)) [[unlikely]]                                          \
+      ::troupe::contract_failed(#condition, ::troupe::concat(__VA_ARGS__)); \
   } while (false)

@@ -8,11 +8,26 @@ namespace {
 
 void check_geometry(std::string_view op, const ConvolutionGeometry& g, const Shape& x) {
   TROUPE_CHECK(g.kernel >= 1 && g.stride >= 1 && g.padding >= 0 && g.padding < g.kernel,
-               "[", op, "] kernel ", g.kernel, ", stride ", g.stride, ", padding ", g.padding,
+               "[",
+               op,
+               "] kernel ",
+               g.kernel,
+               ", stride ",
+               g.stride,
+               ", padding ",
+               g.padding,
                "; right is kernel >= 1, stride >= 1, 0 <= padding < kernel");
   TROUPE_CHECK(x.dimensions() == 4, "[", op, "] the image side is ", x, ", not (B, H, W, C)");
-  TROUPE_CHECK(x.elements() > 0 && x[1] + 2 * g.padding >= g.kernel && x[2] + 2 * g.padding >= g.kernel,
-               "[", op, "] an image side of ", x, " has no window of ", g.kernel, " with padding ", g.padding);
+  TROUPE_CHECK(
+      x.elements() > 0 && x[1] + 2 * g.padding >= g.kernel && x[2] + 2 * g.padding >= g.kernel,
+      "[",
+      op,
+      "] an image side of ",
+      x,
+      " has no window of ",
+      g.kernel,
+      " with padding ",
+      g.padding);
 }
 
 /// x (B, H, W, C), w (O, kernel, kernel, C), y (B, H', W', O): whichever of them is the output.
@@ -26,11 +41,16 @@ void check_convolution(std::string_view op,
   check_geometry(op, g, x.shape());
   const Shape& image = x.shape();
   check_tensor(op, "w", w, stream);
-  TROUPE_CHECK(w.shape().dimensions() == 4 && w.shape()[0] > 0, "[", op, "] w is ", w.shape(),
+  TROUPE_CHECK(w.shape().dimensions() == 4 && w.shape()[0] > 0,
+               "[",
+               op,
+               "] w is ",
+               w.shape(),
                ", not (O, kernel, kernel, C)");
   const std::int64_t channels_out = w.shape()[0];
   check_tensor(op, "w", w, stream, Shape{channels_out, g.kernel, g.kernel, image[3]});
-  check_tensor(op, "y", y, stream, Shape{image[0], g.output(image[1]), g.output(image[2]), channels_out});
+  check_tensor(
+      op, "y", y, stream, Shape{image[0], g.output(image[1]), g.output(image[2]), channels_out});
 }
 
 void check_pooling(std::string_view op,
@@ -59,7 +79,8 @@ void convolution_forward(Stream& stream,
   check_convolution("convolution_forward", stream, geometry, x, w, y);
   check_tensor("convolution_forward", "bias", bias, stream, Shape{w.shape()[0]});
   TROUPE_CHECK(activation != ActivationKind::gelu,
-               "[convolution_forward] gelu's derivative needs what comes before it: call activation_forward");
+               "[convolution_forward] gelu's derivative needs what comes before it: call "
+               "activation_forward");
   begin(stream, {&x, &w, &bias, &y});
   TROUPE_DISPATCH(convolution_forward, stream, geometry, x, w, bias, activation, y);
 }

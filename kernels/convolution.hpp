@@ -7,15 +7,18 @@
 namespace troupe {
 
 struct ConvolutionGeometry {
-  std::int64_t kernel = 1;   // height = width of the filter
+  std::int64_t kernel = 1;  // height = width of the filter
   std::int64_t stride = 1;
   std::int64_t padding = 0;  // zeros on every side
 
-  std::int64_t output(std::int64_t input) const { return (input + 2 * padding - kernel) / stride + 1; }
+  std::int64_t output(std::int64_t input) const {
+    return (input + 2 * padding - kernel) / stride + 1;
+  }
 };
 
-/// y = act(conv(x, w) + bias). Shapes: x (B, H, W, C), w (O, kernel, kernel, C), bias (O), y (B, H', W', O).
-/// Activation: none, relu, tanh or selu. CPU only so far: throws ContractError on a GPU.
+/// y = act(conv(x, w) + bias). Shapes: x (B, H, W, C), w (O, kernel, kernel, C), bias (O), y (B,
+/// H', W', O). Activation: none, relu, tanh or selu. CPU only so far: throws ContractError on a
+/// GPU.
 void convolution_forward(Stream& stream,
                          const ConvolutionGeometry& geometry,
                          const Tensor& x,
@@ -39,8 +42,9 @@ void convolution_weight_gradient(Stream& stream,
                                  const Tensor& dw,
                                  bool accumulate);
 
-/// y = the maximum of each kernel x kernel window, `winner` its place in the window (row-major, the first of equals).
-/// Shapes: x (B, H, W, C), y and winner (int32) (B, H', W', C). Padding counts as minus infinity.
+/// y = the maximum of each kernel x kernel window, `winner` its place in the window (row-major, the
+/// first of equals). Shapes: x (B, H, W, C), y and winner (int32) (B, H', W', C). Padding counts as
+/// minus infinity.
 void max_pool_forward(Stream& stream,
                       const ConvolutionGeometry& geometry,
                       const Tensor& x,

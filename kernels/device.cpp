@@ -25,8 +25,9 @@ std::string cpu_name() {
 std::size_t host_memory_bytes() {
   const long pages = sysconf(_SC_PHYS_PAGES);
   const long page_bytes = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page_bytes > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page_bytes)
-                                     : 0;
+  return pages > 0 && page_bytes > 0
+             ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page_bytes)
+             : 0;
 }
 
 }  // namespace
@@ -52,7 +53,8 @@ Result<Device> parse_device(std::string_view text) {
       return Device{DeviceKind::cuda, index};
     }
   }
-  return Error{ErrorKind::usage, concat("unknown device \"", text, "\"; right are cpu, cuda and cuda:0")};
+  return Error{ErrorKind::usage,
+               concat("unknown device \"", text, "\"; right are cpu, cuda and cuda:0")};
 }
 
 Result<void> check_available(Device device) {

@@ -32,8 +32,8 @@ Result<void> check_available(Device device);
 
 struct DeviceInfo {
   Device device;
-  std::string name;               // as the vendor calls it
-  std::size_t memory_bytes = 0;   // 0 where unknown
+  std::string name;              // as the vendor calls it
+  std::size_t memory_bytes = 0;  // 0 where unknown
 };
 
 /// The devices of this machine that this build can use; the CPU first.

@@ -21,9 +21,23 @@ void begin(Stream& stream, std::initializer_list<const Tensor*> tensors) {
 void check_tensor(
     std::string_view op, std::string_view name, const Tensor& x, const Stream& stream, DType type) {
   TROUPE_CHECK(static_cast<bool>(x), "[", op, "] ", name, " is empty");
-  TROUPE_CHECK(x.type() == type, "[", op, "] ", name, " is ", to_string(x.type()), ", not ", to_string(type));
+  TROUPE_CHECK(x.type() == type,
+               "[",
+               op,
+               "] ",
+               name,
+               " is ",
+               to_string(x.type()),
+               ", not ",
+               to_string(type));
   TROUPE_CHECK(x.device() == stream.device(),
-               "[", op, "] ", name, " is on ", to_string(x.device()), ", the stream on ",
+               "[",
+               op,
+               "] ",
+               name,
+               " is on ",
+               to_string(x.device()),
+               ", the stream on ",
                to_string(stream.device()));
 }
 

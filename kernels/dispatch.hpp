@@ -9,7 +9,8 @@
 
 namespace troupe {
 
-/// Orders `stream` behind what the tensors wait for, and lets their buffers remember the stream. Empty ones are skipped.
+/// Orders `stream` behind what the tensors wait for, and lets their buffers remember the stream.
+/// Empty ones are skipped.
 void begin(Stream& stream, std::initializer_list<const Tensor*> tensors);
 
 /// Throws ContractError unless `x` holds something, of `type`, on the stream's device.
@@ -28,9 +29,9 @@ void check_tensor(std::string_view op,
                   DType type = DType::float32);
 
 /// cpu::op(stream, ...) or cuda::op(stream, ...).
-#define TROUPE_DISPATCH(op, stream, ...)                  \
-  ((stream).device().kind == ::troupe::DeviceKind::cpu    \
-       ? ::troupe::cpu::op((stream), __VA_ARGS__)         \
+#define TROUPE_DISPATCH(op, stream, ...)               \
+  ((stream).device().kind == ::troupe::DeviceKind::cpu \
+       ? ::troupe::cpu::op((stream), __VA_ARGS__)      \
        : ::troupe::cuda::op((stream), __VA_ARGS__))
 
 }  // namespace troupe

@@ -8,9 +8,11 @@ namespace troupe {
 class Event {
  public:
   Event() = default;
+
   explicit Event(std::shared_ptr<void> native) : native_(std::move(native)) {}
 
   explicit operator bool() const { return native_ != nullptr; }
+
   void* native() const { return native_.get(); }
 
   /// Blocks the calling thread until the work is done; rethrows the error of a failed stream.

@@ -6,19 +6,33 @@ namespace troupe {
 
 namespace {
 
-void check_loss(std::string_view op, const Tensor& y, std::string_view name, const Stream& stream, const Tensor& result) {
+void check_loss(std::string_view op,
+                const Tensor& y,
+                std::string_view name,
+                const Stream& stream,
+                const Tensor& result) {
   check_tensor(op, name, y, stream);
   TROUPE_CHECK(y.shape().dimensions() == 2 && y.elements() > 0,
-               "[", op, "] ", name, " is ", y.shape(), ", not (R, C) with both >= 1");
+               "[",
+               op,
+               "] ",
+               name,
+               " is ",
+               y.shape(),
+               ", not (R, C) with both >= 1");
   check_tensor(op, "result", result, stream, Shape{2}, DType::float64);
 }
 
 }  // namespace
 
-void softmax_cross_entropy(
-    Stream& stream, const Tensor& logits, const Tensor& labels, const Tensor& dlogits, const Tensor& result) {
+void softmax_cross_entropy(Stream& stream,
+                           const Tensor& logits,
+                           const Tensor& labels,
+                           const Tensor& dlogits,
+                           const Tensor& result) {
   check_loss("softmax_cross_entropy", logits, "logits", stream, result);
-  check_tensor("softmax_cross_entropy", "labels", labels, stream, Shape{logits.shape()[0]}, DType::int32);
+  check_tensor(
+      "softmax_cross_entropy", "labels", labels, stream, Shape{logits.shape()[0]}, DType::int32);
   if (dlogits) {
     check_tensor("softmax_cross_entropy", "dlogits", dlogits, stream, logits.shape());
   }

@@ -1,7 +1,8 @@
-// Losses: the mean over the rows of a micro-batch, its gradient, and what a progress line wants to know.
+// Losses: the mean over the rows of a micro-batch, its gradient, and what a progress line wants to
+// know.
 //
-// `result` is float64 (2): [0] the SUM of the rows' losses, [1] the number of rows predicted right (0 where that has no
-// meaning). The gradient is that of the MEAN over the rows given.
+// `result` is float64 (2): [0] the SUM of the rows' losses, [1] the number of rows predicted right
+// (0 where that has no meaning). The gradient is that of the MEAN over the rows given.
 #pragma once
 
 #include "kernels/stream.hpp"
@@ -9,27 +10,36 @@
 namespace troupe {
 
 /// Softmax and cross-entropy: loss = -log softmax(logits)[label]; dlogits = (softmax - onehot) / R.
-/// Shapes: logits, dlogits (R, C), labels int32 (R) in [0, C). dlogits may be logits; empty: not wanted.
-/// Right: the first largest logit is the label's.
-void softmax_cross_entropy(
-    Stream& stream, const Tensor& logits, const Tensor& labels, const Tensor& dlogits, const Tensor& result);
+/// Shapes: logits, dlogits (R, C), labels int32 (R) in [0, C). dlogits may be logits; empty: not
+/// wanted. Right: the first largest logit is the label's.
+void softmax_cross_entropy(Stream& stream,
+                           const Tensor& logits,
+                           const Tensor& labels,
+                           const Tensor& dlogits,
+                           const Tensor& result);
 
-/// loss of a row = 1/2 sum_c (y - target)^2; dy = (y - target) / R. Shapes: y, target, dy (R, C). dy may be y; empty:
-/// not wanted.
+/// loss of a row = 1/2 sum_c (y - target)^2; dy = (y - target) / R. Shapes: y, target, dy (R, C).
+/// dy may be y; empty: not wanted.
 void squared_error(
     Stream& stream, const Tensor& y, const Tensor& target, const Tensor& dy, const Tensor& result);
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void softmax_cross_entropy(
-    Stream& stream, const Tensor& logits, const Tensor& labels, const Tensor& dlogits, const Tensor& result);
+void softmax_cross_entropy(Stream& stream,
+                           const Tensor& logits,
+                           const Tensor& labels,
+                           const Tensor& dlogits,
+                           const Tensor& result);
 void squared_error(
     Stream& stream, const Tensor& y, const Tensor& target, const Tensor& dy, const Tensor& result);
 }  // namespace cpu
 
 namespace cuda {
-void softmax_cross_entropy(
-    Stream& stream, const Tensor& logits, const Tensor& labels, const Tensor& dlogits, const Tensor& result);
+void softmax_cross_entropy(Stream& stream,
+                           const Tensor& logits,
+                           const Tensor& labels,
+                           const Tensor& dlogits,
+                           const Tensor& result);
 void squared_error(
     Stream& stream, const Tensor& y, const Tensor& target, const Tensor& dy, const Tensor& result);
 }  // namespace cuda

@@ -4,12 +4,22 @@
 
 namespace troupe {
 
-void matmul(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c, const MatmulOptions& options) {
+void matmul(Stream& stream,
+            const Tensor& a,
+            const Tensor& b,
+            const Tensor& c,
+            const MatmulOptions& options) {
   check_tensor("matmul", "a", a, stream);
   check_tensor("matmul", "b", b, stream);
   check_tensor("matmul", "c", c, stream);
-  TROUPE_CHECK(a.shape().dimensions() == 2 && b.shape().dimensions() == 2 && c.shape().dimensions() == 2,
-               "[matmul] not all are matrices: a is ", a.shape(), ", b is ", b.shape(), ", c is ", c.shape());
+  TROUPE_CHECK(
+      a.shape().dimensions() == 2 && b.shape().dimensions() == 2 && c.shape().dimensions() == 2,
+      "[matmul] not all are matrices: a is ",
+      a.shape(),
+      ", b is ",
+      b.shape(),
+      ", c is ",
+      c.shape());
   const std::int64_t rows = a.shape()[options.transpose_a ? 1 : 0];        // M
   const std::int64_t inner = a.shape()[options.transpose_a ? 0 : 1];       // K
   const std::int64_t inner_of_b = b.shape()[options.transpose_b ? 1 : 0];  // K
@@ -18,13 +28,24 @@ void matmul(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c, c
     return concat(x.shape(), transposed ? " transposed" : "");
   };
   TROUPE_CHECK(inner == inner_of_b,
-               "[matmul] inner dimensions differ: a is ", stored(a, options.transpose_a), ", b is ",
+               "[matmul] inner dimensions differ: a is ",
+               stored(a, options.transpose_a),
+               ", b is ",
                stored(b, options.transpose_b));
   TROUPE_CHECK(c.shape() == (Shape{rows, columns}),
-               "[matmul] c is ", c.shape(), ", not ", Shape{rows, columns}, ": a is ",
-               stored(a, options.transpose_a), ", b is ", stored(b, options.transpose_b));
+               "[matmul] c is ",
+               c.shape(),
+               ", not ",
+               Shape{rows, columns},
+               ": a is ",
+               stored(a, options.transpose_a),
+               ", b is ",
+               stored(b, options.transpose_b));
   TROUPE_CHECK(rows > 0 && inner > 0 && columns > 0,
-               "[matmul] an extent is zero: a is ", a.shape(), ", b is ", b.shape());
+               "[matmul] an extent is zero: a is ",
+               a.shape(),
+               ", b is ",
+               b.shape());
   TROUPE_CHECK(c.data<float>() != a.data<float>() && c.data<float>() != b.data<float>(),
                "[matmul] c is one of its operands");
   if (options.bias) {

@@ -16,8 +16,11 @@ struct MatmulOptions {
 
 /// c = act(a b + bias), row-major float32. Shapes: a (M, K), b (K, N), c (M, N), all >= 1.
 /// c must not alias a or b. Throws ContractError on shapes, types or devices that disagree.
-void matmul(
-    Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c, const MatmulOptions& options = {});
+void matmul(Stream& stream,
+            const Tensor& a,
+            const Tensor& b,
+            const Tensor& c,
+            const MatmulOptions& options = {});
 
 /// out[c] = (accumulate ? out[c] : 0) + sum over rows of x[r, c]. Shapes: x (R, C), out (C).
 void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate);

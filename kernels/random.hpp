@@ -1,5 +1,6 @@
-// Counter-based randomness: a number is a function of (seed, purpose, index) and of nothing else, so that
-// weights, shuffles and durations are the same for every backend, topology and number of workers.
+// Counter-based randomness: a number is a function of (seed, purpose, index) and of nothing else,
+// so that weights, shuffles and durations are the same for every backend, topology and number of
+// workers.
 #pragma once
 
 #include "kernels/hd.hpp"
@@ -38,7 +39,9 @@ struct RandomStream {
   TROUPE_HD constexpr RandomStream(std::uint64_t seed, Purpose purpose, std::uint64_t name = 0)
       : key(mix(mix(mix(seed) ^ static_cast<std::uint64_t>(purpose)) ^ name)) {}
 
-  TROUPE_HD constexpr std::uint64_t bits(std::uint64_t index) const { return mix(key ^ mix(index)); }
+  TROUPE_HD constexpr std::uint64_t bits(std::uint64_t index) const {
+    return mix(key ^ mix(index));
+  }
 
   /// In [0, 1), 53 bits.
   TROUPE_HD constexpr double uniform(std::uint64_t index) const {

@@ -9,7 +9,8 @@
 
 namespace troupe {
 
-/// The process's exit code is the kind of the error: some caller reacts to each of them differently.
+/// The process's exit code is the kind of the error: some caller reacts to each of them
+/// differently.
 enum class ErrorKind : int {
   usage = 2,     // the command line or the experiment is wrong
   data = 3,      // the data is wrong or missing
@@ -27,21 +28,30 @@ template <class T>
 class [[nodiscard]] Result {
  public:
   Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit by design
+
   Result(Error error) : error_(std::move(error)) {}  // NOLINT: implicit by design
 
   explicit operator bool() const { return value_.has_value(); }
+
   const Error& error() const { return error_; }
 
   T& value() & {
     TROUPE_CHECK(value_.has_value(), "[Result] value of an error: ", error_.message);
     return *value_;
   }
+
   const T& value() const& { return const_cast<Result*>(this)->value(); }
+
   T&& value() && { return std::move(value()); }
+
   T& operator*() & { return value(); }
+
   const T& operator*() const& { return value(); }
+
   T&& operator*() && { return std::move(value()); }
+
   T* operator->() { return &value(); }
+
   const T* operator->() const { return &value(); }
 
  private:
@@ -53,8 +63,11 @@ template <>
 class [[nodiscard]] Result<void> {
  public:
   Result() = default;
+
   Result(Error error) : failed_(true), error_(std::move(error)) {}  // NOLINT: implicit by design
+
   explicit operator bool() const { return !failed_; }
+
   const Error& error() const { return error_; }
 
  private:

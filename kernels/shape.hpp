@@ -16,6 +16,7 @@ class Shape {
   static constexpr int kDimensionsMax = 5;
 
   Shape() = default;
+
   Shape(std::initializer_list<std::int64_t> extents) {
     for (const std::int64_t extent : extents) {
       push_back(extent);
@@ -29,8 +30,11 @@ class Shape {
   }
 
   int dimensions() const { return count_; }
+
   std::int64_t operator[](int i) const { return extents_[static_cast<std::size_t>(i)]; }
+
   std::int64_t front() const { return extents_[0]; }
+
   std::int64_t back() const { return extents_[static_cast<std::size_t>(count_ - 1)]; }
 
   /// The product of all extents; 1 for a scalar (no dimensions).

@@ -45,10 +45,17 @@ void copy(Stream& stream, const Tensor& src, const Tensor& dst) {
   TROUPE_CHECK(src && dst, "[copy] ", src ? "dst" : "src", " is empty");
   TROUPE_CHECK(src.shape() == dst.shape(), "[copy] src is ", src.shape(), ", dst is ", dst.shape());
   TROUPE_CHECK(src.type() == dst.type(),
-               "[copy] src is ", to_string(src.type()), ", dst is ", to_string(dst.type()));
+               "[copy] src is ",
+               to_string(src.type()),
+               ", dst is ",
+               to_string(dst.type()));
   TROUPE_CHECK(stream.device() == src.device() || stream.device() == dst.device(),
-               "[copy] the stream is on ", to_string(stream.device()), ", src on ",
-               to_string(src.device()), ", dst on ", to_string(dst.device()));
+               "[copy] the stream is on ",
+               to_string(stream.device()),
+               ", src on ",
+               to_string(src.device()),
+               ", dst on ",
+               to_string(dst.device()));
   begin(stream, {&src, &dst});
   if (src.device().kind == DeviceKind::cpu && dst.device().kind == DeviceKind::cpu) {
     cpu::copy(stream, src, dst);
@@ -58,7 +65,8 @@ void copy(Stream& stream, const Tensor& src, const Tensor& dst) {
 }
 
 void fill(Stream& stream, const Tensor& x, double value) {
-  check_tensor("fill", "x", x, stream, x && x.type() == DType::float64 ? DType::float64 : DType::float32);
+  check_tensor(
+      "fill", "x", x, stream, x && x.type() == DType::float64 ? DType::float64 : DType::float32);
   begin(stream, {&x});
   TROUPE_DISPATCH(fill, stream, x, value);
 }
@@ -74,7 +82,10 @@ namespace {
 template <class T>
 Tensor upload(Stream& stream, std::span<const T> values, Shape shape) {
   TROUPE_CHECK(static_cast<std::int64_t>(values.size()) == shape.elements(),
-               "[from_host] ", values.size(), " values for ", shape);
+               "[from_host] ",
+               values.size(),
+               " values for ",
+               shape);
   Tensor x = stream.allocate(shape, dtype_of<T>());
   begin(stream, {&x});
   if (values.empty()) {
@@ -115,9 +126,12 @@ Tensor from_host(Stream& stream, std::span<const std::int32_t> values, Shape sha
 std::vector<double> to_host(const Tensor& x) {
   TROUPE_CHECK(static_cast<bool>(x), "[to_host] x is empty");
   switch (x.type()) {
-    case DType::float32: return download<float>(x);
-    case DType::int32: return download<std::int32_t>(x);
-    case DType::float64: return download<double>(x);
+    case DType::float32:
+      return download<float>(x);
+    case DType::int32:
+      return download<std::int32_t>(x);
+    case DType::float64:
+      return download<double>(x);
   }
   return {};
 }

@@ -1,6 +1,7 @@
-// The place where kernels are put in order: one a thread. On the CPU a kernel has run when its call returns; on a GPU
-// it is enqueued. A stream owns what kernels need besides their arguments: compiled primitives, scratch memory and
-// library handles, so that kernels themselves allocate nothing.
+// The place where kernels are put in order: one a thread. On the CPU a kernel has run when its call
+// returns; on a GPU it is enqueued. A stream owns what kernels need besides their arguments:
+// compiled primitives, scratch memory and library handles, so that kernels themselves allocate
+// nothing.
 #pragma once
 
 #include "kernels/event.hpp"
@@ -13,6 +14,7 @@ namespace troupe {
 namespace cpu {
 class Backend;  // kernels/cpu/backend.hpp
 }
+
 namespace cuda {
 class Backend;  // kernels/cuda/backend.hpp
 }
@@ -39,6 +41,7 @@ class Stream {
   void synchronize();
 
   cpu::Backend& cpu() { return *cpu_; }
+
   cuda::Backend& cuda() { return *cuda_; }
 
  private:
@@ -47,7 +50,8 @@ class Stream {
   std::unique_ptr<cuda::Backend> cuda_;
 };
 
-/// dst = src, across devices too; shapes and types must agree. Enqueued on `stream`, which is of either's device.
+/// dst = src, across devices too; shapes and types must agree. Enqueued on `stream`, which is of
+/// either's device.
 void copy(Stream& stream, const Tensor& src, const Tensor& dst);
 
 /// Every element = value (float32 or float64).
@@ -60,7 +64,8 @@ void scale(Stream& stream, const Tensor& x, float factor);
 Tensor from_host(Stream& stream, std::span<const float> values, Shape shape);
 Tensor from_host(Stream& stream, std::span<const std::int32_t> values, Shape shape);
 
-/// The elements in host memory; waits for the tensor's event, then for the copy. float32, int32 or float64.
+/// The elements in host memory; waits for the tensor's event, then for the copy. float32, int32 or
+/// float64.
 std::vector<double> to_host(const Tensor& x);
 
 // The backends: same signatures, arguments already checked.
@@ -71,8 +76,9 @@ void scale(Stream& stream, const Tensor& x, float factor);
 }  // namespace cpu
 
 namespace cuda {
-/// At least one of the two on a GPU. Enqueued on a GPU's stream, except that a copy to the host has been done at
-/// return and a copy from the host leaves `src` reusable at return; on a CPU's stream it blocks until done.
+/// At least one of the two on a GPU. Enqueued on a GPU's stream, except that a copy to the host has
+/// been done at return and a copy from the host leaves `src` reusable at return; on a CPU's stream
+/// it blocks until done.
 void copy(Stream& stream, const Tensor& src, const Tensor& dst);
 void fill(Stream& stream, const Tensor& x, double value);
 void scale(Stream& stream, const Tensor& x, float factor);

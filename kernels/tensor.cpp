@@ -8,9 +8,12 @@ std::size_t size_bytes(DType type) {
 
 std::string_view to_string(DType type) {
   switch (type) {
-    case DType::float32: return "float32";
-    case DType::int32: return "int32";
-    case DType::float64: return "float64";
+    case DType::float32:
+      return "float32";
+    case DType::int32:
+      return "int32";
+    case DType::float64:
+      return "float64";
   }
   return "unknown";
 }
@@ -18,7 +21,12 @@ std::string_view to_string(DType type) {
 Tensor Tensor::view(std::int64_t offset, Shape shape) const {
   TROUPE_CHECK(buffer_, "[Tensor] view of an empty tensor");
   TROUPE_CHECK(offset >= 0 && offset + shape.elements() <= elements(),
-               "[Tensor] view of ", shape, " at ", offset, " does not fit into ", shape_);
+               "[Tensor] view of ",
+               shape,
+               " at ",
+               offset,
+               " does not fit into ",
+               shape_);
   Tensor part(buffer_, shape, type_, offset_ + offset);
   part.ready_ = ready_;
   return part;

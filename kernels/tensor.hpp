@@ -1,5 +1,6 @@
-// A tensor is a handle: shape, type, and a counted reference to a buffer on a device. Copying a handle copies no
-// data. Once a handle has been given to another actor its contents no longer change.
+// A tensor is a handle: shape, type, and a counted reference to a buffer on a device. Copying a
+// handle copies no data. Once a handle has been given to another actor its contents no longer
+// change.
 #pragma once
 
 #include "kernels/buffer.hpp"
@@ -24,14 +25,17 @@ std::string_view to_string(DType type);
 
 template <class T>
 constexpr DType dtype_of();
+
 template <>
 constexpr DType dtype_of<float>() {
   return DType::float32;
 }
+
 template <>
 constexpr DType dtype_of<std::int32_t>() {
   return DType::int32;
 }
+
 template <>
 constexpr DType dtype_of<double>() {
   return DType::float64;
@@ -40,14 +44,20 @@ constexpr DType dtype_of<double>() {
 class Tensor {
  public:
   Tensor() = default;  // holds nothing; test with `if (tensor)`
+
   Tensor(BufferRef buffer, Shape shape, DType type, std::int64_t offset = 0)
       : shape_(shape), offset_(offset), buffer_(std::move(buffer)), type_(type) {}
 
   explicit operator bool() const { return static_cast<bool>(buffer_); }
+
   const Shape& shape() const { return shape_; }
+
   DType type() const { return type_; }
+
   Device device() const { return buffer_->device(); }
+
   std::int64_t elements() const { return shape_.elements(); }
+
   const BufferRef& buffer() const { return buffer_; }
 
   /// True where no other handle shares the buffer, so that it may be written in place.
@@ -69,11 +79,14 @@ class Tensor {
 
   /// A part of the same buffer: `offset` in elements from this tensor's first.
   Tensor view(std::int64_t offset, Shape shape) const;
+
   /// The same elements under another shape of as many.
   Tensor reshape(Shape shape) const { return view(0, shape); }
 
-  /// Set by whoever hands the tensor to another thread: its contents are complete when this has passed.
+  /// Set by whoever hands the tensor to another thread: its contents are complete when this has
+  /// passed.
   const Event& ready() const { return ready_; }
+
   void set_ready(Event event) { ready_ = std::move(event); }
 
  private:
@@ -84,11 +97,13 @@ class Tensor {
   DType type_ = DType::float32;
 };
 
-/// Named tensors that cross a cut together. The first is the activation itself; skips travel beside it.
+/// Named tensors that cross a cut together. The first is the activation itself; skips travel beside
+/// it.
 struct NamedTensor {
   std::string name;
   Tensor tensor;
 };
+
 using Bundle = std::vector<NamedTensor>;
 
 }  // namespace troupe

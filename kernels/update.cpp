@@ -26,8 +26,14 @@ void update(Stream& stream, const UpdateArguments& arguments) {
   check_tensor("update", "w_new", a.w_new, stream, shape);
   const int kept = moments(a.rule);
   TROUPE_CHECK(static_cast<bool>(a.m) == (kept >= 1) && static_cast<bool>(a.v) == (kept >= 2),
-               "[update] ", to_string(a.rule), " keeps ", kept, " moments; m is ", a.m ? "given" : "empty",
-               ", v is ", a.v ? "given" : "empty");
+               "[update] ",
+               to_string(a.rule),
+               " keeps ",
+               kept,
+               " moments; m is ",
+               a.m ? "given" : "empty",
+               ", v is ",
+               a.v ? "given" : "empty");
   if (a.m) {
     check_tensor("update", "m", a.m, stream, shape);
   }
@@ -49,13 +55,24 @@ void update(Stream& stream, const UpdateArguments& arguments) {
   TROUPE_DISPATCH(update, stream, a);
 }
 
-void sum_of_squares(Stream& stream, const Tensor& x, std::span<const Part> parts, const Tensor& out) {
+void sum_of_squares(Stream& stream,
+                    const Tensor& x,
+                    std::span<const Part> parts,
+                    const Tensor& out) {
   check_tensor("sum_of_squares", "x", x, stream);
-  check_tensor("sum_of_squares", "out", out, stream, Shape{static_cast<std::int64_t>(parts.size())},
+  check_tensor("sum_of_squares",
+               "out",
+               out,
+               stream,
+               Shape{static_cast<std::int64_t>(parts.size())},
                DType::float64);
   for (const Part& part : parts) {
     TROUPE_CHECK(part.offset >= 0 && part.size >= 0 && part.offset + part.size <= x.elements(),
-                 "[sum_of_squares] the part of ", part.size, " at ", part.offset, " does not fit into x ",
+                 "[sum_of_squares] the part of ",
+                 part.size,
+                 " at ",
+                 part.offset,
+                 " does not fit into x ",
                  x.shape());
   }
   begin(stream, {&x, &out});

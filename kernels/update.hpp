@@ -1,5 +1,6 @@
-// Optimizer steps: one pass over memory reads w, g and the moments, and writes the new weights, the moments and every
-// prediction that is due. Formulas: functors/update.hpp. Convention (PyTorch's): v <- gamma v + g, w <- w - eta v.
+// Optimizer steps: one pass over memory reads w, g and the moments, and writes the new weights, the
+// moments and every prediction that is due. Formulas: functors/update.hpp. Convention (PyTorch's):
+// v <- gamma v + g, w <- w - eta v.
 #pragma once
 
 #include "kernels/stream.hpp"
@@ -24,7 +25,8 @@ enum class UpdateRule : std::uint8_t {
 
 std::string_view to_string(UpdateRule rule);
 
-/// Tensors of the size of w that the rule keeps: 0, 1 (m: the velocity v) or 2 (m and v: Adam's moments).
+/// Tensors of the size of w that the rule keeps: 0, 1 (m: the velocity v) or 2 (m and v: Adam's
+/// moments).
 int moments(UpdateRule rule);
 
 /// All numbers of one step, computed on the host in double and rounded once.
@@ -35,19 +37,20 @@ struct UpdateScalars {
   float gamma = 0;           // momentum, Adam's beta1
   float beta2 = 0;
   float epsilon = 0;
-  float a = 1;               // spike compensation: the velocity's factor gamma^D
-  float b = 0;               // spike compensation: the gradient's factor (1 - gamma^D) / (1 - gamma)
-  float m_scale = 1;         // Adam: 1 / (1 - beta1^t). NAdam: mu_{t+1} / (1 - prod_{i<=t+1} mu_i)
-  float g_scale = 0;         // NAdam: (1 - mu_t) / (1 - prod_{i<=t} mu_i)
-  float v_scale = 1;         // Adam, NAdam: 1 / (1 - beta2^t)
+  float a = 1;        // spike compensation: the velocity's factor gamma^D
+  float b = 0;        // spike compensation: the gradient's factor (1 - gamma^D) / (1 - gamma)
+  float m_scale = 1;  // Adam: 1 / (1 - beta1^t). NAdam: mu_{t+1} / (1 - prod_{i<=t+1} mu_i)
+  float g_scale = 0;  // NAdam: (1 - mu_t) / (1 - prod_{i<=t} mu_i)
+  float v_scale = 1;  // Adam, NAdam: 1 / (1 - beta2^t)
 };
 
-/// A point that the pass also writes: out = w_new - factor * d, where d is the rule's own direction (v for the momentum
-/// rules, g for sgd, m_hat / (sqrt(v_hat) + epsilon) for the Adam family), or the smoothed displacement.
+/// A point that the pass also writes: out = w_new - factor * d, where d is the rule's own direction
+/// (v for the momentum rules, g for sgd, m_hat / (sqrt(v_hat) + epsilon) for the Adam family), or
+/// the smoothed displacement.
 struct Prediction {
-  float factor = 0;       // rate times reach; negative reaches into the past
+  float factor = 0;           // rate times reach; negative reaches into the past
   bool displacement = false;  // along UpdateArguments::displacement instead
-  Tensor out;             // (n)
+  Tensor out;                 // (n)
 };
 
 struct UpdateArguments {
@@ -58,23 +61,28 @@ struct UpdateArguments {
   Tensor w_new;  // (n) written; may be w
   Tensor m;      // (n) read and written; empty where moments(rule) < 1
   Tensor v;      // (n) read and written; empty where moments(rule) < 2
-  /// PipeMare's smoothed displacement (n), delta <- d delta + (1 - d)(w_new - w); empty where nobody wants it.
+  /// PipeMare's smoothed displacement (n), delta <- d delta + (1 - d)(w_new - w); empty where
+  /// nobody wants it.
   Tensor displacement;
   float displacement_decay = 0;
   std::vector<Prediction> predictions;
 };
 
-/// Shapes: all (n) float32 on the stream's device. Bandwidth-bound: 20 B an element with momentum, 28 B with Adam, 4 B
-/// more for each prediction.
+/// Shapes: all (n) float32 on the stream's device. Bandwidth-bound: 20 B an element with momentum,
+/// 28 B with Adam, 4 B more for each prediction.
 void update(Stream& stream, const UpdateArguments& arguments);
 
-/// out[i] = the sum over part i of x squared, in double, in an order that depends on the part alone.
-/// Shapes: x (n), out float64 (parts). A part is {offset, size} in elements of x.
+/// out[i] = the sum over part i of x squared, in double, in an order that depends on the part
+/// alone. Shapes: x (n), out float64 (parts). A part is {offset, size} in elements of x.
 struct Part {
   std::int64_t offset = 0;
   std::int64_t size = 0;
 };
-void sum_of_squares(Stream& stream, const Tensor& x, std::span<const Part> parts, const Tensor& out);
+
+void sum_of_squares(Stream& stream,
+                    const Tensor& x,
+                    std::span<const Part> parts,
+                    const Tensor& out);
 
 /// out[0] = the sum of (a - b)^2 in double. Shapes: a, b (n), out float64 (1).
 void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out);
@@ -82,13 +90,19 @@ void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Te
 // The backends: same signatures, arguments already checked.
 namespace cpu {
 void update(Stream& stream, const UpdateArguments& arguments);
-void sum_of_squares(Stream& stream, const Tensor& x, std::span<const Part> parts, const Tensor& out);
+void sum_of_squares(Stream& stream,
+                    const Tensor& x,
+                    std::span<const Part> parts,
+                    const Tensor& out);
 void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out);
 }  // namespace cpu
 
 namespace cuda {
 void update(Stream& stream, const UpdateArguments& arguments);
-void sum_of_squares(Stream& stream, const Tensor& x, std::span<const Part> parts, const Tensor& out);
+void sum_of_squares(Stream& stream,
+                    const Tensor& x,
+                    std::span<const Part> parts,
+                    const Tensor& out);
 void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out);
 }  // namespace cuda
 

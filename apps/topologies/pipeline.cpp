@@ -228,6 +228,7 @@ Cast build_cast(const Blueprint& b) {
                                               .batches = b.batches,
                                               .seconds = e.stop().seconds(),
                                               .evaluate_every = b.evaluate_every,
+                                              .delay_max = schedule.delay_max,
                                               .evaluate = e.record().evaluate(),
                                               .first = stage_of.front(),
                                               .head = stage_of.back(),

@@ -17,8 +17,11 @@ void activation_forward(Stream& /*stream*/, ActivationKind kind, const Tensor& x
   });
 }
 
-void activation_backward(
-    Stream& /*stream*/, ActivationKind kind, const Tensor& saved, const Tensor& dy, const Tensor& dx) {
+void activation_backward(Stream& /*stream*/,
+                         ActivationKind kind,
+                         const Tensor& saved,
+                         const Tensor& dy,
+                         const Tensor& dx) {
   const std::int64_t n = dy.elements();
   const float* kept = saved.data<float>();
   const float* from = dy.data<float>();

@@ -22,7 +22,8 @@ std::byte* Arena::at_least(std::size_t size_bytes) {
 Backend::Backend() : onednn_(arena_) {}
 
 float* Backend::scratch(std::int64_t floats) {
-  return reinterpret_cast<float*>(arena_.at_least(static_cast<std::size_t>(floats) * sizeof(float)));
+  return reinterpret_cast<float*>(
+      arena_.at_least(static_cast<std::size_t>(floats) * sizeof(float)));
 }
 
 }  // namespace troupe::cpu

@@ -1,4 +1,5 @@
-// What a CPU stream owns: compiled oneDNN primitives and one scratch arena. Used by one thread at a time.
+// What a CPU stream owns: compiled oneDNN primitives and one scratch arena. Used by one thread at a
+// time.
 #pragma once
 
 #include "kernels/cpu/onednn.hpp"
@@ -8,7 +9,8 @@
 
 namespace troupe::cpu {
 
-/// Memory that grows to the largest request and stays; aligned to 64 bytes. A new request ends the previous one's life.
+/// Memory that grows to the largest request and stays; aligned to 64 bytes. A new request ends the
+/// previous one's life.
 class Arena {
  public:
   Arena() = default;
@@ -28,6 +30,7 @@ class Backend {
   Backend();
 
   OneDnn& onednn() { return onednn_; }
+
   /// For one kernel call: contents undefined, and gone at the next call of anything.
   float* scratch(std::int64_t floats);
 

@@ -29,17 +29,24 @@ void convolution_forward(Stream& stream,
                          const Tensor& bias,
                          ActivationKind activation,
                          const Tensor& y) {
-  ConvolutionPlan plan = plan_of(geometry, x.shape(), y.shape());
-  plan.relu = activation == ActivationKind::relu;
+  const ConvolutionPlan plan = plan_of(geometry, x.shape(), y.shape());
+  ActivationKind left_to_do = activation;
   if (small_forward(plan)) {
-    small_convolution_forward(stream.cpu(), plan, x.data<float>(), w.data<float>(), bias.data<float>(),
+    const bool relu = activation == ActivationKind::relu;
+    small_convolution_forward(stream.cpu(),
+                              plan,
+                              x.data<float>(),
+                              w.data<float>(),
+                              bias.data<float>(),
+                              relu,
                               y.data<float>());
+    left_to_do = relu ? ActivationKind::none : activation;
   } else {
-    stream.cpu().onednn().convolution_forward(plan, x.data<float>(), w.data<float>(), bias.data<float>(),
-                                              y.data<float>());
+    stream.cpu().onednn().convolution_forward(
+        plan, x.data<float>(), w.data<float>(), bias.data<float>(), y.data<float>());
   }
-  if (activation != ActivationKind::none && !plan.relu) {
-    cpu::activation_forward(stream, activation, y, y);
+  if (left_to_do != ActivationKind::none) {
+    cpu::activation_forward(stream, left_to_do, y, y);
   }
 }
 
@@ -50,9 +57,11 @@ void convolution_input_gradient(Stream& stream,
                                 const Tensor& dx) {
   const ConvolutionPlan plan = plan_of(geometry, dx.shape(), dy.shape());
   if (small_input_gradient(plan)) {
-    small_convolution_input_gradient(stream.cpu(), plan, dy.data<float>(), w.data<float>(), dx.data<float>());
+    small_convolution_input_gradient(
+        stream.cpu(), plan, dy.data<float>(), w.data<float>(), dx.data<float>());
   } else {
-    stream.cpu().onednn().convolution_input_gradient(plan, dy.data<float>(), w.data<float>(), dx.data<float>());
+    stream.cpu().onednn().convolution_input_gradient(
+        plan, dy.data<float>(), w.data<float>(), dx.data<float>());
   }
 }
 
@@ -64,11 +73,11 @@ void convolution_weight_gradient(Stream& stream,
                                  bool accumulate) {
   const ConvolutionPlan plan = plan_of(geometry, x.shape(), dy.shape());
   if (small_weight_gradient(plan)) {
-    small_convolution_weight_gradient(stream.cpu(), plan, x.data<float>(), dy.data<float>(), dw.data<float>(),
-                                      accumulate);
+    small_convolution_weight_gradient(
+        stream.cpu(), plan, x.data<float>(), dy.data<float>(), dw.data<float>(), accumulate);
   } else {
-    stream.cpu().onednn().convolution_weight_gradient(plan, x.data<float>(), dy.data<float>(), dw.data<float>(),
-                                                      accumulate);
+    stream.cpu().onednn().convolution_weight_gradient(
+        plan, x.data<float>(), dy.data<float>(), dw.data<float>(), accumulate);
   }
 }
 

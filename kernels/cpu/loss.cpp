@@ -71,8 +71,11 @@ bool predicts(const float* x, std::int64_t n, std::int64_t label) {
 
 }  // namespace
 
-void softmax_cross_entropy(
-    Stream& stream, const Tensor& logits, const Tensor& labels, const Tensor& dlogits, const Tensor& result) {
+void softmax_cross_entropy(Stream& stream,
+                           const Tensor& logits,
+                           const Tensor& labels,
+                           const Tensor& dlogits,
+                           const Tensor& result) {
   const std::int64_t rows = logits.shape()[0];
   const std::int64_t classes = logits.shape()[1];
   const std::int32_t* label_of = labels.data<std::int32_t>();
@@ -83,7 +86,13 @@ void softmax_cross_entropy(
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t label = label_of[r];
     TROUPE_CHECK(label >= 0 && label < classes,
-                 "[softmax_cross_entropy] label ", label, " of row ", r, " is not in [0, ", classes, ")");
+                 "[softmax_cross_entropy] label ",
+                 label,
+                 " of row ",
+                 r,
+                 " is not in [0, ",
+                 classes,
+                 ")");
     const float* x = logits.data<float>() + r * classes;
     float* e = dlogits ? dlogits.data<float>() + r * classes : scratch;
     const float shift = largest(x, classes);
@@ -103,8 +112,11 @@ void softmax_cross_entropy(
   result.data<double>()[1] = static_cast<double>(right);
 }
 
-void squared_error(
-    Stream& /*stream*/, const Tensor& y, const Tensor& target, const Tensor& dy, const Tensor& result) {
+void squared_error(Stream& /*stream*/,
+                   const Tensor& y,
+                   const Tensor& target,
+                   const Tensor& dy,
+                   const Tensor& result) {
   const std::int64_t n = y.elements();
   const float* from = y.data<float>();
   const float* wanted = target.data<float>();
@@ -113,7 +125,8 @@ void squared_error(
   for (std::int64_t begin = 0; begin < n; begin += kLanes) {
     const std::int64_t size = n - begin < kLanes ? n - begin : kLanes;
     for (std::int64_t i = 0; i < size; ++i) {
-      const double d = static_cast<double>(from[begin + i]) - static_cast<double>(wanted[begin + i]);
+      const double d =
+          static_cast<double>(from[begin + i]) - static_cast<double>(wanted[begin + i]);
       sum[static_cast<std::size_t>(i)] += d * d;
     }
   }

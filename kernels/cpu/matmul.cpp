@@ -5,23 +5,26 @@
 
 namespace troupe::cpu {
 
-void matmul(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& c, const MatmulOptions& options) {
+void matmul(Stream& stream,
+            const Tensor& a,
+            const Tensor& b,
+            const Tensor& c,
+            const MatmulOptions& options) {
   const MatmulPlan plan{.rows = c.shape()[0],
                         .columns = c.shape()[1],
                         .inner = a.shape()[options.transpose_a ? 0 : 1],
                         .transpose_a = options.transpose_a,
                         .transpose_b = options.transpose_b,
                         .accumulate = options.accumulate,
-                        .bias = static_cast<bool>(options.bias),
-                        .relu = options.activation == ActivationKind::relu};
+                        .bias = static_cast<bool>(options.bias)};
   const float* bias = options.bias ? options.bias.data<float>() : nullptr;
   if (packed_matmul_wins(plan)) {
     packed_matmul(stream.cpu(), plan, a.data<float>(), b.data<float>(), bias, c.data<float>());
   } else {
     stream.cpu().onednn().matmul(plan, a.data<float>(), b.data<float>(), bias, c.data<float>());
   }
-  // The others run as a pass of their own, over what is still in the cache: the mathematics stays in the functors.
-  if (options.activation != ActivationKind::none && !plan.relu) {
+  // A pass of its own, over what is still in the cache: the mathematics stays in the functors.
+  if (options.activation != ActivationKind::none) {
     cpu::activation_forward(stream, options.activation, c, c);
   }
 }

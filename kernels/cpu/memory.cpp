@@ -19,7 +19,8 @@ std::byte* allocate_bytes(std::size_t size_bytes) {
     throw std::bad_alloc();
   }
   if (huge) {
-    madvise(data, size_bytes, MADV_HUGEPAGE);  // advice: without it everything works, 5 to 10 % slower
+    madvise(
+        data, size_bytes, MADV_HUGEPAGE);  // advice: without it everything works, 5 to 10 % slower
   }
   return static_cast<std::byte*>(data);
 }
@@ -32,9 +33,12 @@ void copy(Stream& /*stream*/, const Tensor& src, const Tensor& dst) {
   const auto bytes = static_cast<std::size_t>(src.elements()) * size_bytes(src.type());
   const auto first = [](const Tensor& x) -> std::byte* {
     switch (x.type()) {
-      case DType::float32: return reinterpret_cast<std::byte*>(x.data<float>());
-      case DType::int32: return reinterpret_cast<std::byte*>(x.data<std::int32_t>());
-      case DType::float64: return reinterpret_cast<std::byte*>(x.data<double>());
+      case DType::float32:
+        return reinterpret_cast<std::byte*>(x.data<float>());
+      case DType::int32:
+        return reinterpret_cast<std::byte*>(x.data<std::int32_t>());
+      case DType::float64:
+        return reinterpret_cast<std::byte*>(x.data<double>());
     }
     return nullptr;
   };

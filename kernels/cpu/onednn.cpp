@@ -3,8 +3,8 @@
 #include "kernels/check.hpp"
 #include "kernels/cpu/backend.hpp"
 
-#include <oneapi/dnnl/dnnl.hpp>
 #include <omp.h>
+#include <oneapi/dnnl/dnnl.hpp>
 
 #include <array>
 #include <initializer_list>
@@ -42,8 +42,17 @@ dnnl::convolution_forward::primitive_desc forward_of(const dnnl::engine& engine,
                                                      const Dims& strides,
                                                      const Dims& padding,
                                                      const dnnl::primitive_attr& attributes) {
-  return {engine, dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, x, w, bias, y,
-          strides, padding, padding, attributes};
+  return {engine,
+          dnnl::prop_kind::forward_training,
+          dnnl::algorithm::convolution_direct,
+          x,
+          w,
+          bias,
+          y,
+          strides,
+          padding,
+          padding,
+          attributes};
 }
 
 dnnl::convolution_backward_data::primitive_desc input_gradient_of(
@@ -55,7 +64,16 @@ dnnl::convolution_backward_data::primitive_desc input_gradient_of(
     const Dims& padding,
     const dnnl::convolution_forward::primitive_desc& forward,
     const dnnl::primitive_attr& attributes) {
-  return {engine, dnnl::algorithm::convolution_direct, dx, w, dy, strides, padding, padding, forward, attributes};
+  return {engine,
+          dnnl::algorithm::convolution_direct,
+          dx,
+          w,
+          dy,
+          strides,
+          padding,
+          padding,
+          forward,
+          attributes};
 }
 
 dnnl::convolution_backward_weights::primitive_desc weight_gradient_of(
@@ -67,11 +85,16 @@ dnnl::convolution_backward_weights::primitive_desc weight_gradient_of(
     const Dims& padding,
     const dnnl::convolution_forward::primitive_desc& forward,
     const dnnl::primitive_attr& attributes) {
-  return {engine, dnnl::algorithm::convolution_direct, x, dw, dy, strides, padding, padding, forward, attributes};
-}
-
-void append_relu(dnnl::post_ops& operations) {
-  operations.append_eltwise(dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+  return {engine,
+          dnnl::algorithm::convolution_direct,
+          x,
+          dw,
+          dy,
+          strides,
+          padding,
+          padding,
+          forward,
+          attributes};
 }
 
 #else
@@ -95,8 +118,15 @@ dnnl::convolution_forward::primitive_desc forward_of(const dnnl::engine& engine,
                                                      const Dims& strides,
                                                      const Dims& padding,
                                                      const dnnl::primitive_attr& attributes) {
-  return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, x, w, bias, y, strides,
-           padding, padding},
+  return {{dnnl::prop_kind::forward_training,
+           dnnl::algorithm::convolution_direct,
+           x,
+           w,
+           bias,
+           y,
+           strides,
+           padding,
+           padding},
           attributes,
           engine};
 }
@@ -131,10 +161,6 @@ dnnl::convolution_backward_weights::primitive_desc weight_gradient_of(
           forward};
 }
 
-void append_relu(dnnl::post_ops& operations) {
-  operations.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
-}
-
 #endif
 
 // -- keys and compiled primitives --------------------------------------------------------
@@ -155,23 +181,33 @@ struct KeyHash {
 };
 
 Key key_of(const MatmulPlan& p) {
-  const int flags = p.transpose_a * 1 + p.transpose_b * 2 + p.accumulate * 4 + p.bias * 8 + p.relu * 16;
+  const int flags = p.transpose_a * 1 + p.transpose_b * 2 + p.accumulate * 4 + p.bias * 8;
   return {static_cast<std::int64_t>(Pass::matmul), p.rows, p.columns, p.inner, flags};
 }
 
 Key key_of(Pass pass, const ConvolutionPlan& p) {
-  return {static_cast<std::int64_t>(pass), p.batch, p.height, p.width, p.channels_in, p.channels_out,
-          p.height_out, p.width_out, p.kernel, p.stride, p.padding, p.relu};
+  return {static_cast<std::int64_t>(pass),
+          p.batch,
+          p.height,
+          p.width,
+          p.channels_in,
+          p.channels_out,
+          p.height_out,
+          p.width_out,
+          p.kernel,
+          p.stride,
+          p.padding};
 }
 
-/// Where one oneDNN argument comes from: the arguments' data are set at each run, the map is built once.
+/// Where one oneDNN argument comes from: the arguments' data are set at each run, the map is built
+/// once.
 struct Compiled {
   dnnl::primitive primitive;
   std::unordered_map<int, dnnl::memory> arguments;
   std::size_t scratchpad_bytes = 0;
 
-  // Where the primitive wants the weights in another layout than (O, kernel, kernel, C): they are copied before the
-  // run (forward, input gradient) or after it (weight gradient).
+  // Where the primitive wants the weights in another layout than (O, kernel, kernel, C): they are
+  // copied before the run (forward, input gradient) or after it (weight gradient).
   dnnl::reorder reorder;
   dnnl::memory plain_weights;  // (O, kernel, kernel, C)
   std::size_t weight_bytes = 0;
@@ -184,17 +220,42 @@ std::size_t aligned(std::size_t size_bytes) {
   return (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// Descriptors that no compiled implementation accepts fall silently to "ref", up to 300 times slower.
-void refuse_reference(const std::string& implementation, double multiplications, const std::string& what) {
+/// Descriptors that no compiled implementation accepts fall silently to "ref", up to 300 times
+/// slower.
+void refuse_reference(const std::string& implementation,
+                      double multiplications,
+                      const std::string& what) {
   constexpr double kTiny = 1 << 20;
   TROUPE_CHECK(multiplications <= kTiny || implementation.find("ref") == std::string::npos,
-               what, ": oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " has only \"", implementation,
+               what,
+               ": oneDNN ",
+               DNNL_VERSION_MAJOR,
+               ".",
+               DNNL_VERSION_MINOR,
+               " has only \"",
+               implementation,
                "\" for this shape");
 }
 
 std::string describe(const char* op, const ConvolutionPlan& p) {
-  return concat("[", op, "] x (", p.batch, ", ", p.height, ", ", p.width, ", ", p.channels_in, "), ",
-                p.channels_out, " filters of ", p.kernel, ", stride ", p.stride, ", padding ", p.padding);
+  return concat("[",
+                op,
+                "] x (",
+                p.batch,
+                ", ",
+                p.height,
+                ", ",
+                p.width,
+                ", ",
+                p.channels_in,
+                "), ",
+                p.channels_out,
+                " filters of ",
+                p.kernel,
+                ", stride ",
+                p.stride,
+                ", padding ",
+                p.padding);
 }
 
 double multiplications(const ConvolutionPlan& p) {
@@ -202,7 +263,8 @@ double multiplications(const ConvolutionPlan& p) {
          static_cast<double>(p.channels_out * p.channels_in * p.kernel * p.kernel);
 }
 
-/// oneDNN runs on the calling thread alone. The setting is per thread, and actors may move from thread to thread.
+/// oneDNN runs on the calling thread alone. The setting is per thread, and actors may move from
+/// thread to thread.
 void use_one_thread() {
   thread_local const bool done = [] {
     omp_set_num_threads(1);
@@ -220,8 +282,8 @@ struct ConvolutionDescs {
   Dims strides;
   Dims padding;
 
-  // A tensor of one channel is tagged NHWC like its partner, although its memory is NCHW too: with differing tags
-  // oneDNN falls to its reference code.
+  // A tensor of one channel is tagged NHWC like its partner, although its memory is NCHW too: with
+  // differing tags oneDNN falls to its reference code.
   explicit ConvolutionDescs(const ConvolutionPlan& p)
       : x({p.batch, p.channels_in, p.height, p.width}, kFloat, Tag::nhwc),
         w_any({p.channels_out, p.channels_in, p.kernel, p.kernel}, kFloat, Tag::any),
@@ -250,13 +312,10 @@ struct OneDnn::State {
     return found != compiled.end() ? found->second : compiled.emplace(key, make()).first->second;
   }
 
-  static dnnl::primitive_attr attributes(bool relu, bool accumulate) {
+  static dnnl::primitive_attr attributes(bool accumulate = false) {
     dnnl::post_ops operations;
     if (accumulate) {
       operations.append_sum(1.0f);
-    }
-    if (relu) {
-      append_relu(operations);
     }
     dnnl::primitive_attr attributes;
     attributes.set_post_ops(operations);
@@ -275,13 +334,15 @@ struct OneDnn::State {
     add(to, DNNL_ARG_SCRATCHPAD, desc);
   }
 
-  void add_weights(Compiled& to, int argument, const Desc& plain, const Desc& wanted, bool after) const {
+  void add_weights(
+      Compiled& to, int argument, const Desc& plain, const Desc& wanted, bool after) const {
     add(to, argument, wanted);
     to.reorders = wanted != plain;
     to.plain_weights = dnnl::memory(plain, engine, DNNL_MEMORY_NONE);
     if (to.reorders) {
       const dnnl::memory other(wanted, engine, DNNL_MEMORY_NONE);
-      to.reorder = after ? dnnl::reorder(other, to.plain_weights) : dnnl::reorder(to.plain_weights, other);
+      to.reorder =
+          after ? dnnl::reorder(other, to.plain_weights) : dnnl::reorder(to.plain_weights, other);
       to.weight_bytes = wanted.get_size();
     }
   }
@@ -308,12 +369,12 @@ struct OneDnn::State {
     }
     set(compiled_one, DNNL_ARG_WEIGHTS, extra);
     compiled_one.plain_weights.set_data_handle(const_cast<float*>(w));
-    compiled_one.reorder.execute(stream, compiled_one.plain_weights, compiled_one.arguments.at(DNNL_ARG_WEIGHTS));
+    compiled_one.reorder.execute(
+        stream, compiled_one.plain_weights, compiled_one.arguments.at(DNNL_ARG_WEIGHTS));
   }
 
-  dnnl::convolution_forward::primitive_desc forward_description(const ConvolutionPlan& plan,
-                                                                const ConvolutionDescs& d) const {
-    return forward_of(engine, d.x, d.w_any, d.bias, d.y, d.strides, d.padding, attributes(plan.relu, false));
+  dnnl::convolution_forward::primitive_desc forward_description(const ConvolutionDescs& d) const {
+    return forward_of(engine, d.x, d.w_any, d.bias, d.y, d.strides, d.padding, attributes());
   }
 };
 
@@ -324,18 +385,24 @@ OneDnn::OneDnn(Arena& arena) {
 
 OneDnn::~OneDnn() = default;
 
-void OneDnn::matmul(const MatmulPlan& plan, const float* a, const float* b, const float* bias, float* c) {
+void OneDnn::matmul(
+    const MatmulPlan& plan, const float* a, const float* b, const float* bias, float* c) {
   State& state = *state_;
   Compiled& compiled = state.find(key_of(plan), [&] {
     const Desc a_desc({plan.rows, plan.inner}, kFloat, plan.transpose_a ? Tag::ba : Tag::ab);
     const Desc b_desc({plan.inner, plan.columns}, kFloat, plan.transpose_b ? Tag::ba : Tag::ab);
     const Desc c_desc({plan.rows, plan.columns}, kFloat, Tag::ab);
     const Desc bias_desc({1, plan.columns}, kFloat, Tag::ab);
-    const auto description = matmul_of(state.engine, a_desc, b_desc, plan.bias ? &bias_desc : nullptr, c_desc,
-                                       State::attributes(plan.relu, plan.accumulate));
-    refuse_reference(description.impl_info_str(),
-                     static_cast<double>(plan.rows) * static_cast<double>(plan.columns * plan.inner),
-                     concat("[matmul] ", plan.rows, " x ", plan.columns, " x ", plan.inner));
+    const auto description = matmul_of(state.engine,
+                                       a_desc,
+                                       b_desc,
+                                       plan.bias ? &bias_desc : nullptr,
+                                       c_desc,
+                                       State::attributes(plan.accumulate));
+    refuse_reference(
+        description.impl_info_str(),
+        static_cast<double>(plan.rows) * static_cast<double>(plan.columns * plan.inner),
+        concat("[matmul] ", plan.rows, " x ", plan.columns, " x ", plan.inner));
     Compiled made;
     made.primitive = dnnl::matmul(description);
     state.add(made, DNNL_ARG_SRC, a_desc);
@@ -362,8 +429,9 @@ void OneDnn::convolution_forward(
   State& state = *state_;
   Compiled& compiled = state.find(key_of(Pass::forward, plan), [&] {
     const ConvolutionDescs d(plan);
-    const auto description = state.forward_description(plan, d);
-    refuse_reference(description.impl_info_str(), multiplications(plan), describe("convolution_forward", plan));
+    const auto description = state.forward_description(d);
+    refuse_reference(
+        description.impl_info_str(), multiplications(plan), describe("convolution_forward", plan));
     Compiled made;
     made.primitive = dnnl::convolution_forward(description);
     state.add(made, DNNL_ARG_SRC, d.x);
@@ -380,14 +448,23 @@ void OneDnn::convolution_forward(
   compiled.primitive.execute(state.stream, compiled.arguments);
 }
 
-void OneDnn::convolution_input_gradient(
-    const ConvolutionPlan& plan, const float* dy, const float* w, float* dx) {
+void OneDnn::convolution_input_gradient(const ConvolutionPlan& plan,
+                                        const float* dy,
+                                        const float* w,
+                                        float* dx) {
   State& state = *state_;
   Compiled& compiled = state.find(key_of(Pass::input_gradient, plan), [&] {
     const ConvolutionDescs d(plan);
-    const auto description = input_gradient_of(state.engine, d.x, d.w_any, d.y, d.strides, d.padding,
-                                               state.forward_description(plan, d), State::attributes(false, false));
-    refuse_reference(description.impl_info_str(), multiplications(plan),
+    const auto description = input_gradient_of(state.engine,
+                                               d.x,
+                                               d.w_any,
+                                               d.y,
+                                               d.strides,
+                                               d.padding,
+                                               state.forward_description(d),
+                                               State::attributes());
+    refuse_reference(description.impl_info_str(),
+                     multiplications(plan),
                      describe("convolution_input_gradient", plan));
     Compiled made;
     made.primitive = dnnl::convolution_backward_data(description);
@@ -408,29 +485,41 @@ void OneDnn::convolution_weight_gradient(
   State& state = *state_;
   Compiled& compiled = state.find(key_of(Pass::weight_gradient, plan), [&] {
     const ConvolutionDescs d(plan);
-    const auto description = weight_gradient_of(state.engine, d.x, d.w_any, d.y, d.strides, d.padding,
-                                                state.forward_description(plan, d), State::attributes(false, false));
-    refuse_reference(description.impl_info_str(), multiplications(plan),
+    const auto description = weight_gradient_of(state.engine,
+                                                d.x,
+                                                d.w_any,
+                                                d.y,
+                                                d.strides,
+                                                d.padding,
+                                                state.forward_description(d),
+                                                State::attributes());
+    refuse_reference(description.impl_info_str(),
+                     multiplications(plan),
                      describe("convolution_weight_gradient", plan));
     Compiled made;
     made.primitive = dnnl::convolution_backward_weights(description);
     state.add(made, DNNL_ARG_SRC, d.x);
     state.add(made, DNNL_ARG_DIFF_DST, d.y);
-    state.add_weights(made, DNNL_ARG_DIFF_WEIGHTS, d.w_plain, description.diff_weights_desc(), true);
+    state.add_weights(
+        made, DNNL_ARG_DIFF_WEIGHTS, d.w_plain, description.diff_weights_desc(), true);
     state.add_scratchpad(made, description);
     return made;
   });
-  const std::size_t elements = static_cast<std::size_t>(plan.channels_out * plan.kernel * plan.kernel * plan.channels_in);
+  const std::size_t elements =
+      static_cast<std::size_t>(plan.channels_out * plan.kernel * plan.kernel * plan.channels_in);
   const std::size_t reordered_bytes = aligned(compiled.weight_bytes);
-  std::byte* extra = state.set_scratch(compiled, reordered_bytes + aligned(elements * sizeof(float)));
+  std::byte* extra =
+      state.set_scratch(compiled, reordered_bytes + aligned(elements * sizeof(float)));
   float* plain = accumulate ? reinterpret_cast<float*>(extra + reordered_bytes) : dw;
   State::set(compiled, DNNL_ARG_SRC, x);
   State::set(compiled, DNNL_ARG_DIFF_DST, dy);
-  State::set(compiled, DNNL_ARG_DIFF_WEIGHTS, compiled.reorders ? static_cast<void*>(extra) : plain);
+  State::set(
+      compiled, DNNL_ARG_DIFF_WEIGHTS, compiled.reorders ? static_cast<void*>(extra) : plain);
   compiled.primitive.execute(state.stream, compiled.arguments);
   if (compiled.reorders) {
     compiled.plain_weights.set_data_handle(plain);
-    compiled.reorder.execute(state.stream, compiled.arguments.at(DNNL_ARG_DIFF_WEIGHTS), compiled.plain_weights);
+    compiled.reorder.execute(
+        state.stream, compiled.arguments.at(DNNL_ARG_DIFF_WEIGHTS), compiled.plain_weights);
   }
   if (accumulate) {
     for (std::size_t i = 0; i < elements; ++i) {

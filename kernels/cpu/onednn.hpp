@@ -1,10 +1,12 @@
-// oneDNN behind two structs. Everything that makes oneDNN objects stands in onednn.cpp, because versions 2 and 3 make
-// them differently.
+// oneDNN behind two structs. Everything that makes oneDNN objects stands in onednn.cpp, because
+// versions 2 and 3 make them differently.
 //
-// Facts that this file is built on (oneDNN 2.6.3, measured): `matmul` with plain strides runs at 91 to 99 % of the
-// peak, `inner_product` does not. The library's own scratchpad belongs to the primitive, so that two threads that run
-// one primitive silently corrupt each other: the scratchpad is always the stream's. The number of OpenMP threads is a
-// property of the calling thread, and one here.
+// Facts that this file is built on (oneDNN 2.6.3, measured): `matmul` with plain strides runs at 91
+// to 99 % of the peak, `inner_product` does not. The library's own scratchpad belongs to the
+// primitive, so that two threads that run one primitive silently corrupt each other: the scratchpad
+// is always the stream's. The number of OpenMP threads is a property of the calling thread, and one
+// here. ReLU as a post-op turns a NaN into 0 and so hides that a run diverged: activations are
+// passes of ours.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +24,11 @@ struct MatmulPlan {
   bool transpose_b = false;
   bool accumulate = false;
   bool bias = false;
-  bool relu = false;
 };
 
 struct ConvolutionPlan {
   std::int64_t batch = 1;
-  std::int64_t height = 1;        // of the input
+  std::int64_t height = 1;  // of the input
   std::int64_t width = 1;
   std::int64_t channels_in = 1;
   std::int64_t channels_out = 1;
@@ -36,10 +37,10 @@ struct ConvolutionPlan {
   std::int64_t kernel = 1;
   std::int64_t stride = 1;
   std::int64_t padding = 0;
-  bool relu = false;  // forward only
 };
 
-/// Compiled primitives by plan. Throws ContractError where oneDNN has nothing but its slow reference code for a shape.
+/// Compiled primitives by plan. Throws ContractError where oneDNN has nothing but its slow
+/// reference code for a shape.
 class OneDnn {
  public:
   /// Scratch memory comes from `arena`, and is dead after each call.
@@ -51,7 +52,10 @@ class OneDnn {
   void matmul(const MatmulPlan& plan, const float* a, const float* b, const float* bias, float* c);
   void convolution_forward(
       const ConvolutionPlan& plan, const float* x, const float* w, const float* bias, float* y);
-  void convolution_input_gradient(const ConvolutionPlan& plan, const float* dy, const float* w, float* dx);
+  void convolution_input_gradient(const ConvolutionPlan& plan,
+                                  const float* dy,
+                                  const float* w,
+                                  float* dx);
   void convolution_weight_gradient(
       const ConvolutionPlan& plan, const float* x, const float* dy, float* dw, bool accumulate);
 

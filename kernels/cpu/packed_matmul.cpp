@@ -9,15 +9,16 @@ namespace troupe::cpu {
 
 namespace {
 
-// A block of the left factor (kRows x kDepth, 256 KiB) stays in the second-level cache, a panel of the right one
-// (kDepth x kWidth) in the first.
+// A block of the left factor (kRows x kDepth, 256 KiB) stays in the second-level cache, a panel of
+// the right one (kDepth x kWidth) in the first.
 constexpr std::int64_t kDepth = 256;
 constexpr std::int64_t kRows = 252;
 constexpr int kVectors = 2;
 constexpr std::int64_t kWidth = kVectors * kLanes;
 constexpr int kFetchedRows = 4;
 constexpr std::int64_t kPanels = 4;  // copied together, so that memory is read in longer runs
-constexpr int kTileRows = kRegisters == 32 ? 14 : 6;
+constexpr int kTileRows =
+    static_cast<int>(kRegisters - 2 - kVectors) / kVectors;  // 6 with 16 registers, 14 with 32
 
 #ifdef __x86_64__
 // At run time, because that is when oneDNN decides.
@@ -28,7 +29,8 @@ constexpr bool kHasAvx512 = true;  // nothing was measured
 #endif
 
 /// Rows [0, rows) and k in [0, depth), tile by tile, within a tile by k.
-void pack_left(const MatmulPlan& p, const float* a, std::int64_t rows, std::int64_t depth, float* packed) {
+void pack_left(
+    const MatmulPlan& p, const float* a, std::int64_t rows, std::int64_t depth, float* packed) {
   const std::int64_t row_step = p.transpose_a ? 1 : p.inner;
   const std::int64_t k_step = p.transpose_a ? p.rows : 1;
   for_each_piece<kTileRows>(rows, [&](std::int64_t first, auto tile_rows) {
@@ -42,7 +44,11 @@ void pack_left(const MatmulPlan& p, const float* a, std::int64_t rows, std::int6
 }
 
 /// `columns` <= kPanels kWidth of the right factor, panel by panel, zeros beyond the last.
-void pack_right(const MatmulPlan& plan, const float* b, std::int64_t columns, std::int64_t depth, float* packed) {
+void pack_right(const MatmulPlan& plan,
+                const float* b,
+                std::int64_t columns,
+                std::int64_t depth,
+                float* packed) {
   const std::int64_t row_step = plan.columns;
   const std::int64_t whole = columns / kLanes * kLanes;
   for (std::int64_t k = 0; k < depth; ++k) {
@@ -59,7 +65,6 @@ void pack_right(const MatmulPlan& plan, const float* b, std::int64_t columns, st
 struct Epilogue {
   bool add_to_c;
   const float* bias;  // null for none
-  bool relu;
 };
 
 template <int rows>
@@ -85,9 +90,6 @@ void multiply_tile(const float* left,
       if (epilogue.bias) {
         sum += load(epilogue.bias + v * kLanes);
       }
-      if (epilogue.relu) {
-        sum = sum < Floats{} ? Floats{} : sum;
-      }
       store(to, sum);
     });
     return;
@@ -99,15 +101,19 @@ void multiply_tile(const float* left,
       float sum = sums[r * kWidth + n];
       sum += epilogue.add_to_c ? c[r * c_row + n] : 0.0f;
       sum += epilogue.bias ? epilogue.bias[n] : 0.0f;
-      c[r * c_row + n] = epilogue.relu && sum < 0.0f ? 0.0f : sum;
+      c[r * c_row + n] = sum;
     }
   }
 }
 
 }  // namespace
 
-void packed_matmul(
-    Backend& backend, const MatmulPlan& plan, const float* a, const float* b, const float* bias, float* c) {
+void packed_matmul(Backend& backend,
+                   const MatmulPlan& plan,
+                   const float* a,
+                   const float* b,
+                   const float* bias,
+                   float* c) {
   const MatmulPlan p = plan;
   float* left = backend.scratch((kRows + kPanels * kWidth) * kDepth);
   float* right = left + kRows * kDepth;
@@ -120,20 +126,24 @@ void packed_matmul(
       for (std::int64_t strip = 0; strip < p.columns; strip += kPanels * kWidth) {
         const std::int64_t strip_end = std::min(strip + kPanels * kWidth, p.columns);
         pack_right(p, b + k * p.columns + strip, strip_end - strip, depth, right);
-        const float* next = b + k * p.columns + strip_end;  // fetched row by row while this strip is multiplied
+        const float* next =
+            b + k * p.columns + strip_end;  // fetched row by row while this strip is multiplied
         const float* const next_end = strip_end < p.columns ? next + depth * p.columns : next;
         for (std::int64_t n = strip; n < strip_end; n += kWidth) {
           const Epilogue epilogue{.add_to_c = p.accumulate || k > 0,
-                                  .bias = p.bias && last ? bias + n : nullptr,
-                                  .relu = p.relu && last};
+                                  .bias = p.bias && last ? bias + n : nullptr};
           for_each_piece<kTileRows>(rows, [&](std::int64_t first, auto tile_rows) {
             for (int row = 0; row < kFetchedRows && next < next_end; ++row, next += p.columns) {
               for (std::int64_t at = 0; at < kPanels * kWidth; at += 16) {
                 __builtin_prefetch(next + at, 0, 2);
               }
             }
-            multiply_tile<tile_rows>(left + first * depth, right + (n - strip) * depth, depth, epilogue,
-                                     c + (m + first) * p.columns + n, p.columns,
+            multiply_tile<tile_rows>(left + first * depth,
+                                     right + (n - strip) * depth,
+                                     depth,
+                                     epilogue,
+                                     c + (m + first) * p.columns + n,
+                                     p.columns,
                                      std::min(kWidth, strip_end - n));
           });
         }

@@ -1,6 +1,7 @@
-// A matrix product of our own, for what oneDNN is bad at on machines without AVX-512: its AVX2 kernels read the right
-// factor where it lies, and a row length of 512 or 1024 floats puts a whole column of it into the same few cache sets
-// (40 instead of 84 GFLOP/s measured). This one copies both factors into tiles first.
+// A matrix product of our own, for what oneDNN is bad at on machines without AVX-512: its AVX2
+// kernels read the right factor where it lies, and a row length of 512 or 1024 floats puts a whole
+// column of it into the same few cache sets (40 instead of 84 GFLOP/s measured). This one copies
+// both factors into tiles first.
 #pragma once
 
 #include "kernels/cpu/onednn.hpp"
@@ -13,7 +14,11 @@ class Backend;
 bool packed_matmul_wins(const MatmulPlan& plan);
 
 /// Arguments as OneDnn::matmul's; b must not be transposed.
-void packed_matmul(
-    Backend& backend, const MatmulPlan& plan, const float* a, const float* b, const float* bias, float* c);
+void packed_matmul(Backend& backend,
+                   const MatmulPlan& plan,
+                   const float* a,
+                   const float* b,
+                   const float* bias,
+                   float* c);
 
 }  // namespace troupe::cpu

@@ -1,5 +1,5 @@
-// Max pooling. Lanes are channels: with fewer channels than lanes, a pixel's lanes run on into the next pixels, and
-// what is stored there is overwritten when their turn comes.
+// Max pooling. Lanes are channels: with fewer channels than lanes, a pixel's lanes run on into the
+// next pixels, and what is stored there is overwritten when their turn comes.
 #include "kernels/convolution.hpp"
 #include "kernels/cpu/vector.hpp"
 
@@ -26,7 +26,8 @@ struct Best {
   }
 };
 
-/// The places [first, last) of a window along one axis that are inside the image, and where the window begins.
+/// The places [first, last) of a window along one axis that are inside the image, and where the
+/// window begins.
 struct Reach {
   std::int64_t begin;  // negative where it begins in the padding
   std::int64_t first;
@@ -38,7 +39,8 @@ struct Reach {
         last(std::min(g.kernel, extent - begin)) {}
 };
 
-/// f.operator()<kernel, vectors>(): the usual cases as constants, so that their loops unroll; 0 stands for the others.
+/// f.operator()<kernel, vectors>(): the usual cases as constants, so that their loops unroll; 0
+/// stands for the others.
 template <class F>
 void with_fixed(std::int64_t kernel, std::int64_t channels, F f) {
   if (kernel == 2 && channels <= kLanes) {
@@ -79,8 +81,8 @@ void pool_pixel(const float* image,
   }
 }
 
-/// `count` pixels of a row whose windows lie wholly inside the image. What is read and written runs up to a vector
-/// beyond the last channel.
+/// `count` pixels of a row whose windows lie wholly inside the image. What is read and written runs
+/// up to a vector beyond the last channel.
 template <std::int64_t fixed_kernel, std::int64_t fixed_vectors>
 void pool_row(const float* window,
               std::int64_t count,
@@ -110,8 +112,9 @@ void pool_row(const float* window,
   }
 }
 
-/// One row of dx under `count` windows that do not overlap: each window's part of the row is dy where the winner is in
-/// this row and column, else zero. What is read and written runs up to a vector beyond the last channel.
+/// One row of dx under `count` windows that do not overlap: each window's part of the row is dy
+/// where the winner is in this row and column, else zero. What is read and written runs up to a
+/// vector beyond the last channel.
 template <std::int64_t fixed_kernel, std::int64_t fixed_vectors>
 void unpool_row(const float* dy,
                 const std::int32_t* winner,
@@ -122,7 +125,8 @@ void unpool_row(const float* dy,
                 float* dx) {
   const std::int64_t kernel = fixed_kernel > 0 ? fixed_kernel : g.kernel;
   const std::int64_t lanes = fixed_vectors > 0 ? fixed_vectors * kLanes : channels;
-  const std::int64_t gap = (g.stride - kernel) * channels;  // between windows, where the stride is larger
+  const std::int64_t gap =
+      (g.stride - kernel) * channels;  // between windows, where the stride is larger
   for (std::int64_t i = 0; i < count; ++i) {
     for (std::int64_t kx = 0; kx < kernel; ++kx) {
       const Ints place = places(ky * kernel + kx);
@@ -139,8 +143,12 @@ void unpool_row(const float* dy,
   }
 }
 
-/// Windows that do not overlap: an input pixel belongs to one at most, and dx is written once, in order.
-void unpool_disjoint(const ConvolutionGeometry& g, const Tensor& dy, const Tensor& winner, const Tensor& dx) {
+/// Windows that do not overlap: an input pixel belongs to one at most, and dx is written once, in
+/// order.
+void unpool_disjoint(const ConvolutionGeometry& g,
+                     const Tensor& dy,
+                     const Tensor& winner,
+                     const Tensor& dx) {
   const std::int64_t height = dx.shape()[1];
   const std::int64_t width = dx.shape()[2];
   const std::int64_t channels = dx.shape()[3];
@@ -159,7 +167,8 @@ void unpool_disjoint(const ConvolutionGeometry& g, const Tensor& dy, const Tenso
       const float* gradient = dy.data<float>() + pooled;
       const std::int32_t* place = winner.data<std::int32_t>() + pooled;
       // So that what runs on stays within the row, its last windows go one channel at a time.
-      const std::int64_t rest = std::max((spill + channels - 1) / channels, std::int64_t{g.stride > g.kernel});
+      const std::int64_t rest =
+          std::max((spill + channels - 1) / channels, std::int64_t{g.stride > g.kernel});
       const std::int64_t count = std::max<std::int64_t>(0, pooled_width - rest);
       with_fixed(g.kernel, channels, [&]<std::int64_t kernel, std::int64_t vectors>() {
         unpool_row<kernel, vectors>(gradient, place, count, g, ky, channels, to);
@@ -178,7 +187,10 @@ void unpool_disjoint(const ConvolutionGeometry& g, const Tensor& dy, const Tenso
   }
 }
 
-void unpool_overlapping(const ConvolutionGeometry& g, const Tensor& dy, const Tensor& winner, const Tensor& dx) {
+void unpool_overlapping(const ConvolutionGeometry& g,
+                        const Tensor& dy,
+                        const Tensor& winner,
+                        const Tensor& dx) {
   const std::int64_t height = dx.shape()[1];
   const std::int64_t width = dx.shape()[2];
   const std::int64_t channels = dx.shape()[3];
@@ -225,14 +237,21 @@ void max_pool_forward(Stream& /*stream*/,
       const Reach down(g, oy, height);
       const auto one_by_one = [&](std::int64_t from, std::int64_t to) {
         for (std::int64_t ox = from; ox < to; ++ox, done += channels) {
-          pool_pixel(image, width, channels, g.kernel, down, Reach(g, ox, width), y.data<float>() + done,
+          pool_pixel(image,
+                     width,
+                     channels,
+                     g.kernel,
+                     down,
+                     Reach(g, ox, width),
+                     y.data<float>() + done,
                      winner.data<std::int32_t>() + done);
         }
       };
       // The very end of the tensors has no room for lanes that run on.
       std::int64_t fast_end = down.first == 0 && down.last == g.kernel ? inside_end : inside;
       const auto runs_over = [&](std::int64_t ox) {
-        const std::int64_t last = ((down.begin + g.kernel - 1) * width + ox * g.stride - g.padding + g.kernel) * channels;
+        const std::int64_t last =
+            ((down.begin + g.kernel - 1) * width + ox * g.stride - g.padding + g.kernel) * channels;
         return b * image_elements + last + spill > x.elements() ||
                done + (ox + 1) * channels + spill > y.elements();
       };
@@ -243,7 +262,12 @@ void max_pool_forward(Stream& /*stream*/,
       const float* window = image + (down.begin * width + inside * g.stride - g.padding) * channels;
       const std::int64_t count = fast_end - inside;
       with_fixed(g.kernel, channels, [&]<std::int64_t kernel, std::int64_t vectors>() {
-        pool_row<kernel, vectors>(window, count, g, width, channels, y.data<float>() + done,
+        pool_row<kernel, vectors>(window,
+                                  count,
+                                  g,
+                                  width,
+                                  channels,
+                                  y.data<float>() + done,
                                   winner.data<std::int32_t>() + done);
       });
       done += count * channels;

@@ -13,8 +13,8 @@ namespace {
 
 // -- column_sum ---------------------------------------------------------------------
 //
-// The order of the additions depends on the shape alone. Rows are summed in float in blocks, and the blocks' sums in
-// double, so that the rounding error does not grow with the number of rows.
+// The order of the additions depends on the shape alone. Rows are summed in float in blocks, and
+// the blocks' sums in double, so that the rounding error does not grow with the number of rows.
 
 constexpr std::int64_t kBlockRows = 64;
 
@@ -55,7 +55,8 @@ void column_sum_wide(const float* x, std::int64_t rows, std::int64_t columns, fl
   }
 }
 
-/// Matrices of few columns (the gradient by a convolution's bias): several rows side by side make one long row.
+/// Matrices of few columns (the gradient by a convolution's bias): several rows side by side make
+/// one long row.
 void column_sum_narrow(const float* x, std::int64_t rows, std::int64_t columns, float* out) {
   constexpr std::int64_t kLong = 256;
   std::array<float, kLong> sum{};
@@ -89,8 +90,8 @@ void column_sum_narrow(const float* x, std::int64_t rows, std::int64_t columns, 
 
 // -- sums in double ------------------------------------------------------------------
 //
-// Element i of a part is added into lane i mod 32, and the lanes are summed in a fixed order: the result depends on the
-// part alone, whatever its place in memory.
+// Element i of a part is added into lane i mod 32, and the lanes are summed in a fixed order: the
+// result depends on the part alone, whatever its place in memory.
 
 constexpr std::int64_t kSumLanes = 32;
 
@@ -123,6 +124,7 @@ struct Square {
   const float* x;
 
   double one(std::int64_t i) const { return static_cast<double>(x[i]) * static_cast<double>(x[i]); }
+
   Doubles several(std::int64_t i) const {
     const auto v = __builtin_convertvector(load<HalfFloats>(x + i), Doubles);
     return v * v;
@@ -137,6 +139,7 @@ struct SquaredDifference {
     const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
     return d * d;
   }
+
   Doubles several(std::int64_t i) const {
     const Doubles d = __builtin_convertvector(load<HalfFloats>(a + i), Doubles) -
                       __builtin_convertvector(load<HalfFloats>(b + i), Doubles);
@@ -166,7 +169,10 @@ void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumul
   }
 }
 
-void sum_of_squares(Stream& /*stream*/, const Tensor& x, std::span<const Part> parts, const Tensor& out) {
+void sum_of_squares(Stream& /*stream*/,
+                    const Tensor& x,
+                    std::span<const Part> parts,
+                    const Tensor& out) {
   double* to = out.data<double>();
   for (const Part& part : parts) {
     *to++ = sum_in_lanes(part.size, Square{x.data<float>() + part.offset});
@@ -174,7 +180,8 @@ void sum_of_squares(Stream& /*stream*/, const Tensor& x, std::span<const Part> p
 }
 
 void squared_distance(Stream& /*stream*/, const Tensor& a, const Tensor& b, const Tensor& out) {
-  *out.data<double>() = sum_in_lanes(a.elements(), SquaredDifference{a.data<float>(), b.data<float>()});
+  *out.data<double>() =
+      sum_in_lanes(a.elements(), SquaredDifference{a.data<float>(), b.data<float>()});
 }
 
 }  // namespace troupe::cpu

@@ -18,7 +18,8 @@ template <class V, int vectors, class Row>
 constexpr int kRowsMax = std::min<int>(std::is_same_v<Row, RowsApart> ? (vectors == 1 ? 8 : 6) : 14,
                                        static_cast<int>(kRegisters - 2 - vectors) / vectors);
 
-/// f.operator()<V, vectors>() with tiles as wide as `columns` asks for, within what the registers hold.
+/// f.operator()<V, vectors>() with tiles as wide as `columns` asks for, within what the registers
+/// hold.
 template <class F>
 void with_width(std::int64_t columns, F f) {
   if (columns <= 8) {
@@ -34,10 +35,7 @@ void with_width(std::int64_t columns, F f) {
 class Padded {
  public:
   Padded(const ConvolutionPlan& plan, const float* x, float* scratch)
-      : plan_(plan),
-        x_(x),
-        scratch_(scratch),
-        width_(plan.width + 2 * plan.padding) {
+      : plan_(plan), x_(x), scratch_(scratch), width_(plan.width + 2 * plan.padding) {
     std::fill_n(scratch_, floats(plan), 0.0f);
   }
 
@@ -56,8 +54,10 @@ class Padded {
       return from;
     }
     for (std::int64_t iy = 0; iy < plan_.height; ++iy) {
-      std::copy_n(from + iy * row, row,
-                  scratch_ + (iy + plan_.padding) * row_stride() + plan_.padding * plan_.channels_in);
+      std::copy_n(
+          from + iy * row,
+          row,
+          scratch_ + (iy + plan_.padding) * row_stride() + plan_.padding * plan_.channels_in);
     }
     return scratch_;
   }
@@ -74,7 +74,13 @@ class Padded {
 // y (pixels, O) = x (pixels, kernel x kernel x C) w: the rows of a tile are neighbouring pixels.
 
 template <class V, int vectors, class Row>
-[[gnu::noinline]] void forward(const ConvolutionPlan p, Padded& padded, const float* packed, const float* bias, Row row, float* y) {
+[[gnu::noinline]] void forward(const ConvolutionPlan p,
+                               Padded& padded,
+                               const float* packed,
+                               const float* bias,
+                               bool relu,
+                               Row row,
+                               float* y) {
   constexpr std::int64_t kWidth = kLanesOf<V> * vectors;
   const std::int64_t run = p.kernel * p.channels_in;
   const std::int64_t step = p.stride * p.channels_in;
@@ -90,16 +96,18 @@ template <class V, int vectors, class Row>
           tile.for_each([&](V& sum, int, int v) { sum = load<V>(bias + o + v * kLanesOf<V>); });
           const float* weights = packed + o * run * p.kernel;
           for (std::int64_t ky = 0; ky < p.kernel; ++ky) {
-            tile.add_product(run, from + ky * padded.row_stride() + first * step, row, 1, weights, kWidth);
+            tile.add_product(
+                run, from + ky * padded.row_stride() + first * step, row, 1, weights, kWidth);
             weights += run * kWidth;
           }
-          if (p.relu) {
+          if (relu) {  // a NaN is handed on, as in functors/activation.hpp
             tile.for_each([](V& sum, int, int) { sum = sum < V{} ? V{} : sum; });
           }
           float* pixel = to + first * p.channels_out + o;
           const std::int64_t count = p.channels_out - o;
           // Lanes beyond the last channel run on into the next pixel, which is written afterwards.
-          const bool runs_on = count == p.channels_out && pixel + (rows - 1) * p.channels_out + kWidth <= end;
+          const bool runs_on =
+              count == p.channels_out && pixel + (rows - 1) * p.channels_out + kWidth <= end;
           if (count >= kWidth || runs_on) {
             tile.write(pixel, p.channels_out);
           } else {
@@ -117,8 +125,8 @@ template <class V, int vectors, class Row>
 
 // -- input gradient -----------------------------------------------------------------------
 //
-// For a row of dx: t (pixels of dy, kernel x C) = the sum over the filter's rows of dy (pixels, O) w (O, kernel x C);
-// then each pixel of dx adds up its `kernel` shares of t. Stride 1.
+// For a row of dx: t (pixels of dy, kernel x C) = the sum over the filter's rows of dy (pixels, O)
+// w (O, kernel x C); then each pixel of dx adds up its `kernel` shares of t. Stride 1.
 
 /// The places [first, last) of a filter along one axis that reach an output from input `index`.
 struct Reaching {
@@ -131,7 +139,11 @@ struct Reaching {
 };
 
 /// dx[pixel, c] = the sum over kx of t[pixel + padding - kx, kx C + c], for one row.
-void gather_shares(const ConvolutionPlan p, const float* t, std::int64_t t_stride, float* dx, const float* dx_end) {
+void gather_shares(const ConvolutionPlan p,
+                   const float* t,
+                   std::int64_t t_stride,
+                   float* dx,
+                   const float* dx_end) {
   for (std::int64_t ix = 0; ix < p.width; ++ix) {
     const Reaching reaching(ix, p.padding, p.kernel, p.width_out);
     for (std::int64_t c = 0; c < p.channels_in; c += 8) {
@@ -151,7 +163,8 @@ void gather_shares(const ConvolutionPlan p, const float* t, std::int64_t t_strid
 }
 
 template <class V, int vectors>
-[[gnu::noinline]] void input_gradient(const ConvolutionPlan p, const float* dy, const float* packed, float* t, float* dx) {
+[[gnu::noinline]] void input_gradient(
+    const ConvolutionPlan p, const float* dy, const float* packed, float* t, float* dx) {
   constexpr std::int64_t kWidth = kLanesOf<V> * vectors;
   const std::int64_t columns = rounded_up(p.kernel * p.channels_in, kWidth);
   const std::int64_t dx_row = p.width * p.channels_in;
@@ -161,34 +174,40 @@ template <class V, int vectors>
     const std::int64_t iy = row % p.height;
     const Reaching reaching(iy, p.padding, p.kernel, p.height_out);
     const float* from = dy + (row / p.height * p.height_out + iy + p.padding) * dy_row;
-    for_each_piece<kRowsMax<V, vectors, RowsApart>>(p.width_out, [&](std::int64_t first, auto rows) {
-      for (std::int64_t column = 0; column < columns; column += kWidth) {
-        Tile<V, rows, vectors> tile;
-        tile.clear();
-        for (std::int64_t ky = reaching.first; ky < reaching.last; ++ky) {
-          tile.add_product(p.channels_out, from - ky * dy_row + first * p.channels_out, RowsApart{p.channels_out}, 1,
-                           packed + ky * p.channels_out * columns + column, columns);
-        }
-        tile.write(t + first * columns + column, columns);
-      }
-    });
+    for_each_piece<kRowsMax<V, vectors, RowsApart>>(
+        p.width_out, [&](std::int64_t first, auto rows) {
+          for (std::int64_t column = 0; column < columns; column += kWidth) {
+            Tile<V, rows, vectors> tile;
+            tile.clear();
+            for (std::int64_t ky = reaching.first; ky < reaching.last; ++ky) {
+              tile.add_product(p.channels_out,
+                               from - ky * dy_row + first * p.channels_out,
+                               RowsApart{p.channels_out},
+                               1,
+                               packed + ky * p.channels_out * columns + column,
+                               columns);
+            }
+            tile.write(t + first * columns + column, columns);
+          }
+        });
     gather_shares(p, t, columns, dx + row * dx_row, dx_end);
   }
 }
 
 // -- weight gradient ------------------------------------------------------------------------
 //
-// dw (kernel x kernel x C, O) = x (pixels, kernel x kernel x C) transposed, times dy (pixels, O): the rows of a tile
-// are neighbouring taps. Images are summed one by one.
+// dw (kernel x kernel x C, O) = x (pixels, kernel x kernel x C) transposed, times dy (pixels, O):
+// the rows of a tile are neighbouring taps. Images are summed one by one.
 
 template <class V, int vectors, class Row>
-[[gnu::noinline]] void weight_gradient(const ConvolutionPlan p,
-                     Padded& padded,
-                     const float* dy,
-                     const float* dy_last,  // the last image's, with room behind it
-                     Row row,
-                     std::int64_t filter_rows,  // that one tile spans
-                     float* sums) {  // (kernel x kernel x C, columns)
+[[gnu::noinline]] void weight_gradient(
+    const ConvolutionPlan p,
+    Padded& padded,
+    const float* dy,
+    const float* dy_last,  // the last image's, with room behind it
+    Row row,
+    std::int64_t filter_rows,  // that one tile spans
+    float* sums) {             // (kernel x kernel x C, columns)
   constexpr std::int64_t kWidth = kLanesOf<V> * vectors;
   const std::int64_t columns = rounded_up(p.channels_out, kWidth);
   const std::int64_t run = p.kernel * p.channels_in;
@@ -203,8 +222,11 @@ template <class V, int vectors, class Row>
           Tile<V, rows, vectors> tile;
           tile.clear();
           for (std::int64_t oy = 0; oy < p.height_out; ++oy) {
-            tile.add_product(p.width_out, image + (oy * p.stride + ky) * padded.row_stride() + first, row,
-                             p.stride * p.channels_in, gradient + oy * p.width_out * p.channels_out + column,
+            tile.add_product(p.width_out,
+                             image + (oy * p.stride + ky) * padded.row_stride() + first,
+                             row,
+                             p.stride * p.channels_in,
+                             gradient + oy * p.width_out * p.channels_out + column,
                              p.channels_out);
           }
           tile.for_each([&](V& sum, int r, int v) {
@@ -219,8 +241,8 @@ template <class V, int vectors, class Row>
 
 }  // namespace
 
-// Where these win was measured against oneDNN 2.6 with AVX2: by 1.2 to 2 times on LeNet's shapes. Elsewhere oneDNN is
-// as fast or faster.
+// Where these win was measured against oneDNN 2.6 with AVX2: by 1.2 to 2 times on LeNet's shapes.
+// Elsewhere oneDNN is as fast or faster.
 
 bool small_forward(const ConvolutionPlan& p) {
   return p.channels_out <= 16;
@@ -235,14 +257,20 @@ bool small_weight_gradient(const ConvolutionPlan& p) {
   return p.channels_in <= 16 && p.channels_out <= 16 && fills_tiles;
 }
 
-void small_convolution_forward(
-    Backend& backend, const ConvolutionPlan& plan, const float* x, const float* w, const float* bias, float* y) {
+void small_convolution_forward(Backend& backend,
+                               const ConvolutionPlan& plan,
+                               const float* x,
+                               const float* w,
+                               const float* bias,
+                               bool relu,
+                               float* y) {
   const ConvolutionPlan& p = plan;
   with_width(p.channels_out, [&]<class V, int vectors>() {
     constexpr std::int64_t kWidth = kLanesOf<V> * vectors;
     const std::int64_t columns = rounded_up(p.channels_out, kWidth);
     const std::int64_t taps = p.kernel * p.kernel * p.channels_in;
-    float* packed = backend.scratch(columns * (taps + 1) + Padded::floats(p));  // (columns / kWidth, taps, kWidth)
+    // (columns / kWidth, taps, kWidth), then the bias, then an image.
+    float* packed = backend.scratch(columns * (taps + 1) + Padded::floats(p));
     float* padded_bias = packed + columns * taps;
     std::fill_n(packed, columns * (taps + 1), 0.0f);
     std::copy_n(bias, p.channels_out, padded_bias);
@@ -253,9 +281,10 @@ void small_convolution_forward(
     }
     Padded padded(p, x, padded_bias + columns);
     if (p.stride * p.channels_in == 1) {
-      forward<V, vectors>(p, padded, packed, padded_bias, RowsSideBySide{}, y);
+      forward<V, vectors>(p, padded, packed, padded_bias, relu, RowsSideBySide{}, y);
     } else {
-      forward<V, vectors>(p, padded, packed, padded_bias, RowsApart{p.stride * p.channels_in}, y);
+      forward<V, vectors>(
+          p, padded, packed, padded_bias, relu, RowsApart{p.stride * p.channels_in}, y);
     }
   });
 }
@@ -266,13 +295,15 @@ void small_convolution_input_gradient(
   const std::int64_t run = p.kernel * p.channels_in;
   with_width(run, [&]<class V, int vectors>() {
     const std::int64_t columns = rounded_up(run, kLanesOf<V> * vectors);
+    // (kernel, O, columns), then t; gather_shares may read a vector beyond its last column.
     const std::int64_t packed_floats = p.kernel * p.channels_out * columns;
-    // gather_shares may read a vector beyond t's last column.
-    float* packed = backend.scratch(packed_floats + p.width_out * columns + 16);  // (kernel, O, columns)
-    std::fill_n(packed, packed_floats + p.width_out * columns + 16, 0.0f);
+    const std::int64_t floats = packed_floats + p.width_out * columns + 16;
+    float* packed = backend.scratch(floats);
+    std::fill_n(packed, floats, 0.0f);
     for (std::int64_t o = 0; o < p.channels_out; ++o) {
       for (std::int64_t ky = 0; ky < p.kernel; ++ky) {
-        std::copy_n(w + (o * p.kernel + ky) * run, run, packed + (ky * p.channels_out + o) * columns);
+        std::copy_n(
+            w + (o * p.kernel + ky) * run, run, packed + (ky * p.channels_out + o) * columns);
       }
     }
     input_gradient<V, vectors>(p, dy, packed, packed + packed_floats, dx);

@@ -7,8 +7,8 @@ namespace troupe::cpu {
 
 namespace {
 
-// One block's step, then its displacement, then each prediction: what the step wrote is still in the first-level cache,
-// and the pass touches memory once.
+// One block's step, then its displacement, then each prediction: what the step wrote is still in
+// the first-level cache, and the pass touches memory once.
 constexpr std::int64_t kBlock = 1024;
 
 using Block = std::array<float, kBlock>;
@@ -21,10 +21,15 @@ struct Pointers {
   float* v;
 };
 
-/// The step of n <= kBlock elements; `direction` and `moved` (w_new - w) are filled where they are not null.
+/// The step of n <= kBlock elements; `direction` and `moved` (w_new - w) are filled where they are
+/// not null.
 template <class Rule, bool wants_direction, bool wants_moved>
-void step_block(
-    Rule rule, const UpdateScalars& scalars, const Pointers& p, std::int64_t n, float* direction, float* moved) {
+void step_block(Rule rule,
+                const UpdateScalars& scalars,
+                const Pointers& p,
+                std::int64_t n,
+                float* direction,
+                float* moved) {
   const UpdateScalars s = scalars;
 #pragma GCC ivdep  // w_new may be w, but never a shifted one
   for (std::int64_t i = 0; i < n; ++i) {
@@ -54,8 +59,12 @@ void step_block(
 }
 
 template <class Rule>
-void step_block(
-    Rule rule, const UpdateScalars& scalars, const Pointers& p, std::int64_t n, float* direction, float* moved) {
+void step_block(Rule rule,
+                const UpdateScalars& scalars,
+                const Pointers& p,
+                std::int64_t n,
+                float* direction,
+                float* moved) {
   if (direction && moved) {
     step_block<Rule, true, true>(rule, scalars, p, n, direction, moved);
   } else if (direction) {
@@ -86,23 +95,34 @@ void predict(float* out, const float* w_new, const float* along, float factor, s
 void update(Stream& /*stream*/, const UpdateArguments& arguments) {
   const UpdateArguments& a = arguments;
   const std::int64_t n = a.w.elements();
-  const bool wants_direction =
-      std::any_of(a.predictions.begin(), a.predictions.end(), [](const Prediction& p) { return !p.displacement; });
+  const bool wants_direction = std::any_of(a.predictions.begin(),
+                                           a.predictions.end(),
+                                           [](const Prediction& p) { return !p.displacement; });
   alignas(64) Block direction;
   alignas(64) Block moved;
-  const auto at = [](const Tensor& x, std::int64_t i) { return x ? x.data<float>() + i : nullptr; };
+  const auto at = [](const Tensor& x, std::int64_t i) {
+    return x ? x.data<float>() + i : nullptr;
+  };
   with_update_rule(a.rule, [&](auto rule) {
     for (std::int64_t begin = 0; begin < n; begin += kBlock) {
       const std::int64_t size = std::min(kBlock, n - begin);
-      const Pointers p{at(a.w, begin), at(a.g, begin), at(a.w_new, begin), at(a.m, begin), at(a.v, begin)};
-      step_block(rule, a.scalars, p, size, wants_direction ? direction.data() : nullptr,
+      const Pointers p{
+          at(a.w, begin), at(a.g, begin), at(a.w_new, begin), at(a.m, begin), at(a.v, begin)};
+      step_block(rule,
+                 a.scalars,
+                 p,
+                 size,
+                 wants_direction ? direction.data() : nullptr,
                  a.displacement ? moved.data() : nullptr);
       if (a.displacement) {
         smooth(at(a.displacement, begin), moved.data(), a.displacement_decay, size);
       }
       for (const Prediction& prediction : a.predictions) {
-        predict(at(prediction.out, begin), p.w_new,
-                prediction.displacement ? at(a.displacement, begin) : direction.data(), prediction.factor, size);
+        predict(at(prediction.out, begin),
+                p.w_new,
+                prediction.displacement ? at(a.displacement, begin) : direction.data(),
+                prediction.factor,
+                size);
       }
     }
   });

@@ -1,5 +1,5 @@
-// Several floats at a time, by the compiler's vector extension, and the register tile that matrix products and
-// convolutions are made of.
+// Several floats at a time, by the compiler's vector extension, and the register tile that matrix
+// products and convolutions are made of.
 #pragma once
 
 #if defined(__FMA__) || defined(__AVX512F__)
@@ -9,6 +9,10 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
+
+// Everything here is inlined: how vectors would be passed to functions does not matter.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace troupe::cpu {
 
@@ -20,12 +24,20 @@ using Floats16 = float __attribute__((vector_size(64)));
 using Floats = Floats16;
 using Ints = std::int32_t __attribute__((vector_size(64)));
 using Doubles = double __attribute__((vector_size(64)));
-constexpr std::int64_t kRegisters = 32;
+constexpr std::int64_t kVectorRegisters = 32;
 #else
 using Floats = Floats8;
 using Ints = std::int32_t __attribute__((vector_size(32)));
 using Doubles = double __attribute__((vector_size(32)));
-constexpr std::int64_t kRegisters = 16;
+constexpr std::int64_t kVectorRegisters = 16;
+#endif
+
+/// How many registers a tile may fill. Fewer under the address sanitizer, whose checks in these
+/// unrolled loops would take minutes to compile.
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::int64_t kRegisters = 8;
+#else
+constexpr std::int64_t kRegisters = kVectorRegisters;
 #endif
 
 template <class V>
@@ -82,13 +94,17 @@ inline V multiply_add(V a, V b, V c) {
   return a * b + c;
 }
 
-// Where the rows of a tile's left factor begin. A row is addressed by the pointer `base_of(r)` and the constant distance
-// `beyond(r)`: fourteen rows at unknown distances would need more pointers than there are registers.
+// Where the rows of a tile's left factor begin. A row is addressed by the pointer `base_of(r)` and
+// the constant distance `beyond(r)`: fourteen rows at unknown distances would need more pointers
+// than there are registers.
 
 struct RowsSideBySide {
   static constexpr int bases(int /*rows*/) { return 1; }
+
   static constexpr int base_of(int /*r*/) { return 0; }
+
   static constexpr int beyond(int r) { return r; }
+
   static constexpr std::int64_t offset(int /*base*/) { return 0; }
 };
 
@@ -96,8 +112,11 @@ struct RowsApart {
   std::int64_t stride;
 
   static constexpr int bases(int rows) { return rows; }
+
   static constexpr int base_of(int r) { return r; }
+
   static constexpr int beyond(int /*r*/) { return 0; }
+
   constexpr std::int64_t offset(int base) const { return base * stride; }
 };
 
@@ -107,13 +126,16 @@ struct RowsInRuns {
   std::int64_t stride;
 
   static constexpr int bases(int rows) { return (rows + run - 1) / run; }
+
   static constexpr int base_of(int r) { return r / run; }
+
   static constexpr int beyond(int r) { return r % run; }
+
   constexpr std::int64_t offset(int base) const { return base * stride; }
 };
 
-/// rows x (vectors lanes) sums, held in registers. Each sum is added up in the order of k, whatever the tile's size,
-/// so that results do not depend on how work is cut into tiles.
+/// rows x (vectors lanes) sums, held in registers. Each sum is added up in the order of k, whatever
+/// the tile's size, so that results do not depend on how work is cut into tiles.
 template <class V, int rows, int vectors>
 struct Tile {
   static constexpr std::int64_t kLanesEach = kLanesOf<V>;
@@ -143,8 +165,12 @@ struct Tile {
 
   /// sum[r, c] += a[row r + k a_step] b[k b_step + c] for k in [0, depth).
   template <class Row>
-  [[gnu::always_inline]] void add_product(
-      std::int64_t depth, const float* a, Row row, std::int64_t a_step, const float* b, std::int64_t b_step) {
+  [[gnu::always_inline]] void add_product(std::int64_t depth,
+                                          const float* a,
+                                          Row row,
+                                          std::int64_t a_step,
+                                          const float* b,
+                                          std::int64_t b_step) {
     constexpr int kBases = Row::bases(rows);
     const float* base[kBases];
 #pragma GCC unroll 16
@@ -172,8 +198,9 @@ struct Tile {
   }
 };
 
-/// f(first, std::integral_constant<int, rows>) for `extent` cut into pieces of nearly the same size, at most
-/// `rows_max`: even pieces keep the tiles large enough to hide the latency of their additions.
+/// f(first, std::integral_constant<int, rows>) for `extent` cut into pieces of nearly the same
+/// size, at most `rows_max`: even pieces keep the tiles large enough to hide the latency of their
+/// additions.
 template <int rows_max, class F>
 inline void for_each_piece(std::int64_t extent, F&& f) {
   const std::int64_t pieces = (extent + rows_max - 1) / rows_max;
@@ -182,9 +209,12 @@ inline void for_each_piece(std::int64_t extent, F&& f) {
     const std::int64_t size = extent / pieces + (i < extent % pieces ? 1 : 0);
     [&]<int... rows>(std::integer_sequence<int, rows...>) {
       ((size == rows + 1 ? f(first, std::integral_constant<int, rows + 1>()) : void()), ...);
-    }(std::make_integer_sequence<int, rows_max>());
+    }
+    (std::make_integer_sequence<int, rows_max>());
     first += size;
   }
 }
 
 }  // namespace troupe::cpu
+
+#pragma GCC diagnostic pop

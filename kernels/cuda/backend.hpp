@@ -1,10 +1,12 @@
-// The seam between the portable half of kernels/ and CUDA: plain C++, no CUDA header. kernels/*.cpp call what stands
-// here; cuda/backend.cpp and cuda/device.cpp define it, cuda/unavailable.cpp where CUDA is off.
+// The seam between the portable half of kernels/ and CUDA: plain C++, no CUDA header. kernels/*.cpp
+// call what stands here; cuda/backend.cpp and cuda/device.cpp define it, cuda/unavailable.cpp where
+// CUDA is off.
 //
-// Memory. A buffer remembers the streams that used it since it was acquired (note_use). When its last handle is gone,
-// on whatever thread, retire() records an event on each of them and keeps the events; each stream that uses it afterwards
-// is put behind those on the device, be it the one that acquired it (await_uses) or another (note_use). So nobody ever
-// blocks the host for a buffer, and a count of zero on the host does not have to mean that the GPU is done with it.
+// Memory. A buffer remembers the streams that used it since it was acquired (note_use). When its
+// last handle is gone, on whatever thread, retire() records an event on each of them and keeps the
+// events; each stream that uses it afterwards is put behind those on the device, be it the one that
+// acquired it (await_uses) or another (note_use). So nobody ever blocks the host for a buffer, and
+// a count of zero on the host does not have to mean that the GPU is done with it.
 //
 // Every function sets the current device itself.
 #pragma once
@@ -30,7 +32,8 @@ std::vector<DeviceInfo> devices();
 
 // -- streams and events -----------------------------------------------------------
 
-/// What a Stream owns on a GPU: the cudaStream_t, library handles, workspaces. Same thread rules as Stream.
+/// What a Stream owns on a GPU: the cudaStream_t, library handles, workspaces. Same thread rules as
+/// Stream.
 class Backend {
  public:
   /// Throws CudaError where the device cannot be used.
@@ -41,20 +44,24 @@ class Backend {
 
   /// Never empty. The event knows its stream.
   Event record();
-  /// Returns at once for an empty event and for one of this very stream; else a device-side wait, across GPUs too.
+  /// Returns at once for an empty event and for one of this very stream; else a device-side wait,
+  /// across GPUs too.
   void wait(const Event& event);
   /// Blocks; throws CudaError where earlier work failed.
   void synchronize();
 
   struct State;  // of cuda/; may outlive the Backend, because buffers hold it
+
   State& state() { return *state_; }
+
   const std::shared_ptr<State>& shared_state() const { return state_; }
 
  private:
   std::shared_ptr<State> state_;
 };
 
-/// Event::wait of an event that is not empty: blocks the host; throws CudaError where the work before it failed.
+/// Event::wait of an event that is not empty: blocks the host; throws CudaError where the work
+/// before it failed.
 void wait_event(const Event& event);
 
 // -- memory -----------------------------------------------------------------------
@@ -66,12 +73,13 @@ void free_bytes(int device_index, std::byte* data) noexcept;
 /// The value of Buffer::uses() for a new buffer: an empty record with its own lock.
 std::shared_ptr<void> make_uses();
 
-/// From now on `backend`'s stream uses the buffer, after the events that retire() left. From several threads at once;
-/// cheap when noted already.
+/// From now on `backend`'s stream uses the buffer, after the events that retire() left. From
+/// several threads at once; cheap when noted already.
 void note_use(Buffer& buffer, Backend& backend);
 
-/// The last handle is gone: the noted streams are replaced by an event on each; where there are none, the events of the
-/// life before stand. Never throws: an event that cannot be recorded is replaced by a blocking wait.
+/// The last handle is gone: the noted streams are replaced by an event on each; where there are
+/// none, the events of the life before stand. Never throws: an event that cannot be recorded is
+/// replaced by a blocking wait.
 void retire(Buffer& buffer) noexcept;
 
 /// `backend`'s stream has acquired the buffer: the same as its first use.
@@ -79,11 +87,12 @@ void await_uses(Buffer& buffer, Backend& backend);
 
 // -- copies: contiguous, from and to ordinary host memory ---------------------------
 
-/// x = host, enqueued on `backend`'s stream; `host` may be reused at return. The buffer's use has been noted.
+/// x = host, enqueued on `backend`'s stream; `host` may be reused at return. The buffer's use has
+/// been noted.
 void upload(Backend& backend, const void* host, const Tensor& x, std::size_t size_bytes);
 
-/// host = x; blocks until done. Waits first for x.ready() and for everything enqueued so far on the streams that
-/// note_use() has noted for the buffer. Needs no Backend: any thread may ask.
+/// host = x; blocks until done. Waits first for x.ready() and for everything enqueued so far on the
+/// streams that note_use() has noted for the buffer. Needs no Backend: any thread may ask.
 void download(const Tensor& x, void* host, std::size_t size_bytes);
 
 }  // namespace troupe::cuda

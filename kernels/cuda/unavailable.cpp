@@ -1,5 +1,5 @@
-// All of cuda:: in a build without CUDA. No stream of a GPU can be made here, so that nothing below check_available(),
-// devices() and the constructor is ever reached.
+// All of cuda:: in a build without CUDA. No stream of a GPU can be made here, so that nothing below
+// check_available(), devices() and the constructor is ever reached.
 #include "kernels/convolution.hpp"
 #include "kernels/cuda/backend.hpp"
 #include "kernels/loss.hpp"
@@ -11,51 +11,151 @@ namespace troupe::cuda {
 namespace {
 
 constexpr const char* kSentence =
-    "this build has no CUDA; configure with -DTROUPE_CUDA=ON and nvcc on PATH, or use the device cpu";
+    "this build has no CUDA; configure with -DTROUPE_CUDA=ON and nvcc on PATH, or use the device "
+    "cpu";
 
-[[noreturn]] void unavailable() { throw ContractError(kSentence); }
+[[noreturn]] void unavailable() {
+  throw ContractError(kSentence);
+}
 
 }  // namespace
 
 struct Backend::State {};
 
-Result<void> check_available(int /*index*/) { return Error{ErrorKind::usage, kSentence}; }
-std::vector<DeviceInfo> devices() { return {}; }
+Result<void> check_available(int /*index*/) {
+  return Error{ErrorKind::usage, kSentence};
+}
 
-Backend::Backend(int /*device_index*/) { unavailable(); }
+std::vector<DeviceInfo> devices() {
+  return {};
+}
+
+Backend::Backend(int /*device_index*/) {
+  unavailable();
+}
+
 Backend::~Backend() = default;
-Event Backend::record() { unavailable(); }
-void Backend::wait(const Event& /*event*/) { unavailable(); }
-void Backend::synchronize() { unavailable(); }
 
-void wait_event(const Event& /*event*/) { unavailable(); }
+Event Backend::record() {
+  unavailable();
+}
 
-std::byte* allocate_bytes(int /*device_index*/, std::size_t /*size_bytes*/) { unavailable(); }
+void Backend::wait(const Event& /*event*/) {
+  unavailable();
+}
+
+void Backend::synchronize() {
+  unavailable();
+}
+
+void wait_event(const Event& /*event*/) {
+  unavailable();
+}
+
+std::byte* allocate_bytes(int /*device_index*/, std::size_t /*size_bytes*/) {
+  unavailable();
+}
+
 void free_bytes(int /*device_index*/, std::byte* /*data*/) noexcept {}
-std::shared_ptr<void> make_uses() { unavailable(); }
-void note_use(Buffer& /*buffer*/, Backend& /*backend*/) { unavailable(); }
+
+std::shared_ptr<void> make_uses() {
+  unavailable();
+}
+
+void note_use(Buffer& /*buffer*/, Backend& /*backend*/) {
+  unavailable();
+}
+
 void retire(Buffer& /*buffer*/) noexcept {}
-void await_uses(Buffer& /*buffer*/, Backend& /*backend*/) { unavailable(); }
 
-void upload(Backend&, const void*, const Tensor&, std::size_t) { unavailable(); }
-void download(const Tensor&, void*, std::size_t) { unavailable(); }
+void await_uses(Buffer& /*buffer*/, Backend& /*backend*/) {
+  unavailable();
+}
 
-void copy(Stream&, const Tensor&, const Tensor&) { unavailable(); }
-void fill(Stream&, const Tensor&, double) { unavailable(); }
-void scale(Stream&, const Tensor&, float) { unavailable(); }
-void activation_forward(Stream&, ActivationKind, const Tensor&, const Tensor&) { unavailable(); }
-void activation_backward(Stream&, ActivationKind, const Tensor&, const Tensor&, const Tensor&) { unavailable(); }
-void matmul(Stream&, const Tensor&, const Tensor&, const Tensor&, const MatmulOptions&) { unavailable(); }
-void column_sum(Stream&, const Tensor&, const Tensor&, bool) { unavailable(); }
-void softmax_cross_entropy(Stream&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) { unavailable(); }
-void squared_error(Stream&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) { unavailable(); }
-void update(Stream&, const UpdateArguments&) { unavailable(); }
-void sum_of_squares(Stream&, const Tensor&, std::span<const Part>, const Tensor&) { unavailable(); }
-void squared_distance(Stream&, const Tensor&, const Tensor&, const Tensor&) { unavailable(); }
-void convolution_forward(Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&, ActivationKind, const Tensor&) { unavailable(); }
-void convolution_input_gradient(Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&) { unavailable(); }
-void convolution_weight_gradient(Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&, bool) { unavailable(); }
-void max_pool_forward(Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&) { unavailable(); }
-void max_pool_backward(Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&) { unavailable(); }
+void upload(Backend&, const void*, const Tensor&, std::size_t) {
+  unavailable();
+}
+
+void download(const Tensor&, void*, std::size_t) {
+  unavailable();
+}
+
+void copy(Stream&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void fill(Stream&, const Tensor&, double) {
+  unavailable();
+}
+
+void scale(Stream&, const Tensor&, float) {
+  unavailable();
+}
+
+void activation_forward(Stream&, ActivationKind, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void activation_backward(Stream&, ActivationKind, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void matmul(Stream&, const Tensor&, const Tensor&, const Tensor&, const MatmulOptions&) {
+  unavailable();
+}
+
+void column_sum(Stream&, const Tensor&, const Tensor&, bool) {
+  unavailable();
+}
+
+void softmax_cross_entropy(Stream&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void squared_error(Stream&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void update(Stream&, const UpdateArguments&) {
+  unavailable();
+}
+
+void sum_of_squares(Stream&, const Tensor&, std::span<const Part>, const Tensor&) {
+  unavailable();
+}
+
+void squared_distance(Stream&, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void convolution_forward(Stream&,
+                         const ConvolutionGeometry&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         ActivationKind,
+                         const Tensor&) {
+  unavailable();
+}
+
+void convolution_input_gradient(
+    Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void convolution_weight_gradient(
+    Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&, bool) {
+  unavailable();
+}
+
+void max_pool_forward(
+    Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void max_pool_backward(
+    Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
 
 }  // namespace troupe::cuda

@@ -1,8 +1,9 @@
 // Element-wise activations, written once for host and device.
 //
-// A functor has `forward(x) = f(x)` and `backward(saved, dy) = dy * f'`, side by side. `saved` is y = f(x) where
-// `from_output` (one saved tensor serves this layer and the next), else x. To add one: the enumerator in
-// ActivationKind, the struct here, its name in `Activations`. Both backends and the tests go over that list.
+// A functor has `forward(x) = f(x)` and `backward(saved, dy) = dy * f'`, side by side. `saved` is y
+// = f(x) where `from_output` (one saved tensor serves this layer and the next), else x. To add one:
+// the enumerator in ActivationKind, the struct here, its name in `Activations`. Both backends and
+// the tests go over that list.
 #pragma once
 
 #include "kernels/activation.hpp"
@@ -20,6 +21,7 @@ struct Identity {
   static constexpr bool from_output = true;
 
   TROUPE_HD float forward(float x) const { return x; }
+
   TROUPE_HD float backward(float /*y*/, float dy) const { return dy; }
 };
 
@@ -30,6 +32,7 @@ struct Relu {
 
   // A NaN is handed on: divergence must be seen. f'(0) is taken as 0, as PyTorch does.
   TROUPE_HD float forward(float x) const { return x < 0.0f ? 0.0f : x; }
+
   TROUPE_HD float backward(float y, float dy) const { return y > 0.0f ? dy : 0.0f; }
 };
 
@@ -39,10 +42,12 @@ struct Tanh {
   static constexpr bool from_output = true;
 
   TROUPE_HD float forward(float x) const { return tanh_float(x); }
+
   TROUPE_HD float backward(float y, float dy) const { return dy * (1.0f - y * y); }
 };
 
-// The tanh form: Hendrycks & Gimpel, arXiv:1606.08415, section 2. Differs from the erf form by up to 5e-4.
+// The tanh form: Hendrycks & Gimpel, arXiv:1606.08415, section 2. Differs from the erf form by up
+// to 5e-4.
 struct Gelu {
   static constexpr ActivationKind kind = ActivationKind::gelu;
   static constexpr std::string_view name = "gelu";
@@ -76,6 +81,7 @@ struct Selu {
     const float bent = kScaleAlpha * expm1_float(x);
     return x > 0.0f ? linear : bent;
   }
+
   TROUPE_HD float backward(float y, float dy) const {
     const float bent = y + kScaleAlpha;
     return dy * (y > 0.0f ? kScale : bent);

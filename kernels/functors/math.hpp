@@ -1,5 +1,6 @@
-// exp, expm1 and tanh in plain float arithmetic: no library call, no table and no branch, so that loops over them
-// vectorise and an element's value does not depend on where in a vector it stands. Host and device.
+// exp, expm1 and tanh in plain float arithmetic: no library call, no table and no branch, so that
+// loops over them vectorise and an element's value does not depend on where in a vector it stands.
+// Host and device.
 #pragma once
 
 #include "kernels/hd.hpp"
@@ -11,7 +12,8 @@ namespace troupe {
 
 namespace detail {
 
-/// x = n ln 2 + r with |r| <= ln 2 / 2; two_to_n = 2^n, and expm1_r = e^r - 1. For x in [-87, 88]; NaN stays NaN.
+/// x = n ln 2 + r with |r| <= ln 2 / 2; two_to_n = 2^n, and expm1_r = e^r - 1. For x in [-87, 88];
+/// NaN stays NaN.
 struct ExpParts {
   float two_to_n;
   float expm1_r;
@@ -21,8 +23,8 @@ TROUPE_HD inline ExpParts exp_parts(float x) {
   // Adding 1.5 * 2^23 rounds to the nearest integer and leaves that integer in the low bits.
   constexpr float kRound = 12582912.0f;
   constexpr float kLog2E = 1.44269504f;
-  constexpr float kLn2High = 0.693359375f;      // 9 bits: n * kLn2High is exact
-  constexpr float kLn2Low = -2.12194440e-4f;    // ln 2 - kLn2High
+  constexpr float kLn2High = 0.693359375f;    // 9 bits: n * kLn2High is exact
+  constexpr float kLn2Low = -2.12194440e-4f;  // ln 2 - kLn2High
   const float shifted = x * kLog2E + kRound;
   const float n = shifted - kRound;
   const float r = (x - n * kLn2High) - n * kLn2Low;
@@ -33,13 +35,15 @@ TROUPE_HD inline ExpParts exp_parts(float x) {
   q = q * r + 1.0f / 24.0f;
   q = q * r + 1.0f / 6.0f;
   q = q * r + 0.5f;
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kRound);
+  const std::uint32_t bits =
+      std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kRound);
   return {std::bit_cast<float>((bits + 127u) << 23), q * r * r + r};
 }
 
 }  // namespace detail
 
-/// e^x to 2 units in the last place for x in [-87, 88]; beyond that the value at the nearer end. NaN stays NaN.
+/// e^x to 2 units in the last place for x in [-87, 88]; beyond that the value at the nearer end.
+/// NaN stays NaN.
 TROUPE_HD inline float exp_float(float x) {
   const float low = x < -87.0f ? -87.0f : x;
   const float clamped = low > 88.0f ? 88.0f : low;

@@ -1,8 +1,9 @@
 // The arithmetic of one optimizer step for one element, written once for host and device.
 //
-// A functor has `step(scalars, element)`: it reads w, g and the moments that the rule keeps, and leaves the new w, the
-// new moments and the direction along which predictions reach (update.hpp). Explicit float operations, no fused
-// multiply-add. To add a rule: the enumerator in UpdateRule, the struct here, its name in `UpdateRules`.
+// A functor has `step(scalars, element)`: it reads w, g and the moments that the rule keeps, and
+// leaves the new w, the new moments and the direction along which predictions reach (update.hpp).
+// Explicit float operations, no fused multiply-add. To add a rule: the enumerator in UpdateRule,
+// the struct here, its name in `UpdateRules`.
 #pragma once
 
 #include "kernels/hd.hpp"
@@ -42,7 +43,8 @@ TROUPE_HD inline void adam_step(const UpdateScalars& s, float g, UpdateElement& 
   e.w = e.w - s.rate * e.direction;
 }
 
-// Dozat 2016. The step looks one momentum ahead (g's share and m's); the direction is m's share alone.
+// Dozat 2016. The step looks one momentum ahead (g's share and m's); the direction is m's share
+// alone.
 TROUPE_HD inline void nadam_step(const UpdateScalars& s, float g, UpdateElement& e) {
   const float denominator = adam_moments(s, g, e);
   const float ahead = s.m_scale * e.m;

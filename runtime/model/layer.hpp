@@ -1,6 +1,7 @@
 // Layers are pure functions of explicit weights, in three parts:
 //
-//   forward(w, x) -> y, saved        input_gradient(w, saved, dy) -> dx, saved
+//   forward(w, x) -> y, saved
+//   input_gradient(w, saved, dy) -> dx, saved
 //   weight_gradient(saved) -> g
 //
 // What weight_gradient does not need is released by input_gradient. The usual backward is their

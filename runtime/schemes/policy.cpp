@@ -89,7 +89,7 @@ const std::vector<WeightScheme>& weight_schemes() {
        "backward at the newest",
        "forward W[s] + (b-s) steps, s the first micro-batch's step; backward W[b]",
        "0 where the prediction holds",
-       "1 + at most 2 predictions",
+       "1 + a prediction for each mini-batch in flight",
        "XPipe: Guan et al. 2019, arXiv:1911.04610"},
       {"pipeoptim",
        ViewKind::pipeoptim,
@@ -138,6 +138,15 @@ Result<void> check_policy(const proto::Experiment& experiment, const Schedule& s
         schedule.options.stages,
         "), so that one older version is enough; it is ",
         schedule.options.micro_batches));
+  }
+  if (name == "double_buffered" && schedule.delay_max > 1) {
+    return refuse(concat("pipeline.weights: double_buffered has room for a delay of 1; with ",
+                         schedule.options.name,
+                         " at pipeline.micro_batches ",
+                         schedule.options.micro_batches,
+                         " it is ",
+                         schedule.delay_max,
+                         ": raise pipeline.micro_batches or use async_one_f_one_b"));
   }
   if (name == "vertical_sync" && !schedule.flushed && schedule.options.micro_batches != 1) {
     return refuse(

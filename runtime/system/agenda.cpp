@@ -13,7 +13,11 @@ constexpr std::uint64_t kInterruptEvery = 256;  // deliveries
 }  // namespace
 
 Agenda::Agenda(Cast& cast, const TimeModel& times, RecordSink& records, OrderSink* order)
-    : cast_(cast), times_(times), records_(records), order_(order) {
+    : cast_(cast),
+      times_(times),
+      records_(records),
+      order_(order),
+      thread_free_(static_cast<std::size_t>(cast.threads)) {
   for (const ActorId id : cast_.starting) {
     post(0, id, Start{});
   }
@@ -56,9 +60,15 @@ void Agenda::carry_out(ActorId from) {
     const Stamp stamp = run.stamp;
     const Work work = run.work;
     Ran ran{run.lane, run_job(run, stream(device))};
-    post(now_ + duration, from, std::move(ran));
+    double start = now_;
     if (duration > 0) {
-      records_.on(BusyRecord{from, now_, now_ + duration, to_string(work), stamp}, now_);
+      double& free = thread_free_[static_cast<std::size_t>(cast_.members[from].thread)];
+      start = std::max(now_, free);
+      free = start + duration;
+    }
+    post(start + duration, from, std::move(ran));
+    if (duration > 0) {
+      records_.on(BusyRecord{from, start, start + duration, to_string(work), stamp}, now_);
     }
   }
   for (const RecordEntry& record : fx_.records) {

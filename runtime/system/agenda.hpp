@@ -63,6 +63,7 @@ class Agenda {
   double now_ = 0;
   std::uint64_t sequence_ = 0;
   std::uint64_t delivered_ = 0;
+  std::vector<double> thread_free_;  // by thread: members that share one take turns
 };
 
 }  // namespace troupe

@@ -301,6 +301,13 @@ WatcherActor::behavior_type watcher(WatcherActor::stateful_pointer<WatcherState>
     if (theatre->ended || down.reason == caf::exit_reason::unhandled_exception) {
       return;  // over, or it has told the Director itself
     }
+    if (theatre->recorder.address() == down.source) {
+      theatre->end({.exit_code = static_cast<int>(ErrorKind::lost),
+                    .cause = "the recorder is lost: what it was told could not be kept",
+                    .step = 0,
+                    .weights = {}});
+      return;
+    }
     for (std::size_t t = 0; t < theatre->shells.size(); ++t) {
       if (theatre->shells[t].address() == down.source) {
         std::string names;
@@ -319,6 +326,7 @@ WatcherActor::behavior_type watcher(WatcherActor::stateful_pointer<WatcherState>
   for (const ShellActor& shell_actor : theatre->shells) {
     self->monitor(shell_actor);
   }
+  self->monitor(theatre->recorder);
   return {[](resume_atom) {
   }};
 }

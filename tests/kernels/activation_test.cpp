@@ -15,7 +15,9 @@ constexpr std::int64_t kSizes[] = {0, 1, 15, 31, 33, 1023, 4099};
 
 }  // namespace
 
-TEMPLATE_LIST_TEST_CASE("an activation agrees with its formula in double at every size", "[kernels]", Activations) {
+TEMPLATE_LIST_TEST_CASE("an activation agrees with its formula in double at every size",
+                        "[kernels]",
+                        Activations) {
   Stream stream{Device{}};
   for (const std::int64_t n : kSizes) {
     std::vector<float> x = normal_floats(1, n);
@@ -34,12 +36,31 @@ TEMPLATE_LIST_TEST_CASE("an activation agrees with its formula in double at ever
   }
 }
 
-// Central differences need no second implementation of f', so this covers every functor in the list, present and
-// future. h = 1e-2 balances the O(h^2) error of the formula against float rounding in f; both stay below 2e-3.
-TEMPLATE_LIST_TEST_CASE("an activation's backward agrees with finite differences", "[kernels]", Activations) {
+// Central differences need no second implementation of f', so this covers every functor in the
+// list, present and future. h = 1e-2 balances the O(h^2) error of the formula against float
+// rounding in f; both stay below 2e-3.
+TEMPLATE_LIST_TEST_CASE("an activation's backward agrees with finite differences",
+                        "[kernels]",
+                        Activations) {
   Stream stream{Device{}};
-  const std::vector<float> x{-6.0f, -3.0f, -1.0f, -0.1f, -0.02f, 0.02f, 0.1f, 1.0f, 3.0f, 6.0f, 2.0f,
-                             -2.0f, 0.5f,  -0.5f, 0.3f,  -0.3f, 0.7f, 1.3f};
+  const std::vector<float> x{-6.0f,
+                             -3.0f,
+                             -1.0f,
+                             -0.1f,
+                             -0.02f,
+                             0.02f,
+                             0.1f,
+                             1.0f,
+                             3.0f,
+                             6.0f,
+                             2.0f,
+                             -2.0f,
+                             0.5f,
+                             -0.5f,
+                             0.3f,
+                             -0.3f,
+                             0.7f,
+                             1.3f};
   const std::vector<float> dy = normal_floats(2, static_cast<std::int64_t>(x.size()));
   const Shape shape{static_cast<std::int64_t>(x.size())};
   const Tensor in = from_host(stream, std::span<const float>(x), shape);
@@ -52,13 +73,16 @@ TEMPLATE_LIST_TEST_CASE("an activation's backward agrees with finite differences
   for (std::size_t i = 0; i < x.size(); ++i) {
     const float h = 1e-2f;
     const double slope =
-        (double(TestType{}.forward(x[i] + h)) - double(TestType{}.forward(x[i] - h))) / (2 * double(h));
+        (double(TestType{}.forward(x[i] + h)) - double(TestType{}.forward(x[i] - h))) /
+        (2 * double(h));
     INFO(TestType::name << " at x = " << x[i]);
     CHECK(dx[i] == Approx(double(dy[i]) * slope).margin(2e-3 * std::abs(double(dy[i])) + 1e-6));
   }
 }
 
-TEMPLATE_LIST_TEST_CASE("an activation's value does not depend on its place in the tensor", "[kernels]", Activations) {
+TEMPLATE_LIST_TEST_CASE("an activation's value does not depend on its place in the tensor",
+                        "[kernels]",
+                        Activations) {
   Stream stream{Device{}};
   const std::int64_t n = 77;
   const Tensor x = normal_tensor(stream, 3, {n});

@@ -15,7 +15,8 @@ using namespace troupe;
 TEST_CASE("a buffer is aligned and at least as large as asked for", "[kernels]") {
   Stream stream{Device{}};
   BufferPool& pool = BufferPool::of(Device{});
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{255}, std::size_t{257}, std::size_t{5} << 20}) {
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{255}, std::size_t{257}, std::size_t{5} << 20}) {
     const BufferRef buffer = pool.acquire(size, stream);
     CHECK(buffer->size_bytes() >= size);
     CHECK(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64 == 0);
@@ -75,15 +76,17 @@ TEST_CASE("tensors of one loop allocate nothing after the first round", "[kernel
   }
 }
 
-// Threads take buffers, write them, pass handles on to each other and drop them wherever they happen to be. A buffer
-// that two owners had at once would show a foreign mark.
+// Threads take buffers, write them, pass handles on to each other and drop them wherever they
+// happen to be. A buffer that two owners had at once would show a foreign mark.
 TEST_CASE("buffers travel between threads without being shared by accident", "[kernels]") {
   constexpr int kThreads = 4;
   constexpr int kRounds = 2'000;
+
   struct Parcel {
     BufferRef buffer;
     std::uint64_t mark;
   };
+
   std::mutex mutex;
   std::deque<Parcel> post;
   std::atomic<int> wrong{0};

@@ -23,20 +23,25 @@ Images images(std::int64_t kernel,
 
 std::vector<Images> sizes() {
   return {
-      images(1, 1, 0, 1, 1, 1, 1, 1),     images(5, 1, 2, 3, 28, 28, 1, 6),    images(5, 1, 0, 3, 14, 14, 6, 16),
-      images(3, 1, 1, 2, 7, 9, 1, 5),     images(3, 1, 1, 2, 9, 7, 3, 8),      images(3, 2, 1, 2, 9, 8, 5, 7),
-      images(5, 1, 2, 1, 13, 37, 1, 3),   images(5, 1, 2, 1, 5, 61, 1, 9),     images(3, 1, 0, 1, 31, 33, 1, 1),
-      images(2, 2, 0, 1, 7, 7, 4, 4),     images(3, 1, 1, 1, 8, 8, 16, 32),    images(3, 1, 1, 2, 6, 6, 17, 13),
-      images(5, 1, 4, 1, 6, 6, 6, 16),    images(7, 1, 3, 1, 9, 10, 3, 11),    images(5, 1, 2, 2, 11, 11, 8, 20),
-      images(4, 1, 1, 1, 9, 11, 7, 3),    images(3, 3, 0, 2, 11, 11, 1, 6),    images(5, 1, 2, 2, 4, 4, 1, 6),
-      images(5, 1, 0, 1, 5, 5, 12, 40),   images(3, 1, 1, 1, 17, 70, 2, 2),    images(1, 1, 0, 2, 5, 5, 16, 3),
-      images(11, 1, 5, 1, 12, 12, 1, 4),  images(5, 1, 2, 1, 28, 28, 1, 20),   images(3, 1, 2, 1, 5, 5, 1, 16),
+      images(1, 1, 0, 1, 1, 1, 1, 1),     images(5, 1, 2, 3, 28, 28, 1, 6),
+      images(5, 1, 0, 3, 14, 14, 6, 16),  images(3, 1, 1, 2, 7, 9, 1, 5),
+      images(3, 1, 1, 2, 9, 7, 3, 8),     images(3, 2, 1, 2, 9, 8, 5, 7),
+      images(5, 1, 2, 1, 13, 37, 1, 3),   images(5, 1, 2, 1, 5, 61, 1, 9),
+      images(3, 1, 0, 1, 31, 33, 1, 1),   images(2, 2, 0, 1, 7, 7, 4, 4),
+      images(3, 1, 1, 1, 8, 8, 16, 32),   images(3, 1, 1, 2, 6, 6, 17, 13),
+      images(5, 1, 4, 1, 6, 6, 6, 16),    images(7, 1, 3, 1, 9, 10, 3, 11),
+      images(5, 1, 2, 2, 11, 11, 8, 20),  images(4, 1, 1, 1, 9, 11, 7, 3),
+      images(3, 3, 0, 2, 11, 11, 1, 6),   images(5, 1, 2, 2, 4, 4, 1, 6),
+      images(5, 1, 0, 1, 5, 5, 12, 40),   images(3, 1, 1, 1, 17, 70, 2, 2),
+      images(1, 1, 0, 2, 5, 5, 16, 3),    images(11, 1, 5, 1, 12, 12, 1, 4),
+      images(5, 1, 2, 1, 28, 28, 1, 20),  images(3, 1, 2, 1, 5, 5, 1, 16),
       images(3, 2, 0, 1, 12, 12, 20, 24), images(3, 1, 1, 1, 1, 1, 6, 16),
   };
 }
 
 std::string describe(const Images& s) {
-  return concat("x ", s.x(), " w ", s.w(), " stride ", s.geometry.stride, " padding ", s.geometry.padding);
+  return concat(
+      "x ", s.x(), " w ", s.w(), " stride ", s.geometry.stride, " padding ", s.geometry.padding);
 }
 
 // As for matmul: the error of a float sum of K products of normal numbers.
@@ -62,7 +67,10 @@ TEST_CASE("convolution_forward agrees with the naive sum", "[kernels]") {
         activated.push_back(activation(kind, value));
       }
       convolution_forward(stream, s.geometry, x, w, bias, kind, y);
-      check_close("y", to_host(y), activated, tolerance(4 * s.channels * s.geometry.kernel * s.geometry.kernel));
+      check_close("y",
+                  to_host(y),
+                  activated,
+                  tolerance(4 * s.channels * s.geometry.kernel * s.geometry.kernel));
     }
   }
 }
@@ -75,7 +83,9 @@ TEST_CASE("convolution_input_gradient agrees with the naive sum", "[kernels]") {
     const Tensor w = normal_tensor(stream, 2, s.w());
     const Tensor dx = normal_tensor(stream, 3, s.x());
     troupe::convolution_input_gradient(stream, s.geometry, dy, w, dx);
-    check_close("dx", to_host(dx), test::convolution_input_gradient(s, to_host(dy), to_host(w)),
+    check_close("dx",
+                to_host(dx),
+                test::convolution_input_gradient(s, to_host(dy), to_host(w)),
                 tolerance(s.channels_out * s.geometry.kernel * s.geometry.kernel));
   }
 }
@@ -135,9 +145,30 @@ TEST_CASE("a sample's convolution does not depend on the batch around it", "[ker
     s.batch = 1;
     for (std::int64_t b = 0; b < batch; ++b) {
       const Tensor alone = stream.allocate(s.y());
-      convolution_forward(stream, s.geometry, x.view(b * s.x().elements(), s.x()), w, bias, ActivationKind::relu,
+      convolution_forward(stream,
+                          s.geometry,
+                          x.view(b * s.x().elements(), s.x()),
+                          w,
+                          bias,
+                          ActivationKind::relu,
                           alone);
       CHECK(to_host(alone) == to_host(y.view(b * s.y().elements(), s.y())));
+    }
+  }
+}
+
+TEST_CASE("convolution_forward does not hide a NaN", "[kernels]") {
+  Stream stream{Device{}};
+  const auto kind = GENERATE(ActivationKind::none, ActivationKind::relu);
+  for (const Images& s : {images(5, 1, 2, 1, 9, 9, 1, 6), images(3, 1, 1, 1, 8, 8, 16, 32)}) {
+    const Tensor x = normal_tensor(stream, 1, s.x());
+    const Tensor w = normal_tensor(stream, 2, s.w());
+    const Tensor bias = stream.allocate({s.channels_out});
+    fill(stream, bias, NAN);
+    const Tensor y = stream.allocate(s.y());
+    convolution_forward(stream, s.geometry, x, w, bias, kind, y);
+    for (const double value : to_host(y)) {
+      CHECK(std::isnan(value));
     }
   }
 }
@@ -148,17 +179,25 @@ TEST_CASE("convolutions say what disagrees", "[kernels]") {
   const Tensor x = stream.allocate({2, 8, 8, 3});
   const Tensor w = stream.allocate({4, 5, 5, 3});
   const Tensor bias = stream.allocate({4});
-  CHECK_THROWS_WITH(convolution_forward(stream, geometry, x, stream.allocate({4, 3, 3, 3}), bias,
-                                        ActivationKind::none, stream.allocate({2, 8, 8, 4})),
+  CHECK_THROWS_WITH(convolution_forward(stream,
+                                        geometry,
+                                        x,
+                                        stream.allocate({4, 3, 3, 3}),
+                                        bias,
+                                        ActivationKind::none,
+                                        stream.allocate({2, 8, 8, 4})),
                     says("[convolution_forward] w is (4, 3, 3, 3), not (4, 5, 5, 3)"));
   CHECK_THROWS_WITH(
-      convolution_forward(stream, geometry, x, w, bias, ActivationKind::none, stream.allocate({2, 4, 4, 4})),
+      convolution_forward(
+          stream, geometry, x, w, bias, ActivationKind::none, stream.allocate({2, 4, 4, 4})),
       says("[convolution_forward] y is (2, 4, 4, 4), not (2, 8, 8, 4)"));
   CHECK_THROWS_AS(
-      convolution_forward(stream, geometry, x, w, bias, ActivationKind::gelu, stream.allocate({2, 8, 8, 4})),
+      convolution_forward(
+          stream, geometry, x, w, bias, ActivationKind::gelu, stream.allocate({2, 8, 8, 4})),
       ContractError);
   const ConvolutionGeometry wide{.kernel = 11, .stride = 1, .padding = 0};
-  CHECK_THROWS_WITH(troupe::convolution_input_gradient(stream, wide, stream.allocate({2, 1, 1, 4}),
-                                                       stream.allocate({4, 11, 11, 3}), x),
-                    says("has no window of 11"));
+  CHECK_THROWS_WITH(
+      troupe::convolution_input_gradient(
+          stream, wide, stream.allocate({2, 1, 1, 4}), stream.allocate({4, 11, 11, 3}), x),
+      says("has no window of 11"));
 }

@@ -38,7 +38,10 @@ TEST_CASE("softmax_cross_entropy survives large logits", "[kernels]") {
   const Tensor logits = from_host(stream, std::span<const float>(x), {2, 3});
   const Tensor gradient = stream.allocate({2, 3});
   const Tensor result = stream.allocate({2}, DType::float64);
-  troupe::softmax_cross_entropy(stream, logits, from_host(stream, std::span<const std::int32_t>(label), {2}), gradient,
+  troupe::softmax_cross_entropy(stream,
+                                logits,
+                                from_host(stream, std::span<const std::int32_t>(label), {2}),
+                                gradient,
                                 result);
   CHECK(to_host(result)[0] == Approx(2000 + 2e30));
   for (const double value : to_host(gradient)) {
@@ -52,8 +55,11 @@ TEST_CASE("softmax_cross_entropy predicts the first of the largest logits", "[ke
     const std::int64_t classes = static_cast<std::int64_t>(x.size());
     const std::vector<std::int32_t> labels{label};
     const Tensor result = stream.allocate({2}, DType::float64);
-    troupe::softmax_cross_entropy(stream, from_host(stream, std::span<const float>(x), {1, classes}),
-                                  from_host(stream, std::span<const std::int32_t>(labels), {1}), Tensor(), result);
+    troupe::softmax_cross_entropy(stream,
+                                  from_host(stream, std::span<const float>(x), {1, classes}),
+                                  from_host(stream, std::span<const std::int32_t>(labels), {1}),
+                                  Tensor(),
+                                  result);
     return to_host(result)[1] == 1.0;
   };
   CHECK(right({1, 2, 2, 0}, 1));
@@ -69,8 +75,11 @@ TEST_CASE("a NaN logit makes the loss NaN", "[kernels]") {
   x[40] = NAN;
   const std::vector<std::int32_t> labels{0, 1};
   const Tensor result = stream.allocate({2}, DType::float64);
-  troupe::softmax_cross_entropy(stream, from_host(stream, std::span<const float>(x), {2, 33}),
-                                from_host(stream, std::span<const std::int32_t>(labels), {2}), Tensor(), result);
+  troupe::softmax_cross_entropy(stream,
+                                from_host(stream, std::span<const float>(x), {2, 33}),
+                                from_host(stream, std::span<const std::int32_t>(labels), {2}),
+                                Tensor(),
+                                result);
   CHECK(std::isnan(to_host(result)[0]));
 }
 
@@ -80,8 +89,11 @@ TEST_CASE("softmax_cross_entropy names a label out of range", "[kernels]") {
   const Tensor logits = stream.allocate({2, 3});
   fill(stream, logits, 0);
   CHECK_THROWS_WITH(
-      troupe::softmax_cross_entropy(stream, logits, from_host(stream, std::span<const std::int32_t>(labels), {2}),
-                                    Tensor(), stream.allocate({2}, DType::float64)),
+      troupe::softmax_cross_entropy(stream,
+                                    logits,
+                                    from_host(stream, std::span<const std::int32_t>(labels), {2}),
+                                    Tensor(),
+                                    stream.allocate({2}, DType::float64)),
       says("label 3 of row 1 is not in [0, 3)"));
 }
 

@@ -33,7 +33,10 @@ struct Streams {
   Twin normal(std::uint64_t seed, Shape shape) {
     return {normal_tensor(cpu, seed, shape), normal_tensor(gpu, seed, shape)};
   }
-  Twin empty(Shape shape, DType type = DType::float32) { return {cpu.allocate(shape, type), gpu.allocate(shape, type)}; }
+
+  Twin empty(Shape shape, DType type = DType::float32) {
+    return {cpu.allocate(shape, type), gpu.allocate(shape, type)};
+  }
 };
 
 void check_same(const std::string& what, const Twin& twin, Tolerance tolerance) {
@@ -104,12 +107,20 @@ TEST_CASE("matrix products agree", "[gpu]") {
   Streams s;
   const auto transpose_a = GENERATE(false, true);
   const auto transpose_b = GENERATE(false, true);
+
   struct Size {
     std::int64_t rows, columns, inner;
   };
-  for (const auto& [rows, columns, inner] :
-       {Size{1, 1, 1}, {1, 31, 33}, {33, 1, 31}, {31, 33, 1}, {37, 64, 65}, {128, 10, 84}, {127, 257, 129}}) {
-    INFO(rows << " x " << columns << " x " << inner << " transposed " << transpose_a << transpose_b);
+
+  for (const auto& [rows, columns, inner] : {Size{1, 1, 1},
+                                             {1, 31, 33},
+                                             {33, 1, 31},
+                                             {31, 33, 1},
+                                             {37, 64, 65},
+                                             {128, 10, 84},
+                                             {127, 257, 129}}) {
+    INFO(rows << " x " << columns << " x " << inner << " transposed " << transpose_a
+              << transpose_b);
     const Twin a = s.normal(1, transpose_a ? Shape{inner, rows} : Shape{rows, inner});
     const Twin b = s.normal(2, transpose_b ? Shape{columns, inner} : Shape{inner, columns});
     const Twin bias = s.normal(3, {columns});
@@ -119,7 +130,8 @@ TEST_CASE("matrix products agree", "[gpu]") {
          {ActivationKind::none, ActivationKind::relu, ActivationKind::tanh, ActivationKind::selu}) {
       for (const bool with_bias : {false, true}) {
         const Twin c = s.empty({rows, columns});
-        MatmulOptions options{.transpose_a = transpose_a, .transpose_b = transpose_b, .activation = kind};
+        MatmulOptions options{
+            .transpose_a = transpose_a, .transpose_b = transpose_b, .activation = kind};
         options.bias = with_bias ? bias.cpu : Tensor();
         troupe::matmul(s.cpu, a.cpu, b.cpu, c.cpu, options);
         options.bias = with_bias ? bias.gpu : Tensor();
@@ -128,7 +140,8 @@ TEST_CASE("matrix products agree", "[gpu]") {
       }
     }
     const Twin sum = s.normal(4, {rows, columns});
-    const MatmulOptions options{.transpose_a = transpose_a, .transpose_b = transpose_b, .accumulate = true};
+    const MatmulOptions options{
+        .transpose_a = transpose_a, .transpose_b = transpose_b, .accumulate = true};
     troupe::matmul(s.cpu, a.cpu, b.cpu, sum.cpu, options);
     troupe::matmul(s.gpu, a.gpu, b.gpu, sum.gpu, options);
     check_same("accumulated", sum, tolerance);
@@ -177,7 +190,8 @@ TEST_CASE("losses agree", "[gpu]") {
       INFO(rows << " x " << classes);
       const Twin x = s.normal(1, {rows, classes});
       const Twin target = s.normal(2, {rows, classes});
-      const Twin labels{random_labels(s.cpu, 3, rows, classes), random_labels(s.gpu, 3, rows, classes)};
+      const Twin labels{random_labels(s.cpu, 3, rows, classes),
+                        random_labels(s.gpu, 3, rows, classes)};
       const Twin gradient = s.empty({rows, classes});
       const Twin result = s.empty({2}, DType::float64);
       troupe::softmax_cross_entropy(s.cpu, x.cpu, labels.cpu, gradient.cpu, result.cpu);
@@ -204,8 +218,17 @@ TEMPLATE_LIST_TEST_CASE("steps agree", "[gpu]", UpdateRules) {
       const auto run = [&](Stream& stream) {
         UpdateArguments a;
         a.rule = TestType::rule;
-        a.scalars = {.gradient_scale = 0.5f, .rate = 0.1f, .decay = 0.01f, .gamma = 0.9f, .beta2 = 0.99f,
-                     .epsilon = 1e-6f, .a = 0.7f, .b = 2.5f, .m_scale = 1.5f, .g_scale = 0.4f, .v_scale = 3.0f};
+        a.scalars = {.gradient_scale = 0.5f,
+                     .rate = 0.1f,
+                     .decay = 0.01f,
+                     .gamma = 0.9f,
+                     .beta2 = 0.99f,
+                     .epsilon = 1e-6f,
+                     .a = 0.7f,
+                     .b = 2.5f,
+                     .m_scale = 1.5f,
+                     .g_scale = 0.4f,
+                     .v_scale = 3.0f};
         a.w = normal_tensor(stream, 1, {n});
         a.g = normal_tensor(stream, 2, {n});
         a.w_new = extras ? stream.allocate({n}) : a.w;
@@ -246,7 +269,8 @@ TEMPLATE_LIST_TEST_CASE("steps agree", "[gpu]", UpdateRules) {
   }
 }
 
-// The buffer of a tensor that was dropped while the GPU still used it must not be written by its next owner before.
+// The buffer of a tensor that was dropped while the GPU still used it must not be written by its
+// next owner before.
 TEST_CASE("a recycled GPU buffer waits for its earlier uses", "[gpu]") {
   if (!gpu()) {
     return skip("no GPU");

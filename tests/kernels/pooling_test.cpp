@@ -27,7 +27,13 @@ std::vector<Images> sizes() {
 }
 
 std::string describe(const Images& s) {
-  return concat("x ", s.x(), " kernel ", s.geometry.kernel, " stride ", s.geometry.stride, " padding ",
+  return concat("x ",
+                s.x(),
+                " kernel ",
+                s.geometry.kernel,
+                " stride ",
+                s.geometry.stride,
+                " padding ",
                 s.geometry.padding);
 }
 
@@ -67,7 +73,8 @@ TEST_CASE("max_pool_forward does not hide a NaN", "[kernels]") {
     x[place] = NAN;
     const Tensor y = stream.allocate({1, 1, 1, 1});
     const Tensor winner = stream.allocate({1, 1, 1, 1}, DType::int32);
-    max_pool_forward(stream, {2, 2, 0}, from_host(stream, std::span<const float>(x), {1, 2, 2, 1}), y, winner);
+    max_pool_forward(
+        stream, {2, 2, 0}, from_host(stream, std::span<const float>(x), {1, 2, 2, 1}), y, winner);
     CHECK(std::isnan(to_host(y)[0]));
     CHECK(to_host(winner)[0] == double(place));
   }
@@ -85,7 +92,8 @@ TEST_CASE("max_pool_backward gives each gradient to its winner", "[kernels]") {
     const Tensor dx = normal_tensor(stream, 3, s.x());
     troupe::max_pool_backward(stream, s.geometry, dy, winner, dx);
     // Up to 9 float additions where windows overlap.
-    check_close("dx", to_host(dx), test::max_pool_backward(s, to_host(dy), to_host(winner)), {2e-6, 0});
+    check_close(
+        "dx", to_host(dx), test::max_pool_backward(s, to_host(dy), to_host(winner)), {2e-6, 0});
   }
 }
 

@@ -40,7 +40,8 @@ TEST_CASE("sum_of_squares sums each part in double", "[kernels]") {
   Stream stream{Device{}};
   const std::int64_t n = 5'003;
   const Tensor x = normal_tensor(stream, 1, {n});
-  const std::vector<Part> parts{{0, 0}, {0, 1}, {1, 31}, {7, 33}, {100, 4096}, {n - 17, 17}, {0, n}};
+  const std::vector<Part> parts{
+      {0, 0}, {0, 1}, {1, 31}, {7, 33}, {100, 4096}, {n - 17, 17}, {0, n}};
   const Tensor out = stream.allocate({static_cast<std::int64_t>(parts.size())}, DType::float64);
   sum_of_squares(stream, x, parts, out);
   const Values values = to_host(x);

@@ -16,7 +16,8 @@ TEST_CASE("values go to a tensor and come back", "[kernels]") {
   const std::vector<std::int32_t> ints{7, -8};
   CHECK(to_host(from_host(stream, std::span<const std::int32_t>(ints), {2, 1})) == Values{7, -8});
   CHECK(to_host(from_host(stream, std::span<const float>(), {0})).empty());
-  CHECK_THROWS_WITH(from_host(stream, std::span<const float>(floats), {4}), says("3 values for (4)"));
+  CHECK_THROWS_WITH(from_host(stream, std::span<const float>(floats), {4}),
+                    says("3 values for (4)"));
 }
 
 TEST_CASE("copy, fill and scale", "[kernels]") {

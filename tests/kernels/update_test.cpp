@@ -51,9 +51,10 @@ constexpr Tolerance kTolerance{2e-6, 2e-6};
 
 }  // namespace
 
-TEMPLATE_LIST_TEST_CASE("a step agrees with its formula in double, predictions and displacement too",
-                        "[kernels]",
-                        UpdateRules) {
+TEMPLATE_LIST_TEST_CASE(
+    "a step agrees with its formula in double, predictions and displacement too",
+    "[kernels]",
+    UpdateRules) {
   constexpr UpdateRule rule = TestType::rule;
   Stream stream{Device{}};
   const auto n = GENERATE(0, 1, 31, 33, 1024, 1025, 4099);
@@ -111,9 +112,11 @@ TEMPLATE_LIST_TEST_CASE("a step agrees with its formula in double, predictions a
   }
 }
 
-// Weights must be bit-equal whatever the cut: however a parameter vector is divided among slices, and whatever else the
-// pass writes, an element's new value is the same.
-TEMPLATE_LIST_TEST_CASE("a step's bits do not depend on the cut nor on what else is wanted", "[kernels]", UpdateRules) {
+// Weights must be bit-equal whatever the cut: however a parameter vector is divided among slices,
+// and whatever else the pass writes, an element's new value is the same.
+TEMPLATE_LIST_TEST_CASE("a step's bits do not depend on the cut nor on what else is wanted",
+                        "[kernels]",
+                        UpdateRules) {
   constexpr UpdateRule rule = TestType::rule;
   Stream stream{Device{}};
   const std::int64_t n = 2'111;
@@ -121,7 +124,9 @@ TEMPLATE_LIST_TEST_CASE("a step's bits do not depend on the cut nor on what else
     const Fields f(stream, rule, n);
     for (std::int64_t begin = 0; begin < n; begin += piece) {
       const Shape shape{std::min(piece, n - begin)};
-      const auto part = [&](const Tensor& x) { return x ? x.view(begin, shape) : Tensor(); };
+      const auto part = [&](const Tensor& x) {
+        return x ? x.view(begin, shape) : Tensor();
+      };
       UpdateArguments arguments;
       arguments.rule = rule;
       arguments.scalars = scalars();
@@ -154,7 +159,8 @@ TEST_CASE("momentum's step is bit-equal to the formula in float", "[kernels]") {
   s.rate = 0.1f;
   s.gamma = 0.9f;
   for (std::size_t i = 0; i < 53; ++i) {
-    const float velocity = s.gamma * f.m.span<float>()[i] + (1.0f * f.g.span<float>()[i] + 0.0f * f.w.span<float>()[i]);
+    const float velocity = s.gamma * f.m.span<float>()[i] +
+                           (1.0f * f.g.span<float>()[i] + 0.0f * f.w.span<float>()[i]);
     expected.push_back(f.w.span<float>()[i] - s.rate * velocity);
   }
   UpdateArguments arguments;

@@ -105,8 +105,8 @@ TEST_CASE("a stage keeps M micro-batches under GPipe and min(M, K-k) under 1F1B"
 }
 
 TEST_CASE("on the real clock modelled-time stages take the modelled time", "[system]") {
-  // 20 ms a unit against kernels of microseconds. The bound is generous for a busy machine: a lost
-  // overlap would cost 30 % and more.
+  // 20 ms a unit against kernels of microseconds. How much longer it takes is printed, not checked:
+  // no test depends on how busy the machine is. A stage that skipped a modelled time would be early.
   const Times t{0.02, 0.02, 0.02};
   for (const std::string schedule : {"gpipe", "one_f_one_b", "zb_h1"}) {
     const auto e = timed(schedule, 3, 4, 2, t, {"clock.modelled=true"});

@@ -55,11 +55,11 @@ std::string number(double value) {
 
 constexpr const char* kTanh = "mlp { hidden: [48,48,48,48,48,48,48] activation: tanh }";
 constexpr const char* kSelu = "snn { hidden: [48,48,48,48,48,48,48] }";
-constexpr const char* kClasses = "teacher { inputs: 32 outputs: 10 hidden: 32 train: 32000 }";
+constexpr const char* kClasses = "teacher { inputs: 32 outputs: 10 hidden: 32 train: 8000 }";
 constexpr const char* kValues =
-    "teacher { inputs: 32 outputs: 10 hidden: 32 values: true train: 32000 }";
+    "teacher { inputs: 32 outputs: 10 hidden: 32 values: true train: 8000 }";
 
-/// What is trained, but for the rate and the momentum. No sample is seen twice.
+/// What is trained, but for the rate and the momentum.
 struct Task {
   const char* model;
   const char* data;
@@ -133,16 +133,15 @@ double best_synchronous(const Task& task,
                         std::string& table) {
   std::size_t best = 0;
   double lowest = std::numeric_limits<double>::infinity();
-  table += "synchronous, by rate:";
+  table += line("synchronous, momentum %g: rate, training loss of the last quarter\n", momentum);
   for (std::size_t i = 0; i < rates.size(); ++i) {
     const Runs runs = train(task, "sync", momentum, rates[i]);
-    table += line("  %g: %.4f +- %.4f", rates[i], mean(runs.loss), spread(runs.loss));
+    table += line("  %-6g %.4f +- %.4f\n", rates[i], mean(runs.loss), spread(runs.loss));
     if (mean(runs.loss) < lowest) {
       lowest = mean(runs.loss);
       best = i;
     }
   }
-  table += line("; best %g\n", rates[best]);
   CHECK(best > 0);
   CHECK(best + 1 < rates.size());
   return rates[best];
@@ -175,33 +174,33 @@ std::map<std::string, Runs> compare(const Task& task,
         train(task, policy, momentum, rate, {"record.gap_every=7", "record.evaluate=true"});
   }
   table += line(
-      "momentum %g, rate %g: training loss of the last quarter, test loss at the end, "
-      "share of the gap closed (seed by seed)\n",
+      "momentum %g, rate %g, the best: training loss of the last quarter,\n"
+      "test loss at the end, %% of the gap closed (seed by seed)\n",
       momentum,
       rate);
   for (const std::string& policy : policies) {
     const Runs& runs = all.at(policy);
-    const BySeed shares = closed_by_seed(all, policy);
-    table += line("  %-19s %.4f +- %.4f  %.4f +- %.4f  %5.1f %% (%.0f %.0f %.0f %.0f)\n",
+    table += line("%-18s %.4f +- %.4f  %.4f +- %.4f %5.0f (",
                   policy.c_str(),
                   mean(runs.loss),
                   spread(runs.loss),
                   mean(runs.test_loss),
                   spread(runs.test_loss),
-                  100 * closed(all, policy),
-                  100 * shares[0],
-                  100 * shares[1],
-                  100 * shares[2],
-                  100 * shares[3]);
+                  100 * closed(all, policy));
+    for (const double share : closed_by_seed(all, policy)) {
+      table += line(" %.0f", 100 * share);
+    }
+    table += " )\n";
   }
   table +=
-      "distance from the weights of the forward to those of the update, over that of stash, "
-      "by delay 7 to 1\n";
-  for (const std::string& policy : policies) {
-    if (policy == "sync" || policy == "latest" || policy == "stash") {
+      "distance from the weights of the forward to those of the update, over that\n"
+      "of stash, by delay 7 to 1\n";
+  for (const std::string policy :
+       {"latest", "spectrain", "spectrain_paper", "geometric", "pipeoptim", "nwpt"}) {
+    if (all.count(policy) == 0) {
       continue;
     }
-    table += line("  %-19s", policy.c_str());
+    table += line("%-18s", policy.c_str());
     for (std::size_t chunk = 0; chunk + 1 < kChunks; ++chunk) {
       table += line(" %.2f", all.at(policy).gap[chunk] / all.at("stash").gap[chunk]);
     }
@@ -213,78 +212,89 @@ std::map<std::string, Runs> compare(const Task& task,
 }  // namespace
 
 TEST_CASE("E6: momentum makes staleness expensive", "[system]") {
+  // Values, not classes: a squared error does not saturate, so that instability shows.
   const Task task{kTanh, kValues, 64, 400};
+  const std::map<double, int> slowest{{0.0, -5}, {0.9, -9}, {0.95, -10}};  // log2 of the first rate
 
   struct Found {
-    double best = 0;     // rate with the lowest loss
-    double lowest = 0;   // that loss
-    double largest = 0;  // stable rate: where the network ends better than untrained
+    int best = 0;     // log2 of the rate with the lowest loss
+    int largest = 0;  // log2 of the last one before the network ends no better than untrained
+    double lowest = std::numeric_limits<double>::infinity();
   };
 
   std::map<std::pair<std::string, double>, Found> found;
-  std::string table = "loss of the last quarter, mean over seeds, by rate\n";
-  for (const auto& [momentum, first] :
-       std::map<double, double>{{0.0, 1. / 32}, {0.9, 1. / 512}, {0.95, 1. / 1024}}) {
+  std::string table = "mean training loss of the last quarter by rate (-: not run)\n       ";
+  std::map<int, std::string> rows;
+  for (const auto& [momentum, first] : slowest) {
     for (const std::string how : {"sync", "latest"}) {
-      Found f;
-      f.lowest = std::numeric_limits<double>::infinity();
-      table += line("  momentum %-4g %-6s", momentum, how.c_str());
-      for (double rate = first;; rate *= 2) {
-        const Runs runs = train(task, how, momentum, rate);
-        table += line("  2^%.0f: %.3f", std::log2(rate), mean(runs.loss));
-        if (!(mean(runs.loss) < mean(runs.first))) {
-          break;
+      table += line(" %4g %-6s", momentum, how.c_str());
+      Found& f = found[{how, momentum}];
+      bool stable = true;
+      for (int power = -10; power < 1; ++power) {
+        if (power < first || !stable) {
+          rows[power] += line(" %11s", "-");
+          continue;
         }
-        f.largest = rate;
+        const Runs runs = train(task, how, momentum, std::exp2(power));
+        rows[power] += line(" %11.4f", mean(runs.loss));
+        stable = mean(runs.loss) < mean(runs.first);
+        if (!stable) {
+          continue;
+        }
+        f.largest = power;
         if (mean(runs.loss) < f.lowest) {
           f.lowest = mean(runs.loss);
-          f.best = rate;
+          f.best = power;
         }
       }
-      table += line("; best 2^%.0f, largest stable 2^%.0f (untrained %.3f)\n",
-                    std::log2(f.best),
-                    std::log2(f.largest),
-                    mean(train({kTanh, kValues, 64, 1}, how, momentum, first).first));
+      INFO(how << " momentum " << momentum);
+      CHECK_FALSE(stable);    // the limit was reached
       CHECK(f.best > first);  // not at the edge of what was looked at
-      found[{how, momentum}] = f;
     }
   }
+  table += "\n";
+  for (const auto& [power, row] : rows) {
+    table += line("  2^%-3d", power) + row + "\n";
+  }
+  table += "from momentum 0 the best rate and the largest stable one fall 2^n times, n =\n";
   for (const double momentum : {0.9, 0.95}) {
-    const auto fall = [&](const std::string& how, double Found::*rate) {
-      return found.at({how, 0.0}).*rate / (found.at({how, momentum}).*rate);
+    const auto fall = [&](const std::string& how, int Found::*rate) {
+      return found.at({how, 0.0}).*rate - found.at({how, momentum}).*rate;
     };
-    table += line(
-        "  from momentum 0 to %g the best rate falls %g times (sync) and %g times "
-        "(latest), the largest stable one %g and %g times\n",
-        momentum,
-        fall("sync", &Found::best),
-        fall("latest", &Found::best),
-        fall("sync", &Found::largest),
-        fall("latest", &Found::largest));
-    CHECK(fall("latest", &Found::best) >= 4 * fall("sync", &Found::best));
-    CHECK(fall("latest", &Found::largest) >= 4 * fall("sync", &Found::largest));
-    // Each at its own best rate: momentum costs latest, not sync.
+    for (const std::string how : {"sync", "latest"}) {
+      table += line("  to %4g %-6s best %d, largest stable %d\n",
+                    momentum,
+                    how.c_str(),
+                    fall(how, &Found::best),
+                    fall(how, &Found::largest));
+    }
+    CHECK(fall("latest", &Found::best) >= fall("sync", &Found::best) + 2);
+    CHECK(fall("latest", &Found::largest) >= fall("sync", &Found::largest) + 1);
+    // Each at its best rate: momentum costs latest and helps sync.
     CHECK(found.at({"latest", momentum}).lowest > 1.2 * found.at({"latest", 0.0}).lowest);
     CHECK(found.at({"sync", momentum}).lowest < found.at({"sync", 0.0}).lowest);
   }
 
-  table += "  at the tiny rate (1 - momentum) / 128:";
+  table += "at the tiny rate (1 - momentum) / 128\n       ";
   std::vector<double> tiny;
   for (const double momentum : {0.0, 0.9, 0.95}) {
     for (const std::string how : {"sync", "latest"}) {
       tiny.push_back(mean(train(task, how, momentum, (1 - momentum) / 128).loss));
-      table += line("  %.4f", tiny.back());
+      table += line(" %11.4f", tiny.back());
     }
-    CHECK(tiny.back() == Approx(tiny[tiny.size() - 2]).epsilon(0.005));
-    CHECK(tiny.back() == Approx(tiny.front()).epsilon(0.02));
+    CHECK(tiny.back() == Approx(tiny[tiny.size() - 2]).epsilon(0.01));
+    CHECK(tiny.back() == Approx(tiny.front()).epsilon(0.03));
   }
   WARN(table);
 }
 
 TEST_CASE("E7: prediction closes a third of the gap to the synchronous run", "[system]") {
-  const Task task{kTanh, kClasses, 32, 1000};
+  // Dense SELU layers, as in SpecTrain's paper. On a tanh MLP the shares vary far more from seed
+  // to seed, and where the best synchronous rate is many times beyond latest's limit, as in E6,
+  // spectrain closes nothing.
+  const Task task{kSelu, kClasses, 64, 600};
   std::string table;
-  const double rate = best_synchronous(task, 0.9, {0.01, 0.014, 0.02, 0.028, 0.04}, table);
+  const double rate = best_synchronous(task, 0.9, {0.0028, 0.004, 0.0056, 0.008, 0.011}, table);
   const auto runs = compare(task,
                             {"sync",
                              "latest",
@@ -304,51 +314,51 @@ TEST_CASE("E7: prediction closes a third of the gap to the synchronous run", "[s
     INFO(policy);
     CHECK(closed(runs, policy) >= 0.3);
     for (const double share : closed_by_seed(runs, policy)) {
-      CHECK(share > 0);
+      CHECK(share > 0.1);
     }
   }
-  // A true gradient, but as late.
-  CHECK(closed(runs, "stash") < 0.3);
-  // For pure noise the ratios would be from 0.75 at delay 7 to 0.45 at delay 1.
+  CHECK(closed(runs, "stash") < 0.2);  // a true gradient, but as late
+  // Were the gradients pure noise, geometric would leave 0.66 of the distance at delay 7 and 0.44
+  // at delay 1, and spectrain 0.76 and 0.45.
   for (std::size_t chunk = 0; chunk + 1 < kChunks; ++chunk) {
     for (const std::string policy : {"spectrain", "geometric"}) {
       INFO(policy << " chunk " << chunk);
-      CHECK(runs.at(policy).gap[chunk] < runs.at("stash").gap[chunk]);
+      CHECK(runs.at(policy).gap[chunk] < 0.9 * runs.at("stash").gap[chunk]);
     }
   }
 }
 
 TEST_CASE("E7: without momentum there is nothing to predict along", "[system]") {
-  const Task task{kTanh, kClasses, 32, 1000};
+  const Task task{kSelu, kClasses, 64, 600};
   std::string table;
-  const double rate = best_synchronous(task, 0, {0.1, 0.14, 0.2, 0.28, 0.4}, table);
+  const double rate = best_synchronous(task, 0, {0.028, 0.04, 0.056, 0.08, 0.11}, table);
   const auto runs =
       compare(task, {"sync", "latest", "stash", "spectrain", "geometric"}, 0, rate, table);
   WARN(table);
-  // The last gradient is mostly noise: d times it is farther than d steps, sqrt(d + 1) times if
-  // there were nothing else.
   CHECK(closed(runs, "spectrain") < 0);
+  // The last gradient, d times, stands for the next d: were they pure noise, the distance would
+  // grow sqrt(d + 1) times.
   for (std::size_t chunk = 0; chunk + 1 < kChunks; ++chunk) {
     INFO("chunk " << chunk);
-    CHECK(runs.at("spectrain").gap[chunk] > runs.at("stash").gap[chunk]);
+    CHECK(runs.at("spectrain").gap[chunk] > 1.1 * runs.at("stash").gap[chunk]);
   }
   const double farthest = runs.at("spectrain").gap[0] / runs.at("stash").gap[0];
   CHECK(farthest > 1.5);
-  CHECK(farthest < std::sqrt(8.) * 1.1);
-  // The geometric rule knows: its horizon is gamma + gamma^2 + ... = 0.
+  CHECK(farthest < 1.1 * std::sqrt(8.));
+  // The fading rule's reach is gamma + gamma^2 + ... = 0.
   for (std::size_t i = 0; i < kSeeds; ++i) {
     CHECK(same(runs.at("geometric").weights[i], runs.at("stash").weights[i]));
   }
 }
 
 TEST_CASE("E8: without its own activations a backward teaches nothing", "[system]") {
-  const Task task{kSelu, kClasses, 32, 1000};
-  std::string table = "test accuracy at the end, newest weights\n";
-  for (const double rate : {0.001, 0.003}) {
+  const Task task{kSelu, kClasses, 64, 600};
+  std::string table = "test accuracy at the end, training loss of the last quarter\n";
+  for (const double rate : {0.001, 0.0056}) {
     const auto accuracy = [&](const std::string& how, const std::string& activations) {
       const Runs runs = train(
           task, how, 0.9, rate, {"record.evaluate=true", "pipeline.activations=" + activations});
-      table += line("  rate %g %-6s %-9s %.4f +- %.4f, training loss %.4f +- %.4f\n",
+      table += line("  rate %-6g %-6s %-9s %.4f +- %.4f  %.4f +- %.4f\n",
                     rate,
                     how.c_str(),
                     activations.c_str(),
@@ -362,8 +372,8 @@ TEST_CASE("E8: without its own activations a backward teaches nothing", "[system
     const BySeed fifo = accuracy("latest", "fifo");
     const BySeed recompute = accuracy("latest", "recompute");
     const BySeed overwrite = accuracy("latest", "overwrite");
+    INFO("rate " << rate);
     for (std::size_t i = 0; i < kSeeds; ++i) {
-      INFO("rate " << rate << " seed " << i + 1);
       CHECK(overwrite[i] < 0.6 * fifo[i]);
     }
     CHECK(std::abs(mean(recompute) - mean(fifo)) < 0.03);

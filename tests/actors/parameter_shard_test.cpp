@@ -1,0 +1,111 @@
+// The shard as a plain state machine: messages in, effects out, no actor system.
+#include "actors/parameter_shard.hpp"
+
+#include "kernels/stream.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace troupe;
+
+namespace {
+
+constexpr Ref<StageRole> kStage{7};
+
+ParameterShard shard(ViewPlan plan = {}) {
+  proto::Experiment experiment;
+  Stream stream(Device{});
+  Tensor slice = stream.allocate({16});
+  fill(stream, slice, 1);
+  return ParameterShard({.self = {1},
+                         .chunk = 0,
+                         .optimizer = {2},
+                         .rule = StepRule(experiment, Rate(experiment.optimizer(), 0), 0, 0),
+                         .plan = std::move(plan),
+                         .clip_norm = 0,
+                         .clip_globally = false,
+                         .shards = {Ref<ShardRole>{1}},
+                         .evaluate_every = 0,
+                         .director = {0},
+                         .initial = {slice}});
+}
+
+Push push(std::int64_t batch, std::uint64_t sequence) {
+  Stream stream(Device{});
+  return {.from = kStage,
+          .stamp = {.batch = batch},
+          .sequence = sequence,
+          .read_time = 0,
+          .gradient = {stream.allocate({16})},
+          .reads = {},
+          .forward = {}};
+}
+
+/// What the optimizer would answer to the only Apply in `fx`.
+Applied applied(Effects& fx) {
+  REQUIRE(fx.sends.size() == 1);
+  Apply apply = std::get<Apply>(std::move(fx.sends[0].message));
+  fx.clear();
+  Applied answer;
+  answer.next = {{.values = apply.base.front().values}};
+  return answer;
+}
+
+}  // namespace
+
+TEST_CASE("a pull of a step to come is answered when it has come, with that step", "[actors]") {
+  ParameterShard s = shard();
+  Effects fx;
+  s.handle(Pull{kStage, 41, {1, {}}}, 0, fx);
+  CHECK(fx.sends.empty());
+  s.handle(push(0, 1), 0, fx);
+  const Applied answer = applied(fx);
+  s.handle(answer, 0, fx);
+  REQUIRE(fx.sends.size() == 1);
+  CHECK(fx.sends[0].to == kStage.id);
+  const auto& reply = std::get<PullReply>(fx.sends[0].message);
+  CHECK(reply.request == 41);
+  CHECK(reply.weights.front().step == 1);
+  CHECK(reply.weights.front().version == 1);
+}
+
+TEST_CASE("a push is counted once, whatever arrives twice", "[actors]") {
+  ParameterShard s = shard();
+  Effects fx;
+  s.handle(push(0, 1), 0, fx);
+  const Applied answer = applied(fx);
+  s.handle(push(0, 1), 0, fx);
+  CHECK(fx.sends.empty());
+  s.handle(answer, 0, fx);
+  s.handle(push(0, 1), 0, fx);
+  CHECK(fx.sends.empty());
+  REQUIRE(fx.records.size() == 1);
+  CHECK(std::get<AppliedRecord>(fx.records[0]).applied_to == 0);
+}
+
+TEST_CASE("one Apply is out at a time, and pushes are applied in order", "[actors]") {
+  ParameterShard s = shard();
+  Effects fx;
+  s.handle(push(0, 1), 0, fx);
+  const Applied answer = applied(fx);
+  s.handle(push(1, 2), 0, fx);
+  CHECK(fx.sends.empty());
+  s.handle(answer, 0, fx);
+  REQUIRE(fx.sends.size() == 1);
+  CHECK(std::get<Apply>(fx.sends[0].message).stamp.batch == 1);
+}
+
+TEST_CASE("a View that was not announced, or a step no longer kept, is a bug", "[actors]") {
+  ParameterShard s = shard();
+  Effects fx;
+  s.handle(push(0, 1), 0, fx);
+  const Applied answer = applied(fx);
+  s.handle(answer, 0, fx);
+  CHECK_THROWS_AS(s.handle(Pull{kStage, 1, {1, {ReachKind::linear, 3}}}, 0, fx), ContractError);
+  CHECK_THROWS_AS(s.handle(Pull{kStage, 2, {0, {}}}, 0, fx), ContractError);
+}
+
+TEST_CASE("an Applied that nobody asked for, and a push out of turn, are bugs", "[actors]") {
+  ParameterShard s = shard();
+  Effects fx;
+  CHECK_THROWS_AS(s.handle(Applied{}, 0, fx), ContractError);
+  CHECK_THROWS_AS(s.handle(push(3, 1), 0, fx), ContractError);
+}
