@@ -15,10 +15,17 @@ std::vector<std::vector<std::string>> combinations() {
   std::vector<std::vector<std::string>> all;
   for (const SchedulePaper& schedule : schedule_papers()) {
     for (const WeightScheme& policy : weight_schemes()) {
-      const bool one = policy.name == "vertical_sync" && schedule.name.starts_with("async");
+      // vertical_sync is defined at M = 1; 2BW needs a delay of at most 1, in full duplex M >= 2 (K - 1).
+      const bool asynchronous = schedule.name.starts_with("async");
+      std::string M = "3";
+      if (policy.name == "vertical_sync" && asynchronous) {
+        M = "1";
+      } else if (policy.name == "double_buffered" && schedule.name == "async_full_duplex") {
+        M = "4";
+      }
       all.push_back({"pipeline.schedule=" + std::string(schedule.name),
                      "pipeline.weights=" + std::string(policy.name),
-                     std::string("pipeline.micro_batches=") + (one ? "1" : "3")});
+                     "pipeline.micro_batches=" + M});
     }
   }
   return all;
