@@ -182,6 +182,7 @@ bool Stage::start_backward(const Action& a, Effects& fx) {
   }
   backward_view_ = view;
   backward_version_ = weights->front().version;
+  Weights at = *weights;  // before the entry that it may stand in goes
   Bundle error;
   if (const auto found = errors_.find(key(a)); found != errors_.end()) {
     error = std::move(found->second);
@@ -192,7 +193,7 @@ bool Stage::start_backward(const Action& a, Effects& fx) {
   if (c_.keep != KeepActivations::overwrite) {
     kept_.erase(stash_key(a));
   }
-  kept.weights = *weights;
+  kept.weights = std::move(at);
   std::vector<Tensor> gradient =
       fused(a) ? std::move(sums_[a.chunk].gradient) : std::vector<Tensor>{};
   const std::int32_t divide_by =
