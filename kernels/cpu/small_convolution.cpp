@@ -206,7 +206,7 @@ template <class V, int vectors, class Row>
     const float* dy,
     const float* dy_last,  // the last image's, with room behind it
     Row row,
-    std::int64_t filter_rows,  // that one tile spans
+    std::int64_t filter_rows,  // that one tile spans: a tile begins where a run of `row` does
     float* sums) {             // (kernel x kernel x C, columns)
   constexpr std::int64_t kWidth = kLanesOf<V> * vectors;
   const std::int64_t columns = rounded_up(p.channels_out, kWidth);
@@ -331,14 +331,17 @@ void small_convolution_weight_gradient(Backend& backend,
     const auto compute = [&](auto row, std::int64_t filter_rows) {
       weight_gradient<V, vectors>(p, padded, dy, dy_last, row, filter_rows, sums);
     };
-    // One channel: a filter's row is too short to fill a tile, so that several make one.
+    // One channel: a filter's row is too short to fill a tile, so that as many as fit make one.
     bool computed = false;
     if constexpr (vectors == 1 && kLanesOf<V> == 8) {
+      const auto compute_in_runs = [&]<int length>(RowsInRuns<length> row) {
+        compute(row, kRowsMax<V, vectors, RowsInRuns<length>> / length);
+      };
       computed = run == 3 || run == 5;
       if (run == 3) {
-        compute(RowsInRuns<3>{padded.row_stride()}, 3);
+        compute_in_runs(RowsInRuns<3>{padded.row_stride()});
       } else if (run == 5) {
-        compute(RowsInRuns<5>{padded.row_stride()}, 2);
+        compute_in_runs(RowsInRuns<5>{padded.row_stride()});
       }
     }
     if (!computed) {
