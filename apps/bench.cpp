@@ -15,9 +15,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <ostream>
 
 namespace troupe {
@@ -372,13 +374,37 @@ double hop(std::int64_t messages, std::int64_t window) {
   return seconds / static_cast<double>(window > 0 ? messages : 2 * messages);
 }
 
+/// Seconds of one hand-over between two bare threads that sleep until it comes: what the system
+/// asks for waking a thread.
+double bare_hop(std::int64_t rounds) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::int64_t at = 0;  // even: the first thread's turn
+  const auto take_turns = [&](std::int64_t parity) {
+    for (std::int64_t i = 0; i < rounds; ++i) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return at % 2 == parity; });
+      ++at;
+      changed.notify_one();
+    }
+  };
+  return seconds_of([&] {
+           std::thread other(take_turns, 1);
+           take_turns(0);
+           other.join();
+         }) /
+         static_cast<double>(2 * rounds);
+}
+
 std::vector<Row> hops(double seconds) {
   const auto messages = static_cast<std::int64_t>(64 * std::ceil(seconds * 4000));
   std::vector<double> streamed;
   std::vector<double> ping_pong;
+  std::vector<double> of_bare;
   for (int round = 0; round < 3; ++round) {
     streamed.push_back(hop(messages, 256));
     ping_pong.push_back(hop(messages / 32, 0));
+    of_bare.push_back(ping_pong.back() / bare_hop(messages / 32));
   }
   return {{"handle between two actors, streamed",
            number("%.2f us a message", 1e6 * median(streamed)),
@@ -387,8 +413,8 @@ std::vector<Row> hops(double seconds) {
            "<= 1 us"},
           {"handle between two actors, ping-pong",
            number("%.2f us a message", 1e6 * median(ping_pong)),
-           "",
-           "",
+           "two bare threads that wake each other",
+           number("%.2f x", median(of_bare)),
            "<= 15 us"}};
 }
 
