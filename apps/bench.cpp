@@ -21,6 +21,7 @@
 #include <map>
 #include <mutex>
 #include <ostream>
+#include <thread>
 
 namespace troupe {
 namespace {
