@@ -53,18 +53,17 @@ void check_convolution(std::string_view op,
       op, "y", y, stream, Shape{image[0], g.output(image[1]), g.output(image[2]), channels_out});
 }
 
+/// x (B, H, W, C), y (B, H', W', C): whichever of them is the output.
 void check_pooling(std::string_view op,
                    const Stream& stream,
                    const ConvolutionGeometry& g,
                    const Tensor& x,
-                   const Tensor& y,
-                   const Tensor& winner) {
+                   const Tensor& y) {
   check_tensor(op, "x", x, stream);
   check_geometry(op, g, x.shape());
   const Shape& image = x.shape();
-  const Shape pooled{image[0], g.output(image[1]), g.output(image[2]), image[3]};
-  check_tensor(op, "y", y, stream, pooled);
-  check_tensor(op, "winner", winner, stream, pooled, DType::int32);
+  check_tensor(
+      op, "y", y, stream, Shape{image[0], g.output(image[1]), g.output(image[2]), image[3]});
 }
 
 }  // namespace
@@ -77,7 +76,9 @@ void convolution_forward(Stream& stream,
                          ActivationKind activation,
                          const Tensor& y) {
   check_convolution("convolution_forward", stream, geometry, x, w, y);
-  check_tensor("convolution_forward", "bias", bias, stream, Shape{w.shape()[0]});
+  if (bias) {
+    check_tensor("convolution_forward", "bias", bias, stream, Shape{w.shape()[0]});
+  }
   TROUPE_CHECK(activation != ActivationKind::gelu,
                "[convolution_forward] gelu's derivative needs what comes before it: call "
                "activation_forward");
@@ -111,7 +112,8 @@ void max_pool_forward(Stream& stream,
                       const Tensor& x,
                       const Tensor& y,
                       const Tensor& winner) {
-  check_pooling("max_pool_forward", stream, geometry, x, y, winner);
+  check_pooling("max_pool_forward", stream, geometry, x, y);
+  check_tensor("max_pool_forward", "winner", winner, stream, y.shape(), DType::int32);
   begin(stream, {&x, &y, &winner});
   TROUPE_DISPATCH(max_pool_forward, stream, geometry, x, y, winner);
 }
@@ -121,9 +123,28 @@ void max_pool_backward(Stream& stream,
                        const Tensor& dy,
                        const Tensor& winner,
                        const Tensor& dx) {
-  check_pooling("max_pool_backward", stream, geometry, dx, dy, winner);
+  check_pooling("max_pool_backward", stream, geometry, dx, dy);
+  check_tensor("max_pool_backward", "winner", winner, stream, dy.shape(), DType::int32);
   begin(stream, {&dy, &winner, &dx});
   TROUPE_DISPATCH(max_pool_backward, stream, geometry, dy, winner, dx);
+}
+
+void average_pool_forward(Stream& stream,
+                          const ConvolutionGeometry& geometry,
+                          const Tensor& x,
+                          const Tensor& y) {
+  check_pooling("average_pool_forward", stream, geometry, x, y);
+  begin(stream, {&x, &y});
+  TROUPE_DISPATCH(average_pool_forward, stream, geometry, x, y);
+}
+
+void average_pool_backward(Stream& stream,
+                           const ConvolutionGeometry& geometry,
+                           const Tensor& dy,
+                           const Tensor& dx) {
+  check_pooling("average_pool_backward", stream, geometry, dx, dy);
+  begin(stream, {&dy, &dx});
+  TROUPE_DISPATCH(average_pool_backward, stream, geometry, dy, dx);
 }
 
 }  // namespace troupe

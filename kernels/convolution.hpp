@@ -1,4 +1,4 @@
-// 2-D convolution (cross-correlation, as everywhere in deep learning) and max pooling, NHWC.
+// 2-D convolution (cross-correlation, as everywhere in deep learning) and pooling, NHWC.
 #pragma once
 
 #include "kernels/activation.hpp"
@@ -16,9 +16,10 @@ struct ConvolutionGeometry {
   }
 };
 
-/// y = act(conv(x, w) + bias). Shapes: x (B, H, W, C), w (O, kernel, kernel, C), bias (O), y (B,
-/// H', W', O). Activation: none, relu, tanh or selu. CPU only so far: throws ContractError on a
-/// GPU.
+/// y = act(conv(x, w) + bias). Shapes: x (B, H, W, C), w (O, kernel, kernel, C), bias (O) or empty
+/// for none, y (B, H', W', O). Activation: none, relu, tanh or selu. On a GPU, x, w, y and their
+/// gradients begin at multiples of 16 bytes, and a build without cuDNN throws ContractError
+/// (cudnn_version()).
 void convolution_forward(Stream& stream,
                          const ConvolutionGeometry& geometry,
                          const Tensor& x,
@@ -58,6 +59,19 @@ void max_pool_backward(Stream& stream,
                        const Tensor& winner,
                        const Tensor& dx);
 
+/// y = the mean of each kernel x kernel window. Padding counts as zeros and is counted, as PyTorch
+/// does by default. Shapes: x (B, H, W, C), y (B, H', W', C).
+void average_pool_forward(Stream& stream,
+                          const ConvolutionGeometry& geometry,
+                          const Tensor& x,
+                          const Tensor& y);
+
+/// dx = for each pixel the sum of dy over the windows that it is in, divided by kernel^2.
+void average_pool_backward(Stream& stream,
+                           const ConvolutionGeometry& geometry,
+                           const Tensor& dy,
+                           const Tensor& dx);
+
 // The backends: same signatures, arguments already checked.
 namespace cpu {
 void convolution_forward(Stream& stream,
@@ -88,6 +102,14 @@ void max_pool_backward(Stream& stream,
                        const Tensor& dy,
                        const Tensor& winner,
                        const Tensor& dx);
+void average_pool_forward(Stream& stream,
+                          const ConvolutionGeometry& geometry,
+                          const Tensor& x,
+                          const Tensor& y);
+void average_pool_backward(Stream& stream,
+                           const ConvolutionGeometry& geometry,
+                           const Tensor& dy,
+                           const Tensor& dx);
 }  // namespace cpu
 
 namespace cuda {
@@ -119,6 +141,14 @@ void max_pool_backward(Stream& stream,
                        const Tensor& dy,
                        const Tensor& winner,
                        const Tensor& dx);
+void average_pool_forward(Stream& stream,
+                          const ConvolutionGeometry& geometry,
+                          const Tensor& x,
+                          const Tensor& y);
+void average_pool_backward(Stream& stream,
+                           const ConvolutionGeometry& geometry,
+                           const Tensor& dy,
+                           const Tensor& dx);
 }  // namespace cuda
 
 }  // namespace troupe

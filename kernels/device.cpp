@@ -69,4 +69,8 @@ std::vector<DeviceInfo> devices() {
   return all;
 }
 
+std::string cudnn_version() {
+  return cuda::cudnn_version();
+}
+
 }  // namespace troupe

@@ -39,4 +39,7 @@ struct DeviceInfo {
 /// The devices of this machine that this build can use; the CPU first.
 std::vector<DeviceInfo> devices();
 
+/// "9.19.0"; empty in a build without cuDNN, where convolution runs on the CPU only.
+std::string cudnn_version();
+
 }  // namespace troupe

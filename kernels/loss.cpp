@@ -29,15 +29,20 @@ void softmax_cross_entropy(Stream& stream,
                            const Tensor& logits,
                            const Tensor& labels,
                            const Tensor& dlogits,
-                           const Tensor& result) {
+                           const Tensor& result,
+                           float smoothing) {
   check_loss("softmax_cross_entropy", logits, "logits", stream, result);
   check_tensor(
       "softmax_cross_entropy", "labels", labels, stream, Shape{logits.shape()[0]}, DType::int32);
   if (dlogits) {
     check_tensor("softmax_cross_entropy", "dlogits", dlogits, stream, logits.shape());
   }
+  TROUPE_CHECK(smoothing >= 0 && smoothing < 1,
+               "[softmax_cross_entropy] smoothing is ",
+               smoothing,
+               ", not in [0, 1)");
   begin(stream, {&logits, &labels, &dlogits, &result});
-  TROUPE_DISPATCH(softmax_cross_entropy, stream, logits, labels, dlogits, result);
+  TROUPE_DISPATCH(softmax_cross_entropy, stream, logits, labels, dlogits, result, smoothing);
 }
 
 void squared_error(

@@ -9,14 +9,17 @@
 
 namespace troupe {
 
-/// Softmax and cross-entropy: loss = -log softmax(logits)[label]; dlogits = (softmax - onehot) / R.
+/// Softmax and cross-entropy: loss = -sum_c target[c] log softmax(logits)[c], dlogits = (softmax -
+/// target) / R, where target = (1 - smoothing) onehot(label) + smoothing / C (label smoothing,
+/// Szegedy et al. 2016, as in PyTorch; 0: -log softmax(logits)[label]).
 /// Shapes: logits, dlogits (R, C), labels int32 (R) in [0, C). dlogits may be logits; empty: not
-/// wanted. Right: the first largest logit is the label's.
+/// wanted. smoothing in [0, 1). Right: the first largest logit is the label's.
 void softmax_cross_entropy(Stream& stream,
                            const Tensor& logits,
                            const Tensor& labels,
                            const Tensor& dlogits,
-                           const Tensor& result);
+                           const Tensor& result,
+                           float smoothing = 0);
 
 /// loss of a row = 1/2 sum_c (y - target)^2; dy = (y - target) / R. Shapes: y, target, dy (R, C).
 /// dy may be y; empty: not wanted.
@@ -29,7 +32,8 @@ void softmax_cross_entropy(Stream& stream,
                            const Tensor& logits,
                            const Tensor& labels,
                            const Tensor& dlogits,
-                           const Tensor& result);
+                           const Tensor& result,
+                           float smoothing);
 void squared_error(
     Stream& stream, const Tensor& y, const Tensor& target, const Tensor& dy, const Tensor& result);
 }  // namespace cpu
@@ -39,7 +43,8 @@ void softmax_cross_entropy(Stream& stream,
                            const Tensor& logits,
                            const Tensor& labels,
                            const Tensor& dlogits,
-                           const Tensor& result);
+                           const Tensor& result,
+                           float smoothing);
 void squared_error(
     Stream& stream, const Tensor& y, const Tensor& target, const Tensor& dy, const Tensor& result);
 }  // namespace cuda

@@ -28,7 +28,17 @@ constexpr std::uint64_t name_key(const char* text, std::uint64_t length) {
 }
 
 /// What the numbers are for; part of the key, so that no two uses share a stream.
-enum class Purpose : std::uint64_t { weights, shuffle, dataset, duration, teacher, test };
+enum class Purpose : std::uint64_t {
+  weights,
+  shuffle,
+  dataset,
+  duration,
+  teacher,
+  test,
+  augment,
+  dropout,
+  sample,
+};
 
 __extension__ typedef unsigned __int128 Wide;
 

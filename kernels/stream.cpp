@@ -20,7 +20,14 @@ Stream::~Stream() = default;
 
 Tensor Stream::allocate(Shape shape, DType type) {
   const auto bytes = static_cast<std::size_t>(shape.elements()) * size_bytes(type);
-  return Tensor(BufferPool::of(device_).acquire(bytes, *this), shape, type);
+  Tensor tensor(BufferPool::of(device_).acquire(bytes, *this), shape, type);
+#ifdef __SANITIZE_ADDRESS__
+  // Recycled memory hides a read of what was never written: here it is NaN.
+  if (device_.kind == DeviceKind::cpu) {
+    std::memset(tensor.buffer()->data(), 0xff, bytes);
+  }
+#endif
+  return tensor;
 }
 
 Event Stream::record() {

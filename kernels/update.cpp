@@ -55,6 +55,25 @@ void update(Stream& stream, const UpdateArguments& arguments) {
   TROUPE_DISPATCH(update, stream, a);
 }
 
+void nesterov_direction(Stream& stream,
+                        const UpdateScalars& scalars,
+                        const Tensor& g,
+                        const Tensor& m,
+                        const Tensor& out) {
+  check_tensor("nesterov_direction", "g", g, stream);
+  check_tensor("nesterov_direction", "m", m, stream, g.shape());
+  check_tensor("nesterov_direction", "out", out, stream, g.shape());
+  begin(stream, {&g, &m, &out});
+  TROUPE_DISPATCH(nesterov_direction, stream, scalars, g, m, out);
+}
+
+void normalize(Stream& stream, const Tensor& x, const Tensor& out) {
+  check_tensor("normalize", "x", x, stream);
+  check_tensor("normalize", "out", out, stream, x.shape());
+  begin(stream, {&x, &out});
+  TROUPE_DISPATCH(normalize, stream, x, out);
+}
+
 void sum_of_squares(Stream& stream,
                     const Tensor& x,
                     std::span<const Part> parts,

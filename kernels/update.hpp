@@ -21,21 +21,25 @@ enum class UpdateRule : std::uint8_t {
   adamw,               // Loshchilov & Hutter 2019: w *= 1 - eta lambda first
   nadam,               // Dozat 2016 as in PyTorch; weight decay joins g
   nadamw,              // the same with decoupled decay                    AsyncPP
+  adagrad,             // Duchi et al. 2011; weight decay joins g
+  rmsprop,             // Tieleman & Hinton 2012 as in PyTorch; weight decay joins g
+  muon,  // w *= 1 - eta lambda; w -= eta s g, with g orthogonalised before (see below)
 };
 
 std::string_view to_string(UpdateRule rule);
 
-/// Tensors of the size of w that the rule keeps: 0, 1 (m: the velocity v) or 2 (m and v: Adam's
-/// moments).
+/// Tensors of the size of w that the rule keeps: 0, 1 (m: the velocity v, adagrad's sum of squares)
+/// or 2 (m and v: Adam's moments, rmsprop's buffer and mean square). Muon's momentum is not among
+/// them: nesterov_direction() has it.
 int moments(UpdateRule rule);
 
 /// All numbers of one step, computed on the host in double and rounded once.
 struct UpdateScalars {
-  float gradient_scale = 1;  // g is multiplied by it first (clipping)
+  float gradient_scale = 1;  // g is multiplied by it first (clipping; muon's s)
   float rate = 0;            // eta of this step
   float decay = 0;           // weight decay lambda
   float gamma = 0;           // momentum, Adam's beta1
-  float beta2 = 0;
+  float beta2 = 0;           // decay of Adam's second moment and of rmsprop's mean square
   float epsilon = 0;
   float a = 1;        // spike compensation: the velocity's factor gamma^D
   float b = 0;        // spike compensation: the gradient's factor (1 - gamma^D) / (1 - gamma)
@@ -45,8 +49,9 @@ struct UpdateScalars {
 };
 
 /// A point that the pass also writes: out = w_new - factor * d, where d is the rule's own direction
-/// (v for the momentum rules, g for sgd, m_hat / (sqrt(v_hat) + epsilon) for the Adam family), or
-/// the smoothed displacement.
+/// (v for the momentum rules, g for sgd, m_hat / (sqrt(v_hat) + epsilon) for the Adam family,
+/// g / (sqrt(v) + epsilon) for adagrad, the momentum of that for rmsprop, s g for muon), or the
+/// smoothed displacement.
 struct Prediction {
   float factor = 0;           // rate times reach; negative reaches into the past
   bool displacement = false;  // along UpdateArguments::displacement instead
@@ -72,6 +77,19 @@ struct UpdateArguments {
 /// 28 B with Adam, 4 B more for each prediction.
 void update(Stream& stream, const UpdateArguments& arguments);
 
+/// The first half of a muon step on a matrix, before orthogonalize(): m <- gamma m + s g, then
+/// out = s g + gamma m, with gamma and s = gradient_scale of `scalars`. Shapes: all (n) float32; out
+/// may be g.
+void nesterov_direction(Stream& stream,
+                        const UpdateScalars& scalars,
+                        const Tensor& g,
+                        const Tensor& m,
+                        const Tensor& out);
+
+/// out = x / max(||x||, 1e-7), the norm over all elements, summed in double. Shapes: x and out the
+/// same; out may be x.
+void normalize(Stream& stream, const Tensor& x, const Tensor& out);
+
 /// out[i] = the sum over part i of x squared, in double, in an order that depends on the part
 /// alone. Shapes: x (n), out float64 (parts). A part is {offset, size} in elements of x.
 struct Part {
@@ -90,6 +108,12 @@ void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Te
 // The backends: same signatures, arguments already checked.
 namespace cpu {
 void update(Stream& stream, const UpdateArguments& arguments);
+void nesterov_direction(Stream& stream,
+                        const UpdateScalars& scalars,
+                        const Tensor& g,
+                        const Tensor& m,
+                        const Tensor& out);
+void normalize(Stream& stream, const Tensor& x, const Tensor& out);
 void sum_of_squares(Stream& stream,
                     const Tensor& x,
                     std::span<const Part> parts,
@@ -99,6 +123,12 @@ void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Te
 
 namespace cuda {
 void update(Stream& stream, const UpdateArguments& arguments);
+void nesterov_direction(Stream& stream,
+                        const UpdateScalars& scalars,
+                        const Tensor& g,
+                        const Tensor& m,
+                        const Tensor& out);
+void normalize(Stream& stream, const Tensor& x, const Tensor& out);
 void sum_of_squares(Stream& stream,
                     const Tensor& x,
                     std::span<const Part> parts,

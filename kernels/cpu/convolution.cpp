@@ -37,13 +37,16 @@ void convolution_forward(Stream& stream,
                               plan,
                               x.data<float>(),
                               w.data<float>(),
-                              bias.data<float>(),
+                              bias ? bias.data<float>() : nullptr,
                               relu,
                               y.data<float>());
     left_to_do = relu ? ActivationKind::none : activation;
   } else {
-    stream.cpu().onednn().convolution_forward(
-        plan, x.data<float>(), w.data<float>(), bias.data<float>(), y.data<float>());
+    stream.cpu().onednn().convolution_forward(plan,
+                                              x.data<float>(),
+                                              w.data<float>(),
+                                              bias ? bias.data<float>() : nullptr,
+                                              y.data<float>());
   }
   if (left_to_do != ActivationKind::none) {
     cpu::activation_forward(stream, left_to_do, y, y);

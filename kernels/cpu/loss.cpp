@@ -2,7 +2,6 @@
 
 #include "kernels/cpu/backend.hpp"
 #include "kernels/cpu/vector.hpp"
-#include "kernels/functors/math.hpp"
 
 #include <array>
 #include <cmath>
@@ -36,16 +35,20 @@ double exponentials(const float* x, float shift, std::int64_t n, float* e) {
   constexpr std::int64_t kChunk = 64 * kLanes;
   for (std::int64_t begin = 0; begin < n; begin += kChunk) {
     const std::int64_t size = n - begin < kChunk ? n - begin : kChunk;
-#pragma GCC ivdep
-    for (std::int64_t i = 0; i < size; ++i) {
-      e[begin + i] = exp_float(x[begin + i] - shift);
-    }
     Floats partial{};
     std::int64_t i = 0;
     for (; i + kLanes <= size; i += kLanes) {
-      partial += load(e + begin + i);
+      const Floats v = exponential(load(x + begin + i) - shift);
+      store(e + begin + i, v);
+      partial += v;
     }
-    partial += load_part(e + begin + i, size - i);
+    if (i < size) {
+      // What stands for the lanes beyond, 1e-38, is lost in a sum that holds exp(0).
+      constexpr float kLowest = -std::numeric_limits<float>::infinity();
+      const Floats v = exponential(load_part(x + begin + i, size - i, kLowest) - shift);
+      store_part(e + begin + i, v, size - i);
+      partial += v;
+    }
     for (std::size_t lane = 0; lane < sum.size(); ++lane) {
       sum[lane] += static_cast<double>(partial[static_cast<int>(lane)]);
     }
@@ -57,16 +60,34 @@ double exponentials(const float* x, float shift, std::int64_t n, float* e) {
   return total;
 }
 
-/// Whether `label` is the first of the largest. A row with a NaN predicts nothing.
-bool predicts(const float* x, std::int64_t n, std::int64_t label) {
+/// Whether `label` is the first of the largest, which is `most`. A row with a NaN predicts nothing.
+bool predicts(const float* x, std::int64_t n, std::int64_t label, float most) {
   const float value = x[label];
-  int disagreeing = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const bool below = i < label ? x[i] < value : x[i] <= value;
-    disagreeing += below ? 0 : 1;
+  if (!(value >= most)) {
+    return false;
   }
-  // The label itself, at i == label, is counted as agreeing unless it is NaN.
-  return disagreeing == 0;
+  int agreeing = 0;
+  for (std::int64_t i = 0; i < label; ++i) {
+    agreeing += x[i] < value ? 1 : 0;
+  }
+  for (std::int64_t i = label; i < n; ++i) {
+    agreeing += x[i] <= value ? 1 : 0;
+  }
+  return agreeing == n;
+}
+
+/// sum_c target[c] x[c]: the label's logit, smoothed towards the mean of all.
+double target_logit(const float* x, std::int64_t n, std::int64_t label, float smoothing) {
+  const auto at_label = static_cast<double>(x[label]);
+  if (smoothing == 0.0f) {
+    return at_label;
+  }
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    sum += static_cast<double>(x[i]);
+  }
+  const auto s = static_cast<double>(smoothing);
+  return (1 - s) * at_label + s * (sum / static_cast<double>(n));
 }
 
 }  // namespace
@@ -75,12 +96,15 @@ void softmax_cross_entropy(Stream& stream,
                            const Tensor& logits,
                            const Tensor& labels,
                            const Tensor& dlogits,
-                           const Tensor& result) {
+                           const Tensor& result,
+                           float smoothing) {
   const std::int64_t rows = logits.shape()[0];
   const std::int64_t classes = logits.shape()[1];
   const std::int32_t* label_of = labels.data<std::int32_t>();
   float* scratch = dlogits ? nullptr : stream.cpu().scratch(classes);
   const float share = 1.0f / static_cast<float>(rows);
+  const float label_share = share * (1.0f - smoothing);
+  const float class_share = share * (smoothing / static_cast<float>(classes));
   double loss = 0;
   std::int64_t right = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -96,16 +120,16 @@ void softmax_cross_entropy(Stream& stream,
     const float* x = logits.data<float>() + r * classes;
     float* e = dlogits ? dlogits.data<float>() + r * classes : scratch;
     const float shift = largest(x, classes);
-    const float label_logit = x[label];
-    right += predicts(x, classes, label) ? 1 : 0;
+    const double wanted_logit = target_logit(x, classes, label, smoothing);
+    right += predicts(x, classes, label, shift) ? 1 : 0;
     const double sum = exponentials(x, shift, classes, e);
-    loss += std::log(sum) - (static_cast<double>(label_logit) - static_cast<double>(shift));
+    loss += std::log(sum) - (wanted_logit - static_cast<double>(shift));
     if (dlogits) {
       const float factor = static_cast<float>(static_cast<double>(share) / sum);
       for (std::int64_t c = 0; c < classes; ++c) {
-        e[c] *= factor;
+        e[c] = e[c] * factor - class_share;
       }
-      e[label] -= share;
+      e[label] -= label_share;
     }
   }
   result.data<double>()[0] = loss;

@@ -298,6 +298,13 @@ struct ConvolutionDescs {
 
 struct OneDnn::State {
   Arena& arena;
+  std::vector<float> zero_bias;
+
+  const float* zeros(std::int64_t count) {
+    zero_bias.resize(std::max(zero_bias.size(), static_cast<std::size_t>(count)), 0.0f);
+    return zero_bias.data();
+  }
+
   dnnl::engine engine;
   dnnl::stream stream;
   std::unordered_map<Key, Compiled, KeyHash> compiled;
@@ -442,7 +449,7 @@ void OneDnn::convolution_forward(
     return made;
   });
   State::set(compiled, DNNL_ARG_SRC, x);
-  State::set(compiled, DNNL_ARG_BIAS, bias);
+  State::set(compiled, DNNL_ARG_BIAS, bias ? bias : state.zeros(plan.channels_out));
   State::set(compiled, DNNL_ARG_DST, y);
   state.set_source_weights(compiled, w);
   compiled.primitive.execute(state.stream, compiled.arguments);

@@ -49,6 +49,7 @@ class OneDnn {
   OneDnn(const OneDnn&) = delete;
   OneDnn& operator=(const OneDnn&) = delete;
 
+  /// `bias` may be null.
   void matmul(const MatmulPlan& plan, const float* a, const float* b, const float* bias, float* c);
   void convolution_forward(
       const ConvolutionPlan& plan, const float* x, const float* w, const float* bias, float* y);

@@ -153,7 +153,9 @@ void packed_matmul(Backend& backend,
 }
 
 bool packed_matmul_wins(const MatmulPlan& p) {
-  return !kHasAvx512 && !p.transpose_b && p.columns % 512 == 0 && p.rows >= 16 && p.inner >= 16;
+  const bool columns_collide =
+      p.columns % 512 == 0 || (p.transpose_a && p.rows % 512 == 0 && p.columns >= 64);
+  return !kHasAvx512 && !p.transpose_b && columns_collide && p.rows >= 16 && p.inner >= 16;
 }
 
 }  // namespace troupe::cpu

@@ -1,5 +1,6 @@
 #include "kernels/cpu/backend.hpp"
 #include "kernels/cpu/vector.hpp"
+#include "kernels/functors/update.hpp"
 #include "kernels/matmul.hpp"
 #include "kernels/update.hpp"
 
@@ -176,6 +177,17 @@ void sum_of_squares(Stream& /*stream*/,
   double* to = out.data<double>();
   for (const Part& part : parts) {
     *to++ = sum_in_lanes(part.size, Square{x.data<float>() + part.offset});
+  }
+}
+
+void normalize(Stream& /*stream*/, const Tensor& x, const Tensor& out) {
+  const std::int64_t n = x.elements();
+  const float* from = x.data<float>();
+  const float factor = normalizing_factor(sum_in_lanes(n, Square{from}));
+  float* to = out.data<float>();
+#pragma GCC ivdep  // out may be x, but never a shifted one
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] = from[i] * factor;
   }
 }
 

@@ -273,7 +273,9 @@ void small_convolution_forward(Backend& backend,
     float* packed = backend.scratch(columns * (taps + 1) + Padded::floats(p));
     float* padded_bias = packed + columns * taps;
     std::fill_n(packed, columns * (taps + 1), 0.0f);
-    std::copy_n(bias, p.channels_out, padded_bias);
+    if (bias) {
+      std::copy_n(bias, p.channels_out, padded_bias);
+    }
     for (std::int64_t o = 0; o < p.channels_out; ++o) {
       for (std::int64_t tap = 0; tap < taps; ++tap) {
         packed[o / kWidth * taps * kWidth + tap * kWidth + o % kWidth] = w[o * taps + tap];

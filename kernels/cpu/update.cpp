@@ -128,4 +128,20 @@ void update(Stream& /*stream*/, const UpdateArguments& arguments) {
   });
 }
 
+void nesterov_direction(Stream& /*stream*/,
+                        const UpdateScalars& scalars,
+                        const Tensor& g,
+                        const Tensor& m,
+                        const Tensor& out) {
+  const UpdateScalars s = scalars;
+  const std::int64_t n = g.elements();
+  const float* from = g.data<float>();
+  float* velocity = m.data<float>();
+  float* to = out.data<float>();
+#pragma GCC ivdep  // out may be g, but never a shifted one
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] = troupe::nesterov_direction(s, from[i], velocity[i]);
+  }
+}
+
 }  // namespace troupe::cpu

@@ -94,6 +94,48 @@ inline V multiply_add(V a, V b, V c) {
   return a * b + c;
 }
 
+/// e^x to 2 units in the last place for x in [-87, 88], and the value at -87 below; above it
+/// nothing is promised. NaN stays NaN. The series of functors/math.hpp, with fused additions.
+inline Floats exponential(Floats x) {
+  const Floats round = broadcast(12582912.0f);  // 1.5 * 2^23: its addition leaves an integer
+  const Floats low = broadcast(-87.0f);
+  x = x < low ? low : x;
+  const Floats shifted = multiply_add(x, broadcast(1.44269504f), round);
+  const Floats n = shifted - round;
+  Floats r = multiply_add(n, broadcast(-0.693359375f), x);
+  r = multiply_add(n, broadcast(2.12194440e-4f), r);  // x - n ln 2
+  Floats q = multiply_add(broadcast(1.0f / 5040.0f), r, broadcast(1.0f / 720.0f));
+  q = multiply_add(q, r, broadcast(1.0f / 120.0f));
+  q = multiply_add(q, r, broadcast(1.0f / 24.0f));
+  q = multiply_add(q, r, broadcast(1.0f / 6.0f));
+  q = multiply_add(q, r, broadcast(0.5f));
+  const Ints bits = (reinterpret_cast<Ints>(shifted) - reinterpret_cast<Ints>(round) + 127) << 23;
+  const auto two_to_n = reinterpret_cast<Floats>(bits);
+  return multiply_add(two_to_n, multiply_add(q, r * r, r), two_to_n);
+}
+
+/// rows[i][j] and rows[j][i] exchanged.
+inline void transpose(Floats (&rows)[kLanes]) {
+  [&]<int... lane>(std::integer_sequence<int, lane...>) {
+    constexpr int n = static_cast<int>(kLanes);
+#pragma GCC unroll 4
+    for (int distance = 1; distance < n; distance *= 2) {
+#pragma GCC unroll 16
+      for (int i = 0; i < n; ++i) {
+        if ((i & distance) == 0) {
+          const Floats upper = rows[i];
+          const Floats lower = rows[i + distance];
+          rows[i] = __builtin_shuffle(
+              upper, lower, Ints{(lane & distance ? lane - distance + n : lane)...});
+          rows[i + distance] = __builtin_shuffle(
+              upper, lower, Ints{(lane & distance ? lane + n : lane + distance)...});
+        }
+      }
+    }
+  }
+  (std::make_integer_sequence<int, static_cast<int>(kLanes)>());
+}
+
 // Where the rows of a tile's left factor begin. A row is addressed by the pointer `base_of(r)` and
 // the constant distance `beyond(r)`: fourteen rows at unknown distances would need more pointers
 // than there are registers.
@@ -104,6 +146,18 @@ struct RowsSideBySide {
   static constexpr int base_of(int /*r*/) { return 0; }
 
   static constexpr int beyond(int r) { return r; }
+
+  static constexpr std::int64_t offset(int /*base*/) { return 0; }
+};
+
+/// Rows at a distance that is known.
+template <int stride>
+struct RowsEvery {
+  static constexpr int bases(int /*rows*/) { return 1; }
+
+  static constexpr int base_of(int /*r*/) { return 0; }
+
+  static constexpr int beyond(int r) { return r * stride; }
 
   static constexpr std::int64_t offset(int /*base*/) { return 0; }
 };

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace troupe::cuda {
@@ -29,6 +30,9 @@ Result<void> check_available(int index);
 
 /// Empty where there is none.
 std::vector<DeviceInfo> devices();
+
+/// "9.19.0"; empty where convolution has no CUDA kernels in this build.
+std::string cudnn_version();
 
 // -- streams and events -----------------------------------------------------------
 

@@ -1,4 +1,6 @@
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/elementwise.hpp"
+#include "kernels/functors/activation.hpp"
 
 namespace troupe::cuda {
 
@@ -33,6 +35,23 @@ struct Scale {
   }
 };
 
+template <class Op>
+struct Add {
+  const float* a;
+  const float* b;
+  float* y;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    Pack<float, width> values = load<width>(a, i);
+    const Pack<float, width> other = load<width>(b, i);
+    for (int k = 0; k < width; ++k) {
+      values.lane[k] = Op{}.forward(values.lane[k] + other.lane[k]);
+    }
+    store<width>(y, i, values);
+  }
+};
+
 template <class T>
 void fill_with(const Backend::State& state, const Tensor& x, T value) {
   for_each_index(state, x.elements(), packable(x.data<T>()), Fill<T>{value, x.data<T>()});
@@ -52,6 +71,20 @@ void fill(Stream& stream, const Tensor& x, double value) {
 void scale(Stream& stream, const Tensor& x, float factor) {
   const Backend::State& state = activate(stream);
   for_each_index(state, x.elements(), packable(x.data<float>()), Scale{factor, x.data<float>()});
+}
+
+void add(
+    Stream& stream, const Tensor& a, const Tensor& b, ActivationKind activation, const Tensor& y) {
+  const Backend::State& state = activate(stream);
+  const float* left = a.data<float>();
+  const float* right = b.data<float>();
+  float* to = y.data<float>();
+  const bool packed = packable(left, right, to);
+  if (activation == ActivationKind::relu) {
+    for_each_index(state, y.elements(), packed, Add<Relu>{left, right, to});
+  } else {
+    for_each_index(state, y.elements(), packed, Add<Identity>{left, right, to});
+  }
 }
 
 cudaError_t kernels_load() {

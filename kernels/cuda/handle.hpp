@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/check.hpp"
 
+#include <type_traits>
 #include <utility>
 
 namespace troupe::cuda {
@@ -35,7 +36,11 @@ class Handle {
  private:
   void reset() noexcept {
     if (value_ != T{}) {
-      static_cast<void>(succeeded(destroy(value_)));
+      if constexpr (std::is_same_v<decltype(destroy(value_)), cudaError_t>) {
+        static_cast<void>(succeeded(destroy(value_)));
+      } else {
+        static_cast<void>(destroy(value_));  // the libraries keep no last error
+      }
       value_ = T{};
     }
   }

@@ -20,6 +20,7 @@ struct Softmax {
   float* dlogits;              // (R, C), may be logits; or null
   std::int64_t R;
   std::int64_t C;
+  float smoothing;
 };
 
 __device__ float warp_max(float value) {
@@ -63,22 +64,32 @@ __device__ RowResult softmax_row(const Softmax& s, std::int64_t r, int lane) {
   const bool right = __all_sync(kAllLanes, agrees);
 
   double sum = 0;
+  double logits = 0;  // their sum, where smoothing asks for it
   for (std::int64_t c = lane; c < s.C; c += kWarp) {
     sum += static_cast<double>(exp_float(x[c] - largest));
+    logits += static_cast<double>(x[c]);
   }
   sum = warp_sum_for_all(sum);
+  double target_logit = static_cast<double>(at_label);
+  if (s.smoothing > 0) {
+    const auto smoothing = static_cast<double>(s.smoothing);
+    target_logit = (1 - smoothing) * target_logit +
+                   smoothing * (warp_sum_for_all(logits) / static_cast<double>(s.C));
+  }
   __syncwarp();  // All lanes have read the label's logit before one of them overwrites it.
 
   if (s.dlogits) {
     float* dx = s.dlogits + r * s.C;
     const float share = 1.0f / static_cast<float>(s.R);
+    const float label_share = share * (1.0f - s.smoothing);
+    const float class_share = share * (s.smoothing / static_cast<float>(s.C));
     const float factor = static_cast<float>(static_cast<double>(share) / sum);
     for (std::int64_t c = lane; c < s.C; c += kWarp) {
       const float probability_share = exp_float(x[c] - largest) * factor;
-      dx[c] = probability_share - (c == label ? share : 0.0f);
+      dx[c] = probability_share - class_share - (c == label ? label_share : 0.0f);
     }
   }
-  return {log(sum) - (static_cast<double>(at_label) - static_cast<double>(largest)), right};
+  return {log(sum) - (target_logit - static_cast<double>(largest)), right};
 }
 
 /// partial[0, b] = the losses of block b's rows, partial[1, b] = how many are right. Shape: partial
@@ -129,13 +140,15 @@ void softmax_cross_entropy(Stream& stream,
                            const Tensor& logits,
                            const Tensor& labels,
                            const Tensor& dlogits,
-                           const Tensor& result) {
+                           const Tensor& result,
+                           float smoothing) {
   const Backend::State& state = activate(stream);
   const Softmax s{.logits = logits.data<float>(),
                   .labels = labels.data<std::int32_t>(),
                   .dlogits = dlogits ? dlogits.data<float>() : nullptr,
                   .R = logits.shape()[0],
-                  .C = logits.shape()[1]};
+                  .C = logits.shape()[1],
+                  .smoothing = smoothing};
   const int blocks = static_cast<int>(
       std::min<std::int64_t>((s.R + kRowsAtOnce - 1) / kRowsAtOnce, kSumBlocksMax));
   double* partial = state.workspace<double>();

@@ -1,4 +1,6 @@
+#include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/sum.cuh"
+#include "kernels/functors/update.hpp"
 #include "kernels/matmul.hpp"
 #include "kernels/update.hpp"
 
@@ -138,6 +140,22 @@ struct SquaredDifference {
   }
 };
 
+struct Normalize {
+  const double* sum_of_squares;
+  const float* x;
+  float* out;  // may be x
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    const float factor = normalizing_factor(*sum_of_squares);
+    Pack<float, width> values = load<width>(x, i);
+    for (float& lane : values.lane) {
+      lane *= factor;
+    }
+    store<width>(out, i, values);
+  }
+};
+
 }  // namespace
 
 void sum_partials(const Backend::State& state,
@@ -155,6 +173,16 @@ void sum_of_squares(Stream& stream,
                     std::span<const Part> parts,
                     const Tensor& out) {
   sum_terms(activate(stream), Square{x.data<float>()}, parts, out.data<double>());
+}
+
+// The norm stays on the device: nobody waits for it.
+void normalize(Stream& stream, const Tensor& x, const Tensor& out) {
+  const Backend::State& state = activate(stream);
+  double* sum = state.workspace<double>() + kPartialsMax;  // behind what sum_terms() uses
+  const Part all{0, x.elements()};
+  sum_terms(state, Square{x.data<float>()}, {&all, 1}, sum);
+  const Normalize pass{sum, x.data<float>(), out.data<float>()};
+  for_each_index(state, x.elements(), packable(pass.x, pass.out), pass);
 }
 
 void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out) {

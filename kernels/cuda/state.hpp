@@ -18,13 +18,16 @@
 
 namespace troupe::cuda {
 
-/// Scratch memory of a stream: cuBLASLt's workspace (NVIDIA advises 32 MiB on Hopper) and the
-/// partial sums of reductions. One after the other in stream order, so that they share it.
+class ConvolutionPlans;  // cuda/convolution.cpp
+
+/// Scratch memory of a stream: cuBLASLt's workspace (NVIDIA advises 32 MiB on Hopper), cuDNN's and
+/// the partial sums of reductions. One after the other in stream order, so that they share it.
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
 struct Tools {
   DeviceMemory workspace;  // kWorkspaceBytes, aligned to 256
   MatmulPlans matmuls;
+  std::shared_ptr<ConvolutionPlans> convolutions;  // made by the first convolution
   Staging staging;
 };
 

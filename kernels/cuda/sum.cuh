@@ -28,7 +28,9 @@ struct BlockCounts {
   int of[kPartsMax];
 };
 
-static_assert(std::size_t{kPartsMax} * kSumBlocksMax * sizeof(double) <= kWorkspaceBytes);
+/// The partial sums of a launch, at the workspace's beginning.
+constexpr std::size_t kPartialsMax = std::size_t{kPartsMax} * kSumBlocksMax;
+static_assert((kPartialsMax + 1) * sizeof(double) <= kWorkspaceBytes);
 
 /// How many blocks sum `size` terms: eight terms a thread, then more.
 TROUPE_HD inline int sum_blocks(std::int64_t size) {

@@ -1,9 +1,15 @@
 // All of cuda:: in a build without CUDA. No stream of a GPU can be made here, so that nothing below
 // check_available(), devices() and the constructor is ever reached.
+#include "kernels/attention.hpp"
 #include "kernels/convolution.hpp"
 #include "kernels/cuda/backend.hpp"
+#include "kernels/dropout.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/embedding.hpp"
 #include "kernels/loss.hpp"
+#include "kernels/lstm.hpp"
 #include "kernels/matmul.hpp"
+#include "kernels/normalization.hpp"
 #include "kernels/update.hpp"
 
 namespace troupe::cuda {
@@ -28,6 +34,10 @@ Result<void> check_available(int /*index*/) {
 
 std::vector<DeviceInfo> devices() {
   return {};
+}
+
+std::string cudnn_version() {
+  return "";
 }
 
 Backend::Backend(int /*device_index*/) {
@@ -108,7 +118,8 @@ void column_sum(Stream&, const Tensor&, const Tensor&, bool) {
   unavailable();
 }
 
-void softmax_cross_entropy(Stream&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+void softmax_cross_entropy(
+    Stream&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, float) {
   unavailable();
 }
 
@@ -120,11 +131,52 @@ void update(Stream&, const UpdateArguments&) {
   unavailable();
 }
 
+void nesterov_direction(
+    Stream&, const UpdateScalars&, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void normalize(Stream&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
 void sum_of_squares(Stream&, const Tensor&, std::span<const Part>, const Tensor&) {
   unavailable();
 }
 
 void squared_distance(Stream&, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void causal_attention_forward(Stream&, std::int64_t, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void causal_attention_backward(Stream&,
+                               std::int64_t,
+                               const Tensor&,
+                               const Tensor&,
+                               const Tensor&,
+                               const Tensor&,
+                               const Tensor&) {
+  unavailable();
+}
+
+void swap_leading(Stream&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void lstm_cell_forward(Stream&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void lstm_cell_backward(Stream&,
+                        const Tensor&,
+                        const Tensor&,
+                        const Tensor&,
+                        const Tensor&,
+                        const Tensor&,
+                        const Tensor&) {
   unavailable();
 }
 
@@ -155,6 +207,126 @@ void max_pool_forward(
 
 void max_pool_backward(
     Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void batch_norm_forward(Stream&,
+                        const Tensor&,
+                        const Tensor&,
+                        const Tensor&,
+                        float,
+                        ActivationKind,
+                        const Tensor&,
+                        const Tensor&,
+                        const Tensor&) {
+  unavailable();
+}
+
+void batch_norm_infer(Stream&,
+                      const Tensor&,
+                      const Tensor&,
+                      const Tensor&,
+                      const Tensor&,
+                      const Tensor&,
+                      float,
+                      ActivationKind,
+                      const Tensor&) {
+  unavailable();
+}
+
+void batch_norm_running(Stream&,
+                        const Tensor&,
+                        const Tensor&,
+                        std::int64_t,
+                        float,
+                        float,
+                        const Tensor&,
+                        const Tensor&) {
+  unavailable();
+}
+
+void batch_norm_backward(Stream&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&) {
+  unavailable();
+}
+
+void layer_norm_forward(Stream&,
+                        const Tensor&,
+                        const Tensor&,
+                        const Tensor&,
+                        float,
+                        const Tensor&,
+                        const Tensor&,
+                        const Tensor&) {
+  unavailable();
+}
+
+void layer_norm_backward(Stream&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&) {
+  unavailable();
+}
+
+void group_norm_forward(Stream&,
+                        std::int64_t,
+                        const Tensor&,
+                        const Tensor&,
+                        const Tensor&,
+                        float,
+                        const Tensor&,
+                        const Tensor&,
+                        const Tensor&) {
+  unavailable();
+}
+
+void group_norm_backward(Stream&,
+                         std::int64_t,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&) {
+  unavailable();
+}
+
+void dropout(Stream&, const RandomStream&, std::uint64_t, float, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void add(Stream&, const Tensor&, const Tensor&, ActivationKind, const Tensor&) {
+  unavailable();
+}
+
+void embedding_forward(Stream&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void embedding_gradient(Stream&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool) {
+  unavailable();
+}
+
+void average_pool_forward(Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void average_pool_backward(Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&) {
   unavailable();
 }
 

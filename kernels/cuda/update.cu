@@ -99,6 +99,25 @@ struct UpdatePass {
   }
 };
 
+struct NesterovDirection {
+  UpdateScalars scalars;
+  const float* g;
+  float* m;
+  float* out;  // may be g
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    Pack<float, width> values = load<width>(g, i);
+    Pack<float, width> velocity = load<width>(m, i);
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      values.lane[k] = troupe::nesterov_direction(scalars, values.lane[k], velocity.lane[k]);
+    }
+    store<width>(m, i, velocity);
+    store<width>(out, i, values);
+  }
+};
+
 }  // namespace
 
 void update(Stream& stream, const UpdateArguments& arguments) {
@@ -130,6 +149,16 @@ void update(Stream& stream, const UpdateArguments& arguments) {
       for_each_index(state, a.w.elements(), packed, pass);
     } while (next < a.predictions.size());
   });
+}
+
+void nesterov_direction(Stream& stream,
+                        const UpdateScalars& scalars,
+                        const Tensor& g,
+                        const Tensor& m,
+                        const Tensor& out) {
+  const NesterovDirection pass{
+      .scalars = scalars, .g = g.data<float>(), .m = m.data<float>(), .out = out.data<float>()};
+  for_each_index(activate(stream), g.elements(), packable(pass.g, pass.m, pass.out), pass);
 }
 
 }  // namespace troupe::cuda

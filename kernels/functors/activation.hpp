@@ -55,16 +55,19 @@ struct Gelu {
   static constexpr float kSqrtTwoOverPi = 0.7978845608f;
   static constexpr float kCubic = 0.044715f;
 
-  TROUPE_HD float forward(float x) const { return 0.5f * x * (1.0f + tanh_float(inner(x))); }
+  TROUPE_HD float forward(float x) const { return x * share(x); }
 
   TROUPE_HD float backward(float x, float dy) const {
-    const float t = tanh_float(inner(x));
-    const float inner_slope = kSqrtTwoOverPi * (1.0f + 3.0f * kCubic * x * x);
-    return dy * (0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner_slope);
+    const float s = share(x);
+    const float slope = 2.0f * kSqrtTwoOverPi * (1.0f + 3.0f * kCubic * x * x);  // of 2 inner
+    return dy * (s + x * s * (1.0f - s) * slope);
   }
 
  private:
-  TROUPE_HD static float inner(float x) { return kSqrtTwoOverPi * (x + kCubic * x * x * x); }
+  // (1 + tanh z) / 2 = sigmoid(2 z): one exponential, and no cancellation far below 0.
+  TROUPE_HD static float share(float x) {
+    return sigmoid_float(2.0f * kSqrtTwoOverPi * (x + kCubic * x * x * x));
+  }
 };
 
 // Klambauer et al. 2017, arXiv:1706.02515, section 2. For x <= 0 the slope is y + scale * alpha.

@@ -59,6 +59,19 @@ TROUPE_HD inline float shrunk(const UpdateScalars& s, float w) {
 
 }  // namespace detail
 
+/// One element of nesterov_direction().
+TROUPE_HD inline float nesterov_direction(const UpdateScalars& s, float g, float& m) {
+  const float scaled = s.gradient_scale * g;
+  m = s.gamma * m + scaled;
+  return scaled + s.gamma * m;
+}
+
+/// What normalize() multiplies by. The bound keeps zeros zero; it is PyTorch's for Muon.
+TROUPE_HD inline float normalizing_factor(double sum_of_squares) {
+  const double norm = std::sqrt(sum_of_squares);
+  return static_cast<float>(1.0 / (norm < 1e-7 ? 1e-7 : norm));  // a NaN stays
+}
+
 struct Sgd {
   static constexpr UpdateRule rule = UpdateRule::sgd;
   static constexpr std::string_view name = "sgd";
@@ -155,8 +168,59 @@ struct NAdamW {
   }
 };
 
-using UpdateRules =
-    std::tuple<Sgd, Momentum, Nesterov, SpikeCompensation, Adam, AdamW, NAdam, NAdamW>;
+// Duchi et al. 2011, with epsilon outside the root as in PyTorch. m is the sum of squares.
+struct Adagrad {
+  static constexpr UpdateRule rule = UpdateRule::adagrad;
+  static constexpr std::string_view name = "adagrad";
+  static constexpr int moments = 1;
+
+  TROUPE_HD void step(const UpdateScalars& s, UpdateElement& e) const {
+    const float g = detail::decayed_gradient(s, e);
+    e.m = e.m + g * g;
+    e.direction = g / (std::sqrt(e.m) + s.epsilon);
+    e.w = e.w - s.rate * e.direction;
+  }
+};
+
+// Tieleman & Hinton 2012, lecture 6.5, as in PyTorch: the momentum is of the scaled gradient, and
+// with gamma = 0 its buffer is the step itself.
+struct RmsProp {
+  static constexpr UpdateRule rule = UpdateRule::rmsprop;
+  static constexpr std::string_view name = "rmsprop";
+  static constexpr int moments = 2;
+
+  TROUPE_HD void step(const UpdateScalars& s, UpdateElement& e) const {
+    const float g = detail::decayed_gradient(s, e);
+    e.v = s.beta2 * e.v + (1.0f - s.beta2) * (g * g);
+    e.m = s.gamma * e.m + g / (std::sqrt(e.v) + s.epsilon);
+    e.direction = e.m;
+    e.w = e.w - s.rate * e.m;
+  }
+};
+
+// Jordan et al. 2024, the last part: g is the orthogonalised momentum already (orthogonalize.hpp).
+struct Muon {
+  static constexpr UpdateRule rule = UpdateRule::muon;
+  static constexpr std::string_view name = "muon";
+  static constexpr int moments = 0;
+
+  TROUPE_HD void step(const UpdateScalars& s, UpdateElement& e) const {
+    e.direction = s.gradient_scale * e.g;
+    e.w = detail::shrunk(s, e.w) - s.rate * e.direction;
+  }
+};
+
+using UpdateRules = std::tuple<Sgd,
+                               Momentum,
+                               Nesterov,
+                               SpikeCompensation,
+                               Adam,
+                               AdamW,
+                               NAdam,
+                               NAdamW,
+                               Adagrad,
+                               RmsProp,
+                               Muon>;
 
 /// Calls f(functor) with the functor of `rule`: one branch a tensor, none an element.
 template <class F>

@@ -1,16 +1,23 @@
-// Operations that have no CUDA kernel yet. Each goes away when its file comes.
+// Convolution in a CUDA build without cuDNN.
 #include "kernels/convolution.hpp"
+#include "kernels/cuda/backend.hpp"
 
 namespace troupe::cuda {
 
 namespace {
 
-[[noreturn]] void not_yet(const char* op) {
-  throw ContractError(
-      concat("[", op, "] has no CUDA kernel yet; run the stages that need it on the CPU"));
+[[noreturn]] void unavailable(const char* op) {
+  throw ContractError(concat("[",
+                             op,
+                             "] this build has no cuDNN 9; configure where it is installed beside "
+                             "CUDA, or run the stages that convolve on the CPU"));
 }
 
 }  // namespace
+
+std::string cudnn_version() {
+  return "";
+}
 
 void convolution_forward(Stream&,
                          const ConvolutionGeometry&,
@@ -19,27 +26,17 @@ void convolution_forward(Stream&,
                          const Tensor&,
                          ActivationKind,
                          const Tensor&) {
-  not_yet("convolution_forward");
+  unavailable("convolution_forward");
 }
 
 void convolution_input_gradient(
     Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&) {
-  not_yet("convolution_input_gradient");
+  unavailable("convolution_input_gradient");
 }
 
 void convolution_weight_gradient(
     Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&, bool) {
-  not_yet("convolution_weight_gradient");
-}
-
-void max_pool_forward(
-    Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&) {
-  not_yet("max_pool_forward");
-}
-
-void max_pool_backward(
-    Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&, const Tensor&) {
-  not_yet("max_pool_backward");
+  unavailable("convolution_weight_gradient");
 }
 
 }  // namespace troupe::cuda

@@ -1,0 +1,407 @@
+// One head of one sequence at a time, a block of queries together. Scores lie with the key as the
+// row and the query as the column: a softmax then goes down columns, many queries in a vector and
+// nothing to be summed across lanes, and the queries that a tile multiplies stand side by side.
+// Keys behind a block's last query are never looked at; within the last few the rest is masked.
+#include "kernels/attention.hpp"
+
+#include "kernels/cpu/backend.hpp"
+#include "kernels/cpu/vector.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace troupe::cpu {
+
+namespace {
+
+constexpr int kVectors = 2;
+constexpr std::int64_t kWidth = kVectors * kLanes;  // columns of a tile: as many queries at a time
+constexpr int kTileRows =
+    static_cast<int>(kRegisters - 2 - kVectors) / kVectors;  // 6 with 16 registers, 14 with 32
+// Rows that each need a pointer: more than these do not fit the other registers.
+constexpr int kRowsApart = std::min(kTileRows, 6);
+// Queries whose gradient by keys and values is added at once: enough that a tile's way from and to
+// memory costs little, and few enough that two blocks of scores stay in the caches.
+constexpr std::int64_t kBlock = 2 * kWidth;
+
+using PerQuery = std::array<float, static_cast<std::size_t>(kWidth)>;
+
+std::int64_t padded(std::int64_t columns) {
+  return (columns + kWidth - 1) / kWidth * kWidth;
+}
+
+/// `columns` of `count` rows of a matrix.
+struct Rows {
+  const float* data;
+  std::int64_t stride;
+  std::int64_t count;
+  std::int64_t columns;
+
+  const float* row(std::int64_t r) const { return data + r * stride; }
+
+  Rows part(std::int64_t first, std::int64_t size) const {
+    return {row(first), stride, size, columns};
+  }
+};
+
+/// The scratch memory of one call, handed out piece by piece.
+class Pieces {
+ public:
+  explicit Pieces(float* data) : next_(data) {}
+
+  float* take(std::int64_t floats) { return std::exchange(next_, next_ + floats); }
+
+ private:
+  float* next_;
+};
+
+/// to (columns / kWidth, panel_rows, kWidth) = factor x, zeros beyond the last column.
+void pack_panels(const Rows& x, float factor, std::int64_t panel_rows, float* to) {
+  for (std::int64_t column = 0; column < x.columns; column += kWidth, to += panel_rows * kWidth) {
+    const std::int64_t width = std::min(kWidth, x.columns - column);
+    for (std::int64_t r = 0; r < x.count; ++r) {
+      const float* from = x.row(r) + column;
+      float* row = to + r * kWidth;
+      if (width == kWidth) {
+        for (std::int64_t i = 0; i < kWidth; i += kLanes) {
+          store(row + i, factor * load(from + i));
+        }
+      } else {
+        for (std::int64_t i = 0; i < kWidth; ++i) {
+          row[i] = i < width ? factor * from[i] : 0.0f;
+        }
+      }
+    }
+  }
+}
+
+/// to (columns, kWidth) = factor x transposed, zeros beyond the last of at most kWidth rows.
+void pack_transposed(const Rows& x, float factor, float* to) {
+  const std::int64_t whole_rows = x.count / kLanes * kLanes;
+  const std::int64_t whole_columns = x.columns / kLanes * kLanes;
+  for (std::int64_t r = 0; r < whole_rows; r += kLanes) {
+    for (std::int64_t c = 0; c < whole_columns; c += kLanes) {
+      Floats square[kLanes];
+      for (std::int64_t i = 0; i < kLanes; ++i) {
+        square[i] = factor * load(x.row(r + i) + c);
+      }
+      transpose(square);
+      for (std::int64_t i = 0; i < kLanes; ++i) {
+        store(to + (c + i) * kWidth + r, square[i]);
+      }
+    }
+  }
+  for (std::int64_t c = 0; c < x.columns; ++c) {
+    for (std::int64_t r = c < whole_columns ? whole_rows : 0; r < kWidth; ++r) {
+      to[c * kWidth + r] = r < x.count ? factor * x.row(r)[c] : 0.0f;
+    }
+  }
+}
+
+/// out[r, q] = the sum over columns c of x[r, c] packed[c, q]. Shapes: packed (columns, kWidth),
+/// rows of out `out_row` apart.
+void multiply_rows(const Rows& x, const float* packed, float* out, std::int64_t out_row) {
+  for_each_piece<kRowsApart>(x.count, [&](std::int64_t first, auto rows) {
+    Tile<Floats, rows, kVectors> tile;
+    tile.clear();
+    tile.add_product(x.columns, x.row(first), RowsApart{x.stride}, 1, packed, kWidth);
+    tile.write(out + first * out_row, out_row);
+  });
+}
+
+/// to[q, c] = factor(q) sum_j p[j, q] packed[j, c] for queries [0, count), j in [0, keys). Shapes:
+/// packed (columns / kWidth, panel_rows, kWidth), rows of p `p_row` apart, of `to` to.stride.
+template <class Factor>
+void multiply_columns(const float* p,
+                      std::int64_t p_row,
+                      std::int64_t count,
+                      std::int64_t keys,
+                      const float* packed,
+                      std::int64_t panel_rows,
+                      Factor factor,
+                      float* to,
+                      std::int64_t to_row,
+                      std::int64_t columns) {
+  for_each_piece<kTileRows>(count, [&](std::int64_t first, auto rows) {
+    const float* panel = packed;
+    for (std::int64_t c = 0; c < columns; c += kWidth, panel += panel_rows * kWidth) {
+      Tile<Floats, rows, kVectors> tile;
+      tile.clear();
+      tile.add_product(keys, p + first, RowsSideBySide{}, p_row, panel, kWidth);
+      tile.for_each([&](const Floats& sum, int r, int v) {
+        const std::int64_t left = columns - c - v * kLanes;
+        float* out = to + (first + r) * to_row + c + v * kLanes;
+        const Floats result = sum * factor(first + r);
+        if (left >= kLanes) {
+          store(out, result);
+        } else {
+          store_part(out, result, std::max<std::int64_t>(left, 0));
+        }
+      });
+    }
+  });
+}
+
+/// p[j, q] = exp(p[j, q] - largest[q]) for the keys j <= first + q and 0 for the others, and their
+/// sums. Row j of p is key j, column q is query first + q.
+void exponentials(
+    float* p, std::int64_t keys, std::int64_t first, PerQuery& largest, PerQuery& sum) {
+  const auto mask = [&](float value) {
+    for (std::int64_t j = first + 1; j < keys; ++j) {
+      std::fill_n(p + j * kWidth, j - first, value);
+    }
+  };
+  mask(-std::numeric_limits<float>::infinity());
+  for (std::int64_t at = 0; at < kWidth; at += kLanes) {
+    Floats most = broadcast(-std::numeric_limits<float>::infinity());
+    for (std::int64_t j = 0; j < keys; ++j) {
+      const Floats score = load(p + j * kWidth + at);
+      most = score > most ? score : most;
+    }
+    Floats total{};
+    for (std::int64_t j = 0; j < keys; ++j) {
+      const Floats e = exponential(load(p + j * kWidth + at) - most);
+      store(p + j * kWidth + at, e);
+      total += e;
+    }
+    store(largest.data() + at, most);
+    store(sum.data() + at, total);
+  }
+  // What exp makes of the masked ones, 1e-38, has been lost in the sums.
+  mask(0.0f);
+}
+
+/// The sum of a[i] b[i].
+float dot(const float* a, const float* b, std::int64_t n) {
+  Floats sum{};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    sum += load(a + i) * load(b + i);
+  }
+  sum += load_part(a + i, n - i) * load_part(b + i, n - i);
+  float total = 0.0f;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    total += sum[lane];
+  }
+  return total;
+}
+
+/// p[j, q] becomes the probability exp(p[j, q] - log_sum[q]), and dp[j, q], its gradient, that of
+/// the score. Both 0 where key j is behind query first + q.
+void score_gradient(float* p,
+                    float* dp,
+                    std::int64_t keys,
+                    std::int64_t first,
+                    const PerQuery& log_sum,
+                    const PerQuery& delta) {
+  for (std::int64_t at = 0; at < kWidth; at += kLanes) {
+    const Floats shift = load(log_sum.data() + at);
+    const Floats mean = load(delta.data() + at);
+    for (std::int64_t j = 0; j < keys; ++j) {
+      float* probability = p + j * kBlock + at;
+      float* gradient = dp + j * kBlock + at;
+      const Floats e = exponential(load(probability) - shift);
+      store(probability, e);
+      store(gradient, e * (load(gradient) - mean));
+    }
+  }
+  for (std::int64_t j = first + 1; j < keys; ++j) {
+    std::fill_n(p + j * kBlock, j - first, 0.0f);
+    std::fill_n(dp + j * kBlock, j - first, 0.0f);
+  }
+}
+
+/// to[j, c] += the sum over i in [0, queries) of p[j, i] packed[i, c] for the keys [0, keys), where
+/// p[j, i] is not 0. Shapes: p (keys, kBlock), to (columns / kWidth, T, kWidth), packed (columns /
+/// kWidth, kBlock, kWidth). Query 0 is behind key `first`.
+void add_to_keys(const float* p,
+                 std::int64_t keys,
+                 std::int64_t first,
+                 std::int64_t queries,
+                 const float* packed,
+                 std::int64_t columns,
+                 std::int64_t T,
+                 float* to) {
+  for_each_piece<kTileRows>(keys, [&](std::int64_t key, auto rows) {
+    const std::int64_t seen_from = std::max<std::int64_t>(key - first, 0) / kWidth * kWidth;
+    for (std::int64_t panel = 0; panel * kWidth < columns; ++panel) {
+      float* sums = to + (panel * T + key) * kWidth;
+      Tile<Floats, rows, kVectors> tile;
+      tile.for_each([&](Floats& sum, int r, int v) { sum = load(sums + r * kWidth + v * kLanes); });
+      tile.add_product(queries - seen_from,
+                       p + key * kBlock + seen_from,
+                       RowsEvery<static_cast<int>(kBlock)>{},
+                       1,
+                       packed + (panel * kBlock + seen_from) * kWidth,
+                       kWidth);
+      tile.write(sums, kWidth);
+    }
+  });
+}
+
+/// to[r, c] = panels[c / kWidth, r, c % kWidth].
+void unpack_panels(
+    const float* panels, std::int64_t rows, std::int64_t columns, float* to, std::int64_t to_row) {
+  for (std::int64_t c = 0; c < columns; c += kWidth, panels += rows * kWidth) {
+    const std::int64_t width = std::min(kWidth, columns - c);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float* from = panels + r * kWidth;
+      float* row = to + r * to_row + c;
+      if (width == kWidth) {
+        for (std::int64_t i = 0; i < kWidth; i += kLanes) {
+          store(row + i, load(from + i));
+        }
+      } else {
+        std::copy_n(from, width, row);
+      }
+    }
+  }
+}
+
+struct Sizes {
+  std::int64_t B;
+  std::int64_t T;
+  std::int64_t C;
+  std::int64_t heads;
+  std::int64_t D;  // C / heads
+  float scale;     // 1 / sqrt(D)
+
+  Sizes(std::int64_t heads_of_c, const Tensor& y)
+      : B(y.shape()[0]),
+        T(y.shape()[1]),
+        C(y.shape()[2]),
+        heads(heads_of_c),
+        D(C / heads),
+        scale(1.0f / std::sqrt(static_cast<float>(D))) {}
+
+  /// Head h of sequence b in a (B, T, width) tensor, from `column` on.
+  Rows head(const Tensor& x, std::int64_t b, std::int64_t h, std::int64_t column) const {
+    const std::int64_t width = x.shape()[2];
+    return {x.data<float>() + b * T * width + column + h * D, width, T, D};
+  }
+};
+
+}  // namespace
+
+void causal_attention_forward(
+    Stream& stream, std::int64_t heads, const Tensor& qkv, const Tensor& y, const Tensor& log_sum) {
+  const Sizes s(heads, y);
+  Pieces scratch(stream.cpu().scratch(padded(s.D) * s.T + (s.D + s.T) * kWidth));
+  float* values = scratch.take(padded(s.D) * s.T);  // (panels, T, kWidth)
+  float* queries = scratch.take(s.D * kWidth);      // (D, kWidth)
+  float* p = scratch.take(s.T * kWidth);            // (T, kWidth)
+  for (std::int64_t b = 0; b < s.B; ++b) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const Rows q = s.head(qkv, b, h, 0);
+      const Rows k = s.head(qkv, b, h, s.C);
+      pack_panels(s.head(qkv, b, h, 2 * s.C), 1.0f, s.T, values);
+      float* out = y.data<float>() + b * s.T * s.C + h * s.D;
+      float* log_sum_of = log_sum.data<float>() + (b * heads + h) * s.T;
+      for (std::int64_t first = 0; first < s.T; first += kWidth) {
+        const std::int64_t count = std::min(kWidth, s.T - first);
+        const std::int64_t keys = first + count;
+        pack_transposed(q.part(first, count), s.scale, queries);
+        multiply_rows(k.part(0, keys), queries, p, kWidth);
+        PerQuery largest;
+        PerQuery sum;
+        exponentials(p, keys, first, largest, sum);
+        multiply_columns(
+            p,
+            kWidth,
+            count,
+            keys,
+            values,
+            s.T,
+            [&](std::int64_t i) { return 1.0f / sum[static_cast<std::size_t>(i)]; },
+            out + first * s.C,
+            s.C,
+            s.D);
+        for (std::int64_t i = 0; i < count; ++i) {
+          const auto at = static_cast<std::size_t>(i);
+          log_sum_of[first + i] = largest[at] + std::log(sum[at]);
+        }
+      }
+    }
+  }
+}
+
+void causal_attention_backward(Stream& stream,
+                               std::int64_t heads,
+                               const Tensor& qkv,
+                               const Tensor& y,
+                               const Tensor& log_sum,
+                               const Tensor& dy,
+                               const Tensor& dqkv) {
+  const Sizes s(heads, y);
+  const std::int64_t panels = padded(s.D);  // floats a row, of all panels
+  Pieces scratch(stream.cpu().scratch(3 * panels * s.T + 2 * panels * kBlock + 2 * s.D * kWidth +
+                                      2 * s.T * kBlock));
+  float* keys_packed = scratch.take(panels * s.T);         // (panels, T, kWidth)
+  float* key_gradient = scratch.take(panels * s.T);        // (panels, T, kWidth)
+  float* value_gradient = scratch.take(panels * s.T);      // (panels, T, kWidth)
+  float* queries_packed = scratch.take(panels * kBlock);   // (panels, kBlock, kWidth)
+  float* dy_packed = scratch.take(panels * kBlock);        // (panels, kBlock, kWidth)
+  float* queries_transposed = scratch.take(s.D * kWidth);  // (D, kWidth)
+  float* dy_transposed = scratch.take(s.D * kWidth);       // (D, kWidth)
+  float* p = scratch.take(s.T * kBlock);                   // (T, kBlock)
+  float* dp = scratch.take(s.T * kBlock);                  // (T, kBlock)
+  for (std::int64_t b = 0; b < s.B; ++b) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const Rows q = s.head(qkv, b, h, 0);
+      const Rows k = s.head(qkv, b, h, s.C);
+      const Rows v = s.head(qkv, b, h, 2 * s.C);
+      const Rows out = s.head(y, b, h, 0);
+      const Rows dout = s.head(dy, b, h, 0);
+      const float* log_sum_of = log_sum.data<float>() + (b * heads + h) * s.T;
+      float* dq = dqkv.data<float>() + b * s.T * 3 * s.C + h * s.D;
+      pack_panels(k, 1.0f, s.T, keys_packed);
+      std::fill_n(key_gradient, panels * s.T, 0.0f);
+      std::fill_n(value_gradient, panels * s.T, 0.0f);
+      for (std::int64_t first = 0; first < s.T; first += kBlock) {
+        const std::int64_t count = std::min(kBlock, s.T - first);
+        pack_panels(q.part(first, count), s.scale, kBlock, queries_packed);
+        pack_panels(dout.part(first, count), 1.0f, kBlock, dy_packed);
+        for (std::int64_t at = 0; at < count; at += kWidth) {
+          const std::int64_t some = std::min(kWidth, count - at);
+          const std::int64_t query = first + at;
+          const std::int64_t keys = query + some;
+          PerQuery log_sums{};
+          PerQuery delta{};
+          for (std::int64_t i = 0; i < some; ++i) {
+            log_sums[static_cast<std::size_t>(i)] = log_sum_of[query + i];
+            delta[static_cast<std::size_t>(i)] = dot(dout.row(query + i), out.row(query + i), s.D);
+          }
+          pack_transposed(q.part(query, some), s.scale, queries_transposed);
+          pack_transposed(dout.part(query, some), 1.0f, dy_transposed);
+          multiply_rows(k.part(0, keys), queries_transposed, p + at, kBlock);
+          multiply_rows(v.part(0, keys), dy_transposed, dp + at, kBlock);
+          score_gradient(p + at, dp + at, keys, query, log_sums, delta);
+          for (std::int64_t j = keys; j < first + count; ++j) {
+            std::fill_n(p + j * kBlock + at, kWidth, 0.0f);
+            std::fill_n(dp + j * kBlock + at, kWidth, 0.0f);
+          }
+          multiply_columns(
+              dp + at,
+              kBlock,
+              some,
+              keys,
+              keys_packed,
+              s.T,
+              [&](std::int64_t) { return s.scale; },
+              dq + query * 3 * s.C,
+              3 * s.C,
+              s.D);
+        }
+        add_to_keys(p, first + count, first, count, dy_packed, s.D, s.T, value_gradient);
+        add_to_keys(dp, first + count, first, count, queries_packed, s.D, s.T, key_gradient);
+      }
+      unpack_panels(key_gradient, s.T, s.D, dq + s.C, 3 * s.C);
+      unpack_panels(value_gradient, s.T, s.D, dq + 2 * s.C, 3 * s.C);
+    }
+  }
+}
+
+}  // namespace troupe::cpu

@@ -1,0 +1,25 @@
+#include "kernels/elementwise.hpp"
+
+#include "kernels/functors/activation.hpp"
+
+namespace troupe::cpu {
+
+void add(Stream& /*stream*/,
+         const Tensor& a,
+         const Tensor& b,
+         ActivationKind activation,
+         const Tensor& y) {
+  const std::int64_t n = y.elements();
+  const float* left = a.data<float>();
+  const float* right = b.data<float>();
+  float* to = y.data<float>();
+  const auto with = [&](auto op) {
+#pragma GCC ivdep  // `to` may be `left` or `right`, but never a shifted one
+    for (std::int64_t i = 0; i < n; ++i) {
+      to[i] = op.forward(left[i] + right[i]);
+    }
+  };
+  activation == ActivationKind::relu ? with(Relu{}) : with(Identity{});
+}
+
+}  // namespace troupe::cpu

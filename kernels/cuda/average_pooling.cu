@@ -1,0 +1,100 @@
+// Average pooling. Forward and backward are the same work: an output pixel is the sum over a
+// rectangle of input pixels, divided by the window's size. Neighbouring threads take neighbouring
+// channels.
+#include "kernels/convolution.hpp"
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/functors/pooling.hpp"
+
+namespace troupe::cuda {
+
+namespace {
+
+struct Extent {
+  std::int64_t height;
+  std::int64_t width;
+};
+
+struct WindowsOfPixels {
+  __device__ PixelRange operator()(const ConvolutionGeometry& g,
+                                   std::int64_t index,
+                                   std::int64_t extent) const {
+    return pixels_of_window(g, index, extent);
+  }
+};
+
+struct PixelsOfWindows {
+  __device__ PixelRange operator()(const ConvolutionGeometry& g,
+                                   std::int64_t index,
+                                   std::int64_t extent) const {
+    return windows_of_pixel(g, index, extent);
+  }
+};
+
+/// Element i of y (B, H', W', C) = the average over the pixels of x (B, H, W, C) that Range says
+/// along each side, added up row by row as on the CPU.
+template <class Range>
+struct Average {
+  ConvolutionGeometry geometry;
+  Extent in;
+  Extent out;
+  std::int64_t C;
+  float factor;
+  const float* x;
+  float* y;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    for (int k = 0; k < width; ++k) {
+      one(i + k);
+    }
+  }
+
+  __device__ void one(std::int64_t i) const {
+    const std::int64_t c = i % C;
+    const std::int64_t pixel = i / C;
+    const std::int64_t image = pixel / out.width / out.height;
+    const PixelRange down = Range{}(geometry, pixel / out.width % out.height, in.height);
+    const PixelRange across = Range{}(geometry, pixel % out.width, in.width);
+    const float* from = x + image * in.height * in.width * C + c;
+    float sum = 0.0f;
+    for (std::int64_t h = down.first; h < down.last; ++h) {
+      for (std::int64_t w = across.first; w < across.last; ++w) {
+        sum += from[(h * in.width + w) * C];
+      }
+    }
+    y[i] = sum * factor;
+  }
+};
+
+template <class Range>
+void average_all(Stream& stream, const ConvolutionGeometry& g, const Tensor& x, const Tensor& y) {
+  const auto extent = [](const Tensor& images) {
+    return Extent{images.shape()[1], images.shape()[2]};
+  };
+  const Average<Range> average{.geometry = g,
+                               .in = extent(x),
+                               .out = extent(y),
+                               .C = x.shape()[3],
+                               .factor = 1.0f / static_cast<float>(g.kernel * g.kernel),
+                               .x = x.data<float>(),
+                               .y = y.data<float>()};
+  for_each_index(activate(stream), y.elements(), false, average);
+}
+
+}  // namespace
+
+void average_pool_forward(Stream& stream,
+                          const ConvolutionGeometry& geometry,
+                          const Tensor& x,
+                          const Tensor& y) {
+  average_all<WindowsOfPixels>(stream, geometry, x, y);
+}
+
+void average_pool_backward(Stream& stream,
+                           const ConvolutionGeometry& geometry,
+                           const Tensor& dy,
+                           const Tensor& dx) {
+  average_all<PixelsOfWindows>(stream, geometry, dy, dx);
+}
+
+}  // namespace troupe::cuda

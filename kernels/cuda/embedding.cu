@@ -1,0 +1,164 @@
+// Token embedding. The gradient has no atomic additions: each element of it belongs to one thread,
+// which adds in the order of the places, so that its bits are those of the CPU.
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/embedding.hpp"
+
+#include <limits>
+
+namespace troupe::cuda {
+
+namespace {
+
+struct Embed {
+  const std::int32_t* ids;  // (B, T)
+  const float* table;       // (V, C)
+  const float* positions;   // (T_max, C) or null
+  std::int64_t T;
+  std::int64_t V;
+  std::int64_t C;
+  float* y;  // (B, T, C)
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    for (int k = 0; k < width; ++k) {
+      one(i + k);
+    }
+  }
+
+  __device__ void one(std::int64_t i) const {
+    const std::int64_t place = i / C;
+    const std::int64_t c = i % C;
+    const std::int64_t id = ids[place];
+    const float value =
+        id >= 0 && id < V ? table[id * C + c] : std::numeric_limits<float>::quiet_NaN();
+    y[i] = positions ? value + positions[place % T * C + c] : value;
+  }
+};
+
+struct PositionGradient {
+  const float* dy;  // (B, T, C)
+  std::int64_t B;
+  std::int64_t row;  // T C
+  bool accumulate;
+  float* dpositions;  // (T_max, C)
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    for (int k = 0; k < width; ++k) {
+      one(i + k);
+    }
+  }
+
+  __device__ void one(std::int64_t i) const {
+    float sum = accumulate ? dpositions[i] : 0.0f;
+    if (i < row) {
+      for (std::int64_t b = 0; b < B; ++b) {
+        sum += dy[b * row + i];
+      }
+    }
+    dpositions[i] = sum;
+  }
+};
+
+constexpr int kBlock = 256;
+constexpr int kWarpLanes = 32;
+
+/// A block is one row of the table: it goes through all ids, kBlock at a time, lists in order the
+/// places that hold its row, and adds their gradients. Every id is read once a row: cheap, as they
+/// stay in the cache, compared with a sort.
+__global__ void __launch_bounds__(kBlock) table_gradient_kernel(const std::int32_t* ids,
+                                                                std::int64_t places,
+                                                                const float* dy,
+                                                                std::int64_t C,
+                                                                bool accumulate,
+                                                                float* dtable) {
+  __shared__ int counts[kBlock / kWarpLanes];
+  __shared__ std::int64_t found[kBlock];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / kWarpLanes;
+  const unsigned before = (1u << (thread % kWarpLanes)) - 1u;  // the warp's earlier lanes
+  float* row = dtable + std::int64_t{blockIdx.x} * C;
+  if (!accumulate) {
+    for (std::int64_t c = thread; c < C; c += kBlock) {
+      row[c] = 0.0f;
+    }
+  }
+  for (std::int64_t begin = 0; begin < places; begin += kBlock) {
+    const std::int64_t place = begin + thread;
+    const bool mine = place < places && ids[place] == static_cast<std::int64_t>(blockIdx.x);
+    const unsigned lanes = __ballot_sync(0xffffffffu, mine);
+    if (thread % kWarpLanes == 0) {
+      counts[warp] = __popc(lanes);
+    }
+    __syncthreads();
+    int offset = 0;
+    int count = 0;
+    for (int other = 0; other < kBlock / kWarpLanes; ++other) {
+      offset += other < warp ? counts[other] : 0;
+      count += counts[other];
+    }
+    if (mine) {
+      found[offset + __popc(lanes & before)] = place;
+    }
+    __syncthreads();
+    // A thread always has the same channels, so that it alone reads and writes them.
+    for (std::int64_t c = thread; count > 0 && c < C; c += kBlock) {
+      float sum = row[c];
+      for (int k = 0; k < count; ++k) {
+        sum += dy[found[k] * C + c];
+      }
+      row[c] = sum;
+    }
+    __syncthreads();  // before the lists are written anew
+  }
+}
+
+}  // namespace
+
+void embedding_forward(Stream& stream,
+                       const Tensor& ids,
+                       const Tensor& table,
+                       const Tensor& positions,
+                       const Tensor& y) {
+  const Embed embed{.ids = ids.data<std::int32_t>(),
+                    .table = table.data<float>(),
+                    .positions = positions ? positions.data<float>() : nullptr,
+                    .T = ids.shape()[1],
+                    .V = table.shape()[0],
+                    .C = table.shape()[1],
+                    .y = y.data<float>()};
+  for_each_index(activate(stream), y.elements(), false, embed);
+}
+
+void embedding_gradient(Stream& stream,
+                        const Tensor& ids,
+                        const Tensor& dy,
+                        const Tensor& dtable,
+                        const Tensor& dpositions,
+                        bool accumulate) {
+  const Backend::State& state = activate(stream);
+  if (dtable.elements() > 0) {
+    table_gradient_kernel<<<static_cast<unsigned>(dtable.shape()[0]),
+                            kBlock,
+                            0,
+                            state.stream.get()>>>(ids.data<std::int32_t>(),
+                                                  ids.elements(),
+                                                  dy.data<float>(),
+                                                  dtable.shape()[1],
+                                                  accumulate,
+                                                  dtable.data<float>());
+    TROUPE_CUDA_CHECK(cudaGetLastError());
+  }
+  if (dpositions) {
+    for_each_index(state,
+                   dpositions.elements(),
+                   false,
+                   PositionGradient{.dy = dy.data<float>(),
+                                    .B = ids.shape()[0],
+                                    .row = ids.shape()[1] * dtable.shape()[1],
+                                    .accumulate = accumulate,
+                                    .dpositions = dpositions.data<float>()});
+  }
+}
+
+}  // namespace troupe::cuda

@@ -1,0 +1,713 @@
+// Batch, layer and group normalization. All sums are in double and in an order that depends on the
+// shape alone.
+//
+// Sums over columns (batch statistics, the gradients by gamma and beta) are taken by blocks of 32
+// columns over chunks of rows, whose sums one thread a column adds up. Layer and group normalization
+// are one kernel: a team of threads, a warp or a block, has the elements that share a mean.
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/sum.cuh"
+#include "kernels/functors/activation.hpp"
+#include "kernels/functors/normalization.hpp"
+#include "kernels/normalization.hpp"
+
+namespace troupe::cuda {
+
+namespace {
+
+struct Pair {
+  double first;
+  double second;
+};
+
+__device__ Pair operator+(const Pair& a, const Pair& b) {
+  return {a.first + b.first, a.second + b.second};
+}
+
+// -- sums over columns --------------------------------------------------------------------
+
+constexpr int kColumns = kWarp;
+constexpr int kRows = 8;
+constexpr std::int64_t kChunkRows = 64;
+constexpr std::int64_t kChunksMax = 128;
+
+/// Partial sums of all columns, and how many there are of each. Shape: sums (chunks, 2, C).
+struct ColumnSums {
+  double* sums;
+  std::int64_t chunks;
+  std::int64_t C;
+
+  __device__ Pair total(std::int64_t c) const {
+    Pair sum{0, 0};
+#pragma unroll 4
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      sum = sum + Pair{sums[2 * chunk * C + c], sums[(2 * chunk + 1) * C + c]};
+    }
+    return sum;
+  }
+};
+
+/// to.sums[chunk, :, c] = the sums over the chunk's rows of term(r, c).
+template <class Term>
+__global__ void __launch_bounds__(kColumns* kRows)
+    column_sums_kernel(const __grid_constant__ Term term,
+                       std::int64_t R,
+                       std::int64_t chunk_rows,
+                       const __grid_constant__ ColumnSums to) {
+  __shared__ Pair sums[kRows][kColumns];
+  const std::int64_t c = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
+  const std::int64_t begin = std::int64_t{blockIdx.y} * chunk_rows;
+  const std::int64_t end = begin + chunk_rows < R ? begin + chunk_rows : R;
+  Pair sum{0, 0};
+  if (c < to.C) {
+#pragma unroll 4
+    for (std::int64_t r = begin + threadIdx.y; r < end; r += kRows) {
+      sum = sum + term(r, c);
+    }
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || c >= to.C) {
+    return;
+  }
+  for (int row = 1; row < kRows; ++row) {
+    sum = sum + sums[row][threadIdx.x];
+  }
+  double* const chunk = to.sums + 2 * std::int64_t{blockIdx.y} * to.C;
+  chunk[c] = sum.first;
+  chunk[to.C + c] = sum.second;
+}
+
+/// In the workspace, behind room for four floats a column.
+template <class Term>
+ColumnSums sum_columns(const Backend::State& state,
+                       std::int64_t R,
+                       std::int64_t C,
+                       const Term& term) {
+  const auto room = static_cast<std::int64_t>(kWorkspaceBytes / sizeof(double)) / (2 * C) - 1;
+  TROUPE_CHECK(room >= 1, "[normalization] ", C, " channels are too many for the workspace");
+  const std::int64_t wanted =
+      std::clamp<std::int64_t>((R + kChunkRows - 1) / kChunkRows, 1, std::min(kChunksMax, room));
+  const std::int64_t chunk_rows = std::max<std::int64_t>((R + wanted - 1) / wanted, 1);
+  const std::int64_t chunks = std::max<std::int64_t>((R + chunk_rows - 1) / chunk_rows, 1);
+  const ColumnSums to{state.workspace<double>() + 2 * C, chunks, C};
+  const dim3 grid(static_cast<unsigned>((C + kColumns - 1) / kColumns),
+                  static_cast<unsigned>(chunks));
+  const dim3 block(kColumns, kRows);
+  column_sums_kernel<<<grid, block, 0, state.stream.get()>>>(term, R, chunk_rows, to);
+  TROUPE_CUDA_CHECK(cudaGetLastError());
+  return to;
+}
+
+constexpr int kColumnBlock = 64;  // threads; small, so that few columns still make several blocks
+
+template <class F>
+__global__ void __launch_bounds__(kColumnBlock)
+    for_each_column_kernel(std::int64_t C, const __grid_constant__ F f) {
+  const std::int64_t c = std::int64_t{blockIdx.x} * kColumnBlock + threadIdx.x;
+  if (c < C) {
+    f(c);
+  }
+}
+
+/// f(c) by a thread for each column.
+template <class F>
+void for_each_column(const Backend::State& state, std::int64_t C, const F& f) {
+  if (C == 0) {
+    return;  // A grid of zero blocks is a launch error.
+  }
+  const auto blocks = static_cast<unsigned>((C + kColumnBlock - 1) / kColumnBlock);
+  for_each_column_kernel<<<blocks, kColumnBlock, 0, state.stream.get()>>>(C, f);
+  TROUPE_CUDA_CHECK(cudaGetLastError());
+}
+
+/// dgamma[c] and dbeta[c] from sums of dy and dy times the normalized x.
+struct ParameterGradients {
+  ColumnSums sums;
+  float* dgamma;
+  float* dbeta;
+
+  __device__ void operator()(std::int64_t c) const {
+    const Pair total = sums.total(c);
+    dbeta[c] = static_cast<float>(total.first);
+    dgamma[c] = static_cast<float>(total.second);
+  }
+};
+
+// -- batch normalization ------------------------------------------------------------------
+
+struct Moments {
+  const float* x;
+  std::int64_t C;
+
+  __device__ Pair operator()(std::int64_t r, std::int64_t c) const {
+    const double value = x[r * C + c];
+    return {value, value * value};
+  }
+};
+
+struct BatchStatistics {
+  ColumnSums sums;
+  double n;
+  float epsilon;
+  float* mean;
+  float* inverse_deviation;
+
+  __device__ void operator()(std::int64_t c) const {
+    const Pair total = sums.total(c);
+    const NormalizationStatistics statistics(total.first, total.second, n, epsilon);
+    mean[c] = statistics.mean;
+    inverse_deviation[c] = statistics.inverse_deviation;
+  }
+};
+
+struct InverseDeviation {
+  const float* variance;
+  float epsilon;
+  float* inverse_deviation;
+
+  __device__ void operator()(std::int64_t c) const {
+    const double of_column = variance[c];
+    inverse_deviation[c] = static_cast<float>(inverse_of_deviation(of_column, epsilon));
+  }
+};
+
+template <class Op>
+struct Normalize {
+  const float* x;
+  const float* gamma;
+  const float* beta;
+  const float* mean;
+  const float* inverse_deviation;
+  std::int64_t C;
+  float* y;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    Pack<float, width> values = load<width>(x, i);
+    std::int64_t c = i % C;
+    for (float& lane : values.lane) {
+      lane = Op{}.forward((lane - mean[c]) * (gamma[c] * inverse_deviation[c]) + beta[c]);
+      c = c + 1 == C ? 0 : c + 1;
+    }
+    store<width>(y, i, values);
+  }
+};
+
+void normalize(const Backend::State& state,
+               ActivationKind activation,
+               const Tensor& x,
+               const Tensor& gamma,
+               const Tensor& beta,
+               const float* mean,
+               const float* inverse_deviation,
+               const Tensor& y) {
+  const float* from = x.data<float>();
+  float* to = y.data<float>();
+  const auto with = [&](auto op) {
+    for_each_index(state,
+                   x.elements(),
+                   packable(from, to),
+                   Normalize<decltype(op)>{.x = from,
+                                           .gamma = gamma.data<float>(),
+                                           .beta = beta.data<float>(),
+                                           .mean = mean,
+                                           .inverse_deviation = inverse_deviation,
+                                           .C = x.shape().back(),
+                                           .y = to});
+  };
+  if (activation == ActivationKind::relu) {
+    with(Relu{});
+  } else {
+    with(Identity{});
+  }
+}
+
+struct TakeIn {
+  RunningStatistics running;
+  const float* mean;
+  const float* inverse_deviation;
+  float* running_mean;
+  float* running_variance;
+
+  __device__ void operator()(std::int64_t c) const {
+    running.take_in(mean[c], inverse_deviation[c], running_mean[c], running_variance[c]);
+  }
+};
+
+/// g and g (x - mean), with g the gradient that came through the activation.
+struct BatchGradientTerms {
+  const float* x;
+  const float* y;  // null: no activation
+  const float* dy;
+  const float* mean;
+  std::int64_t C;
+
+  __device__ Pair operator()(std::int64_t r, std::int64_t c) const {
+    const std::int64_t i = r * C + c;
+    const double g = y ? Relu{}.backward(y[i], dy[i]) : dy[i];
+    return {g, g * static_cast<double>(x[i] - mean[c])};
+  }
+};
+
+/// What the elements of a column need. Shapes: (C) each, in the workspace.
+struct Coefficients {
+  float* factor;
+  float* slope;
+  float* offset;
+};
+
+struct BatchGradients {
+  ColumnSums sums;
+  double n;
+  const float* gamma;
+  const float* inverse_deviation;
+  float* dgamma;
+  float* dbeta;
+  Coefficients to;
+
+  __device__ void operator()(std::int64_t c) const {
+    const Pair total = sums.total(c);
+    const double weight = gamma[c];
+    const NormalizationGradient gradient(
+        gamma[c], inverse_deviation[c], weight * total.first, weight * total.second, n);
+    to.factor[c] = gradient.factor;
+    to.slope[c] = gradient.slope;
+    to.offset[c] = gradient.offset;
+    dgamma[c] = static_cast<float>(total.second * static_cast<double>(inverse_deviation[c]));
+    dbeta[c] = static_cast<float>(total.first);
+  }
+};
+
+struct BatchInputGradient {
+  const float* x;
+  const float* y;  // null: no activation
+  const float* dy;
+  const float* mean;
+  Coefficients of;
+  std::int64_t C;
+  float* dx;  // may be dy
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    const Pack<float, width> values = load<width>(x, i);
+    Pack<float, width> gradients = load<width>(dy, i);
+    if (y) {
+      const Pack<float, width> outputs = load<width>(y, i);
+      for (int k = 0; k < width; ++k) {
+        gradients.lane[k] = Relu{}.backward(outputs.lane[k], gradients.lane[k]);
+      }
+    }
+    std::int64_t c = i % C;
+    for (int k = 0; k < width; ++k) {
+      gradients.lane[k] = gradients.lane[k] * of.factor[c] +
+                          ((values.lane[k] - mean[c]) * of.slope[c] + of.offset[c]);
+      c = c + 1 == C ? 0 : c + 1;
+    }
+    store<width>(dx, i, gradients);
+  }
+};
+
+// -- layer and group normalization ----------------------------------------------------------
+
+/// x (B, S, C), of which image b's channels [g width, (g + 1) width) share mean and deviation number
+/// b groups + g. Layer normalization: S = 1, one group.
+struct Groups {
+  std::int64_t B;
+  std::int64_t S;
+  std::int64_t C;
+  std::int64_t groups;
+  std::int64_t width;
+
+  __host__ __device__ std::int64_t count() const { return B * groups; }
+
+  __host__ __device__ std::int64_t elements() const { return S * width; }
+
+  /// Of row r of x as (B S, C).
+  __device__ std::int64_t group_of(std::int64_t r, std::int64_t c) const {
+    return r / S * groups + c / width;
+  }
+};
+
+/// Goes over a group's elements that belong to one thread of a team.
+class Cursor {
+ public:
+  __device__ Cursor(const Groups& g, std::int64_t group, int thread)
+      : first_(group / g.groups * g.S * g.C + group % g.groups * g.width),
+        row_(thread / g.width),
+        column_(thread % g.width) {}
+
+  __device__ bool inside(const Groups& g) const { return row_ < g.S; }
+
+  __device__ void advance(const Groups& g, int team) {
+    row_ += team / g.width;
+    column_ += team % g.width;
+    if (column_ >= g.width) {
+      column_ -= g.width;
+      ++row_;
+    }
+  }
+
+  /// Into x.
+  __device__ std::int64_t index(const Groups& g) const { return first_ + row_ * g.C + column_; }
+
+  __device__ std::int64_t channel(const Groups& g, std::int64_t group) const {
+    return group % g.groups * g.width + column_;
+  }
+
+ private:
+  std::int64_t first_;  // the group's first element
+  std::int64_t row_;
+  std::int64_t column_;
+};
+
+/// Every thread of the team gets the sum. At most one call a kernel.
+template <int team>
+__device__ Pair team_sum(Pair value) {
+  if constexpr (team == kWarp) {
+    return {__shfl_sync(0xffffffffu, warp_sum(value.first), 0),
+            __shfl_sync(0xffffffffu, warp_sum(value.second), 0)};
+  } else {
+    static_assert(team == kSumBlock);
+    __shared__ Pair total;
+    const double first = block_sum(value.first);
+    const double second = block_sum(value.second);
+    if (threadIdx.x == 0) {
+      total = {first, second};
+    }
+    __syncthreads();
+    return total;
+  }
+}
+
+struct GroupForward {
+  Groups shape;
+  const float* x;
+  const float* gamma;
+  const float* beta;
+  float epsilon;
+  float* y;
+  float* mean;
+  float* inverse_deviation;
+
+  template <int team>
+  __device__ void run(std::int64_t group, int thread) const {
+    Pair sum{0, 0};
+    for (Cursor e(shape, group, thread); e.inside(shape); e.advance(shape, team)) {
+      const double value = x[e.index(shape)];
+      sum = sum + Pair{value, value * value};
+    }
+    sum = team_sum<team>(sum);
+    const NormalizationStatistics statistics(
+        sum.first, sum.second, static_cast<double>(shape.elements()), epsilon);
+    if (thread == 0) {
+      mean[group] = statistics.mean;
+      inverse_deviation[group] = statistics.inverse_deviation;
+    }
+    for (Cursor e(shape, group, thread); e.inside(shape); e.advance(shape, team)) {
+      const std::int64_t i = e.index(shape);
+      const std::int64_t c = e.channel(shape, group);
+      y[i] = (x[i] - statistics.mean) * (gamma[c] * statistics.inverse_deviation) + beta[c];
+    }
+  }
+};
+
+struct GroupInputGradient {
+  Groups shape;
+  const float* x;
+  const float* gamma;
+  const float* mean;
+  const float* inverse_deviation;
+  const float* dy;
+  float* dx;  // may be dy
+
+  template <int team>
+  __device__ void run(std::int64_t group, int thread) const {
+    const float center = mean[group];
+    const float inverse = inverse_deviation[group];
+    Pair sum{0, 0};
+    for (Cursor e(shape, group, thread); e.inside(shape); e.advance(shape, team)) {
+      const std::int64_t i = e.index(shape);
+      const double weighted =
+          static_cast<double>(dy[i]) * static_cast<double>(gamma[e.channel(shape, group)]);
+      sum = sum + Pair{weighted, weighted * static_cast<double>(x[i] - center)};
+    }
+    sum = team_sum<team>(sum);
+    const NormalizationGradient of_group(
+        1.0f, inverse, sum.first, sum.second, static_cast<double>(shape.elements()));
+    for (Cursor e(shape, group, thread); e.inside(shape); e.advance(shape, team)) {
+      const std::int64_t i = e.index(shape);
+      const float factor = gamma[e.channel(shape, group)] * inverse;
+      dx[i] = dy[i] * factor + ((x[i] - center) * of_group.slope + of_group.offset);
+    }
+  }
+};
+
+template <int team, class F>
+__global__ void __launch_bounds__(kSumBlock) for_each_group_kernel(const __grid_constant__ F f) {
+  constexpr int kTeams = kSumBlock / team;
+  const int thread = static_cast<int>(threadIdx.x) % team;
+  const std::int64_t group = std::int64_t{blockIdx.x} * kTeams + threadIdx.x / team;
+  if (group < f.shape.count()) {  // for all of a team or none of it
+    f.template run<team>(group, thread);
+  }
+}
+
+template <int team, class F>
+void launch_groups(const Backend::State& state, const F& f) {
+  constexpr std::int64_t kTeams = kSumBlock / team;
+  const std::int64_t blocks = (f.shape.count() + kTeams - 1) / kTeams;
+  for_each_group_kernel<team>
+      <<<static_cast<unsigned>(blocks), kSumBlock, 0, state.stream.get()>>>(f);
+  TROUPE_CUDA_CHECK(cudaGetLastError());
+}
+
+/// f.run<team>(group, thread) by all threads of a team for each group.
+template <class F>
+void for_each_group(const Backend::State& state, const F& f) {
+  constexpr std::int64_t kWarpElements = 2048;
+  if (f.shape.count() == 0) {
+    return;
+  }
+  if (f.shape.elements() <= kWarpElements) {
+    launch_groups<kWarp>(state, f);
+  } else {
+    launch_groups<kSumBlock>(state, f);
+  }
+}
+
+/// dy, and dy times the normalized x.
+struct GroupParameterTerms {
+  Groups shape;
+  const float* x;
+  const float* mean;
+  const float* inverse_deviation;
+  const float* dy;
+
+  __device__ Pair operator()(std::int64_t r, std::int64_t c) const {
+    const std::int64_t i = r * shape.C + c;
+    const std::int64_t group = shape.group_of(r, c);
+    const double gradient = dy[i];
+    const double centred = x[i] - mean[group];
+    return {gradient, gradient * centred * static_cast<double>(inverse_deviation[group])};
+  }
+};
+
+void groups_forward(Stream& stream,
+                    const Groups& shape,
+                    const Tensor& x,
+                    const Tensor& gamma,
+                    const Tensor& beta,
+                    float epsilon,
+                    const Tensor& y,
+                    const Tensor& mean,
+                    const Tensor& inverse_deviation) {
+  for_each_group(activate(stream),
+                 GroupForward{.shape = shape,
+                              .x = x.data<float>(),
+                              .gamma = gamma.data<float>(),
+                              .beta = beta.data<float>(),
+                              .epsilon = epsilon,
+                              .y = y.data<float>(),
+                              .mean = mean.data<float>(),
+                              .inverse_deviation = inverse_deviation.data<float>()});
+}
+
+void groups_backward(Stream& stream,
+                     const Groups& shape,
+                     const Tensor& x,
+                     const Tensor& gamma,
+                     const Tensor& mean,
+                     const Tensor& inverse_deviation,
+                     const Tensor& dy,
+                     const Tensor& dx,
+                     const Tensor& dgamma,
+                     const Tensor& dbeta) {
+  const Backend::State& state = activate(stream);
+  // First, because dx may be dy.
+  const ColumnSums sums =
+      sum_columns(state,
+                  shape.B * shape.S,
+                  shape.C,
+                  GroupParameterTerms{.shape = shape,
+                                      .x = x.data<float>(),
+                                      .mean = mean.data<float>(),
+                                      .inverse_deviation = inverse_deviation.data<float>(),
+                                      .dy = dy.data<float>()});
+  for_each_column(
+      state, shape.C, ParameterGradients{sums, dgamma.data<float>(), dbeta.data<float>()});
+  for_each_group(state,
+                 GroupInputGradient{.shape = shape,
+                                    .x = x.data<float>(),
+                                    .gamma = gamma.data<float>(),
+                                    .mean = mean.data<float>(),
+                                    .inverse_deviation = inverse_deviation.data<float>(),
+                                    .dy = dy.data<float>(),
+                                    .dx = dx.data<float>()});
+}
+
+Groups rows_as_groups(const Tensor& x) {
+  const std::int64_t C = x.shape()[1];
+  return {.B = x.shape()[0], .S = 1, .C = C, .groups = 1, .width = C};
+}
+
+Groups groups_of(const Tensor& x, std::int64_t groups) {
+  const Shape& s = x.shape();
+  return {.B = s[0], .S = s[1], .C = s[2], .groups = groups, .width = s[2] / groups};
+}
+
+}  // namespace
+
+// -- the operations -----------------------------------------------------------------------
+
+void batch_norm_forward(Stream& stream,
+                        const Tensor& x,
+                        const Tensor& gamma,
+                        const Tensor& beta,
+                        float epsilon,
+                        ActivationKind activation,
+                        const Tensor& y,
+                        const Tensor& mean,
+                        const Tensor& inverse_deviation) {
+  const Backend::State& state = activate(stream);
+  const std::int64_t R = x.shape()[0];
+  const std::int64_t C = x.shape()[1];
+  const ColumnSums sums = sum_columns(state, R, C, Moments{x.data<float>(), C});
+  for_each_column(state,
+                  C,
+                  BatchStatistics{.sums = sums,
+                                  .n = static_cast<double>(R),
+                                  .epsilon = epsilon,
+                                  .mean = mean.data<float>(),
+                                  .inverse_deviation = inverse_deviation.data<float>()});
+  normalize(
+      state, activation, x, gamma, beta, mean.data<float>(), inverse_deviation.data<float>(), y);
+}
+
+void batch_norm_infer(Stream& stream,
+                      const Tensor& x,
+                      const Tensor& gamma,
+                      const Tensor& beta,
+                      const Tensor& running_mean,
+                      const Tensor& running_variance,
+                      float epsilon,
+                      ActivationKind activation,
+                      const Tensor& y) {
+  const Backend::State& state = activate(stream);
+  float* inverse_deviation = state.workspace<float>();  // (C)
+  for_each_column(state,
+                  x.shape()[1],
+                  InverseDeviation{running_variance.data<float>(), epsilon, inverse_deviation});
+  normalize(state, activation, x, gamma, beta, running_mean.data<float>(), inverse_deviation, y);
+}
+
+void batch_norm_running(Stream& stream,
+                        const Tensor& mean,
+                        const Tensor& inverse_deviation,
+                        std::int64_t rows,
+                        float epsilon,
+                        float momentum,
+                        const Tensor& running_mean,
+                        const Tensor& running_variance) {
+  for_each_column(activate(stream),
+                  mean.elements(),
+                  TakeIn{.running = RunningStatistics(rows, epsilon, momentum),
+                         .mean = mean.data<float>(),
+                         .inverse_deviation = inverse_deviation.data<float>(),
+                         .running_mean = running_mean.data<float>(),
+                         .running_variance = running_variance.data<float>()});
+}
+
+void batch_norm_backward(Stream& stream,
+                         const Tensor& x,
+                         const Tensor& gamma,
+                         const Tensor& mean,
+                         const Tensor& inverse_deviation,
+                         const Tensor& y,
+                         const Tensor& dy,
+                         const Tensor& dx,
+                         const Tensor& dgamma,
+                         const Tensor& dbeta) {
+  const Backend::State& state = activate(stream);
+  const std::int64_t R = x.shape()[0];
+  const std::int64_t C = x.shape()[1];
+  const float* output = y ? y.data<float>() : nullptr;
+  const ColumnSums sums = sum_columns(state,
+                                      R,
+                                      C,
+                                      BatchGradientTerms{.x = x.data<float>(),
+                                                         .y = output,
+                                                         .dy = dy.data<float>(),
+                                                         .mean = mean.data<float>(),
+                                                         .C = C});
+  float* values = state.workspace<float>();  // (3, C), before the sums
+  const Coefficients coefficients{values, values + C, values + 2 * C};
+  for_each_column(state,
+                  C,
+                  BatchGradients{.sums = sums,
+                                 .n = static_cast<double>(R),
+                                 .gamma = gamma.data<float>(),
+                                 .inverse_deviation = inverse_deviation.data<float>(),
+                                 .dgamma = dgamma.data<float>(),
+                                 .dbeta = dbeta.data<float>(),
+                                 .to = coefficients});
+  const BatchInputGradient pass{.x = x.data<float>(),
+                                .y = output,
+                                .dy = dy.data<float>(),
+                                .mean = mean.data<float>(),
+                                .of = coefficients,
+                                .C = C,
+                                .dx = dx.data<float>()};
+  for_each_index(state, x.elements(), packable(pass.x, pass.y, pass.dy, pass.dx), pass);
+}
+
+void layer_norm_forward(Stream& stream,
+                        const Tensor& x,
+                        const Tensor& gamma,
+                        const Tensor& beta,
+                        float epsilon,
+                        const Tensor& y,
+                        const Tensor& mean,
+                        const Tensor& inverse_deviation) {
+  groups_forward(stream, rows_as_groups(x), x, gamma, beta, epsilon, y, mean, inverse_deviation);
+}
+
+void layer_norm_backward(Stream& stream,
+                         const Tensor& x,
+                         const Tensor& gamma,
+                         const Tensor& mean,
+                         const Tensor& inverse_deviation,
+                         const Tensor& dy,
+                         const Tensor& dx,
+                         const Tensor& dgamma,
+                         const Tensor& dbeta) {
+  groups_backward(
+      stream, rows_as_groups(x), x, gamma, mean, inverse_deviation, dy, dx, dgamma, dbeta);
+}
+
+void group_norm_forward(Stream& stream,
+                        std::int64_t groups,
+                        const Tensor& x,
+                        const Tensor& gamma,
+                        const Tensor& beta,
+                        float epsilon,
+                        const Tensor& y,
+                        const Tensor& mean,
+                        const Tensor& inverse_deviation) {
+  groups_forward(stream, groups_of(x, groups), x, gamma, beta, epsilon, y, mean, inverse_deviation);
+}
+
+void group_norm_backward(Stream& stream,
+                         std::int64_t groups,
+                         const Tensor& x,
+                         const Tensor& gamma,
+                         const Tensor& mean,
+                         const Tensor& inverse_deviation,
+                         const Tensor& dy,
+                         const Tensor& dx,
+                         const Tensor& dgamma,
+                         const Tensor& dbeta) {
+  groups_backward(
+      stream, groups_of(x, groups), x, gamma, mean, inverse_deviation, dy, dx, dgamma, dbeta);
+}
+
+}  // namespace troupe::cuda

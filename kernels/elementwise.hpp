@@ -1,0 +1,25 @@
+// Arithmetic of whole tensors, element by element.
+#pragma once
+
+#include "kernels/activation.hpp"
+#include "kernels/stream.hpp"
+
+namespace troupe {
+
+/// y = act(a + b). Shapes: any, as many elements; y may be a or b. Activation: none or relu.
+/// float32.
+void add(
+    Stream& stream, const Tensor& a, const Tensor& b, ActivationKind activation, const Tensor& y);
+
+// The backends: same signatures, arguments already checked.
+namespace cpu {
+void add(
+    Stream& stream, const Tensor& a, const Tensor& b, ActivationKind activation, const Tensor& y);
+}  // namespace cpu
+
+namespace cuda {
+void add(
+    Stream& stream, const Tensor& a, const Tensor& b, ActivationKind activation, const Tensor& y);
+}  // namespace cuda
+
+}  // namespace troupe

@@ -1,0 +1,58 @@
+// Token embedding: rows of a table, taken by their number, plus a row for each position.
+#pragma once
+
+#include "kernels/stream.hpp"
+
+namespace troupe {
+
+/// y[b, t] = table[ids[b, t]] + positions[t]. Shapes: ids (int32) (B, T), table (V, C), positions
+/// (T_max >= T, C) or empty: none, y (B, T, C). An id outside [0, V) is a ContractError on the CPU
+/// and makes its row of y NaN on a GPU.
+void embedding_forward(Stream& stream,
+                       const Tensor& ids,
+                       const Tensor& table,
+                       const Tensor& positions,
+                       const Tensor& y);
+
+/// dtable[v] = or += the sum of dy[b, t] over all places with ids[b, t] == v; dpositions[t] = or +=
+/// the sum of dy[b, t] over b. Rows that no place speaks of are zero where not accumulating. Added
+/// up in the order of the places, on a GPU too. Shapes: dy (B, T, C), dtable (V, C), dpositions
+/// (T_max, C) or empty: not wanted. An id outside [0, V) is a ContractError on the CPU and counts
+/// for no row on a GPU.
+void embedding_gradient(Stream& stream,
+                        const Tensor& ids,
+                        const Tensor& dy,
+                        const Tensor& dtable,
+                        const Tensor& dpositions,
+                        bool accumulate);
+
+// The backends: same signatures, arguments already checked.
+namespace cpu {
+void embedding_forward(Stream& stream,
+                       const Tensor& ids,
+                       const Tensor& table,
+                       const Tensor& positions,
+                       const Tensor& y);
+void embedding_gradient(Stream& stream,
+                        const Tensor& ids,
+                        const Tensor& dy,
+                        const Tensor& dtable,
+                        const Tensor& dpositions,
+                        bool accumulate);
+}  // namespace cpu
+
+namespace cuda {
+void embedding_forward(Stream& stream,
+                       const Tensor& ids,
+                       const Tensor& table,
+                       const Tensor& positions,
+                       const Tensor& y);
+void embedding_gradient(Stream& stream,
+                        const Tensor& ids,
+                        const Tensor& dy,
+                        const Tensor& dtable,
+                        const Tensor& dpositions,
+                        bool accumulate);
+}  // namespace cuda
+
+}  // namespace troupe

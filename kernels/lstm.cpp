@@ -1,0 +1,175 @@
+#include "kernels/lstm.hpp"
+
+#include "kernels/dispatch.hpp"
+#include "kernels/matmul.hpp"
+
+namespace troupe {
+
+namespace {
+
+struct Sizes {
+  std::int64_t B;
+  std::int64_t T;
+  std::int64_t I;  // inputs
+  std::int64_t H;  // cells
+
+  std::int64_t steps() const { return T * B; }
+
+  /// Steps [first, first + count) of a (T, B, width) tensor, as a matrix.
+  Tensor rows(const Tensor& x, std::int64_t first, std::int64_t count) const {
+    const std::int64_t width = x.shape()[2];
+    return x.view(first * B * width, {count * B, width});
+  }
+
+  /// Step t of a (T, B, width) tensor; before the first there is nothing, which counts as zeros.
+  Tensor at(const Tensor& x, std::int64_t t) const { return t < 0 ? Tensor() : rows(x, t, 1); }
+};
+
+void check_extents(std::string_view op, const Shape& steps, const Shape& w_input) {
+  TROUPE_CHECK(steps.dimensions() == 3 && steps.elements() > 0 && w_input.dimensions() == 2 &&
+                   w_input.elements() > 0 && w_input[0] % 4 == 0,
+               "[",
+               op,
+               "] a sequence is ",
+               steps,
+               ", not (., ., .), or the weights of the input are ",
+               w_input,
+               ", not (4H, I), with all >= 1");
+}
+
+/// x with its two leading dimensions exchanged: batch-major as time-major or the reverse.
+Tensor swapped(Stream& stream, const Tensor& x) {
+  const Tensor y = stream.allocate({x.shape()[1], x.shape()[0], x.shape()[2]});
+  begin(stream, {&x, &y});
+  TROUPE_DISPATCH(swap_leading, stream, x, y);
+  return y;
+}
+
+void swap_into(Stream& stream, const Tensor& x, const Tensor& y) {
+  begin(stream, {&x, &y});
+  TROUPE_DISPATCH(swap_leading, stream, x, y);
+}
+
+}  // namespace
+
+void lstm_forward(Stream& stream,
+                  const Tensor& x,
+                  const Tensor& w_input,
+                  const Tensor& w_hidden,
+                  const Tensor& bias,
+                  const Tensor& y,
+                  const Tensor& gates,
+                  const Tensor& cells) {
+  constexpr std::string_view kOp = "lstm_forward";
+  check_tensor(kOp, "x", x, stream);
+  check_tensor(kOp, "w_input", w_input, stream);
+  check_extents(kOp, x.shape(), w_input.shape());
+  const Sizes s{x.shape()[0], x.shape()[1], x.shape()[2], w_input.shape()[0] / 4};
+  check_tensor(kOp, "w_input", w_input, stream, Shape{4 * s.H, s.I});
+  check_tensor(kOp, "w_hidden", w_hidden, stream, Shape{4 * s.H, s.H});
+  check_tensor(kOp, "bias", bias, stream, Shape{4 * s.H});
+  check_tensor(kOp, "y", y, stream, Shape{s.B, s.T, s.H});
+  check_tensor(kOp, "gates", gates, stream, Shape{s.T, s.B, 4 * s.H});
+  check_tensor(kOp, "cells", cells, stream, Shape{s.T, s.B, s.H});
+
+  const Tensor hidden = stream.allocate({s.T, s.B, s.H});
+  matmul(stream,
+         s.rows(swapped(stream, x), 0, s.T),
+         w_input,
+         s.rows(gates, 0, s.T),
+         {.transpose_b = true, .bias = bias});
+  for (std::int64_t t = 0; t < s.T; ++t) {
+    const Tensor gates_t = s.at(gates, t);
+    if (t > 0) {
+      matmul(stream,
+             s.at(hidden, t - 1),
+             w_hidden,
+             gates_t,
+             {.transpose_b = true, .accumulate = true});
+    }
+    const Tensor cell_before = s.at(cells, t - 1);
+    const Tensor cell = s.at(cells, t);
+    const Tensor hidden_t = s.at(hidden, t);
+    begin(stream, {&gates_t, &cell_before, &cell, &hidden_t});
+    TROUPE_DISPATCH(lstm_cell_forward, stream, gates_t, cell_before, cell, hidden_t);
+  }
+  swap_into(stream, hidden, y);
+}
+
+void lstm_input_gradient(Stream& stream,
+                         const Tensor& w_input,
+                         const Tensor& w_hidden,
+                         const Tensor& gates,
+                         const Tensor& cells,
+                         const Tensor& dy,
+                         const Tensor& dgates,
+                         const Tensor& dx) {
+  constexpr std::string_view kOp = "lstm_input_gradient";
+  check_tensor(kOp, "w_input", w_input, stream);
+  check_tensor(kOp, "dy", dy, stream);
+  check_extents(kOp, dy.shape(), w_input.shape());
+  const Sizes s{dy.shape()[0], dy.shape()[1], w_input.shape()[1], dy.shape()[2]};
+  check_tensor(kOp, "w_input", w_input, stream, Shape{4 * s.H, s.I});
+  check_tensor(kOp, "w_hidden", w_hidden, stream, Shape{4 * s.H, s.H});
+  check_tensor(kOp, "gates", gates, stream, Shape{s.T, s.B, 4 * s.H});
+  check_tensor(kOp, "cells", cells, stream, Shape{s.T, s.B, s.H});
+  check_tensor(kOp, "dgates", dgates, stream, Shape{s.T, s.B, 4 * s.H});
+  if (dx) {
+    check_tensor(kOp, "dx", dx, stream, Shape{s.B, s.T, s.I});
+  }
+
+  const Tensor dhidden = swapped(stream, dy);  // (T, B, H); later steps add their share
+  const Tensor dcell = stream.allocate({s.B, s.H});
+  fill(stream, dcell, 0);
+  for (std::int64_t t = s.T - 1; t >= 0; --t) {
+    const Tensor dhidden_t = s.at(dhidden, t);
+    if (t + 1 < s.T) {
+      matmul(stream, s.at(dgates, t + 1), w_hidden, dhidden_t, {.accumulate = true});
+    }
+    const Tensor gates_t = s.at(gates, t);
+    const Tensor cell = s.at(cells, t);
+    const Tensor cell_before = s.at(cells, t - 1);
+    const Tensor dgates_t = s.at(dgates, t);
+    begin(stream, {&gates_t, &cell, &cell_before, &dhidden_t, &dcell, &dgates_t});
+    TROUPE_DISPATCH(
+        lstm_cell_backward, stream, gates_t, cell, cell_before, dhidden_t, dcell, dgates_t);
+  }
+  if (dx) {
+    const Tensor dx_by_time = stream.allocate({s.T, s.B, s.I});
+    matmul(stream, s.rows(dgates, 0, s.T), w_input, s.rows(dx_by_time, 0, s.T));
+    swap_into(stream, dx_by_time, dx);
+  }
+}
+
+void lstm_weight_gradient(Stream& stream,
+                          const Tensor& x,
+                          const Tensor& y,
+                          const Tensor& dgates,
+                          const Tensor& dw_input,
+                          const Tensor& dw_hidden,
+                          const Tensor& dbias,
+                          bool accumulate) {
+  constexpr std::string_view kOp = "lstm_weight_gradient";
+  check_tensor(kOp, "x", x, stream);
+  check_tensor(kOp, "dw_input", dw_input, stream);
+  check_extents(kOp, x.shape(), dw_input.shape());
+  const Sizes s{x.shape()[0], x.shape()[1], x.shape()[2], dw_input.shape()[0] / 4};
+  check_tensor(kOp, "y", y, stream, Shape{s.B, s.T, s.H});
+  check_tensor(kOp, "dgates", dgates, stream, Shape{s.T, s.B, 4 * s.H});
+  check_tensor(kOp, "dw_input", dw_input, stream, Shape{4 * s.H, s.I});
+  check_tensor(kOp, "dw_hidden", dw_hidden, stream, Shape{4 * s.H, s.H});
+  check_tensor(kOp, "dbias", dbias, stream, Shape{4 * s.H});
+
+  const MatmulOptions options{.transpose_a = true, .accumulate = accumulate};
+  const Tensor all = s.rows(dgates, 0, s.T);  // (T B, 4H)
+  matmul(stream, all, s.rows(swapped(stream, x), 0, s.T), dw_input, options);
+  column_sum(stream, all, dbias, accumulate);
+  if (s.T > 1) {
+    const Tensor hidden = swapped(stream, y);  // (T, B, H)
+    matmul(stream, s.rows(dgates, 1, s.T - 1), s.rows(hidden, 0, s.T - 1), dw_hidden, options);
+  } else if (!accumulate) {
+    fill(stream, dw_hidden, 0);
+  }
+}
+
+}  // namespace troupe
