@@ -99,6 +99,14 @@ Result<void> set_path(pb::Message& experiment, const std::string& path, std::str
       return last ? assign(*group, field, value, where)
                   : usage(where + ": " + above + " is a value and has no keys");
     }
+    if (field->is_repeated()) {
+      if (last && value == "[]") {
+        group->GetReflection()->ClearField(group, field);
+        return {};
+      }
+      return usage(where + ": " + above + " is a list of groups, write it in a file (" +
+                   field->name() + " { ... } for each)");
+    }
     group = group->GetReflection()->MutableMessage(group, field);
     if (last) {
       return choose_by_name(*group, *field, value, path);
@@ -106,12 +114,17 @@ Result<void> set_path(pb::Message& experiment, const std::string& path, std::str
   }
 }
 
-/// The weights `nesterov` are stash + NAdam (Ajanthan et al. 2025): the optimizer comes with them.
+/// The weights `nesterov` are stash + NAdam (Ajanthan et al. 2025): the optimizer comes with them
+/// where none has been chosen, and whatever has been given of it stays.
 void pair_with_nadam(proto::Optimizer& optimizer) {
-  if (optimizer.rule() != proto::OptimizerRule::nadam &&
-      optimizer.rule() != proto::OptimizerRule::nadamw) {
-    optimizer.set_rule(proto::OptimizerRule::nadamw);
+  if (optimizer.has_rule()) {
+    return;
+  }
+  optimizer.set_rule(proto::OptimizerRule::nadamw);
+  if (!optimizer.has_momentum()) {
     optimizer.set_momentum(0.99);
+  }
+  if (!optimizer.has_learning_rate()) {
     optimizer.set_learning_rate(0.001);
   }
 }
@@ -122,7 +135,7 @@ Result<void> set_value(proto::Experiment& experiment, std::string_view assignmen
   const std::size_t equals = assignment.find('=');
   const std::string path(trimmed(assignment.substr(0, equals)));
   if (equals == assignment.npos || path.empty()) {
-    return usage(quoted(assignment) + ": is not path=value, such as pipeline.stages=4");
+    return usage(quoted(assignment) + " is not path=value, such as pipeline.stages=4");
   }
   const std::string_view value = trimmed(assignment.substr(equals + 1));
   if (assignment.size() > kTextBytesMax) {
@@ -155,7 +168,11 @@ void fill_in_defaults(pb::Message& group) {
   }
   for (int i = 0; i < type.field_count(); ++i) {
     const pb::FieldDescriptor* field = type.field(i);
-    if (field->is_repeated()) {
+    if (field->is_repeated() && is_group(*field)) {
+      for (int element = 0; element < reflection.FieldSize(group, field); ++element) {
+        fill_in_defaults(*reflection.MutableRepeatedMessage(&group, field, element));
+      }
+    } else if (field->is_repeated()) {
       const std::string& list = field->options().GetExtension(proto::default_list);
       if (reflection.FieldSize(group, field) == 0 && !list.empty()) {
         const auto done = assign(group, field, list, field->full_name());

@@ -6,10 +6,10 @@ namespace troupe {
 namespace {
 
 constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames{
-    "Start",  "Credit",    "Activation", "Labels",   "ErrorSignal", "End",
-    "Pull",   "PullReply", "Push",       "Apply",    "Applied",     "Norms",
-    "Decide", "MarkBatch", "MarkResult", "MarkDone", "Release",     "Concluded",
-    "Halt",   "Down",      "Diverged",   "Ran"};
+    "Start",     "Credit",    "Activation", "Labels",     "ErrorSignal", "End",
+    "Pull",      "PullReply", "Push",       "TiedPush",   "Apply",       "Applied",
+    "Norms",     "Decide",    "MarkBatch",  "MarkResult", "MarkDone",    "Release",
+    "Concluded", "Buffers",   "Halt",       "Down",       "Diverged",    "Ran"};
 
 template <class M>
 Stamp stamp_of(const M& m) {

@@ -7,8 +7,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -66,6 +68,7 @@ struct Pull {
   std::uint64_t request = 0;  // echoed, so that an answer finds its question
   View view;
   bool pinned = false;  // for a Mark: the step is pinned until the Director releases it
+  std::optional<std::size_t> slice{};  // this slice alone (a tied parameter); none: all
 };
 
 struct PullReply {
@@ -85,6 +88,16 @@ struct Push {
   Weights forward;  // what its first forward read, where the gap is to be measured; else empty
 };
 
+/// The share of a tied parameter's gradient that a chunk other than its owner has for mini-batch
+/// stamp.batch; stamp.chunk is the sender's.
+struct TiedPush {
+  Ref<StageRole> from;
+  Stamp stamp;
+  std::uint64_t sequence = 0;  // as Push::sequence
+  std::size_t slice = 0;       // of the owner
+  Tensor gradient;
+};
+
 /// What the Optimizer is to do with a push.
 struct Decision {
   enum class Kind : std::uint8_t { norms, step };
@@ -101,7 +114,8 @@ struct Apply {
   Stamp stamp;
   Weights base;
   std::vector<Tensor> gradient;
-  Weights forward;  // non-empty: measure the gap
+  std::vector<std::pair<std::size_t, Tensor>> tied;  // (slice, gradient): added first, in order
+  Weights forward;                                   // non-empty: measure the gap
   Decision decision;
 };
 
@@ -164,6 +178,12 @@ struct Concluded {
   Weights weights;
 };
 
+/// The buffers of a chunk after the last forward of the run.
+struct Buffers {
+  std::int32_t chunk = 0;
+  std::vector<Tensor> tensors;
+};
+
 /// Admit no further mini-batch.
 struct Halt {};
 
@@ -190,6 +210,7 @@ using Stash = std::vector<std::vector<Tensor>>;
 struct Outputs {
   Bundle bundle;                 // forward: y; backward: dx
   Stash stash;                   // forward, input gradient
+  std::vector<Tensor> buffers;   // forward: the state that no gradient drives, as it is now
   std::vector<Tensor> tensors;   // gradients; a Source's batch
   Tensor result;                 // loss (kernels/loss.hpp)
   std::vector<Weights> weights;  // an update: the new slices, then its predictions
@@ -213,6 +234,7 @@ using Message = std::variant<Start,
                              Pull,
                              PullReply,
                              Push,
+                             TiedPush,
                              Apply,
                              Applied,
                              Norms,
@@ -222,6 +244,7 @@ using Message = std::variant<Start,
                              MarkDone,
                              Release,
                              Concluded,
+                             Buffers,
                              Halt,
                              Down,
                              Diverged,

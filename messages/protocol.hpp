@@ -19,15 +19,16 @@ struct SourceRole : Understands<Start, Credit, MarkResult, Halt, Ran> {};
 
 /// Runs one or more chunks by its schedule.
 struct StageRole
-    : Understands<Start, Activation, Labels, ErrorSignal, End, PullReply, MarkBatch, Ran> {};
+    : Understands<Start, Activation, Labels, ErrorSignal, End, PullReply, MarkBatch, Release, Ran> {
+};
 
 /// Keeps a chunk's weights by step and decides what becomes of a push.
-struct ShardRole : Understands<Pull, Push, Applied, Norms, Decide, End, Release> {};
+struct ShardRole : Understands<Pull, Push, TiedPush, Applied, Norms, Decide, End, Release> {};
 
 /// Does the arithmetic over parameters.
 struct OptimizerRole : Understands<Apply, Ran> {};
 
 /// Watches over the run and ends it.
-struct DirectorRole : Understands<End, MarkDone, Concluded, Down, Diverged> {};
+struct DirectorRole : Understands<End, MarkDone, Concluded, Buffers, Down, Diverged> {};
 
 }  // namespace troupe

@@ -13,7 +13,8 @@ namespace troupe {
 /// The loss of one micro-batch, from the head.
 struct LossRecord {
   Stamp stamp;
-  std::int64_t rows = 0;
+  std::int64_t samples = 0;
+  std::int64_t rows = 0;  // losses in the sum: one a sample, or one a position of a sequence
   Tensor result;  // float64 (2): sum of the rows' losses, rows predicted right (kernels/loss.hpp)
 };
 

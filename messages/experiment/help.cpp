@@ -21,7 +21,7 @@ std::string type_of(const pb::FieldDescriptor& field) {
   const std::string bounds = bounds_of(field);
   switch (field.cpp_type()) {
     case pb::FieldDescriptor::CPPTYPE_MESSAGE:
-      return "choice";
+      return field.is_repeated() ? "groups, in a file" : "choice";
     case pb::FieldDescriptor::CPPTYPE_BOOL:
       return "true or false";
     case pb::FieldDescriptor::CPPTYPE_STRING:
@@ -37,7 +37,7 @@ std::string type_of(const pb::FieldDescriptor& field) {
 
 /// As it would stand behind the '='.
 std::string default_of(const pb::FieldDescriptor& field) {
-  if (is_choice(field)) {
+  if (is_choice(field) && !field.is_repeated()) {
     return default_alternative(*kind_of(*field.message_type())).name();
   }
   if (field.is_repeated()) {
@@ -60,7 +60,7 @@ std::vector<Row> help_rows() {
     }
     if (field->containing_oneof()) {
       rows.push_back({indent + field->name(), "", doc});
-    } else if (is_group(*field) && !is_choice(*field)) {
+    } else if (is_group(*field) && !is_choice(*field) && !field->is_repeated()) {
       rows.push_back({indent + path, "", doc});
     } else {
       rows.push_back({indent + path + '=' + default_of(*field), type_of(*field), doc});

@@ -132,19 +132,19 @@ class Reader {
                           pb::Message& group,
                           const pb::FieldDescriptor* field) const {
     const std::string where = line_of(field->name()) + ": " + path;
-    if (is_group(*field)) {
-      return read_group(value, path, where, group, field);
-    }
     if (!field->is_repeated()) {
-      return read_value(value, where, group, field);
+      return is_group(*field) ? read_group(value, path, where, group, field)
+                              : read_value(value, where, group, field);
     }
     if (!value.has_list_value()) {
       return usage(where + ": " + legible(json_text(value)) + " is not a list, write [a, b]");
     }
     int index = 0;
     for (const pb::Value& element : value.list_value().values()) {
-      const std::string at = where + '[' + std::to_string(index++) + ']';
-      if (auto done = read_value(element, at, group, field); !done) {
+      const std::string at = '[' + std::to_string(index++) + ']';
+      if (auto done = is_group(*field) ? read_group(element, path + at, where + at, group, field)
+                                       : read_value(element, where + at, group, field);
+          !done) {
         return done;
       }
     }
@@ -161,7 +161,8 @@ class Reader {
       const std::string& other = reflection.GetOneofFieldDescriptor(owner, kind)->name();
       return two_alternatives(where.substr(0, where.rfind('.')), other, field->name());
     }
-    pb::Message& group = *reflection.MutableMessage(&owner, field);
+    pb::Message& group = field->is_repeated() ? *reflection.AddMessage(&owner, field)
+                                              : *reflection.MutableMessage(&owner, field);
     if (value.has_string_value() && is_choice(*field)) {
       return choose(group, value.string_value(), where);
     }
@@ -257,27 +258,35 @@ std::string json_value(const Scalar& scalar) {
   return std::visit(by_type, scalar);
 }
 
-std::string json_list(const pb::Message& group, const pb::FieldDescriptor* field) {
+std::string json_object(const pb::Message& group, const std::string& indent);
+
+std::string json_list(const pb::Message& group,
+                      const pb::FieldDescriptor* field,
+                      const std::string& indent) {
+  const pb::Reflection& reflection = *group.GetReflection();
   Names elements;
-  for (int i = 0; i < group.GetReflection()->FieldSize(group, field); ++i) {
-    elements.push_back(json_value(load(group, field, i)));
+  for (int i = 0; i < reflection.FieldSize(group, field); ++i) {
+    elements.push_back(is_group(*field)
+                           ? json_object(reflection.GetRepeatedMessage(group, field, i), indent)
+                           : json_value(load(group, field, i)));
   }
   return '[' + joined(elements, ", ") + ']';
 }
 
 std::string json_object(const pb::Message& group, const std::string& indent) {
   const pb::Reflection& reflection = *group.GetReflection();
+  const std::string below = indent + "  ";
   Names members;
   for (int i = 0; i < group.GetDescriptor()->field_count(); ++i) {
     const pb::FieldDescriptor* field = group.GetDescriptor()->field(i);
     if (!field->is_repeated() && !reflection.HasField(group, field)) {
       continue;
     }
-    const std::string value = is_group(*field)
-                                  ? json_object(reflection.GetMessage(group, field), indent + "  ")
-                              : field->is_repeated() ? json_list(group, field)
-                                                     : json_value(load(group, field));
-    members.push_back(indent + "  " + json_string(field->name()) + ": " + value);
+    const std::string value = field->is_repeated() ? json_list(group, field, below)
+                              : is_group(*field)
+                                  ? json_object(reflection.GetMessage(group, field), below)
+                                  : json_value(load(group, field));
+    members.push_back(below + json_string(field->name()) + ": " + value);
   }
   return members.empty() ? "{}" : "{\n" + joined(members, ",\n") + '\n' + indent + '}';
 }

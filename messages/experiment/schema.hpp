@@ -2,8 +2,8 @@
 // sentences about misspelt ones. Private to messages/experiment*.cpp.
 //
 // experiment.proto keeps to what is handled here: groups are messages that do not contain
-// themselves, values are bool, int64, uint64, double, string and enums, only values are repeated,
-// the alternatives of a `kind` are messages.
+// themselves, values are bool, int64, uint64, double, string and enums, the alternatives of a `kind`
+// are messages and not repeated.
 #pragma once
 
 #include "messages/experiment.hpp"

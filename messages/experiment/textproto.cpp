@@ -42,6 +42,7 @@ struct FirstError : pb::io::ErrorCollector {
 struct Place {
   std::string group;  // "pipeline.schedule"
   std::string key;    // the last one, or "" where the group has just begun or another ended
+  bool in_list = false;
 };
 
 /// Where in the experiment a text ends that is broken off anywhere.
@@ -82,7 +83,7 @@ Place place_at_end(std::string_view text) {
       i = end - 1;
     }
   }
-  return {joined(groups, "."), key};
+  return {joined(groups, "."), key, in_list};
 }
 
 /// The part of `message` between `before` and its end `after`; nothing if worded otherwise.
@@ -168,6 +169,10 @@ Error explain(const FirstError& error, const Source& source) {
       return unknown_key(line, *group->field->message_type(), place.group, *name);
     }
   }
+  if (message.ends_with("got: ") || message.ends_with("found \"\".")) {
+    return usage(line + ": the text ends " + (place.in_list ? "inside a list" : "too early") +
+                 (path.empty() ? "" : (place.in_list ? ", " : ", after ") + legible(path)));
+  }
   const Key* key = find_key(path);
   if (const auto value = refused_value(message); value && key) {
     return refused(where, *key->field, *value);
@@ -178,10 +183,6 @@ Error explain(const FirstError& error, const Source& source) {
   if (const auto other = between(message, " is specified along with field \"", "\".")) {
     return two_alternatives(
         line + ": " + place.group, other->substr(0, other->find('"')), place.key);
-  }
-  if (message.ends_with("got: ")) {
-    return usage(line + ": the text ends too early" +
-                 (path.empty() ? "" : ", after " + legible(path)));
   }
   return usage(line + ": " + adapted(message));
 }

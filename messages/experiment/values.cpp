@@ -327,17 +327,18 @@ Result<void> check_values(const pb::Message& message, Bounds bounds, const std::
   reflection.ListFields(message, &fields);
   for (const pb::FieldDescriptor* field : fields) {
     const std::string path = where + field->name();
-    if (is_group(*field)) {
-      const auto& group = reflection.GetMessage(message, field);
-      if (auto done = check_values(group, bounds, path + '.'); !done) {
-        return done;
-      }
-      continue;
-    }
     const bool list = field->is_repeated();
     const int count = list ? reflection.FieldSize(message, field) : 1;
     for (int i = 0; i < count; ++i) {
       const std::string element = list ? path + '[' + std::to_string(i) + ']' : path;
+      if (is_group(*field)) {
+        const auto& group = list ? reflection.GetRepeatedMessage(message, field, i)
+                                 : reflection.GetMessage(message, field);
+        if (auto done = check_values(group, bounds, element + '.'); !done) {
+          return done;
+        }
+        continue;
+      }
       if (auto done = check_value(*field, load(message, field, i), bounds, element); !done) {
         return done;
       }
