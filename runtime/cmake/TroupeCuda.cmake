@@ -1,4 +1,5 @@
-# Finds nvcc, or says that the build is CPU only. TROUPE_CUDA becomes ON or OFF.
+# Finds nvcc, or says that the build is CPU only. TROUPE_CUDA becomes ON or OFF, TROUPE_CUDNN says whether convolution has
+# its library: with it there is CUDNN::cudnn.
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80 90 CACHE STRING "GPU architectures to compile for")
 endif()
@@ -15,4 +16,20 @@ endif()
 if(TROUPE_CUDA)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
+  find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+endif()
+set(TROUPE_CUDNN OFF)
+if(TROUPE_CUDA AND CUDNN_INCLUDE_DIR AND CUDNN_LIBRARY)
+  file(STRINGS ${CUDNN_INCLUDE_DIR}/cudnn_version.h cudnn_major REGEX "define CUDNN_MAJOR 9$")
+  if(cudnn_major)
+    set(TROUPE_CUDNN ON)
+    add_library(CUDNN::cudnn UNKNOWN IMPORTED)
+    set_target_properties(CUDNN::cudnn PROPERTIES IMPORTED_LOCATION ${CUDNN_LIBRARY}
+                                                  INTERFACE_INCLUDE_DIRECTORIES ${CUDNN_INCLUDE_DIR})
+  endif()
+endif()
+if(TROUPE_CUDA AND NOT TROUPE_CUDNN)
+  message(STATUS "cuDNN 9 not found: convolution on CPU only (install it beside CUDA, or give -DCUDNN_INCLUDE_DIR=... "
+                 "-DCUDNN_LIBRARY=...)")
 endif()

@@ -1,10 +1,12 @@
 #include "runtime/data/dataset.hpp"
 
 #include "kernels/random.hpp"
+#include "runtime/data/cifar.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/glyphs.hpp"
 #include "runtime/data/idx.hpp"
 #include "runtime/data/teacher.hpp"
+#include "runtime/data/text.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -26,12 +28,11 @@ class NoData final : public Dataset {
 
   void gather(Split split,
               std::span<const std::int64_t> indices,
-              std::span<float> x,
-              std::span<std::int32_t> labels,
-              std::span<float> targets) const override {
-    check_gather(*this, split, indices, x, labels, targets);
-    std::fill(x.begin(), x.end(), 0.0f);
-    std::fill(targets.begin(), targets.end(), 0.0f);
+              std::int64_t /*epoch*/,
+              const Samples& to) const override {
+    check_gather(*this, split, indices, to);
+    std::fill(to.x.begin(), to.x.end(), 0.0f);
+    std::fill(to.targets.begin(), to.targets.end(), 0.0f);
   }
 };
 
@@ -45,6 +46,12 @@ Result<std::shared_ptr<const Dataset>> open_kind(const proto::Data& data, std::u
       return open_idx(kMnist, data.mnist());
     case proto::Data::kFashionMnist:
       return open_idx(kFashionMnist, data.fashion_mnist());
+    case proto::Data::kCifar10:
+      return open_cifar(kCifar10, data.cifar10(), seed);
+    case proto::Data::kCifar100:
+      return open_cifar(kCifar100, data.cifar100(), seed);
+    case proto::Data::kText:
+      return open_text(data.text(), seed);
     case proto::Data::kNone:
       return std::shared_ptr<const Dataset>(std::make_shared<NoData>());
     case proto::Data::KIND_NOT_SET:

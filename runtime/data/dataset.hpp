@@ -4,6 +4,7 @@
 #include "experiment.pb.h"
 #include "kernels/result.hpp"
 #include "kernels/shape.hpp"
+#include "kernels/tensor.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -13,7 +14,17 @@
 
 namespace troupe {
 
+class Vocabulary;
+
 enum class Split : std::uint8_t { train, test };
+
+/// Where samples are gathered to, one after another. What does not apply is empty.
+struct Samples {
+  std::span<float> x;              // (B, sample shape), where input_type() is float32
+  std::span<std::int32_t> tokens;  // (B, sample shape), where it is int32
+  std::span<std::int32_t> labels;  // (B, labels_per_sample()), where classes() > 0
+  std::span<float> targets;        // (B, values()), where values() > 0
+};
 
 /// Immutable once made; every method is safe from several threads at once.
 class Dataset {
@@ -22,23 +33,31 @@ class Dataset {
 
   virtual std::int64_t size(Split split) const = 0;
 
-  /// Of one sample, without the batch: (H, W, C) for images, (F) for vectors.
+  /// Of one sample, without the batch: (H, W, C) for images, (F) for vectors, (T) for text.
   virtual Shape sample_shape() const = 0;
+
+  /// int32 where a sample is tokens, each below classes().
+  virtual DType input_type() const { return DType::float32; }
 
   /// Number of classes where targets are labels; 0 where they are values.
   virtual int classes() const = 0;
 
+  /// T for text, whose every token has the next one as its label.
+  virtual std::int64_t labels_per_sample() const { return 1; }
+
   /// Width of a target where targets are values; 0 where they are labels.
   virtual std::int64_t values() const { return 0; }
 
-  /// Writes samples `indices` one after another into `x` (indices.size() * sample elements), and
-  /// their labels (classes() > 0, into `labels`) or target values (into `targets`). The span that
-  /// does not apply is empty.
+  /// What the tokens of text stand for; null where samples are not text. Lives as long as this.
+  virtual const Vocabulary* vocabulary() const { return nullptr; }
+
+  /// Writes the samples `indices` and what is to be said of them. `epoch` is the key of what
+  /// differs from one pass over the training samples to the next (crops, mirroring, where a window
+  /// of text begins); 0 for test samples, which never change.
   virtual void gather(Split split,
                       std::span<const std::int64_t> indices,
-                      std::span<float> x,
-                      std::span<std::int32_t> labels,
-                      std::span<float> targets) const = 0;
+                      std::int64_t epoch,
+                      const Samples& to) const = 0;
 };
 
 /// Opens the data set of a resolved experiment. Error (data) with one sentence: what is missing or

@@ -11,38 +11,28 @@
 
 namespace troupe {
 
-/// The sizes that Dataset::gather promises, and indices in [0, size). Throws ContractError.
+/// The sizes of what Dataset::gather fills, and indices in [0, size). Throws ContractError.
 inline void check_gather(const Dataset& dataset,
                          Split split,
                          std::span<const std::int64_t> indices,
-                         std::span<const float> x,
-                         std::span<const std::int32_t> labels,
-                         std::span<const float> targets) {
-  const std::size_t count = indices.size();
-  const auto width = static_cast<std::size_t>(dataset.sample_shape().elements());
-  const auto values = static_cast<std::size_t>(dataset.values());
-  TROUPE_CHECK(x.size() == count * width,
-               "[gather] x holds ",
-               x.size(),
-               " elements, not ",
-               count,
-               " * ",
-               width);
-  TROUPE_CHECK(labels.size() == (dataset.classes() > 0 ? count : 0),
-               "[gather] ",
-               labels.size(),
-               " labels for ",
-               count,
-               " samples of ",
-               dataset.classes(),
-               " classes");
-  TROUPE_CHECK(targets.size() == count * values,
-               "[gather] targets hold ",
-               targets.size(),
-               " elements, not ",
-               count,
-               " * ",
-               values);
+                         const Samples& to) {
+  const auto check = [&](const char* what, std::size_t holds, std::int64_t each) {
+    TROUPE_CHECK(holds == indices.size() * static_cast<std::size_t>(each),
+                 "[gather] ",
+                 what,
+                 " holds ",
+                 holds,
+                 " elements, not ",
+                 indices.size(),
+                 " * ",
+                 each);
+  };
+  const std::int64_t width = dataset.sample_shape().elements();
+  const bool tokens = dataset.input_type() == DType::int32;
+  check("x", to.x.size(), tokens ? 0 : width);
+  check("tokens", to.tokens.size(), tokens ? width : 0);
+  check("labels", to.labels.size(), dataset.classes() > 0 ? dataset.labels_per_sample() : 0);
+  check("targets", to.targets.size(), dataset.values());
   const std::int64_t size = dataset.size(split);
   for (const std::int64_t index : indices) {
     TROUPE_CHECK(index >= 0 && index < size, "[gather] index ", index, " of ", size, " samples");

@@ -385,11 +385,10 @@ class Glyphs final : public Dataset {
 
   void gather(Split split,
               std::span<const std::int64_t> indices,
-              std::span<float> x,
-              std::span<std::int32_t> labels,
-              std::span<float> targets) const override {
-    check_gather(*this, split, indices, x, labels, targets);
-    float* out = x.data();
+              std::int64_t /*epoch*/,
+              const Samples& to) const override {
+    check_gather(*this, split, indices, to);
+    float* out = to.x.data();
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const int digit = static_cast<int>(indices[i] % kClasses);
       const auto row = part(split).rows.row(indices[i], [&](std::span<std::uint8_t> pixels) {
@@ -400,7 +399,7 @@ class Glyphs final : public Dataset {
       for (const std::uint8_t pixel : row) {
         *out++ = (static_cast<float>(pixel) - 255.0f * kMean) * (1.0f / (255.0f * kDeviation));
       }
-      labels[i] = digit;
+      to.labels[i] = digit;
     }
   }
 

@@ -1,14 +1,13 @@
 #include "runtime/data/idx.hpp"
 
+#include "runtime/data/folders.hpp"
 #include "runtime/data/gather.hpp"
-
-#include <zlib.h>
+#include "runtime/data/input_file.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -26,144 +25,18 @@ constexpr std::int64_t kPixels = kSide * kSide;
 constexpr int kClasses = 10;
 constexpr std::uint32_t kImagesMagic = 0x803;
 constexpr std::uint32_t kLabelsMagic = 0x801;
-constexpr std::int64_t kSamplesMax = 1'000'000;           // of a file: 784 MB of pixels
-constexpr std::size_t kReadBytes = std::size_t{1} << 16;  // asked for before they are there
+constexpr std::int64_t kSamplesMax = 1'000'000;  // of a file: 784 MB of pixels
 
 constexpr std::array<std::string_view, 4> kNames{"train-images-idx3-ubyte",
                                                  "train-labels-idx1-ubyte",
                                                  "t10k-images-idx3-ubyte",
                                                  "t10k-labels-idx1-ubyte"};
 
-using Bytes = std::vector<std::uint8_t>;
-
 Error data_error(std::string message) {
   return {ErrorKind::data, std::move(message)};
 }
 
-// -- finding the files ----------------------------------------------------------------------------
-
-/// The paths of the four files in `folder`, in the order of kNames; "" for each that is not there.
-std::array<fs::path, 4> find_files(const fs::path& folder) {
-  std::array<fs::path, 4> found;
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    for (const char* suffix : {"", ".gz"}) {
-      const fs::path path = folder / (std::string(kNames[i]) + suffix);
-      std::error_code ignored;
-      if (found[i].empty() && fs::is_regular_file(path, ignored)) {
-        found[i] = path;
-      }
-    }
-  }
-  return found;
-}
-
-std::vector<fs::path> folders_of(const IdxFamily& family, const proto::Idx& options) {
-  if (!options.path().empty()) {
-    return {options.path()};
-  }
-  std::vector<fs::path> folders;
-  if (const char* root = std::getenv("TROUPE_DATA"); root != nullptr && *root != '\0') {
-    folders.push_back(fs::path(root) / family.name);
-  }
-  folders.push_back(fs::path("data") / family.name);
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
-    folders.push_back(fs::path(home) / ".cache" / "troupe" / family.name);
-  }
-  return folders;
-}
-
-/// The names of those of the four that are not in `folder`.
-std::vector<std::string_view> missing_from(const fs::path& folder) {
-  const auto found = find_files(folder);
-  std::vector<std::string_view> missing;
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (found[i].empty()) {
-      missing.push_back(kNames[i]);
-    }
-  }
-  return missing;
-}
-
-Error missing_files(const IdxFamily& family, const std::vector<fs::path>& folders) {
-  std::string searched;
-  for (const fs::path& folder : folders) {
-    searched += (searched.empty() ? "" : ", ") + folder.string();
-    const auto missing = missing_from(folder);
-    if (missing.size() < kNames.size()) {
-      searched += " (which lacks";
-      for (const std::string_view name : missing) {
-        searched += concat(name == missing.front() ? " " : " and ", name);
-      }
-      searched += ')';
-    }
-  }
-  return data_error(
-      concat(family.title,
-             " was looked for in ",
-             searched,
-             " and not found: ",
-             kNames[0],
-             ", ",
-             kNames[1],
-             ", ",
-             kNames[2],
-             " and ",
-             kNames[3],
-             ", each plain or with .gz, belong into one folder, to be named by --set data.",
-             family.name,
-             ".path=FOLDER"));
-}
-
 // -- reading one ----------------------------------------------------------------------------------
-
-/// A file as a stream of bytes, inflated where it is gzip's (whatever its name says).
-class Input {
- public:
-  explicit Input(const fs::path& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {}
-
-  ~Input() { gzclose(file_); }
-
-  Input(const Input&) = delete;
-  Input& operator=(const Input&) = delete;
-
-  /// Appends up to `count` bytes to `out`, fewer at the end of the file; false: see error().
-  bool read(std::size_t count, Bytes& out) {
-    if (file_ == nullptr) {
-      return false;
-    }
-    while (count > 0) {
-      const std::size_t chunk = std::min(count, kReadBytes);
-      const std::size_t before = out.size();
-      out.resize(before + chunk);
-      const int got = gzread(file_, out.data() + before, static_cast<unsigned>(chunk));
-      out.resize(before + static_cast<std::size_t>(std::max(got, 0)));
-      if (got < static_cast<int>(chunk)) {
-        // Of a .gz that is cut short gzread hands over what there is, and keeps the error.
-        int code = Z_OK;
-        gzerror(file_, &code);
-        return got >= 0 && (code == Z_OK || code == Z_STREAM_END);
-      }
-      count -= chunk;
-    }
-    return true;
-  }
-
-  std::string error() const {
-    if (file_ == nullptr) {
-      return "it cannot be opened";
-    }
-    int code = Z_OK;
-    std::string text = gzerror(file_, &code);
-    if (text.starts_with(path_ + ": ")) {
-      text.erase(0, path_.size() + 2);
-    }
-    return code == Z_BUF_ERROR ? "its compressed data is cut short" : text;
-  }
-
- private:
-  std::string path_;
-  gzFile file_;
-};
 
 std::uint32_t big_endian(const Bytes& bytes, std::size_t at) {
   return static_cast<std::uint32_t>(bytes[at]) << 24 |
@@ -209,7 +82,7 @@ Result<Bytes> read_file(const fs::path& path, std::uint32_t magic, std::int64_t 
   const auto wrong = [&path](const std::string& what) {
     return data_error(concat(path.string(), " is not usable: ", what));
   };
-  Input input(path);
+  InputFile input(path);
   Bytes header;
   if (!input.read(magic == kImagesMagic ? 16 : 8, header)) {
     return wrong(input.error());
@@ -298,14 +171,13 @@ class IdxDataset final : public Dataset {
 
   void gather(Split split,
               std::span<const std::int64_t> indices,
-              std::span<float> x,
-              std::span<std::int32_t> labels,
-              std::span<float> targets) const override {
-    check_gather(*this, split, indices, x, labels, targets);
-    float* out = x.data();
+              std::int64_t /*epoch*/,
+              const Samples& to) const override {
+    check_gather(*this, split, indices, to);
+    float* out = to.x.data();
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const std::uint8_t* image = part(split).pixels.data() + indices[i] * kPixels;
-      labels[i] = part(split).labels[static_cast<std::size_t>(indices[i])];
+      to.labels[i] = part(split).labels[static_cast<std::size_t>(indices[i])];
       for (std::int64_t y = 0; y < side_; ++y) {
         for (std::int64_t column = 0; column < side_; ++column) {
           *out++ = static_cast<float>(sum_of_square(image, y, column)) * scale_ + shift_;
@@ -350,41 +222,36 @@ Result<std::shared_ptr<const Dataset>> open_idx(const IdxFamily& family,
                         kSide,
                         "; 1, 2, 4, 7 and 14 do")};
   }
-  const std::vector<fs::path> folders = folders_of(family, options);
-  for (const fs::path& folder : folders) {
-    const auto files = find_files(folder);
-    if (std::any_of(
-            files.begin(), files.end(), [](const fs::path& path) { return path.empty(); })) {
-      continue;
-    }
-    Result<Part> train = read_part(files[0], files[1]);
-    if (!train) {
-      return train.error();
-    }
-    Result<Part> test = read_part(files[2], files[3]);
-    if (!test) {
-      return test.error();
-    }
-    const auto size = static_cast<std::int64_t>(train->labels.size());
-    if (options.limit() > size) {
-      return data_error(concat("data.",
-                               family.name,
-                               ".limit is ",
-                               options.limit(),
-                               ", but ",
-                               files[0].string(),
-                               " holds only ",
-                               size,
-                               " samples"));
-    }
-    if (options.limit() > 0) {
-      train->pixels.resize(static_cast<std::size_t>(options.limit() * kPixels));
-      train->labels.resize(static_cast<std::size_t>(options.limit()));
-    }
-    return std::shared_ptr<const Dataset>(
-        std::make_shared<IdxDataset>(family, options.pool(), *std::move(train), *std::move(test)));
+  const auto files = find_files({family.title, family.name, kNames}, options.path());
+  if (!files) {
+    return files.error();
   }
-  return missing_files(family, folders);
+  Result<Part> train = read_part((*files)[0], (*files)[1]);
+  if (!train) {
+    return train.error();
+  }
+  Result<Part> test = read_part((*files)[2], (*files)[3]);
+  if (!test) {
+    return test.error();
+  }
+  const auto size = static_cast<std::int64_t>(train->labels.size());
+  if (options.limit() > size) {
+    return data_error(concat("data.",
+                             family.name,
+                             ".limit is ",
+                             options.limit(),
+                             ", but ",
+                             (*files)[0].string(),
+                             " holds only ",
+                             size,
+                             " samples"));
+  }
+  if (options.limit() > 0) {
+    train->pixels.resize(static_cast<std::size_t>(options.limit() * kPixels));
+    train->labels.resize(static_cast<std::size_t>(options.limit()));
+  }
+  return std::shared_ptr<const Dataset>(
+      std::make_shared<IdxDataset>(family, options.pool(), *std::move(train), *std::move(test)));
 }
 
 }  // namespace troupe

@@ -28,9 +28,8 @@ struct IdxFamily {
 inline constexpr IdxFamily kMnist{"MNIST", "mnist", 0.1307f, 0.3081f};
 inline constexpr IdxFamily kFashionMnist{"Fashion-MNIST", "fashion_mnist", 0.2860f, 0.3530f};
 
-/// Reads all four files. With an empty `path`, from the first of $TROUPE_DATA/<name>, data/<name>
-/// and
-/// ~/.cache/troupe/<name> that has all four. Error (data) where files are missing or malformed or
+/// Reads all four files. With an empty `path`, from the first of the usual folders (folders.hpp)
+/// that has all four. Error (data) where files are missing or malformed or
 /// hold fewer samples than `limit`; Error (usage) where `pool` does not divide the images' side.
 Result<std::shared_ptr<const Dataset>> open_idx(const IdxFamily& family, const proto::Idx& options);
 

@@ -103,22 +103,21 @@ class Teacher final : public Dataset {
 
   void gather(Split split,
               std::span<const std::int64_t> indices,
-              std::span<float> x,
-              std::span<std::int32_t> labels,
-              std::span<float> targets) const override {
-    check_gather(*this, split, indices, x, labels, targets);
+              std::int64_t /*epoch*/,
+              const Samples& to) const override {
+    check_gather(*this, split, indices, to);
     const auto inputs = static_cast<std::size_t>(inputs_);
     const auto outputs = static_cast<std::size_t>(outputs_);
     for (std::size_t i = 0; i < indices.size(); ++i) {
       const std::span<const float> row = part(split).rows.row(
           indices[i], [&](std::span<float> fresh) { make_row(split, indices[i], fresh); });
-      std::copy_n(row.begin(), inputs, x.begin() + static_cast<std::ptrdiff_t>(i * inputs));
+      std::copy_n(row.begin(), inputs, to.x.begin() + static_cast<std::ptrdiff_t>(i * inputs));
       if (values_) {
         std::copy_n(row.begin() + inputs_,
                     outputs,
-                    targets.begin() + static_cast<std::ptrdiff_t>(i * outputs));
+                    to.targets.begin() + static_cast<std::ptrdiff_t>(i * outputs));
       } else {
-        labels[i] = static_cast<std::int32_t>(row.back());
+        to.labels[i] = static_cast<std::int32_t>(row.back());
       }
     }
   }

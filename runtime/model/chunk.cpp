@@ -3,7 +3,11 @@
 #include "kernels/loss.hpp"
 #include "kernels/random.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -16,6 +20,22 @@ Tensor on_device(Stream& stream, const Tensor& x) {
   Tensor here = stream.allocate(x.shape(), x.type());
   copy(stream, x, here);
   return here;
+}
+
+Bundle on_device(Stream& stream, const Bundle& bundle) {
+  Bundle here;
+  for (const NamedTensor& entry : bundle) {
+    here.push_back({entry.name, on_device(stream, entry.tensor)});
+  }
+  return here;
+}
+
+std::vector<Tensor> values(const Weights& weights) {
+  std::vector<Tensor> slices;
+  for (const Slice& slice : weights) {
+    slices.push_back(slice.values);
+  }
+  return slices;
 }
 
 constexpr std::int64_t kAlign = 16;  // elements: every parameter starts on a cache line
@@ -32,6 +52,9 @@ Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed, Stream& str
         break;
       case Initial::lecun_normal:
         value = scale * random.normal(i);
+        break;
+      case Initial::normal:
+        value = spec.deviation * random.normal(i);
         break;
       case Initial::zero:
         break;
@@ -62,21 +85,76 @@ std::int64_t ParameterLayout::bytes() const {
   return n;
 }
 
-Chunk::Chunk(const Network& network, std::int32_t index, std::int64_t first, std::int64_t last)
+Chunk::Chunk(const Network& network,
+             const std::vector<std::int64_t>& first_layers,
+             std::int32_t index)
     : index_(index),
-      first_(first == 0),
-      last_(last == static_cast<std::int64_t>(network.layers.size())),
+      first_(index == 0),
+      last_(index + 1 == static_cast<std::int32_t>(first_layers.size())),
       loss_(network.loss),
-      layers_(network.layers.begin() + first, network.layers.begin() + last) {
-  layout_.slice_sizes = {0};
+      label_smoothing_(static_cast<float>(network.label_smoothing)) {
+  const auto layers = static_cast<std::int64_t>(network.layers.size());
+  const std::int64_t first = first_layers.at(static_cast<std::size_t>(index));
+  const std::int64_t last = last_ ? layers : first_layers[static_cast<std::size_t>(index) + 1];
+  layers_.assign(network.layers.begin() + first, network.layers.begin() + last);
+  output_bytes_ = 0;
+  for (const NamedShape& entry : network.after.at(static_cast<std::size_t>(last - 1))) {
+    output_bytes_ += 4 * entry.shape.elements();
+  }
+
+  // A tied parameter is owned by the chunk of the first layer that reads it. Owned ones count the
+  // tied slices of each chunk in the order in which they are met, as here and in every other chunk.
+  const auto round_up = [](std::int64_t n) {
+    return (n + kAlign - 1) / kAlign * kAlign;
+  };
+  std::map<std::string, BorrowedSlice> tied;
+  std::vector<std::size_t> slices(first_layers.size(), 1);  // so far, by chunk; 0 is the common one
+  for (std::size_t chunk = 0, i = 0; i < static_cast<std::size_t>(last); ++i) {
+    while (chunk + 1 < first_layers.size() &&
+           static_cast<std::int64_t>(i) >= first_layers[chunk + 1]) {
+      ++chunk;
+    }
+    for (const ParameterSpec& spec : network.layers[i]->parameters()) {
+      if (spec.tied && !tied.contains(spec.name)) {
+        tied[spec.name] = {
+            static_cast<std::int32_t>(chunk), slices[chunk]++, round_up(spec.shape.elements())};
+      }
+    }
+  }
+
+  const std::size_t own_slices = slices[static_cast<std::size_t>(index)];
+  layout_.slice_sizes.assign(own_slices, 0);
+  std::map<std::string, std::size_t> met;  // tied parameters of this chunk: slice
   for (const auto& layer : layers_) {
-    std::vector<ParameterSpec> specs = layer->parameters();
-    parameters_of_.push_back(specs.size());
-    for (ParameterSpec& spec : specs) {
-      std::int64_t& size = layout_.slice_sizes[0];
-      const std::int64_t elements = spec.shape.elements();
-      layout_.entries.push_back({std::move(spec), 0, size});
-      size += (elements + kAlign - 1) / kAlign * kAlign;
+    std::vector<Read>& reads = reads_.emplace_back();
+    buffers_each_.push_back(layer->buffers().size());
+    for (ParameterSpec& spec : layer->parameters()) {
+      const std::int64_t size = round_up(spec.shape.elements());
+      if (!spec.tied) {
+        reads.push_back({0, layout_.slice_sizes[0], spec.shape});
+        layout_.entries.push_back({spec, 0, layout_.slice_sizes[0]});
+        layout_.slice_sizes[0] += size;
+        continue;
+      }
+      const BorrowedSlice& of = tied.at(spec.name);
+      const auto [found, is_new] = met.try_emplace(spec.name, 0);
+      if (is_new && of.owner == index) {
+        found->second = of.slice;
+        layout_.slice_sizes[of.slice] = size;
+        layout_.entries.push_back({spec, of.slice, 0});
+      } else if (is_new) {
+        found->second = own_slices + borrowed_.size();
+        borrowed_.push_back(of);
+      }
+      reads.push_back({found->second, 0, spec.shape});
+    }
+  }
+  layout_.slice_sizes[0] = std::max(layout_.slice_sizes[0], kAlign);  // a chunk without parameters
+  // The backward meets layers from the last to the first.
+  std::set<std::pair<std::size_t, std::int64_t>> written;
+  for (auto layer = reads_.rbegin(); layer != reads_.rend(); ++layer) {
+    for (Read& read : *layer) {
+      read.writes_first = written.insert({read.slice, read.offset}).second;
     }
   }
 }
@@ -101,7 +179,7 @@ std::int64_t Chunk::saved_bytes() const {
 }
 
 std::int64_t Chunk::output_bytes() const {
-  return 4 * layers_.back()->output_shape().elements();
+  return output_bytes_;
 }
 
 std::vector<Tensor> Chunk::initial_slices(Stream& stream, std::uint64_t seed) const {
@@ -118,35 +196,48 @@ std::vector<Tensor> Chunk::initial_slices(Stream& stream, std::uint64_t seed) co
   return slices;
 }
 
-std::vector<std::vector<Tensor>> Chunk::views(const std::vector<Tensor>& slices) const {
-  std::vector<std::vector<Tensor>> by_layer;
-  std::size_t entry = 0;
-  for (const std::size_t n : parameters_of_) {
-    std::vector<Tensor> parameters;
-    for (std::size_t i = 0; i < n; ++i) {
-      const ParameterLayout::Entry& e = layout_.entries[entry++];
-      parameters.push_back(slices[e.slice].view(e.offset, e.spec.shape));
+std::vector<ParameterSpec> Chunk::buffers() const {
+  std::vector<ParameterSpec> all;
+  for (const auto& layer : layers_) {
+    for (ParameterSpec& spec : layer->buffers()) {
+      all.push_back(std::move(spec));
     }
-    by_layer.push_back(std::move(parameters));
   }
-  return by_layer;
+  return all;
 }
 
-std::vector<std::vector<Tensor>> Chunk::views(const Weights& weights) const {
-  std::vector<Tensor> slices;
-  for (const Slice& slice : weights) {
-    slices.push_back(slice.values);
+std::vector<Tensor> Chunk::initial_buffers(Stream& stream) const {
+  std::vector<Tensor> all;
+  for (const ParameterSpec& spec : buffers()) {
+    all.push_back(initial_values(spec, 0, stream));
   }
-  return views(slices);
+  return all;
+}
+
+std::vector<Tensor> Chunk::views(std::size_t layer, const std::vector<Tensor>& slices) const {
+  std::vector<Tensor> parameters;
+  for (const Read& read : reads_[layer]) {
+    parameters.push_back(slices[read.slice].view(read.offset, read.shape));
+  }
+  return parameters;
 }
 
 void Chunk::loss(
     Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient, Outputs& out) const {
   out.result = stream.allocate({2}, DType::float64);
   switch (loss_) {
-    case Loss::cross_entropy:
-      softmax_cross_entropy(stream, y, on_device(stream, labels), gradient, out.result);
+    case Loss::cross_entropy: {
+      // One row a label: sequences have one at each position.
+      const Tensor of = on_device(stream, labels);
+      const Shape rows{of.elements(), y.elements() / of.elements()};
+      softmax_cross_entropy(stream,
+                            y.reshape(rows),
+                            of.reshape({of.elements()}),
+                            gradient ? gradient.reshape(rows) : Tensor{},
+                            out.result,
+                            gradient ? label_smoothing_ : 0.0f);
       return;
+    }
     case Loss::squared_error:
       squared_error(stream, y, on_device(stream, labels), gradient, out.result);
       return;
@@ -165,71 +256,88 @@ void Chunk::loss(
   }
 }
 
-Outputs Chunk::forward(Stream& stream,
+Outputs Chunk::forward(const Pass& pass,
                        const Weights& weights,
+                       std::vector<Tensor> buffers,
                        const Bundle& input,
-                       const Tensor& labels) const {
-  const auto w = views(weights);
+                       const Tensor& labels,
+                       bool keep) const {
+  const std::vector<Tensor> slices = values(weights);
+  Bundle bundle = on_device(pass.stream, input);
   Outputs out;
-  out.stash.resize(layers_.size() + (last_ ? 1 : 0));
-  Tensor x = on_device(stream, input.front().tensor);
+  out.stash.resize(keep ? layers_.size() + (last_ ? 1 : 0) : 0);
+  std::span<Tensor> left(buffers);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    x = layers_[i]->forward(stream, w[i], x, out.stash[i]);
+    Saved unwanted;
+    layers_[i]->forward(pass,
+                        views(i, slices),
+                        left.first(buffers_each_[i]),
+                        bundle,
+                        keep ? out.stash[i] : unwanted);
+    left = left.subspan(buffers_each_[i]);
   }
-  if (last_) {
-    Tensor gradient = stream.allocate(x.shape());
-    loss(stream, x, labels, gradient, out);
+  out.buffers = std::move(buffers);
+  if (!last_ || !labels) {
+    out.bundle = std::move(bundle);
+    return out;
+  }
+  const Tensor& y = bundle.front().tensor;
+  const Tensor gradient = keep ? pass.stream.allocate(y.shape()) : Tensor{};
+  loss(pass.stream, y, labels, gradient, out);
+  if (keep) {
     out.stash.back() = {gradient};
-  } else {
-    out.bundle = {{"x", x}};
   }
   return out;
 }
 
-Outputs Chunk::infer(Stream& stream,
-                     const Weights& weights,
-                     const Bundle& input,
-                     const Tensor& labels) const {
-  const auto w = views(weights);
-  Outputs out;
-  Tensor x = on_device(stream, input.front().tensor);
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    Saved saved;
-    x = layers_[i]->forward(stream, w[i], x, saved);
-  }
-  if (last_) {
-    loss(stream, x, labels, {}, out);
-  } else {
-    out.bundle = {{"x", x}};
-  }
-  return out;
-}
-
-Outputs Chunk::input_gradient(Stream& stream,
+Outputs Chunk::input_gradient(const Pass& pass,
                               const Weights& weights,
                               Stash stash,
                               Bundle error) const {
-  const auto w = views(weights);
+  const std::vector<Tensor> slices = values(weights);
   Outputs out;
-  Tensor dy;
   if (last_) {
-    dy = std::move(stash.back().front());
-    stash.pop_back();
-  } else {
-    dy = std::move(error.front().tensor);
     error.clear();
-    if (dy.device() != stream.device()) {
-      dy = on_device(stream, dy);
-    }
+    error.push_back({"x", std::move(stash.back().front())});
+    stash.pop_back();
+  } else if (error.front().tensor.device() != pass.stream.device()) {
+    error = on_device(pass.stream, error);
   }
   for (std::size_t i = layers_.size(); i-- > 0;) {
-    dy = layers_[i]->input_gradient(stream, w[i], stash[i], std::move(dy), !(first_ && i == 0));
+    layers_[i]->input_gradient(pass, views(i, slices), stash[i], error, !(first_ && i == 0));
   }
   if (!first_) {
-    out.bundle = {{"x", dy}};
+    out.bundle = std::move(error);
   }
   out.stash = std::move(stash);
   return out;
+}
+
+std::vector<Tensor> Chunk::new_gradient(Stream& stream) const {
+  std::vector<Tensor> gradient;
+  for (const std::int64_t size : layout_.slice_sizes) {
+    gradient.push_back(stream.allocate({size}));
+  }
+  for (const BorrowedSlice& slice : borrowed_) {
+    gradient.push_back(stream.allocate({slice.size}));
+  }
+  // Only the padding has to be zeroed; the rest is written whole.
+  std::vector<std::int64_t> end(gradient.size(), 0);
+  const auto zero_up_to = [&](std::size_t slice, std::int64_t to) {
+    if (to > end[slice]) {
+      fill(stream, gradient[slice].view(end[slice], {to - end[slice]}), 0);
+    }
+  };
+  for (const std::vector<Read>& reads : reads_) {
+    for (const Read& read : reads) {
+      zero_up_to(read.slice, read.offset);
+      end[read.slice] = read.offset + read.shape.elements();
+    }
+  }
+  for (std::size_t slice = 0; slice < gradient.size(); ++slice) {
+    zero_up_to(slice, gradient[slice].elements());
+  }
+  return gradient;
 }
 
 Outputs Chunk::weight_gradient(Stream& stream,
@@ -238,25 +346,16 @@ Outputs Chunk::weight_gradient(Stream& stream,
                                std::int32_t divide_by) const {
   const bool accumulate = !gradient.empty();
   if (!accumulate) {
-    for (const std::int64_t size : layout_.slice_sizes) {
-      gradient.push_back(stream.allocate({size}));
-    }
-    // Only the padding has to be zeroed; the rest is written whole.
-    for (std::size_t i = 0; i < layout_.entries.size(); ++i) {
-      const ParameterLayout::Entry& e = layout_.entries[i];
-      const std::int64_t end = e.offset + e.spec.shape.elements();
-      const bool next_in_slice =
-          i + 1 < layout_.entries.size() && layout_.entries[i + 1].slice == e.slice;
-      const std::int64_t next =
-          next_in_slice ? layout_.entries[i + 1].offset : layout_.slice_sizes[e.slice];
-      if (next > end) {
-        fill(stream, gradient[e.slice].view(end, {next - end}), 0);
-      }
-    }
+    gradient = new_gradient(stream);
   }
-  const auto g = views(gradient);
+  std::vector<Gradient> of_layer;
   for (std::size_t i = layers_.size(); i-- > 0;) {
-    layers_[i]->weight_gradient(stream, stash[i], g[i], accumulate);
+    of_layer.clear();
+    for (const Read& read : reads_[i]) {
+      of_layer.push_back(
+          {gradient[read.slice].view(read.offset, read.shape), accumulate || !read.writes_first});
+    }
+    layers_[i]->weight_gradient(stream, stash[i], of_layer);
   }
   if (divide_by != 1) {
     for (const Tensor& slice : gradient) {

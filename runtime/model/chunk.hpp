@@ -11,7 +11,8 @@
 
 namespace troupe {
 
-/// Where each parameter of a chunk stands in its slices.
+/// Where each parameter that a chunk owns stands in its slices. Parameters that other chunks read
+/// too have a slice of their own.
 struct ParameterLayout {
   struct Entry {
     ParameterSpec spec;
@@ -27,10 +28,18 @@ struct ParameterLayout {
   std::int64_t bytes() const;       // with padding
 };
 
+/// A tied parameter that an earlier chunk owns: this chunk reads its slice and sends its share of
+/// the gradient there.
+struct BorrowedSlice {
+  std::int32_t owner = 0;  // chunk
+  std::size_t slice = 0;   // of the owner
+  std::int64_t size = 0;   // elements
+};
+
 class Chunk {
  public:
-  /// Layers [first, last) of `network` as chunk `index`.
-  Chunk(const Network& network, std::int32_t index, std::int64_t first, std::int64_t last);
+  /// Chunk `index` of a network whose chunks begin at layers `first_layers`.
+  Chunk(const Network& network, const std::vector<std::int64_t>& first_layers, std::int32_t index);
 
   std::int32_t index() const { return index_; }
 
@@ -42,29 +51,33 @@ class Chunk {
 
   const ParameterLayout& layout() const { return layout_; }
 
+  /// Weights and gradients of a chunk are its own slices, then these.
+  const std::vector<BorrowedSlice>& borrowed() const { return borrowed_; }
+
   Flops flops() const;                // of a sample
   std::int64_t saved_bytes() const;   // from forward to backward, of a sample
-  std::int64_t output_bytes() const;  // across the cut, of a sample
+  std::int64_t output_bytes() const;  // across the cut, of a sample; skips included
 
   /// The weights that a run starts from: a function of seed and names alone.
   std::vector<Tensor> initial_slices(Stream& stream, std::uint64_t seed) const;
 
-  /// Outputs: bundle (y), stash, and result where this is the last chunk. `labels` only for the
-  /// last.
-  Outputs forward(Stream& stream,
-                  const Weights& weights,
-                  const Bundle& input,
-                  const Tensor& labels) const;
+  /// Names and shapes of the buffers, in layer order, and how they start.
+  std::vector<ParameterSpec> buffers() const;
+  std::vector<Tensor> initial_buffers(Stream& stream) const;
 
-  /// Forward only, nothing kept: bundle, result.
-  Outputs infer(Stream& stream,
-                const Weights& weights,
-                const Bundle& input,
-                const Tensor& labels) const;
+  /// Outputs: bundle (y), buffers, and for the last chunk result; stash where `keep` is set.
+  /// `labels`: for the last only; without them its bundle is the network's output and there is no
+  /// result.
+  Outputs forward(const Pass& pass,
+                  const Weights& weights,
+                  std::vector<Tensor> buffers,
+                  const Bundle& input,
+                  const Tensor& labels,
+                  bool keep) const;
 
   /// Outputs: bundle (dx; empty for the first chunk), stash for weight_gradient. `error` is unused
   /// by the last chunk, whose stash ends with the loss's gradient.
-  Outputs input_gradient(Stream& stream, const Weights& weights, Stash stash, Bundle error) const;
+  Outputs input_gradient(const Pass& pass, const Weights& weights, Stash stash, Bundle error) const;
 
   /// Adds to the gradient slices, or makes them where `gradient` is empty; then divides by
   /// `divide_by` (M at the last micro-batch, else 1). Outputs: tensors (the slices).
@@ -73,11 +86,16 @@ class Chunk {
                           std::vector<Tensor> gradient,
                           std::int32_t divide_by) const;
 
-  /// The parameters of each layer as views into slices (weights or gradients).
-  std::vector<std::vector<Tensor>> views(const std::vector<Tensor>& slices) const;
-
  private:
-  std::vector<std::vector<Tensor>> views(const Weights& weights) const;
+  struct Read {  // one parameter of one layer
+    std::size_t slice = 0;
+    std::int64_t offset = 0;
+    Shape shape;
+    bool writes_first = true;  // in weight_gradient, of all layers that share it
+  };
+
+  std::vector<Tensor> views(std::size_t layer, const std::vector<Tensor>& slices) const;
+  std::vector<Tensor> new_gradient(Stream& stream) const;
   void loss(
       Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient, Outputs& out) const;
 
@@ -85,9 +103,13 @@ class Chunk {
   bool first_;
   bool last_;
   Loss loss_;
+  float label_smoothing_;
+  std::int64_t output_bytes_;
   std::vector<std::shared_ptr<const Layer>> layers_;
-  std::vector<std::size_t> parameters_of_;  // by layer: how many
   ParameterLayout layout_;
+  std::vector<BorrowedSlice> borrowed_;
+  std::vector<std::vector<Read>> reads_;   // by layer
+  std::vector<std::size_t> buffers_each_;  // by layer: how many
 };
 
 }  // namespace troupe

@@ -1,17 +1,19 @@
 // Layers are pure functions of explicit weights, in three parts:
 //
-//   forward(w, x) -> y, saved
-//   input_gradient(w, saved, dy) -> dx, saved
+//   forward(w, bundle) -> bundle, saved
+//   input_gradient(w, saved, error) -> error, saved
 //   weight_gradient(saved) -> g
 //
 // What weight_gradient does not need is released by input_gradient. The usual backward is their
 // composition. This one split serves zero-bubble schedules, stale weights and reconstructed ones:
 // input_gradient may be given other weights than forward was. Layers hold shapes and no tensors;
 // one object serves all threads.
+//
+// A layer works on the bundle that a cut could send: the activation "x" comes first, open skip
+// connections stand beside it. So a network may be cut between any two layers.
 #pragma once
 
 #include "kernels/activation.hpp"
-#include "kernels/convolution.hpp"
 #include "kernels/stream.hpp"
 
 #include <memory>
@@ -26,19 +28,31 @@ namespace troupe {
 enum class Initial : std::uint8_t {
   uniform_fan_in,  // U(-1, 1) / sqrt(fan in): PyTorch's default for weights and biases
   lecun_normal,    // N(0, 1 / fan in)
+  normal,          // N(0, deviation^2)
   zero,
   one,
 };
 
 struct ParameterSpec {
-  std::string name;  // "dense1.weight": independent of the cut
-  Shape shape;
+  std::string name{};  // "dense1.weight": independent of the cut
+  Shape shape{};
   Initial initial = Initial::zero;
   std::int64_t fan_in = 1;
+  double deviation = 0;  // Initial::normal
+  bool matrix = false;   // a hidden layer's matrix: what muon orthogonalises, as (shape[0], rest)
+  /// Read by a layer of another name too, under this same name: one parameter, whose gradients are
+  /// added up. All that share it say so.
+  bool tied = false;
 };
 
 using Parameters = std::span<const Tensor>;  // one tensor a ParameterSpec, in that order
 using Saved = std::vector<Tensor>;
+
+/// Where a parameter's gradient goes.
+struct Gradient {
+  Tensor to;
+  bool accumulate = false;  // add to what is there
+};
 
 /// FLOPs of one sample.
 struct Flops {
@@ -49,6 +63,24 @@ struct Flops {
   double total() const { return forward + input_gradient + weight_gradient; }
 };
 
+/// What a layer may know besides weights and data.
+struct Pass {
+  Stream& stream;
+  bool training = true;  // statistics of this micro-batch, dropout; else what the buffers say
+  std::uint64_t seed = 0;
+  /// Samples of the run before this micro-batch: keys randomness by sample, so that it does not
+  /// depend on how mini-batches are cut, and a recomputed forward meets the same.
+  std::int64_t first_sample = 0;
+};
+
+/// Shapes of one sample, by entry of the bundle.
+struct NamedShape {
+  std::string name;
+  Shape shape;
+};
+
+using BundleShape = std::vector<NamedShape>;
+
 class Layer {
  public:
   explicit Layer(std::string name) : name_(std::move(name)) {}
@@ -57,52 +89,75 @@ class Layer {
 
   const std::string& name() const { return name_; }
 
-  virtual std::vector<ParameterSpec> parameters() const = 0;
-  virtual Shape output_shape() const = 0;  // of a sample
-  virtual Flops flops() const = 0;
+  virtual std::vector<ParameterSpec> parameters() const { return {}; }
+
+  /// State that no gradient drives (running statistics): float32, replaced by each training
+  /// forward, read by every other.
+  virtual std::vector<ParameterSpec> buffers() const { return {}; }
+
+  /// Turns the shapes before this layer into those after it.
+  virtual void shapes(BundleShape& bundle) const = 0;
+
+  virtual Flops flops() const { return {}; }
+
   /// Bytes kept from forward to backward, of one sample.
   virtual std::int64_t saved_bytes() const = 0;
 
-  /// x (B, ...) -> y (B, output_shape()). Fills `saved`.
-  virtual Tensor forward(Stream& stream, Parameters w, const Tensor& x, Saved& saved) const = 0;
+  /// Replaces what it works on in `bundle`; each tensor (B, ...). Fills `saved`. In training,
+  /// replaces the tensors in `buffers`.
+  virtual void forward(const Pass& pass,
+                       Parameters w,
+                       std::span<Tensor> buffers,
+                       Bundle& bundle,
+                       Saved& saved) const = 0;
 
-  /// dy -> dx; an empty tensor where `want_dx` is false. Leaves in `saved` what weight_gradient
-  /// needs. May write into dy where dy is exclusive.
-  virtual Tensor input_gradient(
-      Stream& stream, Parameters w, Saved& saved, Tensor dy, bool want_dx) const = 0;
+  /// Turns the gradients by its outputs into those by its inputs; where `want_dx` is false "x" may
+  /// become empty. Leaves in `saved` what weight_gradient needs. May write into gradients that are
+  /// exclusive.
+  virtual void input_gradient(
+      const Pass& pass, Parameters w, Saved& saved, Bundle& error, bool want_dx) const = 0;
 
-  /// g = or += the gradients, one tensor a parameter.
+  /// One Gradient a parameter.
   virtual void weight_gradient(Stream& stream,
                                const Saved& saved,
-                               Parameters g,
-                               bool accumulate) const = 0;
+                               std::span<const Gradient> g) const = 0;
 
  private:
   std::string name_;
 };
 
-/// y = act(x W^T + b); x of any shape with `inputs` elements a sample.
-std::shared_ptr<const Layer> dense_layer(std::string name,
-                                         std::int64_t inputs,
-                                         std::int64_t outputs,
-                                         ActivationKind activation,
-                                         Initial initial);
+/// A layer that turns x into y and looks at nothing else.
+class PlainLayer : public Layer {
+ public:
+  using Layer::Layer;
 
-/// y = pool(act(conv(x, w) + b)), NHWC; pool: side of non-overlapping max-pooling windows, 1 for
-/// none.
-struct ConvolutionLayerOptions {
-  Shape input;  // (H, W, C)
-  std::int64_t outputs = 1;
-  ConvolutionGeometry geometry;
-  ActivationKind activation = ActivationKind::none;
-  std::int64_t pool = 1;
+  virtual Shape output_shape() const = 0;  // of a sample
+
+  /// x (B, ...) -> y (B, output_shape()).
+  virtual Tensor transform(const Pass& pass,
+                           Parameters w,
+                           std::span<Tensor> buffers,
+                           const Tensor& x,
+                           Saved& saved) const = 0;
+
+  /// dy -> dx; an empty tensor where `want_dx` is false.
+  virtual Tensor transform_gradient(
+      const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool want_dx) const = 0;
+
+  void shapes(BundleShape& bundle) const override;
+  void forward(const Pass& pass,
+               Parameters w,
+               std::span<Tensor> buffers,
+               Bundle& bundle,
+               Saved& saved) const final;
+  void input_gradient(
+      const Pass& pass, Parameters w, Saved& saved, Bundle& error, bool want_dx) const final;
 };
 
-std::shared_ptr<const Layer> convolution_layer(std::string name,
-                                               const ConvolutionLayerOptions& options);
+/// (rows, sample...).
+Shape with_batch(std::int64_t rows, const Shape& sample);
 
-/// y = x + 1/2 sum_i lambda_i w_i^2 on a column x (B, 1): the loss of a separable quadratic, one
-/// block a layer. Its gradient lambda w is taken at the weights of the forward. CPU only.
-std::shared_ptr<const Layer> quadratic_layer(std::string name, std::vector<double> curvatures);
+/// dy * f' in place where nobody else holds dy; `saved` as activation_backward wants it.
+Tensor through_activation(Stream& stream, ActivationKind kind, const Tensor& saved, Tensor dy);
 
 }  // namespace troupe

@@ -1,87 +1,41 @@
 #include "runtime/model/network.hpp"
 
 #include "messages/experiment.hpp"
+#include "runtime/model/zoo.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
+#include <set>
 
 namespace troupe {
-namespace {
 
-ActivationKind kind_of(proto::Activation activation) {
-  switch (activation) {
-    case proto::relu:
-      return ActivationKind::relu;
-    case proto::tanh:
-      return ActivationKind::tanh;
-    case proto::gelu:
-      return ActivationKind::gelu;
-  }
-  TROUPE_CHECK(false, "an activation without a kernel: ", activation);
+void Network::add(std::shared_ptr<const Layer> layer) {
+  BundleShape bundle = after.empty() ? BundleShape{{"x", input}} : after.back();
+  layer->shapes(bundle);
+  after.push_back(std::move(bundle));
+  layers.push_back(std::move(layer));
 }
 
-void add_dense(Network& network,
-               std::int64_t inputs,
-               const google::protobuf::RepeatedField<std::int64_t>& hidden,
-               std::int64_t outputs,
-               ActivationKind activation,
-               Initial initial) {
-  int number = 1;
-  const auto name = [&] {
-    return "dense" + std::to_string(number++);
-  };
-  for (const std::int64_t width : hidden) {
-    network.layers.push_back(dense_layer(name(), inputs, width, activation, initial));
-    inputs = width;
-  }
-  network.layers.push_back(dense_layer(name(), inputs, outputs, ActivationKind::none, initial));
+bool Network::has_entry(const std::string& name) const {
+  return !after.empty() && std::any_of(after.back().begin(),
+                                       after.back().end(),
+                                       [&](const NamedShape& e) { return e.name == name; });
 }
 
-/// LeNet-5 (LeCun et al. 1998) as it is used today: full connections between the maps, max pooling.
-void add_lenet5(Network& network, std::int64_t outputs, ActivationKind activation) {
-  ConvolutionLayerOptions first{.input = network.input,
-                                .outputs = 6,
-                                .geometry = {.kernel = 5, .padding = 2},
-                                .activation = activation,
-                                .pool = 2};
-  network.layers.push_back(convolution_layer("conv1", first));
-  ConvolutionLayerOptions second{.input = network.layers.back()->output_shape(),
-                                 .outputs = 16,
-                                 .geometry = {.kernel = 5},
-                                 .activation = activation,
-                                 .pool = 2};
-  network.layers.push_back(convolution_layer("conv2", second));
-  google::protobuf::RepeatedField<std::int64_t> hidden;
-  hidden.Add(120);
-  hidden.Add(84);
-  add_dense(network,
-            network.layers.back()->output_shape().elements(),
-            hidden,
-            outputs,
-            activation,
-            Initial::uniform_fan_in);
+const Shape& Network::entry(const std::string& name) const {
+  TROUPE_CHECK(has_entry(name), "no skip connection named ", name, " is open");
+  return std::find_if(after.back().begin(),
+                      after.back().end(),
+                      [&](const NamedShape& e) { return e.name == name; })
+      ->shape;
 }
-
-void add_quadratic(Network& network, const proto::Quadratic& options) {
-  std::vector<double> curvatures;
-  const std::int64_t n = options.dimensions();
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double at = n > 1 ? static_cast<double>(i) / static_cast<double>(n - 1) : 0;
-    curvatures.push_back(options.curvature() * std::pow(options.condition(), at));
-  }
-  for (std::int64_t i = 1; i <= options.layers(); ++i) {
-    network.layers.push_back(quadratic_layer("quadratic" + std::to_string(i), curvatures));
-  }
-}
-
-}  // namespace
 
 std::int64_t Network::parameters() const {
   std::int64_t n = 0;
+  std::set<std::string> tied;
   for (const auto& layer : layers) {
     for (const ParameterSpec& p : layer->parameters()) {
-      n += p.shape.elements();
+      n += !p.tied || tied.insert(p.name).second ? p.shape.elements() : 0;
     }
   }
   return n;
@@ -99,53 +53,79 @@ Flops Network::flops() const {
   return all;
 }
 
+namespace {
+
+Result<void> add_layers(Network& network, const proto::Model& model, std::int64_t outputs) {
+  switch (model.kind_case()) {
+    case proto::Model::kLinear:
+      zoo::add_mlp(network, {}, outputs, ActivationKind::none, Initial::uniform_fan_in);
+      return {};
+    case proto::Model::kMlp:
+      zoo::add_mlp(network,
+                   model.mlp().hidden(),
+                   outputs,
+                   zoo::kind_of(model.mlp().activation()),
+                   Initial::uniform_fan_in);
+      return {};
+    case proto::Model::kSnn:
+      zoo::add_mlp(
+          network, model.snn().hidden(), outputs, ActivationKind::selu, Initial::lecun_normal);
+      return {};
+    case proto::Model::kLenet5:
+      return zoo::add_lenet5(network, model.lenet5(), outputs);
+    case proto::Model::kVgg:
+      return zoo::add_vgg(network, model.vgg(), outputs);
+    case proto::Model::kResnet:
+      return zoo::add_resnet(network, model.resnet(), outputs);
+    case proto::Model::kLstm:
+      return zoo::add_lstm(network, model.lstm(), outputs);
+    case proto::Model::kGpt:
+      return zoo::add_gpt(network, model.gpt(), outputs);
+    case proto::Model::kLayers:
+      return zoo::add_custom(network, model.layers(), outputs);
+    case proto::Model::kQuadratic:
+      zoo::add_quadratic(network, model.quadratic());
+      return {};
+    case proto::Model::KIND_NOT_SET:
+      break;
+  }
+  contract_failed("model.kind_case()", "[build_network] the experiment is not resolved");
+}
+
+}  // namespace
+
 Result<Network> build_network(const proto::Model& model, const Dataset& data) {
-  Network network;
-  network.input = data.sample_shape();
+  Network network(data.sample_shape());
+  network.tokens = data.input_type() == DType::int32;
+  network.label_smoothing = model.label_smoothing();
   const std::int64_t outputs = data.classes() > 0 ? data.classes() : data.values();
   network.loss = data.classes() > 0 ? Loss::cross_entropy : Loss::squared_error;
-  const std::int64_t inputs = network.input.elements();
   if (model.has_quadratic()) {
-    if (inputs != 1 || data.classes() > 0) {
+    if (network.input.elements() != 1 || data.classes() > 0) {
       return Error{ErrorKind::usage,
                    "model: quadratic has no use for data; select it with data: none"};
     }
     network.loss = Loss::sum;
-    add_quadratic(network, model.quadratic());
-    return network;
   }
-  if (model.has_linear()) {
-    add_dense(network, inputs, {}, outputs, ActivationKind::none, Initial::uniform_fan_in);
-  } else if (model.has_snn()) {
-    add_dense(network,
-              inputs,
-              model.snn().hidden(),
-              outputs,
-              ActivationKind::selu,
-              Initial::lecun_normal);
-  } else if (model.has_lenet5()) {
-    if (network.input.dimensions() != 3 || network.input[0] < 16 || network.input[1] < 16) {
-      return Error{ErrorKind::usage,
-                   concat("model: lenet5 needs images of at least 16x16; the data's samples are ",
-                          network.input)};
-    }
-    add_lenet5(network, outputs, kind_of(model.lenet5().activation()));
-  } else {
-    add_dense(network,
-              inputs,
-              model.mlp().hidden(),
-              outputs,
-              kind_of(model.mlp().activation()),
-              Initial::uniform_fan_in);
+  const bool reads_tokens = model.has_gpt() || model.has_lstm() || model.has_layers();
+  if (network.tokens && !reads_tokens) {
+    return Error{ErrorKind::usage,
+                 concat("model: ",
+                        choice_name(model),
+                        " cannot read tokens; for text choose gpt, lstm or layers")};
+  }
+  if (model.label_smoothing() > 0 && network.loss != Loss::cross_entropy) {
+    return Error{ErrorKind::usage, "model.label_smoothing: the data has no classes"};
+  }
+  if (auto added = add_layers(network, model, outputs); !added) {
+    return added.error();
   }
   return network;
 }
 
-Result<std::vector<std::int64_t>> cut_network(const Network& network,
-                                              std::int32_t chunks,
-                                              const std::vector<std::int64_t>& cut) {
-  const auto layers = static_cast<std::int64_t>(network.layers.size());
-  if (chunks > layers) {
+Result<void> check_depth(const Network& network, std::int32_t chunks) {
+  const std::size_t layers = network.layers.size();
+  if (static_cast<std::size_t>(chunks) > layers) {
     return Error{ErrorKind::usage,
                  concat("pipeline.stages: the network has ",
                         layers,
@@ -154,6 +134,16 @@ Result<std::vector<std::int64_t>> cut_network(const Network& network,
                         " chunks; set pipeline.stages to at most ",
                         layers,
                         " or use a deeper model")};
+  }
+  return {};
+}
+
+Result<std::vector<std::int64_t>> cut_network(const Network& network,
+                                              std::int32_t chunks,
+                                              const std::vector<std::int64_t>& cut) {
+  const auto layers = static_cast<std::int64_t>(network.layers.size());
+  if (auto deep = check_depth(network, chunks); !deep) {
+    return deep.error();
   }
   if (!cut.empty()) {
     std::vector<std::int64_t> first{0};
@@ -164,12 +154,14 @@ Result<std::vector<std::int64_t>> cut_network(const Network& network,
     }
     if (static_cast<std::int32_t>(first.size()) != chunks || !rising) {
       return Error{ErrorKind::usage,
-                   concat("pipeline.cut: ",
-                          chunks,
-                          " chunks need ",
-                          chunks - 1,
-                          " rising indices between 1 and ",
-                          layers - 1)};
+                   chunks == 1 ? std::string("pipeline.cut: one chunk needs no cut")
+                               : concat("pipeline.cut: ",
+                                        chunks,
+                                        " chunks need ",
+                                        chunks - 1,
+                                        chunks == 2 ? " index" : " rising indices",
+                                        " between 1 and ",
+                                        layers - 1)};
     }
     return first;
   }

@@ -20,15 +20,32 @@ enum class Loss : std::uint8_t {
 
 struct Network {
   std::vector<std::shared_ptr<const Layer>> layers;
-  Shape input;  // of a sample
+  std::vector<BundleShape> after;  // by layer: what a cut behind it sends, of a sample
+  Shape input;                     // of a sample
+  bool tokens = false;             // int32 inputs, one label a position
   Loss loss = Loss::cross_entropy;
+  double label_smoothing = 0;
 
-  std::int64_t parameters() const;
+  explicit Network(Shape of_input = {}) : input(of_input) {}
+
+  void add(std::shared_ptr<const Layer> layer);
+
+  /// Of the activation behind the last layer so far.
+  const Shape& shape() const { return after.empty() ? input : after.back().front().shape; }
+
+  /// Whether a skip connection of this name is open behind the last layer so far, and its shape.
+  bool has_entry(const std::string& name) const;
+  const Shape& entry(const std::string& name) const;
+
+  std::int64_t parameters() const;  // tied ones counted once
   Flops flops() const;
 };
 
 /// Error (usage) where the network and the data do not fit, with the reason.
 Result<Network> build_network(const proto::Model& model, const Dataset& data);
+
+/// Error (usage) where there are fewer layers than chunks.
+Result<void> check_depth(const Network& network, std::int32_t chunks);
 
 /// The first layer of each of `chunks` chunks. `cut`: as in pipeline.cut, or empty for the
 /// contiguous cut whose costliest chunk is cheapest (by static FLOPs, so that it is the same

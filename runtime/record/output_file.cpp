@@ -38,6 +38,11 @@ void OutputFile::write(std::string_view text) {
   if (failed()) {
     return;
   }
+  // What is larger than the buffer goes through it in pieces.
+  for (; text.size() > kBufferBytes; text.remove_prefix(kBufferBytes)) {
+    buffer_ += text.substr(0, kBufferBytes);
+    drain();
+  }
   buffer_ += text;
   if (buffer_.size() >= kBufferBytes) {
     drain();
@@ -99,7 +104,37 @@ Result<void> write_file(const std::filesystem::path& path, std::string_view text
   return (*file)->close();
 }
 
-Result<void> make_run_directory(const std::filesystem::path& path) {
+Result<void> replace_file(const std::filesystem::path& path,
+                          const std::function<void(OutputFile&)>& write) {
+  std::error_code code;
+  if (const auto status = std::filesystem::status(path, code);
+      std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    return Error{ErrorKind::lost, concat(path.string(), " could not be written: it is no file")};
+  }
+  std::filesystem::path partial = path;
+  partial += ".partial";
+  auto file = OutputFile::create(partial);
+  if (!file) {
+    return file.error();
+  }
+  write(**file);
+  auto outcome = (*file)->close();
+  if (outcome) {
+    std::filesystem::rename(partial, path, code);
+    if (code) {
+      outcome =
+          Error{ErrorKind::lost, concat(path.string(), " could not be written: ", code.message())};
+    }
+  }
+  if (!outcome) {
+    std::filesystem::remove(partial, code);
+  }
+  return outcome;
+}
+
+Result<void> make_run_directory(const std::filesystem::path& named) {
+  // "runs/a/" is "runs/a".
+  const std::filesystem::path path = named.has_filename() ? named : named.parent_path();
   std::error_code code;
   const bool here = std::filesystem::exists(std::filesystem::symlink_status(path, code));
   if (!here) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -50,6 +51,12 @@ class OutputFile {
 
 /// A whole file at once.
 Result<void> write_file(const std::filesystem::path& path, std::string_view text);
+
+/// A whole file or nothing: `write` fills PATH.partial, which then takes the name `path`. What stood
+/// there before stays until that moment, and for good after a failure. Error (lost) with path and
+/// reason.
+Result<void> replace_file(const std::filesystem::path& path,
+                          const std::function<void(OutputFile&)>& write);
 
 /// Makes the folder of a run's files, and the folders above it. Error (usage) where it exists
 /// already, (lost) where it cannot be made.

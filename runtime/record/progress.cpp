@@ -54,6 +54,17 @@ std::string clock_text(double seconds) {
   return hours > 0 ? std::to_string(hours) + ':' + rest : rest;
 }
 
+std::string eta_text(const Progress::Options& options, const ProgressLine& line, double spent) {
+  double done = 0;  // 0..1
+  if (options.steps > 0) {
+    done = static_cast<double>(line.step) / static_cast<double>(options.steps);
+  }
+  if (options.seconds > 0) {
+    done = std::max(done, line.seconds / options.seconds);
+  }
+  return done > 0 ? "eta " + clock_text(spent * std::max(0.0, 1 - done) / done) : "";
+}
+
 Progress::Progress(std::ostream& out, Options options) : out_(out), options_(options) {}
 
 bool Progress::stale() const {
@@ -64,12 +75,13 @@ void Progress::step(const ProgressLine& line) {
   const std::string steps = options_.steps > 0 ? std::to_string(options_.steps) : "";
   const std::string step =
       format("step %*lld", static_cast<int>(steps.size()), static_cast<long long>(line.step));
+  const double spent = std::chrono::duration<double>(Clock::now() - start_).count();
   // What a narrow terminal has no room for stands last.
   const std::array<std::string, 7> fields{step + (steps.empty() ? "" : '/' + steps),
                                           format("loss %.4f", line.loss),
                                           line.accuracy ? "acc " + percent(*line.accuracy) : "",
                                           short_number(line.samples_per_second) + " samples/s",
-                                          eta(line),
+                                          eta_text(options_, line, spent),
                                           format("stale %lld/%lld",
                                                  static_cast<long long>(line.staleness_p50),
                                                  static_cast<long long>(line.staleness_max)),
@@ -107,18 +119,6 @@ void Progress::settle() {
     out_ << std::endl;
     open_ = false;
   }
-}
-
-std::string Progress::eta(const ProgressLine& line) const {
-  double done = 0;  // 0..1
-  if (options_.steps > 0) {
-    done = static_cast<double>(line.step) / static_cast<double>(options_.steps);
-  }
-  if (options_.seconds > 0) {
-    done = std::max(done, line.seconds / options_.seconds);
-  }
-  const double spent = std::chrono::duration<double>(Clock::now() - start_).count();
-  return done > 0 ? "eta " + clock_text(spent * std::max(0.0, 1 - done) / done) : "";
 }
 
 }  // namespace troupe

@@ -45,7 +45,6 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   void settle();
-  std::string eta(const ProgressLine& line) const;
 
   std::ostream& out_;
   Options options_;
@@ -54,6 +53,9 @@ class Progress {
   bool open_ = false;  // a line stands that may be rewritten
 };
 
+/// "eta 03:12": the share of the run that `line` says is done took `spent` seconds, and the rest will
+/// take as long a share; "" where nothing tells how long the run is.
+std::string eta_text(const Progress::Options& options, const ProgressLine& line, double spent);
 /// "9.8k", "1.25M": three digits.
 std::string short_number(double number);
 /// "03:12", "1:02:03".

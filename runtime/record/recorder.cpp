@@ -75,7 +75,7 @@ std::optional<Diverged> Recorder::on(const RecordEntry& entry, double now) {
 std::optional<Diverged> Recorder::handle(const LossRecord& record, double now) {
   const std::vector<double> result = to_host(record.result);
   step_of(record.stamp.batch).losses[record.stamp.micro_batch] = {
-      result[0], result[1], record.rows};
+      result[0], result[1], record.rows, record.samples};
   complete(now);
   if (!diverged_ && !std::isfinite(result[0])) {
     diverged_ = Diverged{record.stamp,
@@ -183,10 +183,12 @@ void Recorder::complete(double now) {
       loss.sum += part.sum;
       loss.right += part.right;
       loss.rows += part.rows;
+      loss.samples += part.samples;
     }
     window_.loss.sum += loss.sum;
     window_.loss.right += loss.right;
     window_.loss.rows += loss.rows;
+    window_.loss.samples += loss.samples;
     ++window_.steps;
     merge(window_.staleness, open_.front().staleness);
     window_.rate = open_.front().rate;
@@ -212,7 +214,7 @@ ProgressLine Recorder::progress_line(double now) const {
   ProgressLine line{.step = completed_,
                     .loss = ratio(window_.loss.sum, rows),
                     .accuracy = {},
-                    .samples_per_second = ratio(rows, seconds),
+                    .samples_per_second = ratio(static_cast<double>(window_.loss.samples), seconds),
                     .staleness_p50 = median(window_.staleness),
                     .staleness_max = largest(window_.staleness),
                     .busy = {},
@@ -257,7 +259,8 @@ void Recorder::train_line(double now) {
              .busy_start = busy_seconds()};
 }
 
-void Recorder::finish() {
+void Recorder::finish(double now) {
+  now_ = std::max(now_, now);
   if (window_.steps > 0) {
     train_line(completed_at_);
   }
@@ -304,9 +307,8 @@ Summary Recorder::summary(std::int64_t step) const {
       s.test_accuracy = evaluation_->accuracy;
     }
   }
-  for (std::size_t chunk = 0; chunk < shards_.size(); ++chunk) {
-    const ShardTotals& totals = shards_[chunk];
-    const std::string name = concat("shard-", chunk);
+  for (std::int32_t chunk = 0; chunk < c_.chunks; ++chunk) {
+    const ShardTotals& totals = shards_[static_cast<std::size_t>(chunk)];
     Summary::Staleness staleness;
     double sum = 0;
     for (const auto& [versions, count] : totals.staleness) {
@@ -316,17 +318,15 @@ Summary Recorder::summary(std::int64_t step) const {
     staleness.max = largest(totals.staleness);
     staleness.histogram = totals.staleness;
     staleness.seconds_mean = ratio(totals.seconds, static_cast<double>(totals.updates));
-    s.staleness[name] = std::move(staleness);
+    s.staleness[chunk] = std::move(staleness);
     if (totals.gaps > 0) {
-      s.gap[name] = totals.gap / static_cast<double>(totals.gaps);
+      s.gap[chunk] = totals.gap / static_cast<double>(totals.gaps);
     }
   }
   for (std::size_t stage = 0; stage < busy_.size(); ++stage) {
-    s.busy[concat("stage-", stage)] = std::clamp(ratio(busy_[stage], now_), 0.0, 1.0);
+    s.busy[static_cast<std::int32_t>(stage)] = std::clamp(ratio(busy_[stage], now_), 0.0, 1.0);
   }
-  for (const auto& [stage, stashes] : stashes_) {
-    s.stashes[concat("stage-", stage)] = stashes;
-  }
+  s.stashes = stashes_;
   return s;
 }
 

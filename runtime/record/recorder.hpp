@@ -45,8 +45,8 @@ class Recorder final : public RecordSink {
   /// The Diverged of the first loss that is not finite.
   std::optional<Diverged> on(const RecordEntry& entry, double now) override;
 
-  /// The last line, of the steps since the one before. After the last record.
-  void finish();
+  /// The last line, of the steps since the one before. After the last record; `now`: when the run ended.
+  void finish(double now);
 
   /// All but what only the caller knows: wall_seconds and the digests. `step`: of the weights
   /// reported.
@@ -63,6 +63,7 @@ class Recorder final : public RecordSink {
     double sum = 0;
     double right = 0;
     std::int64_t rows = 0;
+    std::int64_t samples = 0;
   };
 
   struct Step {                           // a mini-batch that is not complete yet

@@ -8,11 +8,12 @@
 namespace troupe {
 namespace {
 
+/// "shard-0", "shard-1", ... in the order of their numbers.
 template <class T>
-JsonObject object(const std::map<std::string, T>& values) {
+JsonObject object(const char* what, const std::map<std::int32_t, T>& values) {
   JsonObject all;
-  for (const auto& [name, value] : values) {
-    all.add(name, value);
+  for (const auto& [number, value] : values) {
+    all.add(concat(what, '-', number), value);
   }
   return all;
 }
@@ -45,7 +46,7 @@ std::string to_json(const Summary& summary, const proto::Experiment& experiment)
   constexpr double kNull = std::numeric_limits<double>::quiet_NaN();
   JsonObject staleness;
   for (const auto& [shard, values] : summary.staleness) {
-    staleness.add(shard, object(values));
+    staleness.add(concat("shard-", shard), object(values));
   }
   JsonObject all(JsonObject::Layout::line_a_member);
   all.raw("experiment", nested(print_experiment_json(experiment)))
@@ -60,9 +61,9 @@ std::string to_json(const Summary& summary, const proto::Experiment& experiment)
       .add("test_loss", summary.test_loss.value_or(kNull))
       .add("test_accuracy", summary.test_accuracy.value_or(kNull))
       .add("staleness", staleness)
-      .add("gap", object(summary.gap))
-      .add("busy", object(summary.busy))
-      .add("stashes", object(summary.stashes))
+      .add("gap", object("shard", summary.gap))
+      .add("busy", object("stage", summary.busy))
+      .add("stashes", object("stage", summary.stashes))
       .add("bytes_sent", 0)  // between processes: there is one
       .add("weights_sha256", summary.weights_sha256)
       .add("order_sha256", summary.order_sha256);

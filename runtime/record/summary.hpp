@@ -28,10 +28,10 @@ struct Summary {
   double train_loss = 0;          // mean over the last epoch, or over the run where it is shorter
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
-  std::map<std::string, Staleness> staleness;   // by shard ("shard-0")
-  std::map<std::string, double> gap;            // by shard: mean of the sampled gaps
-  std::map<std::string, double> busy;           // by stage: share of the run's seconds
-  std::map<std::string, std::int64_t> stashes;  // by stage: the most micro-batches kept at once
+  std::map<std::int32_t, Staleness> staleness;   // by shard
+  std::map<std::int32_t, double> gap;            // by shard: mean of the sampled gaps
+  std::map<std::int32_t, double> busy;           // by stage: share of the run's seconds
+  std::map<std::int32_t, std::int64_t> stashes;  // by stage: the most micro-batches kept at once
   std::string weights_sha256;  // over the parameters in layer order, float32 little endian, no
                                // padding; "" where the run failed
   std::string order_sha256;    // "" where no order was recorded

@@ -3,21 +3,28 @@
 #include "kernels/stream.hpp"
 #include "runtime/record/sha256.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
+#include <span>
 
 namespace troupe {
 
 static_assert(std::endian::native == std::endian::little);
 
-std::string weights_sha256(const std::vector<std::shared_ptr<const Chunk>>& chunks,
-                           const std::vector<Weights>& weights) {
+namespace {
+
+/// Shows `see` the values of every parameter, in layer order.
+template <class See>
+void each_parameter(const std::vector<std::shared_ptr<const Chunk>>& chunks,
+                    const std::vector<Weights>& weights,
+                    const See& see) {
   TROUPE_CHECK(chunks.size() == weights.size(),
-               "[weights_sha256] ",
+               "[weights] ",
                chunks.size(),
                " chunks, ",
                weights.size(),
                " weights");
-  Sha256 sha;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     std::vector<std::vector<float>> slices;
     for (const Slice& slice : weights[c]) {
@@ -27,10 +34,29 @@ std::string weights_sha256(const std::vector<std::shared_ptr<const Chunk>>& chun
     }
     for (const ParameterLayout::Entry& entry : chunks[c]->layout().entries) {
       const float* first = slices.at(entry.slice).data() + entry.offset;
-      sha.update(first, static_cast<std::size_t>(entry.spec.shape.elements()) * sizeof(float));
+      see(std::span(first, static_cast<std::size_t>(entry.spec.shape.elements())));
     }
   }
+}
+
+}  // namespace
+
+std::string weights_sha256(const std::vector<std::shared_ptr<const Chunk>>& chunks,
+                           const std::vector<Weights>& weights) {
+  Sha256 sha;
+  each_parameter(chunks, weights, [&](std::span<const float> values) {
+    sha.update(values.data(), values.size_bytes());
+  });
   return sha.finish();
+}
+
+bool all_finite(const std::vector<std::shared_ptr<const Chunk>>& chunks,
+                const std::vector<Weights>& weights) {
+  bool finite = true;
+  each_parameter(chunks, weights, [&](std::span<const float> values) {
+    finite &= std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+  });
+  return finite;
 }
 
 }  // namespace troupe

@@ -14,4 +14,8 @@ namespace troupe {
 std::string weights_sha256(const std::vector<std::shared_ptr<const Chunk>>& chunks,
                            const std::vector<Weights>& weights);
 
+/// Whether no parameter is infinite or not a number. The same arguments; blocks too.
+bool all_finite(const std::vector<std::shared_ptr<const Chunk>>& chunks,
+                const std::vector<Weights>& weights);
+
 }  // namespace troupe

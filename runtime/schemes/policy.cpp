@@ -58,7 +58,7 @@ const std::vector<WeightScheme>& weight_schemes() {
        "backward, predicted twice",
        "forward W[b-d] + (d+floor(k/2)) steps, backward W[b] + floor(k/2) steps",
        "looks floor(k/2) updates beyond the mini-batch's own",
-       "1 + 1 prediction",
+       "1 + 1 or 2 predictions",
        "SpecTrain: Chen, Yang & Cheng 2018, arXiv:1809.02839"},
       {"nwpt",
        ViewKind::nwpt,
@@ -89,7 +89,7 @@ const std::vector<WeightScheme>& weight_schemes() {
        "backward at the newest",
        "forward W[s] + (b-s) steps, s the first micro-batch's step; backward W[b]",
        "0 where the prediction holds",
-       "1 + a prediction for each mini-batch in flight",
+       "2 at M = 1, up to 4 for several micro-batches: two steps, each with a prediction",
        "XPipe: Guan et al. 2019, arXiv:1911.04610"},
       {"pipeoptim",
        ViewKind::pipeoptim,
@@ -105,7 +105,7 @@ const std::vector<WeightScheme>& weight_schemes() {
        "synchronous epochs first",
        "forward W[b-d], backward W[b] - d steps of the smoothed displacement",
        "d",
-       "1 + delta",
+       "2, and delta",
        "PipeMare: Yang et al., MLSys 2021, arXiv:1910.05124"},
       {"nesterov",
        ViewKind::stash,
@@ -124,6 +124,13 @@ const WeightScheme& weight_scheme(std::string_view name) {
       std::find_if(all.begin(), all.end(), [&](const auto& s) { return s.name == name; });
   TROUPE_CHECK(found != all.end(), "no weight policy '", name, "'");
   return *found;
+}
+
+ViewKind view_of(const proto::WeightPolicy& weights) {
+  // Without T2 there is no displacement to go back along.
+  return weights.has_pipemare() && !weights.pipemare().correct()
+             ? ViewKind::latest
+             : weight_scheme(choice_name(weights)).view;
 }
 
 Result<void> check_policy(const proto::Experiment& experiment, const Schedule& schedule) {
@@ -172,7 +179,7 @@ Result<void> check_policy(const proto::Experiment& experiment, const Schedule& s
                "nadam or "
                "nadamw (it is ",
                rule,
-               "); `--set pipeline.weights=nesterov` does so"));
+               "); `--set pipeline.weights=nesterov` does so where no rule has been chosen"));
   }
   if (experiment.pipeline().activations() == proto::Pipeline::overwrite && name != "latest") {
     return refuse(concat(

@@ -26,6 +26,9 @@ struct WeightScheme {
 const std::vector<WeightScheme>& weight_schemes();
 const WeightScheme& weight_scheme(std::string_view name);  // ContractError where there is none
 
+/// The View of a chosen policy: its scheme's, but for PipeMare without T2, which reads as latest does.
+ViewKind view_of(const proto::WeightPolicy& weights);
+
 /// Error (usage) with the reason where the policy makes no sense with this schedule or optimizer.
 Result<void> check_policy(const proto::Experiment& experiment, const Schedule& schedule);
 

@@ -156,6 +156,26 @@ Action Sequence::at(std::uint64_t index) const {
   return later(period[i % period.size()], static_cast<std::int64_t>(i / period.size()));
 }
 
+Action Schedule::forward_of(std::int32_t chunk,
+                            std::int64_t batch,
+                            std::int32_t micro_batch) const {
+  const Sequence& sequence = stages[static_cast<std::size_t>(stage_of(chunk))];
+  const auto is_it = [&](const Action& a) {
+    return a.act == Act::forward && a.chunk == chunk && a.micro_batch == micro_batch;
+  };
+  for (const Action& a : sequence.prologue) {
+    if (is_it(a) && a.batch == batch) {
+      return a;
+    }
+  }
+  for (const Action& a : sequence.period) {
+    if (is_it(a) && a.batch <= batch) {
+      return later(a, batch - a.batch);
+    }
+  }
+  TROUPE_CHECK(false, "no forward of ", batch, ", ", micro_batch, " on chunk ", chunk);
+}
+
 const std::vector<SchedulePaper>& schedule_papers() {
   static const std::vector<SchedulePaper> papers = [] {
     std::vector<SchedulePaper> all;

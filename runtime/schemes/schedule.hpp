@@ -63,6 +63,9 @@ struct Schedule {
   std::int64_t delay_max = 0;       // over all chunks
 
   std::int32_t stage_of(std::int32_t chunk) const { return chunk % options.stages; }
+
+  /// The forward of this micro-batch on `chunk`, with its natural step.
+  Action forward_of(std::int32_t chunk, std::int64_t batch, std::int32_t micro_batch) const;
 };
 
 /// The names of all schedules, and what each does: for help and `explain`.

@@ -27,6 +27,12 @@ UpdateRule kernel_of(const proto::Experiment& experiment) {
       return UpdateRule::nadam;
     case proto::OptimizerRule::nadamw:
       return UpdateRule::nadamw;
+    case proto::OptimizerRule::adagrad:
+      return UpdateRule::adagrad;
+    case proto::OptimizerRule::rmsprop:
+      return UpdateRule::rmsprop;
+    case proto::OptimizerRule::muon:
+      return UpdateRule::muon;
   }
   TROUPE_CHECK(false, "optimizer.rule ", experiment.optimizer().rule(), " has no kernel");
 }
@@ -72,6 +78,9 @@ UpdateScalars StepRule::scalars(std::int64_t t, double rate, Products& products)
   s.beta2 = static_cast<float>(optimizer_.beta2());
   s.epsilon = static_cast<float>(optimizer_.epsilon());
   const double steps = static_cast<double>(t);
+  const auto unbiased = [steps](double beta) {
+    return static_cast<float>(1 / (1 - std::pow(beta, steps)));
+  };
   switch (kernel_) {
     case UpdateRule::spike_compensation:
       s.a = static_cast<float>(std::pow(gamma, delay_));
@@ -79,7 +88,9 @@ UpdateScalars StepRule::scalars(std::int64_t t, double rate, Products& products)
       break;
     case UpdateRule::adam:
     case UpdateRule::adamw:
-      s.m_scale = static_cast<float>(1 / (1 - std::pow(gamma, steps)));
+    case UpdateRule::muon:  // the parameters that it leaves to adamw
+      s.m_scale = unbiased(gamma);
+      s.v_scale = unbiased(optimizer_.beta2());
       break;
     case UpdateRule::nadam:
     case UpdateRule::nadamw: {
@@ -89,13 +100,11 @@ UpdateScalars StepRule::scalars(std::int64_t t, double rate, Products& products)
       products.mu *= mu;
       s.g_scale = static_cast<float>((1 - mu) / (1 - products.mu));
       s.m_scale = static_cast<float>(mu_next / (1 - products.mu * mu_next));
+      s.v_scale = unbiased(optimizer_.beta2());
       break;
     }
     default:
       break;
-  }
-  if (moments(kernel_) == 2) {
-    s.v_scale = static_cast<float>(1 / (1 - std::pow(optimizer_.beta2(), steps)));
   }
   return s;
 }

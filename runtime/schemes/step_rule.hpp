@@ -20,6 +20,7 @@ class StepRule {
            std::int64_t delay,
            std::int64_t synchronous);
 
+  /// Muon's is for hidden weight matrices; the other parameters take adamw with the same scalars.
   UpdateRule kernel() const { return kernel_; }
 
   /// PipeMare's smoothed displacement is wanted, with this decay: D^(1/delay).

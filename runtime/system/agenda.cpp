@@ -110,6 +110,12 @@ bool Agenda::step() {
 }
 
 Ending Agenda::run(const std::function<bool()>& interrupted) {
+  Ending ending = play(interrupted);
+  ending.seconds = now_;
+  return ending;
+}
+
+Ending Agenda::play(const std::function<bool()>& interrupted) {
   while (!ending_) {
     if (interrupted && delivered_ % kInterruptEvery == 0 && interrupted()) {
       Ending ending;

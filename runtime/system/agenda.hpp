@@ -34,6 +34,8 @@ class Agenda {
   std::function<bool(ActorId, const Message&)> lose;
 
  private:
+  Ending play(const std::function<bool()>& interrupted);
+
   struct Entry {
     double time;
     std::uint64_t sequence;

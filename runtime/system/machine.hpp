@@ -41,9 +41,11 @@ struct Run {
 /// How a run ended.
 struct Ending {
   int exit_code = 0;
-  std::string cause;             // empty where all is well
-  std::int64_t step = 0;         // of the final weights
-  std::vector<Weights> weights;  // by chunk; empty where the run failed
+  std::string cause;                           // empty where all is well
+  std::int64_t step = 0;                       // of the final weights
+  std::vector<Weights> weights;                // by chunk; empty where the run failed
+  std::vector<std::vector<Tensor>> buffers{};  // by chunk, in layer order
+  double seconds = 0;  // of the run's clock, when it ended; the driver's to fill in
 };
 
 /// What a machine wants done. Filled by `on`, carried out by the driver in this order: sends, runs.

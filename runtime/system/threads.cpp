@@ -12,11 +12,13 @@
 #include <caf/typed_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <deque>
 #include <future>
 #include <map>
+#include <stdexcept>
 #include <utility>
 
 namespace troupe {
@@ -60,7 +62,8 @@ using ShellActor = caf::typed_actor<caf::reacts_to<Envelope>,
 using RecorderActor =
     caf::typed_actor<caf::reacts_to<RecordBatch>, caf::replies_to<flush_atom>::with<bool>>;
 
-constexpr int kJobsAheadMax = 8;  // of a GPU: a shell's thread enqueues no further
+constexpr int kJobsAheadMax = 8;          // of a GPU: a shell's thread enqueues no further
+constexpr double kDelaySecondsMax = 1e9;  // 32 years; the clock counts nanoseconds in 64 bits
 
 /// What all shells of a run share.
 struct Theatre {
@@ -78,6 +81,7 @@ struct Theatre {
 
   void end(Ending how) {
     if (!ended.exchange(true)) {
+      how.seconds = now();
       ending.set_value(std::move(how));
     }
   }
@@ -198,6 +202,7 @@ double ShellState::link_seconds(const Message& message) const {
 
 /// A message after the delay, never a sleep: the shell stays responsive.
 void ShellState::send_later(const ShellActor& to, double seconds, Envelope envelope) {
+  seconds = std::min(seconds, kDelaySecondsMax);
   theatre->busy.fetch_add(1, std::memory_order_relaxed);
   envelope.delayed = true;
   self->delayed_send(
@@ -347,6 +352,51 @@ std::string ask_everyone(caf::actor_system& system, const Theatre& theatre) {
   return explain_stall(waits);
 }
 
+/// system.spawn<detached>(args...). CAF counts an actor before it makes its thread; where that fails
+/// the actor neither runs nor ends, so it is taken off again: the system waits for all it counts.
+template <class... Args>
+auto spawn_detached(caf::actor_system& system, const Args&... args) {
+  const std::size_t actors = system.registry().running();
+  const std::size_t threads = system.detached_actors();
+  try {
+    return system.spawn<caf::detached>(args...);
+  } catch (...) {
+    if (system.registry().running() > actors) {
+      system.registry().dec_running();
+    }
+    if (system.detached_actors() > threads) {
+      system.dec_detached_threads();
+    }
+    throw;
+  }
+}
+
+/// The recorder and a shell a thread. Throws where the machine has no room for so many; then none is
+/// left.
+void hire(caf::actor_system& system, Theatre& theatre, RecordSink& records) {
+  try {
+    theatre.recorder = spawn_detached(system, recorder, &theatre, &records);
+    for (int thread = 0; thread < theatre.cast.threads; ++thread) {
+      theatre.shells.push_back(spawn_detached(system, shell, &theatre, thread));
+    }
+  } catch (const std::exception& error) {
+    const std::string cause = concat("only ",
+                                     theatre.shells.size(),
+                                     " of the run's ",
+                                     theatre.cast.threads,
+                                     " threads could be made: ",
+                                     error.what());
+    for (const ShellActor& made : std::exchange(theatre.shells, {})) {
+      caf::anon_send_exit(made, caf::exit_reason::user_shutdown);
+    }
+    if (theatre.recorder) {
+      caf::anon_send_exit(std::exchange(theatre.recorder, {}), caf::exit_reason::user_shutdown);
+    }
+    system.await_all_actors_done();
+    throw std::runtime_error(cause);
+  }
+}
+
 }  // namespace
 
 Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& options) {
@@ -356,10 +406,7 @@ Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& opti
              std::size_t{1});  // shells are detached; only the watcher is scheduled
   caf::actor_system system{config};
   Theatre theatre{.cast = cast, .options = options, .shells = {}, .recorder = {}, .ending = {}};
-  theatre.recorder = system.spawn<caf::detached>(recorder, &theatre, &records);
-  for (int thread = 0; thread < cast.threads; ++thread) {
-    theatre.shells.push_back(system.spawn<caf::detached>(shell, &theatre, thread));
-  }
+  hire(system, theatre, records);
   auto watch = system.spawn(watcher, &theatre);
   const auto send = [&](ActorId to, Message message) {
     const auto thread = static_cast<std::size_t>(cast.members[to].thread);

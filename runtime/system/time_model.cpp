@@ -82,15 +82,13 @@ double TimeModel::work(const Run& run) const {
 }
 
 double TimeModel::link(const Message& message) const {
-  const Stamp stamp = message_stamp(message);
-  if (std::holds_alternative<Activation>(message)) {
-    // The Source's own sends are no link between stages.
-    return stamp.chunk == 0
-               ? 0
-               : sample(
-                     clock_.link(), chunks_[static_cast<std::size_t>(stamp.chunk)].link, 5, stamp);
+  const Stamp stamp = message_stamp(message);  // of the chunk that it goes to
+  const bool activation = std::holds_alternative<Activation>(message);
+  if (activation && stamp.chunk == 0) {
+    return 0;  // the Source's own sends are no link between stages
   }
-  return sample(clock_.link(), chunks_[static_cast<std::size_t>(stamp.chunk)].link, 6, stamp);
+  const auto sender = static_cast<std::size_t>(activation ? stamp.chunk - 1 : stamp.chunk + 1);
+  return sample(clock_.link(), chunks_[sender].link, activation ? 5 : 6, stamp);
 }
 
 Result<std::vector<ChunkTimes>> mean_times(const proto::Clock& clock,

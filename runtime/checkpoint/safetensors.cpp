@@ -1,0 +1,327 @@
+#include "runtime/checkpoint/safetensors.hpp"
+
+#include "runtime/checkpoint/safetensors_header.hpp"
+#include "runtime/record/json.hpp"
+#include "runtime/record/output_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::uint64_t kHeaderBytesMax = 100'000'000;  // as the format's own library
+
+/// Bytes an element; 0 for a dtype that is not known.
+std::int64_t width_of(std::string_view dtype) {
+  constexpr std::array<std::pair<std::string_view, std::int64_t>, 16> kWidths{{{"BOOL", 1},
+                                                                               {"U8", 1},
+                                                                               {"I8", 1},
+                                                                               {"F8_E5M2", 1},
+                                                                               {"F8_E4M3", 1},
+                                                                               {"I16", 2},
+                                                                               {"U16", 2},
+                                                                               {"F16", 2},
+                                                                               {"BF16", 2},
+                                                                               {"I32", 4},
+                                                                               {"U32", 4},
+                                                                               {"F32", 4},
+                                                                               {"F64", 8},
+                                                                               {"I64", 8},
+                                                                               {"U64", 8},
+                                                                               {"C64", 8}}};
+  const auto row = std::find_if(
+      kWidths.begin(), kWidths.end(), [&](const auto& width) { return width.first == dtype; });
+  return row == kWidths.end() ? 0 : row->second;
+}
+
+/// width * extents, or nullopt where that cannot be counted.
+std::optional<std::int64_t> product(std::int64_t width, const std::vector<std::int64_t>& extents) {
+  // With a zero anywhere the others may be as they like.
+  if (std::find(extents.begin(), extents.end(), 0) != extents.end()) {
+    return 0;
+  }
+  for (const std::int64_t extent : extents) {
+    if (__builtin_mul_overflow(width, extent, &width)) {
+      return std::nullopt;
+    }
+  }
+  return width;
+}
+
+// -- reading --------------------------------------------------------------------------------------
+
+using Bytes = std::span<const std::byte>;
+
+struct Mapped {
+  std::shared_ptr<const void> owner;
+  Bytes bytes;
+};
+
+std::string reason(int code) {
+  return std::system_category().message(code);
+}
+
+/// The whole file, or what is wrong with it.
+Result<Mapped> map_file(const std::filesystem::path& path) {
+  // A pipe without a writer would keep us waiting.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) {
+    return Error{ErrorKind::data, "it cannot be opened: " + reason(errno)};
+  }
+
+  struct stat facts {};
+
+  const bool regular = ::fstat(file, &facts) == 0 && S_ISREG(facts.st_mode);
+  const auto size = static_cast<std::size_t>(facts.st_size);
+  if (!regular || size < kLengthBytes) {
+    ::close(file);
+    return Error{ErrorKind::data,
+                 regular ? concat("it is only ", size, " bytes long") : "it is not a file"};
+  }
+  void* const first = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
+  const int code = errno;
+  ::close(file);  // the mapping stays
+  if (first == MAP_FAILED) {
+    return Error{ErrorKind::data, "it cannot be mapped: " + reason(code)};
+  }
+  return Mapped{{first,
+                 [size](void* memory) {
+                   ::munmap(memory, size);
+                 }},
+                {static_cast<const std::byte*>(first), size}};
+}
+
+/// What the header says about one tensor, checked against the `data` behind it.
+Result<SafetensorsEntry> checked(SafetensorsHeader::Tensor tensor, Bytes data) {
+  const auto wrong = [&](const std::string& what) {
+    return Error{ErrorKind::data, concat("its tensor ", json_string(tensor.name), " ", what)};
+  };
+  const std::int64_t width = width_of(tensor.dtype);
+  if (width == 0) {
+    return wrong("has the unknown dtype " + json_string(tensor.dtype));
+  }
+  const auto size = product(width, tensor.shape);
+  if (!size) {
+    return wrong("has more elements than can be counted");
+  }
+  const std::vector<std::int64_t>& offsets = tensor.data_offsets;
+  if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+    return wrong("has data_offsets that are not a first and a last one");
+  }
+  if (static_cast<std::uint64_t>(offsets[1]) > data.size()) {
+    return wrong(concat("ends at byte ", offsets[1], " of ", data.size()));
+  }
+  if (offsets[1] - offsets[0] != *size) {
+    return wrong(
+        concat("has ", offsets[1] - offsets[0], " bytes where dtype and shape ask for ", *size));
+  }
+  return SafetensorsEntry{
+      std::move(tensor.name),
+      std::move(tensor.dtype),
+      std::move(tensor.shape),
+      data.subspan(static_cast<std::size_t>(offsets[0]), static_cast<std::size_t>(*size))};
+}
+
+/// Whether the entries, in whatever order, are all of `data`, each byte once.
+bool fill_without_gaps(const std::vector<SafetensorsEntry>& entries, Bytes data) {
+  std::vector<Bytes> parts;
+  for (const SafetensorsEntry& entry : entries) {
+    parts.push_back(entry.bytes);
+  }
+  std::sort(parts.begin(), parts.end(), [](Bytes a, Bytes b) {
+    return std::pair(a.data(), a.size()) < std::pair(b.data(), b.size());
+  });
+  const std::byte* end = data.data();
+  for (const Bytes part : parts) {
+    if (part.data() != end) {
+      return false;
+    }
+    end += part.size();
+  }
+  return end == data.data() + data.size();
+}
+
+// -- numbers --------------------------------------------------------------------------------------
+
+float float_of_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(std::uint32_t{bits} << 16);
+}
+
+/// IEEE 754 binary16: 1 sign, 5 exponent, 10 fraction bits. Every one is a float.
+float float_of_f16(std::uint16_t bits) {
+  const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16;
+  const std::uint32_t exponent = bits >> 10 & 0x1f;
+  const std::uint32_t fraction = bits & 0x3ff;
+  if (exponent == 0) {  // zero and subnormal numbers: fraction / 2^24
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
+  }
+  const std::uint32_t wide = exponent == 0x1f ? 0xff : exponent + (127 - 15);
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+template <class Convert>
+std::vector<float> widened(Bytes bytes, Convert convert) {
+  std::vector<float> values(bytes.size() / sizeof(std::uint16_t));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint16_t bits = 0;  // tensors of a file need not be aligned
+    std::memcpy(&bits, bytes.data() + i * sizeof bits, sizeof bits);
+    values[i] = convert(bits);
+  }
+  return values;
+}
+
+// -- writing --------------------------------------------------------------------------------------
+
+std::string header_of(const std::vector<SafetensorsEntry>& entries,
+                      const std::map<std::string, std::string>& metadata) {
+  JsonObject header;
+  if (!metadata.empty()) {
+    JsonObject texts;
+    for (const auto& [key, text] : metadata) {
+      texts.add(key, text);
+    }
+    header.add("__metadata__", texts);
+  }
+  std::size_t offset = 0;
+  for (const SafetensorsEntry& entry : entries) {
+    std::string shape;
+    for (const std::int64_t extent : entry.shape) {
+      shape += (shape.empty() ? "" : ",") + std::to_string(extent);
+    }
+    const std::size_t end = offset + entry.bytes.size();
+    header.add(entry.name,
+               JsonObject{}
+                   .add("dtype", entry.dtype)
+                   .raw("shape", '[' + shape + ']')
+                   .raw("data_offsets", concat('[', offset, ',', end, ']')));
+    offset = end;
+  }
+  std::string text = header.text();
+  text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
+  return text;
+}
+
+void check_entries(const std::vector<SafetensorsEntry>& entries) {
+  std::set<std::string_view> names{"__metadata__"};
+  for (const SafetensorsEntry& entry : entries) {
+    const auto size = product(width_of(entry.dtype), entry.shape);
+    TROUPE_CHECK(size && static_cast<std::uint64_t>(*size) == entry.bytes.size(),
+                 "[write_safetensors] ",
+                 entry.name,
+                 " has ",
+                 entry.bytes.size(),
+                 " bytes, not those of its dtype and shape");
+    TROUPE_CHECK(names.insert(entry.name).second, "[write_safetensors] ", entry.name, " twice");
+  }
+}
+
+}  // namespace
+
+std::int64_t SafetensorsEntry::elements() const {
+  return product(1, shape).value_or(0);
+}
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
+  const auto unusable = [&](const std::string& what) {
+    return Error{ErrorKind::data,
+                 concat(path.string(), " is not usable as a safetensors file: ", what)};
+  };
+  auto mapped = map_file(path);
+  if (!mapped) {
+    return unusable(mapped.error().message);
+  }
+  const Bytes bytes = mapped->bytes;
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  if (length > kHeaderBytesMax || length > bytes.size() - kLengthBytes) {
+    return unusable(concat("its header would be ",
+                           length,
+                           " bytes long, where ",
+                           std::min(kHeaderBytesMax, bytes.size() - kLengthBytes),
+                           " are possible"));
+  }
+  const char* const text = reinterpret_cast<const char*>(bytes.data()) + kLengthBytes;
+  auto header = parse_safetensors_header({text, static_cast<std::size_t>(length)});
+  if (!header) {
+    return unusable(header.error().message);
+  }
+
+  const Bytes data = bytes.subspan(kLengthBytes + static_cast<std::size_t>(length));
+  SafetensorsFile file;
+  file.path_ = path;
+  file.mapping_ = mapped->owner;
+  file.metadata_ = std::move(header->metadata);
+  for (SafetensorsHeader::Tensor& tensor : header->tensors) {
+    auto entry = checked(std::move(tensor), data);
+    if (!entry) {
+      return unusable(entry.error().message);
+    }
+    file.by_name_.emplace(entry->name, file.entries_.size());
+    file.entries_.push_back(*std::move(entry));
+  }
+  if (!fill_without_gaps(file.entries_, data)) {
+    return unusable(concat(
+        "its tensors do not fill its ", data.size(), " bytes of data without holes and overlaps"));
+  }
+  return file;
+}
+
+const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
+  const auto at = by_name_.find(name);
+  return at == by_name_.end() ? nullptr : &entries_[at->second];
+}
+
+bool readable_as_floats(std::string_view dtype) {
+  return dtype == "F32" || dtype == "F16" || dtype == "BF16";
+}
+
+std::vector<float> floats_of(const SafetensorsEntry& entry) {
+  TROUPE_CHECK(readable_as_floats(entry.dtype), "[floats_of] ", entry.name, " is ", entry.dtype);
+  if (entry.dtype == "F16") {
+    return widened(entry.bytes, float_of_f16);
+  }
+  if (entry.dtype == "BF16") {
+    return widened(entry.bytes, float_of_bf16);
+  }
+  std::vector<float> values(entry.bytes.size() / sizeof(float));
+  if (!values.empty()) {
+    std::memcpy(values.data(), entry.bytes.data(), entry.bytes.size());
+  }
+  return values;
+}
+
+Result<void> write_safetensors(const std::filesystem::path& path,
+                               const std::vector<SafetensorsEntry>& entries,
+                               const std::map<std::string, std::string>& metadata) {
+  check_entries(entries);
+  return replace_file(path, [&](OutputFile& file) {
+    const std::string header = header_of(entries, metadata);
+    const std::uint64_t length = header.size();
+    std::array<char, kLengthBytes> number{};
+    std::memcpy(number.data(), &length, sizeof length);
+    file.write({number.data(), number.size()});
+    file.write(header);
+    for (const SafetensorsEntry& entry : entries) {
+      file.write({reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()});
+    }
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,255 @@
+#include "runtime/checkpoint/weights.hpp"
+
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/record/json.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kDifferencesMax = 20;  // named in one sentence
+
+/// Blocks of channels-last images among the elements: (count, pixels, channels) here and (count,
+/// channels, pixels) in the file.
+struct Images {
+  std::int64_t count = 0;
+  std::int64_t pixels = 0;
+  std::int64_t channels = 0;
+};
+
+std::optional<Images> images_of(const WeightSpec& spec) {
+  if (spec.shape.dimensions() == 4) {
+    return Images{spec.shape[0], spec.shape[1] * spec.shape[2], spec.shape[3]};
+  }
+  if (spec.flattened.dimensions() == 3) {
+    return Images{spec.shape[0], spec.flattened[0] * spec.flattened[1], spec.flattened[2]};
+  }
+  return std::nullopt;
+}
+
+/// (count, rows, columns) -> (count, columns, rows)
+ParameterValues transposed(const ParameterValues& from,
+                           std::int64_t count,
+                           std::int64_t rows,
+                           std::int64_t columns) {
+  ParameterValues to(from.size());
+  auto out = to.begin();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto block = from.begin() + i * rows * columns;
+    for (std::int64_t column = 0; column < columns; ++column) {
+      for (std::int64_t row = 0; row < rows; ++row) {
+        *out++ = block[row * columns + column];
+      }
+    }
+  }
+  return to;
+}
+
+ParameterValues to_file(const WeightSpec& spec, const ParameterValues& values) {
+  const auto images = images_of(spec);
+  return images ? transposed(values, images->count, images->pixels, images->channels) : values;
+}
+
+ParameterValues from_file(const WeightSpec& spec, ParameterValues values) {
+  const auto images = images_of(spec);
+  return images ? transposed(values, images->count, images->channels, images->pixels) : values;
+}
+
+std::vector<std::int64_t> extents_of(const Shape& shape) {
+  std::vector<std::int64_t> extents;
+  for (int i = 0; i < shape.dimensions(); ++i) {
+    extents.push_back(shape[i]);
+  }
+  return extents;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& extents) {
+  std::string text;
+  for (const std::int64_t extent : extents) {
+    text += (text.empty() ? "" : ", ") + std::to_string(extent);
+  }
+  return '(' + text + ')';
+}
+
+/// What keeps `file` from being exactly `specs`.
+std::vector<std::string> differences(const SafetensorsFile& file,
+                                     const std::vector<WeightSpec>& specs) {
+  std::vector<std::string> all;
+  std::map<std::string_view, const WeightSpec*> wanted;
+  for (const WeightSpec& spec : specs) {
+    wanted.emplace(spec.name, &spec);
+    const SafetensorsEntry* const entry = file.find(spec.name);
+    const std::vector<std::int64_t> shape = extents_of(spec.file_shape());
+    if (!entry) {
+      all.push_back(concat(spec.name, " ", shape_text(shape), " is missing"));
+    } else if (entry->shape != shape) {
+      all.push_back(
+          concat(spec.name, " is ", shape_text(entry->shape), ", not ", shape_text(shape)));
+    } else if (!readable_as_floats(entry->dtype)) {
+      all.push_back(concat(spec.name, " is ", entry->dtype, ", not F32, F16 or BF16"));
+    }
+  }
+  for (const SafetensorsEntry& entry : file.entries()) {
+    // PyTorch's batch norms count their batches beside their statistics; nothing here reads that.
+    if (!wanted.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked")) {
+      all.push_back(concat(
+          json_string(entry.name), " ", shape_text(entry.shape), " has no place in the network"));
+    }
+  }
+  return all;
+}
+
+std::string joined(const std::vector<std::string>& sentences) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(sentences.size(), kDifferencesMax); ++i) {
+    text += (i > 0 ? "; " : "") + sentences[i];
+  }
+  if (sentences.size() > kDifferencesMax) {
+    text += concat("; and ", sentences.size() - kDifferencesMax, " more");
+  }
+  return text;
+}
+
+}  // namespace
+
+Shape WeightSpec::file_shape() const {
+  return shape.dimensions() == 4 ? Shape{shape[0], shape[3], shape[1], shape[2]} : shape;
+}
+
+std::vector<WeightSpec> weight_specs(const Network& network) {
+  std::vector<WeightSpec> specs;
+  std::set<std::string> tied;
+  Shape input = network.input;
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    for (const ParameterSpec& parameter : network.layers[i]->parameters()) {
+      if (parameter.tied && !tied.insert(parameter.name).second) {
+        continue;
+      }
+      const bool flattens = input.dimensions() == 3 && parameter.shape.dimensions() == 2 &&
+                            parameter.shape[1] == input.elements();
+      specs.push_back({parameter.name, parameter.shape, flattens ? input : Shape{}});
+    }
+    input = network.after[i].front().shape;
+  }
+  for (const auto& layer : network.layers) {
+    for (const ParameterSpec& buffer : layer->buffers()) {
+      specs.push_back({buffer.name, buffer.shape, {}});
+    }
+  }
+  return specs;
+}
+
+Result<void> write_weights(const std::filesystem::path& path,
+                           const std::vector<WeightSpec>& specs,
+                           const std::vector<ParameterValues>& values,
+                           std::string_view version) {
+  TROUPE_CHECK(specs.size() == values.size(),
+               "[write_weights] ",
+               specs.size(),
+               " parameters, values of ",
+               values.size());
+  std::vector<ParameterValues> ordered;
+  std::vector<SafetensorsEntry> entries;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    TROUPE_CHECK(static_cast<std::int64_t>(values[i].size()) == specs[i].shape.elements(),
+                 "[write_weights] ",
+                 specs[i].name,
+                 " has ",
+                 values[i].size(),
+                 " values");
+    ordered.push_back(to_file(specs[i], values[i]));
+    entries.push_back({specs[i].name,
+                       "F32",
+                       extents_of(specs[i].file_shape()),
+                       std::as_bytes(std::span(ordered.back()))});
+  }
+  return write_safetensors(path, entries, {{"format", "pt"}, {"troupe", std::string(version)}});
+}
+
+Result<std::vector<ParameterValues>> read_weights(const std::filesystem::path& path,
+                                                  const std::vector<WeightSpec>& specs) {
+  auto file = SafetensorsFile::open(weights_path(path));
+  if (!file) {
+    return file.error();
+  }
+  if (const auto different = differences(*file, specs); !different.empty()) {
+    return Error{ErrorKind::data,
+                 concat(file->path().string(), " does not fit the network: ", joined(different))};
+  }
+  std::vector<ParameterValues> values;
+  for (const WeightSpec& spec : specs) {
+    values.push_back(from_file(spec, floats_of(*file->find(spec.name))));
+  }
+  return values;
+}
+
+std::filesystem::path weights_path(const std::filesystem::path& path) {
+  std::error_code code;
+  return std::filesystem::is_directory(path, code) ? path / kWeightsFile : path;
+}
+
+std::vector<ParameterValues> values_of(const std::vector<std::shared_ptr<const Chunk>>& chunks,
+                                       const std::vector<Weights>& weights,
+                                       const std::vector<std::vector<Tensor>>& buffers) {
+  TROUPE_CHECK(chunks.size() == weights.size(),
+               "[values_of] ",
+               chunks.size(),
+               " chunks, ",
+               weights.size(),
+               " weights");
+  std::vector<ParameterValues> values;
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    std::vector<std::vector<double>> slices;
+    for (const Slice& slice : weights[c]) {
+      slices.push_back(to_host(slice.values));
+    }
+    for (const ParameterLayout::Entry& entry : chunks[c]->layout().entries) {
+      const auto first = slices.at(entry.slice).begin() + entry.offset;
+      values.emplace_back(first, first + entry.spec.shape.elements());
+    }
+  }
+  for (const std::vector<Tensor>& of_chunk : buffers) {
+    for (const Tensor& buffer : of_chunk) {
+      const std::vector<double> elements = to_host(buffer);
+      values.emplace_back(elements.begin(), elements.end());
+    }
+  }
+  return values;
+}
+
+std::vector<Tensor> slices_of(Stream& stream,
+                              const ParameterLayout& layout,
+                              std::span<const ParameterValues> values) {
+  TROUPE_CHECK(values.size() == layout.entries.size(),
+               "[slices_of] ",
+               layout.entries.size(),
+               " parameters, values of ",
+               values.size());
+  std::vector<std::vector<float>> slices;
+  for (const std::int64_t size : layout.slice_sizes) {
+    slices.emplace_back(static_cast<std::size_t>(size));
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const ParameterLayout::Entry& entry = layout.entries[i];
+    TROUPE_CHECK(static_cast<std::int64_t>(values[i].size()) == entry.spec.shape.elements(),
+                 "[slices_of] ",
+                 entry.spec.name,
+                 " has ",
+                 values[i].size(),
+                 " values");
+    std::copy(values[i].begin(), values[i].end(), slices[entry.slice].begin() + entry.offset);
+  }
+  std::vector<Tensor> tensors;
+  for (const std::vector<float>& slice : slices) {
+    tensors.push_back(from_host(stream, slice, {static_cast<std::int64_t>(slice.size())}));
+  }
+  stream.synchronize();
+  return tensors;
+}
+
+}  // namespace troupe

@@ -1,0 +1,107 @@
+#include "runtime/data/folders.hpp"
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// An environment variable; "" where it is not set.
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// `name` in `folder`, plain or with .gz; "" where it is not there.
+fs::path find_file(const fs::path& folder, std::string_view name) {
+  for (const char* suffix : {"", ".gz"}) {
+    const fs::path path = folder / (std::string(name) + suffix);
+    std::error_code ignored;
+    if (fs::is_regular_file(path, ignored)) {
+      return path;
+    }
+  }
+  return {};
+}
+
+/// "a, b and c"
+std::string listed(std::span<const std::string_view> names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += concat(i == 0 ? "" : i + 1 == names.size() ? " and " : ", ", names[i]);
+  }
+  return text;
+}
+
+Error missing_files(const FileSet& set, std::span<const fs::path> folders) {
+  std::string searched;
+  for (const fs::path& folder : folders) {
+    searched += (searched.empty() ? "" : ", ") + folder.string();
+    std::vector<std::string_view> missing;
+    for (const std::string_view name : set.files) {
+      if (find_file(folder, name).empty()) {
+        missing.push_back(name);
+      }
+    }
+    if (missing.size() < set.files.size()) {
+      searched += concat(" (which lacks ", listed(missing), ")");
+    }
+  }
+  return {ErrorKind::data,
+          concat(set.title,
+                 " was looked for in ",
+                 searched,
+                 " and not found: ",
+                 listed(set.files),
+                 ", each plain or with .gz, belong into one folder, to be named by --set data.",
+                 set.name,
+                 ".path=FOLDER; `troupe data fetch ",
+                 set.name,
+                 "` downloads them")};
+}
+
+}  // namespace
+
+fs::path cache_folder() {
+  if (const fs::path cache = variable("XDG_CACHE_HOME"); cache.is_absolute()) {
+    return cache / "troupe";
+  }
+  const std::string_view home = variable("HOME");
+  return home.empty() ? fs::path() : fs::path(home) / ".cache" / "troupe";
+}
+
+std::vector<fs::path> folders_of(std::string_view name, std::string_view path) {
+  if (!path.empty()) {
+    return {path};
+  }
+  std::vector<fs::path> folders;
+  if (const std::string_view root = variable("TROUPE_DATA"); !root.empty()) {
+    folders.push_back(fs::path(root) / name);
+  }
+  folders.push_back(fs::path("data") / name);
+  if (const fs::path cache = cache_folder(); !cache.empty()) {
+    folders.push_back(cache / name);
+  }
+  return folders;
+}
+
+Result<std::vector<fs::path>> find_files(const FileSet& set, std::string_view path) {
+  const std::vector<fs::path> folders = folders_of(set.name, path);
+  for (const fs::path& folder : folders) {
+    std::vector<fs::path> found;
+    for (const std::string_view name : set.files) {
+      if (fs::path file = find_file(folder, name); !file.empty()) {
+        found.push_back(std::move(file));
+      }
+    }
+    if (found.size() == set.files.size()) {
+      return found;
+    }
+  }
+  return missing_files(set, folders);
+}
+
+}  // namespace troupe

@@ -1,0 +1,70 @@
+#include "runtime/data/input_file.hpp"
+
+#include <zlib.h>
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kReadBytes = std::size_t{1} << 16;  // asked for before they are there
+
+}  // namespace
+
+InputFile::InputFile(const std::filesystem::path& path)
+    : path_(path.string()), file_(gzopen(path.c_str(), "rb")) {}
+
+InputFile::~InputFile() {
+  if (file_ != nullptr) {
+    gzclose(static_cast<gzFile>(file_));
+  }
+}
+
+bool InputFile::read(std::size_t count, Bytes& out) {
+  if (file_ == nullptr) {
+    return false;
+  }
+  while (count > 0) {
+    const std::size_t chunk = std::min(count, kReadBytes);
+    const std::size_t before = out.size();
+    out.resize(before + chunk);
+    const int got =
+        gzread(static_cast<gzFile>(file_), out.data() + before, static_cast<unsigned>(chunk));
+    out.resize(before + static_cast<std::size_t>(std::max(got, 0)));
+    if (got < static_cast<int>(chunk)) {
+      // Of a .gz that is cut short gzread hands over what there is, and keeps the error.
+      int code = Z_OK;
+      gzerror(static_cast<gzFile>(file_), &code);
+      return got >= 0 && (code == Z_OK || code == Z_STREAM_END);
+    }
+    count -= chunk;
+  }
+  return true;
+}
+
+std::string InputFile::error() const {
+  if (file_ == nullptr) {
+    return "it cannot be opened";
+  }
+  int code = Z_OK;
+  std::string text = gzerror(static_cast<gzFile>(file_), &code);
+  if (text.starts_with(path_ + ": ")) {
+    text.erase(0, path_.size() + 2);
+  }
+  return code == Z_BUF_ERROR ? "its compressed data is cut short" : text;
+}
+
+Result<Bytes> read_input_file(const std::filesystem::path& path, std::size_t bytes_max) {
+  InputFile file(path);
+  Bytes bytes;
+  if (!file.read(bytes_max + 1, bytes)) {
+    return Error{ErrorKind::data, concat(path.string(), " is not usable: ", file.error())};
+  }
+  if (bytes.size() > bytes_max) {
+    return Error{ErrorKind::data,
+                 concat(path.string(), " is not usable: it is longer than ", bytes_max, " bytes")};
+  }
+  return bytes;
+}
+
+}  // namespace troupe

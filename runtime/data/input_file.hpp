@@ -1,0 +1,38 @@
+// Files of others, which are not believed: memory grows with what has really been read.
+#pragma once
+
+#include "kernels/result.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+using Bytes = std::vector<std::uint8_t>;
+
+/// A file as a stream of bytes, inflated where it is gzip's (whatever its name says).
+class InputFile {
+ public:
+  explicit InputFile(const std::filesystem::path& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  /// Appends up to `count` bytes to `out`, fewer at the end of the file; false: see error().
+  bool read(std::size_t count, Bytes& out);
+
+  /// What is wrong, to stand behind "... is not usable: ".
+  std::string error() const;
+
+ private:
+  std::string path_;
+  void* file_;  // zlib's gzFile; null where it could not be opened
+};
+
+/// A whole file. Error (data) where it cannot be read or is longer than `bytes_max`.
+Result<Bytes> read_input_file(const std::filesystem::path& path, std::size_t bytes_max);
+
+}  // namespace troupe

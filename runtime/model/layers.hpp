@@ -1,0 +1,111 @@
+// The layers that networks are made of. Shapes are of a sample; names become the first part of the
+// parameters' names.
+#pragma once
+
+#include "kernels/convolution.hpp"
+#include "runtime/model/layer.hpp"
+
+namespace troupe {
+
+/// y = act(x W^T + b) for each of `positions` rows of a sample. Output (outputs), or (positions,
+/// outputs) where positions > 0.
+struct DenseOptions {
+  std::int64_t inputs = 1;
+  std::int64_t outputs = 1;
+  ActivationKind activation = ActivationKind::none;
+  Initial initial = Initial::uniform_fan_in;
+  double deviation = 0;        // Initial::normal
+  std::int64_t positions = 0;  // 0: a sample is one row
+  bool bias = true;
+  std::string tied_weight{};  // name of the parameter that it shares; empty: its own
+  bool head = false;          // the network's last layer, whose weight is no hidden matrix
+};
+
+std::shared_ptr<const Layer> dense_layer(std::string name, const DenseOptions& options);
+
+/// y = pool(act(conv(x, w) + b)), NHWC; pool: side of non-overlapping max-pooling windows, 1 for
+/// none.
+struct ConvolutionLayerOptions {
+  Shape input;  // (H, W, C)
+  std::int64_t outputs = 1;
+  ConvolutionGeometry geometry;
+  ActivationKind activation = ActivationKind::none;
+  std::int64_t pool = 1;
+  bool bias = true;
+  Initial initial = Initial::uniform_fan_in;
+  double deviation = 0;  // Initial::normal
+};
+
+std::shared_ptr<const Layer> convolution_layer(std::string name,
+                                               const ConvolutionLayerOptions& options);
+
+/// Windows over (H, W, C): the largest value, or the mean.
+std::shared_ptr<const Layer> max_pool_layer(std::string name,
+                                            Shape input,
+                                            ConvolutionGeometry geometry);
+std::shared_ptr<const Layer> average_pool_layer(std::string name,
+                                                Shape input,
+                                                ConvolutionGeometry geometry);
+
+/// Normalises each channel (the last dimension) over the rows of the micro-batch, then act: none or
+/// relu. Evaluation uses the running statistics, its Buffers (Ioffe & Szegedy 2015; PyTorch's
+/// momentum 0.1 and epsilon 1e-5). With M micro-batches the statistics are those of a micro-batch.
+std::shared_ptr<const Layer> batch_norm_layer(std::string name,
+                                              Shape input,
+                                              ActivationKind activation);
+
+/// Normalises each row of `width` (Ba et al. 2016), epsilon 1e-5.
+std::shared_ptr<const Layer> layer_norm_layer(std::string name, Shape input, bool bias = true);
+
+/// Normalises groups of channels of a sample (Wu & He 2018), epsilon 1e-5.
+std::shared_ptr<const Layer> group_norm_layer(std::string name, Shape input, std::int64_t groups);
+
+/// y = f(x).
+std::shared_ptr<const Layer> activation_layer(std::string name,
+                                              Shape input,
+                                              ActivationKind activation);
+
+/// In training, zeroes each element with probability `rate` and scales the rest (Srivastava et al.
+/// 2014). Keyed by seed, name and sample.
+std::shared_ptr<const Layer> dropout_layer(std::string name, Shape input, double rate);
+
+/// int32 tokens (T) -> (T, width), plus learned positions where `positions` is set.
+struct EmbeddingOptions {
+  std::int64_t vocabulary = 1;
+  std::int64_t length = 1;  // T
+  std::int64_t width = 1;
+  bool positions = false;
+  double deviation = 1;           // N(0, deviation^2)
+  std::string weight{};           // the table's parameter name; empty: "<name>.weight"
+  std::string position_weight{};  // likewise
+  bool tied = false;              // the table is read by another layer too
+};
+
+std::shared_ptr<const Layer> embedding_layer(std::string name, const EmbeddingOptions& options);
+
+/// (T, 3 width) -> (T, width): causal self-attention of q | k | v (Vaswani et al. 2017).
+std::shared_ptr<const Layer> attention_layer(std::string name,
+                                             std::int64_t length,
+                                             std::int64_t width,
+                                             std::int64_t heads);
+
+/// (T, inputs) -> (T, width): one LSTM layer over the whole sequence, PyTorch's parameters.
+std::shared_ptr<const Layer> lstm_layer(std::string name,
+                                        std::int64_t length,
+                                        std::int64_t inputs,
+                                        std::int64_t width);
+
+/// Opens a skip connection: a second handle of x under `skip`. Join closes it: y = act(x + skip),
+/// act none or relu. Between the two, on_skip(skip, layer) applies a layer to the skip itself.
+std::shared_ptr<const Layer> fork_layer(std::string name, std::string skip);
+std::shared_ptr<const Layer> join_layer(std::string name,
+                                        std::string skip,
+                                        Shape shape,
+                                        ActivationKind activation);
+std::shared_ptr<const Layer> on_skip(std::string skip, std::shared_ptr<const Layer> layer);
+
+/// y = x + 1/2 sum_i lambda_i w_i^2 on a column x (B, 1): the loss of a separable quadratic, one
+/// block a layer. Its gradient lambda w is taken at the weights of the forward. CPU only.
+std::shared_ptr<const Layer> quadratic_layer(std::string name, std::vector<double> curvatures);
+
+}  // namespace troupe

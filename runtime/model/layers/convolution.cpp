@@ -1,0 +1,245 @@
+#include "kernels/convolution.hpp"
+
+#include "kernels/matmul.hpp"
+#include "runtime/model/layers.hpp"
+
+#include <utility>
+
+namespace troupe {
+namespace {
+
+Shape windows(const Shape& input, const ConvolutionGeometry& geometry, std::int64_t channels) {
+  return {geometry.output(input[0]), geometry.output(input[1]), channels};
+}
+
+class Convolution final : public PlainLayer {
+ public:
+  Convolution(std::string name, const ConvolutionLayerOptions& options)
+      : PlainLayer(std::move(name)),
+        o_(options),
+        full_(windows(o_.input, o_.geometry, o_.outputs)),
+        pooled_({full_[0] / o_.pool, full_[1] / o_.pool, o_.outputs}),
+        // Max pooling commutes with a rising function, so the derivative is taken on the smaller,
+        // pooled output.
+        pools_after_(o_.pool > 1 && derivative_from_output(o_.activation)) {}
+
+  std::vector<ParameterSpec> parameters() const override {
+    const std::int64_t k = o_.geometry.kernel;
+    const std::int64_t fan_in = k * k * o_.input[2];
+    std::vector<ParameterSpec> all{{.name = name() + ".weight",
+                                    .shape = {o_.outputs, k, k, o_.input[2]},
+                                    .initial = o_.initial,
+                                    .fan_in = fan_in,
+                                    .deviation = o_.deviation,
+                                    .matrix = true}};
+    if (o_.bias) {
+      const bool uniform = o_.initial == Initial::uniform_fan_in;
+      all.push_back({.name = name() + ".bias",
+                     .shape = {o_.outputs},
+                     .initial = uniform ? Initial::uniform_fan_in : Initial::zero,
+                     .fan_in = fan_in});
+    }
+    return all;
+  }
+
+  Shape output_shape() const override { return pooled_; }
+
+  Flops flops() const override {
+    const double macs = 2.0 * static_cast<double>(full_.elements() * o_.geometry.kernel *
+                                                  o_.geometry.kernel * o_.input[2]);
+    return {macs, macs, macs};
+  }
+
+  std::int64_t saved_bytes() const override {
+    return 4 * (o_.input.elements() + (o_.pool > 1 ? 2 * pooled_.elements() : 0) +
+                (keeps_output() && !pools_after_ ? full_.elements() : 0));
+  }
+
+  // saved: x, then y (pooled where pools_after_) or z of the activation, then the winners where it
+  // pools. Without activation or pooling x is enough.
+  Tensor transform(const Pass& pass,
+                   Parameters w,
+                   std::span<Tensor>,
+                   const Tensor& x,
+                   Saved& saved) const override {
+    Stream& stream = pass.stream;
+    const std::int64_t rows = x.shape()[0];
+    const Tensor image = x.reshape(with_batch(rows, o_.input));
+    const bool fused = derivative_from_output(o_.activation);
+    Tensor y = stream.allocate(with_batch(rows, full_));
+    convolution_forward(stream,
+                        o_.geometry,
+                        image,
+                        w[0],
+                        o_.bias ? w[1] : Tensor{},
+                        fused ? o_.activation : ActivationKind::none,
+                        y);
+    saved = {image, keeps_output() ? y : Tensor{}};
+    if (!fused) {
+      y = stream.allocate(saved[1].shape());
+      activation_forward(stream, o_.activation, saved[1], y);
+    }
+    if (o_.pool > 1) {
+      Tensor pooled = stream.allocate(with_batch(rows, pooled_));
+      Tensor winner = stream.allocate(with_batch(rows, pooled_), DType::int32);
+      max_pool_forward(stream, pool_geometry(), y, pooled, winner);
+      y = pooled;
+      if (pools_after_) {
+        saved[1] = pooled;
+      }
+      saved.push_back(winner);
+    }
+    return y;
+  }
+
+  Tensor transform_gradient(
+      const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool want_dx) const override {
+    Stream& stream = pass.stream;
+    const std::int64_t rows = dy.shape()[0];
+    Tensor delta = dy.reshape(with_batch(rows, pooled_));
+    dy = {};
+    if (pools_after_) {
+      delta = through_activation(stream, o_.activation, saved[1], std::move(delta));
+    }
+    if (o_.pool > 1) {
+      Tensor full = stream.allocate(with_batch(rows, full_));
+      max_pool_backward(stream, pool_geometry(), delta, saved[2], full);
+      delta = full;
+    }
+    if (!pools_after_) {
+      delta = through_activation(stream, o_.activation, saved[1], std::move(delta));
+    }
+    saved = {saved[0], delta};
+    if (!want_dx) {
+      return {};
+    }
+    Tensor dx = stream.allocate(saved[0].shape());
+    convolution_input_gradient(stream, o_.geometry, delta, w[0], dx);
+    return dx;
+  }
+
+  void weight_gradient(Stream& stream,
+                       const Saved& saved,
+                       std::span<const Gradient> g) const override {
+    convolution_weight_gradient(stream, o_.geometry, saved[0], saved[1], g[0].to, g[0].accumulate);
+    if (o_.bias) {
+      const Shape& s = saved[1].shape();
+      column_sum(stream, saved[1].reshape({s[0] * s[1] * s[2], s[3]}), g[1].to, g[1].accumulate);
+    }
+  }
+
+ private:
+  ConvolutionGeometry pool_geometry() const { return {.kernel = o_.pool, .stride = o_.pool}; }
+
+  bool keeps_output() const { return o_.activation != ActivationKind::none; }
+
+  ConvolutionLayerOptions o_;
+  Shape full_;  // (H', W', outputs) before pooling
+  Shape pooled_;
+  bool pools_after_;
+};
+
+class MaxPool final : public PlainLayer {
+ public:
+  MaxPool(std::string name, Shape input, ConvolutionGeometry geometry)
+      : PlainLayer(std::move(name)),
+        input_(input),
+        geometry_(geometry),
+        output_(windows(input, geometry, input[2])) {}
+
+  Shape output_shape() const override { return output_; }
+
+  std::int64_t saved_bytes() const override { return 4 * output_.elements(); }
+
+  Tensor transform(const Pass& pass,
+                   Parameters,
+                   std::span<Tensor>,
+                   const Tensor& x,
+                   Saved& saved) const override {
+    const std::int64_t rows = x.shape()[0];
+    const Tensor y = pass.stream.allocate(with_batch(rows, output_));
+    saved = {pass.stream.allocate(with_batch(rows, output_), DType::int32)};
+    max_pool_forward(pass.stream, geometry_, x.reshape(with_batch(rows, input_)), y, saved[0]);
+    return y;
+  }
+
+  Tensor transform_gradient(
+      const Pass& pass, Parameters, Saved& saved, Tensor dy, bool want_dx) const override {
+    Tensor dx;
+    if (want_dx) {
+      const std::int64_t rows = dy.shape()[0];
+      dx = pass.stream.allocate(with_batch(rows, input_));
+      max_pool_backward(
+          pass.stream, geometry_, dy.reshape(with_batch(rows, output_)), saved[0], dx);
+    }
+    saved.clear();
+    return dx;
+  }
+
+  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
+
+ private:
+  Shape input_;  // (H, W, C)
+  ConvolutionGeometry geometry_;
+  Shape output_;
+};
+
+class AveragePool final : public PlainLayer {
+ public:
+  AveragePool(std::string name, Shape input, ConvolutionGeometry geometry)
+      : PlainLayer(std::move(name)),
+        input_(input),
+        geometry_(geometry),
+        output_(windows(input, geometry, input[2])) {}
+
+  Shape output_shape() const override { return output_; }
+
+  std::int64_t saved_bytes() const override { return 0; }
+
+  Tensor transform(
+      const Pass& pass, Parameters, std::span<Tensor>, const Tensor& x, Saved&) const override {
+    const std::int64_t rows = x.shape()[0];
+    const Tensor y = pass.stream.allocate(with_batch(rows, output_));
+    average_pool_forward(pass.stream, geometry_, x.reshape(with_batch(rows, input_)), y);
+    return y;
+  }
+
+  Tensor transform_gradient(
+      const Pass& pass, Parameters, Saved&, Tensor dy, bool want_dx) const override {
+    if (!want_dx) {
+      return {};
+    }
+    const std::int64_t rows = dy.shape()[0];
+    const Tensor dx = pass.stream.allocate(with_batch(rows, input_));
+    average_pool_backward(pass.stream, geometry_, dy.reshape(with_batch(rows, output_)), dx);
+    return dx;
+  }
+
+  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
+
+ private:
+  Shape input_;  // (H, W, C)
+  ConvolutionGeometry geometry_;
+  Shape output_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Layer> convolution_layer(std::string name,
+                                               const ConvolutionLayerOptions& options) {
+  return std::make_shared<Convolution>(std::move(name), options);
+}
+
+std::shared_ptr<const Layer> max_pool_layer(std::string name,
+                                            Shape input,
+                                            ConvolutionGeometry geometry) {
+  return std::make_shared<MaxPool>(std::move(name), input, geometry);
+}
+
+std::shared_ptr<const Layer> average_pool_layer(std::string name,
+                                                Shape input,
+                                                ConvolutionGeometry geometry) {
+  return std::make_shared<AveragePool>(std::move(name), input, geometry);
+}
+
+}  // namespace troupe

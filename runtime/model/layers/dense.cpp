@@ -1,0 +1,108 @@
+#include "kernels/matmul.hpp"
+#include "runtime/model/layers.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+class Dense final : public PlainLayer {
+ public:
+  Dense(std::string name, const DenseOptions& options) : PlainLayer(std::move(name)), o_(options) {}
+
+  std::vector<ParameterSpec> parameters() const override {
+    const bool tied = !o_.tied_weight.empty();
+    std::vector<ParameterSpec> all{{.name = tied ? o_.tied_weight : name() + ".weight",
+                                    .shape = {o_.outputs, o_.inputs},
+                                    .initial = o_.initial,
+                                    .fan_in = o_.inputs,
+                                    .deviation = o_.deviation,
+                                    .matrix = !tied && !o_.head,
+                                    .tied = tied}};
+    if (o_.bias) {
+      const bool uniform = o_.initial == Initial::uniform_fan_in;
+      all.push_back({.name = name() + ".bias",
+                     .shape = {o_.outputs},
+                     .initial = uniform ? Initial::uniform_fan_in : Initial::zero,
+                     .fan_in = o_.inputs});
+    }
+    return all;
+  }
+
+  Shape output_shape() const override {
+    return o_.positions > 0 ? Shape{o_.positions, o_.outputs} : Shape{o_.outputs};
+  }
+
+  Flops flops() const override {
+    const double macs = 2.0 * static_cast<double>(rows_each() * o_.inputs * o_.outputs);
+    return {macs, macs, macs};
+  }
+
+  std::int64_t saved_bytes() const override { return 4 * rows_each() * (o_.inputs + o_.outputs); }
+
+  Tensor transform(const Pass& pass,
+                   Parameters w,
+                   std::span<Tensor>,
+                   const Tensor& x,
+                   Saved& saved) const override {
+    Stream& stream = pass.stream;
+    const std::int64_t batch = x.shape()[0];
+    const Tensor rows = x.reshape({batch * rows_each(), o_.inputs});
+    const Shape y_shape{batch * rows_each(), o_.outputs};
+    const bool fused = derivative_from_output(o_.activation);
+    Tensor z = stream.allocate(y_shape);
+    matmul(stream,
+           rows,
+           w[0],
+           z,
+           {.transpose_b = true,
+            .bias = o_.bias ? w[1] : Tensor{},
+            .activation = fused ? o_.activation : ActivationKind::none});
+    saved = {rows, z};
+    Tensor y = z;
+    if (!fused) {
+      y = stream.allocate(y_shape);
+      activation_forward(stream, o_.activation, z, y);
+    }
+    return y.reshape(with_batch(batch, output_shape()));
+  }
+
+  Tensor transform_gradient(
+      const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool want_dx) const override {
+    const std::int64_t batch = dy.shape()[0];
+    Tensor flat = dy.reshape(saved[1].shape());
+    dy = {};
+    const Tensor delta = through_activation(pass.stream, o_.activation, saved[1], std::move(flat));
+    saved[1] = delta;  // (rows, outputs)
+    if (!want_dx) {
+      return {};
+    }
+    Tensor dx = pass.stream.allocate(saved[0].shape());
+    matmul(pass.stream, delta, w[0], dx);
+    return o_.positions > 0 ? dx.reshape({batch, o_.positions, o_.inputs}) : dx;
+  }
+
+  void weight_gradient(Stream& stream,
+                       const Saved& saved,
+                       std::span<const Gradient> g) const override {
+    matmul(
+        stream, saved[1], saved[0], g[0].to, {.transpose_a = true, .accumulate = g[0].accumulate});
+    if (o_.bias) {
+      column_sum(stream, saved[1], g[1].to, g[1].accumulate);
+    }
+  }
+
+ private:
+  std::int64_t rows_each() const { return std::max<std::int64_t>(1, o_.positions); }
+
+  DenseOptions o_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Layer> dense_layer(std::string name, const DenseOptions& options) {
+  return std::make_shared<Dense>(std::move(name), options);
+}
+
+}  // namespace troupe

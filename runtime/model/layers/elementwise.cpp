@@ -1,0 +1,104 @@
+#include "kernels/dropout.hpp"
+#include "runtime/model/layers.hpp"
+
+#include <utility>
+
+namespace troupe {
+namespace {
+
+class Activation final : public PlainLayer {
+ public:
+  Activation(std::string name, Shape input, ActivationKind kind)
+      : PlainLayer(std::move(name)), input_(input), kind_(kind) {}
+
+  Shape output_shape() const override { return input_; }
+
+  Flops flops() const override {
+    const auto n = static_cast<double>(input_.elements());
+    return {n, n, 0};
+  }
+
+  std::int64_t saved_bytes() const override { return 4 * input_.elements(); }
+
+  Tensor transform(const Pass& pass,
+                   Parameters,
+                   std::span<Tensor>,
+                   const Tensor& x,
+                   Saved& saved) const override {
+    const Tensor y = pass.stream.allocate(x.shape());
+    activation_forward(pass.stream, kind_, x, y);
+    saved = {derivative_from_output(kind_) ? y : x};
+    return y;
+  }
+
+  Tensor transform_gradient(
+      const Pass& pass, Parameters, Saved& saved, Tensor dy, bool want_dx) const override {
+    const Tensor of = std::move(saved[0]);
+    saved.clear();
+    if (!want_dx) {
+      return {};
+    }
+    Tensor same = dy.reshape(of.shape());
+    dy = {};
+    return through_activation(pass.stream, kind_, of, std::move(same));
+  }
+
+  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
+
+ private:
+  Shape input_;
+  ActivationKind kind_;
+};
+
+class Dropout final : public PlainLayer {
+ public:
+  Dropout(std::string name, Shape input, double rate)
+      : PlainLayer(std::move(name)), input_(input), rate_(static_cast<float>(rate)) {}
+
+  Shape output_shape() const override { return input_; }
+
+  Flops flops() const override {
+    const auto n = static_cast<double>(input_.elements());
+    return {n, n, 0};
+  }
+
+  std::int64_t saved_bytes() const override { return 0; }
+
+  Tensor transform(
+      const Pass& pass, Parameters, std::span<Tensor>, const Tensor& x, Saved&) const override {
+    return pass.training ? mask(pass, x) : x;
+  }
+
+  Tensor transform_gradient(
+      const Pass& pass, Parameters, Saved&, Tensor dy, bool want_dx) const override {
+    return want_dx ? mask(pass, dy) : Tensor{};
+  }
+
+  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
+
+ private:
+  Tensor mask(const Pass& pass, const Tensor& x) const {
+    const RandomStream random(pass.seed, Purpose::dropout, name_key(name().data(), name().size()));
+    const auto first = static_cast<std::uint64_t>(pass.first_sample * input_.elements());
+    const Tensor y = pass.stream.allocate(x.shape());
+    dropout(pass.stream, random, first, rate_, x, y);
+    return y;
+  }
+
+  Shape input_;
+  float rate_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Layer> activation_layer(std::string name,
+                                              Shape input,
+                                              ActivationKind activation) {
+  return std::make_shared<Activation>(std::move(name), input, activation);
+}
+
+std::shared_ptr<const Layer> dropout_layer(std::string name, Shape input, double rate) {
+  return std::make_shared<Dropout>(std::move(name), input, rate);
+}
+
+}  // namespace troupe

@@ -1,0 +1,246 @@
+#include "kernels/normalization.hpp"
+
+#include "kernels/elementwise.hpp"
+#include "runtime/model/layers.hpp"
+
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr float kEpsilon = 1e-5f;
+constexpr float kMomentum = 0.1f;  // of running statistics
+
+/// Gradients that input_gradient has computed on its way: handed over, or added.
+void hand_over(Stream& stream, const Tensor& from, const Gradient& g) {
+  if (g.accumulate) {
+    add(stream, g.to, from, ActivationKind::none, g.to);
+  } else {
+    copy(stream, from, g.to);
+  }
+}
+
+/// What the three normalisations share: gamma and beta of the last dimension's width, and saved
+/// tensors x, mean, inverse deviation and perhaps y, then dgamma and dbeta.
+class Normalization : public PlainLayer {
+ public:
+  Normalization(std::string name, Shape input, bool bias = true)
+      : PlainLayer(std::move(name)), input_(input), bias_(bias) {}
+
+  std::vector<ParameterSpec> parameters() const override {
+    std::vector<ParameterSpec> all{
+        {.name = name() + ".weight", .shape = {width()}, .initial = Initial::one}};
+    if (bias_) {
+      all.push_back({.name = name() + ".bias", .shape = {width()}, .initial = Initial::zero});
+    }
+    return all;
+  }
+
+  Shape output_shape() const override { return input_; }
+
+  Flops flops() const override {
+    const auto n = static_cast<double>(input_.elements());
+    return {5 * n, 8 * n, 0};
+  }
+
+  std::int64_t saved_bytes() const override { return 4 * input_.elements(); }
+
+  void weight_gradient(Stream& stream,
+                       const Saved& saved,
+                       std::span<const Gradient> g) const override {
+    hand_over(stream, saved[0], g[0]);
+    if (bias_) {
+      hand_over(stream, saved[1], g[1]);
+    }
+  }
+
+ protected:
+  std::int64_t width() const { return input_.back(); }
+
+  Tensor as_rows(const Tensor& x) const { return x.reshape({x.elements() / width(), width()}); }
+
+  Tensor beta(Stream& stream, Parameters w) const {
+    if (bias_) {
+      return w[1];
+    }
+    Tensor zero = stream.allocate({width()});
+    fill(stream, zero, 0);
+    return zero;
+  }
+
+  Tensor with_shape(const Tensor& rows, std::int64_t batch) const {
+    return rows.reshape(with_batch(batch, input_));
+  }
+
+  Shape input_;
+  bool bias_;
+};
+
+class BatchNorm final : public Normalization {
+ public:
+  BatchNorm(std::string name, Shape input, ActivationKind activation)
+      : Normalization(std::move(name), input), activation_(activation) {}
+
+  std::vector<ParameterSpec> buffers() const override {
+    return {{.name = name() + ".running_mean", .shape = {width()}, .initial = Initial::zero},
+            {.name = name() + ".running_var", .shape = {width()}, .initial = Initial::one}};
+  }
+
+  std::int64_t saved_bytes() const override {
+    return 4 * input_.elements() * (activation_ == ActivationKind::none ? 1 : 2);
+  }
+
+  Tensor transform(const Pass& pass,
+                   Parameters w,
+                   std::span<Tensor> buffers,
+                   const Tensor& x,
+                   Saved& saved) const override {
+    Stream& stream = pass.stream;
+    const std::int64_t batch = x.shape()[0];
+    const Tensor rows = as_rows(x);
+    const Tensor y = stream.allocate(rows.shape());
+    if (!pass.training) {
+      batch_norm_infer(stream, rows, w[0], w[1], buffers[0], buffers[1], kEpsilon, activation_, y);
+      return with_shape(y, batch);
+    }
+    const Tensor mean = stream.allocate({width()});
+    const Tensor inverse_deviation = stream.allocate({width()});
+    batch_norm_forward(stream, rows, w[0], w[1], kEpsilon, activation_, y, mean, inverse_deviation);
+    // Others may hold the old ones: an evaluation, a recompute that wants no change.
+    for (Tensor& buffer : buffers) {
+      const Tensor next = stream.allocate(buffer.shape());
+      copy(stream, buffer, next);
+      buffer = next;
+    }
+    batch_norm_running(stream,
+                       mean,
+                       inverse_deviation,
+                       rows.shape()[0],
+                       kEpsilon,
+                       kMomentum,
+                       buffers[0],
+                       buffers[1]);
+    saved = {rows, mean, inverse_deviation};
+    if (activation_ != ActivationKind::none) {
+      saved.push_back(y);
+    }
+    return with_shape(y, batch);
+  }
+
+  Tensor transform_gradient(
+      const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool) const override {
+    Stream& stream = pass.stream;
+    const std::int64_t batch = dy.shape()[0];
+    const bool in_place = dy.exclusive();
+    const Tensor delta = as_rows(dy);
+    dy = {};
+    const Tensor dx = in_place ? delta : stream.allocate(delta.shape());
+    const Tensor dgamma = stream.allocate({width()});
+    const Tensor dbeta = stream.allocate({width()});
+    batch_norm_backward(stream,
+                        saved[0],
+                        w[0],
+                        saved[1],
+                        saved[2],
+                        saved.size() > 3 ? saved[3] : Tensor{},
+                        delta,
+                        dx,
+                        dgamma,
+                        dbeta);
+    saved = {dgamma, dbeta};
+    return with_shape(dx, batch);
+  }
+
+ private:
+  ActivationKind activation_;
+};
+
+class LayerNorm final : public Normalization {
+ public:
+  using Normalization::Normalization;
+
+  Tensor transform(const Pass& pass,
+                   Parameters w,
+                   std::span<Tensor>,
+                   const Tensor& x,
+                   Saved& saved) const override {
+    Stream& stream = pass.stream;
+    const Tensor rows = as_rows(x);
+    const Tensor y = stream.allocate(rows.shape());
+    saved = {rows, stream.allocate({rows.shape()[0]}), stream.allocate({rows.shape()[0]})};
+    layer_norm_forward(stream, rows, w[0], beta(stream, w), kEpsilon, y, saved[1], saved[2]);
+    return with_shape(y, x.shape()[0]);
+  }
+
+  Tensor transform_gradient(
+      const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool) const override {
+    Stream& stream = pass.stream;
+    const std::int64_t batch = dy.shape()[0];
+    const bool in_place = dy.exclusive();
+    const Tensor delta = as_rows(dy);
+    dy = {};
+    const Tensor dx = in_place ? delta : stream.allocate(delta.shape());
+    const Tensor dgamma = stream.allocate({width()});
+    const Tensor dbeta = stream.allocate({width()});
+    layer_norm_backward(stream, saved[0], w[0], saved[1], saved[2], delta, dx, dgamma, dbeta);
+    saved = {dgamma, dbeta};
+    return with_shape(dx, batch);
+  }
+};
+
+class GroupNorm final : public Normalization {
+ public:
+  GroupNorm(std::string name, Shape input, std::int64_t groups)
+      : Normalization(std::move(name), input), groups_(groups) {}
+
+  Tensor transform(const Pass& pass,
+                   Parameters w,
+                   std::span<Tensor>,
+                   const Tensor& x,
+                   Saved& saved) const override {
+    Stream& stream = pass.stream;
+    const Tensor image = x.reshape(sites(x.shape()[0]));
+    const Tensor y = stream.allocate(image.shape());
+    const Shape statistics{x.shape()[0], groups_};
+    saved = {image, stream.allocate(statistics), stream.allocate(statistics)};
+    group_norm_forward(stream, groups_, image, w[0], w[1], kEpsilon, y, saved[1], saved[2]);
+    return with_shape(y, x.shape()[0]);
+  }
+
+  Tensor transform_gradient(
+      const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool) const override {
+    Stream& stream = pass.stream;
+    const std::int64_t batch = dy.shape()[0];
+    const Tensor delta = dy.reshape(sites(batch));
+    const Tensor dx = stream.allocate(delta.shape());
+    const Tensor dgamma = stream.allocate({width()});
+    const Tensor dbeta = stream.allocate({width()});
+    group_norm_backward(
+        stream, groups_, saved[0], w[0], saved[1], saved[2], delta, dx, dgamma, dbeta);
+    saved = {dgamma, dbeta};
+    return with_shape(dx, batch);
+  }
+
+ private:
+  Shape sites(std::int64_t batch) const { return {batch, input_.elements() / width(), width()}; }
+
+  std::int64_t groups_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Layer> batch_norm_layer(std::string name,
+                                              Shape input,
+                                              ActivationKind activation) {
+  return std::make_shared<BatchNorm>(std::move(name), input, activation);
+}
+
+std::shared_ptr<const Layer> layer_norm_layer(std::string name, Shape input, bool bias) {
+  return std::make_shared<LayerNorm>(std::move(name), input, bias);
+}
+
+std::shared_ptr<const Layer> group_norm_layer(std::string name, Shape input, std::int64_t groups) {
+  return std::make_shared<GroupNorm>(std::move(name), input, groups);
+}
+
+}  // namespace troupe

@@ -1,0 +1,42 @@
+// The families of networks, as lists of layers. Parameter names are those of the usual PyTorch
+// implementations, so that their files can be read.
+#pragma once
+
+#include "runtime/model/network.hpp"
+
+namespace troupe::zoo {
+
+ActivationKind kind_of(proto::Activation activation);
+
+// Each appends to a Network whose input is set; `outputs`: classes or values. Error (usage) where
+// options and input do not fit.
+
+void add_mlp(Network& network,
+             const google::protobuf::RepeatedField<std::int64_t>& hidden,
+             std::int64_t outputs,
+             ActivationKind activation,
+             Initial initial);
+
+/// LeNet-5 (LeCun et al. 1998) as it is used today: full connections between the maps, max pooling.
+Result<void> add_lenet5(Network& network, const proto::Lenet5& options, std::int64_t outputs);
+
+/// VGG-11 and VGG-16 (Simonyan & Zisserman 2015) in the form used for CIFAR: pooling down to 1x1,
+/// then one dense layer; names of torchvision ("features.0.weight").
+Result<void> add_vgg(Network& network, const proto::Vgg& options, std::int64_t outputs);
+
+/// He et al. 2016. 20, 32, 56: the CIFAR form of section 4.2 with projections where shapes change
+/// (option B); 18 and 50 the ImageNet form; names of torchvision ("layer1.0.conv1.weight").
+Result<void> add_resnet(Network& network, const proto::Resnet& options, std::int64_t outputs);
+
+/// Embedding, LSTM layers, dense: names of PyTorch's word_language_model, one module a layer.
+Result<void> add_lstm(Network& network, const proto::Lstm& options, std::int64_t vocabulary);
+
+/// GPT-2 (Radford et al. 2019): pre-norm blocks, GELU in the tanh form, N(0, 0.02) with residual
+/// branches scaled by 1/sqrt(2 layers); names of Hugging Face's, weights (out, in).
+Result<void> add_gpt(Network& network, const proto::Gpt& options, std::int64_t vocabulary);
+
+Result<void> add_custom(Network& network, const proto::Custom& options, std::int64_t outputs);
+
+void add_quadratic(Network& network, const proto::Quadratic& options);
+
+}  // namespace troupe::zoo
