@@ -28,17 +28,32 @@ void Director::release(std::int64_t step, bool conclude, Effects& fx) {
   for (const auto& shard : c_.shards) {
     fx.send(shard, Release{step, conclude});
   }
+  for (const auto& stage : c_.stages) {
+    fx.send(stage, Release{step, conclude});
+  }
 }
 
 void Director::handle(Concluded m, double, Effects& fx) {
   concluded_[m.chunk] = std::move(m.weights);
-  if (concluded_.size() < c_.shards.size()) {
+  conclude(fx);
+}
+
+void Director::handle(Buffers m, double, Effects& fx) {
+  buffers_[m.chunk] = std::move(m.tensors);
+  conclude(fx);
+}
+
+void Director::conclude(Effects& fx) {
+  if (concluded_.size() < c_.shards.size() || buffers_.size() < c_.shards.size()) {
     return;
   }
   Ending ending;
   ending.step = *concluding_;
   for (auto& [chunk, weights] : concluded_) {
     ending.weights.push_back(std::move(weights));
+  }
+  for (auto& [chunk, tensors] : buffers_) {
+    ending.buffers.push_back(std::move(tensors));
   }
   finish(std::move(ending), fx);
 }

@@ -2,7 +2,8 @@
 // evaluation has met the target, or when something went wrong.
 //
 //   source --End, MarkDone--> director     anyone --Down, Diverged--> director
-//   director --Release--> shards --Concluded--> director     director --Halt--> source
+//   director --Release--> shards, stages --Concluded, Buffers--> director
+//   director --Halt--> source
 //
 // Invariants: the run ends exactly once; final weights are those of one step on every chunk.
 #pragma once
@@ -20,8 +21,9 @@ class Director final : public Actor<Director, DirectorRole> {
   struct Config {
     Ref<SourceRole> source;
     std::vector<Ref<ShardRole>> shards;  // by chunk
-    bool evaluate = true;                // a Mark at the last step will come
-    double target_accuracy = 0;          // 0: none
+    std::vector<Ref<StageRole>> stages;
+    bool evaluate = true;        // a Mark at the last step will come
+    double target_accuracy = 0;  // 0: none
     bool allow_divergence = false;
   };
 
@@ -30,17 +32,20 @@ class Director final : public Actor<Director, DirectorRole> {
   void handle(End m, double now, Effects& fx);
   void handle(MarkDone m, double now, Effects& fx);
   void handle(Concluded m, double now, Effects& fx);
+  void handle(Buffers m, double now, Effects& fx);
   void handle(Down m, double now, Effects& fx);
   void handle(Diverged m, double now, Effects& fx);
   std::string waits_for() const override;
 
  private:
+  void conclude(Effects& fx);
   void release(std::int64_t step, bool conclude, Effects& fx);
   void finish(Ending ending, Effects& fx);
 
   Config c_;
-  std::optional<std::int64_t> concluding_;     // step of the final weights
-  std::map<std::int32_t, Weights> concluded_;  // by chunk
+  std::optional<std::int64_t> concluding_;               // step of the final weights
+  std::map<std::int32_t, Weights> concluded_;            // by chunk
+  std::map<std::int32_t, std::vector<Tensor>> buffers_;  // by chunk
   bool finished_ = false;
 };
 

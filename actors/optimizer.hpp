@@ -16,6 +16,9 @@
 
 namespace troupe {
 
+/// Bytes of the moments and the displacement that an Optimizer keeps.
+std::int64_t state_bytes(const StepRule& rule, const ParameterLayout& layout);
+
 class Optimizer final : public Actor<Optimizer, OptimizerRole> {
  public:
   struct Config {
@@ -33,7 +36,7 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
   std::string waits_for() const override { return at_work_ ? "its own kernel" : ""; }
 
  private:
-  /// What the rule keeps of one slice; empty until the first update.
+  /// What the rule keeps of one stretch (optimizer.cpp); empty until the first update.
   struct State {
     Tensor m;
     Tensor v;
@@ -48,7 +51,7 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
   };
 
   Config c_;
-  std::vector<State> state_;  // by slice
+  std::vector<State> state_;  // by stretch
   StepRule::Products products_;
   std::int64_t updates_ = 0;
   std::optional<AtWork> at_work_;

@@ -63,6 +63,9 @@ bool ParameterShard::answer(const Pull& pull, Effects& fx) {
       weights = *found;
     }
   }
+  if (pull.slice) {
+    weights = {weights.at(*pull.slice)};
+  }
   fx.send(pull.from, PullReply{pull.request, c_.chunk, std::move(weights)});
   return true;
 }
@@ -71,12 +74,26 @@ void ParameterShard::serve(Effects& fx) {
   std::erase_if(waiting_, [&](const Pull& pull) { return answer(pull, fx); });
 }
 
-void ParameterShard::handle(Push m, double, Effects& fx) {
-  std::uint64_t& last = last_sequence_[m.from.id];
-  if (m.sequence <= last) {
-    return;  // a duplicate
+bool ParameterShard::is_new(Ref<StageRole> from, std::uint64_t sequence) {
+  std::uint64_t& last = last_sequence_[from.id];
+  if (sequence <= last) {
+    return false;
   }
-  last = m.sequence;
+  last = sequence;
+  return true;
+}
+
+void ParameterShard::handle(TiedPush m, double, Effects& fx) {
+  if (is_new(m.from, m.sequence)) {
+    tied_[m.stamp.batch][{m.slice, m.stamp.chunk}] = std::move(m.gradient);
+    next(fx);
+  }
+}
+
+void ParameterShard::handle(Push m, double, Effects& fx) {
+  if (!is_new(m.from, m.sequence)) {
+    return;
+  }
   TROUPE_CHECK(m.gradient.size() == kept_.begin()->second.base.size() || applying_,
                "shard ",
                c_.chunk,
@@ -88,7 +105,8 @@ void ParameterShard::handle(Push m, double, Effects& fx) {
 }
 
 void ParameterShard::next(Effects& fx) {
-  if (applying_ || queue_.empty()) {
+  if (applying_ || queue_.empty() ||
+      (c_.tied > 0 && tied_[queue_.front().stamp.batch].size() < c_.tied)) {
     return;
   }
   applying_ = std::move(queue_.front());
@@ -106,11 +124,23 @@ void ParameterShard::next(Effects& fx) {
                   .stamp = applying_->stamp,
                   .base = {},
                   .gradient = std::exchange(applying_->gradient, {}),
+                  .tied = take_tied(applying_->stamp.batch),
                   .forward = {},
                   .decision = {.kind = Decision::Kind::norms, .reaches = {}}});
     return;
   }
   apply(1, fx);
+}
+
+/// In the order of slices and chunks; empty where they have been taken already.
+std::vector<std::pair<std::size_t, Tensor>> ParameterShard::take_tied(std::int64_t batch) {
+  std::vector<std::pair<std::size_t, Tensor>> all;
+  if (auto of_batch = tied_.extract(batch); !of_batch.empty()) {
+    for (auto& [key, gradient] : of_batch.mapped()) {
+      all.emplace_back(key.first, std::move(gradient));
+    }
+  }
+  return all;
 }
 
 void ParameterShard::apply(double gradient_scale, Effects& fx) {
@@ -124,6 +154,7 @@ void ParameterShard::apply(double gradient_scale, Effects& fx) {
                 .stamp = applying_->stamp,
                 .base = std::move(base),
                 .gradient = std::exchange(applying_->gradient, {}),
+                .tied = take_tied(applying_->stamp.batch),
                 .forward = std::exchange(applying_->forward, {}),
                 .decision = {.gradient_scale = gradient_scale,
                              .clip_norm = c_.clip_globally ? 0 : c_.clip_norm,
@@ -237,7 +268,8 @@ std::string ParameterShard::waits_for() const {
   if (end_ && step_ >= *end_) {
     return "";
   }
-  return "the gradient of mini-batch " + std::to_string(step_) + " of its stage";
+  return "the gradient of mini-batch " + std::to_string(step_) +
+         (queue_.empty() ? " of its stage" : " of a stage that shares a parameter");
 }
 
 }  // namespace troupe

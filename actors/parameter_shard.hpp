@@ -3,6 +3,7 @@
 //
 //   stage --Pull--> shard --PullReply--> stage
 //   stage --Push--> shard --Apply--> optimizer --Applied--> shard
+//   stage of another chunk --TiedPush--> shard                    (parameters that chunks share)
 //   shard --Norms--> shard of chunk 0 --Decide--> every shard     (clipping by the global norm)
 //   director --Release--> shard --Concluded--> director
 //
@@ -19,6 +20,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -38,12 +40,14 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole> {
     std::int64_t evaluate_every = 0;     // steps pinned in between; 0: none
     Ref<DirectorRole> director;
     std::vector<Tensor> initial;  // slices
+    std::size_t tied = 0;         // TiedPushes that belong to each mini-batch
   };
 
   explicit ParameterShard(Config config);
 
   void handle(Pull m, double now, Effects& fx);
   void handle(Push m, double now, Effects& fx);
+  void handle(TiedPush m, double now, Effects& fx);
   void handle(Applied m, double now, Effects& fx);
   void handle(Norms m, double now, Effects& fx);
   void handle(Decide m, double now, Effects& fx);
@@ -58,8 +62,10 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole> {
   };
 
   bool answer(const Pull& pull, Effects& fx);
+  bool is_new(Ref<StageRole> from, std::uint64_t sequence);
   void serve(Effects& fx);
   void next(Effects& fx);
+  std::vector<std::pair<std::size_t, Tensor>> take_tied(std::int64_t batch);
   void apply(double gradient_scale, Effects& fx);
   void pin(std::int64_t step);
   void conclude(Effects& fx);
@@ -70,6 +76,8 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole> {
   std::map<std::int64_t, Weights> pins_;  // by step
   std::deque<Pull> waiting_;
   std::deque<Push> queue_;
+  std::map<std::int64_t, std::map<std::pair<std::size_t, std::int32_t>, Tensor>>
+      tied_;  // by batch, by slice and sender's chunk
   std::optional<Push> applying_;
   std::map<ActorId, std::uint64_t> last_sequence_;
   std::optional<std::int64_t> end_;

@@ -1,6 +1,7 @@
 #include "actors/source.hpp"
 
 #include "kernels/stream.hpp"
+#include "runtime/data/batch.hpp"
 
 #include <algorithm>
 
@@ -10,26 +11,18 @@ namespace {
 constexpr std::int64_t kMarksInFlight = 4;
 constexpr std::int64_t kMarksBehind = 2;  // evaluations that training may run ahead of
 constexpr std::int64_t kMarkBatch = 500;  // samples of a Mark's batch; the last may be smaller
+constexpr std::int64_t kMarkLabels =
+    2048;  // where samples have many: the head's output is labels * classes
 
-/// The samples `indices` as tensors: x, then the labels or values.
-std::vector<Tensor> gather(Stream& stream,
-                           const Dataset& data,
-                           Split split,
-                           std::span<const std::int64_t> indices) {
-  const auto rows = static_cast<std::int64_t>(indices.size());
-  Shape shape{rows};
-  for (int i = 0; i < data.sample_shape().dimensions(); ++i) {
-    shape.push_back(data.sample_shape()[i]);
-  }
-  Tensor x = stream.allocate(shape);
-  if (data.classes() > 0) {
-    Tensor labels = stream.allocate({rows}, DType::int32);
-    data.gather(split, indices, x.span<float>(), labels.span<std::int32_t>(), {});
-    return {x, labels};
-  }
-  Tensor values = stream.allocate({rows, data.values()});
-  data.gather(split, indices, x.span<float>(), {}, values.span<float>());
-  return {x, values};
+Outputs gather(Stream& stream,
+               const Dataset& data,
+               Split split,
+               std::span<const std::int64_t> indices,
+               std::int64_t epoch) {
+  Batch batch = gather_batch(stream, data, split, indices, epoch);
+  Outputs out;
+  out.tensors = {std::move(batch.x), std::move(batch.target)};
+  return out;
 }
 
 }  // namespace
@@ -78,14 +71,12 @@ void Source::admit(double now, Effects& fx) {
   const auto indices = order_.indices(batch, part, c_.micro_batches);
   gathering_ = true;
   --credits_;
-  fx.run(
-      {.stamp = {c_.replica, 0, batch, part},
-       .job = [data = c_.data,
-               chosen = std::vector<std::int64_t>(indices.begin(), indices.end())](Stream& stream) {
-         Outputs out;
-         out.tensors = gather(stream, *data, Split::train, chosen);
-         return out;
-       }});
+  fx.run({.stamp = {c_.replica, 0, batch, part},
+          .job = [data = c_.data,
+                  chosen = std::vector<std::int64_t>(indices.begin(), indices.end()),
+                  epoch = order_.epoch(batch)](Stream& stream) {
+            return gather(stream, *data, Split::train, chosen, epoch);
+          }});
 }
 
 void Source::handle(Ran m, double now, Effects& fx) {
@@ -146,8 +137,12 @@ void Source::due(std::int64_t step) {
   }
 }
 
+std::int64_t Source::mark_batch() const {
+  return std::clamp<std::int64_t>(kMarkLabels / c_.data->labels_per_sample(), 1, kMarkBatch);
+}
+
 std::int64_t Source::mark_batches() const {
-  return (c_.data->size(Split::test) + kMarkBatch - 1) / kMarkBatch;
+  return (c_.data->size(Split::test) + mark_batch() - 1) / mark_batch();
 }
 
 void Source::mark(Effects& fx) {
@@ -159,8 +154,8 @@ void Source::mark(Effects& fx) {
       mark_->next - static_cast<std::int64_t>(mark_->results.size()) >= kMarksInFlight) {
     return;
   }
-  const std::int64_t first = mark_->next * kMarkBatch;
-  const std::int64_t last = std::min(first + kMarkBatch, c_.data->size(Split::test));
+  const std::int64_t first = mark_->next * mark_batch();
+  const std::int64_t last = std::min(first + mark_batch(), c_.data->size(Split::test));
   mark_gathering_ = true;
   fx.run({.lane = Lane::mark,
           .stamp = {.batch = mark_->step},
@@ -169,9 +164,7 @@ void Source::mark(Effects& fx) {
             for (std::int64_t i = first; i < last; ++i) {
               indices.push_back(i);
             }
-            Outputs out;
-            out.tensors = gather(stream, *data, Split::test, indices);
-            return out;
+            return gather(stream, *data, Split::test, indices, 0);
           }});
 }
 
@@ -195,17 +188,18 @@ void Source::conclude_mark(Effects& fx) {
     loss += values[0];
     right += values[1];
   }
-  const auto samples = static_cast<double>(c_.data->size(Split::test));
+  const std::int64_t samples = c_.data->size(Split::test);
+  const auto labels = static_cast<double>(samples * c_.data->labels_per_sample());
   const bool classes = c_.data->classes() > 0;
   fx.record(EvaluationRecord{.step = mark_->step,
-                             .loss = loss / samples,
-                             .accuracy = right / samples,
+                             .loss = loss / labels,
+                             .accuracy = right / labels,
                              .has_accuracy = classes,
-                             .samples = c_.data->size(Split::test)});
+                             .samples = samples});
   fx.send(
       c_.director,
       MarkDone{
-          .step = mark_->step, .accuracy = right / samples, .last = end_ && mark_->step == *end_});
+          .step = mark_->step, .accuracy = right / labels, .last = end_ && mark_->step == *end_});
   mark_.reset();
 }
 

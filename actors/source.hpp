@@ -63,6 +63,7 @@ class Source final : public Actor<Source, SourceRole> {
   void due(std::int64_t step);
   void mark(Effects& fx);
   void conclude_mark(Effects& fx);
+  std::int64_t mark_batch() const;  // samples
   std::int64_t mark_batches() const;
 
   Config c_;

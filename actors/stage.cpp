@@ -1,13 +1,19 @@
 #include "actors/stage.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace troupe {
 
-Stage::Stage(Config config) : c_(std::move(config)) {
+Stage::Stage(Config config) : c_(std::move(config)), buffers_(std::move(c_.buffers)) {
   for (std::size_t chunk = 0; chunk < c_.chunks.size(); ++chunk) {
-    chunks_here_ += c_.schedule->stage_of(static_cast<std::int32_t>(chunk)) == c_.stage;
+    const auto index = static_cast<std::int32_t>(chunk);
+    if (c_.schedule->stage_of(index) == c_.stage) {
+      ++chunks_here_;
+      buffers_.try_emplace(index);
+      forwards_done_[index] = 0;
+    }
   }
 }
 
@@ -37,40 +43,62 @@ void Stage::handle(End m, double now, Effects& fx) {
 }
 
 void Stage::handle(PullReply m, double now, Effects& fx) {
-  if (mark_request_ != 0 && m.request == mark_request_) {
-    mark_request_ = 0;
-    mark_weights_[m.chunk] = {m.weights.front().step, std::move(m.weights)};
+  if (mark_question_ && m.request == mark_question_->request) {
+    MarkWeights& held = mark_weights_[mark_question_->chunk];
+    mark_question_.reset();
+    std::move(m.weights.begin(), m.weights.end(), std::back_inserter(held.weights));
     mark(fx);
-  } else if (pulling_ && m.request == pulling_request_) {
-    const auto [chunk, view] = *pulling_;
-    TROUPE_CHECK(chunk == m.chunk && m.weights.front().step == view.step &&
-                     m.weights.front().reach == view.reach,
+  } else if (pulling_ && m.request == pulling_->request) {
+    const Question question = *pulling_;
+    TROUPE_CHECK(m.weights.front().step == question.view.step &&
+                     m.weights.front().reach == question.view.reach,
                  "stage ",
                  c_.stage,
-                 " asked chunk ",
-                 chunk,
-                 " for step ",
-                 view.step,
+                 " asked for step ",
+                 question.view.step,
+                 " of chunk ",
+                 m.chunk,
                  " and got step ",
                  m.weights.front().step);
     pulling_.reset();
-    held_[chunk] = {view, std::move(m.weights)};
+    held_[{question.chunk, question.part}] = {question.view, std::move(m.weights)};
     advance(now, fx);
   }  // else: an answer to no open question
 }
 
+void Stage::pull(const Question& question, bool pinned, Effects& fx) {
+  const std::vector<BorrowedSlice>& borrowed = chunk(question.chunk).borrowed();
+  Pull pull{.from = c_.self, .request = question.request, .view = question.view, .pinned = pinned};
+  std::int32_t owner = question.chunk;
+  if (question.part > 0) {
+    owner = borrowed[question.part - 1].owner;
+    pull.slice = borrowed[question.part - 1].slice;
+  }
+  fx.send(shard_of(owner), std::move(pull));
+}
+
 /// The weights of `view`, or nothing while they are on their way.
-const Weights* Stage::weights_for(std::int32_t chunk, const View& view, Effects& fx) {
-  if (const auto held = held_.find(chunk); held != held_.end() && held->second.view == view) {
+const Weights* Stage::weights_for(std::int32_t chunk,
+                                  std::size_t part,
+                                  const View& view,
+                                  Effects& fx) {
+  if (const auto held = held_.find({chunk, part});
+      held != held_.end() && held->second.view == view) {
     return &held->second.weights;
   }
   if (!pulling_) {
-    held_.erase(chunk);
-    pulling_ = {chunk, view};
-    pulling_request_ = ++request_;
-    fx.send(shard_of(chunk), Pull{c_.self, pulling_request_, view});
+    held_.erase({chunk, part});
+    pulling_ = {chunk, part, view, ++request_};
+    pull(*pulling_, false, fx);
   }
   return nullptr;
+}
+
+/// A tied parameter is read as its owner reads it for the same micro-batch, so that all its readers
+/// see one version.
+View Stage::borrowed_view(const Action& a, std::size_t borrowed) const {
+  return c_.view.forward(
+      c_.schedule->forward_of(chunk(a.chunk).borrowed()[borrowed].owner, a.batch, a.micro_batch));
 }
 
 void Stage::advance(double now, Effects& fx) {
@@ -97,13 +125,25 @@ bool Stage::start(const Action& a, double now, Effects& fx) {
   switch (a.act) {
     case Act::forward: {
       const View view = c_.view.forward(a);
-      const Weights* weights =
-          weights_for(a.chunk, view, fx);  // asked for before the activation has come
-      if (!weights || !inputs_.contains(key(a)) ||
+      const Weights* own =
+          weights_for(a.chunk, 0, view, fx);  // asked for before the activation has come
+      bool complete = own != nullptr;
+      forward_weights_.clear();
+      if (own) {
+        forward_weights_ = *own;
+      }
+      for (std::size_t i = 0; i < chunk(a.chunk).borrowed().size(); ++i) {
+        const Weights* slice = weights_for(a.chunk, i + 1, borrowed_view(a, i), fx);
+        complete = complete && slice;
+        if (complete) {
+          forward_weights_.push_back(slice->front());
+        }
+      }
+      if (!complete || !inputs_.contains(key(a)) ||
           (is_head(a.chunk) && !labels_.contains(key(a)))) {
         return false;
       }
-      open_reads_[key(a)] = {view, weights->front().version, a.natural, now};
+      open_reads_[key(a)] = {view, own->front().version, a.natural, now};
       run_forward(a, fx);
       return true;
     }
@@ -126,29 +166,50 @@ Run Stage::job(const Action& a, Work work) const {
           .job = {}};
 }
 
+std::int64_t Stage::first_sample(const Action& a, std::int64_t rows) const {
+  return (a.batch * c_.schedule->options.micro_batches + a.micro_batch) * rows;
+}
+
 void Stage::run_forward(const Action& a, Effects& fx) {
   Run run = job(a, Work::forward);
-  const bool recompute = c_.keep == KeepActivations::recompute;
+  const Bundle& input = inputs_.at(key(a));
   run.job = [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
-             weights = held_.at(a.chunk).weights,
-             input = inputs_.at(key(a)),
+             weights = forward_weights_,
+             buffers = buffers_.at(a.chunk),
+             input = input,
              labels = is_head(a.chunk) ? labels_.at(key(a)) : Tensor{},
-             recompute](Stream& stream) {
+             seed = c_.seed,
+             first_sample = first_sample(a, input.front().tensor.shape()[0]),
+             keep = c_.keep != KeepActivations::recompute](Stream& stream) mutable {
     // Recomputed later: nothing of this pass is kept but its input.
-    return recompute ? chunk->infer(stream, weights, input, labels)
-                     : chunk->forward(stream, weights, input, labels);
+    return chunk->forward({.stream = stream, .seed = seed, .first_sample = first_sample},
+                          weights,
+                          std::move(buffers),
+                          input,
+                          labels,
+                          keep);
   };
   fx.run(std::move(run));
 }
 
 void Stage::finish_forward(const Action& a, Outputs out, Effects& fx) {
   const bool head = is_head(a.chunk);
-  const std::int64_t rows = inputs_.at(key(a)).front().tensor.shape()[0];
+  const std::int64_t samples = inputs_.at(key(a)).front().tensor.shape()[0];
+  const std::int64_t rows =
+      head && labels_.at(key(a)).type() == DType::int32 ? labels_.at(key(a)).elements() : samples;
+  Weights read = std::exchange(forward_weights_, {});
+  const auto own = read.end() - static_cast<std::ptrdiff_t>(chunk(a.chunk).borrowed().size());
   Kept& kept = kept_[stash_key(a)];
   kept = {};
-  if (c_.view.stashes()) {
-    kept.weights = held_.at(a.chunk).weights;  // the backward will use what this forward read
+  kept.borrowed.assign(own, read.end());
+  read.erase(own, read.end());
+  if (a.micro_batch == 0 && c_.gap_every > 0 && a.batch % c_.gap_every == 0) {
+    gap_weights_[{a.chunk, a.batch}] = read;
   }
+  if (c_.view.stashes()) {
+    kept.weights = std::move(read);  // the backward will use what this forward read
+  }
+  kept.first_sample = first_sample(a, samples);
   if (c_.keep == KeepActivations::recompute) {
     kept.input = std::move(inputs_.at(key(a)));
     kept.labels = head ? std::move(labels_.at(key(a))) : Tensor{};
@@ -156,17 +217,24 @@ void Stage::finish_forward(const Action& a, Outputs out, Effects& fx) {
     kept.stash = std::move(out.stash);
   }
   stashes_max_ = std::max(stashes_max_, static_cast<std::int64_t>(kept_.size() + deltas_.size()));
-  if (a.micro_batch == 0 && c_.gap_every > 0 && a.batch % c_.gap_every == 0) {
-    gap_weights_[{a.chunk, a.batch}] = held_.at(a.chunk).weights;
-  }
   inputs_.erase(key(a));
   labels_.erase(key(a));
+  buffers_.at(a.chunk) = std::move(out.buffers);
+  if (a.micro_batch + 1 == c_.schedule->options.micro_batches) {
+    const std::int64_t step = forwards_done_.at(a.chunk) = a.batch + 1;
+    if (c_.evaluate_every > 0 && step % c_.evaluate_every == 0) {
+      mark_buffers_[{a.chunk, step}] = buffers_.at(a.chunk);
+    }
+    conclude(fx);
+  }
   if (a.chunk == 0) {
     fx.send(c_.source, Credit{});
   }
   if (head) {
-    fx.record(
-        LossRecord{{c_.replica, a.chunk, a.batch, a.micro_batch}, rows, std::move(out.result)});
+    fx.record(LossRecord{.stamp = {c_.replica, a.chunk, a.batch, a.micro_batch},
+                         .samples = samples,
+                         .rows = rows,
+                         .result = std::move(out.result)});
   } else {
     fx.send(stage_of(a.chunk + 1),
             Activation{{c_.replica, a.chunk + 1, a.batch, a.micro_batch}, std::move(out.bundle)});
@@ -176,7 +244,8 @@ void Stage::finish_forward(const Action& a, Outputs out, Effects& fx) {
 bool Stage::start_backward(const Action& a, Effects& fx) {
   const OpenRead& read = open_reads_.at(key(a));
   const auto view = c_.view.backward(a, read.natural);
-  const Weights* weights = view ? weights_for(a.chunk, *view, fx) : &kept_.at(stash_key(a)).weights;
+  const Weights* weights =
+      view ? weights_for(a.chunk, 0, *view, fx) : &kept_.at(stash_key(a)).weights;
   if (!weights || (!is_head(a.chunk) && !errors_.contains(key(a)))) {
     return false;
   }
@@ -193,31 +262,41 @@ bool Stage::start_backward(const Action& a, Effects& fx) {
   if (c_.keep != KeepActivations::overwrite) {
     kept_.erase(stash_key(a));
   }
+  std::move(kept.borrowed.begin(), kept.borrowed.end(), std::back_inserter(at));
   kept.weights = std::move(at);
+  kept.borrowed.clear();
   std::vector<Tensor> gradient =
       fused(a) ? std::move(sums_[a.chunk].gradient) : std::vector<Tensor>{};
   const std::int32_t divide_by =
       a.micro_batch + 1 == c_.schedule->options.micro_batches ? a.micro_batch + 1 : 1;
-  run.job = [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
-             kept = std::move(kept),
-             error = std::move(error),
-             gradient = std::move(gradient),
-             recompute = c_.keep == KeepActivations::recompute,
-             weight_gradient = fused(a),
-             divide_by](Stream& stream) mutable {
-    if (recompute) {
-      kept.stash = chunk->forward(stream, kept.weights, kept.input, kept.labels).stash;
-    }
-    Outputs out =
-        chunk->input_gradient(stream, kept.weights, std::move(kept.stash), std::move(error));
-    kept = {};
-    if (weight_gradient) {
-      out.tensors =
-          chunk->weight_gradient(stream, out.stash, std::move(gradient), divide_by).tensors;
-      out.stash.clear();
-    }
-    return out;
-  };
+  run.job =
+      [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
+       kept = std::move(kept),
+       error = std::move(error),
+       gradient = std::move(gradient),
+       recompute = c_.keep == KeepActivations::recompute,
+       // Any will do: a recomputed forward normalises by its micro-batch, and what it makes of
+       // the buffers is dropped.
+       buffers = buffers_.at(a.chunk),
+       seed = c_.seed,
+       weight_gradient = fused(a),
+       divide_by](Stream& stream) mutable {
+        const Pass pass{.stream = stream, .seed = seed, .first_sample = kept.first_sample};
+        if (recompute) {
+          kept.stash =
+              chunk->forward(pass, kept.weights, std::move(buffers), kept.input, kept.labels, true)
+                  .stash;
+        }
+        Outputs out =
+            chunk->input_gradient(pass, kept.weights, std::move(kept.stash), std::move(error));
+        kept = {};
+        if (weight_gradient) {
+          out.tensors =
+              chunk->weight_gradient(stream, out.stash, std::move(gradient), divide_by).tensors;
+          out.stash.clear();
+        }
+        return out;
+      };
   fx.run(std::move(run));
   return true;
 }
@@ -259,12 +338,25 @@ void Stage::finish_weight_gradient(const Action& a, Outputs out) {
 void Stage::push(const Action& a, Effects& fx) {
   Accumulation sum = std::move(sums_.at(a.chunk));
   sums_.erase(a.chunk);
-  held_.erase(
-      a.chunk);  // so that the shard's is the only handle and the update may be made in place
+  const std::vector<BorrowedSlice>& borrowed = chunk(a.chunk).borrowed();
+  for (std::size_t part = 0; part <= borrowed.size(); ++part) {
+    // So that the shard's is the only handle and the update may be made in place.
+    held_.erase({a.chunk, part});
+  }
   Weights gap_weights;
   if (auto kept = gap_weights_.extract({a.chunk, a.batch}); !kept.empty()) {
     gap_weights = std::move(kept.mapped());
   }
+  const std::size_t own = sum.gradient.size() - borrowed.size();
+  for (std::size_t i = 0; i < borrowed.size(); ++i) {
+    fx.send(shard_of(borrowed[i].owner),
+            TiedPush{.from = c_.self,
+                     .stamp = {c_.replica, a.chunk, a.batch, 0},
+                     .sequence = ++pushes_,
+                     .slice = borrowed[i].slice,
+                     .gradient = std::move(sum.gradient[own + i])});
+  }
+  sum.gradient.resize(own);
   fx.send(shard_of(a.chunk),
           Push{.from = c_.self,
                .stamp = {c_.replica, a.chunk, a.batch, 0},
@@ -328,16 +420,27 @@ void Stage::handle(MarkBatch m, double, Effects& fx) {
   mark(fx);
 }
 
+/// What the forwards before `step` have left; where it was not kept, no later one has run.
+const std::vector<Tensor>& Stage::buffers_at(std::int32_t chunk, std::int64_t step) const {
+  const auto kept = mark_buffers_.find({chunk, step});
+  return kept != mark_buffers_.end() ? kept->second : buffers_.at(chunk);
+}
+
 void Stage::mark(Effects& fx) {
-  if (mark_running_ || mark_request_ != 0 || marks_.empty()) {
+  if (mark_running_ || mark_question_ || marks_.empty()) {
     return;
   }
   const MarkBatch& batch = marks_.front();
-  const auto weights = mark_weights_.find(batch.chunk);
-  if (weights == mark_weights_.end() || weights->second.first != batch.step) {
-    mark_weights_.erase(batch.chunk);
-    mark_request_ = ++request_;
-    fx.send(shard_of(batch.chunk), Pull{c_.self, mark_request_, {batch.step, {}}, true});
+  const Chunk& of = chunk(batch.chunk);
+  MarkWeights& held = mark_weights_[batch.chunk];
+  if (held.step != batch.step) {
+    held = {batch.step, {}};
+  }
+  const std::size_t own = of.layout().slice_sizes.size();
+  if (held.weights.size() < own + of.borrowed().size()) {
+    const std::size_t part = held.weights.empty() ? 0 : held.weights.size() - own + 1;
+    mark_question_ = {batch.chunk, part, {batch.step, {}}, ++request_};
+    pull(*mark_question_, true, fx);
     return;
   }
   mark_running_ = true;
@@ -345,11 +448,37 @@ void Stage::mark(Effects& fx) {
           .stage = c_.stage,
           .stamp = {c_.replica, batch.chunk, batch.step, 0},
           .job = [chunk = c_.chunks[static_cast<std::size_t>(batch.chunk)],
-                  weights = weights->second.second,
+                  weights = held.weights,
+                  buffers = buffers_at(batch.chunk, batch.step),
                   bundle = batch.bundle,
                   labels = batch.labels](Stream& stream) {
-            return chunk->infer(stream, weights, bundle, labels);
+            return chunk->forward(
+                {.stream = stream, .training = false}, weights, buffers, bundle, labels, false);
           }});
+}
+
+void Stage::handle(Release m, double, Effects& fx) {
+  if (m.conclude) {
+    conclude_at_ = m.step;
+    conclude(fx);
+  } else {
+    std::erase_if(mark_buffers_, [&](const auto& kept) { return kept.first.second == m.step; });
+  }
+}
+
+void Stage::conclude(Effects& fx) {
+  if (!conclude_at_) {
+    return;
+  }
+  for (const auto& [chunk, done] : forwards_done_) {
+    if (done < *conclude_at_) {
+      return;
+    }
+  }
+  for (const auto& [chunk, done] : forwards_done_) {
+    fx.send(c_.director, Buffers{chunk, buffers_at(chunk, *conclude_at_)});
+  }
+  conclude_at_.reset();
 }
 
 std::string Stage::waits_for() const {
@@ -364,8 +493,11 @@ std::string Stage::waits_for() const {
   const std::string which =
       "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")";
   if (pulling_) {
-    return me + "step " + std::to_string(std::get<1>(*pulling_).step) + " of shard " +
-           std::to_string(std::get<0>(*pulling_));
+    const std::int32_t owner = pulling_->part > 0
+                                   ? chunk(pulling_->chunk).borrowed()[pulling_->part - 1].owner
+                                   : pulling_->chunk;
+    return me + "step " + std::to_string(pulling_->view.step) + " of shard " +
+           std::to_string(owner);
   }
   if (a.act == Act::forward && !inputs_.contains(key(a))) {
     return me + (a.chunk == 0 ? "data " + which + " of the source"

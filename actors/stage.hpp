@@ -4,6 +4,7 @@
 //   previous stage --Activation--> stage --Activation--> next stage
 //   previous stage <--ErrorSignal-- stage <--ErrorSignal-- next stage
 //   stage --Pull{view}--> shard --PullReply--> stage --Push{gradient}--> shard
+//   stage --Pull, TiedPush--> shard of the chunk that owns a tied parameter
 //
 // Invariants: actions run in sequence order, one at a time; a backward meets the stash of its own
 // forward; micro-batches are accumulated in order and divided by M once; Marks run between two
@@ -32,6 +33,7 @@ class Stage final : public Actor<Stage, StageRole> {
     Ref<StageRole> self;
     std::int32_t replica = 0;
     std::int32_t stage = 0;
+    std::uint64_t seed = 1;
     std::shared_ptr<const Schedule> schedule;
     ViewPolicy view{ViewKind::latest, 0};
     KeepActivations keep = KeepActivations::fifo;
@@ -39,7 +41,10 @@ class Stage final : public Actor<Stage, StageRole> {
     std::vector<std::shared_ptr<const Chunk>> chunks;  // all of the network's, by chunk
     std::vector<Ref<StageRole>> stage_of;              // by chunk
     std::vector<Ref<ShardRole>> shard_of;              // by chunk
+    std::int64_t evaluate_every = 0;  // steps between two Marks; 0: none in between
+    std::map<std::int32_t, std::vector<Tensor>> buffers;  // how they start, of this stage's chunks
     Ref<SourceRole> source;
+    Ref<DirectorRole> director;
   };
 
   explicit Stage(Config config);
@@ -51,6 +56,7 @@ class Stage final : public Actor<Stage, StageRole> {
   void handle(End m, double now, Effects& fx);
   void handle(PullReply m, double now, Effects& fx);
   void handle(MarkBatch m, double now, Effects& fx);
+  void handle(Release m, double now, Effects& fx);
   void handle(Ran m, double now, Effects& fx);
   std::string waits_for() const override;
 
@@ -68,16 +74,27 @@ class Stage final : public Actor<Stage, StageRole> {
     }
   };
 
-  struct Kept {       // from forward to backward
-    Weights weights;  // what the forward read, where the backward will want it
-    Stash stash;      // fifo, overwrite
-    Bundle input;     // recompute
-    Tensor labels;    // recompute, head
+  struct Kept {        // from forward to backward
+    Weights weights;   // what the forward read, where the backward will want it
+    Weights borrowed;  // the forward's slices of tied parameters, which the backward uses too
+    Stash stash;       // fifo, overwrite
+    Bundle input;      // recompute
+    Tensor labels;     // recompute, head
+    std::int64_t first_sample = 0;
   };
 
-  struct Held {  // weights in hand, for the actions that share a view
+  /// Weights in hand, for the actions that share a view. Part 0 is the chunk's own, part i + 1 its
+  /// borrowed slice i.
+  struct Held {
     View view;
     Weights weights;
+  };
+
+  struct Question {  // an open Pull
+    std::int32_t chunk = 0;
+    std::size_t part = 0;
+    View view;
+    std::uint64_t request = 0;
   };
 
   struct OpenRead {
@@ -95,7 +112,9 @@ class Stage final : public Actor<Stage, StageRole> {
 
   void advance(double now, Effects& fx);
   bool start(const Action& a, double now, Effects& fx);  // false: something is missing
-  const Weights* weights_for(std::int32_t chunk, const View& view, Effects& fx);
+  const Weights* weights_for(std::int32_t chunk, std::size_t part, const View& view, Effects& fx);
+  void pull(const Question& question, bool pinned, Effects& fx);
+  View borrowed_view(const Action& a, std::size_t borrowed) const;
   void run_forward(const Action& a, Effects& fx);
   bool start_backward(const Action& a, Effects& fx);
   void run_weight_gradient(const Action& a, Effects& fx);
@@ -105,6 +124,8 @@ class Stage final : public Actor<Stage, StageRole> {
   void finish_weight_gradient(const Action& a, Outputs out);
   void note_finished(Effects& fx);
   void mark(Effects& fx);
+  void conclude(Effects& fx);
+  const std::vector<Tensor>& buffers_at(std::int32_t chunk, std::int64_t step) const;
 
   bool fused(const Action& a) const { return a.act == Act::backward; }
 
@@ -131,6 +152,7 @@ class Stage final : public Actor<Stage, StageRole> {
   }
 
   Run job(const Action& a, Work work) const;
+  std::int64_t first_sample(const Action& a, std::int64_t rows) const;
 
   Config c_;
   std::uint64_t pc_ = 0;
@@ -148,21 +170,31 @@ class Stage final : public Actor<Stage, StageRole> {
   std::map<Key, OpenRead> open_reads_;
   std::map<std::int32_t, Accumulation> sums_;  // by chunk
   std::map<std::pair<std::int32_t, std::int64_t>, Weights>
-      gap_weights_;                    // (chunk, batch): what its forward read
-  std::map<std::int32_t, Held> held_;  // by chunk
+      gap_weights_;  // (chunk, batch): what its forward read
+  std::map<std::pair<std::int32_t, std::size_t>, Held> held_;  // by chunk and part
+  Weights forward_weights_;                                    // of the forward that runs
   std::optional<View> backward_view_;  // of the backward that runs; empty: that of its forward
   std::int64_t backward_version_ = 0;
 
-  std::optional<std::tuple<std::int32_t, View>> pulling_;  // chunk, view: the open question
-  std::uint64_t request_ = 0;                              // of the last Pull
-  std::uint64_t pulling_request_ = 0;
+  std::optional<Question> pulling_;
+  std::uint64_t request_ = 0;  // of the last Pull
   std::uint64_t pushes_ = 0;
   std::int64_t stashes_max_ = 0;
 
+  std::map<std::int32_t, std::vector<Tensor>> buffers_;  // by chunk
+  std::map<std::pair<std::int32_t, std::int64_t>, std::vector<Tensor>>
+      mark_buffers_;  // (chunk, step): as they were after the forwards before that step
+  std::map<std::int32_t, std::int64_t> forwards_done_;  // by chunk: mini-batches
+  std::optional<std::int64_t> conclude_at_;
+
+  struct MarkWeights {
+    std::int64_t step = -1;
+    Weights weights;  // the parts that have come
+  };
+
   std::deque<MarkBatch> marks_;
-  std::map<std::int32_t, std::pair<std::int64_t, Weights>>
-      mark_weights_;                // by chunk: step, weights
-  std::uint64_t mark_request_ = 0;  // the open question; 0: none
+  std::map<std::int32_t, MarkWeights> mark_weights_;  // by chunk
+  std::optional<Question> mark_question_;
   bool mark_running_ = false;
 };
 
