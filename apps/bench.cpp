@@ -8,6 +8,7 @@
 #include "kernels/matmul.hpp"
 #include "kernels/update.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/data/batch.hpp"
 #include "runtime/schemes/step_rule.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/threads.hpp"
@@ -123,34 +124,43 @@ class BareLoop {
         stream_(Device{}),
         rule_(blueprint_.experiment, Rate(blueprint_.experiment.optimizer(), 0), 0, 0) {
     BatchOrder order(blueprint_.data->size(Split::train), 128, 1);
-    x_ = stream_.allocate({128, 28, 28, 1});
-    labels_ = stream_.allocate({128}, DType::int32);
-    blueprint_.data->gather(
-        Split::train, order.indices(0, 0, 1), x_.span<float>(), labels_.span<std::int32_t>(), {});
-    weights_.push_back({.values = chunk_.initial_slices(stream_, 1).front()});
-    m_ = stream_.allocate(weights_.front().values.shape());
-    fill(stream_, m_, 0);
+    auto [x, labels] =
+        gather_batch(stream_, *blueprint_.data, Split::train, order.indices(0, 0, 1), 0);
+    x_ = std::move(x);
+    labels_ = std::move(labels);
+    buffers_ = chunk_.initial_buffers(stream_);
+    for (Tensor& slice : chunk_.initial_slices(stream_, 1)) {
+      m_.push_back(stream_.allocate(slice.shape()));
+      fill(stream_, m_.back(), 0);
+      weights_.push_back({.values = std::move(slice)});
+    }
   }
 
   double flops() const { return 128 * chunk_.flops().total(); }  // of a step
 
   void steps(std::int64_t n) {
+    const Pass pass{.stream = stream_};
     for (std::int64_t i = 0; i < n; ++i) {
-      Outputs forward = chunk_.forward(stream_, weights_, {{"x", x_}}, labels_);
-      Outputs backward = chunk_.input_gradient(stream_, weights_, std::move(forward.stash), {});
+      Outputs forward =
+          chunk_.forward(pass, weights_, std::move(buffers_), {{"x", x_}}, labels_, true);
+      buffers_ = std::move(forward.buffers);
+      Outputs backward = chunk_.input_gradient(pass, weights_, std::move(forward.stash), {});
       const auto gradient = chunk_.weight_gradient(stream_, backward.stash, {}, 1).tensors;
-      const Tensor& w = weights_.front().values;
-      update(stream_,
-             {.rule = rule_.kernel(),
-              .scalars = rule_.scalars(++updates_, 0.01, products_),
-              .w = w,
-              .g = gradient.front(),
-              .w_new = w,
-              .m = m_,
-              .v = {},
-              .displacement = {},
-              .displacement_decay = 0,
-              .predictions = {}});
+      const UpdateScalars scalars = rule_.scalars(++updates_, 0.01, products_);
+      for (std::size_t s = 0; s < weights_.size(); ++s) {
+        const Tensor& w = weights_[s].values;
+        update(stream_,
+               {.rule = rule_.kernel(),
+                .scalars = scalars,
+                .w = w,
+                .g = gradient[s],
+                .w_new = w,
+                .m = m_[s],
+                .v = {},
+                .displacement = {},
+                .displacement_decay = 0,
+                .predictions = {}});
+      }
     }
   }
 
@@ -161,7 +171,8 @@ class BareLoop {
   StepRule rule_;
   StepRule::Products products_;
   std::int64_t updates_ = 0;
-  Tensor x_, labels_, m_;
+  Tensor x_, labels_;
+  std::vector<Tensor> m_, buffers_;
   Weights weights_;
 };
 
@@ -277,6 +288,8 @@ class Thrower final : public Actor<Thrower, StageRole> {
 
   void handle(MarkBatch, double, Effects&) {}
 
+  void handle(Release, double, Effects&) {}
+
   void handle(Ran, double, Effects&) {}
 
   std::string waits_for() const override { return "its partner"; }
@@ -320,6 +333,8 @@ class Catcher final : public Actor<Catcher, StageRole> {
 
   void handle(MarkBatch, double, Effects&) {}
 
+  void handle(Release, double, Effects&) {}
+
   void handle(Ran, double, Effects&) {}
 
   std::string waits_for() const override { return "its partner"; }
@@ -343,6 +358,8 @@ class Judge final : public Actor<Judge, DirectorRole> {
   }
 
   void handle(Concluded, double, Effects&) {}
+
+  void handle(Buffers, double, Effects&) {}
 
   void handle(Down, double, Effects& fx) { fx.finish({}); }
 

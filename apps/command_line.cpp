@@ -26,6 +26,9 @@ constexpr std::array kVerbs{
          "stages, memory, bubble and staleness of an experiment, without running it",
          declare_plan},
     Verb{"config", "print or validate an experiment", declare_config},
+    Verb{"data", "download a data set", declare_data},
+    Verb{"sample", "write text with a language model that a run has trained", declare_sample},
+    Verb{"ckpt", "list, copy and check files of weights", declare_ckpt},
     Verb{"explain", "what a schedule, policy or optimizer does", declare_explain},
     Verb{"doctor", "what this machine has and what would be used", declare_doctor},
     Verb{"bench", "measures the budgets of the project here, as ratios", declare_bench},
@@ -80,6 +83,17 @@ Error unexpected(const CLI::App& app, const std::string& verb, const std::string
                  ")")};
 }
 
+/// CLI11's complaint in our words, where it is one that can come up here.
+std::string complaint(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  const std::string option = text.substr(0, text.find(": "));
+  if (error.get_name() == "ArgumentMismatch") {
+    const bool missing = text.ends_with(" missing");
+    return option + (missing ? ": has no value behind it" : ": may be given once only");
+  }
+  return text;
+}
+
 int dispatch(int argc, const char* const* argv, Console& console) {
   CLI::App app("Troupe: asynchronous training of neural networks by a company of actors.",
                "troupe");
@@ -104,7 +118,7 @@ int dispatch(int argc, const char* const* argv, Console& console) {
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked, console.out, console.err);
   } catch (const CLI::ParseError& error) {
-    return fail(console, {ErrorKind::usage, error.what()});
+    return fail(console, {ErrorKind::usage, complaint(error)});
   }
   for (const auto& [sub, action] : actions) {
     if (sub->parsed()) {

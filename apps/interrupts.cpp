@@ -19,11 +19,18 @@ extern "C" void count_interrupt(int signal) {
 
 Interrupts::Interrupts()
     : int_before_(std::signal(SIGINT, count_interrupt)),
-      term_before_(std::signal(SIGTERM, count_interrupt)) {}
+      term_before_(std::signal(SIGTERM, count_interrupt)),
+      hang_up_before_(std::signal(SIGHUP, SIG_IGN)) {
+  // One that is ignored (nohup) stays so.
+  if (hang_up_before_ != SIG_IGN) {
+    std::signal(SIGHUP, count_interrupt);
+  }
+}
 
 Interrupts::~Interrupts() {
   std::signal(SIGINT, int_before_);
   std::signal(SIGTERM, term_before_);
+  std::signal(SIGHUP, hang_up_before_);
 }
 
 int Interrupts::count() {

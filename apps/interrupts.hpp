@@ -1,10 +1,10 @@
-// Ctrl-C while a run goes on.
+// Ctrl-C, kill and a terminal that goes away while a run goes on.
 #pragma once
 
 namespace troupe {
 
-/// While one exists, SIGINT and SIGTERM are counted instead of ending the process; the third ends
-/// it all the same.
+/// While one exists, SIGINT, SIGTERM and SIGHUP (unless it was ignored) are counted instead of ending
+/// the process; the third ends it all the same.
 class Interrupts {
  public:
   Interrupts();
@@ -19,6 +19,7 @@ class Interrupts {
   using Handler = void (*)(int);
   Handler int_before_;
   Handler term_before_;
+  Handler hang_up_before_;
 };
 
 }  // namespace troupe

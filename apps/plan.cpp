@@ -1,7 +1,7 @@
 #include "apps/plan.hpp"
 
+#include "actors/optimizer.hpp"
 #include "apps/text.hpp"
-#include "kernels/update.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/rate.hpp"
@@ -248,7 +248,7 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   ChunkMemory m;
   m.copies = handles.most();
   m.weights = static_cast<double>(m.copies) * bytes;
-  m.moments = (moments(rule.kernel()) + (rule.displacement() ? 1 : 0)) * bytes;
+  m.moments = static_cast<double>(state_bytes(rule, c.layout()));
   m.gradient = bytes;
   const auto rows = static_cast<double>(b.experiment.data().batch_size() /
                                         b.experiment.pipeline().micro_batches());
@@ -329,41 +329,44 @@ std::string describe(const Blueprint& b) {
   const auto batch = static_cast<double>(e.data().batch_size());
   const std::string rate =
       p.period > 0 ? concat("; at most ", short_number(batch / p.period), " samples/s") : "";
-  return concat("plan       ",
-                e.name(),
-                ": ",
-                scheme_text(b),
-                "\n",
-                "           ",
-                length_text(b),
-                "; ",
-                grouped(b.network.parameters()),
-                " parameters\n",
-                "stages     times of a micro-batch as modelled (clock)\n",
-                stages_table(b),
-                "memory     at most at once; kernels' scratch and the data set come on top\n",
-                memory_table(b),
-                "bubble     ",
-                paper->bubble,
-                " (a mini-batch and stage, all stages alike)\n",
-                "           modelled: ",
-                percent(p.idle_steady),
-                " idle once the pipe is full, ",
-                percent(p.idle_run),
-                " over the run",
-                rate,
-                "\n",
-                "staleness  ",
-                policy.name,
-                ": ",
-                policy.summary,
-                "\n",
-                staleness_table(b),
-                "clipping   ",
-                clipping_text(b),
-                "\n",
-                "timeline   ",
-                timeline(b));
+  return concat(
+      "plan       ",
+      e.name(),
+      ": ",
+      scheme_text(b),
+      "\n",
+      "           ",
+      length_text(b),
+      "; ",
+      grouped(b.network.parameters()),
+      " parameters\n",
+      "stages     times of a micro-batch as modelled (clock)\n",
+      stages_table(b),
+      "memory     of training, at most at once between updates; on top come evaluations, an update "
+      "that cannot be\n"
+      "           made in place, kernels' scratch and the data set\n",
+      memory_table(b),
+      "bubble     ",
+      paper->bubble,
+      " (a mini-batch and stage, all stages alike)\n",
+      "           modelled: ",
+      percent(p.idle_steady),
+      " idle once the pipe is full, ",
+      percent(p.idle_run),
+      " over the run",
+      rate,
+      "\n",
+      "staleness  ",
+      policy.name,
+      ": ",
+      policy.summary,
+      "\n",
+      staleness_table(b),
+      "clipping   ",
+      clipping_text(b),
+      "\n",
+      "timeline   ",
+      timeline(b));
 }
 
 std::string describe_briefly(const Blueprint& b) {

@@ -7,13 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <system_error>
 
 namespace troupe {
 namespace {
 
-constexpr std::uintmax_t kFileBytesMax = std::uintmax_t{1} << 20;
+constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
+constexpr const char* kNesterov = "pipeline.weights=nesterov";
 
 Result<std::string> read_experiment_file(const std::filesystem::path& path) {
   std::error_code code;
@@ -26,22 +26,21 @@ Result<std::string> read_experiment_file(const std::filesystem::path& path) {
   }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file && file.peek() != std::ifstream::traits_type::eof()) {
-    text << file.rdbuf();
-  }
-  if (!file.is_open() || file.bad() || text.bad()) {
+  std::string text(kFileBytesMax + 1, '\0');  // no more is read: a device may have no end
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (!file.is_open() || file.bad()) {
     return Error{ErrorKind::usage,
                  concat("the experiment ",
                         path.string(),
                         " cannot be read: ",
                         std::system_category().message(errno))};
   }
-  if (static_cast<std::uintmax_t>(text.tellp()) > kFileBytesMax) {
+  if (text.size() > kFileBytesMax) {
     return Error{ErrorKind::usage,
                  concat("the experiment ", path.string(), " is larger than 1 MiB")};
   }
-  return text.str();
+  return text;
 }
 
 Error unknown_experiment(const std::string& name) {
@@ -94,6 +93,11 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
   auto parsed = parse_experiment(text, experiment);
   if (!parsed) {
     return parsed.error();
+  }
+  if (preset != all.end() &&
+      std::find(assignments.begin(), assignments.end(), kNesterov) != assignments.end()) {
+    // It brings its own optimizer where none has been chosen, and the preset's nobody has chosen.
+    parsed->clear_optimizer();
   }
   for (const std::string& assignment : assignments) {
     if (auto set = set_value(*parsed, assignment); !set) {

@@ -1,5 +1,6 @@
 #include "apps/run.hpp"
 
+#include "apps/version.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/order_log.hpp"
 #include "runtime/record/recorder.hpp"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -89,9 +91,7 @@ Result<Files> open_files(const Blueprint& blueprint, const RunOptions& options, 
 }
 
 /// The last words of every file; the first error.
-Result<void> close_files(Files& files,
-                         const Summary& summary,
-                         const proto::Experiment& experiment) {
+Result<void> close_files(Files& files, const RunResult& result, const Blueprint& blueprint) {
   Result<void> outcome;
   const auto note = [&](Result<void> closed) {
     if (outcome && !closed) {
@@ -105,7 +105,14 @@ Result<void> close_files(Files& files,
     note(order->close());
   }
   if (files.directory) {
-    note(write_file(*files.directory / "summary.json", to_json(summary, experiment)));
+    if (blueprint.experiment.record().weights() && !result.weights.empty()) {
+      note(write_weights(*files.directory / kWeightsFile,
+                         weight_specs(blueprint.network),
+                         values_of(blueprint.chunks, result.weights, result.buffers),
+                         version()));
+    }
+    note(write_file(*files.directory / "summary.json",
+                    to_json(result.summary, blueprint.experiment)));
   }
   return outcome;
 }
@@ -186,10 +193,33 @@ Ending run_real(Cast& cast,
   return run_on_threads(cast, records, options);
 }
 
+/// Whether seconds of the virtual clock go by at all.
+bool time_advances(const Blueprint& b) {
+  return std::any_of(b.times.begin(), b.times.end(), [&](const ChunkTimes& t) {
+    return t.forward + t.input_gradient + t.weight_gradient + t.update > 0 ||
+           (t.link > 0 && b.times.size() > 1);
+  });
+}
+
+/// What of a finished run is not finite, or "": the losses of mini-batches are seen before an update,
+/// so that the last update may have diverged unseen.
+std::string divergence(const RunResult& result, const Blueprint& blueprint) {
+  if (result.summary.test_loss && !std::isfinite(*result.summary.test_loss)) {
+    return concat("the loss on the test data is ", *result.summary.test_loss);
+  }
+  return all_finite(blueprint.chunks, result.weights) ? "" : "the final weights are not finite";
+}
+
 }  // namespace
 
 Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& options) {
   const proto::Experiment& e = blueprint.experiment;
+  if (options.virtual_clock && blueprint.batches == 0 && e.stop().target_accuracy() == 0 &&
+      !time_advances(blueprint)) {
+    return Error{ErrorKind::usage,
+                 "stop.seconds: the run would never end, as all modelled times (clock) are 0; set "
+                 "stop.updates or stop.epochs"};
+  }
   Cast cast = build_cast(blueprint);
   auto opened = open_files(blueprint, options, cast);
   if (!opened) {
@@ -233,12 +263,13 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
           : run_real(
                 cast, e.clock().modelled() ? &times : nullptr, records, files.orders, interrupts);
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
-  recorder.finish();
+  recorder.finish(ending.seconds);
 
   RunResult result{.exit_code = ending.exit_code,
                    .cause = std::move(ending.cause),
                    .summary = {},
-                   .weights = std::move(ending.weights)};
+                   .weights = std::move(ending.weights),
+                   .buffers = std::move(ending.buffers)};
   if (const auto& diverged = recorder.diverged();
       diverged && result.exit_code == 0 && result.cause.empty()) {
     // The end of the run has overtaken the news.
@@ -253,6 +284,13 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
   result.summary = recorder.summary(
       result.weights.empty() && !recorder.diverged() ? recorder.completed() : ending.step);
   result.summary.wall_seconds = wall.count();
+  if (result.exit_code == 0 && !result.weights.empty()) {
+    if (const std::string what = divergence(result, blueprint); !what.empty()) {
+      result.exit_code = e.stop().allow_divergence() ? 0 : static_cast<int>(ErrorKind::diverged);
+      result.cause = "training diverged: " + what;
+      result.weights.clear();
+    }
+  }
   if (!result.weights.empty()) {
     result.summary.weights_sha256 = weights_sha256(blueprint.chunks, result.weights);
   }
@@ -261,7 +299,7 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
     digests.push_back(order->finish());
   }
   result.summary.order_sha256 = digests.empty() ? "" : combined_sha256(digests);
-  if (auto closed = close_files(files, result.summary, e); !closed) {
+  if (auto closed = close_files(files, result, blueprint); !closed) {
     const bool more = result.exit_code == static_cast<int>(ErrorKind::diverged) ||
                       result.exit_code == static_cast<int>(ErrorKind::lost);
     result.cause = closed.error().message + (more ? "; " + result.cause : "");

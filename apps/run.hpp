@@ -30,7 +30,8 @@ struct RunResult {
   int exit_code = 0;
   std::string cause;  // one sentence where exit_code != 0
   Summary summary;
-  std::vector<Weights> weights;  // final, by chunk
+  std::vector<Weights> weights;              // final, by chunk
+  std::vector<std::vector<Tensor>> buffers;  // final, by chunk
 };
 
 /// Error (usage, data or lost) where the run could not begin: nothing has been written then.

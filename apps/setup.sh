@@ -2,7 +2,7 @@
 # CUDA is used where it is found and never installed here.
 
 troupe_packages=(g++ cmake ninja-build libdnnl-dev libcaf-dev libprotobuf-dev protobuf-compiler libspdlog-dev
-                 libcli11-dev zlib1g-dev libssl-dev)
+                 libcli11-dev zlib1g-dev libssl-dev libcurl4-openssl-dev)
 
 # troupe_install PACKAGE...: installs those that are not there yet.
 troupe_install() {

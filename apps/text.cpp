@@ -37,6 +37,12 @@ std::string percent(double share) {
 }
 
 std::string duration(double seconds) {
+  if (seconds >= 1e6) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.4g s", seconds);
+    return text.data();
+  }
+
   struct Unit {
     double size;
     const char* name;

@@ -43,10 +43,12 @@ Result<std::vector<Device>> place(const proto::Experiment& e) {
     if (auto available = check_available(*device); !available) {
       return Error{ErrorKind::usage, "placement.devices: " + available.error().message};
     }
-    if (device->kind == DeviceKind::cuda && (e.model().has_lenet5() || e.model().has_quadratic())) {
-      return Error{
-          ErrorKind::usage,
-          concat("placement.devices: ", choice_name(e.model()), " runs on cpu only so far")};
+    if (device->kind == DeviceKind::cuda && e.model().has_quadratic()) {
+      return Error{ErrorKind::usage, "placement.devices: quadratic runs on cpu only"};
+    }
+    if (device->kind == DeviceKind::cuda && e.model().has_lenet5() && cudnn_version().empty()) {
+      return Error{ErrorKind::usage,
+                   "placement.devices: lenet5 runs on cpu only in this build, which has no cuDNN"};
     }
     devices.push_back(*device);
   }
@@ -93,11 +95,28 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   }
   b.batches_per_epoch = b.data->size(Split::train) / e.data().batch_size();
 
+  const proto::Model& model = e.model();
+  if (b.data->input_type() == DType::int32 &&
+      (model.has_linear() || model.has_mlp() || model.has_lenet5() || model.has_snn())) {
+    return Error{ErrorKind::usage,
+                 concat("model: ",
+                        choice_name(model),
+                        " reads numbers, and the samples of data ",
+                        choice_name(e.data()),
+                        " are tokens")};
+  }
   auto network = build_network(e.model(), *b.data);
   if (!network) {
     return network.error();
   }
   b.network = *network;
+  if (!e.start_from().empty()) {
+    auto start = read_weights(e.start_from(), weight_specs(b.network));
+    if (!start) {
+      return Error{start.error().kind, "start_from: " + start.error().message};
+    }
+    b.start = *std::move(start);
+  }
 
   const auto& stop = e.stop();
   if (stop.updates() == 0 && stop.epochs() == 0 && stop.seconds() == 0 &&
@@ -113,7 +132,7 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   if (stop.epochs() > 0) {
     const double batches =
         std::ceil(stop.epochs() * static_cast<double>(b.batches_per_epoch) - 1e-9);
-    if (batches > 9e15) {
+    if (batches > 1e12) {  // as stop.updates
       return Error{ErrorKind::usage,
                    concat("stop.epochs: ", stop.epochs(), " is more than can be counted")};
     }
@@ -134,14 +153,21 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   }
 
   const std::string schedule_name = choice_name(pipeline.schedule());
+  const auto chunks_per_stage =
+      pipeline.schedule().has_interleaved()
+          ? static_cast<std::int32_t>(pipeline.schedule().interleaved().chunks())
+          : 1;
+  // Before the schedule, which is long to make for many stages.
+  if (auto deep =
+          check_depth(b.network, static_cast<std::int32_t>(pipeline.stages()) * chunks_per_stage);
+      !deep) {
+    return deep.error();
+  }
   auto schedule =
       make_schedule({.name = schedule_name,
                      .stages = static_cast<std::int32_t>(pipeline.stages()),
                      .micro_batches = static_cast<std::int32_t>(pipeline.micro_batches()),
-                     .chunks_per_stage =
-                         pipeline.schedule().has_interleaved()
-                             ? static_cast<std::int32_t>(pipeline.schedule().interleaved().chunks())
-                             : 1,
+                     .chunks_per_stage = chunks_per_stage,
                      .synchronous_batches = synchronous_batches(e, b.batches_per_epoch)});
   if (!schedule) {
     return schedule.error();
@@ -156,19 +182,23 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   }
   b.cut = *cut;
   b.schedule = std::make_shared<const Schedule>(std::move(*schedule));
-  b.view = ViewPolicy(weight_scheme(choice_name(pipeline.weights())).view, b.schedule->delay_max);
+  b.view = ViewPolicy(view_of(pipeline.weights()), b.schedule->delay_max);
 
   std::vector<ChunkFlops> flops;
   const auto rows = static_cast<double>(e.data().batch_size() / pipeline.micro_batches());
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-    const auto at = static_cast<std::size_t>(c);
-    const std::int64_t last = c + 1 < b.schedule->chunks
-                                  ? b.cut[at + 1]
-                                  : static_cast<std::int64_t>(b.network.layers.size());
-    b.chunks.push_back(std::make_shared<const Chunk>(b.network, c, b.cut[at], last));
+    b.chunks.push_back(std::make_shared<const Chunk>(b.network, b.cut, c));
     b.plans.push_back(plan_views(*b.schedule, b.view, c));
     const Flops f = b.chunks.back()->flops();
     flops.push_back({f.forward * rows, f.input_gradient * rows, f.weight_gradient * rows});
+  }
+  // Those who borrow a tied parameter read it up to the owner's delay later than the owner does.
+  for (const auto& chunk : b.chunks) {
+    for (const BorrowedSlice& slice : chunk->borrowed()) {
+      ViewPlan& plan = b.plans[static_cast<std::size_t>(slice.owner)];
+      const std::int64_t delay = b.schedule->delay[static_cast<std::size_t>(slice.owner)];
+      plan.keep = std::max(plan.keep, plan_views(*b.schedule, b.view, slice.owner).keep + delay);
+    }
   }
   auto times = mean_times(e.clock(), flops, b.schedule->options.stages);
   if (!times) {
@@ -176,6 +206,37 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   }
   b.times = *times;
   return b;
+}
+
+std::vector<Tensor> starting_slices(Stream& stream, const Blueprint& b, std::size_t index) {
+  const Chunk& chunk = *b.chunks[index];
+  if (b.start.empty()) {
+    return chunk.initial_slices(stream, b.experiment.seed());
+  }
+  std::size_t before = 0;  // parameters of the chunks before
+  for (std::size_t c = 0; c < index; ++c) {
+    before += b.chunks[c]->layout().entries.size();
+  }
+  const std::size_t own = chunk.layout().entries.size();
+  return slices_of(stream, chunk.layout(), std::span(b.start).subspan(before, own));
+}
+
+std::vector<Tensor> starting_buffers(Stream& stream, const Blueprint& b, std::size_t index) {
+  if (b.start.empty()) {
+    return b.chunks[index]->initial_buffers(stream);
+  }
+  std::size_t at = 0;  // in a file buffers stand behind all parameters
+  for (const auto& chunk : b.chunks) {
+    at += chunk->layout().entries.size();
+  }
+  for (std::size_t c = 0; c < index; ++c) {
+    at += b.chunks[c]->buffers().size();
+  }
+  std::vector<Tensor> tensors;
+  for (const ParameterSpec& spec : b.chunks[index]->buffers()) {
+    tensors.push_back(from_host(stream, b.start[at++], spec.shape));
+  }
+  return tensors;
 }
 
 Cast build_cast(const Blueprint& b) {
@@ -241,17 +302,37 @@ Cast build_cast(const Blueprint& b) {
   add("director",
       std::make_unique<Director>(Director::Config{.source = source,
                                                   .shards = shards,
+                                                  .stages = stages,
                                                   .evaluate = e.record().evaluate(),
                                                   .target_accuracy = e.stop().target_accuracy(),
                                                   .allow_divergence = e.stop().allow_divergence()}),
       director_thread,
       {});
   const auto keep = static_cast<KeepActivations>(e.pipeline().activations());
+  std::map<Device, std::unique_ptr<Stream>> streams;
+  const auto stream_on = [&](std::int32_t stage) -> Stream& {
+    auto& stream = streams[b.devices[static_cast<std::size_t>(stage)]];
+    if (!stream) {
+      stream = std::make_unique<Stream>(b.devices[static_cast<std::size_t>(stage)]);
+    }
+    return *stream;
+  };
+  std::vector<std::size_t> tied(b.chunks.size(), 0);  // TiedPushes to each chunk's shard
+  for (const auto& chunk : b.chunks) {
+    for (const BorrowedSlice& slice : chunk->borrowed()) {
+      ++tied[static_cast<std::size_t>(slice.owner)];
+    }
+  }
   for (std::int32_t k = 0; k < K; ++k) {
+    std::map<std::int32_t, std::vector<Tensor>> buffers;
+    for (std::int32_t c = k; c < C; c += K) {
+      buffers[c] = starting_buffers(stream_on(k), b, static_cast<std::size_t>(c));
+    }
     add("stage-" + std::to_string(k),
         std::make_unique<Stage>(Stage::Config{.self = stages[static_cast<std::size_t>(k)],
                                               .replica = 0,
                                               .stage = k,
+                                              .seed = e.seed(),
                                               .schedule = b.schedule,
                                               .view = b.view,
                                               .keep = keep,
@@ -259,34 +340,33 @@ Cast build_cast(const Blueprint& b) {
                                               .chunks = b.chunks,
                                               .stage_of = stage_of,
                                               .shard_of = shards,
-                                              .source = source}),
+                                              .evaluate_every = b.evaluate_every,
+                                              .buffers = std::move(buffers),
+                                              .source = source,
+                                              .director = director}),
         stage_thread(k),
         b.devices[static_cast<std::size_t>(k)]);
   }
   const Rate rate(e.optimizer(), b.batches);
   std::vector<StepRule> rules;
-  std::map<Device, std::unique_ptr<Stream>> streams;
   for (std::int32_t c = 0; c < C; ++c) {
     const auto at = static_cast<std::size_t>(c);
     rules.emplace_back(e, rate, schedule.delay[at], schedule.options.synchronous_batches);
     const Device device = b.devices[static_cast<std::size_t>(schedule.stage_of(c))];
-    auto& stream = streams[device];
-    if (!stream) {
-      stream = std::make_unique<Stream>(device);
-    }
     add("shard-" + std::to_string(c),
-        std::make_unique<ParameterShard>(
-            ParameterShard::Config{.self = shards[at],
-                                   .chunk = c,
-                                   .optimizer = {static_cast<ActorId>(2 + K + C + c)},
-                                   .rule = rules.back(),
-                                   .plan = b.plans[at],
-                                   .clip_norm = e.optimizer().clip_norm(),
-                                   .clip_globally = schedule.flushed,
-                                   .shards = shards,
-                                   .evaluate_every = b.evaluate_every,
-                                   .director = director,
-                                   .initial = b.chunks[at]->initial_slices(*stream, e.seed())}),
+        std::make_unique<ParameterShard>(ParameterShard::Config{
+            .self = shards[at],
+            .chunk = c,
+            .optimizer = {static_cast<ActorId>(2 + K + C + c)},
+            .rule = rules.back(),
+            .plan = b.plans[at],
+            .clip_norm = e.optimizer().clip_norm(),
+            .clip_globally = schedule.flushed,
+            .shards = shards,
+            .evaluate_every = b.evaluate_every,
+            .director = director,
+            .initial = starting_slices(stream_on(schedule.stage_of(c)), b, at),
+            .tied = tied[at]}),
         shard_thread(c),
         device);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "experiment.pb.h"
+#include "runtime/checkpoint/weights.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/schemes/policy.hpp"
@@ -22,6 +23,7 @@ struct Blueprint {
   Network network;
   std::vector<std::int64_t> cut;  // first layer of each chunk
   std::vector<std::shared_ptr<const Chunk>> chunks;
+  std::vector<ParameterValues> start;  // as weight_specs; empty: initialised by seed
   std::shared_ptr<const Schedule> schedule;
   ViewPolicy view{ViewKind::latest, 0};
   std::vector<ViewPlan> plans;    // by chunk
@@ -35,6 +37,10 @@ struct Blueprint {
 /// Checks everything that can be checked before a run. Error (usage or data) with key, value and
 /// what would be right.
 Result<Blueprint> make_blueprint(const proto::Experiment& resolved);
+
+/// What chunk `index` starts with, on the stream's device: from the file of start_from, or by seed.
+std::vector<Tensor> starting_slices(Stream& stream, const Blueprint& blueprint, std::size_t index);
+std::vector<Tensor> starting_buffers(Stream& stream, const Blueprint& blueprint, std::size_t index);
 
 /// The machines. Initial weights are made here.
 Cast build_cast(const Blueprint& blueprint);

@@ -93,24 +93,26 @@ int doctor(Console& console) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const bool gpu = static_cast<bool>(check_available({DeviceKind::cuda, 0}));
   const std::string model = value_of("/proc/cpuinfo", "model name");
-  console.out << table({{"troupe",
-                         concat(version(),
-                                ", CPU kernels for ",
-                                cpu_kernel_architecture(),
-                                built_with_cuda() ? ", CUDA" : ", no CUDA")},
-                        {"cpu", model.empty() ? "unknown" : model},
-                        {"features", cpu_features()},
-                        {"cores", concat(cores, " usable")},
-                        {"memory", memory()},
-                        {"gpu", gpus()},
-                        {"oneDNN", onednn_version()},
-                        {"CAF", caf_version()},
-                        {"protobuf", protobuf_version()},
-                        {"will use",
-                         concat("one thread a stage on cpu, so up to ",
-                                cores,
-                                cores == 1 ? " stage at a time" : " stages at a time",
-                                gpu ? "; a GPU where placement.devices says cuda:N" : "")}});
+  console.out << table(
+      {{"troupe",
+        concat(version(),
+               ", CPU kernels for ",
+               cpu_kernel_architecture(),
+               built_with_cuda() ? ", CUDA" : ", no CUDA")},
+       {"cpu", model.empty() ? "unknown" : model},
+       {"features", cpu_features()},
+       {"cores", concat(cores, " usable")},
+       {"memory", memory()},
+       {"gpu", gpus()},
+       {"oneDNN", onednn_version()},
+       {"cuDNN", cudnn_version().empty() ? "none: convolution runs on cpu only" : cudnn_version()},
+       {"CAF", caf_version()},
+       {"protobuf", protobuf_version()},
+       {"will use",
+        concat("one thread a stage on cpu, so up to ",
+               cores,
+               cores == 1 ? " stage at a time" : " stages at a time",
+               gpu ? "; a GPU where placement.devices says cuda:N" : "")}});
   return 0;
 }
 

@@ -54,7 +54,7 @@ std::vector<Entry> all_entries() {
                        std::string(w.summary),
                        {{"reads", std::string(w.reads)},
                         {"staleness", std::string(w.staleness)},
-                        {"memory", std::string(w.memory) + " copies of a chunk's weights"},
+                        {"memory, in copies of a chunk's weights", std::string(w.memory)},
                         {"source", std::string(w.paper)},
                         {"symbols",
                          "b mini-batch, k stage, K stages, d = K-1-k updates of delay, j "

@@ -45,8 +45,13 @@ std::string number(double value, const char* pattern = "%.4f") {
 std::string staleness_text(const Summary& summary) {
   std::string text;
   for (const auto& [shard, staleness] : summary.staleness) {
-    text += concat(
-        text.empty() ? "" : "  ", shard, " ", number(staleness.mean, "%.2f"), "/", staleness.max);
+    text += concat(text.empty() ? "" : "  ",
+                   "shard-",
+                   shard,
+                   " ",
+                   number(staleness.mean, "%.2f"),
+                   "/",
+                   staleness.max);
   }
   return text + "  (mean/max, versions)";
 }
@@ -147,15 +152,20 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
 VerbAction declare(CLI::App& app, bool virtual_clock) {
   auto arguments = std::make_shared<Arguments>();
   add_experiment_arguments(app, arguments->experiment);
-  app.add_option("--out",
-                 arguments->out,
-                 "folder for the run's files; made here, must not exist (default: none are kept)")
-      ->type_name("DIR");
+  const CLI::Option* out =
+      app.add_option(
+             "--out",
+             arguments->out,
+             "folder for the run's files; made here, must not exist (default: none are kept)")
+          ->type_name("DIR");
   app.add_flag("--quiet,-q", arguments->quiet, "no progress on stderr");
   app.add_flag("--verbose,-v", arguments->verbose, "log the run's life cycle on stderr");
   app.add_flag("--list", arguments->list, "show the presets and end");
   add_experiment_footer(app);
-  return [arguments, virtual_clock](Console& console) {
+  return [arguments, out, virtual_clock](Console& console) {
+    if (out->count() > 0 && arguments->out.empty()) {
+      return fail(console, {ErrorKind::usage, "--out: the name of the folder is empty"});
+    }
     return run(console, *arguments, virtual_clock);
   };
 }

@@ -29,7 +29,10 @@ VerbAction declare_run(CLI::App& app);
 VerbAction declare_sim(CLI::App& app);
 VerbAction declare_plan(CLI::App& app);
 VerbAction declare_config(CLI::App& app);
+VerbAction declare_ckpt(CLI::App& app);
+VerbAction declare_sample(CLI::App& app);
 VerbAction declare_explain(CLI::App& app);
+VerbAction declare_data(CLI::App& app);
 VerbAction declare_doctor(CLI::App& app);
 VerbAction declare_bench(CLI::App& app);
 

@@ -1,0 +1,242 @@
+// troupe ckpt: files of weights (safetensors) as they go out to other programs and come in from
+// them.
+#include "apps/presets.hpp"
+#include "apps/text.hpp"
+#include "apps/verbs/verb.hpp"
+#include "apps/version.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/checkpoint/weights.hpp"
+#include "runtime/record/json.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+struct Arguments {
+  std::string what;
+  std::vector<std::string> files;
+  std::string only;
+  std::vector<std::string> assignments;
+};
+
+std::string shape_text(const SafetensorsEntry& entry) {
+  std::string text;
+  for (const std::int64_t extent : entry.shape) {
+    text += (text.empty() ? "" : ", ") + std::to_string(extent);
+  }
+  return '(' + text + ')';
+}
+
+/// A name from a file, safe for a terminal.
+std::string printable(const std::string& name) {
+  const std::string quoted = json_string(name);
+  return quoted.size() == name.size() + 2 ? name : quoted;
+}
+
+bool selected(const Arguments& arguments, const std::string& name) {
+  return arguments.only.empty() || ::fnmatch(arguments.only.c_str(), name.c_str(), 0) == 0;
+}
+
+Result<std::vector<SafetensorsEntry>> selection(const SafetensorsFile& file,
+                                                const Arguments& arguments) {
+  std::vector<SafetensorsEntry> entries;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    if (selected(arguments, entry.name)) {
+      entries.push_back(entry);
+    }
+  }
+  if (entries.empty() && !arguments.only.empty()) {
+    return Error{ErrorKind::usage,
+                 concat("--only-glob: no tensor of ",
+                        file.path().string(),
+                        " is called like \"",
+                        arguments.only,
+                        "\" (`troupe ckpt ls` lists them)")};
+  }
+  return entries;
+}
+
+Result<void> refuse_existing(const std::string& path) {
+  std::error_code code;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, code))) {
+    return Error{ErrorKind::usage, concat("ckpt: ", path, " exists already; name a new file")};
+  }
+  return {};
+}
+
+/// "6 tensors, 235,146 elements, 0.897 MiB"
+std::string total(const std::vector<SafetensorsEntry>& entries) {
+  std::int64_t elements = 0;
+  double bytes = 0;
+  for (const SafetensorsEntry& entry : entries) {
+    elements += entry.elements();
+    bytes += static_cast<double>(entry.bytes.size());
+  }
+  return concat(entries.size(),
+                entries.size() == 1 ? " tensor, " : " tensors, ",
+                grouped(elements),
+                " elements, ",
+                mebibytes(bytes));
+}
+
+Result<std::string> list(const Arguments& arguments) {
+  auto file = SafetensorsFile::open(weights_path(arguments.files[0]));
+  if (!file) {
+    return file.error();
+  }
+  auto entries = selection(*file, arguments);
+  if (!entries) {
+    return entries.error();
+  }
+  std::vector<std::vector<std::string>> rows{{"name", "dtype", "shape", "elements"}};
+  for (const SafetensorsEntry& entry : *entries) {
+    rows.push_back(
+        {printable(entry.name), entry.dtype, shape_text(entry), grouped(entry.elements())});
+  }
+  std::string text = table(rows) + total(*entries) + '\n';
+  for (const auto& [key, value] : file->metadata()) {
+    text += concat("metadata ", printable(key), ": ", printable(value), '\n');
+  }
+  return text;
+}
+
+Result<std::string> export_weights(const Arguments& arguments) {
+  const std::string& out = arguments.files[1];
+  if (auto free = refuse_existing(out); !free) {
+    return free.error();
+  }
+  auto file = SafetensorsFile::open(weights_path(arguments.files[0]));
+  if (!file) {
+    return file.error();
+  }
+  auto entries = selection(*file, arguments);
+  if (!entries) {
+    return entries.error();
+  }
+  if (auto written = write_safetensors(out, *entries, file->metadata()); !written) {
+    return written.error();
+  }
+  return concat("wrote ", out, ": ", total(*entries), '\n');
+}
+
+Result<std::string> import_weights(const Arguments& arguments) {
+  const std::string& out = arguments.files[2];
+  if (auto free = refuse_existing(out); !free) {
+    return free.error();
+  }
+  auto experiment = load_experiment(arguments.files[1], arguments.assignments);
+  if (!experiment) {
+    return experiment.error();
+  }
+  experiment->clear_start_from();  // it may be what is to be made here
+  auto blueprint = make_blueprint(*experiment);
+  if (!blueprint) {
+    return blueprint.error();
+  }
+  const std::vector<WeightSpec> specs = weight_specs(blueprint->network);
+  auto values = read_weights(arguments.files[0], specs);
+  if (!values) {
+    return values.error();
+  }
+  if (auto written = write_weights(out, specs, *values, version()); !written) {
+    return written.error();
+  }
+  return concat("wrote ",
+                out,
+                ": the ",
+                specs.size(),
+                " parameters of ",
+                arguments.files[1],
+                "; --set start_from=",
+                out,
+                " starts a run with them\n");
+}
+
+struct Action {
+  const char* name;
+  const char* files;  // as the usage line has them
+  std::size_t count;
+  bool takes_glob;
+  bool takes_set;
+  Result<std::string> (*run)(const Arguments&);  // the text for stdout
+};
+
+constexpr std::array kActions{
+    Action{"ls", "FILE|RUN_DIR", 1, true, false, list},
+    Action{"export", "FILE|RUN_DIR OUT.safetensors", 2, true, false, export_weights},
+    Action{"import", "IN.safetensors EXPERIMENT OUT.safetensors", 3, false, true, import_weights},
+};
+
+Error unknown_action(const std::string& name) {
+  std::vector<std::string> names;
+  std::string legal;
+  for (const Action& action : kActions) {
+    names.emplace_back(action.name);
+    legal += (legal.empty() ? "" : ", ") + names.back();
+  }
+  const std::string near = nearest(name, names);
+  return {ErrorKind::usage,
+          name.empty() ? concat("ckpt: say one of ", legal)
+                       : concat("ckpt: \"",
+                                name,
+                                "\" is none of ",
+                                legal,
+                                near.empty() ? "" : ", did you mean " + near + "?")};
+}
+
+Result<std::string> run(const Arguments& arguments) {
+  const auto action = std::find_if(
+      kActions.begin(), kActions.end(), [&](const Action& a) { return a.name == arguments.what; });
+  if (action == kActions.end()) {
+    return unknown_action(arguments.what);
+  }
+  if (arguments.files.size() != action->count || (!arguments.only.empty() && !action->takes_glob) ||
+      (!arguments.assignments.empty() && !action->takes_set)) {
+    return Error{ErrorKind::usage,
+                 concat("ckpt: it is `troupe ckpt ",
+                        action->name,
+                        action->takes_glob ? " [--only-glob GLOB]" : "",
+                        action->takes_set ? " [--set PATH=VALUE]" : "",
+                        " ",
+                        action->files,
+                        "`")};
+  }
+  return action->run(arguments);
+}
+
+}  // namespace
+
+VerbAction declare_ckpt(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  app.add_option("WHAT",
+                 arguments->what,
+                 "ls FILE: what is in it; export FILE OUT: a copy, or a part of it; import IN "
+                 "EXPERIMENT OUT: checked against the experiment's network");
+  app.add_option("FILES",
+                 arguments->files,
+                 "safetensors files; a run's folder stands for its weights.safetensors");
+  app.add_option("--only-glob", arguments->only, "ls, export: only names like this, as dense*")
+      ->type_name("GLOB");
+  app.add_option("--set", arguments->assignments, "import: sets a key of the experiment")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+  return [arguments](Console& console) {
+    const auto text = run(*arguments);
+    if (!text) {
+      return fail(console, text.error());
+    }
+    console.out << *text;
+    return 0;
+  };
+}
+
+}  // namespace troupe

@@ -1,0 +1,204 @@
+// troupe data: gets data sets that are not built in.
+#include "apps/text.hpp"
+#include "apps/verbs/verb.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/data/fetch.hpp"
+#include "runtime/data/folders.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <memory>
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+struct Arguments {
+  std::string what;
+  std::string name;
+  std::string to;
+  std::string from;
+  std::vector<std::string> sha256;
+};
+
+Error usage(const std::string& what) {
+  return {ErrorKind::usage, "data: " + what};
+}
+
+std::string did_you_mean(const std::string& name, const std::vector<std::string>& names) {
+  const std::string near = nearest(name, names);
+  return near.empty() ? "" : ", did you mean " + near + "?";
+}
+
+std::vector<std::string> set_names() {
+  std::vector<std::string> names;
+  for (const FetchSet& set : fetch_sets()) {
+    names.emplace_back(set.name);
+  }
+  return names;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
+Result<const FetchSet*> find_set(const std::string& name) {
+  for (const FetchSet& set : fetch_sets()) {
+    if (set.name == name) {
+      return &set;
+    }
+  }
+  const std::vector<std::string> names = set_names();
+  return name.empty() ? usage("say which: " + listed(names))
+                      : usage(concat("there is no \"",
+                                     name,
+                                     "\" to fetch",
+                                     did_you_mean(name, names),
+                                     " (",
+                                     listed(names),
+                                     ")"));
+}
+
+/// FILE=HEX or, where the set is one file, HEX; by file.
+Result<std::map<std::string, std::string>> sums(const FetchSet& set,
+                                                const std::vector<std::string>& given) {
+  std::map<std::string, std::string> all;
+  for (const std::string& argument : given) {
+    const std::size_t equals = argument.find('=');
+    const bool named = equals != argument.npos;
+    std::string file = named ? argument.substr(0, equals) : std::string(set.files.front().name);
+    std::string sum = named ? argument.substr(equals + 1) : argument;
+    std::transform(sum.begin(), sum.end(), sum.begin(), [](unsigned char c) {
+      return static_cast<char>(std::tolower(c));
+    });
+    std::vector<std::string> names;
+    for (const FetchFile& one : set.files) {
+      names.emplace_back(one.name);
+    }
+    if (!named && names.size() > 1) {
+      return usage(concat("--sha256: say of which file, as FILE=SUM (", listed(names), ")"));
+    }
+    if (std::find(names.begin(), names.end(), file) == names.end()) {
+      return usage(concat("--sha256: ", set.name, " has no ", file, " (", listed(names), ")"));
+    }
+    if (sum.size() != 64 || sum.find_first_not_of("0123456789abcdef") != sum.npos) {
+      return usage(concat("--sha256: \"", sum, "\" is not 64 hexadecimal digits"));
+    }
+    all[std::move(file)] = std::move(sum);
+  }
+  return all;
+}
+
+/// The line of the file that is on its way: rewritten, and only on a terminal.
+class Line {
+ public:
+  explicit Line(Console& console) : console_(console) {}
+
+  void progress(std::string_view file, std::int64_t bytes, std::int64_t total) {
+    if (!console_.terminal) {
+      return;
+    }
+    const auto part = static_cast<double>(bytes);
+    std::string text = concat(file, "  ", mebibytes(part));
+    if (total > 0) {
+      const auto whole = static_cast<double>(total);
+      text += concat(" of ", mebibytes(whole), " (", percent(part / whole), ")");
+    }
+    console_.err << '\r' << text << "\x1b[K" << std::flush;
+    open_ = true;
+  }
+
+  void note(std::string_view file, const std::string& sentence) {
+    close();
+    console_.err << file << ": " << sentence << std::endl;
+  }
+
+  void close() {
+    if (open_) {
+      console_.err << "\r\x1b[K" << std::flush;
+    }
+    open_ = false;
+  }
+
+ private:
+  Console& console_;
+  bool open_ = false;
+};
+
+int fetch_set(Console& console, const Arguments& arguments) {
+  const auto set = find_set(arguments.name);
+  if (!set) {
+    return fail(console, set.error());
+  }
+  auto sha256 = sums(**set, arguments.sha256);
+  if (!sha256) {
+    return fail(console, sha256.error());
+  }
+  const bool usual = arguments.to.empty();
+  if (usual && cache_folder().empty()) {
+    return fail(console,
+                usage("neither HOME nor XDG_CACHE_HOME is set, so --to must say where to"));
+  }
+  Line line(console);
+  FetchOptions options;
+  options.folder = usual ? cache_folder() / (*set)->name : std::filesystem::path(arguments.to);
+  options.url = arguments.from;
+  options.sha256 = *std::move(sha256);
+  options.progress = [&](std::string_view file, std::int64_t bytes, std::int64_t total) {
+    line.progress(file, bytes, total);
+  };
+  options.note = [&](std::string_view file, const std::string& sentence) {
+    line.note(file, sentence);
+  };
+  const auto done = fetch(**set, options);
+  line.close();
+  if (!done) {
+    return fail(console, done.error());
+  }
+  const bool text = (*set)->name == "shakespeare";
+  const std::string key = text ? "text" : std::string((*set)->name);
+  const std::string path = (text ? options.folder / "input.txt" : options.folder).string();
+  console.out << (*set)->title << " is in " << options.folder.string() << "; use it by --set data"
+              << (usual ? "=" + key : concat(".", key, ".path=", path)) << '\n';
+  return 0;
+}
+
+}  // namespace
+
+VerbAction declare_data(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  app.add_option("WHAT", arguments->what, "fetch: downloads a data set, or what of it is missing");
+  app.add_option("NAME", arguments->name, listed(set_names()));
+  app.add_option("--to",
+                 arguments->to,
+                 "folder of the files (default: NAME in $XDG_CACHE_HOME/troupe or ~/.cache/troupe, "
+                 "where runs look for it)")
+      ->type_name("DIR");
+  app.add_option(
+         "--from", arguments->from, "folder on another server, with files of the same names")
+      ->type_name("URL");
+  app.add_option("--sha256",
+                 arguments->sha256,
+                 "sum that a file must have in place of the known one; repeatable")
+      ->type_name("[FILE=]SUM")
+      ->allow_extra_args(false);
+  return [arguments](Console& console) {
+    if (arguments->what == "fetch") {
+      return fetch_set(console, *arguments);
+    }
+    return fail(console,
+                usage(arguments->what.empty() ? "say fetch, and what of: " + listed(set_names())
+                                              : concat("\"",
+                                                       arguments->what,
+                                                       "\" is not fetch",
+                                                       did_you_mean(arguments->what, {"fetch"}))));
+  };
+}
+
+}  // namespace troupe

@@ -1,0 +1,138 @@
+// troupe sample: text from a language model that a run has trained.
+#include "apps/presets.hpp"
+#include "apps/verbs/verb.hpp"
+#include "kernels/random.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/data/vocabulary.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+struct Arguments {
+  std::string directory;
+  std::string prompt = "\n";
+  std::int64_t tokens = 400;
+  double temperature = 0.8;
+  std::uint64_t seed = 1;
+};
+
+/// The run's experiment as one chunk that starts with what the run ended with.
+Result<Blueprint> trained(const Arguments& arguments) {
+  namespace fs = std::filesystem;
+  const fs::path directory(arguments.directory);
+  std::error_code code;
+  if (!fs::is_directory(directory, code)) {
+    return Error{ErrorKind::data,
+                 concat("sample: ", arguments.directory, " is no folder of a run (--out of one)")};
+  }
+  auto experiment = load_experiment((directory / "experiment.textproto").string(), {});
+  if (!experiment) {
+    return experiment.error();
+  }
+  experiment->clear_pipeline();
+  experiment->clear_placement();
+  experiment->clear_clock();
+  experiment->set_start_from(directory.string());
+  if (auto resolved = resolve(*experiment); !resolved) {
+    return resolved.error();
+  }
+  auto blueprint = make_blueprint(*experiment);
+  if (blueprint && !blueprint->data->vocabulary()) {
+    return Error{ErrorKind::usage,
+                 concat("sample: ",
+                        arguments.directory,
+                        " has not learnt from text, so there is nothing to write")};
+  }
+  return blueprint;
+}
+
+/// A token by the softmax of logits / temperature; the likeliest at temperature 0.
+std::int32_t draw(std::span<const float> logits, double temperature, double uniform) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  if (temperature == 0) {
+    return static_cast<std::int32_t>(best - logits.begin());
+  }
+  std::vector<double> up_to;
+  double sum = 0;
+  for (const float logit : logits) {
+    sum += std::exp((static_cast<double>(logit) - static_cast<double>(*best)) / temperature);
+    up_to.push_back(sum);
+  }
+  const auto found = std::upper_bound(up_to.begin(), up_to.end(), uniform * sum);
+  return static_cast<std::int32_t>(std::min(found, up_to.end() - 1) - up_to.begin());
+}
+
+Result<void> sample(const Arguments& arguments, std::ostream& out) {
+  auto blueprint = trained(arguments);
+  if (!blueprint) {
+    return blueprint.error();
+  }
+  const Vocabulary& vocabulary = *blueprint->data->vocabulary();
+  auto text = vocabulary.encode(arguments.prompt);
+  if (!text) {
+    return Error{ErrorKind::usage, "--prompt: " + text.error().message};
+  }
+  if (text->empty()) {
+    return Error{ErrorKind::usage, "--prompt: is empty; at least one token is needed"};
+  }
+  Stream stream(Device{});
+  const Chunk chunk(blueprint->network, {0}, 0);
+  Weights weights;
+  for (Tensor& slice : starting_slices(stream, *blueprint, 0)) {
+    weights.push_back({.values = std::move(slice)});
+  }
+  const std::vector<Tensor> buffers = starting_buffers(stream, *blueprint, 0);
+  const auto length = static_cast<std::size_t>(blueprint->network.input[0]);
+  const RandomStream random(arguments.seed, Purpose::sample);
+
+  out << arguments.prompt << std::flush;
+  const Tensor x = stream.allocate({1, static_cast<std::int64_t>(length)}, DType::int32);
+  for (std::int64_t i = 0; i < arguments.tokens; ++i) {
+    // The models look back only: what stands behind the last token does not matter.
+    const std::size_t seen = std::min(length, text->size());
+    const auto window = x.span<std::int32_t>();
+    std::fill(window.begin(), window.end(), 0);
+    std::copy(text->end() - static_cast<std::ptrdiff_t>(seen), text->end(), window.begin());
+    const Outputs outputs = chunk.forward(
+        {.stream = stream, .training = false}, weights, buffers, {{"x", x}}, {}, false);
+    const auto classes = static_cast<std::size_t>(vocabulary.size());
+    const auto logits = outputs.bundle.front().tensor.span<float>();
+    const std::int32_t token = draw(logits.subspan((seen - 1) * classes, classes),
+                                    arguments.temperature,
+                                    random.uniform(static_cast<std::uint64_t>(i)));
+    text->push_back(token);
+    out << vocabulary.decode(std::span(&token, 1)) << std::flush;
+  }
+  out << '\n';
+  return {};
+}
+
+}  // namespace
+
+VerbAction declare_sample(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  app.add_option("RUN_DIR", arguments->directory, "folder of a finished run (its --out)")
+      ->required();
+  app.add_option("--prompt", arguments->prompt, "how the text begins (default: a new line)");
+  app.add_option("--tokens", arguments->tokens, "how many more (default: 400)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{10'000'000}));
+  app.add_option("--temperature",
+                 arguments->temperature,
+                 "below 1: likelier tokens are favoured; 0: always the likeliest (default: 0.8)")
+      ->check(CLI::Range(0.0, 100.0));
+  app.add_option("--seed", arguments->seed, "of the draws (default: 1)");
+  return [arguments](Console& console) {
+    const auto done = sample(*arguments, console.out);
+    return done ? 0 : fail(console, done.error());
+  };
+}
+
+}  // namespace troupe
