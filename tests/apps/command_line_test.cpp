@@ -36,7 +36,7 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
   check_refused({"rnu"},
                 2,
                 "there is no verb \"rnu\", did you mean \"run\"? (verbs: run, sim, plan, config, "
-                "explain, doctor, bench)");
+                "data, sample, ckpt, explain, doctor, bench)");
   check_refused({"xyzzyx"}, 2, "there is no verb \"xyzzyx\" (verbs: ");
   check_refused({"--sett"}, 2, "there is no option \"--sett\"");
   check_refused(
@@ -59,7 +59,10 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
                 2,
                 "config: \"pritn\" is neither print nor validate, did you mean print?");
   check_refused({"config"}, 2, "config: say print or validate");
-  check_refused({"run", "--set"}, 2, "--set");
+  check_refused({"run", "--set"}, 2, "troupe: --set: has no value behind it\n");
+  check_refused({"run", "--out", "a", "--out", "b"}, 2, "troupe: --out: may be given once only\n");
+  check_refused({"run", "--out", ""}, 2, "--out: the name of the folder is empty");
+  check_refused({"config", "validate", "/dev/full"}, 2, "/dev/full is larger than 1 MiB");
 }
 
 TEST_CASE("no verb at all shows the help and is an error", "[apps]") {
@@ -93,10 +96,32 @@ TEST_CASE("combinations that make no sense are refused with the reason", "[apps]
   check_refused({"run", "--set", "pipeline.weights=double_buffered"},
                 2,
                 "double_buffered needs pipeline.micro_batches >= pipeline.stages (2)");
-  check_refused({"run", "--set", "pipeline.schedule=interleaved"},
+  check_refused(
+      {"run", "--set", "pipeline.schedule=interleaved", "--set", "model.mlp.hidden=[8,8,8]"},
+      2,
+      "(1) must be a multiple of pipeline.stages (2)");
+  check_refused({"run", "--set", "pipeline.stages=1024"}, 2, "too few for 1024 chunks");
+  check_refused({"run", "--set", "pipeline.stages=1", "--set", "pipeline.cut=[1]"},
                 2,
-                "(1) must be a multiple of pipeline.stages (2)");
+                "pipeline.cut: one chunk needs no cut");
+  check_refused({"run", "--set", "optimizer.rule=sgd", "--set", "pipeline.weights=nesterov"},
+                2,
+                "set optimizer.rule to nadam or nadamw (it is sgd)");
   check_refused({"run", "--set", "stop.epochs=0"}, 2, "the run would never end");
+  check_refused({"sim",
+                 "-q",
+                 "--set",
+                 "stop.epochs=0",
+                 "--set",
+                 "stop.seconds=1",
+                 "--set",
+                 "clock.forward.seconds=0",
+                 "--set",
+                 "clock.input_gradient.seconds=0",
+                 "--set",
+                 "clock.weight_gradient.seconds=0"},
+                2,
+                "the run would never end, as all modelled times (clock) are 0");
   check_refused({"run", "--set", "data=none"}, 2, "data: none has nothing to learn");
   check_refused({"run", "--set", "placement.devices=[cpu,cpu,cpu]"},
                 2,
@@ -192,9 +217,10 @@ TEST_CASE("every preset is valid, and plan works on each that needs no files", "
     const auto experiment = load_experiment(std::string(preset.name), {});
     REQUIRE(experiment);
     CHECK(experiment->name() == preset.name);
-    const bool files = experiment->data().has_mnist() || experiment->data().has_fashion_mnist();
+    const proto::Data& data = experiment->data();
+    const bool built_in = data.has_glyphs() || data.has_teacher() || data.has_none();
     const Said said = run_program({"plan", std::string(preset.name)});
-    if (!files) {
+    if (built_in) {
       CHECK(said.code == 0);
       for (const char* part : {"stages", "memory", "bubble", "staleness", "clipping", "timeline"}) {
         CHECK_THAT(said.out, says(part));
@@ -235,8 +261,17 @@ TEST_CASE("the help mentions every key, every preset and every legal value", "[a
 TEST_CASE("help of the program lists its verbs and exit codes", "[apps]") {
   const Said said = run_program({"--help"});
   CHECK(said.code == 0);
-  for (const char* part :
-       {"run", "sim", "plan", "config", "explain", "doctor", "bench", "130 interrupted"}) {
+  for (const char* part : {"run",
+                           "sim",
+                           "plan",
+                           "config",
+                           "data",
+                           "sample",
+                           "ckpt",
+                           "explain",
+                           "doctor",
+                           "bench",
+                           "130 interrupted"}) {
     CHECK_THAT(said.out, says(part));
   }
   CHECK(run_program({"--version"}).out.starts_with("troupe 0."));

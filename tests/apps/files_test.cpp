@@ -164,6 +164,13 @@ TEST_CASE("an existing run directory is refused and left alone", "[apps]") {
   CHECK(contents(folder / "here/metrics.jsonl") == "mine");
 }
 
+TEST_CASE("a run directory may be named with a slash behind it", "[apps]") {
+  const Folder folder;
+  CHECK(run_program(tiny("sim", folder / "new/run/")).code == 0);
+  CHECK(fs::exists(folder / "new/run/summary.json"));
+  CHECK(run_program(tiny("sim", folder / "new/run/")).code == 2);
+}
+
 TEST_CASE("nothing is made for an experiment that cannot be run", "[apps]") {
   const Folder folder;
   CHECK(run_program(tiny("run", folder / "bad", {"--set", "pipeline.stages=40"})).code == 2);
@@ -197,6 +204,37 @@ TEST_CASE("training that diverges ends with code 4 at the first bad mini-batch, 
                                          "--set",
                                          "stop.allow_divergence=true"}));
   CHECK(allowed.code == 0);
+}
+
+TEST_CASE("a last update that diverged is seen, evaluated or not", "[apps]") {
+  const Folder folder;
+  for (const std::string evaluate : {"true", "false"}) {
+    std::vector<std::string> arguments{"sim",
+                                       "quadratic",
+                                       "--quiet",
+                                       "--out",
+                                       folder / evaluate,
+                                       "--set",
+                                       "stop.updates=1",
+                                       "--set",
+                                       "optimizer.learning_rate=1e38",
+                                       "--set",
+                                       "model.quadratic.curvature=1e20",
+                                       "--set",
+                                       "record.evaluate=" + evaluate};
+    const Said said = run_program(arguments);
+    INFO(evaluate);
+    CHECK(said.code == 4);
+    CHECK_THAT(said.err,
+               says(evaluate == "true" ? "training diverged: the loss on the test data is "
+                                       : "training diverged: the final weights are not finite"));
+    CHECK(text(parse(contents(folder / evaluate + "/summary.json")), "weights_sha256").empty());
+    CHECK_FALSE(fs::exists(folder / evaluate + "/weights.safetensors"));
+    arguments[4] = folder / "allowed" + evaluate;
+    arguments.insert(arguments.end(), {"--set", "stop.allow_divergence=true"});
+    CHECK(run_program(arguments).code == 0);
+    CHECK_FALSE(fs::exists(folder / "allowed" + evaluate + "/weights.safetensors"));
+  }
 }
 
 TEST_CASE("a disk that is full ends the run with code 5 and the file's name", "[apps]") {
@@ -254,6 +292,27 @@ TEST_CASE("an interrupt finishes what was admitted, a second one ends at once", 
         CHECK(number(summary, "test_accuracy") > 0);  // evaluated at the end
       }
     }
+  }
+}
+
+TEST_CASE("a terminal that goes away interrupts a run, but for nohup's", "[apps]") {
+  const Folder folder;
+  const std::string rest =
+      "' run teacher-mlp --out " + folder / "run" + " --set record.order=false --set stop.updates=";
+  for (const bool ignored : {false, true}) {
+    fs::remove_all(folder / "run");
+    Program program({"-c",
+                     (ignored ? "trap '' HUP; exec '" : "exec '") + program_path() + rest +
+                         (ignored ? "3000" : "100000000")},
+                    "",
+                    "/bin/sh");
+    for (int i = 0; i < 2000 && program.err().find("step ") == std::string::npos; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    program.signal(SIGHUP);
+    const Said said = program.wait();
+    CHECK(said.code == (ignored ? 0 : 130));
+    CHECK(text(parse(contents(folder / "run/summary.json")), "weights_sha256").size() == 64);
   }
 }
 

@@ -18,6 +18,8 @@ TEST_CASE("numbers as a person reads them", "[apps]") {
   CHECK(duration(1.5e-6) == "1.50 us");
   CHECK(duration(0.0125) == "12.5 ms");
   CHECK(duration(250) == "250 s");
+  CHECK(duration(999999) == "999999 s");
+  CHECK(duration(1e100) == "1e+100 s");
   CHECK(percent(0.125) == "12.5 %");
 }
 

@@ -85,14 +85,10 @@ TEMPLATE_LIST_TEST_CASE("a step with many predictions, on views that begin anywh
         a.g = normal_view(s, 2, offset, {kElements});
         a.w_new = a.w;
         if (TestType::moments >= 1) {
-          a.m = normal_view(s, 3, 0, {kElements});
+          a.m = moment_tensor(s, TestType::rule, 1, {kElements});
         }
         if (TestType::moments >= 2) {
-          std::vector<float> squares = normal_floats(4, kElements);
-          for (float& value : squares) {
-            value *= value;
-          }
-          a.v = from_host(s, std::span<const float>(squares), {kElements});
+          a.v = moment_tensor(s, TestType::rule, 2, {kElements});
         }
         a.displacement = normal_view(s, 5, 0, {kElements});
         a.displacement_decay = 0.25f;

@@ -12,21 +12,23 @@ TEST_CASE("softmax_cross_entropy agrees with the formula in double", "[kernels]"
   Stream stream{Device{}};
   const auto classes = GENERATE(1, 2, 10, 16, 31, 33, 65, 1100);
   const auto rows = GENERATE(1, 7, 128);
+  const auto smoothing = GENERATE(0.0f, 0.1f);
   Tensor logits = normal_tensor(stream, 1, {rows, classes});
   scale(stream, logits, 5);
   const Tensor labels = random_labels(stream, 2, rows, classes);
   const Tensor gradient = stream.allocate(logits.shape());
   const Tensor result = stream.allocate({2}, DType::float64);
-  const Loss expected = test::softmax_cross_entropy(to_host(logits), to_host(labels), classes);
-  troupe::softmax_cross_entropy(stream, logits, labels, gradient, result);
+  const Loss expected = test::softmax_cross_entropy(
+      to_host(logits), to_host(labels), classes, static_cast<double>(smoothing));
+  troupe::softmax_cross_entropy(stream, logits, labels, gradient, result, smoothing);
   // exp is good to 2 units in the last place, relative to a sum that holds exp(0).
   check_close("result", to_host(result), {expected.sum, expected.right}, {1e-5, 1e-6});
   check_close("dlogits", to_host(gradient), expected.gradient, {5e-7 / double(rows), 1e-6});
 
   const Values same = to_host(result);
-  troupe::softmax_cross_entropy(stream, logits, labels, Tensor(), result);
+  troupe::softmax_cross_entropy(stream, logits, labels, Tensor(), result, smoothing);
   CHECK(to_host(result) == same);
-  troupe::softmax_cross_entropy(stream, logits, labels, logits, result);
+  troupe::softmax_cross_entropy(stream, logits, labels, logits, result, smoothing);
   CHECK(to_host(result) == same);
   CHECK(to_host(logits) == to_host(gradient));
 }
@@ -47,6 +49,27 @@ TEST_CASE("softmax_cross_entropy survives large logits", "[kernels]") {
   for (const double value : to_host(gradient)) {
     CHECK(std::isfinite(value));
   }
+}
+
+// PyTorch 2: F.cross_entropy(tensor([[1., 2, 3]]), tensor([2]), label_smoothing=0.3), by hand:
+// log(e + e^2 + e^3) = 3.40760596; 0.7 * (3.40760596 - 3) + 0.3 * (3.40760596 - 2).
+TEST_CASE("label smoothing mixes the label with all classes", "[kernels]") {
+  Stream stream{Device{}};
+  const std::vector<float> x{1, 2, 3};
+  const std::vector<std::int32_t> label{2};
+  const Tensor result = stream.allocate({2}, DType::float64);
+  const auto run = [&](float smoothing) {
+    troupe::softmax_cross_entropy(stream,
+                                  from_host(stream, std::span<const float>(x), {1, 3}),
+                                  from_host(stream, std::span<const std::int32_t>(label), {1}),
+                                  Tensor(),
+                                  result,
+                                  smoothing);
+    return to_host(result)[0];
+  };
+  CHECK(run(0.3f) == Approx(0.70760596));
+  CHECK(run(0) == Approx(0.40760596));
+  CHECK_THROWS_WITH(run(1), says("smoothing is 1, not in [0, 1)"));
 }
 
 TEST_CASE("softmax_cross_entropy predicts the first of the largest logits", "[kernels]") {

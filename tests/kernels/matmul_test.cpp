@@ -18,7 +18,7 @@ struct Size {
   std::int64_t inner;
 };
 
-// The last ones have the row length for which a kernel of our own may take over from oneDNN.
+// The last ones have the row lengths for which a kernel of our own may take over from oneDNN.
 constexpr Size kSizes[] = {{1, 1, 1},
                            {1, 31, 33},
                            {33, 1, 31},
@@ -31,7 +31,8 @@ constexpr Size kSizes[] = {{1, 1, 1},
                            {128, 84, 120},
                            {17, 512, 300},
                            {300, 512, 31},
-                           {16, 1024, 16}};
+                           {16, 1024, 16},
+                           {512, 65, 31}};
 
 // A float sum of K products of normal numbers errs by about sqrt(K) eps; 4e-6 sqrt(K) is far above
 // and a wrong index far beyond.

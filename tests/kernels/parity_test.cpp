@@ -1,5 +1,12 @@
 // Every operation on CUDA against the CPU, on odd shapes. Skipped where there is no GPU.
+#include "kernels/attention.hpp"
 #include "kernels/device.hpp"
+#include "kernels/dropout.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/embedding.hpp"
+#include "kernels/lstm.hpp"
+#include "kernels/normalization.hpp"
+#include "kernels/orthogonalize.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"
 #include "tests/support/skip.hpp"
@@ -194,16 +201,355 @@ TEST_CASE("losses agree", "[gpu]") {
                         random_labels(s.gpu, 3, rows, classes)};
       const Twin gradient = s.empty({rows, classes});
       const Twin result = s.empty({2}, DType::float64);
-      troupe::softmax_cross_entropy(s.cpu, x.cpu, labels.cpu, gradient.cpu, result.cpu);
-      troupe::softmax_cross_entropy(s.gpu, x.gpu, labels.gpu, gradient.gpu, result.gpu);
-      check_same("cross-entropy", result, {1e-5, 2e-6});
-      check_same("dlogits", gradient, {1e-6 / double(rows), 4e-6});
+      for (const float smoothing : {0.1f, 0.0f}) {
+        troupe::softmax_cross_entropy(
+            s.cpu, x.cpu, labels.cpu, gradient.cpu, result.cpu, smoothing);
+        troupe::softmax_cross_entropy(
+            s.gpu, x.gpu, labels.gpu, gradient.gpu, result.gpu, smoothing);
+        check_same("cross-entropy", result, {1e-5, 2e-6});
+        check_same("dlogits", gradient, {1e-6 / double(rows), 4e-6});
+      }
       troupe::softmax_cross_entropy(s.gpu, x.gpu, labels.gpu, Tensor(), result.gpu);
       check_same("cross-entropy without gradient", result, {1e-5, 2e-6});
       troupe::squared_error(s.cpu, x.cpu, target.cpu, gradient.cpu, result.cpu);
       troupe::squared_error(s.gpu, x.gpu, target.gpu, gradient.gpu, result.gpu);
       check_same("squared error", result, {1e-12, 1e-6});
       check_same("dy", gradient, {1e-7, 1e-6});
+    }
+  }
+}
+
+TEST_CASE("attention agrees", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+  // Lengths around the tiles of 32 and 64, and heads of every width that a tile is made for.
+  for (const Heads& h : {Heads{1, 1, 1, 1},
+                         Heads{2, 17, 3, 16},
+                         Heads{1, 33, 2, 5},
+                         Heads{2, 65, 2, 32},
+                         Heads{1, 129, 3, 20},
+                         Heads{3, 100, 2, 64},
+                         Heads{1, 200, 1, 50},
+                         Heads{2, 67, 1, 128},
+                         Heads{1, 31, 2, 100}}) {
+    INFO("B " << h.batch << " T " << h.length << " heads " << h.heads << " of " << h.head_size);
+    const Twin qkv = s.normal(1, h.qkv());
+    const Twin dy = s.normal(2, h.y());
+    const Twin y = s.empty(h.y());
+    const Twin log_sum = s.empty(h.log_sum());
+    const Twin dqkv = s.empty(h.qkv());
+    causal_attention_forward(s.cpu, h.heads, qkv.cpu, y.cpu, log_sum.cpu);
+    causal_attention_forward(s.gpu, h.heads, qkv.gpu, y.gpu, log_sum.gpu);
+    // The same products in other orders: as attention_test.cpp derives it, twice.
+    check_same("y", y, {1e-5, 4e-6});
+    check_same("log_sum", log_sum, {8e-6, 2e-6});
+    causal_attention_backward(s.cpu, h.heads, qkv.cpu, y.cpu, log_sum.cpu, dy.cpu, dqkv.cpu);
+    causal_attention_backward(s.gpu, h.heads, qkv.gpu, y.gpu, log_sum.gpu, dy.gpu, dqkv.gpu);
+    check_same("dqkv", dqkv, {8e-6 * std::sqrt(double(h.length + h.head_size)), 8e-6});
+    const Values once = to_host(dqkv.gpu);
+    causal_attention_backward(s.gpu, h.heads, qkv.gpu, y.gpu, log_sum.gpu, dy.gpu, dqkv.gpu);
+    CHECK(to_host(dqkv.gpu) == once);
+  }
+}
+
+TEST_CASE("dropout and addition agree in every bit", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+  const RandomStream random(5, Purpose::test);
+  for (const std::int64_t n : kSizes) {
+    const Twin x = s.normal(1, {n});
+    const Twin y = s.empty({n});
+    dropout(s.cpu, random, 12'345, 0.3f, x.cpu, y.cpu);
+    dropout(s.gpu, random, 12'345, 0.3f, x.gpu, y.gpu);
+    check_same("dropout", y, {});
+    for (const ActivationKind kind : {ActivationKind::none, ActivationKind::relu}) {
+      const Twin other = s.normal(2, {n});
+      add(s.cpu, x.cpu, other.cpu, kind, y.cpu);
+      add(s.gpu, x.gpu, other.gpu, kind, y.gpu);
+      check_same("add", y, {});
+      add(s.cpu, x.cpu, other.cpu, kind, other.cpu);
+      add(s.gpu, x.gpu, other.gpu, kind, other.gpu);
+      check_same("add in place", other, {});
+    }
+  }
+}
+
+TEST_CASE("batch normalization agrees", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+  const float epsilon = 0.01f;
+  for (const std::int64_t columns : {1, 6, 31, 64, 257}) {
+    for (const std::int64_t rows : {1, 33, 1009, 20'011}) {
+      for (const bool relu : {false, true}) {
+        INFO(rows << " x " << columns << " relu " << relu);
+        const ActivationKind kind = relu ? ActivationKind::relu : ActivationKind::none;
+        const Twin x = s.normal(1, {rows, columns});
+        const Twin gamma = s.normal(2, {columns});
+        const Twin beta = s.normal(3, {columns});
+        const Twin y = s.empty({rows, columns});
+        const Twin mean = s.empty({columns});
+        const Twin inverse = s.empty({columns});
+        const Twin running_mean = s.normal(4, {columns});
+        const Twin running_variance = s.empty({columns});
+        const Twin dy = s.normal(5, {rows, columns});
+        const Twin dgamma = s.empty({columns});
+        const Twin dbeta = s.empty({columns});
+        const auto run = [&](Stream& stream, Tensor Twin::*on) {
+          fill(stream, running_variance.*on, 1.5);
+          batch_norm_forward(
+              stream, x.*on, gamma.*on, beta.*on, epsilon, kind, y.*on, mean.*on, inverse.*on);
+          batch_norm_running(stream,
+                             mean.*on,
+                             inverse.*on,
+                             rows,
+                             epsilon,
+                             0.1f,
+                             running_mean.*on,
+                             running_variance.*on);
+        };
+        run(s.cpu, &Twin::cpu);
+        run(s.gpu, &Twin::gpu);
+        // Both sum in double, in two orders, and round to float: a unit in the last place at most,
+        // which (x - mean) shows.
+        check_same("mean", mean, {1e-12, 2e-7});
+        check_same("inverse_deviation", inverse, {0, 2e-7});
+        check_same("y", y, {8e-6, 2e-6});
+        check_same("running mean", running_mean, {2e-7, 2e-7});
+        check_same("running variance", running_variance, {0, 1e-6});
+        // From the same statistics, so that relu cuts off the same.
+        copy(s.gpu, y.cpu, y.gpu);
+        const auto back = [&](Stream& stream, Tensor Twin::*on) {
+          batch_norm_backward(stream,
+                              x.*on,
+                              gamma.*on,
+                              mean.*on,
+                              inverse.*on,
+                              relu ? y.*on : Tensor(),
+                              dy.*on,
+                              dy.*on,
+                              dgamma.*on,
+                              dbeta.*on);
+          batch_norm_infer(stream,
+                           x.*on,
+                           gamma.*on,
+                           beta.*on,
+                           running_mean.*on,
+                           running_variance.*on,
+                           epsilon,
+                           kind,
+                           y.*on);
+        };
+        back(s.cpu, &Twin::cpu);
+        back(s.gpu, &Twin::gpu);
+        check_same("dx", dy, {3e-5, 2e-6});
+        check_same("dgamma", dgamma, {5e-5, 2e-6});
+        check_same("dbeta", dbeta, {1e-9, 1e-6});
+        check_same("infer", y, {8e-6, 2e-6});
+      }
+    }
+  }
+}
+
+TEST_CASE("layer and group normalization agree", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+  const float epsilon = 0.01f;
+
+  struct Size {
+    std::int64_t batch, pixels, channels, groups;  // no groups: layer normalization of the rows
+  };
+
+  // Groups of up to 2048 elements belong to a warp, larger ones to a block.
+  for (const auto& [batch, pixels, channels, groups] : {Size{1, 1, 1, 0},
+                                                        {7, 1, 31, 0},
+                                                        {130, 1, 384, 0},
+                                                        {0, 1, 16, 0},
+                                                        {3, 1, 2051, 0},
+                                                        {2, 9, 6, 3},
+                                                        {3, 49, 33, 11},
+                                                        {2, 5, 64, 64},
+                                                        {3, 1, 320, 32},
+                                                        {2, 300, 24, 2},
+                                                        {2, 33, 1100, 1}}) {
+    INFO(batch << " x " << pixels << " x " << channels << " in " << groups);
+    const bool layer = groups == 0;
+    const Shape shape = layer ? Shape{batch, channels} : Shape{batch, pixels, channels};
+    const Shape statistics = layer ? Shape{batch} : Shape{batch, groups};
+    const Twin x = s.normal(1, shape);
+    const Twin gamma = s.normal(2, {channels});
+    const Twin beta = s.normal(3, {channels});
+    const Twin y = s.empty(shape);
+    const Twin mean = s.empty(statistics);
+    const Twin inverse = s.empty(statistics);
+    const Twin dy = s.normal(5, shape);
+    const Twin dgamma = s.normal(6, {channels});
+    const Twin dbeta = s.normal(7, {channels});
+    const auto run = [&, n = groups](Stream& stream, Tensor Twin::*on) {
+      if (layer) {
+        layer_norm_forward(
+            stream, x.*on, gamma.*on, beta.*on, epsilon, y.*on, mean.*on, inverse.*on);
+        layer_norm_backward(
+            stream, x.*on, gamma.*on, mean.*on, inverse.*on, dy.*on, dy.*on, dgamma.*on, dbeta.*on);
+      } else {
+        group_norm_forward(
+            stream, n, x.*on, gamma.*on, beta.*on, epsilon, y.*on, mean.*on, inverse.*on);
+        group_norm_backward(stream,
+                            n,
+                            x.*on,
+                            gamma.*on,
+                            mean.*on,
+                            inverse.*on,
+                            dy.*on,
+                            dy.*on,
+                            dgamma.*on,
+                            dbeta.*on);
+      }
+    };
+    run(s.cpu, &Twin::cpu);
+    run(s.gpu, &Twin::gpu);
+    check_same("mean", mean, {2e-7, 2e-7});
+    check_same("inverse_deviation", inverse, {0, 2e-6});
+    check_same("y", y, {8e-6, 2e-6});
+    check_same("dx", dy, {3e-5, 2e-6});
+    check_same("dgamma", dgamma, {5e-5, 2e-6});
+    check_same("dbeta", dbeta, {5e-5, 2e-6});
+  }
+}
+
+TEST_CASE("average pooling agrees in every bit", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+  for (const std::int64_t channels : {1, 6, 33}) {
+    for (const ConvolutionGeometry& g : {ConvolutionGeometry{2, 2, 0},
+                                         ConvolutionGeometry{3, 2, 1},
+                                         ConvolutionGeometry{3, 1, 1},
+                                         ConvolutionGeometry{2, 3, 0},
+                                         ConvolutionGeometry{7, 7, 0}}) {
+      INFO(channels << " channels, kernel " << g.kernel << " stride " << g.stride);
+      const Shape pooled{3, g.output(9), g.output(7), channels};
+      const Twin x = s.normal(1, {3, 9, 7, channels});
+      const Twin y = s.normal(2, pooled);
+      average_pool_forward(s.cpu, g, x.cpu, y.cpu);
+      average_pool_forward(s.gpu, g, x.gpu, y.gpu);
+      check_same("y", y, {});
+      average_pool_backward(s.cpu, g, y.cpu, x.cpu);
+      average_pool_backward(s.gpu, g, y.gpu, x.gpu);
+      check_same("dx", x, {});
+    }
+  }
+}
+
+TEST_CASE("embeddings agree in every bit", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+
+  struct Size {
+    std::int64_t batch, times, rows, channels;
+  };
+
+  for (const auto& [batch, times, rows, channels] :
+       {Size{1, 1, 1, 1}, {0, 5, 3, 4}, {4, 31, 65, 33}, {9, 128, 7, 300}}) {
+    INFO(batch << " x " << times << " of " << rows << " x " << channels);
+    const std::int64_t places = batch * times;
+    const Twin ids{random_labels(s.cpu, 1, places, rows).reshape({batch, times}),
+                   random_labels(s.gpu, 1, places, rows).reshape({batch, times})};
+    const Twin table = s.normal(2, {rows, channels});
+    const Twin positions = s.normal(3, {times + 3, channels});
+    const Twin y = s.empty({batch, times, channels});
+    for (const bool with_positions : {false, true}) {
+      const auto of = [&](const Tensor& x) {
+        return with_positions ? x : Tensor();
+      };
+      embedding_forward(s.cpu, ids.cpu, table.cpu, of(positions.cpu), y.cpu);
+      embedding_forward(s.gpu, ids.gpu, table.gpu, of(positions.gpu), y.gpu);
+      check_same("y", y, {});
+    }
+    for (const bool accumulate : {false, true}) {
+      embedding_gradient(s.cpu, ids.cpu, y.cpu, table.cpu, positions.cpu, accumulate);
+      embedding_gradient(s.gpu, ids.gpu, y.gpu, table.gpu, positions.gpu, accumulate);
+      check_same("dtable", table, {});
+      check_same("dpositions", positions, {});
+    }
+  }
+}
+
+TEST_CASE("an id that the table does not have is a NaN on a GPU", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Stream stream{kGpu};
+  const std::vector<std::int32_t> values{1, -1, 4, 0};
+  const Tensor ids = from_host(stream, std::span<const std::int32_t>(values), {1, 4});
+  const Tensor table = normal_tensor(stream, 1, {4, 1});
+  const Tensor y = stream.allocate({1, 4, 1});
+  embedding_forward(stream, ids, table, Tensor(), y);
+  const Values rows = to_host(y);
+  CHECK(rows[0] == to_host(table)[1]);
+  CHECK(std::isnan(rows[1]));
+  CHECK(std::isnan(rows[2]));
+  fill(stream, y, 1);
+  embedding_gradient(stream, ids, y, table, Tensor(), false);
+  CHECK(to_host(table) == Values{1, 1, 0, 0});
+}
+
+TEST_CASE("lstm agrees", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+  for (const Lstm& l : {Lstm{1, 1, 1, 1}, Lstm{3, 5, 7, 33}, Lstm{33, 4, 65, 31}}) {
+    INFO("B " << l.batch << " T " << l.length << " I " << l.inputs << " H " << l.cells);
+    const Twin x = s.normal(1, {l.batch, l.length, l.inputs});
+    const Twin w_input = s.normal(2, {4 * l.cells, l.inputs});
+    const Twin w_hidden = s.normal(3, {4 * l.cells, l.cells});
+    const Twin bias = s.normal(4, {4 * l.cells});
+    const Twin dy = s.normal(5, {l.batch, l.length, l.cells});
+    for (const Twin& w : {w_input, w_hidden}) {
+      const float factor = 1.0f / std::sqrt(static_cast<float>(w.cpu.shape()[1]));
+      scale(s.cpu, w.cpu, factor);
+      scale(s.gpu, w.gpu, factor);
+    }
+    const Twin y = s.empty(dy.cpu.shape());
+    const Twin gates = s.empty({l.length, l.batch, 4 * l.cells});
+    const Twin cells = s.empty({l.length, l.batch, l.cells});
+    lstm_forward(s.cpu, x.cpu, w_input.cpu, w_hidden.cpu, bias.cpu, y.cpu, gates.cpu, cells.cpu);
+    lstm_forward(s.gpu, x.gpu, w_input.gpu, w_hidden.gpu, bias.gpu, y.gpu, gates.gpu, cells.gpu);
+    // Products of normalised weights err by some 1e-6, and a step hands on less than it gets.
+    check_same("y", y, {1e-5, 1e-5});
+    check_same("gates", gates, {1e-5, 1e-5});
+    check_same("cells", cells, {1e-5, 1e-5});
+    const Twin dgates = s.empty(gates.cpu.shape());
+    const Twin dx = s.empty(x.cpu.shape());
+    lstm_input_gradient(
+        s.cpu, w_input.cpu, w_hidden.cpu, gates.cpu, cells.cpu, dy.cpu, dgates.cpu, dx.cpu);
+    lstm_input_gradient(
+        s.gpu, w_input.gpu, w_hidden.gpu, gates.gpu, cells.gpu, dy.gpu, dgates.gpu, dx.gpu);
+    check_same("dgates", dgates, {2e-5, 2e-5});
+    check_same("dx", dx, {2e-5, 2e-5});
+    const Twin dw_input = s.normal(6, w_input.cpu.shape());
+    const Twin dw_hidden = s.normal(7, w_hidden.cpu.shape());
+    const Twin dbias = s.normal(8, bias.cpu.shape());
+    for (const bool accumulate : {false, true}) {
+      lstm_weight_gradient(
+          s.cpu, x.cpu, y.cpu, dgates.cpu, dw_input.cpu, dw_hidden.cpu, dbias.cpu, accumulate);
+      lstm_weight_gradient(
+          s.gpu, x.gpu, y.gpu, dgates.gpu, dw_input.gpu, dw_hidden.gpu, dbias.gpu, accumulate);
+      const double terms = std::sqrt(double(l.batch * l.length));
+      check_same("dw_input", dw_input, {4e-5 * terms, 4e-5});
+      check_same("dw_hidden", dw_hidden, {4e-5 * terms, 4e-5});
+      check_same("dbias", dbias, {4e-5 * terms, 4e-5});
     }
   }
 }
@@ -233,14 +579,10 @@ TEMPLATE_LIST_TEST_CASE("steps agree", "[gpu]", UpdateRules) {
         a.g = normal_tensor(stream, 2, {n});
         a.w_new = extras ? stream.allocate({n}) : a.w;
         if (TestType::moments >= 1) {
-          a.m = normal_tensor(stream, 3, {n});
+          a.m = moment_tensor(stream, TestType::rule, 1, {n});
         }
         if (TestType::moments >= 2) {
-          std::vector<float> v = normal_floats(4, n);
-          for (float& value : v) {
-            value = 0.1f + value * value;
-          }
-          a.v = from_host(stream, std::span<const float>(v), {n});
+          a.v = moment_tensor(stream, TestType::rule, 2, {n});
         }
         if (extras) {
           a.displacement = normal_tensor(stream, 5, {n});
@@ -324,13 +666,142 @@ TEST_CASE("a consumer on another stream waits for the tensor's event", "[gpu]") 
   }
 }
 
-TEST_CASE("what has no CUDA kernel yet says so", "[gpu]") {
+TEST_CASE("convolutions agree", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  if (cudnn_version().empty()) {
+    return skip("no cuDNN");
+  }
+  Streams s;
+  for (const Images& i : {Images{{1, 1, 0}, 1, 1, 1, 1, 1},
+                          {{5, 1, 2}, 3, 28, 28, 1, 6},
+                          {{5, 1, 0}, 3, 14, 14, 6, 16},
+                          {{3, 1, 1}, 2, 9, 7, 3, 8},
+                          {{3, 2, 1}, 2, 9, 8, 5, 7},
+                          {{2, 2, 0}, 1, 7, 7, 4, 4},
+                          {{3, 1, 1}, 2, 6, 6, 17, 13},
+                          {{5, 1, 4}, 1, 6, 6, 6, 16},
+                          {{4, 1, 1}, 1, 9, 11, 7, 3},
+                          {{3, 3, 0}, 2, 11, 11, 1, 6},
+                          {{1, 2, 0}, 2, 5, 5, 16, 3},
+                          {{11, 1, 5}, 1, 12, 12, 1, 4},
+                          {{3, 1, 1}, 16, 17, 19, 64, 64}}) {
+    INFO(i.x() << " by " << i.w() << ", stride " << i.geometry.stride << ", padding "
+               << i.geometry.padding);
+    // The error of two float sums, or of cuDNN's transforms, of products of normal numbers.
+    const auto tolerance = [](std::int64_t terms) {
+      return Tolerance{1e-5 * std::sqrt(double(terms)), 2e-6};
+    };
+    const std::int64_t taps = i.geometry.kernel * i.geometry.kernel;
+    const Twin x = s.normal(1, i.x());
+    const Twin w = s.normal(2, i.w());
+    const Twin bias = s.normal(3, {i.channels_out});
+    for (const ActivationKind kind :
+         {ActivationKind::none, ActivationKind::relu, ActivationKind::tanh, ActivationKind::selu}) {
+      const Twin y = s.empty(i.y());
+      convolution_forward(s.cpu, i.geometry, x.cpu, w.cpu, bias.cpu, kind, y.cpu);
+      convolution_forward(s.gpu, i.geometry, x.gpu, w.gpu, bias.gpu, kind, y.gpu);
+      check_same(concat("y, ", to_string(kind)), y, tolerance(taps * i.channels));
+    }
+    const Twin dy = s.normal(4, i.y());
+    const Twin dx = s.normal(5, i.x());
+    troupe::convolution_input_gradient(s.cpu, i.geometry, dy.cpu, w.cpu, dx.cpu);
+    troupe::convolution_input_gradient(s.gpu, i.geometry, dy.gpu, w.gpu, dx.gpu);
+    check_same("dx", dx, tolerance(taps * i.channels_out));
+    const Twin dw = s.normal(6, i.w());
+    for (const bool accumulate : {false, true}) {
+      troupe::convolution_weight_gradient(s.cpu, i.geometry, x.cpu, dy.cpu, dw.cpu, accumulate);
+      troupe::convolution_weight_gradient(s.gpu, i.geometry, x.gpu, dy.gpu, dw.gpu, accumulate);
+      check_same("dw", dw, tolerance(2 * i.y().elements() / i.channels_out));
+    }
+    // Only algorithms that repeat their bits are used.
+    const Values first = to_host(dw.gpu);
+    troupe::convolution_weight_gradient(s.gpu, i.geometry, x.gpu, dy.gpu, dw.gpu, false);
+    const Values once = to_host(dw.gpu);
+    troupe::convolution_weight_gradient(s.gpu, i.geometry, x.gpu, dy.gpu, dw.gpu, false);
+    CHECK(to_host(dw.gpu) == once);
+    CHECK(first != once);  // it had been accumulated
+  }
+}
+
+TEST_CASE("a NaN passes through convolution and pooling", "[gpu]") {
   if (!gpu()) {
     return skip("no GPU");
   }
   Stream stream{kGpu};
-  const Tensor x = stream.allocate({1, 4, 4, 1});
-  const Tensor y = stream.allocate({1, 2, 2, 1});
-  const Tensor winner = stream.allocate({1, 2, 2, 1}, DType::int32);
-  CHECK_THROWS_WITH(max_pool_forward(stream, {2, 2, 0}, x, y, winner), says("no CUDA kernel yet"));
+  std::vector<float> image(8 * 8, 1.0f);
+  image[9] = NAN;
+  const Tensor x = from_host(stream, std::span<const float>(image), {1, 8, 8, 1});
+  const Tensor pooled = stream.allocate({1, 4, 4, 1});
+  const Tensor winner = stream.allocate({1, 4, 4, 1}, DType::int32);
+  max_pool_forward(stream, {2, 2, 0}, x, pooled, winner);
+  CHECK(std::isnan(to_host(pooled)[0]));
+  CHECK(to_host(winner)[0] == 3);
+  CHECK(to_host(pooled)[1] == 1);
+  if (!cudnn_version().empty()) {
+    const Tensor w = normal_tensor(stream, 1, {4, 3, 3, 1});
+    const Tensor bias = normal_tensor(stream, 2, {4});
+    const Tensor y = stream.allocate({1, 8, 8, 4});
+    convolution_forward(stream, {3, 1, 1}, x, w, bias, ActivationKind::relu, y);
+    CHECK(std::isnan(to_host(y)[0]));
+    CHECK_FALSE(std::isnan(to_host(y).back()));
+  }
+}
+
+TEST_CASE("max pooling agrees in every bit", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+  for (const Images& i : {Images{{2, 2, 0}, 2, 6, 8, 3, 3},
+                          {{2, 2, 0}, 2, 7, 9, 17, 17},
+                          {{2, 2, 0}, 3, 28, 28, 6, 6},
+                          {{3, 2, 1}, 2, 7, 6, 16, 16},
+                          {{3, 1, 1}, 1, 5, 4, 33, 33},
+                          {{2, 3, 0}, 1, 8, 8, 5, 5},
+                          {{1, 1, 0}, 1, 3, 3, 1, 1},
+                          {{5, 1, 4}, 1, 3, 2, 2, 2}}) {
+    INFO(i.x() << ", window " << i.geometry.kernel << ", stride " << i.geometry.stride
+               << ", padding " << i.geometry.padding);
+    const Twin x = s.normal(1, i.x());
+    const Twin y = s.empty(i.pooled());
+    const Twin winner = s.empty(i.pooled(), DType::int32);
+    max_pool_forward(s.cpu, i.geometry, x.cpu, y.cpu, winner.cpu);
+    max_pool_forward(s.gpu, i.geometry, x.gpu, y.gpu, winner.gpu);
+    check_same("y", y, {});
+    check_same("winner", winner, {});
+    const Twin dy = s.normal(2, i.pooled());
+    const Twin dx = s.normal(3, i.x());
+    troupe::max_pool_backward(s.cpu, i.geometry, dy.cpu, winner.cpu, dx.cpu);
+    troupe::max_pool_backward(s.gpu, i.geometry, dy.gpu, winner.gpu, dx.gpu);
+    check_same("dx", dx, {});
+  }
+}
+
+TEST_CASE("muon's parts agree", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+  for (const std::int64_t n : kSizes) {
+    const Twin g = s.normal(1, {n});
+    const Twin m = s.normal(2, {n});
+    const UpdateScalars scalars{.gradient_scale = 0.5f, .gamma = 0.9f};
+    nesterov_direction(s.cpu, scalars, g.cpu, m.cpu, g.cpu);
+    nesterov_direction(s.gpu, scalars, g.gpu, m.gpu, g.gpu);
+    check_same("direction", g, {});
+    check_same("m", m, {});
+    normalize(s.cpu, g.cpu, g.cpu);
+    normalize(s.gpu, g.gpu, g.gpu);
+    check_same("normalized", g, {0, 2e-7});  // the sums' orders differ
+  }
+  for (const auto& [rows, columns] :
+       {std::pair{1, 1}, {1, 31}, {31, 1}, {17, 64}, {65, 33}, {128, 84}}) {
+    INFO(rows << " x " << columns);
+    const Twin x = s.normal(1, {rows, columns});
+    orthogonalize(s.cpu, x.cpu, x.cpu);
+    orthogonalize(s.gpu, x.gpu, x.gpu);
+    check_same("orthogonalized", x, {1e-5, 0});  // twice orthogonalize_test's
+  }
 }

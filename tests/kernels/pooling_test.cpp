@@ -97,6 +97,44 @@ TEST_CASE("max_pool_backward gives each gradient to its winner", "[kernels]") {
   }
 }
 
+TEST_CASE("average pooling counts the padding as zeros", "[kernels]") {
+  Stream stream{Device{}};
+  for (const Images& s : sizes()) {
+    INFO(describe(s));
+    const Tensor x = normal_tensor(stream, 1, s.x());
+    const Tensor y = normal_tensor(stream, 2, s.pooled());
+    average_pool_forward(stream, s.geometry, x, y);
+    // The mean of up to 9 normal numbers: 9 roundings of sums below 16.
+    check_close("y", to_host(y), average_pool(s, to_host(x)), {1e-6, 0});
+    const Tensor dy = normal_tensor(stream, 3, s.pooled());
+    const Tensor dx = normal_tensor(stream, 4, s.x());
+    troupe::average_pool_backward(stream, s.geometry, dy, dx);
+    check_close("dx", to_host(dx), test::average_pool_backward(s, to_host(dy)), {1e-6, 0});
+  }
+}
+
+TEST_CASE("average pooling of whole images is their mean, and shares the gradient", "[kernels]") {
+  Stream stream{Device{}};
+  const auto channels = GENERATE(1, 7, 8, 33);
+  const Images s{{7, 7, 0}, 3, 7, 7, channels, channels};
+  const Tensor x = normal_tensor(stream, 1, s.x());
+  const Tensor y = stream.allocate(s.pooled());
+  average_pool_forward(stream, s.geometry, x, y);
+  check_close("y", to_host(y), average_pool(s, to_host(x)), {2e-6, 0});
+  const Tensor dx = stream.allocate(s.x());
+  troupe::average_pool_backward(stream, s.geometry, y, dx);
+  check_close("dx", to_host(dx), test::average_pool_backward(s, to_host(y)), {0, 2e-7});
+}
+
+TEST_CASE("average pooling does not hide a NaN", "[kernels]") {
+  Stream stream{Device{}};
+  const std::vector<float> x{1, 2, NAN, 4};
+  const Tensor y = stream.allocate({1, 1, 1, 1});
+  average_pool_forward(
+      stream, {2, 2, 0}, from_host(stream, std::span<const float>(x), {1, 2, 2, 1}), y);
+  CHECK(std::isnan(to_host(y)[0]));
+}
+
 TEST_CASE("pooling says what disagrees", "[kernels]") {
   Stream stream{Device{}};
   const ConvolutionGeometry geometry{.kernel = 2, .stride = 2, .padding = 0};
@@ -106,4 +144,6 @@ TEST_CASE("pooling says what disagrees", "[kernels]") {
                     says("[max_pool_forward] winner is float32, not int32"));
   CHECK_THROWS_WITH(max_pool_forward(stream, geometry, x, x, y),
                     says("[max_pool_forward] y is (2, 8, 8, 3), not (2, 4, 4, 3)"));
+  CHECK_THROWS_WITH(average_pool_forward(stream, geometry, x, x),
+                    says("[average_pool_forward] y is (2, 8, 8, 3), not (2, 4, 4, 3)"));
 }

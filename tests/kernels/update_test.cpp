@@ -35,13 +35,10 @@ struct Fields {
         g(normal_tensor(stream, 2, {n})),
         displacement(normal_tensor(stream, 5, {n})) {
     if (moments(rule) >= 1) {
-      m = normal_tensor(stream, 3, {n});
+      m = moment_tensor(stream, rule, 1, {n});
     }
     if (moments(rule) >= 2) {
-      v = normal_tensor(stream, 4, {n});
-      for (float& value : v.span<float>()) {
-        value = 0.1f + value * value;
-      }
+      v = moment_tensor(stream, rule, 2, {n});
     }
   }
 };
@@ -150,6 +147,101 @@ TEMPLATE_LIST_TEST_CASE("a step's bits do not depend on the cut nor on what else
   }
 }
 
+// The formulas of PyTorch's documentation, over several steps from nothing.
+TEST_CASE("adagrad and rmsprop follow PyTorch's loops", "[kernels]") {
+  Stream stream{Device{}};
+  const std::int64_t n = 33;
+  const double rate = 0.05, decay = 0.02, epsilon = 1e-4, alpha = 0.9;
+  const auto rule = GENERATE(UpdateRule::adagrad, UpdateRule::rmsprop);
+  const auto momentum = GENERATE(0.0, 0.8);
+  UpdateScalars s;
+  s.rate = static_cast<float>(rate);
+  s.decay = static_cast<float>(decay);
+  s.gamma = static_cast<float>(momentum);
+  s.beta2 = static_cast<float>(alpha);
+  s.epsilon = static_cast<float>(epsilon);
+  const Tensor w = normal_tensor(stream, 1, {n});
+  const Tensor m = stream.allocate({n});
+  const Tensor v = stream.allocate({n});
+  fill(stream, m, 0);
+  fill(stream, v, 0);
+  Values expected = to_host(w);
+  Values square(33), buffer(33);
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    const Tensor g = normal_tensor(stream, 10 + step, {n});
+    UpdateArguments arguments;
+    arguments.rule = rule;
+    arguments.scalars = s;
+    arguments.w = w;
+    arguments.g = g;
+    arguments.w_new = w;
+    arguments.m = m;
+    arguments.v = rule == UpdateRule::rmsprop ? v : Tensor();
+    troupe::update(stream, arguments);
+    const Values gradient = to_host(g);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const double grad = gradient[i] + decay * expected[i];
+      if (rule == UpdateRule::adagrad) {
+        square[i] += grad * grad;
+        expected[i] -= rate * grad / (std::sqrt(square[i]) + epsilon);
+      } else {
+        square[i] = alpha * square[i] + (1 - alpha) * grad * grad;
+        buffer[i] = momentum * buffer[i] + grad / (std::sqrt(square[i]) + epsilon);
+        expected[i] -= rate * buffer[i];
+      }
+    }
+  }
+  // Four steps of a dozen roundings of numbers near one, each multiplied by the rate; and the
+  // decayed gradient keeps some of them where it nearly vanishes.
+  check_close("w", to_host(w), expected, {1e-5, 1e-6});
+}
+
+TEST_CASE("nesterov_direction is momentum and a look ahead", "[kernels]") {
+  Stream stream{Device{}};
+  const auto n = GENERATE(0, 1, 31, 1025);
+  const Tensor g = normal_tensor(stream, 1, {n});
+  const Tensor m = normal_tensor(stream, 2, {n});
+  const Values g0 = to_host(g);
+  const Values m0 = to_host(m);
+  UpdateScalars s;
+  s.gradient_scale = 0.5f;
+  s.gamma = 0.75f;
+  nesterov_direction(stream, s, g, m, g);
+  Values velocity, direction;
+  for (std::size_t i = 0; i < g0.size(); ++i) {
+    velocity.push_back(0.75 * m0[i] + 0.5 * g0[i]);
+    direction.push_back(0.5 * g0[i] + 0.75 * velocity[i]);
+  }
+  check_close("m", to_host(m), velocity, kTolerance);
+  check_close("out", to_host(g), direction, kTolerance);
+}
+
+TEST_CASE("normalize makes the norm one, and leaves zero and NaN", "[kernels]") {
+  Stream stream{Device{}};
+  const auto n = GENERATE(1, 31, 33, 4099);
+  for (const float size : {1.0f, 1e-4f, 1e15f}) {
+    const Tensor x = normal_tensor(stream, 1, {n});
+    scale(stream, x, size);
+    Values expected = to_host(x);
+    double squares = 0;
+    for (const double value : expected) {
+      squares += value * value;
+    }
+    for (double& value : expected) {
+      value /= std::sqrt(squares);
+    }
+    normalize(stream, x, x);
+    check_close("x", to_host(x), expected, {0, 2e-7});  // two roundings
+  }
+  const Tensor zero = stream.allocate({n});
+  fill(stream, zero, 0);
+  normalize(stream, zero, zero);
+  CHECK(to_host(zero) == Values(static_cast<std::size_t>(n)));
+  zero.span<float>().back() = NAN;
+  normalize(stream, zero, zero);
+  CHECK(std::isnan(to_host(zero).front()));
+}
+
 TEST_CASE("momentum's step is bit-equal to the formula in float", "[kernels]") {
   Stream stream{Device{}};
   const std::int64_t n = 53;
@@ -196,4 +288,7 @@ TEST_CASE("every rule has a functor, a name and its number of moments", "[kernel
   CHECK(moments(UpdateRule::sgd) == 0);
   CHECK(moments(UpdateRule::nesterov) == 1);
   CHECK(moments(UpdateRule::nadamw) == 2);
+  CHECK(moments(UpdateRule::adagrad) == 1);
+  CHECK(moments(UpdateRule::rmsprop) == 2);
+  CHECK(moments(UpdateRule::muon) == 0);
 }

@@ -87,7 +87,7 @@ void for_each_key(const F& f,
     const pb::FieldDescriptor& field = *type.field(i);
     const std::string path = prefix + field.name();
     f(path, field, selection);
-    if (field.message_type()) {
+    if (field.message_type() && !field.is_repeated()) {
       const bool alternative = field.containing_oneof() != nullptr;
       for_each_key(f,
                    *field.message_type(),
@@ -98,13 +98,15 @@ void for_each_key(const F& f,
 }
 
 const std::string kTopLevel =
-    " (legal: name, seed, model, data, optimizer, pipeline, placement, clock, stop, record)";
+    " (legal: name, seed, model, data, optimizer, pipeline, placement, clock, stop, record, "
+    "start_from)";
 const std::string kPipeline =
     " (legal: stages, micro_batches, schedule, weights, activations, cut)";
 const std::string kSchedules =
     " (legal: sequential, gpipe, one_f_one_b, interleaved, zb_h1, async_one_f_one_b, "
     "async_full_duplex)";
-const std::string kRules = " (legal: sgd, momentum, nesterov, adam, adamw, nadam, nadamw)";
+const std::string kRules =
+    " (legal: sgd, momentum, nesterov, adam, adamw, nadam, nadamw, adagrad, rmsprop, muon)";
 
 }  // namespace
 
@@ -182,7 +184,39 @@ TEST_CASE("every alternative can be chosen and resolves with its own defaults", 
     CHECK(text.find(' ' + field.name() + " {") != text.npos);
     CHECK(MessageDifferencer::Equals(parsed(text), experiment));
   });
-  CHECK(count == 50);
+  CHECK(count == 61);
+}
+
+TEST_CASE("a list of groups is read, printed and checked like any other", "[messages]") {
+  const std::string text =
+      "model { layers { layer { convolution { outputs: 8 } } layer { activation {} } "
+      "layer { dense {} } } }";
+  const auto experiment = resolved(parsed(text));
+  const auto& layers = experiment.model().layers();
+  REQUIRE(layers.layer_size() == 3);
+  CHECK(layers.layer(0).convolution().kernel() == 3);
+  CHECK(layers.layer(0).convolution().has_kernel());
+  CHECK(layers.layer(1).activation().kind() == proto::LayerActivation::relu);
+  CHECK(MessageDifferencer::Equals(parsed(print_experiment(experiment)), experiment));
+  CHECK(MessageDifferencer::Equals(parsed(print_experiment_json(experiment)), experiment));
+  const std::string json =
+      R"({"model": {"layers": {"layer": [{"convolution": {"outputs": 8}}, "activation", )"
+      R"({"dense": {}}]}}})";
+  CHECK(MessageDifferencer::Equals(resolved(parsed(json)), experiment));
+
+  auto wrong = parsed("model { layers { layer { dense {} } layer { dropout { rate: 2 } } } }");
+  CHECK(resolve(wrong).error().message ==
+        "model.layers.layer[1].dropout.rate: 2 is out of bounds (legal: 0..0.99)");
+  CHECK(parse_error("model { layers { layer { dens {} } } }").find("did you mean \"dense\"?") !=
+        std::string::npos);
+  CHECK(parse_error(R"({"model": {"layers": {"layer": [{"dense": {}}, {"dens": {}}]}}})") ==
+        "run.textproto:1: model.layers.layer[1] has no key \"dens\", did you mean \"dense\"? "
+        "(legal: dense, convolution, batch_norm, group_norm, layer_norm, activation, max_pool, "
+        "average_pool, dropout, embedding, attention, lstm, fork, join)");
+  CHECK(set_error("model.layers.layer=dense") ==
+        "model.layers.layer: model.layers.layer is a list of groups, write it in a file "
+        "(layer { ... } for each)");
+  CHECK(with({"model.layers.layer=[]"}).model().layers().layer_size() == 0);
 }
 
 TEST_CASE("numbers are held to their bounds, list elements too", "[messages]") {
@@ -190,7 +224,7 @@ TEST_CASE("numbers are held to their bounds, list elements too", "[messages]") {
         "pipeline.stages: 0 is out of bounds (legal: 1..1024)");
   CHECK(resolve_error("pipeline.stages=1025") ==
         "pipeline.stages: 1025 is out of bounds (legal: 1..1024)");
-  CHECK(resolve_error("stop.updates=-1") == "stop.updates: -1 is out of bounds (legal: >= 0)");
+  CHECK(resolve_error("stop.updates=-1") == "stop.updates: -1 is out of bounds (legal: 0..1e+12)");
   CHECK(resolve_error("optimizer.epsilon=0") ==
         "optimizer.epsilon: 0 is out of bounds (legal: > 0)");
   CHECK(resolve_error("pipeline.weights.pipemare.decay=1") ==
@@ -198,7 +232,7 @@ TEST_CASE("numbers are held to their bounds, list elements too", "[messages]") {
   CHECK(resolve_error("model.mlp.hidden=[64,0]") ==
         "model.mlp.hidden[1]: 0 is out of bounds (legal: 1..65536)");
   CHECK(resolve_error("clock.forward.seconds=[-0.5]") ==
-        "clock.forward.seconds[0]: -0.5 is out of bounds (legal: >= 0)");
+        "clock.forward.seconds[0]: -0.5 is out of bounds (legal: 0..1e+06)");
   resolved(with({"pipeline.stages=1024", "optimizer.momentum=0.9999", "stop.target_accuracy=1"}));
 }
 
@@ -308,12 +342,24 @@ TEST_CASE("a path through a choice selects, and keeps what is selected already",
             .chunks() == 4);
 }
 
-TEST_CASE("the weights nesterov bring nadamw along, unless the optimizer is of its kind",
+TEST_CASE("the weights nesterov bring nadamw along, where nothing else has been chosen",
           "[messages]") {
-  const auto optimizer = with({"optimizer.rule=sgd", "pipeline.weights=nesterov"}).optimizer();
+  const auto optimizer = with({"pipeline.weights=nesterov"}).optimizer();
   CHECK(optimizer.rule() == proto::OptimizerRule::nadamw);
   CHECK(optimizer.momentum() == 0.99);
   CHECK(optimizer.learning_rate() == 0.001);
+
+  const auto faster =
+      with({"optimizer.learning_rate=0.01", "pipeline.weights=nesterov"}).optimizer();
+  CHECK(faster.rule() == proto::OptimizerRule::nadamw);
+  CHECK(faster.momentum() == 0.99);
+  CHECK(faster.learning_rate() == 0.01);
+  CHECK(with({"optimizer.momentum=0.5", "pipeline.weights=nesterov"}).optimizer().momentum() ==
+        0.5);
+  // What does not go with it is left for the check of the whole to refuse.
+  const auto sgd = with({"optimizer.rule=sgd", "pipeline.weights=nesterov"}).optimizer();
+  CHECK(sgd.rule() == proto::OptimizerRule::sgd);
+  CHECK(!sgd.has_learning_rate());
 
   const auto nadam =
       with({"optimizer.rule=nadam", "optimizer.momentum=0.8", "pipeline.weights=nesterov"})
@@ -339,9 +385,11 @@ TEST_CASE("--set names what is wrong, what is near and what is legal", "[message
   CHECK(set_error("batchSize=4") ==
         "batchSize: an experiment has no key \"batchSize\", did you mean \"data.batch_size\"?" +
             kTopLevel);
-  CHECK(set_error("model.hidden=[4]") ==
-        "model.hidden: model has no key \"hidden\", did you mean \"model.mlp.hidden\" or "
-        "\"model.snn.hidden\"? (legal: linear, mlp, lenet5, snn, quadratic)");
+  CHECK(
+      set_error("model.hidden=[4]") ==
+      "model.hidden: model has no key \"hidden\", did you mean \"model.mlp.hidden\" or "
+      "\"model.snn.hidden\"? (legal: linear, mlp, lenet5, snn, quadratic, vgg, resnet, lstm, gpt, "
+      "layers, label_smoothing)");
   CHECK(set_error("optimizer.rate=1").find("did you mean \"learning_rate\"?") != std::string::npos);
   CHECK(set_error("qqq=4") == "qqq: an experiment has no key \"qqq\"" + kTopLevel);
   CHECK(set_error("pipeline.=4") == "pipeline.: pipeline has no key \"\"" + kPipeline);
@@ -385,7 +433,7 @@ TEST_CASE("--set names what is wrong, what is near and what is legal", "[message
   CHECK(set_error("record.order=yes") == "record.order: \"yes\" is neither true nor false");
 
   // assignments
-  const std::string such_as = ": is not path=value, such as pipeline.stages=4";
+  const std::string such_as = " is not path=value, such as pipeline.stages=4";
   CHECK(set_error("pipeline.stages") == "\"pipeline.stages\"" + such_as);
   CHECK(set_error("=4") == "\"=4\"" + such_as);
   CHECK(set_error("") == "\"\"" + such_as);
@@ -461,6 +509,12 @@ TEST_CASE("nothing in a textproto is silently dropped", "[messages]") {
   CHECK(parse_error(std::string("seed: 1 \0 seed: 2", 17)).find("run.textproto:1: ") == 0);
   CHECK(parse_error("[troupe.proto.doc]: \"x\"").find("run.textproto:1: extension") == 0);
   CHECK(parse_error("pipeline { stages: 1") ==
+        "run.textproto:1: the text ends too early, after pipeline.stages");
+  CHECK(parse_error("model {\n mlp { hidden: [64,") ==
+        "run.textproto:2: the text ends inside a list, model.mlp.hidden");
+  CHECK(parse_error("model {\n mlp { hidden: [64") ==
+        "run.textproto:2: the text ends inside a list, model.mlp.hidden");
+  CHECK(parse_error("pipeline { stages:") ==
         "run.textproto:1: the text ends too early, after pipeline.stages");
 }
 
@@ -573,9 +627,10 @@ TEST_CASE("what is printed reads back the same, as textproto and as JSON", "[mes
                                          "model=lenet5",
                                          "data.mnist.path=/some/where",
                                          "optimizer.learning_rate=0.1",
+                                         "optimizer.clip_norm=1e22",
                                          "optimizer.weight_decay=5e-324",
                                          "clock.flops=1.7976931348623157e308",
-                                         "clock.link.seconds=[0.30000000000000004,-0,1e22]",
+                                         "clock.link.seconds=[0.30000000000000004,-0,1e-22]",
                                          "pipeline.cut=[1,9007199254740993]"}));
   const std::string text = print_experiment(experiment);
   const std::string json = print_experiment_json(experiment);

@@ -3,6 +3,7 @@
 #include "kernels/stream.hpp"
 #include "kernels/update.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/data/batch.hpp"
 #include "runtime/schemes/step_rule.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/threads.hpp"
@@ -134,7 +135,7 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
   auto blueprint = make_blueprint(e);
   REQUIRE(blueprint);
   const Blueprint& b = *blueprint;
-  const Chunk whole(b.network, 0, 0, static_cast<std::int64_t>(b.network.layers.size()));
+  const Chunk whole(b.network, {0}, 0);
   Stream stream(Device{});
   const auto weights_of = [](const std::vector<Tensor>& slices) {
     Weights w;
@@ -146,8 +147,17 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
   std::deque<Weights> history{weights_of(whole.initial_slices(stream, e.seed()))};  // newest last
   const StepRule rule(e, Rate(e.optimizer(), b.batches), 0, 0);
   StepRule::Products products;
-  Tensor m;
-  Tensor v;
+  std::vector<Tensor> m;  // by slice
+  std::vector<Tensor> v;
+  const auto zeros = [&](const Weights& like) {
+    std::vector<Tensor> all;
+    for (const Slice& slice : like) {
+      all.push_back(stream.allocate(slice.values.shape()));
+      fill(stream, all.back(), 0);
+    }
+    return all;
+  };
+  std::vector<Tensor> buffers = whole.initial_buffers(stream);
   BatchOrder order(b.data->size(Split::train), e.data().batch_size(), e.seed());
   const auto M = static_cast<std::int64_t>(e.pipeline().micro_batches());
   for (std::int64_t batch = 0; batch < b.batches; ++batch) {
@@ -156,22 +166,13 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
     std::vector<Tensor> gradient;
     for (std::int64_t j = 0; j < M; ++j) {
       const auto indices = order.indices(batch, j, M);
-      const auto rows = static_cast<std::int64_t>(indices.size());
-      Shape shape{rows};
-      for (int i = 0; i < b.data->sample_shape().dimensions(); ++i) {
-        shape.push_back(b.data->sample_shape()[i]);
-      }
-      Tensor x = stream.allocate(shape);
-      Tensor target;
-      if (b.data->classes() > 0) {
-        target = stream.allocate({rows}, DType::int32);
-        b.data->gather(Split::train, indices, x.span<float>(), target.span<std::int32_t>(), {});
-      } else {
-        target = stream.allocate({rows, b.data->values()});
-        b.data->gather(Split::train, indices, x.span<float>(), {}, target.span<float>());
-      }
-      Outputs forward = whole.forward(stream, at, {{"x", x}}, target);
-      Outputs backward = whole.input_gradient(stream, at, std::move(forward.stash), {});
+      const auto [x, target] =
+          gather_batch(stream, *b.data, Split::train, indices, order.epoch(batch));
+      const Pass pass{
+          .stream = stream, .seed = e.seed(), .first_sample = (batch * M + j) * x.shape()[0]};
+      Outputs forward = whole.forward(pass, at, std::move(buffers), {{"x", x}}, target, true);
+      buffers = std::move(forward.buffers);
+      Outputs backward = whole.input_gradient(pass, at, std::move(forward.stash), {});
       gradient = whole
                      .weight_gradient(stream,
                                       backward.stash,
@@ -179,29 +180,31 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
                                       j + 1 == M ? static_cast<std::int32_t>(M) : 1)
                      .tensors;
     }
-    const Tensor& w = history.back().front().values;
-    UpdateArguments arguments{.rule = rule.kernel(),
-                              .scalars = rule.scalars(batch + 1, rule.rate(batch), products),
-                              .w = w,
-                              .g = gradient.front(),
-                              .w_new = stream.allocate(w.shape()),
-                              .m = {},
-                              .v = {},
-                              .displacement = {},
-                              .displacement_decay = 0,
-                              .predictions = {}};
-    if (moments(arguments.rule) >= 1 && !m) {
-      m = stream.allocate(w.shape());
-      fill(stream, m, 0);
+    const Weights& newest = history.back();
+    const UpdateScalars scalars = rule.scalars(batch + 1, rule.rate(batch), products);
+    if (batch == 0 && moments(rule.kernel()) >= 1) {
+      m = zeros(newest);
     }
-    if (moments(arguments.rule) >= 2 && !v) {
-      v = stream.allocate(w.shape());
-      fill(stream, v, 0);
+    if (batch == 0 && moments(rule.kernel()) >= 2) {
+      v = zeros(newest);
     }
-    arguments.m = m;
-    arguments.v = v;
-    update(stream, arguments);
-    history.push_back(weights_of({arguments.w_new}));
+    std::vector<Tensor> next;
+    for (std::size_t i = 0; i < newest.size(); ++i) {
+      const Tensor& w = newest[i].values;
+      next.push_back(stream.allocate(w.shape()));
+      update(stream,
+             {.rule = rule.kernel(),
+              .scalars = scalars,
+              .w = w,
+              .g = gradient[i],
+              .w_new = next.back(),
+              .m = m.empty() ? Tensor{} : m[i],
+              .v = v.empty() ? Tensor{} : v[i],
+              .displacement = {},
+              .displacement_decay = 0,
+              .predictions = {}});
+    }
+    history.push_back(weights_of(next));
     while (static_cast<std::int64_t>(history.size()) > delay + 2) {
       history.pop_front();
     }

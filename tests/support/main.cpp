@@ -27,6 +27,9 @@ void skip(const std::string& reason) {
 }  // namespace troupe::test
 
 int main(int argc, char** argv) {
-  const int failed = Catch::Session().run(argc, argv);
-  return failed == 0 && !skipped().empty() ? kSkipReturnCode : failed;
+  // Catch returns how many assertions failed: four of them must not look like a skip.
+  if (Catch::Session().run(argc, argv) != 0) {
+    return 1;
+  }
+  return skipped().empty() ? 0 : kSkipReturnCode;
 }

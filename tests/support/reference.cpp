@@ -40,6 +40,46 @@ void for_each_tap(const Images& s, std::int64_t channels_out, F f) {
   }
 }
 
+/// f(b, h, i) for every query.
+template <class F>
+void for_each_query(const Heads& s, F f) {
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      for (std::int64_t i = 0; i < s.length; ++i) {
+        f(b, h, i);
+      }
+    }
+  }
+}
+
+/// Of the keys [0, i], and the logarithm of the sum of their exponentials.
+Values attention_probabilities(const Heads& s,
+                               const Values& qkv,
+                               std::int64_t b,
+                               std::int64_t h,
+                               std::int64_t i,
+                               double& log_sum) {
+  const std::int64_t C = s.width();
+  const double* query = qkv.data() + (b * s.length + i) * 3 * C;
+  Values p(at(i + 1));
+  for (std::int64_t j = 0; j <= i; ++j) {
+    const double* key = qkv.data() + (b * s.length + j) * 3 * C + C;
+    for (std::int64_t c = h * s.head_size; c < (h + 1) * s.head_size; ++c) {
+      p[at(j)] += query[c] * key[c] / std::sqrt(double(s.head_size));
+    }
+  }
+  const double largest = *std::max_element(p.begin(), p.end());
+  double sum = 0;
+  for (const double score : p) {
+    sum += std::exp(score - largest);
+  }
+  log_sum = largest + std::log(sum);
+  for (double& score : p) {
+    score = std::exp(score - log_sum);
+  }
+  return p;
+}
+
 }  // namespace
 
 std::vector<float> normal_floats(std::uint64_t seed, std::int64_t n) {
@@ -53,6 +93,17 @@ std::vector<float> normal_floats(std::uint64_t seed, std::int64_t n) {
 
 Tensor normal_tensor(Stream& stream, std::uint64_t seed, Shape shape) {
   return from_host(stream, std::span<const float>(normal_floats(seed, shape.elements())), shape);
+}
+
+Tensor moment_tensor(Stream& stream, UpdateRule rule, int which, Shape shape) {
+  std::vector<float> values =
+      normal_floats(static_cast<std::uint64_t>(2 + which), shape.elements());
+  if (which == 2 || rule == UpdateRule::adagrad) {
+    for (float& value : values) {
+      value = 0.1f + value * value;
+    }
+  }
+  return from_host(stream, std::span<const float>(values), shape);
 }
 
 Tensor random_labels(Stream& stream, std::uint64_t seed, std::int64_t n, std::int64_t below) {
@@ -194,7 +245,103 @@ Values max_pool_backward(const Images& s, const Values& dy, const Values& winner
   return dx;
 }
 
-Loss softmax_cross_entropy(const Values& logits, const Values& labels, std::int64_t classes) {
+Values average_pool(const Images& s, const Values& x) {
+  Values y(at(s.pooled().elements()));
+  for_each_tap(
+      s, s.channels, [&](std::int64_t output, std::int64_t pixel, std::int64_t c, std::int64_t) {
+        y[at(output)] += x[at(pixel * s.channels + c)];
+      });
+  for (double& value : y) {
+    value /= static_cast<double>(s.geometry.kernel * s.geometry.kernel);
+  }
+  return y;
+}
+
+Values average_pool_backward(const Images& s, const Values& dy) {
+  Values dx(at(s.x().elements()));
+  const double size = static_cast<double>(s.geometry.kernel * s.geometry.kernel);
+  for_each_tap(
+      s, s.channels, [&](std::int64_t output, std::int64_t pixel, std::int64_t c, std::int64_t) {
+        dx[at(pixel * s.channels + c)] += dy[at(output)] / size;
+      });
+  return dx;
+}
+
+Normalization Normalization::batch(std::int64_t channels, double epsilon) {
+  return {channels, channels, [=](std::int64_t i) { return i % channels; }, epsilon};
+}
+
+Normalization Normalization::layer(std::int64_t rows, std::int64_t channels, double epsilon) {
+  return {channels, rows, [=](std::int64_t i) { return i / channels; }, epsilon};
+}
+
+Normalization Normalization::group(const Shape& x, std::int64_t groups, double epsilon) {
+  const std::int64_t channels = x[2];
+  const std::int64_t image = x[1] * channels;
+  const std::int64_t width = channels / groups;
+  return {channels,
+          x[0] * groups,
+          [=](std::int64_t i) { return i / image * groups + i % channels / width; },
+          epsilon};
+}
+
+Normalized normalize(const Normalization& n,
+                     const Values& x,
+                     const Values& gamma,
+                     const Values& beta) {
+  Normalized result{Values(x.size()), Values(at(n.groups)), Values(at(n.groups))};
+  const double share = static_cast<double>(n.groups) / static_cast<double>(x.size());
+  const auto group = [&](std::size_t i) {
+    return at(n.group_of(static_cast<std::int64_t>(i)));
+  };
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    result.mean[group(i)] += x[i] * share;
+  }
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double centred = x[i] - result.mean[group(i)];
+    result.variance[group(i)] += centred * centred * share;
+  }
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t c = i % at(n.channels);
+    result.y[i] = (x[i] - result.mean[group(i)]) /
+                      std::sqrt(result.variance[group(i)] + n.epsilon) * gamma[c] +
+                  beta[c];
+  }
+  return result;
+}
+
+NormalizationGradients normalization_backward(const Normalization& n,
+                                              const Values& x,
+                                              const Values& gamma,
+                                              const Values& dy) {
+  // With gamma 1 and beta 0: the normalized x itself.
+  const Normalized normal = normalize(n, x, Values(gamma.size(), 1.0), Values(gamma.size()));
+  NormalizationGradients result{Values(x.size()), Values(at(n.channels)), Values(at(n.channels))};
+  Values sum(at(n.groups));
+  Values product(at(n.groups));
+  const double share = static_cast<double>(n.groups) / static_cast<double>(x.size());
+  const auto group = [&](std::size_t i) {
+    return at(n.group_of(static_cast<std::int64_t>(i)));
+  };
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t c = i % at(n.channels);
+    result.dgamma[c] += dy[i] * normal.y[i];
+    result.dbeta[c] += dy[i];
+    sum[group(i)] += dy[i] * gamma[c] * share;
+    product[group(i)] += dy[i] * gamma[c] * normal.y[i] * share;
+  }
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double weighted = dy[i] * gamma[i % at(n.channels)];
+    result.dx[i] = (weighted - sum[group(i)] - normal.y[i] * product[group(i)]) /
+                   std::sqrt(normal.variance[group(i)] + n.epsilon);
+  }
+  return result;
+}
+
+Loss softmax_cross_entropy(const Values& logits,
+                           const Values& labels,
+                           std::int64_t classes,
+                           double smoothing) {
   Loss loss;
   loss.gradient.resize(logits.size());
   const double rows = static_cast<double>(labels.size());
@@ -206,11 +353,12 @@ Loss softmax_cross_entropy(const Values& logits, const Values& labels, std::int6
     for (std::int64_t c = 0; c < classes; ++c) {
       sum += std::exp(x[c] - largest);
     }
-    loss.sum += std::log(sum) - (x[label] - largest);
     loss.right += std::max_element(x, x + classes) - x == label ? 1 : 0;
     for (std::int64_t c = 0; c < classes; ++c) {
-      loss.gradient[r * at(classes) + at(c)] =
-          (std::exp(x[c] - largest) / sum - (c == label ? 1 : 0)) / rows;
+      const double target =
+          (c == label ? 1 - smoothing : 0) + smoothing / static_cast<double>(classes);
+      loss.sum -= target * (x[c] - largest - std::log(sum));
+      loss.gradient[r * at(classes) + at(c)] = (std::exp(x[c] - largest) / sum - target) / rows;
     }
   }
   return loss;
@@ -226,8 +374,112 @@ Loss squared_error(const Values& y, const Values& target, std::int64_t columns) 
   return loss;
 }
 
+Attended causal_attention(const Heads& s, const Values& qkv) {
+  Attended result{Values(at(s.y().elements())), Values(at(s.log_sum().elements()))};
+  const std::int64_t T = s.length;
+  const std::int64_t C = s.width();
+  for_each_query(s, [&](std::int64_t b, std::int64_t h, std::int64_t i) {
+    const Values p =
+        attention_probabilities(s, qkv, b, h, i, result.log_sum[at((b * s.heads + h) * T + i)]);
+    for (std::int64_t j = 0; j <= i; ++j) {
+      for (std::int64_t c = h * s.head_size; c < (h + 1) * s.head_size; ++c) {
+        result.y[at((b * T + i) * C + c)] += p[at(j)] * qkv[at((b * T + j) * 3 * C + 2 * C + c)];
+      }
+    }
+  });
+  return result;
+}
+
+// By y_i = sum_j p_ij v_j and dp_ij/ds_ik = p_ij ([j = k] - p_ik).
+Values causal_attention_gradient(const Heads& s, const Values& qkv, const Values& dy) {
+  Values gradient(qkv.size());
+  const std::int64_t T = s.length;
+  const std::int64_t C = s.width();
+  const double scale = 1 / std::sqrt(double(s.head_size));
+  for_each_query(s, [&](std::int64_t b, std::int64_t h, std::int64_t i) {
+    double log_sum = 0;
+    const Values p = attention_probabilities(s, qkv, b, h, i, log_sum);
+    Values dp(p.size());
+    double mean = 0;
+    const std::int64_t query = (b * T + i) * 3 * C;
+    for (std::int64_t j = 0; j <= i; ++j) {
+      const std::int64_t value = (b * T + j) * 3 * C + 2 * C;
+      for (std::int64_t c = h * s.head_size; c < (h + 1) * s.head_size; ++c) {
+        dp[at(j)] += dy[at((b * T + i) * C + c)] * qkv[at(value + c)];
+        gradient[at(value + c)] += p[at(j)] * dy[at((b * T + i) * C + c)];
+      }
+      mean += p[at(j)] * dp[at(j)];
+    }
+    for (std::int64_t j = 0; j <= i; ++j) {
+      const double ds = p[at(j)] * (dp[at(j)] - mean);
+      const std::int64_t key = (b * T + j) * 3 * C + C;
+      for (std::int64_t c = h * s.head_size; c < (h + 1) * s.head_size; ++c) {
+        gradient[at(query + c)] += scale * ds * qkv[at(key + c)];
+        gradient[at(key + c)] += scale * ds * qkv[at(query + c)];
+      }
+    }
+  });
+  return gradient;
+}
+
+Values lstm(const Lstm& s,
+            const Values& x,
+            const Values& w_input,
+            const Values& w_hidden,
+            const Values& bias) {
+  const auto sigmoid = [](double z) {
+    return 1 / (1 + std::exp(-z));
+  };
+  const std::int64_t H = s.cells;
+  Values y(at(s.batch * s.length * H));
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    Values hidden(at(H));
+    Values cell(at(H));
+    for (std::int64_t t = 0; t < s.length; ++t) {
+      Values gates = bias;
+      for (std::int64_t r = 0; r < 4 * H; ++r) {
+        for (std::int64_t i = 0; i < s.inputs; ++i) {
+          gates[at(r)] += w_input[at(r * s.inputs + i)] * x[at((b * s.length + t) * s.inputs + i)];
+        }
+        for (std::int64_t k = 0; k < H; ++k) {
+          gates[at(r)] += w_hidden[at(r * H + k)] * hidden[at(k)];
+        }
+      }
+      for (std::int64_t k = 0; k < H; ++k) {
+        cell[at(k)] = sigmoid(gates[at(H + k)]) * cell[at(k)] +
+                      sigmoid(gates[at(k)]) * std::tanh(gates[at(2 * H + k)]);
+        hidden[at(k)] = sigmoid(gates[at(3 * H + k)]) * std::tanh(cell[at(k)]);
+        y[at((b * s.length + t) * H + k)] = hidden[at(k)];
+      }
+    }
+  }
+  return y;
+}
+
+Values newton_schulz(Values x, std::int64_t rows, std::int64_t columns) {
+  double squares = 0;
+  for (const double value : x) {
+    squares += value * value;
+  }
+  for (double& value : x) {
+    value /= std::sqrt(squares);
+  }
+  for (int step = 0; step < 5; ++step) {
+    Values gram(at(rows * rows)), square(at(rows * rows)), first(x.size()), second(x.size());
+    matmul(x, x, gram, rows, rows, columns, false, true);
+    matmul(gram, gram, square, rows, rows, rows, false, false);
+    matmul(gram, x, first, rows, columns, rows, false, false);
+    matmul(square, x, second, rows, columns, rows, false, false);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = 3.4445 * x[i] - 4.7750 * first[i] + 2.0315 * second[i];
+    }
+  }
+  return x;
+}
+
 Step update(UpdateRule rule, const UpdateScalars& s, double w, double g, double m, double v) {
-  const bool decoupled = rule == UpdateRule::adamw || rule == UpdateRule::nadamw;
+  const bool decoupled =
+      rule == UpdateRule::adamw || rule == UpdateRule::nadamw || rule == UpdateRule::muon;
   const double gradient = double(s.gradient_scale) * g + (decoupled ? 0 : double(s.decay) * w);
   if (decoupled) {
     w *= 1 - double(s.rate) * double(s.decay);
@@ -251,6 +503,18 @@ Step update(UpdateRule rule, const UpdateScalars& s, double w, double g, double 
       const double direction = first * double(s.m_scale) / denominator;
       return {w - rate * direction, first, second, direction};
     }
+    case UpdateRule::adagrad: {
+      const double sum = m + gradient * gradient;
+      const double direction = gradient / (std::sqrt(sum) + double(s.epsilon));
+      return {w - rate * direction, sum, v, direction};
+    }
+    case UpdateRule::rmsprop: {
+      const double scaled = gradient / (std::sqrt(second) + double(s.epsilon));
+      const double buffer = double(s.gamma) * m + scaled;
+      return {w - rate * buffer, buffer, second, buffer};
+    }
+    case UpdateRule::muon:
+      return {w - rate * gradient, m, v, gradient};
     case UpdateRule::nadam:
     case UpdateRule::nadamw: {
       const double step = (double(s.g_scale) * gradient + double(s.m_scale) * first) / denominator;

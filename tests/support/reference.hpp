@@ -11,6 +11,7 @@
 #include "kernels/update.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ using Values = std::vector<double>;
 /// n normal numbers, the same for the same seed.
 std::vector<float> normal_floats(std::uint64_t seed, std::int64_t n);
 Tensor normal_tensor(Stream& stream, std::uint64_t seed, Shape shape);
+/// A rule's first or second moment before a step: normal numbers, or 0.1 + their squares where the
+/// rule takes its root.
+Tensor moment_tensor(Stream& stream, UpdateRule rule, int which, Shape shape);
 /// n integers in [0, below).
 Tensor random_labels(Stream& stream, std::uint64_t seed, std::int64_t n, std::int64_t below);
 
@@ -84,6 +88,44 @@ struct Pooled {
 
 Pooled max_pool(const Images& images, const Values& x);
 Values max_pool_backward(const Images& images, const Values& dy, const Values& winner);
+Values average_pool(const Images& images, const Values& x);
+Values average_pool_backward(const Images& images, const Values& dy);
+
+/// Which elements of x, row-major with `channels` last, share a mean and a variance: all
+/// normalizations differ in nothing else.
+struct Normalization {
+  std::int64_t channels = 1;
+  std::int64_t groups = 1;                               // means and variances
+  std::function<std::int64_t(std::int64_t i)> group_of;  // of element i
+  double epsilon = 0;
+
+  static Normalization batch(std::int64_t channels, double epsilon);
+  static Normalization layer(std::int64_t rows, std::int64_t channels, double epsilon);
+  /// x (B, S, C), `groups` in each image.
+  static Normalization group(const Shape& x, std::int64_t groups, double epsilon);
+};
+
+struct Normalized {
+  Values y;
+  Values mean;
+  Values variance;
+};
+
+Normalized normalize(const Normalization& n,
+                     const Values& x,
+                     const Values& gamma,
+                     const Values& beta);
+
+struct NormalizationGradients {
+  Values dx;
+  Values dgamma;
+  Values dbeta;
+};
+
+NormalizationGradients normalization_backward(const Normalization& n,
+                                              const Values& x,
+                                              const Values& gamma,
+                                              const Values& dy);
 
 struct Loss {
   double sum = 0;
@@ -91,8 +133,50 @@ struct Loss {
   Values gradient;
 };
 
-Loss softmax_cross_entropy(const Values& logits, const Values& labels, std::int64_t classes);
+Loss softmax_cross_entropy(const Values& logits,
+                           const Values& labels,
+                           std::int64_t classes,
+                           double smoothing = 0);
 Loss squared_error(const Values& y, const Values& target, std::int64_t columns);
+
+struct Heads {  // qkv (B, T, 3C), y (B, T, C), log_sum (B, heads, T)
+  std::int64_t batch = 1;
+  std::int64_t length = 1;
+  std::int64_t heads = 1;
+  std::int64_t head_size = 1;
+
+  std::int64_t width() const { return heads * head_size; }
+
+  Shape qkv() const { return {batch, length, 3 * width()}; }
+
+  Shape y() const { return {batch, length, width()}; }
+
+  Shape log_sum() const { return {batch, heads, length}; }
+};
+
+struct Attended {
+  Values y;
+  Values log_sum;
+};
+
+Attended causal_attention(const Heads& heads, const Values& qkv);
+Values causal_attention_gradient(const Heads& heads, const Values& qkv, const Values& dy);
+
+struct Lstm {  // x (B, T, I), w_input (4H, I), w_hidden (4H, H), bias (4H)
+  std::int64_t batch = 1;
+  std::int64_t length = 1;
+  std::int64_t inputs = 1;
+  std::int64_t cells = 1;
+};
+
+/// y (B, T, H).
+Values lstm(const Lstm& sizes,
+            const Values& x,
+            const Values& w_input,
+            const Values& w_hidden,
+            const Values& bias);
+/// Muon's orthogonalisation (orthogonalize.hpp) of x (rows, columns), by its formula.
+Values newton_schulz(Values x, std::int64_t rows, std::int64_t columns);
 
 /// One element's step by the formulas of update.hpp.
 struct Step {

@@ -26,6 +26,14 @@ std::vector<std::vector<std::string>> combinations() {
       all.push_back({"pipeline.schedule=" + std::string(schedule.name),
                      "pipeline.weights=" + std::string(policy.name),
                      "pipeline.micro_batches=" + M});
+      if (policy.name == "nesterov") {
+        all.back().push_back("optimizer.rule=nadamw");
+      }
+    }
+    for (const std::string part : {"correct", "rescale"}) {
+      all.push_back({"pipeline.schedule=" + std::string(schedule.name),
+                     "pipeline.weights.pipemare." + part + "=false",
+                     "pipeline.micro_batches=3"});
     }
   }
   return all;
@@ -62,6 +70,28 @@ TEST_CASE("sim twice gives equal weights and order; run gives the same weights, 
     const Outcome apart =
         run(small(with, {"placement.optimizer=own"}), {.threads = true, .lose = {}});
     CHECK(same(apart.weights, first.weights));
+  }
+}
+
+TEST_CASE("policies that predict take every optimizer along its own direction", "[system]") {
+  for (const std::string rule :
+       {"sgd", "nesterov", "adamw", "nadam", "adagrad", "rmsprop", "muon"}) {
+    const auto with = [&](const std::string& policy) {
+      return small({"pipeline.schedule=async_one_f_one_b",
+                    "pipeline.micro_batches=3",
+                    "pipeline.weights=" + policy,
+                    "optimizer.rule=" + rule,
+                    "optimizer.weight_decay=0.1"});
+    };
+    const std::vector<float> stashed = run(with("stash")).weights;
+    for (const std::string policy :
+         {"spectrain", "spectrain_paper", "xpipe", "pipeoptim", "pipemare"}) {
+      INFO(rule << " " << policy);
+      const Outcome first = run(with(policy));
+      REQUIRE(first.ending.exit_code == 0);
+      CHECK_FALSE(same(first.weights, stashed));
+      CHECK(same(run(with(policy), {.threads = true, .lose = {}}).weights, first.weights));
+    }
   }
 }
 

@@ -62,8 +62,16 @@ TEST_CASE("the optimizer's own actor, recomputation and evaluation change no bit
 
 TEST_CASE("every optimizer is the same on one chunk and on three", "[system]") {
   const std::string task = tiny_task("24,20,16,16", "relu");
-  for (const std::string rule :
-       {"sgd", "momentum", "nesterov", "adam", "adamw", "nadam", "nadamw"}) {
+  for (const std::string rule : {"sgd",
+                                 "momentum",
+                                 "nesterov",
+                                 "adam",
+                                 "adamw",
+                                 "nadam",
+                                 "nadamw",
+                                 "adagrad",
+                                 "rmsprop",
+                                 "muon"}) {
     INFO(rule);
     const std::vector<std::string> options{"optimizer.rule=" + rule,
                                            "optimizer.learning_rate=0.01",
@@ -74,6 +82,9 @@ TEST_CASE("every optimizer is the same on one chunk and on three", "[system]") {
     std::vector<std::string> three = options;
     three.push_back(stages(3));
     CHECK(same(train(task, three), train(task, options)));
+    if (rule == "muon") {
+      continue;  // takes parameter by parameter: its loop is in actors/optimizer_test
+    }
     std::vector<std::string> looped = options;
     looped.push_back("stop.updates=32");
     CHECK(same(train(task, options), delayed_sgd(experiment(task, looped), 0)));

@@ -2,7 +2,9 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -176,4 +178,91 @@ TEST_CASE("stash is SGD with a delay of its own for each layer", "[system]") {
     INFO("stage " << k);
     CHECK(w[static_cast<std::size_t>(k)] == Approx(path.back()).margin(1e-5));
   }
+}
+
+namespace {
+
+/// A chunk of the quadratic in double: w <- w - rate_t v, v <- gamma v + lambda x, where x, at which
+/// the gradient is taken, is W[s] - rate_s times `factor` times v as at step s = max(0, t - delay).
+struct Recursion {
+  std::int64_t delay = 0;
+  double factor = 0;
+  double gamma = 0.9;
+  std::function<double(std::int64_t)> rate{};
+
+  double after(int updates) const {
+    std::vector<double> w{1};
+    std::vector<double> v{0};
+    for (std::int64_t t = 0; t < updates; ++t) {
+      const auto s = static_cast<std::size_t>(std::max<std::int64_t>(0, t - delay));
+      const double x = w[s] - rate(static_cast<std::int64_t>(s)) * factor * v[s];
+      v.push_back(gamma * v.back() + x);
+      w.push_back(w.back() - rate(t) * v.back());
+    }
+    return w.back();
+  }
+};
+
+/// The weights of the run against those of a Recursion a chunk. Errors of float32 are of the size of
+/// one rounding a step of weights below 1, and shrink with the weights: 120 x 6e-8 is their sum.
+void check_recursions(const std::string& policy,
+                      const std::vector<std::string>& more,
+                      const std::function<Recursion(int k)>& of_chunk) {
+  const int K = 4;
+  const int T = 120;
+  std::vector<std::string> set{"pipeline.weights=" + policy, "model.quadratic.dimensions=1"};
+  set.insert(set.end(), more.begin(), more.end());
+  const std::vector<float> w = weights(experiment(quadratic(K, T, 0.01), set));
+  REQUIRE(w.size() == K);
+  for (int k = 0; k < K; ++k) {
+    INFO(policy << " stage " << k);
+    CHECK(w[static_cast<std::size_t>(k)] == Approx(of_chunk(k).after(T)).epsilon(0).margin(1e-5));
+  }
+}
+
+double constant(std::int64_t) {
+  return 0.01;
+}
+
+}  // namespace
+
+// The gradient of the quadratic is taken at the forward's weights, so these are about forwards;
+// layerwise_test is about backwards.
+TEST_CASE("on four stages each prediction is its own recursion", "[system]") {
+  const auto delay = [](int k) {
+    return std::int64_t{3 - k};
+  };
+  check_recursions("nwpt", {}, [&](int k) {
+    return Recursion{.delay = delay(k), .factor = 0.9, .rate = constant};
+  });
+  for (const std::string policy : {"spectrain", "pipeoptim", "xpipe"}) {
+    // Whose horizon is min(t, delay): what it is at the start is of no matter, as v[0] = 0.
+    check_recursions(policy, {}, [&](int k) {
+      return Recursion{
+          .delay = delay(k), .factor = static_cast<double>(delay(k)), .rate = constant};
+    });
+  }
+  check_recursions("spectrain_paper", {}, [&](int k) {
+    return Recursion{
+        .delay = delay(k), .factor = static_cast<double>(delay(k) + k / 2), .rate = constant};
+  });
+  // Of four micro-batches the first reads one step back, but on the last stage, and predicts for
+  // all.
+  check_recursions("xpipe", {"pipeline.micro_batches=4", "data.batch_size=4"}, [](int k) {
+    const int d = k < 3 ? 1 : 0;
+    return Recursion{.delay = d, .factor = static_cast<double>(d), .rate = constant};
+  });
+}
+
+TEST_CASE("PipeMare's rescaled rates are those of a recursion", "[system]") {
+  check_recursions(
+      "pipemare",
+      {"pipeline.weights.pipemare.anneal=50", "pipeline.weights.pipemare.correct=false"},
+      [](int k) {
+        const std::int64_t d = 3 - k;
+        return Recursion{.delay = d, .rate = [d](std::int64_t t) {
+                           const double p = 1 - std::min(1.0, static_cast<double>(t) / 50);
+                           return d > 1 ? 0.01 / std::pow(static_cast<double>(d), p) : 0.01;
+                         }};
+      });
 }

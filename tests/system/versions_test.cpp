@@ -32,6 +32,9 @@ Outcome run_policy(const std::string& policy,
                                // Random durations: the versions must not depend on them.
                                "clock.forward.gamma.shape=2",
                                "clock.input_gradient.gamma.shape=2"};
+  if (policy == "nesterov") {
+    set.push_back("optimizer.rule=nadamw");
+  }
   set.insert(set.end(), more.begin(), more.end());
   Outcome outcome = run(experiment(tiny_task(widths), set));
   INFO(outcome.ending.cause);

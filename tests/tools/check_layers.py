@@ -33,6 +33,7 @@ ROOMS = [
     (r"(google/protobuf/|.*\.pb\.h$)", {"messages", "runtime", "runtime/schemes", "apps", "tests"}),
     (r"(cuda|cublas|cudnn|nccl|cooperative_groups|nvtx)", {"kernels/cuda"}),
     (r"(oneapi/|dnnl|omp\.h)", {"kernels/cpu"}),
+    (r"curl/", {"runtime/data"}),
     (r"zlib\.h", {"runtime/data", "tests"}),
     (r"openssl/", {"runtime/record"}),
     (r"spdlog/|fmt/", {"runtime/system"}),

@@ -40,7 +40,7 @@ TEST_CASE("each choice of data opens its set", "[runtime][data]") {
     CHECK((*dataset)->sample_shape() == Shape{1});
     CHECK((*dataset)->classes() == 0);
     CHECK((*dataset)->values() == 1);
-    const Samples samples = gather(**dataset, Split::train, std::vector<std::int64_t>{5, 0});
+    const Gathered samples = gather(**dataset, Split::train, std::vector<std::int64_t>{5, 0});
     CHECK(samples.x == std::vector<float>{0, 0});
     CHECK(samples.targets == std::vector<float>{0, 0});
   }
@@ -71,12 +71,15 @@ TEST_CASE("gather refuses wrong spans and indices", "[runtime][data]") {
   std::vector<std::int32_t> labels(2);
   std::vector<float> targets(2);
   const auto gather_at = [&](std::vector<std::int64_t> indices) {
-    dataset->gather(Split::test, indices, x, labels, {});
+    dataset->gather(Split::test, indices, 0, {x, {}, labels, {}});
   };
   CHECK_NOTHROW(gather_at({0, 9999}));
   CHECK_THROWS_AS(gather_at({0}), ContractError);
   CHECK_THROWS_AS(gather_at({0, 10000}), ContractError);
   CHECK_THROWS_AS(gather_at({-1, 0}), ContractError);
-  CHECK_THROWS_AS(dataset->gather(Split::test, range(0, 2), x, {}, {}), ContractError);
-  CHECK_THROWS_AS(dataset->gather(Split::test, range(0, 2), x, labels, targets), ContractError);
+  CHECK_THROWS_AS(dataset->gather(Split::test, range(0, 2), 0, {x, {}, {}, {}}), ContractError);
+  CHECK_THROWS_AS(dataset->gather(Split::test, range(0, 2), 0, {x, {}, labels, targets}),
+                  ContractError);
+  CHECK_THROWS_AS(dataset->gather(Split::test, range(0, 2), 0, {{}, labels, labels, {}}),
+                  ContractError);
 }

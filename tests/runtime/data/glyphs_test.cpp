@@ -38,7 +38,7 @@ TEST_CASE("a glyph is a function of seed, split and index", "[runtime][data]") {
   const auto once = glyphs(1);
   const auto again = glyphs(1, 500);
   auto indices = range(0, 500);
-  const Samples forward = gather(*once, Split::train, indices);
+  const Gathered forward = gather(*once, Split::train, indices);
   CHECK(gather(*once, Split::train, indices) == forward);
   std::reverse(indices.begin(), indices.end());
   gather(*again, Split::train, indices);
@@ -58,7 +58,7 @@ TEST_CASE("the classes of glyphs are balanced", "[runtime][data]") {
   const auto dataset = glyphs(1, 1000);
   for (const auto& [split, size] : {std::pair{Split::train, 1000}, {Split::test, 10000}}) {
     REQUIRE(dataset->size(split) == size);
-    const Samples samples = gather(*dataset, split, range(0, size));
+    const Gathered samples = gather(*dataset, split, range(0, size));
     for (int digit = 0; digit < 10; ++digit) {
       CHECK(std::count(samples.labels.begin(), samples.labels.end(), digit) == size / 10);
     }
@@ -67,7 +67,7 @@ TEST_CASE("the classes of glyphs are balanced", "[runtime][data]") {
 
 TEST_CASE("glyphs are centred and scaled, and no two are alike", "[runtime][data]") {
   const auto dataset = glyphs(3);
-  const Samples samples = gather(*dataset, Split::train, range(0, 2000));
+  const Gathered samples = gather(*dataset, Split::train, range(0, 2000));
   double sum = 0;
   double squares = 0;
   for (const float value : samples.x) {
@@ -94,7 +94,7 @@ TEST_CASE("threads that gather the same fresh glyphs get the same as one thread"
   constexpr std::int64_t kSamples = 600;
   constexpr std::size_t kThreads = 4;
   const auto shared = glyphs(1);
-  std::vector<Samples> got(kThreads);
+  std::vector<Gathered> got(kThreads);
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
@@ -108,8 +108,8 @@ TEST_CASE("threads that gather the same fresh glyphs get the same as one thread"
   for (std::thread& thread : threads) {
     thread.join();
   }
-  const Samples expected = gather(*glyphs(1), Split::train, range(0, kSamples));
-  for (const Samples& samples : got) {
+  const Gathered expected = gather(*glyphs(1), Split::train, range(0, kSamples));
+  for (const Gathered& samples : got) {
     CHECK(samples == expected);
   }
 }

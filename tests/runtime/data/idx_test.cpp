@@ -3,6 +3,7 @@
 
 #include "kernels/random.hpp"
 #include "tests/runtime/data/samples.hpp"
+#include "tests/runtime/data/surroundings.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/skip.hpp"
 
@@ -173,46 +174,8 @@ class Files {
   fs::path folder_;
 };
 
-/// Sets an environment variable, and sets it back.
-class Environment {
- public:
-  Environment(std::string name, const std::string& value) : name_(std::move(name)) {
-    if (const char* before = std::getenv(name_.c_str())) {
-      before_ = before;
-      was_set_ = true;
-    }
-    setenv(name_.c_str(), value.c_str(), 1);
-  }
-
-  ~Environment() { was_set_ ? setenv(name_.c_str(), before_.c_str(), 1) : unsetenv(name_.c_str()); }
-
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  std::string name_;
-  std::string before_;
-  bool was_set_ = false;
-};
-
-/// The working folder is `folder` for as long as this lives.
-class WorkingFolder {
- public:
-  explicit WorkingFolder(const fs::path& folder) : before_(fs::current_path()) {
-    fs::current_path(folder);
-  }
-
-  ~WorkingFolder() { fs::current_path(before_); }
-
-  WorkingFolder(const WorkingFolder&) = delete;
-  WorkingFolder& operator=(const WorkingFolder&) = delete;
-
- private:
-  fs::path before_;
-};
-
 void check_sample(const Dataset& dataset, std::int64_t index, const IdxFamily& family) {
-  const Samples sample = gather(dataset, Split::train, std::vector<std::int64_t>{index});
+  const Gathered sample = gather(dataset, Split::train, std::vector<std::int64_t>{index});
   CHECK(sample.labels[0] == index * 3 % 10);
   for (std::size_t i = 0; i < sample.x.size(); ++i) {
     const float shade = static_cast<float>(pixel(index, static_cast<std::int64_t>(i))) / 255.0f;
@@ -304,7 +267,7 @@ TEST_CASE("pool averages squares of pixels", "[runtime][data]") {
   const auto dataset = *open_idx(kMnist, options);
   const std::int64_t side = 28 / pool;
   REQUIRE(dataset->sample_shape() == Shape{side, side, 1});
-  const Samples sample = gather(*dataset, Split::test, std::vector<std::int64_t>{1});
+  const Gathered sample = gather(*dataset, Split::test, std::vector<std::int64_t>{1});
   for (std::int64_t y = 0; y < side; ++y) {
     for (std::int64_t x = 0; x < side; ++x) {
       double sum = 0;
@@ -342,7 +305,7 @@ TEST_CASE("real MNIST is read", "[runtime][data]") {
   const Dataset& dataset = **opened;
   CHECK(dataset.size(Split::train) == 22000);
   CHECK(dataset.size(Split::test) == 10000);
-  const Samples train = gather(dataset, Split::train, range(0, 22000));
+  const Gathered train = gather(dataset, Split::train, range(0, 22000));
   CHECK(std::vector(train.labels.begin(), train.labels.begin() + 5) ==
         std::vector<std::int32_t>{5, 0, 4, 1, 9});
   CHECK(gather(dataset, Split::test, range(0, 5)).labels ==
@@ -371,6 +334,7 @@ TEST_CASE("missing files are named, with where they were looked for and the key 
       ": train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
       "t10k-labels-idx1-ubyte, each plain or with .gz, belong into one folder, to be named by "
       "--set ";
+  const std::string download = ".path=FOLDER; `troupe data fetch ";
   SECTION("in a given folder") {
     check_refused(empty.open(),
                   ErrorKind::data,
@@ -378,18 +342,23 @@ TEST_CASE("missing files are named, with where they were looked for and the key 
                          empty.options().path(),
                          " and not found",
                          hint,
-                         "data.mnist.path=FOLDER"));
+                         "data.mnist",
+                         download,
+                         "mnist` downloads them"));
   }
   SECTION("in the usual folders") {
     const Environment data("TROUPE_DATA", "/somewhere");
     const Environment home("HOME", "/nobody");
+    const Environment cache("XDG_CACHE_HOME", "");
     const WorkingFolder here(empty.root());
     check_refused(open_idx(kFashionMnist, proto::Idx()),
                   ErrorKind::data,
                   concat("Fashion-MNIST was looked for in /somewhere/fashion_mnist, "
                          "data/fashion_mnist, /nobody/.cache/troupe/fashion_mnist and not found",
                          hint,
-                         "data.fashion_mnist.path=FOLDER"));
+                         "data.fashion_mnist",
+                         download,
+                         "fashion_mnist` downloads them"));
   }
   SECTION("some of them") {
     const Files some;
@@ -402,7 +371,9 @@ TEST_CASE("missing files are named, with where they were looked for and the key 
                          " (which lacks train-labels-idx1-ubyte and t10k-labels-idx1-ubyte)",
                          " and not found",
                          hint,
-                         "data.mnist.path=FOLDER"));
+                         "data.mnist",
+                         download,
+                         "mnist` downloads them"));
   }
 }
 
@@ -415,6 +386,7 @@ TEST_CASE("the usual folders are searched in order", "[runtime][data]") {
   in_data.write(kTestImages, images(2));
   in_data.write(kTestLabels, labels(2));
   const Environment home("HOME", in_cache.root());
+  const Environment cache("XDG_CACHE_HOME", "");
   const Environment data("TROUPE_DATA", in_root.root());
   const WorkingFolder here(in_data.root());
   const auto size = [] {
@@ -601,7 +573,7 @@ TEST_CASE("damaged files are either valid or refused", "[runtime][data]") {
     if (dataset) {
       ++accepted;
       for (const Split split : {Split::train, Split::test}) {
-        const Samples samples = gather(**dataset, split, range(0, (*dataset)->size(split)));
+        const Gathered samples = gather(**dataset, split, range(0, (*dataset)->size(split)));
         for (const std::int32_t label : samples.labels) {
           REQUIRE((label >= 0 && label < 10));
         }

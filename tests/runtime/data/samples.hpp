@@ -11,22 +11,33 @@
 
 namespace troupe::test {
 
-struct Samples {
+struct Gathered {
   std::vector<float> x;
+  std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> labels;
   std::vector<float> targets;
 
-  bool operator==(const Samples&) const = default;
+  bool operator==(const Gathered&) const = default;
 };
 
-inline Samples gather(const Dataset& dataset, Split split, std::span<const std::int64_t> indices) {
+inline Gathered gather(const Dataset& dataset,
+                       Split split,
+                       std::span<const std::int64_t> indices,
+                       std::int64_t epoch = 0) {
+  const std::size_t count = indices.size();
   const auto width = static_cast<std::size_t>(dataset.sample_shape().elements());
-  Samples samples;
-  samples.x.resize(indices.size() * width);
-  samples.labels.resize(dataset.classes() > 0 ? indices.size() : 0);
-  samples.targets.resize(indices.size() * static_cast<std::size_t>(dataset.values()));
-  dataset.gather(split, indices, samples.x, samples.labels, samples.targets);
-  return samples;
+  const bool tokens = dataset.input_type() == DType::int32;
+  Gathered got;
+  got.x.resize(tokens ? 0 : count * width);
+  got.tokens.resize(tokens ? count * width : 0);
+  got.labels.resize(
+      dataset.classes() > 0 ? count * static_cast<std::size_t>(dataset.labels_per_sample()) : 0);
+  got.targets.resize(count * static_cast<std::size_t>(dataset.values()));
+  dataset.gather(split,
+                 indices,
+                 epoch,
+                 {.x = got.x, .tokens = got.tokens, .labels = got.labels, .targets = got.targets});
+  return got;
 }
 
 /// first, first + 1, ... (count)

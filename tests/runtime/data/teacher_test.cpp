@@ -47,7 +47,7 @@ Moments moments(const std::vector<float>& values) {
 
 TEST_CASE("a teacher's sample is a function of seed, split and index", "[runtime][data]") {
   const auto once = teacher(1);
-  const Samples samples = gather(*once, Split::train, range(0, 300));
+  const Gathered samples = gather(*once, Split::train, range(0, 300));
   CHECK(gather(*once, Split::train, range(0, 300)) == samples);
   proto::Teacher fewer;
   fewer.set_train(300);
@@ -69,7 +69,7 @@ TEST_CASE("a teacher's inputs are standard normal", "[runtime][data]") {
 TEST_CASE("no class of a teacher is much likelier than another", "[runtime][data]") {
   const std::uint64_t seed = GENERATE(1u, 2u, 3u);
   CAPTURE(seed);
-  const Samples samples = gather(*teacher(seed), Split::test, range(0, 2000));
+  const Gathered samples = gather(*teacher(seed), Split::test, range(0, 2000));
   for (int label = 0; label < 10; ++label) {
     const auto count = std::count(samples.labels.begin(), samples.labels.end(), label);
     CHECK(count > 100);
@@ -83,7 +83,7 @@ TEST_CASE("a teacher's values are centred, of one scale, and answer the inputs",
   CHECK(dataset->classes() == 0);
   CHECK(dataset->values() == 3);
   CHECK(dataset->sample_shape() == Shape{8});
-  const Samples samples = gather(*dataset, Split::train, range(0, 5000));
+  const Gathered samples = gather(*dataset, Split::train, range(0, 5000));
   REQUIRE(samples.targets.size() == 15000);
   const Moments m = moments(samples.targets);
   CHECK(m.mean == Approx(0).margin(0.05));
@@ -105,17 +105,17 @@ TEST_CASE("a teacher's label is the index of its largest value", "[runtime][data
 TEST_CASE("threads that gather from a fresh teacher get the same as one thread",
           "[runtime][data]") {
   const auto shared = teacher(1, with_values());
-  std::vector<Samples> got(4);
+  std::vector<Gathered> got(4);
   std::vector<std::thread> threads;
-  for (Samples& samples : got) {
+  for (Gathered& samples : got) {
     threads.emplace_back(
         [&samples, &shared] { samples = gather(*shared, Split::train, range(0, 500)); });
   }
   for (std::thread& thread : threads) {
     thread.join();
   }
-  const Samples expected = gather(*teacher(1, with_values()), Split::train, range(0, 500));
-  for (const Samples& samples : got) {
+  const Gathered expected = gather(*teacher(1, with_values()), Split::train, range(0, 500));
+  for (const Gathered& samples : got) {
     CHECK(samples == expected);
   }
 }

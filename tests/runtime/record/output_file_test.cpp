@@ -66,6 +66,36 @@ TEST_CASE("a full disk is noticed without a flush when the buffer overflows", "[
   CHECK((*file)->failed());
 }
 
+TEST_CASE("a file is replaced in one step, or stays as it was", "[record]") {
+  const Folder folder;
+  const fs::path path = folder.path / "x";
+  std::string before;  // what stands there until the new file is complete
+  const auto replace = [&](const fs::path& where, const std::string& text) {
+    return replace_file(where, [&](OutputFile& file) {
+      file.write(text);
+      CHECK((fs::exists(path) ? contents(path) : "") == before);
+    });
+  };
+  REQUIRE(replace(path, "old"));
+  before = "old";
+  const std::string large(200'000, 'n');  // more than the buffer
+  REQUIRE(replace(path, large));
+  before = large;
+  CHECK(contents(path) == large);
+  CHECK_FALSE(fs::exists(folder.path / "x.partial"));
+
+  const auto refused = replace(folder.path, "new");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().kind == ErrorKind::lost);
+  CHECK(refused.error().message == folder.path.string() + " could not be written: it is no file");
+  fs::create_symlink("/dev/full", folder.path / "y.partial");
+  const auto full = replace(folder.path / "y", "new");
+  REQUIRE_FALSE(full);
+  CHECK_THAT(full.error().message, test::says("y.partial could not be written: No space left"));
+  CHECK_FALSE(fs::exists(folder.path / "y"));
+  CHECK_FALSE(fs::is_symlink(folder.path / "y.partial"));
+}
+
 TEST_CASE("a file that cannot be made is refused with the reason", "[record]") {
   const auto file = OutputFile::create("/nonexistent/metrics.jsonl");
   REQUIRE_FALSE(file);

@@ -21,6 +21,18 @@ TEST_CASE("numbers are short and times are read off a clock", "[record]") {
   CHECK(clock_text(3723) == "1:02:03");
 }
 
+TEST_CASE("the time to come is in proportion to what is done", "[record]") {
+  // A quarter in 30 s: three quarters to come.
+  CHECK(eta_text({.steps = 200}, {.step = 50}, 30) == "eta 01:30");
+  CHECK(eta_text({.steps = 200}, {.step = 200}, 30) == "eta 00:00");
+  CHECK(eta_text({.seconds = 10}, {.step = 50, .seconds = 2}, 30) == "eta 02:00");
+  CHECK(eta_text({.seconds = 10}, {.step = 50, .seconds = 11}, 30) == "eta 00:00");
+  // Whichever comes first ends the run.
+  CHECK(eta_text({.steps = 200, .seconds = 10}, {.step = 50, .seconds = 5}, 30) == "eta 00:30");
+  CHECK(eta_text({.steps = 200, .seconds = 10}, {.step = 150, .seconds = 5}, 30) == "eta 00:10");
+  CHECK(eta_text({}, {.step = 50, .seconds = 5}, 30).empty());
+}
+
 TEST_CASE("away from a terminal each line stands", "[record]") {
   std::ostringstream out;
   Progress progress(out, {.terminal = false, .steps = 2000});

@@ -55,7 +55,8 @@ struct Bench {
     Tensor result = stream.allocate({2}, DType::float64);
     result.span<double>()[0] = sum;
     result.span<double>()[1] = right;
-    return recorder->on(LossRecord{{.batch = batch, .micro_batch = micro_batch}, 10, result}, now);
+    return recorder->on(LossRecord{{.batch = batch, .micro_batch = micro_batch}, 10, 10, result},
+                        now);
   }
 
   void applied(std::int32_t chunk,
@@ -125,7 +126,7 @@ TEST_CASE("a train line is about whole steps: after the first and then every so 
   CHECK_THAT(lines[2], test::says(R"("staleness_p50":1,"staleness_max":1)"));
   bench.loss(4, 0, 10, 0, 7);
   bench.applied(0, 4, {4}, 7);
-  bench.recorder->finish();  // the rest
+  bench.recorder->finish(0);  // the rest
   CHECK(bench.lines("train").size() == 4);
   CHECK(bench.recorder->completed() == 5);
 }
@@ -139,7 +140,7 @@ TEST_CASE("means are summed in the order of Stamps, whoever was faster", "[recor
     for (const std::int32_t j : order) {
       bench.loss(0, j, sums[static_cast<std::size_t>(j)], 0);
     }
-    bench.recorder->finish();
+    bench.recorder->finish(0);
     return bench.recorder->summary(1).train_loss;
   };
   const double expected = (((1e16 + 1) + -1e16) + 3) / 40;
@@ -180,12 +181,12 @@ TEST_CASE("staleness has one entry a micro-batch read", "[record]") {
   bench.applied(0, 2, {0, 1});
   bench.applied(1, 0, {0, 0});
   const Summary summary = bench.recorder->summary(0);
-  const auto& first = summary.staleness.at("shard-0");
+  const auto& first = summary.staleness.at(0);
   CHECK(first.histogram == std::map<std::int64_t, std::int64_t>{{0, 3}, {1, 2}, {2, 1}});
   CHECK(first.mean == Approx(4.0 / 6));
   CHECK(first.max == 2);
   CHECK(first.seconds_mean == 2);
-  CHECK(summary.staleness.at("shard-1").histogram == std::map<std::int64_t, std::int64_t>{{0, 2}});
+  CHECK(summary.staleness.at(1).histogram == std::map<std::int64_t, std::int64_t>{{0, 2}});
 }
 
 TEST_CASE("versions are written a micro-batch and chunk when asked for", "[record]") {
@@ -206,7 +207,7 @@ TEST_CASE("gaps are averaged a shard", "[record]") {
   bench.applied(0, 0, {0}, 0, 0.5);
   bench.applied(0, 1, {0}, 0, -1);  // not measured
   bench.applied(0, 2, {0}, 0, 1.5);
-  CHECK(bench.recorder->summary(0).gap.at("shard-0") == 1);
+  CHECK(bench.recorder->summary(0).gap.at(0) == 1);
   CHECK(bench.lines("gap").size() == 2);
   CHECK(bench.lines("gap").back() == R"({"kind":"gap","step":2,"shard":"shard-0","gap":1.5})");
 }
@@ -244,10 +245,12 @@ TEST_CASE("a stage's busy share is of the run's seconds", "[record]") {
   bench.recorder->on(BusyRecord{.actor = 9, .start = 0, .end = 3, .what = "update", .stamp = {}},
                      0);  // no stage's
   bench.recorder->on(StageRecord{.stage = 1, .stashes_max = 4}, 6);
+  bench.recorder->finish(12);  // nothing happened in the second half
   const Summary summary = bench.recorder->summary(0);
-  CHECK(summary.busy.at("stage-0") == 0.5);
-  CHECK(summary.busy.at("stage-1") == 0);
-  CHECK(summary.stashes == std::map<std::string, std::int64_t>{{"stage-1", 4}});
+  CHECK(summary.seconds == 12);
+  CHECK(summary.busy.at(0) == 0.25);
+  CHECK(summary.busy.at(1) == 0);
+  CHECK(summary.stashes == std::map<std::int32_t, std::int64_t>{{1, 4}});
 }
 
 TEST_CASE("the summary is JSON with the names that scripts rely on", "[record]") {
@@ -257,8 +260,10 @@ TEST_CASE("the summary is JSON with the names that scripts rely on", "[record]")
   summary.clock = "virtual";
   summary.train_loss = std::numeric_limits<double>::quiet_NaN();
   summary.test_accuracy = 0.5;
-  summary.staleness["shard-0"] = {
-      .mean = 1, .max = 2, .histogram = {{0, 1}, {2, 1}}, .seconds_mean = 0.25};
+  summary.staleness[0] = {.mean = 1, .max = 2, .histogram = {{0, 1}, {2, 1}}, .seconds_mean = 0.25};
+  for (std::int32_t stage = 0; stage < 12; ++stage) {
+    summary.stashes[stage] = stage;
+  }
   const std::string text = to_json(summary, experiment);
   for (
       const char* part :
@@ -274,6 +279,8 @@ TEST_CASE("the summary is JSON with the names that scripts rely on", "[record]")
        R"("test_accuracy": 0.5)",
        R"("staleness": {"shard-0":{"mean":1,"max":2,"histogram":{"0":1,"2":1},"seconds_mean":0.25}})",
        R"("gap": {})",
+       R"("stage-1":1,"stage-2":2,)",
+       R"("stage-9":9,"stage-10":10,"stage-11":11})",
        R"("bytes_sent": 0)",
        R"("weights_sha256": "")",
        R"("order_sha256": "")",

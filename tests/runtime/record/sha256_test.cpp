@@ -1,6 +1,7 @@
 #include "runtime/record/sha256.hpp"
 
 #include "kernels/stream.hpp"
+#include "runtime/model/layers.hpp"
 #include "runtime/record/weights_digest.hpp"
 #include "tests/support/catch.hpp"
 
@@ -32,18 +33,16 @@ TEST_CASE("pieces digest like the whole", "[record]") {
 }
 
 TEST_CASE("the digest of weights depends on neither the cut nor the padding", "[record]") {
-  Network network;
-  network.input = {3};
-  network.layers = {dense_layer("dense1", 3, 5, ActivationKind::relu, Initial::uniform_fan_in),
-                    dense_layer("dense2", 5, 2, ActivationKind::none, Initial::uniform_fan_in)};
+  Network network({3});
+  network.add(
+      dense_layer("dense1", {.inputs = 3, .outputs = 5, .activation = ActivationKind::relu}));
+  network.add(dense_layer("dense2", {.inputs = 5, .outputs = 2}));
   Stream stream({});
   const auto digest = [&](const std::vector<std::int64_t>& cut) {
     std::vector<std::shared_ptr<const Chunk>> chunks;
     std::vector<Weights> weights;
     for (std::size_t c = 0; c < cut.size(); ++c) {
-      const std::int64_t last = c + 1 < cut.size() ? cut[c + 1] : 2;
-      chunks.push_back(
-          std::make_shared<const Chunk>(network, static_cast<std::int32_t>(c), cut[c], last));
+      chunks.push_back(std::make_shared<const Chunk>(network, cut, static_cast<std::int32_t>(c)));
       Weights of_chunk;
       for (Tensor& slice : chunks.back()->initial_slices(stream, 1)) {
         of_chunk.push_back({.values = std::move(slice)});
@@ -54,13 +53,12 @@ TEST_CASE("the digest of weights depends on neither the cut nor the padding", "[
   };
   std::string floats;  // the definition, written out
   {
-    const Chunk whole(network, 0, 0, 2);
+    const Chunk whole(network, {0}, 0);
     const std::vector<Tensor> slices = whole.initial_slices(stream, 1);
-    for (const auto& layer : whole.views(slices)) {
-      for (const Tensor& parameter : layer) {
-        floats.append(reinterpret_cast<const char*>(parameter.data<float>()),
-                      static_cast<std::size_t>(4 * parameter.elements()));
-      }
+    for (const ParameterLayout::Entry& entry : whole.layout().entries) {
+      const Tensor parameter = slices[entry.slice].view(entry.offset, entry.spec.shape);
+      floats.append(reinterpret_cast<const char*>(parameter.data<float>()),
+                    static_cast<std::size_t>(4 * parameter.elements()));
     }
   }
   CHECK(digest({0}) == sha256(floats));

@@ -1,0 +1,135 @@
+// troupe data, as a user runs it, against a server on this machine.
+#include "runtime/data/download.hpp"
+#include "tests/support/bad_server.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/program.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+using namespace troupe;
+using namespace troupe::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string text() {
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) {
+    text += static_cast<char>('a' + i * i % 23);
+  }
+  return text;
+}
+
+/// input.txt on a server.
+struct Scene {
+  Scene() {
+    fs::create_directory(folder / "server");
+    std::ofstream(folder / "server/input.txt") << text();
+    server.emplace(folder / "server", folder / "log");
+    sum = *file_sha256(folder / "server/input.txt");
+  }
+
+  std::vector<std::string> fetch(const std::string& behaviour,
+                                 std::vector<std::string> more = {}) const {
+    std::vector<std::string> words{
+        "data", "fetch", "shakespeare", "--from", server->url(behaviour), "--to", folder / "to"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  Folder folder;
+  std::optional<BadServer> server;
+  std::string sum;
+};
+
+void check_usage(const std::vector<std::string>& words, const std::string& message) {
+  const Said said = run_program(words);
+  CHECK(said.code == 2);
+  CHECK(said.out.empty());
+  CHECK(said.err == "troupe: data: " + message + "\n");
+}
+
+}  // namespace
+
+TEST_CASE("a set is fetched, and the key to use it is told", "[apps]") {
+  const Scene scene;
+  const Said said = run_program(scene.fetch("plain", {"--sha256", scene.sum}));
+  CHECK(said.code == 0);
+  CHECK(said.err == "input.txt: is there\n");
+  CHECK(said.out == "Shakespeare is in " + (scene.folder / "to") +
+                        "; use it by --set data.text.path=" + (scene.folder / "to/input.txt") +
+                        "\n");
+  CHECK(contents(scene.folder / "to/input.txt") == text());
+  const Said again = run_program(scene.fetch("plain", {"--sha256", "input.txt=" + scene.sum}));
+  CHECK(again.code == 0);
+  CHECK(again.err == "input.txt: is there already\n");
+}
+
+TEST_CASE("without --to it lies where runs look for it", "[apps]") {
+  const Scene scene;
+  const std::string command = "XDG_CACHE_HOME='" + scene.folder.path().string() + "' '" +
+                              program_path() + "' data fetch shakespeare --from " +
+                              scene.server->url("plain") + " --sha256 " + scene.sum + " > '" +
+                              (scene.folder / "out") + "' 2>&1";
+  REQUIRE(std::system(command.c_str()) == 0);
+  CHECK_THAT(contents(scene.folder / "out"), says("; use it by --set data=text\n"));
+  CHECK(contents(scene.folder / "troupe/shakespeare/input.txt") == text());
+}
+
+TEST_CASE("what fails is one sentence and exit code 3", "[apps]") {
+  const Scene scene;
+  SECTION("what was served is not what is known by the name") {
+    const Said said = run_program(scene.fetch("plain"));
+    CHECK(said.code == 3);
+    CHECK(said.err.ends_with("/input.txt could not be fetched: its SHA-256 is " + scene.sum +
+                             ", not 86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565e"
+                             "d as it should be\n"));
+    CHECK(fs::is_empty(scene.folder / "to"));
+  }
+  SECTION("nothing is there") {
+    const Said said = run_program(scene.fetch("nothing"));
+    CHECK(said.code == 3);
+    CHECK(said.err == "troupe: " + scene.server->url("nothing") +
+                          "/input.txt could not be fetched: the server answered 404\n");
+  }
+}
+
+TEST_CASE("a full disk while fetching is exit code 5", "[apps]") {
+  const Scene scene;
+  const std::string command = "ulimit -f 8; '" + program_path() +
+                              "' data fetch shakespeare --from " + scene.server->url("plain") +
+                              " --to '" + (scene.folder / "to") + "' --sha256 " + scene.sum;
+  const Said said = Program({"-c", command}, "", "/bin/sh").wait();
+  CHECK(said.code == 5);
+  CHECK(said.err == "troupe: " + (scene.folder / "to/input.txt.part") +
+                        " could not be written: File too large\n");
+}
+
+TEST_CASE("words that data does not know are refused", "[apps]") {
+  const std::string sets = "mnist, fashion_mnist, cifar10, cifar100, shakespeare";
+  const std::string sum(64, 'a');
+  check_usage({"data"}, "say fetch, and what of: " + sets);
+  check_usage({"data", "fetsh"}, "\"fetsh\" is not fetch, did you mean fetch?");
+  check_usage({"data", "fetch"}, "say which: " + sets);
+  check_usage({"data", "fetch", "mnits"},
+              "there is no \"mnits\" to fetch, did you mean mnist? (" + sets + ")");
+  check_usage({"data", "fetch", "shakespeare", "--sha256", "abc"},
+              "--sha256: \"abc\" is not 64 hexadecimal digits");
+  check_usage({"data", "fetch", "shakespeare", "--sha256", "input=" + sum},
+              "--sha256: shakespeare has no input (input.txt)");
+  check_usage({"data", "fetch", "mnist", "--sha256", sum},
+              "--sha256: say of which file, as FILE=SUM (train-images-idx3-ubyte.gz, "
+              "train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz)");
+}
+
+TEST_CASE("tokens are refused by models that read numbers", "[apps]") {
+  const Folder folder;
+  std::ofstream(folder / "text") << text();
+  const Said said =
+      run_program({"config", "validate", "--set", "data.text.path=" + (folder / "text")});
+  CHECK(said.code == 2);
+  CHECK(said.err == "troupe: model: mlp reads numbers, and the samples of data text are tokens\n");
+}

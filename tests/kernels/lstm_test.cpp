@@ -1,0 +1,218 @@
+#include "kernels/lstm.hpp"
+
+#include "tests/support/catch.hpp"
+#include "tests/support/reference.hpp"
+
+#include <cmath>
+#include <functional>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr Lstm kSizes[] = {
+    {1, 1, 1, 1}, {3, 1, 2, 5}, {1, 4, 3, 2}, {2, 3, 5, 7}, {3, 5, 1, 17}, {2, 4, 9, 11}};
+
+struct Layer {
+  Tensor x;
+  Tensor w_input;
+  Tensor w_hidden;
+  Tensor bias;
+  Tensor dy;
+
+  Layer(Stream& stream, const Lstm& s)
+      : x(normal_tensor(stream, 1, {s.batch, s.length, s.inputs})),
+        w_input(normal_tensor(stream, 2, {4 * s.cells, s.inputs})),
+        w_hidden(normal_tensor(stream, 3, {4 * s.cells, s.cells})),
+        bias(normal_tensor(stream, 4, {4 * s.cells})),
+        dy(normal_tensor(stream, 5, {s.batch, s.length, s.cells})) {
+    scale(stream, w_hidden, 0.5f);
+  }
+};
+
+struct Outcome {
+  Tensor y;
+  Tensor gates;
+  Tensor cells;
+  Tensor dgates;
+  Tensor dx;
+};
+
+Outcome run(Stream& stream, const Lstm& s, const Layer& layer) {
+  const Outcome r{stream.allocate({s.batch, s.length, s.cells}),
+                  stream.allocate({s.length, s.batch, 4 * s.cells}),
+                  stream.allocate({s.length, s.batch, s.cells}),
+                  stream.allocate({s.length, s.batch, 4 * s.cells}),
+                  stream.allocate(layer.x.shape())};
+  for (const Tensor& x : {r.y, r.gates, r.cells, r.dgates, r.dx}) {
+    fill(stream, x, NAN);
+  }
+  lstm_forward(stream, layer.x, layer.w_input, layer.w_hidden, layer.bias, r.y, r.gates, r.cells);
+  lstm_input_gradient(
+      stream, layer.w_input, layer.w_hidden, r.gates, r.cells, layer.dy, r.dgates, r.dx);
+  return r;
+}
+
+/// The gradient of f by each of `values`, by central differences: in double, exact to some 1e-9.
+Values differences(Values values, const std::function<double(const Values&)>& f) {
+  constexpr double h = 1e-5;
+  Values gradient;
+  for (double& value : values) {
+    const double kept = value;
+    value = kept + h;
+    const double above = f(values);
+    value = kept - h;
+    const double below = f(values);
+    value = kept;
+    gradient.push_back((above - below) / (2 * h));
+  }
+  return gradient;
+}
+
+double dot(const Values& a, const Values& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    sum += a[i] * b[i];
+  }
+  return sum;
+}
+
+// Gates and states are of order 1, sums of I + H products err by some 1e-6, and a step hands at
+// most about as much error on as it gets; a gradient adds up to B T such terms.
+Tolerance tolerance(const Lstm& s) {
+  return {5e-6 * std::sqrt(double(s.batch * s.length * (s.inputs + s.cells))), 5e-6};
+}
+
+}  // namespace
+
+TEST_CASE("lstm agrees with the naive recurrence in double, and its gradients with differences",
+          "[kernels]") {
+  Stream stream{Device{}};
+  for (const Lstm& s : kSizes) {
+    INFO("B " << s.batch << " T " << s.length << " I " << s.inputs << " H " << s.cells);
+    const Layer layer(stream, s);
+    const Outcome r = run(stream, s, layer);
+    const Values x = to_host(layer.x);
+    const Values w_input = to_host(layer.w_input);
+    const Values w_hidden = to_host(layer.w_hidden);
+    const Values bias = to_host(layer.bias);
+    const Values dy = to_host(layer.dy);
+    check_close("y", to_host(r.y), lstm(s, x, w_input, w_hidden, bias), tolerance(s));
+
+    check_close(
+        "dx",
+        to_host(r.dx),
+        differences(x,
+                    [&](const Values& v) { return dot(dy, lstm(s, v, w_input, w_hidden, bias)); }),
+        tolerance(s));
+    const Tensor dw_input = stream.allocate(layer.w_input.shape());
+    const Tensor dw_hidden = stream.allocate(layer.w_hidden.shape());
+    const Tensor dbias = stream.allocate(layer.bias.shape());
+    for (const Tensor& d : {dw_input, dw_hidden, dbias}) {
+      fill(stream, d, NAN);
+    }
+    lstm_weight_gradient(stream, layer.x, r.y, r.dgates, dw_input, dw_hidden, dbias, false);
+    check_close(
+        "dw_input",
+        to_host(dw_input),
+        differences(w_input,
+                    [&](const Values& v) { return dot(dy, lstm(s, x, v, w_hidden, bias)); }),
+        tolerance(s));
+    check_close("dw_hidden",
+                to_host(dw_hidden),
+                differences(w_hidden,
+                            [&](const Values& v) { return dot(dy, lstm(s, x, w_input, v, bias)); }),
+                tolerance(s));
+    check_close(
+        "dbias",
+        to_host(dbias),
+        differences(bias,
+                    [&](const Values& v) { return dot(dy, lstm(s, x, w_input, w_hidden, v)); }),
+        tolerance(s));
+
+    const std::vector<Tensor> gradients{dw_input, dw_hidden, dbias};
+    std::vector<Values> more;
+    for (const Tensor& d : gradients) {
+      more.push_back(to_host(d));
+      for (double& value : more.back()) {
+        value += 1;
+      }
+      fill(stream, d, 1);
+    }
+    lstm_weight_gradient(stream, layer.x, r.y, r.dgates, dw_input, dw_hidden, dbias, true);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      check_close("accumulated", to_host(gradients[i]), more[i], {1e-6, 1e-6});
+    }
+  }
+}
+
+TEST_CASE("lstm_input_gradient leaves dgates alike where dx is not wanted", "[kernels]") {
+  Stream stream{Device{}};
+  const Lstm s{2, 5, 3, 9};
+  const Layer layer(stream, s);
+  const Outcome r = run(stream, s, layer);
+  const Tensor dgates = stream.allocate(r.dgates.shape());
+  lstm_input_gradient(
+      stream, layer.w_input, layer.w_hidden, r.gates, r.cells, layer.dy, dgates, Tensor());
+  CHECK(to_host(dgates) == to_host(r.dgates));
+}
+
+TEST_CASE("lstm saturates without overflow and hands a NaN on", "[kernels]") {
+  Stream stream{Device{}};
+  const Lstm s{1, 3, 2, 9};
+  Layer layer(stream, s);
+  scale(stream, layer.x, 1e4f);
+  const Outcome large = run(stream, s, layer);
+  check_close("y",
+              to_host(large.y),
+              lstm(s,
+                   to_host(layer.x),
+                   to_host(layer.w_input),
+                   to_host(layer.w_hidden),
+                   to_host(layer.bias)),
+              {1e-5, 1e-5});
+  for (const double value : to_host(large.dgates)) {
+    REQUIRE(std::isfinite(value));
+  }
+  fill(stream, layer.x.view(2, {1}), NAN);  // step 1
+  const Values y = to_host(run(stream, s, layer).y);
+  CHECK(std::isfinite(y[0]));
+  CHECK(std::isnan(y[9]));
+  CHECK(std::isnan(y[18]));
+}
+
+TEST_CASE("lstm takes no memory from the system once it has run", "[kernels]") {
+  Stream stream{Device{}};
+  const Lstm s{2, 4, 6, 5};
+  const Layer layer(stream, s);
+  const auto once = [&] {
+    const Outcome r = run(stream, s, layer);
+    const Tensor dw_input = stream.allocate(layer.w_input.shape());
+    const Tensor dw_hidden = stream.allocate(layer.w_hidden.shape());
+    const Tensor dbias = stream.allocate(layer.bias.shape());
+    lstm_weight_gradient(stream, layer.x, r.y, r.dgates, dw_input, dw_hidden, dbias, false);
+  };
+  once();
+  const std::uint64_t before = BufferPool::of(Device{}).statistics().fresh;
+  once();
+  CHECK(BufferPool::of(Device{}).statistics().fresh == before);
+}
+
+TEST_CASE("lstm refuses what does not fit, by name", "[kernels]") {
+  Stream stream{Device{}};
+  const Lstm s{2, 3, 4, 5};
+  const Layer layer(stream, s);
+  const Outcome r = run(stream, s, layer);
+  CHECK_THROWS_WITH(
+      lstm_forward(
+          stream, layer.x, layer.w_hidden, layer.w_hidden, layer.bias, r.y, r.gates, r.cells),
+      says("[lstm_forward] w_input is (20, 5), not (20, 4)"));
+  CHECK_THROWS_WITH(
+      lstm_forward(stream, layer.x, layer.w_input, layer.w_hidden, layer.bias, r.y, r.y, r.cells),
+      says("[lstm_forward] gates is (2, 3, 5), not (3, 2, 20)"));
+  CHECK_THROWS_WITH(
+      lstm_input_gradient(
+          stream, layer.w_input, layer.w_hidden, r.gates, r.cells, layer.dy, r.dgates, r.y),
+      says("[lstm_input_gradient] dx is (2, 3, 5), not (2, 3, 4)"));
+}

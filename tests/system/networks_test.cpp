@@ -1,0 +1,254 @@
+// Every kind of layer under every schedule, weight policy and activation policy: skips that cross
+// cuts, running statistics, dropout, tied parameters.
+//   - synchronous schedules over K give the same bits, tied parameters up to the order of a sum
+//   - recomputing a forward gives the same bits where the backward uses its forward's weights
+//   - vertical sync is SGD delayed by K - 1, tied parameters included
+//   - evaluations see the statistics of their step; nothing allocates after the first run
+#include "kernels/buffer.hpp"
+#include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/schedule.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/harness.hpp"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// A file of letters that follow one another by a rule, for the models of text.
+const std::string& text_file() {
+  static const std::string path = [] {
+    const auto file = std::filesystem::temp_directory_path() /
+                      ("troupe-networks-" + std::to_string(::getpid()) + ".txt");
+    std::ofstream out(file);
+    int state = 1;
+    for (int i = 0; i < 3000; ++i) {
+      state = (state * 5 + i) % 7;
+      out << static_cast<char>('a' + state);
+    }
+    return file.string();
+  }();
+  return path;
+}
+
+struct RemoveText {
+  ~RemoveText() { std::filesystem::remove(text_file()); }
+} remove_text;
+
+std::string text_data() {
+  return "data { text { path: '" + text_file() + "' context: 6 } } ";
+}
+
+std::string images() {
+  return "model { layers { "
+         "layer { convolution { outputs: 4 stride: 3 } } layer { batch_norm {} } "
+         "layer { activation { kind: relu } } layer { fork { name: 'a' } } "
+         "layer { convolution { outputs: 4 activation: tanh } } "
+         "layer { group_norm { groups: 2 } } layer { join { name: 'a' activation: relu } } "
+         "layer { dropout { rate: 0.25 } } layer { max_pool {} } "
+         "layer { average_pool { kernel: 5 } } layer { dense { outputs: 4 } } layer { fork { name: "
+         "'a' } } "
+         "layer { dense { outputs: 4 activation: gelu } } layer { layer_norm {} } "
+         "layer { join { name: 'a' } } layer { dense {} } } } "
+         "data { glyphs { limit: 240 test_limit: 24 } } ";
+}
+
+std::string gpt(bool tied) {
+  return "model { gpt { layers: 1 width: 8 heads: 2 dropout: 0.1 tied: " +
+         std::string(tied ? "true" : "false") + " } label_smoothing: 0.1 } " + text_data();
+}
+
+std::string lstm() {
+  return "model { lstm { layers: 2 width: 6 residual: true dropout: 0.1 } } " + text_data();
+}
+
+const std::string kRest =
+    "optimizer { rule: momentum learning_rate: 0.01 } stop { updates: 6 } "
+    "record { evaluate: false gap_every: 0 }";
+
+Outcome run_with(const std::string& network,
+                 std::vector<std::string> set,
+                 const HarnessOptions& options = {}) {
+  set.insert(set.begin(), "data.batch_size=12");
+  return run(experiment(network + kRest, set), options);
+}
+
+bool finite(const std::vector<float>& weights) {
+  for (const float w : weights) {
+    if (!std::isfinite(w)) {
+      return false;
+    }
+  }
+  return !weights.empty();
+}
+
+}  // namespace
+
+TEST_CASE("synchronous schedules over every cut give the same bits", "[system][networks]") {
+  for (const std::string& network : {images(), gpt(false), lstm()}) {
+    INFO(network);
+    const Outcome one = run_with(network, {"pipeline.stages=1", "pipeline.micro_batches=4"});
+    REQUIRE(finite(one.weights));
+    for (const char* schedule : {"sequential", "gpipe", "one_f_one_b", "zb_h1"}) {
+      for (const char* stages : {"2", "3", "4"}) {
+        INFO(schedule << " K=" << stages);
+        CHECK(same(run_with(network,
+                            {std::string("pipeline.stages=") + stages,
+                             std::string("pipeline.schedule=") + schedule,
+                             "pipeline.micro_batches=4"})
+                       .weights,
+                   one.weights));
+      }
+    }
+  }
+}
+
+TEST_CASE("a cut may fall between any two layers", "[system][networks]") {
+  const Outcome one = run_with(images(), {"pipeline.stages=1"});
+  for (int at = 1; at < 16; ++at) {
+    INFO("cut at " << at);
+    CHECK(
+        same(run_with(images(), {"pipeline.stages=2", "pipeline.cut=[" + std::to_string(at) + "]"})
+                 .weights,
+             one.weights));
+  }
+}
+
+TEST_CASE("a tied parameter is one parameter, wherever its readers are", "[system][networks]") {
+  // Where owner and borrower are apart the two shares of the gradient are summed first; so over the
+  // cuts that part them bits are equal, and to those of one chunk up to rounding.
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{}, {"optimizer.clip_norm=0.05"}, {"pipeline.micro_batches=4"}}) {
+    const auto with = [&](const char* stages, const char* schedule) {
+      std::vector<std::string> set{std::string("pipeline.stages=") + stages,
+                                   std::string("pipeline.schedule=") + schedule};
+      set.insert(set.end(), more.begin(), more.end());
+      return set;
+    };
+    const Outcome one = run_with(gpt(true), with("1", "gpipe"));
+    const Outcome two = run_with(gpt(true), with("2", "gpipe"));
+    CHECK(relative_distance(two.weights, one.weights) < 1e-6);
+    for (const char* stages : {"2", "3", "5"}) {
+      for (const char* schedule : {"sequential", "one_f_one_b", "zb_h1"}) {
+        INFO("K=" << stages << " " << schedule);
+        CHECK(same(run_with(gpt(true), with(stages, schedule)).weights, two.weights));
+      }
+      CHECK(same(run_with(gpt(true), with(stages, "gpipe"), {.threads = true, .lose = {}}).weights,
+                 two.weights));
+    }
+    CHECK(relative_distance(run_with(gpt(false), with("2", "gpipe")).weights, two.weights) > 1e-3);
+  }
+}
+
+TEST_CASE("vertical sync is SGD delayed by K - 1 for every network", "[system][networks]") {
+  for (const std::string& network : {images(), gpt(true), gpt(false), lstm()}) {
+    for (const char* stages : {"2", "3"}) {
+      INFO(network << " K=" << stages);
+      const proto::Experiment e = experiment(network + kRest,
+                                             {"data.batch_size=12",
+                                              std::string("pipeline.stages=") + stages,
+                                              "pipeline.schedule=async_one_f_one_b",
+                                              "pipeline.weights=vertical_sync"});
+      const std::vector<float> expected = delayed_sgd(e, std::stoi(stages) - 1);
+      const std::vector<float> weights = run(e).weights;
+      if (network == gpt(true)) {  // the tied gradient is summed in another order
+        CHECK(relative_distance(weights, expected) < 1e-6);
+      } else {
+        CHECK(same(weights, expected));
+      }
+    }
+  }
+}
+
+TEST_CASE("every schedule and weight policy works with every network, recomputed or not",
+          "[system][networks]") {
+  for (const std::string& network : {images(), gpt(true), lstm()}) {
+    for (const SchedulePaper& schedule : schedule_papers()) {
+      for (const WeightScheme& policy : weight_schemes()) {
+        INFO(network << " " << schedule.name << " " << policy.name);
+        const bool asynchronous = schedule.name.starts_with("async");
+        std::string M = "3";
+        if (policy.name == "vertical_sync" && asynchronous) {
+          M = "1";
+        } else if (policy.name == "double_buffered" && schedule.name == "async_full_duplex") {
+          M = "4";
+        }
+        const std::vector<std::string> set{
+            "pipeline.stages=3",
+            "pipeline.schedule=" + std::string(schedule.name),
+            "pipeline.weights=" + std::string(policy.name),
+            "pipeline.micro_batches=" + M,
+            policy.name == "nesterov" ? "optimizer.rule=nadam" : "optimizer.rule=momentum"};
+        const Outcome kept = run_with(network, set);
+        REQUIRE(kept.ending.cause == "");
+        CHECK(finite(kept.weights));
+        std::vector<std::string> recomputing = set;
+        recomputing.push_back("pipeline.activations=recompute");
+        const Outcome recomputed = run_with(network, recomputing);
+        REQUIRE(recomputed.ending.cause == "");
+        CHECK(finite(recomputed.weights));
+        if (!asynchronous || ViewPolicy(policy.view, 0).stashes()) {
+          CHECK(same(recomputed.weights, kept.weights));
+        }
+        CHECK(same(run_with(network, set, {.threads = true, .lose = {}}).weights, kept.weights));
+      }
+    }
+  }
+}
+
+TEST_CASE("evaluations meet the running statistics of their step", "[system][networks]") {
+  const std::vector<std::string> set{"pipeline.stages=3",
+                                     "pipeline.schedule=async_one_f_one_b",
+                                     "record.evaluate=true",
+                                     "record.evaluate_every=2"};
+  const Outcome pipelined = run_with(images(), set);
+  REQUIRE(pipelined.evaluations.size() == 3);
+  const Outcome threads = run_with(images(), set, {.threads = true, .lose = {}});
+  REQUIRE(threads.evaluations.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(threads.evaluations[i].loss == pipelined.evaluations[i].loss);
+  }
+  // A flushed pipeline is the same training as one stage, statistics included.
+  const std::vector<std::string> flushed{
+      "record.evaluate=true", "record.evaluate_every=2", "pipeline.stages=3"};
+  const std::vector<std::string> alone{
+      "record.evaluate=true", "record.evaluate_every=2", "pipeline.stages=1"};
+  const Outcome a = run_with(images(), flushed);
+  const Outcome b = run_with(images(), alone);
+  REQUIRE(a.evaluations.size() == b.evaluations.size());
+  for (std::size_t i = 0; i < a.evaluations.size(); ++i) {
+    CHECK(a.evaluations[i].loss == b.evaluations[i].loss);
+  }
+  REQUIRE(a.ending.buffers.size() == 3);
+  std::vector<double> cut;
+  for (const auto& of_chunk : a.ending.buffers) {
+    for (const Tensor& buffer : of_chunk) {
+      const auto values = to_host(buffer);
+      cut.insert(cut.end(), values.begin(), values.end());
+    }
+  }
+  std::vector<double> whole;
+  for (const Tensor& buffer : b.ending.buffers.at(0)) {
+    const auto values = to_host(buffer);
+    whole.insert(whole.end(), values.begin(), values.end());
+  }
+  CHECK(cut.size() == 8);  // mean and variance of four channels
+  CHECK(cut == whole);
+}
+
+TEST_CASE("after a first run no tensor memory comes from the system", "[system][networks]") {
+  for (const std::string& network : {images(), gpt(true), lstm()}) {
+    const std::vector<std::string> set{
+        "pipeline.stages=2", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"};
+    run_with(network, set);
+    const std::uint64_t before = BufferPool::of(Device{}).statistics().fresh;
+    run_with(network, set);
+    CHECK(BufferPool::of(Device{}).statistics().fresh == before);
+  }
+}
