@@ -1,6 +1,7 @@
 #include "kernels/convolution.hpp"
 
 #include "kernels/cpu/backend.hpp"
+#include "kernels/cpu/packed_convolution.hpp"
 #include "kernels/cpu/small_convolution.hpp"
 
 namespace troupe::cpu {
@@ -41,6 +42,13 @@ void convolution_forward(Stream& stream,
                               relu,
                               y.data<float>());
     left_to_do = relu ? ActivationKind::none : activation;
+  } else if (packed_convolution_wins(plan)) {
+    packed_convolution_forward(stream.cpu(),
+                               plan,
+                               x.data<float>(),
+                               w.data<float>(),
+                               bias ? bias.data<float>() : nullptr,
+                               y.data<float>());
   } else {
     stream.cpu().onednn().convolution_forward(plan,
                                               x.data<float>(),
@@ -62,6 +70,9 @@ void convolution_input_gradient(Stream& stream,
   if (small_input_gradient(plan)) {
     small_convolution_input_gradient(
         stream.cpu(), plan, dy.data<float>(), w.data<float>(), dx.data<float>());
+  } else if (packed_convolution_wins(plan)) {
+    packed_convolution_input_gradient(
+        stream.cpu(), plan, dy.data<float>(), w.data<float>(), dx.data<float>());
   } else {
     stream.cpu().onednn().convolution_input_gradient(
         plan, dy.data<float>(), w.data<float>(), dx.data<float>());
@@ -77,6 +88,9 @@ void convolution_weight_gradient(Stream& stream,
   const ConvolutionPlan plan = plan_of(geometry, x.shape(), dy.shape());
   if (small_weight_gradient(plan)) {
     small_convolution_weight_gradient(
+        stream.cpu(), plan, x.data<float>(), dy.data<float>(), dw.data<float>(), accumulate);
+  } else if (packed_convolution_wins(plan)) {
+    packed_convolution_weight_gradient(
         stream.cpu(), plan, x.data<float>(), dy.data<float>(), dw.data<float>(), accumulate);
   } else {
     stream.cpu().onednn().convolution_weight_gradient(

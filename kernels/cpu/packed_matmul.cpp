@@ -20,14 +20,6 @@ constexpr std::int64_t kPanels = 4;  // copied together, so that memory is read 
 constexpr int kTileRows =
     static_cast<int>(kRegisters - 2 - kVectors) / kVectors;  // 6 with 16 registers, 14 with 32
 
-#ifdef __x86_64__
-// At run time, because that is when oneDNN decides.
-const bool kHasAvx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                        __builtin_cpu_supports("avx512vl");
-#else
-constexpr bool kHasAvx512 = true;  // nothing was measured
-#endif
-
 /// Rows [0, rows) and k in [0, depth), tile by tile, within a tile by k.
 void pack_left(
     const MatmulPlan& p, const float* a, std::int64_t rows, std::int64_t depth, float* packed) {
@@ -152,10 +144,20 @@ void packed_matmul(Backend& backend,
   }
 }
 
+bool onednn_has_avx512() {
+#ifdef __x86_64__
+  static const bool has = __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return has;
+#else
+  return true;  // nothing was measured
+#endif
+}
+
 bool packed_matmul_wins(const MatmulPlan& p) {
   const bool columns_collide =
       p.columns % 512 == 0 || (p.transpose_a && p.rows % 512 == 0 && p.columns >= 64);
-  return !kHasAvx512 && !p.transpose_b && columns_collide && p.rows >= 16 && p.inner >= 16;
+  return !onednn_has_avx512() && !p.transpose_b && columns_collide && p.rows >= 16 && p.inner >= 16;
 }
 
 }  // namespace troupe::cpu

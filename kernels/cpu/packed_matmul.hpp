@@ -11,6 +11,9 @@ namespace troupe::cpu {
 
 class Backend;
 
+/// Asked at run time, because that is when oneDNN decides.
+bool onednn_has_avx512();
+
 /// Whether packed_matmul is faster than oneDNN's for the shape, on this machine.
 bool packed_matmul_wins(const MatmulPlan& plan);
 

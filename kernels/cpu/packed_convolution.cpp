@@ -1,0 +1,445 @@
+#include "kernels/cpu/packed_convolution.hpp"
+
+#include "kernels/cpu/backend.hpp"
+#include "kernels/cpu/packed_matmul.hpp"
+#include "kernels/cpu/vector.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace troupe::cpu {
+
+namespace {
+
+constexpr int kVectors = 2;
+constexpr std::int64_t kWidth = kVectors * kLanes;  // columns of a tile
+constexpr int kTileRows =
+    static_cast<int>(kRegisters - 2 - kVectors) / kVectors;  // 6 with 16 registers, 14 with 32
+constexpr std::int64_t kTapsMax = 49;                        // kernels of up to 7 x 7
+
+// -- forward and input gradient -------------------------------------------------------------
+//
+// y (pixels, columns) = x (sources of pixels, taps x depth) w (taps x depth, columns): for the
+// input gradient x is dy, and a tap's source lies on the other side.
+
+struct Product {
+  std::int64_t batch;
+  std::int64_t height;  // of x
+  std::int64_t width;
+  std::int64_t depth;       // channels of x
+  std::int64_t height_out;  // of y
+  std::int64_t width_out;
+  std::int64_t columns;  // channels of y
+  std::int64_t kernel;
+  std::int64_t stride;
+  std::int64_t padding;
+  bool backward;
+
+  /// Where y's line `at` reads x's through tap `tap`; -1 for nowhere.
+  std::int64_t source(std::int64_t at, std::int64_t tap, std::int64_t extent) const {
+    const std::int64_t i = backward ? at + padding - tap : at * stride - padding + tap;
+    if (i < 0 || (backward && i % stride != 0)) {
+      return -1;
+    }
+    const std::int64_t from = backward ? i / stride : i;
+    return from < extent ? from : -1;
+  }
+
+  std::int64_t taps() const { return kernel * kernel; }
+
+  /// Whether a tile's rows are pixels of the same place in several images. Of small images that
+  /// leaves out all multiplications by padding, and of a strided gradient those by what the stride
+  /// stepped over; x is copied in that order, which only small images are worth.
+  bool by_place() const { return width_out < kPlacesMin || (backward && stride > 1); }
+
+ private:
+  static constexpr std::int64_t kPlacesMin = 12;
+};
+
+Product forward_of(const ConvolutionPlan& p) {
+  return {p.batch,
+          p.height,
+          p.width,
+          p.channels_in,
+          p.height_out,
+          p.width_out,
+          p.channels_out,
+          p.kernel,
+          p.stride,
+          p.padding,
+          false};
+}
+
+Product gradient_of(const ConvolutionPlan& p) {
+  return {p.batch,
+          p.height_out,
+          p.width_out,
+          p.channels_out,
+          p.height,
+          p.width,
+          p.channels_in,
+          p.kernel,
+          p.stride,
+          p.padding,
+          true};
+}
+
+/// (B, S, C) as (S, B, C).
+void copy_by_place(
+    const float* x, std::int64_t batch, std::int64_t places, std::int64_t depth, float* to) {
+  for (std::int64_t place = 0; place < places; ++place) {
+    for (std::int64_t b = 0; b < batch; ++b) {
+      to = std::copy_n(x + (b * places + place) * depth, depth, to);
+    }
+  }
+}
+
+/// w (O, taps, C) as (O / kWidth, taps, C, kWidth).
+void pack_forward(const ConvolutionPlan& p, const float* w, float* packed) {
+  const std::int64_t taps = p.kernel * p.kernel;
+  const std::int64_t C = p.channels_in;
+  for (std::int64_t o = 0; o < p.channels_out; o += kLanes) {
+    float* const panel = packed + o / kWidth * kWidth * taps * C + o % kWidth;
+    for (std::int64_t i = 0; i < taps * C; i += kLanes) {
+      Floats block[kLanes];
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+        block[lane] = load(w + (o + lane) * taps * C + i);
+      }
+      transpose(block);
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+        store(panel + (i + lane) * kWidth, block[lane]);
+      }
+    }
+  }
+}
+
+/// w (O, taps, C) as (C / kWidth, taps, O, kWidth).
+void pack_gradient(const ConvolutionPlan& p, const float* w, float* packed) {
+  const std::int64_t taps = p.kernel * p.kernel;
+  const std::int64_t O = p.channels_out;
+  for (std::int64_t o = 0; o < O; ++o) {
+    for (std::int64_t tap = 0; tap < taps; ++tap) {
+      for (std::int64_t c = 0; c < p.channels_in; c += kWidth, w += kWidth) {
+        std::copy_n(w, kWidth, packed + ((c / kWidth * taps + tap) * O + o) * kWidth);
+      }
+    }
+  }
+}
+
+constexpr std::int64_t kBlockRows = 16 * kTileRows;  // pixels for which the weights pass by once
+constexpr std::int64_t kChunk = 1152;                // taps x depth whose sums stay in registers
+
+/// Where the pixels of a block read and write.
+struct Block {
+  const float* from[kTapsMax][kBlockRows];  // by tap; `zeros` for nowhere
+  float* to[kBlockRows];
+};
+
+/// Goes over y's pixels in the order of the tiles' rows.
+class Pixels {
+ public:
+  Pixels(const Product& p, const float* x, const float* zeros, float* y)
+      : p_(p), by_place_(p.by_place()), x_(x), zeros_(zeros), y_(y) {
+    const std::int64_t step = (by_place_ ? p.batch : 1) * p.depth;  // of x, to the next pixel
+    fill_offsets(p.height_out, p.height, step * p.width, offset_y_);
+    fill_offsets(p.width_out, p.width, step, offset_x_);
+  }
+
+  void next(std::int64_t rows, Block& block) {
+    const std::int64_t image_step = p_.depth * (by_place_ ? 1 : p_.height * p_.width);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float* image = x_ + image_ * image_step;
+      const std::int64_t place = row_ * p_.width_out + column_;
+      block.to[r] = y_ + (image_ * p_.height_out * p_.width_out + place) * p_.columns;
+      std::int64_t tap = 0;
+      for (std::int64_t ky = 0; ky < p_.kernel; ++ky) {
+        const std::int64_t down = offset_y_[static_cast<std::size_t>(row_ * p_.kernel + ky)];
+        const std::int64_t* across = offset_x_.data() + column_ * p_.kernel;
+        for (std::int64_t kx = 0; kx < p_.kernel; ++kx, ++tap) {
+          const bool inside = down >= 0 && across[kx] >= 0;
+          block.from[tap][r] = inside ? image + down + across[kx] : zeros_;
+        }
+      }
+      advance();
+    }
+  }
+
+ private:
+  /// Offsets of the sources of y's lines by tap; -1 for nowhere.
+  void fill_offsets(std::int64_t lines,
+                    std::int64_t extent,
+                    std::int64_t step,
+                    std::vector<std::int64_t>& offsets) const {
+    for (std::int64_t line = 0; line < lines; ++line) {
+      for (std::int64_t tap = 0; tap < p_.kernel; ++tap) {
+        const std::int64_t from = p_.source(line, tap, extent);
+        offsets.push_back(from < 0 ? -1 : from * step);
+      }
+    }
+  }
+
+  void advance() {
+    if (by_place_ && ++image_ < p_.batch) {
+      return;
+    }
+    image_ = by_place_ ? 0 : image_;
+    if (++column_ == p_.width_out) {
+      column_ = 0;
+      if (++row_ == p_.height_out) {
+        row_ = 0;
+        ++image_;  // the end of all, where by_place_
+      }
+    }
+  }
+
+  const Product& p_;
+  bool by_place_;
+  const float* x_;
+  const float* zeros_;
+  float* y_;
+  std::vector<std::int64_t> offset_y_, offset_x_;
+  std::int64_t image_ = 0, row_ = 0, column_ = 0;
+};
+
+/// sum[r, c] += rows[r][k] b[k kWidth + c].
+template <int rows>
+[[gnu::always_inline]] inline void add_rows(Tile<Floats, rows, kVectors>& tile,
+                                            std::int64_t depth,
+                                            const float* const* from,
+                                            const float* b) {
+  const float* row[rows];
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; ++r) {
+    row[r] = from[r];
+  }
+  for (std::int64_t k = 0; k < depth; ++k, b += kWidth) {
+    const Floats first = load(b);
+    const Floats second = load(b + kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) {
+      const Floats left = broadcast(row[r][k]);
+      tile.sum[r][0] = multiply_add(left, first, tile.sum[r][0]);
+      tile.sum[r][1] = multiply_add(left, second, tile.sum[r][1]);
+    }
+  }
+}
+
+/// The taps [tap, tap_end) of a tile, whose columns begin at `column`.
+template <int rows>
+void multiply_tile(const Product& p,
+                   const Block& block,
+                   std::int64_t first,
+                   std::int64_t tap,
+                   std::int64_t tap_end,
+                   const float* zeros,
+                   const float* w,
+                   const float* bias,
+                   std::int64_t column) {
+  Tile<Floats, rows, kVectors> tile;
+  tile.for_each([&](Floats& sum, int r, int v) {
+    const std::int64_t at = column + v * kLanes;
+    sum = tap > 0 ? load(block.to[first + r] + at) : bias ? load(bias + at) : Floats{};
+  });
+  for (; tap < tap_end; ++tap) {
+    const float* const* from = &block.from[tap][first];
+    if (std::any_of(from, from + rows, [&](const float* row) { return row != zeros; })) {
+      add_rows<rows>(tile, p.depth, from, w + tap * p.depth * kWidth);
+    }
+  }
+  tile.for_each([&](const Floats& sum, int r, int v) {
+    store(block.to[first + r] + column + v * kLanes, sum);
+  });
+}
+
+/// `packed`: the weights, and behind them the rest of scratch_floats().
+void multiply(const Product& p, const float* x, float* packed, const float* bias, float* y) {
+  float* const scratch = packed + p.taps() * p.depth * p.columns;
+  const std::int64_t pixels = p.batch * p.height_out * p.width_out;
+  std::fill_n(scratch, p.depth, 0.0f);
+  const float* zeros = scratch;
+  if (p.by_place()) {
+    copy_by_place(x, p.batch, p.height * p.width, p.depth, scratch + p.depth);
+    x = scratch + p.depth;
+  }
+  const std::int64_t chunks = (p.taps() * p.depth + kChunk - 1) / kChunk;
+  const std::int64_t taps_each = (p.taps() + chunks - 1) / chunks;
+  Pixels each(p, x, zeros, y);
+  Block block;
+  for (std::int64_t pixel = 0; pixel < pixels; pixel += kBlockRows) {
+    const std::int64_t rows = std::min(kBlockRows, pixels - pixel);
+    each.next(rows, block);
+    for (std::int64_t tap = 0; tap < p.taps(); tap += taps_each) {
+      const std::int64_t tap_end = std::min(p.taps(), tap + taps_each);
+      for (std::int64_t column = 0; column < p.columns; column += kWidth) {
+        const float* w = packed + column * p.taps() * p.depth;
+        for_each_piece<kTileRows>(rows, [&](std::int64_t first, auto tile_rows) {
+          multiply_tile<tile_rows>(p, block, first, tap, tap_end, zeros, w, bias, column);
+        });
+      }
+    }
+  }
+}
+
+/// Of multiply() with packed weights before it.
+std::int64_t scratch_floats(const Product& p) {
+  const std::int64_t copy = p.by_place() ? p.batch * p.height * p.width * p.depth : 0;
+  return p.taps() * p.depth * p.columns + p.depth + copy;
+}
+
+// -- weight gradient ------------------------------------------------------------------------
+//
+// dw (O, tap, C) = sum over pixels of dy (pixels, O) x (pixels shifted by the tap, C). Some images
+// at a time, place by place, both are copied into tiles, in which the pixels that a tap reads stand
+// side by side: x's columns are sorted by their rest to the stride.
+
+constexpr std::int64_t kBlockPixels = 2048;
+
+struct GradientBlock {
+  const ConvolutionPlan& p;
+  std::int64_t first;  // image
+  std::int64_t count;  // images
+
+  std::int64_t columns_each() const { return (p.width + p.stride - 1) / p.stride; }
+
+  std::int64_t pixels_in() const { return p.height * columns_each() * p.stride * count; }
+
+  std::int64_t pixels_out() const { return p.height_out * p.width_out * count; }
+
+  /// Place of x's pixel (iy, ix) of the block's first image.
+  std::int64_t place(std::int64_t iy, std::int64_t ix) const {
+    const std::int64_t column = ix % p.stride * columns_each() + ix / p.stride;
+    return (iy * columns_each() * p.stride + column) * count;
+  }
+
+  /// x (images, H, W, C) as (C / kWidth, places, kWidth).
+  void pack_x(const float* x, float* packed) const {
+    const std::int64_t panel = pixels_in() * kWidth;
+    const float* from = x + first * p.height * p.width * p.channels_in;
+    for (std::int64_t b = 0; b < count; ++b) {
+      for (std::int64_t iy = 0; iy < p.height; ++iy) {
+        for (std::int64_t ix = 0; ix < p.width; ++ix) {
+          float* to = packed + (place(iy, ix) + b) * kWidth;
+          for (std::int64_t c = 0; c < p.channels_in; c += kWidth, from += kWidth, to += panel) {
+            std::copy_n(from, kWidth, to);
+          }
+        }
+      }
+    }
+  }
+
+  /// dy (images, pixels, O) as tiles of O, each (places, rows).
+  void pack_dy(const float* dy, float* packed) const {
+    const std::int64_t pixels = p.height_out * p.width_out;
+    for_each_piece<kTileRows>(p.channels_out, [&](std::int64_t o, auto rows) {
+      float* to = packed + o * pixels_out();
+      for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+        for (std::int64_t b = 0; b < count; ++b) {
+          to = std::copy_n(dy + ((first + b) * pixels + pixel) * p.channels_out + o, int{rows}, to);
+        }
+      }
+    });
+  }
+};
+
+/// One tap of a tile of dw: `left` and `right` are the tiles of dy and x.
+template <int rows>
+void sum_pixels(const GradientBlock& block,
+                std::int64_t ky,
+                std::int64_t kx,
+                const float* left,
+                const float* right,
+                bool add,
+                float* dw,
+                std::int64_t dw_row) {
+  const ConvolutionPlan& p = block.p;
+  // The windows whose tap lies inside: 0 <= i stride - padding + tap < extent.
+  const auto begin = [&](std::int64_t tap) {
+    return std::max<std::int64_t>(0, (p.padding - tap + p.stride - 1) / p.stride);
+  };
+  const auto end = [&](std::int64_t tap, std::int64_t extent, std::int64_t windows) {
+    const std::int64_t last = extent - 1 + p.padding - tap;
+    return last < 0 ? 0 : std::min(windows, last / p.stride + 1);
+  };
+  Tile<Floats, rows, kVectors> tile;
+  tile.clear();
+  const std::int64_t x_begin = begin(kx);
+  const std::int64_t run = (end(kx, p.width, p.width_out) - x_begin) * block.count;
+  for (std::int64_t oy = begin(ky); run > 0 && oy < end(ky, p.height, p.height_out); ++oy) {
+    const std::int64_t iy = oy * p.stride - p.padding + ky;
+    const std::int64_t ix = x_begin * p.stride - p.padding + kx;
+    tile.add_product(run,
+                     left + (oy * p.width_out + x_begin) * block.count * rows,
+                     RowsSideBySide{},
+                     rows,
+                     right + block.place(iy, ix) * kWidth,
+                     kWidth);
+  }
+  tile.for_each([&](const Floats& sum, int r, int v) {
+    float* to = dw + r * dw_row + v * kLanes;
+    store(to, add ? load(to) + sum : sum);
+  });
+}
+
+}  // namespace
+
+bool packed_convolution_wins(const ConvolutionPlan& p) {
+  return !onednn_has_avx512() && p.channels_in % kWidth == 0 && p.channels_out % kWidth == 0 &&
+         p.kernel > 1 && p.kernel * p.kernel <= kTapsMax && p.batch >= kTileRows;
+}
+
+void packed_convolution_forward(Backend& backend,
+                                const ConvolutionPlan& plan,
+                                const float* x,
+                                const float* w,
+                                const float* bias,
+                                float* y) {
+  const Product product = forward_of(plan);
+  float* packed = backend.scratch(scratch_floats(product));
+  pack_forward(plan, w, packed);
+  multiply(product, x, packed, bias, y);
+}
+
+void packed_convolution_input_gradient(
+    Backend& backend, const ConvolutionPlan& plan, const float* dy, const float* w, float* dx) {
+  const Product product = gradient_of(plan);
+  float* packed = backend.scratch(scratch_floats(product));
+  pack_gradient(plan, w, packed);
+  multiply(product, dy, packed, nullptr, dx);
+}
+
+void packed_convolution_weight_gradient(Backend& backend,
+                                        const ConvolutionPlan& plan,
+                                        const float* x,
+                                        const float* dy,
+                                        float* dw,
+                                        bool accumulate) {
+  const ConvolutionPlan p = plan;
+  const std::int64_t taps = p.kernel * p.kernel;
+  const std::int64_t images =
+      std::clamp<std::int64_t>(kBlockPixels / (p.height_out * p.width_out), 1, p.batch);
+  const GradientBlock largest{p, 0, images};
+  float* right =
+      backend.scratch(largest.pixels_in() * p.channels_in + largest.pixels_out() * p.channels_out);
+  float* left = right + largest.pixels_in() * p.channels_in;
+  for (std::int64_t b = 0; b < p.batch; b += images) {
+    const GradientBlock block{p, b, std::min(images, p.batch - b)};
+    block.pack_x(x, right);
+    block.pack_dy(dy, left);
+    for (std::int64_t c = 0; c < p.channels_in; c += kWidth) {
+      for_each_piece<kTileRows>(p.channels_out, [&](std::int64_t o, auto rows) {
+        for (std::int64_t tap = 0; tap < taps; ++tap) {
+          sum_pixels<rows>(block,
+                           tap / p.kernel,
+                           tap % p.kernel,
+                           left + o * block.pixels_out(),
+                           right + c * block.pixels_in(),
+                           accumulate || b > 0,
+                           dw + (o * taps + tap) * p.channels_in + c,
+                           taps * p.channels_in);
+        }
+      });
+    }
+  }
+}
+
+}  // namespace troupe::cpu

@@ -1,0 +1,32 @@
+// Convolutions of many channels, for machines without AVX-512, where oneDNN's AVX2 kernels reach 15
+// to 85 % of the peak, the least on small images (kernels/BENCHMARKS.md). They are matrix products
+// whose left factor is read through a table of pixels, so that nothing is multiplied by zeros but
+// at the borders of large images.
+#pragma once
+
+#include "kernels/cpu/onednn.hpp"
+
+namespace troupe::cpu {
+
+class Backend;
+
+/// Whether these kernels are faster than oneDNN's for the shape, on this machine.
+bool packed_convolution_wins(const ConvolutionPlan& plan);
+
+// Arguments as OneDnn's.
+void packed_convolution_forward(Backend& backend,
+                                const ConvolutionPlan& plan,
+                                const float* x,
+                                const float* w,
+                                const float* bias,
+                                float* y);
+void packed_convolution_input_gradient(
+    Backend& backend, const ConvolutionPlan& plan, const float* dy, const float* w, float* dx);
+void packed_convolution_weight_gradient(Backend& backend,
+                                        const ConvolutionPlan& plan,
+                                        const float* x,
+                                        const float* dy,
+                                        float* dw,
+                                        bool accumulate);
+
+}  // namespace troupe::cpu
