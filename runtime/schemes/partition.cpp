@@ -102,7 +102,8 @@ Result<void> check(const PartitionProblem& p) {
   }
   for (std::size_t i = 0; i < p.layers.size(); ++i) {
     const LayerProfile& layer = p.layers[i];
-    const double least = std::min({layer.forward, layer.input_gradient, layer.weight_gradient});
+    const double least =
+        std::min({layer.forward, layer.input_gradient, layer.weight_gradient, layer.update});
     if (!(least >= 0) || !std::isfinite(layer.seconds()) ||
         std::min({layer.output_bytes, layer.parameter_bytes, layer.saved_bytes}) < 0) {
       return usage(

@@ -21,11 +21,12 @@ struct LayerProfile {
   double forward = 0;                // seconds
   double input_gradient = 0;         // seconds
   double weight_gradient = 0;        // seconds
+  double update = 0;                 // seconds: a micro-batch's share of its mini-batch's update
   std::int64_t output_bytes = 0;     // what the next layer is given, and as much on the way back
   std::int64_t parameter_bytes = 0;  // the weights once
   std::int64_t saved_bytes = 0;      // kept from forward to backward
 
-  double seconds() const { return forward + input_gradient + weight_gradient; }
+  double seconds() const { return forward + input_gradient + weight_gradient + update; }
 };
 
 /// A tensor that passes layers by: it crosses every cut between `from` and `to`, beside the output.

@@ -3,6 +3,7 @@
 #include "kernels/matmul.hpp"
 #include "runtime/model/layers.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -10,6 +11,17 @@ namespace {
 
 Shape windows(const Shape& input, const ConvolutionGeometry& geometry, std::int64_t channels) {
   return {geometry.output(input[0]), geometry.output(input[1]), channels};
+}
+
+/// Pixels of a line of `input` that its `output` windows meet, each as often as it is met:
+/// multiplications by padding are not work.
+std::int64_t pixels_met(std::int64_t input, std::int64_t output, const ConvolutionGeometry& g) {
+  std::int64_t met = 0;
+  for (std::int64_t i = 0; i < output; ++i) {
+    const std::int64_t first = i * g.stride - g.padding;
+    met += std::min(input, first + g.kernel) - std::max<std::int64_t>(0, first);
+  }
+  return met;
 }
 
 class Convolution final : public PlainLayer {
@@ -45,8 +57,9 @@ class Convolution final : public PlainLayer {
   Shape output_shape() const override { return pooled_; }
 
   Flops flops() const override {
-    const double macs = 2.0 * static_cast<double>(full_.elements() * o_.geometry.kernel *
-                                                  o_.geometry.kernel * o_.input[2]);
+    const std::int64_t met = pixels_met(o_.input[0], full_[0], o_.geometry) *
+                             pixels_met(o_.input[1], full_[1], o_.geometry);
+    const double macs = 2.0 * static_cast<double>(met * o_.input[2] * o_.outputs);
     return {macs, macs, macs};
   }
 
