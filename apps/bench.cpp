@@ -3,21 +3,18 @@
 // kernels. Where two things are compared they take turns, and the median of the rounds counts.
 #include "apps/bench.hpp"
 
+#include "apps/bench/peers.hpp"
+#include "apps/bench/training.hpp"
 #include "apps/text.hpp"
 #include "apps/topologies/pipeline.hpp"
-#include "kernels/matmul.hpp"
 #include "kernels/update.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/data/batch.hpp"
-#include "runtime/schemes/step_rule.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/threads.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <condition_variable>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -26,29 +23,6 @@
 
 namespace troupe {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_of(const std::function<void()>& f) {
-  const auto start = Clock::now();
-  f();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-std::string number(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
-struct Row {
-  std::string what, measured, against, ratio, budget;
-};
 
 /// Runs an experiment without files and keeps what the benches look at.
 class Watch final : public RecordSink {
@@ -112,114 +86,17 @@ std::string training(const std::string& model,
          " } record { evaluate: false order: false gap_every: 0 }";
 }
 
+/// A bare loop over `model` on samples as training() has them.
+BareLoop loop_of(const char* model) {
+  return BareLoop({.model = model, .sample = {28, 28, 1}});
+}
+
 const char* const kMlp = "mlp { hidden: [1024, 1024] }";
-
-/// The bare loop: one mini-batch of the whole network over and over on one thread, no actor, no
-/// message.
-class BareLoop {
- public:
-  explicit BareLoop(const std::string& model)
-      : blueprint_(blueprint(training(model, 1, 1))),
-        chunk_(*blueprint_.chunks.front()),
-        stream_(Device{}),
-        rule_(blueprint_.experiment, Rate(blueprint_.experiment.optimizer(), 0), 0, 0) {
-    BatchOrder order(blueprint_.data->size(Split::train), 128, 1);
-    auto [x, labels] =
-        gather_batch(stream_, *blueprint_.data, Split::train, order.indices(0, 0, 1), 0);
-    x_ = std::move(x);
-    labels_ = std::move(labels);
-    buffers_ = chunk_.initial_buffers(stream_);
-    for (Tensor& slice : chunk_.initial_slices(stream_, 1)) {
-      m_.push_back(stream_.allocate(slice.shape()));
-      fill(stream_, m_.back(), 0);
-      weights_.push_back({.values = std::move(slice)});
-    }
-  }
-
-  double flops() const { return 128 * chunk_.flops().total(); }  // of a step
-
-  void steps(std::int64_t n) {
-    const Pass pass{.stream = stream_};
-    for (std::int64_t i = 0; i < n; ++i) {
-      Outputs forward =
-          chunk_.forward(pass, weights_, std::move(buffers_), {{"x", x_}}, labels_, true);
-      buffers_ = std::move(forward.buffers);
-      Outputs backward = chunk_.input_gradient(pass, weights_, std::move(forward.stash), {});
-      const auto gradient = chunk_.weight_gradient(stream_, backward.stash, {}, 1).tensors;
-      const UpdateScalars scalars = rule_.scalars(++updates_, 0.01, products_);
-      for (std::size_t s = 0; s < weights_.size(); ++s) {
-        const Tensor& w = weights_[s].values;
-        update(stream_,
-               {.rule = rule_.kernel(),
-                .scalars = scalars,
-                .w = w,
-                .g = gradient[s],
-                .w_new = w,
-                .m = m_[s],
-                .v = {},
-                .displacement = {},
-                .displacement_decay = 0,
-                .predictions = {}});
-      }
-    }
-  }
-
- private:
-  Blueprint blueprint_;
-  const Chunk& chunk_;
-  Stream stream_;
-  StepRule rule_;
-  StepRule::Products products_;
-  std::int64_t updates_ = 0;
-  Tensor x_, labels_;
-  std::vector<Tensor> m_, buffers_;
-  Weights weights_;
-};
-
-/// FLOP/s of one thread's best matrix product: 1024 cubed.
-double gemm_peak(double seconds) {
-  Stream stream(Device{});
-  const Tensor a = stream.allocate({1024, 1024});
-  const Tensor b = stream.allocate({1024, 1024});
-  const Tensor c = stream.allocate({1024, 1024});
-  fill(stream, a, 0.5);
-  fill(stream, b, 0.25);
-  double best = 1e9;
-  for (double spent = 0; spent < seconds;) {
-    const double once = seconds_of([&] { matmul(stream, a, b, c); });
-    best = std::min(best, once);
-    spent += once;
-  }
-  return 2.0 * 1024 * 1024 * 1024 / best;
-}
-
-Row training_step(const char* name, const char* model, const char* budget, double seconds) {
-  BareLoop loop(model);
-  loop.steps(3);
-  std::vector<double> shares;
-  std::vector<double> rates;
-  for (int round = 0; round < 5; ++round) {
-    const double peak = gemm_peak(seconds / 20);
-    std::int64_t n = 0;
-    double spent = 0;
-    while (spent < seconds / 8) {
-      spent += seconds_of([&] { loop.steps(10); });
-      n += 10;
-    }
-    rates.push_back(static_cast<double>(n) / spent);
-    shares.push_back(rates.back() * loop.flops() / peak);
-  }
-  return {name,
-          number("%.0f samples/s", 128 * median(rates)),
-          number("%.2f MFLOP a sample at the matrix product's rate", loop.flops() / 128e6),
-          number("%.1f %%", 100 * median(shares)),
-          budget};
-}
 
 /// Samples a second of the MLP as one stage actor, and of a bare loop over the same kernels, in
 /// turn.
 Row actors_against_loop(double seconds) {
-  BareLoop loop(kMlp);
+  BareLoop loop = loop_of(kMlp);
   loop.steps(3);
   const double once = seconds_of([&] { loop.steps(10); }) / 10;
   const auto updates = std::max<std::int64_t>(20, static_cast<std::int64_t>(seconds / 8 / once));
@@ -414,7 +291,7 @@ double bare_hop(std::int64_t rounds) {
          static_cast<double>(2 * rounds);
 }
 
-std::vector<Row> hops(double seconds) {
+Rows hops(double seconds) {
   const auto messages = static_cast<std::int64_t>(64 * std::ceil(seconds * 4000));
   std::vector<double> streamed;
   std::vector<double> ping_pong;
@@ -439,7 +316,7 @@ std::vector<Row> hops(double seconds) {
 /// Two stages on two cores: what the slowest stage's own work leaves of the time.
 Row two_stages(double seconds) {
   const char* model = "mlp { hidden: [512, 512, 512, 512, 512, 512] }";
-  BareLoop loop(model);
+  BareLoop loop = loop_of(model);
   loop.steps(3);
   const double once = seconds_of([&] { loop.steps(10); }) / 10;
   const auto updates = std::max<std::int64_t>(30, static_cast<std::int64_t>(seconds / 4 / once));
@@ -600,50 +477,74 @@ Row virtual_clock(double seconds) {
           ">= 2 M/s"};
 }
 
+struct Bench {
+  std::string name;
+  std::function<Result<Rows>(const BenchOptions& options, double seconds)> measure;
+  bool on_request = false;
+};
+
+const std::vector<Bench>& benches() {
+  static const std::vector<Bench> all = [] {
+    std::vector<Bench> these;
+    const auto add = [&](const std::string& name, auto measure) {
+      these.push_back({name, [measure](const BenchOptions&, double seconds) {
+                         return measure(seconds);
+                       }});
+    };
+    for (const TrainingBench& bench : training_benches()) {
+      add(bench.name, [&bench](double seconds) { return Rows{training_step(bench, seconds)}; });
+    }
+    add("actors", [](double seconds) { return Rows{actors_against_loop(seconds)}; });
+    add("hop", hops);
+    add("stages", [](double seconds) { return Rows{two_stages(seconds)}; });
+    add("optimizer", [](double seconds) { return Rows{optimizer_bandwidth(seconds)}; });
+    add("virtual", [](double seconds) { return Rows{virtual_clock(seconds)}; });
+    these.push_back({"peers",
+                     [](const BenchOptions& options, double seconds) {
+                       return against_peers(options.python, seconds);
+                     },
+                     true});
+    return these;
+  }();
+  return all;
+}
+
 }  // namespace
 
 const std::vector<std::string>& bench_names() {
-  static const std::vector<std::string> names{
-      "mlp", "lenet5", "actors", "hop", "stages", "optimizer", "virtual"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Bench& bench : benches()) {
+      all.push_back(bench.name);
+    }
+    return all;
+  }();
   return names;
 }
 
-int run_bench(const std::vector<std::string>& names,
-              bool quick,
-              std::ostream& out,
-              std::ostream& err) {
-  const double seconds = quick ? 0.5 : 5;  // of each row, about
-  std::vector<std::vector<std::string>> rows{{"what", "measured", "against", "ratio", "budget"}};
-  const auto wanted = [&](const std::string& name) {
-    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
+int run_bench(const BenchOptions& options, std::ostream& out, std::ostream& err) {
+  const double seconds = options.quick ? 0.5 : 5;  // of each row, about
+  const auto wanted = [&](const Bench& bench) {
+    const auto& names = options.names;
+    return names.empty() ? !bench.on_request
+                         : std::find(names.begin(), names.end(), bench.name) != names.end();
   };
-  const auto add = [&](const Row& row) {
-    rows.push_back({row.what, row.measured, row.against, row.ratio, row.budget});
-  };
-  for (const std::string& name : bench_names()) {
-    if (!wanted(name)) {
+  std::vector<std::vector<std::string>> lines{{"what", "measured", "against", "ratio", "budget"}};
+  for (const Bench& bench : benches()) {
+    if (!wanted(bench)) {
       continue;
     }
-    err << "measuring " << name << '\n';
-    if (name == "mlp") {
-      add(training_step("MLP 784-1024-1024-10, batch 128, one thread", kMlp, ">= 85 %", seconds));
-    } else if (name == "lenet5") {
-      add(training_step("LeNet-5, batch 128, one thread", "lenet5 {}", ">= 40 %", seconds));
-    } else if (name == "actors") {
-      add(actors_against_loop(seconds));
-    } else if (name == "hop") {
-      for (const Row& row : hops(seconds)) {
-        add(row);
-      }
-    } else if (name == "stages") {
-      add(two_stages(seconds));
-    } else if (name == "optimizer") {
-      add(optimizer_bandwidth(seconds));
-    } else if (name == "virtual") {
-      add(virtual_clock(seconds));
+    err << "measuring " << bench.name << '\n';
+    const auto rows = bench.measure(options, seconds);
+    if (!rows) {
+      err << "troupe: " << rows.error().message << '\n';
+      return static_cast<int>(rows.error().kind);
+    }
+    for (const Row& row : rows.value()) {
+      lines.push_back({row.what, row.measured, row.against, row.ratio, row.budget});
     }
   }
-  out << table(rows) << std::flush;
+  out << table(lines) << std::flush;
   return 0;
 }
 

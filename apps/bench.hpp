@@ -10,11 +10,13 @@ namespace troupe {
 /// The rows by name, in the order in which they run.
 const std::vector<std::string>& bench_names();
 
-/// Measures the rows named (all of them where `names` is empty) and prints one table to `out`.
-/// `quick`: a tenth of the time, for a first look; its figures are noisy. Returns the exit code.
-int run_bench(const std::vector<std::string>& names,
-              bool quick,
-              std::ostream& out,
-              std::ostream& err);
+struct BenchOptions {
+  std::vector<std::string> names{};  // empty: all but those that need PyTorch
+  bool quick = false;                // a tenth of the time, for a first look; noisy
+  std::string python = "python3";    // for "peers"
+};
+
+/// Measures the rows named and prints one table to `out`. Returns the exit code.
+int run_bench(const BenchOptions& options, std::ostream& out, std::ostream& err);
 
 }  // namespace troupe

@@ -26,7 +26,7 @@ constexpr std::array kVerbs{
          "stages, memory, bubble and staleness of an experiment, without running it",
          declare_plan},
     Verb{"config", "print or validate an experiment", declare_config},
-    Verb{"data", "download a data set", declare_data},
+    Verb{"data", "download a data set, or write what a run reads of it", declare_data},
     Verb{"sample", "write text with a language model that a run has trained", declare_sample},
     Verb{"ckpt", "list, copy and check files of weights", declare_ckpt},
     Verb{"explain", "what a schedule, policy or optimizer does", declare_explain},

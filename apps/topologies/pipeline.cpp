@@ -5,6 +5,7 @@
 #include "actors/parameter_shard.hpp"
 #include "actors/source.hpp"
 #include "actors/stage.hpp"
+#include "apps/profile.hpp"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/rate.hpp"
@@ -175,17 +176,36 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   if (auto policy = check_policy(e, *schedule); !policy) {
     return policy.error();
   }
-  auto cut =
-      cut_network(b.network, schedule->chunks, {pipeline.cut().begin(), pipeline.cut().end()});
-  if (!cut) {
-    return cut.error();
-  }
-  b.cut = *cut;
   b.schedule = std::make_shared<const Schedule>(std::move(*schedule));
   b.view = ViewPolicy(view_of(pipeline.weights()), b.schedule->delay_max);
+  if (auto cut = cut_blueprint(b, {pipeline.cut().begin(), pipeline.cut().end()}); !cut) {
+    return cut.error();
+  }
+  if (pipeline.partition() == proto::Pipeline::profiled && pipeline.cut().empty() &&
+      b.schedule->chunks > 1) {
+    auto cut = measured_cut(b);
+    if (!cut) {
+      return cut.error();
+    }
+    b.experiment.mutable_pipeline()->mutable_cut()->Assign(cut->begin(), cut->end());
+    if (auto made = cut_blueprint(b, *cut); !made) {
+      return made.error();
+    }
+  }
+  return b;
+}
 
+Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
+  const proto::Experiment& e = b.experiment;
+  auto first_layers = cut_network(b.network, b.schedule->chunks, cut);
+  if (!first_layers) {
+    return first_layers.error();
+  }
+  b.cut = *std::move(first_layers);
+  b.chunks.clear();
+  b.plans.clear();
   std::vector<ChunkFlops> flops;
-  const auto rows = static_cast<double>(e.data().batch_size() / pipeline.micro_batches());
+  const auto rows = static_cast<double>(e.data().batch_size() / e.pipeline().micro_batches());
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     b.chunks.push_back(std::make_shared<const Chunk>(b.network, b.cut, c));
     b.plans.push_back(plan_views(*b.schedule, b.view, c));
@@ -205,7 +225,7 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
     return times.error();
   }
   b.times = *times;
-  return b;
+  return {};
 }
 
 std::vector<Tensor> starting_slices(Stream& stream, const Blueprint& b, std::size_t index) {

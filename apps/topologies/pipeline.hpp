@@ -34,8 +34,13 @@ struct Blueprint {
   std::int64_t evaluate_every = 0;  // steps; 0: only at the end (or not at all)
 };
 
+/// Cuts the network into the schedule's chunks: fills cut, chunks, plans and times. `cut`: as in
+/// pipeline.cut; empty: by FLOPs. Error (usage) where it does not fit.
+Result<void> cut_blueprint(Blueprint& blueprint, const std::vector<std::int64_t>& cut);
+
 /// Checks everything that can be checked before a run. Error (usage or data) with key, value and
-/// what would be right.
+/// what would be right. Where pipeline.partition is `profiled` and no cut is given, it measures the
+/// layers and sets pipeline.cut.
 Result<Blueprint> make_blueprint(const proto::Experiment& resolved);
 
 /// What chunk `index` starts with, on the stream's device: from the file of start_from, or by seed.

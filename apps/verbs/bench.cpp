@@ -10,17 +10,17 @@
 namespace troupe {
 
 VerbAction declare_bench(CLI::App& app) {
-  struct Arguments {
-    std::vector<std::string> names;
-    bool quick = false;
-  };
-
-  auto arguments = std::make_shared<Arguments>();
-  app.add_option("ROWS", arguments->names, "which rows; all where none is named")
+  auto options = std::make_shared<BenchOptions>();
+  app.add_option("ROWS",
+                 options->names,
+                 "which rows; where none is named, all but peers: PyTorch's training steps beside "
+                 "ours")
       ->check(CLI::IsMember(bench_names()));
-  app.add_flag("--quick", arguments->quick, "a tenth of the time; noisy");
-  return [arguments](Console& console) {
-    return run_bench(arguments->names, arguments->quick, console.out, console.err);
+  app.add_flag("--quick", options->quick, "a tenth of the time; noisy");
+  app.add_option("--python", options->python, "for peers: a Python that has torch")
+      ->capture_default_str();
+  return [options](Console& console) {
+    return run_bench(*options, console.out, console.err);
   };
 }
 

@@ -161,6 +161,47 @@ Result<std::string> import_weights(const Arguments& arguments) {
                 " starts a run with them\n");
 }
 
+/// What a run of the experiment would start with, in the order of weight_specs.
+std::vector<ParameterValues> starting_values(const Blueprint& blueprint) {
+  if (!blueprint.start.empty()) {
+    return blueprint.start;
+  }
+  Stream stream(Device{});
+  std::vector<Weights> weights;
+  std::vector<std::vector<Tensor>> buffers;
+  for (const auto& chunk : blueprint.chunks) {
+    Weights& slices = weights.emplace_back();
+    for (Tensor& slice : chunk->initial_slices(stream, blueprint.experiment.seed())) {
+      slices.push_back({.values = std::move(slice)});
+    }
+    buffers.push_back(chunk->initial_buffers(stream));
+  }
+  stream.synchronize();
+  return values_of(blueprint.chunks, weights, buffers);
+}
+
+Result<std::string> initial_weights(const Arguments& arguments) {
+  const std::string& out = arguments.files[1];
+  if (auto free = refuse_existing(out); !free) {
+    return free.error();
+  }
+  const auto blueprint = make_blueprint({arguments.files[0], arguments.assignments});
+  if (!blueprint) {
+    return blueprint.error();
+  }
+  const std::vector<WeightSpec> specs = weight_specs(blueprint->network);
+  if (auto written = write_weights(out, specs, starting_values(*blueprint), version()); !written) {
+    return written.error();
+  }
+  return concat("wrote ",
+                out,
+                ": the ",
+                specs.size(),
+                " parameters that ",
+                arguments.files[0],
+                " starts with\n");
+}
+
 struct Action {
   const char* name;
   const char* files;  // as the usage line has them
@@ -174,6 +215,7 @@ constexpr std::array kActions{
     Action{"ls", "FILE|RUN_DIR", 1, true, false, list},
     Action{"export", "FILE|RUN_DIR OUT.safetensors", 2, true, false, export_weights},
     Action{"import", "IN.safetensors EXPERIMENT OUT.safetensors", 3, false, true, import_weights},
+    Action{"init", "EXPERIMENT OUT.safetensors", 2, false, true, initial_weights},
 };
 
 Error unknown_action(const std::string& name) {
@@ -220,13 +262,14 @@ VerbAction declare_ckpt(CLI::App& app) {
   app.add_option("WHAT",
                  arguments->what,
                  "ls FILE: what is in it; export FILE OUT: a copy, or a part of it; import IN "
-                 "EXPERIMENT OUT: checked against the experiment's network");
+                 "EXPERIMENT OUT: checked against the experiment's network; init EXPERIMENT OUT: "
+                 "what a run of it starts with");
   app.add_option("FILES",
                  arguments->files,
                  "safetensors files; a run's folder stands for its weights.safetensors");
   app.add_option("--only-glob", arguments->only, "ls, export: only names like this, as dense*")
       ->type_name("GLOB");
-  app.add_option("--set", arguments->assignments, "import: sets a key of the experiment")
+  app.add_option("--set", arguments->assignments, "import, init: sets a key of the experiment")
       ->type_name("PATH=VALUE")
       ->allow_extra_args(false);
   return [arguments](Console& console) {

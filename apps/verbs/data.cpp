@@ -1,7 +1,9 @@
-// troupe data: gets data sets that are not built in.
+// troupe data: gets data sets that are not built in, and shows what a run reads.
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/data/batch.hpp"
 #include "runtime/data/fetch.hpp"
 #include "runtime/data/folders.hpp"
 
@@ -9,6 +11,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <filesystem>
 #include <memory>
 #include <ostream>
 
@@ -17,10 +21,11 @@ namespace {
 
 struct Arguments {
   std::string what;
-  std::string name;
+  std::vector<std::string> words;
   std::string to;
   std::string from;
   std::vector<std::string> sha256;
+  std::vector<std::string> assignments;
 };
 
 Error usage(const std::string& what) {
@@ -132,7 +137,12 @@ class Line {
 };
 
 int fetch_set(Console& console, const Arguments& arguments) {
-  const auto set = find_set(arguments.name);
+  if (arguments.words.size() > 1 || !arguments.assignments.empty()) {
+    return fail(console,
+                usage("it is `troupe data fetch [--to DIR] [--from URL] [--sha256 [FILE=]SUM] "
+                      "NAME`"));
+  }
+  const auto set = find_set(arguments.words.empty() ? "" : arguments.words[0]);
   if (!set) {
     return fail(console, set.error());
   }
@@ -169,12 +179,101 @@ int fetch_set(Console& console, const Arguments& arguments) {
   return 0;
 }
 
+// -- batches --------------------------------------------------------------------------------------
+
+/// The elements of `count` tensors of one shape and type, one after another.
+struct Stack {
+  std::vector<std::int64_t> shape;  // (count, that of each...)
+  std::string dtype;
+  std::vector<std::byte> bytes;
+
+  void push(const Tensor& x) {
+    if (shape.empty()) {
+      dtype = x.type() == DType::int32 ? "I32" : "F32";
+      shape.push_back(0);
+      for (int i = 0; i < x.shape().dimensions(); ++i) {
+        shape.push_back(x.shape()[i]);
+      }
+    }
+    ++shape[0];
+    const auto more = x.type() == DType::int32 ? std::as_bytes(x.span<std::int32_t>())
+                                               : std::as_bytes(x.span<float>());
+    bytes.insert(bytes.end(), more.begin(), more.end());
+  }
+};
+
+constexpr std::int64_t kBatchesMax = 100'000;
+
+Result<std::int64_t> parse_count(const std::string& text) {
+  std::int64_t count = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (code != std::errc{} || end != text.data() + text.size() || count < 1 || count > kBatchesMax) {
+    return usage(concat("COUNT: \"", text, "\" is no number from 1 to ", kBatchesMax));
+  }
+  return count;
+}
+
+/// Mini-batches 0 .. COUNT - 1 of a run, as its first stage and its head would get them.
+Result<std::string> write_batches(const Arguments& arguments) {
+  if (arguments.words.size() != 3 || !arguments.to.empty() || !arguments.from.empty() ||
+      !arguments.sha256.empty()) {
+    return usage(
+        "it is `troupe data batches [--set PATH=VALUE] EXPERIMENT COUNT "
+        "OUT.safetensors`");
+  }
+  const std::string& out = arguments.words[2];
+  const auto count = parse_count(arguments.words[1]);
+  if (!count) {
+    return count.error();
+  }
+  std::error_code code;
+  if (std::filesystem::exists(std::filesystem::symlink_status(out, code))) {
+    return usage(concat(out, " exists already; name a new file"));
+  }
+  const auto blueprint = make_blueprint({arguments.words[0], arguments.assignments});
+  if (!blueprint) {
+    return blueprint.error();
+  }
+  const proto::Experiment& e = blueprint->experiment;
+  const Dataset& data = *blueprint->data;
+  BatchOrder order(data.size(Split::train), e.data().batch_size(), e.seed());
+  Stream stream(Device{});
+  Stack x;
+  Stack target;
+  for (std::int64_t batch = 0; batch < *count; ++batch) {
+    const Batch of =
+        gather_batch(stream, data, Split::train, order.indices(batch, 0, 1), order.epoch(batch));
+    x.push(of.x);
+    target.push(of.target);
+  }
+  const auto written = write_safetensors(
+      out,
+      {{"x", x.dtype, x.shape, x.bytes}, {"target", target.dtype, target.shape, target.bytes}},
+      {});
+  if (!written) {
+    return written.error();
+  }
+  return concat("wrote ", out, ": x and target of the first ", *count, " mini-batches\n");
+}
+
+int batches(Console& console, const Arguments& arguments) {
+  const auto text = write_batches(arguments);
+  if (!text) {
+    return fail(console, text.error());
+  }
+  console.out << *text;
+  return 0;
+}
+
 }  // namespace
 
 VerbAction declare_data(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  app.add_option("WHAT", arguments->what, "fetch: downloads a data set, or what of it is missing");
-  app.add_option("NAME", arguments->name, listed(set_names()));
+  app.add_option("WHAT",
+                 arguments->what,
+                 "fetch NAME: downloads a data set, or what of it is missing; batches EXPERIMENT "
+                 "COUNT OUT.safetensors: writes the first mini-batches of a run, images (H, W, C)");
+  app.add_option("WORDS", arguments->words, concat("NAME: ", listed(set_names())));
   app.add_option("--to",
                  arguments->to,
                  "folder of the files (default: NAME in $XDG_CACHE_HOME/troupe or ~/.cache/troupe, "
@@ -188,16 +287,23 @@ VerbAction declare_data(CLI::App& app) {
                  "sum that a file must have in place of the known one; repeatable")
       ->type_name("[FILE=]SUM")
       ->allow_extra_args(false);
+  app.add_option("--set", arguments->assignments, "batches: sets a key of the experiment")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
   return [arguments](Console& console) {
     if (arguments->what == "fetch") {
       return fetch_set(console, *arguments);
     }
+    if (arguments->what == "batches") {
+      return batches(console, *arguments);
+    }
     return fail(console,
-                usage(arguments->what.empty() ? "say fetch, and what of: " + listed(set_names())
-                                              : concat("\"",
-                                                       arguments->what,
-                                                       "\" is not fetch",
-                                                       did_you_mean(arguments->what, {"fetch"}))));
+                usage(arguments->what.empty()
+                          ? "say fetch or batches; what can be fetched: " + listed(set_names())
+                          : concat("\"",
+                                   arguments->what,
+                                   "\" is neither fetch nor batches",
+                                   did_you_mean(arguments->what, {"fetch", "batches"}))));
   };
 }
 

@@ -62,6 +62,7 @@ std::vector<Entry> all_entries() {
                        false});
   }
   add_enum(entries, "pipeline.activations", *proto::Pipeline::Activations_descriptor());
+  add_enum(entries, "pipeline.partition", *proto::Pipeline::Partition_descriptor());
   add_enum(entries, "optimizer.rule", *proto::OptimizerRule::Kind_descriptor());
   return entries;
 }
@@ -132,7 +133,8 @@ VerbAction declare_explain(CLI::App& app) {
   app.add_option(
       "NAME",
       *name,
-      "a schedule, weight policy, activation policy or optimizer; without one all are listed");
+      "a schedule, weight policy, activation policy, partition or optimizer; without one all are "
+      "listed");
   return [name](Console& console) {
     const std::vector<Entry> entries = all_entries();
     if (name->empty()) {

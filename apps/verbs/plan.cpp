@@ -1,25 +1,197 @@
 // troupe plan: what a run would do, without running it.
 #include "apps/plan.hpp"
 
+#include "apps/profile.hpp"
+#include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
+#include "runtime/record/progress.hpp"
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
 
 namespace troupe {
+namespace {
+
+constexpr double kCheap = 0.025;  // share of a pass: a layer below shares its row with neighbours
+constexpr int kMixedMultiplier = 4;  // blocks a stage that FTPipe's assignment chooses from
+constexpr double kRowFull = 0.05;    // share of a pass: no further layer joins such a row
+
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string layer_names(const Network& network, std::size_t first, std::size_t last) {
+  const std::string& from = network.layers[first]->name();
+  const std::string& to = network.layers[last - 1]->name();
+  return last - first == 1 ? from : from + ".." + to;
+}
+
+std::string layers_table(const Blueprint& b, const NetworkProfile& profile) {
+  const std::vector<LayerProfile>& layers = profile.layers;
+  double all = 0;
+  for (const LayerProfile& layer : layers) {
+    all += layer.seconds();
+  }
+  Rows rows{{"",
+             "layers",
+             "forward",
+             "input grad.",
+             "weight grad.",
+             "update",
+             "share",
+             "FLOP/s",
+             "parameters",
+             "saved",
+             "sent"}};
+  for (std::size_t first = 0, last = 0; first < layers.size(); first = last) {
+    LayerProfile sum;
+    double flops = 0;
+    do {
+      const LayerProfile& layer = layers[last];
+      flops += profile.flops[last];
+      sum.forward += layer.forward;
+      sum.input_gradient += layer.input_gradient;
+      sum.weight_gradient += layer.weight_gradient;
+      sum.update += layer.update;
+      sum.parameter_bytes += layer.parameter_bytes;
+      sum.saved_bytes += layer.saved_bytes;
+      sum.output_bytes = layer.output_bytes;  // behind the last one
+      ++last;
+    } while (last < layers.size() && layers[last - 1].seconds() < kCheap * all &&
+             layers[last].seconds() < kCheap * all && sum.seconds() < kRowFull * all);
+    rows.push_back({std::to_string(first),
+                    layer_names(b.network, first, last),
+                    duration(sum.forward),
+                    duration(sum.input_gradient),
+                    duration(sum.weight_gradient),
+                    duration(sum.update),
+                    percent(sum.seconds() / all),
+                    short_number(flops / sum.seconds()),
+                    mebibytes(static_cast<double>(sum.parameter_bytes)),
+                    mebibytes(static_cast<double>(sum.saved_bytes)),
+                    last < layers.size() ? mebibytes(static_cast<double>(sum.output_bytes)) : ""});
+  }
+  return table(rows, "  ");
+}
+
+std::string list_text(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers) {
+    text += concat(text.empty() ? "" : ",", number);
+  }
+  return "[" + text + "]";
+}
+
+void add_cut(Rows& rows,
+             const std::string& name,
+             const Blueprint& b,
+             const NetworkProfile& profile) {
+  const Throughput p = predict(b, profile);
+  rows.push_back({name,
+                  list_text({b.cut.begin() + 1, b.cut.end()}),
+                  concat("stage-", p.slowest_stage, " ", duration(p.slowest_seconds)),
+                  percent(p.idle),
+                  short_number(p.samples_per_second)});
+}
+
+/// Each device: what its chunks need of what it has.
+std::string memory_text(const Blueprint& b) {
+  std::string text;
+  for (const DeviceInfo& info : devices()) {
+    double needed = 0;
+    for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+      const auto stage = static_cast<std::size_t>(b.schedule->stage_of(c));
+      needed += b.devices[stage] == info.device ? memory_of(b, c).total() : 0;
+    }
+    if (needed > 0) {
+      text += concat(text.empty() ? "" : "; ",
+                     to_string(info.device),
+                     ": ",
+                     mebibytes(needed),
+                     " of ",
+                     mebibytes(static_cast<double>(info.memory_bytes)));
+    }
+  }
+  return text;
+}
+
+/// The layers' times, and what each way of cutting would make of them.
+Result<std::string> describe_profile(const Blueprint& b) {
+  const auto profile = measure_layers(b);
+  if (!profile) {
+    return profile.error();
+  }
+  auto cut = profiled_cut(b, *profile);
+  if (!cut) {
+    return cut.error();
+  }
+  Blueprint by_flops = b;
+  Blueprint by_time = b;
+  for (auto [blueprint, first_layers] :
+       {std::pair{&by_flops, std::vector<std::int64_t>{}}, std::pair{&by_time, *cut}}) {
+    if (auto made = cut_blueprint(*blueprint, first_layers); !made) {
+      return made.error();
+    }
+  }
+  Rows rows{{"", "cut", "slowest, a micro-batch", "idle", "samples/s", ""}};
+  add_cut(rows, "flops", by_flops, *profile);
+  add_cut(rows, "profiled", by_time, *profile);
+  if (b.cut != by_flops.cut && b.cut != by_time.cut) {
+    add_cut(rows, "as above", b, *profile);
+  }
+  PartitionProblem problem = partition_problem(b, *profile);
+  problem.stages = b.schedule->options.stages;
+  problem.memory_max *= b.schedule->options.chunks_per_stage;  // of a stage, not of a chunk
+  if (const auto mixed = partition_mixed(problem, kMixedMultiplier)) {
+    const std::int64_t rows_each =
+        b.experiment.data().batch_size() / b.schedule->options.micro_batches;
+    rows.push_back({"mixed",
+                    concat(mixed->chunks.size(), " chunks"),
+                    duration(mixed->bottleneck_seconds),
+                    "",
+                    short_number(static_cast<double>(rows_each) / mixed->bottleneck_seconds),
+                    "a bound: no schedule runs it"});
+  }
+  return concat("layers     of a micro-batch, medians of ",
+                profile->passes,
+                " passes; sent: by a cut behind the row's last layer\n",
+                layers_table(b, *profile),
+                "cuts       as these times predict; links cost nothing\n",
+                table(rows, "  "),
+                "machine    ",
+                memory_text(b),
+                "\n");
+}
+
+}  // namespace
 
 VerbAction declare_plan(CLI::App& app) {
-  auto arguments = std::make_shared<ExperimentArguments>();
-  add_experiment_arguments(app, *arguments);
+  struct Arguments {
+    ExperimentArguments experiment;
+    bool profile = false;
+  };
+
+  auto arguments = std::make_shared<Arguments>();
+  add_experiment_arguments(app, arguments->experiment);
+  app.add_flag("--profile",
+               arguments->profile,
+               "time each layer on this machine, and compare the cuts by these times");
   add_experiment_footer(app);
   return [arguments](Console& console) {
-    auto blueprint = make_blueprint(*arguments);
+    auto blueprint = make_blueprint(arguments->experiment);
     if (!blueprint) {
       return fail(console, blueprint.error());
     }
-    console.out << describe(*blueprint);
+    std::string profile;
+    if (arguments->profile) {
+      auto described = describe_profile(*blueprint);
+      if (!described) {
+        return fail(console, described.error());
+      }
+      profile = *std::move(described);
+    }
+    console.out << describe(*blueprint) << profile;
     return 0;
   };
 }

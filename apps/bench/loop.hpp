@@ -1,0 +1,50 @@
+// One training step over and over on the calling thread, no actor, no message.
+#pragma once
+
+#include "runtime/model/chunk.hpp"
+#include "runtime/schemes/step_rule.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// A network and the batch it is trained on. The samples are noise: no kernel's time depends on
+/// them.
+struct Workload {
+  std::string model;  // textproto of an experiment's model: "lenet5 {}"
+  Shape sample;       // (H, W, C), or (T) for tokens
+  std::int64_t batch = 128;
+  int classes = 10;  // or the vocabulary
+  bool tokens = false;
+};
+
+/// SGD with momentum, as troupe run makes it.
+class BareLoop {
+ public:
+  explicit BareLoop(const Workload& workload);
+
+  std::int64_t batch() const { return batch_; }
+
+  std::int64_t parameters() const { return chunk_.layout().parameters(); }
+
+  double flops() const;  // of a step
+
+  void steps(std::int64_t n);
+
+ private:
+  BareLoop(const Workload& workload, const proto::Experiment& experiment);
+
+  std::int64_t batch_;
+  Chunk chunk_;
+  Stream stream_;
+  StepRule rule_;
+  StepRule::Products products_;
+  std::int64_t updates_ = 0;
+  Tensor x_, labels_;
+  std::vector<Tensor> m_, buffers_;
+  Weights weights_;
+};
+
+}  // namespace troupe

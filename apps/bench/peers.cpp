@@ -1,0 +1,168 @@
+#include "apps/bench/peers.hpp"
+
+#include "apps/bench/training.hpp"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+namespace troupe {
+
+extern const char* const kPeerScript;  // tests/peers/bench.py
+
+namespace {
+
+/// What PyTorch runs best with on one thread.
+constexpr std::array<std::pair<const char*, const char*>, 4> kEnvironment{{
+    {"OMP_NUM_THREADS", "1"},
+    {"MALLOC_MMAP_MAX_", "0"},
+    {"MALLOC_TRIM_THRESHOLD_", "8589934592"},
+    {"MALLOC_TOP_PAD_", "268435456"},
+}};
+
+/// The script in a process of its own, which answers each line with a line.
+class Peer {
+ public:
+  explicit Peer(const std::string& python) {
+    int requests[2];
+    int answers[2];
+    TROUPE_CHECK(pipe2(requests, O_CLOEXEC) == 0 && pipe2(answers, O_CLOEXEC) == 0, "pipe2");
+    process_ = fork();
+    TROUPE_CHECK(process_ >= 0, "fork");
+    if (process_ == 0) {
+      dup2(requests[0], STDIN_FILENO);
+      dup2(answers[1], STDOUT_FILENO);
+      for (const auto& [name, value] : kEnvironment) {
+        setenv(name, value, 1);
+      }
+      execlp(python.c_str(), python.c_str(), "-c", kPeerScript, nullptr);
+      _exit(127);
+    }
+    close(requests[0]);
+    close(answers[1]);
+    to_ = requests[1];
+    from_ = fdopen(answers[0], "r");
+    std::signal(SIGPIPE, SIG_IGN);  // a peer that ends early is met when its answer is read
+  }
+
+  ~Peer() {
+    close(to_);  // which ends the script
+    std::fclose(from_);
+    waitpid(process_, nullptr, 0);
+  }
+
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  /// The next line of its output; nothing where it has ended.
+  std::optional<std::string> answer() {
+    std::string line;
+    for (int c = std::fgetc(from_); c != EOF; c = std::fgetc(from_)) {
+      if (c == '\n') {
+        return line;
+      }
+      line += static_cast<char>(c);
+    }
+    return std::nullopt;
+  }
+
+  /// The number that it answers; nothing where it does not.
+  std::optional<double> ask(const std::string& request) {
+    const std::string line = request + '\n';
+    if (write(to_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+      return std::nullopt;
+    }
+    const auto text = answer();
+    char* end = nullptr;
+    const double value = text ? std::strtod(text->c_str(), &end) : 0;
+    return text && end != text->c_str() ? std::optional(value) : std::nullopt;
+  }
+
+ private:
+  pid_t process_;
+  int to_;
+  std::FILE* from_;
+};
+
+Result<Row> compare(Peer& peer,
+                    const std::string& version,
+                    const TrainingBench& bench,
+                    double seconds) {
+  const Error gone{ErrorKind::usage,
+                   "PyTorch's " + bench.name + " gave no answer; its own words are above"};
+  BareLoop loop(bench.workload);
+  const auto parameters = peer.ask(bench.name + " parameters");
+  if (!parameters) {
+    return gone;
+  }
+  TROUPE_CHECK(*parameters == static_cast<double>(loop.parameters()),
+               bench.name,
+               " has ",
+               loop.parameters(),
+               " parameters, PyTorch's ",
+               *parameters);
+  loop.steps(2);
+  const double once = thread_seconds_of([&] { loop.steps(1); });
+  const auto steps = std::max<std::int64_t>(1, std::llround(seconds / 10 / once));
+  const std::string request = bench.name + " " + std::to_string(steps);
+  if (!peer.ask(bench.name + " 2")) {
+    return gone;
+  }
+  std::vector<double> ratios;
+  std::vector<double> ours;
+  std::vector<double> theirs;
+  for (int round = 0; round < 5; ++round) {
+    ours.push_back(thread_seconds_of([&] { loop.steps(steps); }));
+    const auto other = peer.ask(request);
+    if (!other) {
+      return gone;
+    }
+    theirs.push_back(*other);
+    ratios.push_back(theirs.back() / ours.back());
+  }
+  const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
+  const auto samples = static_cast<double>(steps * loop.batch());
+  return Row{
+      bench.what,
+      number("%.0f samples/s", samples / median(ours)),
+      version + number(": %.0f samples/s", samples / median(theirs)),
+      number("%.2f x", median(ratios)) + number(" (%.2f", *least) + number(" to %.2f)", *most),
+      ""};
+}
+
+}  // namespace
+
+Result<Rows> against_peers(const std::string& python, double seconds) {
+  Peer peer(python);
+  const auto greeting = peer.answer();
+  if (!greeting) {
+    return Error{ErrorKind::usage,
+                 "cannot run Python as '" + python + "'; name one that has torch: --python PYTHON"};
+  }
+  if (!greeting->starts_with("torch ")) {
+    return Error{ErrorKind::usage,
+                 "'" + python + "' has no PyTorch (" + greeting->substr(greeting->find(' ') + 1) +
+                     "); install it (pip install torch, or Debian's python3-torch) or name a "
+                     "Python that has it: --python PYTHON"};
+  }
+  const std::string version = "PyTorch " + greeting->substr(6);
+  Rows rows;
+  for (const TrainingBench& bench : training_benches()) {
+    auto row = compare(peer, version, bench, seconds);
+    if (!row) {
+      return row.error();
+    }
+    rows.push_back(*row);
+  }
+  return rows;
+}
+
+}  // namespace troupe
