@@ -201,6 +201,36 @@ TEST_CASE("ckpt import takes what fits an experiment and says exactly what does 
   check_refused({"ckpt", "import", from, "glyps-mlp", folder / "out"}, 2, "did you mean");
 }
 
+TEST_CASE("ckpt init writes what a run starts with", "[apps]") {
+  const Folder folder;
+  // A run at a rate of 0 leaves its weights and, with no batch norm, all that is in its file.
+  REQUIRE(run_program(lenet("run", folder / "still", {"optimizer.learning_rate=0"})).code == 0);
+  const auto init = [&](const std::string& experiment, const std::string& out) {
+    return run_program({"ckpt", "init", experiment, out});
+  };
+  const Said said = init(folder / "still", folder / "w");
+  CHECK(said.code == 0);
+  CHECK(said.out == "wrote " + folder / "w" + ": the 10 parameters that " + folder / "still" +
+                        " starts with\n");
+  CHECK(contents(folder / "w") == contents(folder / "still/weights.safetensors"));
+  // Other seeds, other weights; but start_from is what a run starts with.
+  REQUIRE(
+      run_program({"ckpt", "init", folder / "still", folder / "other", "--set", "seed=9"}).code ==
+      0);
+  CHECK_FALSE(contents(folder / "other") == contents(folder / "w"));
+  REQUIRE(run_program({"ckpt",
+                       "init",
+                       folder / "still",
+                       folder / "same",
+                       "--set",
+                       "seed=9",
+                       "--set",
+                       "start_from=" + folder / "w"})
+              .code == 0);
+  CHECK(contents(folder / "same") == contents(folder / "w"));
+  check_refused({"ckpt", "init", "quadratic", folder / "w"}, 2, "exists already; name a new file");
+}
+
 TEST_CASE("ckpt never overwrites, and says how it is called", "[apps]") {
   const Folder folder;
   std::ofstream(folder / "mine") << "mine";
@@ -210,10 +240,10 @@ TEST_CASE("ckpt never overwrites, and says how it is called", "[apps]") {
     check_refused(arguments, 2, "ckpt: " + folder / "mine" + " exists already; name a new file");
   }
   CHECK(contents(folder / "mine") == "mine");
-  check_refused({"ckpt"}, 2, "ckpt: say one of ls, export, import");
+  check_refused({"ckpt"}, 2, "ckpt: say one of ls, export, import, init");
   check_refused({"ckpt", "exprot"},
                 2,
-                "ckpt: \"exprot\" is none of ls, export, import, did you mean export?");
+                "ckpt: \"exprot\" is none of ls, export, import, init, did you mean export?");
   check_refused({"ckpt", "ls"}, 2, "ckpt: it is `troupe ckpt ls [--only-glob GLOB] FILE|RUN_DIR`");
   check_refused({"ckpt", "import", "a", "quadratic", folder / "b", "--only-glob", "x"},
                 2,

@@ -1,10 +1,15 @@
 // troupe data, as a user runs it, against a server on this machine.
+#include "messages/experiment.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/data/batch.hpp"
 #include "runtime/data/download.hpp"
 #include "tests/support/bad_server.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -111,11 +116,13 @@ TEST_CASE("a full disk while fetching is exit code 5", "[apps]") {
 TEST_CASE("words that data does not know are refused", "[apps]") {
   const std::string sets = "mnist, fashion_mnist, cifar10, cifar100, shakespeare";
   const std::string sum(64, 'a');
-  check_usage({"data"}, "say fetch, and what of: " + sets);
-  check_usage({"data", "fetsh"}, "\"fetsh\" is not fetch, did you mean fetch?");
+  check_usage({"data"}, "say fetch or batches; what can be fetched: " + sets);
+  check_usage({"data", "fetsh"}, "\"fetsh\" is neither fetch nor batches, did you mean fetch?");
   check_usage({"data", "fetch"}, "say which: " + sets);
   check_usage({"data", "fetch", "mnits"},
               "there is no \"mnits\" to fetch, did you mean mnist? (" + sets + ")");
+  check_usage({"data", "fetch", "mnist", "cifar10"},
+              "it is `troupe data fetch [--to DIR] [--from URL] [--sha256 [FILE=]SUM] NAME`");
   check_usage({"data", "fetch", "shakespeare", "--sha256", "abc"},
               "--sha256: \"abc\" is not 64 hexadecimal digits");
   check_usage({"data", "fetch", "shakespeare", "--sha256", "input=" + sum},
@@ -123,6 +130,60 @@ TEST_CASE("words that data does not know are refused", "[apps]") {
   check_usage({"data", "fetch", "mnist", "--sha256", sum},
               "--sha256: say of which file, as FILE=SUM (train-images-idx3-ubyte.gz, "
               "train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz)");
+}
+
+TEST_CASE("data batches writes what a run reads, in its order", "[apps]") {
+  const Folder folder;
+  const auto batches = [&](const std::string& out, std::vector<std::string> settings) {
+    std::vector<std::string> words{"data", "batches", "glyphs-mlp", "5", out};
+    settings.emplace_back("data.glyphs.limit=20");
+    for (const std::string& setting : settings) {
+      words.insert(words.end(), {"--set", setting});
+    }
+    return run_program(words);
+  };
+  const Said said = batches(folder / "a", {"data.batch_size=8"});
+  CHECK(said.code == 0);
+  CHECK(said.out == "wrote " + folder / "a" + ": x and target of the first 5 mini-batches\n");
+  const auto file = SafetensorsFile::open(folder / "a");
+  REQUIRE(file);
+  const SafetensorsEntry* x = file->find("x");
+  const SafetensorsEntry* target = file->find("target");
+  REQUIRE((x && target));
+  CHECK(x->dtype == "F32");
+  CHECK(x->shape == std::vector<std::int64_t>{5, 8, 28, 28, 1});
+  CHECK(target->dtype == "I32");
+  CHECK(target->shape == std::vector<std::int64_t>{5, 8});
+  // Two mini-batches are an epoch of 16 of the 20 samples; the order is BatchOrder's.
+  auto experiment = parse_experiment("data { batch_size: 8 glyphs { limit: 20 } }", "test");
+  REQUIRE(experiment);
+  REQUIRE(resolve(*experiment));
+  const auto glyphs = open_dataset(experiment->data(), 1);
+  REQUIRE(glyphs);
+  BatchOrder order(20, 8, 1);
+  Stream stream(Device{});
+  const std::vector<float> all = floats_of(*x);
+  for (std::int64_t batch = 0; batch < 5; ++batch) {
+    const Batch want = gather_batch(
+        stream, **glyphs, Split::train, order.indices(batch, 0, 1), order.epoch(batch));
+    const auto values = want.x.span<float>();
+    CHECK(std::equal(values.begin(), values.end(), all.begin() + batch * 8 * 784));
+    const auto labels = want.target.span<std::int32_t>();
+    CHECK(std::memcmp(labels.data(), target->bytes.data() + batch * 32, 32) == 0);
+  }
+
+  const std::string usual =
+      "it is `troupe data batches [--set PATH=VALUE] EXPERIMENT COUNT OUT.safetensors`";
+  check_usage({"data", "batches"}, usual);
+  check_usage({"data", "batches", "glyphs-mlp", "2", folder / "b", "--to", "x"}, usual);
+  for (const char* count : {"0", "-1", "2x", "100001", "99999999999999999999"}) {
+    check_usage({"data", "batches", "glyphs-mlp", count, folder / "b"},
+                concat("COUNT: \"", count, "\" is no number from 1 to 100000"));
+  }
+  check_usage({"data", "batches", "glyphs-mlp", "2", folder / "a"},
+              folder / "a" + " exists already; name a new file");
+  CHECK(run_program({"data", "batches", "glyps-mlp", "2", folder / "b"}).code == 2);
+  CHECK_FALSE(fs::exists(folder / "b"));
 }
 
 TEST_CASE("tokens are refused by models that read numbers", "[apps]") {

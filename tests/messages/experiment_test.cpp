@@ -101,7 +101,7 @@ const std::string kTopLevel =
     " (legal: name, seed, model, data, optimizer, pipeline, placement, clock, stop, record, "
     "start_from)";
 const std::string kPipeline =
-    " (legal: stages, micro_batches, schedule, weights, activations, cut)";
+    " (legal: stages, micro_batches, schedule, weights, activations, cut, partition)";
 const std::string kSchedules =
     " (legal: sequential, gpipe, one_f_one_b, interleaved, zb_h1, async_one_f_one_b, "
     "async_full_duplex)";

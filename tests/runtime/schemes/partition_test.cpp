@@ -29,6 +29,7 @@ PartitionProblem random_problem(const RandomStream& random, std::uint64_t layers
     p.layers.push_back({.forward = static_cast<double>(number(at, 20)),
                         .input_gradient = static_cast<double>(number(at + 1, 20)),
                         .weight_gradient = static_cast<double>(number(at + 2, 20)),
+                        .update = static_cast<double>(number(at + 6, 10)),
                         .output_bytes = number(at + 3, 100),
                         .parameter_bytes = number(at + 4, 200),
                         .saved_bytes = number(at + 5, 50)});
@@ -48,7 +49,8 @@ struct Naive {
   double compute(std::size_t first, std::size_t last) const {
     double sum = 0;
     for (std::size_t i = first; i < last; ++i) {
-      sum += p.layers[i].forward + p.layers[i].input_gradient + p.layers[i].weight_gradient;
+      const LayerProfile& layer = p.layers[i];
+      sum += layer.forward + layer.input_gradient + layer.weight_gradient + layer.update;
     }
     return sum;
   }

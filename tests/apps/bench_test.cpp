@@ -1,0 +1,42 @@
+// troupe bench: what it says where PyTorch is missing. Its figures are no test's business.
+#include "tests/support/catch.hpp"
+#include "tests/support/program.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+using namespace troupe::test;
+
+namespace {
+
+/// `bench peers` with a Python that is a shell script.
+Said peers_with(const std::string& script) {
+  const Folder folder;
+  const std::string python = folder / "python";
+  std::ofstream(python) << "#!/bin/sh\n" << script;
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  return run_program({"bench", "peers", "--quick", "--python", python});
+}
+
+}  // namespace
+
+TEST_CASE("bench peers says what is missing: Python, torch, an answer", "[apps]") {
+  const Said no_python = run_program({"bench", "peers", "--python", "/nowhere/python"});
+  CHECK(no_python.code == 2);
+  CHECK(no_python.err.find("cannot run Python as '/nowhere/python'") != std::string::npos);
+  CHECK(no_python.err.find("--python PYTHON") != std::string::npos);
+
+  const Said no_torch = peers_with("echo \"error No module named 'torch'\"\n");
+  CHECK(no_torch.code == 2);
+  CHECK(no_torch.err.find("has no PyTorch (No module named 'torch')") != std::string::npos);
+
+  const Said no_answer = peers_with("echo torch 2.0\n");
+  CHECK(no_answer.code == 2);
+  CHECK(no_answer.err.find("PyTorch's mlp gave no answer") != std::string::npos);
+}
+
+TEST_CASE("bench peers refuses to compare networks that differ", "[apps]") {
+  const Said other = peers_with("echo torch 2.0; while read line; do echo 1; done\n");
+  CHECK(other.code == 5);
+  CHECK(other.err.find("mlp has 1863690 parameters, PyTorch's 1") != std::string::npos);
+}

@@ -1,0 +1,306 @@
+// What a profile says of bytes and FLOPs, against the shapes; what follows from its seconds, against
+// sums made here and against runs on the virtual clock. No test looks at how long anything took.
+#include "apps/profile.hpp"
+
+#include "kernels/random.hpp"
+#include "messages/experiment.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/harness.hpp"
+#include "tests/support/program.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+Blueprint blueprint(const std::string& text, const std::vector<std::string>& set = {}) {
+  auto made = make_blueprint(experiment(text, set));
+  INFO((made ? std::string() : made.error().message));
+  REQUIRE(made);
+  return *made;
+}
+
+/// Six layers on `stages` stages of async_one_f_one_b.
+std::vector<std::string> pipe(int stages, std::vector<std::string> more = {}) {
+  more.insert(more.begin(),
+              {"pipeline.stages=" + std::to_string(stages),
+               "pipeline.schedule=async_one_f_one_b",
+               "pipeline.weights=stash"});
+  return more;
+}
+
+const std::string kSix = tiny_task("9,8,7,6,5");
+
+/// Times that nobody measured, for six layers.
+NetworkProfile invented(std::uint64_t round) {
+  const RandomStream random(21, Purpose::test, round);
+  NetworkProfile profile;
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    profile.layers.push_back({.forward = 1 + random.uniform(4 * i),
+                              .input_gradient = i == 0 ? 0 : 1 + random.uniform(4 * i + 1),
+                              .weight_gradient = random.uniform(4 * i + 2),
+                              .update = random.uniform(4 * i + 3) / 4});
+  }
+  profile.flops.resize(6);
+  return profile;
+}
+
+/// Seconds of each stage by `of`, with the first layers of stages in `first`.
+template <class Of>
+std::vector<double> by_stage(const NetworkProfile& profile,
+                             const std::vector<std::int64_t>& first,
+                             Of of) {
+  std::vector<double> sums(first.size());
+  for (std::size_t i = 0, k = 0; i < profile.layers.size(); ++i) {
+    k += k + 1 < first.size() && static_cast<std::int64_t>(i) == first[k + 1] ? 1 : 0;
+    sums[k] += of(profile.layers[i]);
+  }
+  return sums;
+}
+
+double largest(const std::vector<double>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
+
+std::string listed(const std::vector<double>& values, double factor) {
+  std::ostringstream text;
+  text.precision(17);
+  for (const double value : values) {
+    text << (text.tellp() == 0 ? '[' : ',') << factor * value;
+  }
+  return text.str() + "]";
+}
+
+}  // namespace
+
+TEST_CASE("a profile's bytes and FLOPs are those of the shapes", "[apps]") {
+  const Folder folder;
+  std::ofstream(folder / "text.txt") << std::string(400, 'a') + std::string(400, 'b');
+  const std::string images =
+      "data { glyphs { limit: 64 test_limit: 10 } } "
+      "model { layers { layer { convolution { outputs: 3 stride: 3 } } layer { batch_norm {} } "
+      "layer { fork {} } layer { convolution { outputs: 3 } } layer { join {} } "
+      "layer { dropout { rate: 0.25 } } layer { max_pool {} } layer { dense {} } } }";
+  const std::string text =
+      "model { gpt { layers: 1 width: 8 heads: 2 } } data { text { context: 6 path: '" +
+      (folder / "text.txt") + "' } }";
+  for (const std::string& network : {kSix, images, text}) {
+    for (const char* micro_batches : {"1", "2"}) {
+      for (const char* rule : {"momentum", "muon"}) {
+        INFO(network << " M " << micro_batches << " " << rule);
+        const Blueprint b = blueprint(network,
+                                      pipe(2,
+                                           {std::string("pipeline.micro_batches=") + micro_batches,
+                                            "data.batch_size=8",
+                                            std::string("optimizer.rule=") + rule,
+                                            "stop.updates=4"}));
+        const std::int64_t rows = 8 / b.schedule->options.micro_batches;
+        const auto measured = measure_layers(b);
+        REQUIRE(measured);
+        const NetworkProfile& profile = *measured;
+        REQUIRE(profile.layers.size() == b.network.layers.size());
+        CHECK(profile.passes >= 5);
+        std::vector<std::int64_t> each(profile.layers.size());
+        std::iota(each.begin(), each.end(), 0);
+        std::int64_t parameters = 0;
+        std::int64_t saved = 0;
+        std::int64_t saved_by_shapes = 0;
+        for (std::size_t i = 0; i < profile.layers.size(); ++i) {
+          INFO("layer " << b.network.layers[i]->name());
+          const LayerProfile& layer = profile.layers[i];
+          const Chunk chunk(b.network, each, static_cast<std::int32_t>(i));
+          CHECK(layer.output_bytes == (chunk.last() ? 0 : rows * chunk.output_bytes()));
+          CHECK(layer.forward > 0);
+          CHECK(layer.input_gradient > 0);
+          CHECK(layer.weight_gradient > 0);
+          CHECK(layer.update > 0);
+          parameters += layer.parameter_bytes;
+          saved += layer.saved_bytes;
+          saved_by_shapes += rows * b.network.layers[i]->saved_bytes();
+        }
+        CHECK(parameters == 4 * b.network.parameters());
+        CHECK(std::accumulate(profile.flops.begin(), profile.flops.end(), 0.0) ==
+              Approx(static_cast<double>(rows) * b.network.flops().total()));
+        // Shapes count a tensor for each layer that keeps it, and do not know the loss's gradient.
+        CHECK(saved > saved_by_shapes / 2);
+        const std::int64_t loss = 4 * rows * b.network.shape().elements();
+        CHECK(saved <= saved_by_shapes + loss);
+      }
+    }
+  }
+}
+
+TEST_CASE("the profiled cut has the fastest slowest stage of all cuts", "[apps]") {
+  const Blueprint b = blueprint(kSix, pipe(3));
+  for (std::uint64_t round = 0; round < 50; ++round) {
+    const NetworkProfile profile = invented(round);
+    const auto seconds = [](const LayerProfile& l) {
+      return l.forward + l.input_gradient + l.weight_gradient + l.update;
+    };
+    double best = 1e9;
+    for (std::int64_t second = 1; second < 5; ++second) {
+      for (std::int64_t third = second + 1; third < 6; ++third) {
+        best = std::min(best, largest(by_stage(profile, {0, second, third}, seconds)));
+      }
+    }
+    const auto cut = profiled_cut(b, profile);
+    REQUIRE(cut);
+    REQUIRE(cut->size() == 2);
+    CHECK(largest(by_stage(profile, {0, cut->at(0), cut->at(1)}, seconds)) ==
+          Approx(best).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("a pipe that never flushes is predicted to be as fast as its slowest stage, and is",
+          "[apps]") {
+  const int updates = 60;
+  for (const int K : {1, 2, 3, 4}) {
+    for (const int M : {1, 2}) {
+      const NetworkProfile profile = invented(static_cast<std::uint64_t>(10 * K + M));
+      const std::vector<std::string> set = pipe(K,
+                                                {"pipeline.micro_batches=" + std::to_string(M),
+                                                 "stop.updates=" + std::to_string(updates)});
+      Blueprint b = blueprint(kSix, set);
+      if (K > 1) {
+        const auto cut = profiled_cut(b, profile);
+        REQUIRE(cut);
+        REQUIRE(cut_blueprint(b, *cut));
+      }
+      INFO("K " << K << " M " << M);
+      const auto of = [&](double LayerProfile::*part) {
+        return by_stage(profile, b.cut, [&](const LayerProfile& layer) { return layer.*part; });
+      };
+      const double slowest =
+          largest(by_stage(profile, b.cut, [](const LayerProfile& l) { return l.seconds(); }));
+      const Throughput p = predict(b, profile);
+      CHECK(p.slowest_seconds == Approx(slowest).epsilon(1e-12));
+      CHECK(p.samples_per_second == Approx(16.0 / M / slowest).epsilon(1e-9));
+
+      std::vector<std::string> timed = set;
+      std::string cut;
+      for (std::size_t k = 1; k < b.cut.size(); ++k) {
+        cut += (cut.empty() ? "" : ",") + std::to_string(b.cut[k]);
+      }
+      timed.insert(
+          timed.end(),
+          {"pipeline.cut=[" + cut + "]",
+           "clock.forward.seconds=" + listed(of(&LayerProfile::forward), 1),
+           "clock.input_gradient.seconds=" + listed(of(&LayerProfile::input_gradient), 1),
+           "clock.weight_gradient.seconds=" + listed(of(&LayerProfile::weight_gradient), 1),
+           "clock.update.seconds=" + listed(of(&LayerProfile::update), M)});
+      const Outcome outcome = run(experiment(kSix, timed));
+      std::map<std::int64_t, double> done;  // by mini-batch: when its last work ended
+      for (const BusyRecord& busy : outcome.busy) {
+        done[busy.stamp.batch] = std::max(done[busy.stamp.batch], busy.end);
+      }
+      const int from = updates / 2;
+      const double rate = 16.0 * (updates - 1 - from) / (done.at(updates - 1) - done.at(from));
+      CHECK(rate == Approx(p.samples_per_second).epsilon(0.01));
+    }
+  }
+}
+
+TEST_CASE("a flushed schedule is predicted with its bubble", "[apps]") {
+  NetworkProfile profile;
+  profile.layers.assign(6, {.forward = 1, .input_gradient = 1, .weight_gradient = 1});
+  const Blueprint b = blueprint(kSix,
+                                {"pipeline.stages=3",
+                                 "pipeline.schedule=gpipe",
+                                 "pipeline.micro_batches=4",
+                                 "pipeline.cut=[2,4]"});
+  const Throughput p = predict(b, profile);
+  CHECK(p.slowest_seconds == Approx(6));
+  CHECK(p.samples_per_second == Approx(16 / (6.0 * (4 + 3 - 1))));
+  CHECK(p.idle == Approx(2.0 / 6));
+}
+
+TEST_CASE("the partition problem asks for what the scheme keeps", "[apps]") {
+  const NetworkProfile profile = invented(1);
+  // Momentum: four stashed copies, a gradient and the moment; four micro-batches in the pipe.
+  const PartitionProblem stashed = partition_problem(blueprint(kSix, pipe(4)), profile);
+  CHECK(stashed.stages == 4);
+  CHECK(stashed.parameter_copies == 6);
+  CHECK(stashed.micro_batches == 4);
+  CHECK(stashed.memory_max > 0);
+  const PartitionProblem latest = partition_problem(
+      blueprint(
+          kSix,
+          pipe(
+              2,
+              {"pipeline.weights=latest", "pipeline.activations=recompute", "optimizer.rule=sgd"})),
+      profile);
+  CHECK(latest.parameter_copies == 2);
+  CHECK(latest.micro_batches == 1);
+  CHECK(latest.memory_max / 2 == stashed.memory_max);
+  const PartitionProblem interleaved = partition_problem(
+      blueprint(kSix,
+                {"pipeline.stages=2", "pipeline.schedule=interleaved", "pipeline.micro_batches=2"}),
+      profile);
+  CHECK(interleaved.stages == 4);
+  CHECK(interleaved.memory_max == stashed.memory_max);
+}
+
+TEST_CASE("a profiled experiment keeps the cut that it found", "[apps]") {
+  const Blueprint found = blueprint(kSix, pipe(3, {"pipeline.partition=profiled"}));
+  const auto& cut = found.experiment.pipeline().cut();
+  REQUIRE(cut.size() == 2);
+  CHECK(std::vector<std::int64_t>(found.cut.begin() + 1, found.cut.end()) ==
+        std::vector<std::int64_t>(cut.begin(), cut.end()));
+  CHECK(found.chunks.size() == 3);
+  CHECK(found.times.size() == 3);
+
+  const auto again = make_blueprint(found.experiment);
+  REQUIRE(again);
+  CHECK(again->cut == found.cut);
+  // A cut that is given stands, even the worst one.
+  CHECK(blueprint(kSix, pipe(3, {"pipeline.partition=profiled", "pipeline.cut=[1,2]"})).cut ==
+        std::vector<std::int64_t>{0, 1, 2});
+  CHECK(blueprint(kSix, pipe(1, {"pipeline.partition=profiled"}))
+            .experiment.pipeline()
+            .cut()
+            .empty());
+}
+
+TEST_CASE("a run directory repeats a profiled run, bit for bit", "[apps]") {
+  const Folder folder;
+  const Said first = run_program({"run",
+                                  "teacher-mlp",
+                                  "--quiet",
+                                  "--out",
+                                  folder / "a",
+                                  "--set",
+                                  "pipeline.partition=profiled",
+                                  "--set",
+                                  "stop.updates=5",
+                                  "--set",
+                                  "pipeline.stages=2"});
+  REQUIRE(first.code == 0);
+  CHECK_THAT(contents(folder / "a/experiment.textproto"), says("partition: profiled"));
+  CHECK_THAT(contents(folder / "a/experiment.textproto"), says("cut: "));
+  REQUIRE(run_program({"run", folder / "a", "--quiet", "--out", folder / "b"}).code == 0);
+  CHECK(contents(folder / "a/experiment.textproto") == contents(folder / "b/experiment.textproto"));
+  CHECK(contents(folder / "a/weights.safetensors") == contents(folder / "b/weights.safetensors"));
+}
+
+TEST_CASE("plan --profile shows layers, cuts and the machine", "[apps]") {
+  const Said said = run_program({"plan",
+                                 "teacher-mlp",
+                                 "--profile",
+                                 "--set",
+                                 "pipeline.stages=2",
+                                 "--set",
+                                 "pipeline.schedule=async_one_f_one_b"});
+  CHECK(said.code == 0);
+  for (const char* part : {"layers     of a micro-batch, medians of ",
+                           "  flops     [",
+                           "  profiled  [",
+                           "a bound: no schedule runs it",
+                           "machine    cpu: "}) {
+    CHECK_THAT(said.out, says(part));
+  }
+  CHECK(run_program({"plan", "teacher-mlp"}).out.find("machine") == std::string::npos);
+}

@@ -1,0 +1,177 @@
+"""The other side of `troupe bench peers`: the same networks in PyTorch, one training step at a time.
+
+Reads one request a line, "NETWORK STEPS", and answers with the CPU seconds that the steps took. A
+network's first request is preceded by its number of parameters, "NETWORK parameters". The program
+sets what is best for PyTorch before it starts this: one OpenMP thread, and malloc such that large
+tensors are not given back to the system after every step (10 to 20 % for convolution networks).
+"""
+
+import sys
+import time
+
+try:
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+except ImportError as missing:
+    print(f"error {missing}", flush=True)
+    sys.exit(0)
+
+torch.set_num_threads(1)
+torch.manual_seed(1)
+
+CHARACTERS = 65
+
+
+class Lenet5(nn.Sequential):
+    def __init__(self):
+        super().__init__(
+            nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+            nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10))
+
+
+def mlp():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024),
+                         nn.ReLU(), nn.Linear(1024, 10))
+
+
+def vgg11():
+    layers, channels = [], 3
+    for width in [64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0]:
+        if width == 0:
+            layers.append(nn.MaxPool2d(2))
+            continue
+        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(True)]
+        channels = width
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(512, 10))
+
+
+class Block(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample = nn.Sequential() if inputs == width else nn.Sequential(
+            nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = self.bn2(self.conv2(y))
+        return F.relu(y + self.downsample(x), inplace=True)
+
+
+def resnet18():
+    blocks, inputs = [], 64
+    for width in [64, 128, 256, 512]:
+        blocks += [Block(inputs, width, 1 if width == 64 else 2), Block(width, width, 1)]
+        inputs = width
+    return nn.Sequential(nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(True),
+                         *blocks, nn.AvgPool2d(4), nn.Flatten(), nn.Linear(512, 10))
+
+
+def attention(q, k, v):
+    if hasattr(F, "scaled_dot_product_attention"):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    length = q.shape[-2]
+    mask = torch.ones(length, length, dtype=torch.bool).triu(1)
+    scores = (q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
+    return scores.masked_fill(mask, float("-inf")).softmax(-1) @ v
+
+
+class GptBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.c_fc, self.c_out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (part.view(B, T, self.heads, C // self.heads).transpose(1, 2)
+                   for part in self.c_attn(self.ln_1(x)).split(C, 2))
+        x = x + self.c_proj(attention(q, k, v).transpose(1, 2).reshape(B, T, C))
+        return x + self.c_out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    def __init__(self, layers=4, width=128, heads=4, context=128):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(CHARACTERS, width), nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(GptBlock(width, heads) for _ in range(layers)))
+        self.ln_f = nn.LayerNorm(width)
+
+    def forward(self, tokens):
+        x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
+        return F.linear(self.ln_f(self.blocks(x)), self.wte.weight)
+
+
+class Lstm(nn.Module):
+    def __init__(self, layers=2, width=256):
+        super().__init__()
+        self.encoder = nn.Embedding(CHARACTERS, width)
+        self.rnn = nn.LSTM(width, width, layers, batch_first=True)
+        self.decoder = nn.Linear(width, CHARACTERS)
+
+    def forward(self, tokens):
+        return self.decoder(self.rnn(self.encoder(tokens))[0])
+
+
+# network: how it is made, batch, shape of a sample ((T,) for tokens)
+NETWORKS = {
+    "mlp": (mlp, 128, (1, 28, 28)),
+    "lenet5": (Lenet5, 128, (1, 28, 28)),
+    "vgg": (vgg11, 64, (3, 32, 32)),
+    "resnet": (resnet18, 64, (3, 32, 32)),
+    "gpt": (Gpt, 16, (128,)),
+    "lstm": (Lstm, 32, (64,)),
+}
+
+
+class Loop:
+    def __init__(self, name):
+        make, batch, sample = NETWORKS[name]
+        self.model = make().train()
+        if len(sample) == 1:
+            self.x = torch.randint(CHARACTERS, (batch, *sample))
+            self.labels = torch.randint(CHARACTERS, (batch * sample[0],))
+        else:
+            self.x = torch.randn(batch, *sample)
+            self.labels = torch.randint(10, (batch,))
+        if name in ("vgg", "resnet"):
+            self.model = self.model.to(memory_format=torch.channels_last)
+            self.x = self.x.to(memory_format=torch.channels_last)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9,
+                                         foreach=True)
+
+    def parameters(self):
+        return sum(p.numel() for p in self.model.parameters())
+
+    def step(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        logits = self.model(self.x)
+        F.cross_entropy(logits.reshape(len(self.labels), -1), self.labels).backward()
+        self.optimizer.step()
+
+
+def main():
+    print(f"torch {torch.__version__}", flush=True)
+    name, loop = None, None
+    for line in sys.stdin:
+        wanted, what = line.split()
+        if wanted != name:
+            name, loop = wanted, None  # the last one's memory first
+            loop = Loop(name)
+        if what == "parameters":
+            print(loop.parameters(), flush=True)
+            continue
+        start = time.process_time()
+        for _ in range(int(what)):
+            loop.step()
+        print(time.process_time() - start, flush=True)
+
+
+main()

@@ -1,0 +1,203 @@
+"""Writes tests/runtime/model/golden.hpp: losses and gradients of small networks by PyTorch in float64.
+
+  tests/peers/golden.py > tests/runtime/model/golden.hpp
+
+Weights and batches are formulas over integers, which golden_test.cpp has too. So that float32 may be
+compared at all, no value may stand so near a kink (0 at relu and selu, two equal maxima) that rounding
+could move it to the other side: the least distance of each case is checked and printed on stderr.
+"""
+
+import sys
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+import networks
+
+KINK_MIN = 4e-6  # some times the rounding behind a dozen batch norms; other batches were tried where one was nearer
+
+# Name, model, shape of a sample, rows, classes (of tokens, where the model reads them), values of a target, smoothing,
+# module.
+CASES = [
+    ("mlp relu", "mlp { hidden: [9, 7] }", (5, 3, 2), 6, 4, 0, 0.1, lambda: networks.Mlp(30, [9, 7], 4, "relu")),
+    ("mlp tanh", "mlp { hidden: [9, 7] activation: tanh }", (13,), 6, 0, 3, 0.0, lambda: networks.Mlp(13, [9, 7], 3, "tanh")),
+    ("mlp gelu", "mlp { hidden: [9] activation: gelu }", (13,), 6, 4, 0, 0.0, lambda: networks.Mlp(13, [9], 4, "gelu")),
+    ("snn", "snn { hidden: [9, 9, 7] }", (13,), 6, 4, 0, 0.0, lambda: networks.Mlp(13, [9, 9, 7], 4, "selu")),
+    ("lenet5", "lenet5 {}", (16, 16, 2), 3, 5, 0, 0.0, lambda: networks.LeNet5(16, 2, 5)),
+    ("vgg", "vgg {}", (32, 32, 3), 4, 5, 0, 0.0, lambda: networks.Vgg11(outputs=5)),
+    ("vgg plain", "vgg { batch_norm: false }", (32, 32, 3), 2, 5, 0, 0.0, lambda: networks.Vgg11(outputs=5, batch_norm=False)),
+    ("resnet", "resnet { depth: 20 }", (16, 16, 3), 8, 5, 0, 0.0, lambda: networks.ResNet(20, 5)),
+    ("lstm", "lstm { layers: 2 width: 6 }", (5,), 3, 11, 0, 0.0, lambda: networks.Lstm(11, 6, 2, False)),
+    ("lstm residual", "lstm { layers: 2 width: 6 residual: true }", (5,), 3, 11, 0, 0.0, lambda: networks.Lstm(11, 6, 2, True)),
+    ("gpt tied", "gpt { layers: 2 width: 8 heads: 2 }", (7,), 3, 11, 0, 0.1, lambda: networks.Gpt(11, 7, 8, 2, 2, True)),
+    ("gpt untied", "gpt { layers: 2 width: 8 heads: 2 tied: false }", (7,), 3, 11, 0, 0.0, lambda: networks.Gpt(11, 7, 8, 2, 2, False)),
+    ("custom images", f"layers {{ {networks.CUSTOM_IMAGES} }}", (14, 14, 3), 3, 5, 0, 0.0, lambda: networks.CustomImages(3, 5)),
+    ("custom text", f"layers {{ {networks.CUSTOM_TEXT} }}", (5,), 3, 11, 0, 0.0, lambda: networks.CustomText(11, 5)),
+]  # fmt: skip
+
+X, TARGET = 1000, 1001  # keys of what is no weight
+READ_TOKENS = ("lstm", "gpt", "custom text")
+
+
+# -- the formulas, as in golden_test.cpp ---------------------------------------------------------------
+
+
+def hashed(key, count):
+    """count numbers below 2^32 (the last steps of MurmurHash3)."""
+    h = (numpy.arange(count, dtype=numpy.uint64) * 2654435761 + key * 40503) & 0xFFFFFFFF
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        h = ((h ^ (h >> numpy.uint64(shift))) * factor) & 0xFFFFFFFF
+    return h
+
+
+def numbers(key, count):
+    """Multiples of 2^-24 in [-1/2, 1/2)."""
+    return (hashed(key, count) >> numpy.uint64(8)).astype(numpy.float64) / 2**24 - 0.5
+
+
+def weight(key, name, shape):
+    u = numbers(key, int(numpy.prod(shape)))
+    if len(shape) > 1:
+        fan_in = int(numpy.prod(shape[1:]))
+        scale = 4.0
+        while fan_in >= 4:
+            fan_in //= 4
+            scale /= 2
+        u = scale * u
+    elif name.endswith((".weight", ".running_var")):
+        u = 1 + u / 2
+    else:
+        u = u / 4
+    return torch.from_numpy(u.astype(numpy.float32).reshape(shape))
+
+
+def batch(sample, rows, classes, values, tokens):
+    count = rows * int(numpy.prod(sample))
+    if tokens:
+        x = torch.from_numpy((hashed(X, count) % classes).astype(numpy.int64))
+        target = torch.from_numpy((hashed(TARGET, count) % classes).astype(numpy.int64))
+        return x.reshape(rows, *sample), target.reshape(rows, *sample)
+    x = torch.from_numpy(4 * numbers(X, count)).reshape(rows, *sample)
+    if values:
+        return x, torch.from_numpy(numbers(TARGET, rows * values)).reshape(rows, values)
+    return x, torch.from_numpy((hashed(TARGET, rows) % classes).astype(numpy.int64))
+
+
+# -- kinks ---------------------------------------------------------------------------------------------
+
+distances = []
+
+
+def watched(function):
+    def call(x, *more, **named):
+        distances.append(float(x.detach().abs().min()))
+        return function(x, *more, **named)
+
+    return call
+
+
+def watched_pool(function):
+    def call(x, kernel, *more, **named):
+        planes = x.detach().flatten(0, 1)[:, None]
+        two = F.unfold(planes, kernel, stride=kernel).topk(2, 1).values
+        gap = (two[:, 0] - two[:, 1])[two[:, 0] > 0]  # behind relu a 0 has no gradient anyway
+        distances.append(float(gap.min()))
+        return function(x, kernel, *more, **named)
+
+    return call
+
+
+# -- the header ----------------------------------------------------------------------------------------
+
+
+def text_of(number):
+    return repr(float(number))
+
+
+def row(name, tensor):
+    flat = tensor.detach().double().flatten()
+    chosen = [flat[0], flat[len(flat) // 2], flat[-1]]
+    return (
+        f'     {{"{name}", {text_of(flat.sum())}, {text_of(flat.square().sum())}, '
+        f"{{{', '.join(map(text_of, chosen))}}}}},"
+    )
+
+
+def write_case(name, model, sample, rows, classes, values, smoothing, make):
+    module = make()
+    state = {n: t for n, t in module.state_dict().items() if not n.endswith("num_batches_tracked")}
+    # Keys are places in Troupe's files: parameters, then running statistics.
+    names = sorted(state, key=lambda n: "running" in n)
+    tensors = {n: weight(key, n, tuple(state[n].shape)) for key, n in enumerate(names)}
+    networks.load(module, tensors, torch.float64)
+    tokens = name.startswith(READ_TOKENS)
+    x, target = batch(sample, rows, classes, values, tokens)
+    distances.clear()
+    loss = networks.loss_of(module(x), target, smoothing)
+    loss.backward()
+    nearest = min(distances, default=float("inf"))
+    print(f"{name}: nearest to a kink {nearest:.1e}", file=sys.stderr)
+    if nearest < KINK_MIN:
+        raise SystemExit(f"{name}: {nearest:.1e} from a kink")
+    smoothed = f" label_smoothing: {smoothing}" if smoothing else ""
+    print(f'    {{"{name}",')
+    print(f'     "model {{ {model}{smoothed} }}",')
+    shape = ", ".join(map(str, sample))
+    says = "true" if tokens else "false"
+    print(f"     {{{shape}}}, {rows}, {says}, {classes}, {values}, {text_of(loss.detach())},")
+    print("     {")
+    gradients = dict(module.named_parameters())
+    for n in names:
+        print(row(n, gradients[n].grad if n in gradients else dict(module.named_buffers())[n]))
+    print("     }},")
+
+
+def main():
+    torch.set_num_threads(1)
+    F.relu = watched(F.relu)
+    F.selu = networks.ACTIVATIONS["selu"] = watched(F.selu)
+    networks.ACTIVATIONS["relu"] = F.relu
+    F.max_pool2d = watched_pool(F.max_pool2d)
+    print(
+        f"""// Generated by `tests/peers/golden.py > tests/runtime/model/golden.hpp` with PyTorch {torch.__version__},
+// in float64. golden_test.cpp has the formulas of weights and batches.
+#pragma once
+
+#include "kernels/shape.hpp"
+
+#include <array>
+#include <vector>
+
+namespace troupe::test {{
+
+/// The gradient of a parameter, or a running statistic after the step, in PyTorch's order.
+struct GoldenTensor {{
+  const char* name;
+  double sum;
+  double squares;                  // sum of squares
+  std::array<double, 3> elements;  // the first, the one at count / 2, the last
+}};
+
+struct Golden {{
+  const char* name;
+  const char* model;
+  Shape sample;
+  std::int64_t rows;
+  bool tokens;
+  int classes;          // or
+  std::int64_t values;  // of a target
+  double loss;
+  std::vector<GoldenTensor> tensors;
+}};
+
+// clang-format off
+inline const std::vector<Golden> kGolden{{"""
+    )
+    for case in CASES:
+        write_case(*case)
+    print("};\n// clang-format on\n\n}  // namespace troupe::test")
+
+
+if __name__ == "__main__":
+    main()

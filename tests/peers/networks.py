@@ -1,0 +1,292 @@
+"""Troupe's networks as PyTorch modules.
+
+Modules and parameters have the names that weights.safetensors has, so that a file loads as it is.
+Images are (B, H, W, C) as Troupe's batches have them; dropout is left out.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": F.relu,
+    "tanh": torch.tanh,
+    "gelu": lambda x: F.gelu(x, approximate="tanh"),
+    "selu": F.selu,
+}
+
+
+def channels_first(x):
+    return x.permute(0, 3, 1, 2)
+
+
+class Mlp(nn.Module):
+    """Dense layers over samples of any shape."""
+
+    def __init__(self, inputs, hidden, outputs, activation):
+        super().__init__()
+        widths = [inputs, *hidden, outputs]
+        for i in range(len(widths) - 1):
+            self.add_module(f"dense{i + 1}", nn.Linear(widths[i], widths[i + 1]))
+        self.count = len(widths) - 1
+        self.activation = ACTIVATIONS[activation]
+
+    def forward(self, x):
+        x = (channels_first(x) if x.dim() == 4 else x).flatten(1)
+        for i in range(1, self.count):
+            x = self.activation(getattr(self, f"dense{i}")(x))
+        return getattr(self, f"dense{self.count}")(x)
+
+
+class LeNet5(nn.Module):
+    def __init__(self, side=28, channels=1, outputs=10, activation="relu"):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 6, 5, padding=2)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.dense1 = nn.Linear(16 * ((side // 2 - 4) // 2) ** 2, 120)
+        self.dense2 = nn.Linear(120, 84)
+        self.dense3 = nn.Linear(84, outputs)
+        self.activation = ACTIVATIONS[activation]
+
+    def forward(self, x):
+        act = self.activation
+        x = F.max_pool2d(act(self.conv1(channels_first(x))), 2)
+        x = F.max_pool2d(act(self.conv2(x)), 2).flatten(1)
+        return self.dense3(act(self.dense2(act(self.dense1(x)))))
+
+
+class Vgg11(nn.Module):
+    def __init__(self, side=32, outputs=10, batch_norm=True):
+        super().__init__()
+        layers = []
+        channels = 3
+        for width in [64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0]:
+            if width == 0:
+                layers.append(nn.MaxPool2d(2))
+                continue
+            layers.append(nn.Conv2d(channels, width, 3, padding=1))
+            layers += [nn.BatchNorm2d(width)] if batch_norm else []
+            layers.append(nn.ReLU())
+            channels = width
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Linear(512 * (side // 32) ** 2, outputs)
+
+    def forward(self, x):
+        return self.classifier(self.features(channels_first(x)).flatten(1))
+
+
+class Block(nn.Module):
+    """A residual block: two 3x3 convolutions, or the bottleneck of 1x1, 3x3 and 1x1."""
+
+    def __init__(self, inputs, width, stride, bottleneck):
+        super().__init__()
+        outputs = 4 * width if bottleneck else width
+        shapes = (
+            [(inputs, width, 1, 1), (width, width, 3, stride), (width, outputs, 1, 1)]
+            if bottleneck
+            else [(inputs, width, 3, stride), (width, width, 3, 1)]
+        )
+        for i, (before, after, kernel, step) in enumerate(shapes, 1):
+            convolution = nn.Conv2d(before, after, kernel, step, kernel // 2, bias=False)
+            self.add_module(f"conv{i}", convolution)
+            self.add_module(f"bn{i}", nn.BatchNorm2d(after))
+        self.count = len(shapes)
+        self.downsample = (
+            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            if stride != 1 or inputs != outputs
+            else nn.Identity()
+        )
+        self.outputs = outputs
+
+    def forward(self, x):
+        skip = self.downsample(x)
+        for i in range(1, self.count + 1):
+            x = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(x))
+            x = F.relu(x) if i < self.count else F.relu(x + skip)
+        return x
+
+
+class ResNet(nn.Module):
+    BLOCKS = {20: [3, 3, 3], 18: [2, 2, 2, 2], 50: [3, 4, 6, 3]}
+
+    def __init__(self, depth, outputs=10, small_stem=True):
+        super().__init__()
+        counts = self.BLOCKS[depth]
+        width = channels = 16 if len(counts) == 3 else 64
+        self.small_stem = small_stem or len(counts) == 3
+        self.conv1 = (
+            nn.Conv2d(3, width, 3, 1, 1, bias=False)
+            if self.small_stem
+            else nn.Conv2d(3, width, 7, 2, 3, bias=False)
+        )
+        self.bn1 = nn.BatchNorm2d(width)
+        self.groups = len(counts)
+        for group, count in enumerate(counts, 1):
+            blocks = []
+            for i in range(count):
+                stride = 2 if group > 1 and i == 0 else 1
+                blocks.append(Block(channels, width, stride, depth == 50))
+                channels = blocks[-1].outputs
+            self.add_module(f"layer{group}", nn.Sequential(*blocks))
+            width *= 2
+        self.fc = nn.Linear(channels, outputs)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(channels_first(x))))
+        if not self.small_stem:
+            x = F.max_pool2d(x, 3, 2, 1)
+        for group in range(1, self.groups + 1):
+            x = getattr(self, f"layer{group}")(x)
+        return self.fc(x.mean((2, 3)))
+
+
+class Lstm(nn.Module):
+    def __init__(self, vocabulary, width, layers, residual):
+        super().__init__()
+        self.encoder = nn.Embedding(vocabulary, width)
+        self.rnn = nn.ModuleList(nn.LSTM(width, width, batch_first=True) for _ in range(layers))
+        self.decoder = nn.Linear(width, vocabulary)
+        self.residual = residual
+
+    def forward(self, x):
+        x = self.encoder(x)
+        for layer in self.rnn:
+            y = layer(x)[0]
+            x = x + y if self.residual else y
+        return self.decoder(x)
+
+
+def attend(qkv, heads):
+    """(B, T, 3 width) -> (B, T, width): causal self-attention, by its formula."""
+    batch, length, three = qkv.shape
+    size = three // 3 // heads
+    q, k, v = (t.view(batch, length, heads, size).transpose(1, 2) for t in qkv.chunk(3, 2))
+    scores = q @ k.transpose(2, 3) / math.sqrt(size)
+    mask = torch.ones(length, length, dtype=torch.bool).triu(1)
+    weights = scores.masked_fill(mask, -math.inf).softmax(3)
+    return (weights @ v).transpose(1, 2).reshape(batch, length, three // 3)
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.c_attn = nn.Linear(width, 3 * width)
+        self.c_proj = nn.Linear(width, width)
+        self.heads = heads
+
+    def forward(self, x):
+        return self.c_proj(attend(self.c_attn(x), self.heads))
+
+
+class GptBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = nn.Module()
+        self.mlp.c_fc = nn.Linear(width, 4 * width)
+        self.mlp.c_proj = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp.c_proj(ACTIVATIONS["gelu"](self.mlp.c_fc(self.ln_2(x))))
+
+
+class Gpt(nn.Module):
+    def __init__(self, vocabulary, length, width, layers, heads, tied):
+        super().__init__()
+        self.transformer = nn.Module()
+        self.transformer.wte = nn.Embedding(vocabulary, width)
+        self.transformer.wpe = nn.Embedding(length, width)
+        self.transformer.h = nn.ModuleList(GptBlock(width, heads) for _ in range(layers))
+        self.transformer.ln_f = nn.LayerNorm(width)
+        self.lm_head = None if tied else nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, x):
+        t = self.transformer
+        y = t.wte(x) + t.wpe.weight[: x.shape[1]]
+        for block in t.h:
+            y = block(y)
+        y = t.ln_f(y)
+        return y @ t.wte.weight.T if self.lm_head is None else self.lm_head(y)
+
+
+class CustomImages(nn.Module):
+    """CUSTOM_IMAGES below: names are places in the list."""
+
+    def __init__(self, channels=1, outputs=10):
+        super().__init__()
+        self.add_module("0", nn.Conv2d(channels, 8, 3, 2, 1))
+        self.add_module("1", nn.GroupNorm(4, 8))
+        self.add_module("4", nn.Conv2d(8, 8, 3, 1, 1))
+        self.add_module("5", nn.GroupNorm(2, 8))
+        self.add_module("9", nn.Linear(8, 24))
+        self.add_module("10", nn.LayerNorm(24))
+        self.add_module("11", nn.Linear(24, outputs))
+
+    def forward(self, x):
+        at = dict(self.named_children())
+        x = F.relu(at["1"](at["0"](channels_first(x))))
+        x = F.relu(at["5"](torch.tanh(at["4"](x))) + x)
+        x = F.max_pool2d(x, 2).mean((2, 3))
+        return at["11"](at["10"](F.selu(at["9"](x))))
+
+
+CUSTOM_IMAGES = (
+    "layer { convolution { outputs: 8 stride: 2 } } layer { group_norm { groups: 4 } } "
+    "layer { activation { kind: relu } } layer { fork {} } "
+    "layer { convolution { outputs: 8 activation: tanh } } layer { group_norm { groups: 2 } } "
+    "layer { join { activation: relu } } layer { max_pool {} } "
+    "layer { average_pool { kernel: 0 } } layer { dense { outputs: 24 activation: selu } } "
+    "layer { layer_norm {} } layer { dense {} }"
+)
+
+
+class CustomText(nn.Module):
+    """CUSTOM_TEXT below."""
+
+    def __init__(self, vocabulary, length):
+        super().__init__()
+        embedding = nn.Embedding(vocabulary, 16)
+        embedding.positions = nn.Parameter(torch.zeros(length, 16))
+        self.add_module("0", embedding)
+        self.add_module("1", Attention(16, 2))
+        self.add_module("2", nn.LSTM(16, 12, batch_first=True))
+        self.add_module("3", nn.Linear(12, vocabulary))
+
+    def forward(self, x):
+        at = dict(self.named_children())
+        y = at["1"](at["0"](x) + at["0"].positions)
+        return at["3"](at["2"](y)[0])
+
+
+CUSTOM_TEXT = (
+    "layer { embedding { width: 16 } } layer { attention { heads: 2 } } "
+    "layer { lstm { width: 12 } } layer { dense {} }"
+)
+
+
+def loss_of(output, target, smoothing=0.0):
+    """Of a mini-batch: cross-entropy for labels, else half the squared distance."""
+    if target.dtype.is_floating_point:
+        return 0.5 * ((output - target) ** 2).sum(1).mean()
+    return F.cross_entropy(
+        output.flatten(0, -2), target.flatten().long(), label_smoothing=smoothing
+    )
+
+
+def load(module, tensors, dtype):
+    """The module with these weights, in training; batch norms' own counters are not in files."""
+    left = module.load_state_dict(tensors, strict=False)
+    missing = [name for name in left.missing_keys if not name.endswith("num_batches_tracked")]
+    if missing or left.unexpected_keys:
+        raise SystemExit(f"missing {missing}, of no use {left.unexpected_keys}")
+    return module.to(dtype).train()
+
+
+def parameter_names(module):
+    return [name for name, _ in module.named_parameters()]
