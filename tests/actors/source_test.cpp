@@ -25,7 +25,7 @@ constexpr Ref<DirectorRole> kDirector{0};
 /// 90 windows to train on at most offsets, and 49 to test: two batches of a Mark and a bit.
 std::shared_ptr<const Dataset> text(const TemporaryFolder& folder) {
   std::string bytes;
-  for (int i = 0; i < 50'000; ++i) {
+  for (std::int64_t i = 0; i < 50'000; ++i) {
     bytes += static_cast<char>(i * i % 253);
   }
   folder.write("text", bytes);
