@@ -22,24 +22,27 @@ using namespace troupe::test;
 namespace {
 
 /// A file of letters that follow one another by a rule, for the models of text.
-const std::string& text_file() {
-  static const std::string path = [] {
-    const auto file = std::filesystem::temp_directory_path() /
-                      ("troupe-networks-" + std::to_string(::getpid()) + ".txt");
-    std::ofstream out(file);
+struct TextFile {
+  std::string path = (std::filesystem::temp_directory_path() /
+                      ("troupe-networks-" + std::to_string(::getpid()) + ".txt"))
+                         .string();
+
+  TextFile() {
+    std::ofstream out(path);
     int state = 1;
     for (int i = 0; i < 3000; ++i) {
       state = (state * 5 + i) % 7;
       out << static_cast<char>('a' + state);
     }
-    return file.string();
-  }();
-  return path;
-}
+  }
 
-struct RemoveText {
-  ~RemoveText() { std::filesystem::remove(text_file()); }
-} remove_text;
+  ~TextFile() { std::filesystem::remove(path); }
+};
+
+const std::string& text_file() {
+  static const TextFile file;
+  return file.path;
+}
 
 std::string text_data() {
   return "data { text { path: '" + text_file() + "' context: 6 } } ";
