@@ -30,14 +30,15 @@ void check_geometry(std::string_view op, const ConvolutionGeometry& g, const Sha
       g.padding);
 }
 
-/// x (B, H, W, C), w (O, kernel, kernel, C), y (B, H', W', O): whichever of them is the output.
+/// x (B, H, W, C), w (O, kernel, kernel, C), y (B, H', W', O): whichever of them is the output, whose type is still to be
+/// checked.
 void check_convolution(std::string_view op,
                        const Stream& stream,
                        const ConvolutionGeometry& g,
                        const Tensor& x,
                        const Tensor& w,
                        const Tensor& y) {
-  check_tensor(op, "x", x, stream);
+  check_operand(op, "x", x, stream);
   check_geometry(op, g, x.shape());
   const Shape& image = x.shape();
   check_tensor(op, "w", w, stream);
@@ -49,8 +50,9 @@ void check_convolution(std::string_view op,
                ", not (O, kernel, kernel, C)");
   const std::int64_t channels_out = w.shape()[0];
   check_tensor(op, "w", w, stream, Shape{channels_out, g.kernel, g.kernel, image[3]});
-  check_tensor(
-      op, "y", y, stream, Shape{image[0], g.output(image[1]), g.output(image[2]), channels_out});
+  check_operand(op, "y", y, stream);
+  const Shape windows{image[0], g.output(image[1]), g.output(image[2]), channels_out};
+  TROUPE_CHECK(y.shape() == windows, "[", op, "] y is ", y.shape(), ", not ", windows);
 }
 
 /// x (B, H, W, C), y (B, H', W', C): whichever of them is the output.
@@ -76,6 +78,8 @@ void convolution_forward(Stream& stream,
                          ActivationKind activation,
                          const Tensor& y) {
   check_convolution("convolution_forward", stream, geometry, x, w, y);
+  const bool plain = !bias && activation == ActivationKind::none;
+  check_tensor("convolution_forward", "y", y, stream, plain ? y.type() : DType::float32);
   if (bias) {
     check_tensor("convolution_forward", "bias", bias, stream, Shape{w.shape()[0]});
   }
@@ -92,6 +96,7 @@ void convolution_input_gradient(Stream& stream,
                                 const Tensor& w,
                                 const Tensor& dx) {
   check_convolution("convolution_input_gradient", stream, geometry, dx, w, dy);
+  check_tensor("convolution_input_gradient", "dx", dx, stream);
   begin(stream, {&dy, &w, &dx});
   TROUPE_DISPATCH(convolution_input_gradient, stream, geometry, dy, w, dx);
 }

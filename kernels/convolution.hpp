@@ -19,7 +19,9 @@ struct ConvolutionGeometry {
 /// y = act(conv(x, w) + bias). Shapes: x (B, H, W, C), w (O, kernel, kernel, C), bias (O) or empty
 /// for none, y (B, H', W', O). Activation: none, relu, tanh or selu. On a GPU, x, w, y and their
 /// gradients begin at multiples of 16 bytes, and a build without cuDNN throws ContractError
-/// (cudnn_version()).
+/// (cudnn_version()). x, dy below, and y where there is neither bias nor
+/// activation are float32 or of the stream's operand_type(); the others float32. Precision: the
+/// stream's; on a CPU always float32. In bf16 on a GPU y, dx and dw, too, pass through bfloat16.
 void convolution_forward(Stream& stream,
                          const ConvolutionGeometry& geometry,
                          const Tensor& x,

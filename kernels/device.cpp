@@ -1,5 +1,6 @@
 #include "kernels/device.hpp"
 
+#include "kernels/cpu/onednn.hpp"
 #include "kernels/cuda/backend.hpp"
 
 #include <unistd.h>
@@ -59,6 +60,53 @@ Result<Device> parse_device(std::string_view text) {
 
 Result<void> check_available(Device device) {
   return device.kind == DeviceKind::cpu ? Result<void>() : cuda::check_available(device.index);
+}
+
+std::string_view to_string(Precision precision) {
+  switch (precision) {
+    case Precision::fp32:
+      return "fp32";
+    case Precision::tf32:
+      return "tf32";
+    case Precision::bf16:
+      return "bf16";
+  }
+  return "";
+}
+
+Result<void> check_precision(Device device, Precision precision) {
+  if (precision == Precision::fp32) {
+    return {};
+  }
+  if (device.kind == DeviceKind::cuda) {
+    return cuda::has_narrow_products(device.index)
+               ? Result<void>()
+               : Error{ErrorKind::usage,
+                       concat(to_string(precision),
+                              " needs a GPU of compute capability 8.0 or later, which ",
+                              to_string(device),
+                              " is not; right here is fp32")};
+  }
+  if (precision == Precision::tf32) {
+    return Error{ErrorKind::usage,
+                 concat("tf32 is a format of GPUs; right on cpu is fp32",
+                        cpu::has_bfloat16() ? " or bf16" : "")};
+  }
+  return cpu::has_bfloat16() ? Result<void>()
+                             : Error{ErrorKind::usage,
+                                     "bf16 on cpu needs AVX512_BF16 or AMX, which this CPU (or "
+                                     "what oneDNN may use of it) lacks; "
+                                     "right here is fp32"};
+}
+
+std::vector<Precision> precisions(Device device) {
+  std::vector<Precision> all;
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    if (check_precision(device, precision)) {
+      all.push_back(precision);
+    }
+  }
+  return all;
 }
 
 std::vector<DeviceInfo> devices() {

@@ -30,6 +30,23 @@ Result<Device> parse_device(std::string_view text);
 /// Error (usage) with what is missing when this build or this machine lacks `device`.
 Result<void> check_available(Device device);
 
+/// How products multiply: matmul, convolution and, on a GPU, attention. Sums are float32 in all of them, and so is
+/// everything else: weights, gradients, moments, the other operations.
+enum class Precision : std::uint8_t {
+  fp32,
+  tf32,  // operands rounded to 11 bits of significance: GPUs only
+  bf16,  // operands rounded to bfloat16 (8 bits)
+};
+
+/// "fp32", "tf32", "bf16".
+std::string_view to_string(Precision precision);
+
+/// Error (usage) with what is missing and what would be right where `device`, an available one, cannot multiply so.
+Result<void> check_precision(Device device, Precision precision);
+
+/// What check_precision() lets pass.
+std::vector<Precision> precisions(Device device);
+
 struct DeviceInfo {
   Device device;
   std::string name;              // as the vendor calls it

@@ -51,4 +51,12 @@ void check_tensor(std::string_view op,
   TROUPE_CHECK(x.shape() == shape, "[", op, "] ", name, " is ", x.shape(), ", not ", shape);
 }
 
+void check_operand(std::string_view op,
+                   std::string_view name,
+                   const Tensor& x,
+                   const Stream& stream) {
+  const bool converted = x && x.type() == stream.operand_type();
+  check_tensor(op, name, x, stream, converted ? stream.operand_type() : DType::float32);
+}
+
 }  // namespace troupe

@@ -28,6 +28,12 @@ void check_tensor(std::string_view op,
                   const Shape& shape,
                   DType type = DType::float32);
 
+/// The same for what a product reads: float32 or the stream's operand_type().
+void check_operand(std::string_view op,
+                   std::string_view name,
+                   const Tensor& x,
+                   const Stream& stream);
+
 /// cpu::op(stream, ...) or cuda::op(stream, ...).
 #define TROUPE_DISPATCH(op, stream, ...)               \
   ((stream).device().kind == ::troupe::DeviceKind::cpu \

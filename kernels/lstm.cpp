@@ -1,5 +1,6 @@
 #include "kernels/lstm.hpp"
 
+#include "kernels/convert.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/matmul.hpp"
 
@@ -72,6 +73,7 @@ void lstm_forward(Stream& stream,
   check_tensor(kOp, "gates", gates, stream, Shape{s.T, s.B, 4 * s.H});
   check_tensor(kOp, "cells", cells, stream, Shape{s.T, s.B, s.H});
 
+  const Tensor recurrent = operand(stream, w_hidden);  // once, for all steps
   const Tensor hidden = stream.allocate({s.T, s.B, s.H});
   matmul(stream,
          s.rows(swapped(stream, x), 0, s.T),
@@ -83,7 +85,7 @@ void lstm_forward(Stream& stream,
     if (t > 0) {
       matmul(stream,
              s.at(hidden, t - 1),
-             w_hidden,
+             recurrent,
              gates_t,
              {.transpose_b = true, .accumulate = true});
     }
@@ -118,13 +120,14 @@ void lstm_input_gradient(Stream& stream,
     check_tensor(kOp, "dx", dx, stream, Shape{s.B, s.T, s.I});
   }
 
-  const Tensor dhidden = swapped(stream, dy);  // (T, B, H); later steps add their share
+  const Tensor recurrent = operand(stream, w_hidden);  // once, for all steps
+  const Tensor dhidden = swapped(stream, dy);          // (T, B, H); later steps add their share
   const Tensor dcell = stream.allocate({s.B, s.H});
   fill(stream, dcell, 0);
   for (std::int64_t t = s.T - 1; t >= 0; --t) {
     const Tensor dhidden_t = s.at(dhidden, t);
     if (t + 1 < s.T) {
-      matmul(stream, s.at(dgates, t + 1), w_hidden, dhidden_t, {.accumulate = true});
+      matmul(stream, s.at(dgates, t + 1), recurrent, dhidden_t, {.accumulate = true});
     }
     const Tensor gates_t = s.at(gates, t);
     const Tensor cell = s.at(cells, t);

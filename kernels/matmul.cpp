@@ -9,8 +9,8 @@ void matmul(Stream& stream,
             const Tensor& b,
             const Tensor& c,
             const MatmulOptions& options) {
-  check_tensor("matmul", "a", a, stream);
-  check_tensor("matmul", "b", b, stream);
+  check_operand("matmul", "a", a, stream);
+  check_operand("matmul", "b", b, stream);
   check_tensor("matmul", "c", c, stream);
   TROUPE_CHECK(
       a.shape().dimensions() == 2 && b.shape().dimensions() == 2 && c.shape().dimensions() == 2,
@@ -46,8 +46,10 @@ void matmul(Stream& stream,
                a.shape(),
                ", b is ",
                b.shape());
-  TROUPE_CHECK(c.data<float>() != a.data<float>() && c.data<float>() != b.data<float>(),
-               "[matmul] c is one of its operands");
+  const auto is_c = [&](const Tensor& x) {
+    return x.type() == DType::float32 && x.data<float>() == c.data<float>();
+  };
+  TROUPE_CHECK(!is_c(a) && !is_c(b), "[matmul] c is one of its operands");
   if (options.bias) {
     check_tensor("matmul", "bias", options.bias, stream, Shape{columns});
   }
@@ -60,7 +62,7 @@ void matmul(Stream& stream,
 }
 
 void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate) {
-  check_tensor("column_sum", "x", x, stream);
+  check_operand("column_sum", "x", x, stream);
   TROUPE_CHECK(x.shape().dimensions() == 2, "[column_sum] x is no matrix: ", x.shape());
   check_tensor("column_sum", "out", out, stream, Shape{x.shape()[1]});
   begin(stream, {&x, &out});

@@ -14,7 +14,8 @@ struct MatmulOptions {
   ActivationKind activation = ActivationKind::none;  // applied last: none, relu, tanh or selu
 };
 
-/// c = act(a b + bias), row-major float32. Shapes: a (M, K), b (K, N), c (M, N), all >= 1.
+/// c = act(a b + bias), row-major float32. Shapes: a (M, K), b (K, N), c (M, N), all >= 1. a and b may be of the
+/// stream's operand_type() instead; what is not is rounded as the stream's precision says.
 /// c must not alias a or b. Throws ContractError on shapes, types or devices that disagree.
 void matmul(Stream& stream,
             const Tensor& a,
@@ -22,7 +23,8 @@ void matmul(Stream& stream,
             const Tensor& c,
             const MatmulOptions& options = {});
 
-/// out[c] = (accumulate ? out[c] : 0) + sum over rows of x[r, c]. Shapes: x (R, C), out (C).
+/// out[c] = (accumulate ? out[c] : 0) + sum over rows of x[r, c]. Shapes: x (R, C), float32 or of the stream's
+/// operand_type(), out (C).
 void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate);
 
 // The backends: same signatures, arguments already checked.

@@ -16,7 +16,7 @@ void check_activation(std::string_view op, ActivationKind kind) {
 }
 
 void check_matrix(std::string_view op, const Tensor& x, const Stream& stream) {
-  check_tensor(op, "x", x, stream);
+  check_operand(op, "x", x, stream);
   TROUPE_CHECK(x.shape().dimensions() == 2 && x.shape()[1] > 0,
                "[",
                op,
@@ -81,7 +81,7 @@ void check_backward(std::string_view op,
   check_tensor(op, "mean", mean, stream, statistics);
   check_tensor(op, "inverse_deviation", inverse_deviation, stream, statistics);
   check_tensor(op, "dy", dy, stream, x.shape());
-  check_tensor(op, "dx", dx, stream, x.shape());
+  check_tensor(op, "dx", dx, stream, x.shape(), x.type());
   check_tensor(op, "dgamma", dgamma, stream, channels);
   check_tensor(op, "dbeta", dbeta, stream, channels);
 }
@@ -205,6 +205,7 @@ void layer_norm_forward(Stream& stream,
                         const Tensor& mean,
                         const Tensor& inverse_deviation) {
   constexpr std::string_view kOp = "layer_norm_forward";
+  check_tensor(kOp, "x", x, stream);
   check_matrix(kOp, x, stream);
   check_forward(kOp, stream, x, gamma, beta, y, mean, inverse_deviation, Shape{x.shape().front()});
   begin(stream, {&x, &gamma, &beta, &y, &mean, &inverse_deviation});
@@ -221,6 +222,7 @@ void layer_norm_backward(Stream& stream,
                          const Tensor& dgamma,
                          const Tensor& dbeta) {
   constexpr std::string_view kOp = "layer_norm_backward";
+  check_tensor(kOp, "x", x, stream);
   check_matrix(kOp, x, stream);
   check_backward(kOp,
                  stream,

@@ -2,7 +2,7 @@
 // with the biased variance. What they differ in is over which elements mean and variance are taken.
 //
 // Images (B, H, W, C) are passed as (B H W, C) or (B, H W, C). inverse_deviation is 1 /
-// sqrt(variance + epsilon). All float32; sums are in double or in float blocks that are added in
+// sqrt(variance + epsilon). All float32 unless said; sums are in double or in float blocks that are added in
 // double, in a fixed order, so that neither many rows nor a mean far from zero costs precision.
 // A NaN spreads over all that its mean is taken of.
 #pragma once
@@ -13,8 +13,8 @@
 namespace troupe {
 
 /// y = act(normalized x), mean and variance of each column over the rows of this batch, which are
-/// written out for the backward. Shapes: x, y (R, C), R >= 1; gamma, beta, mean, inverse_deviation
-/// (C). Activation: none or relu. y may be x where no backward follows. Ioffe & Szegedy 2015,
+/// written out for the backward. Shapes: x (float32 or of the stream's operand_type()), y (R, C), R >= 1; gamma, beta, mean, inverse_deviation
+/// (C). Activation: none or relu. y may be x where no backward follows and x is float32. Ioffe & Szegedy 2015,
 /// algorithm 1.
 void batch_norm_forward(Stream& stream,
                         const Tensor& x,
@@ -26,7 +26,7 @@ void batch_norm_forward(Stream& stream,
                         const Tensor& mean,
                         const Tensor& inverse_deviation);
 
-/// The same with given statistics (C) instead of the batch's. R may be 0; y may be x.
+/// The same with given statistics (C) instead of the batch's. R may be 0; y may be x where x is float32.
 void batch_norm_infer(Stream& stream,
                       const Tensor& x,
                       const Tensor& gamma,
@@ -50,8 +50,8 @@ void batch_norm_running(Stream& stream,
                         const Tensor& running_variance);
 
 /// dx, dgamma and dbeta (all overwritten) given dy by the output. `y` is that output where relu was
-/// applied: dy counts where y > 0; empty where there was no activation. Shapes as forward; dx may
-/// be dy.
+/// applied: dy counts where y > 0; empty where there was no activation. Shapes as forward, dx of x's type; dx
+/// may be dy.
 void batch_norm_backward(Stream& stream,
                          const Tensor& x,
                          const Tensor& gamma,

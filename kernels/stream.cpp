@@ -4,16 +4,20 @@
 #include "kernels/cuda/backend.hpp"
 #include "kernels/dispatch.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 namespace troupe {
 
-Stream::Stream(Device device) : device_(device) {
+Stream::Stream(Device device, Precision precision) : device_(device), precision_(precision) {
   if (device.kind == DeviceKind::cpu) {
     cpu_ = std::make_unique<cpu::Backend>();
   } else {
-    cuda_ = std::make_unique<cuda::Backend>(device.index);
+    cuda_ = std::make_unique<cuda::Backend>(device.index, precision);
   }
+  const Result<void> able = check_precision(device, precision);
+  TROUPE_CHECK(able, "[Stream] ", able.error().message);
 }
 
 Stream::~Stream() = default;
@@ -117,7 +121,14 @@ std::vector<double> download(const Tensor& x) {
       cuda::download(x, values.data(), values.size() * sizeof(T));
     }
   }
-  return {values.begin(), values.end()};
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    std::vector<double> wide(values.size());
+    std::transform(
+        values.begin(), values.end(), wide.begin(), [](BFloat16 value) { return to_float(value); });
+    return wide;
+  } else {
+    return {values.begin(), values.end()};
+  }
 }
 
 }  // namespace
@@ -139,6 +150,8 @@ std::vector<double> to_host(const Tensor& x) {
       return download<std::int32_t>(x);
     case DType::float64:
       return download<double>(x);
+    case DType::bfloat16:
+      return download<BFloat16>(x);
   }
   return {};
 }

@@ -22,13 +22,23 @@ class Backend;  // kernels/cuda/backend.hpp
 /// Not thread-safe: made and used by one thread at a time.
 class Stream {
  public:
-  /// Throws CudaError where the device cannot be used; ask check_available() first.
-  explicit Stream(Device device);
+  /// Throws CudaError where the device cannot be used, ContractError where it cannot multiply in `precision`; ask
+  /// check_available() and check_precision() first.
+  explicit Stream(Device device, Precision precision = Precision::fp32);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   Device device() const { return device_; }
+
+  /// Of the products put on this stream.
+  Precision precision() const { return precision_; }
+
+  /// What a product reads fastest: bfloat16 on a GPU in bf16, else float32 (convert.hpp).
+  DType operand_type() const {
+    return device_.kind == DeviceKind::cuda && precision_ == Precision::bf16 ? DType::bfloat16
+                                                                             : DType::float32;
+  }
 
   /// A tensor from the device's pool, contents undefined.
   Tensor allocate(Shape shape, DType type = DType::float32);
@@ -46,6 +56,7 @@ class Stream {
 
  private:
   Device device_;
+  Precision precision_;
   std::unique_ptr<cpu::Backend> cpu_;
   std::unique_ptr<cuda::Backend> cuda_;
 };
@@ -64,8 +75,7 @@ void scale(Stream& stream, const Tensor& x, float factor);
 Tensor from_host(Stream& stream, std::span<const float> values, Shape shape);
 Tensor from_host(Stream& stream, std::span<const std::int32_t> values, Shape shape);
 
-/// The elements in host memory; waits for the tensor's event, then for the copy. float32, int32 or
-/// float64.
+/// The elements in host memory; waits for the tensor's event, then for the copy. Of every type.
 std::vector<double> to_host(const Tensor& x);
 
 // The backends: same signatures, arguments already checked.

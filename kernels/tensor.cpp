@@ -3,7 +3,16 @@
 namespace troupe {
 
 std::size_t size_bytes(DType type) {
-  return type == DType::float64 ? 8 : 4;
+  switch (type) {
+    case DType::float32:
+    case DType::int32:
+      return 4;
+    case DType::float64:
+      return 8;
+    case DType::bfloat16:
+      return 2;
+  }
+  return 0;
 }
 
 std::string_view to_string(DType type) {
@@ -14,6 +23,8 @@ std::string_view to_string(DType type) {
       return "int32";
     case DType::float64:
       return "float64";
+    case DType::bfloat16:
+      return "bfloat16";
   }
   return "unknown";
 }

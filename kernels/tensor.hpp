@@ -6,6 +6,7 @@
 #include "kernels/buffer.hpp"
 #include "kernels/device.hpp"
 #include "kernels/event.hpp"
+#include "kernels/functors/bfloat16.hpp"
 #include "kernels/shape.hpp"
 
 #include <cstddef>
@@ -18,7 +19,7 @@
 
 namespace troupe {
 
-enum class DType : std::uint8_t { float32, int32, float64 };
+enum class DType : std::uint8_t { float32, int32, float64, bfloat16 };
 
 std::size_t size_bytes(DType type);
 std::string_view to_string(DType type);
@@ -39,6 +40,11 @@ constexpr DType dtype_of<std::int32_t>() {
 template <>
 constexpr DType dtype_of<double>() {
   return DType::float64;
+}
+
+template <>
+constexpr DType dtype_of<BFloat16>() {
+  return DType::bfloat16;
 }
 
 class Tensor {

@@ -16,9 +16,10 @@ void matmul(Stream& stream,
                         .transpose_a = options.transpose_a,
                         .transpose_b = options.transpose_b,
                         .accumulate = options.accumulate,
-                        .bias = static_cast<bool>(options.bias)};
+                        .bias = static_cast<bool>(options.bias),
+                        .bfloat16 = stream.precision() == Precision::bf16};
   const float* bias = options.bias ? options.bias.data<float>() : nullptr;
-  if (packed_matmul_wins(plan)) {
+  if (!plan.bfloat16 && packed_matmul_wins(plan)) {
     packed_matmul(stream.cpu(), plan, a.data<float>(), b.data<float>(), bias, c.data<float>());
   } else {
     stream.cpu().onednn().matmul(plan, a.data<float>(), b.data<float>(), bias, c.data<float>());

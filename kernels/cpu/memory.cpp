@@ -39,6 +39,8 @@ void copy(Stream& /*stream*/, const Tensor& src, const Tensor& dst) {
         return reinterpret_cast<std::byte*>(x.data<std::int32_t>());
       case DType::float64:
         return reinterpret_cast<std::byte*>(x.data<double>());
+      case DType::bfloat16:
+        return reinterpret_cast<std::byte*>(x.data<BFloat16>());
     }
     return nullptr;
   };

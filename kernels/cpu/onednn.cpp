@@ -1,6 +1,7 @@
 #include "kernels/cpu/onednn.hpp"
 
 #include "kernels/check.hpp"
+#include "kernels/convert.hpp"
 #include "kernels/cpu/backend.hpp"
 
 #include <omp.h>
@@ -181,7 +182,8 @@ struct KeyHash {
 };
 
 Key key_of(const MatmulPlan& p) {
-  const int flags = p.transpose_a * 1 + p.transpose_b * 2 + p.accumulate * 4 + p.bias * 8;
+  const int flags =
+      p.transpose_a * 1 + p.transpose_b * 2 + p.accumulate * 4 + p.bias * 8 + p.bfloat16 * 16;
   return {static_cast<std::int64_t>(Pass::matmul), p.rows, p.columns, p.inner, flags};
 }
 
@@ -296,6 +298,12 @@ struct ConvolutionDescs {
 
 }  // namespace
 
+bool has_bfloat16() {
+  constexpr auto kNeeded =
+      static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);  // a bit for each extension
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
+}
+
 struct OneDnn::State {
   Arena& arena;
   std::vector<float> zero_bias;
@@ -396,8 +404,10 @@ void OneDnn::matmul(
     const MatmulPlan& plan, const float* a, const float* b, const float* bias, float* c) {
   State& state = *state_;
   Compiled& compiled = state.find(key_of(plan), [&] {
-    const Desc a_desc({plan.rows, plan.inner}, kFloat, plan.transpose_a ? Tag::ba : Tag::ab);
-    const Desc b_desc({plan.inner, plan.columns}, kFloat, plan.transpose_b ? Tag::ba : Tag::ab);
+    // Not the library's own fpmath mode for float32 tensors: that is a permission, which version 2.6 uses on AMX alone.
+    const auto type = plan.bfloat16 ? dnnl::memory::data_type::bf16 : kFloat;
+    const Desc a_desc({plan.rows, plan.inner}, type, plan.transpose_a ? Tag::ba : Tag::ab);
+    const Desc b_desc({plan.inner, plan.columns}, type, plan.transpose_b ? Tag::ba : Tag::ab);
     const Desc c_desc({plan.rows, plan.columns}, kFloat, Tag::ab);
     const Desc bias_desc({1, plan.columns}, kFloat, Tag::ab);
     const auto description = matmul_of(state.engine,
@@ -421,13 +431,27 @@ void OneDnn::matmul(
     state.add_scratchpad(made, description);
     return made;
   });
-  State::set(compiled, DNNL_ARG_SRC, a);
-  State::set(compiled, DNNL_ARG_WEIGHTS, b);
+  const std::int64_t a_elements = plan.bfloat16 ? plan.rows * plan.inner : 0;
+  const std::int64_t b_elements = plan.bfloat16 ? plan.inner * plan.columns : 0;
+  const auto bytes = [](std::int64_t n) {
+    return aligned(static_cast<std::size_t>(n) * sizeof(BFloat16));
+  };
+  std::byte* extra = state.set_scratch(compiled, bytes(a_elements) + bytes(b_elements));
+  if (plan.bfloat16) {
+    auto* a_rounded = reinterpret_cast<BFloat16*>(extra);
+    auto* b_rounded = reinterpret_cast<BFloat16*>(extra + bytes(a_elements));
+    round_to_bfloat16(a, a_elements, a_rounded);
+    round_to_bfloat16(b, b_elements, b_rounded);
+    State::set(compiled, DNNL_ARG_SRC, a_rounded);
+    State::set(compiled, DNNL_ARG_WEIGHTS, b_rounded);
+  } else {
+    State::set(compiled, DNNL_ARG_SRC, a);
+    State::set(compiled, DNNL_ARG_WEIGHTS, b);
+  }
   State::set(compiled, DNNL_ARG_DST, c);
   if (plan.bias) {
     State::set(compiled, DNNL_ARG_BIAS, bias);
   }
-  state.set_scratch(compiled, 0);
   compiled.primitive.execute(state.stream, compiled.arguments);
 }
 

@@ -16,6 +16,9 @@ namespace troupe::cpu {
 
 class Arena;
 
+/// Whether oneDNN multiplies bfloat16 in hardware here (AVX512_BF16, AMX), as far as it may use it (ONEDNN_MAX_CPU_ISA).
+bool has_bfloat16();
+
 struct MatmulPlan {
   std::int64_t rows = 1;     // M
   std::int64_t columns = 1;  // N
@@ -24,6 +27,7 @@ struct MatmulPlan {
   bool transpose_b = false;
   bool accumulate = false;
   bool bias = false;
+  bool bfloat16 = false;  // a and b are rounded to it first
 };
 
 struct ConvolutionPlan {

@@ -38,23 +38,42 @@ struct Backward {
   }
 };
 
-template <class Op>
+template <class Op, class T>
 struct BiasAndForward {
-  const float* bias;  // (columns)
+  const T* x;
+  const float* bias;  // (columns), or null
   std::int64_t columns;
   float* y;
 
   template <int width>
   __device__ void at(std::int64_t i) const {
-    Pack<float, width> values = load<width>(y, i);
-    std::int64_t c = i % columns;
-    for (float& lane : values.lane) {
-      lane = Op{}.forward(lane + bias[c]);
-      c = c + 1 == columns ? 0 : c + 1;
+    const Pack<T, width> before = load<width>(x, i);
+    Pack<float, width> values;
+    std::int64_t c = bias ? i % columns : 0;
+    for (int k = 0; k < width; ++k) {
+      float sum = to_float(before.lane[k]);
+      if (bias) {
+        sum += bias[c];
+        c = c + 1 == columns ? 0 : c + 1;
+      }
+      values.lane[k] = Op{}.forward(sum);
     }
     store<width>(y, i, values);
   }
 };
+
+template <class T>
+void bias_and_activation(const Backend::State& state,
+                         ActivationKind kind,
+                         const T* x,
+                         const float* bias,
+                         const Tensor& y) {
+  float* to = y.data<float>();
+  with_activation(kind, [&](auto op) {
+    const BiasAndForward<decltype(op), T> pass{x, bias, y.shape().back(), to};
+    for_each_index(state, y.elements(), packable(x, to), pass);
+  });
+}
 
 }  // namespace
 
@@ -81,18 +100,14 @@ void activation_backward(
 
 void bias_and_activation(const Backend::State& state,
                          ActivationKind kind,
+                         const Tensor& x,
                          const float* bias,
                          const Tensor& y) {
-  float* to = y.data<float>();
-  with_activation(kind, [&](auto op) {
-    using Op = decltype(op);
-    if (bias) {
-      for_each_index(
-          state, y.elements(), packable(to), BiasAndForward<Op>{bias, y.shape().back(), to});
-    } else {
-      for_each_index(state, y.elements(), packable(to), Forward<Op>{to, to});
-    }
-  });
+  if (x.type() == DType::bfloat16) {
+    bias_and_activation(state, kind, x.data<BFloat16>(), bias, y);
+  } else {
+    bias_and_activation(state, kind, x.data<float>(), bias, y);
+  }
 }
 
 }  // namespace troupe::cuda

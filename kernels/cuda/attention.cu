@@ -7,8 +7,7 @@
 // Nothing is added to from two blocks: results are the same every time. The price is that the
 // backward computes the scores twice, once for the queries and once for keys and values.
 #include "kernels/attention.hpp"
-#include "kernels/cuda/check.hpp"
-#include "kernels/cuda/state.hpp"
+#include "kernels/cuda/attention.cuh"
 #include "kernels/functors/math.hpp"
 
 #include <algorithm>
@@ -19,6 +18,9 @@
 namespace troupe::cuda {
 
 namespace {
+
+using Problem = AttentionProblem;
+using Place = AttentionPlace;
 
 constexpr int kSide = 16;
 constexpr int kThreads = kSide * kSide;
@@ -38,36 +40,6 @@ struct Tiling {
   static constexpr int kTile = kRows * kRowFloats;
   static constexpr int kScores = kRows * kScoreFloats;
 };
-
-struct Problem {
-  std::int64_t B;
-  std::int64_t T;
-  std::int64_t C;
-  std::int64_t heads;
-  std::int64_t D;        // C / heads
-  float scale;           // 1 / sqrt(D)
-  const float* qkv;      // (B, T, 3C)
-  const float* y;        // (B, T, C); the backward's
-  const float* log_sum;  // (B, heads, T); the backward's
-  const float* dy;       // (B, T, C); the backward's
-  const float* delta;    // (B, heads, T): of each row the sum of dy y; the backward's
-};
-
-/// The block's tile: the blocks of one head follow each other.
-struct Place {
-  std::int64_t head;    // of all B heads
-  std::int64_t first;   // row of the tile
-  std::int64_t in_qkv;  // of the head's column 0 in q, row 0
-  std::int64_t in_y;    // the same in y
-};
-
-__device__ Place place_of_block(const Problem& p, std::int64_t tile_rows) {
-  const std::int64_t tiles = (p.T + tile_rows - 1) / tile_rows;
-  const std::int64_t head = blockIdx.x / tiles;
-  const std::int64_t b = head / p.heads;
-  const std::int64_t column = head % p.heads * p.D;
-  return {head, blockIdx.x % tiles * tile_rows, b * p.T * 3 * p.C + column, b * p.T * p.C + column};
-}
 
 /// tile[r, c] = factor x[first + r, c], zeros beyond row T and column D. Rows of x `stride` apart.
 template <class Tiles>
@@ -408,6 +380,10 @@ __global__ void __launch_bounds__(kThreads)
 
 // -- launches -----------------------------------------------------------------------
 
+bool in_sixteens(const Tensor& x) {
+  return reinterpret_cast<std::uintptr_t>(x.data<float>()) % 16 == 0;
+}
+
 Problem problem_of(std::int64_t heads, const Tensor& qkv) {
   const std::int64_t C = qkv.shape()[2] / 3;
   return {.B = qkv.shape()[0],
@@ -420,11 +396,10 @@ Problem problem_of(std::int64_t heads, const Tensor& qkv) {
           .y = nullptr,
           .log_sum = nullptr,
           .dy = nullptr,
-          .delta = nullptr};
+          .delta = nullptr,
+          .in_fours = C % 4 == 0 && C / heads % 4 == 0 && in_sixteens(qkv)};
 }
 
-/// One block for each tile of each head, with `shared_floats` of shared memory: more than 48 KiB of
-/// it must be asked for.
 template <class Tiles, class... Parameters, class... Arguments>
 void launch(const Backend::State& state,
             void (*kernel)(Problem, Parameters...),
@@ -432,28 +407,7 @@ void launch(const Backend::State& state,
             const Problem& p,
             Arguments... arguments) {
   const int bytes = shared_floats * static_cast<int>(sizeof(float));
-  TROUPE_CUDA_CHECK(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  const std::int64_t tiles = (p.T + Tiles::kRows - 1) / Tiles::kRows;
-  kernel<<<static_cast<unsigned>(p.B * p.heads * tiles),
-           kThreads,
-           static_cast<std::size_t>(bytes),
-           state.stream.get()>>>(p, arguments...);
-  TROUPE_CUDA_CHECK(cudaGetLastError());
-}
-
-/// f.operator()<width>() with the narrowest tile that holds D columns.
-template <class F>
-void with_width(std::int64_t D, F f) {
-  if (D <= 16) {
-    f.template operator()<16>();
-  } else if (D <= 32) {
-    f.template operator()<32>();
-  } else if (D <= 64) {
-    f.template operator()<64>();
-  } else {
-    f.template operator()<128>();
-  }
+  launch_attention(state, kernel, Tiles::kRows, kThreads, bytes, p, arguments...);
 }
 
 }  // namespace
@@ -462,6 +416,10 @@ void causal_attention_forward(
     Stream& stream, std::int64_t heads, const Tensor& qkv, const Tensor& y, const Tensor& log_sum) {
   const Backend::State& state = activate(stream);
   const Problem p = problem_of(heads, qkv);
+  if (state.precision == Precision::bf16) {
+    attention_forward_bf16(state, p, y.data<float>(), log_sum.data<float>());
+    return;
+  }
   with_width(p.D, [&]<int width>() {
     using Tiles = Tiling<4, width>;  // at most 83 KiB
     launch<Tiles>(state,
@@ -486,6 +444,7 @@ void causal_attention_backward(Stream& stream,
   p.y = y.data<float>();
   p.log_sum = log_sum.data<float>();
   p.dy = dy.data<float>();
+  p.in_fours = p.in_fours && in_sixteens(dy);
   p.delta = delta.data<float>();
   const std::int64_t rows_a_block = kThreads / kWarp;
   const std::int64_t blocks =
@@ -493,6 +452,10 @@ void causal_attention_backward(Stream& stream,
   delta_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, state.stream.get()>>>(
       p, delta.data<float>());
   TROUPE_CUDA_CHECK(cudaGetLastError());
+  if (state.precision == Precision::bf16) {
+    attention_backward_bf16(state, p, dqkv.data<float>());
+    return;
+  }
   with_width(p.D, [&]<int width>() {
     // Smaller tiles of wide heads: at most 75 KiB, so that every GPU has room for them.
     using Tiles = Tiling<(width <= 32 ? 4 : 2), width>;

@@ -18,10 +18,11 @@ std::atomic<std::uint64_t> streams_made{0};
 
 }  // namespace
 
-Backend::State::State(int index) : device_index(index), id(++streams_made) {
+Backend::State::State(int index, Precision products)
+    : device_index(index), precision(products), id(++streams_made) {
   TROUPE_CUDA_CHECK(cudaSetDevice(device_index));
   TROUPE_CUDA_CHECK(cudaStreamCreateWithFlags(stream.out(), cudaStreamNonBlocking));
-  tools = std::make_unique<Tools>();
+  tools = std::make_unique<Tools>(precision);
   TROUPE_CUDA_CHECK(cudaMalloc(tools->workspace.out(), kWorkspaceBytes));
 }
 
@@ -29,7 +30,8 @@ Backend::State::~State() {
   static_cast<void>(succeeded(cudaSetDevice(device_index)));
 }
 
-Backend::Backend(int device_index) : state_(std::make_shared<State>(device_index)) {}
+Backend::Backend(int device_index, Precision precision)
+    : state_(std::make_shared<State>(device_index, precision)) {}
 
 Backend::~Backend() {
   static_cast<void>(succeeded(cudaSetDevice(state_->device_index)));

@@ -28,6 +28,9 @@ namespace troupe::cuda {
 /// Error (usage) with what is missing: this build's CUDA, a driver, or GPU number `index`.
 Result<void> check_available(int index);
 
+/// Whether GPU number `index` multiplies tf32 and bf16. It is available.
+bool has_narrow_products(int index);
+
 /// Empty where there is none.
 std::vector<DeviceInfo> devices();
 
@@ -41,7 +44,7 @@ std::string cudnn_version();
 class Backend {
  public:
   /// Throws CudaError where the device cannot be used.
-  explicit Backend(int device_index);
+  Backend(int device_index, Precision precision);
   ~Backend();
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;

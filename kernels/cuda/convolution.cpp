@@ -1,9 +1,13 @@
 // Convolution by cuDNN, in its layout-aware ("legacy") interface: NHWC tensors, (O, kernel, kernel,
-// C) filters, float32 without TF32, algorithms that give the same bits every time. Bias and
-// activation are a pass of our own: cuDNN's fused one has neither tanh nor selu, and its relu may
-// hide a NaN.
+// C) filters, algorithms that give the same bits every time. Bias and activation are a pass of our own: cuDNN's fused
+// one has neither tanh nor selu, and its relu may hide a NaN.
+//
+// In bf16 all three tensors of a call are bfloat16: cuDNN has nothing else, although it adds up in float32. What it
+// writes goes to float32 in the pass that follows (bias and activation) or in one more (the gradients). A shape for
+// which it has no such algorithm runs as in tf32, which rounds less.
 #include "kernels/convolution.hpp"
 
+#include "kernels/convert.hpp"
 #include "kernels/cuda/cudnn.hpp"
 #include "kernels/cuda/state.hpp"
 
@@ -48,8 +52,10 @@ struct Plan {
   FilterDescriptor w;
   TensorDescriptor y;
   ConvolutionDescriptor convolution;
-  int algorithm = 0;  // of the pass's own enumeration
+  DType type = DType::float32;  // of x, w and y
+  int algorithm = 0;            // of the pass's own enumeration
   std::size_t workspace_bytes = 0;
+  cudnnMathType_t math = CUDNN_FMA_MATH;
 };
 
 int extent(std::int64_t n) {
@@ -71,23 +77,27 @@ Key key_of(Pass pass, const ConvolutionGeometry& g, const Shape& x, const Shape&
           .padding = extent(g.padding)};
 }
 
-TensorDescriptor images(int batch, int height, int width, int channels) {
+TensorDescriptor images(cudnnDataType_t type, int batch, int height, int width, int channels) {
   TensorDescriptor descriptor;
   TROUPE_CUDA_CHECK(cudnnCreateTensorDescriptor(descriptor.out()));
   TROUPE_CUDA_CHECK(cudnnSetTensor4dDescriptor(
-      descriptor.get(), CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, batch, channels, height, width));
+      descriptor.get(), CUDNN_TENSOR_NHWC, type, batch, channels, height, width));
   return descriptor;
 }
 
 /// Takes over the first of cuDNN's proposals, the fastest by its estimate, that repeats its bits
-/// and fits into the stream's workspace; else the one with the least memory. `propose(count, found,
-/// proposals)` asks cuDNN.
+/// and fits into the stream's workspace; else the one with the least memory. False where there is none.
+/// `propose(count, found, proposals)` asks cuDNN.
 template <class Proposal, class Propose>
-void choose_algorithm(const Key& key, Plan& plan, Propose propose) {
+bool choose_algorithm(Plan& plan, Propose propose) {
   constexpr int kProposals = 16;  // more than there are algorithms
   std::array<Proposal, kProposals> proposals{};
   int found = 0;
-  TROUPE_CUDA_CHECK(propose(kProposals, &found, proposals.data()));
+  const cudnnStatus_t status = propose(kProposals, &found, proposals.data());
+  if (status != CUDNN_STATUS_SUCCESS && plan.type == DType::bfloat16) {
+    return false;  // Which of several codes says that it has none depends on its version.
+  }
+  TROUPE_CUDA_CHECK(status);
   const Proposal* best = nullptr;
   for (int i = 0; i < found; ++i) {
     const Proposal& p = proposals[static_cast<std::size_t>(i)];
@@ -101,7 +111,105 @@ void choose_algorithm(const Key& key, Plan& plan, Propose propose) {
       break;
     }
   }
-  TROUPE_CHECK(best,
+  if (!best) {
+    return false;
+  }
+  plan.algorithm = static_cast<int>(best->algo);
+  plan.workspace_bytes = best->memory;
+  plan.math = best->mathType;
+  return true;
+}
+
+/// The descriptors, without an algorithm.
+Plan describe_plan(const Key& key, Precision precision) {
+  Plan plan;
+  plan.type = precision == Precision::bf16 ? DType::bfloat16 : DType::float32;
+  const cudnnDataType_t type =
+      precision == Precision::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+  plan.x = images(type, key.batch, key.height, key.width, key.channels);
+  plan.y = images(type, key.batch, key.height_out, key.width_out, key.channels_out);
+  TROUPE_CUDA_CHECK(cudnnCreateFilterDescriptor(plan.w.out()));
+  TROUPE_CUDA_CHECK(cudnnSetFilter4dDescriptor(plan.w.get(),
+                                               type,
+                                               CUDNN_TENSOR_NHWC,
+                                               key.channels_out,
+                                               key.channels,
+                                               key.kernel,
+                                               key.kernel));
+  TROUPE_CUDA_CHECK(cudnnCreateConvolutionDescriptor(plan.convolution.out()));
+  TROUPE_CUDA_CHECK(cudnnSetConvolution2dDescriptor(plan.convolution.get(),
+                                                    key.padding,
+                                                    key.padding,
+                                                    key.stride,
+                                                    key.stride,
+                                                    1,
+                                                    1,
+                                                    CUDNN_CROSS_CORRELATION,
+                                                    CUDNN_DATA_FLOAT));
+  // cuDNN's default allows TF32, with 10 bits of mantissa instead of 23.
+  TROUPE_CUDA_CHECK(cudnnSetConvolutionMathType(plan.convolution.get(),
+                                                precision == Precision::fp32 ? CUDNN_FMA_MATH
+                                                : precision == Precision::tf32
+                                                    ? CUDNN_DEFAULT_MATH
+                                                    : CUDNN_TENSOR_OP_MATH));
+  return plan;
+}
+
+/// Chooses the algorithm of the key's pass; false where there is none.
+bool choose_algorithm(cudnnHandle_t handle, const Key& key, Plan& plan) {
+  switch (key.pass) {
+    case Pass::forward:
+      return choose_algorithm<cudnnConvolutionFwdAlgoPerf_t>(
+          plan, [&](int count, int* found, cudnnConvolutionFwdAlgoPerf_t* proposals) {
+            return cudnnGetConvolutionForwardAlgorithm_v7(handle,
+                                                          plan.x.get(),
+                                                          plan.w.get(),
+                                                          plan.convolution.get(),
+                                                          plan.y.get(),
+                                                          count,
+                                                          found,
+                                                          proposals);
+          });
+    case Pass::input_gradient:
+      return choose_algorithm<cudnnConvolutionBwdDataAlgoPerf_t>(
+          plan, [&](int count, int* found, cudnnConvolutionBwdDataAlgoPerf_t* proposals) {
+            return cudnnGetConvolutionBackwardDataAlgorithm_v7(handle,
+                                                               plan.w.get(),
+                                                               plan.y.get(),
+                                                               plan.convolution.get(),
+                                                               plan.x.get(),
+                                                               count,
+                                                               found,
+                                                               proposals);
+          });
+    case Pass::weight_gradient:
+      return choose_algorithm<cudnnConvolutionBwdFilterAlgoPerf_t>(
+          plan, [&](int count, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* proposals) {
+            return cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle,
+                                                                 plan.x.get(),
+                                                                 plan.y.get(),
+                                                                 plan.convolution.get(),
+                                                                 plan.w.get(),
+                                                                 count,
+                                                                 found,
+                                                                 proposals);
+          });
+  }
+  return false;
+}
+
+Plan make_plan(cudnnHandle_t handle, const Key& key, Precision precision) {
+  Plan plan = describe_plan(key, precision);
+  bool found = choose_algorithm(handle, key, plan);
+  if (!found && precision == Precision::bf16) {
+    plan = describe_plan(key, Precision::tf32);
+    found = choose_algorithm(handle, key, plan);
+  }
+  if (found && precision != Precision::fp32) {
+    // With or without Tensor Cores, as this algorithm was proposed and its memory counted.
+    TROUPE_CUDA_CHECK(cudnnSetConvolutionMathType(plan.convolution.get(), plan.math));
+  }
+  TROUPE_CHECK(found,
                "[convolution] cuDNN has no deterministic algorithm for images (",
                key.batch,
                ", ",
@@ -119,76 +227,9 @@ void choose_algorithm(const Key& key, Plan& plan, Propose propose) {
                ", padding ",
                key.padding,
                ", pass ",
-               static_cast<int>(key.pass));
-  plan.algorithm = static_cast<int>(best->algo);
-  plan.workspace_bytes = best->memory;
-}
-
-Plan make_plan(cudnnHandle_t handle, const Key& key) {
-  Plan plan;
-  plan.x = images(key.batch, key.height, key.width, key.channels);
-  plan.y = images(key.batch, key.height_out, key.width_out, key.channels_out);
-  TROUPE_CUDA_CHECK(cudnnCreateFilterDescriptor(plan.w.out()));
-  TROUPE_CUDA_CHECK(cudnnSetFilter4dDescriptor(plan.w.get(),
-                                               CUDNN_DATA_FLOAT,
-                                               CUDNN_TENSOR_NHWC,
-                                               key.channels_out,
-                                               key.channels,
-                                               key.kernel,
-                                               key.kernel));
-  TROUPE_CUDA_CHECK(cudnnCreateConvolutionDescriptor(plan.convolution.out()));
-  TROUPE_CUDA_CHECK(cudnnSetConvolution2dDescriptor(plan.convolution.get(),
-                                                    key.padding,
-                                                    key.padding,
-                                                    key.stride,
-                                                    key.stride,
-                                                    1,
-                                                    1,
-                                                    CUDNN_CROSS_CORRELATION,
-                                                    CUDNN_DATA_FLOAT));
-  // Plain float32: the default would allow TF32, with 10 bits of mantissa instead of 23.
-  TROUPE_CUDA_CHECK(cudnnSetConvolutionMathType(plan.convolution.get(), CUDNN_FMA_MATH));
-  switch (key.pass) {
-    case Pass::forward:
-      choose_algorithm<cudnnConvolutionFwdAlgoPerf_t>(
-          key, plan, [&](int count, int* found, cudnnConvolutionFwdAlgoPerf_t* proposals) {
-            return cudnnGetConvolutionForwardAlgorithm_v7(handle,
-                                                          plan.x.get(),
-                                                          plan.w.get(),
-                                                          plan.convolution.get(),
-                                                          plan.y.get(),
-                                                          count,
-                                                          found,
-                                                          proposals);
-          });
-      break;
-    case Pass::input_gradient:
-      choose_algorithm<cudnnConvolutionBwdDataAlgoPerf_t>(
-          key, plan, [&](int count, int* found, cudnnConvolutionBwdDataAlgoPerf_t* proposals) {
-            return cudnnGetConvolutionBackwardDataAlgorithm_v7(handle,
-                                                               plan.w.get(),
-                                                               plan.y.get(),
-                                                               plan.convolution.get(),
-                                                               plan.x.get(),
-                                                               count,
-                                                               found,
-                                                               proposals);
-          });
-      break;
-    case Pass::weight_gradient:
-      choose_algorithm<cudnnConvolutionBwdFilterAlgoPerf_t>(
-          key, plan, [&](int count, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* proposals) {
-            return cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle,
-                                                                 plan.x.get(),
-                                                                 plan.y.get(),
-                                                                 plan.convolution.get(),
-                                                                 plan.w.get(),
-                                                                 count,
-                                                                 found,
-                                                                 proposals);
-          });
-      break;
-  }
+               static_cast<int>(key.pass),
+               ", ",
+               to_string(precision));
   return plan;
 }
 
@@ -198,7 +239,7 @@ Plan make_plan(cudnnHandle_t handle, const Key& key) {
 /// used by one thread at a time, with the stream's device current.
 class ConvolutionPlans {
  public:
-  explicit ConvolutionPlans(cudaStream_t stream) {
+  ConvolutionPlans(cudaStream_t stream, Precision precision) : precision_(precision) {
     TROUPE_CUDA_CHECK(cudnnCreate(handle_.out()));
     TROUPE_CUDA_CHECK(cudnnSetStream(handle_.get(), stream));
   }
@@ -208,12 +249,13 @@ class ConvolutionPlans {
   const Plan& find(const Key& key) {
     auto found = plans_.find(key);
     if (found == plans_.end()) {
-      found = plans_.emplace(key, make_plan(handle_.get(), key)).first;
+      found = plans_.emplace(key, make_plan(handle_.get(), key, precision_)).first;
     }
     return found->second;
   }
 
  private:
+  Precision precision_;
   Handle<cudnnHandle_t, cudnnDestroy> handle_;
   std::map<Key, Plan> plans_;  // as many as a model has shapes
 };
@@ -232,7 +274,7 @@ Call prepare(Stream& stream, const Key& key) {
   const Backend::State& state = activate(stream);
   std::shared_ptr<ConvolutionPlans>& plans = state.tools->convolutions;
   if (!plans) {
-    plans = std::make_shared<ConvolutionPlans>(state.stream.get());
+    plans = std::make_shared<ConvolutionPlans>(state.stream.get(), state.precision);
   }
   const Plan& plan = plans->find(key);
   Call call{plans->handle(), plan, {}, state.workspace<void>()};
@@ -247,13 +289,28 @@ Call prepare(Stream& stream, const Key& key) {
 
 /// The elements, for cuDNN, whose kernels may read in words of 16 bytes. Buffers begin so, and so
 /// do parameters in their slices.
-float* aligned(const Tensor& x) {
-  float* data = x.data<float>();
+std::byte* aligned(const Tensor& x) {
+  std::byte* data = first_byte(x);
   TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(data) % 16 == 0,
                "[convolution] a tensor ",
                x.shape(),
                " does not begin at a multiple of 16 bytes");
   return data;
+}
+
+/// x in the type that the plan reads.
+Tensor source(Stream& stream, const Plan& plan, const Tensor& x) {
+  if (x.type() == plan.type) {
+    return x;
+  }
+  Tensor converted = stream.allocate(x.shape(), plan.type);
+  cuda::convert(stream, x, converted);
+  return converted;
+}
+
+/// Where cuDNN writes what shall become y: y itself, or room in the plan's type.
+Tensor destination(Stream& stream, const Plan& plan, const Tensor& y) {
+  return y.type() == plan.type ? y : stream.allocate(y.shape(), plan.type);
 }
 
 constexpr float kOne = 1.0f;
@@ -274,21 +331,31 @@ void convolution_forward(Stream& stream,
                          ActivationKind activation,
                          const Tensor& y) {
   const Call call = prepare(stream, key_of(Pass::forward, geometry, x.shape(), y.shape()));
+  const Tensor from = source(stream, call.plan, x);
+  const Tensor filters = source(stream, call.plan, w);
+  const Tensor to = destination(stream, call.plan, y);
+  const Backend::State& state = activate(stream);
   TROUPE_CUDA_CHECK(
       cudnnConvolutionForward(call.handle,
                               &kOne,
                               call.plan.x.get(),
-                              aligned(x),
+                              aligned(from),
                               call.plan.w.get(),
-                              aligned(w),
+                              aligned(filters),
                               call.plan.convolution.get(),
                               static_cast<cudnnConvolutionFwdAlgo_t>(call.plan.algorithm),
                               call.workspace,
                               call.plan.workspace_bytes,
                               &kZero,
                               call.plan.y.get(),
-                              aligned(y)));
-  bias_and_activation(activate(stream), activation, bias ? bias.data<float>() : nullptr, y);
+                              aligned(to)));
+  if (y.type() == DType::bfloat16) {
+    if (to.type() != y.type()) {
+      cuda::convert(stream, to, y);
+    }
+  } else if (bias || activation != ActivationKind::none || to.type() != y.type()) {
+    bias_and_activation(state, activation, to, bias ? bias.data<float>() : nullptr, y);
+  }
 }
 
 void convolution_input_gradient(Stream& stream,
@@ -297,20 +364,27 @@ void convolution_input_gradient(Stream& stream,
                                 const Tensor& w,
                                 const Tensor& dx) {
   const Call call = prepare(stream, key_of(Pass::input_gradient, geometry, dx.shape(), dy.shape()));
+  const Tensor error = source(stream, call.plan, dy);
+  const Tensor filters = source(stream, call.plan, w);
+  const Tensor to = destination(stream, call.plan, dx);
+  activate(stream);
   TROUPE_CUDA_CHECK(
       cudnnConvolutionBackwardData(call.handle,
                                    &kOne,
                                    call.plan.w.get(),
-                                   aligned(w),
+                                   aligned(filters),
                                    call.plan.y.get(),
-                                   aligned(dy),
+                                   aligned(error),
                                    call.plan.convolution.get(),
                                    static_cast<cudnnConvolutionBwdDataAlgo_t>(call.plan.algorithm),
                                    call.workspace,
                                    call.plan.workspace_bytes,
                                    &kZero,
                                    call.plan.x.get(),
-                                   aligned(dx)));
+                                   aligned(to)));
+  if (to.type() != dx.type()) {
+    cuda::convert(stream, to, dx);
+  }
 }
 
 void convolution_weight_gradient(Stream& stream,
@@ -320,20 +394,30 @@ void convolution_weight_gradient(Stream& stream,
                                  const Tensor& dw,
                                  bool accumulate) {
   const Call call = prepare(stream, key_of(Pass::weight_gradient, geometry, x.shape(), dy.shape()));
+  const Tensor from = source(stream, call.plan, x);
+  const Tensor error = source(stream, call.plan, dy);
+  const Tensor to = destination(stream, call.plan, dw);
+  const Backend::State& state = activate(stream);
+  const bool in_place = to.type() == dw.type();
   TROUPE_CUDA_CHECK(cudnnConvolutionBackwardFilter(
       call.handle,
       &kOne,
       call.plan.x.get(),
-      aligned(x),
+      aligned(from),
       call.plan.y.get(),
-      aligned(dy),
+      aligned(error),
       call.plan.convolution.get(),
       static_cast<cudnnConvolutionBwdFilterAlgo_t>(call.plan.algorithm),
       call.workspace,
       call.plan.workspace_bytes,
-      accumulate ? &kOne : &kZero,
+      accumulate && in_place ? &kOne : &kZero,
       call.plan.w.get(),
-      aligned(dw)));
+      aligned(to)));
+  if (!in_place && accumulate) {
+    add_converted(state, to, dw);
+  } else if (!in_place) {
+    cuda::convert(stream, to, dw);
+  }
 }
 
 }  // namespace troupe::cuda

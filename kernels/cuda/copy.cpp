@@ -29,9 +29,6 @@ void Staging::upload(cudaStream_t stream, const void* host, void* device, std::s
   }
 }
 
-namespace {
-
-// The elements of a tensor of any type, and how many bytes they are.
 std::byte* first_byte(const Tensor& x) {
   switch (x.type()) {
     case DType::float32:
@@ -40,9 +37,13 @@ std::byte* first_byte(const Tensor& x) {
       return reinterpret_cast<std::byte*>(x.data<std::int32_t>());
     case DType::float64:
       return reinterpret_cast<std::byte*>(x.data<double>());
+    case DType::bfloat16:
+      return reinterpret_cast<std::byte*>(x.data<BFloat16>());
   }
   return nullptr;
 }
+
+namespace {
 
 std::size_t bytes_of(const Tensor& x) {
   return static_cast<std::size_t>(x.elements()) * size_bytes(x.type());

@@ -63,6 +63,13 @@ Result<void> check_available(int index) {
   return {};
 }
 
+bool has_narrow_products(int index) {
+  constexpr int kMajorMin = 8;
+  int major = 0;
+  return succeeded(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index)) &&
+         major >= kMajorMin;
+}
+
 std::vector<DeviceInfo> devices() {
   int count = 0;
   if (!succeeded(cudaGetDeviceCount(&count))) {

@@ -1,5 +1,6 @@
 #include "kernels/matmul.hpp"
 
+#include "kernels/convert.hpp"
 #include "kernels/cuda/state.hpp"
 
 #include <cstdint>
@@ -42,10 +43,10 @@ cublasLtEpilogue_t epilogue(bool bias, bool relu) {
 }
 
 /// A row-major (rows, columns) matrix, told as the column-major (columns, rows) one.
-MatrixLayout layout_of_row_major(std::int64_t rows, std::int64_t columns) {
+MatrixLayout layout_of_row_major(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
   MatrixLayout layout;
   TROUPE_CUDA_CHECK(cublasLtMatrixLayoutCreate(layout.out(),
-                                               CUDA_R_32F,
+                                               type,
                                                static_cast<std::uint64_t>(columns),
                                                static_cast<std::uint64_t>(rows),
                                                columns));
@@ -53,13 +54,17 @@ MatrixLayout layout_of_row_major(std::int64_t rows, std::int64_t columns) {
 }
 
 MatmulPlan make_plan(cublasLtHandle_t handle,
+                     Precision precision,
                      const MatmulKey& key,
                      const float* bias,
                      std::size_t workspace_bytes) {
   MatmulPlan plan;
-  // Plain float32. TF32 (10 bits of mantissa instead of 23) is CUBLAS_COMPUTE_32F_FAST_TF32.
-  TROUPE_CUDA_CHECK(
-      cublasLtMatmulDescCreate(plan.description.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  // Sums, c and bias are float32 in every precision.
+  TROUPE_CUDA_CHECK(cublasLtMatmulDescCreate(
+      plan.description.out(),
+      precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+      CUDA_R_32F));
+  const cudaDataType_t type = precision == Precision::bf16 ? CUDA_R_16BF : CUDA_R_32F;
   set(plan.description, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan.description, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
@@ -67,11 +72,11 @@ MatmulPlan make_plan(cublasLtHandle_t handle,
     // The heuristic does not follow the pointer, but goes by its alignment.
     set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }
-  plan.first = key.transpose_b ? layout_of_row_major(key.columns, key.inner)
-                               : layout_of_row_major(key.inner, key.columns);
-  plan.second = key.transpose_a ? layout_of_row_major(key.inner, key.rows)
-                                : layout_of_row_major(key.rows, key.inner);
-  plan.out = layout_of_row_major(key.rows, key.columns);
+  plan.first = key.transpose_b ? layout_of_row_major(type, key.columns, key.inner)
+                               : layout_of_row_major(type, key.inner, key.columns);
+  plan.second = key.transpose_a ? layout_of_row_major(type, key.inner, key.rows)
+                                : layout_of_row_major(type, key.rows, key.inner);
+  plan.out = layout_of_row_major(CUDA_R_32F, key.rows, key.columns);
 
   MatmulPreference preference;
   TROUPE_CUDA_CHECK(cublasLtMatmulPreferenceCreate(preference.out()));
@@ -112,7 +117,7 @@ MatmulPlan make_plan(cublasLtHandle_t handle,
 
 }  // namespace
 
-MatmulPlans::MatmulPlans() {
+MatmulPlans::MatmulPlans(Precision precision) : precision_(precision) {
   TROUPE_CUDA_CHECK(cublasLtCreate(handle_.out()));
 }
 
@@ -121,7 +126,8 @@ const MatmulPlan& MatmulPlans::find(const MatmulKey& key,
                                     std::size_t workspace_bytes) {
   auto found = plans_.find(key);
   if (found == plans_.end()) {
-    found = plans_.emplace(key, make_plan(handle_.get(), key, bias, workspace_bytes)).first;
+    found =
+        plans_.emplace(key, make_plan(handle_.get(), precision_, key, bias, workspace_bytes)).first;
   } else if (bias) {
     set(found->second.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }
@@ -137,6 +143,8 @@ void matmul(Stream& stream,
             const Tensor& b,
             const Tensor& c,
             const MatmulOptions& options) {
+  const Tensor left = operand(stream, a);
+  const Tensor right = operand(stream, b);
   const Backend::State& state = activate(stream);
   const float* bias = options.bias ? options.bias.data<float>() : nullptr;
   const bool relu = options.activation == ActivationKind::relu;
@@ -150,8 +158,8 @@ void matmul(Stream& stream,
   key.transpose_a = options.transpose_a;
   key.transpose_b = options.transpose_b;
   key.epilogue = in_epilogue ? epilogue(bias != nullptr, relu) : CUBLASLT_EPILOGUE_DEFAULT;
-  key.alignment_a = alignment(a.data<float>());
-  key.alignment_b = alignment(b.data<float>());
+  key.alignment_a = alignment(first_byte(left));
+  key.alignment_b = alignment(first_byte(right));
   key.alignment_c = alignment(c.data<float>());
   key.alignment_bias = alignment(bias_of_epilogue);
 
@@ -162,9 +170,9 @@ void matmul(Stream& stream,
   TROUPE_CUDA_CHECK(cublasLtMatmul(matmuls.handle(),
                                    plan.description.get(),
                                    &one,
-                                   b.data<float>(),
+                                   first_byte(right),
                                    plan.first.get(),
-                                   a.data<float>(),
+                                   first_byte(left),
                                    plan.second.get(),
                                    &beta,
                                    c.data<float>(),
@@ -176,7 +184,7 @@ void matmul(Stream& stream,
                                    kWorkspaceBytes,
                                    state.stream.get()));
   if (!in_epilogue) {
-    bias_and_activation(state, options.activation, bias, c);
+    bias_and_activation(state, options.activation, c, bias, c);
   }
 }
 

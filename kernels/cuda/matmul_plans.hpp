@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/cuda/handle.hpp"
+#include "kernels/device.hpp"
 
 #include <compare>
 #include <cstddef>
@@ -45,7 +46,7 @@ struct MatmulPlan {
 /// Of one stream; used by one thread at a time, with the stream's device current.
 class MatmulPlans {
  public:
-  MatmulPlans();
+  explicit MatmulPlans(Precision precision);
 
   cublasLtHandle_t handle() const { return handle_.get(); }
 
@@ -53,6 +54,7 @@ class MatmulPlans {
   const MatmulPlan& find(const MatmulKey& key, const float* bias, std::size_t workspace_bytes);
 
  private:
+  Precision precision_;
   Handle<cublasLtHandle_t, cublasLtDestroy> handle_;
   std::map<MatmulKey, MatmulPlan> plans_;  // as many as a model has shapes
 };

@@ -135,12 +135,15 @@ struct ParameterGradients {
 
 // -- batch normalization ------------------------------------------------------------------
 
+// x and dx are T: float, or what a convolution in bf16 writes and reads.
+
+template <class T>
 struct Moments {
-  const float* x;
+  const T* x;
   std::int64_t C;
 
   __device__ Pair operator()(std::int64_t r, std::int64_t c) const {
-    const double value = x[r * C + c];
+    const double value = to_float(x[r * C + c]);
     return {value, value * value};
   }
 };
@@ -171,9 +174,9 @@ struct InverseDeviation {
   }
 };
 
-template <class Op>
+template <class Op, class T>
 struct Normalize {
-  const float* x;
+  const T* x;
   const float* gamma;
   const float* beta;
   const float* mean;
@@ -183,16 +186,19 @@ struct Normalize {
 
   template <int width>
   __device__ void at(std::int64_t i) const {
-    Pack<float, width> values = load<width>(x, i);
+    const Pack<T, width> values = load<width>(x, i);
+    Pack<float, width> normalized;
     std::int64_t c = i % C;
-    for (float& lane : values.lane) {
-      lane = Op{}.forward((lane - mean[c]) * (gamma[c] * inverse_deviation[c]) + beta[c]);
+    for (int k = 0; k < width; ++k) {
+      normalized.lane[k] = Op{}.forward(
+          (to_float(values.lane[k]) - mean[c]) * (gamma[c] * inverse_deviation[c]) + beta[c]);
       c = c + 1 == C ? 0 : c + 1;
     }
-    store<width>(y, i, values);
+    store<width>(y, i, normalized);
   }
 };
 
+template <class T>
 void normalize(const Backend::State& state,
                ActivationKind activation,
                const Tensor& x,
@@ -201,19 +207,19 @@ void normalize(const Backend::State& state,
                const float* mean,
                const float* inverse_deviation,
                const Tensor& y) {
-  const float* from = x.data<float>();
+  const T* from = x.data<T>();
   float* to = y.data<float>();
   const auto with = [&](auto op) {
     for_each_index(state,
                    x.elements(),
                    packable(from, to),
-                   Normalize<decltype(op)>{.x = from,
-                                           .gamma = gamma.data<float>(),
-                                           .beta = beta.data<float>(),
-                                           .mean = mean,
-                                           .inverse_deviation = inverse_deviation,
-                                           .C = x.shape().back(),
-                                           .y = to});
+                   Normalize<decltype(op), T>{.x = from,
+                                              .gamma = gamma.data<float>(),
+                                              .beta = beta.data<float>(),
+                                              .mean = mean,
+                                              .inverse_deviation = inverse_deviation,
+                                              .C = x.shape().back(),
+                                              .y = to});
   };
   if (activation == ActivationKind::relu) {
     with(Relu{});
@@ -235,8 +241,9 @@ struct TakeIn {
 };
 
 /// g and g (x - mean), with g the gradient that came through the activation.
+template <class T>
 struct BatchGradientTerms {
-  const float* x;
+  const T* x;
   const float* y;  // null: no activation
   const float* dy;
   const float* mean;
@@ -245,7 +252,7 @@ struct BatchGradientTerms {
   __device__ Pair operator()(std::int64_t r, std::int64_t c) const {
     const std::int64_t i = r * C + c;
     const double g = y ? Relu{}.backward(y[i], dy[i]) : dy[i];
-    return {g, g * static_cast<double>(x[i] - mean[c])};
+    return {g, g * static_cast<double>(to_float(x[i]) - mean[c])};
   }
 };
 
@@ -278,18 +285,19 @@ struct BatchGradients {
   }
 };
 
+template <class T>
 struct BatchInputGradient {
-  const float* x;
+  const T* x;
   const float* y;  // null: no activation
   const float* dy;
   const float* mean;
   Coefficients of;
   std::int64_t C;
-  float* dx;  // may be dy
+  T* dx;  // may be dy
 
   template <int width>
   __device__ void at(std::int64_t i) const {
-    const Pack<float, width> values = load<width>(x, i);
+    const Pack<T, width> values = load<width>(x, i);
     Pack<float, width> gradients = load<width>(dy, i);
     if (y) {
       const Pack<float, width> outputs = load<width>(y, i);
@@ -297,13 +305,15 @@ struct BatchInputGradient {
         gradients.lane[k] = Relu{}.backward(outputs.lane[k], gradients.lane[k]);
       }
     }
+    Pack<T, width> result;
     std::int64_t c = i % C;
     for (int k = 0; k < width; ++k) {
-      gradients.lane[k] = gradients.lane[k] * of.factor[c] +
-                          ((values.lane[k] - mean[c]) * of.slope[c] + of.offset[c]);
+      result.lane[k] =
+          from_float<T>(gradients.lane[k] * of.factor[c] +
+                        ((to_float(values.lane[k]) - mean[c]) * of.slope[c] + of.offset[c]));
       c = c + 1 == C ? 0 : c + 1;
     }
-    store<width>(dx, i, gradients);
+    store<width>(dx, i, result);
   }
 };
 
@@ -559,6 +569,63 @@ Groups groups_of(const Tensor& x, std::int64_t groups) {
 
 // -- the operations -----------------------------------------------------------------------
 
+namespace {
+
+/// f.operator()<T>() with the type of x.
+template <class F>
+void with_type_of(const Tensor& x, F f) {
+  if (x.type() == DType::bfloat16) {
+    f.template operator()<BFloat16>();
+  } else {
+    f.template operator()<float>();
+  }
+}
+
+template <class T>
+void batch_norm_backward(const Backend::State& state,
+                         const Tensor& x,
+                         const Tensor& gamma,
+                         const Tensor& mean,
+                         const Tensor& inverse_deviation,
+                         const Tensor& y,
+                         const Tensor& dy,
+                         const Tensor& dx,
+                         const Tensor& dgamma,
+                         const Tensor& dbeta) {
+  const std::int64_t R = x.shape()[0];
+  const std::int64_t C = x.shape()[1];
+  const float* output = y ? y.data<float>() : nullptr;
+  const ColumnSums sums = sum_columns(state,
+                                      R,
+                                      C,
+                                      BatchGradientTerms<T>{.x = x.data<T>(),
+                                                            .y = output,
+                                                            .dy = dy.data<float>(),
+                                                            .mean = mean.data<float>(),
+                                                            .C = C});
+  float* values = state.workspace<float>();  // (3, C), before the sums
+  const Coefficients coefficients{values, values + C, values + 2 * C};
+  for_each_column(state,
+                  C,
+                  BatchGradients{.sums = sums,
+                                 .n = static_cast<double>(R),
+                                 .gamma = gamma.data<float>(),
+                                 .inverse_deviation = inverse_deviation.data<float>(),
+                                 .dgamma = dgamma.data<float>(),
+                                 .dbeta = dbeta.data<float>(),
+                                 .to = coefficients});
+  const BatchInputGradient<T> pass{.x = x.data<T>(),
+                                   .y = output,
+                                   .dy = dy.data<float>(),
+                                   .mean = mean.data<float>(),
+                                   .of = coefficients,
+                                   .C = C,
+                                   .dx = dx.data<T>()};
+  for_each_index(state, x.elements(), packable(pass.x, pass.y, pass.dy, pass.dx), pass);
+}
+
+}  // namespace
+
 void batch_norm_forward(Stream& stream,
                         const Tensor& x,
                         const Tensor& gamma,
@@ -571,7 +638,8 @@ void batch_norm_forward(Stream& stream,
   const Backend::State& state = activate(stream);
   const std::int64_t R = x.shape()[0];
   const std::int64_t C = x.shape()[1];
-  const ColumnSums sums = sum_columns(state, R, C, Moments{x.data<float>(), C});
+  ColumnSums sums{};
+  with_type_of(x, [&]<class T>() { sums = sum_columns(state, R, C, Moments<T>{x.data<T>(), C}); });
   for_each_column(state,
                   C,
                   BatchStatistics{.sums = sums,
@@ -579,8 +647,10 @@ void batch_norm_forward(Stream& stream,
                                   .epsilon = epsilon,
                                   .mean = mean.data<float>(),
                                   .inverse_deviation = inverse_deviation.data<float>()});
-  normalize(
-      state, activation, x, gamma, beta, mean.data<float>(), inverse_deviation.data<float>(), y);
+  with_type_of(x, [&]<class T>() {
+    normalize<T>(
+        state, activation, x, gamma, beta, mean.data<float>(), inverse_deviation.data<float>(), y);
+  });
 }
 
 void batch_norm_infer(Stream& stream,
@@ -597,7 +667,10 @@ void batch_norm_infer(Stream& stream,
   for_each_column(state,
                   x.shape()[1],
                   InverseDeviation{running_variance.data<float>(), epsilon, inverse_deviation});
-  normalize(state, activation, x, gamma, beta, running_mean.data<float>(), inverse_deviation, y);
+  with_type_of(x, [&]<class T>() {
+    normalize<T>(
+        state, activation, x, gamma, beta, running_mean.data<float>(), inverse_deviation, y);
+  });
 }
 
 void batch_norm_running(Stream& stream,
@@ -628,36 +701,9 @@ void batch_norm_backward(Stream& stream,
                          const Tensor& dgamma,
                          const Tensor& dbeta) {
   const Backend::State& state = activate(stream);
-  const std::int64_t R = x.shape()[0];
-  const std::int64_t C = x.shape()[1];
-  const float* output = y ? y.data<float>() : nullptr;
-  const ColumnSums sums = sum_columns(state,
-                                      R,
-                                      C,
-                                      BatchGradientTerms{.x = x.data<float>(),
-                                                         .y = output,
-                                                         .dy = dy.data<float>(),
-                                                         .mean = mean.data<float>(),
-                                                         .C = C});
-  float* values = state.workspace<float>();  // (3, C), before the sums
-  const Coefficients coefficients{values, values + C, values + 2 * C};
-  for_each_column(state,
-                  C,
-                  BatchGradients{.sums = sums,
-                                 .n = static_cast<double>(R),
-                                 .gamma = gamma.data<float>(),
-                                 .inverse_deviation = inverse_deviation.data<float>(),
-                                 .dgamma = dgamma.data<float>(),
-                                 .dbeta = dbeta.data<float>(),
-                                 .to = coefficients});
-  const BatchInputGradient pass{.x = x.data<float>(),
-                                .y = output,
-                                .dy = dy.data<float>(),
-                                .mean = mean.data<float>(),
-                                .of = coefficients,
-                                .C = C,
-                                .dx = dx.data<float>()};
-  for_each_index(state, x.elements(), packable(pass.x, pass.y, pass.dy, pass.dx), pass);
+  with_type_of(x, [&]<class T>() {
+    batch_norm_backward<T>(state, x, gamma, mean, inverse_deviation, y, dy, dx, dgamma, dbeta);
+  });
 }
 
 void layer_norm_forward(Stream& stream,

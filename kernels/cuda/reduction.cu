@@ -21,7 +21,8 @@ constexpr std::int64_t kChunksMax = 64;
 
 /// out[chunk, c] = or += the sum over the chunk's rows of x[r, c]. Shapes: x (R, C), out (chunks,
 /// C).
-__global__ void __launch_bounds__(kColumns* kRows) column_sum_kernel(const float* x,
+template <class T>
+__global__ void __launch_bounds__(kColumns* kRows) column_sum_kernel(const T* x,
                                                                      std::int64_t R,
                                                                      std::int64_t C,
                                                                      std::int64_t chunk_rows,
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(kColumns* kRows) column_sum_kernel(const float
   if (c < C) {
 #pragma unroll 4
     for (std::int64_t r = begin + threadIdx.y; r < end; r += kRows) {
-      sum += x[r * C + c];
+      sum += to_float(x[r * C + c]);
     }
   }
   sums[threadIdx.y][threadIdx.x] = sum;
@@ -55,8 +56,9 @@ struct Chunks {
   std::int64_t rows;  // of each; the last may be shorter
 };
 
+template <class T>
 void launch_column_sum(const Backend::State& state,
-                       const float* x,
+                       const T* x,
                        std::int64_t rows,
                        std::int64_t columns,
                        Chunks chunks,
@@ -81,10 +83,8 @@ Chunks chunks_of(std::int64_t rows, std::int64_t columns) {
   return {(rows + each - 1) / each, each};
 }
 
-}  // namespace
-
-void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate) {
-  const Backend::State& state = activate(stream);
+template <class T>
+void column_sum(const Backend::State& state, const Tensor& x, const Tensor& out, bool accumulate) {
   const std::int64_t rows = x.shape()[0];
   const std::int64_t columns = x.shape()[1];
   if (columns == 0) {
@@ -92,13 +92,24 @@ void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumul
   }
   const Chunks chunks = chunks_of(rows, columns);
   if (chunks.count == 1) {
-    launch_column_sum(state, x.data<float>(), rows, columns, chunks, out.data<float>(), accumulate);
+    launch_column_sum(state, x.data<T>(), rows, columns, chunks, out.data<float>(), accumulate);
     return;
   }
   float* sums = state.workspace<float>();  // (chunks, C)
-  launch_column_sum(state, x.data<float>(), rows, columns, chunks, sums, false);
+  launch_column_sum(state, x.data<T>(), rows, columns, chunks, sums, false);
   launch_column_sum(
       state, sums, chunks.count, columns, {1, chunks.count}, out.data<float>(), accumulate);
+}
+
+}  // namespace
+
+void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate) {
+  const Backend::State& state = activate(stream);
+  if (x.type() == DType::bfloat16) {
+    column_sum<BFloat16>(state, x, out, accumulate);
+  } else {
+    column_sum<float>(state, x, out, accumulate);
+  }
 }
 
 // -- sums in double ---------------------------------------------------------------

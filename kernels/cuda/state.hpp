@@ -25,6 +25,8 @@ class ConvolutionPlans;  // cuda/convolution.cpp
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
 struct Tools {
+  explicit Tools(Precision precision) : matmuls(precision) {}
+
   DeviceMemory workspace;  // kWorkspaceBytes, aligned to 256
   MatmulPlans matmuls;
   std::shared_ptr<ConvolutionPlans> convolutions;  // made by the first convolution
@@ -32,12 +34,13 @@ struct Tools {
 };
 
 struct Backend::State {
-  explicit State(int device_index);
+  State(int index, Precision products);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
   int device_index;
+  Precision precision;
   std::uint64_t id;              // never used again, unlike an address
   StreamHandle stream;           // non-blocking: takes no notice of the legacy default stream
   std::unique_ptr<Tools> tools;  // null once the Backend is gone
@@ -79,12 +82,19 @@ Backend::State& activate(Stream& stream);
 /// where the buffer is recycled, its life before.
 cudaStream_t thread_stream_behind(const Tensor& x);
 
-/// y[r, c] = f(y[r, c] + bias[c]): what a product's epilogue could not do.
-/// Shapes: y (R, C), bias (C) or null.
+/// Where the elements of a tensor of any type begin.
+std::byte* first_byte(const Tensor& x);
+
+/// y[r, c] = f(x[r, c] + bias[c]): what a product's epilogue could not do.
+/// Shapes: x (R, C), float32 or bfloat16, y (R, C), which may be x, bias (C) or null.
 void bias_and_activation(const Backend::State& state,
                          ActivationKind kind,
+                         const Tensor& x,
                          const float* bias,
                          const Tensor& y);
+
+/// y += x. Shapes: x (n) bfloat16, y (n) float32.
+void add_converted(const Backend::State& state, const Tensor& x, const Tensor& y);
 
 /// The current device can load this build's kernels.
 cudaError_t kernels_load();

@@ -1,11 +1,14 @@
 // All of cuda:: in a build without CUDA. No stream of a GPU can be made here, so that nothing below
 // check_available(), devices() and the constructor is ever reached.
 #include "kernels/attention.hpp"
+#include "kernels/combine.hpp"
+#include "kernels/convert.hpp"
 #include "kernels/convolution.hpp"
 #include "kernels/cuda/backend.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/late_gradient.hpp"
 #include "kernels/loss.hpp"
 #include "kernels/lstm.hpp"
 #include "kernels/matmul.hpp"
@@ -32,6 +35,10 @@ Result<void> check_available(int /*index*/) {
   return Error{ErrorKind::usage, kSentence};
 }
 
+bool has_narrow_products(int /*index*/) {
+  return false;
+}
+
 std::vector<DeviceInfo> devices() {
   return {};
 }
@@ -40,7 +47,7 @@ std::string cudnn_version() {
   return "";
 }
 
-Backend::Backend(int /*device_index*/) {
+Backend::Backend(int /*device_index*/, Precision /*precision*/) {
   unavailable();
 }
 
@@ -107,6 +114,10 @@ void activation_forward(Stream&, ActivationKind, const Tensor&, const Tensor&) {
 }
 
 void activation_backward(Stream&, ActivationKind, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void convert(Stream& /*stream*/, const Tensor& /*x*/, const Tensor& /*y*/) {
   unavailable();
 }
 
@@ -311,6 +322,35 @@ void dropout(Stream&, const RandomStream&, std::uint64_t, float, const Tensor&, 
 }
 
 void add(Stream&, const Tensor&, const Tensor&, ActivationKind, const Tensor&) {
+  unavailable();
+}
+
+void combine(Stream&, const std::vector<Term>&, const Tensor&) {
+  unavailable();
+}
+
+void compensate_delay(Stream&,
+                      Compensation,
+                      const CompensationScalars&,
+                      const Tensor&,
+                      const Tensor&,
+                      const Tensor&,
+                      const Tensor&,
+                      const Tensor&) {
+  unavailable();
+}
+
+void damp_by_gap(Stream&, float, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void divide_by_deviation(Stream&,
+                         const DeviationScalars&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&,
+                         const Tensor&) {
   unavailable();
 }
 

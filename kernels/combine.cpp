@@ -1,0 +1,22 @@
+#include "kernels/combine.hpp"
+
+#include "kernels/dispatch.hpp"
+
+namespace troupe {
+
+void combine(Stream& stream, const std::vector<Term>& terms, const Tensor& out) {
+  TROUPE_CHECK(!terms.empty() && terms.size() <= kTermsMax,
+               "[combine] ",
+               terms.size(),
+               " terms; right are 1 to ",
+               kTermsMax);
+  check_tensor("combine", "out", out, stream);
+  for (const Term& term : terms) {
+    check_tensor("combine", "a term", term.x, stream, out.shape());
+    begin(stream, {&term.x});
+  }
+  begin(stream, {&out});
+  TROUPE_DISPATCH(combine, stream, terms, out);
+}
+
+}  // namespace troupe

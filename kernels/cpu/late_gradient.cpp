@@ -1,0 +1,70 @@
+#include "kernels/functors/late_gradient.hpp"
+
+namespace troupe::cpu {
+
+void compensate_delay(Stream& /*stream*/,
+                      Compensation kind,
+                      const CompensationScalars& scalars,
+                      const Tensor& g,
+                      const Tensor& w,
+                      const Tensor& w_read,
+                      const Tensor& mean_square,
+                      const Tensor& out) {
+  const CompensationScalars s = scalars;
+  const std::int64_t n = g.elements();
+  const float* from = g.data<float>();
+  const float* now = w.data<float>();
+  const float* then = w_read.data<float>();
+  float* kept = mean_square ? mean_square.data<float>() : nullptr;
+  float* to = out.data<float>();
+  with_compensation(kind, [&](auto op) {
+#pragma GCC ivdep  // out may be g, but never a shifted one
+    for (std::int64_t i = 0; i < n; ++i) {
+      if constexpr (op.averages) {
+        to[i] = op.correct(s, from[i], now[i] - then[i], kept[i]);
+      } else {
+        float none = 0;
+        to[i] = op.correct(s, from[i], now[i] - then[i], none);
+      }
+    }
+  });
+}
+
+void damp_by_gap(Stream& /*stream*/,
+                 float reach,
+                 const Tensor& g,
+                 const Tensor& w,
+                 const Tensor& w_read,
+                 const Tensor& out) {
+  const std::int64_t n = g.elements();
+  const float* from = g.data<float>();
+  const float* now = w.data<float>();
+  const float* then = w_read.data<float>();
+  float* to = out.data<float>();
+#pragma GCC ivdep  // out may be g, but never a shifted one
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] = damped(from[i], now[i] - then[i], reach);
+  }
+}
+
+void divide_by_deviation(Stream& /*stream*/,
+                         const DeviationScalars& scalars,
+                         const Tensor& g,
+                         const Tensor& square,
+                         const Tensor& mean,
+                         const Tensor& deviation,
+                         const Tensor& out) {
+  const DeviationScalars s = scalars;
+  const std::int64_t n = g.elements();
+  const float* from = g.data<float>();
+  float* squares = square.data<float>();
+  float* means = mean.data<float>();
+  float* deviations = deviation.data<float>();
+  float* to = out.data<float>();
+#pragma GCC ivdep  // out may be g, but never a shifted one
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] = by_deviation(s, from[i], squares[i], means[i], deviations[i]);
+  }
+}
+
+}  // namespace troupe::cpu

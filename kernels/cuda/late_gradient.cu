@@ -1,0 +1,143 @@
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/functors/late_gradient.hpp"
+
+namespace troupe::cuda {
+
+namespace {
+
+// All bandwidth-bound, 16 to 28 B an element; the order of the float operations is that of
+// cpu/late_gradient.cpp, and no multiply-add is fused (kernels/CMakeLists.txt).
+
+template <class Op>
+struct Compensate {
+  CompensationScalars scalars;
+  const float* g;
+  const float* w;
+  const float* w_read;
+  float* mean_square;  // where Op keeps it
+  float* out;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    Pack<float, width> values = load<width>(g, i);
+    const Pack<float, width> now = load<width>(w, i);
+    const Pack<float, width> then = load<width>(w_read, i);
+    Pack<float, width> kept{};
+    if constexpr (Op::averages) {
+      kept = load<width>(mean_square, i);
+    }
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      values.lane[k] =
+          Op{}.correct(scalars, values.lane[k], now.lane[k] - then.lane[k], kept.lane[k]);
+    }
+    if constexpr (Op::averages) {
+      store<width>(mean_square, i, kept);
+    }
+    store<width>(out, i, values);
+  }
+};
+
+struct Damp {
+  float reach;
+  const float* g;
+  const float* w;
+  const float* w_read;
+  float* out;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    Pack<float, width> values = load<width>(g, i);
+    const Pack<float, width> now = load<width>(w, i);
+    const Pack<float, width> then = load<width>(w_read, i);
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      values.lane[k] = damped(values.lane[k], now.lane[k] - then.lane[k], reach);
+    }
+    store<width>(out, i, values);
+  }
+};
+
+struct DivideByDeviation {
+  DeviationScalars scalars;
+  const float* g;
+  float* square;
+  float* mean;
+  float* deviation;
+  float* out;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    Pack<float, width> values = load<width>(g, i);
+    Pack<float, width> squares = load<width>(square, i);
+    Pack<float, width> means = load<width>(mean, i);
+    Pack<float, width> deviations = load<width>(deviation, i);
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      values.lane[k] =
+          by_deviation(scalars, values.lane[k], squares.lane[k], means.lane[k], deviations.lane[k]);
+    }
+    store<width>(square, i, squares);
+    store<width>(mean, i, means);
+    store<width>(deviation, i, deviations);
+    store<width>(out, i, values);
+  }
+};
+
+}  // namespace
+
+void compensate_delay(Stream& stream,
+                      Compensation kind,
+                      const CompensationScalars& scalars,
+                      const Tensor& g,
+                      const Tensor& w,
+                      const Tensor& w_read,
+                      const Tensor& mean_square,
+                      const Tensor& out) {
+  const Backend::State& state = activate(stream);
+  with_compensation(kind, [&](auto op) {
+    const Compensate<decltype(op)> pass{
+        .scalars = scalars,
+        .g = g.data<float>(),
+        .w = w.data<float>(),
+        .w_read = w_read.data<float>(),
+        .mean_square = mean_square ? mean_square.data<float>() : nullptr,
+        .out = out.data<float>()};
+    const bool packed = packable(pass.g, pass.w, pass.w_read, pass.mean_square, pass.out);
+    for_each_index(state, g.elements(), packed, pass);
+  });
+}
+
+void damp_by_gap(Stream& stream,
+                 float reach,
+                 const Tensor& g,
+                 const Tensor& w,
+                 const Tensor& w_read,
+                 const Tensor& out) {
+  const Damp pass{.reach = reach,
+                  .g = g.data<float>(),
+                  .w = w.data<float>(),
+                  .w_read = w_read.data<float>(),
+                  .out = out.data<float>()};
+  const bool packed = packable(pass.g, pass.w, pass.w_read, pass.out);
+  for_each_index(activate(stream), g.elements(), packed, pass);
+}
+
+void divide_by_deviation(Stream& stream,
+                         const DeviationScalars& scalars,
+                         const Tensor& g,
+                         const Tensor& square,
+                         const Tensor& mean,
+                         const Tensor& deviation,
+                         const Tensor& out) {
+  const DivideByDeviation pass{.scalars = scalars,
+                               .g = g.data<float>(),
+                               .square = square.data<float>(),
+                               .mean = mean.data<float>(),
+                               .deviation = deviation.data<float>(),
+                               .out = out.data<float>()};
+  const bool packed = packable(pass.g, pass.square, pass.mean, pass.deviation, pass.out);
+  for_each_index(activate(stream), g.elements(), packed, pass);
+}
+
+}  // namespace troupe::cuda

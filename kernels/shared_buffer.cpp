@@ -1,0 +1,83 @@
+#include "kernels/shared_buffer.hpp"
+
+#include "kernels/dispatch.hpp"
+
+#include <algorithm>
+#include <new>
+
+namespace troupe {
+namespace {
+
+constexpr std::int64_t kLine = 16;  // floats
+constexpr std::align_val_t kAlign{64};
+
+void check_vector(std::string_view op,
+                  const SharedBuffer& buffer,
+                  const Tensor& x,
+                  Stream& stream) {
+  TROUPE_CHECK(stream.device().kind == DeviceKind::cpu,
+               "[",
+               op,
+               "] a shared buffer is host memory; the stream is on ",
+               to_string(stream.device()));
+  check_tensor(op, "x", x, stream, Shape{buffer.elements()});
+  begin(stream, {&x});
+}
+
+}  // namespace
+
+SharedBuffer::SharedBuffer(std::int64_t elements, int writers)
+    : elements_(elements), counters_(static_cast<std::size_t>(std::max(0, writers))) {
+  TROUPE_CHECK(elements >= 1 && writers >= 1,
+               "[SharedBuffer] ",
+               elements,
+               " elements, ",
+               writers,
+               " writers");
+  const auto padded = static_cast<std::size_t>((elements + kLine - 1) / kLine * kLine);
+  values_.reset(new (kAlign) float[padded]{});
+}
+
+void SharedBuffer::Free::operator()(float* values) const {
+  ::operator delete[](values, kAlign);
+}
+
+std::uint64_t SharedBuffer::updates() const {
+  std::uint64_t sum = 0;
+  for (const Counter& counter : counters_) {
+    sum += counter.updates.load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+std::uint64_t shared_copy(Stream& stream, const SharedBuffer& from, const Tensor& to) {
+  check_vector("shared_copy", from, to, stream);
+  const std::uint64_t before = from.updates();
+  cpu::shared_copy(from, to.data<float>());
+  return before;
+}
+
+void shared_store(Stream& stream, SharedBuffer& buffer, const Tensor& from) {
+  check_vector("shared_store", buffer, from, stream);
+  cpu::shared_store(buffer, from.data<float>());
+}
+
+std::uint64_t shared_add(Stream& stream,
+                         SharedBuffer& buffer,
+                         int writer,
+                         float factor,
+                         const Tensor& x,
+                         SharedAdd how) {
+  check_vector("shared_add", buffer, x, stream);
+  TROUPE_CHECK(writer >= 0 && writer < buffer.writers(),
+               "[shared_add] writer ",
+               writer,
+               " of ",
+               buffer.writers());
+  const std::uint64_t before = buffer.updates();
+  cpu::shared_add(buffer, factor, x.data<float>(), how);
+  buffer.count(writer);
+  return before;
+}
+
+}  // namespace troupe
