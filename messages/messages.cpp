@@ -6,10 +6,14 @@ namespace troupe {
 namespace {
 
 constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames{
-    "Start",     "Credit",    "Activation", "Labels",     "ErrorSignal", "End",
-    "Pull",      "PullReply", "Push",       "TiedPush",   "Apply",       "Applied",
-    "Norms",     "Decide",    "MarkBatch",  "MarkResult", "MarkDone",    "Release",
-    "Concluded", "Buffers",   "Halt",       "Down",       "Diverged",    "Ran"};
+    "Start",         "Credit",       "Activation",  "Labels",     "ErrorSignal", "End",
+    "Pull",          "PullReply",    "Push",        "TiedPush",   "Apply",       "Applied",
+    "Norms",         "Decide",       "MarkBatch",   "MarkResult", "MarkDone",    "Release",
+    "Concluded",     "Buffers",      "Halt",        "Down",       "Diverged",    "Ran",
+    "Upload",        "Answer",       "PinnedPull",  "Combine",    "Combined",    "Membership",
+    "MarkDue",       "Halted",       "Alarm",       "Advance",    "Advanced",    "VectorCommands",
+    "VectorReply",   "Portion",      "PortionDone", "PointPull",  "PointReply",  "PartialGradient",
+    "GradientReady", "GradientPart", "Finished"};
 
 template <class M>
 Stamp stamp_of(const M& m) {
@@ -19,10 +23,20 @@ Stamp stamp_of(const M& m) {
     return {.batch = m.view.step};
   } else if constexpr (requires { m.step; }) {
     return {.batch = m.step};
+  } else if constexpr (std::is_same_v<M, Answer>) {
+    return {.replica = m.replica, .chunk = m.chunk, .batch = static_cast<std::int64_t>(m.request)};
+  } else if constexpr (std::is_same_v<M, Finished>) {
+    return {.replica = m.replica, .chunk = m.chunk, .batch = m.updates};
   } else if constexpr (requires { m.batch; }) {
     return {.batch = m.batch};
   } else if constexpr (requires { m.batches; }) {
     return {.batch = m.batches};
+  } else if constexpr (requires { m.portion; }) {
+    return {.batch = m.version, .micro_batch = m.portion};
+  } else if constexpr (requires { m.version; }) {
+    return {.batch = m.version};
+  } else if constexpr (std::is_same_v<M, VectorReply>) {
+    return {.batch = static_cast<std::int64_t>(m.request)};
   } else {
     return {};
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "messages/stamp.hpp"
+#include "messages/update.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +28,14 @@ struct SourceRole;
 struct StageRole;
 struct ShardRole;
 struct OptimizerRole;
+struct ServerRole;
+struct ServerOptimizerRole;
 struct DirectorRole;
+struct RowSourceRole;
+struct RowWorkerRole;
+struct CoordinatorRole;
+struct PortionWorkerRole;
+struct VectorShardRole;
 
 // -- the life of a mini-batch ---------------------------------------------------------------------
 
@@ -98,9 +106,36 @@ struct TiedPush {
   Tensor gradient;
 };
 
+/// What the Optimizer makes for the servers besides its step.
+struct Outbound {
+  bool made = false;    // Applied::outgoing is wanted
+  bool accrue = false;  // add the gradient to those of mini-batches that were not sent
+  Travel travel = Travel::gradient;
+  Weights since;         // change: from which weights
+  bool moments = false;  // Applied::moments is wanted
+};
+
+/// What has come from the servers and is worked in before the step: base = mix base + (1 - mix)
+/// (theirs - sum of own).
+struct Inbound {
+  std::vector<Tensor> theirs;  // by slice; empty where nothing came for it
+  double mix = 0;
+  std::vector<std::vector<Tensor>> own;      // by slice: own changes that are not in `theirs` yet
+  std::vector<std::vector<Tensor>> moments;  // by slice: take the place of the optimizer's
+  bool reset_moments = false;
+};
+
 /// What the Optimizer is to do with a push.
 struct Decision {
-  enum class Kind : std::uint8_t { norms, step };
+  enum class Kind : std::uint8_t {
+    norms,    // sums of squares
+    collect,  // no step: outgoing alone
+    follow,   // no step: `predictions` move as far as from `base` to inbound.theirs
+    step,
+    sum,     // gradient = Inbound::theirs + gradient (with tied shares), slice by slice
+    gather,  // gradient = the segments, one behind the other, times gradient_scale
+    read,    // no step: what the replicas' shared buffer holds now (hogwild)
+  };
   Kind kind = Kind::step;
   double gradient_scale = 1;  // clipping
   double clip_norm = 0;       // > 0: clip by this shard's own norm in the same job
@@ -116,15 +151,24 @@ struct Apply {
   std::vector<Tensor> gradient;
   std::vector<std::pair<std::size_t, Tensor>> tied;  // (slice, gradient): added first, in order
   Weights forward;                                   // non-empty: measure the gap
+  std::vector<Weights> predictions{};                // Decision::follow
+  Inbound inbound{};
+  Outbound outbound{};
   Decision decision;
+  std::vector<std::vector<Tensor>> segments{};  // gather: by segment and slice
 };
 
 struct Applied {
-  Weights next;                      // the new slices; empty after Decision::norms
+  Decision::Kind kind = Decision::Kind::step;
+  Weights next;                      // the new slices; empty where no step was asked for
   std::vector<Weights> predictions;  // in the order of Decision::reaches
   std::vector<double> norms;         // Decision::norms: sum of squares by tensor, in layer order
-  std::vector<Tensor> gradient;      // Decision::norms: handed back
+  std::vector<Tensor> gradient;      // Decision::norms: handed back; sum, gather: the result
   double gap = -1;
+  std::int64_t applied_to = 0;     // hogwild: the shared buffer's updates before this one
+  std::int64_t version = 0;        // ... and when `next` was copied from it
+  std::vector<Tensor> outgoing{};  // by slice: what the Outbound asked for
+  std::vector<std::vector<Tensor>> moments{};  // by slice
 };
 
 /// A shard's sums of squares, to the shard of chunk 0, which decides for all.
@@ -138,6 +182,94 @@ struct Norms {
 struct Decide {
   std::int64_t batch = 0;
   double gradient_scale = 1;
+};
+
+// -- replicas: a replica's shards and the servers above them --------------------------------------
+
+/// What a replica's shard sends up after mini-batch stamp.batch, and the question for new weights.
+struct Upload {
+  Ref<ShardRole> from;
+  Stamp stamp;                 // chunk; batch: the last one that it stands for
+  std::uint64_t sequence = 0;  // of this sender and slice, from 1
+  std::size_t slice = 0;
+  bool answer = true;         // its sender wants the weights that follow
+  std::int64_t clock = 0;     // ... that hold every replica's mini-batches before this one
+  Contribution contribution;  // values empty: a question alone
+  std::int64_t read_version = 0;
+  double read_time = 0;     // when the oldest forward began
+  std::vector<Read> reads;  // by micro-batch
+  double arrived = 0;       // the server's to fill in: seconds
+};
+
+/// The answer to an Upload, to a PinnedPull, or (request 0) unasked.
+struct Answer {
+  std::uint64_t request = 0;  // the Upload's sequence
+  std::int32_t replica = 0;   // that asked
+  std::int32_t chunk = 0;
+  std::size_t slice = 0;
+  Weights weights{};              // the slice, then its predictions
+  std::vector<Tensor> moments{};  // merged; where they travel
+  std::int64_t clock = 0;         // least clock of the living that these weights hold
+  std::uint64_t holds = 0;        // the recipient's last Upload that is in them
+  std::int64_t period = 0;        // mini-batches until its next Upload; 0: as agreed
+  bool pinned = false;            // of a PinnedPull
+  std::int64_t step = 0;          // of the run, that the server has come to
+};
+
+/// Asks a server for the slice that it has pinned for the evaluation at `step`.
+struct PinnedPull {
+  Ref<ShardRole> from;
+  std::uint64_t request = 0;
+  std::int64_t step = 0;
+};
+
+struct Combine {
+  Ref<ServerRole> from;
+  Stamp stamp;  // of the newest contribution
+  Update update;
+  bool gap = false;                  // measure it
+  std::vector<std::int32_t> forget;  // replicas that have gone since
+};
+
+struct Combined {
+  Updated updated;
+};
+
+/// Who is left of the replicas; `epoch` grows with each change.
+struct Membership {
+  std::int64_t epoch = 0;
+  std::vector<bool> alive;  // by replica
+};
+
+/// The weights of step `step` are pinned everywhere or will be: evaluate them.
+struct MarkDue {
+  std::int64_t step = 0;
+  bool last = false;
+};
+
+/// How far a server has come, asked for by Halt.
+struct Halted {
+  std::int32_t chunk = 0;
+  std::size_t slice = 0;
+  std::int64_t step = 0;
+};
+
+/// The time that a machine asked for has come.
+struct Alarm {};
+
+/// A segment of the sum of the replicas' gradients of mini-batch stamp.batch, between two shards of
+/// a chunk (runtime/schemes/all_reduce.hpp).
+struct GradientPart {
+  Stamp stamp;  // replica: who sends it; micro_batch: the round
+  std::int32_t segment = 0;
+  std::vector<Tensor> tensors;  // by slice
+};
+
+/// A shard has applied the last mini-batch of its replica, which ends on its own (hogwild).
+struct Finished {
+  std::int32_t replica = 0;
+  std::int32_t chunk = 0;
+  std::int64_t updates = 0;  // of the shared buffer, by all replicas
 };
 
 // -- marks: forward-only batches at a pinned step
@@ -175,11 +307,13 @@ struct Release {
 
 struct Concluded {
   std::int32_t chunk = 0;
+  std::size_t slice = 0;  // of a server: which; of a replica's shard 0, and all of the chunk follow
   Weights weights;
 };
 
 /// The buffers of a chunk after the last forward of the run.
 struct Buffers {
+  std::int32_t replica = 0;
   std::int32_t chunk = 0;
   std::vector<Tensor> tensors;
 };
@@ -193,6 +327,7 @@ struct Halt {};
 struct Down {
   std::string actor;
   std::string cause;
+  ActorId id = 0;
 };
 
 struct Diverged {
@@ -225,6 +360,109 @@ struct Ran {
   Outputs outputs;
 };
 
+// -- sparse Hogwild: workers on one shared buffer -------------------------------------------------
+
+/// Work on your mini-batches before mini-batch `batches`.
+struct Advance {
+  std::int64_t batches = 0;
+};
+
+/// They are done.
+struct Advanced {
+  std::int32_t replica = 0;
+  std::int64_t batches = 0;
+};
+
+// -- Sandblaster: a coordinator without parameters, shards that keep vectors ----------------------
+
+/// Names a vector that every shard keeps its part of.
+enum class VectorKind : std::uint8_t {
+  weights,    // w: the last point that was accepted
+  point,      // x: where the gradient is asked for; immutable once a version has been given out
+  gradient,   // at w
+  sum,        // the gradient at x, once all portions are in
+  direction,  // of descent
+  step,       // s of the pair `slot`
+  change,     // y of the pair `slot`
+};
+
+struct VectorName {
+  VectorKind kind = VectorKind::weights;
+  std::int64_t slot = 0;  // of the history; step and change only
+
+  auto operator<=>(const VectorName&) const = default;
+};
+
+/// One operation on a vector, which every shard does to its part.
+struct VectorCommand {
+  enum class Kind : std::uint8_t {
+    copy,        // to = a
+    scale,       // to *= factor
+    add_scaled,  // to += factor a
+    dot,         // a number: to . a
+  };
+  Kind kind = Kind::copy;
+  VectorName to{};
+  VectorName a{};
+  float factor = 1;
+};
+
+/// Carried out in order. Where one of them writes `point`, the point is that of version `version`
+/// from then on, and the portions before that are void.
+struct VectorCommands {
+  std::uint64_t request = 0;  // echoed
+  std::int64_t version = 0;
+  std::vector<VectorCommand> commands;
+};
+
+struct VectorReply {
+  std::uint64_t request = 0;
+  std::int32_t shard = 0;
+  std::vector<double> dots;  // this shard's parts, in the order of the dot commands
+};
+
+/// Samples [first, last) at the point of version `version`.
+struct Portion {
+  Stamp stamp;  // batch: of the evaluation; micro_batch: the portion; replica: the worker
+  std::int64_t version = 0;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  bool test = false;  // of the test data, forward only
+  float share = 0;    // of the batch: what the mean gradient of these samples counts
+};
+
+struct PortionDone {
+  Stamp stamp;
+  std::int64_t version = 0;
+  Tensor result;  // as LossRecord::result
+};
+
+/// Asks a shard for its part of the point.
+struct PointPull {
+  Ref<PortionWorkerRole> from;
+  std::int64_t version = 0;
+};
+
+struct PointReply {
+  std::int32_t shard = 0;
+  std::int64_t version = 0;
+  Tensor values;  // (n)
+};
+
+/// A portion's mean gradient, this shard's part of it.
+struct PartialGradient {
+  std::int64_t version = 0;
+  std::int32_t portion = 0;
+  float share = 0;  // as Portion::share
+  Tensor gradient;  // (n)
+};
+
+/// All portions of version `version` are in `sum`.
+struct GradientReady {
+  std::int32_t shard = 0;
+  std::int64_t version = 0;
+};
+
 using Message = std::variant<Start,
                              Credit,
                              Activation,
@@ -248,7 +486,28 @@ using Message = std::variant<Start,
                              Halt,
                              Down,
                              Diverged,
-                             Ran>;
+                             Ran,
+                             Upload,
+                             Answer,
+                             PinnedPull,
+                             Combine,
+                             Combined,
+                             Membership,
+                             MarkDue,
+                             Halted,
+                             Alarm,
+                             Advance,
+                             Advanced,
+                             VectorCommands,
+                             VectorReply,
+                             Portion,
+                             PortionDone,
+                             PointPull,
+                             PointReply,
+                             PartialGradient,
+                             GradientReady,
+                             GradientPart,
+                             Finished>;
 
 /// "Activation", "Pull", ...; `index` as Message::index().
 std::string_view message_name(std::size_t index);

@@ -25,7 +25,35 @@ struct AppliedRecord {
   double rate = 0;              // of this update
   double seconds = 0;           // since the oldest forward read, by the run's clock
   double gap = -1;  // |W applied to - W of forward|, RMS over the parameters; -1: not measured
-  std::vector<Read> reads;  // by micro-batch
+  std::vector<Read> reads;        // by micro-batch
+  std::size_t slice = 0;          // of a server
+  std::int64_t mini_batches = 1;  // that it stands for; of an all-reduce, all are replica 0's
+};
+
+/// What a server has seen, told when its run is over.
+struct ServerRecord {
+  std::int32_t chunk = 0;
+  std::size_t slice = 0;
+  std::int64_t version = 0;
+  std::int64_t applied = 0;        // pushes in its updates
+  std::int64_t dropped = 0;        // pushes that its rule refused
+  std::int64_t lag = 0;            // sum over the applied ones
+  std::int64_t in_flight = 0;      // replicas that had weights, or a push that waited, at the end
+  std::int64_t in_flight_age = 0;  // sum over them: version - the version they had read
+  std::int64_t bytes = 0;          // of tensors, in and out
+};
+
+/// Tensors that a replica sends to others for one mini-batch, where there is no server to count them.
+struct TrafficRecord {
+  std::int32_t replica = 0;
+  std::int32_t chunk = 0;
+  std::int64_t bytes = 0;
+};
+
+/// A replica has died and the run goes on without it.
+struct LossOfReplica {
+  std::int32_t replica = 0;
+  std::string cause;
 };
 
 /// An evaluation has ended.
@@ -39,6 +67,7 @@ struct EvaluationRecord {
 
 /// A stage has finished its sequence.
 struct StageRecord {
+  std::int32_t replica = 0;
   std::int32_t stage = 0;
   std::int64_t stashes_max = 0;  // the most micro-batches kept between forward and backward
 };
@@ -52,7 +81,13 @@ struct BusyRecord {
   Stamp stamp;
 };
 
-using RecordEntry =
-    std::variant<LossRecord, AppliedRecord, EvaluationRecord, StageRecord, BusyRecord>;
+using RecordEntry = std::variant<LossRecord,
+                                 AppliedRecord,
+                                 EvaluationRecord,
+                                 StageRecord,
+                                 BusyRecord,
+                                 ServerRecord,
+                                 LossOfReplica,
+                                 TrafficRecord>;
 
 }  // namespace troupe

@@ -62,8 +62,8 @@ using Weights = std::vector<Slice>;
 /// What one micro-batch read.
 struct Read {
   std::int32_t micro_batch = 0;
-  View forward;
-  View backward;
+  View forward{};
+  View backward{};
   std::int64_t forward_version = 0;
   std::int64_t backward_version = 0;
 };

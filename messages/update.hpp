@@ -1,0 +1,55 @@
+// What an update of a server shard is made of. Plain data: the shard (actors/server_shard.hpp)
+// collects it, a Step (runtime/schemes/rule.hpp) computes with it.
+#pragma once
+
+#include "messages/stamp.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+/// What leaves a replica for the servers above its shards.
+enum class Travel : std::uint8_t {
+  gradient,  // of one mini-batch, or the sum of several
+  change,    // weights before - weights after the replica's own steps
+  weights,   // the replica's own
+  slim,      // DANA-Slim's u: the replica's momentum is in it
+};
+
+/// One push in an update.
+struct Contribution {
+  std::int32_t replica = 0;
+  std::int64_t batch = 0;         // of the replica: the last mini-batch that it stands for
+  std::int64_t mini_batches = 1;  // that it stands for
+  std::int64_t lag = 0;           // version it is applied to - version it was computed at
+  double rate = 0;                // learning rate of the weights it was computed at
+  double factor = 1;           // a Step multiplies values[0] by it: clipping, and a Scale's weight
+  std::vector<Tensor> values;  // (n) each. 0: what travelled (a gradient, a change, weights); then
+                               // the sender's moments where they travel too
+  Tensor read;  // (n) the weights it was computed at; empty unless the rule needs them
+};
+
+/// All that an update is made of.
+struct Update {
+  std::int64_t version = 0;                 // of base
+  std::int32_t replicas = 1;                // R
+  std::int32_t living = 1;                  // of them
+  Tensor base;                              // (n) the newest weights
+  std::vector<Contribution> contributions;  // by replica, then mini-batch
+  double rate = 0;                          // of this update
+  double next_rate = 0;                     // of the one after it
+  std::vector<Reach> reaches;               // predictions that somebody may ask for
+};
+
+struct Updated {
+  Tensor next;                      // (n) the new weights, in a buffer of their own or in base's
+                                    // where that was the last handle
+  Tensor sent;                      // (n) what a pull is answered with; empty: next
+  std::vector<Tensor> answers;      // by contribution, where each sender gets its own; else empty
+  std::vector<Tensor> predictions;  // by reach
+  std::vector<Tensor> moments;      // the senders' moments, merged; empty where none travelled
+  double gap = -1;  // RMS distance of base from what the contributions had read; -1: not measured
+};
+
+}  // namespace troupe
