@@ -5,6 +5,7 @@
 #include "runtime/data/gather.hpp"
 #include "runtime/data/glyphs.hpp"
 #include "runtime/data/idx.hpp"
+#include "runtime/data/sparse.hpp"
 #include "runtime/data/teacher.hpp"
 #include "runtime/data/text.hpp"
 
@@ -52,6 +53,8 @@ Result<std::shared_ptr<const Dataset>> open_kind(const proto::Data& data, std::u
       return open_cifar(kCifar100, data.cifar100(), seed);
     case proto::Data::kText:
       return open_text(data.text(), seed);
+    case proto::Data::kSparse:
+      return make_sparse(data.sparse(), seed);
     case proto::Data::kNone:
       return std::shared_ptr<const Dataset>(std::make_shared<NoData>());
     case proto::Data::KIND_NOT_SET:
@@ -80,21 +83,14 @@ Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data, std
   return dataset;
 }
 
-BatchOrder::BatchOrder(std::int64_t samples, std::int64_t batch_size, std::uint64_t seed)
-    : samples_(samples), batch_size_(batch_size), seed_(seed) {
-  TROUPE_CHECK(batch_size >= 1 && batch_size <= samples,
-               "[BatchOrder] batches of ",
-               batch_size,
-               " from ",
-               samples,
-               " samples");
-  order_.resize(static_cast<std::size_t>(samples));
-}
+BatchOrder::BatchOrder(std::int64_t samples, BatchSizes sizes, std::uint64_t seed)
+    : sizes_(std::move(sizes)), seed_(seed), order_(static_cast<std::size_t>(samples)) {}
 
 std::span<const std::int64_t> BatchOrder::indices(std::int64_t batch,
                                                   std::int64_t part,
                                                   std::int64_t parts) {
-  TROUPE_CHECK(batch >= 0 && part >= 0 && part < parts && batch_size_ % parts == 0,
+  const std::int64_t size = sizes_.size(batch);
+  TROUPE_CHECK(part >= 0 && part < parts && size % parts == 0,
                "[BatchOrder] part ",
                part,
                " of ",
@@ -102,7 +98,7 @@ std::span<const std::int64_t> BatchOrder::indices(std::int64_t batch,
                " of batch ",
                batch,
                " of ",
-               batch_size_,
+               size,
                " samples");
   const std::int64_t wanted = epoch(batch);
   if (wanted != shuffled_epoch_) {
@@ -115,8 +111,8 @@ std::span<const std::int64_t> BatchOrder::indices(std::int64_t batch,
     }
     shuffled_epoch_ = wanted;
   }
-  const std::int64_t count = batch_size_ / parts;
-  const std::int64_t begin = batch % batches_per_epoch() * batch_size_ + part * count;
+  const std::int64_t count = size / parts;
+  const std::int64_t begin = sizes_.offset(batch) + part * count;
   return std::span(order_).subspan(static_cast<std::size_t>(begin),
                                    static_cast<std::size_t>(count));
 }

@@ -5,6 +5,7 @@
 #include "kernels/result.hpp"
 #include "kernels/shape.hpp"
 #include "kernels/tensor.hpp"
+#include "runtime/data/batch_sizes.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -66,24 +67,27 @@ class Dataset {
 /// above the number of training samples, a pool that does not divide the side.
 Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data, std::uint64_t seed);
 
-/// The order of a run: mini-batch b of `batch_size` samples. An epoch is a shuffle of the training
-/// samples by (seed, epoch); its last size % batch_size samples are left out.
+/// The order of a run. An epoch is a shuffle of the training samples by (seed, epoch), from which
+/// mini-batches are taken one after the other; a rest too short for one is left out.
 class BatchOrder {
  public:
   /// batch_size in [1, samples].
-  BatchOrder(std::int64_t samples, std::int64_t batch_size, std::uint64_t seed);
+  BatchOrder(std::int64_t samples, std::int64_t batch_size, std::uint64_t seed)
+      : BatchOrder(samples, BatchSizes(samples, batch_size), seed) {}
 
-  std::int64_t batches_per_epoch() const { return samples_ / batch_size_; }
+  /// `sizes`: of as many samples.
+  BatchOrder(std::int64_t samples, BatchSizes sizes, std::uint64_t seed);
 
-  std::int64_t epoch(std::int64_t batch) const { return batch / batches_per_epoch(); }
+  std::int64_t batches_per_epoch() const { return sizes_.batches_per_epoch(); }
 
-  /// The samples of micro-batch `part` of `parts` of mini-batch `batch`: batch_size / parts of
-  /// them. The span is valid until the next call. `parts` divides batch_size.
+  std::int64_t epoch(std::int64_t batch) const { return sizes_.epoch(batch); }
+
+  /// The samples of micro-batch `part` of `parts` of mini-batch `batch`: its size / parts of them.
+  /// The span is valid until the next call. `parts` divides the size.
   std::span<const std::int64_t> indices(std::int64_t batch, std::int64_t part, std::int64_t parts);
 
  private:
-  std::int64_t samples_;
-  std::int64_t batch_size_;
+  BatchSizes sizes_;
   std::uint64_t seed_;
   std::int64_t shuffled_epoch_ = -1;
   std::vector<std::int64_t> order_;  // (samples)

@@ -1,25 +1,28 @@
 #include "runtime/model/chunk.hpp"
 
+#include "kernels/convert.hpp"
 #include "kernels/loss.hpp"
 #include "kernels/random.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numbers>
+#include <numeric>
 #include <set>
 #include <utility>
 
 namespace troupe {
 namespace {
 
-/// x, or its copy on the stream's device.
+/// x, or its copy on the stream's device. A GPU's bfloat16 becomes float32 where that is what is worked with.
 Tensor on_device(Stream& stream, const Tensor& x) {
   if (!x || x.device() == stream.device()) {
     return x;
   }
   Tensor here = stream.allocate(x.shape(), x.type());
   copy(stream, x, here);
-  return here;
+  return x.type() == DType::bfloat16 ? operand(stream, here) : here;
 }
 
 Bundle on_device(Stream& stream, const Bundle& bundle) {
@@ -38,6 +41,28 @@ std::vector<Tensor> values(const Weights& weights) {
   return slices;
 }
 
+/// Which of `parts` consecutive, non-empty groups each of `sizes` belongs to, groups about equal.
+/// parts in [1, max(1, number of sizes)].
+std::vector<std::size_t> divided(const std::vector<std::int64_t>& sizes, std::size_t parts) {
+  std::vector<std::size_t> group(sizes.size());
+  std::int64_t left = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  std::int64_t filled = 0;  // of the group that is being filled
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::int64_t share = (left + filled) / static_cast<std::int64_t>(parts - at);
+    const bool full = filled > 0 && filled + sizes[i] / 2 > share;
+    const bool needed = filled > 0 && sizes.size() - i < parts - at;  // one each for those to come
+    if (at + 1 < parts && (full || needed)) {
+      ++at;
+      filled = 0;
+    }
+    group[i] = at;
+    filled += sizes[i];
+    left -= sizes[i];
+  }
+  return group;
+}
+
 constexpr std::int64_t kAlign = 16;  // elements: every parameter starts on a cache line
 
 Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
@@ -52,6 +77,9 @@ Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed, Stream& str
         break;
       case Initial::lecun_normal:
         value = scale * random.normal(i);
+        break;
+      case Initial::he_normal:
+        value = std::numbers::sqrt2 * scale * random.normal(i);
         break;
       case Initial::normal:
         value = spec.deviation * random.normal(i);
@@ -87,7 +115,8 @@ std::int64_t ParameterLayout::bytes() const {
 
 Chunk::Chunk(const Network& network,
              const std::vector<std::int64_t>& first_layers,
-             std::int32_t index)
+             std::int32_t index,
+             std::size_t shards)
     : index_(index),
       first_(index == 0),
       last_(index + 1 == static_cast<std::int32_t>(first_layers.size())),
@@ -107,13 +136,29 @@ Chunk::Chunk(const Network& network,
   const auto round_up = [](std::int64_t n) {
     return (n + kAlign - 1) / kAlign * kAlign;
   };
-  std::map<std::string, BorrowedSlice> tied;
-  std::vector<std::size_t> slices(first_layers.size(), 1);  // so far, by chunk; 0 is the common one
-  for (std::size_t chunk = 0, i = 0; i < static_cast<std::size_t>(last); ++i) {
-    while (chunk + 1 < first_layers.size() &&
-           static_cast<std::int64_t>(i) >= first_layers[chunk + 1]) {
-      ++chunk;
+  const auto chunk_of = [&](std::size_t layer) {
+    const auto next = std::upper_bound(
+        first_layers.begin(), first_layers.end(), static_cast<std::int64_t>(layer));
+    return static_cast<std::size_t>(next - first_layers.begin()) - 1;
+  };
+  std::vector<std::vector<std::int64_t>> sizes(first_layers.size());  // untied, by chunk
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    for (const ParameterSpec& spec : network.layers[i]->parameters()) {
+      if (!spec.tied) {
+        sizes[chunk_of(i)].push_back(round_up(spec.shape.elements()));
+      }
     }
+  }
+  std::map<std::string, BorrowedSlice> tied;
+  std::vector<std::size_t> slices;  // so far, by chunk; the common ones are first
+  for (const std::vector<std::int64_t>& of_chunk : sizes) {
+    slices.push_back(std::clamp<std::size_t>(shards, 1, std::max<std::size_t>(1, of_chunk.size())));
+  }
+  const std::vector<std::size_t> slice_of =
+      divided(sizes[static_cast<std::size_t>(index)], slices[static_cast<std::size_t>(index)]);
+  std::size_t untied = 0;  // so far
+  for (std::size_t i = 0; i < static_cast<std::size_t>(last); ++i) {
+    const std::size_t chunk = chunk_of(i);
     for (const ParameterSpec& spec : network.layers[i]->parameters()) {
       if (spec.tied && !tied.contains(spec.name)) {
         tied[spec.name] = {
@@ -131,9 +176,10 @@ Chunk::Chunk(const Network& network,
     for (ParameterSpec& spec : layer->parameters()) {
       const std::int64_t size = round_up(spec.shape.elements());
       if (!spec.tied) {
-        reads.push_back({0, layout_.slice_sizes[0], spec.shape});
-        layout_.entries.push_back({spec, 0, layout_.slice_sizes[0]});
-        layout_.slice_sizes[0] += size;
+        const std::size_t slice = slice_of[untied++];
+        reads.push_back({slice, layout_.slice_sizes[slice], spec.shape});
+        layout_.entries.push_back({spec, slice, layout_.slice_sizes[slice]});
+        layout_.slice_sizes[slice] += size;
         continue;
       }
       const BorrowedSlice& of = tied.at(spec.name);

@@ -38,8 +38,13 @@ struct BorrowedSlice {
 
 class Chunk {
  public:
-  /// Chunk `index` of a network whose chunks begin at layers `first_layers`.
-  Chunk(const Network& network, const std::vector<std::int64_t>& first_layers, std::int32_t index);
+  /// Chunk `index` of a network whose chunks begin at layers `first_layers`. Its untied parameters
+  /// are divided in layer order among `shards` slices (no more than it has parameters), as equal in
+  /// size as that allows.
+  Chunk(const Network& network,
+        const std::vector<std::int64_t>& first_layers,
+        std::int32_t index,
+        std::size_t shards = 1);
 
   std::int32_t index() const { return index_; }
 

@@ -28,6 +28,7 @@ namespace troupe {
 enum class Initial : std::uint8_t {
   uniform_fan_in,  // U(-1, 1) / sqrt(fan in): PyTorch's default for weights and biases
   lecun_normal,    // N(0, 1 / fan in)
+  he_normal,       // N(0, 2 / fan in)
   normal,          // N(0, deviation^2)
   zero,
   one,

@@ -34,6 +34,9 @@ struct ConvolutionLayerOptions {
   bool bias = true;
   Initial initial = Initial::uniform_fan_in;
   double deviation = 0;  // Initial::normal
+  /// Batch normalization follows, and neither bias nor activation nor pooling stand between: it reads the product's
+  /// output as it is, in bfloat16 where that is the stream's operand_type().
+  bool normalised = false;
 };
 
 std::shared_ptr<const Layer> convolution_layer(std::string name,
@@ -107,5 +110,8 @@ std::shared_ptr<const Layer> on_skip(std::string skip, std::shared_ptr<const Lay
 /// y = x + 1/2 sum_i lambda_i w_i^2 on a column x (B, 1): the loss of a separable quadratic, one
 /// block a layer. Its gradient lambda w is taken at the weights of the forward. CPU only.
 std::shared_ptr<const Layer> quadratic_layer(std::string name, std::vector<double> curvatures);
+
+/// y = (0, x . w), whose softmax is the logistic function: x (B, features), w (features), y (B, 2).
+std::shared_ptr<const Layer> logistic_layer(std::string name, std::int64_t features);
 
 }  // namespace troupe

@@ -61,11 +61,12 @@ Result<void> add_layers(Network& network, const proto::Model& model, std::int64_
       zoo::add_mlp(network, {}, outputs, ActivationKind::none, Initial::uniform_fan_in);
       return {};
     case proto::Model::kMlp:
-      zoo::add_mlp(network,
-                   model.mlp().hidden(),
-                   outputs,
-                   zoo::kind_of(model.mlp().activation()),
-                   Initial::uniform_fan_in);
+      zoo::add_mlp(
+          network,
+          model.mlp().hidden(),
+          outputs,
+          zoo::kind_of(model.mlp().activation()),
+          model.mlp().initial() == proto::Mlp::he ? Initial::he_normal : Initial::uniform_fan_in);
       return {};
     case proto::Model::kSnn:
       zoo::add_mlp(
@@ -86,6 +87,8 @@ Result<void> add_layers(Network& network, const proto::Model& model, std::int64_
     case proto::Model::kQuadratic:
       zoo::add_quadratic(network, model.quadratic());
       return {};
+    case proto::Model::kLogistic:
+      return zoo::add_logistic(network, outputs);
     case proto::Model::KIND_NOT_SET:
       break;
   }

@@ -80,7 +80,8 @@ void add_normalised(Network& network,
                                  .geometry = geometry,
                                  .bias = false,
                                  .initial = Initial::normal,
-                                 .deviation = std::sqrt(2 / fan_out)});
+                                 .deviation = std::sqrt(2 / fan_out),
+                                 .normalised = true});
   network.add(on.empty() ? conv : on_skip(on, conv));
   auto batch_norm =
       batch_norm_layer(norm, on.empty() ? network.shape() : network.entry(on), activation);
@@ -395,6 +396,14 @@ void add_quadratic(Network& network, const proto::Quadratic& options) {
   for (std::int64_t i = 1; i <= options.layers(); ++i) {
     network.add(quadratic_layer("quadratic" + std::to_string(i), curvatures));
   }
+}
+
+Result<void> add_logistic(Network& network, std::int64_t outputs) {
+  if (network.tokens || network.loss != Loss::cross_entropy || outputs != 2) {
+    return Error{ErrorKind::usage, "model: logistic tells two classes apart, as data sparse has"};
+  }
+  network.add(logistic_layer("logistic", network.input.elements()));
+  return {};
 }
 
 // -- a list of layers -------------------------------------------------------------------------------

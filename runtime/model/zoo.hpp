@@ -38,5 +38,6 @@ Result<void> add_gpt(Network& network, const proto::Gpt& options, std::int64_t v
 Result<void> add_custom(Network& network, const proto::Custom& options, std::int64_t outputs);
 
 void add_quadratic(Network& network, const proto::Quadratic& options);
+Result<void> add_logistic(Network& network, std::int64_t outputs);
 
 }  // namespace troupe::zoo

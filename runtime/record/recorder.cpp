@@ -57,7 +57,7 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
       progress_(progress),
       micro_batches_(c_.experiment.pipeline().micro_batches()),
       shards_(static_cast<std::size_t>(c_.chunks)),
-      busy_(static_cast<std::size_t>(c_.experiment.pipeline().stages())) {
+      busy_(static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas)) {
   write(JsonObject{}
             .add("kind", "header")
             .add("schema", kSchema)
@@ -74,9 +74,13 @@ std::optional<Diverged> Recorder::on(const RecordEntry& entry, double now) {
 
 std::optional<Diverged> Recorder::handle(const LossRecord& record, double now) {
   const std::vector<double> result = to_host(record.result);
-  step_of(record.stamp.batch).losses[record.stamp.micro_batch] = {
-      result[0], result[1], record.rows, record.samples};
-  complete(now);
+  const Loss loss{result[0], result[1], record.rows, record.samples};
+  if (c_.arrivals) {
+    arrived(record, loss);
+  } else {
+    step_of(record.stamp.batch).losses[record.stamp.micro_batch] = loss;
+    complete(now);
+  }
   if (!diverged_ && !std::isfinite(result[0])) {
     diverged_ = Diverged{record.stamp,
                          result[0]};  // the head works in the order of Stamps, so this is the first
@@ -90,11 +94,11 @@ std::optional<Diverged> Recorder::handle(const AppliedRecord& record, double now
   TROUPE_CHECK(
       chunk >= 0 && chunk < c_.chunks, "[Recorder] an update of chunk ", chunk, " of ", c_.chunks);
   ShardTotals& shard = shards_[static_cast<std::size_t>(chunk)];
-  Step& step = step_of(record.stamp.batch);
+  Histogram staleness_here;
   for (const Read& read : record.reads) {
     const std::int64_t staleness = record.applied_to - read.forward_version;
     ++shard.staleness[staleness];
-    ++step.staleness[staleness];
+    ++staleness_here[staleness];
     if (c_.experiment.record().versions()) {
       write(JsonObject{}
                 .add("kind", "versions")
@@ -122,6 +126,13 @@ std::optional<Diverged> Recorder::handle(const AppliedRecord& record, double now
               .add("gap", record.gap)
               .text());
   }
+  if (c_.arrivals) {
+    merge(window_.staleness, staleness_here);
+    arrived(record, now);
+    return {};
+  }
+  Step& step = step_of(record.stamp.batch);
+  merge(step.staleness, staleness_here);
   ++step.updates;
   if (chunk + 1 == c_.chunks) {
     step.rate = record.rate;
@@ -130,13 +141,68 @@ std::optional<Diverged> Recorder::handle(const AppliedRecord& record, double now
   return {};
 }
 
+void Recorder::arrived(const LossRecord&, const Loss& loss) {
+  window_.loss.sum += loss.sum;
+  window_.loss.right += loss.right;
+  window_.loss.rows += loss.rows;
+  window_.loss.samples += loss.samples;
+  epoch_.push_back(loss);
+  if (static_cast<std::int64_t>(epoch_.size()) > c_.sizes.batches_per_epoch() * micro_batches_) {
+    epoch_.pop_front();
+  }
+}
+
+void Recorder::arrived(const AppliedRecord& record, double now) {
+  if (record.stamp.chunk != 0 || record.slice != 0) {
+    return;
+  }
+  window_.rate = record.rate;
+  mini_batches_ += record.mini_batches;
+  while (completed_ < mini_batches_ / c_.batches_per_update) {
+    ++window_.steps;
+    complete_step(now);
+  }
+}
+
+std::optional<Diverged> Recorder::handle(const ServerRecord& record, double) {
+  Summary::Server& server = servers_[record.chunk];
+  server.version = std::max(server.version, record.version);
+  server.applied += record.applied;
+  server.dropped += record.dropped;
+  server.lag += record.lag;
+  server.in_flight += record.in_flight;
+  server.in_flight_age += record.in_flight_age;
+  bytes_ += record.bytes;
+  return {};
+}
+
+std::optional<Diverged> Recorder::handle(const LossOfReplica& record, double now) {
+  lost_.push_back(concat("replica ", record.replica, " (", record.cause, ")"));
+  write(JsonObject{}
+            .add("kind", "lost")
+            .add("replica", record.replica)
+            .add("cause", record.cause)
+            .add("seconds", now)
+            .text());
+  return {};
+}
+
+std::optional<Diverged> Recorder::handle(const TrafficRecord& record, double) {
+  bytes_ += record.bytes;
+  return {};
+}
+
+/// Mini-batches of all replicas over those of an epoch.
+double Recorder::epoch_of(std::int64_t step) const {
+  return c_.sizes.epochs(step * c_.batches_per_update);
+}
+
 std::optional<Diverged> Recorder::handle(const EvaluationRecord& record, double now) {
   evaluation_ = record;
   JsonObject line;
   line.add("kind", "evaluation")
       .add("step", record.step)
-      .add("epoch",
-           ratio(static_cast<double>(record.step), static_cast<double>(c_.batches_per_epoch)))
+      .add("epoch", epoch_of(record.step))
       .add("loss", record.loss);
   record.has_accuracy ? line.add("accuracy", record.accuracy) : line.add_null("accuracy");
   write(line.add("samples", record.samples).add("seconds", now).text());
@@ -152,7 +218,8 @@ std::optional<Diverged> Recorder::handle(const EvaluationRecord& record, double 
 }
 
 std::optional<Diverged> Recorder::handle(const StageRecord& record, double) {
-  stashes_[record.stage] = record.stashes_max;
+  std::int64_t& most = stashes_[record.stage];
+  most = std::max(most, record.stashes_max);
   return {};
 }
 
@@ -193,18 +260,31 @@ void Recorder::complete(double now) {
     merge(window_.staleness, open_.front().staleness);
     window_.rate = open_.front().rate;
     epoch_.push_back(loss);
-    if (static_cast<std::int64_t>(epoch_.size()) > c_.batches_per_epoch) {
-      epoch_.pop_front();
-    }
+    forget_old_epoch();
     open_.pop_front();
-    ++completed_;
-    completed_at_ = now;
-    if (completed_ == 1 || completed_ == c_.batches ||
-        completed_ % c_.experiment.record().every() == 0) {
-      train_line(now);
-    } else if (progress_ && progress_->stale()) {
-      progress_->step(progress_line(now));
-    }
+    complete_step(now);
+  }
+}
+
+void Recorder::complete_step(double now) {
+  ++completed_;
+  completed_at_ = now;
+  if (completed_ == 1 || completed_ == c_.batches ||
+      completed_ % c_.experiment.record().every() == 0) {
+    train_line(now);
+  } else if (progress_ && progress_->stale()) {
+    progress_->step(progress_line(now));
+  }
+}
+
+/// Keeps the fewest steps that make an epoch, the last of them being `completed_`.
+void Recorder::forget_old_epoch() {
+  constexpr double kWhole = 1 - 1e-9;
+  const std::int64_t end = completed_ + 1;
+  while (c_.sizes.epochs(end) -
+             c_.sizes.epochs(end - static_cast<std::int64_t>(epoch_.size()) + 1) >=
+         kWhole) {
+    epoch_.pop_front();
   }
 }
 
@@ -235,8 +315,7 @@ void Recorder::train_line(double now) {
   JsonObject json;
   json.add("kind", "train")
       .add("step", line.step)
-      .add("epoch",
-           ratio(static_cast<double>(line.step), static_cast<double>(c_.batches_per_epoch)))
+      .add("epoch", epoch_of(line.step))
       .add("loss", line.loss);
   line.accuracy ? json.add("accuracy", *line.accuracy) : json.add_null("accuracy");
   write(json.add("samples_per_second", line.samples_per_second)
@@ -288,11 +367,12 @@ Summary Recorder::summary(std::int64_t step) const {
   Summary s;
   s.clock = c_.clock;
   s.updates = step;
-  s.epochs = ratio(static_cast<double>(step), static_cast<double>(c_.batches_per_epoch));
-  s.samples = step * c_.experiment.data().batch_size();
+  s.epochs = epoch_of(step);
+  s.samples = c_.sizes.samples_before(step * c_.batches_per_update);
   s.seconds = now_;
   s.samples_per_second =
-      ratio(static_cast<double>(completed_ * c_.experiment.data().batch_size()), completed_at_);
+      ratio(static_cast<double>(c_.sizes.samples_before(completed_ * c_.batches_per_update)),
+            completed_at_);
   Loss loss;
   for (const Loss& of_step : epoch_) {
     loss.sum += of_step.sum;
@@ -327,6 +407,9 @@ Summary Recorder::summary(std::int64_t step) const {
     s.busy[static_cast<std::int32_t>(stage)] = std::clamp(ratio(busy_[stage], now_), 0.0, 1.0);
   }
   s.stashes = stashes_;
+  s.servers = servers_;
+  s.bytes_sent = bytes_;
+  s.lost = lost_;
   return s;
 }
 

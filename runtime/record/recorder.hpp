@@ -2,7 +2,9 @@
 //
 // A step is complete when the losses of all its micro-batches and the updates of all its shards are
 // in. A line is about whole steps, in the order of their Stamps and summed in double, so that it
-// does not depend on who was faster. Lines, by `kind`:
+// does not depend on who was faster. With several replicas a step is complete when the updates of
+// chunk 0 stand for so many mini-batches, and a line is about the losses that came since the one
+// before. Lines, by `kind`:
 //
 //   header      first: schema, clock, name, seed
 //   train       after the first step, every record.every steps and at the end: means since the last
@@ -13,6 +15,7 @@
 #pragma once
 
 #include "experiment.pb.h"
+#include "runtime/data/batch_sizes.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/record/summary.hpp"
@@ -30,10 +33,13 @@ namespace troupe {
 class Recorder final : public RecordSink {
  public:
   struct Config {
-    proto::Experiment experiment;  // resolved
-    std::string clock;             // "real" or "virtual"
-    std::int64_t batches_per_epoch = 1;
-    std::int64_t batches = 0;  // of the run; 0 where that is not known
+    proto::Experiment experiment;         // resolved
+    std::string clock;                    // "real" or "virtual"
+    BatchSizes sizes;                     // of the mini-batches of all replicas
+    std::int64_t batches = 0;             // of the run; 0 where that is not known
+    std::int64_t batches_per_update = 1;  // mini-batches that a step stands for
+    std::int32_t replicas = 1;
+    bool arrivals = false;  // several replicas, or servers: steps are counted as they come
     std::int32_t chunks = 1;
     bool classes = true;                       // predictions can be right or wrong
     std::vector<std::int32_t> stage_of_actor;  // by ActorId: whose time its jobs take; -1: nobody's
@@ -95,9 +101,17 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> handle(const EvaluationRecord& record, double now);
   std::optional<Diverged> handle(const StageRecord& record, double now);
   std::optional<Diverged> handle(const BusyRecord& record, double now);
+  std::optional<Diverged> handle(const ServerRecord& record, double now);
+  std::optional<Diverged> handle(const LossOfReplica& record, double now);
+  std::optional<Diverged> handle(const TrafficRecord& record, double now);
 
   Step& step_of(std::int64_t batch);
   void complete(double now);
+  void forget_old_epoch();
+  void complete_step(double now);
+  void arrived(const LossRecord& record, const Loss& loss);
+  void arrived(const AppliedRecord& record, double now);
+  double epoch_of(std::int64_t step) const;
   void train_line(double now);
   ProgressLine progress_line(double now) const;
   void write(const std::string& line);
@@ -113,11 +127,15 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> diverged_;
   std::deque<Step> open_;  // from step completed_ on
   Window window_;
-  std::deque<Loss> epoch_;                        // by step: the last batches_per_epoch
-  std::vector<ShardTotals> shards_;               // by chunk
-  std::vector<double> busy_;                      // by stage: seconds
+  std::deque<Loss> epoch_;           // by step: the fewest last ones that make an epoch
+  std::vector<ShardTotals> shards_;  // by chunk
+  std::vector<double> busy_;         // by stage: seconds
   std::map<std::int32_t, std::int64_t> stashes_;  // by stage
   std::optional<EvaluationRecord> evaluation_;    // the last
+  std::int64_t mini_batches_ = 0;                 // arrivals: in the updates of chunk 0
+  std::map<std::int32_t, Summary::Server> servers_;
+  std::int64_t bytes_ = 0;
+  std::vector<std::string> lost_;
 };
 
 }  // namespace troupe

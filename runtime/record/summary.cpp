@@ -30,6 +30,16 @@ JsonObject object(const Summary::Staleness& staleness) {
       .add("seconds_mean", staleness.seconds_mean);
 }
 
+JsonObject object(const Summary::Server& server) {
+  return JsonObject{}
+      .add("version", server.version)
+      .add("applied", server.applied)
+      .add("dropped", server.dropped)
+      .add("lag", server.lag)
+      .add("in_flight", server.in_flight)
+      .add("in_flight_age", server.in_flight_age);
+}
+
 /// `json`, of several lines, as a member of an object with a line a member.
 std::string nested(std::string json) {
   json.erase(json.find_last_not_of(" \n") + 1);
@@ -40,13 +50,48 @@ std::string nested(std::string json) {
   return out;
 }
 
+constexpr double kNull = std::numeric_limits<double>::quiet_NaN();
+
+/// A line a phase.
+std::string list(const std::vector<PhaseSummary>& phases) {
+  std::string text;
+  for (const PhaseSummary& phase : phases) {
+    const Summary& s = phase.summary;
+    text += concat(text.empty() ? "" : ",",
+                   "\n    ",
+                   JsonObject{}
+                       .add("name", phase.name)
+                       .add("folder", phase.folder)
+                       .add("exit_code", phase.exit_code)
+                       .add("updates", s.updates)
+                       .add("epochs", s.epochs)
+                       .add("samples", s.samples)
+                       .add("seconds", s.seconds)
+                       .add("train_loss", s.train_loss)
+                       .add("test_loss", s.test_loss.value_or(kNull))
+                       .add("test_accuracy", s.test_accuracy.value_or(kNull))
+                       .add("weights_sha256", s.weights_sha256)
+                       .text());
+  }
+  return "[" + text + "\n  ]";
+}
+
 }  // namespace
 
-std::string to_json(const Summary& summary, const proto::Experiment& experiment) {
-  constexpr double kNull = std::numeric_limits<double>::quiet_NaN();
+std::string to_json(const Summary& summary,
+                    const proto::Experiment& experiment,
+                    const std::vector<PhaseSummary>& phases) {
   JsonObject staleness;
   for (const auto& [shard, values] : summary.staleness) {
     staleness.add(concat("shard-", shard), object(values));
+  }
+  JsonObject servers;
+  for (const auto& [shard, values] : summary.servers) {
+    servers.add(concat("shard-", shard), object(values));
+  }
+  JsonObject lost;
+  for (std::size_t i = 0; i < summary.lost.size(); ++i) {
+    lost.add(std::to_string(i + 1), summary.lost[i]);
   }
   JsonObject all(JsonObject::Layout::line_a_member);
   all.raw("experiment", nested(print_experiment_json(experiment)))
@@ -64,9 +109,14 @@ std::string to_json(const Summary& summary, const proto::Experiment& experiment)
       .add("gap", object("shard", summary.gap))
       .add("busy", object("stage", summary.busy))
       .add("stashes", object("stage", summary.stashes))
-      .add("bytes_sent", 0)  // between processes: there is one
+      .add("bytes_sent", summary.bytes_sent)
+      .add("servers", servers)
+      .add("lost", lost)
       .add("weights_sha256", summary.weights_sha256)
       .add("order_sha256", summary.order_sha256);
+  if (!phases.empty()) {
+    all.raw("phases", list(phases));
+  }
   return all.text() + '\n';
 }
 

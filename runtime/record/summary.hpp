@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -28,16 +29,39 @@ struct Summary {
   double train_loss = 0;          // mean over the last epoch, or over the run where it is shorter
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
-  std::map<std::int32_t, Staleness> staleness;   // by shard
-  std::map<std::int32_t, double> gap;            // by shard: mean of the sampled gaps
-  std::map<std::int32_t, double> busy;           // by stage: share of the run's seconds
+  std::map<std::int32_t, Staleness> staleness;  // by shard
+  std::map<std::int32_t, double> gap;           // by shard: mean of the sampled gaps
+  std::map<std::int32_t, double> busy;          // by stage: share of the run's seconds
+  std::int64_t bytes_sent = 0;  // of tensors between replicas and servers or one another
+
+  struct Server {                    // the pushes of one shard's servers
+    std::int64_t version = 0;        // updates
+    std::int64_t applied = 0;        // pushes in them
+    std::int64_t dropped = 0;        // that the rule refused
+    std::int64_t lag = 0;            // sum over the applied ones, in versions
+    std::int64_t in_flight = 0;      // at the end
+    std::int64_t in_flight_age = 0;  // sum over them, in versions
+  };
+
+  std::map<std::int32_t, Server> servers;  // by shard; of several slices the sums, but for version
+  std::vector<std::string> lost;           // replicas that died, and of what
   std::map<std::int32_t, std::int64_t> stashes;  // by stage: the most micro-batches kept at once
   std::string weights_sha256;  // over the parameters in layer order, float32 little endian, no
                                // padding; "" where the run failed
   std::string order_sha256;    // "" where no order was recorded
 };
 
-/// summary.json's text.
-std::string to_json(const Summary& summary, const proto::Experiment& experiment);
+/// One of several runs that follow each other, from the weights of the one before.
+struct PhaseSummary {
+  std::string name;
+  std::string folder;  // in that of the whole
+  int exit_code = 0;
+  Summary summary;
+};
+
+/// summary.json's text; `phases`, where there are any, as its last member.
+std::string to_json(const Summary& summary,
+                    const proto::Experiment& experiment,
+                    const std::vector<PhaseSummary>& phases = {});
 
 }  // namespace troupe

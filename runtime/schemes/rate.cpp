@@ -6,6 +6,18 @@
 
 namespace troupe {
 
+Rate::Rate(const proto::Optimizer& optimizer,
+           std::int64_t updates,
+           std::vector<std::int64_t> milestones)
+    : optimizer_(optimizer), updates_(updates), milestones_(std::move(milestones)) {
+  if (milestones_.empty()) {
+    for (const double at : optimizer.schedule().milestones().at()) {
+      milestones_.push_back(
+          static_cast<std::int64_t>(std::ceil(at * static_cast<double>(updates) - 1e-9)));
+    }
+  }
+}
+
 double Rate::at(std::int64_t step) const {
   const double base = optimizer_.learning_rate();
   double rate = base;
@@ -22,9 +34,17 @@ double Rate::at(std::int64_t step) const {
   } else if (schedule.has_polynomial()) {
     const double end = schedule.polynomial().end();
     rate = base * (end + (1 - end) * std::pow(1 - progress, schedule.polynomial().power()));
+  } else if (schedule.has_milestones()) {
+    for (const std::int64_t milestone : milestones_) {
+      if (step >= milestone) {
+        rate *= schedule.milestones().factor();
+      }
+    }
   }
   if (step < optimizer_.warm_up()) {
-    rate *= static_cast<double>(step + 1) / static_cast<double>(optimizer_.warm_up());
+    const double from = optimizer_.warm_up_from();
+    rate *= from +
+            (1 - from) * static_cast<double>(step + 1) / static_cast<double>(optimizer_.warm_up());
   }
   return rate;
 }

@@ -4,15 +4,19 @@
 #include "experiment.pb.h"
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace troupe {
 
 class Rate {
  public:
   /// `updates`: how many the run will make, for schedules that end with it; 0 where that is not
-  /// known.
-  Rate(const proto::Optimizer& optimizer, std::int64_t updates)
-      : optimizer_(optimizer), updates_(updates) {}
+  /// known. `milestones`: the step of each of the schedule's; empty: by share of the updates, which is
+  /// right where all mini-batches are alike.
+  Rate(const proto::Optimizer& optimizer,
+       std::int64_t updates,
+       std::vector<std::int64_t> milestones = {});
 
   /// Of the update that follows step `step`.
   double at(std::int64_t step) const;
@@ -20,6 +24,7 @@ class Rate {
  private:
   proto::Optimizer optimizer_;
   std::int64_t updates_;
+  std::vector<std::int64_t> milestones_;  // steps
 };
 
 }  // namespace troupe

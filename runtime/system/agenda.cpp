@@ -39,10 +39,10 @@ void Agenda::post(double time, ActorId to, Message message) {
   std::push_heap(heap_.begin(), heap_.end());
 }
 
-Stream& Agenda::stream(Device device) {
-  auto& stream = streams_[device];
+Stream& Agenda::stream(const Cast::Member& member) {
+  auto& stream = streams_[{member.device, member.precision}];
   if (!stream) {
-    stream = std::make_unique<Stream>(device);
+    stream = std::make_unique<Stream>(member.device, member.precision);
   }
   return *stream;
 }
@@ -52,17 +52,17 @@ void Agenda::carry_out(ActorId from) {
     if (lose && lose(send.to, send.message)) {
       continue;
     }
-    post(send.modelled ? now_ + times_.link(send.message) : now_, send.to, std::move(send.message));
+    const double way = send.modelled ? times_.link(send.message) : 0;  // before it is moved from
+    post(now_ + way, send.to, std::move(send.message));
   }
   for (Run& run : fx_.runs) {
-    const double duration = times_.work(run);
-    const Device device = cast_.members[from].device;
+    double& free = thread_free_[static_cast<std::size_t>(cast_.members[from].thread)];
+    const double duration = times_.work(run, std::max(now_, free));
     const Stamp stamp = run.stamp;
     const Work work = run.work;
-    Ran ran{run.lane, run_job(run, stream(device))};
+    Ran ran{run.lane, run_job(run, stream(cast_.members[from]))};
     double start = now_;
     if (duration > 0) {
-      double& free = thread_free_[static_cast<std::size_t>(cast_.members[from].thread)];
       start = std::max(now_, free);
       free = start + duration;
     }
@@ -75,6 +75,9 @@ void Agenda::carry_out(ActorId from) {
     if (auto diverged = records_.on(record, now_)) {
       post(now_, cast_.director.id, std::move(*diverged));
     }
+  }
+  if (fx_.alarm) {
+    post(std::max(now_, *fx_.alarm), from, Alarm{});
   }
   if (fx_.ending) {
     ending_ = std::move(fx_.ending);
@@ -104,7 +107,7 @@ bool Agenda::step() {
     if (entry.to == cast_.director.id) {
       throw;
     }
-    post(now_, cast_.director.id, Down{cast_.members[entry.to].name, error.what()});
+    post(now_, cast_.director.id, Down{cast_.members[entry.to].name, error.what(), entry.to});
   }
   return true;
 }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -50,7 +51,7 @@ class Agenda {
 
   bool step();
   void carry_out(ActorId from);
-  Stream& stream(Device device);
+  Stream& stream(const Cast::Member& member);
 
   Cast& cast_;
   const TimeModel& times_;
@@ -59,7 +60,7 @@ class Agenda {
   std::vector<Entry> heap_;
   std::vector<Message> slots_;
   std::vector<std::uint32_t> free_;
-  std::map<Device, std::unique_ptr<Stream>> streams_;
+  std::map<std::pair<Device, Precision>, std::unique_ptr<Stream>> streams_;
   Effects fx_;
   std::optional<Ending> ending_;
   double now_ = 0;

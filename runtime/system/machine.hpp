@@ -35,6 +35,7 @@ struct Run {
   Work work = Work::unmodelled;
   std::int32_t stage = 0;  // whose modelled time applies
   Stamp stamp;
+  bool shared = false;  // a server's: a slow replica does not make it slow
   std::function<Outputs(Stream&)> job;
 };
 
@@ -54,13 +55,15 @@ class Effects {
   struct Send {
     ActorId to;
     Message message;
-    bool modelled;  // a tensor between stages: takes the link's modelled time
+    bool modelled;  // a tensor between stages or replicas: takes the link's modelled time
   };
 
   template <class Role, class M>
   void send(Ref<Role> to, M message) {
     static_assert(Role::template accepts<M>, "the recipient does not understand this message");
-    constexpr bool tensor = std::is_same_v<M, Activation> || std::is_same_v<M, ErrorSignal>;
+    constexpr bool tensor = std::is_same_v<M, Activation> || std::is_same_v<M, ErrorSignal> ||
+                            std::is_same_v<M, Upload> || std::is_same_v<M, Answer> ||
+                            std::is_same_v<M, GradientPart>;
     sends.push_back({to.id, Message(std::in_place_type<M>, std::move(message)), tensor});
   }
 
@@ -68,18 +71,23 @@ class Effects {
 
   void record(RecordEntry entry) { records.push_back(std::move(entry)); }
 
+  /// An Alarm to the machine itself at time `at`; of several asked for in one turn the last counts.
+  void wake(double at) { alarm = at; }
+
   void finish(Ending how) { ending = std::move(how); }
 
   void clear() {
     sends.clear();
     runs.clear();
     records.clear();
+    alarm.reset();
     ending.reset();
   }
 
   std::vector<Send> sends;
   std::vector<Run> runs;
   std::vector<RecordEntry> records;
+  std::optional<double> alarm;
   std::optional<Ending> ending;
 };
 
@@ -118,6 +126,9 @@ struct Cast {
     std::unique_ptr<Machine> machine;
     int thread = 0;  // members of one thread share it; numbered from 0
     Device device;
+    Precision precision = Precision::fp32;  // of its jobs' products
+    std::int32_t replica = -1;              // that dies with it; -1: everybody's
+    std::int32_t stage = -1;  // whose time its thread's jobs take, over all replicas; -1: nobody's
   };
 
   std::vector<Member> members;    // by ActorId

@@ -96,7 +96,7 @@ struct ShellState {
   OrderSink* order = nullptr;
   std::deque<Envelope> inbox;  // for machines of this thread
   std::deque<std::pair<ActorId, Run>> jobs;
-  std::map<Device, std::unique_ptr<Stream>> streams;
+  std::map<std::pair<Device, Precision>, std::unique_ptr<Stream>> streams;
   std::deque<Event> ahead;  // one a job that a GPU has not finished yet
   RecordBatch records;
   Effects fx;
@@ -147,6 +147,9 @@ void ShellState::deliver_all() {
     for (RecordEntry& record : fx.records) {
       records.entries.push_back(std::move(record));
     }
+    if (fx.alarm) {
+      send_later(self, std::max(0.0, *fx.alarm - now), {envelope.to, Alarm{}});
+    }
     if (fx.ending) {
       theatre->end(std::move(*fx.ending));
     }
@@ -157,20 +160,21 @@ void ShellState::deliver_all() {
 void ShellState::run_one_job() {
   auto [who, run] = std::move(jobs.front());
   jobs.pop_front();
-  const Device device = theatre->cast.members[who].device;
+  const Cast::Member& member = theatre->cast.members[who];
   const double start = theatre->now();
   theatre->busy.fetch_add(1, std::memory_order_relaxed);
   Ran ran{run.lane, {}};
   const Stamp stamp = run.stamp;
   const Work work = run.work;
-  const double modelled = theatre->options.modelled ? theatre->options.modelled->work(run) : 0;
+  const double modelled =
+      theatre->options.modelled ? theatre->options.modelled->work(run, start) : 0;
   try {
-    auto& stream = streams[device];
+    auto& stream = streams[{member.device, member.precision}];
     if (!stream) {
-      stream = std::make_unique<Stream>(device);
+      stream = std::make_unique<Stream>(member.device, member.precision);
     }
     ran.outputs = run_job(run, *stream);
-    if (device.kind != DeviceKind::cpu) {
+    if (member.device.kind != DeviceKind::cpu) {
       ahead.push_back(stream->record());
       if (ahead.size() > kJobsAheadMax) {
         ahead.front().wait();
@@ -247,7 +251,7 @@ void ShellState::die(ActorId who, const std::string& cause) {
   } else {
     const auto director = static_cast<std::size_t>(cast.members[cast.director.id].thread);
     self->send(theatre->shells[director],
-               Envelope{cast.director.id, Down{cast.members[who].name, cause}});
+               Envelope{cast.director.id, Down{cast.members[who].name, cause, who}});
   }
   self->quit(caf::exit_reason::unhandled_exception);
 }
@@ -442,11 +446,7 @@ Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& opti
         ending.cause = "interrupted";
         theatre.end(std::move(ending));
       } else {
-        for (std::size_t id = 0; id < cast.members.size(); ++id) {
-          if (cast.members[id].name == "source") {
-            send(static_cast<ActorId>(id), Halt{});
-          }
-        }
+        send(cast.director.id, Halt{});
       }
     }
   }

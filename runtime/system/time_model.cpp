@@ -30,10 +30,49 @@ double gamma_sample(const RandomStream& random, double shape, double mean) {
   return value * mean / shape;
 }
 
+constexpr std::uint64_t kMachine = 0x6d616368;  // names the draws of the machines' speeds
+
+std::int64_t bytes_of(const Tensor& tensor) {
+  return tensor ? 4 * tensor.elements() : 0;
+}
+
 }  // namespace
 
-TimeModel::TimeModel(const proto::Clock& clock, std::vector<ChunkTimes> chunks, std::uint64_t seed)
-    : clock_(clock), chunks_(std::move(chunks)), seed_(seed) {}
+TimeModel::TimeModel(const proto::Clock& clock,
+                     std::vector<ChunkTimes> chunks,
+                     std::uint64_t seed,
+                     std::int32_t replicas,
+                     BatchSizes sizes)
+    : clock_(clock), chunks_(std::move(chunks)), seed_(seed), sizes_(std::move(sizes)) {
+  const proto::Workers& workers = clock_.workers();
+  for (std::int32_t r = 0; r < replicas; ++r) {
+    const int listed = workers.slowness_size();
+    double factor = listed == 0 ? 1 : workers.slowness(listed == 1 ? 0 : r % listed);
+    if (workers.spread() > 0) {  // CVB: Ali et al. 2000; DANA's heterogeneous machines have 0.6
+      const RandomStream random(
+          seed_, Purpose::duration, mix(static_cast<std::uint64_t>(r) ^ kMachine));
+      factor *= gamma_sample(random, 1 / (workers.spread() * workers.spread()), 1);
+    }
+    machines_.push_back(factor);
+  }
+}
+
+double TimeModel::slowness(std::int32_t replica, std::int64_t batch, double now) const {
+  const auto r = static_cast<std::size_t>(replica);
+  const auto replicas = static_cast<std::int64_t>(machines_.size());
+  double factor = r < machines_.size() ? machines_[r] : 1;
+  const proto::Straggler& straggler = clock_.workers().straggler();
+  if (straggler.has_permanent() && straggler.permanent().replica() == replica) {
+    factor *= straggler.permanent().factor();
+  } else if (straggler.has_rotating()) {
+    const proto::RotatingStraggler& rotating = straggler.rotating();
+    const std::int64_t turn = rotating.seconds() > 0
+                                  ? static_cast<std::int64_t>(now / rotating.seconds())
+                                  : batch / rotating.batches();
+    factor *= turn % replicas == replica ? rotating.factor() : 1;
+  }
+  return factor;
+}
 
 double TimeModel::sample(const proto::TimeModel& model,
                          double mean,
@@ -57,32 +96,80 @@ double TimeModel::sample(const proto::TimeModel& model,
   return mean * std::exp(sigma * random.normal(0) - sigma * sigma / 2);
 }
 
-double TimeModel::work(const Run& run) const {
+double TimeModel::work(const Run& run, double now) const {
   const auto chunk = static_cast<std::size_t>(run.stamp.chunk);
   if (run.work == Work::unmodelled) {
     return 0;
   }
   const ChunkTimes& mean = chunks_[chunk];
+  const double growth =
+      static_cast<double>(sizes_.size(run.stamp.batch)) / static_cast<double>(sizes_.size(0));
+  const auto grown = [&](const proto::TimeModel& model, double seconds) {
+    return model.seconds().empty() ? seconds * growth : seconds;
+  };
   const auto of = [&](Work work) {
     switch (work) {
       case Work::forward:
-        return sample(clock_.forward(), mean.forward, 1, run.stamp);
+        return sample(clock_.forward(), grown(clock_.forward(), mean.forward), 1, run.stamp);
       case Work::input_gradient:
-        return sample(clock_.input_gradient(), mean.input_gradient, 2, run.stamp);
+        return sample(clock_.input_gradient(),
+                      grown(clock_.input_gradient(), mean.input_gradient),
+                      2,
+                      run.stamp);
       case Work::weight_gradient:
-        return sample(clock_.weight_gradient(), mean.weight_gradient, 3, run.stamp);
+        return sample(clock_.weight_gradient(),
+                      grown(clock_.weight_gradient(), mean.weight_gradient),
+                      3,
+                      run.stamp);
       case Work::update:
         return sample(clock_.update(), mean.update, 4, run.stamp);
       default:
         return 0.0;
     }
   };
-  return run.work == Work::backward ? of(Work::input_gradient) + of(Work::weight_gradient)
-                                    : of(run.work);
+  const double seconds = run.work == Work::backward
+                             ? of(Work::input_gradient) + of(Work::weight_gradient)
+                             : of(run.work);
+  return run.shared ? seconds : seconds * slowness(run.stamp.replica, run.stamp.batch, now);
+}
+
+double TimeModel::exchange(std::int32_t replica,
+                           const Stamp& stamp,
+                           std::uint64_t what,
+                           std::int64_t bytes) const {
+  const proto::TimeModel& latency = clock_.exchange();
+  const int listed = latency.seconds_size();
+  const double mean = listed == 0 ? 0 : latency.seconds(listed == 1 ? 0 : replica % listed);
+  const double way = clock_.bandwidth() > 0 ? static_cast<double>(bytes) / clock_.bandwidth() : 0.0;
+  return sample(latency, mean, what, stamp) + way;
 }
 
 double TimeModel::link(const Message& message) const {
   const Stamp stamp = message_stamp(message);  // of the chunk that it goes to
+  if (const auto* upload = std::get_if<Upload>(&message)) {
+    std::int64_t bytes = 0;
+    for (const Tensor& values : upload->contribution.values) {
+      bytes += bytes_of(values);
+    }
+    return exchange(stamp.replica, stamp, 7, bytes);
+  }
+  if (const auto* answer = std::get_if<Answer>(&message)) {
+    std::int64_t bytes = 0;
+    for (const Slice& slice : answer->weights) {
+      bytes += bytes_of(slice.values);
+    }
+    for (const Tensor& moment : answer->moments) {
+      bytes += bytes_of(moment);
+    }
+    return answer->pinned ? 0 : exchange(answer->replica, stamp, 8, bytes);  // evaluations are free
+  }
+  if (const auto* part = std::get_if<GradientPart>(&message)) {
+    std::int64_t bytes = 0;
+    for (const Tensor& values : part->tensors) {
+      bytes += bytes_of(values);
+    }
+    return exchange(stamp.replica, stamp, 9, bytes);
+  }
   const bool activation = std::holds_alternative<Activation>(message);
   if (activation && stamp.chunk == 0) {
     return 0;  // the Source's own sends are no link between stages

@@ -1,8 +1,10 @@
 // How long work takes where time is modelled. A time is a function of (seed, stage, work, stamp),
-// never of a count, so that it is the same whatever else is switched on.
+// and of the clock where stragglers take turns by it; never of a count, so that it is the same
+// whatever else is switched on.
 #pragma once
 
 #include "experiment.pb.h"
+#include "runtime/data/batch_sizes.hpp"
 #include "runtime/schemes/timeline.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -12,14 +14,21 @@ namespace troupe {
 
 class TimeModel {
  public:
-  /// `chunks`: mean seconds of one micro-batch, by chunk (from FLOPs, or as the experiment says:
-  /// mean_times()).
-  TimeModel(const proto::Clock& clock, std::vector<ChunkTimes> chunks, std::uint64_t seed);
+  /// `chunks`: mean seconds of one micro-batch of mini-batch 0, by chunk (from FLOPs, or as the
+  /// experiment says: mean_times()). Those from FLOPs grow with mini-batches as `sizes` does.
+  TimeModel(const proto::Clock& clock,
+            std::vector<ChunkTimes> chunks,
+            std::uint64_t seed,
+            std::int32_t replicas = 1,
+            BatchSizes sizes = BatchSizes());
 
-  /// Seconds of a job; 0 for work that is not modelled.
-  double work(const Run& run) const;
-  /// Seconds of a tensor's way between two stages.
+  /// Seconds of a job that begins at `now`; 0 for work that is not modelled.
+  double work(const Run& run, double now) const;
+  /// Seconds of a tensor's way between two stages, or between a replica and a server or another
+  /// replica.
   double link(const Message& message) const;
+  /// Factor on the times of a replica's mini-batch at `now`: its machine's, and a straggler's.
+  double slowness(std::int32_t replica, std::int64_t batch, double now) const;
 
   const std::vector<ChunkTimes>& mean() const { return chunks_; }
 
@@ -30,8 +39,15 @@ class TimeModel {
                 const Stamp& stamp) const;
 
   proto::Clock clock_;
+  double exchange(std::int32_t replica,
+                  const Stamp& stamp,
+                  std::uint64_t what,
+                  std::int64_t bytes) const;
+
   std::vector<ChunkTimes> chunks_;
   std::uint64_t seed_;
+  std::vector<double> machines_;  // by replica: factor on its times
+  BatchSizes sizes_;
 };
 
 /// The mean times of each chunk: `clock`'s seconds (of a stage; shared equally by its chunks), or

@@ -1,5 +1,6 @@
 #include "kernels/convolution.hpp"
 
+#include "kernels/convert.hpp"
 #include "kernels/matmul.hpp"
 #include "runtime/model/layers.hpp"
 
@@ -77,9 +78,10 @@ class Convolution final : public PlainLayer {
                    Saved& saved) const override {
     Stream& stream = pass.stream;
     const std::int64_t rows = x.shape()[0];
-    const Tensor image = x.reshape(with_batch(rows, o_.input));
+    const Tensor image = operand(stream, x.reshape(with_batch(rows, o_.input)));
     const bool fused = derivative_from_output(o_.activation);
-    Tensor y = stream.allocate(with_batch(rows, full_));
+    Tensor y = stream.allocate(with_batch(rows, full_),
+                               o_.normalised ? stream.operand_type() : DType::float32);
     convolution_forward(stream,
                         o_.geometry,
                         image,
@@ -122,6 +124,7 @@ class Convolution final : public PlainLayer {
     if (!pools_after_) {
       delta = through_activation(stream, o_.activation, saved[1], std::move(delta));
     }
+    delta = operand(stream, delta);
     saved = {saved[0], delta};
     if (!want_dx) {
       return {};

@@ -1,3 +1,4 @@
+#include "kernels/convert.hpp"
 #include "kernels/matmul.hpp"
 #include "runtime/model/layers.hpp"
 
@@ -48,7 +49,7 @@ class Dense final : public PlainLayer {
                    Saved& saved) const override {
     Stream& stream = pass.stream;
     const std::int64_t batch = x.shape()[0];
-    const Tensor rows = x.reshape({batch * rows_each(), o_.inputs});
+    const Tensor rows = operand(stream, x.reshape({batch * rows_each(), o_.inputs}));
     const Shape y_shape{batch * rows_each(), o_.outputs};
     const bool fused = derivative_from_output(o_.activation);
     Tensor z = stream.allocate(y_shape);
@@ -73,7 +74,8 @@ class Dense final : public PlainLayer {
     const std::int64_t batch = dy.shape()[0];
     Tensor flat = dy.reshape(saved[1].shape());
     dy = {};
-    const Tensor delta = through_activation(pass.stream, o_.activation, saved[1], std::move(flat));
+    const Tensor delta = operand(
+        pass.stream, through_activation(pass.stream, o_.activation, saved[1], std::move(flat)));
     saved[1] = delta;  // (rows, outputs)
     if (!want_dx) {
       return {};

@@ -131,10 +131,11 @@ class BatchNorm final : public Normalization {
       const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool) const override {
     Stream& stream = pass.stream;
     const std::int64_t batch = dy.shape()[0];
-    const bool in_place = dy.exclusive();
+    const DType type = saved[0].type();  // the gradient by x is of x's
+    const bool in_place = dy.exclusive() && dy.type() == type;
     const Tensor delta = as_rows(dy);
     dy = {};
-    const Tensor dx = in_place ? delta : stream.allocate(delta.shape());
+    const Tensor dx = in_place ? delta : stream.allocate(delta.shape(), type);
     const Tensor dgamma = stream.allocate({width()});
     const Tensor dbeta = stream.allocate({width()});
     batch_norm_backward(stream,

@@ -1,0 +1,388 @@
+// What goes together in `replicas`, and what does not.
+#include "messages/experiment.hpp"
+#include "runtime/schemes/rule.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+using Check = Result<void>;
+
+bool among(const std::string& name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+template <class... Parts>
+Check refuse(const Parts&... parts) {
+  return Error{ErrorKind::usage, concat(parts...)};
+}
+
+/// The names that an experiment has chosen; a part that is by_rule has the rule's.
+struct Chosen {
+  explicit Chosen(const proto::Experiment& e)
+      : experiment(e),
+        replicas(e.replicas()),
+        exchange(choice_name(replicas.exchange())),
+        rule(choice_name(replicas.rule())),
+        admit(part(choice_name(replicas.admit()))),
+        scale(part(choice_name(replicas.scale()))),
+        step(part(choice_name(replicas.step()))),
+        optimizer(proto::OptimizerRule::Kind_Name(e.optimizer().rule())),
+        weights(choice_name(e.pipeline().weights())) {}
+
+  /// Pushes are changes, not gradients.
+  bool additive() const { return among(rule, {"ssp", "essp", "dana_slim"}); }
+
+  /// The step keeps something for each gradient.
+  bool one_at_a_time() const {
+    return among(step, {"multi", "dana_zero", "dana_dc", "dana_slim", "smega2", "ormo"});
+  }
+
+  bool own_momentum() const { return one_at_a_time() || among(step, {"heavy_ball", "nag", "lwp"}); }
+
+  bool needs_read() const { return among(scale, {"gap_aware", "dc_asgd", "dana_dc"}); }
+
+  const proto::Experiment& experiment;
+  const proto::Replicas& replicas;
+  std::string exchange;
+  std::string rule;
+  std::string admit;
+  std::string scale;
+  std::string step;
+  std::string optimizer;
+  std::string weights;
+
+ private:
+  std::string part(const std::string& name) const {
+    return name.empty() || name == "by_rule" ? rule : name;
+  }
+};
+
+Check check_custom(const Chosen& c) {
+  if (c.rule != "custom") {
+    return {};
+  }
+  const proto::CustomRule& custom = c.replicas.rule().custom();
+  const Scheme* scheme = find_scheme(custom.name());
+  if (!scheme) {
+    std::vector<std::string> names;
+    for (const Scheme& s : schemes()) {
+      names.push_back(s.name);
+    }
+    const std::string near = nearest(custom.name(), names);
+    return refuse("replicas.rule.custom.name: \"",
+                  custom.name(),
+                  "\" has not been registered",
+                  near.empty() ? "" : ", did you mean \"" + near + "\"?");
+  }
+  for (const proto::CustomValue& value : custom.values()) {
+    const auto& options = scheme->options;
+    if (std::find(options.begin(), options.end(), value.key()) == options.end()) {
+      std::string known;
+      for (const std::string& option : options) {
+        known += (known.empty() ? "" : ", ") + option;
+      }
+      return refuse("replicas.rule.custom.values: ",
+                    scheme->name,
+                    " has no option \"",
+                    value.key(),
+                    "\"; it has ",
+                    known.empty() ? "none" : known);
+    }
+  }
+  return {};
+}
+
+/// Of exchanges other than parameter_server.
+Check check_no_rule(const Chosen& c) {
+  const auto refuse_part = [&](const char* key, const std::string& value) {
+    return refuse("replicas.",
+                  key,
+                  ": ",
+                  value,
+                  " is for replicas.exchange parameter_server, which is ",
+                  c.exchange,
+                  "; leave it out or change the exchange");
+  };
+  if (c.rule != "asgd" && !c.rule.empty()) {
+    return refuse_part("rule", c.rule);
+  }
+  const auto chosen = [](const std::string& name) {
+    return !name.empty() && name != "by_rule";
+  };
+  if (const std::string name = choice_name(c.replicas.admit()); chosen(name)) {
+    return refuse_part("admit", name);
+  }
+  if (const std::string name = choice_name(c.replicas.scale()); chosen(name)) {
+    return refuse_part("scale", name);
+  }
+  if (const std::string name = choice_name(c.replicas.step()); chosen(name)) {
+    return refuse_part("step", name);
+  }
+  return {};
+}
+
+/// Pipelines whose weights the server's optimizer has to make.
+Check check_weights(const Chosen& c, const std::string& server) {
+  const bool several = c.replicas.count() > 1 || c.rule != "asgd";
+  if (several && among(c.weights, {"pipemare", "spike_compensation"})) {
+    return refuse("pipeline.weights: ",
+                  c.weights,
+                  " changes the step of each chunk by its own delay, and with ",
+                  server,
+                  " the server makes the step; use stash, or an exchange whose replicas train by "
+                  "themselves (averaging, easgd, diloco, wsp)");
+  }
+  return {};
+}
+
+Check check_parts(const Chosen& c) {
+  const std::string admit = choice_name(c.replicas.admit());
+  if (c.additive()) {
+    if (c.scale != c.rule && c.scale != "none") {
+      return refuse("replicas.scale: ",
+                    c.scale,
+                    " is for gradients; with replicas.rule ",
+                    c.rule,
+                    " a push is a change of the weights, which is added as it is: use none");
+    }
+    if (c.step != c.rule) {
+      return refuse("replicas.step: ",
+                    c.step,
+                    " is for gradients; with replicas.rule ",
+                    c.rule,
+                    " a push is a change of the weights: leave it by_rule");
+    }
+    const bool any_order = c.rule == "dana_slim" && among(c.admit, {"asgd", "delayed"});
+    if (c.admit != c.rule && !any_order) {
+      return refuse("replicas.admit: ",
+                    c.admit,
+                    " does not go with replicas.rule ",
+                    c.rule,
+                    c.rule == "dana_slim"
+                        ? ", whose replicas count on each of their changes being added: right are "
+                          "by_rule, asgd and delayed"
+                        : ", which is defined by who waits: leave it by_rule");
+    }
+  }
+  if (c.one_at_a_time() && c.admit == "softsync") {
+    return refuse("replicas.admit: softsync makes one update of several gradients, and the step ",
+                  c.step,
+                  " takes one at a time; right are asgd, ringmaster and delayed");
+  }
+  if (c.rule == "dana_dc" && c.step != "dana_dc" && c.step != "dana_zero") {
+    return refuse("replicas.step: dana_dc is dana_zero with a correction; for the correction with ",
+                  c.step,
+                  " use replicas.rule dc_asgd");
+  }
+  return {};
+}
+
+Check check_optimizer(const Chosen& c) {
+  if (c.own_momentum() && !among(c.optimizer, {"sgd", "momentum", "nesterov"})) {
+    return refuse("optimizer.rule: ",
+                  c.step,
+                  " has a momentum of its own (optimizer.momentum) and replaces the rule; it is ",
+                  c.optimizer,
+                  ", right are sgd, momentum and nesterov");
+  }
+  const bool predicts =
+      among(c.weights, {"spectrain", "spectrain_paper", "nwpt", "geometric", "xpipe", "pipeoptim"});
+  const bool heavy_ball = c.step == "heavy_ball";
+  if (predicts && (c.own_momentum() || c.additive()) && !heavy_ball && c.rule != "ssp" &&
+      c.rule != "essp") {
+    return refuse(
+        "pipeline.weights: ",
+        c.weights,
+        " predicts along the server's own step, and ",
+        c.step,
+        " sends weights that lead elsewhere; right are stash, latest or vertical_sync, or "
+        "the rules asgd and heavy_ball");
+  }
+  return {};
+}
+
+Check check_traffic(const Chosen& c) {
+  const proto::ParameterServer& server = c.replicas.exchange().parameter_server();
+  const auto refuse_key = [&](const char* key, std::int64_t value, const char* why) {
+    return refuse("replicas.exchange.parameter_server.",
+                  key,
+                  ": ",
+                  value,
+                  " does not go with ",
+                  c.rule,
+                  why,
+                  "; right is 1");
+  };
+  if (server.n_push() > 1) {
+    if (c.rule == "dana_slim") {
+      return refuse_key("n_push", server.n_push(), ", whose pushes are changes, not gradients");
+    }
+    if (c.step == "ormo" || c.admit == "delayed") {
+      return refuse_key("n_push", server.n_push(), ", which counts mini-batch by mini-batch");
+    }
+  }
+  if (server.n_fetch() > 1) {
+    if (c.additive() || c.admit == "delayed") {
+      return refuse_key("n_fetch", server.n_fetch(), ", where a replica asks for each mini-batch");
+    }
+    if (c.needs_read() || c.one_at_a_time()) {
+      return refuse_key(
+          "n_fetch", server.n_fetch(), ", which has to know what weights a gradient is of");
+    }
+  }
+  if (c.admit == "softsync") {
+    const bool own = c.replicas.admit().has_softsync();
+    const std::int64_t n =
+        own ? c.replicas.admit().softsync().n() : c.replicas.rule().softsync().n();
+    if (n > c.replicas.count()) {
+      return refuse("replicas.",
+                    own ? "admit" : "rule",
+                    ".softsync.n: ",
+                    n,
+                    " is more than replicas.count ",
+                    c.replicas.count(),
+                    ", where it is plain asgd already");
+    }
+  }
+  return {};
+}
+
+Check check_parameter_server(const Chosen& c) {
+  const bool replica_steps = c.rule == "ssp" || c.rule == "essp";
+  for (const Check& check :
+       {check_custom(c),
+        check_parts(c),
+        check_optimizer(c),
+        replica_steps ? Check{} : check_weights(c, "replicas.exchange parameter_server"),
+        check_traffic(c)}) {
+    if (!check) {
+      return check;
+    }
+  }
+  return {};
+}
+
+Check check_synchronous(const Chosen& c) {
+  const proto::Synchronous& options = c.replicas.exchange().synchronous();
+  const std::int64_t count = c.replicas.count();
+  if (options.backup() >= count && options.backup() > 0) {
+    return refuse("replicas.exchange.synchronous.backup: ",
+                  options.backup(),
+                  " of replicas.count ",
+                  count,
+                  " leaves nobody; right is less than ",
+                  count);
+  }
+  if (options.reduction() != proto::Synchronous::server) {
+    if (options.backup() > 0) {
+      return refuse("replicas.exchange.synchronous.backup: ",
+                    options.backup(),
+                    " needs a server that does not wait; reduction is ",
+                    proto::Synchronous::Reduction_Name(options.reduction()),
+                    ", right is server");
+    }
+    return {};
+  }
+  return count > 1 ? check_weights(c, "replicas.exchange synchronous") : Check{};
+}
+
+Check check_averaging(const Chosen& c) {
+  const proto::Averaging& options = c.replicas.exchange().averaging();
+  if (options.state() == proto::Averaging::averaged && c.optimizer == "muon") {
+    return refuse(
+        "replicas.exchange.averaging.state: averaged needs moments that are linear in the "
+        "gradients' slices; optimizer.rule is muon, right are kept and reset");
+  }
+  return {};
+}
+
+Check check_bmuf(const Chosen& c) {
+  const double momentum = c.replicas.exchange().bmuf().momentum();
+  if (momentum < 0 && momentum != -1) {
+    return refuse("replicas.exchange.bmuf.momentum: ",
+                  momentum,
+                  "; right are -1 (for 1 - 1/R) and 0 to 0.9999");
+  }
+  return {};
+}
+
+Check check_diloco(const Chosen& c) {
+  const proto::Diloco& options = c.replicas.exchange().diloco();
+  const std::int64_t count = c.replicas.count();
+  const auto& mode = options.mode();
+  if (mode.has_asynchronous() &&
+      mode.asynchronous().activation() * static_cast<double>(count) > 1) {
+    return refuse("replicas.exchange.diloco.mode.asynchronous.activation: ",
+                  mode.asynchronous().activation(),
+                  " is more than 1 / replicas.count, of which ",
+                  count,
+                  " in between would be more than the whole momentum");
+  }
+  if (mode.has_decoupled() && mode.decoupled().quorum() > count) {
+    return refuse("replicas.exchange.diloco.mode.decoupled.quorum: ",
+                  mode.decoupled().quorum(),
+                  " is more than replicas.count ",
+                  count,
+                  " and would never be met");
+  }
+  if (mode.has_streaming() && mode.streaming().overlap() >= options.period()) {
+    return refuse("replicas.exchange.diloco.mode.streaming.overlap: ",
+                  mode.streaming().overlap(),
+                  " mini-batches; right is less than the period, ",
+                  options.period());
+  }
+  return {};
+}
+
+Check check_hogwild(const Chosen& c) {
+  for (const std::string& device : c.experiment.placement().devices()) {
+    if (device != "cpu") {
+      return refuse(
+          "placement.devices: ",
+          device,
+          " does not go with replicas.exchange hogwild, whose replicas write to one buffer "
+          "in host memory; right is cpu");
+    }
+  }
+  if (!among(c.weights, {"latest", "accumulate"})) {
+    return refuse(
+        "pipeline.weights: ",
+        c.weights,
+        " names steps, and the buffer that hogwild shares has none: what a stage reads is "
+        "whatever is there; right are latest and accumulate");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_replicas(const proto::Experiment& experiment) {
+  const Chosen c(experiment);
+  if (c.exchange == "parameter_server" || c.exchange.empty()) {
+    return check_parameter_server(c);
+  }
+  if (auto check = check_no_rule(c); !check) {
+    return check;
+  }
+  switch (c.replicas.exchange().kind_case()) {
+    case proto::Exchange::kSynchronous:
+      return check_synchronous(c);
+    case proto::Exchange::kAveraging:
+      return check_averaging(c);
+    case proto::Exchange::kBmuf:
+      return check_bmuf(c);
+    case proto::Exchange::kDiloco:
+      return check_diloco(c);
+    case proto::Exchange::kHogwild:
+      return check_hogwild(c);
+    default:
+      return {};
+  }
+}
+
+}  // namespace troupe

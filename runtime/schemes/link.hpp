@@ -1,0 +1,46 @@
+// What travels between a replica's shards and the servers above them, and when: the part of a scheme
+// that the replica's own shards follow.
+#pragma once
+
+#include "experiment.pb.h"
+#include "messages/update.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe {
+
+struct Link {
+  Travel travel = Travel::gradient;
+  bool steps = false;            // the replica's own optimizer makes a step of each mini-batch
+  std::int64_t push_every = 1;   // mini-batches
+  std::int64_t fetch_every = 1;  // mini-batches; a fetch is waited for
+  std::int64_t bound = -1;  // >= 0: no fetch is waited for while the replica's weights hold every
+                            // mini-batch of all but the last `bound` clocks (SSP, WSP)
+  bool moments = false;     // travel with the weights and come back merged
+  bool reset_moments = false;  // are zeroed after each fetch
+  bool streams = false;        // slices in turn, worked in `overlap` mini-batches later
+  std::int64_t overlap = 0;
+  double mix = 0;                // of its own slice that stays
+  bool dynamic = false;          // the server says how many mini-batches until the next push (DyLU)
+  std::int64_t last = 0;         // mini-batch after which all is sent, whatever the period; 0: none
+  std::int64_t rate_stride = 1;  // updates of the run for each of the replica's own steps
+  bool run_rate = false;         // the learning rate is of where the run is, by the last answer and
+                                 // the replica's own steps since; false: of its own steps alone
+
+  /// Whether slice `slice` of `slices` is sent after the replica's first `n` mini-batches, where the
+  /// period is push_every.
+  bool pushes(std::int64_t n, std::size_t slice, std::size_t slices) const;
+};
+
+/// Of the exchange and rule of a resolved experiment whose replicas have a server. `updates`: of the
+/// run; 0: unknown. `in_flight`: mini-batches that a replica's pipeline works on at once.
+Link make_link(const proto::Experiment& experiment, std::int64_t updates, std::int64_t in_flight);
+
+/// Replicas exchange by way of servers; false for one replica on its own, hogwild and collectives.
+bool has_servers(const proto::Experiment& experiment);
+
+/// Mini-batches, over all replicas, that one update of the run stands for (stop.updates, progress).
+std::int64_t batches_per_update(const proto::Experiment& experiment);
+
+}  // namespace troupe

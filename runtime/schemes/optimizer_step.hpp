@@ -1,0 +1,109 @@
+// The arithmetic of the experiment's optimizer over the parameters of a chunk or of a server shard:
+// slices in, slices out, moments in between. Both the optimizer of a replica and a server's Step are
+// made of it.
+#pragma once
+
+#include "kernels/stream.hpp"
+#include "runtime/schemes/step_rule.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+/// Where parameters stand in flat slices. What no piece covers is padding, zero for ever.
+struct SliceLayout {
+  struct Piece {  // a parameter
+    std::size_t slice = 0;
+    std::int64_t offset = 0;  // elements into the slice
+    Shape shape;
+    bool matrix = false;  // muon orthogonalises it
+  };
+
+  std::vector<Piece> pieces;              // in layer order
+  std::vector<std::int64_t> slice_sizes;  // elements, padding included
+};
+
+/// Not thread-safe: one call at a time, on one stream.
+class OptimizerStep {
+ public:
+  OptimizerStep(StepRule rule, SliceLayout layout);
+
+  /// The numbers of one update.
+  struct Request {
+    double rate = 0;
+    double next_rate = 0;        // of the update after it: predictions move by it
+    double gradient_scale = 1;   // multiplies the gradient
+    double clip_norm = 0;        // > 0: instead, clip by the norm of this gradient
+    std::vector<Reach> reaches;  // predictions to make
+  };
+
+  struct Made {
+    Weights next;                      // slices; step, version and rate are the caller's to fill in
+    std::vector<Weights> predictions;  // by reach
+  };
+
+  /// The next update. Shapes: base and gradient slices of slice_sizes, float32 on the stream's device.
+  /// On the CPU a slice of `base` whose handle is the last one becomes the new slice.
+  Made apply(Stream& stream, Weights base, std::vector<Tensor> gradient, const Request& request);
+
+  const StepRule& rule() const { return rule_; }
+
+  /// The tensors (slice size) that the rule keeps of a slice, m and then v; empty before the first
+  /// update. Not for muon, which keeps its moments by parameter.
+  std::vector<Tensor> moments(std::size_t slice) const;
+  /// Puts others in their place: as many as moments() gives once it gives any.
+  void set_moments(std::size_t slice, std::vector<Tensor> moments);
+  /// As before the first update: moments zero, and their bias to be corrected anew.
+  void reset();
+
+  /// Bytes of the moments and the displacement.
+  std::int64_t state_bytes() const;
+
+ private:
+  /// A part of a slice that one kernel updates, padding included: the whole slice, or, under muon,
+  /// one parameter.
+  struct Stretch {
+    UpdateRule rule;
+    std::size_t slice;
+    std::int64_t offset;  // elements into the slice
+    std::int64_t size;    // elements
+    Shape matrix;         // (rows, columns) where the rule is muon
+  };
+
+  /// What the rule keeps of one stretch; empty until the first update.
+  struct State {
+    Tensor m;
+    Tensor v;
+    Tensor displacement;
+  };
+
+  static std::vector<Stretch> stretches(UpdateRule rule, const SliceLayout& layout);
+  void update_stretch(Stream& stream,
+                      std::size_t index,
+                      const UpdateScalars& scalars,
+                      const Tensor& w,
+                      const Tensor& g,
+                      const Tensor& w_new,
+                      std::vector<Prediction> predictions);
+  void check_by_slice() const;
+
+  StepRule rule_;
+  SliceLayout layout_;
+  std::vector<Stretch> stretches_;
+  std::vector<State> state_;  // by stretch
+  StepRule::Products products_;
+  std::int64_t updates_ = 0;
+};
+
+/// Sums of squares of each parameter, in layer order.
+std::vector<double> sums_of_squares(Stream& stream,
+                                    const SliceLayout& layout,
+                                    const std::vector<Tensor>& slices);
+
+/// What a gradient whose squares sum to `squares` is multiplied by so that its norm is at most
+/// `clip_norm`: PyTorch's formula.
+double clip_factor(double clip_norm, double squares);
+
+}  // namespace troupe

@@ -1,0 +1,183 @@
+// multi, dana_zero, dana_slim: a velocity for each replica. Hakimi et al. 2019, arXiv:1907.11612.
+//
+//   v_i' = gamma v_i + g;  w' = w - eta v_i';  sent: w (multi), or where all of them lead (dana_zero):
+//   w' - gamma eta sum_j v_j     eta the server's: the update's own, and the next one's for the point
+//   w' - gamma sum_j eta_j v_j   eta_j the sender's: of the weights that its last push was computed at
+//
+// The two sums differ when the rate changes. dana_slim pushes the change of the second one's point.
+#include "kernels/check.hpp"
+#include "runtime/schemes/rules/parts.hpp"
+#include "runtime/schemes/slim.hpp"
+
+#include <map>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+/// Updates after which the sum is made anew, so that rounding does not pile up: 1e-7 an update.
+constexpr std::int64_t kRebuildEvery = 1000;
+
+class PerReplica final : public Step {
+ public:
+  enum class Sends : std::uint8_t { master, ahead_by_server, ahead_by_sender };
+
+  PerReplica(const RuleContext& context, Sends sends)
+      : sends_(sends),
+        replicas_(context.replicas),
+        gamma_(context.experiment.optimizer().momentum()),
+        decay_(context.experiment.optimizer().weight_decay()) {}
+
+  Updated apply(Stream& stream, Update update) override {
+    const Contribution& push = only(update);
+    const Term g = decayed_gradient(stream, push, update.base, decay_);
+    const double rate = sends_ == Sends::ahead_by_sender ? push.rate : update.rate;
+    Velocity& mine = of(stream, push.replica, update.base.elements());
+    const Velocity before = mine;
+    mine = {.v = sum_of(stream, {{gamma_, before.v}, g}), .rate = rate};
+    Updated out;
+    out.next = updated(stream, update, rate, mine.v);
+    if (sends_ == Sends::master) {
+      return out;
+    }
+    // The old share first: with one replica the sum is then its velocity in every bit.
+    combine(stream, {{1, sum_}, {-share(before), before.v}, {share(mine), mine.v}}, sum_);
+    if (++updates_ % kRebuildEvery == 0) {
+      rebuild(stream);
+    }
+    const double look = sends_ == Sends::ahead_by_server ? gamma_ * update.next_rate : gamma_;
+    out.sent = sum_of(stream, {{1, out.next}, {-look, sum_}});
+    return out;
+  }
+
+  void forget(Stream& stream, std::int32_t replica) override {
+    const auto found = velocities_.find(replica);
+    if (found == velocities_.end()) {
+      return;
+    }
+    if (sum_) {
+      combine(stream, {{1, sum_}, {-share(found->second), found->second.v}}, sum_);
+    }
+    velocities_.erase(found);
+  }
+
+  std::int64_t state_tensors() const override {
+    return replicas_ + (sends_ == Sends::master ? 0 : 1);
+  }
+
+ private:
+  struct Velocity {
+    Tensor v;
+    double rate = 0;  // of its last push
+  };
+
+  Velocity& of(Stream& stream, std::int32_t replica, std::int64_t elements) {
+    if (sends_ != Sends::master && !sum_) {
+      sum_ = zeros(stream, elements);
+    }
+    Velocity& found = velocities_[replica];
+    if (!found.v) {
+      found.v = zeros(stream, elements);
+    }
+    return found;
+  }
+
+  static Tensor updated(Stream& stream, Update& update, double rate, const Tensor& v) {
+    const Tensor base = std::exchange(update.base, {});
+    update.contributions.front().read = {};  // may be base
+    const Tensor next = successor(stream, base);
+    combine(stream, {{1, base}, {-rate, v}}, next);
+    return next;
+  }
+
+  /// The factor of a velocity in the sum.
+  double share(const Velocity& of) const { return sends_ == Sends::ahead_by_sender ? of.rate : 1; }
+
+  void rebuild(Stream& stream) {
+    std::vector<Term> terms;
+    for (const auto& [replica, velocity] : velocities_) {
+      terms.push_back({share(velocity), velocity.v});
+    }
+    sum_ = sum_of(stream, terms);
+  }
+
+  Sends sends_;
+  std::int32_t replicas_;
+  double gamma_;
+  double decay_;
+  std::map<std::int32_t, Velocity> velocities_;
+  Tensor sum_;  // of share x velocity
+  std::int64_t updates_ = 0;
+};
+
+/// dana_slim at the server, which knows no velocity.
+class Slim final : public Step {
+ public:
+  explicit Slim(bool sender) : sender_(sender) {}
+
+  Updated apply(Stream& stream, Update update) override {
+    const Contribution push = only(update);
+    const double factor = push.factor * (sender_ ? 1 : update.rate);
+    update.contributions.clear();
+    const Tensor base = std::exchange(update.base, {});
+    Updated out;
+    out.next = successor(stream, base);
+    combine(stream, {{1, base}, {-factor, push.values.front()}}, out.next);
+    return out;
+  }
+
+ private:
+  bool sender_;  // the changes have the sender's rate in them
+};
+
+bool slim_by_sender(const proto::Experiment& experiment) {
+  return experiment.replicas().rule().dana_slim().rate() != proto::Dana::server;
+}
+
+}  // namespace
+
+std::unique_ptr<Step> multi_step(const RuleContext& context) {
+  return std::make_unique<PerReplica>(context, PerReplica::Sends::master);
+}
+
+std::unique_ptr<Step> dana_step(const RuleContext& context, const proto::Dana& options) {
+  return std::make_unique<PerReplica>(context,
+                                      options.rate() == proto::Dana::sender
+                                          ? PerReplica::Sends::ahead_by_sender
+                                          : PerReplica::Sends::ahead_by_server);
+}
+
+std::unique_ptr<Step> slim_step(const RuleContext& context) {
+  return std::make_unique<Slim>(slim_by_sender(context.experiment));
+}
+
+SlimNumbers slim_numbers(const proto::Experiment& experiment, double rate) {
+  return {.rate = rate,
+          .gamma = experiment.optimizer().momentum(),
+          .decay = experiment.optimizer().weight_decay(),
+          .gradient_scale = 1,
+          .sender = slim_by_sender(experiment)};
+}
+
+Tensor slim_change(Stream& stream,
+                   SlimState& state,
+                   const Tensor& w,
+                   const Tensor& g,
+                   const SlimNumbers& numbers) {
+  Term decayed{numbers.gradient_scale, g};
+  if (numbers.decay != 0) {
+    decayed = {1, sum_of(stream, {decayed, {numbers.decay, w}})};
+  }
+  const double gamma = numbers.gamma;
+  const double rate = numbers.sender ? numbers.rate : 1;
+  const double previous = numbers.sender && state.v ? state.rate : rate;
+  const Tensor before = state.v ? state.v : zeros(stream, g.elements());
+  state.v = sum_of(stream, {{gamma, before}, decayed});
+  state.rate = rate;
+  return sum_of(stream,
+                {{rate * gamma, state.v},
+                 {rate * decayed.factor, decayed.x},
+                 {(rate - previous) * gamma, before}});
+}
+
+}  // namespace troupe

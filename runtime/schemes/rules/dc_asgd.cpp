@@ -1,0 +1,65 @@
+// dc_asgd: each gradient corrected to first order for how far the weights have moved since. Zheng et
+// al. 2017, arXiv:1609.08326; the formulas are in kernels/late_gradient.hpp. Clipping comes before:
+// the correction is of the clipped gradient.
+#include "kernels/late_gradient.hpp"
+#include "runtime/schemes/rules/parts.hpp"
+
+namespace troupe {
+namespace {
+
+Compensation kind_of(proto::DcAsgd::Variant variant) {
+  switch (variant) {
+    case proto::DcAsgd::constant:
+      return Compensation::constant;
+    case proto::DcAsgd::adaptive:
+      return Compensation::adaptive;
+    case proto::DcAsgd::absolute:
+      return Compensation::absolute;
+  }
+  TROUPE_CHECK(false, "replicas.rule.dc_asgd.variant ", variant, " has no kernel");
+}
+
+class Compensating final : public Scale {
+ public:
+  Compensating(const RuleContext& context, const proto::DcAsgd& options)
+      : kind_(kind_of(options.variant())),
+        scalars_{.lambda = static_cast<float>(options.lambda()),
+                 .decay = static_cast<float>(options.decay())},
+        elements_(context.elements) {}
+
+  bool needs_read() const override { return true; }
+
+  Tensor correct(Stream& stream, const Contribution& of, const Update& update) override {
+    if (kind_ == Compensation::adaptive && !mean_square_) {
+      mean_square_ = zeros(stream, elements_);
+    }
+    Tensor out = stream.allocate(of.values.front().shape());
+    Tensor g = of.values.front();
+    if (of.factor != 1) {
+      combine(stream, {{of.factor, g}}, out);
+      g = out;
+    }
+    compensate_delay(stream, kind_, scalars_, g, update.base, of.read, mean_square_, out);
+    if (of.factor != 1 && of.factor != 0) {
+      combine(stream, {{1 / of.factor, out}}, out);  // the factor comes once more
+    }
+    return out;
+  }
+
+  std::int64_t state_tensors() const override { return kind_ == Compensation::adaptive ? 1 : 0; }
+
+ private:
+  Compensation kind_;
+  CompensationScalars scalars_;
+  std::int64_t elements_;
+  Tensor mean_square_;
+};
+
+}  // namespace
+
+std::unique_ptr<Scale> delay_compensation(const RuleContext& context,
+                                          const proto::DcAsgd& options) {
+  return std::make_unique<Compensating>(context, options);
+}
+
+}  // namespace troupe

@@ -1,0 +1,40 @@
+// easgd: replicas x_i tied to a centre. Zhang, Choromanska & LeCun 2015, arXiv:1412.6651.
+//
+//   d_i = alpha (x_i - centre), alpha = beta / R;  x_i' = x_i - d_i;  centre' = centre + sum_i d_i
+//
+// The same d_i on both sides: losing this symmetry is what makes ADMM unstable there. All d_i of an
+// update are from the same centre.
+#include "runtime/schemes/rules/parts.hpp"
+
+namespace troupe {
+namespace {
+
+class Elastic final : public Step {
+ public:
+  explicit Elastic(const RuleContext& context)
+      : alpha_(context.experiment.replicas().exchange().easgd().beta() / context.replicas) {}
+
+  Updated apply(Stream& stream, Update update) override {
+    Updated out;
+    std::vector<Term> centre{{1, update.base}};
+    for (const Contribution& c : update.contributions) {
+      const Tensor& x = c.values.front();
+      const Tensor d = sum_of(stream, {{alpha_, x}, {-alpha_, update.base}});
+      out.answers.push_back(sum_of(stream, {{1, x}, {-1, d}}));
+      centre.push_back({1, d});
+    }
+    out.next = sum_of(stream, centre);
+    return out;
+  }
+
+ private:
+  double alpha_;
+};
+
+}  // namespace
+
+std::unique_ptr<Step> elastic_step(const RuleContext& context) {
+  return std::make_unique<Elastic>(context);
+}
+
+}  // namespace troupe

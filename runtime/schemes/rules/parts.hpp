@@ -1,0 +1,76 @@
+// The parts that rules are made of, one file a family, and the arithmetic that they share. Private
+// to runtime/schemes.
+#pragma once
+
+#include "kernels/combine.hpp"
+#include "runtime/schemes/optimizer_step.hpp"
+#include "runtime/schemes/rule.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+// -- arithmetic (arithmetic.cpp) --------------------------------------------------------------------
+
+Tensor zeros(Stream& stream, std::int64_t elements);
+
+/// The sum of any number of terms, at least one, in their order.
+Tensor sum_of(Stream& stream, const std::vector<Term>& terms);
+
+/// Where the successor of `x` goes: x's own buffer where `x` is its last handle (CPU), else a new one.
+Tensor successor(Stream& stream, const Tensor& x);
+
+/// The one push of an update. ContractError where there are several: the Step that asks has state for
+/// one gradient at a time.
+const Contribution& only(const Update& update);
+
+/// values[0] times factor, with weight decay on the master weights in it.
+Term decayed_gradient(Stream& stream, const Contribution& push, const Tensor& base, double decay);
+
+/// The mean of values[which] times factor over the contributions. By mini-batches: each weighs as
+/// much as it stands for; otherwise all the same.
+enum class Mean : std::uint8_t { plain, by_mini_batches };
+Term mean_of(Stream& stream, const Update& update, Mean mean, std::size_t which = 0);
+
+SliceLayout layout_of(const RuleContext& context);
+
+// -- admissions --------------------------------------------------------------------------------------
+
+std::unique_ptr<Admission> softsync(const proto::Softsync& options);
+std::unique_ptr<Admission> stale_synchronous(std::int64_t bound, bool broadcasts);
+std::unique_ptr<Admission> waves(std::int64_t wave, std::int64_t distance);
+std::unique_ptr<Admission> ringmaster(std::int64_t bound);
+std::unique_ptr<Admission> cyclic();
+/// An update of all living replicas but `backup`; what was computed at older weights is dropped.
+std::unique_ptr<Admission> all_together(std::int64_t backup);
+std::unique_ptr<Admission> quorum(const proto::DecoupledDiloco& options);
+
+// -- scales ------------------------------------------------------------------------------------------
+
+std::unique_ptr<Scale> staleness_division();
+std::unique_ptr<Scale> gap_damping(const RuleContext& context, const proto::GapAware& options);
+std::unique_ptr<Scale> delay_compensation(const RuleContext& context, const proto::DcAsgd& options);
+std::unique_ptr<Scale> deviation_division(const RuleContext& context, const proto::Fasgd& options);
+
+// -- steps -------------------------------------------------------------------------------------------
+
+/// The experiment's optimizer on the mean.
+std::unique_ptr<Step> optimizer_step(const RuleContext& context, Mean mean);
+/// Adagrad, whatever optimizer.rule is.
+std::unique_ptr<Step> adagrad_step(const RuleContext& context);
+/// One velocity; the point that `sent` reaches is what replicas get.
+std::unique_ptr<Step> momentum_step(const RuleContext& context, Reach sent);
+std::unique_ptr<Step> multi_step(const RuleContext& context);
+std::unique_ptr<Step> dana_step(const RuleContext& context, const proto::Dana& options);
+std::unique_ptr<Step> slim_step(const RuleContext& context);
+std::unique_ptr<Step> smega2_step(const RuleContext& context);
+std::unique_ptr<Step> ormo_step(const RuleContext& context);
+/// w minus all changes.
+std::unique_ptr<Step> subtracting_step();
+std::unique_ptr<Step> averaging_step();
+std::unique_ptr<Step> bmuf_step(const RuleContext& context);
+std::unique_ptr<Step> elastic_step(const RuleContext& context);
+std::unique_ptr<Step> outer_step(const RuleContext& context);
+
+}  // namespace troupe

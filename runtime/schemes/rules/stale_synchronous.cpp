@@ -1,0 +1,88 @@
+// ssp, essp and wsp: replicas move by themselves and push how far they have come; nobody gets far
+// ahead of the slowest. Ho et al. 2013 (stale synchronous parallel); Dai et al. 2015, arXiv:1410.8043
+// (the eager form); Park et al. 2020, arXiv:2005.14038 (wave synchronous parallel).
+#include "runtime/schemes/rules/parts.hpp"
+
+#include <utility>
+
+namespace troupe {
+namespace {
+
+class StaleSynchronous final : public Admission {
+ public:
+  StaleSynchronous(std::int64_t bound, bool broadcasts) : bound_(bound), broadcasts_(broadcasts) {}
+
+  /// A replica at clock c begins when all have finished clock c - bound - 1.
+  bool answers(std::int32_t replica, const Ledger& ledger) const override {
+    const Standing& asker = ledger.replicas.at(static_cast<std::size_t>(replica));
+    return Admission::answers(replica, ledger) && ledger.slowest() >= asker.clock - bound_;
+  }
+
+  bool broadcasts() const override { return broadcasts_; }
+
+ private:
+  std::int64_t bound_;
+  bool broadcasts_;
+};
+
+class Waves final : public Admission {
+ public:
+  Waves(std::int64_t wave, std::int64_t distance) : wave_(wave), distance_(distance) {}
+
+  /// In whole waves.
+  bool answers(std::int32_t replica, const Ledger& ledger) const override {
+    const Standing& asker = ledger.replicas.at(static_cast<std::size_t>(replica));
+    return Admission::answers(replica, ledger) &&
+           ledger.slowest() / wave_ >= asker.clock / wave_ - distance_;
+  }
+
+ private:
+  std::int64_t wave_;
+  std::int64_t distance_;
+};
+
+class Subtracting final : public Step {
+ public:
+  Updated apply(Stream& stream, Update update) override {
+    std::vector<Term> changes;
+    for (const Contribution& c : update.contributions) {
+      changes.push_back({-c.factor, c.values.front()});
+    }
+    const Term change = changes.size() == 1 ? changes.front() : Term{1, sum_of(stream, changes)};
+    update.contributions.clear();
+    const Tensor base = std::exchange(update.base, {});
+    Updated out;
+    out.next = successor(stream, base);
+    combine(stream, {{1, base}, change}, out.next);
+    return out;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Admission> stale_synchronous(std::int64_t bound, bool broadcasts) {
+  return std::make_unique<StaleSynchronous>(bound, broadcasts);
+}
+
+std::unique_ptr<Admission> waves(std::int64_t wave, std::int64_t distance) {
+  return std::make_unique<Waves>(wave, distance);
+}
+
+std::unique_ptr<Step> subtracting_step() {
+  return std::make_unique<Subtracting>();
+}
+
+std::int64_t wave_of(const proto::Experiment& experiment) {
+  const std::int64_t wave = experiment.replicas().exchange().wsp().wave();
+  if (wave > 0) {
+    return wave;
+  }
+  const auto& schedule = experiment.pipeline().schedule();
+  const std::int64_t stages = experiment.pipeline().stages();
+  if (schedule.has_async_one_f_one_b()) {
+    return stages;
+  }
+  return schedule.has_async_full_duplex() ? 2 * stages - 1 : 1;
+}
+
+}  // namespace troupe
