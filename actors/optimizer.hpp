@@ -2,19 +2,26 @@
 //
 //   shard --Apply--> optimizer --Applied--> shard
 //
-// Invariants: one job is out at a time (a second Apply is a bug of the shard); moments move into
-// the job and come back.
+// Under hogwild what its step moves is added to a buffer that all replicas share, and the next
+// weights are a copy of that.
+//
+// Invariants: one job is out at a time (a second Apply is a bug of the shard), and one that reads the
+// shared buffer for an evaluation, which delays nothing; the moments are the job's while it is out.
 #pragma once
 
-#include "kernels/update.hpp"
+#include "actors/shared_weights.hpp"
 #include "runtime/model/chunk.hpp"
-#include "runtime/schemes/step_rule.hpp"
+#include "runtime/schemes/optimizer_step.hpp"
+#include "runtime/schemes/slim.hpp"
 #include "runtime/system/machine.hpp"
 
+#include <memory>
 #include <optional>
 #include <vector>
 
 namespace troupe {
+
+SliceLayout slice_layout(const ParameterLayout& layout);
 
 /// Bytes of the moments and the displacement that an Optimizer keeps.
 std::int64_t state_bytes(const StepRule& rule, const ParameterLayout& layout);
@@ -26,9 +33,11 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
     std::int32_t stage = 0;  // whose modelled time an update takes
     StepRule rule;
     ParameterLayout layout;
+    SlimNumbers slim{};                       // for Travel::slim
+    std::shared_ptr<SharedWeights> shared{};  // hogwild
   };
 
-  explicit Optimizer(Config config) : c_(std::move(config)) {}
+  explicit Optimizer(Config config);
 
   void handle(Apply m, double now, Effects& fx);
   void handle(Ran m, double now, Effects& fx);
@@ -36,25 +45,23 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
   std::string waits_for() const override { return at_work_ ? "its own kernel" : ""; }
 
  private:
-  /// What the rule keeps of one stretch (optimizer.cpp); empty until the first update.
-  struct State {
-    Tensor m;
-    Tensor v;
-    Tensor displacement;
-  };
-
   struct AtWork {
     Ref<ShardRole> from;
     Decision::Kind kind;
-    std::vector<Reach> reaches;
-    bool gap;
+  };
+
+  /// What is kept for the servers between mini-batches.
+  struct Unsent {
+    std::vector<Tensor> gradient;  // by slice: sum of those that have not travelled yet
+    std::vector<SlimState> slim;   // by slice
   };
 
   Config c_;
-  std::vector<State> state_;  // by stretch
-  StepRule::Products products_;
-  std::int64_t updates_ = 0;
+  SliceLayout slices_;
+  std::shared_ptr<OptimizerStep> step_;  // untouched here while a job is out
+  std::shared_ptr<Unsent> unsent_;       // the same
   std::optional<AtWork> at_work_;
+  std::optional<Ref<ShardRole>> reading_for_;  // who asked for the shared buffer's contents
 };
 
 }  // namespace troupe

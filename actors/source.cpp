@@ -29,8 +29,15 @@ Outputs gather(Stream& stream,
 
 Source::Source(Config config)
     : c_(std::move(config)),
-      order_(c_.data->size(Split::train), c_.batch_size, c_.seed),
+      order_(c_.samples.empty()
+                 ? BatchOrder(c_.data->size(Split::train), c_.sizes, c_.seed)
+                 : BatchOrder(
+                       static_cast<std::int64_t>(c_.samples.size()), c_.sizes.size(0), c_.seed)),
       credits_(c_.prefetch) {}
+
+std::int64_t Source::place(std::int64_t batch) const {
+  return c_.samples.empty() ? batch * c_.replicas + c_.replica : batch;
+}
 
 void Source::handle(Start, double now, Effects& fx) {
   if (c_.batches > 0) {
@@ -44,6 +51,11 @@ void Source::handle(Credit, double now, Effects& fx) {
   admit(now, fx);
 }
 
+void Source::handle(MarkDue m, double, Effects& fx) {
+  due(m.step);
+  mark(fx);
+}
+
 void Source::handle(Halt, double now, Effects& fx) {
   halted_ = true;
   admit(now, fx);
@@ -55,7 +67,12 @@ void Source::admit(double now, Effects& fx) {
   }
   const std::int64_t batch = next_ / c_.micro_batches;
   const auto part = static_cast<std::int32_t>(next_ % c_.micro_batches);
-  if (part == 0 && (!end_ || batch < *end_) && (halted_ || (c_.seconds > 0 && now >= c_.seconds))) {
+  if (c_.served) {
+    if (c_.seconds > 0 && now >= c_.seconds && !std::exchange(halted_, true)) {
+      fx.send(c_.director, Halt{});  // it finds an end that all servers can reach
+    }
+  } else if (part == 0 && (!end_ || batch < *end_) &&
+             (halted_ || (c_.seconds > 0 && now >= c_.seconds))) {
     end(batch, fx);  // earlier than announced, where an end was: nobody has been given anything of
                      // `batch` yet
   }
@@ -68,14 +85,20 @@ void Source::admit(double now, Effects& fx) {
   if (part == 0 && static_cast<std::int64_t>(due_.size()) > kMarksBehind + ahead) {
     return;
   }
-  const auto indices = order_.indices(batch, part, c_.micro_batches);
+  const std::int64_t place = this->place(batch);
+  const auto chosen = order_.indices(place, part, c_.micro_batches);
+  std::vector<std::int64_t> indices(chosen.begin(), chosen.end());
+  if (!c_.samples.empty()) {
+    for (std::int64_t& index : indices) {
+      index = c_.samples[static_cast<std::size_t>(index)];
+    }
+  }
   gathering_ = true;
   --credits_;
   fx.run({.stamp = {c_.replica, 0, batch, part},
-          .job = [data = c_.data,
-                  chosen = std::vector<std::int64_t>(indices.begin(), indices.end()),
-                  epoch = order_.epoch(batch)](Stream& stream) {
-            return gather(stream, *data, Split::train, chosen, epoch);
+          .job = [data = c_.data, indices = std::move(indices), epoch = order_.epoch(place)](
+                     Stream& stream) {
+            return gather(stream, *data, Split::train, indices, epoch);
           }});
 }
 
@@ -100,7 +123,7 @@ void Source::handle(Ran m, double now, Effects& fx) {
   fx.send(c_.first, Activation{stamp, {{"x", std::move(m.outputs.tensors[0])}}});
   gathering_ = false;
   ++next_;
-  if (next_ % c_.micro_batches == 0) {
+  if (next_ % c_.micro_batches == 0 && !c_.served) {
     const std::int64_t admitted = batch + 1;
     const bool last = end_ && admitted == *end_;
     if (c_.evaluate_every > 0 && admitted % c_.evaluate_every == 0 && !last) {

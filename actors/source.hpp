@@ -4,6 +4,9 @@
 //   source --Activation--> first stage --Credit--> source     source --Labels--> head
 //   source --End{N}--> everyone
 //   source --MarkBatch--> first stage ... head --MarkResult--> source --MarkDone--> director
+//   director --MarkDue--> source --Halt--> director            (replicas with servers)
+//
+// Where replicas share servers, those decide where the run ends and what is evaluated.
 //
 // Invariants: micro-batches leave in order; at most `prefetch` are under way to the first stage and
 // `kMarksInFlight` batches of one Mark to the head; End is sent once, a second time only to bring
@@ -24,8 +27,11 @@ class Source final : public Actor<Source, SourceRole> {
  public:
   struct Config {
     std::int32_t replica = 0;
+    std::int32_t replicas = 1;  // mini-batch b is number b replicas + replica of the shuffled data
+    bool served = false;        // servers decide where the run ends and what is evaluated
+    std::vector<std::int64_t> samples{};  // of the training data, where not all are its own
     std::shared_ptr<const Dataset> data;
-    std::int64_t batch_size = 1;     // samples; micro_batches divides it
+    BatchSizes sizes;                // samples of each mini-batch; micro_batches divides them
     std::int32_t micro_batches = 1;  // M
     std::uint64_t seed = 1;
     std::int32_t prefetch = 4;        // micro-batches under way to the first stage
@@ -47,6 +53,7 @@ class Source final : public Actor<Source, SourceRole> {
   void handle(Start, double now, Effects& fx);
   void handle(Credit, double now, Effects& fx);
   void handle(MarkResult m, double now, Effects& fx);
+  void handle(MarkDue m, double now, Effects& fx);
   void handle(Halt, double now, Effects& fx);
   void handle(Ran m, double now, Effects& fx);
   std::string waits_for() const override;
@@ -59,6 +66,7 @@ class Source final : public Actor<Source, SourceRole> {
   };
 
   void admit(double now, Effects& fx);
+  std::int64_t place(std::int64_t batch) const;  // of a mini-batch in the order of the data
   void end(std::int64_t batches, Effects& fx);
   void due(std::int64_t step);
   void mark(Effects& fx);

@@ -167,7 +167,8 @@ Run Stage::job(const Action& a, Work work) const {
 }
 
 std::int64_t Stage::first_sample(const Action& a, std::int64_t rows) const {
-  return (a.batch * c_.schedule->options.micro_batches + a.micro_batch) * rows;
+  const std::int64_t place = a.batch * c_.replicas + c_.replica;  // as the Source deals them
+  return c_.sizes.samples_before(place) + a.micro_batch * rows;
 }
 
 void Stage::run_forward(const Action& a, Effects& fx) {
@@ -222,7 +223,7 @@ void Stage::finish_forward(const Action& a, Outputs out, Effects& fx) {
   buffers_.at(a.chunk) = std::move(out.buffers);
   if (a.micro_batch + 1 == c_.schedule->options.micro_batches) {
     const std::int64_t step = forwards_done_.at(a.chunk) = a.batch + 1;
-    if (c_.evaluate_every > 0 && step % c_.evaluate_every == 0) {
+    if (!c_.served && c_.evaluate_every > 0 && step % c_.evaluate_every == 0) {
       mark_buffers_[{a.chunk, step}] = buffers_.at(a.chunk);
     }
     conclude(fx);
@@ -372,7 +373,7 @@ void Stage::push(const Action& a, Effects& fx) {
 void Stage::note_finished(Effects& fx) {
   if (!finished_ && end_ && updates_ == *end_ * chunks_here_) {
     finished_ = true;
-    fx.record(StageRecord{c_.stage, stashes_max_});
+    fx.record(StageRecord{c_.replica, c_.stage, stashes_max_});
   }
 }
 
@@ -463,6 +464,7 @@ void Stage::handle(Release m, double, Effects& fx) {
     conclude(fx);
   } else {
     std::erase_if(mark_buffers_, [&](const auto& kept) { return kept.first.second == m.step; });
+    std::erase_if(mark_weights_, [&](const auto& held) { return held.second.step == m.step; });
   }
 }
 
@@ -471,12 +473,12 @@ void Stage::conclude(Effects& fx) {
     return;
   }
   for (const auto& [chunk, done] : forwards_done_) {
-    if (done < *conclude_at_) {
+    if (!c_.served && done < *conclude_at_) {
       return;
     }
   }
   for (const auto& [chunk, done] : forwards_done_) {
-    fx.send(c_.director, Buffers{chunk, buffers_at(chunk, *conclude_at_)});
+    fx.send(c_.director, Buffers{c_.replica, chunk, buffers_at(chunk, *conclude_at_)});
   }
   conclude_at_.reset();
 }

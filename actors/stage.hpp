@@ -11,6 +11,7 @@
 // actions and change nothing of the sequence.
 #pragma once
 
+#include "runtime/data/batch_sizes.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/schemes/schedule.hpp"
 #include "runtime/schemes/view.hpp"
@@ -32,8 +33,11 @@ class Stage final : public Actor<Stage, StageRole> {
   struct Config {
     Ref<StageRole> self;
     std::int32_t replica = 0;
+    std::int32_t replicas = 1;
+    bool served = false;  // replicas share weights: others know which step is the last
     std::int32_t stage = 0;
     std::uint64_t seed = 1;
+    BatchSizes sizes;
     std::shared_ptr<const Schedule> schedule;
     ViewPolicy view{ViewKind::latest, 0};
     KeepActivations keep = KeepActivations::fifo;

@@ -1,0 +1,38 @@
+// Does the arithmetic of one server: the Scale and the Step of its rule, one update at a time.
+//
+//   server --Combine--> server optimizer --Combined--> server
+//
+// Invariants: one job is out at a time (a second Combine is a bug of the server); updates are made
+// in the order of their versions.
+#pragma once
+
+#include "runtime/schemes/rule.hpp"
+#include "runtime/system/machine.hpp"
+
+#include <memory>
+#include <optional>
+
+namespace troupe {
+
+class ServerOptimizer final : public Actor<ServerOptimizer, ServerOptimizerRole> {
+ public:
+  struct Config {
+    std::int32_t stage = 0;        // whose modelled time an update takes
+    std::int64_t parameters = 1;   // of the slice, without padding: what a gap is the mean over
+    std::shared_ptr<Scale> scale;  // used by one job at a time
+    std::shared_ptr<Step> step;
+  };
+
+  explicit ServerOptimizer(Config config) : c_(std::move(config)) {}
+
+  void handle(Combine m, double now, Effects& fx);
+  void handle(Ran m, double now, Effects& fx);
+
+  std::string waits_for() const override { return at_work_ ? "its own kernel" : ""; }
+
+ private:
+  Config c_;
+  std::optional<Ref<ServerRole>> at_work_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,414 @@
+#include "actors/server_shard.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kPinsMax = 4;  // weights kept for evaluations; beyond, training waits
+
+std::int64_t bytes_of(const std::vector<Tensor>& tensors) {
+  std::int64_t n = 0;
+  for (const Tensor& tensor : tensors) {
+    n += tensor ? 4 * tensor.elements() : 0;
+  }
+  return n;
+}
+
+}  // namespace
+
+ServerShard::ServerShard(Config config) : c_(std::move(config)) {
+  ledger_.replicas.resize(c_.replicas.size());
+  replicas_.resize(c_.replicas.size());
+  newest_.push_back({.values = std::move(c_.initial), .rate = c_.rate.at(0)});
+  for (const Reach& reach : c_.reaches) {  // nothing has moved yet: every prediction is the slice
+    newest_.push_back(newest_.front());
+    newest_.back().reach = reach;
+  }
+  if (c_.needs_read || c_.gap_every > 0) {
+    for (Replica& r : replicas_) {
+      r.handed[0] = newest_.front().values;
+    }
+  }
+  if (c_.updates > 0) {
+    end_ = c_.updates;
+  }
+  account_ = {.chunk = c_.chunk, .slice = c_.slice};
+}
+
+void ServerShard::handle(Upload m, double now, Effects& fx) {
+  const std::int32_t who = m.stamp.replica;
+  Replica& r = replica(who);
+  if (!ledger_.replicas.at(static_cast<std::size_t>(who)).alive || m.sequence <= r.sequence) {
+    return;
+  }
+  r.early.insert_or_assign(m.sequence, std::move(m));
+  while (!r.early.empty() && r.early.begin()->first == r.sequence + 1) {
+    receive(std::move(r.early.extract(r.early.begin()).mapped()), now);
+  }
+  advance(now, fx);
+}
+
+void ServerShard::receive(Upload m, double now) {
+  const std::int32_t who = m.stamp.replica;
+  Standing& standing = ledger_.replicas[static_cast<std::size_t>(who)];
+  Replica& r = replica(who);
+  r.sequence = m.sequence;
+  if (m.answer) {
+    r.question = m;
+    r.question->contribution.values.clear();
+  }
+  if (m.contribution.values.empty()) {
+    return;
+  }
+  account_.bytes += bytes_of(m.contribution.values);
+  if (now > r.answered_at) {
+    r.speed = static_cast<double>(m.contribution.mini_batches) / (now - r.answered_at);
+  }
+  const Arrival arrival{who, m.stamp.batch, m.contribution.mini_batches, m.read_version, now};
+  if (over() || !c_.admission->accepts(arrival, ledger_)) {
+    account_.dropped += over() ? 0 : 1;
+    standing.clock = m.stamp.batch + 1;
+    r.held = m.sequence;
+  } else {
+    ++standing.waiting;
+    m.arrived = now;
+    waiting_.push_back(std::move(m));
+  }
+}
+
+void ServerShard::handle(Alarm, double now, Effects& fx) {
+  advance(now, fx);
+}
+
+void ServerShard::advance(double now, Effects& fx) {
+  if (applying_.empty() && !waiting_.empty() && !halted_ && !over() && pins_.size() <= kPinsMax) {
+    std::vector<Arrival> arrivals;
+    for (const Upload& m : waiting_) {
+      arrivals.push_back(
+          {m.stamp.replica, m.stamp.batch, m.contribution.mini_batches, m.read_version, m.arrived});
+    }
+    const Admission::Choice choice = c_.admission->choose(arrivals, ledger_, now);
+    if (!choice.drop.empty()) {
+      drop(choice.drop);
+      advance(now, fx);  // with the rest, whose indices are others now
+      return;
+    }
+    if (!choice.take.empty()) {
+      combine(choice.take, fx);
+    } else if (std::isfinite(choice.ask_again)) {
+      fx.wake(choice.ask_again);
+    }
+  }
+  serve(now, fx);
+}
+
+void ServerShard::drop(std::vector<std::size_t> which) {
+  std::sort(which.rbegin(), which.rend());
+  for (const std::size_t i : which) {
+    const Upload& m = waiting_.at(i);
+    Standing& standing = ledger_.replicas[static_cast<std::size_t>(m.stamp.replica)];
+    --standing.waiting;
+    standing.clock = std::max(standing.clock, m.stamp.batch + 1);
+    replica(m.stamp.replica).held = m.sequence;
+    ++account_.dropped;
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void ServerShard::combine(const std::vector<std::size_t>& take, Effects& fx) {
+  std::vector<std::size_t> indices = take;
+  std::sort(indices.begin(), indices.end());
+  for (auto i = indices.rbegin(); i != indices.rend(); ++i) {
+    applying_.push_back(std::move(waiting_.at(*i)));
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(*i));
+  }
+  std::sort(applying_.begin(), applying_.end(), [](const Upload& a, const Upload& b) {
+    return std::pair(a.stamp.replica, a.stamp.batch) < std::pair(b.stamp.replica, b.stamp.batch);
+  });
+  const bool measure = c_.gap_every > 0 && ledger_.version % c_.gap_every == 0;
+  Update update{.version = ledger_.version,
+                .replicas = static_cast<std::int32_t>(replicas_.size()),
+                .living = ledger_.living(),
+                .base = newest_.front().values,
+                .contributions = {},
+                .rate = c_.rate.at(ledger_.version),
+                .next_rate = c_.rate.at(ledger_.version + 1),
+                .reaches = c_.reaches};
+  for (Upload& m : applying_) {
+    Contribution of = std::exchange(m.contribution, {});
+    m.contribution.mini_batches = of.mini_batches;
+    m.contribution.rate = of.rate;
+    of.replica = m.stamp.replica;
+    of.batch = m.stamp.batch;
+    of.lag = ledger_.version - m.read_version;
+    Replica& r = replica(of.replica);
+    if (const auto read = r.handed.find(m.read_version);
+        read != r.handed.end() && (c_.needs_read || measure)) {
+      of.read = read->second;
+    }
+    r.handed.erase(r.handed.begin(), r.handed.lower_bound(m.read_version));
+    update.contributions.push_back(std::move(of));
+  }
+  fx.send(c_.optimizer,
+          Combine{.from = c_.self,
+                  .stamp = applying_.back().stamp,
+                  .update = std::move(update),
+                  .gap = measure,
+                  .forget = std::exchange(gone_, {})});
+}
+
+void ServerShard::handle(Combined m, double now, Effects& fx) {
+  TROUPE_CHECK(!applying_.empty(), "server ", c_.chunk, ": a Combined that nobody asked for");
+  const std::int64_t applied_to = ledger_.version++;
+  const std::int64_t before = step();
+  std::vector<Upload> applied = std::exchange(applying_, {});
+  for (std::size_t i = 0; i < applied.size(); ++i) {
+    Upload& u = applied[i];
+    Standing& standing = ledger_.replicas[static_cast<std::size_t>(u.stamp.replica)];
+    Replica& r = replica(u.stamp.replica);
+    --standing.waiting;
+    standing.clock = std::max(standing.clock, u.stamp.batch + 1);
+    r.held = u.sequence;
+    if (!m.updated.answers.empty()) {
+      r.own = std::move(m.updated.answers.at(i));
+    }
+    mini_batches_ += u.contribution.mini_batches;
+    ++account_.applied;
+    account_.lag += applied_to - u.read_version;
+    fx.record(AppliedRecord{.stamp = u.stamp,
+                            .applied_to = applied_to,
+                            .rate = c_.replicas_step ? u.contribution.rate : c_.rate.at(applied_to),
+                            .seconds = now - u.read_time,
+                            .gap = i == 0 ? m.updated.gap : -1,
+                            .reads = std::move(u.reads),
+                            .slice = c_.slice,
+                            .mini_batches = u.contribution.mini_batches});
+  }
+  const double rate = c_.rate.at(ledger_.version);
+  newest_.front() = {.values = std::move(m.updated.next), .version = ledger_.version, .rate = rate};
+  for (std::size_t p = 0; p < m.updated.predictions.size(); ++p) {
+    newest_.at(1 + p) = {.values = std::move(m.updated.predictions[p]),
+                         .version = ledger_.version,
+                         .rate = rate,
+                         .reach = c_.reaches[p]};
+  }
+  sent_ = std::move(m.updated.sent);
+  moments_ = std::move(m.updated.moments);
+  const std::int64_t last = end_ ? *end_ : step() + 1;
+  if (c_.evaluate_every > 0) {
+    for (std::int64_t due = (before / c_.evaluate_every + 1) * c_.evaluate_every;
+         due <= step() && due < last;
+         due += c_.evaluate_every) {
+      pin(due, fx);
+    }
+  }
+  finish(fx);
+  if (c_.admission->broadcasts() && ledger_.slowest() > told_) {
+    told_ = ledger_.slowest();
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      if (ledger_.replicas[i].alive && !replicas_[i].question) {
+        answer(static_cast<std::int32_t>(i), 0, now, fx);
+      }
+    }
+  }
+  advance(now, fx);
+}
+
+void ServerShard::serve(double now, Effects& fx) {
+  // What one server has applied another may lack, where pushes are dropped or somebody died between
+  // two of his: it needs the others' to get to the end, and these need weights from everyone.
+  const bool others_may_lack = c_.admission->drops() || membership_ > 0;
+  if (halted_ || (over() && !others_may_lack)) {
+    return;
+  }
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    const auto& question = replicas_[i].question;
+    const auto who = static_cast<std::int32_t>(i);
+    const bool in_work = std::any_of(applying_.begin(), applying_.end(), [&](const Upload& m) {
+      return m.stamp.replica == who;  // its own gradient is in the next weights
+    });
+    if (!in_work && question && ledger_.slowest() >= question->clock &&
+        c_.admission->answers(who, ledger_)) {
+      answer(who, question->sequence, now, fx);
+    }
+  }
+}
+
+void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Effects& fx) {
+  Replica& r = replica(who);
+  Answer reply{.request = request,
+               .replica = who,
+               .chunk = c_.chunk,
+               .slice = c_.slice,
+               .weights = newest_,
+               .moments = moments_,
+               .clock = ledger_.slowest(),
+               .holds = r.held,
+               .step = step()};
+  if (r.own) {
+    reply.weights.front().values = std::exchange(r.own, {});
+  } else if (sent_) {
+    reply.weights.front().values = sent_;
+  }
+  if (c_.period > 0) {
+    double fastest = 0;
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      fastest = std::max(fastest, ledger_.replicas[i].alive ? replicas_[i].speed : 0);
+    }
+    const double share = fastest > 0 && r.speed > 0 ? r.speed / fastest : 1;
+    reply.period = std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(share * static_cast<double>(c_.period) + 1e-9));
+  }
+  for (const Slice& slice : reply.weights) {
+    account_.bytes += 4 * slice.values.elements();
+  }
+  account_.bytes += bytes_of(reply.moments);
+  if (request != 0) {
+    r.question.reset();
+  }
+  r.newest_handed = ledger_.version;
+  r.answered_at = now;
+  if (c_.needs_read || c_.gap_every > 0) {
+    r.handed[ledger_.version] = reply.weights.front().values;
+  }
+  fx.send(c_.replicas[static_cast<std::size_t>(who)], std::move(reply));
+}
+
+void ServerShard::pin(std::int64_t step, Effects& fx) {
+  pins_[step] = newest_.front().values;
+  if (c_.announces) {
+    fx.send(c_.director, MarkDue{.step = step, .last = end_ && step == *end_});
+  }
+  std::erase_if(pulls_, [&](const PinnedPull& pull) {
+    const bool here = pull.step == step;
+    if (here) {
+      answer_pinned(pull, fx);
+    }
+    return here;
+  });
+  conclude(fx);
+}
+
+void ServerShard::handle(PinnedPull m, double, Effects& fx) {
+  if (pins_.contains(m.step)) {
+    answer_pinned(m, fx);
+  } else {
+    pulls_.push_back(m);
+  }
+}
+
+void ServerShard::answer_pinned(const PinnedPull& pull, Effects& fx) {
+  Answer reply{.request = pull.request, .chunk = c_.chunk, .slice = c_.slice, .pinned = true};
+  reply.weights.push_back(
+      {.values = pins_.at(pull.step), .step = pull.step, .version = ledger_.version});
+  fx.send(pull.from, std::move(reply));
+}
+
+/// At the run's last step: what is under way stays there.
+void ServerShard::finish(Effects& fx) {
+  if (!over() || std::exchange(finished_, true)) {
+    return;
+  }
+  account_.version = ledger_.version;
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    if (ledger_.replicas[i].alive && ledger_.replicas[i].waiting == 0) {
+      // One with an open question would get these very weights.
+      ++account_.in_flight;
+      account_.in_flight_age +=
+          replicas_[i].question ? 0 : ledger_.version - replicas_[i].newest_handed;
+    }
+  }
+  for (const Upload& m : waiting_) {
+    ++account_.in_flight;
+    account_.in_flight_age += ledger_.version - m.read_version;
+    const Replica& r = replica(m.stamp.replica);
+    if (!r.question) {  // it works on its next already
+      ++account_.in_flight;
+      account_.in_flight_age += ledger_.version - r.newest_handed;
+    }
+  }
+  fx.record(account_);
+  pin(*end_, fx);
+}
+
+void ServerShard::handle(Membership m, double now, Effects& fx) {
+  if (m.epoch <= membership_) {
+    return;
+  }
+  membership_ = m.epoch;
+  for (std::size_t i = 0; i < m.alive.size(); ++i) {
+    if (ledger_.replicas[i].alive && !m.alive[i]) {
+      ledger_.replicas[i].alive = false;
+      replicas_[i].question.reset();
+      replicas_[i].early.clear();
+      replicas_[i].handed.clear();
+      gone_.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  advance(now, fx);
+}
+
+void ServerShard::handle(Halt, double, Effects& fx) {
+  halted_ = true;
+  fx.send(c_.director, Halted{c_.chunk, c_.slice, applying_.empty() ? step() : step_after()});
+}
+
+void ServerShard::handle(End m, double now, Effects& fx) {
+  halted_ = false;
+  end_ = end_ ? std::min(*end_, m.batches) : m.batches;
+  finish(fx);
+  advance(now, fx);
+}
+
+void ServerShard::handle(Release m, double now, Effects& fx) {
+  if (m.conclude) {
+    conclude_at_ = m.step;
+    conclude(fx);
+  } else if (!end_ || m.step != *end_) {
+    pins_.erase(m.step);
+    advance(now, fx);
+  }
+}
+
+void ServerShard::conclude(Effects& fx) {
+  if (!conclude_at_ || !pins_.contains(*conclude_at_)) {
+    return;
+  }
+  Concluded last{.chunk = c_.chunk, .slice = c_.slice, .weights = {}};
+  last.weights.push_back(
+      {.values = pins_.at(*conclude_at_), .step = *conclude_at_, .version = ledger_.version});
+  fx.send(c_.director, std::move(last));
+  conclude_at_.reset();
+}
+
+/// Mini-batches that the update under way will have added, as a step of the run.
+std::int64_t ServerShard::step_after() const {
+  std::int64_t mini_batches = mini_batches_;
+  for (const Upload& m : applying_) {
+    mini_batches += m.contribution.mini_batches;
+  }
+  return mini_batches / c_.batches_per_update;
+}
+
+std::string ServerShard::waits_for() const {
+  if (!applying_.empty()) {
+    return "its optimizer";
+  }
+  if (over()) {
+    return "";
+  }
+  std::string slow;
+  for (std::size_t i = 0; i < ledger_.replicas.size(); ++i) {
+    if (ledger_.replicas[i].alive && ledger_.replicas[i].clock == ledger_.slowest()) {
+      slow = "replica " + std::to_string(i) + " at mini-batch " +
+             std::to_string(ledger_.replicas[i].clock);
+      break;
+    }
+  }
+  return "pushes; " + std::to_string(waiting_.size()) + " are waiting, the slowest is " + slow;
+}
+
+}  // namespace troupe

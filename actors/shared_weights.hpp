@@ -1,0 +1,17 @@
+// The weights of a chunk that all replicas of the process share (hogwild). Each replica's optimizer
+// adds its update and copies what is there then; kernels see copies alone.
+#pragma once
+
+#include "kernels/shared_buffer.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+struct SharedWeights {
+  std::vector<std::unique_ptr<SharedBuffer>> slices;  // a writer for each replica
+  SharedAdd add = SharedAdd::atomic;
+};
+
+}  // namespace troupe
