@@ -3,6 +3,8 @@
 // kernels. Where two things are compared they take turns, and the median of the rounds counts.
 #include "apps/bench.hpp"
 
+#include "apps/bench/gpu.hpp"
+#include "apps/bench/hogwild.hpp"
 #include "apps/bench/peers.hpp"
 #include "apps/bench/training.hpp"
 #include "apps/text.hpp"
@@ -227,20 +229,15 @@ class Judge final : public Actor<Judge, DirectorRole> {
  public:
   explicit Judge(double& seconds) : seconds_(seconds) {}
 
-  void handle(End, double, Effects&) {}
-
   void handle(MarkDone m, double, Effects& fx) {
     seconds_ = m.accuracy;
     fx.finish({});
   }
 
-  void handle(Concluded, double, Effects&) {}
-
-  void handle(Buffers, double, Effects&) {}
-
   void handle(Down, double, Effects& fx) { fx.finish({}); }
 
-  void handle(Diverged, double, Effects&) {}
+  template <class M>
+  void handle(M&&, double, Effects&) {}
 
   std::string waits_for() const override { return "the end"; }
 
@@ -499,6 +496,10 @@ const std::vector<Bench>& benches() {
     add("stages", [](double seconds) { return Rows{two_stages(seconds)}; });
     add("optimizer", [](double seconds) { return Rows{optimizer_bandwidth(seconds)}; });
     add("virtual", [](double seconds) { return Rows{virtual_clock(seconds)}; });
+    add("hogwild", hogwild);
+    these.push_back({"gpu",
+                     [](const BenchOptions&, double seconds) { return training_on_gpu(seconds); },
+                     true});
     these.push_back({"peers",
                      [](const BenchOptions& options, double seconds) {
                        return against_peers(options.python, seconds);

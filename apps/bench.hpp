@@ -11,7 +11,7 @@ namespace troupe {
 const std::vector<std::string>& bench_names();
 
 struct BenchOptions {
-  std::vector<std::string> names{};  // empty: all but those that need PyTorch
+  std::vector<std::string> names{};  // empty: all but those that need a GPU or PyTorch
   bool quick = false;                // a tenth of the time, for a first look; noisy
   std::string python = "python3";    // for "peers"
 };

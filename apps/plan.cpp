@@ -99,7 +99,7 @@ std::int64_t stashes_of(const Schedule& schedule, std::int32_t chunk) {
 
 StepRule rule_of(const Blueprint& b, std::int32_t chunk) {
   return {b.experiment,
-          Rate(b.experiment.optimizer(), b.batches),
+          rate_of(b),
           b.schedule->delay[static_cast<std::size_t>(chunk)],
           b.schedule->options.synchronous_batches};
 }
@@ -131,11 +131,17 @@ std::string scheme_text(const Blueprint& b) {
 }
 
 std::string length_text(const Blueprint& b) {
-  const std::string batch = concat("batch ", b.experiment.data().batch_size());
+  std::string batch = concat("batch ", b.experiment.data().batch_size());
+  for (const double at : b.experiment.data().growth().at()) {
+    const std::int64_t first = b.sizes.batches(at * b.experiment.stop().epochs());
+    batch += first < b.batches
+                 ? concat(", ", b.sizes.size(first), " from update ", grouped(first), " on")
+                 : "";
+  }
   if (b.batches == 0) {
     return batch + ", until stop.seconds or stop.target_accuracy";
   }
-  const double epochs = static_cast<double>(b.batches) / static_cast<double>(b.batches_per_epoch);
+  const double epochs = b.sizes.epochs(b.batches);
   return concat(
       batch, ", ", grouped(b.batches), " updates (", std::round(epochs * 100) / 100, " epochs)");
 }
@@ -200,6 +206,58 @@ std::string staleness_table(const Blueprint& b) {
   return table(rows, "  ");
 }
 
+/// Staleness in versions that follows from the scheme alone, once all replicas are at work.
+std::string expected_lag(const Blueprint& b, std::int32_t chunk) {
+  const proto::Replicas& replicas = b.experiment.replicas();
+  if (replicas.exchange().has_synchronous()) {
+    return concat("the delay of the pipeline, ",
+                  b.schedule->delay[static_cast<std::size_t>(chunk)]);
+  }
+  const bool each =
+      b.batches_per_update == 1 && !b.link->steps && !replicas.rule().has_ringmaster();
+  if (!replicas.exchange().has_parameter_server() || !each) {
+    return "as it comes";
+  }
+  const std::int64_t delay = b.schedule->delay[static_cast<std::size_t>(chunk)];
+  return concat("R (d+1) - 1 = ", replicas.count() * (delay + 1) - 1);
+}
+
+/// Who shares what, and what the servers keep.
+std::string replicas_text(const Blueprint& b) {
+  const proto::Replicas& replicas = b.experiment.replicas();
+  const std::string exchange = choice_name(replicas.exchange());
+  std::string text = concat("replicas   ", replicas.count(), " by ", exchange);
+  if (replicas.exchange().has_parameter_server()) {
+    const std::string rule = replicas.rule().has_custom() ? replicas.rule().custom().name()
+                                                          : choice_name(replicas.rule());
+    const Scheme* scheme = find_scheme(rule);
+    text += concat(", rule ", rule, scheme ? ": " + scheme->summary : "");
+  }
+  text += '\n';
+  if (!b.link) {
+    return text;
+  }
+  std::vector<std::vector<std::string>> rows{{"", "slices", "copies", "memory", "mean lag"}};
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    const auto& sizes = b.chunks[static_cast<std::size_t>(c)]->layout().slice_sizes;
+    double bytes = 0;
+    std::int64_t copies = 0;
+    for (std::size_t s = 0; s < sizes.size(); ++s) {
+      const Rule rule = make_rule(rule_context(b, c, s));
+      const bool reads = rule.scale->needs_read() || rule.step->needs_read();
+      copies = 1 + rule.scale->state_tensors() + rule.step->state_tensors() +
+               (reads ? replicas.count() : 0);
+      bytes += 4.0 * static_cast<double>(copies * sizes[s]);
+    }
+    rows.push_back({concat("server-", c),
+                    std::to_string(sizes.size()),
+                    std::to_string(copies),
+                    mebibytes(bytes),
+                    expected_lag(b, c)});
+  }
+  return text + table(rows, "  ");
+}
+
 std::string clipping_text(const Blueprint& b) {
   const double norm = b.experiment.optimizer().clip_norm();
   if (norm == 0) {
@@ -250,8 +308,7 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   m.weights = static_cast<double>(m.copies) * bytes;
   m.moments = static_cast<double>(state_bytes(rule, c.layout()));
   m.gradient = bytes;
-  const auto rows = static_cast<double>(b.experiment.data().batch_size() /
-                                        b.experiment.pipeline().micro_batches());
+  const auto rows = static_cast<double>(largest_micro_batch(b));
   const double saved = rows * static_cast<double>(c.saved_bytes());
   const double input = rows * static_cast<double>(chunk == 0 ? 4 * b.network.input.elements()
                                                              : b.chunks[at - 1]->output_bytes());
@@ -339,7 +396,9 @@ std::string describe(const Blueprint& b) {
       length_text(b),
       "; ",
       grouped(b.network.parameters()),
-      " parameters\n",
+      " parameters; products in ",
+      to_string(b.precision),
+      "\n",
       "stages     times of a micro-batch as modelled (clock)\n",
       stages_table(b),
       "memory     of training, at most at once between updates; on top come evaluations, an update "
@@ -362,6 +421,7 @@ std::string describe(const Blueprint& b) {
       policy.summary,
       "\n",
       staleness_table(b),
+      e.replicas().count() > 1 || b.link ? replicas_text(b) : "",
       "clipping   ",
       clipping_text(b),
       "\n",
@@ -385,7 +445,10 @@ std::string describe_briefly(const Blueprint& b) {
                to_string(b.devices[static_cast<std::size_t>(b.schedule->stage_of(chunk->index()))]),
                ")");
   }
-  return text + wrapped(stages, 100, "       ") + '\n';
+  text += wrapped(stages, 100, "       ") + '\n';
+  return text + (b.experiment.replicas().count() > 1 || b.link
+                     ? replicas_text(b).substr(0, replicas_text(b).find('\n')) + '\n'
+                     : "");
 }
 
 }  // namespace troupe

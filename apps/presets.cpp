@@ -1,5 +1,6 @@
 #include "apps/presets.hpp"
 
+#include "apps/phases.hpp"
 #include "messages/experiment.hpp"
 
 #include <algorithm>
@@ -106,6 +107,9 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
   }
   if (auto resolved = resolve(*parsed); !resolved) {
     return resolved.error();
+  }
+  if (auto phases = phases_of(*parsed); !phases) {
+    return phases.error();
   }
   return parsed;
 }

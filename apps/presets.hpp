@@ -23,7 +23,8 @@ struct Preset {
 const std::vector<Preset>& presets();
 
 /// `experiment`: a preset's name, or the path of a .textproto or .json file. Then the --set
-/// assignments, in order, then the defaults. Error (usage) with the nearest name.
+/// assignments, in order, then the defaults. What its phases set is checked, too. Error (usage) with
+/// the nearest name.
 Result<proto::Experiment> load_experiment(const std::string& experiment,
                                           const std::vector<std::string>& assignments);
 

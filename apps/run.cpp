@@ -1,5 +1,6 @@
 #include "apps/run.hpp"
 
+#include "apps/topologies/topology.hpp"
 #include "apps/version.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/order_log.hpp"
@@ -138,10 +139,9 @@ class Tee final : public RecordSink {
 /// busy.
 std::vector<std::int32_t> stage_of_actor(const Cast& cast) {
   std::vector<std::int32_t> stage_of_thread(static_cast<std::size_t>(cast.threads), -1);
-  std::int32_t stage = 0;
   for (const Cast::Member& member : cast.members) {
-    if (member.name.starts_with("stage-")) {
-      stage_of_thread[static_cast<std::size_t>(member.thread)] = stage++;
+    if (member.stage >= 0) {
+      stage_of_thread[static_cast<std::size_t>(member.thread)] = member.stage;
     }
   }
   std::vector<std::int32_t> stages;
@@ -149,13 +149,6 @@ std::vector<std::int32_t> stage_of_actor(const Cast& cast) {
     stages.push_back(stage_of_thread[static_cast<std::size_t>(member.thread)]);
   }
   return stages;
-}
-
-Ref<SourceRole> source_of(const Cast& cast) {
-  const auto source = std::find_if(
-      cast.members.begin(), cast.members.end(), [](const auto& m) { return m.name == "source"; });
-  TROUPE_CHECK(source != cast.members.end(), "a cast without a source");
-  return {static_cast<ActorId>(source - cast.members.begin())};
 }
 
 Ending run_virtual(Cast& cast,
@@ -168,7 +161,7 @@ Ending run_virtual(Cast& cast,
   Ending ending = agenda.run([&] {
     const int asked = interrupts();
     if (asked == 1 && !std::exchange(halted, true)) {
-      agenda.post(agenda.now(), source_of(cast).id, Halt{});
+      agenda.post(agenda.now(), cast.director.id, Halt{});
     }
     return asked >= 2;
   });
@@ -220,7 +213,11 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
                  "stop.seconds: the run would never end, as all modelled times (clock) are 0; set "
                  "stop.updates or stop.epochs"};
   }
-  Cast cast = build_cast(blueprint);
+  auto made = make_cast(blueprint, options.virtual_clock);
+  if (!made) {
+    return made.error();
+  }
+  Cast& cast = *made;
   auto opened = open_files(blueprint, options, cast);
   if (!opened) {
     return opened.error();
@@ -237,15 +234,22 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
   const char* clock = options.virtual_clock ? "virtual" : "real";
   Recorder recorder({.experiment = e,
                      .clock = clock,
-                     .batches_per_epoch = blueprint.batches_per_epoch,
+                     .sizes = blueprint.sizes,
                      .batches = blueprint.batches,
+                     .batches_per_update = blueprint.batches_per_update,
+                     .replicas = static_cast<std::int32_t>(e.replicas().count()),
+                     .arrivals = blueprint.link || e.replicas().count() > 1,
                      .chunks = blueprint.schedule->chunks,
                      .classes = blueprint.data->classes() > 0,
                      .stage_of_actor = stage_of_actor(cast)},
                     files.metrics.get(),
                     progress ? &*progress : nullptr);
   Tee records(recorder, options.tee);
-  const TimeModel times(e.clock(), blueprint.times, e.seed());
+  const TimeModel times(e.clock(),
+                        modelled_times(blueprint),
+                        e.seed(),
+                        static_cast<std::int32_t>(e.replicas().count()),
+                        blueprint.sizes);
   const auto interrupts = [&] {
     // A run whose files cannot be written is not worth going on with.
     return files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;

@@ -4,6 +4,9 @@
 troupe_packages=(g++ cmake ninja-build libdnnl-dev libcaf-dev libprotobuf-dev protobuf-compiler libspdlog-dev
                  libcli11-dev zlib1g-dev libssl-dev libcurl4-openssl-dev)
 
+# What a verb makes use of where it is there, and tells where it is not: gnuplot draws the curves of `troupe compare`.
+troupe_optional_packages=(gnuplot-nox)
+
 # troupe_install PACKAGE...: installs those that are not there yet.
 troupe_install() {
   local missing=() package

@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . apps/setup.sh
 troupe_install "${troupe_packages[@]}"
+troupe_install "${troupe_optional_packages[@]}" || echo "apps/start.sh: going on without ${troupe_optional_packages[*]}" >&2
 troupe_find_cuda
 [ -f build/release/build.ninja ] || cmake --preset release
 cmake --build --preset release --target troupe

@@ -63,18 +63,26 @@ Network network_of(const proto::Model& model, const Workload& workload) {
 
 }  // namespace
 
-BareLoop::BareLoop(const Workload& workload) : BareLoop(workload, experiment_of(workload)) {}
+BareLoop::BareLoop(const Workload& workload, Device device, Precision precision)
+    : BareLoop(workload, experiment_of(workload), device, precision) {}
 
-BareLoop::BareLoop(const Workload& workload, const proto::Experiment& experiment)
+BareLoop::BareLoop(const Workload& workload,
+                   const proto::Experiment& experiment,
+                   Device device,
+                   Precision precision)
     : batch_(workload.batch),
       chunk_(network_of(experiment.model(), workload), {0}, 0),
-      stream_(Device{}),
+      stream_(device, precision),
       rule_(experiment, Rate(experiment.optimizer(), 0), 0, 0) {
   std::vector<std::int64_t> indices(static_cast<std::size_t>(batch_));
   std::iota(indices.begin(), indices.end(), 0);
-  auto [x, labels] = gather_batch(stream_, Noise(workload), Split::train, indices, 0);
-  x_ = std::move(x);
-  labels_ = std::move(labels);
+  Stream host(Device{});
+  const auto [x, labels] = gather_batch(host, Noise(workload), Split::train, indices, 0);
+  // Once: neither the samples nor their way to a GPU are measured.
+  x_ = stream_.allocate(x.shape(), x.type());
+  labels_ = stream_.allocate(labels.shape(), labels.type());
+  copy(stream_, x, x_);
+  copy(stream_, labels, labels_);
   buffers_ = chunk_.initial_buffers(stream_);
   for (Tensor& slice : chunk_.initial_slices(stream_, 1)) {
     m_.push_back(stream_.allocate(slice.shape()));

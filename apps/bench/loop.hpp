@@ -23,7 +23,9 @@ struct Workload {
 /// SGD with momentum, as troupe run makes it.
 class BareLoop {
  public:
-  explicit BareLoop(const Workload& workload);
+  explicit BareLoop(const Workload& workload,
+                    Device device = {},
+                    Precision precision = Precision::fp32);
 
   std::int64_t batch() const { return batch_; }
 
@@ -31,10 +33,16 @@ class BareLoop {
 
   double flops() const;  // of a step
 
+  /// On a GPU they are enqueued.
   void steps(std::int64_t n);
 
+  void synchronize() { stream_.synchronize(); }
+
  private:
-  BareLoop(const Workload& workload, const proto::Experiment& experiment);
+  BareLoop(const Workload& workload,
+           const proto::Experiment& experiment,
+           Device device,
+           Precision precision);
 
   std::int64_t batch_;
   Chunk chunk_;

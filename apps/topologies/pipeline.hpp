@@ -1,16 +1,21 @@
-// Experiment -> cast: one replica of K stages, each with its shard and optimizer.
+// Experiment -> cast: replicas of K stages, each stage with its shard and optimizer, and the servers
+// that replicas share.
 #pragma once
 
 #include "experiment.pb.h"
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/chunk.hpp"
+#include "runtime/schemes/link.hpp"
 #include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/rate.hpp"
+#include "runtime/schemes/rule.hpp"
 #include "runtime/schemes/schedule.hpp"
 #include "runtime/system/machine.hpp"
 #include "runtime/system/time_model.hpp"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace troupe {
@@ -26,11 +31,15 @@ struct Blueprint {
   std::vector<ParameterValues> start;  // as weight_specs; empty: initialised by seed
   std::shared_ptr<const Schedule> schedule;
   ViewPolicy view{ViewKind::latest, 0};
-  std::vector<ViewPlan> plans;    // by chunk
-  std::vector<Device> devices;    // by stage
-  std::vector<ChunkTimes> times;  // modelled means of one micro-batch, by chunk
-  std::int64_t batches_per_epoch = 0;
-  std::int64_t batches = 0;         // N; 0 where only time or accuracy ends the run
+  std::vector<ViewPlan> plans;            // by chunk
+  std::optional<Link> link;               // to servers, where the replicas have some
+  std::int64_t batches_per_update = 1;    // mini-batches, over all replicas
+  std::vector<Device> devices;            // by replica and stage
+  Precision precision = Precision::fp32;  // of the products of stages, optimizers and servers
+  std::vector<ChunkTimes> times;          // modelled means of one micro-batch, by chunk
+  BatchSizes sizes;                       // of the run's mini-batches, over all replicas
+  std::int64_t batches_per_epoch = 0;     // before any has grown
+  std::int64_t batches = 0;         // N: updates of the run; 0 where only time or accuracy ends it
   std::int64_t evaluate_every = 0;  // steps; 0: only at the end (or not at all)
 };
 
@@ -43,9 +52,19 @@ Result<void> cut_blueprint(Blueprint& blueprint, const std::vector<std::int64_t>
 /// layers and sets pipeline.cut.
 Result<Blueprint> make_blueprint(const proto::Experiment& resolved);
 
+/// The rate of each update. Milestones are shares of the run's epochs: where mini-batches grow, most
+/// updates come early.
+Rate rate_of(const Blueprint& blueprint);
+
+/// Samples of the largest micro-batch of the run.
+std::int64_t largest_micro_batch(const Blueprint& blueprint);
+
 /// What chunk `index` starts with, on the stream's device: from the file of start_from, or by seed.
 std::vector<Tensor> starting_slices(Stream& stream, const Blueprint& blueprint, std::size_t index);
 std::vector<Tensor> starting_buffers(Stream& stream, const Blueprint& blueprint, std::size_t index);
+
+/// What the rule of the server of a chunk's slice is made from. The blueprint outlives it.
+RuleContext rule_context(const Blueprint& blueprint, std::int32_t chunk, std::size_t slice);
 
 /// The machines. Initial weights are made here.
 Cast build_cast(const Blueprint& blueprint);

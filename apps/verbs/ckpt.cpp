@@ -1,5 +1,6 @@
 // troupe ckpt: files of weights (safetensors) as they go out to other programs and come in from
 // them.
+#include "apps/phases.hpp"
 #include "apps/presets.hpp"
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
@@ -138,7 +139,11 @@ Result<std::string> import_weights(const Arguments& arguments) {
     return experiment.error();
   }
   experiment->clear_start_from();  // it may be what is to be made here
-  auto blueprint = make_blueprint(*experiment);
+  const auto phases = phases_of(*experiment);
+  if (!phases) {
+    return phases.error();
+  }
+  auto blueprint = make_blueprint(phases->front());
   if (!blueprint) {
     return blueprint.error();
   }

@@ -1,4 +1,5 @@
 // troupe config: an experiment as it would be run, and whether it could be.
+#include "apps/phases.hpp"
 #include "apps/presets.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
@@ -30,19 +31,28 @@ int print(Console& console, const Arguments& arguments) {
   return 0;
 }
 
+Result<void> check(const ExperimentArguments& arguments) {
+  const auto experiment = load_experiment(arguments.experiment, arguments.assignments);
+  if (!experiment) {
+    return experiment.error();
+  }
+  const auto phases = make_phases(*experiment);
+  return phases ? Result<void>() : phases.error();
+}
+
 int validate(Console& console, const Arguments& arguments) {
-  auto blueprint = make_blueprint(arguments.experiment);
+  const auto checked = check(arguments.experiment);
   if (arguments.json) {
     JsonObject verdict;
-    verdict.add("valid", static_cast<bool>(blueprint));
-    if (!blueprint) {
-      verdict.add("error", blueprint.error().message);
+    verdict.add("valid", static_cast<bool>(checked));
+    if (!checked) {
+      verdict.add("error", checked.error().message);
     }
     console.out << verdict.text() << '\n';
-    return blueprint ? 0 : static_cast<int>(blueprint.error().kind);
+    return checked ? 0 : static_cast<int>(checked.error().kind);
   }
-  if (!blueprint) {
-    return fail(console, blueprint.error());
+  if (!checked) {
+    return fail(console, checked.error());
   }
   console.out << "ok: " << arguments.experiment.experiment << " can be run\n";
   return 0;

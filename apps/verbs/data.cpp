@@ -236,7 +236,7 @@ Result<std::string> write_batches(const Arguments& arguments) {
   }
   const proto::Experiment& e = blueprint->experiment;
   const Dataset& data = *blueprint->data;
-  BatchOrder order(data.size(Split::train), e.data().batch_size(), e.seed());
+  BatchOrder order(data.size(Split::train), blueprint->sizes, e.seed());
   Stream stream(Device{});
   Stack x;
   Stack target;

@@ -89,6 +89,19 @@ std::string gpus() {
   return "none: " + (available ? "no device" : available.error().message);
 }
 
+/// Each device and what its products may round to.
+std::string precisions_text() {
+  std::string text;
+  for (const DeviceInfo& info : devices()) {
+    text += concat(text.empty() ? "" : "; ", to_string(info.device), ' ');
+    const std::vector<Precision> able = precisions(info.device);
+    for (const Precision precision : able) {
+      text += concat(precision == able.front() ? "" : ", ", to_string(precision));
+    }
+  }
+  return text;
+}
+
 int doctor(Console& console) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const bool gpu = static_cast<bool>(check_available({DeviceKind::cuda, 0}));
@@ -104,6 +117,7 @@ int doctor(Console& console) {
        {"cores", concat(cores, " usable")},
        {"memory", memory()},
        {"gpu", gpus()},
+       {"precision", precisions_text()},
        {"oneDNN", onednn_version()},
        {"cuDNN", cudnn_version().empty() ? "none: convolution runs on cpu only" : cudnn_version()},
        {"CAF", caf_version()},

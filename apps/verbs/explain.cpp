@@ -3,6 +3,7 @@
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/rule.hpp"
 #include "runtime/schemes/schedule.hpp"
 #include "runtime/schemes/timeline.hpp"
 
@@ -60,6 +61,29 @@ std::vector<Entry> all_entries() {
                          "b mini-batch, k stage, K stages, d = K-1-k updates of delay, j "
                          "micro-batch, M of them"}},
                        false});
+  }
+  const auto replicated = [&](const char* group,
+                              std::string_view name,
+                              std::string_view summary,
+                              std::string_view equations,
+                              std::string_view memory,
+                              std::string_view paper) {
+    entries.push_back({group,
+                       std::string(name),
+                       std::string(summary),
+                       {{"equations", std::string(equations)},
+                        {"server memory, in copies of the weights", std::string(memory)},
+                        {"source", std::string(paper)},
+                        {"symbols",
+                         "w weights, g gradient, eta rate, gamma momentum, R replicas, tau "
+                         "staleness in updates, i the replica that pushed"}},
+                       false});
+  };
+  for (const ExchangeScheme& x : exchange_schemes()) {
+    replicated("replicas.exchange", x.name, x.summary, x.equations, x.memory, x.paper);
+  }
+  for (const Scheme& s : schemes()) {
+    replicated("replicas.rule", s.name, s.summary, s.equations, s.memory, s.paper);
   }
   add_enum(entries, "pipeline.activations", *proto::Pipeline::Activations_descriptor());
   add_enum(entries, "pipeline.partition", *proto::Pipeline::Partition_descriptor());
@@ -130,11 +154,11 @@ void list(Console& console, const std::vector<Entry>& entries) {
 
 VerbAction declare_explain(CLI::App& app) {
   auto name = std::make_shared<std::string>();
-  app.add_option(
-      "NAME",
-      *name,
-      "a schedule, weight policy, activation policy, partition or optimizer; without one all are "
-      "listed");
+  app.add_option("NAME",
+                 *name,
+                 "a schedule, weight policy, exchange, rule, activation policy, partition or "
+                 "optimizer; without "
+                 "one all are listed");
   return [name](Console& console) {
     const std::vector<Entry> entries = all_entries();
     if (name->empty()) {

@@ -1,6 +1,8 @@
 // troupe plan: what a run would do, without running it.
 #include "apps/plan.hpp"
 
+#include "apps/phases.hpp"
+#include "apps/presets.hpp"
 #include "apps/profile.hpp"
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
@@ -179,19 +181,38 @@ VerbAction declare_plan(CLI::App& app) {
                "time each layer on this machine, and compare the cuts by these times");
   add_experiment_footer(app);
   return [arguments](Console& console) {
-    auto blueprint = make_blueprint(arguments->experiment);
-    if (!blueprint) {
-      return fail(console, blueprint.error());
+    const auto experiment =
+        load_experiment(arguments->experiment.experiment, arguments->experiment.assignments);
+    if (!experiment) {
+      return fail(console, experiment.error());
     }
-    std::string profile;
-    if (arguments->profile) {
-      auto described = describe_profile(*blueprint);
-      if (!described) {
-        return fail(console, described.error());
+    const auto phases = make_phases(*experiment);
+    if (!phases) {
+      return fail(console, phases.error());
+    }
+    std::string text;
+    for (std::size_t i = 0; i < phases->size(); ++i) {
+      const Phase& phase = (*phases)[i];
+      if (!phase.name.empty()) {
+        text += concat(i > 0 ? "\n" : "",
+                       "phase      ",
+                       i + 1,
+                       " of ",
+                       phases->size(),
+                       ": ",
+                       phase.name,
+                       "\n");
       }
-      profile = *std::move(described);
+      text += describe(phase.blueprint);
+      if (arguments->profile) {
+        const auto profile = describe_profile(phase.blueprint);
+        if (!profile) {
+          return fail(console, profile.error());
+        }
+        text += *profile;
+      }
     }
-    console.out << describe(*blueprint) << profile;
+    console.out << text;
     return 0;
   };
 }

@@ -2,6 +2,7 @@
 #include "apps/run.hpp"
 
 #include "apps/interrupts.hpp"
+#include "apps/phases.hpp"
 #include "apps/plan.hpp"
 #include "apps/presets.hpp"
 #include "apps/text.hpp"
@@ -42,6 +43,29 @@ std::string number(double value, const char* pattern = "%.4f") {
   return std::isfinite(value) ? text.data() : "not finite";
 }
 
+/// "3,125 applied, 3 in flight, 0 dropped; 331 MB moved", over all shards.
+std::string servers_text(const Summary& summary) {
+  if (summary.servers.empty()) {
+    return "";
+  }
+  std::int64_t applied = 0;
+  std::int64_t dropped = 0;
+  std::int64_t in_flight = 0;
+  for (const auto& [shard, server] : summary.servers) {
+    applied += server.applied;
+    dropped += server.dropped;
+    in_flight += server.in_flight;
+  }
+  return concat(grouped(applied),
+                " pushes applied, ",
+                grouped(dropped),
+                " dropped, ",
+                grouped(in_flight),
+                " in flight at the end; ",
+                mebibytes(static_cast<double>(summary.bytes_sent)),
+                " moved");
+}
+
 std::string staleness_text(const Summary& summary) {
   std::string text;
   for (const auto& [shard, staleness] : summary.staleness) {
@@ -54,6 +78,53 @@ std::string staleness_text(const Summary& summary) {
                    staleness.max);
   }
   return text + "  (mean/max, versions)";
+}
+
+/// What to try when training has diverged.
+std::string divergence_hint(const proto::Experiment& experiment, const Summary& summary) {
+  const std::string end = "; stop.allow_divergence=true makes this an ordinary end";
+  const proto::Replicas& replicas = experiment.replicas();
+  if (replicas.count() == 1) {
+    return "hint: a smaller optimizer.learning_rate, some optimizer.warm_up, or "
+           "pipeline.weights=stash or spectrain" +
+           end;
+  }
+  const std::string rate = number(experiment.optimizer().learning_rate(), "%.3g");
+  if (!replicas.exchange().has_parameter_server()) {
+    return concat("hint: ",
+                  replicas.count(),
+                  " replicas by exchange ",
+                  choice_name(replicas.exchange()),
+                  ": try an optimizer.learning_rate below ",
+                  rate,
+                  ", some optimizer.warm_up, or a shorter period",
+                  end);
+  }
+  const std::string rule = choice_name(replicas.rule());
+  const bool bears_momentum = rule.starts_with("dana");
+  return concat("hint: gradients were late, staleness ",
+                staleness_text(summary),
+                ": try an optimizer.learning_rate below ",
+                rate,
+                " (with momentum what is stable falls with the staleness), "
+                "optimizer.warm_up over about an epoch of updates, or ",
+                bears_momentum ? "fewer replicas, or replicas.rule=dana_zero with "
+                                 "replicas.scale=gap_aware"
+                               : "replicas.rule=dana_slim, staleness_aware or gap_aware",
+                end);
+}
+
+void print_cause(Console& console,
+                 int exit_code,
+                 const std::string& cause,
+                 const proto::Experiment& experiment,
+                 const Summary& summary) {
+  if (!cause.empty()) {
+    console.err << "troupe: " << cause << std::endl;
+  }
+  if (exit_code == static_cast<int>(ErrorKind::diverged)) {
+    console.err << divergence_hint(experiment, summary) << std::endl;
+  }
 }
 
 void print_summary(Console& console, const RunResult& result, const std::string& directory) {
@@ -79,6 +150,12 @@ void print_summary(Console& console, const RunResult& result, const std::string&
     rows.push_back({"accuracy", number(100 * *s.test_accuracy, "%.2f %%") + " of the test data"});
   }
   rows.push_back({"staleness", staleness_text(s)});
+  if (const std::string servers = servers_text(s); !servers.empty()) {
+    rows.push_back({"servers", servers});
+  }
+  for (const std::string& lost : s.lost) {
+    rows.push_back({"lost", lost + "; the others went on"});
+  }
   if (!s.weights_sha256.empty()) {
     rows.push_back({"weights", "sha256 " + s.weights_sha256});
   }
@@ -86,6 +163,71 @@ void print_summary(Console& console, const RunResult& result, const std::string&
     rows.push_back({"files", directory});
   }
   console.out << table(rows) << std::flush;
+}
+
+/// A line a phase.
+void print_phases(Console& console, const PhasesResult& result, const std::string& directory) {
+  std::vector<std::vector<std::string>> rows{
+      {"phase", "updates", "epochs", "seconds", "train loss", "test loss", "accuracy"}};
+  for (const PhaseSummary& phase : result.phases) {
+    const Summary& s = phase.summary;
+    rows.push_back({phase.name,
+                    grouped(s.updates),
+                    number(s.epochs, "%.4g"),
+                    number(s.seconds, "%.1f"),
+                    number(s.train_loss),
+                    s.test_loss ? number(*s.test_loss) : "",
+                    s.test_accuracy ? number(100 * *s.test_accuracy, "%.2f %%") : ""});
+  }
+  console.out << "\nphases\n" << table(rows, "  ");
+  if (!directory.empty()) {
+    console.out << table({{"files", directory}});
+  }
+  console.out << std::flush;
+}
+
+int run_one_by_one(Console& console,
+                   const proto::Experiment& whole,
+                   std::vector<Phase> phases,
+                   const RunOptions& options) {
+  const std::size_t count = phases.size();
+  std::vector<std::string> briefs;
+  std::vector<std::string> headings;
+  std::vector<std::string> folders;
+  for (std::size_t i = 0; i < count; ++i) {
+    briefs.push_back(describe_briefly(phases[i].blueprint));
+    headings.push_back(concat("phase ", i + 1, " of ", count, ": ", phases[i].name));
+    folders.push_back(options.directory ? (*options.directory / phases[i].folder).string() : "");
+  }
+  const auto result = run_phases(whole,
+                                 std::move(phases),
+                                 options,
+                                 {.begins =
+                                      [&](std::size_t i) {
+                                        console.out << (i > 0 ? "\n" : "") << headings[i]
+                                                    << std::endl;
+                                        if (options.progress) {
+                                          console.err << briefs[i];
+                                        }
+                                      },
+                                  .ended =
+                                      [&](std::size_t i, const RunResult& ended) {
+                                        print_summary(console, ended, folders[i]);
+                                      }});
+  if (!result) {
+    return fail(console, result.error());
+  }
+  print_cause(console,
+              result->exit_code,
+              result->cause,
+              whole,
+              result->phases.empty() ? Summary{} : result->phases.back().summary);
+  if (result->phases.size() < count) {
+    console.err << "troupe: the run ends with phase " << result->phases.size() << " of " << count
+                << std::endl;
+  }
+  print_phases(console, *result, options.directory ? options.directory->string() : "");
+  return result->exit_code;
 }
 
 int run(Console& console, const Arguments& arguments, bool virtual_clock) {
@@ -102,12 +244,19 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
                         arguments.out,
                         " exists already; name a new folder, a run never overwrites another")});
   }
-  auto blueprint = make_blueprint(arguments.experiment);
-  if (!blueprint) {
-    return fail(console, blueprint.error());
+  const auto experiment =
+      load_experiment(arguments.experiment.experiment, arguments.experiment.assignments);
+  if (!experiment) {
+    return fail(console, experiment.error());
+  }
+  auto phases = make_phases(*experiment);
+  if (!phases) {
+    return fail(console, phases.error());
   }
   if (!arguments.quiet) {
-    console.err << describe_briefly(*blueprint);
+    if (experiment->phases().empty()) {
+      console.err << describe_briefly(phases->front().blueprint);
+    }
     if (arguments.out.empty()) {
       console.err << "no files are kept (--out DIR keeps them)\n";
     }
@@ -132,19 +281,18 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
     told = asked;
     return asked;
   };
-  auto result = run_experiment(*blueprint, options);
+  if (!experiment->phases().empty()) {
+    return run_one_by_one(console, *experiment, *std::move(phases), options);
+  }
+  auto result = run_experiment(phases->front().blueprint, options);
   if (!result) {
     return fail(console, result.error());
   }
-  if (!result->cause.empty()) {
-    console.err << "troupe: " << result->cause << std::endl;
-  }
-  if (result->exit_code == static_cast<int>(ErrorKind::diverged)) {
-    console.err << "hint: a smaller optimizer.learning_rate, some optimizer.warm_up, or "
-                   "pipeline.weights=stash or spectrain; "
-                   "stop.allow_divergence=true makes this an ordinary end"
-                << std::endl;
-  }
+  print_cause(console,
+              result->exit_code,
+              result->cause,
+              phases->front().blueprint.experiment,
+              result->summary);
   print_summary(console, *result, arguments.out);
   return result->exit_code;
 }

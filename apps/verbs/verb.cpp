@@ -1,5 +1,6 @@
 #include "apps/verbs/verb.hpp"
 
+#include "apps/phases.hpp"
 #include "apps/presets.hpp"
 #include "apps/text.hpp"
 #include "messages/experiment.hpp"
@@ -39,7 +40,8 @@ Result<Blueprint> make_blueprint(const ExperimentArguments& arguments) {
   if (!experiment) {
     return experiment.error();
   }
-  return make_blueprint(*experiment);
+  const auto phases = phases_of(*experiment);
+  return phases ? make_blueprint(phases->front()) : Result<Blueprint>(phases.error());
 }
 
 int fail(Console& console, const Error& error) {

@@ -27,10 +27,12 @@ using VerbAction = std::function<int(Console&)>;
 
 VerbAction declare_run(CLI::App& app);
 VerbAction declare_sim(CLI::App& app);
+VerbAction declare_compare(CLI::App& app);
 VerbAction declare_plan(CLI::App& app);
 VerbAction declare_config(CLI::App& app);
 VerbAction declare_ckpt(CLI::App& app);
 VerbAction declare_sample(CLI::App& app);
+VerbAction declare_sharpness(CLI::App& app);
 VerbAction declare_explain(CLI::App& app);
 VerbAction declare_data(CLI::App& app);
 VerbAction declare_doctor(CLI::App& app);
@@ -49,6 +51,7 @@ void add_experiment_arguments(CLI::App& app, ExperimentArguments& arguments);
 /// Presets, and every key of an experiment, below the help.
 void add_experiment_footer(CLI::App& app);
 
+/// Of the first phase, where there are several.
 Result<Blueprint> make_blueprint(const ExperimentArguments& arguments);
 
 /// "troupe: sentence" on err; the exit code of the error's kind.

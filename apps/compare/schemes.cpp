@@ -1,0 +1,218 @@
+#include "apps/compare/schemes.hpp"
+
+#include "apps/presets.hpp"
+#include "apps/topologies/pipeline.hpp"
+#include "messages/experiment.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kSchemesMax = 1000;
+
+/// At commas that stand in no brackets.
+std::vector<std::string> split_values(std::string_view text) {
+  std::vector<std::string> values(1);
+  int depth = 0;
+  for (const char c : text) {
+    depth += c == '[' ? 1 : c == ']' ? -1 : 0;
+    if (c == ',' && depth == 0) {
+      values.emplace_back();
+    } else {
+      values.back() += c;
+    }
+  }
+  return values;
+}
+
+std::string last_name(const std::string& path) {
+  return path.substr(path.rfind('.') + 1);
+}
+
+/// The last name of each path, or all of it where another path ends alike.
+std::vector<std::string> short_names(const std::vector<Varied>& varied) {
+  std::vector<std::string> names;
+  for (const Varied& one : varied) {
+    const std::string name = last_name(one.path);
+    const auto alike = std::count_if(varied.begin(), varied.end(), [&](const Varied& other) {
+      return last_name(other.path) == name;
+    });
+    names.push_back(alike > 1 ? one.path : name);
+  }
+  return names;
+}
+
+/// The next combination: `at` counts like an odometer. False after the last.
+bool advance(std::vector<std::size_t>& at, const std::vector<Varied>& varied) {
+  for (std::size_t i = varied.size(); i-- > 0;) {
+    if (++at[i] < varied[i].values.size()) {
+      return true;
+    }
+    at[i] = 0;
+  }
+  return false;
+}
+
+/// The varied assignment that a later one has undone, as `replicas.rule.ssp.bound=1` undoes
+/// `replicas.rule=asgd`; "" where all hold.
+std::string undone(const proto::Experiment& resolved, const std::vector<std::string>& assignments) {
+  const std::string text = print_experiment(resolved);
+  for (const std::string& assignment : assignments) {
+    proto::Experiment again = resolved;
+    if (!set_value(again, assignment) || !resolve(again) || print_experiment(again) != text) {
+      return assignment;
+    }
+  }
+  return "";
+}
+
+class Maker {
+ public:
+  Maker(const std::vector<std::string>& experiments,
+        const std::vector<std::string>& assignments,
+        const std::vector<Varied>& varied)
+      : experiments_(experiments), assignments_(assignments), varied_(varied) {
+    made_.columns = short_names(varied);
+  }
+
+  Result<Schemes> make() {
+    for (const std::string& experiment : experiments_) {
+      std::vector<std::size_t> at(varied_.size(), 0);
+      do {
+        if (auto added = add(experiment, at); !added) {
+          return added.error();
+        }
+      } while (advance(at, varied_));
+    }
+    if (made_.schemes.empty()) {
+      return Error{ErrorKind::usage,
+                   concat("nothing is left to compare, as every combination is refused; ",
+                          made_.refused.front().label,
+                          ": ",
+                          made_.refused.front().reason)};
+    }
+    return std::move(made_);
+  }
+
+ private:
+  Result<void> add(const std::string& experiment, const std::vector<std::size_t>& at) {
+    Contender scheme{.label = experiments_.size() > 1 || varied_.empty() ? experiment : "",
+                     .experiment = experiment,
+                     .values = {},
+                     .assignments = assignments_,
+                     .resolved = {}};
+    std::vector<std::string> varied;
+    for (std::size_t i = 0; i < varied_.size(); ++i) {
+      const std::string& value = varied_[i].values[at[i]];
+      scheme.values.push_back(value);
+      scheme.label += concat(scheme.label.empty() ? "" : " ", made_.columns[i], "=", value);
+      varied.push_back(varied_[i].path + "=" + value);
+    }
+    scheme.assignments.insert(scheme.assignments.end(), varied.begin(), varied.end());
+    auto resolved = load_experiment(experiment, scheme.assignments);
+    if (!resolved) {
+      return resolved.error();
+    }
+    scheme.resolved = *std::move(resolved);
+    seed_ = seed_.value_or(scheme.resolved.seed());
+    scheme.resolved.set_seed(*seed_);
+    if (const std::string lost = undone(scheme.resolved, varied); !lost.empty()) {
+      made_.refused.push_back({scheme.label, lost + " is undone by what is set after it"});
+      return {};
+    }
+    const auto [earlier, is_new] = labels_.emplace(print_experiment(scheme.resolved), scheme.label);
+    if (!is_new) {
+      made_.refused.push_back({scheme.label, "is the same experiment as " + earlier->second});
+      return {};
+    }
+    auto blueprint = make_blueprint(scheme.resolved);
+    if (!blueprint && blueprint.error().kind == ErrorKind::usage) {
+      made_.refused.push_back({scheme.label, blueprint.error().message});
+      return {};
+    }
+    if (!blueprint) {
+      return blueprint.error();
+    }
+    scheme.resolved = blueprint->experiment;  // so that a cut is measured once for all seeds
+    scheme.classes = blueprint->data->classes() > 0;
+    made_.schemes.push_back(std::move(scheme));
+    return {};
+  }
+
+  const std::vector<std::string>& experiments_;
+  const std::vector<std::string>& assignments_;
+  const std::vector<Varied>& varied_;
+  std::optional<std::uint64_t> seed_;          // of the first scheme
+  std::map<std::string, std::string> labels_;  // by resolved experiment
+  Schemes made_;
+};
+
+}  // namespace
+
+Result<Varied> parse_varied(std::string_view text) {
+  const std::size_t equals = text.find('=');
+  if (equals == text.npos || equals == 0) {
+    return Error{ErrorKind::usage, concat("--vary: \"", text, "\" is not path=value,value,...")};
+  }
+  Varied varied{std::string(text.substr(0, equals)), split_values(text.substr(equals + 1))};
+  if (varied.path == "seed") {
+    return Error{ErrorKind::usage,
+                 "--vary: every scheme is run with the same seeds; --seeds says how many"};
+  }
+  for (std::size_t i = 0; i < varied.values.size(); ++i) {
+    const auto here = varied.values.begin() + static_cast<std::ptrdiff_t>(i);
+    if (here->empty()) {
+      return Error{ErrorKind::usage, concat("--vary: \"", text, "\" has an empty value")};
+    }
+    if (std::find(varied.values.begin(), here, *here) != here) {
+      return Error{ErrorKind::usage, concat("--vary: \"", text, "\" has ", *here, " twice")};
+    }
+  }
+  return varied;
+}
+
+Result<Schemes> make_schemes(const std::vector<std::string>& experiments,
+                             const std::vector<std::string>& assignments,
+                             const std::vector<Varied>& varied) {
+  std::size_t count = experiments.size();
+  for (std::size_t i = 0; i < varied.size(); ++i) {
+    count *= varied[i].values.size();
+    if (count > kSchemesMax) {
+      return Error{ErrorKind::usage,
+                   concat("--vary: makes more than ", kSchemesMax, " combinations")};
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      if (varied[i].path == varied[j].path) {
+        return Error{ErrorKind::usage, concat("--vary: ", varied[i].path, " is given twice")};
+      }
+    }
+  }
+  return Maker(experiments, assignments, varied).make();
+}
+
+std::vector<std::string> unequal_terms(const std::vector<Contender>& schemes) {
+  const auto differs = [&](const auto& part) {
+    return std::any_of(schemes.begin(), schemes.end(), [&](const Contender& scheme) {
+      return part(scheme.resolved).SerializeAsString() !=
+             part(schemes.front().resolved).SerializeAsString();
+    });
+  };
+  std::vector<std::string> notes;
+  if (differs([](const proto::Experiment& e) { return e.model(); })) {
+    notes.emplace_back("the networks differ (model)");
+  }
+  if (differs([](const proto::Experiment& e) { return e.data(); })) {
+    notes.emplace_back(
+        "the data or the batch size differs (data), and with it the order of samples");
+  }
+  if (differs([](const proto::Experiment& e) { return e.stop(); })) {
+    notes.emplace_back(
+        "the budgets differ (stop); equal epochs and equal time are still comparable");
+  }
+  return notes;
+}
+
+}  // namespace troupe

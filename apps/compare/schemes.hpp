@@ -1,0 +1,55 @@
+// What is set side by side: every experiment with every combination of the varied values.
+#pragma once
+
+#include "experiment.pb.h"
+#include "kernels/result.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// One --vary: a key of the experiment and the values that it takes in turn.
+struct Varied {
+  std::string path;
+  std::vector<std::string> values;
+};
+
+struct Contender {
+  std::string label;                     // "weights=stash stages=4"; no other scheme has it
+  std::string experiment;                // as the command line names it
+  std::vector<std::string> values;       // of the varied keys, in their order
+  std::vector<std::string> assignments;  // --set, then --vary: what `troupe sim` needs to repeat it
+  proto::Experiment resolved;            // of the first seed; where the cut was measured, with it
+  bool classes = false;                  // predictions can be right or wrong
+};
+
+/// A combination that makes no sense, and why.
+struct Refused {
+  std::string label;
+  std::string reason;
+};
+
+struct Schemes {
+  std::vector<std::string> columns;  // name of each varied key, as short as it is clear
+  std::vector<Contender> schemes;
+  std::vector<Refused> refused;
+};
+
+/// "path=v1,v2,v3"; commas within brackets belong to a value: "model.mlp.hidden=[64],[64,64]".
+/// Error (usage) where there is no value, an empty one, or one twice.
+Result<Varied> parse_varied(std::string_view text);
+
+/// The cross product, the last varied key changing fastest; all with the seed of the first. Refused
+/// are combinations that make_blueprint refuses (usage), in which one varied key undoes another, and
+/// which are an earlier one again. Error where a key or value is wrong by itself (usage), data is
+/// missing (data), or every combination is refused (usage).
+Result<Schemes> make_schemes(const std::vector<std::string>& experiments,
+                             const std::vector<std::string>& assignments,
+                             const std::vector<Varied>& varied);
+
+/// In what the schemes are not on equal terms, one sentence each: networks, data, budgets.
+std::vector<std::string> unequal_terms(const std::vector<Contender>& schemes);
+
+}  // namespace troupe

@@ -1,0 +1,55 @@
+// Runs that follow each other, each from the weights of the one before: the experiment's `phases`.
+//
+//   experiment --phases_of--> one experiment a phase --make_phases--> checked --run_phases--> DIR/NN-name
+//
+// Weights and buffers are handed on in memory. Optimizers' moments are not: each phase's begin at
+// zero, and steps, epochs, seconds and shuffles are counted from its own beginning.
+#pragma once
+
+#include "apps/run.hpp"
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// The experiments of the phases in order, each resolved and without phases of its own: `resolved`
+/// with the phase's `set` applied over it. `resolved` alone where it has no phases. Error (usage) that
+/// names phases[i].set or phases[i].name.
+Result<std::vector<proto::Experiment>> phases_of(const proto::Experiment& resolved);
+
+struct Phase {
+  std::string name;    // "" where the experiment has no phases
+  std::string folder;  // of its files in the run's: "02-large"; "" as above
+  Blueprint blueprint;
+};
+
+/// All phases, checked before the first begins; phases with the same data share it. Error (usage or
+/// data) with phases[i] in front; (usage) where a phase's network has other parameters than that of
+/// the one before.
+Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved);
+
+struct PhasesResult {
+  int exit_code = 0;  // of the last phase that has run
+  std::string cause;  // one sentence where exit_code != 0
+  std::vector<PhaseSummary> phases;
+};
+
+/// What is told while they run; either may be empty. `phase`: from 0.
+struct PhaseEvents {
+  std::function<void(std::size_t phase)> begins;
+  std::function<void(std::size_t phase, const RunResult& result)> ended;
+};
+
+/// Runs them in order, `options.directory` being the folder of the whole: in it one of each phase,
+/// `whole` as experiment.textproto, and at the end the last phase's summary.json and weights. What
+/// does not end with code 0 and with weights is the last to run; so is one that was interrupted.
+/// Error as run_experiment's, where the first could not begin.
+Result<PhasesResult> run_phases(const proto::Experiment& whole,
+                                std::vector<Phase> phases,
+                                const RunOptions& options,
+                                const PhaseEvents& events = {});
+
+}  // namespace troupe

@@ -1,0 +1,119 @@
+#include "apps/topologies/hogwild.hpp"
+
+#include "actors/row_source.hpp"
+#include "actors/row_worker.hpp"
+#include "kernels/stream.hpp"
+
+#include <memory>
+#include <string>
+
+namespace troupe {
+namespace {
+
+Result<void> check(const Blueprint& b, bool virtual_clock) {
+  const proto::Experiment& e = b.experiment;
+  const auto refuse = [](const std::string& why) {
+    return Error{ErrorKind::usage, why};
+  };
+  if (e.pipeline().stages() != 1 || e.pipeline().micro_batches() != 1) {
+    return refuse(
+        "pipeline: sparse Hogwild goes row by row through one layer; stages and micro_batches are "
+        "1");
+  }
+  if (b.devices.front().kind != DeviceKind::cpu) {
+    return refuse("placement.devices: sparse Hogwild runs on cpu only");
+  }
+  if (e.optimizer().rule() != proto::OptimizerRule::sgd) {
+    return refuse(
+        "optimizer.rule: sparse Hogwild writes what a row touches and nothing else; set sgd");
+  }
+  if (e.optimizer().weight_decay() > 0 || e.optimizer().clip_norm() > 0) {
+    return refuse(
+        "optimizer: weight_decay and clip_norm would touch every weight at every row; sparse "
+        "Hogwild "
+        "has neither");
+  }
+  if (e.replicas().split() != proto::Replicas::interleaved) {
+    return refuse("replicas.split: sparse Hogwild deals rows interleaved");
+  }
+  if (e.record().order() && !virtual_clock) {
+    return refuse(
+        "record.order: the order of messages says nothing of what threads do to a shared buffer, "
+        "so "
+        "such a run cannot be repeated; set record.order=false, or use troupe sim");
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_sparse_hogwild(const proto::Experiment& e) {
+  return e.replicas().exchange().has_hogwild() && e.model().has_logistic() && e.data().has_sparse();
+}
+
+std::vector<ChunkTimes> sparse_hogwild_times(const Blueprint& b) {
+  const proto::Experiment& e = b.experiment;
+  // A product and a scaled sum a row; both are in the time of the forward.
+  const double flops = 4.0 * static_cast<double>(e.data().sparse().nonzeros()) *
+                       static_cast<double>(e.data().batch_size());
+  auto times = mean_times(e.clock(), {{.forward = flops}}, 1);
+  TROUPE_CHECK(times, "the blueprint has checked the clock");
+  return *times;
+}
+
+Result<Cast> build_sparse_hogwild(const Blueprint& b, bool virtual_clock) {
+  if (auto sound = check(b, virtual_clock); !sound) {
+    return sound.error();
+  }
+  const proto::Experiment& e = b.experiment;
+  const auto replicas = static_cast<std::int32_t>(e.replicas().count());
+  const auto data = std::dynamic_pointer_cast<const SparseData>(b.data);
+  TROUPE_CHECK(data && b.chunks.front()->layout().slice_sizes.size() == 1,
+               "sparse Hogwild has one slice of weights");
+  Stream stream(Device{});
+  const Tensor start = starting_slices(stream, b, 0).front();
+  auto weights = std::make_shared<SharedBuffer>(start.elements(), replicas);
+  shared_store(stream, *weights, start);
+
+  const Ref<RowSourceRole> source{0};
+  Cast cast;
+  std::vector<Ref<RowWorkerRole>> workers;
+  for (std::int32_t r = 0; r < replicas; ++r) {
+    workers.push_back({static_cast<ActorId>(1 + r)});
+  }
+  cast.members.push_back({"source",
+                          std::make_unique<RowSource>(
+                              RowSource::Config{.workers = workers,
+                                                .weights = weights,
+                                                .data = data,
+                                                .batches = b.batches,
+                                                .seconds = e.stop().seconds(),
+                                                .evaluate_every = b.evaluate_every,
+                                                .evaluate = e.record().evaluate(),
+                                                .target_accuracy = e.stop().target_accuracy(),
+                                                .allow_divergence = e.stop().allow_divergence()}),
+                          0,
+                          {}});
+  const bool racy = e.replicas().exchange().hogwild().add() == proto::Hogwild::racy;
+  for (std::int32_t r = 0; r < replicas; ++r) {
+    cast.members.push_back({concat("worker-", r),
+                            std::make_unique<RowWorker>(
+                                RowWorker::Config{.replica = r,
+                                                  .replicas = replicas,
+                                                  .weights = weights,
+                                                  .data = data,
+                                                  .batch_size = e.data().batch_size(),
+                                                  .seed = e.seed(),
+                                                  .rate = Rate(e.optimizer(), b.batches),
+                                                  .add = racy ? SharedAdd::racy : SharedAdd::atomic,
+                                                  .source = source}),
+                            1 + r,
+                            {}});
+  }
+  cast.threads = 1 + replicas;
+  cast.starting = {source.id};
+  cast.director = {source.id};
+  return cast;
+}
+
+}  // namespace troupe

@@ -1,0 +1,17 @@
+// The cast of an experiment, whichever topology it has, and its modelled times.
+#pragma once
+
+#include "apps/topologies/pipeline.hpp"
+
+#include <vector>
+
+namespace troupe {
+
+/// Error (usage) where the topology cannot have what the experiment asks for.
+Result<Cast> make_cast(const Blueprint& blueprint, bool virtual_clock);
+
+/// Means of what a worker does at a time, by chunk: a micro-batch, a portion of Sandblaster's batch,
+/// or a mini-batch of sparse rows.
+std::vector<ChunkTimes> modelled_times(const Blueprint& blueprint);
+
+}  // namespace troupe

@@ -1,0 +1,211 @@
+// troupe sharpness: how much the loss rises in a small box around trained weights.
+#include "apps/sharpness.hpp"
+
+#include "apps/phases.hpp"
+#include "apps/presets.hpp"
+#include "apps/text.hpp"
+#include "apps/verbs/verb.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/record/json.hpp"
+#include "runtime/record/output_file.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::string weights;
+  std::string experiment;
+  std::vector<std::string> assignments;
+  std::vector<double> epsilons;
+  std::int64_t subspace = 0;
+  std::uint64_t seed = 1;
+  std::string split = "train";
+  std::string device = "cpu";
+  std::string out;
+};
+
+Error usage(std::string sentence) {
+  return {ErrorKind::usage, "sharpness: " + std::move(sentence)};
+}
+
+/// EXPERIMENT, or what stands beside the weights.
+Result<std::string> experiment_of(const Arguments& arguments) {
+  if (!arguments.experiment.empty()) {
+    return arguments.experiment;
+  }
+  std::error_code code;
+  const fs::path weights(arguments.weights);
+  const fs::path folder = fs::is_directory(weights, code) ? weights : weights.parent_path();
+  const fs::path beside = folder / "experiment.textproto";
+  if (!fs::exists(beside, code)) {
+    return usage(
+        concat(arguments.weights,
+               ": there is no experiment.textproto beside it, so name the experiment behind it: "
+               "`troupe sharpness WEIGHTS EXPERIMENT`"));
+  }
+  return beside.string();
+}
+
+/// The experiment's network as one chunk that starts with the weights.
+Result<Blueprint> trained(const Arguments& arguments) {
+  const auto name = experiment_of(arguments);
+  if (!name) {
+    return name.error();
+  }
+  const auto whole = load_experiment(*name, arguments.assignments);
+  if (!whole) {
+    return whole.error();
+  }
+  const auto phases = phases_of(*whole);
+  if (!phases) {
+    return phases.error();
+  }
+  proto::Experiment e = phases->back();
+  e.clear_pipeline();
+  e.clear_replicas();
+  e.clear_placement();
+  e.clear_clock();
+  e.mutable_placement()->add_devices(arguments.device);
+  *e.mutable_model() = without_dropout(e.model());
+  e.set_start_from(arguments.weights);
+  if (auto resolved = resolve(e); !resolved) {
+    return resolved.error();
+  }
+  return make_blueprint(e);
+}
+
+std::string decimal(double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.6g", value);
+  return std::isfinite(value) ? text.data() : "not finite";
+}
+
+std::string to_text(const Arguments& arguments, const SharpnessReport& report) {
+  std::vector<std::vector<std::string>> rows{{"epsilon", "largest loss", "phi"}};
+  for (const Sharpness& s : report.at) {
+    rows.push_back({decimal(s.epsilon), decimal(s.loss_max), decimal(s.phi)});
+  }
+  return concat("weights    ",
+                arguments.weights,
+                ": ",
+                grouped(report.parameters),
+                " parameters\nloss       ",
+                decimal(report.loss),
+                " over ",
+                grouped(report.samples),
+                arguments.split == "train" ? " training" : " test",
+                " samples\nspace      ",
+                arguments.subspace == 0
+                    ? std::string("all parameters")
+                    : concat(arguments.subspace, " random directions, seed ", arguments.seed),
+                "\n",
+                table(rows, "  "));
+}
+
+std::string to_json(const Arguments& arguments, const SharpnessReport& report) {
+  std::string list;
+  for (const Sharpness& s : report.at) {
+    list += concat(list.empty() ? "" : ",",
+                   "\n    ",
+                   JsonObject{}
+                       .add("epsilon", s.epsilon)
+                       .add("loss_max", s.loss_max)
+                       .add("phi", s.phi)
+                       .text());
+  }
+  return JsonObject(JsonObject::Layout::line_a_member)
+             .add("weights", arguments.weights)
+             .add("parameters", report.parameters)
+             .add("split", arguments.split)
+             .add("samples", report.samples)
+             .add("loss", report.loss)
+             .add("method", "pga")
+             .add("steps", kAscentSteps)
+             .add("subspace", arguments.subspace)
+             .add("seed", arguments.seed)
+             .raw("sharpness", "[" + list + "\n  ]")
+             .text() +
+         '\n';
+}
+
+Result<std::string> sharpness(const Arguments& arguments) {
+  std::error_code code;
+  if (!arguments.out.empty() && fs::exists(fs::symlink_status(arguments.out, code))) {
+    return usage("--out: " + arguments.out + " exists already; name a new file");
+  }
+  SharpnessOptions options{.epsilons = arguments.epsilons,
+                           .subspace = arguments.subspace,
+                           .seed = arguments.seed,
+                           .split = arguments.split == "train" ? Split::train : Split::test};
+  if (options.epsilons.empty()) {
+    options.epsilons = SharpnessOptions{}.epsilons;
+  }
+  const auto blueprint = trained(arguments);
+  if (!blueprint) {
+    return blueprint.error();
+  }
+  const auto report = measure_sharpness(*blueprint, options);
+  if (!report) {
+    return Error{report.error().kind, "sharpness: " + report.error().message};
+  }
+  if (!arguments.out.empty()) {
+    if (auto written = write_file(arguments.out, to_json(arguments, *report)); !written) {
+      return written.error();
+    }
+  }
+  return to_text(arguments, *report);
+}
+
+}  // namespace
+
+VerbAction declare_sharpness(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  app.add_option("WEIGHTS",
+                 arguments->weights,
+                 "folder of a finished run (its --out), or a file of weights")
+      ->required();
+  app.add_option("EXPERIMENT",
+                 arguments->experiment,
+                 "whose network and data they are (default: experiment.textproto beside them)");
+  app.add_option("--set", arguments->assignments, "sets a key of the experiment; repeatable")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--epsilon",
+                 arguments->epsilons,
+                 "half the box's side at a weight of 0; repeatable (default: 1e-3 and 5e-4)")
+      ->type_name("E")
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1e-9, 1.0));
+  app.add_option("--subspace",
+                 arguments->subspace,
+                 "search in P random directions; the paper has 100 (default: in all)")
+      ->type_name("P")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000}));
+  app.add_option("--seed", arguments->seed, "of the directions (default: 1)");
+  app.add_option("--split", arguments->split, "train or test: whose loss (default: train)")
+      ->check(CLI::IsMember({"train", "test"}));
+  app.add_option("--device", arguments->device, "cpu or cuda:N (default: cpu)");
+  app.add_option("--out", arguments->out, "file for the numbers as JSON; must not exist")
+      ->type_name("FILE");
+  return [arguments](Console& console) {
+    const auto text = sharpness(*arguments);
+    if (!text) {
+      return fail(console, text.error());
+    }
+    console.out << *text;
+    return 0;
+  };
+}
+
+}  // namespace troupe
