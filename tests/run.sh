@@ -6,6 +6,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 . apps/setup.sh
 troupe_install "${troupe_packages[@]}" catch2 clang-format-14 python3 || exit 2
+troupe_install "${troupe_optional_packages[@]}" || echo "tests/run.sh: going on without ${troupe_optional_packages[*]}" >&2
 troupe_find_cuda
 if [ "${1:-}" = --require-cuda ] && ! command -v nvcc >/dev/null; then
   echo "tests/run.sh: nvcc is not on PATH and was required" >&2

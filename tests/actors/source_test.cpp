@@ -38,7 +38,7 @@ std::shared_ptr<const Dataset> text(const TemporaryFolder& folder) {
 
 Source source(const std::shared_ptr<const Dataset>& data) {
   return Source({.data = data,
-                 .batch_size = 6,
+                 .sizes = BatchSizes(data->size(Split::train), 6),
                  .micro_batches = 3,
                  .prefetch = 1000,
                  .batches = 80,  // beyond the first epoch, which has 74

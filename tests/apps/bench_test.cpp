@@ -1,10 +1,13 @@
 // troupe bench: what it says where PyTorch is missing. Its figures are no test's business.
+#include "kernels/device.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
+#include "tests/support/skip.hpp"
 
 #include <filesystem>
 #include <fstream>
 
+using namespace troupe;
 using namespace troupe::test;
 
 namespace {
@@ -39,4 +42,14 @@ TEST_CASE("bench peers refuses to compare networks that differ", "[apps]") {
   const Said other = peers_with("echo torch 2.0; while read line; do echo 1; done\n");
   CHECK(other.code == 5);
   CHECK(other.err.find("mlp has 1863690 parameters, PyTorch's 1") != std::string::npos);
+}
+
+TEST_CASE("bench gpu without a GPU says what is missing", "[apps]") {
+  if (check_available(Device{DeviceKind::cuda, 0})) {
+    return skip("there is a GPU");
+  }
+  const Said said = run_program({"bench", "gpu"});
+  CHECK(said.code == 2);
+  CHECK(said.out.empty());
+  CHECK_THAT(said.err, says("troupe: bench gpu: "));
 }

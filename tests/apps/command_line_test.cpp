@@ -3,6 +3,7 @@
 #include "apps/command_line.hpp"
 
 #include "apps/presets.hpp"
+#include "kernels/device.hpp"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
@@ -35,8 +36,8 @@ void check_refused(const std::vector<std::string>& arguments,
 TEST_CASE("unknown verbs, options, presets and names are met with the nearest one", "[apps]") {
   check_refused({"rnu"},
                 2,
-                "there is no verb \"rnu\", did you mean \"run\"? (verbs: run, sim, plan, config, "
-                "data, sample, ckpt, explain, doctor, bench)");
+                "there is no verb \"rnu\", did you mean \"run\"? (verbs: run, sim, compare, plan, "
+                "config, data, sample, sharpness, ckpt, explain, doctor, bench)");
   check_refused({"xyzzyx"}, 2, "there is no verb \"xyzzyx\" (verbs: ");
   check_refused({"--sett"}, 2, "there is no option \"--sett\"");
   check_refused(
@@ -126,6 +127,14 @@ TEST_CASE("combinations that make no sense are refused with the reason", "[apps]
   check_refused({"run", "--set", "placement.devices=[cpu,cpu,cpu]"},
                 2,
                 "one device for all stages, or one for each of the 2");
+  check_refused({"run", "--set", "placement.precision=tf32"},
+                2,
+                "placement.precision: tf32 is a format of GPUs; right on cpu is fp32");
+  if (!check_precision(Device{}, Precision::bf16)) {
+    check_refused({"run", "--set", "placement.precision=bf16"},
+                  2,
+                  "placement.precision: bf16 on cpu needs AVX512_BF16 or AMX, which this CPU");
+  }
 }
 
 TEST_CASE(
@@ -267,6 +276,7 @@ TEST_CASE("help of the program lists its verbs and exit codes", "[apps]") {
                            "config",
                            "data",
                            "sample",
+                           "sharpness",
                            "ckpt",
                            "explain",
                            "doctor",
@@ -280,8 +290,15 @@ TEST_CASE("help of the program lists its verbs and exit codes", "[apps]") {
 TEST_CASE("explain knows every name that an experiment can choose", "[apps]") {
   const Said all = run_program({"explain"});
   CHECK(all.code == 0);
-  for (const char* name :
-       {"gpipe", "zb_h1", "async_full_duplex", "stash", "nwpt", "recompute", "nadamw"}) {
+  for (const char* name : {"gpipe",
+                           "zb_h1",
+                           "async_full_duplex",
+                           "stash",
+                           "nwpt",
+                           "bmuf",
+                           "dana_slim",
+                           "recompute",
+                           "nadamw"}) {
     CHECK_THAT(all.out, says(std::string("  ") + name));
     const Said one = run_program({"explain", name});
     CHECK(one.code == 0);
@@ -302,8 +319,9 @@ TEST_CASE("doctor says what is there and what is not", "[apps]") {
                            "cores",
                            "memory",
                            "gpu",
+                           "precision  cpu fp32",
                            "oneDNN",
-                           "CAF       0.17",
+                           "CAF        0.17",
                            "protobuf",
                            "will use"}) {
     CHECK_THAT(said.out, says(part));

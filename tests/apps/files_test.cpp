@@ -206,6 +206,25 @@ TEST_CASE("training that diverges ends with code 4 at the first bad mini-batch, 
   CHECK(allowed.code == 0);
 }
 
+TEST_CASE("replicas that diverge are told how late their gradients were", "[apps]") {
+  const Folder folder;
+  const std::vector<std::string> server{"--set",
+                                        "optimizer.learning_rate=1e30",
+                                        "--set",
+                                        "model.mlp.activation=relu",
+                                        "--set",
+                                        "replicas.count=3"};
+  const Said late = run_program(tiny("sim", folder / "late", server));
+  CHECK(late.code == 4);
+  CHECK_THAT(late.err, says("hint: gradients were late, staleness shard-0 "));
+  CHECK_THAT(late.err, says("replicas.rule=dana_slim"));
+  auto averaging = server;
+  averaging.insert(averaging.end(), {"--set", "replicas.exchange=averaging"});
+  const Said local = run_program(tiny("sim", folder / "local", averaging));
+  CHECK(local.code == 4);
+  CHECK_THAT(local.err, says("hint: 3 replicas by exchange averaging: "));
+}
+
 TEST_CASE("a last update that diverged is seen, evaluated or not", "[apps]") {
   const Folder folder;
   for (const std::string evaluate : {"true", "false"}) {

@@ -1,8 +1,10 @@
 #include "kernels/device.hpp"
 
+#include "kernels/stream.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace troupe;
+using troupe::test::says;
 
 TEST_CASE("device names are read and written", "[kernels]") {
   for (const char* name : {"cpu", "cuda:0", "cuda:3"}) {
@@ -30,4 +32,22 @@ TEST_CASE("a GPU that is not there is an error with a sentence", "[kernels]") {
   REQUIRE_FALSE(available);
   CHECK(available.error().kind == ErrorKind::usage);
   CHECK_FALSE(available.error().message.empty());
+}
+
+TEST_CASE("what a CPU cannot multiply in is an error with what would be right", "[kernels]") {
+  CHECK(check_precision(Device{}, Precision::fp32));
+  const Result<void> tf32 = check_precision(Device{}, Precision::tf32);
+  REQUIRE_FALSE(tf32);
+  CHECK(tf32.error().kind == ErrorKind::usage);
+  CHECK_THAT(tf32.error().message, says("tf32 is a format of GPUs; right on cpu is fp32"));
+  const std::vector<Precision> able = precisions(Device{});
+  REQUIRE_FALSE(able.empty());
+  CHECK(able.front() == Precision::fp32);
+  const Result<void> bf16 = check_precision(Device{}, Precision::bf16);
+  CHECK(static_cast<bool>(bf16) == (able.back() == Precision::bf16));
+  if (!bf16) {
+    CHECK_THAT(bf16.error().message, says("bf16 on cpu needs AVX512_BF16 or AMX"));
+    CHECK_THROWS_WITH(Stream(Device{}, Precision::bf16), says("[Stream] bf16 on cpu needs"));
+  }
+  CHECK_THROWS_WITH(Stream(Device{}, Precision::tf32), says("[Stream] tf32"));
 }

@@ -1,9 +1,11 @@
 // Every operation on CUDA against the CPU, on odd shapes. Skipped where there is no GPU.
 #include "kernels/attention.hpp"
+#include "kernels/combine.hpp"
 #include "kernels/device.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/late_gradient.hpp"
 #include "kernels/lstm.hpp"
 #include "kernels/normalization.hpp"
 #include "kernels/orthogonalize.hpp"
@@ -274,6 +276,63 @@ TEST_CASE("dropout and addition agree in every bit", "[gpu]") {
       add(s.cpu, x.cpu, other.cpu, kind, other.cpu);
       add(s.gpu, x.gpu, other.gpu, kind, other.gpu);
       check_same("add in place", other, {});
+    }
+  }
+}
+
+TEST_CASE("sums of scaled tensors and late gradients agree in every bit", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+  for (const std::int64_t n : kSizes) {
+    std::vector<Term> cpu;
+    std::vector<Term> gpu;
+    for (std::size_t count = 1; count <= kTermsMax; ++count) {
+      const Twin x = s.normal(count, {n});
+      cpu.push_back({0.3 + static_cast<double>(count), x.cpu});
+      gpu.push_back({0.3 + static_cast<double>(count), x.gpu});
+      const Twin out = s.empty({n});
+      combine(s.cpu, cpu, out.cpu);
+      combine(s.gpu, gpu, out.gpu);
+      check_same("combine", out, {});
+    }
+    const Twin g = s.normal(11, {n});
+    const Twin w = s.normal(12, {n});
+    const Twin read = s.normal(13, {n});
+    const Twin out = s.empty({n});
+    for (const Compensation kind :
+         {Compensation::constant, Compensation::adaptive, Compensation::absolute}) {
+      const bool averages = kind == Compensation::adaptive;
+      Twin kept = s.empty({n});
+      fill(s.cpu, kept.cpu, 0.5);
+      fill(s.gpu, kept.gpu, 0.5);
+      if (!averages) {
+        kept = {};
+      }
+      const CompensationScalars scalars{.lambda = 0.4f, .decay = 0.9f};
+      compensate_delay(s.cpu, kind, scalars, g.cpu, w.cpu, read.cpu, kept.cpu, out.cpu);
+      compensate_delay(s.gpu, kind, scalars, g.gpu, w.gpu, read.gpu, kept.gpu, out.gpu);
+      check_same("compensate_delay", out, {});
+      if (averages) {
+        check_same("mean square", kept, {});
+      }
+    }
+    damp_by_gap(s.cpu, 0.3f, g.cpu, w.cpu, read.cpu, out.cpu);
+    damp_by_gap(s.gpu, 0.3f, g.gpu, w.gpu, read.gpu, out.gpu);
+    check_same("damp_by_gap", out, {});
+    const Twin square = s.empty({n});
+    const Twin mean = s.empty({n});
+    const Twin deviation = s.empty({n});
+    for (const Twin& x : {square, mean, deviation}) {
+      fill(s.cpu, x.cpu, 0.5);
+      fill(s.gpu, x.gpu, 0.5);
+    }
+    const DeviationScalars scalars{.decay = 0.9f, .deviation_decay = 0.8f, .epsilon = 1e-4f};
+    divide_by_deviation(s.cpu, scalars, g.cpu, square.cpu, mean.cpu, deviation.cpu, out.cpu);
+    divide_by_deviation(s.gpu, scalars, g.gpu, square.gpu, mean.gpu, deviation.gpu, out.gpu);
+    for (const Twin& x : {square, mean, deviation, out}) {
+      check_same("divide_by_deviation", x, {});
     }
   }
 }

@@ -34,6 +34,7 @@ TEST_CASE("a tensor gives its elements only as what they are", "[kernels]") {
   CHECK_THROWS_AS(stream.allocate({3}).data<double>(), ContractError);
   CHECK_THROWS_AS(Tensor().data<float>(), ContractError);
   CHECK(size_bytes(DType::float64) == 8);
+  CHECK(size_bytes(DType::bfloat16) == 2);
   CHECK(std::string(to_string(DType::int32)) == "int32");
 }
 

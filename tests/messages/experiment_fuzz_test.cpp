@@ -240,13 +240,13 @@ Tally fuzz_texts(int count, const Print& print) {
 }  // namespace
 
 TEST_CASE("damaged textprotos are refused in a sentence or read back the same", "[messages]") {
-  const Tally tally = fuzz_texts(10000, print_experiment);
+  const Tally tally = fuzz_texts(16000, print_experiment);
   CHECK(tally.legal > 400);
   CHECK(tally.refused > 4000);
 }
 
 TEST_CASE("damaged JSON is refused in a sentence or reads back the same", "[messages]") {
-  const Tally tally = fuzz_texts(10000, print_experiment_json);
+  const Tally tally = fuzz_texts(16000, print_experiment_json);
   CHECK(tally.legal > 400);
   CHECK(tally.refused > 4000);
 }

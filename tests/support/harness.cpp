@@ -5,24 +5,31 @@
 #include "messages/experiment.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/schemes/step_rule.hpp"
-#include "runtime/system/agenda.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <set>
+#include <stdexcept>
+#include <utility>
 
 namespace troupe::test {
 namespace {
 
 class Collector final : public RecordSink, public OrderSink {
  public:
-  explicit Collector(Outcome& outcome) : outcome_(outcome) {}
+  Collector(Outcome& outcome, const std::function<void(const RecordEntry&)>& record)
+      : outcome_(outcome), record_(record) {}
 
   std::optional<Diverged> on(const RecordEntry& entry, double) override {
+    if (record_) {
+      record_(entry);
+    }
     if (const auto* applied = std::get_if<AppliedRecord>(&entry)) {
       outcome_.applied.push_back(*applied);
     } else if (const auto* loss = std::get_if<LossRecord>(&entry)) {
@@ -38,6 +45,10 @@ class Collector final : public RecordSink, public OrderSink {
     } else if (const auto* busy = std::get_if<BusyRecord>(&entry)) {
       outcome_.busy.push_back(*busy);
       outcome_.seconds = std::max(outcome_.seconds, busy->end);
+    } else if (const auto* server = std::get_if<ServerRecord>(&entry)) {
+      outcome_.servers.push_back(*server);
+    } else if (const auto* lost = std::get_if<LossOfReplica>(&entry)) {
+      outcome_.lost.push_back(*lost);
     }
     return std::nullopt;
   }
@@ -61,6 +72,32 @@ class Collector final : public RecordSink, public OrderSink {
   }
 
   Outcome& outcome_;
+  const std::function<void(const RecordEntry&)>& record_;
+};
+
+class Failing final : public Machine {
+ public:
+  Failing(std::unique_ptr<Machine> inner, std::int64_t batch)
+      : inner_(std::move(inner)), batch_(batch) {}
+
+  void on(Message message, double now, Effects& effects) override {
+    if (!dead_) {
+      inner_->on(std::move(message), now, effects);
+      for (const Run& run : effects.runs) {
+        dead_ = dead_ || (run.work != Work::unmodelled && run.stamp.batch >= batch_);
+      }
+    }
+    if (dead_) {
+      throw std::runtime_error("a kernel failed");
+    }
+  }
+
+  std::string waits_for() const override { return inner_->waits_for(); }
+
+ private:
+  std::unique_ptr<Machine> inner_;
+  std::int64_t batch_;
+  bool dead_ = false;
 };
 
 void append(std::vector<float>& all, const Chunk& chunk, const Weights& weights) {
@@ -93,9 +130,16 @@ Outcome run(const proto::Experiment& e, const HarnessOptions& options) {
   INFO((blueprint ? std::string() : blueprint.error().message));
   REQUIRE(blueprint);
   Cast cast = build_cast(*blueprint);
+  if (options.recast) {
+    options.recast(cast);
+  }
   Outcome outcome;
-  Collector collector(outcome);
-  const TimeModel times(e.clock(), blueprint->times, e.seed());
+  Collector collector(outcome, options.record);
+  const TimeModel times(e.clock(),
+                        blueprint->times,
+                        e.seed(),
+                        static_cast<std::int32_t>(e.replicas().count()),
+                        blueprint->sizes);
   if (options.threads) {
     ThreadOptions thread_options;
     thread_options.modelled = e.clock().modelled() ? &times : nullptr;
@@ -103,12 +147,58 @@ Outcome run(const proto::Experiment& e, const HarnessOptions& options) {
   } else {
     Agenda agenda(cast, times, collector, &collector);
     agenda.lose = options.lose;
+    if (options.meddle) {
+      agenda.lose = [&](ActorId to, const Message& message) {
+        return options.meddle(agenda, to, message);
+      };
+    }
     outcome.ending = agenda.run();
     outcome.seconds = std::max(outcome.seconds, agenda.now());
     outcome.delivered = agenda.delivered();
   }
   outcome.weights = flatten(*blueprint, outcome.ending.weights);
   return outcome;
+}
+
+std::unique_ptr<Machine> failing_at(std::unique_ptr<Machine> stage, std::int64_t batch) {
+  return std::make_unique<Failing>(std::move(stage), batch);
+}
+
+Cast::Member& member(Cast& cast, std::string_view name) {
+  const auto found = std::find_if(cast.members.begin(),
+                                  cast.members.end(),
+                                  [&](const Cast::Member& m) { return m.name == name; });
+  REQUIRE(found != cast.members.end());
+  return *found;
+}
+
+void check_accounts(const Outcome& outcome) {
+  REQUIRE(!outcome.servers.empty());
+  for (const ServerRecord& server : outcome.servers) {
+    INFO("server " << server.chunk << "." << server.slice);
+    std::int64_t version = -1;
+    std::int64_t applied = 0;
+    std::int64_t lag = 0;
+    std::set<std::pair<std::int32_t, std::int64_t>> seen;
+    for (const AppliedRecord& record : outcome.applied) {
+      if (record.stamp.chunk != server.chunk || record.slice != server.slice ||
+          record.applied_to >= server.version) {
+        continue;
+      }
+      CHECK((record.applied_to == version || record.applied_to == version + 1));
+      version = record.applied_to;
+      ++applied;
+      std::int64_t oldest = record.applied_to;
+      for (const Read& read : record.reads) {
+        oldest = std::min(oldest, read.forward_version);
+      }
+      lag += record.applied_to - oldest;
+      CHECK(seen.insert({record.stamp.replica, record.stamp.batch}).second);
+    }
+    CHECK(version + 1 == server.version);
+    CHECK(applied == server.applied);
+    CHECK(lag == server.lag);
+  }
 }
 
 std::vector<float> flatten(const Blueprint& blueprint, const std::vector<Weights>& by_chunk) {
@@ -145,7 +235,7 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
     return w;
   };
   std::deque<Weights> history{weights_of(whole.initial_slices(stream, e.seed()))};  // newest last
-  const StepRule rule(e, Rate(e.optimizer(), b.batches), 0, 0);
+  const StepRule rule(e, rate_of(b), 0, 0);
   StepRule::Products products;
   std::vector<Tensor> m;  // by slice
   std::vector<Tensor> v;
@@ -158,7 +248,7 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
     return all;
   };
   std::vector<Tensor> buffers = whole.initial_buffers(stream);
-  BatchOrder order(b.data->size(Split::train), e.data().batch_size(), e.seed());
+  BatchOrder order(b.data->size(Split::train), b.sizes, e.seed());
   const auto M = static_cast<std::int64_t>(e.pipeline().micro_batches());
   for (std::int64_t batch = 0; batch < b.batches; ++batch) {
     const Weights& at =
@@ -168,8 +258,9 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
       const auto indices = order.indices(batch, j, M);
       const auto [x, target] =
           gather_batch(stream, *b.data, Split::train, indices, order.epoch(batch));
-      const Pass pass{
-          .stream = stream, .seed = e.seed(), .first_sample = (batch * M + j) * x.shape()[0]};
+      const Pass pass{.stream = stream,
+                      .seed = e.seed(),
+                      .first_sample = b.sizes.samples_before(batch) + j * x.shape()[0]};
       Outputs forward = whole.forward(pass, at, std::move(buffers), {{"x", x}}, target, true);
       buffers = std::move(forward.buffers);
       Outputs backward = whole.input_gradient(pass, at, std::move(forward.stash), {});

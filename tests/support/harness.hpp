@@ -3,12 +3,14 @@
 #pragma once
 
 #include "apps/topologies/pipeline.hpp"
+#include "runtime/system/agenda.hpp"
 #include "runtime/system/driver.hpp"
 
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +29,8 @@ struct Outcome {
   std::vector<EvaluationRecord> evaluations;
   std::map<std::int32_t, std::int64_t> stashes_max;  // by stage
   std::vector<BusyRecord> busy;
+  std::vector<ServerRecord> servers;  // as they came
+  std::vector<LossOfReplica> lost;
   double seconds = 0;           // of the run's clock
   std::uint64_t delivered = 0;  // virtual clock
   std::uint64_t order = 0;      // hash of the deliveries, virtual clock
@@ -39,11 +43,27 @@ struct Outcome {
 };
 
 struct HarnessOptions {
-  bool threads = false;                               // the real clock
-  std::function<bool(ActorId, const Message&)> lose;  // Agenda::lose
+  bool threads = false;                                 // the real clock
+  std::function<bool(ActorId, const Message&)> lose{};  // Agenda::lose
+  /// The same, with the Agenda to post to.
+  std::function<bool(Agenda&, ActorId, const Message&)> meddle{};
+  std::function<void(Cast&)> recast{};  // before the run: machines may be replaced
+  /// Hears every record; on the virtual clock in the order of events.
+  std::function<void(const RecordEntry&)> record{};
 };
 
+/// Does what the machine does, until it is to work on mini-batch `batch`; then and ever after it
+/// throws "a kernel failed". Put around a stage.
+std::unique_ptr<Machine> failing_at(std::unique_ptr<Machine> stage, std::int64_t batch);
+
+/// The member of this name.
+Cast::Member& member(Cast& cast, std::string_view name);
+
 Outcome run(const proto::Experiment& experiment, const HarnessOptions& options = {});
+
+/// What holds of every run with servers: on each the version grows by 1 an update from 0 to what the
+/// server told, no push of a replica is in two updates, and as many are as it told. Fails the test.
+void check_accounts(const Outcome& outcome);
 
 /// All parameters in layer order, without padding.
 std::vector<float> flatten(const Blueprint& blueprint, const std::vector<Weights>& by_chunk);

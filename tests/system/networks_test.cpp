@@ -9,40 +9,14 @@
 #include "runtime/schemes/schedule.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
-
-#include <unistd.h>
+#include "tests/support/text_file.hpp"
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 
 using namespace troupe;
 using namespace troupe::test;
 
 namespace {
-
-/// A file of letters that follow one another by a rule, for the models of text.
-struct TextFile {
-  std::string path = (std::filesystem::temp_directory_path() /
-                      ("troupe-networks-" + std::to_string(::getpid()) + ".txt"))
-                         .string();
-
-  TextFile() {
-    std::ofstream out(path);
-    int state = 1;
-    for (int i = 0; i < 3000; ++i) {
-      state = (state * 5 + i) % 7;
-      out << static_cast<char>('a' + state);
-    }
-  }
-
-  ~TextFile() { std::filesystem::remove(path); }
-};
-
-const std::string& text_file() {
-  static const TextFile file;
-  return file.path;
-}
 
 std::string text_data() {
   return "data { text { path: '" + text_file() + "' context: 6 } } ";

@@ -20,7 +20,7 @@ MAY_INCLUDE = {
     "kernels/cuda": {"kernels", "kernels/functors"},
     "messages": {"kernels"},
     "runtime": {"messages", "kernels"},
-    # Decisions know papers, the experiment and the stamp, but no other message.
+    # Decisions know papers, the experiment, the stamp and a server's update, but no other message.
     "runtime/schemes": {"messages", "kernels"},
     "actors": {"runtime", "runtime/schemes", "messages", "kernels"},
     "apps": {"actors", "runtime", "runtime/schemes", "messages", "kernels"},
@@ -70,8 +70,12 @@ def offence(file, target):
         return f"{source} may not include {into}"
     if source == "kernels" and into in {"kernels/cpu", "kernels/cuda"} and file.endswith(".hpp"):
         return "public headers see no backend"
-    if source == "runtime/schemes" and into == "messages" and target not in {"messages/stamp.hpp", "messages/experiment.hpp"}:
-        return "a scheme sees of the messages only the stamp and the experiment"
+    if source == "runtime/schemes" and into == "messages" and target not in {
+        "messages/stamp.hpp",
+        "messages/update.hpp",
+        "messages/experiment.hpp",
+    }:
+        return "a scheme sees of the messages only the stamp, the update and the experiment"
     if source == "runtime/schemes" and into == "runtime":
         return "a scheme stands on no other part of the runtime"
     if target.endswith(".cuh") and not file.endswith((".cu", ".cuh")):

@@ -127,6 +127,16 @@ TEST_CASE("a network of dense layers with normalisations and skips", "[runtime][
   check(n, 7, 4);
 }
 
+TEST_CASE("a logistic layer, alone and behind another", "[runtime][model]") {
+  Network alone({6});
+  alone.add(logistic_layer("logistic", 6));
+  check(alone, 7, 2);
+  Network behind({6});
+  behind.add(dense_layer("a", {.inputs = 6, .outputs = 8, .activation = ActivationKind::tanh}));
+  behind.add(logistic_layer("logistic", 8));
+  check(behind, 7, 2);
+}
+
 TEST_CASE("a network of convolutions, group norm and pooling", "[runtime][model]") {
   Network n({9, 9, 2});
   n.add(convolution_layer("c1",

@@ -22,6 +22,11 @@ struct Bench {
   std::unique_ptr<Recorder> recorder;
   Stream stream{Device{}};
 
+  static BatchSizes sizes_of(const proto::Experiment& e, std::int64_t batches_per_epoch) {
+    const std::int64_t batch_size = e.data().batch_size();
+    return {batches_per_epoch * batch_size, batch_size};
+  }
+
   explicit Bench(std::initializer_list<const char*> assignments,
                  std::int32_t chunks = 1,
                  std::int64_t batches_per_epoch = 4) {
@@ -37,15 +42,16 @@ struct Bench {
     for (std::int32_t k = 0; k < experiment.pipeline().stages(); ++k) {
       stages.push_back(k);
     }
-    recorder = std::make_unique<Recorder>(Recorder::Config{.experiment = experiment,
-                                                           .clock = "virtual",
-                                                           .batches_per_epoch = batches_per_epoch,
-                                                           .batches = 0,
-                                                           .chunks = chunks,
-                                                           .classes = true,
-                                                           .stage_of_actor = stages},
-                                          file.get(),
-                                          nullptr);
+    recorder = std::make_unique<Recorder>(
+        Recorder::Config{.experiment = experiment,
+                         .clock = "virtual",
+                         .sizes = sizes_of(experiment, batches_per_epoch),
+                         .batches = 0,
+                         .chunks = chunks,
+                         .classes = true,
+                         .stage_of_actor = stages},
+        file.get(),
+        nullptr);
   }
 
   ~Bench() { std::filesystem::remove(path); }

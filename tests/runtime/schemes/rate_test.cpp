@@ -68,3 +68,22 @@ TEST_CASE("warm-up rises linearly to the schedule, whose first update is not 0",
   o.mutable_schedule()->mutable_polynomial();
   CHECK(Rate(o, 5).at(1) == 0.375);  // half of 1 - 1/4
 }
+
+TEST_CASE("milestones are shares of the updates, or the steps that are given", "[schemes]") {
+  proto::Optimizer o = optimizer(1);
+  auto* milestones = o.mutable_schedule()->mutable_milestones();
+  milestones->set_factor(0.5);
+  for (const double at : {0.3, 0.6}) {
+    milestones->add_at(at);
+  }
+  const Rate shares(o, 10);
+  CHECK(shares.at(2) == 1);
+  CHECK(shares.at(3) == 0.5);  // 0.3 * 10 is a little more than 3 in binary
+  CHECK(shares.at(5) == 0.5);
+  CHECK(shares.at(6) == 0.25);
+  const Rate steps(o, 10, {1, 8});
+  CHECK(steps.at(0) == 1);
+  CHECK(steps.at(1) == 0.5);
+  CHECK(steps.at(7) == 0.5);
+  CHECK(steps.at(8) == 0.25);
+}

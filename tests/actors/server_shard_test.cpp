@@ -1,0 +1,346 @@
+// The server as a plain state machine: messages in, effects out, no actor system.
+#include "actors/server_shard.hpp"
+
+#include "kernels/stream.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace troupe;
+
+namespace {
+
+constexpr Ref<ShardRole> kShards[] = {{10}, {11}, {12}};
+constexpr Ref<DirectorRole> kDirector{1};
+constexpr Ref<ServerOptimizerRole> kOptimizer{3};
+
+Tensor filled(float value) {
+  Stream stream(Device{});
+  Tensor t = stream.allocate({8});
+  fill(stream, t, value);
+  return t;
+}
+
+struct Options {
+  std::int64_t updates = 0;
+  std::int64_t evaluate_every = 0;
+  std::shared_ptr<const Admission> admission = std::make_shared<Admission>();  // on arrival
+};
+
+ServerShard server(const Options& options = {}) {
+  proto::Experiment experiment;
+  return ServerShard({.self = {2},
+                      .chunk = 0,
+                      .slice = 0,
+                      .optimizer = kOptimizer,
+                      .admission = options.admission,
+                      .needs_read = false,
+                      .rate = Rate(experiment.optimizer(), 0),
+                      .reaches = {},
+                      .replicas = {kShards[0], kShards[1], kShards[2]},
+                      .batches_per_update = 1,
+                      .updates = options.updates,
+                      .evaluate_every = options.evaluate_every,
+                      .gap_every = 0,
+                      .period = 0,
+                      .announces = true,
+                      .director = kDirector,
+                      .initial = filled(0)});
+}
+
+Upload upload(std::int32_t replica, std::int64_t batch, std::int64_t read_version) {
+  Contribution of;
+  of.values = {filled(1)};
+  return {.from = kShards[replica],
+          .stamp = {.replica = replica, .chunk = 0, .batch = batch, .micro_batch = 0},
+          .sequence = static_cast<std::uint64_t>(batch + 1),
+          .slice = 0,
+          .answer = true,
+          .clock = 0,
+          .contribution = std::move(of),
+          .read_version = read_version,
+          .read_time = 0,
+          .reads = {{.forward_version = read_version, .backward_version = read_version}}};
+}
+
+/// All sends of type M, with their recipients.
+template <class M>
+std::vector<std::pair<ActorId, M>> sent(const Effects& fx) {
+  std::vector<std::pair<ActorId, M>> all;
+  for (const Effects::Send& send : fx.sends) {
+    if (const auto* m = std::get_if<M>(&send.message)) {
+      all.emplace_back(send.to, *m);
+    }
+  }
+  return all;
+}
+
+/// The only Combine in `fx`, which is cleared.
+Combine combine(Effects& fx) {
+  const auto all = sent<Combine>(fx);
+  REQUIRE(all.size() == 1);
+  CHECK(all.front().first == kOptimizer.id);
+  fx.clear();
+  return all.front().second;
+}
+
+Combined combined(float value) {
+  Combined m;
+  m.updated.next = filled(value);
+  return m;
+}
+
+std::vector<std::pair<std::int32_t, std::int64_t>> pushes(const Combine& m) {
+  std::vector<std::pair<std::int32_t, std::int64_t>> all;
+  for (const Contribution& of : m.update.contributions) {
+    all.emplace_back(of.replica, of.batch);
+  }
+  return all;
+}
+
+using Pushes = std::vector<std::pair<std::int32_t, std::int64_t>>;
+
+/// Takes all that have come, once there are so many.
+class Together final : public Admission {
+ public:
+  explicit Together(std::size_t wanted) : wanted_(wanted) {}
+
+  Choice choose(const std::vector<Arrival>& waiting, const Ledger&, double) const override {
+    Choice choice;
+    for (std::size_t i = 0; i < waiting.size() && waiting.size() >= wanted_; ++i) {
+      choice.take.push_back(i);
+    }
+    return choice;
+  }
+
+ private:
+  std::size_t wanted_;
+};
+
+}  // namespace
+
+TEST_CASE("a push makes an update, and its sender gets what it made", "[actors]") {
+  ServerShard s = server();
+  Effects fx;
+  s.handle(upload(1, 0, 0), 2.0, fx);
+  CHECK(sent<Answer>(fx).empty());
+  const Combine update = combine(fx);
+  CHECK(update.update.version == 0);
+  CHECK(update.update.living == 3);
+  CHECK(pushes(update) == Pushes{{1, 0}});
+  s.handle(combined(5), 3.0, fx);
+  const auto answers = sent<Answer>(fx);
+  REQUIRE(answers.size() == 1);
+  CHECK(answers.front().first == kShards[1].id);
+  const Answer& answer = answers.front().second;
+  CHECK(answer.request == 1);
+  CHECK(answer.holds == 1);
+  CHECK(answer.weights.front().version == 1);
+  CHECK(answer.weights.front().values.span<float>()[0] == 5);
+  REQUIRE(fx.records.size() == 1);
+  const auto& record = std::get<AppliedRecord>(fx.records.front());
+  CHECK(record.applied_to == 0);
+  CHECK(record.stamp.replica == 1);
+}
+
+TEST_CASE("one Combine is out at a time; the version grows by 1 an update", "[actors]") {
+  ServerShard s = server();
+  Effects fx;
+  s.handle(upload(0, 0, 0), 0, fx);
+  CHECK(combine(fx).update.version == 0);
+  s.handle(upload(1, 0, 0), 0, fx);
+  s.handle(upload(2, 0, 0), 0, fx);
+  CHECK(fx.sends.empty());
+  for (std::int64_t version = 1; version <= 2; ++version) {
+    s.handle(combined(1), 0, fx);
+    const Combine next = combine(fx);
+    CHECK(next.update.version == version);
+    CHECK(next.update.contributions.front().lag == version);
+    CHECK(pushes(next) == Pushes{{static_cast<std::int32_t>(version), 0}});
+  }
+}
+
+TEST_CASE("several pushes of an update stand in the order of replicas, whatever order they came in",
+          "[actors]") {
+  ServerShard s = server({.admission = std::make_shared<Together>(3)});
+  Effects fx;
+  for (const std::int32_t r : {2, 0, 1}) {
+    CHECK(sent<Combine>(fx).empty());
+    s.handle(upload(r, 0, 0), 0, fx);
+  }
+  CHECK(pushes(combine(fx)) == Pushes{{0, 0}, {1, 0}, {2, 0}});
+}
+
+TEST_CASE("what arrives twice is counted once, and what arrives early waits", "[actors]") {
+  ServerShard s = server({.admission = std::make_shared<Together>(2)});
+  Effects fx;
+  Upload second = upload(0, 1, 0);
+  Upload first = upload(0, 0, 0);
+  first.answer = false;
+  s.handle(second, 0, fx);
+  s.handle(second, 0, fx);
+  CHECK(fx.sends.empty());
+  s.handle(first, 0, fx);
+  CHECK(pushes(combine(fx)) == Pushes{{0, 0}, {0, 1}});
+  s.handle(first, 0, fx);
+  s.handle(second, 0, fx);
+  CHECK(fx.sends.empty());
+  s.handle(combined(1), 0, fx);
+  CHECK(sent<Combine>(fx).empty());
+  REQUIRE(sent<Answer>(fx).size() == 1);
+  CHECK(sent<Answer>(fx).front().second.holds == 2);
+  CHECK(fx.records.size() == 2);
+}
+
+TEST_CASE("the dead are not heard; what they left behind counts; their state goes", "[actors]") {
+  ServerShard s = server();
+  Effects fx;
+  s.handle(upload(0, 0, 0), 0, fx);
+  CHECK(combine(fx).forget.empty());
+  s.handle(upload(1, 0, 0), 0, fx);
+  s.handle(Membership{.epoch = 1, .alive = {true, false, true}}, 0, fx);
+  s.handle(upload(1, 1, 0), 0, fx);
+  CHECK(fx.sends.empty());
+  s.handle(combined(1), 0, fx);
+  const Combine left = combine(fx);
+  CHECK(pushes(left) == Pushes{{1, 0}});
+  CHECK(left.update.living == 2);
+  CHECK(left.forget == std::vector<std::int32_t>{1});
+  s.handle(combined(2), 0, fx);
+  CHECK(sent<Combine>(fx).empty());
+  CHECK(sent<Answer>(fx).empty());  // nobody waits: the dead get none
+  // News that are older than what is known change nothing.
+  fx.clear();
+  s.handle(Membership{.epoch = 1, .alive = {false, false, false}}, 0, fx);
+  s.handle(upload(2, 0, 0), 0, fx);
+  const Combine next = combine(fx);
+  CHECK(next.update.living == 2);
+  CHECK(next.forget.empty());
+}
+
+TEST_CASE("at its last step a server pins it, tells its account and answers nobody", "[actors]") {
+  ServerShard s = server({.updates = 2});
+  Effects fx;
+  s.handle(upload(0, 0, 0), 0, fx);
+  (void)combine(fx);
+  s.handle(combined(1), 0, fx);
+  CHECK(sent<Answer>(fx).size() == 1);
+  CHECK(sent<MarkDue>(fx).empty());
+  fx.clear();
+  s.handle(upload(1, 0, 0), 0, fx);
+  (void)combine(fx);
+  s.handle(upload(2, 0, 0), 0, fx);
+  s.handle(combined(7), 0, fx);
+  CHECK(sent<Answer>(fx).empty());
+  CHECK(sent<Combine>(fx).empty());
+  const auto due = sent<MarkDue>(fx);
+  REQUIRE(due.size() == 1);
+  CHECK(due.front().second.step == 2);
+  CHECK(due.front().second.last);
+  REQUIRE(fx.records.size() == 2);
+  const auto& account = std::get<ServerRecord>(fx.records.back());
+  CHECK(account.version == 2);
+  CHECK(account.applied == 2);
+  CHECK(account.dropped == 0);
+  CHECK(account.lag == 1);            // replica 1's
+  CHECK(account.in_flight == 3);      // replica 0 computes, 1 would be answered, 2's push waits
+  CHECK(account.in_flight_age == 3);  // 1 + 0 + 2: with the lag T (R - 1)
+
+  fx.clear();
+  s.handle(upload(0, 1, 1), 0, fx);
+  CHECK(fx.sends.empty());
+  s.handle(Release{2, true}, 0, fx);
+  const auto last = sent<Concluded>(fx);
+  REQUIRE(last.size() == 1);
+  CHECK(last.front().first == kDirector.id);
+  CHECK(last.front().second.weights.front().values.span<float>()[0] == 7);
+}
+
+TEST_CASE("a pinned step is what it was, and is waited for where it is to come", "[actors]") {
+  ServerShard s = server({.updates = 9, .evaluate_every = 2});
+  Effects fx;
+  s.handle(PinnedPull{kShards[2], 41, 2}, 0, fx);
+  CHECK(fx.sends.empty());
+  std::vector<Answer> pinned;
+  for (std::int64_t version = 0; version < 3; ++version) {
+    s.handle(upload(0, version, version), 0, fx);
+    (void)combine(fx);
+    s.handle(combined(static_cast<float>(version + 1)), 0, fx);
+    for (const auto& [to, answer] : sent<Answer>(fx)) {
+      if (answer.pinned) {
+        CHECK(to == kShards[2].id);
+        pinned.push_back(answer);
+      }
+    }
+    CHECK(sent<MarkDue>(fx).size() == (version == 1 ? 1 : 0));
+    fx.clear();
+  }
+  s.handle(PinnedPull{kShards[2], 42, 2}, 0, fx);
+  REQUIRE(sent<Answer>(fx).size() == 1);
+  pinned.push_back(sent<Answer>(fx).front().second);
+  REQUIRE(pinned.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(pinned[i].request == 41 + i);
+    CHECK(pinned[i].weights.front().values.span<float>()[0] == 2);
+  }
+}
+
+TEST_CASE("training waits where evaluations fall behind", "[actors]") {
+  ServerShard s = server({.updates = 100, .evaluate_every = 1});
+  Effects fx;
+  std::int64_t version = 0;
+  for (; version < 20; ++version) {
+    s.handle(upload(0, version, version), 0, fx);
+    if (sent<Combine>(fx).empty()) {
+      break;
+    }
+    fx.clear();
+    s.handle(combined(1), 0, fx);
+    fx.clear();
+  }
+  CHECK(version == 5);
+  s.handle(Release{1, false}, 0, fx);
+  CHECK(combine(fx).update.version == 5);
+}
+
+TEST_CASE("a halted server stands still until it hears where the end is", "[actors]") {
+  ServerShard s = server();
+  Effects fx;
+  s.handle(upload(0, 0, 0), 0, fx);
+  (void)combine(fx);
+  s.handle(Halt{}, 0, fx);
+  REQUIRE(sent<Halted>(fx).size() == 1);
+  CHECK(sent<Halted>(fx).front().second.step == 1);  // with what is under way
+  fx.clear();
+  s.handle(upload(1, 0, 0), 0, fx);
+  s.handle(combined(1), 0, fx);
+  CHECK(fx.sends.empty());
+  s.handle(End{2}, 0, fx);  // another one has come further
+  CHECK(pushes(combine(fx)) == Pushes{{1, 0}});
+  s.handle(combined(2), 0, fx);
+  REQUIRE(sent<MarkDue>(fx).size() == 1);
+  CHECK(sent<MarkDue>(fx).front().second.last);
+}
+
+TEST_CASE("after a death a server at its end still answers: another may lack what it has",
+          "[actors]") {
+  ServerShard s = server({.updates = 1});
+  Effects fx;
+  s.handle(upload(0, 0, 0), 0, fx);
+  (void)combine(fx);
+  s.handle(combined(1), 0, fx);
+  CHECK(sent<Answer>(fx).empty());
+  fx.clear();
+  s.handle(Membership{.epoch = 1, .alive = {true, false, true}}, 0, fx);
+  REQUIRE(sent<Answer>(fx).size() == 1);
+  CHECK(sent<Answer>(fx).front().first == kShards[0].id);
+  fx.clear();
+  s.handle(upload(2, 0, 0), 0, fx);  // refused, and answered
+  CHECK(sent<Combine>(fx).empty());
+  REQUIRE(sent<Answer>(fx).size() == 1);
+  CHECK(sent<Answer>(fx).front().second.weights.front().version == 1);
+}
+
+TEST_CASE("a Combined that nobody asked for is a bug", "[actors]") {
+  ServerShard s = server();
+  Effects fx;
+  CHECK_THROWS_AS(s.handle(combined(1), 0, fx), ContractError);
+}

@@ -1,0 +1,230 @@
+// What goes together in `replicas`, and the sentences where it does not.
+#include "messages/experiment.hpp"
+#include "runtime/schemes/rule.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace troupe;
+
+namespace {
+
+struct Row {
+  std::vector<std::string> set;
+  std::string sentence;  // a part of it; empty: accepted
+};
+
+std::string verdict(const std::vector<std::string>& assignments) {
+  proto::Experiment e;
+  for (const std::string& assignment : assignments) {
+    const auto done = set_value(e, assignment);
+    INFO(assignment);
+    REQUIRE(done);
+  }
+  REQUIRE(resolve(e));
+  const Result<void> checked = check_replicas(e);
+  if (checked) {
+    return "";
+  }
+  CHECK(checked.error().kind == ErrorKind::usage);
+  return checked.error().message;
+}
+
+void check(const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
+    std::string all = "replicas.count=4";
+    std::vector<std::string> set{all};
+    for (const std::string& assignment : row.set) {
+      all += ' ' + assignment;
+      set.push_back(assignment);
+    }
+    INFO(all);
+    const std::string got = verdict(set);
+    if (row.sentence.empty()) {
+      CHECK(got == "");
+    } else {
+      CHECK_THAT(got, Catch::Contains(row.sentence));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("rules and their parts", "[schemes]") {
+  check({
+      {{}, ""},
+      {{"optimizer.rule=adamw", "replicas.rule=staleness_aware"}, ""},
+      {{"optimizer.rule=muon", "replicas.rule=ringmaster"}, ""},
+      {{"replicas.rule=dana_zero"}, ""},
+      {{"replicas.rule=dana_zero", "replicas.scale=gap_aware"}, ""},
+      {{"replicas.rule=dana_zero", "optimizer.rule=adam"},
+       "optimizer.rule: dana_zero has a momentum of its own (optimizer.momentum) and replaces the "
+       "rule; it is adam, right are sgd, momentum and nesterov"},
+      {{"replicas.step=smega2", "optimizer.rule=adam"}, "optimizer.rule: smega2"},
+      {{"replicas.rule=ssp", "replicas.scale=staleness_aware"},
+       "replicas.scale: staleness_aware is for gradients; with replicas.rule ssp a push is a "
+       "change"},
+      {{"replicas.rule=ssp", "optimizer.rule=adam"}, ""},
+      {{"replicas.rule=ssp", "replicas.scale=none"}, ""},
+      {{"replicas.rule=essp", "replicas.step=multi"}, "replicas.step: multi is for gradients"},
+      {{"replicas.rule=essp", "replicas.admit=delayed"},
+       "replicas.admit: delayed does not go with replicas.rule essp"},
+      {{"replicas.rule=dana_slim", "replicas.admit=ringmaster"},
+       "replicas count on each of their changes being added"},
+      {{"replicas.rule=dana_slim", "replicas.admit=delayed"}, ""},
+      {{"replicas.rule=dana_slim", "replicas.scale=dc_asgd"}, "replicas.scale: dc_asgd"},
+      {{"replicas.rule=multi", "replicas.admit=softsync"},
+       "replicas.admit: softsync makes one update of several gradients, and the step multi takes "
+       "one at a time"},
+      {{"replicas.rule=heavy_ball", "replicas.admit.softsync.n=2"}, ""},
+      {{"replicas.rule=dana_dc", "replicas.step=nag"}, "use replicas.rule dc_asgd"},
+      {{"replicas.rule=softsync", "replicas.scale=staleness_aware"}, ""},
+      {{"replicas.rule.softsync.n=5"}, "replicas.rule.softsync.n: 5 is more than replicas.count 4"},
+      {{"replicas.admit.softsync.n=9"}, "replicas.admit.softsync.n: 9"},
+  });
+}
+
+TEST_CASE("rules and traffic", "[schemes]") {
+  const std::string push = "replicas.exchange.parameter_server.n_push=2";
+  const std::string fetch = "replicas.exchange.parameter_server.n_fetch=3";
+  check({
+      {{push, fetch}, ""},
+      {{push, "replicas.rule=dana_slim"},
+       "replicas.exchange.parameter_server.n_push: 2 does not go with dana_slim"},
+      {{push, "replicas.rule=ormo"}, "n_push: 2"},
+      {{push, "replicas.rule=delayed"}, "n_push: 2"},
+      {{push, "replicas.rule=ssp"}, ""},
+      {{fetch, "replicas.rule=ssp"}, "n_fetch: 3"},
+      {{fetch, "replicas.rule=gap_aware"}, "n_fetch: 3 does not go with gap_aware"},
+      {{fetch, "replicas.rule=dana_zero"}, "n_fetch: 3"},
+      {{fetch, "replicas.rule=adagrad"}, ""},
+  });
+}
+
+TEST_CASE("rules and pipelines", "[schemes]") {
+  const std::string pipe = "pipeline.schedule=async_one_f_one_b";
+  check({
+      {{pipe, "pipeline.weights=spectrain"}, ""},
+      {{pipe, "pipeline.weights=spectrain", "replicas.rule=heavy_ball"}, ""},
+      {{pipe, "pipeline.weights=spectrain", "replicas.rule=ssp"}, ""},
+      {{pipe, "pipeline.weights=spectrain", "replicas.rule=dana_zero"},
+       "pipeline.weights: spectrain predicts along the server's own step"},
+      {{pipe, "pipeline.weights=stash", "replicas.rule=dana_zero"}, ""},
+      {{pipe, "pipeline.weights=pipemare"}, "pipeline.weights: pipemare changes the step"},
+      {{pipe, "pipeline.weights=pipemare", "replicas.count=1"}, ""},
+      {{pipe, "pipeline.weights=pipemare", "replicas.exchange=averaging"}, ""},
+      {{pipe, "pipeline.weights=spike_compensation", "replicas.exchange=synchronous"},
+       "with replicas.exchange synchronous the server makes the step"},
+  });
+}
+
+TEST_CASE("rules belong to the parameter server", "[schemes]") {
+  check({
+      {{"replicas.exchange=averaging", "replicas.rule=dana_zero"},
+       "replicas.rule: dana_zero is for replicas.exchange parameter_server, which is averaging"},
+      {{"replicas.exchange=easgd", "replicas.scale=dc_asgd"}, "replicas.scale: dc_asgd is for"},
+      {{"replicas.exchange=diloco", "replicas.admit=softsync"}, "replicas.admit: softsync is for"},
+      {{"replicas.exchange=hogwild", "replicas.step=nag"}, "replicas.step: nag is for"},
+  });
+}
+
+TEST_CASE("hogwild shares a buffer in host memory that has no steps", "[schemes]") {
+  const std::string pipe = "pipeline.schedule=async_one_f_one_b";
+  const std::string hogwild = "replicas.exchange=hogwild";
+  check({
+      {{hogwild}, ""},
+      {{"replicas.exchange.hogwild.add=racy", "optimizer.rule=muon"}, ""},
+      {{hogwild, pipe, "pipeline.weights=accumulate"}, ""},
+      {{hogwild, pipe, "pipeline.weights=stash"}, "right are latest and accumulate"},
+      {{hogwild, pipe, "pipeline.weights=spectrain"}, "right are latest and accumulate"},
+      {{hogwild, "placement.devices=[cuda:0]"}, "placement.devices: cuda:0 does not go with"},
+  });
+}
+
+TEST_CASE("the other exchanges' own numbers", "[schemes]") {
+  const std::string x = "replicas.exchange.";
+  check({
+      {{x + "synchronous.backup=1"}, ""},
+      {{x + "synchronous.backup=4"}, "synchronous.backup: 4 of replicas.count 4 leaves nobody"},
+      {{x + "synchronous.backup=1", x + "synchronous.reduction=ring"}, "reduction is ring"},
+      {{x + "synchronous.reduction=tree", "pipeline.weights=pipemare"}, ""},
+      {{x + "averaging.state=averaged", "optimizer.rule=adam"}, ""},
+      {{x + "averaging.state=averaged", "optimizer.rule=muon"}, "right are kept and reset"},
+      {{x + "bmuf.momentum=-0.5"}, "replicas.exchange.bmuf.momentum: -0.5"},
+      {{x + "bmuf.momentum=-1"}, ""},
+      {{x + "diloco.mode.asynchronous.activation=0.25"}, ""},
+      {{x + "diloco.mode.asynchronous.activation=0.3"}, "activation: 0.3 is more than 1"},
+      {{x + "diloco.mode.decoupled.quorum=4"}, ""},
+      {{x + "diloco.mode.decoupled.quorum=5"}, "quorum: 5 is more than replicas.count 4"},
+      {{x + "diloco.mode.streaming.overlap=50"}, "right is less than the period, 50"},
+      {{x + "diloco.mode.streaming.overlap=49"}, ""},
+      {{x + "easgd.synchronous=true"}, ""},
+      {{x + "wsp.distance=0"}, ""},
+  });
+}
+
+TEST_CASE("every rule and exchange that can be named has its row", "[schemes]") {
+  const auto& rules = *proto::ReplicaRule::descriptor()->oneof_decl(0);
+  for (int i = 0; i < rules.field_count(); ++i) {
+    const std::string& name = rules.field(i)->name();
+    if (name != "custom") {
+      INFO(name);
+      const Scheme* scheme = find_scheme(name);
+      REQUIRE(scheme);
+      CHECK_FALSE(scheme->summary.empty());
+      CHECK_FALSE(scheme->equations.empty());
+      CHECK_FALSE(scheme->memory.empty());
+      CHECK_FALSE(scheme->paper.empty());
+    }
+  }
+  const auto& exchanges = *proto::Exchange::descriptor()->oneof_decl(0);
+  REQUIRE(exchange_schemes().size() == static_cast<std::size_t>(exchanges.field_count()));
+  for (int i = 0; i < exchanges.field_count(); ++i) {
+    CHECK(exchange_schemes()[static_cast<std::size_t>(i)].name == exchanges.field(i)->name());
+  }
+}
+
+TEST_CASE("a scheme of one's own is known by its name and options", "[schemes]") {
+  static double seen = 0;
+  const std::size_t before = schemes().size();
+  REQUIRE(register_scheme({.name = "half_of_it",
+                           .summary = "halves",
+                           .memory = "0",
+                           .scale =
+                               [](const RuleContext& c) {
+                                 seen = c.custom("share", 0.5) + c.custom("power", 8);
+                                 return std::make_unique<Scale>();
+                               },
+                           .options = {"share", "power"}}));
+  CHECK(schemes().size() == before + 1);
+  for (const char* taken : {"half_of_it", "asgd", "custom"}) {
+    const Result<void> again = register_scheme({.name = taken, .summary = ""});
+    REQUIRE_FALSE(again);
+    CHECK_THAT(again.error().message, Catch::Contains("is taken"));
+  }
+  for (const char* bad : {"", "Half", "2half", "half-of"}) {
+    const Result<void> named = register_scheme({.name = bad, .summary = ""});
+    REQUIRE_FALSE(named);
+    CHECK_THAT(named.error().message, Catch::Contains("is no name"));
+  }
+
+  proto::Experiment e;
+  REQUIRE(resolve(e));
+  auto& custom = *e.mutable_replicas()->mutable_rule()->mutable_custom();
+  custom.set_name("half_of_its");
+  REQUIRE_FALSE(check_replicas(e));
+  CHECK_THAT(check_replicas(e).error().message, Catch::Contains("did you mean \"half_of_it\"?"));
+  custom.set_name("half_of_it");
+  proto::CustomValue& value = *custom.add_values();
+  value.set_key("shares");
+  value.set_value(0.25);
+  REQUIRE_FALSE(check_replicas(e));
+  CHECK_THAT(check_replicas(e).error().message,
+             Catch::Contains("half_of_it has no option \"shares\"; it has share, power"));
+  value.set_key("share");
+  CHECK(check_replicas(e));
+  make_rule({.experiment = e,
+             .replicas = 1,
+             .rate = Rate(e.optimizer(), 0),
+             .parts = {},
+             .elements = 16});
+  CHECK(seen == 8.25);
+}

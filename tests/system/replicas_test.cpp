@@ -1,0 +1,398 @@
+// Replicas: schemes against one another and against plain SGD, where they are the same algorithm.
+//   - with one replica each is SGD, with momentum or its look-ahead
+//   - what waits for all is one replica with a batch as large, whatever the way of averaging
+//   - delayed is SGD with a delay; DANA-Slim is DANA-Zero; corrections of strength 0 are none
+//   - what nobody chooses by arrival gives equal bits on both clocks; slices and evaluations change
+//     nothing
+#include "runtime/schemes/rule.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/harness.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+using Options = std::vector<std::string>;
+
+/// Replicas whose speeds differ and vary.
+const Options kUneven{"clock.forward.seconds=[1]",
+                      "clock.forward.gamma.shape=4",
+                      "clock.input_gradient.seconds=[0.5]",
+                      "clock.weight_gradient.seconds=[0.5]"};
+
+Options joined(Options a, const Options& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// The tiny task, one stage a replica, uneven speeds.
+proto::Experiment task(const Options& set) {
+  return experiment(tiny_task("16,14"), joined(kUneven, set));
+}
+
+Outcome outcome(const Options& set, const HarnessOptions& options = {}) {
+  Outcome done = run(task(set), options);
+  INFO(done.ending.cause);
+  REQUIRE(done.ending.exit_code == 0);
+  return done;
+}
+
+std::vector<float> weights(const Options& set) {
+  return outcome(set).weights;
+}
+
+/// The largest difference between losses of the same micro-batch of the same replica: of functions of
+/// the weights that were read alone.
+double loss_distance(const Outcome& a, const Outcome& b) {
+  REQUIRE(!a.losses.empty());
+  double largest = 0;
+  int compared = 0;
+  for (const auto& [stamp, loss] : a.losses) {
+    if (const auto other = b.losses.find(stamp); other != b.losses.end()) {
+      largest = std::max(largest, std::abs(loss - other->second));
+      ++compared;
+    }
+  }
+  REQUIRE(compared + 8 > static_cast<int>(a.losses.size()));  // but for those under way at the end
+  return largest;
+}
+
+/// Equal in exact arithmetic: a rounding of 6e-8 a step, 40 steps, momentum's factor of 10.
+constexpr double kRounding = 2.4e-5;
+
+}  // namespace
+
+TEST_CASE("one replica is SGD, bit for bit, by every rule that lateness alone sets going",
+          "[system][replicas]") {
+  const std::vector<float> plain = weights({});
+  CHECK(same(plain, delayed_sgd(task({}), 0)));
+  for (const char* rule : {"softsync",
+                           "staleness_aware",
+                           "gap_aware",
+                           "dc_asgd",
+                           "heavy_ball",
+                           "lwp",
+                           "ringmaster",
+                           "delayed"}) {
+    INFO(rule);
+    CHECK(same(weights({concat("replicas.rule=", rule)}), plain));
+  }
+  for (const char* exchange : {"synchronous", "averaging"}) {
+    INFO(exchange);
+    CHECK(same(weights({concat("replicas.exchange=", exchange)}), plain));
+  }
+  CHECK(same(weights({"replicas.rule=adagrad", "optimizer.learning_rate=0.02"}),
+             weights({"optimizer.rule=adagrad", "optimizer.learning_rate=0.02"})));
+}
+
+TEST_CASE("one replica is SGD up to rounding where the arithmetic takes another way",
+          "[system][replicas]") {
+  const std::vector<float> plain = weights({});
+  for (const Options& set : std::vector<Options>{{"replicas.rule=multi"},
+                                                 {"replicas.rule=ormo"},
+                                                 {"replicas.rule=ssp"},
+                                                 {"replicas.rule=essp"},
+                                                 {"replicas.exchange=wsp"},
+                                                 {"replicas.exchange.bmuf.reset=false"},
+                                                 {"replicas.exchange.diloco.rate=1",
+                                                  "replicas.exchange.diloco.momentum=0",
+                                                  "replicas.exchange.diloco.period=8"}}) {
+    INFO(set.front());
+    CHECK(distance(weights(set), plain) < kRounding);
+  }
+}
+
+TEST_CASE("one replica with a look-ahead is Nesterov's momentum", "[system][replicas]") {
+  const Outcome nesterov = outcome({"optimizer.rule=nesterov"});
+  for (const char* rule : {"nag", "dana_zero", "dana_slim", "smega2"}) {
+    INFO(rule);
+    CHECK(loss_distance(outcome({concat("replicas.rule=", rule)}), nesterov) < kRounding);
+  }
+  CHECK(loss_distance(outcome({}), nesterov) > 1e-3);
+  // DANA-Slim's weights are the look-ahead point, and so are those of Nesterov's one-point form.
+  CHECK(distance(weights({"replicas.rule=dana_slim"}), nesterov.weights) < kRounding);
+}
+
+TEST_CASE("DANA-Slim is DANA-Zero at the senders' rates, across a fall of the rate",
+          "[system][replicas]") {
+  const Options both{"replicas.count=4",
+                     "stop.updates=120",
+                     "optimizer.schedule.step.every=50",
+                     "optimizer.schedule.step.factor=0.1"};
+  const Outcome slim = outcome(joined(both, {"replicas.rule=dana_slim"}));
+  const Outcome sender = outcome(joined(both, {"replicas.rule.dana_zero.rate=sender"}));
+  CHECK(loss_distance(slim, sender) < 1e-5);
+  // The paper's form goes another way once the rate has fallen.
+  CHECK(loss_distance(slim, outcome(joined(both, {"replicas.rule.dana_zero.rate=server"}))) > 1e-4);
+}
+
+TEST_CASE("replicas that all wait are one replica with a batch as large", "[system][replicas]") {
+  for (const char* rule : {"sgd", "momentum", "adamw"}) {
+    INFO(rule);
+    const Options optimizer{concat("optimizer.rule=", rule), "optimizer.learning_rate=0.01"};
+    const std::vector<float> one = weights(joined(optimizer, {"data.batch_size=64"}));
+    const std::vector<float> synchronous =
+        weights(joined(optimizer, {"replicas.count=4", "replicas.exchange=synchronous"}));
+    // Adam divides by the root of the second moment: where that is small, rounding grows by its
+    // inverse.
+    CHECK(distance(synchronous, one) < (optimizer.front().ends_with("w") ? 1e-3 : kRounding));
+    CHECK(same(weights(joined(optimizer, {"replicas.count=4", "replicas.rule.softsync.wait=true"})),
+               synchronous));
+  }
+}
+
+TEST_CASE("averaging after every mini-batch is the synchronous mean gradient",
+          "[system][replicas]") {
+  const Options sgd{"replicas.count=4", "optimizer.rule=sgd"};
+  const Options momentum{"replicas.count=4", "optimizer.learning_rate=0.02"};
+  const auto with = [](const Options& set, const Options& more) {
+    return weights(joined(set, more));
+  };
+  const Options synchronous{"replicas.exchange=synchronous"};
+  CHECK(distance(with(sgd, {"replicas.exchange.averaging.period=1"}), with(sgd, synchronous)) <
+        kRounding);
+  // Momentum is linear: equal starting points and equal drift keep its mean right, averaged or not;
+  // zeroed it is never used.
+  const std::vector<float> reference = with(momentum, synchronous);
+  const auto averaging = [&](const char* state) {
+    return with(momentum,
+                {"replicas.exchange.averaging.period=1",
+                 concat("replicas.exchange.averaging.state=", state)});
+  };
+  CHECK(distance(averaging("averaged"), reference) < kRounding);
+  CHECK(distance(averaging("kept"), reference) < kRounding);
+  CHECK(distance(averaging("reset"), reference) > 1e-3);
+}
+
+TEST_CASE("block momentum of 0 and an outer step of the whole change are averaging",
+          "[system][replicas]") {
+  for (const char* period : {"1", "7"}) {  // 7 does not divide 40: the last block is shorter
+    INFO(period);
+    const auto with = [&](const char* exchange, const Options& more) {
+      Options set{"replicas.count=3", concat("replicas.exchange.", exchange, ".period=", period)};
+      return weights(joined(std::move(set), more));
+    };
+    const std::vector<float> averaging = with("averaging", {});
+    CHECK(
+        distance(with("bmuf",
+                      {"replicas.exchange.bmuf.momentum=0", "replicas.exchange.bmuf.reset=false"}),
+                 averaging) < kRounding);
+    CHECK(distance(with("diloco",
+                        {"replicas.exchange.diloco.rate=1", "replicas.exchange.diloco.momentum=0"}),
+                   averaging) < kRounding);
+  }
+}
+
+TEST_CASE("SSP with no bound to spare is the synchronous sum of changes", "[system][replicas]") {
+  for (const char* rule : {"ssp", "essp"}) {
+    const std::vector<float> ssp = weights({"replicas.count=4",
+                                            concat("replicas.rule.", rule, ".bound=0"),
+                                            "optimizer.rule=sgd",
+                                            "optimizer.learning_rate=0.01",
+                                            "stop.updates=160"});
+    CHECK(distance(ssp,
+                   weights({"replicas.count=4",
+                            "replicas.exchange=synchronous",
+                            "optimizer.rule=sgd",
+                            "optimizer.learning_rate=0.04"})) < kRounding);
+  }
+}
+
+TEST_CASE("delayed is SGD with a delay of R - 1, whatever the speeds", "[system][replicas]") {
+  for (const int R : {2, 3, 5}) {
+    INFO("R " << R);
+    const auto e = task({concat("replicas.count=", R),
+                         "replicas.rule=delayed",
+                         "clock.workers.spread=0.6",
+                         "optimizer.learning_rate=0.01"});
+    const Outcome done = run(e);
+    REQUIRE(done.ending.exit_code == 0);
+    CHECK(same(done.weights, delayed_sgd(e, R - 1)));
+    CHECK_FALSE(same(done.weights, delayed_sgd(e, R - 2)));
+  }
+}
+
+TEST_CASE("a correction of strength 0 is none", "[system][replicas]") {
+  const Options set{"replicas.count=4", "optimizer.learning_rate=0.01"};
+  const std::vector<float> asgd = weights(set);
+  CHECK(same(weights(joined(set, {"replicas.rule.dc_asgd.lambda=0"})), asgd));
+  CHECK_FALSE(same(weights(joined(set, {"replicas.rule.dc_asgd.lambda=1"})), asgd));
+  CHECK(same(weights(joined(set, {"replicas.rule.dana_dc.lambda=0"})),
+             weights(joined(set, {"replicas.rule=dana_zero"}))));
+}
+
+namespace {
+
+/// All meetings of replicas and centre in a run, as told by its messages.
+struct Meetings {
+  std::map<std::int32_t, std::vector<float>> uploads;  // by replica: what is on its way or waits
+  std::map<std::int32_t, std::vector<float>> answers;  // by replica: what it was last given
+  std::vector<float> centre;
+  double largest = 0;  // of what a meeting added to the sum of the replicas and the centre
+  int count = 0;
+  int stood_still = 0;  // replicas that came as they had left
+
+  static std::vector<float> values(const Tensor& tensor) {
+    const auto all = tensor.span<float>();
+    return {all.begin(), all.end()};
+  }
+
+  void see(const Message& message) {
+    if (const auto* upload = std::get_if<Upload>(&message)) {
+      const std::int32_t who = upload->stamp.replica;
+      uploads[who] = values(upload->contribution.values.front());
+      stood_still += same(uploads[who], answers[who]) ? 1 : 0;
+    } else if (const auto* combine = std::get_if<Combine>(&message)) {
+      centre = values(combine->update.base);
+      met.clear();
+      for (const Contribution& of : combine->update.contributions) {
+        met.push_back(of.replica);
+      }
+    } else if (const auto* combined = std::get_if<Combined>(&message)) {
+      const std::vector<float> next = values(combined->updated.next);
+      for (std::size_t p = 0; p < next.size(); ++p) {
+        double added = static_cast<double>(next[p]) - centre[p];
+        for (std::size_t i = 0; i < met.size(); ++i) {
+          const float moved = combined->updated.answers[i].span<float>()[p];
+          added += static_cast<double>(moved) - uploads[met[i]][p];
+        }
+        largest = std::max(largest, std::abs(added));
+      }
+      for (std::size_t i = 0; i < met.size(); ++i) {
+        answers[met[i]] = values(combined->updated.answers[i]);
+      }
+      ++count;
+    }
+  }
+
+  std::vector<std::int32_t> met{};  // of the update under way
+};
+
+}  // namespace
+
+TEST_CASE("a spring moves a replica and the centre by the same, and keeps their sum",
+          "[system][replicas]") {
+  for (const char* synchronous : {"true", "false"}) {
+    Meetings meetings;
+    outcome({"replicas.count=3",
+             "replicas.exchange.easgd.period=4",
+             concat("replicas.exchange.easgd.synchronous=", synchronous),
+             // From mini-batch 20 on the rate is nothing, and only meetings move anything.
+             "optimizer.schedule.step.every=20",
+             "optimizer.schedule.step.factor=1e-30",
+             "optimizer.rule=sgd",
+             "stop.updates=80"},
+            {.threads = false, .lose = [&](ActorId, const Message& message) {
+               meetings.see(message);
+               return false;
+             }});
+    CHECK(meetings.count >= (synchronous[0] == 't' ? 20 : 58));
+    // Each of three replicas meets the centre 15 times more, but for what the end cuts off.
+    CHECK(meetings.stood_still > 30);
+    CHECK(meetings.largest < 1e-6);  // weights are below 2: roundings of 1.2e-7, 4 of them
+  }
+}
+
+TEST_CASE("what nobody chooses by arrival gives equal bits on both clocks, twice",
+          "[system][replicas]") {
+  for (const Options& set : std::vector<Options>{
+           {"replicas.exchange=synchronous"},
+           {"replicas.rule.softsync.wait=true"},
+           {"replicas.rule=delayed"},
+           {"replicas.exchange.averaging.period=6"},
+           {"replicas.exchange.averaging.state=averaged", "replicas.exchange.averaging.period=6"},
+           {"replicas.exchange.bmuf.period=6"},
+           {"replicas.exchange.easgd.synchronous=true", "replicas.exchange.easgd.period=6"},
+           {"replicas.exchange.diloco.period=6"},
+           {"replicas.exchange.diloco.mode=streaming",
+            "replicas.exchange.diloco.period=6",
+            "replicas.exchange.diloco.mode.streaming.overlap=2",
+            "replicas.shards=3"}}) {
+    INFO(set.front());
+    const Options three = joined(set, {"replicas.count=3", "optimizer.learning_rate=0.01"});
+    const Outcome first = outcome(three);
+    const Outcome second = outcome(three);
+    CHECK(same(second.weights, first.weights));
+    CHECK(second.order == first.order);
+    for (const char* own : {"fused", "own"}) {
+      const Outcome threads = outcome(joined(three, {concat("placement.optimizer=", own)}),
+                                      {.threads = true, .lose = {}});
+      CHECK(same(threads.weights, first.weights));
+    }
+  }
+}
+
+TEST_CASE("on the virtual clock every rule gives equal order and bits, twice",
+          "[system][replicas]") {
+  for (const Scheme& scheme : schemes()) {
+    INFO(scheme.name);
+    const Options set{"replicas.count=4", "replicas.rule=" + scheme.name, "replicas.shards=2"};
+    const Outcome first = outcome(set);
+    const Outcome second = outcome(set);
+    CHECK(same(second.weights, first.weights));
+    CHECK(second.order == first.order);
+    CHECK(second.seconds == first.seconds);
+  }
+}
+
+TEST_CASE("cutting a chunk into slices changes no bit of an element-wise rule",
+          "[system][replicas]") {
+  for (const Options& set : std::vector<Options>{{"replicas.rule=asgd"},
+                                                 {"replicas.rule.softsync.n=2"},
+                                                 {"replicas.rule=staleness_aware"},
+                                                 {"replicas.rule=dc_asgd"},
+                                                 {"replicas.rule.fasgd.relative=false"},
+                                                 {"replicas.rule=dana_zero"},
+                                                 {"replicas.rule=dana_slim"},
+                                                 {"replicas.rule=smega2"},
+                                                 {"replicas.rule=ormo"},
+                                                 {"replicas.rule.ssp.bound=2"},
+                                                 {"replicas.rule.essp.bound=2"},
+                                                 {"replicas.exchange=synchronous"},
+                                                 {"replicas.exchange.averaging.period=5"},
+                                                 {"replicas.exchange.easgd.period=5"},
+                                                 {"replicas.exchange.diloco.period=5"},
+                                                 {"replicas.exchange.diloco.mode=asynchronous"}}) {
+    INFO(set.front());
+    const Options four = joined(set, {"replicas.count=4", "optimizer.learning_rate=0.01"});
+    const std::vector<float> whole = weights(four);
+    for (const char* shards : {"2", "4"}) {
+      CHECK(same(weights(joined(four, {concat("replicas.shards=", shards)})), whole));
+    }
+  }
+}
+
+TEST_CASE("evaluations change no weight and no order of updates", "[system][replicas]") {
+  for (const Options& set : std::vector<Options>{{"replicas.rule=asgd"},
+                                                 {"replicas.rule=dana_slim"},
+                                                 {"replicas.rule.essp.bound=1"},
+                                                 {"replicas.exchange=synchronous"},
+                                                 {"replicas.exchange.averaging.period=4"},
+                                                 {"replicas.exchange.easgd.period=4"},
+                                                 {"replicas.exchange.diloco.period=4"},
+                                                 {"replicas.exchange.wsp.wave=2"}}) {
+    INFO(set.front());
+    const auto updates = [](const Outcome& done) {
+      std::vector<Stamp> order;
+      for (const AppliedRecord& applied : done.applied) {
+        order.push_back(applied.stamp);
+      }
+      return order;
+    };
+    const Options three = joined(set, {"replicas.count=3", "replicas.shards=2"});
+    const Outcome silent = outcome(three);
+    const Outcome evaluated = outcome(
+        joined(three, {"record.evaluate=true", "record.evaluate_every=8", "record.gap_every=3"}));
+    CHECK(same(evaluated.weights, silent.weights));
+    CHECK(updates(evaluated) == updates(silent));
+    REQUIRE(evaluated.evaluations.size() == 5);
+    for (std::size_t i = 0; i < 5; ++i) {
+      CHECK(evaluated.evaluations[i].step == 8 * static_cast<std::int64_t>(i + 1));
+    }
+  }
+}
