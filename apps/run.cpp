@@ -172,13 +172,25 @@ Ending run_virtual(Cast& cast,
   return ending;
 }
 
+/// Factors on the seconds of each replica's jobs.
+std::vector<double> held_back(const proto::Experiment& e) {
+  const auto& listed = e.clock().workers().hold_back();
+  std::vector<double> factors;
+  for (std::int64_t r = 0; r < e.replicas().count() && !listed.empty(); ++r) {
+    factors.push_back(listed[static_cast<int>(r) % listed.size()]);
+  }
+  return factors;
+}
+
 Ending run_real(Cast& cast,
                 const TimeModel* modelled,
+                const std::vector<double>& hold_back,
                 RecordSink& records,
                 const std::vector<std::unique_ptr<OrderLog>>& orders,
                 const std::function<int()>& interrupts) {
   ThreadOptions options;
   options.modelled = modelled;
+  options.hold_back = hold_back;
   options.interrupts = interrupts;
   for (const auto& order : orders) {
     options.orders.push_back(order.get());
@@ -257,15 +269,18 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
 
   log::run().info("run_started", {{"name", e.name()}, {"clock", clock}, {"threads", cast.threads}});
   const auto start = std::chrono::steady_clock::now();
-  Ending ending =
-      options.virtual_clock
-          ? run_virtual(cast,
-                        times,
-                        records,
-                        files.orders.empty() ? nullptr : files.orders.front().get(),
-                        interrupts)
-          : run_real(
-                cast, e.clock().modelled() ? &times : nullptr, records, files.orders, interrupts);
+  Ending ending = options.virtual_clock
+                      ? run_virtual(cast,
+                                    times,
+                                    records,
+                                    files.orders.empty() ? nullptr : files.orders.front().get(),
+                                    interrupts)
+                      : run_real(cast,
+                                 e.clock().modelled() ? &times : nullptr,
+                                 held_back(e),
+                                 records,
+                                 files.orders,
+                                 interrupts);
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   recorder.finish(ending.seconds);
 

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -95,6 +96,19 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
     return fits.error();
   }
   const std::int64_t R = e.replicas().count();
+  for (const auto& [key, listed] :
+       {std::pair{"clock.workers.slowness", e.clock().workers().slowness_size()},
+        std::pair{"clock.workers.hold_back", e.clock().workers().hold_back_size()},
+        std::pair{"clock.exchange.seconds", e.clock().exchange().seconds_size()}}) {
+    if (listed > 1 && listed != R) {
+      return Error{ErrorKind::usage,
+                   concat(key,
+                          ": one number for all replicas, or one for each of the ",
+                          R,
+                          "; there are ",
+                          listed)};
+    }
+  }
   b.batches_per_update = batches_per_update(e);
   if (e.data().batch_size() % pipeline.micro_batches() != 0) {
     return Error{ErrorKind::usage,

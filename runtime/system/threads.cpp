@@ -192,7 +192,12 @@ void ShellState::run_one_job() {
     records.entries.push_back(
         BusyRecord{who, start, std::max(end, start + modelled), to_string(work), stamp});
   }
-  const double left = modelled - (end - start);
+  double left = modelled - (end - start);
+  const auto replica = static_cast<std::size_t>(theatre->cast.members[who].replica);  // -1: none
+  if (const std::vector<double>& factors = theatre->options.hold_back;
+      !theatre->options.modelled && work != Work::unmodelled && replica < factors.size()) {
+    left = (end - start) * (factors[replica] - 1);
+  }
   if (left > 0) {
     send_later(self, left, {who, std::move(ran)});
   } else {

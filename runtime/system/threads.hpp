@@ -16,6 +16,9 @@ struct ThreadOptions {
   /// Where set, a job's results arrive after its modelled time (and not before the job has run).
   /// Never a sleep.
   const TimeModel* modelled = nullptr;
+  /// By replica: a job's results arrive after so many times the seconds that it took. Empty: 1.
+  /// Only where `modelled` is not set.
+  std::vector<double> hold_back;
   /// One a thread, or empty. Each is used by its thread alone.
   std::vector<OrderSink*> orders;
   /// Asked ten times a second: how often the user has asked to stop. 1: admit nothing more; 2: end

@@ -45,6 +45,16 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
   check_refused(
       {"sim", "--quite"}, 2, "sim: there is no option \"--quite\", did you mean \"--quiet\"?");
   check_refused({"run", "quadratic", "now"}, 2, "run: \"now\" is one word too many");
+  check_refused(
+      {"plan",
+       "glyphs-mlp",
+       "--set",
+       "replicas.count=2",
+       "--set",
+       "clock.workers.slowness=[1,2,3]"},
+      2,
+      "clock.workers.slowness: one number for all replicas, or one for each of the 2; there "
+      "are 3");
   check_refused({"run", "glyps-mlp"},
                 2,
                 "there is no preset and no file \"glyps-mlp\", did you mean \"glyphs-mlp\"? "
