@@ -307,7 +307,7 @@ struct WatcherState {
   static inline const char* name = "watcher";
 };
 
-using WatcherActor = caf::typed_actor<caf::reacts_to<resume_atom>>;
+using WatcherActor = caf::typed_actor<caf::replies_to<flush_atom>::with<bool>>;
 
 WatcherActor::behavior_type watcher(WatcherActor::stateful_pointer<WatcherState> self,
                                     Theatre* theatre) {
@@ -341,7 +341,8 @@ WatcherActor::behavior_type watcher(WatcherActor::stateful_pointer<WatcherState>
     self->monitor(shell_actor);
   }
   self->monitor(theatre->recorder);
-  return {[](resume_atom) {
+  return {[](flush_atom) {
+    return true;
   }};
 }
 
@@ -417,6 +418,12 @@ Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& opti
   Theatre theatre{.cast = cast, .options = options, .shells = {}, .recorder = {}, .ending = {}};
   hire(system, theatre, records);
   auto watch = system.spawn(watcher, &theatre);
+  {
+    // It is made when its thread gets to it, which in a short run may be after the end.
+    caf::scoped_actor self{system};
+    self->request(watch, caf::infinite, flush_atom::value)
+        .receive([](bool) {}, [](const caf::error&) {});
+  }
   const auto send = [&](ActorId to, Message message) {
     const auto thread = static_cast<std::size_t>(cast.members[to].thread);
     caf::anon_send(theatre.shells[thread], Envelope{to, std::move(message)});

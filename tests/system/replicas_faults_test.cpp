@@ -151,6 +151,9 @@ TEST_CASE("one of many after another may die, but not the last", "[system][repli
                                  "replicas.exchange=synchronous",
                                  "replicas.rule.ssp.bound=1",
                                  "replicas.exchange.averaging.period=2"}) {
+      if (threads && std::string_view(exchange) == "replicas.rule=asgd") {
+        continue;  // the others may have made all updates before the last death
+      }
       INFO(exchange << (threads ? " on threads" : " on the virtual clock"));
       const auto dying = [](bool all) {
         return [all](Cast& cast) {
