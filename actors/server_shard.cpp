@@ -344,7 +344,9 @@ void ServerShard::handle(Membership m, double now, Effects& fx) {
       ledger_.replicas[i].alive = false;
       replicas_[i].question.reset();
       replicas_[i].early.clear();
-      replicas_[i].handed.clear();
+      if (ledger_.replicas[i].waiting == 0) {  // else what it has left may need what it had read
+        replicas_[i].handed.clear();
+      }
       gone_.push_back(static_cast<std::int32_t>(i));
     }
   }

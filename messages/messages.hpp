@@ -115,8 +115,8 @@ struct Outbound {
   bool moments = false;  // Applied::moments is wanted
 };
 
-/// What has come from the servers and is worked in before the step: base = mix base + (1 - mix)
-/// (theirs - sum of own).
+/// What has come from the servers and is worked in after the step: next = mix next + (1 - mix)
+/// (theirs - sum of own - the change that travels now). Moments take their place before it.
 struct Inbound {
   std::vector<Tensor> theirs;  // by slice; empty where nothing came for it
   double mix = 0;

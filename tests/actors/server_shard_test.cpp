@@ -23,6 +23,7 @@ struct Options {
   std::int64_t updates = 0;
   std::int64_t evaluate_every = 0;
   std::shared_ptr<const Admission> admission = std::make_shared<Admission>();  // on arrival
+  bool needs_read = false;
 };
 
 ServerShard server(const Options& options = {}) {
@@ -32,7 +33,7 @@ ServerShard server(const Options& options = {}) {
                       .slice = 0,
                       .optimizer = kOptimizer,
                       .admission = options.admission,
-                      .needs_read = false,
+                      .needs_read = options.needs_read,
                       .rate = Rate(experiment.optimizer(), 0),
                       .reaches = {},
                       .replicas = {kShards[0], kShards[1], kShards[2]},
@@ -214,6 +215,21 @@ TEST_CASE("the dead are not heard; what they left behind counts; their state goe
   const Combine next = combine(fx);
   CHECK(next.update.living == 2);
   CHECK(next.forget.empty());
+}
+
+TEST_CASE("what the dead have left comes with the weights that it was computed at", "[actors]") {
+  ServerShard s = server({.needs_read = true});
+  Effects fx;
+  s.handle(upload(0, 0, 0), 0, fx);
+  CHECK(combine(fx).update.contributions.front().read);
+  s.handle(upload(1, 0, 0), 0, fx);  // waits for the update under way
+  s.handle(Membership{.epoch = 1, .alive = {true, false, true}}, 0, fx);
+  fx.clear();
+  s.handle(combined(5), 0, fx);
+  const Combine left = combine(fx);
+  REQUIRE(pushes(left) == Pushes{{1, 0}});
+  REQUIRE(left.update.contributions.front().read);
+  CHECK(left.update.contributions.front().read.span<float>()[0] == 0);
 }
 
 TEST_CASE("at its last step a server pins it, tells its account and answers nobody", "[actors]") {
