@@ -6,6 +6,7 @@
 #include "apps/bench/gpu.hpp"
 #include "apps/bench/hogwild.hpp"
 #include "apps/bench/peers.hpp"
+#include "apps/bench/replicas.hpp"
 #include "apps/bench/training.hpp"
 #include "apps/text.hpp"
 #include "apps/topologies/pipeline.hpp"
@@ -497,6 +498,7 @@ const std::vector<Bench>& benches() {
     add("optimizer", [](double seconds) { return Rows{optimizer_bandwidth(seconds)}; });
     add("virtual", [](double seconds) { return Rows{virtual_clock(seconds)}; });
     add("hogwild", hogwild);
+    add("replicas", replicas);
     these.push_back({"gpu",
                      [](const BenchOptions&, double seconds) { return training_on_gpu(seconds); },
                      true});

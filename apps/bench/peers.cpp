@@ -1,5 +1,6 @@
 #include "apps/bench/peers.hpp"
 
+#include "apps/bench/replicas.hpp"
 #include "apps/bench/training.hpp"
 
 #include <fcntl.h>
@@ -92,16 +93,37 @@ class Peer {
   std::FILE* from_;
 };
 
+/// What a turn of one is against a turn of the other, seconds by turn.
+Row turns(const std::string& what,
+          const std::string& version,
+          double samples,
+          const std::vector<double>& ours,
+          const std::vector<double>& theirs,
+          const std::string& budget) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    ratios.push_back(theirs[i] / ours[i]);
+  }
+  const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
+  return {what,
+          number("%.0f samples/s", samples / median(ours)),
+          version + number(": %.0f samples/s", samples / median(theirs)),
+          number("%.2f x", median(ratios)) + number(" (%.2f", *least) + number(" to %.2f)", *most),
+          budget};
+}
+
+Error no_answer(const std::string& from) {
+  return {ErrorKind::usage, "PyTorch's " + from + " gave no answer; its own words are above"};
+}
+
 Result<Row> compare(Peer& peer,
                     const std::string& version,
                     const TrainingBench& bench,
                     double seconds) {
-  const Error gone{ErrorKind::usage,
-                   "PyTorch's " + bench.name + " gave no answer; its own words are above"};
   BareLoop loop(bench.workload);
   const auto parameters = peer.ask(bench.name + " parameters");
   if (!parameters) {
-    return gone;
+    return no_answer(bench.name);
   }
   TROUPE_CHECK(*parameters == static_cast<double>(loop.parameters()),
                bench.name,
@@ -114,28 +136,58 @@ Result<Row> compare(Peer& peer,
   const auto steps = std::max<std::int64_t>(1, std::llround(seconds / 10 / once));
   const std::string request = bench.name + " " + std::to_string(steps);
   if (!peer.ask(bench.name + " 2")) {
-    return gone;
+    return no_answer(bench.name);
   }
-  std::vector<double> ratios;
   std::vector<double> ours;
   std::vector<double> theirs;
   for (int round = 0; round < 5; ++round) {
     ours.push_back(thread_seconds_of([&] { loop.steps(steps); }));
     const auto other = peer.ask(request);
     if (!other) {
-      return gone;
+      return no_answer(bench.name);
     }
     theirs.push_back(*other);
-    ratios.push_back(theirs.back() / ours.back());
   }
-  const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
   const auto samples = static_cast<double>(steps * loop.batch());
-  return Row{
-      bench.what,
-      number("%.0f samples/s", samples / median(ours)),
-      version + number(": %.0f samples/s", samples / median(theirs)),
-      number("%.2f x", median(ratios)) + number(" (%.2f", *least) + number(" to %.2f)", *most),
-      ""};
+  return turns(bench.what, version, samples, ours, theirs, "");
+}
+
+/// Two asynchronous replicas on one server against two of PyTorch's processes.
+struct ReplicaBench {
+  const char* what;
+  const char* way;  // of the script
+  const char* network;
+  const char* model;
+  const char* budget;
+};
+
+constexpr std::array<ReplicaBench, 4> kReplicaBenches{{
+    {"two replicas, MLP, beside Hogwild", "hogwild", "mlp", kReplicasMlp, ">= 1.25 x"},
+    {"two replicas, MLP, beside an RPC server", "rpc", "mlp", kReplicasMlp, ">= 1.9 x"},
+    {"two replicas, LeNet-5, beside Hogwild", "hogwild", "lenet5", "lenet5 {}", ">= 1.5 x"},
+    {"two replicas, LeNet-5, beside an RPC server", "rpc", "lenet5", "lenet5 {}", ">= 3 x"},
+}};
+
+Result<Row> compare(Peer& peer,
+                    const std::string& version,
+                    const ReplicaBench& bench,
+                    double seconds) {
+  const double rehearsal = seconds_of_two_replicas(bench.model, kReplicasServer, 20) / 20;
+  const auto steps = std::max<std::int64_t>(20, std::llround(seconds / 5 / rehearsal));
+  const std::string request =
+      std::string(bench.way) + ' ' + bench.network + ' ' + std::to_string(steps);
+  std::vector<double> ours;
+  std::vector<double> theirs;
+  for (int round = 0; round < 5; ++round) {
+    ours.push_back(seconds_of_two_replicas(bench.model, kReplicasServer, steps));
+    const auto other = peer.ask(request);
+    if (!other) {
+      return no_answer(bench.way);
+    }
+    theirs.push_back(*other);
+  }
+  const auto samples = static_cast<double>(2 * steps * kReplicasBatch);
+  return turns(bench.what, version, samples, ours, theirs, bench.budget);
 }
 
 }  // namespace
@@ -156,6 +208,13 @@ Result<Rows> against_peers(const std::string& python, double seconds) {
   const std::string version = "PyTorch " + greeting->substr(6);
   Rows rows;
   for (const TrainingBench& bench : training_benches()) {
+    auto row = compare(peer, version, bench, seconds);
+    if (!row) {
+      return row.error();
+    }
+    rows.push_back(*row);
+  }
+  for (const ReplicaBench& bench : kReplicaBenches) {
     auto row = compare(peer, version, bench, seconds);
     if (!row) {
       return row.error();

@@ -410,10 +410,9 @@ struct Roster {
     return own ? stage_thread(r, stages + chunks + c) : stage_thread(r, k);
   }
 
-  ActorId servers() const {
-    return first(replicas);
-  }  // two machines a server, a thread each server
+  ActorId servers() const { return first(replicas); }  // two machines a server
 
+  // A thread each, so that a server answers while its optimizer is at work.
   int server_thread() const { return first_thread(replicas); }
 };
 
@@ -763,10 +762,10 @@ Cast build_cast(const Blueprint& b) {
                                        .parameters = parameters,
                                        .scale = std::move(rule.scale),
                                        .step = std::move(rule.step)}),
-           .thread = thread,
+           .thread = thread + 1,
            .device = device,
            .precision = b.precision});
-      ++thread;
+      thread += 2;
     }
   }
   return cast;

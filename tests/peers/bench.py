@@ -1,16 +1,29 @@
 """The other side of `troupe bench peers`: the same networks in PyTorch, one training step at a time.
 
-Reads one request a line, "NETWORK STEPS", and answers with the CPU seconds that the steps took. A
-network's first request is preceded by its number of parameters, "NETWORK parameters". The program
+Reads one request a line and answers each with a number:
+
+NETWORK parameters     how many it has; comes before the network's first steps
+NETWORK STEPS          CPU seconds that the steps took
+hogwild NETWORK STEPS  seconds that two processes took for STEPS mini-batches each on one model in
+                       shared memory, each with an optimizer of its own, after some not counted
+rpc NETWORK STEPS      likewise of two processes that send their gradients to a third, which steps
+                       under a lock and answers with the weights (torch.distributed.rpc)
+
+The program
 sets what is best for PyTorch before it starts this: one OpenMP thread, and malloc such that large
 tensors are not given back to the system after every step (10 to 20 % for convolution networks).
 """
 
+import os
 import sys
+import tempfile
+import threading
 import time
+import warnings
 
 try:
     import torch
+    import torch.multiprocessing as mp
     from torch import nn
     from torch.nn import functional as F
 except ImportError as missing:
@@ -21,6 +34,7 @@ torch.set_num_threads(1)
 torch.manual_seed(1)
 
 CHARACTERS = 65
+WARM_UP = 5  # steps of a worker that are not counted
 
 
 class Lenet5(nn.Sequential):
@@ -157,11 +171,104 @@ class Loop:
         self.optimizer.step()
 
 
+def gradients(loop):
+    loop.optimizer.zero_grad(set_to_none=True)
+    F.cross_entropy(loop.model(loop.x), loop.labels).backward()
+
+
+class Server:
+    """The model that the workers share, in the process that is rank 0."""
+
+    def __init__(self, network):
+        self.loop = Loop(network)
+        self.lock = threading.Lock()
+
+    def push_and_pull(self, grads):
+        with self.lock:
+            for p, g in zip(self.loop.model.parameters(), grads):
+                p.grad = g
+            self.loop.optimizer.step()
+            return [p.detach() for p in self.loop.model.parameters()]
+
+
+server = None
+
+
+def push_and_pull(grads):
+    return server.push_and_pull(grads)
+
+
+def hogwild_worker(loop, steps, barrier):
+    for _ in range(WARM_UP):
+        loop.step()
+    barrier.wait()
+    for _ in range(steps):
+        loop.step()
+    barrier.wait()
+
+
+def rpc_process(rank, network, steps, barrier, meeting):
+    import torch.distributed.rpc as rpc  # late: not every build of PyTorch has it
+    warnings.simplefilter("ignore")  # of PyTorch about its own rpc
+    global server
+    if rank == 0:
+        server = Server(network)
+    rpc.init_rpc(f"process{rank}", rank=rank, world_size=3,
+                 rpc_backend_options=rpc.TensorPipeRpcBackendOptions(
+                     num_worker_threads=2, init_method=f"file://{meeting}"))
+    if rank > 0:
+        loop = Loop(network)
+
+        def step():
+            gradients(loop)
+            weights = rpc.rpc_sync("process0", push_and_pull,
+                                   args=([p.grad for p in loop.model.parameters()],))
+            with torch.no_grad():
+                for p, w in zip(loop.model.parameters(), weights):
+                    p.copy_(w)
+
+        for _ in range(WARM_UP):
+            step()
+        barrier.wait()
+        for _ in range(steps):
+            step()
+        barrier.wait()
+    rpc.shutdown()
+
+
+def seconds_of_two(way, network, steps):
+    context = mp.get_context("fork")
+    barrier = context.Barrier(3, timeout=300)  # the two workers and this process
+    with tempfile.TemporaryDirectory() as folder:
+        if way == "hogwild":
+            loop = Loop(network)
+            loop.model.share_memory()
+            processes = [context.Process(target=hogwild_worker, args=(loop, steps, barrier))
+                         for _ in range(2)]
+        else:
+            meeting = os.path.join(folder, "meeting")
+            processes = [context.Process(target=rpc_process,
+                                         args=(rank, network, steps, barrier, meeting))
+                         for rank in range(3)]
+        for process in processes:
+            process.start()
+        barrier.wait()
+        start = time.perf_counter()
+        barrier.wait()
+        took = time.perf_counter() - start
+        for process in processes:
+            process.join()
+    return took
+
+
 def main():
     print(f"torch {torch.__version__}", flush=True)
     name, loop = None, None
     for line in sys.stdin:
-        wanted, what = line.split()
+        *way, wanted, what = line.split()
+        if way:
+            print(seconds_of_two(way[0], wanted, int(what)), flush=True)
+            continue
         if wanted != name:
             name, loop = wanted, None  # the last one's memory first
             loop = Loop(name)
