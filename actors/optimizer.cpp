@@ -2,7 +2,7 @@
 
 #include "kernels/combine.hpp"
 #include "kernels/elementwise.hpp"
-#include "kernels/shared_move.hpp"
+#include "kernels/shared_buffer.hpp"
 #include "kernels/update.hpp"
 
 #include <algorithm>

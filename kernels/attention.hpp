@@ -3,7 +3,8 @@
 // computes them again from `log_sum` (Dao et al. 2022, arXiv:2205.14135).
 //
 // In head h, with D = C / heads columns: y_i = sum_{j <= i} p_ij v_j, where p_i = softmax over
-// j <= i of (q_i . k_j) / sqrt(D). float32.
+// j <= i of (q_i . k_j) / sqrt(D). float32; in bf16
+// on a GPU the products are of bfloat16 (attention_bf16.cu).
 #pragma once
 
 #include "kernels/stream.hpp"

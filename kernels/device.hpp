@@ -30,8 +30,8 @@ Result<Device> parse_device(std::string_view text);
 /// Error (usage) with what is missing when this build or this machine lacks `device`.
 Result<void> check_available(Device device);
 
-/// How products multiply: matmul, convolution and, on a GPU, attention. Sums are float32 in all of them, and so is
-/// everything else: weights, gradients, moments, the other operations.
+/// How products multiply: matmul; on a GPU also convolution and, in bf16, attention. Sums are float32
+/// in all of them, and so is everything else: weights, gradients, moments, the other operations.
 enum class Precision : std::uint8_t {
   fp32,
   tf32,  // operands rounded to 11 bits of significance: GPUs only

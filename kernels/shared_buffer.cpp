@@ -62,20 +62,21 @@ void shared_store(Stream& stream, SharedBuffer& buffer, const Tensor& from) {
   cpu::shared_store(buffer, from.data<float>());
 }
 
-std::uint64_t shared_add(Stream& stream,
-                         SharedBuffer& buffer,
-                         int writer,
-                         float factor,
-                         const Tensor& x,
-                         SharedAdd how) {
-  check_vector("shared_add", buffer, x, stream);
+std::uint64_t shared_move(Stream& stream,
+                          SharedBuffer& buffer,
+                          int writer,
+                          const Tensor& from,
+                          const Tensor& to,
+                          SharedAdd how) {
+  check_vector("shared_move", buffer, from, stream);
+  check_vector("shared_move", buffer, to, stream);
   TROUPE_CHECK(writer >= 0 && writer < buffer.writers(),
-               "[shared_add] writer ",
+               "[shared_move] writer ",
                writer,
                " of ",
                buffer.writers());
   const std::uint64_t before = buffer.updates();
-  cpu::shared_add(buffer, factor, x.data<float>(), how);
+  cpu::shared_move(buffer, from.data<float>(), to.data<float>(), how);
   buffer.count(writer);
   return before;
 }

@@ -84,16 +84,22 @@ std::uint64_t shared_copy(Stream& stream, const SharedBuffer& from, const Tensor
 /// buffer = from. Shapes: from (n). No update; for the start of a run.
 void shared_store(Stream& stream, SharedBuffer& buffer, const Tensor& from);
 
-/// buffer += factor x, and one update of `writer`. Shapes: x (n); zeros in x touch nothing. Returns
-/// updates() as it was just before its own was counted: minus what shared_copy returned, that is the
-/// gradient's staleness.
-std::uint64_t shared_add(
-    Stream& stream, SharedBuffer& buffer, int writer, float factor, const Tensor& x, SharedAdd how);
+/// What an update of Hogwild does, whatever the optimizer that made it: buffer += to - from, component
+/// by component, and one update of `writer`. A component that still is what `from` has becomes what
+/// `to` has, to the last bit, so that a lone writer loses nothing to rounding. Shapes: from, to (n);
+/// where they are equal nothing is touched. Returns updates() as it was just before its own was
+/// counted: minus what shared_copy returned, that is the gradient's staleness.
+std::uint64_t shared_move(Stream& stream,
+                          SharedBuffer& buffer,
+                          int writer,
+                          const Tensor& from,
+                          const Tensor& to,
+                          SharedAdd how);
 
 namespace cpu {
 void shared_copy(const SharedBuffer& from, float* to);
 void shared_store(SharedBuffer& buffer, const float* from);
-void shared_add(SharedBuffer& buffer, float factor, const float* x, SharedAdd how);
+void shared_move(SharedBuffer& buffer, const float* from, const float* to, SharedAdd how);
 }  // namespace cpu
 
 }  // namespace troupe

@@ -70,6 +70,6 @@ if step "build tsan" configure_and_build tsan --target tsan_tests; then
   run_tests tsan
 fi
 
-[ "$skipped" -eq 0 ] || echo "$skipped skipped (they need a GPU)"
+[ "$skipped" -eq 0 ] || echo "$skipped skipped (each says what it lacks)"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

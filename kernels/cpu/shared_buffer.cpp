@@ -16,6 +16,10 @@ std::atomic_ref<Pair> pair_at(const SharedBuffer& buffer, std::int64_t i) {
   return std::atomic_ref<Pair>(*reinterpret_cast<Pair*>(buffer.data() + i));
 }
 
+float moved(float seen, float from, float to) {
+  return seen == from ? to : seen + (to - from);
+}
+
 }  // namespace
 
 // The buffer is padded to whole cache lines, so the last pair of an odd number may be accessed too.
@@ -39,28 +43,33 @@ void shared_store(SharedBuffer& buffer, const float* from) {
   }
 }
 
-void shared_add(SharedBuffer& buffer, float factor, const float* x, SharedAdd how) {
+void shared_move(SharedBuffer& buffer, const float* from, const float* to, SharedAdd how) {
   const std::int64_t n = buffer.elements();
-  if (how == SharedAdd::racy) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      if (x[i] != 0) {
-        buffer.add(i, factor * x[i], how);
-      }
-    }
-    return;
-  }
-  for (std::int64_t i = 0; i < n; i += 2) {
-    const float first = x[i];
-    const float second = i + 1 < n ? x[i + 1] : 0.0f;
-    if (first == 0 && second == 0) {
+  std::int64_t i = 0;
+  for (; i + 2 <= n && how == SharedAdd::atomic; i += 2) {
+    if (from[i] == to[i] && from[i + 1] == to[i + 1]) {
       continue;
     }
     std::atomic_ref<Pair> at = pair_at(buffer, i);
     Pair seen = at.load(std::memory_order_relaxed);
-    // A pair whose other half is 0 is written back as it was: an update in between makes this fail.
-    while (!at.compare_exchange_weak(seen,
-                                     {seen.first + factor * first, seen.second + factor * second},
-                                     std::memory_order_relaxed)) {
+    while (!at.compare_exchange_weak(
+        seen,
+        {moved(seen.first, from[i], to[i]), moved(seen.second, from[i + 1], to[i + 1])},
+        std::memory_order_relaxed)) {
+    }
+  }
+  for (; i < n; ++i) {
+    if (from[i] == to[i]) {
+      continue;
+    }
+    std::atomic_ref<float> at(buffer.data()[i]);
+    float seen = at.load(std::memory_order_relaxed);
+    if (how == SharedAdd::racy) {
+      at.store(moved(seen, from[i], to[i]), std::memory_order_relaxed);
+      continue;
+    }
+    while (
+        !at.compare_exchange_weak(seen, moved(seen, from[i], to[i]), std::memory_order_relaxed)) {
     }
   }
 }

@@ -56,9 +56,10 @@ using Compensations = std::tuple<ConstantCompensation, AdaptiveCompensation, Abs
 /// Calls f(functor) with the functor of `kind`: one branch a tensor, none an element.
 template <class F>
 void with_compensation(Compensation kind, F&& f) {
-  [&]<class... Each>(std::tuple<Each...>*) {
-    ((Each::kind == kind ? f(Each{}) : void()), ...);
+  const bool found = [&]<class... Each>(std::tuple<Each...>*) {
+    return ((Each::kind == kind ? (f(Each{}), true) : false) || ...);
   }(static_cast<Compensations*>(nullptr));
+  TROUPE_CHECK(found, "[with_compensation] no functor of kind ", static_cast<int>(kind));
 }
 
 /// Barkai et al. 2020, arXiv:1909.10802.

@@ -2,7 +2,6 @@
 #include "kernels/device.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
-#include "tests/support/skip.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -46,7 +45,7 @@ TEST_CASE("bench peers refuses to compare networks that differ", "[apps]") {
 
 TEST_CASE("bench gpu without a GPU says what is missing", "[apps]") {
   if (check_available(Device{DeviceKind::cuda, 0})) {
-    return skip("there is a GPU");
+    return;  // then it measures
   }
   const Said said = run_program({"bench", "gpu"});
   CHECK(said.code == 2);

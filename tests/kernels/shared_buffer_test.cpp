@@ -19,11 +19,13 @@ double count_to(SharedAdd how, std::int64_t elements, std::int64_t times) {
   std::barrier start(2);
   const auto work = [&](int writer) {
     Stream stream(Device{});
+    const Tensor zeros = stream.allocate({elements});
     const Tensor ones = stream.allocate({elements});
+    fill(stream, zeros, 0);
     fill(stream, ones, 1);
     start.arrive_and_wait();
     for (std::int64_t i = 0; i < times; ++i) {
-      shared_add(stream, buffer, writer, 1.0f, ones, how);
+      shared_move(stream, buffer, writer, zeros, ones, how);
     }
   };
   std::thread other(work, 1);
@@ -39,41 +41,91 @@ double count_to(SharedAdd how, std::int64_t elements, std::int64_t times) {
 
 }  // namespace
 
-TEST_CASE("what is stored, added and copied is exact with one thread", "[kernels][shared]") {
+TEST_CASE("a lone writer's buffer is what it moved it to, to the last bit", "[kernels][shared]") {
   Stream stream(Device{});
   for (const std::int64_t n : {1, 2, 3, 16, 17, 1023}) {
     for (const SharedAdd how : {SharedAdd::atomic, SharedAdd::racy}) {
       INFO(n << " elements");
-      SharedBuffer buffer(n, 3);
-      CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64 == 0);
-      const Tensor start = normal_tensor(stream, 1, {n});
-      const Tensor gradient = normal_tensor(stream, 2, {n});
-      gradient.span<float>()[0] = 0;  // half a pair that is not touched
-      shared_store(stream, buffer, start);
+      SharedBuffer buffer(n, 2);
+      const Tensor from = normal_tensor(stream, 1, {n});
+      const Tensor to = normal_tensor(stream, 2, {n});
       const Tensor got = stream.allocate({n});
+      CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64 == 0);
+      shared_store(stream, buffer, from);
       CHECK(shared_copy(stream, buffer, got) == 0);
-      CHECK(shared_add(stream, buffer, 2, -0.5f, gradient, how) == 0);
-      CHECK(shared_add(stream, buffer, 1, 0.25f, gradient, how) == 1);
-      const Tensor after = stream.allocate({n});
-      CHECK(shared_copy(stream, buffer, after) == 2);
+      CHECK(got.span<float>()[0] == from.span<float>()[0]);
+      CHECK(shared_move(stream, buffer, 1, from, to, how) == 0);
+      CHECK(shared_copy(stream, buffer, got) == 1);
       for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
-        const float w = start.span<float>()[i];
-        const float g = gradient.span<float>()[i];
-        CHECK(got.span<float>()[i] == w);
-        const float once = w + -0.5f * g;
-        CHECK(after.span<float>()[i] == once + 0.25f * g);
-        CHECK(buffer.load(static_cast<std::int64_t>(i)) == after.span<float>()[i]);
+        CHECK(got.span<float>()[i] == to.span<float>()[i]);
       }
     }
   }
 }
 
-TEST_CASE("atomic additions of two threads lose nothing", "[kernels][shared]") {
+TEST_CASE("where somebody else has moved it, the difference is added", "[kernels][shared]") {
+  Stream stream(Device{});
+  for (const std::int64_t n : {1, 2, 5, 1023}) {
+    for (const SharedAdd how : {SharedAdd::atomic, SharedAdd::racy}) {
+      INFO(n << " elements");
+      SharedBuffer buffer(n, 2);
+      const Tensor from = normal_tensor(stream, 1, {n});
+      const Tensor to = normal_tensor(stream, 2, {n});
+      to.span<float>()[0] = from.span<float>()[0];  // half a pair that does not move
+      const Tensor there = normal_tensor(stream, 3, {n});
+      shared_store(stream, buffer, there);
+      shared_move(stream, buffer, 0, from, to, how);
+      for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+        const float difference = to.span<float>()[i] - from.span<float>()[i];
+        CHECK(buffer.load(static_cast<std::int64_t>(i)) == there.span<float>()[i] + difference);
+      }
+    }
+  }
+}
+
+TEST_CASE("of atomic moves by several threads none is lost", "[kernels][shared]") {
+  constexpr int kThreads = 4;
+  constexpr int kTimes = 20000;
+  for (const std::int64_t n : {1, 5, 8}) {
+    INFO(n << " elements");
+    SharedBuffer buffer(n, kThreads);
+    std::barrier start(kThreads);
+    // Whole numbers below 2^24, so that all sums are exact. Each thread moves from what it has last
+    // seen, as Hogwild does.
+    const auto work = [&](int writer) {
+      Stream stream(Device{});
+      const Tensor from = stream.allocate({n});
+      const Tensor to = stream.allocate({n});
+      start.arrive_and_wait();
+      for (int i = 0; i < kTimes; ++i) {
+        shared_copy(stream, buffer, from);
+        for (std::size_t j = 0; j < static_cast<std::size_t>(n); ++j) {
+          to.span<float>()[j] = from.span<float>()[j] + static_cast<float>(writer + 1);
+        }
+        shared_move(stream, buffer, writer, from, to, SharedAdd::atomic);
+      }
+    };
+    std::vector<std::thread> others;
+    for (int writer = 1; writer < kThreads; ++writer) {
+      others.emplace_back(work, writer);
+    }
+    work(0);
+    for (std::thread& thread : others) {
+      thread.join();
+    }
+    CHECK(buffer.updates() == kThreads * kTimes);
+    for (std::int64_t i = 0; i < n; ++i) {
+      CHECK(buffer.load(i) == static_cast<float>(kTimes * kThreads * (kThreads + 1) / 2));
+    }
+  }
+}
+
+TEST_CASE("atomic moves of two threads lose nothing", "[kernels][shared]") {
   CHECK(count_to(SharedAdd::atomic, 1, 1 << 18) == 2.0 * (1 << 18));
   CHECK(count_to(SharedAdd::atomic, 5, 1 << 17) == 10.0 * (1 << 17));
 }
 
-TEST_CASE("racy additions of two threads lose some", "[kernels][shared]") {
+TEST_CASE("racy moves of two threads lose some", "[kernels][shared]") {
   if (std::thread::hardware_concurrency() < 2) {
     return skip("one core: two threads hardly ever meet");
   }
@@ -91,8 +143,11 @@ TEST_CASE("a shared buffer is as large as it was made", "[kernels][shared]") {
   Stream stream(Device{});
   SharedBuffer buffer(4, 1);
   CHECK_THROWS_AS(shared_copy(stream, buffer, stream.allocate({5})), ContractError);
-  CHECK_THROWS_AS(shared_add(stream, buffer, 1, 1.0f, stream.allocate({4}), SharedAdd::atomic),
-                  ContractError);
+  const Tensor four = stream.allocate({4});
+  const Tensor five = stream.allocate({5});
+  CHECK_THROWS_AS(shared_move(stream, buffer, 0, four, five, SharedAdd::atomic), ContractError);
+  CHECK_THROWS_AS(shared_move(stream, buffer, 0, five, four, SharedAdd::atomic), ContractError);
+  CHECK_THROWS_AS(shared_move(stream, buffer, 1, four, four, SharedAdd::atomic), ContractError);
   CHECK_THROWS_AS(SharedBuffer(0, 1), ContractError);
   CHECK_THROWS_AS(SharedBuffer(1, 0), ContractError);
 }
