@@ -233,6 +233,9 @@ std::string replicas_text(const Blueprint& b) {
     const Scheme* scheme = find_scheme(rule);
     text += concat(", rule ", rule, scheme ? ": " + scheme->summary : "");
   }
+  if (const double factor = rate_factor(b.experiment); factor != 1) {
+    text += concat("; learning rate times ", number(factor, "%.4g"), " (replicas.rate_factor)");
+  }
   text += '\n';
   if (!b.link) {
     return text;

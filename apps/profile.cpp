@@ -57,7 +57,7 @@ class LayerByLayer {
     const auto layers = static_cast<std::int32_t>(b.network.layers.size());
     std::vector<std::int64_t> first(static_cast<std::size_t>(layers));
     std::iota(first.begin(), first.end(), 0);
-    const Rate rate(b.experiment.optimizer(), b.batches);
+    const Rate rate = rate_of(b);
     for (std::int32_t i = 0; i < layers; ++i) {
       Step step{.chunk = Chunk(b.network, first, i), .weights = {}, .optimizer = nullptr};
       for (Tensor& slice : step.chunk.initial_slices(stream_, b.experiment.seed())) {

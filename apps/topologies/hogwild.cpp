@@ -104,7 +104,7 @@ Result<Cast> build_sparse_hogwild(const Blueprint& b, bool virtual_clock) {
                                                   .data = data,
                                                   .batch_size = e.data().batch_size(),
                                                   .seed = e.seed(),
-                                                  .rate = Rate(e.optimizer(), b.batches),
+                                                  .rate = rate_of(b),
                                                   .add = racy ? SharedAdd::racy : SharedAdd::atomic,
                                                   .source = source}),
                             1 + r,

@@ -316,7 +316,7 @@ Rate rate_of(const Blueprint& b) {
       milestones.push_back(b.sizes.batches(at * b.sizes.epochs(b.batches)));
     }
   }
-  return {b.experiment.optimizer(), b.batches, std::move(milestones)};
+  return {b.experiment.optimizer(), b.batches, std::move(milestones), rate_factor(b.experiment)};
 }
 
 std::int64_t largest_micro_batch(const Blueprint& b) {
@@ -473,7 +473,7 @@ RuleContext rule_context(const Blueprint& b, std::int32_t chunk, std::size_t sli
   const ParameterLayout& layout = b.chunks[at]->layout();
   RuleContext context{.experiment = b.experiment,
                       .replicas = static_cast<std::int32_t>(b.experiment.replicas().count()),
-                      .rate = Rate(b.experiment.optimizer(), b.batches),
+                      .rate = rate_of(b),
                       .delay = b.schedule->delay[at],
                       .parts = {},
                       .elements = layout.slice_sizes[slice]};

@@ -8,8 +8,12 @@ namespace troupe {
 
 Rate::Rate(const proto::Optimizer& optimizer,
            std::int64_t updates,
-           std::vector<std::int64_t> milestones)
-    : optimizer_(optimizer), updates_(updates), milestones_(std::move(milestones)) {
+           std::vector<std::int64_t> milestones,
+           double factor)
+    : optimizer_(optimizer),
+      updates_(updates),
+      milestones_(std::move(milestones)),
+      factor_(factor) {
   if (milestones_.empty()) {
     for (const double at : optimizer.schedule().milestones().at()) {
       milestones_.push_back(
@@ -19,7 +23,7 @@ Rate::Rate(const proto::Optimizer& optimizer,
 }
 
 double Rate::at(std::int64_t step) const {
-  const double base = optimizer_.learning_rate();
+  const double base = full();
   double rate = base;
   const double progress =
       updates_ > 1 ? std::min(1.0, static_cast<double>(step) / static_cast<double>(updates_ - 1))

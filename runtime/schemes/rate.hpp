@@ -14,17 +14,23 @@ class Rate {
   /// `updates`: how many the run will make, for schedules that end with it; 0 where that is not
   /// known. `milestones`: the step of each of the schedule's; empty: by share of the updates, which is
   /// right where all mini-batches are alike.
+  /// `factor` multiplies the learning rate (rate_factor of runtime/schemes/rule.hpp).
   Rate(const proto::Optimizer& optimizer,
        std::int64_t updates,
-       std::vector<std::int64_t> milestones = {});
+       std::vector<std::int64_t> milestones = {},
+       double factor = 1);
 
   /// Of the update that follows step `step`.
   double at(std::int64_t step) const;
+
+  /// What warm-up rises to and schedules begin with.
+  double full() const { return factor_ * optimizer_.learning_rate(); }
 
  private:
   proto::Optimizer optimizer_;
   std::int64_t updates_;
   std::vector<std::int64_t> milestones_;  // steps
+  double factor_;
 };
 
 }  // namespace troupe

@@ -138,20 +138,16 @@ std::vector<Scheme> built_in() {
        .equations = "w <- w - eta opt(g / max(1, tau))",
        .memory = "the optimizer's moments",
        .paper = "Zhang, Gupta, Lian & Liu, IJCAI 2016, arXiv:1511.05950",
-       .scale =
-           [](const RuleContext&) {
-             return staleness_division();
-           }},
+       .scale = [](const RuleContext&) { return staleness_division(); },
+       .bears_delay = true},
       {.name = "gap_aware",
        .summary = "on arrival, divided by how far the weights have moved, in steps at the largest "
                   "rate",
        .equations = "w <- w - eta opt(g / (1 + |w - w_read| / C)), C the mean size of a step",
        .memory = "what replicas read (up to R), and the optimizer's moments",
        .paper = "Barkai, Hakimi & Schuster, ICLR 2020, arXiv:1909.10802",
-       .scale =
-           [](const RuleContext& c) {
-             return gap_damping(c, gap_aware_options(c));
-           }},
+       .scale = [](const RuleContext& c) { return gap_damping(c, gap_aware_options(c)); },
+       .bears_delay = true},
       {.name = "dc_asgd",
        .summary = "on arrival, corrected to first order for how far the weights have moved",
        .equations = "constant: g + lambda g^2 (w - w_read); adaptive: lambda / sqrt(mean g^2); "
@@ -169,17 +165,16 @@ std::vector<Scheme> built_in() {
                     "(1-beta) sqrt(n - b^2 + epsilon); w <- w - eta opt(g / (v max(1, tau)))",
        .memory = "3, and the optimizer's moments",
        .paper = "Odena 2016, arXiv:1601.04033",
-       .scale =
-           [](const RuleContext& c) {
-             return deviation_division(c, fasgd_options(c));
-           }},
+       .scale = [](const RuleContext& c) { return deviation_division(c, fasgd_options(c)); },
+       .bears_delay = true},
       {.name = "dana_zero",
        .summary = "a velocity for each replica; the point where all of them lead is sent",
        .equations = "v_i <- gamma v_i + g; w <- w - eta v_i; sent w - gamma eta sum_j v_j (by the "
                     "server's rate), w - gamma sum_j eta_j v_j (by the senders')",
        .memory = "R + 1, and the point sent",
        .paper = "Hakimi et al. 2019, arXiv:1907.11612",
-       .step = dana},
+       .step = dana,
+       .bears_delay = true},
       {.name = "dana_slim",
        .summary = "dana_zero with the velocities at the replicas: the server keeps nothing",
        .equations = "replica: v' = gamma v + g, pushes u = eta (gamma v' + g) + (eta - eta_prev) "
@@ -187,14 +182,16 @@ std::vector<Scheme> built_in() {
                     "eta u",
        .memory = "0 (1 at each replica)",
        .paper = "Hakimi et al. 2019, arXiv:1907.11612",
-       .step = slim_step},
+       .step = slim_step,
+       .bears_delay = true},
       {.name = "dana_dc",
        .summary = "dana_zero with dc_asgd's correction from the point that was sent",
        .equations = "g + lambda g^2 (w - w_sent) in place of g; then dana_zero",
        .memory = "R + 1, and the points sent (up to R)",
        .paper = "Hakimi et al. 2019, arXiv:1907.11612",
        .scale = make_dana_dc_scale,
-       .step = dana},
+       .step = dana,
+       .bears_delay = true},
       {.name = "lwp",
        .summary = "one velocity at the server; the point R - 1 steps ahead along it is sent",
        .equations = "v <- gamma v + g; w <- w - eta v; sent w - (R-1) eta v",
@@ -268,6 +265,35 @@ Rule server_rule(const RuleContext& c) {
           .step = step.step ? step.step(c) : optimizer_step(c, Mean::plain)};
 }
 
+/// Updates by which a gradient is late where rule, admit, scale and step do nothing about it.
+double unattended_staleness(const proto::Experiment& e) {
+  const proto::Replicas& r = e.replicas();
+  const auto count = static_cast<double>(r.count());
+  if (r.count() == 1) {
+    return 1;
+  }
+  if (r.exchange().has_hogwild() && !e.data().has_sparse()) {
+    return count;
+  }
+  if (r.exchange().has_wsp() ||
+      (r.exchange().has_parameter_server() && (r.rule().has_ssp() || r.rule().has_essp()))) {
+    return 2 * count;  // what the others do in a mini-batch is met in the one after it
+  }
+  if (!r.exchange().has_parameter_server() || scheme_of(r, choice_name(r.scale())).bears_delay ||
+      scheme_of(r, choice_name(r.step())).bears_delay) {
+    return 1;
+  }
+  const RuleContext context{.experiment = e,
+                            .replicas = static_cast<std::int32_t>(r.count()),
+                            .rate = Rate(e.optimizer(), 0),
+                            .delay = 0,
+                            .parts = {},
+                            .elements = 0};
+  return scheme_of(r, choice_name(r.admit())).name == "softsync"
+             ? std::min(count, static_cast<double>(softsync_options(context).n()))
+             : count;
+}
+
 std::unique_ptr<Admission> diloco_admission(const proto::DilocoMode& mode) {
   if (mode.has_asynchronous()) {
     return std::make_unique<Admission>();
@@ -300,6 +326,11 @@ Admission::Choice Admission::choose(const std::vector<Arrival>& /*waiting*/,
 
 bool Admission::answers(std::int32_t replica, const Ledger& ledger) const {
   return ledger.replicas.at(static_cast<std::size_t>(replica)).waiting == 0;
+}
+
+double rate_factor(const proto::Experiment& experiment) {
+  const double given = experiment.replicas().rate_factor();
+  return given > 0 ? given : 1 / unattended_staleness(experiment);
 }
 
 double RuleContext::custom(std::string_view key, double otherwise) const {

@@ -164,6 +164,9 @@ struct Scheme {
   std::function<std::unique_ptr<Scale>(const RuleContext&)> scale{};
   std::function<std::unique_ptr<Step>(const RuleContext&)> step{};
   std::vector<std::string> options{};  // keys that custom.values may have; others are refused
+  /// Late gradients are weakened or corrected, or computed where the weights will be: what is a good
+  /// learning rate for one replica is one for many (rate_factor).
+  bool bears_delay = false;
 };
 
 /// Makes a scheme known under its name. Before any experiment is checked. Error (usage) where the
@@ -188,6 +191,13 @@ const std::vector<ExchangeScheme>& exchange_schemes();
 /// The parts for the experiment's exchange and rule, with replicas.admit, scale and step in their
 /// places. Of an exchange that has a server: all but hogwild and synchronous by ring or tree.
 Rule make_rule(const RuleContext& context);
+
+/// What the learning rate is multiplied by: replicas.rate_factor, or where that is 0 one over the
+/// staleness, in updates, that a rule which takes late gradients as they come will meet. 1/n for
+/// n-softsync, of which updates on arrival are the case n = R (Gupta et al. 2015, arXiv:1509.04210,
+/// section 3.2); 1/(2R) for ssp, essp and wsp, whose replicas meet what the others did a mini-batch
+/// later. 1 where nobody is late or the rule bears it.
+double rate_factor(const proto::Experiment& experiment);
 
 /// Mini-batches of a wave of replicas.exchange wsp: its own number, or as many as the pipeline has
 /// in flight.

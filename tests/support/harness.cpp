@@ -114,6 +114,9 @@ proto::Experiment experiment(std::string_view text, const std::vector<std::strin
   INFO((parsed ? std::string() : parsed.error().message));
   REQUIRE(parsed);
   proto::Experiment e = *parsed;
+  if (e.replicas().rate_factor() == 0) {  // identities are told at the rate that is written
+    e.mutable_replicas()->set_rate_factor(1);
+  }
   for (const std::string& assignment : assignments) {
     const auto set = set_value(e, assignment);
     INFO(assignment << ": " << (set ? std::string() : set.error().message));

@@ -18,7 +18,7 @@
 namespace troupe::test {
 
 /// An experiment from textproto and assignments, resolved. Fails the test where anything is wrong
-/// with it.
+/// with it. Its learning rate is as written unless they have replicas.rate_factor.
 proto::Experiment experiment(std::string_view text,
                              const std::vector<std::string>& assignments = {});
 

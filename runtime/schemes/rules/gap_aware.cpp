@@ -17,7 +17,7 @@ namespace {
 class GapDamping final : public Scale {
  public:
   GapDamping(const RuleContext& context, const proto::GapAware& options)
-      : per_(options.per()), largest_rate_(context.experiment.optimizer().learning_rate()) {
+      : per_(options.per()), largest_rate_(context.rate.full()) {
     // Stretches from tensor to tensor, padding included: it is zero on both sides of a gap.
     std::vector<std::int64_t> begins{0};
     parameters_ = {0};
