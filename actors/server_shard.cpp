@@ -17,6 +17,19 @@ std::int64_t bytes_of(const std::vector<Tensor>& tensors) {
   return n;
 }
 
+/// What the oldest forward of `m` read of the weights handed out: the slice, or a prediction of it.
+/// What a replica that steps by itself predicts stays with it.
+const Tensor& read_of(const Upload& m, const Weights& handed) {
+  for (const Read& read : m.reads) {
+    for (const Slice& slice : handed) {
+      if (read.forward_version == m.read_version && slice.reach == read.forward.reach) {
+        return slice.values;
+      }
+    }
+  }
+  return handed.front().values;
+}
+
 }  // namespace
 
 ServerShard::ServerShard(Config config) : c_(std::move(config)) {
@@ -29,7 +42,7 @@ ServerShard::ServerShard(Config config) : c_(std::move(config)) {
   }
   if (c_.needs_read || c_.gap_every > 0) {
     for (Replica& r : replicas_) {
-      r.handed[0] = newest_.front().values;
+      r.handed[0] = newest_;
     }
   }
   if (c_.updates > 0) {
@@ -130,8 +143,6 @@ void ServerShard::combine(const std::vector<std::size_t>& take, Effects& fx) {
   });
   const bool measure = c_.gap_every > 0 && ledger_.version % c_.gap_every == 0;
   Update update{.version = ledger_.version,
-                .replicas = static_cast<std::int32_t>(replicas_.size()),
-                .living = ledger_.living(),
                 .base = newest_.front().values,
                 .contributions = {},
                 .rate = c_.rate.at(ledger_.version),
@@ -142,12 +153,11 @@ void ServerShard::combine(const std::vector<std::size_t>& take, Effects& fx) {
     m.contribution.mini_batches = of.mini_batches;
     m.contribution.rate = of.rate;
     of.replica = m.stamp.replica;
-    of.batch = m.stamp.batch;
     of.lag = ledger_.version - m.read_version;
     Replica& r = replica(of.replica);
     if (const auto read = r.handed.find(m.read_version);
         read != r.handed.end() && (c_.needs_read || measure)) {
-      of.read = read->second;
+      of.read = read_of(m, read->second);
     }
     r.handed.erase(r.handed.begin(), r.handed.lower_bound(m.read_version));
     update.contributions.push_back(std::move(of));
@@ -272,7 +282,7 @@ void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Ef
   r.newest_handed = ledger_.version;
   r.answered_at = now;
   if (c_.needs_read || c_.gap_every > 0) {
-    r.handed[ledger_.version] = reply.weights.front().values;
+    r.handed[ledger_.version] = reply.weights;
   }
   fx.send(c_.replicas[static_cast<std::size_t>(who)], std::move(reply));
 }

@@ -63,15 +63,15 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
 
  private:
   struct Replica {
-    std::uint64_t sequence = 0;               // of the last Upload
-    std::uint64_t held = 0;                   // of the last Upload that is in the weights
-    std::map<std::uint64_t, Upload> early{};  // by sequence: overtook one before
-    std::optional<Upload> question{};         // without its tensors; open
-    Tensor own{};                             // what it alone is answered with
-    std::map<std::int64_t, Tensor> handed{};  // by version: what it may still be computing with
-    std::int64_t newest_handed = 0;           // version
-    double answered_at = 0;                   // seconds
-    double speed = 0;                         // mini-batches a second, at last sight
+    std::uint64_t sequence = 0;                // of the last Upload
+    std::uint64_t held = 0;                    // of the last Upload that is in the weights
+    std::map<std::uint64_t, Upload> early{};   // by sequence: overtook one before
+    std::optional<Upload> question{};          // without its tensors; open
+    Tensor own{};                              // what it alone is answered with
+    std::map<std::int64_t, Weights> handed{};  // by version: what it may still be computing with
+    std::int64_t newest_handed = 0;            // version
+    double answered_at = 0;                    // seconds
+    double speed = 0;                          // mini-batches a second, at last sight
   };
 
   Replica& replica(std::int32_t r) { return replicas_.at(static_cast<std::size_t>(r)); }

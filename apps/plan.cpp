@@ -247,7 +247,7 @@ std::string replicas_text(const Blueprint& b) {
     std::int64_t copies = 0;
     for (std::size_t s = 0; s < sizes.size(); ++s) {
       const Rule rule = make_rule(rule_context(b, c, s));
-      const bool reads = rule.scale->needs_read() || rule.step->needs_read();
+      const bool reads = rule.scale->needs_read();
       copies = 1 + rule.scale->state_tensors() + rule.step->state_tensors() +
                (reads ? replicas.count() : 0);
       bytes += 4.0 * static_cast<double>(copies * sizes[s]);

@@ -20,7 +20,6 @@ enum class Travel : std::uint8_t {
 /// One push in an update.
 struct Contribution {
   std::int32_t replica = 0;
-  std::int64_t batch = 0;         // of the replica: the last mini-batch that it stands for
   std::int64_t mini_batches = 1;  // that it stands for
   std::int64_t lag = 0;           // version it is applied to - version it was computed at
   double rate = 0;                // learning rate of the weights it was computed at
@@ -33,8 +32,6 @@ struct Contribution {
 /// All that an update is made of.
 struct Update {
   std::int64_t version = 0;                 // of base
-  std::int32_t replicas = 1;                // R
-  std::int32_t living = 1;                  // of them
   Tensor base;                              // (n) the newest weights
   std::vector<Contribution> contributions;  // by replica, then mini-batch
   double rate = 0;                          // of this update

@@ -740,7 +740,7 @@ Cast build_cast(const Blueprint& b) {
                .slice = s,
                .optimizer = optimizer,
                .admission = std::move(rule.admission),
-               .needs_read = rule.scale->needs_read() || rule.step->needs_read(),
+               .needs_read = rule.scale->needs_read(),
                .rate = rate,
                .replicas_step = b.link->steps && b.link->travel != Travel::gradient,
                .reaches = b.link->steps ? std::vector<Reach>{} : all_reaches(b.plans[at]),

@@ -190,6 +190,12 @@ Check check_optimizer(const Chosen& c) {
                   c.optimizer,
                   ", right are sgd, momentum and nesterov");
   }
+  // Momentum is the default, which cannot be told from a choice.
+  if (c.step == "adagrad" && !among(c.optimizer, {"sgd", "momentum", "adagrad"})) {
+    return refuse("optimizer.rule: the step adagrad replaces the rule and has no momentum; it is ",
+                  c.optimizer,
+                  ", right are sgd, momentum and adagrad");
+  }
   const bool predicts =
       among(c.weights, {"spectrain", "spectrain_paper", "nwpt", "geometric", "xpipe", "pipeoptim"});
   const bool heavy_ball = c.step == "heavy_ball";
@@ -203,36 +209,58 @@ Check check_optimizer(const Chosen& c) {
         " sends weights that lead elsewhere; right are stash, latest or vertical_sync, or "
         "the rules asgd and heavy_ball");
   }
+  if (predicts && c.needs_read()) {
+    return refuse("pipeline.weights: ",
+                  c.weights,
+                  " looks ahead over the distance that ",
+                  c.scale,
+                  " corrects for afterwards: right are stash, latest or vertical_sync, or "
+                  "replicas.scale none");
+  }
   return {};
 }
 
 Check check_traffic(const Chosen& c) {
   const proto::ParameterServer& server = c.replicas.exchange().parameter_server();
-  const auto refuse_key = [&](const char* key, std::int64_t value, const char* why) {
-    return refuse("replicas.exchange.parameter_server.",
-                  key,
-                  ": ",
-                  value,
-                  " does not go with ",
-                  c.rule,
-                  why,
-                  "; right is 1");
-  };
+  const auto refuse_key =
+      [&](const char* key, std::int64_t value, const std::string& with, const char* why) {
+        return refuse("replicas.exchange.parameter_server.",
+                      key,
+                      ": ",
+                      value,
+                      " does not go with ",
+                      with,
+                      why,
+                      "; right is 1");
+      };
   if (server.n_push() > 1) {
     if (c.rule == "dana_slim") {
-      return refuse_key("n_push", server.n_push(), ", whose pushes are changes, not gradients");
+      return refuse_key(
+          "n_push", server.n_push(), c.rule, ", whose pushes are changes, not gradients");
     }
     if (c.step == "ormo" || c.admit == "delayed") {
-      return refuse_key("n_push", server.n_push(), ", which counts mini-batch by mini-batch");
+      return refuse_key("n_push",
+                        server.n_push(),
+                        c.step == "ormo" ? c.step : c.admit,
+                        ", which counts mini-batch by mini-batch");
+    }
+    if (c.needs_read()) {
+      return refuse_key(
+          "n_push", server.n_push(), c.scale, ", whose correction is of one gradient");
     }
   }
   if (server.n_fetch() > 1) {
     if (c.additive() || c.admit == "delayed") {
-      return refuse_key("n_fetch", server.n_fetch(), ", where a replica asks for each mini-batch");
+      return refuse_key("n_fetch",
+                        server.n_fetch(),
+                        c.additive() ? c.rule : c.admit,
+                        ", where a replica asks for each mini-batch");
     }
     if (c.needs_read() || c.one_at_a_time()) {
-      return refuse_key(
-          "n_fetch", server.n_fetch(), ", which has to know what weights a gradient is of");
+      return refuse_key("n_fetch",
+                        server.n_fetch(),
+                        c.needs_read() ? c.scale : c.step,
+                        ", which has to know what weights a gradient is of");
     }
   }
   if (c.admit == "softsync") {
@@ -277,6 +305,16 @@ Check check_synchronous(const Chosen& c) {
                   count,
                   " leaves nobody; right is less than ",
                   count);
+  }
+  const std::string schedule = choice_name(c.experiment.pipeline().schedule());
+  if (options.backup() > 0 && c.experiment.pipeline().stages() > 1 &&
+      among(schedule, {"async_one_f_one_b", "async_full_duplex"})) {
+    return refuse("replicas.exchange.synchronous.backup: ",
+                  options.backup(),
+                  " drops what was computed at older weights than the newest, and under "
+                  "pipeline.schedule ",
+                  schedule,
+                  " every gradient but the last stage's is; right is 0, or a flushed schedule");
   }
   if (options.reduction() != proto::Synchronous::server) {
     if (options.backup() > 0) {

@@ -53,7 +53,8 @@ std::unique_ptr<Admission> make_softsync(const RuleContext& c) {
 
 std::unique_ptr<Admission> make_ringmaster(const RuleContext& c) {
   const std::int64_t bound = ringmaster_options(c).bound();
-  return ringmaster(bound > 0 ? bound : 2 * std::int64_t{c.replicas});
+  // Twice the lag of equal replicas, R (d + 1) - 1, and one: a pipeline adds its own delay.
+  return ringmaster(bound > 0 ? bound : 2 * c.replicas * (c.delay + 1));
 }
 
 std::unique_ptr<Scale> make_dana_dc_scale(const RuleContext& c) {

@@ -111,9 +111,6 @@ class Step {
  public:
   virtual ~Step() = default;
 
-  /// True: as Scale's.
-  virtual bool needs_read() const { return false; }
-
   /// Contributions have been scaled: values[0] times factor is what counts. `update` may be taken
   /// apart.
   virtual Updated apply(Stream& stream, Update update) = 0;
@@ -130,7 +127,7 @@ struct RuleContext {
   const proto::Experiment& experiment;  // resolved
   std::int32_t replicas = 1;            // R
   Rate rate;
-  std::int64_t delay = 0;  // of the chunk in its pipeline, in updates (spike compensation)
+  std::int64_t delay = 0;  // of the chunk in its pipeline, in updates of one replica
 
   struct Part {  // a tensor of the shard's slice
     std::string name;

@@ -24,6 +24,9 @@ struct Options {
   std::int64_t evaluate_every = 0;
   std::shared_ptr<const Admission> admission = std::make_shared<Admission>();  // on arrival
   bool needs_read = false;
+  std::vector<Reach> reaches = {};
+  std::int64_t gap_every = 0;
+  std::int64_t period = 0;
 };
 
 ServerShard server(const Options& options = {}) {
@@ -35,13 +38,13 @@ ServerShard server(const Options& options = {}) {
                       .admission = options.admission,
                       .needs_read = options.needs_read,
                       .rate = Rate(experiment.optimizer(), 0),
-                      .reaches = {},
+                      .reaches = options.reaches,
                       .replicas = {kShards[0], kShards[1], kShards[2]},
                       .batches_per_update = 1,
                       .updates = options.updates,
                       .evaluate_every = options.evaluate_every,
-                      .gap_every = 0,
-                      .period = 0,
+                      .gap_every = options.gap_every,
+                      .period = options.period,
                       .announces = true,
                       .director = kDirector,
                       .initial = filled(0)});
@@ -49,7 +52,7 @@ ServerShard server(const Options& options = {}) {
 
 Upload upload(std::int32_t replica, std::int64_t batch, std::int64_t read_version) {
   Contribution of;
-  of.values = {filled(1)};
+  of.values = {filled(static_cast<float>(batch))};
   return {.from = kShards[replica],
           .stamp = {.replica = replica, .chunk = 0, .batch = batch, .micro_batch = 0},
           .sequence = static_cast<std::uint64_t>(batch + 1),
@@ -92,7 +95,7 @@ Combined combined(float value) {
 std::vector<std::pair<std::int32_t, std::int64_t>> pushes(const Combine& m) {
   std::vector<std::pair<std::int32_t, std::int64_t>> all;
   for (const Contribution& of : m.update.contributions) {
-    all.emplace_back(of.replica, of.batch);
+    all.emplace_back(of.replica, static_cast<std::int64_t>(of.values.front().span<float>()[0]));
   }
   return all;
 }
@@ -125,7 +128,6 @@ TEST_CASE("a push makes an update, and its sender gets what it made", "[actors]"
   CHECK(sent<Answer>(fx).empty());
   const Combine update = combine(fx);
   CHECK(update.update.version == 0);
-  CHECK(update.update.living == 3);
   CHECK(pushes(update) == Pushes{{1, 0}});
   s.handle(combined(5), 3.0, fx);
   const auto answers = sent<Answer>(fx);
@@ -203,7 +205,6 @@ TEST_CASE("the dead are not heard; what they left behind counts; their state goe
   s.handle(combined(1), 0, fx);
   const Combine left = combine(fx);
   CHECK(pushes(left) == Pushes{{1, 0}});
-  CHECK(left.update.living == 2);
   CHECK(left.forget == std::vector<std::int32_t>{1});
   s.handle(combined(2), 0, fx);
   CHECK(sent<Combine>(fx).empty());
@@ -213,7 +214,6 @@ TEST_CASE("the dead are not heard; what they left behind counts; their state goe
   s.handle(Membership{.epoch = 1, .alive = {false, false, false}}, 0, fx);
   s.handle(upload(2, 0, 0), 0, fx);
   const Combine next = combine(fx);
-  CHECK(next.update.living == 2);
   CHECK(next.forget.empty());
 }
 
@@ -230,6 +230,68 @@ TEST_CASE("what the dead have left comes with the weights that it was computed a
   REQUIRE(pushes(left) == Pushes{{1, 0}});
   REQUIRE(left.update.contributions.front().read);
   CHECK(left.update.contributions.front().read.span<float>()[0] == 0);
+}
+
+TEST_CASE("the gap is measured from the prediction that was read", "[actors]") {
+  const Reach ahead{ReachKind::linear, 3};
+  ServerShard s = server({.reaches = {{ReachKind::linear, 1}, ahead}, .gap_every = 1});
+  Effects fx;
+  s.handle(upload(0, 0, 0), 0, fx);
+  fx.clear();
+  Combined made = combined(5);
+  made.updated.predictions = {filled(6), filled(8)};
+  s.handle(made, 0, fx);
+  fx.clear();
+  const auto read = [&](std::int64_t batch, const Reach& reach) {
+    Upload m = upload(0, batch, 1);
+    m.reads.front().forward.reach = reach;
+    s.handle(std::move(m), 0, fx);
+    const Combine update = combine(fx);
+    s.handle(combined(7), 0, fx);
+    fx.clear();
+    return update.update.contributions.front().read.span<float>()[0];
+  };
+  CHECK(read(1, ahead) == 8);
+  CHECK(read(2, {}) == 5);
+  CHECK(read(3, {ReachKind::geometric, 1}) == 5);  // a prediction of the replica's own
+}
+
+TEST_CASE("replicas get as many steps as they make while the fastest makes the period's",
+          "[actors]") {
+  // floor(v / v_max H), at least 1 (Liu et al. 2024, arXiv:2401.09135); H = 20. Seconds a step, and
+  // steps: the fastest pushes first.
+  struct Row {
+    double seconds[3];
+    std::int64_t steps[3];
+  };
+
+  for (const Row& row : {Row{{0.58, 0.75, 3.33}, {20, 15, 3}},
+                         Row{{0.58, 1.51, 3.33}, {20, 7, 3}},
+                         Row{{1, 1, 2}, {20, 20, 10}},
+                         Row{{1, 3, 100}, {20, 6, 1}}}) {
+    ServerShard s = server({.period = 20});
+    Effects fx;
+    double answered[3] = {};
+    std::int64_t period[3] = {20, 20, 20};
+    std::int64_t version = 0;
+    for (std::int64_t round = 0; round < 3; ++round) {
+      for (const std::int32_t r : {0, 1, 2}) {
+        INFO("round " << round << ", " << row.seconds[r] << " s a step");
+        Upload m = upload(r, round, version);
+        m.contribution.mini_batches = period[r];
+        answered[r] += row.seconds[r] * static_cast<double>(period[r]);
+        s.handle(std::move(m), answered[r], fx);
+        fx.clear();
+        s.handle(combined(1), answered[r], fx);
+        ++version;
+        const auto answers = sent<Answer>(fx);
+        REQUIRE(answers.size() == 1);
+        CHECK(answers.front().second.period == row.steps[r]);
+        period[r] = answers.front().second.period;
+        fx.clear();
+      }
+    }
+  }
 }
 
 TEST_CASE("at its last step a server pins it, tells its account and answers nobody", "[actors]") {

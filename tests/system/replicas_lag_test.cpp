@@ -145,6 +145,27 @@ TEST_CASE("every push is applied, dropped or under way", "[system][replicas]") {
   }
 }
 
+TEST_CASE("ringmaster drops nothing of equal pipelines", "[system][replicas]") {
+  const Outcome done = run(experiment(tiny_task("8,8,8"),
+                                      {"replicas.count=2",
+                                       "replicas.rule=ringmaster",
+                                       "pipeline.stages=4",
+                                       "pipeline.schedule=async_one_f_one_b",
+                                       "pipeline.weights=stash",
+                                       "optimizer.learning_rate=0.002",
+                                       "stop.updates=100",
+                                       "clock.forward.seconds=[1]",
+                                       "clock.input_gradient.seconds=[1]",
+                                       "clock.weight_gradient.seconds=[1]"}));
+  REQUIRE(done.ending.exit_code == 0);
+  check_accounts(done);
+  REQUIRE(done.servers.size() == 4);
+  for (const ServerRecord& server : done.servers) {
+    CHECK(server.version == 100);
+    CHECK(server.dropped == 0);  // though the first chunk's lag is 2 x 4 - 1
+  }
+}
+
 TEST_CASE("every rule and every exchange keeps its accounts", "[system][replicas]") {
   std::vector<Options> all;
   for (const Scheme& scheme : schemes()) {

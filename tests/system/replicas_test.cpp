@@ -46,6 +46,12 @@ std::vector<float> weights(const Options& set) {
   return outcome(set).weights;
 }
 
+/// One number w of loss w^2 / 2: plain SGD multiplies it by 1 - eta.
+const std::string kOneNumber =
+    "model { quadratic { layers: 1 } } data { none {} batch_size: 1 } optimizer { rule: sgd "
+    "learning_rate: 0.1 } stop { updates: 40 } record { evaluate: false order: false } clock { "
+    "forward { seconds: [1] } input_gradient { seconds: [0] } weight_gradient { seconds: [0] } }";
+
 /// The largest difference between losses of the same micro-batch of the same replica: of functions of
 /// the weights that were read alone.
 double loss_distance(const Outcome& a, const Outcome& b) {
@@ -200,6 +206,70 @@ TEST_CASE("SSP with no bound to spare is the synchronous sum of changes", "[syst
                             "replicas.exchange=synchronous",
                             "optimizer.rule=sgd",
                             "optimizer.learning_rate=0.04"})) < kRounding);
+  }
+}
+
+TEST_CASE("a wave of one mini-batch with no distance is SSP with no bound", "[system][replicas]") {
+  const Options both{"replicas.count=4", "optimizer.learning_rate=0.01"};
+  const std::vector<float> wsp =
+      weights(joined(both, {"replicas.exchange.wsp.wave=1", "replicas.exchange.wsp.distance=0"}));
+  const auto ssp = [&](int bound) {  // its updates are of one mini-batch of one replica
+    return weights(joined(both, {concat("replicas.rule.ssp.bound=", bound), "stop.updates=160"}));
+  };
+  CHECK(same(wsp, ssp(0)));
+  CHECK_FALSE(same(wsp, ssp(1)));
+}
+
+TEST_CASE("a backup replica for the one that never comes in time: as if there were neither",
+          "[system][replicas]") {
+  const auto synchronous = [](const Options& set) {
+    const Outcome done =
+        run(experiment(kOneNumber, joined({"replicas.exchange=synchronous"}, set)));
+    REQUIRE(done.ending.exit_code == 0);
+    check_accounts(done);
+    return done;
+  };
+  const Options slow{"replicas.count=4", "clock.workers.straggler.permanent.factor=1000"};
+  const Outcome without = synchronous({"replicas.count=3"});
+  const Outcome backup = synchronous(joined(slow, {"replicas.exchange.synchronous.backup=1"}));
+  CHECK(same(backup.weights, without.weights));
+  CHECK(backup.seconds == without.seconds);
+  const Outcome all = synchronous(joined(slow, {"replicas.exchange.synchronous.backup=0"}));
+  CHECK(all.seconds > 900 * without.seconds);
+}
+
+TEST_CASE("streaming DiLoCo works a fragment in late, and mixes it with the replica's own",
+          "[system][replicas]") {
+  constexpr std::int64_t kPeriod = 8;
+  constexpr std::int64_t kOverlap = 3;
+  const std::string streaming = "replicas.exchange.diloco.mode.streaming.";
+  for (const double mix : {0.0, 0.25, 0.5, 1.0}) {
+    INFO("mix " << mix);
+    const Outcome done = run(experiment(kOneNumber,
+                                        {"replicas.count=2",
+                                         concat("replicas.exchange.diloco.period=", kPeriod),
+                                         "replicas.exchange.diloco.rate=0.7",
+                                         "replicas.exchange.diloco.momentum=0",
+                                         concat(streaming, "overlap=", kOverlap),
+                                         concat(streaming, "mix=", mix)}));
+    REQUIRE(done.ending.exit_code == 0);
+    // Both replicas go this way. Douillard et al. 2025, arXiv:2501.18512, section 2.3.
+    double own = std::sqrt(2 * done.losses.at({.batch = 0}));
+    double shared = own;
+    double since = own;  // the last exchange
+    for (std::int64_t n = 1; n <= 40; ++n) {
+      INFO("mini-batch " << n - 1);
+      CHECK(done.losses.at({.batch = n - 1}) == Approx(own * own / 2).epsilon(1e-5));
+      own *= 1 - 0.1;
+      if (n % kPeriod == 0) {
+        shared -= 0.7 * (since - own);
+      }
+      if (n > kPeriod && n % kPeriod == kOverlap) {
+        own = mix * own + (1 - mix) * shared;
+        since = shared;
+      }
+    }
+    CHECK(std::abs(done.weights.at(0)) == Approx(shared).epsilon(1e-5));
   }
 }
 

@@ -5,7 +5,7 @@
 //
 // A deviation is some hundredths, and dividing by it lengthens every step by as much. Relative, it is
 // measured in its root mean square over the shard: what stays is how the rates of the parameters
-// differ.
+// differ. Clipping comes before: the deviation is of the clipped gradients.
 #include "kernels/late_gradient.hpp"
 #include "kernels/update.hpp"
 #include "runtime/schemes/rules/parts.hpp"
@@ -42,7 +42,15 @@ class ByDeviation final : public Scale {
       fill(stream, deviation_, 1);
     }
     Tensor out = stream.allocate(of.values.front().shape());
-    divide_by_deviation(stream, scalars_, of.values.front(), square_, mean_, deviation_, out);
+    Tensor g = of.values.front();
+    if (of.factor != 1) {
+      combine(stream, {{of.factor, g}}, out);
+      g = out;
+    }
+    divide_by_deviation(stream, scalars_, g, square_, mean_, deviation_, out);
+    if (of.factor != 1 && of.factor != 0) {
+      combine(stream, {{1 / of.factor, out}}, out);  // the factor comes once more
+    }
     if (relative_) {
       size_ = root_mean_square(stream, deviation_);
     }

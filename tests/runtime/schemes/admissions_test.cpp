@@ -9,7 +9,9 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-std::unique_ptr<Admission> admission(const std::vector<std::string>& assignments) {
+/// Of a chunk that is `delay` updates behind in its pipeline.
+std::unique_ptr<Admission> admission(const std::vector<std::string>& assignments,
+                                     std::int64_t delay = 0) {
   proto::Experiment e;
   for (const std::string& assignment : assignments) {
     REQUIRE(set_value(e, assignment));
@@ -18,6 +20,7 @@ std::unique_ptr<Admission> admission(const std::vector<std::string>& assignments
   const RuleContext context{.experiment = e,
                             .replicas = static_cast<std::int32_t>(e.replicas().count()),
                             .rate = Rate(e.optimizer(), 0),
+                            .delay = delay,
                             .parts = {},
                             .elements = 16};
   return make_rule(context).admission;
@@ -167,6 +170,10 @@ TEST_CASE("ringmaster applies nothing of the bound's staleness", "[schemes]") {
   const auto by_default = admission({"replicas.count=3", "replicas.rule=ringmaster"});
   CHECK(by_default->accepts({.read_version = 5}, l));  // 2 R = 6
   CHECK_FALSE(by_default->accepts({.read_version = 4}, l));
+  // In a pipeline equals are R (d + 1) - 1 = 8 late.
+  const auto piped = admission({"replicas.count=3", "replicas.rule=ringmaster"}, 2);
+  CHECK(piped->accepts({.read_version = 10 - 17}, l));
+  CHECK_FALSE(piped->accepts({.read_version = 10 - 18}, l));
 }
 
 TEST_CASE("delayed goes round, and past whoever is gone", "[schemes]") {

@@ -172,8 +172,6 @@ Run run(const proto::Experiment& e,
   };
   const auto update_of = [&](const std::vector<std::size_t>& take) {
     Update update{.version = ledger.version,
-                  .replicas = context.replicas,
-                  .living = context.replicas,
                   .base = std::exchange(weights, {}),
                   .contributions = {},
                   .rate = rate_of(ledger.version),
@@ -181,11 +179,10 @@ Run run(const proto::Experiment& e,
                   .reaches = {}};
     sent = {};
     Taken event{ledger.version, update.rate, update.next_rate, {}};
-    const bool reads = rule.scale->needs_read() || rule.step->needs_read();
+    const bool reads = rule.scale->needs_read();
     for (const std::size_t i : take) {
       const Waiting& w = waiting[i];
       update.contributions.push_back({.replica = w.push.replica,
-                                      .batch = w.push.batch,
                                       .mini_batches = 1,
                                       .lag = ledger.version - w.push.read_version,
                                       .rate = w.push.rate,
@@ -340,6 +337,30 @@ std::vector<std::string> four(std::vector<std::string> assignments) {
 
 std::int64_t lag(const Taken& event, std::size_t i = 0) {
   return event.version - event.pushes[i].read_version;
+}
+
+/// Each gradient, clipped by `clip`, over the deviation of such gradients.
+Oracle::Update fasgd(bool relative, double clip) {
+  return [=](Oracle& o, const Taken& e, const std::vector<Values>& g) {
+    Values corrected = g.front();
+    Values& n = o.state(1);
+    Values& b = o.state(2);
+    Values& v = o.state(3);
+    double squares = 0;
+    each(corrected, [&](std::size_t j) {
+      corrected[j] *= clip;
+      v[j] = e.version == 0 ? 1 : v[j];
+      n[j] = 0.9 * n[j] + 0.1 * corrected[j] * corrected[j];
+      b[j] = 0.9 * b[j] + 0.1 * corrected[j];
+      v[j] = 0.9 * v[j] + 0.1 * std::sqrt(n[j] - b[j] * b[j] + 1e-4);
+      squares += is_padding(j) ? 0 : v[j] * v[j];
+    });
+    const double size = relative ? std::sqrt(squares / 29) : 1;
+    each(corrected, [&](std::size_t j) {
+      corrected[j] *= size / (v[j] * static_cast<double>(std::max<std::int64_t>(1, lag(e))));
+    });
+    heavy_ball(o, e.rate, corrected);
+  };
 }
 
 /// PyTorch's, from nothing: v = gamma v + g; w -= eta (g + gamma v).
@@ -543,30 +564,9 @@ TEST_CASE("late gradients are weakened and corrected by their formulas", "[schem
                   heavy_ball(o, e.rate, corrected);
                 });
   for (const bool relative : {true, false}) {
-    const auto fasgd = [relative](Oracle& o, const Taken& e, const std::vector<Values>& g) {
-      Values corrected = g.front();
-      Values& n = o.state(1);
-      Values& b = o.state(2);
-      Values& v = o.state(3);
-      double squares = 0;
-      each(corrected, [&](std::size_t j) {
-        v[j] = e.version == 0 ? 1 : v[j];
-        n[j] = 0.9 * n[j] + 0.1 * g[0][j] * g[0][j];
-        b[j] = 0.9 * b[j] + 0.1 * g[0][j];
-        v[j] = 0.9 * v[j] + 0.1 * std::sqrt(n[j] - b[j] * b[j] + 1e-4);
-        const auto at = static_cast<std::int64_t>(j);
-        const bool parameter = at < 15 || (at >= kSecond && at < kSecond + 14);
-        squares += parameter ? v[j] * v[j] : 0;
-      });
-      const double size = relative ? std::sqrt(squares / 29) : 1;
-      each(corrected, [&](std::size_t j) {
-        corrected[j] *= size / (v[j] * static_cast<double>(std::max<std::int64_t>(1, lag(e))));
-      });
-      heavy_ball(o, e.rate, corrected);
-    };
     check_against(run(experiment(four({relative ? "replicas.rule.fasgd.relative=true"
                                                 : "replicas.rule.fasgd.relative=false"}))),
-                  fasgd,
+                  fasgd(relative, 1),
                   {5e-5, 5e-5});  // divided by numbers down to a hundredth
   }
 }
@@ -586,6 +586,16 @@ TEST_CASE("the correction is of the clipped gradient", "[schemes]") {
                   });
                   heavy_ball(o, e.rate, corrected);
                 });
+  for (const bool relative : {true, false}) {
+    check_against(run(experiment(four({relative ? "replicas.rule.fasgd.relative=true"
+                                                : "replicas.rule.fasgd.relative=false"})),
+                      rate_at,
+                      push_gradient,
+                      kArrivals,
+                      clip),
+                  fasgd(relative, clip),
+                  {5e-5, 5e-5});
+  }
 }
 
 TEST_CASE("gap_aware damps by the gap in steps of the largest rate", "[schemes]") {
@@ -800,30 +810,121 @@ TEST_CASE("with one replica rules are plain momentum in every bit", "[schemes]")
                            "staleness_aware",
                            "gap_aware",
                            "dc_asgd",
-                           "dana_zero",
                            "lwp",
                            "ringmaster",
                            "delayed"}) {
     INFO(rule);
     const Run got = run(experiment({decay, std::string("replicas.rule=") + rule}));
-    if (rule == std::string("dana_zero")) {
-      // Its replica reads a point ahead; the first step is all that is the same.
-      CHECK(got.next.front() == plain.next.front());
-      continue;
-    }
     CHECK(got.next == plain.next);
     CHECK(got.sent == plain.sent);
   }
   CHECK(run(experiment({decay, "replicas.exchange=synchronous"})).next == plain.next);
-  for (const char* rule : {"smega2", "ormo"}) {
+}
+
+TEST_CASE("with one replica rules are plain momentum, or its look-ahead, up to rounding",
+          "[schemes]") {
+  const std::string decay = "optimizer.weight_decay=0.01";
+  const auto same = [](const std::vector<Values>& got, const std::vector<Values>& expected) {
+    REQUIRE(got.size() == kArrivals);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      INFO("update " << i);
+      check_close("weights", got[i], expected[i], {1e-5, 1e-5});
+    }
+  };
+  const Run ahead = run(experiment({decay, "replicas.rule=nag"}));
+  for (const char* rule : {"dana_zero", "smega2"}) {
     INFO(rule);
     const Run got = run(experiment({decay, std::string("replicas.rule=") + rule}));
-    check_close("first", got.next.front(), plain.next.front(), {1e-6, 1e-6});
+    same(got.next, ahead.next);
+    same(got.sent, ahead.sent);
   }
-  // Without a look-ahead to read from, ormo is momentum by another order of additions.
-  const Run ormo = run(experiment({decay, "replicas.rule=ormo"}), constant_rate);
-  const Run constant = run(experiment({decay}), constant_rate);
-  check_close("ormo", ormo.next.back(), constant.next.back(), {1e-5, 1e-5});
+  // ormo is momentum by another order of additions, and sends no point ahead.
+  const Run ormo = run(experiment({decay, "replicas.rule=ormo"}));
+  same(ormo.next, run(experiment({decay})).next);
+  CHECK(ormo.sent == ormo.next);
+}
+
+/// Root mean square, over parameters and the updates from `first` on, of the distance between the
+/// weights that are updated and those that the gradient was computed at, in units of the rate.
+double gap_in_rates(const Run& got, std::size_t first) {
+  double squares = 0;
+  double n = 0;
+  for (std::size_t i = first; i < got.events.size(); ++i) {
+    const auto read = static_cast<std::size_t>(got.events[i].pushes.front().read_version);
+    each(got.next[i], [&](std::size_t j) {
+      squares += std::pow((got.next[i - 1][j] - got.sent[read - 1][j]) / constant_rate(0), 2);
+      ++n;
+    });
+  }
+  return std::sqrt(squares / n);
+}
+
+// The gap (Hakimi et al. 2019, section 3) where it can be calculated: gradients that do not depend on
+// the weights, of R replicas that take turns. Between what a replica has read and its update lie R - 1
+// updates by the others, one of each. With g for gamma, in units of the rate:
+//
+// Gradients of 1. Velocities have settled at 1 / (1-g), so the weights have moved (R-1) / (1-g), or R-1
+// without momentum; of that nag has looked ahead g / (1-g), lwp all, and dana_zero g R / (1-g): its
+// point is |R - 1 / (1-g)| from where the weights are then.
+//
+// Independent gradients of variance 1. A velocity's variance is V = 1 / (1-g^2). One velocity v moves
+// the weights by c v, c = g + ... + g^(R-1) = g (1-g^(R-1)) / (1-g), and by the new gradients, of which
+// the m-th from the end counts (1-g^m) / (1-g): in all c^2 V + S, S = sum of their squares for m = 1 to
+// R-1. nag has looked g v ahead and leaves (c-g) v, lwp (R-1) v and leaves (c-(R-1)) v. With a
+// velocity each the R-1 others move by theirs, (R-1) V; dana_zero has subtracted all that is in them
+// already, so that only new gradients are left, R-1, and its own velocity too, g v_i: g^2 V.
+TEST_CASE("gaps of gradients that do not depend on the weights are as calculated", "[schemes]") {
+  constexpr int kUpdates = 4000;
+  constexpr std::size_t kSettled = 1000;
+  const double g = 0.9;
+  for (const int replicas : {4, 8}) {
+    const double others = replicas - 1;
+    const double c = g * (1 - std::pow(g, others)) / (1 - g);
+    const double V = 1 / (1 - g * g);
+    double S = 0;
+    for (int m = 1; m < replicas; ++m) {
+      S += std::pow((1 - std::pow(g, m)) / (1 - g), 2);
+    }
+
+    struct Law {
+      std::string rule;
+      double constant;       // gap
+      double noise_squared;  // gap^2
+    };
+
+    for (const Law& law :
+         std::vector<Law>{{"asgd", others, others},
+                          {"heavy_ball", others / (1 - g), c * c * V + S},
+                          {"nag", (others - g) / (1 - g), (c - g) * (c - g) * V + S},
+                          {"lwp", 0, (c - others) * (c - others) * V + S},
+                          {"multi", others / (1 - g), others * V},
+                          {"dana_zero", std::abs(replicas - 1 / (1 - g)), others + g * g * V}}) {
+      INFO(law.rule << " of " << replicas);
+      const proto::Experiment e = experiment({"replicas.count=" + std::to_string(replicas),
+                                              "replicas.rule=" + law.rule,
+                                              "replicas.admit=delayed",
+                                              "optimizer.rule=sgd"});
+      const Run constant = run(
+          e,
+          constant_rate,
+          [](Stream& stream, const Push&, const Tensor& read) {
+            Tensor ones = stream.allocate(read.shape());
+            fill(stream, ones, 1);
+            return ones;
+          },
+          kUpdates);
+      CHECK(gap_in_rates(constant, kSettled) == Approx(law.constant).margin(0.02));
+      const Run noise = run(
+          e,
+          constant_rate,
+          [&](Stream& stream, const Push& push, const Tensor& read) {
+            const auto seed = static_cast<std::uint64_t>(push.batch * replicas + push.replica);
+            return normal_tensor(stream, seed, read.shape());
+          },
+          kUpdates);
+      CHECK(std::pow(gap_in_rates(noise, kSettled), 2) == Approx(law.noise_squared).epsilon(0.1));
+    }
+  }
 }
 
 TEST_CASE("every optimizer runs at the server as it does in one place", "[schemes]") {
@@ -891,8 +992,6 @@ Updated apply(Stream& stream,
               std::int64_t version = 0,
               std::vector<std::int64_t> mini_batches = {}) {
   Update update{.version = version,
-                .replicas = kReplicas,
-                .living = kReplicas,
                 .base = base,
                 .contributions = {},
                 .rate = 0.02,
@@ -955,6 +1054,23 @@ TEST_CASE("the synchronous mean weighs by mini-batches", "[schemes]") {
          [&](std::size_t j) { expected[j] -= 0.02 * x[j] * static_cast<double>(counts[i]) / 16; });
   }
   check_close("next", got, expected, kRounding);
+}
+
+TEST_CASE("with a backup replica an update is the mean of the first three, at the newest weights",
+          "[schemes]") {
+  const Run got = run(experiment(four({"replicas.exchange.synchronous.backup=1"})),
+                      rate_at,
+                      push_gradient,
+                      4 * kArrivals);
+  for (const Taken& event : got.events) {
+    CHECK(event.pushes.size() == 3);
+    for (std::size_t i = 0; i < event.pushes.size(); ++i) {
+      CHECK(lag(event, i) == 0);
+    }
+  }
+  check_against(got, [](Oracle& o, const Taken& e, const std::vector<Values>& g) {
+    heavy_ball(o, e.rate, mean(g));
+  });
 }
 
 TEST_CASE("averaging after every mini-batch of sgd is the mean gradient", "[schemes]") {
