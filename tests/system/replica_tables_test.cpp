@@ -2,6 +2,7 @@
 // implementation must show. Real actors in virtual time. Accuracies are of 14x14 MNIST, 10,000
 // images, an MLP 196-64-10; apps/docs/replicas.md has the whole tables.
 #include "apps/run.hpp"
+#include "runtime/system/time_model.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 #include "tests/support/skip.hpp"
@@ -118,6 +119,26 @@ double accuracy(const Summary& summary) {
   return 100 * summary.test_accuracy.value_or(0);
 }
 
+/// Mean over three seeds.
+template <class Measure>
+double over_seeds(const Measure& measure) {
+  double sum = 0;
+  for (const char* seed : {"seed=1", "seed=2", "seed=3"}) {
+    sum += measure(seed);
+  }
+  return sum / 3;
+}
+
+/// Seconds of 100 mini-batches of each replica where all wait for all, over those where nobody waits.
+double waiting_over_not(std::int64_t replicas, const Sets& more) {
+  const Sets sets = joined({concat("replicas.count=", replicas)}, more);
+  const Summary together =
+      simulate(kNoTraining, joined(sets, {"replicas.exchange=synchronous", "stop.updates=100"}));
+  const Summary alone =
+      simulate(kNoTraining, joined(sets, {concat("stop.updates=", 100 * replicas)}));
+  return together.seconds / alone.seconds;
+}
+
 /// Seconds until R replicas under a bound on their clocks have pushed so often: a loop over
 /// finished mini-batches. slow(replica, t): whether a mini-batch that begins at t takes 4 s, not 1.
 template <class Slow>
@@ -199,20 +220,43 @@ TEST_CASE("a bound on clocks costs what a loop over finish times says", "[system
 }
 
 TEST_CASE("replicas that do not wait for each other are faster", "[system]") {
-  const auto ratio = [](std::int64_t replicas, const Sets& more) {
-    const Sets sets = joined({concat("replicas.count=", replicas)}, more);
-    const Summary together =
-        simulate(kNoTraining, joined(sets, {"replicas.exchange=synchronous", "stop.updates=100"}));
-    const Summary alone =
-        simulate(kNoTraining, joined(sets, {concat("stop.updates=", 100 * replicas)}));
-    return together.seconds / alone.seconds;
-  };
-  for (const std::int64_t replicas : {4, 16, 64}) {
+  // The mean over the largest of so many times of deviation 0.1, calculated from 50,000 draws.
+  for (const auto& [replicas, law] :
+       std::map<std::int64_t, double>{{4, 1.10}, {16, 1.18}, {64, 1.25}}) {
     INFO(replicas << " replicas");
-    // The mean over the largest of so many times of deviation 0.1: 1.10, 1.18, 1.25.
-    const double equal = ratio(replicas, {});
-    CHECK(equal > 1.08);
-    CHECK(equal < 1.27);
+    CHECK(waiting_over_not(replicas, {}) == Approx(law).margin(0.02));
+  }
+}
+
+TEST_CASE("among machines that differ waiting costs the slowest one's time", "[system]") {
+  // Factors of deviation 0.6. A draw's ratio is known; their mean, from 200,000 draws, is 2.45, 3.58
+  // and 4.59 for 4, 16 and 64 machines, with a deviation of 1.55, 1.27 and 1.06: three standard errors
+  // of the mean are allowed. (Few machines cost less than the 3.4 to 4.8 that is told of many.)
+  struct Row {
+    std::int64_t replicas;
+    double mean;
+    double deviation;
+  };
+
+  constexpr int kDraws = 16;
+  for (const Row& row : {Row{4, 2.45, 1.55}, Row{16, 3.58, 1.27}, Row{64, 4.59, 1.06}}) {
+    INFO(row.replicas << " machines");
+    double sum = 0;
+    for (int seed = 1; seed <= kDraws; ++seed) {
+      const Sets sets{"clock.forward=constant", "clock.workers.spread=0.6", concat("seed=", seed)};
+      const auto e = experiment(kNoTraining, sets);
+      const TimeModel times(e.clock(), {}, e.seed(), static_cast<std::int32_t>(row.replicas));
+      double slowest = 0;
+      double speeds = 0;
+      for (std::int32_t r = 0; r < row.replicas; ++r) {
+        slowest = std::max(slowest, times.slowness(r, 0, 0));
+        speeds += 1 / times.slowness(r, 0, 0);
+      }
+      const double ratio = waiting_over_not(row.replicas, sets);
+      CHECK(ratio == Approx(slowest * speeds / static_cast<double>(row.replicas)).epsilon(0.02));
+      sum += ratio;
+    }
+    CHECK(sum / kDraws == Approx(row.mean).margin(3 * row.deviation / std::sqrt(kDraws)));
   }
 }
 
@@ -220,25 +264,31 @@ TEST_CASE("DANA bears replicas that other momentum does not", "[system]") {
   if (lacks_mnist()) {
     return;
   }
-  const std::string text = training(10);
+  const std::string text = training(20);
   std::map<std::pair<std::string, std::int64_t>, double> table;
   for (const std::string rule : {"nag", "multi", "dana_zero", "dana_slim"}) {
-    for (const std::int64_t replicas : {1, 8, 32}) {
-      const Summary summary =
-          simulate(text, joined(crowd(replicas, rule), {"stop.allow_divergence=true"}));
-      table[{rule, replicas}] = accuracy(summary);
-      const Summary::Server& server = summary.servers.at(0);
-      CHECK(server.lag + server.in_flight_age == summary.updates * (replicas - 1));
-      UNSCOPED_INFO(rule << " of " << replicas << ": " << accuracy(summary));
+    for (const std::int64_t replicas : {1, 8, 32, 64}) {
+      table[{rule, replicas}] = over_seeds([&](const std::string& seed) {
+        const Summary summary =
+            simulate(text, joined(crowd(replicas, rule), {"stop.allow_divergence=true", seed}));
+        const Summary::Server& server = summary.servers.at(0);
+        CHECK(server.lag + server.in_flight_age == summary.updates * (replicas - 1));
+        return accuracy(summary);
+      });
+      UNSCOPED_INFO(rule << " of " << replicas << ": " << table[{rule, replicas}]);
     }
   }
   for (const std::string rule : {"nag", "multi", "dana_zero", "dana_slim"}) {
-    CHECK(table[{rule, 8}] > table[{rule, 1}] - 1);
+    CHECK(table[{rule, 8}] > table[{rule, 1}] - 0.3);
   }
   CHECK(table[{"nag", 32}] < table[{"nag", 1}] - 10);
   CHECK(table[{"dana_zero", 32}] > table[{"multi", 32}]);
+  CHECK(table[{"nag", 64}] < 50);
+  CHECK(table[{"multi", 64}] > table[{"nag", 64}] + 10);
+  CHECK(table[{"dana_zero", 64}] > table[{"multi", 64}]);
   for (const std::string rule : {"dana_zero", "dana_slim"}) {
-    CHECK(table[{rule, 32}] > table[{rule, 1}] - 2);
+    CHECK(table[{rule, 32}] > 93.4);
+    CHECK(table[{rule, 64}] > 91.5);
   }
 }
 
@@ -249,14 +299,16 @@ TEST_CASE("the point that DANA sends is as near as without momentum", "[system]"
   const std::string text = training(10);  // the rate drops after 1560 and 2340 updates
   for (const std::int64_t replicas : {4, 8}) {
     const auto gap = [&](const std::string& rule, const Sets& more) {
-      Gaps gaps;
-      const Sets sets =
-          joined(crowd(replicas, rule), {"optimizer.learning_rate=0.02", "record.gap_every=7"});
-      simulate(text, joined(sets, more), &gaps);
-      // The first steps at the new rate are left out: velocities are still of the old one.
-      CHECK(gaps.mean(1600, 2340) < gaps.mean(312, 1560) / 8);
-      CHECK(gaps.mean(2400, 3120) < gaps.mean(1600, 2340) / 6);
-      return gaps.mean(0, 3120);
+      return over_seeds([&](const std::string& seed) {
+        Gaps gaps;
+        const Sets sets = joined(crowd(replicas, rule),
+                                 {"optimizer.learning_rate=0.02", "record.gap_every=1", seed});
+        simulate(text, joined(sets, more), &gaps);
+        // The first steps at the new rate are left out: velocities are still of the old one.
+        CHECK(gaps.mean(1600, 2340) < gaps.mean(312, 1560) / 8);
+        CHECK(gaps.mean(2400, 3120) < gaps.mean(1600, 2340) / 8);
+        return gaps.mean(0, 3120);
+      });
     };
     const double plain = gap("asgd", {"optimizer.rule=sgd"});
     const double dana = gap("dana_zero", {});
@@ -264,8 +316,10 @@ TEST_CASE("the point that DANA sends is as near as without momentum", "[system]"
     INFO(replicas << " replicas: " << plain << ' ' << dana << ' ' << nag);
     CHECK(dana / plain > 0.7);
     CHECK(dana / plain < 1.4);
-    // 2.2 and 7.6 here, 8 to 9 for the latter with the reference's own inputs and weights.
-    CHECK(nag / plain > (replicas == 4 ? 2 : 6));
+    // The reference's 2 and 8. The latter is where ratios lie, not a bound: 7.99 with a deviation of
+    // 0.69 over ten seeds; 7 is 2.5 standard errors of three below. What has to hold exactly is in
+    // runtime/schemes/rules_test.
+    CHECK(nag / plain > (replicas == 4 ? 2 : 7));
   }
 }
 

@@ -125,6 +125,44 @@ TEST_CASE("the lag of chunk k of R pipelines is R (d + 1) - 1", "[system][replic
   }
 }
 
+TEST_CASE("a prediction takes its horizon off the gap", "[system][replicas]") {
+  // At so small a rate the gradient stays, and so does the velocity once it has settled: each update
+  // moves the weights by as much, and SpecTrain, d of the lag.
+  constexpr int kStages = 4;
+  constexpr int R = 2;
+  const auto gaps = [](const char* weights) {
+    const Outcome done = run(experiment(
+        "model { quadratic { layers: 4 } } data { none {} batch_size: 1 } optimizer { rule: "
+        "momentum "
+        "learning_rate: 1e-5 momentum: 0.9 } record { evaluate: false order: false gap_every: 1 }",
+        {concat("replicas.count=", R),
+         concat("pipeline.stages=", kStages),
+         "pipeline.schedule=async_one_f_one_b",
+         concat("pipeline.weights=", weights),
+         "stop.updates=200",
+         "clock.forward.seconds=[1]",
+         "clock.input_gradient.seconds=[1]",
+         "clock.weight_gradient.seconds=[1]"}));
+    REQUIRE(done.ending.exit_code == 0);
+    std::map<std::int32_t, double> last;  // by chunk
+    for (const AppliedRecord& applied : done.applied) {
+      if (applied.applied_to < 200) {
+        last[applied.stamp.chunk] = applied.gap;
+      }
+    }
+    return last;
+  };
+  std::map<std::int32_t, double> stash = gaps("stash");
+  std::map<std::int32_t, double> spectrain = gaps("spectrain");
+  for (int k = 0; k < kStages; ++k) {
+    INFO("chunk " << k);
+    const double d = kStages - 1 - k;
+    const double lag = R * (d + 1) - 1;
+    REQUIRE(stash[k] > 0);
+    CHECK(spectrain[k] / stash[k] == Approx((lag - d) / lag).epsilon(0.02));
+  }
+}
+
 TEST_CASE("every push is applied, dropped or under way", "[system][replicas]") {
   for (const char* bound : {"2", "4", "7"}) {
     INFO("ringmaster " << bound);
