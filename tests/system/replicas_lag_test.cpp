@@ -130,7 +130,7 @@ TEST_CASE("a prediction takes its horizon off the gap", "[system][replicas]") {
   // moves the weights by as much, and SpecTrain, d of the lag.
   constexpr int kStages = 4;
   constexpr int R = 2;
-  const auto gaps = [](const char* weights) {
+  const auto gaps = [&](const char* weights) {
     const Outcome done = run(experiment(
         "model { quadratic { layers: 4 } } data { none {} batch_size: 1 } optimizer { rule: "
         "momentum "
