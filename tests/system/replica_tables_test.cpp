@@ -275,7 +275,8 @@ TEST_CASE("DANA bears replicas that other momentum does not", "[system]") {
         CHECK(server.lag + server.in_flight_age == summary.updates * (replicas - 1));
         return accuracy(summary);
       });
-      UNSCOPED_INFO(rule << " of " << replicas << ": " << table[{rule, replicas}]);
+      const double mean = table[{rule, replicas}];
+      UNSCOPED_INFO(rule << " of " << replicas << ": " << mean);
     }
   }
   for (const std::string rule : {"nag", "multi", "dana_zero", "dana_slim"}) {
