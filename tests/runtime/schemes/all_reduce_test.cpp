@@ -96,8 +96,8 @@ std::vector<std::vector<float>> vectors(std::int32_t ranks, std::int64_t element
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return std::ranges::equal(a, b, {}, std::bit_cast<std::uint32_t, float>,
-                            std::bit_cast<std::uint32_t, float>);
+  return std::ranges::equal(
+      a, b, {}, std::bit_cast<std::uint32_t, float>, std::bit_cast<std::uint32_t, float>);
 }
 
 const std::vector<std::int32_t> kRanks{1, 2, 3, 4, 5, 7, 8, 13, 16};
