@@ -39,10 +39,6 @@ std::int32_t test_portions(std::int64_t samples) {
 
 Coordinator::Coordinator(Config config) : c_(std::move(config)), workers_(c_.workers.size()) {}
 
-std::string Coordinator::worker_name(std::int32_t replica) {
-  return concat("worker-", replica);
-}
-
 void Coordinator::handle(Start, double now, Effects& fx) {
   begin_pass(false, now, fx);
 }
@@ -413,7 +409,7 @@ void Coordinator::handle(Down m, double, Effects& fx) {
   bool worker_lost = false;
   for (std::size_t w = 0; w < workers_.size(); ++w) {
     const auto worker = static_cast<std::int32_t>(w);
-    if (m.actor == worker_name(worker)) {
+    if (m.id == c_.workers[w].id) {
       worker_lost = true;
       if (workers_[w].alive) {
         fx.record(LossOfReplica{.replica = worker, .cause = m.actor + ": " + m.cause});

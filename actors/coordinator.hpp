@@ -29,7 +29,7 @@ namespace troupe {
 class Coordinator final : public Actor<Coordinator, CoordinatorRole> {
  public:
   struct Config {
-    std::vector<Ref<PortionWorkerRole>> workers;  // by replica; their names are worker_name(r)
+    std::vector<Ref<PortionWorkerRole>> workers;  // by replica
     std::vector<Ref<VectorShardRole>> shards;     // by slice
     std::int64_t samples = 1;                     // of the batch: all of the training data
     std::int64_t test_samples = 1;
@@ -49,8 +49,6 @@ class Coordinator final : public Actor<Coordinator, CoordinatorRole> {
   };
 
   explicit Coordinator(Config config);
-
-  static std::string worker_name(std::int32_t replica);
 
   void handle(Start, double now, Effects& fx);
   void handle(PortionDone m, double now, Effects& fx);

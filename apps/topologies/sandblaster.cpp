@@ -133,7 +133,7 @@ Result<Cast> build_sandblaster(const Blueprint& b) {
   }
   for (std::size_t r = 0; r < workers.size(); ++r) {
     const auto replica = static_cast<std::int32_t>(r);
-    add(Coordinator::worker_name(replica),
+    add(concat("worker-", replica),
         std::make_unique<PortionWorker>(PortionWorker::Config{.self = workers[r],
                                                               .replica = replica,
                                                               .seed = e.seed(),

@@ -264,8 +264,9 @@ TEST_CASE("a worker that dies costs time and nothing else", "[sandblaster]") {
   for (const int at : {1, 2, 3, 4, 17, 18}) {  // a portion, the point, the forward, the backward
     INFO("dies at message " << at);
     const Played bereft = play(b, [&](Cast& cast) {
-      auto& machine = cast.members[index_of(cast, "worker-1")].machine;
-      machine = std::make_unique<Mortal>(std::move(machine), at);
+      Cast::Member& worker = cast.members[index_of(cast, "worker-1")];
+      worker.machine = std::make_unique<Mortal>(std::move(worker.machine), at);
+      worker.name = "somebody";  // a name is for people
     });
     CHECK(bereft.ending.exit_code == 0);
     CHECK(same(bereft.weights, whole.weights));
