@@ -75,10 +75,9 @@ void VectorShard::add_portions(Effects& fx) {
     ++added_;
   }
   adding_ = true;
-  fx.run({.stage = c_.shard,
-          .stamp = {.chunk = 0, .batch = version_, .micro_batch = added_ - 1},
-          .job = [sum = next.front().portion == 0 ? Tensor{} : vectors_.at(kSum),
-                  next = std::move(next)](Stream& stream) {
+  Tensor before = next.front().portion == 0 ? Tensor{} : vectors_.at(kSum);
+  fx.run({.stamp = {.chunk = 0, .batch = version_, .micro_batch = added_ - 1},
+          .job = [sum = std::move(before), next = std::move(next)](Stream& stream) {
             Tensor to = sum;
             for (const PartialGradient& part : next) {
               if (!to) {
@@ -117,8 +116,7 @@ void VectorShard::carry_out(Effects& fx) {
   }
   commanded_ = true;
   fx.run(
-      {.stage = c_.shard,
-       .stamp = {.batch = version_},
+      {.stamp = {.batch = version_},
        .job = [operations = std::move(operations),
                tensors = std::move(tensors)](Stream& stream) mutable {
          Outputs out;
