@@ -1,26 +1,14 @@
 #include "actors/optimizer.hpp"
 
+#include "actors/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/shared_buffer.hpp"
-#include "kernels/update.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace troupe {
 namespace {
-
-/// x, or its copy where it is on another device.
-Tensor here(Stream& stream, const Tensor& x) {
-  if (x.device() == stream.device()) {
-    return x;
-  }
-  Tensor copied = stream.allocate(x.shape());
-  copy(stream, x, copied);
-  return copied;
-}
 
 /// gradient[slice] += each share of a tied parameter.
 void add_tied(Stream& stream,
@@ -67,12 +55,9 @@ std::vector<Tensor> gather(Stream& stream,
 double distance(Stream& stream, const Weights& a, const Weights& b, std::int64_t parameters) {
   double sum = 0;
   for (std::size_t s = 0; s < a.size(); ++s) {
-    Tensor out = stream.allocate({1}, DType::float64);
-    squared_distance(stream, a[s].values, b[s].values, out);
-    out.set_ready(stream.record());
-    sum += to_host(out)[0];
+    sum += square_of_distance(stream, a[s].values, b[s].values);
   }
-  return std::sqrt(sum / static_cast<double>(std::max<std::int64_t>(1, parameters)));
+  return root_mean_square(sum, parameters);
 }
 
 /// sum += scale gradient; an empty sum is 0.

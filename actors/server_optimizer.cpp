@@ -1,22 +1,12 @@
 #include "actors/server_optimizer.hpp"
 
-#include "kernels/update.hpp"
+#include "actors/optimizer_parts.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <utility>
 
 namespace troupe {
 namespace {
-
-/// Root mean square of a - b.
-double gap(Stream& stream, const Tensor& a, const Tensor& b, std::int64_t parameters) {
-  Tensor out = stream.allocate({1}, DType::float64);
-  squared_distance(stream, a, b, out);
-  out.set_ready(stream.record());
-  return std::sqrt(to_host(out)[0] / static_cast<double>(std::max<std::int64_t>(1, parameters)));
-}
 
 /// Root mean square of the distance between the base and what the contributions had read.
 double mean_gap(Stream& stream, const Update& update, std::int64_t parameters) {
@@ -24,11 +14,11 @@ double mean_gap(Stream& stream, const Update& update, std::int64_t parameters) {
   double measured = 0;
   for (const Contribution& of : update.contributions) {
     if (of.read) {
-      sum += std::pow(gap(stream, update.base, of.read, parameters), 2);
+      sum += square_of_distance(stream, update.base, of.read);
       ++measured;
     }
   }
-  return measured > 0 ? std::sqrt(sum / measured) : -1;
+  return measured > 0 ? root_mean_square(sum / measured, parameters) : -1;
 }
 
 /// An Updated as a job's outputs, and back: tensors in the order of its fields, their numbers beside.
@@ -66,16 +56,6 @@ Updated unpacked(Outputs out) {
   return u;
 }
 
-/// Contributions may come from other devices.
-Tensor here(Stream& stream, Tensor x) {
-  if (!x || x.device() == stream.device()) {
-    return x;
-  }
-  Tensor copied = stream.allocate(x.shape());
-  copy(stream, x, copied);
-  return copied;
-}
-
 }  // namespace
 
 void ServerOptimizer::handle(Combine m, double, Effects& fx) {
@@ -91,11 +71,11 @@ void ServerOptimizer::handle(Combine m, double, Effects& fx) {
               step->forget(stream, replica);
             }
             Update& update = m.update;
-            for (Contribution& of : update.contributions) {
+            for (Contribution& of : update.contributions) {  // may come from other devices
               for (Tensor& values : of.values) {
-                values = here(stream, std::move(values));
+                values = here(stream, values);
               }
-              of.read = here(stream, std::move(of.read));
+              of.read = here(stream, of.read);
             }
             const double distance = m.gap ? mean_gap(stream, update, parameters) : -1;
             for (Contribution& of : update.contributions) {
