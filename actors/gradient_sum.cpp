@@ -61,7 +61,8 @@ void GradientSum::came(GradientPart part, Effects& fx) {
   if (part.stamp.batch < stamp_.batch) {
     return;  // once more
   }
-  parts_[{part.stamp.batch, part.stamp.replica, part.stamp.micro_batch}] = std::move(part.tensors);
+  const Key key{part.stamp.batch, part.stamp.replica, part.stamp.micro_batch};
+  parts_[key] = std::move(part);
   if (active_ && !adding_) {
     advance(fx);
   }
@@ -82,15 +83,23 @@ void GradientSum::advance(Effects& fx) {
     if (part.empty()) {
       return;
     }
+    TROUPE_CHECK(part.mapped().segment == move.segment,
+                 "segment ",
+                 part.mapped().segment,
+                 " of the gradient of mini-batch ",
+                 stamp_.batch,
+                 " came where ",
+                 move.segment,
+                 " is due");
     if (move.act == Move::Act::add) {
       Apply sum = apply(Decision::Kind::sum);
       sum.gradient = std::move(segment);
-      sum.inbound.theirs = std::move(part.mapped());
+      sum.inbound.theirs = std::move(part.mapped().tensors);
       adding_ = true;
       fx.send(c_.optimizer, std::move(sum));
       return;
     }
-    segment = std::move(part.mapped());
+    segment = std::move(part.mapped().tensors);
   }
   Apply gather = apply(Decision::Kind::gather);
   gather.segments = std::exchange(segments_, {});

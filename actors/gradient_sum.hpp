@@ -67,7 +67,7 @@ class GradientSum {
   bool adding_ = false;                        // the optimizer is at work for it
   std::size_t next_ = 0;                       // move
   std::vector<std::vector<Tensor>> segments_;  // by segment and slice
-  std::map<Key, std::vector<Tensor>> parts_;   // that have come, by slice
+  std::map<Key, GradientPart> parts_;          // that have come
 };
 
 }  // namespace troupe

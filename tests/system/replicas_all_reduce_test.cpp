@@ -285,6 +285,23 @@ TEST_CASE("who dies takes the run with him, and the run says why", "[system]") {
   }
 }
 
+TEST_CASE("a part of another segment than is due is a bug", "[system]") {
+  const auto another = [](Agenda& agenda, ActorId to, const Message& message) {
+    const auto* part = std::get_if<GradientPart>(&message);
+    if (!part || part->stamp.batch < 3) {
+      return false;
+    }
+    GradientPart wrong = *part;
+    ++wrong.segment;
+    agenda.post(agenda.now(), to, wrong);
+    return true;
+  };
+  const Outcome outcome = run(small(3, "ring"), {.meddle = another});
+  CHECK(outcome.ending.exit_code == 5);
+  CHECK(outcome.ending.cause.find("of the gradient of mini-batch 3 came where") !=
+        std::string::npos);
+}
+
 TEST_CASE("a part that comes twice is counted once", "[system]") {
   const std::vector<float> once = run(small(3, "ring")).weights;
   const auto twice = [](Agenda& agenda, ActorId to, const Message& message) {
