@@ -1,5 +1,7 @@
 #include "actors/director.hpp"
 
+#include "actors/ending.hpp"
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -24,7 +26,7 @@ void Director::handle(MarkDue m, double, Effects& fx) {
     return;  // another replica has seen it first
   }
   announced_ = m.step;
-  if (!c_.evaluate) {
+  if (!c_.evaluate || (m.last && m.step == measured_)) {
     release(m.step, m.last, fx);
     return;
   }
@@ -34,6 +36,10 @@ void Director::handle(MarkDue m, double, Effects& fx) {
 void Director::announce(const MarkDue& m, Effects& fx) {
   if (c_.each_finishes && marks_.size() > 1) {
     marks_.pop_back();  // it waits for its turn, and would read then what this one reads
+  }
+  if (!c_.each_finishes && !marks_.empty() && marks_.back().step == m.step) {
+    marks_.back().last |= m.last;  // the run is to end at the very step
+    return;
   }
   marks_.push_back(m);
   begin_mark(fx);
@@ -49,13 +55,19 @@ void Director::begin_mark(Effects& fx) {
 void Director::handle(MarkDone m, double, Effects& fx) {
   const bool announced = !c_.servers.empty() || c_.each_finishes;
   if (announced) {
-    if (marks_.empty() || m.step != marks_.front().step) {
+    if (m.replica != evaluator() || marks_.empty() || m.step != marks_.front().step) {
       return;  // of a replica that was given up
     }
+    measured_ = m.step;
     m.last = marks_.front().last;
     marks_.pop_front();
     marking_ = false;
   }
+  fx.record(EvaluationRecord{.step = m.step,
+                             .loss = m.loss,
+                             .accuracy = m.accuracy,
+                             .has_accuracy = m.has_accuracy,
+                             .samples = m.samples});
   if (!concluding_) {
     const bool target = c_.target_accuracy > 0 && m.accuracy >= c_.target_accuracy;
     if (target && !m.last && c_.servers.empty()) {
@@ -138,7 +150,7 @@ void Director::handle(Halted m, double, Effects& fx) {
   if (progress_.size() < c_.servers.size()) {
     return;
   }
-  std::int64_t end = 1;
+  std::int64_t end = 1;  // where nothing has been applied, the first update
   for (const auto& [server, step] : progress_) {
     end = std::max(end, step);
   }
@@ -185,9 +197,7 @@ void Director::handle(Down m, double, Effects& fx) {
   }
   const bool others = std::count(alive_.begin(), alive_.end(), true) > 1;
   if (replica < 0 || !c_.survives || !others) {
-    Ending ending;
-    ending.exit_code = static_cast<int>(ErrorKind::lost);
-    ending.cause = m.actor + " is lost: " + m.cause;
+    Ending ending = ending_of(m);
     if (replica >= 0 && !c_.survives && c_.sources.size() > 1) {
       ending.cause +=
           concat("; it is of replica ", replica, ", and an all-reduce needs all of them");
@@ -223,12 +233,7 @@ void Director::handle(Down m, double, Effects& fx) {
 }
 
 void Director::handle(Diverged m, double, Effects& fx) {
-  Ending ending;
-  ending.exit_code = c_.allow_divergence ? 0 : static_cast<int>(ErrorKind::diverged);
-  ending.cause =
-      concat("training diverged: the loss of mini-batch ", m.stamp.batch, " is ", m.loss);
-  ending.step = m.stamp.batch;
-  finish(std::move(ending), fx);
+  finish(ending_of(m, c_.allow_divergence), fx);
 }
 
 void Director::finish(Ending ending, Effects& fx) {

@@ -12,7 +12,7 @@
 //   shard --Finished--> director                               (hogwild)
 //
 // Invariants: the run ends exactly once; final weights are those of one step on every chunk; every
-// evaluation that a server announced is made, by one replica or, where that dies, by another.
+// evaluation that a server announced is made once, by one replica or, where that dies, by another.
 #pragma once
 
 #include "runtime/system/machine.hpp"
@@ -76,6 +76,7 @@ class Director final : public Actor<Director, DirectorRole> {
   std::int64_t epoch_ = 0;                                             // of the membership
   std::deque<MarkDue> marks_;  // announced by servers and not done; the first is under way
   bool marking_ = false;
+  std::int64_t measured_ = -1;  // step of the last of them that was done
   bool halted_ = false;
   std::map<std::pair<std::int32_t, std::size_t>, std::int64_t> progress_;  // answers to Halt
   std::int64_t announced_ = 0;                            // hogwild: step of the last mark

@@ -162,12 +162,8 @@ void ParameterShard::next(double now, Effects& fx) {
       (c_.tied > 0 && tied_[queue_.front().stamp.batch].size() < c_.tied)) {
     return;
   }
-  if (c_.link && c_.link->streams) {  // what is due after this mini-batch has to be here
-    for (Line& line : lines_) {
-      if (line.due == queue_.front().stamp.batch + 1 && !line.answer) {
-        return;
-      }
-    }
+  if (lacks_fragment()) {
+    return;
   }
   applying_ = std::move(queue_.front());
   queue_.pop_front();
@@ -186,6 +182,13 @@ void ParameterShard::next(double now, Effects& fx) {
     return;
   }
   decide(now, fx);
+}
+
+/// Whether what is due after the next mini-batch has yet to come (streams).
+bool ParameterShard::lacks_fragment() const {
+  return !queue_.empty() && std::any_of(lines_.begin(), lines_.end(), [&](const Line& line) {
+    return line.due == queue_.front().stamp.batch + 1 && !line.answer;
+  });
 }
 
 /// The gradient is complete but for what chunks share: by how much is it clipped?
@@ -474,7 +477,7 @@ void ParameterShard::exchange(Kept made,
     if (sends) {
       Tensor values =
           link.travel == Travel::weights ? made.base.at(s).values : std::move(outgoing.at(s));
-      if (link.bound >= 0 && !wait) {
+      if (link.eager && !wait) {
         line.own.emplace_back(line.sequence + 1, values);
       }
       upload(s,
@@ -503,8 +506,7 @@ void ParameterShard::upload(
   const Push& push = *applying_;
   const std::int64_t n = push.stamp.batch + 1;
   Line& line = lines_[slice];
-  Upload m{.from = c_.self,
-           .stamp = {c_.replica, c_.chunk, push.stamp.batch, 0},
+  Upload m{.stamp = {c_.replica, c_.chunk, push.stamp.batch, 0},
            .sequence = ++line.sequence,
            .slice = slice,
            .answer = wait || link.streams,
@@ -795,6 +797,9 @@ std::string ParameterShard::waits_for() const {
   }
   if (end_ && step_ >= *end_) {
     return "";
+  }
+  if (lacks_fragment()) {
+    return "the servers' answer that is due after mini-batch " + std::to_string(step_);
   }
   return "the gradient of mini-batch " + std::to_string(step_) +
          (queue_.empty() ? " of its stage" : " of a stage that shares a parameter");

@@ -96,7 +96,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole> {
     std::optional<Answer> answer{};  // that has come and is not worked in yet
     std::int64_t due = 0;            // streams: mini-batch after which it is worked in; 0: none
     Tensor since{};                  // what changes are counted from
-    std::deque<std::pair<std::uint64_t, Tensor>> own{};  // changes that no answer held yet
+    std::deque<std::pair<std::uint64_t, Tensor>> own{};  // eager: changes that no answer held yet
     std::int64_t pushed = 0;                             // mini-batches up to the last push
     std::int64_t read_version = -1;  // oldest of the mini-batches since; -1: none
     std::vector<Read> reads{};       // of the mini-batches since
@@ -123,6 +123,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole> {
   void install(Kept next, double now, Effects& fx);
 
   bool due(std::size_t slice, std::int64_t n) const;
+  bool lacks_fragment() const;
   bool waits_for_fetch(std::int64_t n) const;
   bool clips_beforehand() const;
   void note_reads(const Push& push);

@@ -83,8 +83,7 @@ void ServerShard::receive(Upload m, double now) {
   const Arrival arrival{who, m.stamp.batch, m.contribution.mini_batches, m.read_version, now};
   if (over() || !c_.admission->accepts(arrival, ledger_)) {
     account_.dropped += over() ? 0 : 1;
-    standing.clock = m.stamp.batch + 1;
-    r.held = m.sequence;
+    give_up(m);
   } else {
     ++standing.waiting;
     m.arrived = now;
@@ -122,12 +121,21 @@ void ServerShard::drop(std::vector<std::size_t> which) {
   std::sort(which.rbegin(), which.rend());
   for (const std::size_t i : which) {
     const Upload& m = waiting_.at(i);
-    Standing& standing = ledger_.replicas[static_cast<std::size_t>(m.stamp.replica)];
-    --standing.waiting;
-    standing.clock = std::max(standing.clock, m.stamp.batch + 1);
-    replica(m.stamp.replica).held = m.sequence;
+    --ledger_.replicas[static_cast<std::size_t>(m.stamp.replica)].waiting;
     ++account_.dropped;
+    give_up(m);
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+/// A push that no update will have.
+void ServerShard::give_up(const Upload& m) {
+  Standing& standing = ledger_.replicas[static_cast<std::size_t>(m.stamp.replica)];
+  Replica& r = replica(m.stamp.replica);
+  standing.clock = std::max(standing.clock, m.stamp.batch + 1);
+  r.held = m.sequence;
+  if (standing.waiting == 0) {  // else an earlier one still needs what it had read
+    r.handed.erase(r.handed.begin(), r.handed.lower_bound(m.read_version));
   }
 }
 
@@ -207,6 +215,7 @@ void ServerShard::handle(Combined m, double now, Effects& fx) {
   }
   sent_ = std::move(m.updated.sent);
   moments_ = std::move(m.updated.moments);
+  let_go();
   const std::int64_t last = end_ ? *end_ : step() + 1;
   if (c_.evaluate_every > 0) {
     for (std::int64_t due = (before / c_.evaluate_every + 1) * c_.evaluate_every;
@@ -228,9 +237,10 @@ void ServerShard::handle(Combined m, double now, Effects& fx) {
 }
 
 void ServerShard::serve(double now, Effects& fx) {
-  // What one server has applied another may lack, where pushes are dropped or somebody died between
-  // two of his: it needs the others' to get to the end, and these need weights from everyone.
-  const bool others_may_lack = c_.admission->drops() || membership_ > 0;
+  // What one server has applied another may lack: where slices take turns, where of the same pushes
+  // servers make different updates, or where somebody died between two of his. It needs more of them
+  // to get to the end, and replicas make these with weights from everyone.
+  const bool others_may_lack = c_.streams || c_.admission->servers_may_differ() || membership_ > 0;
   if (halted_ || (over() && !others_may_lack)) {
     return;
   }
@@ -288,12 +298,16 @@ void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Ef
 }
 
 void ServerShard::pin(std::int64_t step, Effects& fx) {
-  pins_[step] = newest_.front().values;
+  // Where the end is a step that is pinned already, those are the weights that were evaluated.
+  pins_.try_emplace(step, newest_.front().values);
   if (c_.announces) {
-    fx.send(c_.director, MarkDue{.step = step, .last = end_ && step == *end_});
+    const bool last = end_ && step == *end_;
+    // An end that was found on the way may lie within what a push stands for.
+    const bool found = last && *end_ != c_.updates;
+    fx.send(c_.director, MarkDue{.step = found ? this->step() : step, .last = last});
   }
   std::erase_if(pulls_, [&](const PinnedPull& pull) {
-    const bool here = pull.step == step;
+    const bool here = pin_of(pull.step) == step;
     if (here) {
       answer_pinned(pull, fx);
     }
@@ -303,7 +317,7 @@ void ServerShard::pin(std::int64_t step, Effects& fx) {
 }
 
 void ServerShard::handle(PinnedPull m, double, Effects& fx) {
-  if (pins_.contains(m.step)) {
+  if (pins_.contains(pin_of(m.step))) {
     answer_pinned(m, fx);
   } else {
     pulls_.push_back(m);
@@ -313,8 +327,13 @@ void ServerShard::handle(PinnedPull m, double, Effects& fx) {
 void ServerShard::answer_pinned(const PinnedPull& pull, Effects& fx) {
   Answer reply{.request = pull.request, .chunk = c_.chunk, .slice = c_.slice, .pinned = true};
   reply.weights.push_back(
-      {.values = pins_.at(pull.step), .step = pull.step, .version = ledger_.version});
+      {.values = pins_.at(pin_of(pull.step)), .step = pull.step, .version = ledger_.version});
   fx.send(pull.from, std::move(reply));
+}
+
+/// The last weights of the run are pinned as those of step *end_, however far servers went beyond.
+std::int64_t ServerShard::pin_of(std::int64_t step) const {
+  return end_ ? std::min(step, *end_) : step;
 }
 
 /// At the run's last step: what is under way stays there.
@@ -322,26 +341,30 @@ void ServerShard::finish(Effects& fx) {
   if (!over() || std::exchange(finished_, true)) {
     return;
   }
-  account_.version = ledger_.version;
-  for (std::size_t i = 0; i < replicas_.size(); ++i) {
-    if (ledger_.replicas[i].alive && ledger_.replicas[i].waiting == 0) {
-      // One with an open question would get these very weights.
-      ++account_.in_flight;
-      account_.in_flight_age +=
-          replicas_[i].question ? 0 : ledger_.version - replicas_[i].newest_handed;
-    }
+  tell_account(fx);
+  pin(*end_, fx);
+}
+
+void ServerShard::tell_account(Effects& fx) {
+  if (std::exchange(accounted_, true)) {
+    return;
   }
-  for (const Upload& m : waiting_) {
+  account_.version = ledger_.version;
+  const auto under_way = [&](const Upload& m) {
     ++account_.in_flight;
     account_.in_flight_age += ledger_.version - m.read_version;
-    const Replica& r = replica(m.stamp.replica);
-    if (!r.question) {  // it works on its next already
+  };
+  std::for_each(waiting_.begin(), waiting_.end(), under_way);
+  std::for_each(applying_.begin(), applying_.end(), under_way);
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    const bool asks = replicas_[i].question.has_value();
+    // One that asks would get these very weights, unless a push of its own is under way.
+    if (ledger_.replicas[i].alive && (!asks || ledger_.replicas[i].waiting == 0)) {
       ++account_.in_flight;
-      account_.in_flight_age += ledger_.version - r.newest_handed;
+      account_.in_flight_age += asks ? 0 : ledger_.version - replicas_[i].newest_handed;
     }
   }
   fx.record(account_);
-  pin(*end_, fx);
 }
 
 void ServerShard::handle(Membership m, double now, Effects& fx) {
@@ -377,21 +400,31 @@ void ServerShard::handle(End m, double now, Effects& fx) {
 
 void ServerShard::handle(Release m, double now, Effects& fx) {
   if (m.conclude) {
+    tell_account(fx);
     conclude_at_ = m.step;
     conclude(fx);
-  } else if (!end_ || m.step != *end_) {
-    pins_.erase(m.step);
+  } else {
+    released_ = m.step;
+    let_go();
     advance(now, fx);
   }
 }
 
+/// While it stands at the step that was evaluated, the run may yet be ended there.
+void ServerShard::let_go() {
+  if (released_ && *released_ < step() && (!end_ || *released_ != *end_)) {
+    pins_.erase(*std::exchange(released_, std::nullopt));
+  }
+}
+
 void ServerShard::conclude(Effects& fx) {
-  if (!conclude_at_ || !pins_.contains(*conclude_at_)) {
+  if (!conclude_at_ || !pins_.contains(pin_of(*conclude_at_))) {
     return;
   }
   Concluded last{.chunk = c_.chunk, .slice = c_.slice, .weights = {}};
-  last.weights.push_back(
-      {.values = pins_.at(*conclude_at_), .step = *conclude_at_, .version = ledger_.version});
+  last.weights.push_back({.values = pins_.at(pin_of(*conclude_at_)),
+                          .step = *conclude_at_,
+                          .version = ledger_.version});
   fx.send(c_.director, std::move(last));
   conclude_at_.reset();
 }

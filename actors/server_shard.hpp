@@ -44,6 +44,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     std::int64_t evaluate_every = 0;       // steps; 0: none in between
     std::int64_t gap_every = 0;            // versions between two measurements; 0: never
     std::int64_t period = 0;  // > 0: of the fastest replica; slower ones get less (DyLU)
+    bool streams = false;     // slices take turns, and the others' come only where all are answered
     bool announces = false;   // this server's pins start the evaluations
     Ref<DirectorRole> director;
     Tensor initial;  // (n)
@@ -79,12 +80,16 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   void receive(Upload m, double now);
   void advance(double now, Effects& fx);
   void drop(std::vector<std::size_t> which);
+  void give_up(const Upload& m);
   void combine(const std::vector<std::size_t>& take, Effects& fx);
   void serve(double now, Effects& fx);
   void answer(std::int32_t r, std::uint64_t request, double now, Effects& fx);
   void answer_pinned(const PinnedPull& pull, Effects& fx);
   void pin(std::int64_t step, Effects& fx);
+  std::int64_t pin_of(std::int64_t step) const;
+  void let_go();
   void finish(Effects& fx);
+  void tell_account(Effects& fx);
   void conclude(Effects& fx);
 
   std::int64_t step() const { return mini_batches_ / c_.batches_per_update; }
@@ -106,9 +111,11 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   std::int64_t told_ = 0;           // slowest clock of the last broadcast
   std::optional<std::int64_t> end_;
   bool finished_ = false;
+  bool accounted_ = false;
   bool halted_ = false;                  // told how far it has come, waits to hear where the end is
   std::map<std::int64_t, Tensor> pins_;  // by step
-  std::deque<PinnedPull> pulls_;         // of steps to come
+  std::optional<std::int64_t> released_;  // pin that may go as soon as it cannot be the last
+  std::deque<PinnedPull> pulls_;          // of steps to come
   std::optional<std::int64_t> conclude_at_;
   std::int64_t membership_ = 0;  // epoch
   ServerRecord account_;

@@ -214,15 +214,14 @@ void Source::conclude_mark(Effects& fx) {
   const std::int64_t samples = c_.data->size(Split::test);
   const auto labels = static_cast<double>(samples * c_.data->labels_per_sample());
   const bool classes = c_.data->classes() > 0;
-  fx.record(EvaluationRecord{.step = mark_->step,
-                             .loss = loss / labels,
-                             .accuracy = right / labels,
-                             .has_accuracy = classes,
-                             .samples = samples});
-  fx.send(
-      c_.director,
-      MarkDone{
-          .step = mark_->step, .accuracy = right / labels, .last = end_ && mark_->step == *end_});
+  fx.send(c_.director,
+          MarkDone{.replica = c_.replica,
+                   .step = mark_->step,
+                   .loss = loss / labels,
+                   .accuracy = right / labels,
+                   .has_accuracy = classes,
+                   .samples = samples,
+                   .last = end_ && mark_->step == *end_});
   mark_.reset();
 }
 

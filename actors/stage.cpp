@@ -373,7 +373,13 @@ void Stage::push(const Action& a, Effects& fx) {
 void Stage::note_finished(Effects& fx) {
   if (!finished_ && end_ && updates_ == *end_ * chunks_here_) {
     finished_ = true;
-    fx.record(StageRecord{c_.replica, c_.stage, stashes_max_});
+    tell_stashes(fx);
+  }
+}
+
+void Stage::tell_stashes(Effects& fx) {
+  if (!std::exchange(told_, true)) {
+    fx.record(StageRecord{.stage = c_.stage, .stashes_max = stashes_max_});
   }
 }
 
@@ -460,6 +466,9 @@ void Stage::mark(Effects& fx) {
 
 void Stage::handle(Release m, double, Effects& fx) {
   if (m.conclude) {
+    if (c_.served) {  // its own sequence has no end
+      tell_stashes(fx);
+    }
     conclude_at_ = m.step;
     conclude(fx);
   } else {

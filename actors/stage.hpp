@@ -127,6 +127,7 @@ class Stage final : public Actor<Stage, StageRole> {
   void finish_input_gradient(const Action& a, Bundle dx, Effects& fx);
   void finish_weight_gradient(const Action& a, Outputs out);
   void note_finished(Effects& fx);
+  void tell_stashes(Effects& fx);
   void mark(Effects& fx);
   void conclude(Effects& fx);
   const std::vector<Tensor>& buffers_at(std::int32_t chunk, std::int64_t step) const;
@@ -184,6 +185,7 @@ class Stage final : public Actor<Stage, StageRole> {
   std::uint64_t request_ = 0;  // of the last Pull
   std::uint64_t pushes_ = 0;
   std::int64_t stashes_max_ = 0;
+  bool told_ = false;  // the recorder how many
 
   std::map<std::int32_t, std::vector<Tensor>> buffers_;  // by chunk
   std::map<std::pair<std::int32_t, std::int64_t>, std::vector<Tensor>>

@@ -188,8 +188,7 @@ struct Decide {
 
 /// What a replica's shard sends up after mini-batch stamp.batch, and the question for new weights.
 struct Upload {
-  Ref<ShardRole> from;
-  Stamp stamp;                 // chunk; batch: the last one that it stands for
+  Stamp stamp;                 // replica, chunk; batch: the last one that it stands for
   std::uint64_t sequence = 0;  // of this sender and slice, from 1
   std::size_t slice = 0;
   bool answer = true;         // its sender wants the weights that follow
@@ -260,8 +259,8 @@ struct Alarm {};
 /// A segment of the sum of the replicas' gradients of mini-batch stamp.batch, between two shards of
 /// a chunk (runtime/schemes/all_reduce.hpp).
 struct GradientPart {
-  Stamp stamp;  // replica: who sends it; micro_batch: the round
-  std::int32_t segment = 0;
+  Stamp stamp;                  // replica: who sends it; micro_batch: the round
+  std::int32_t segment = 0;     // which: what both of them expect in this round
   std::vector<Tensor> tensors;  // by slice
 };
 
@@ -291,10 +290,15 @@ struct MarkResult {
   Tensor result;  // as LossRecord::result
 };
 
-/// All batches of the Mark are back.
+/// All batches of the Mark are back; the rest is as in the EvaluationRecord that the director makes of
+/// it.
 struct MarkDone {
+  std::int32_t replica = 0;  // that has made it
   std::int64_t step = 0;
+  double loss = 0;
   double accuracy = 0;
+  bool has_accuracy = false;
+  std::int64_t samples = 0;
   bool last = false;  // the Mark at the run's last step
 };
 

@@ -65,9 +65,8 @@ struct EvaluationRecord {
   std::int64_t samples = 0;
 };
 
-/// A stage has finished its sequence.
+/// A stage has finished its sequence, or is told the end of a run that others ended.
 struct StageRecord {
-  std::int32_t replica = 0;
   std::int32_t stage = 0;
   std::int64_t stashes_max = 0;  // the most micro-batches kept between forward and backward
 };

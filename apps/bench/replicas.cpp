@@ -111,22 +111,15 @@ Row against_loops(
 class Talker final : public Machine {
  public:
   /// `pulls`: how many to keep; 0: it pushes.
-  Talker(Ref<ShardRole> self,
-         std::int32_t replica,
+  Talker(std::int32_t replica,
          Ref<ServerRole> server,
          Ref<DirectorRole> director,
          std::int64_t pulls,
          std::vector<double>& seconds)
-      : self_(self),
-        replica_(replica),
-        server_(server),
-        director_(director),
-        pulls_(pulls),
-        seconds_(seconds) {}
+      : replica_(replica), server_(server), director_(director), pulls_(pulls), seconds_(seconds) {}
 
   void on(Message message, double now, Effects& fx) override {
     Upload upload{};
-    upload.from = self_;
     upload.sequence = ++sequence_;
     upload.stamp.replica = replica_;
     if (const auto* answer = std::get_if<Answer>(&message)) {
@@ -155,7 +148,6 @@ class Talker final : public Machine {
   std::string waits_for() const override { return "its server"; }
 
  private:
-  Ref<ShardRole> self_;
   std::int32_t replica_;
   Ref<ServerRole> server_;
   Ref<DirectorRole> director_;
@@ -193,8 +185,8 @@ std::vector<double> pulls_of(std::int64_t pulls, bool beside_updates) {
   cast->starting.clear();
   for (const std::int32_t r : {0, 1}) {
     const ActorId self = id_of(r == 0 ? "shard-0.0" : "shard-1.0");
-    cast->members[self].machine = std::make_unique<Talker>(
-        Ref<ShardRole>{self}, r, server, cast->director, r == 0 ? pulls : 0, seconds);
+    cast->members[self].machine =
+        std::make_unique<Talker>(r, server, cast->director, r == 0 ? pulls : 0, seconds);
     if (r == 0 || beside_updates) {
       cast->starting.push_back(self);
     }

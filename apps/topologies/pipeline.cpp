@@ -476,7 +476,8 @@ RuleContext rule_context(const Blueprint& b, std::int32_t chunk, std::size_t sli
                       .rate = rate_of(b),
                       .delay = b.schedule->delay[at],
                       .parts = {},
-                      .elements = layout.slice_sizes[slice]};
+                      .elements = layout.slice_sizes[slice],
+                      .in_flight = b.schedule->delay_max + 1};
   for (const ParameterLayout::Entry& entry : layout.entries) {
     if (entry.slice == slice) {
       context.parts.push_back({entry.spec.name, entry.offset, entry.spec.shape, entry.spec.matrix});
@@ -750,6 +751,7 @@ Cast build_cast(const Blueprint& b) {
                .evaluate_every = e.record().evaluate() ? b.evaluate_every : 0,
                .gap_every = e.record().gap_every(),
                .period = b.link->dynamic ? b.link->push_every : 0,
+               .streams = b.link->streams,
                .announces = c == 0 && s == 0,
                .director = director,
                .initial = std::move(initial[s])}),

@@ -58,6 +58,10 @@ std::int64_t batches_per_update(const proto::Experiment& experiment) {
   return pushed;
 }
 
+std::int64_t wave_of(const proto::Wsp& wsp, std::int64_t in_flight) {
+  return wsp.wave() > 0 ? wsp.wave() : in_flight;
+}
+
 Link make_link(const proto::Experiment& experiment, std::int64_t updates, std::int64_t in_flight) {
   const proto::Exchange& exchange = experiment.replicas().exchange();
   const proto::ReplicaRule& rule = experiment.replicas().rule();
@@ -77,6 +81,7 @@ Link make_link(const proto::Experiment& experiment, std::int64_t updates, std::i
       link.travel = Travel::change;
       link.steps = true;
       link.bound = rule.has_ssp() ? rule.ssp().bound() : rule.essp().bound();
+      link.eager = rule.has_essp();
       link.rate_stride = R;
       link.run_rate = true;
     } else if (rule.has_dana_slim()) {
@@ -109,7 +114,7 @@ Link make_link(const proto::Experiment& experiment, std::int64_t updates, std::i
       link.run_rate = true;  // a fast replica makes more steps than the run has, a slow one fewer
     }
   } else if (exchange.has_wsp()) {
-    const std::int64_t wave = exchange.wsp().wave() > 0 ? exchange.wsp().wave() : in_flight;
+    const std::int64_t wave = wave_of(exchange.wsp(), in_flight);
     by_itself(Travel::change, wave);
     link.bound = wave * exchange.wsp().distance();
   }

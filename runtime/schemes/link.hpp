@@ -17,7 +17,9 @@ struct Link {
   std::int64_t fetch_every = 1;  // mini-batches; a fetch is waited for
   std::int64_t bound = -1;  // >= 0: no fetch is waited for while the replica's weights hold every
                             // mini-batch of all but the last `bound` clocks (SSP, WSP)
-  bool moments = false;     // travel with the weights and come back merged
+  bool eager =
+      false;  // answers come unasked too, and hold what they hold of its own changes (ESSP)
+  bool moments = false;        // travel with the weights and come back merged
   bool reset_moments = false;  // are zeroed after each fetch
   bool streams = false;        // slices in turn, worked in `overlap` mini-batches later
   std::int64_t overlap = 0;
@@ -36,6 +38,9 @@ struct Link {
 /// Of the exchange and rule of a resolved experiment whose replicas have a server. `updates`: of the
 /// run; 0: unknown. `in_flight`: mini-batches that a replica's pipeline works on at once.
 Link make_link(const proto::Experiment& experiment, std::int64_t updates, std::int64_t in_flight);
+
+/// Mini-batches of a wave: its own number, or as many as the pipeline has in flight.
+std::int64_t wave_of(const proto::Wsp& wsp, std::int64_t in_flight);
 
 /// Replicas exchange by way of servers; false for one replica on its own, hogwild and collectives.
 bool has_servers(const proto::Experiment& experiment);

@@ -2,6 +2,7 @@
 
 #include "kernels/check.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/link.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
@@ -455,7 +456,7 @@ Rule make_rule(const RuleContext& context) {
     case proto::Exchange::kDiloco:
       return rule(diloco_admission(exchange.diloco().mode()), outer_step(context));
     case proto::Exchange::kWsp:
-      return rule(waves(wave_of(context.experiment), exchange.wsp().distance()),
+      return rule(waves(wave_of(exchange.wsp(), context.in_flight), exchange.wsp().distance()),
                   subtracting_step());
     case proto::Exchange::kHogwild:
     case proto::Exchange::kSandblaster:

@@ -72,8 +72,9 @@ class Admission {
   /// By default when none of its pushes waits.
   virtual bool answers(std::int32_t replica, const Ledger& ledger) const;
 
-  /// Whether accepts() may say no: then what one server has applied another may have dropped.
-  virtual bool drops() const { return false; }
+  /// Whether of the same pushes one server may make other updates than another: it drops some, or
+  /// takes other sets by when they came. Then one may be at the end while another needs more pushes.
+  virtual bool servers_may_differ() const { return false; }
 
   /// New weights go to every replica unasked, each time the slowest clock has advanced (ESSP).
   virtual bool broadcasts() const { return false; }
@@ -136,8 +137,9 @@ struct RuleContext {
     bool matrix = false;  // muon orthogonalises it
   };
 
-  std::vector<Part> parts;    // in layer order
-  std::int64_t elements = 0;  // n: of the slice, padding included
+  std::vector<Part> parts;     // in layer order
+  std::int64_t elements = 0;   // n: of the slice, padding included
+  std::int64_t in_flight = 1;  // mini-batches that a replica's pipeline works on at once
 
   /// Option `key` of replicas.rule.custom.values, or `otherwise`.
   double custom(std::string_view key, double otherwise) const;
@@ -195,10 +197,6 @@ Rule make_rule(const RuleContext& context);
 /// section 3.2); 1/(2R) for ssp, essp and wsp, whose replicas meet what the others did a mini-batch
 /// later. 1 where nobody is late or the rule bears it.
 double rate_factor(const proto::Experiment& experiment);
-
-/// Mini-batches of a wave of replicas.exchange wsp: its own number, or as many as the pipeline has
-/// in flight.
-std::int64_t wave_of(const proto::Experiment& experiment);
 
 /// Error (usage) with key, value and what would be right, where exchange, rule, parts, optimizer and
 /// pipeline do not go together.

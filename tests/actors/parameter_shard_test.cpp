@@ -103,6 +103,42 @@ TEST_CASE("a View that was not announced, or a step no longer kept, is a bug", "
   CHECK_THROWS_AS(s.handle(Pull{kStage, 2, {0, {}}}, 0, fx), ContractError);
 }
 
+TEST_CASE("a shard whose fragment is due says that it waits for the servers", "[actors]") {
+  proto::Experiment experiment;
+  Stream stream(Device{});
+  Tensor slice = stream.allocate({16});
+  fill(stream, slice, 1);
+  Link link;
+  link.travel = Travel::change;
+  link.steps = true;
+  link.streams = true;
+  link.overlap = 1;
+  ParameterShard s({.self = {1},
+                    .chunk = 0,
+                    .optimizer = {2},
+                    .rule = StepRule(experiment, Rate(experiment.optimizer(), 0), 0, 0),
+                    .plan = {},
+                    .clip_norm = 0,
+                    .clip_globally = false,
+                    .shards = {Ref<ShardRole>{1}},
+                    .evaluate_every = 0,
+                    .director = {0},
+                    .initial = {slice},
+                    .link = link,
+                    .servers = {Ref<ServerRole>{3}}});
+  Effects fx;
+  s.handle(push(0, 1), 0, fx);
+  Applied answer = applied(fx);
+  answer.outgoing = {slice};
+  s.handle(answer, 0, fx);
+  REQUIRE(std::holds_alternative<Upload>(fx.sends.at(0).message));
+  CHECK(s.waits_for() == "the gradient of mini-batch 1 of its stage");
+  fx.clear();
+  s.handle(push(1, 2), 0, fx);
+  CHECK(fx.sends.empty());
+  CHECK(s.waits_for() == "the servers' answer that is due after mini-batch 1");
+}
+
 TEST_CASE("an Applied that nobody asked for, and a push out of turn, are bugs", "[actors]") {
   ParameterShard s = shard();
   Effects fx;

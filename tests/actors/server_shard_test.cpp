@@ -4,6 +4,8 @@
 #include "kernels/stream.hpp"
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
+
 using namespace troupe;
 
 namespace {
@@ -25,8 +27,10 @@ struct Options {
   std::shared_ptr<const Admission> admission = std::make_shared<Admission>();  // on arrival
   bool needs_read = false;
   std::vector<Reach> reaches = {};
+  std::int64_t batches_per_update = 1;
   std::int64_t gap_every = 0;
   std::int64_t period = 0;
+  bool streams = false;
 };
 
 ServerShard server(const Options& options = {}) {
@@ -40,11 +44,12 @@ ServerShard server(const Options& options = {}) {
                       .rate = Rate(experiment.optimizer(), 0),
                       .reaches = options.reaches,
                       .replicas = {kShards[0], kShards[1], kShards[2]},
-                      .batches_per_update = 1,
+                      .batches_per_update = options.batches_per_update,
                       .updates = options.updates,
                       .evaluate_every = options.evaluate_every,
                       .gap_every = options.gap_every,
                       .period = options.period,
+                      .streams = options.streams,
                       .announces = true,
                       .director = kDirector,
                       .initial = filled(0)});
@@ -53,8 +58,7 @@ ServerShard server(const Options& options = {}) {
 Upload upload(std::int32_t replica, std::int64_t batch, std::int64_t read_version) {
   Contribution of;
   of.values = {filled(static_cast<float>(batch))};
-  return {.from = kShards[replica],
-          .stamp = {.replica = replica, .chunk = 0, .batch = batch, .micro_batch = 0},
+  return {.stamp = {.replica = replica, .chunk = 0, .batch = batch, .micro_batch = 0},
           .sequence = static_cast<std::uint64_t>(batch + 1),
           .slice = 0,
           .answer = true,
@@ -117,6 +121,23 @@ class Together final : public Admission {
 
  private:
   std::size_t wanted_;
+};
+
+/// Refuses replica 2's, or gives them up once they wait.
+class Excluding final : public Admission {
+ public:
+  explicit Excluding(bool on_arrival) : on_arrival_(on_arrival) {}
+
+  bool accepts(const Arrival& push, const Ledger&) const override {
+    return !on_arrival_ || push.replica != 2;
+  }
+
+  Choice choose(const std::vector<Arrival>& waiting, const Ledger&, double) const override {
+    return waiting.front().replica == 2 ? Choice{.drop = {0}} : Choice{.take = {0}};
+  }
+
+ private:
+  bool on_arrival_;
 };
 
 }  // namespace
@@ -415,6 +436,118 @@ TEST_CASE("after a death a server at its end still answers: another may lack wha
   CHECK(sent<Combine>(fx).empty());
   REQUIRE(sent<Answer>(fx).size() == 1);
   CHECK(sent<Answer>(fx).front().second.weights.front().version == 1);
+}
+
+TEST_CASE("where slices take turns a server at its end still answers: another's turn is to come",
+          "[actors]") {
+  for (const bool streams : {false, true}) {
+    ServerShard s = server({.updates = 1, .streams = streams});
+    Effects fx;
+    s.handle(upload(0, 0, 0), 0, fx);
+    (void)combine(fx);
+    s.handle(combined(1), 0, fx);
+    CHECK(sent<Answer>(fx).size() == (streams ? 1 : 0));
+  }
+}
+
+TEST_CASE("what the sender of dropped pushes had read is forgotten with them", "[actors]") {
+  for (const bool on_arrival : {false, true}) {
+    ServerShard s =
+        server({.admission = std::make_shared<Excluding>(on_arrival), .needs_read = true});
+    Effects fx;
+    std::vector<Tensor> given;  // to the sender
+    std::int64_t read = 0;
+    for (std::int64_t round = 0; round < 20; ++round) {
+      s.handle(upload(0, round, round), 0, fx);
+      (void)combine(fx);
+      s.handle(combined(static_cast<float>(round)), 0, fx);
+      fx.clear();
+      s.handle(upload(2, round, read), 0, fx);
+      CHECK(sent<Combine>(fx).empty());
+      const auto answers = sent<Answer>(fx);
+      REQUIRE(answers.size() == 1);
+      read = answers.front().second.weights.front().version;
+      given.push_back(answers.front().second.weights.front().values);
+      fx.clear();
+    }
+    const auto kept = std::count_if(
+        given.begin(), given.end(), [](const Tensor& t) { return t.buffer().use_count() > 1; });
+    CHECK(kept == 2);  // what it had read last, and what it has got instead
+  }
+}
+
+TEST_CASE("who is told that a step is the last tells its account, before its end or at it",
+          "[actors]") {
+  ServerShard s = server({.updates = 100, .evaluate_every = 2});
+  Effects fx;
+  for (std::int64_t version = 0; version < 2; ++version) {
+    s.handle(upload(0, version, version), 0, fx);
+    (void)combine(fx);
+    s.handle(combined(1), 0, fx);
+  }
+  s.handle(upload(1, 0, 0), 0, fx);  // under way
+  s.handle(upload(2, 0, 0), 0, fx);  // waits
+  fx.clear();
+  s.handle(Release{2, true}, 0, fx);  // the evaluation has met a target
+  REQUIRE(fx.records.size() == 1);
+  const auto& account = std::get<ServerRecord>(fx.records.front());
+  CHECK(account.version == 2);
+  CHECK(account.applied == 2);
+  CHECK(account.in_flight == 3);
+  CHECK(account.in_flight_age == 0 + 2 + 2);
+  CHECK(sent<Concluded>(fx).size() == 1);
+  fx.clear();
+  s.handle(Release{2, true}, 0, fx);
+  CHECK(fx.records.empty());
+}
+
+TEST_CASE("an end found on the way is told as the step that the weights are of", "[actors]") {
+  ServerShard s = server({.batches_per_update = 3});
+  Effects fx;
+  s.handle(Halt{}, 0, fx);
+  CHECK(sent<Halted>(fx).front().second.step == 0);
+  s.handle(End{1}, 0, fx);
+  fx.clear();
+  Upload m = upload(0, 47, 0);
+  m.sequence = 1;
+  m.contribution.mini_batches = 48;
+  s.handle(m, 0, fx);
+  (void)combine(fx);
+  s.handle(PinnedPull{kShards[1], 41, 16}, 0, fx);  // asked for by what another server has told
+  s.handle(combined(7), 0, fx);
+  REQUIRE(sent<MarkDue>(fx).size() == 1);
+  CHECK(sent<MarkDue>(fx).front().second.step == 16);
+  CHECK(sent<MarkDue>(fx).front().second.last);
+  REQUIRE(sent<Answer>(fx).size() == 1);
+  CHECK(sent<Answer>(fx).front().second.pinned);
+  fx.clear();
+  s.handle(Release{16, true}, 0, fx);
+  REQUIRE(sent<Concluded>(fx).size() == 1);
+  CHECK(sent<Concluded>(fx).front().second.weights.front().step == 16);
+}
+
+TEST_CASE("a run that is ended at the step that was evaluated ends with those weights",
+          "[actors]") {
+  for (const bool released : {false, true}) {
+    ServerShard s = server({.evaluate_every = 1, .batches_per_update = 2});
+    Effects fx;
+    for (std::int64_t version = 0; version < 3; ++version) {  // the third one is within step 1
+      s.handle(upload(0, version, version), 0, fx);
+      (void)combine(fx);
+      s.handle(combined(static_cast<float>(version + 1)), 0, fx);
+      if (released && version == 1) {
+        s.handle(Release{1, false}, 0, fx);
+      }
+    }
+    s.handle(Halt{}, 0, fx);
+    fx.clear();
+    s.handle(End{1}, 0, fx);
+    REQUIRE(sent<MarkDue>(fx).size() == 1);
+    CHECK(sent<MarkDue>(fx).front().second.step == 1);
+    s.handle(Release{1, true}, 0, fx);
+    REQUIRE(sent<Concluded>(fx).size() == 1);
+    CHECK(sent<Concluded>(fx).front().second.weights.front().values.span<float>()[0] == 2);
+  }
 }
 
 TEST_CASE("a Combined that nobody asked for is a bug", "[actors]") {

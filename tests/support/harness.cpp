@@ -41,7 +41,8 @@ class Collector final : public RecordSink, public OrderSink {
     } else if (const auto* evaluation = std::get_if<EvaluationRecord>(&entry)) {
       outcome_.evaluations.push_back(*evaluation);
     } else if (const auto* stage = std::get_if<StageRecord>(&entry)) {
-      outcome_.stashes_max[stage->stage] = stage->stashes_max;
+      std::int64_t& most = outcome_.stashes_max[stage->stage];
+      most = std::max(most, stage->stashes_max);
     } else if (const auto* busy = std::get_if<BusyRecord>(&entry)) {
       outcome_.busy.push_back(*busy);
       outcome_.seconds = std::max(outcome_.seconds, busy->end);

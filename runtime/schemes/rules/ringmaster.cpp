@@ -14,7 +14,7 @@ class Ringmaster final : public Admission {
     return ledger.version - push.read_version < bound_;
   }
 
-  bool drops() const override { return true; }
+  bool servers_may_differ() const override { return true; }
 
   Choice choose(const std::vector<Arrival>& waiting,
                 const Ledger& ledger,

@@ -72,17 +72,4 @@ std::unique_ptr<Step> subtracting_step() {
   return std::make_unique<Subtracting>();
 }
 
-std::int64_t wave_of(const proto::Experiment& experiment) {
-  const std::int64_t wave = experiment.replicas().exchange().wsp().wave();
-  if (wave > 0) {
-    return wave;
-  }
-  const auto& schedule = experiment.pipeline().schedule();
-  const std::int64_t stages = experiment.pipeline().stages();
-  if (schedule.has_async_one_f_one_b()) {
-    return stages;
-  }
-  return schedule.has_async_full_duplex() ? 2 * stages - 1 : 1;
-}
-
 }  // namespace troupe

@@ -23,7 +23,7 @@ class AllTogether final : public Admission {
     return backup_ == 0 || push.read_version >= ledger.version;
   }
 
-  bool drops() const override { return backup_ > 0; }
+  bool servers_may_differ() const override { return backup_ > 0; }
 
   /// What the dead have left counts in the mean, but not among those who are waited for.
   Choice choose(const std::vector<Arrival>& waiting,
@@ -57,6 +57,9 @@ class Quorum final : public Admission {
  public:
   explicit Quorum(const proto::DecoupledDiloco& options)
       : quorum_(options.quorum()), grace_(options.grace()) {}
+
+  /// Who is in time for an update is each server's own matter.
+  bool servers_may_differ() const override { return true; }
 
   Choice choose(const std::vector<Arrival>& waiting,
                 const Ledger& ledger,

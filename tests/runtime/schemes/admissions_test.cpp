@@ -1,5 +1,6 @@
 // Who makes an update and who waits, as tables.
 #include "messages/experiment.hpp"
+#include "runtime/schemes/link.hpp"
 #include "runtime/schemes/rule.hpp"
 #include "tests/support/catch.hpp"
 
@@ -9,9 +10,10 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// Of a chunk that is `delay` updates behind in its pipeline.
+/// Of a chunk that is `delay` updates behind in a pipeline with `in_flight` mini-batches.
 std::unique_ptr<Admission> admission(const std::vector<std::string>& assignments,
-                                     std::int64_t delay = 0) {
+                                     std::int64_t delay = 0,
+                                     std::int64_t in_flight = 1) {
   proto::Experiment e;
   for (const std::string& assignment : assignments) {
     REQUIRE(set_value(e, assignment));
@@ -22,7 +24,8 @@ std::unique_ptr<Admission> admission(const std::vector<std::string>& assignments
                             .rate = Rate(e.optimizer(), 0),
                             .delay = delay,
                             .parts = {},
-                            .elements = 16};
+                            .elements = 16,
+                            .in_flight = in_flight};
   return make_rule(context).admission;
 }
 
@@ -140,22 +143,34 @@ TEST_CASE("wsp compares whole waves", "[schemes]") {
 }
 
 TEST_CASE("a wave is what the pipeline has in flight", "[schemes]") {
-  const auto wave = [](const std::vector<std::string>& assignments) {
-    proto::Experiment e;
-    for (const std::string& assignment : assignments) {
-      REQUIRE(set_value(e, assignment));
-    }
-    REQUIRE(resolve(e));
-    return wave_of(e);
+  const std::vector<std::string> wsp{"replicas.count=2", "replicas.exchange.wsp.distance=1"};
+  for (const std::int64_t in_flight : {1, 4, 7}) {
+    const auto a = admission(wsp, 0, in_flight);
+    const auto answers = [&](std::int64_t asker) {  // while the slowest has finished nothing
+      return a->answers(0, ledger(0, {{true, asker, 0}, {true, 0, 0}}));
+    };
+    CHECK(answers(2 * in_flight - 1));
+    CHECK_FALSE(answers(2 * in_flight));
+    proto::Wsp options;
+    CHECK(wave_of(options, in_flight) == in_flight);
+    options.set_wave(5);
+    CHECK(wave_of(options, in_flight) == 5);
+  }
+}
+
+TEST_CASE("softsync answers at once, until more wait than one update and one of each leave",
+          "[schemes]") {
+  const auto a = admission({"replicas.count=3", "replicas.rule.softsync.n=1"});
+  const auto answers = [&](std::int64_t first, std::int64_t second, std::int64_t third) {
+    return a->answers(0, ledger(0, {{true, 0, first}, {true, 0, second}, {true, 0, third}}));
   };
-  CHECK(wave({"replicas.exchange=wsp", "pipeline.stages=4"}) == 1);  // flushed
-  CHECK(
-      wave({"replicas.exchange=wsp", "pipeline.stages=4", "pipeline.schedule=async_one_f_one_b"}) ==
-      4);
-  CHECK(
-      wave({"replicas.exchange=wsp", "pipeline.stages=4", "pipeline.schedule=async_full_duplex"}) ==
-      7);
-  CHECK(wave({"replicas.exchange.wsp.wave=5", "pipeline.stages=4"}) == 5);
+  CHECK(answers(1, 0, 0));
+  CHECK(answers(2, 0, 0));  // the fastest counts twice in an update
+  CHECK(answers(3, 2, 0));  // of which one is under way
+  CHECK_FALSE(answers(3, 2, 1));
+  CHECK_FALSE(answers(0, 4, 2));
+  const auto waits = admission({"replicas.count=3", "replicas.rule.softsync.wait=true"});
+  CHECK_FALSE(waits->answers(0, ledger(0, {{true, 0, 1}, {true, 0, 0}, {true, 0, 0}})));
 }
 
 TEST_CASE("ringmaster applies nothing of the bound's staleness", "[schemes]") {
