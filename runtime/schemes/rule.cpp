@@ -18,8 +18,7 @@ const proto::Replicas& replicas(const RuleContext& c) {
 
 // Where replicas.admit, scale or step has taken a part of another rule, the part's options are there.
 
-const proto::Softsync& softsync_options(const RuleContext& c) {
-  const auto& r = replicas(c);
+const proto::Softsync& softsync_options(const proto::Replicas& r) {
   return r.admit().has_softsync() ? r.admit().softsync() : r.rule().softsync();
 }
 
@@ -49,7 +48,7 @@ const proto::Dana& dana_options(const RuleContext& c) {
 }
 
 std::unique_ptr<Admission> make_softsync(const RuleContext& c) {
-  return softsync(softsync_options(c));
+  return softsync(softsync_options(replicas(c)));
 }
 
 std::unique_ptr<Admission> make_ringmaster(const RuleContext& c) {
@@ -285,15 +284,10 @@ double unattended_staleness(const proto::Experiment& e) {
       scheme_of(r, choice_name(r.step())).bears_delay) {
     return 1;
   }
-  const RuleContext context{.experiment = e,
-                            .replicas = static_cast<std::int32_t>(r.count()),
-                            .rate = Rate(e.optimizer(), 0),
-                            .delay = 0,
-                            .parts = {},
-                            .elements = 0};
-  return scheme_of(r, choice_name(r.admit())).name == "softsync"
-             ? std::min(count, static_cast<double>(softsync_options(context).n()))
-             : count;
+  if (scheme_of(r, choice_name(r.admit())).name != "softsync") {
+    return count;
+  }
+  return std::min(count, static_cast<double>(softsync_options(r).n()));
 }
 
 std::unique_ptr<Admission> diloco_admission(const proto::DilocoMode& mode) {
