@@ -1,5 +1,6 @@
 // What goes together in `replicas`, and what does not.
 #include "messages/experiment.hpp"
+#include "runtime/schemes/link.hpp"
 #include "runtime/schemes/rule.hpp"
 
 #include <algorithm>
@@ -61,6 +62,44 @@ struct Chosen {
     return name.empty() || name == "by_rule" ? rule : name;
   }
 };
+
+/// Keys of whatever exchange that would do nothing.
+Check check_unread(const Chosen& c) {
+  const std::int64_t count = c.replicas.count();
+  if (c.replicas.shards() > 1 && c.exchange != "sandblaster" && !has_servers(c.experiment)) {
+    return refuse("replicas.shards: ",
+                  c.replicas.shards(),
+                  " parts are for as many servers, and ",
+                  c.exchange == "hogwild" ? "replicas.exchange hogwild"
+                  : count == 1            ? "one replica"
+                                          : "an all-reduce (synchronous.reduction ring or tree)",
+                  " has none; right is 1");
+  }
+  if (c.replicas.split() != proto::Replicas::interleaved) {
+    if (c.exchange == "sandblaster") {
+      return refuse(
+          "replicas.split: sandblaster's replicas pull portions, and have no data of their own; "
+          "right is interleaved");
+    }
+    if (count == 1) {
+      return refuse(
+          "replicas.split: by_label deals the data among replicas, and replicas.count is 1; right "
+          "is interleaved");
+    }
+  }
+  return {};
+}
+
+/// Of exchanges without messages whose way could take modelled time; `why` says which.
+Check check_no_exchange_times(const Chosen& c, const char* why) {
+  const proto::Clock& clock = c.experiment.clock();
+  const auto& seconds = clock.exchange().seconds();
+  const bool latency = std::any_of(seconds.begin(), seconds.end(), [](double s) { return s > 0; });
+  if (latency || clock.bandwidth() > 0) {
+    return refuse(latency ? "clock.exchange" : "clock.bandwidth", ": ", why, "; leave it out");
+  }
+  return {};
+}
 
 Check check_custom(const Chosen& c) {
   if (c.rule != "custom") {
@@ -394,13 +433,22 @@ Check check_hogwild(const Chosen& c) {
         " names steps, and the buffer that hogwild shares has none: what a stage reads is "
         "whatever is there; right are latest and accumulate");
   }
-  return {};
+  return check_no_exchange_times(
+      c, "hogwild's replicas write to one buffer, and nothing travels between them");
+}
+
+Check check_sandblaster(const Chosen& c) {
+  return check_no_exchange_times(
+      c, "the way of sandblaster's vectors is not modelled, only the work on its portions");
 }
 
 }  // namespace
 
 Result<void> check_replicas(const proto::Experiment& experiment) {
   const Chosen c(experiment);
+  if (auto check = check_unread(c); !check) {
+    return check;
+  }
   if (c.exchange == "parameter_server" || c.exchange.empty()) {
     return check_parameter_server(c);
   }
@@ -418,6 +466,8 @@ Result<void> check_replicas(const proto::Experiment& experiment) {
       return check_diloco(c);
     case proto::Exchange::kHogwild:
       return check_hogwild(c);
+    case proto::Exchange::kSandblaster:
+      return check_sandblaster(c);
     default:
       return {};
   }

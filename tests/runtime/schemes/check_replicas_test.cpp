@@ -160,6 +160,36 @@ TEST_CASE("hogwild shares a buffer in host memory that has no steps", "[schemes]
   });
 }
 
+TEST_CASE("keys that would do nothing are refused", "[schemes]") {
+  const std::string shards = "replicas.shards=4";
+  const std::string by_label = "replicas.split=by_label";
+  const std::string one = "replicas.count=1";
+  const std::string x = "replicas.exchange=";
+  check({
+      {{shards}, ""},
+      {{shards, one}, "replicas.shards: 4 parts are for as many servers, and one replica has none"},
+      {{shards, one, "replicas.rule=nag"}, ""},
+      {{shards, one, x + "averaging"}, ""},
+      {{shards, one, x + "sandblaster"}, ""},
+      {{shards, x + "hogwild"}, "replicas.shards: 4 parts are for as many servers, and"},
+      {{shards, x + "synchronous"}, ""},
+      {{shards, "replicas.exchange.synchronous.reduction=ring"}, "an all-reduce"},
+      {{shards, "replicas.exchange.synchronous.reduction=tree"}, "an all-reduce"},
+      {{by_label}, ""},
+      {{by_label, one}, "replicas.split: by_label deals the data among replicas"},
+      {{by_label, x + "sandblaster"}, "replicas.split: sandblaster's replicas pull portions"},
+      {{by_label, one, x + "sandblaster"}, "replicas.split: sandblaster's replicas pull portions"},
+  });
+  for (const std::string exchange : {"hogwild", "sandblaster"}) {
+    check({
+        {{x + exchange, "clock.exchange.seconds=[0.1]"}, "clock.exchange: "},
+        {{x + exchange, "clock.exchange.seconds=[0,0,0,1]"}, "clock.exchange: "},
+        {{x + exchange, "clock.exchange.seconds=[0]"}, ""},
+        {{x + exchange, "clock.bandwidth=1e9"}, "clock.bandwidth: "},
+    });
+  }
+}
+
 TEST_CASE("the other exchanges' own numbers", "[schemes]") {
   const std::string x = "replicas.exchange.";
   check({
