@@ -1,5 +1,6 @@
 #include "apps/phases.hpp"
 
+#include "apps/topologies/topology.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/output_file.hpp"
 
@@ -206,6 +207,17 @@ Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved) {
   return phases;
 }
 
+Result<void> check_clock(const std::vector<Phase>& phases, bool virtual_clock) {
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    if (auto sound = check_clock(phases[i].blueprint, virtual_clock); !sound) {
+      return phases[i].name.empty()
+                 ? sound
+                 : Error{sound.error().kind, concat(where(i, ""), ": ", sound.error().message)};
+    }
+  }
+  return {};
+}
+
 Result<PhasesResult> run_phases(const proto::Experiment& whole,
                                 std::vector<Phase> phases,
                                 const RunOptions& options,
@@ -216,6 +228,9 @@ Result<PhasesResult> run_phases(const proto::Experiment& whole,
       phases.size(),
       " phases of an experiment of ",
       whole.phases_size());
+  if (auto sound = check_clock(phases, options.virtual_clock); !sound) {
+    return sound.error();
+  }
   const auto& directory = options.directory;
   const proto::Experiment exact = with_measured_cuts(whole, phases);
   if (directory) {

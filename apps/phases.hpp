@@ -31,6 +31,9 @@ struct Phase {
 /// the one before.
 Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved);
 
+/// check_clock of each phase, with phases[i] in front where there are several.
+Result<void> check_clock(const std::vector<Phase>& phases, bool virtual_clock);
+
 struct PhasesResult {
   int exit_code = 0;  // of the last phase that has run
   std::string cause;  // one sentence where exit_code != 0
@@ -46,7 +49,7 @@ struct PhaseEvents {
 /// Runs them in order, `options.directory` being the folder of the whole: in it one of each phase,
 /// `whole` as experiment.textproto, and at the end the last phase's summary.json and weights. What
 /// does not end with code 0 and with weights is the last to run; so is one that was interrupted.
-/// Error as run_experiment's, where the first could not begin.
+/// Error as run_experiment's, where the first could not begin, or check_clock's of any.
 Result<PhasesResult> run_phases(const proto::Experiment& whole,
                                 std::vector<Phase> phases,
                                 const RunOptions& options,

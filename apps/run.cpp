@@ -198,14 +198,6 @@ Ending run_real(Cast& cast,
   return run_on_threads(cast, records, options);
 }
 
-/// Whether seconds of the virtual clock go by at all.
-bool time_advances(const Blueprint& b) {
-  return std::any_of(b.times.begin(), b.times.end(), [&](const ChunkTimes& t) {
-    return t.forward + t.input_gradient + t.weight_gradient + t.update > 0 ||
-           (t.link > 0 && b.times.size() > 1);
-  });
-}
-
 /// What of a finished run is not finite, or "": the losses of mini-batches are seen before an update,
 /// so that the last update may have diverged unseen.
 std::string divergence(const RunResult& result, const Blueprint& blueprint) {
@@ -219,17 +211,10 @@ std::string divergence(const RunResult& result, const Blueprint& blueprint) {
 
 Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& options) {
   const proto::Experiment& e = blueprint.experiment;
-  if (options.virtual_clock && blueprint.batches == 0 && e.stop().target_accuracy() == 0 &&
-      !time_advances(blueprint)) {
-    return Error{ErrorKind::usage,
-                 "stop.seconds: the run would never end, as all modelled times (clock) are 0; set "
-                 "stop.updates or stop.epochs"};
+  if (auto sound = check_clock(blueprint, options.virtual_clock); !sound) {
+    return sound.error();
   }
-  auto made = make_cast(blueprint, options.virtual_clock);
-  if (!made) {
-    return made.error();
-  }
-  Cast& cast = *made;
+  Cast cast = make_cast(blueprint);
   auto opened = open_files(blueprint, options, cast);
   if (!opened) {
     return opened.error();

@@ -170,11 +170,10 @@ class Bell final : public Machine {
 /// Seconds of `pulls` pulls of the MLP's weights from its server, sorted.
 std::vector<double> pulls_of(std::int64_t pulls, bool beside_updates) {
   const Blueprint b = blueprint_of(kReplicasMlp, kReplicasServer, 1 << 30);  // more than will be
-  auto cast = make_cast(b, false);
-  TROUPE_CHECK(cast, cast.error().message);
+  Cast cast = make_cast(b);
   const auto id_of = [&](const std::string& name) {
-    for (std::size_t id = 0; id < cast->members.size(); ++id) {
-      if (cast->members[id].name == name) {
+    for (std::size_t id = 0; id < cast.members.size(); ++id) {
+      if (cast.members[id].name == name) {
         return static_cast<ActorId>(id);
       }
     }
@@ -182,18 +181,18 @@ std::vector<double> pulls_of(std::int64_t pulls, bool beside_updates) {
   };
   const Ref<ServerRole> server{id_of("server-0.0")};
   std::vector<double> seconds;
-  cast->starting.clear();
+  cast.starting.clear();
   for (const std::int32_t r : {0, 1}) {
     const ActorId self = id_of(r == 0 ? "shard-0.0" : "shard-1.0");
-    cast->members[self].machine =
-        std::make_unique<Talker>(r, server, cast->director, r == 0 ? pulls : 0, seconds);
+    cast.members[self].machine =
+        std::make_unique<Talker>(r, server, cast.director, r == 0 ? pulls : 0, seconds);
     if (r == 0 || beside_updates) {
-      cast->starting.push_back(self);
+      cast.starting.push_back(self);
     }
   }
-  cast->members[cast->director.id].machine = std::make_unique<Bell>();
+  cast.members[cast.director.id].machine = std::make_unique<Bell>();
   Watch watch;
-  run_on_threads(*cast, watch, {});
+  run_on_threads(cast, watch, {});
   std::sort(seconds.begin(), seconds.end());
   return seconds;
 }
@@ -222,10 +221,9 @@ double seconds_of_two_replicas(const std::string& model,
                                const std::string& exchange,
                                std::int64_t updates) {
   const Blueprint b = blueprint_of(model, exchange, updates + kWarmUp);
-  auto cast = make_cast(b, false);
-  TROUPE_CHECK(cast, cast.error().message);
+  Cast cast = make_cast(b);
   Watch watch;
-  const Ending ending = run_on_threads(*cast, watch, {});
+  const Ending ending = run_on_threads(cast, watch, {});
   TROUPE_CHECK(ending.exit_code == 0, ending.cause);
   return watch.seconds(2 * kWarmUp, 2 * (updates + kWarmUp));
 }

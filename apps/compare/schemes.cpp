@@ -1,7 +1,7 @@
 #include "apps/compare/schemes.hpp"
 
 #include "apps/presets.hpp"
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/topology.hpp"
 #include "messages/experiment.hpp"
 
 #include <algorithm>
@@ -73,8 +73,12 @@ class Maker {
  public:
   Maker(const std::vector<std::string>& experiments,
         const std::vector<std::string>& assignments,
-        const std::vector<Varied>& varied)
-      : experiments_(experiments), assignments_(assignments), varied_(varied) {
+        const std::vector<Varied>& varied,
+        bool virtual_clock)
+      : experiments_(experiments),
+        assignments_(assignments),
+        varied_(varied),
+        virtual_clock_(virtual_clock) {
     made_.columns = short_names(varied);
   }
 
@@ -128,7 +132,18 @@ class Maker {
       made_.refused.push_back({scheme.label, "is the same experiment as " + earlier->second});
       return {};
     }
+    if (!scheme.resolved.phases().empty()) {
+      made_.refused.push_back({scheme.label,
+                               "phases: compare holds single runs side by side; --set phases=[] "
+                               "makes one of it"});
+      return {};
+    }
     auto blueprint = make_blueprint(scheme.resolved);
+    if (blueprint) {
+      if (auto sound = check_clock(*blueprint, virtual_clock_); !sound) {
+        blueprint = sound.error();
+      }
+    }
     if (!blueprint && blueprint.error().kind == ErrorKind::usage) {
       made_.refused.push_back({scheme.label, blueprint.error().message});
       return {};
@@ -145,6 +160,7 @@ class Maker {
   const std::vector<std::string>& experiments_;
   const std::vector<std::string>& assignments_;
   const std::vector<Varied>& varied_;
+  const bool virtual_clock_;
   std::optional<std::uint64_t> seed_;          // of the first scheme
   std::map<std::string, std::string> labels_;  // by resolved experiment
   Schemes made_;
@@ -176,7 +192,8 @@ Result<Varied> parse_varied(std::string_view text) {
 
 Result<Schemes> make_schemes(const std::vector<std::string>& experiments,
                              const std::vector<std::string>& assignments,
-                             const std::vector<Varied>& varied) {
+                             const std::vector<Varied>& varied,
+                             bool virtual_clock) {
   std::size_t count = experiments.size();
   for (std::size_t i = 0; i < varied.size(); ++i) {
     count *= varied[i].values.size();
@@ -190,7 +207,7 @@ Result<Schemes> make_schemes(const std::vector<std::string>& experiments,
       }
     }
   }
-  return Maker(experiments, assignments, varied).make();
+  return Maker(experiments, assignments, varied, virtual_clock).make();
 }
 
 std::vector<std::string> unequal_terms(const std::vector<Contender>& schemes) {

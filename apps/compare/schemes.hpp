@@ -42,12 +42,13 @@ struct Schemes {
 Result<Varied> parse_varied(std::string_view text);
 
 /// The cross product, the last varied key changing fastest; all with the seed of the first. Refused
-/// are combinations that make_blueprint refuses (usage), in which one varied key undoes another, and
-/// which are an earlier one again. Error where a key or value is wrong by itself (usage), data is
+/// are combinations that make_blueprint or the clock refuses (usage), in which one varied key undoes
+/// another, which are an earlier one again, and those with phases. Error where a key or value is wrong by itself (usage), data is
 /// missing (data), or every combination is refused (usage).
 Result<Schemes> make_schemes(const std::vector<std::string>& experiments,
                              const std::vector<std::string>& assignments,
-                             const std::vector<Varied>& varied);
+                             const std::vector<Varied>& varied,
+                             bool virtual_clock = true);
 
 /// In what the schemes are not on equal terms, one sentence each: networks, data, budgets.
 std::vector<std::string> unequal_terms(const std::vector<Contender>& schemes);

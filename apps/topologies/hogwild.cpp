@@ -8,9 +8,12 @@
 #include <string>
 
 namespace troupe {
-namespace {
 
-Result<void> check(const Blueprint& b, bool virtual_clock) {
+bool is_sparse_hogwild(const proto::Experiment& e) {
+  return e.replicas().exchange().has_hogwild() && e.model().has_logistic() && e.data().has_sparse();
+}
+
+Result<void> check_sparse_hogwild(const Blueprint& b) {
   const proto::Experiment& e = b.experiment;
   const auto refuse = [](const std::string& why) {
     return Error{ErrorKind::usage, why};
@@ -23,6 +26,12 @@ Result<void> check(const Blueprint& b, bool virtual_clock) {
   if (b.devices.front().kind != DeviceKind::cpu) {
     return refuse("placement.devices: sparse Hogwild runs on cpu only");
   }
+  if (b.precision != Precision::fp32) {
+    return refuse("placement.precision: sparse Hogwild multiplies no matrices; right is fp32");
+  }
+  if (e.model().label_smoothing() > 0) {
+    return refuse("model.label_smoothing: sparse Hogwild takes labels as they are; right is 0");
+  }
   if (e.optimizer().rule() != proto::OptimizerRule::sgd) {
     return refuse(
         "optimizer.rule: sparse Hogwild writes what a row touches and nothing else; set sgd");
@@ -30,25 +39,12 @@ Result<void> check(const Blueprint& b, bool virtual_clock) {
   if (e.optimizer().weight_decay() > 0 || e.optimizer().clip_norm() > 0) {
     return refuse(
         "optimizer: weight_decay and clip_norm would touch every weight at every row; sparse "
-        "Hogwild "
-        "has neither");
+        "Hogwild has neither");
   }
   if (e.replicas().split() != proto::Replicas::interleaved) {
     return refuse("replicas.split: sparse Hogwild deals rows interleaved");
   }
-  if (e.record().order() && !virtual_clock) {
-    return refuse(
-        "record.order: the order of messages says nothing of what threads do to a shared buffer, "
-        "so "
-        "such a run cannot be repeated; set record.order=false, or use troupe sim");
-  }
   return {};
-}
-
-}  // namespace
-
-bool is_sparse_hogwild(const proto::Experiment& e) {
-  return e.replicas().exchange().has_hogwild() && e.model().has_logistic() && e.data().has_sparse();
 }
 
 std::vector<ChunkTimes> sparse_hogwild_times(const Blueprint& b) {
@@ -61,10 +57,7 @@ std::vector<ChunkTimes> sparse_hogwild_times(const Blueprint& b) {
   return *times;
 }
 
-Result<Cast> build_sparse_hogwild(const Blueprint& b, bool virtual_clock) {
-  if (auto sound = check(b, virtual_clock); !sound) {
-    return sound.error();
-  }
+Cast build_sparse_hogwild(const Blueprint& b) {
   const proto::Experiment& e = b.experiment;
   const auto replicas = static_cast<std::int32_t>(e.replicas().count());
   const auto data = std::dynamic_pointer_cast<const SparseData>(b.data);
@@ -96,8 +89,8 @@ Result<Cast> build_sparse_hogwild(const Blueprint& b, bool virtual_clock) {
                           {}});
   const bool racy = e.replicas().exchange().hogwild().add() == proto::Hogwild::racy;
   for (std::int32_t r = 0; r < replicas; ++r) {
-    cast.members.push_back({concat("worker-", r),
-                            std::make_unique<RowWorker>(
+    cast.members.push_back({.name = concat("worker-", r),
+                            .machine = std::make_unique<RowWorker>(
                                 RowWorker::Config{.replica = r,
                                                   .replicas = replicas,
                                                   .weights = weights,
@@ -107,8 +100,10 @@ Result<Cast> build_sparse_hogwild(const Blueprint& b, bool virtual_clock) {
                                                   .rate = rate_of(b),
                                                   .add = racy ? SharedAdd::racy : SharedAdd::atomic,
                                                   .source = source}),
-                            1 + r,
-                            {}});
+                            .thread = 1 + r,
+                            .device = {},
+                            .replica = r,
+                            .stage = r});
   }
   cast.threads = 1 + replicas;
   cast.starting = {source.id};

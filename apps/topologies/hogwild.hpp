@@ -11,7 +11,9 @@ namespace troupe {
 bool is_sparse_hogwild(const proto::Experiment& experiment);
 
 /// Error (usage) where the experiment asks for what has no meaning here.
-Result<Cast> build_sparse_hogwild(const Blueprint& blueprint, bool virtual_clock);
+Result<void> check_sparse_hogwild(const Blueprint& blueprint);
+
+Cast build_sparse_hogwild(const Blueprint& blueprint);
 
 /// Of a mini-batch of rows: the sparse FLOPs, or what clock.forward says.
 std::vector<ChunkTimes> sparse_hogwild_times(const Blueprint& blueprint);

@@ -8,6 +8,7 @@
 #include "actors/source.hpp"
 #include "actors/stage.hpp"
 #include "apps/profile.hpp"
+#include "apps/topologies/topology.hpp"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/sharding.hpp"
@@ -108,6 +109,15 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
                           "; there are ",
                           listed)};
     }
+  }
+  if (const proto::Straggler& straggler = e.clock().workers().straggler();
+      straggler.has_permanent() && straggler.permanent().replica() >= R) {
+    return Error{ErrorKind::usage,
+                 concat("clock.workers.straggler.permanent.replica: ",
+                        straggler.permanent().replica(),
+                        " of replicas.count ",
+                        R,
+                        ", which are numbered from 0")};
   }
   b.batches_per_update = batches_per_update(e);
   if (e.data().batch_size() % pipeline.micro_batches() != 0) {
@@ -249,6 +259,9 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   b.view = ViewPolicy(view_of(pipeline.weights()), b.schedule->delay_max);
   if (auto cut = cut_blueprint(b, {pipeline.cut().begin(), pipeline.cut().end()}); !cut) {
     return cut.error();
+  }
+  if (auto sound = check_topology(b); !sound) {
+    return sound.error();
   }
   if (pipeline.partition() == proto::Pipeline::profiled && pipeline.cut().empty() &&
       b.schedule->chunks > 1) {

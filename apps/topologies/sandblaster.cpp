@@ -7,11 +7,35 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace troupe {
 namespace {
 
-Result<void> check(const Blueprint& b) {
+/// A key of `optimizer` that is not at its default, or "".
+std::string changed_key(const proto::Optimizer& o) {
+  const proto::Optimizer usual;
+  for (const auto& [key, changed] :
+       {std::pair{"rule", o.rule() != usual.rule()},
+        std::pair{"learning_rate", o.learning_rate() != usual.learning_rate()},
+        std::pair{"momentum", o.momentum() != usual.momentum()},
+        std::pair{"beta2", o.beta2() != usual.beta2()},
+        std::pair{"epsilon", o.epsilon() != usual.epsilon()},
+        std::pair{"weight_decay", o.weight_decay() != usual.weight_decay()},
+        std::pair{"clip_norm", o.clip_norm() != usual.clip_norm()},
+        std::pair{"schedule", !o.schedule().has_constant()},
+        std::pair{"warm_up", o.warm_up() != usual.warm_up()},
+        std::pair{"warm_up_from", o.warm_up_from() != usual.warm_up_from()}}) {
+    if (changed) {
+      return key;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<void> check_sandblaster(const Blueprint& b) {
   const proto::Experiment& e = b.experiment;
   const auto refuse = [](const std::string& why) {
     return Error{ErrorKind::usage, why};
@@ -41,11 +65,12 @@ Result<void> check(const Blueprint& b) {
                          samples,
                          " training samples"));
   }
-  if (e.optimizer().weight_decay() > 0 || e.optimizer().clip_norm() > 0) {
+  if (const std::string key = changed_key(e.optimizer()); !key.empty()) {
     return refuse(
-        "optimizer: sandblaster takes no step of optimizer.rule; weight_decay and clip_norm have "
-        "no "
-        "meaning for it");
+        concat("optimizer.",
+               key,
+               ": L-BFGS makes sandblaster's steps, and reads nothing of optimizer; leave "
+               "all of it at its defaults"));
   }
   if (!b.chunks.front()->buffers().empty()) {
     return refuse(
@@ -53,14 +78,8 @@ Result<void> check(const Blueprint& b) {
         "norm "
         "looks at the whole portion");
   }
-  if (e.replicas().split() != proto::Replicas::interleaved) {
-    return refuse(
-        "replicas.split: sandblaster's replicas pull portions, and have no data of their own");
-  }
   return {};
 }
-
-}  // namespace
 
 std::vector<ChunkTimes> sandblaster_times(const Blueprint& b) {
   const proto::Experiment& e = b.experiment;
@@ -74,10 +93,7 @@ std::vector<ChunkTimes> sandblaster_times(const Blueprint& b) {
   return *times;
 }
 
-Result<Cast> build_sandblaster(const Blueprint& b) {
-  if (auto sound = check(b); !sound) {
-    return sound.error();
-  }
+Cast build_sandblaster(const Blueprint& b) {
   const proto::Experiment& e = b.experiment;
   const proto::Sandblaster& options = e.replicas().exchange().sandblaster();
   Stream stream(Device{});
@@ -99,6 +115,7 @@ Result<Cast> build_sandblaster(const Blueprint& b) {
                             .machine = std::move(machine),
                             .thread = cast.threads++,
                             .device = {},
+                            .precision = b.precision,
                             .replica = worker,
                             .stage = worker});
   };

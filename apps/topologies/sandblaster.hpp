@@ -9,7 +9,9 @@
 namespace troupe {
 
 /// Error (usage) where the experiment asks for what has no meaning here.
-Result<Cast> build_sandblaster(const Blueprint& blueprint);
+Result<void> check_sandblaster(const Blueprint& blueprint);
+
+Cast build_sandblaster(const Blueprint& blueprint);
 
 /// Of a portion.
 std::vector<ChunkTimes> sandblaster_times(const Blueprint& blueprint);

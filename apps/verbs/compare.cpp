@@ -59,7 +59,8 @@ Result<Comparison> prepare(const Arguments& arguments) {
     }
     c.varied.push_back(*std::move(varied));
   }
-  auto schemes = make_schemes(arguments.experiments, arguments.assignments, c.varied);
+  auto schemes =
+      make_schemes(arguments.experiments, arguments.assignments, c.varied, c.clock == "virtual");
   if (!schemes) {
     return schemes.error();
   }

@@ -31,13 +31,24 @@ int print(Console& console, const Arguments& arguments) {
   return 0;
 }
 
-Result<void> check(const ExperimentArguments& arguments) {
+/// On which clock alone the experiment can be run, and why; "" where on both. Error where on none.
+Result<std::string> check(const ExperimentArguments& arguments) {
   const auto experiment = load_experiment(arguments.experiment, arguments.assignments);
   if (!experiment) {
     return experiment.error();
   }
   const auto phases = make_phases(*experiment);
-  return phases ? Result<void>() : phases.error();
+  if (!phases) {
+    return phases.error();
+  }
+  const Result<void> real = check_clock(*phases, false);
+  const Result<void> simulated = check_clock(*phases, true);
+  if (!real && !simulated) {
+    return real.error();
+  }
+  return !real        ? "by troupe sim only; " + real.error().message
+         : !simulated ? "by troupe run only; " + simulated.error().message
+                      : std::string();
 }
 
 int validate(Console& console, const Arguments& arguments) {
@@ -47,6 +58,8 @@ int validate(Console& console, const Arguments& arguments) {
     verdict.add("valid", static_cast<bool>(checked));
     if (!checked) {
       verdict.add("error", checked.error().message);
+    } else if (!checked->empty()) {
+      verdict.add("limit", *checked);
     }
     console.out << verdict.text() << '\n';
     return checked ? 0 : static_cast<int>(checked.error().kind);
@@ -54,7 +67,8 @@ int validate(Console& console, const Arguments& arguments) {
   if (!checked) {
     return fail(console, checked.error());
   }
-  console.out << "ok: " << arguments.experiment.experiment << " can be run\n";
+  console.out << "ok: " << arguments.experiment.experiment << " can be run"
+              << (checked->empty() ? "" : " ") << *checked << '\n';
   return 0;
 }
 

@@ -171,6 +171,10 @@ double TimeModel::link(const Message& message) const {
     return exchange(stamp.replica, stamp, 9, bytes);
   }
   const bool activation = std::holds_alternative<Activation>(message);
+  TROUPE_CHECK(activation || std::holds_alternative<ErrorSignal>(message),
+               "[TimeModel::link] the way of a ",
+               message_name(message),
+               " is not modelled");
   if (activation && stamp.chunk == 0) {
     return 0;  // the Source's own sends are no link between stages
   }

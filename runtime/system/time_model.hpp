@@ -25,7 +25,7 @@ class TimeModel {
   /// Seconds of a job that begins at `now`; 0 for work that is not modelled.
   double work(const Run& run, double now) const;
   /// Seconds of a tensor's way between two stages, or between a replica and a server or another
-  /// replica.
+  /// replica. Only for messages that Effects::send marks as modelled.
   double link(const Message& message) const;
   /// Factor on the times of a replica's mini-batch at `now`: its machine's, and a straggler's.
   double slowness(std::int32_t replica, std::int64_t batch, double now) const;

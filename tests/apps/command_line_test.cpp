@@ -225,6 +225,42 @@ TEST_CASE("config validate says whether an experiment can be run", "[apps]") {
   CHECK(wrong.code == 2);
   CHECK(wrong.out.starts_with("{\"valid\":false,\"error\":\"pipeline.stages: "));
   CHECK(run_program({"config", "validate", "--json", "quadratic"}).out == "{\"valid\":true}\n");
+  // What `run` refuses cannot be run.
+  for (const std::vector<std::string>& set :
+       {std::vector<std::string>{"hogwild-sparse", "--set", "optimizer.rule=adam"},
+        {"sandblaster", "--set", "data.batch_size=100"},
+        {"quadratic",
+         "--set",
+         "replicas.exchange=hogwild",
+         "--set",
+         "stop.updates=1",
+         "--set",
+         "replicas.count=2"},
+        {"quadratic", "--set", "clock.workers.hold_back=[2]", "--set", "clock.modelled=true"}}) {
+    std::vector<std::string> arguments{"config", "validate"};
+    arguments.insert(arguments.end(), set.begin(), set.end());
+    const Said refused = run_program(arguments);
+    INFO(set.front() << ": " << refused.out);
+    CHECK(refused.code == 2);
+    arguments = {"run", "--quiet"};
+    arguments.insert(arguments.end(), set.begin(), set.end());
+    CHECK(run_program(arguments).err == refused.err);
+  }
+  const std::vector<std::string> held{"quadratic", "--set", "clock.workers.hold_back=[2]"};
+  CHECK_THAT(run_program({"config", "validate", held[0], held[1], held[2]}).out,
+             says("ok: quadratic can be run by troupe run only; clock.workers.hold_back: "));
+  CHECK_THAT(run_program({"config", "validate", "--json", held[0], held[1], held[2]}).out,
+             says("{\"valid\":true,\"limit\":\"by troupe run only; clock.workers.hold_back: "));
+  check_refused({"sim", "--quiet", held[0], held[1], held[2]}, 2, "clock.workers.hold_back: ");
+  check_refused({"plan", "hogwild-sparse", "--set", "optimizer.rule=adam"}, 2, "optimizer.rule: ");
+  check_refused({"plan",
+                 "mnist-mlp",
+                 "--set",
+                 "replicas.count=2",
+                 "--set",
+                 "clock.workers.straggler.permanent.replica=7"},
+                2,
+                "clock.workers.straggler.permanent.replica: 7 of replicas.count 2");
 }
 
 TEST_CASE("every preset is valid, and plan works on each that needs no files", "[apps]") {

@@ -340,6 +340,44 @@ TEST_CASE("combinations that make no sense are refused with the reason, the rest
              says("every combination is refused; stages=100: pipeline.stages: the network has 8"));
 }
 
+TEST_CASE("what a run would refuse is refused before the first trial", "[apps]") {
+  const auto made = make_schemes({"hogwild-sparse"},
+                                 {"data.sparse.rows=2000", "data.sparse.test=100"},
+                                 {{"optimizer.rule", {"sgd", "momentum"}}});
+  REQUIRE(made);
+  CHECK(made->schemes.size() == 1);
+  REQUIRE(made->refused.size() == 1);
+  CHECK(made->refused[0].label == "rule=momentum");
+  CHECK_THAT(made->refused[0].reason, says("optimizer.rule: sparse Hogwild"));
+
+  // What only one of the clocks can give.
+  const std::vector<std::string> set{"pipeline.weights=latest", "replicas.count=2"};
+  const std::vector<Varied> order{{"replicas.exchange", {"hogwild", "averaging"}}};
+  CHECK(make_schemes({"teacher-mlp"}, set, order, true)->refused.empty());
+  const auto real = make_schemes({"teacher-mlp"}, set, order, false);
+  REQUIRE(real->refused.size() == 1);
+  CHECK_THAT(real->refused[0].reason, says("record.order: "));
+  const std::vector<Varied> held{{"clock.workers.hold_back", {"[1]", "[2]"}}};
+  CHECK(make_schemes({"teacher-mlp"}, set, held, false)->refused.empty());
+  const auto simulated = make_schemes({"teacher-mlp"}, set, held, true);
+  REQUIRE(simulated->refused.size() == 1);
+  CHECK_THAT(simulated->refused[0].reason, says("clock.workers.hold_back: "));
+}
+
+TEST_CASE("an experiment of several phases is no scheme", "[apps]") {
+  const auto made = make_schemes({"warm-start", "teacher-mlp"}, {"data=teacher"}, {});
+  REQUIRE(made);
+  REQUIRE(made->schemes.size() == 1);
+  CHECK(made->schemes[0].label == "teacher-mlp");
+  REQUIRE(made->refused.size() == 1);
+  CHECK(made->refused[0].label == "warm-start");
+  CHECK_THAT(made->refused[0].reason, says("phases: compare holds single runs side by side"));
+  CHECK_FALSE(make_schemes({"warm-start"}, {"data=teacher"}, {}));
+  const auto single = make_schemes({"warm-start"}, {"data=teacher", "phases=[]"}, {});
+  REQUIRE(single);
+  CHECK(single->schemes.size() == 1);
+}
+
 TEST_CASE("a wrong key or value is no combination but an error", "[apps]") {
   CHECK_THAT(refusal({}, {{"pipeline.stges", {"1", "2"}}}), says("did you mean \"stages\"?"));
   CHECK_THAT(refusal({}, {{"pipeline.weights", {"stash", "spectran"}}}),

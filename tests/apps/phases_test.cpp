@@ -205,6 +205,37 @@ TEST_CASE("what cannot be a phase is refused before the first begins", "[apps]")
         "(5, 6), and there 0.weight is (12, 6)");
 }
 
+TEST_CASE("a later phase that the clock rules out ends the run before the first begins", "[apps]") {
+  const Folder folder;
+  const std::string whole =
+      write(folder,
+            with_phases("phases { name: 'one' } phases { name: 'two' set: 'replicas.count=2' set: "
+                        "'replicas.exchange=hogwild' set: 'stop.updates=8' }"));
+  const Said real = run_program({"run", whole, "--quiet", "--out", folder / "run"});
+  CHECK(real.code == 2);
+  CHECK(real.out.empty());
+  CHECK_THAT(real.err, says("phases[1]: record.order: "));
+  CHECK_FALSE(fs::exists(folder / "run"));
+  CHECK(run_program({"sim", whole, "--quiet", "--out", folder / "sim"}).code == 0);
+  const Said valid = run_program({"config", "validate", whole});
+  CHECK(valid.code == 0);
+  CHECK_THAT(valid.out, says("can be run by troupe sim only; phases[1]: record.order: "));
+}
+
+TEST_CASE("the hint after a divergence is that of the phase that diverged", "[apps]") {
+  const Folder folder;
+  const std::string whole = write(
+      folder,
+      with_phases("phases { name: 'one' } phases { name: 'two' set: 'replicas.count=2' set: "
+                  "'replicas.exchange=easgd' set: 'optimizer.learning_rate=1e30' } phases {}"));
+  const Said said = run_program({"sim", whole, "--quiet"});
+  CHECK(said.code == 4);
+  CHECK_THAT(said.err,
+             says("hint: 2 replicas by exchange easgd: try an optimizer.learning_rate "
+                  "below 1e+30, some optimizer.warm_up or a shorter "
+                  "replicas.exchange.easgd.period; "));
+}
+
 TEST_CASE("phases with the same data share it", "[apps]") {
   const auto phases = make_phases(parsed(
       with_phases("phases { set: 'data.batch_size=8' } phases {} phases { set: 'seed=2' }")));

@@ -1,11 +1,13 @@
 // Sparse Hogwild: on the virtual clock it is SGD row by row, whatever the number of workers; on
 // threads nothing is lost and the loss is the same; what has no meaning is refused.
 #include "apps/run.hpp"
+#include "apps/topologies/topology.hpp"
 #include "runtime/data/sparse.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
 #include <cmath>
+#include <map>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -37,10 +39,12 @@ RunResult run_it(const std::vector<std::string>& set, bool virtual_clock = true)
 std::string refusal(const std::vector<std::string>& set, bool virtual_clock = true) {
   std::vector<std::string> all{"replicas.exchange=hogwild"};
   all.insert(all.end(), set.begin(), set.end());
-  auto blueprint = make_blueprint(experiment(kTask, all));
-  REQUIRE(blueprint);
-  const auto result = run_experiment(*blueprint, on_clock(virtual_clock));
-  return result ? "" : result.error().message;
+  const auto blueprint = make_blueprint(experiment(kTask, all));
+  if (!blueprint) {
+    return blueprint.error().message;
+  }
+  const auto sound = check_clock(*blueprint, virtual_clock);
+  return sound ? "" : sound.error().message;
 }
 
 std::vector<double> weights_of(const RunResult& result) {
@@ -127,4 +131,61 @@ TEST_CASE("what sparse Hogwild cannot be is refused", "[hogwild]") {
   CHECK_THAT(refusal({"optimizer.rule=momentum"}), Catch::Contains("optimizer.rule"));
   CHECK_THAT(refusal({"optimizer.weight_decay=0.1"}), Catch::Contains("weight_decay"));
   CHECK_THAT(refusal({"pipeline.micro_batches=2"}), Catch::Contains("micro_batches"));
+  CHECK_THAT(refusal({"model.label_smoothing=0.1"}), Catch::Contains("model.label_smoothing"));
+  CHECK_THAT(refusal({"replicas.shards=2"}), Catch::Contains("replicas.shards"));
+  CHECK_THAT(refusal({"clock.bandwidth=1e9"}), Catch::Contains("clock.bandwidth"));
+  CHECK_THAT(refusal({"clock.forward.seconds=[0]", "stop.epochs=0", "stop.seconds=1"}),
+             Catch::Contains("stop.seconds: the run would never end"));
+  auto narrow = make_blueprint(experiment(kTask, {"replicas.exchange=hogwild"}));
+  REQUIRE(narrow);
+  narrow->precision = Precision::bf16;  // which few processors have
+  const auto checked = check_topology(*narrow);
+  REQUIRE_FALSE(checked);
+  CHECK_THAT(checked.error().message, Catch::StartsWith("placement.precision: sparse Hogwild"));
+}
+
+TEST_CASE("the account of busy time is the workers'", "[hogwild]") {
+  const RunResult result = run_it(
+      {"replicas.exchange=hogwild", "replicas.count=2", "clock.workers.slowness=[1,3]"}, true);
+  REQUIRE(result.summary.busy.size() == 2);
+  CHECK(result.summary.busy.at(0) > 0.25);  // it waits for the other, who is never idle
+  CHECK(result.summary.busy.at(1) > 0.9);
+}
+
+TEST_CASE("a worker that is held back takes so many times its seconds", "[hogwild]") {
+  constexpr double kFactor = 20;
+  const auto blueprint =
+      make_blueprint(experiment(kTask,
+                                {"replicas.exchange=hogwild",
+                                 "replicas.count=2",
+                                 concat("clock.workers.hold_back=[1,", kFactor, "]")}));
+  REQUIRE(blueprint);
+
+  /// Of each mini-batch: seconds of its work, and until the worker went on.
+  class Sink final : public RecordSink {
+   public:
+    std::optional<Diverged> on(const RecordEntry& entry, double) override {
+      if (const auto* busy = std::get_if<BusyRecord>(&entry)) {
+        worked[busy->stamp.batch] = busy->end - busy->start;
+      } else if (const auto* applied = std::get_if<AppliedRecord>(&entry)) {
+        took[applied->stamp.batch] = applied->seconds;
+        replica[applied->stamp.batch] = applied->stamp.replica;
+      }
+      return std::nullopt;
+    }
+
+    std::map<std::int64_t, double> worked;
+    std::map<std::int64_t, double> took;
+    std::map<std::int64_t, std::int32_t> replica;
+  } sink;
+
+  RunOptions options = on_clock(false);
+  options.tee = &sink;
+  REQUIRE(run_experiment(*blueprint, options));
+  REQUIRE(sink.took.size() == 40);
+  for (const auto& [batch, seconds] : sink.took) {
+    INFO("mini-batch " << batch);
+    const double factor = sink.replica.at(batch) == 1 ? kFactor : 1;
+    CHECK(seconds >= factor * sink.worked.at(batch) - 1e-6);  // it counts whole nanoseconds
+  }
 }

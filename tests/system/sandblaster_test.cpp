@@ -141,17 +141,15 @@ struct Played {
 Played play(const Blueprint& b,
             const std::function<void(Cast&)>& change = {},
             const std::function<bool(ActorId, const Message&)>& lose = {}) {
-  auto cast = make_cast(b, true);
-  INFO((cast ? std::string() : cast.error().message));
-  REQUIRE(cast);
+  Cast cast = make_cast(b);
   if (change) {
-    change(*cast);
+    change(cast);
   }
   const ChunkTimes means{.forward = 0.25, .input_gradient = 0.25, .weight_gradient = 0.5};
   const TimeModel times(
       b.experiment.clock(), {means}, 1, static_cast<std::int32_t>(b.experiment.replicas().count()));
   Played played;
-  Agenda agenda(*cast, times, played.seconds, nullptr);
+  Agenda agenda(cast, times, played.seconds, nullptr);
   agenda.lose = lose;
   played.ending = agenda.run();
   played.weights = flatten(b, played.ending.weights);
@@ -197,16 +195,15 @@ TEST_CASE("L-BFGS goes below gradient descent at equal passes", "[sandblaster]")
   }
   const std::string text =
       "model { linear {} } data { batch_size: 20000 mnist { limit: 20000 path: \"" +
-      mnist.string() +
-      "\" } } stop { updates: 25 } optimizer { rule: sgd } record { evaluate: "
-      "false }";
+      mnist.string() + "\" } } stop { updates: 25 } record { evaluate: false }";
   const double lbfgs = run_it(text.c_str(), {"replicas.exchange=sandblaster", "replicas.count=4"})
                            .summary.train_loss;
   double descent = 10;
   for (const char* rate : {"0.1", "0.3", "1", "3"}) {
-    const auto b = blueprint_of(
-        text.c_str(),
-        {std::string("optimizer.learning_rate=") + rate, "stop.allow_divergence=true"});
+    const auto b = blueprint_of(text.c_str(),
+                                {"optimizer.rule=sgd",
+                                 std::string("optimizer.learning_rate=") + rate,
+                                 "stop.allow_divergence=true"});
     const auto result = run_experiment(b, on_clock(true));
     REQUIRE(result);
     // The loss of the last batch is that of the weights before the last step, as it is for L-BFGS.
@@ -273,8 +270,7 @@ TEST_CASE("a worker that dies costs time and nothing else", "[sandblaster]") {
     CHECK(bereft.seconds.mean() > whole.seconds.mean());
   }
   // Silently: nobody says that it is gone, and a backup copy takes its portion's place.
-  const auto cast = make_cast(b, true);
-  const auto victim = static_cast<ActorId>(index_of(*cast, "worker-3"));
+  const auto victim = static_cast<ActorId>(index_of(make_cast(b), "worker-3"));
   int portions = 0;
   const Played silent = play(b, {}, [&](ActorId to, const Message& m) {
     return to == victim && std::holds_alternative<Portion>(m) && ++portions > 5;
@@ -306,12 +302,39 @@ TEST_CASE("slices change no more than the order of sums", "[sandblaster]") {
 
 TEST_CASE("what sandblaster cannot be is refused", "[sandblaster]") {
   const auto refusal = [](const std::vector<std::string>& set) {
-    const auto cast = make_cast(blueprint_of(kClasses, set), true);
-    return cast ? std::string() : cast.error().message;
+    const auto blueprint = make_blueprint(experiment(kClasses, set));
+    return blueprint ? std::string() : blueprint.error().message;
   };
   CHECK_THAT(refusal({"data.batch_size=100"}), Catch::Contains("set it to 610"));
   CHECK_THAT(refusal({"replicas.exchange.sandblaster.portions=611"}),
              Catch::Contains("more than the 610"));
   CHECK_THAT(refusal({"optimizer.weight_decay=0.1"}), Catch::Contains("weight_decay"));
   CHECK_THAT(refusal({"pipeline.micro_batches=2"}), Catch::Contains("micro_batches"));
+  for (const std::string set : {"rule=adam",
+                                "learning_rate=0.1",
+                                "momentum=0.5",
+                                "schedule=cosine",
+                                "clip_norm=1",
+                                "warm_up=10"}) {
+    CHECK_THAT(refusal({"optimizer." + set}),
+               Catch::StartsWith("optimizer." + set.substr(0, set.find('=')) + ": L-BFGS"));
+  }
+  CHECK_THAT(refusal({"clock.exchange.seconds=[1]"}), Catch::Contains("clock.exchange"));
+  // Before anything that is only true of exchanges whose replicas have data.
+  CHECK_THAT(refusal({"replicas.split=by_label"}), Catch::Contains("pull portions"));
+}
+
+TEST_CASE("a way that is not modelled has no seconds", "[sandblaster]") {
+  const Blueprint b = blueprint_of(kClasses);
+  const TimeModel times(b.experiment.clock(), modelled_times(b), 1, 4);
+  CHECK_THROWS(times.link(Message(std::in_place_type<PartialGradient>)));
+}
+
+TEST_CASE("portions are made with the precision that is asked for", "[sandblaster]") {
+  Blueprint b = blueprint_of(kClasses);
+  b.precision = Precision::bf16;  // which few processors have
+  const Cast cast = make_cast(b);
+  for (const char* worker : {"worker-0", "worker-3"}) {
+    CHECK(cast.members[index_of(cast, worker)].precision == Precision::bf16);
+  }
 }
