@@ -9,6 +9,7 @@
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
+#include "runtime/schemes/rule.hpp"
 #include "runtime/system/log.hpp"
 
 #include <CLI/CLI.hpp>
@@ -80,37 +81,104 @@ std::string staleness_text(const Summary& summary) {
   return text + "  (mean/max, versions)";
 }
 
-/// What to try when training has diverged.
+/// "a, b or c".
+std::string any_of_these(const std::vector<std::string>& all) {
+  std::string text;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    text += concat(i == 0 ? "" : i + 1 == all.size() ? " or " : ", ", all[i]);
+  }
+  return text;
+}
+
+/// Whether the experiment could have these values, and has others.
+bool could_have(const proto::Experiment& experiment, const std::vector<std::string>& assignments) {
+  proto::Experiment other = experiment;
+  for (const std::string& assignment : assignments) {
+    if (!set_value(other, assignment)) {
+      return false;
+    }
+  }
+  return resolve(other) && check_replicas(other) &&
+         print_experiment(other) != print_experiment(experiment);
+}
+
+/// Of a parameter server: rules that bear late gradients better, or else fewer of them.
+std::vector<std::string> gentler_rules(const proto::Experiment& experiment) {
+  const proto::Replicas& replicas = experiment.replicas();
+  if (choice_name(replicas.rule()).starts_with("dana")) {  // bears momentum already
+    std::vector<std::string> cures{"fewer replicas"};
+    if (could_have(experiment, {"replicas.rule=dana_zero", "replicas.scale=gap_aware"})) {
+      cures.emplace_back("replicas.rule=dana_zero with replicas.scale=gap_aware");
+    }
+    return cures;
+  }
+  std::vector<std::string> rules;
+  for (const std::string rule : {"dana_slim", "staleness_aware", "gap_aware"}) {
+    if (rule != choice_name(replicas.scale()) &&
+        could_have(experiment, {"replicas.rule=" + rule})) {
+      rules.push_back(rule);
+    }
+  }
+  return {rules.empty() ? "fewer replicas" : "replicas.rule=" + any_of_these(rules)};
+}
+
+/// Whether stages work at weights of different ages.
+bool has_stale_stages(const proto::Pipeline& pipeline) {
+  return pipeline.stages() > 1 && choice_name(pipeline.schedule()).starts_with("async");
+}
+
+/// What to try when training has diverged: only keys that the experiment reads.
 std::string divergence_hint(const proto::Experiment& experiment, const Summary& summary) {
   const std::string end = "; stop.allow_divergence=true makes this an ordinary end";
   const proto::Replicas& replicas = experiment.replicas();
-  if (replicas.count() == 1) {
-    return "hint: a smaller optimizer.learning_rate, some optimizer.warm_up, or "
-           "pipeline.weights=stash or spectrain" +
+  const proto::Exchange& exchange = replicas.exchange();
+  const std::string name = choice_name(exchange);
+  if (exchange.has_sandblaster()) {
+    return "hint: sandblaster takes no step to where the training loss is not finite, so look at "
+           "what it began with: the data, and start_from or seed" +
            end;
   }
-  const std::string rate = number(experiment.optimizer().learning_rate(), "%.3g");
-  if (!replicas.exchange().has_parameter_server()) {
-    return concat("hint: ",
-                  replicas.count(),
-                  " replicas by exchange ",
-                  choice_name(replicas.exchange()),
-                  ": try an optimizer.learning_rate below ",
-                  rate,
-                  ", some optimizer.warm_up, or a shorter period",
+  if (replicas.count() == 1) {
+    std::vector<std::string> cures{"a smaller optimizer.learning_rate", "some optimizer.warm_up"};
+    if (has_stale_stages(experiment.pipeline())) {
+      for (const std::string cure : {"pipeline.weights=stash", "pipeline.weights=spectrain"}) {
+        if (could_have(experiment, {cure})) {
+          cures.push_back(cure);
+        }
+      }
+    }
+    return "hint: " + any_of_these(cures) + end;
+  }
+  const std::string rate = concat("an optimizer.learning_rate below ",
+                                  number(experiment.optimizer().learning_rate(), "%.3g"));
+  if (exchange.has_parameter_server()) {
+    std::vector<std::string> cures{
+        rate + " (with momentum what is stable falls with the staleness)",
+        "optimizer.warm_up over about an epoch of updates"};
+    for (const std::string& rule : gentler_rules(experiment)) {
+      cures.push_back(rule);
+    }
+    return concat("hint: gradients were late, staleness ",
+                  staleness_text(summary),
+                  ": try ",
+                  any_of_these(cures),
                   end);
   }
-  const std::string rule = choice_name(replicas.rule());
-  const bool bears_momentum = rule.starts_with("dana");
-  return concat("hint: gradients were late, staleness ",
-                staleness_text(summary),
-                ": try an optimizer.learning_rate below ",
-                rate,
-                " (with momentum what is stable falls with the staleness), "
-                "optimizer.warm_up over about an epoch of updates, or ",
-                bears_momentum ? "fewer replicas, or replicas.rule=dana_zero with "
-                                 "replicas.scale=gap_aware"
-                               : "replicas.rule=dana_slim, staleness_aware or gap_aware",
+  std::vector<std::string> cures{rate, "some optimizer.warm_up"};
+  if (exchange.has_averaging() || exchange.has_bmuf() || exchange.has_easgd() ||
+      exchange.has_diloco()) {
+    cures.push_back(concat("a shorter replicas.exchange.", name, ".period"));
+  } else if (exchange.has_wsp() && exchange.wsp().distance() > 0) {
+    cures.emplace_back("a smaller replicas.exchange.wsp.distance");
+  } else if (exchange.has_hogwild()) {
+    cures.emplace_back("fewer replicas");
+  }
+  return concat("hint: ",
+                replicas.count(),
+                " replicas by exchange ",
+                name,
+                ": try ",
+                any_of_these(cures),
                 end);
 }
 
@@ -194,7 +262,9 @@ int run_one_by_one(Console& console,
   std::vector<std::string> briefs;
   std::vector<std::string> headings;
   std::vector<std::string> folders;
+  std::vector<proto::Experiment> experiments;
   for (std::size_t i = 0; i < count; ++i) {
+    experiments.push_back(phases[i].blueprint.experiment);
     briefs.push_back(describe_briefly(phases[i].blueprint));
     headings.push_back(concat("phase ", i + 1, " of ", count, ": ", phases[i].name));
     folders.push_back(options.directory ? (*options.directory / phases[i].folder).string() : "");
@@ -217,11 +287,9 @@ int run_one_by_one(Console& console,
   if (!result) {
     return fail(console, result.error());
   }
-  print_cause(console,
-              result->exit_code,
-              result->cause,
-              whole,
-              result->phases.empty() ? Summary{} : result->phases.back().summary);
+  const std::size_t last = result->phases.size() - 1;  // one has begun at least
+  print_cause(
+      console, result->exit_code, result->cause, experiments[last], result->phases[last].summary);
   if (result->phases.size() < count) {
     console.err << "troupe: the run ends with phase " << result->phases.size() << " of " << count
                 << std::endl;

@@ -223,6 +223,66 @@ TEST_CASE("replicas that diverge are told how late their gradients were", "[apps
   const Said local = run_program(tiny("sim", folder / "local", averaging));
   CHECK(local.code == 4);
   CHECK_THAT(local.err, says("hint: 3 replicas by exchange averaging: "));
+  CHECK_THAT(local.err, says("or a shorter replicas.exchange.averaging.period; "));
+}
+
+TEST_CASE("the hint after a divergence names only keys that the experiment reads", "[apps]") {
+  const auto hint = [](const std::vector<std::string>& set) {
+    std::vector<std::string> arguments{"--set",
+                                       "optimizer.learning_rate=1e30",
+                                       "--set",
+                                       "model.mlp.activation=relu",
+                                       "--set",
+                                       "record.order=false"};
+    for (const std::string& assignment : set) {
+      arguments.insert(arguments.end(), {"--set", assignment});
+    }
+    const Folder folder;
+    const Said said = run_program(tiny("sim", folder / "run", arguments));
+    INFO(said.err);
+    CHECK(said.code == 4);
+    const std::size_t at = said.err.find("hint: ");
+    REQUIRE(at != said.err.npos);
+    return said.err.substr(at);
+  };
+  const auto lacks = [](const std::string& text, const std::string& part) {
+    INFO(text);
+    CHECK(text.find(part) == text.npos);
+  };
+  const std::string three = "replicas.count=3";
+  for (const std::string exchange : {"synchronous", "hogwild", "wsp"}) {
+    lacks(hint({three, "replicas.exchange=" + exchange, "pipeline.weights=latest"}), "period");
+  }
+  CHECK_THAT(hint({three, "replicas.exchange=hogwild", "pipeline.weights=latest"}),
+             says("or fewer replicas; "));
+  CHECK_THAT(hint({three, "replicas.exchange=wsp"}), says("replicas.exchange.wsp.distance; "));
+  lacks(hint({three, "replicas.exchange.wsp.distance=0"}), "distance");
+
+  const std::string aware = hint({three, "replicas.rule=staleness_aware"});
+  CHECK_THAT(aware, says("replicas.rule=dana_slim or gap_aware; "));
+  CHECK_THAT(hint({three, "replicas.rule=gap_aware"}),
+             says("replicas.rule=dana_slim or staleness_aware; "));
+  // dana_slim pushes changes, which are not summed.
+  lacks(hint({three, "replicas.exchange.parameter_server.n_push=2"}), "dana_slim");
+  lacks(hint({three, "optimizer.rule=rmsprop"}), "dana_slim");
+  lacks(hint({three, "replicas.rule=dana_zero", "replicas.scale=gap_aware"}), "replicas.rule");
+
+  CHECK_THAT(hint({"pipeline.weights=latest"}), says("pipeline.weights=stash or "));
+  lacks(hint({"pipeline.stages=1"}), "pipeline.weights");
+  lacks(hint({"pipeline.schedule=gpipe"}), "pipeline.weights");
+  lacks(hint({"replicas.exchange=hogwild", "pipeline.weights=latest"}), "pipeline.weights");
+}
+
+TEST_CASE("sandblaster that diverges is told to look at what it began with", "[apps]") {
+  const Folder folder;
+  std::ofstream(folder / "e.textproto")
+      << "model { quadratic { curvature: 1e300 condition: 1e300 } } data { batch_size: 1048576 "
+         "none {} } "
+         "replicas { exchange { sandblaster { portions: 1 } } } stop { updates: 3 }";
+  const Said said = run_program({"sim", folder / "e.textproto", "--quiet"});
+  CHECK(said.code == 4);
+  CHECK_THAT(said.err, says("hint: sandblaster takes no step "));
+  CHECK(said.err.find("learning_rate") == said.err.npos);
 }
 
 TEST_CASE("a last update that diverged is seen, evaluated or not", "[apps]") {
