@@ -43,8 +43,8 @@ std::string refusal(const std::vector<std::string>& set, bool virtual_clock = tr
   if (!blueprint) {
     return blueprint.error().message;
   }
-  const auto sound = check_clock(*blueprint, virtual_clock);
-  return sound ? "" : sound.error().message;
+  const auto result = run_experiment(*blueprint, on_clock(virtual_clock));
+  return result ? "" : result.error().message;
 }
 
 std::vector<double> weights_of(const RunResult& result) {
