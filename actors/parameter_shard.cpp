@@ -401,7 +401,7 @@ void ParameterShard::note_reads(const Push& push) {
       line.read_version = seen[s].version;
       line.read_time = push.read_time;
     }
-    if (c_.link->travel == Travel::gradient || c_.link->travel == Travel::slim) {
+    if (c_.link->of_reads()) {
       const auto version = [&](std::int64_t step, std::int64_t otherwise) {
         const auto found = seen_.find(step);
         return found != seen_.end() ? found->second[s].version : otherwise;
@@ -512,9 +512,7 @@ void ParameterShard::upload(
            .answer = wait || link.streams,
            .clock = wait && link.bound >= 0 ? std::max<std::int64_t>(0, n - link.bound) : 0,
            .contribution = {},
-           .read_version = link.travel == Travel::gradient || link.travel == Travel::slim
-                               ? line.read_version
-                               : line.merged.version,
+           .read_version = link.of_reads() ? line.read_version : line.merged.version,
            .read_time = line.read_time,
            .reads = {}};
   if (values) {
@@ -526,7 +524,7 @@ void ParameterShard::upload(
     for (Tensor& moment : moments) {
       m.contribution.values.push_back(std::move(moment));
     }
-    if (link.travel == Travel::gradient || link.travel == Travel::slim) {
+    if (link.of_reads()) {
       m.reads = std::exchange(line.reads, {});
     } else {
       m.reads.push_back({.forward_version = m.read_version, .backward_version = m.read_version});

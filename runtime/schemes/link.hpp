@@ -30,6 +30,12 @@ struct Link {
   bool run_rate = false;         // the learning rate is of where the run is, by the last answer and
                                  // the replica's own steps since; false: of its own steps alone
 
+  /// Whether a push is as old as the weights that its gradients were computed at; else as those that
+  /// its change counts from.
+  bool of_reads() const {
+    return travel == Travel::gradient || travel == Travel::slim || bound >= 0;
+  }
+
   /// Whether slice `slice` of `slices` is sent after the replica's first `n` mini-batches, where the
   /// period is push_every.
   bool pushes(std::int64_t n, std::size_t slice, std::size_t slices) const;

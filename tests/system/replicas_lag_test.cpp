@@ -125,6 +125,35 @@ TEST_CASE("the lag of chunk k of R pipelines is R (d + 1) - 1", "[system][replic
   }
 }
 
+TEST_CASE("an eager replica's gradient lacks the clock that the others have just finished",
+          "[system][replicas]") {
+  // What they push while it works on mini-batch c is worked in with its step c, and so read by c + 1.
+  for (const std::int64_t R : {2, 3, 8}) {
+    const Outcome done = run(experiment(tiny_task("8"),
+                                        {concat("replicas.count=", R),
+                                         "replicas.rule=essp",
+                                         "optimizer.learning_rate=0.002",
+                                         concat("stop.updates=", 20 * R),
+                                         "clock.forward.seconds=[1]",
+                                         "clock.input_gradient.seconds=[1]",
+                                         "clock.weight_gradient.seconds=[1]"}));
+    REQUIRE(done.ending.exit_code == 0);
+    std::int64_t sum = 0;
+    std::int64_t count = 0;
+    for (const AppliedRecord& applied : done.applied) {
+      if (applied.applied_to >= 2 * R) {  // the first two clocks read what all began with
+        const std::int64_t lag = applied.applied_to - applied.reads.front().forward_version;
+        CHECK(lag >= R);
+        CHECK(lag < 2 * R);
+        sum += lag;
+        ++count;
+      }
+    }
+    REQUIRE(count == 18 * R);
+    CHECK(2 * sum == count * (3 * R - 1));
+  }
+}
+
 TEST_CASE("a prediction takes its horizon off the gap", "[system][replicas]") {
   // At so small a rate the gradient stays, and so does the velocity once it has settled: each update
   // moves the weights by as much, and SpecTrain, d of the lag.
