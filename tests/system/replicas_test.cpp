@@ -137,6 +137,23 @@ TEST_CASE("DANA-Slim is DANA-Zero at the senders' rates, across a fall of the ra
   CHECK(loss_distance(slim, outcome(joined(both, {"replicas.rule.dana_zero.rate=server"}))) > 1e-4);
 }
 
+TEST_CASE("by default the rate is one over the staleness that nobody attends to",
+          "[system][replicas]") {
+  for (const auto& [rule, rate] : std::map<std::string, std::string>{{"asgd", "0.0125"},
+                                                                     {"nag", "0.0125"},
+                                                                     {"softsync.n=2", "0.025"},
+                                                                     {"essp", "0.00625"},
+                                                                     {"dana_slim", "0.05"},
+                                                                     {"staleness_aware", "0.05"}}) {
+    INFO(rule);
+    const std::string choice =
+        (rule.find('=') == rule.npos ? "replicas.rule=" : "replicas.rule.") + rule;
+    const Options four{"replicas.count=4", choice};
+    CHECK(same(weights(joined(four, {"replicas.rate_factor=0"})),
+               weights(joined(four, {"optimizer.learning_rate=" + rate}))));
+  }
+}
+
 TEST_CASE("replicas that all wait are one replica with a batch as large", "[system][replicas]") {
   for (const char* rule : {"sgd", "momentum", "adamw"}) {
     INFO(rule);

@@ -28,6 +28,15 @@ std::string verdict(const std::vector<std::string>& assignments) {
   return checked.error().message;
 }
 
+double factor(const std::vector<std::string>& assignments) {
+  proto::Experiment e;
+  for (const std::string& assignment : assignments) {
+    REQUIRE(set_value(e, assignment));
+  }
+  REQUIRE(resolve(e));
+  return rate_factor(e);
+}
+
 void check(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     std::string all = "replicas.count=4";
@@ -285,4 +294,25 @@ TEST_CASE("a scheme of one's own is known by its name and options", "[schemes]")
              .parts = {},
              .elements = 16});
   CHECK(seen == 8.25);
+}
+
+TEST_CASE("the rate's factor is the one given, or by what the rule does about lateness",
+          "[schemes]") {
+  const std::string eight = "replicas.count=8";
+  CHECK(factor({}) == 1);
+  CHECK(factor({eight}) == 0.125);
+  CHECK(factor({eight, "replicas.rate_factor=0.5"}) == 0.5);
+  CHECK(factor({eight, "replicas.rule=dc_asgd"}) == 0.125);
+  CHECK(factor({eight, "replicas.rule=ssp"}) == 0.0625);
+  CHECK(factor({eight, "replicas.exchange=wsp"}) == 0.0625);
+  CHECK(factor({eight, "replicas.rule=softsync"}) == 1);
+  CHECK(factor({eight, "replicas.rule.softsync.n=4"}) == 0.25);
+  CHECK(factor({eight, "replicas.rule.softsync.n=100"}) == 0.125);
+  CHECK(factor({eight, "replicas.rule=dana_zero"}) == 1);
+  CHECK(factor({eight, "replicas.rule=asgd", "replicas.scale=gap_aware"}) == 1);
+  CHECK(factor({eight, "replicas.rule=nag", "replicas.admit.softsync.n=2"}) == 0.5);
+  CHECK(factor({eight, "replicas.exchange=synchronous"}) == 1);
+  CHECK(factor({eight, "replicas.exchange=averaging"}) == 1);
+  CHECK(factor({eight, "replicas.exchange=hogwild"}) == 0.125);
+  CHECK(factor({eight, "replicas.exchange=hogwild", "data=sparse"}) == 1);
 }
