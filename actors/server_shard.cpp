@@ -30,6 +30,18 @@ const Tensor& read_of(const Upload& m, const Weights& handed) {
   return handed.front().values;
 }
 
+/// An Admission may be anybody's: each push once, and none that is not there.
+void check(const Admission::Choice& choice, std::size_t waiting) {
+  std::vector<bool> chosen(waiting);
+  for (const std::vector<std::size_t>* part : {&choice.take, &choice.drop}) {
+    for (const std::size_t i : *part) {
+      TROUPE_CHECK(i < waiting, "[Admission] chose push ", i, " of ", waiting, ", from 0");
+      TROUPE_CHECK(!chosen[i], "[Admission] chose push ", i, " of ", waiting, " twice");
+      chosen[i] = true;
+    }
+  }
+}
+
 }  // namespace
 
 ServerShard::ServerShard(Config config) : c_(std::move(config)) {
@@ -103,6 +115,7 @@ void ServerShard::advance(double now, Effects& fx) {
           {m.stamp.replica, m.stamp.batch, m.contribution.mini_batches, m.read_version, m.arrived});
     }
     const Admission::Choice choice = c_.admission->choose(arrivals, ledger_, now);
+    check(choice, waiting_.size());
     if (!choice.drop.empty()) {
       drop(choice.drop);
       advance(now, fx);  // with the rest, whose indices are others now

@@ -140,7 +140,59 @@ class Excluding final : public Admission {
   bool on_arrival_;
 };
 
+/// Says what it was made with.
+class Stubborn final : public Admission {
+ public:
+  explicit Stubborn(Choice choice) : choice_(std::move(choice)) {}
+
+  Choice choose(const std::vector<Arrival>&, const Ledger&, double) const override {
+    return choice_;
+  }
+
+ private:
+  Choice choice_;
+};
+
 }  // namespace
+
+TEST_CASE("an admission that chooses what is not there, or twice, is a bug of its own",
+          "[actors]") {
+  for (const auto& [choice, sentence] : std::vector<std::pair<Admission::Choice, std::string>>{
+           {{.take = {1}}, "[Admission] chose push 1 of 1, from 0"},
+           {{.take = {0, 0}}, "[Admission] chose push 0 of 1 twice"},
+           {{.take = {0}, .drop = {0}}, "[Admission] chose push 0 of 1 twice"}}) {
+    ServerShard s = server({.admission = std::make_shared<Stubborn>(choice)});
+    Effects fx;
+    CHECK_THROWS_WITH(s.handle(upload(1, 0, 0), 1.0, fx), test::says(sentence));
+  }
+}
+
+TEST_CASE("a replica that works while two of its pushes wait has one in flight besides",
+          "[actors]") {
+  /// The newest alone; all others wait, and their senders go on.
+  class Newest final : public Admission {
+    Choice choose(const std::vector<Arrival>& waiting, const Ledger&, double) const override {
+      const bool last = waiting.back().replica == 2;
+      return last ? Choice{.take = {waiting.size() - 1}} : Choice{};
+    }
+
+    bool answers(std::int32_t, const Ledger&) const override { return true; }
+  };
+
+  ServerShard s = server({.updates = 1, .admission = std::make_shared<Newest>()});
+  Effects fx;
+  s.handle(upload(0, 0, 0), 1.0, fx);
+  s.handle(upload(0, 1, 0), 2.0, fx);
+  s.handle(upload(2, 0, 0), 3.0, fx);
+  s.handle(combined(1), 4.0, fx);
+  const auto told = std::find_if(fx.records.begin(), fx.records.end(), [](const RecordEntry& r) {
+    return std::holds_alternative<ServerRecord>(r);
+  });
+  REQUIRE(told != fx.records.end());
+  // Replica 0's two and what it works on, replica 1's, and replica 2, which has asked.
+  CHECK(std::get<ServerRecord>(*told).in_flight == 5);
+  CHECK(std::get<ServerRecord>(*told).in_flight_age == 4);
+}
 
 TEST_CASE("a push makes an update, and its sender gets what it made", "[actors]") {
   ServerShard s = server();
