@@ -213,8 +213,8 @@ std::string expected_lag(const Blueprint& b, std::int32_t chunk) {
     return concat("the delay of the pipeline, ",
                   b.schedule->delay[static_cast<std::size_t>(chunk)]);
   }
-  const bool each =
-      b.batches_per_update == 1 && !b.link->steps && !replicas.rule().has_ringmaster();
+  const bool each = b.batches_per_update == 1 && !b.link->steps &&
+                    !replicas.rule().has_ringmaster() && !replicas.rule().has_custom();
   if (!replicas.exchange().has_parameter_server() || !each) {
     return "as it comes";
   }

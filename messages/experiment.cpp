@@ -81,6 +81,26 @@ Result<void> choose_by_name(pb::Message& group,
   return {};
 }
 
+/// `path.KEY=value`, where the list of groups at `path` is a table.
+Result<void> set_entry(pb::Message& group,
+                       const pb::FieldDescriptor& table,
+                       const std::string& key,
+                       std::string_view value,
+                       const std::string& where) {
+  const auto* name = table.message_type()->FindFieldByName("key");
+  const pb::Reflection& reflection = *group.GetReflection();
+  pb::Message* entry = nullptr;
+  for (int i = 0; i < reflection.FieldSize(group, &table) && !entry; ++i) {
+    pb::Message* const one = reflection.MutableRepeatedMessage(&group, &table, i);
+    entry = text_of(load(*one, name)) == key ? one : nullptr;
+  }
+  if (!entry) {
+    entry = reflection.AddMessage(&group, &table);
+    store(*entry, name, key);
+  }
+  return assign(*entry, table.message_type()->FindFieldByName("value"), value, where);
+}
+
 /// Walks down `path`, selecting the alternatives on the way, and sets what it ends at.
 Result<void> set_path(pb::Message& experiment, const std::string& path, std::string_view value) {
   const std::string where = legible(path);
@@ -103,6 +123,12 @@ Result<void> set_path(pb::Message& experiment, const std::string& path, std::str
       if (last && value == "[]") {
         group->GetReflection()->ClearField(group, field);
         return {};
+      }
+      if (is_table(*field)) {
+        const std::string key = last ? "" : path.substr(above.size() + 1);
+        return key.empty() || key.find('.') != key.npos
+                   ? usage(where + ": an entry is set by " + above + ".NAME=value")
+                   : set_entry(*group, *field, key, value, where);
       }
       return usage(where + ": " + above + " is a list of groups, write it in a file (" +
                    field->name() + " { ... } for each)");

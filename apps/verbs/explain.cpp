@@ -83,7 +83,20 @@ std::vector<Entry> all_entries() {
     replicated("replicas.exchange", x.name, x.summary, x.equations, x.memory, x.paper);
   }
   for (const Scheme& s : schemes()) {
-    replicated("replicas.rule", s.name, s.summary, s.equations, s.memory, s.paper);
+    const bool own = !is_built_in(s.name);
+    replicated(own ? "replicas.rule.custom.name" : "replicas.rule",
+               s.name,
+               s.summary,
+               s.equations,
+               s.memory,
+               s.paper);
+    if (own && !s.options.empty()) {
+      std::string options;
+      for (const std::string& option : s.options) {
+        options += (options.empty() ? "" : ", ") + option;
+      }
+      entries.back().facts.emplace_back("options (replicas.rule.custom.values)", options);
+    }
   }
   add_enum(entries, "pipeline.activations", *proto::Pipeline::Activations_descriptor());
   add_enum(entries, "pipeline.partition", *proto::Pipeline::Partition_descriptor());
@@ -125,6 +138,9 @@ void explain(Console& console, const Entry& entry) {
   console.out << entry.name << " (" << entry.group << ")\n  "
               << wrapped(entry.summary, kWidth - 2, "  ") << '\n';
   for (const auto& [name, fact] : entry.facts) {
+    if (fact.empty()) {
+      continue;  // a scheme of somebody's own need not tell all of it
+    }
     console.out << "  " << wrapped(name + ": " + fact, kWidth - 2, "    ") << '\n';
   }
   if (entry.schedule) {

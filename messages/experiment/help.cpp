@@ -21,7 +21,9 @@ std::string type_of(const pb::FieldDescriptor& field) {
   const std::string bounds = bounds_of(field);
   switch (field.cpp_type()) {
     case pb::FieldDescriptor::CPPTYPE_MESSAGE:
-      return field.is_repeated() ? "groups, in a file" : "choice";
+      return is_table(field)       ? ".NAME=value for each"
+             : field.is_repeated() ? "groups, in a file"
+                                   : "choice";
     case pb::FieldDescriptor::CPPTYPE_BOOL:
       return "true or false";
     case pb::FieldDescriptor::CPPTYPE_STRING:
@@ -57,6 +59,9 @@ std::vector<Row> help_rows() {
     const std::string& doc = field->options().GetExtension(proto::doc);
     if (depth == 0) {
       rows.push_back({});
+    }
+    if (depth > 0 && is_table(*find_key(path.substr(0, path.rfind('.')))->field)) {
+      continue;  // the table's own row stands for its entries
     }
     if (field->containing_oneof()) {
       rows.push_back({indent + field->name(), "", doc});

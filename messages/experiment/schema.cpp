@@ -98,6 +98,12 @@ bool is_choice(const pb::FieldDescriptor& field) {
   return is_group(field) && kind_of(*field.message_type());
 }
 
+bool is_table(const pb::FieldDescriptor& field) {
+  return field.is_repeated() && is_group(field) && field.message_type()->field_count() == 2 &&
+         field.message_type()->FindFieldByName("key") &&
+         field.message_type()->FindFieldByName("value");
+}
+
 const pb::FieldDescriptor& default_alternative(const pb::OneofDescriptor& kind) {
   const std::string& name = kind.options().GetExtension(proto::default_kind);
   const pb::FieldDescriptor* field = kind.containing_type()->FindFieldByName(name);

@@ -49,6 +49,8 @@ const pb::Descriptor& root();
 const pb::OneofDescriptor* kind_of(const pb::Descriptor& type);
 bool is_group(const pb::FieldDescriptor& field);
 bool is_choice(const pb::FieldDescriptor& field);
+/// A list of groups of a `key` and a `value`: path.KEY=value sets one.
+bool is_table(const pb::FieldDescriptor& field);
 const pb::FieldDescriptor& default_alternative(const pb::OneofDescriptor& kind);
 
 Names keys_of(const pb::Descriptor& type);

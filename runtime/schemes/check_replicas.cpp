@@ -106,11 +106,19 @@ Check check_custom(const Chosen& c) {
     return {};
   }
   const proto::CustomRule& custom = c.replicas.rule().custom();
+  if (is_built_in(custom.name())) {
+    return refuse("replicas.rule.custom.name: ",
+                  custom.name(),
+                  " is built in, which is chosen by replicas.rule=",
+                  custom.name());
+  }
   const Scheme* scheme = find_scheme(custom.name());
   if (!scheme) {
     std::vector<std::string> names;
     for (const Scheme& s : schemes()) {
-      names.push_back(s.name);
+      if (!is_built_in(s.name)) {
+        names.push_back(s.name);
+      }
     }
     const std::string near = nearest(custom.name(), names);
     return refuse("replicas.rule.custom.name: \"",

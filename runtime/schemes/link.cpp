@@ -1,6 +1,7 @@
 #include "runtime/schemes/link.hpp"
 
 #include "messages/experiment.hpp"
+#include "runtime/schemes/rule.hpp"
 
 #include <algorithm>
 
@@ -49,6 +50,11 @@ std::int64_t batches_per_update(const proto::Experiment& experiment) {
   const auto group = [&](const proto::Softsync& softsync) {
     return std::max<std::int64_t>(1, R / softsync.n());
   };
+  if (replicas.admit().has_by_rule() && replicas.rule().has_custom()) {
+    const Scheme* scheme = find_scheme(replicas.rule().custom().name());
+    return scheme && scheme->pushes ? pushed * std::max<std::int64_t>(1, scheme->pushes(experiment))
+                                    : pushed;
+  }
   if (replicas.admit().has_softsync()) {
     return pushed * group(replicas.admit().softsync());
   }

@@ -5,6 +5,8 @@
 #include "runtime/schemes/link.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
+#include <google/protobuf/descriptor.h>
+
 #include <algorithm>
 #include <cctype>
 #include <utility>
@@ -284,10 +286,13 @@ double unattended_staleness(const proto::Experiment& e) {
       scheme_of(r, choice_name(r.step())).bears_delay) {
     return 1;
   }
-  if (scheme_of(r, choice_name(r.admit())).name != "softsync") {
-    return count;
+  const Scheme& admit = scheme_of(r, choice_name(r.admit()));
+  if (admit.pushes) {
+    return std::max(1.0, count / static_cast<double>(admit.pushes(e)));
   }
-  return std::min(count, static_cast<double>(softsync_options(r).n()));
+  return admit.name == "softsync"
+             ? std::min(count, static_cast<double>(softsync_options(r).n()))
+             : count;
 }
 
 std::unique_ptr<Admission> diloco_admission(const proto::DilocoMode& mode) {
@@ -329,13 +334,17 @@ double rate_factor(const proto::Experiment& experiment) {
   return given > 0 ? given : 1 / unattended_staleness(experiment);
 }
 
-double RuleContext::custom(std::string_view key, double otherwise) const {
+double custom_value(const proto::Experiment& experiment, std::string_view key, double otherwise) {
   for (const proto::CustomValue& value : experiment.replicas().rule().custom().values()) {
     if (value.key() == key) {
       return value.value();
     }
   }
   return otherwise;
+}
+
+double RuleContext::custom(std::string_view key, double otherwise) const {
+  return custom_value(experiment, key, otherwise);
 }
 
 Result<void> register_scheme(Scheme scheme) {
@@ -367,6 +376,10 @@ const Scheme* find_scheme(std::string_view name) {
   const auto found =
       std::find_if(all.begin(), all.end(), [name](const Scheme& s) { return s.name == name; });
   return found == all.end() ? nullptr : &*found;
+}
+
+bool is_built_in(std::string_view name) {
+  return name != "custom" && proto::ReplicaRule::descriptor()->FindFieldByName(std::string(name));
 }
 
 const std::vector<ExchangeScheme>& exchange_schemes() {

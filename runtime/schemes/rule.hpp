@@ -123,6 +123,9 @@ class Step {
   virtual std::int64_t state_tensors() const { return 0; }
 };
 
+/// Option `key` of replicas.rule.custom.values, or `otherwise`.
+double custom_value(const proto::Experiment& experiment, std::string_view key, double otherwise);
+
 /// What the parts of a rule are made from: one set a server shard.
 struct RuleContext {
   const proto::Experiment& experiment;  // resolved
@@ -141,7 +144,7 @@ struct RuleContext {
   std::int64_t elements = 0;   // n: of the slice, padding included
   std::int64_t in_flight = 1;  // mini-batches that a replica's pipeline works on at once
 
-  /// Option `key` of replicas.rule.custom.values, or `otherwise`.
+  /// As custom_value.
   double custom(std::string_view key, double otherwise) const;
 };
 
@@ -166,6 +169,9 @@ struct Scheme {
   /// Late gradients are weakened or corrected, or computed where the weights will be: what is a good
   /// learning rate for one replica is one for many (rate_factor).
   bool bears_delay = false;
+  /// Of a registered scheme whose Admission takes several: how many pushes its updates have, in the
+  /// mean, so that stop.epochs is as much data as with others, and rate_factor knows. Empty: 1.
+  std::function<std::int64_t(const proto::Experiment&)> pushes{};
 };
 
 /// Makes a scheme known under its name. Before any experiment is checked. Error (usage) where the
@@ -175,6 +181,9 @@ Result<void> register_scheme(Scheme scheme);
 /// All of them, built in and registered, by name.
 const std::vector<Scheme>& schemes();
 const Scheme* find_scheme(std::string_view name);
+
+/// Whether replicas.rule has that name; what is registered is chosen by replicas.rule.custom.name.
+bool is_built_in(std::string_view name);
 
 /// What the other exchanges do, for `explain`.
 struct ExchangeScheme {

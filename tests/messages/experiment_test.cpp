@@ -219,6 +219,31 @@ TEST_CASE("a list of groups is read, printed and checked like any other", "[mess
   CHECK(with({"model.layers.layer=[]"}).model().layers().layer_size() == 0);
 }
 
+TEST_CASE("an entry of a table is set by its key", "[messages]") {
+  const auto rule = [](const std::vector<std::string>& assignments) {
+    return with(assignments).replicas().rule().custom();
+  };
+  const auto made = rule({"replicas.rule.custom.values.half_life=8",
+                          "replicas.rule.custom.values.limit=2",
+                          "replicas.rule.custom.values.half_life=4.5"});
+  REQUIRE(made.values_size() == 2);
+  CHECK(made.values(0).key() == "half_life");
+  CHECK(made.values(0).value() == 4.5);
+  CHECK(made.values(1).key() == "limit");
+  CHECK(rule({"replicas.rule.custom.values.limit=2", "replicas.rule.custom.values=[]"})
+            .values_size() == 0);
+  for (const char* path : {"replicas.rule.custom.values",
+                           "replicas.rule.custom.values.",
+                           "replicas.rule.custom.values.a.b"}) {
+    CHECK(set_error(std::string(path) + "=1") ==
+          std::string(path) + ": an entry is set by replicas.rule.custom.values.NAME=value");
+  }
+  CHECK(set_error("replicas.rule.custom.values.limit=two") ==
+        "replicas.rule.custom.values.limit: \"two\" is not a finite number");
+  CHECK_THAT(experiment_help(),
+             Catch::Contains("replicas.rule.custom.values=[]       .NAME=value for each"));
+}
+
 TEST_CASE("numbers are held to their bounds, list elements too", "[messages]") {
   CHECK(resolve_error("pipeline.stages=0") ==
         "pipeline.stages: 0 is out of bounds (legal: 1..1024)");

@@ -1,5 +1,6 @@
 // What goes together in `replicas`, and the sentences where it does not.
 #include "messages/experiment.hpp"
+#include "runtime/schemes/link.hpp"
 #include "runtime/schemes/rule.hpp"
 #include "tests/support/catch.hpp"
 
@@ -260,7 +261,11 @@ TEST_CASE("a scheme of one's own is known by its name and options", "[schemes]")
                                  seen = c.custom("share", 0.5) + c.custom("power", 8);
                                  return std::make_unique<Scale>();
                                },
-                           .options = {"share", "power"}}));
+                           .options = {"share", "power"},
+                           .pushes =
+                               [](const proto::Experiment& e) {
+                                 return static_cast<std::int64_t>(custom_value(e, "power", 8));
+                               }}));
   CHECK(schemes().size() == before + 1);
   for (const char* taken : {"half_of_it", "asgd", "custom"}) {
     const Result<void> again = register_scheme({.name = taken, .summary = ""});
@@ -276,6 +281,10 @@ TEST_CASE("a scheme of one's own is known by its name and options", "[schemes]")
   proto::Experiment e;
   REQUIRE(resolve(e));
   auto& custom = *e.mutable_replicas()->mutable_rule()->mutable_custom();
+  custom.set_name("ssp");  // its replicas would push gradients
+  REQUIRE_FALSE(check_replicas(e));
+  CHECK(check_replicas(e).error().message ==
+        "replicas.rule.custom.name: ssp is built in, which is chosen by replicas.rule=ssp");
   custom.set_name("half_of_its");
   REQUIRE_FALSE(check_replicas(e));
   CHECK_THAT(check_replicas(e).error().message, Catch::Contains("did you mean \"half_of_it\"?"));
@@ -294,6 +303,11 @@ TEST_CASE("a scheme of one's own is known by its name and options", "[schemes]")
              .parts = {},
              .elements = 16});
   CHECK(seen == 8.25);
+  CHECK(batches_per_update(e) == 8);
+  e.mutable_replicas()->mutable_exchange()->mutable_parameter_server()->set_n_push(3);
+  CHECK(batches_per_update(e) == 24);
+  e.mutable_replicas()->mutable_admit()->mutable_asgd();  // another's admission
+  CHECK(batches_per_update(e) == 3);
 }
 
 TEST_CASE("the rate's factor is the one given, or by what the rule does about lateness",
