@@ -1,0 +1,11 @@
+// The whole program but its main(): for programs that register schemes of their own first.
+#pragma once
+
+namespace troupe {
+
+/// The command line on the process's standard streams, a closed one opened on /dev/null. From here
+/// on the process ignores SIGPIPE and SIGXFSZ. Returns the exit code: 0 done, 2 usage, 3 data, 4
+/// diverged, 5 lost, 130 interrupted. Never throws.
+int run_command_line(int argc, const char* const* argv);
+
+}  // namespace troupe
