@@ -34,12 +34,16 @@ constexpr std::array kVerbs{
          declare_sharpness},
     Verb{"ckpt", "list, copy and check files of weights", declare_ckpt},
     Verb{"explain", "what a schedule, policy or optimizer does", declare_explain},
+    Verb{"conformance",
+         "whether a rule keeps what the runtime promises of every rule",
+         declare_conformance},
     Verb{"doctor", "what this machine has and what would be used", declare_doctor},
     Verb{"bench", "measures the budgets of the project here, as ratios", declare_bench},
 };
 
 constexpr const char* kExitCodes =
-    "Exit codes: 0 done; 2 command line or experiment wrong; 3 data wrong or missing; 4 training "
+    "Exit codes: 0 done; 1 a rule does not conform; 2 command line or experiment wrong; 3 data "
+    "wrong or missing; 4 training "
     "diverged;\n"
     "5 something was lost for good or could not be written; 130 interrupted.";
 

@@ -215,6 +215,9 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
     return sound.error();
   }
   Cast cast = make_cast(blueprint);
+  if (options.recast) {
+    options.recast(cast);
+  }
   auto opened = open_files(blueprint, options, cast);
   if (!opened) {
     return opened.error();

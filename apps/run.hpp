@@ -20,10 +20,11 @@ struct RunOptions {
   bool virtual_clock = false;
   std::optional<std::filesystem::path>
       directory;  // of the run's files: made here, must not exist; none: write nothing
-  std::ostream* progress = nullptr;  // lines for a person (stderr); null: none
-  bool terminal = false;             // progress may rewrite its last line
-  std::function<int()> interrupts;   // as ThreadOptions::interrupts
-  RecordSink* tee = nullptr;         // sees every record, too; for tests
+  std::ostream* progress = nullptr;     // lines for a person (stderr); null: none
+  bool terminal = false;                // progress may rewrite its last line
+  std::function<int()> interrupts;      // as ThreadOptions::interrupts
+  RecordSink* tee = nullptr;            // sees every record, too; for tests
+  std::function<void(Cast&)> recast{};  // before the run: machines may be replaced; for tests
 };
 
 struct RunResult {

@@ -34,6 +34,7 @@ VerbAction declare_ckpt(CLI::App& app);
 VerbAction declare_sample(CLI::App& app);
 VerbAction declare_sharpness(CLI::App& app);
 VerbAction declare_explain(CLI::App& app);
+VerbAction declare_conformance(CLI::App& app);
 VerbAction declare_data(CLI::App& app);
 VerbAction declare_doctor(CLI::App& app);
 VerbAction declare_bench(CLI::App& app);

@@ -1,0 +1,52 @@
+// troupe conformance: whether a rule keeps what the runtime promises of every rule.
+#include "apps/conformance.hpp"
+
+#include "apps/text.hpp"
+#include "apps/verbs/verb.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+constexpr int kBroken = 1;  // exit code
+constexpr std::size_t kWidth = 100;
+
+int print(Console& console, const std::vector<Finding>& findings) {
+  for (const Finding& finding : findings) {
+    std::string head = finding.check;
+    head.resize(10, ' ');
+    head += finding.holds ? "holds   " : "BROKEN  ";
+    const std::string indent(head.size(), ' ');
+    console.out << head << wrapped(finding.what, kWidth - head.size(), indent) << '\n';
+  }
+  const bool all = std::all_of(
+      findings.begin(), findings.end(), [](const Finding& finding) { return finding.holds; });
+  return all ? 0 : kBroken;
+}
+
+}  // namespace
+
+VerbAction declare_conformance(CLI::App& app) {
+  auto options = std::make_shared<ConformanceOptions>();
+  app.add_option(
+      "NAME", options->rule, "a rule: built in, or one that this program has registered");
+  app.add_option("--value", options->values, "option=number, of the rule; repeatable")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--bound",
+                 options->bound,
+                 "no gradient may be applied that is more updates late than this")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  return [options](Console& console) {
+    const auto findings = check_conformance(*options);
+    return findings ? print(console, *findings) : fail(console, findings.error());
+  };
+}
+
+}  // namespace troupe
