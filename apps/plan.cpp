@@ -234,7 +234,7 @@ std::string replicas_text(const Blueprint& b) {
     text += concat(", rule ", rule, scheme ? ": " + scheme->summary : "");
   }
   if (const double factor = rate_factor(b.experiment); factor != 1) {
-    text += concat("; learning rate times ", number(factor, "%.4g"), " (replicas.rate_factor)");
+    text += concat("; learning rate times ", factor, " (replicas.rate_factor)");
   }
   text += '\n';
   if (!b.link) {

@@ -14,8 +14,7 @@
 
 namespace {
 
-/// In updates. As many as there are replicas, unless told: then the mean gradient counts a bit more
-/// than half.
+/// In updates; as many as there are replicas, unless told.
 double half_life(const troupe::RuleContext& c) {
   return c.custom("half_life", c.replicas);
 }
@@ -87,13 +86,15 @@ int main(int argc, char** argv) {
            .equations = "w <- w - eta opt(2^(-tau / half_life) g)",
            .memory = "the optimizer's moments",
            .scale = make_scale,
-           .options = {"half_life"}}) &&
+           .options = {"half_life"},
+           .bears_delay = true}) &&
       registered({.name = "half_life_limited",
                   .summary = "half_life; what is `limit` half-lives late is dropped",
                   .equations = "tau < limit half_life: w <- w - eta opt(2^(-tau / half_life) g)",
                   .memory = "the optimizer's moments",
                   .admission = make_admission,
                   .scale = make_scale,
-                  .options = {"half_life", "limit"}});
+                  .options = {"half_life", "limit"},
+                  .bears_delay = true});
   return known ? troupe::run_command_line(argc, argv) : 2;
 }

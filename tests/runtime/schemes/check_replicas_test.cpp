@@ -304,6 +304,8 @@ TEST_CASE("a scheme of one's own is known by its name and options", "[schemes]")
              .elements = 16});
   CHECK(seen == 8.25);
   CHECK(batches_per_update(e) == 8);
+  e.mutable_replicas()->set_count(24);  // three pushes of eight are under way: three updates late
+  CHECK(rate_factor(e) == Approx(1.0 / 3));
   e.mutable_replicas()->mutable_exchange()->mutable_parameter_server()->set_n_push(3);
   CHECK(batches_per_update(e) == 24);
   e.mutable_replicas()->mutable_admit()->mutable_asgd();  // another's admission

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# check_package.sh BUILD CXX: installs a build into a temporary folder, and there, outside the tree, builds and runs the
+# example of tests/package against what was installed. apps/docs/tutorial.md shows the same steps.
+set -euo pipefail
+build=$1
+cxx=$2
+example=$(cd "$(dirname "$0")/../package" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset TROUPE_DATA
+
+# says TEXT COMMAND...: the command ends well and prints TEXT.
+says() { expect 0 "$@"; }
+
+# expect STATUS TEXT COMMAND...
+expect() {
+  local status=$1 text=$2 got=0
+  shift 2
+  "$@" >said 2>&1 || got=$?
+  if [ "$got" -ne "$status" ] || ! grep -qF -- "$text" said; then
+    printf 'check_package: %s: status %s, due are %s and "%s"; it said:\n' "$*" "$got" "$status" "$text" >&2
+    cat said >&2
+    exit 1
+  fi
+}
+
+cp -r "$example" "$work/mine"
+cd "$work/mine"
+says /installed/include/troupe/runtime/schemes/rule.hpp cmake --install "$build" --prefix "$work/installed"
+installed=$work/installed
+
+# The program itself, its licence, and headers that lack nothing and raise no warning.
+says "troupe 0." "$installed/bin/troupe" --version
+[ -f "$installed/share/doc/troupe/LICENSE" ] && [ -f "$installed/include/troupe/messages/experiment.proto" ]
+(cd "$installed/include/troupe" && find . -name '*.hpp' -printf '#include "%P"\n') | sort >headers.cpp
+"$cxx" -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I "$installed/include/troupe" headers.cpp
+
+# The tutorial's own listing, from its first include to the end of main().
+sed -n '/^    #include <apps/,/^    }$/s/^    //p' "$example/../../apps/docs/tutorial.md" >tutorial.cpp
+grep -q register_scheme tutorial.cpp
+"$cxx" -std=c++20 -fsyntax-only -Wall -Wextra -Werror -isystem "$installed/include/troupe" tutorial.cpp
+
+says "Configuring done" cmake -S . -B build -G Ninja -DCMAKE_PREFIX_PATH="$installed" -DCMAKE_CXX_COMPILER="$cxx" \
+  -DCMAKE_CXX_FLAGS="-Wall -Wextra -Wpedantic -Werror"
+says my_troupe cmake --build build
+
+# A scheme of one's own is a scheme like any other.
+mine=$PWD/build/my_troupe
+rule=replicas.rule.custom
+says "half_life (replicas.rule.custom.name)" "$mine" explain half_life
+says "options (replicas.rule.custom.values): half_life, limit" "$mine" explain half_life_limited
+says "rule half_life" "$mine" plan half_life.textproto
+says "% of the test data" "$mine" sim half_life.textproto -q
+says "% of the test data" "$mine" run half_life.textproto -q --set stop.epochs=1
+says "half_life  samples" "$mine" compare half_life.textproto -q --set stop.epochs=1 --vary $rule.values.half_life=2,16 --out compared
+says "custom " "$mine" compare half_life.textproto -q --set stop.epochs=1 --vary replicas.rule=asgd,custom --out builtin
+expect 2 'did you mean "half_life"?' "$mine" sim half_life.textproto --set $rule.name=halflife
+expect 2 'half_life has no option "halflife"; it has half_life' "$mine" sim half_life.textproto --set $rule.values.halflife=2
+expect 2 '"half_life" has not been registered' "$installed/bin/troupe" sim half_life.textproto
+
+for name in half_life half_life_limited; do
+  says "optimizer.rule momentum, bit for bit" "$mine" conformance $name --value half_life=4
+  grep -c holds said | grep -qx 5
+done
+expect 0 "is 7, the bound 7" "$mine" conformance half_life_limited --value half_life=4 --value limit=2 --bound 7
+echo "installed, built and run in $work"
