@@ -140,7 +140,7 @@ TEST_CASE("rules that break a promise are found", "[apps]") {
     class Never final : public Admission {
       bool accepts(const Arrival&, const Ledger&) const override { return false; }
 
-      bool drops() const override { return true; }
+      bool servers_may_differ() const override { return true; }
     };
 
     registered({.name = "takes_nothing", .summary = "", .admission = [](const RuleContext&) {

@@ -14,7 +14,7 @@
 
 namespace {
 
-/// In updates; as many as there are replicas, unless told.
+/// In updates; by default as many as there are replicas.
 double half_life(const troupe::RuleContext& c) {
   return c.custom("half_life", c.replicas);
 }
@@ -39,7 +39,7 @@ class Limited final : public troupe::Admission {
     return static_cast<double>(ledger.version - push.read_version) < updates_;
   }
 
-  bool drops() const override { return true; }
+  bool servers_may_differ() const override { return true; }
 
   /// The first that is not too late; what has become so while it waited is given up.
   Choice choose(const std::vector<troupe::Arrival>& waiting,
