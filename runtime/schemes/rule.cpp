@@ -290,9 +290,8 @@ double unattended_staleness(const proto::Experiment& e) {
   if (admit.pushes) {
     return std::max(1.0, count / static_cast<double>(admit.pushes(e)));
   }
-  return admit.name == "softsync"
-             ? std::min(count, static_cast<double>(softsync_options(r).n()))
-             : count;
+  return admit.name == "softsync" ? std::min(count, static_cast<double>(softsync_options(r).n()))
+                                  : count;
 }
 
 std::unique_ptr<Admission> diloco_admission(const proto::DilocoMode& mode) {
