@@ -42,10 +42,9 @@ constexpr std::array kVerbs{
 };
 
 constexpr const char* kExitCodes =
-    "Exit codes: 0 done; 1 a rule does not conform; 2 command line or experiment wrong; 3 data "
-    "wrong or missing; 4 training "
-    "diverged;\n"
-    "5 something was lost for good or could not be written; 130 interrupted.";
+    "Exit codes: 0 done; 1 a rule does not conform; 2 command line or experiment wrong;\n"
+    "3 data wrong or missing; 4 training diverged; 5 something was lost for good or could not be\n"
+    "written; 130 interrupted.";
 
 std::string did_you_mean(const std::string& name, const std::vector<std::string>& names) {
   const std::string near = nearest(name, names);

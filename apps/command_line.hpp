@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-/// Returns the exit code: 0 done, 2 usage, 3 data, 4 diverged, 5 lost, 130 interrupted. Never
-/// throws.
+/// Returns the exit code: 0 done, 1 a rule does not conform, 2 usage, 3 data, 4 diverged, 5 lost,
+/// 130 interrupted. Never throws.
 int run_command_line(int argc, const char* const* argv, Console& console);
 
 }  // namespace troupe

@@ -22,7 +22,8 @@ constexpr std::int64_t kReplicas = 4;
 constexpr std::int64_t kUpdates = 120;
 /// No run of kUpdates comes near: a rule that takes nothing would go on for ever.
 constexpr int kSecondsMax = 100'000;
-/// In messages; a rule that asks to be asked again at once would stay at one time for ever.
+/// Of the clock, whether to go on: one in some hundred messages. A rule that asks to be asked again
+/// at once would stay at one time for ever.
 constexpr int kQuestionsMax = 1000;
 
 /// One stage a replica, whose times vary, so that no two push at one time.

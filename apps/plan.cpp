@@ -261,6 +261,10 @@ std::string replicas_text(const Blueprint& b) {
   return text + table(rows, "  ");
 }
 
+bool tells_replicas(const Blueprint& b) {
+  return b.experiment.replicas().count() > 1 || b.link || rate_factor(b.experiment) != 1;
+}
+
 std::string clipping_text(const Blueprint& b) {
   const double norm = b.experiment.optimizer().clip_norm();
   if (norm == 0) {
@@ -424,7 +428,7 @@ std::string describe(const Blueprint& b) {
       policy.summary,
       "\n",
       staleness_table(b),
-      e.replicas().count() > 1 || b.link ? replicas_text(b) : "",
+      tells_replicas(b) ? replicas_text(b) : "",
       "clipping   ",
       clipping_text(b),
       "\n",
@@ -449,9 +453,8 @@ std::string describe_briefly(const Blueprint& b) {
                ")");
   }
   text += wrapped(stages, 100, "       ") + '\n';
-  return text + (b.experiment.replicas().count() > 1 || b.link
-                     ? replicas_text(b).substr(0, replicas_text(b).find('\n')) + '\n'
-                     : "");
+  return text +
+         (tells_replicas(b) ? replicas_text(b).substr(0, replicas_text(b).find('\n')) + '\n' : "");
 }
 
 }  // namespace troupe

@@ -4,8 +4,8 @@
 namespace troupe {
 
 /// The command line on the process's standard streams, a closed one opened on /dev/null. From here
-/// on the process ignores SIGPIPE and SIGXFSZ. Returns the exit code: 0 done, 2 usage, 3 data, 4
-/// diverged, 5 lost, 130 interrupted. Never throws.
+/// on the process ignores SIGPIPE and SIGXFSZ. Returns the exit code: 0 done, 1 a rule does not
+/// conform, 2 usage, 3 data, 4 diverged, 5 lost, 130 interrupted. Never throws.
 int run_command_line(int argc, const char* const* argv);
 
 }  // namespace troupe

@@ -22,7 +22,8 @@ extern const char* const kPeerScript;  // tests/peers/bench.py
 namespace {
 
 /// What PyTorch runs best with on one thread.
-constexpr std::array<std::pair<const char*, const char*>, 4> kEnvironment{{
+constexpr std::array<std::pair<const char*, const char*>, 5> kEnvironment{{
+    {"CUDA_VISIBLE_DEVICES", ""},  // autograd with a thread for a GPU cannot fork
     {"OMP_NUM_THREADS", "1"},
     {"MALLOC_MMAP_MAX_", "0"},
     {"MALLOC_TRIM_THRESHOLD_", "8589934592"},

@@ -46,9 +46,8 @@ Blueprint blueprint_of(const std::string& model,
           " glyphs { limit: 2048 test_limit: 10 } } "
           "optimizer { rule: " +
           (served ? "momentum" : "sgd") +
-          " learning_rate: 0.001 } pipeline { stages: 1 schedule { one_f_one_b {} } weights { "
-          "latest "
-          "{} } } replicas { count: 2 " +
+          " learning_rate: 0.001 } pipeline { stages: 1 schedule { one_f_one_b {} } weights "
+          "{ latest {} } } replicas { count: 2 " +
           exchange + " } stop { updates: " + std::to_string(2 * updates) +
           " } record { evaluate: false order: false gap_every: 0 }",
       "bench");
@@ -104,7 +103,6 @@ Row against_loops(
 }
 
 // -- pulls: a replica that only asks, beside one whose gradients are applied without a pause
-// ---------------------------------------------------
 
 /// A replica's shard that does nothing but talk to its server: the next message when the answer to
 /// the last is there. It pushes a gradient each time, or only asks and keeps how long that took.

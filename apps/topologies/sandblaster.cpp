@@ -65,6 +65,12 @@ Result<void> check_sandblaster(const Blueprint& b) {
                          samples,
                          " training samples"));
   }
+  if (const double factor = e.replicas().rate_factor(); factor != 0 && factor != 1) {
+    return refuse(
+        "replicas.rate_factor: L-BFGS makes sandblaster's steps, and has no learning rate; leave "
+        "it "
+        "at 0");
+  }
   if (const std::string key = changed_key(e.optimizer()); !key.empty()) {
     return refuse(
         concat("optimizer.",

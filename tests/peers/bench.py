@@ -9,9 +9,9 @@ hogwild NETWORK STEPS  seconds that two processes took for STEPS mini-batches ea
 rpc NETWORK STEPS      likewise of two processes that send their gradients to a third, which steps
                        under a lock and answers with the weights (torch.distributed.rpc)
 
-The program
-sets what is best for PyTorch before it starts this: one OpenMP thread, and malloc such that large
-tensors are not given back to the system after every step (10 to 20 % for convolution networks).
+The program sets what is best for PyTorch before it starts this: one OpenMP thread, and malloc such
+that large tensors are not given back to the system after every step (10 to 20 % for convolution
+networks).
 """
 
 import os

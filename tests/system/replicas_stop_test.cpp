@@ -25,6 +25,15 @@ Options joined(Options a, const Options& b) {
 
 const Options kTwoStages{
     "pipeline.stages=2", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"};
+const Options kTwoStagesFlushed{"pipeline.stages=2",
+                                "pipeline.schedule=one_f_one_b",
+                                "pipeline.weights=latest",
+                                "pipeline.micro_batches=2"};
+
+/// Asynchronous ones, but for backup replicas, which go with flushed pipelines alone.
+const Options& two_stages(const Options& exchange) {
+  return exchange.front().find("backup") == std::string::npos ? kTwoStages : kTwoStagesFlushed;
+}
 
 /// Three replicas of unequal speed behind two shards and links that take their time.
 proto::Experiment task(const Options& set) {
@@ -104,7 +113,7 @@ bool ascending(const std::vector<EvaluationRecord>& evaluations) {
 
 TEST_CASE("a run may be stopped at any time, whatever the exchange", "[system][replicas]") {
   for (const Options& exchange : exchanges()) {
-    for (const Options& pipeline : {Options{}, kTwoStages}) {
+    for (const Options& pipeline : {Options{}, two_stages(exchange)}) {
       for (const char* seconds : {"0.5", "3", "6.1", "8.3", "9.7", "13.4", "21.9"}) {
         INFO(exchange.front() << (pipeline.empty() ? "" : ", two stages, ") << " at " << seconds);
         const proto::Experiment e =
@@ -223,7 +232,7 @@ TEST_CASE("a run that has met its target tells of its servers and stages", "[sys
   for (const Options& exchange : exchanges()) {
     INFO(exchange.front());
     const Outcome done = run(task(
-        joined(joined(exchange, kTwoStages),
+        joined(joined(exchange, two_stages(exchange)),
                {"stop.target_accuracy=0.05", "record.evaluate=true", "record.evaluate_every=8"})));
     INFO(done.ending.cause);
     REQUIRE(done.ending.exit_code == 0);

@@ -31,7 +31,8 @@ installed=$work/installed
 
 # The program itself, its licence, and headers that lack nothing and raise no warning.
 says "troupe 0." "$installed/bin/troupe" --version
-[ -f "$installed/share/doc/troupe/LICENSE" ] && [ -f "$installed/include/troupe/messages/experiment.proto" ]
+[ -f "$installed/share/doc/troupe/LICENSE" ]
+[ -f "$installed/include/troupe/messages/experiment.proto" ]
 (cd "$installed/include/troupe" && find . -name '*.hpp' -printf '#include "%P"\n') | sort >headers.cpp
 "$cxx" -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I "$installed/include/troupe" headers.cpp
 
@@ -40,8 +41,10 @@ sed -n '/^    #include <apps/,/^    }$/s/^    //p' "$example/../../apps/docs/tut
 grep -q register_scheme tutorial.cpp
 "$cxx" -std=c++20 -fsyntax-only -Wall -Wextra -Werror -isystem "$installed/include/troupe" tutorial.cpp
 
+# What the build was told of cuDNN by hand, the example has to be told too.
+mapfile -t told < <(sed -nE 's/^(CUDNN_(INCLUDE_DIR|LIBRARY)):[A-Z]+=(.+)$/-D\1=\3/p' "$build/CMakeCache.txt" | grep -v NOTFOUND)
 says "Configuring done" cmake -S . -B build -G Ninja -DCMAKE_PREFIX_PATH="$installed" -DCMAKE_CXX_COMPILER="$cxx" \
-  -DCMAKE_CXX_FLAGS="-Wall -Wextra -Wpedantic -Werror"
+  -DCMAKE_CXX_FLAGS="-Wall -Wextra -Wpedantic -Werror" "${told[@]}"
 says my_troupe cmake --build build
 
 # A scheme of one's own is a scheme like any other.
