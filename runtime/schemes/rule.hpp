@@ -166,8 +166,8 @@ struct Scheme {
   std::function<std::unique_ptr<Scale>(const RuleContext&)> scale{};
   std::function<std::unique_ptr<Step>(const RuleContext&)> step{};
   std::vector<std::string> options{};  // keys that custom.values may have; others are refused
-  /// Late gradients are weakened or corrected, or computed where the weights will be: what is a good
-  /// learning rate for one replica is one for many (rate_factor).
+  /// A gradient is weakened by how late it is: what is a good learning rate for one replica is one for
+  /// many (rate_factor).
   bool bears_delay = false;
   /// Of a registered scheme whose Admission takes several: how many pushes its updates have, in the
   /// mean, so that stop.epochs is as much data as with others, and rate_factor knows. Empty: 1.

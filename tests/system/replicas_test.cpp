@@ -143,7 +143,7 @@ TEST_CASE("by default the rate is one over the staleness that nobody attends to"
                                                                      {"nag", "0.0125"},
                                                                      {"softsync.n=2", "0.025"},
                                                                      {"essp", "0.00625"},
-                                                                     {"dana_slim", "0.05"},
+                                                                     {"dana_slim", "0.0125"},
                                                                      {"staleness_aware", "0.05"}}) {
     INFO(rule);
     const std::string choice =

@@ -324,7 +324,7 @@ TEST_CASE("the rate's factor is the one given, or by what the rule does about la
   CHECK(factor({eight, "replicas.rule=softsync"}) == 1);
   CHECK(factor({eight, "replicas.rule.softsync.n=4"}) == 0.25);
   CHECK(factor({eight, "replicas.rule.softsync.n=100"}) == 0.125);
-  CHECK(factor({eight, "replicas.rule=dana_zero"}) == 1);
+  CHECK(factor({eight, "replicas.rule=dana_zero"}) == 0.125);
   CHECK(factor({eight, "replicas.rule=asgd", "replicas.scale=gap_aware"}) == 1);
   CHECK(factor({eight, "replicas.rule=nag", "replicas.admit.softsync.n=2"}) == 0.5);
   CHECK(factor({eight, "replicas.exchange=synchronous"}) == 1);
