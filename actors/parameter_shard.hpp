@@ -19,8 +19,8 @@
 //   shard --MarkDue, Finished--> director
 //
 // Invariants: the step grows by exactly 1 with each push; a push is counted once, whatever
-// arrives twice; at most one Apply of a gradient is out, and one that reads; a pull is answered with exactly the step and the reach
-// that it names; evaluation steps are pinned until released.
+// arrives twice; at most one Apply of a gradient is out, and one that reads; a pull is answered with
+// exactly the step and the reach that it names; evaluation steps are pinned until released.
 #pragma once
 
 #include "actors/gradient_sum.hpp"

@@ -8,9 +8,9 @@
 //   director --Membership, Halt, End, Release--> server --MarkDue, Halted, Concluded--> director
 //
 // Invariants: the version grows by exactly 1 with each update; an Upload is counted once and in its
-// sender's order, whatever arrives twice, too early or from the dead; each accepted one is in exactly one update; at most one Combine is
-// out; from the run's last step on nothing is accepted, and nothing answered unless another server
-// may lack what this one has.
+// sender's order, whatever arrives twice, too early or from the dead; each accepted one is in exactly
+// one update; at most one Combine is out; from the run's last step on nothing is accepted, and nothing
+// answered unless another server may lack what this one has.
 #pragma once
 
 #include "runtime/schemes/link.hpp"

@@ -20,7 +20,8 @@ Result<proto::Experiment> parse_experiment(std::string_view text, std::string_vi
 
 /// Applies one "path=value". A path to a choice selects it with its defaults (`data=mnist`,
 /// `pipeline.weights=stash`, `model.mlp.hidden=[64,64]`, `pipeline.schedule.interleaved.chunks=4`);
-/// lists are written [a,b], an entry of a table `replicas.rule.custom.values.half_life=8`. Selecting the choice that is already chosen keeps its fields.
+/// lists are written [a,b], an entry of a table `replicas.rule.custom.values.half_life=8`. Selecting
+/// the choice that is already chosen keeps its fields.
 /// `pipeline.weights=nesterov` also selects nadamw, with momentum 0.99 and rate 0.001 unless they are
 /// given already, where no rule has been: the scheme is stash + NAdam. Error (usage) with the path,
 /// the value, the nearest legal name and the legal values; the experiment is as before.

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <ostream>
 
@@ -33,15 +34,15 @@ int print(Console& console, const std::vector<Finding>& findings) {
 
 VerbAction declare_conformance(CLI::App& app) {
   auto options = std::make_shared<ConformanceOptions>();
-  app.add_option(
-      "NAME", options->rule, "a rule: built in, or one that this program has registered");
+  app.add_option("NAME", options->rule, "a rule: built in, or one that this program has registered")
+      ->required();
   app.add_option("--value", options->values, "option=number, of the rule; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   app.add_option("--bound",
                  options->bound,
                  "no gradient may be applied that is more updates late than this")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))
       ->type_name("N");
   return [options](Console& console) {
     const auto findings = check_conformance(*options);

@@ -179,4 +179,12 @@ TEST_CASE("the verb prints a line a promise, and refuses what is misspelt", "[ap
   const Said key = run_program({"conformance", "softsync", "--value", "m=2"});
   CHECK(key.code == 2);
   CHECK_THAT(key.err, says("replicas.rule.softsync"));
+  const Said nobody = run_program({"conformance"});
+  CHECK(nobody.code == 2);
+  CHECK_THAT(nobody.err, says("NAME is required"));
+  for (const char* bound : {"x", "-1"}) {
+    const Said unbound = run_program({"conformance", "asgd", "--bound", bound});
+    CHECK(unbound.code == 2);
+    CHECK_THAT(unbound.err, says("not in range 0 to 1000000000"));
+  }
 }
