@@ -47,7 +47,7 @@ void Stage::handle(PullReply m, double now, Effects& fx) {
     MarkWeights& held = mark_weights_[mark_question_->chunk];
     mark_question_.reset();
     std::move(m.weights.begin(), m.weights.end(), std::back_inserter(held.weights));
-    mark(fx);
+    mark(now, fx);
   } else if (pulling_ && m.request == pulling_->request) {
     const Question question = *pulling_;
     TROUPE_CHECK(m.weights.front().step == question.view.step &&
@@ -114,11 +114,36 @@ void Stage::advance(double now, Effects& fx) {
       continue;
     }
     if (!start(a, now, fx)) {
+      if (const Want lacking = want(a); !wait_ || wait_->want != lacking) {
+        tell_wait(now, fx);
+        wait_ = {lacking, now};
+      }
       break;
     }
+    tell_wait(now, fx);
     running_ = true;
   }
-  mark(fx);
+  mark(now, fx);
+}
+
+/// What the next action lacks; of several things that which no question of this stage will bring.
+Want Stage::want(const Action& a) const {
+  if (a.act == Act::forward) {
+    if (!inputs_.contains(key(a))) {
+      return a.chunk == 0 ? Want::data : Want::activation;
+    }
+    return is_head(a.chunk) && !labels_.contains(key(a)) ? Want::data : Want::weights;
+  }
+  return !is_head(a.chunk) && !errors_.contains(key(a)) ? Want::error : Want::weights;
+}
+
+/// While an evaluation has the thread, nothing else keeps the sequence waiting.
+void Stage::tell_wait(double now, Effects& fx) {
+  if (wait_ && !mark_running_) {
+    fx.record(
+        WaitRecord{.actor = c_.self.id, .want = wait_->want, .start = wait_->since, .end = now});
+  }
+  wait_.reset();
 }
 
 bool Stage::start(const Action& a, double now, Effects& fx) {
@@ -395,7 +420,10 @@ void Stage::handle(Ran m, double now, Effects& fx) {
       ++batch.chunk;
       fx.send(stage_of(batch.chunk), std::move(batch));
     }
-    mark(fx);
+    if (wait_) {
+      wait_->since = now;
+    }
+    mark(now, fx);
     return;
   }
   const Action a = c_.schedule->stages[static_cast<std::size_t>(c_.stage)].at(pc_);
@@ -422,9 +450,9 @@ void Stage::handle(Ran m, double now, Effects& fx) {
   advance(now, fx);
 }
 
-void Stage::handle(MarkBatch m, double, Effects& fx) {
+void Stage::handle(MarkBatch m, double now, Effects& fx) {
   marks_.push_back(std::move(m));
-  mark(fx);
+  mark(now, fx);
 }
 
 /// What the forwards before `step` have left; where it was not kept, no later one has run.
@@ -433,7 +461,7 @@ const std::vector<Tensor>& Stage::buffers_at(std::int32_t chunk, std::int64_t st
   return kept != mark_buffers_.end() ? kept->second : buffers_.at(chunk);
 }
 
-void Stage::mark(Effects& fx) {
+void Stage::mark(double now, Effects& fx) {
   if (mark_running_ || mark_question_ || marks_.empty()) {
     return;
   }
@@ -449,6 +477,10 @@ void Stage::mark(Effects& fx) {
     mark_question_ = {batch.chunk, part, {batch.step, {}}, ++request_};
     pull(*mark_question_, true, fx);
     return;
+  }
+  if (const auto wait = wait_) {
+    tell_wait(now, fx);
+    wait_ = {wait->want, now};
   }
   mark_running_ = true;
   fx.run({.lane = Lane::mark,

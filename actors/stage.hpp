@@ -115,6 +115,8 @@ class Stage final : public Actor<Stage, StageRole> {
   };
 
   void advance(double now, Effects& fx);
+  Want want(const Action& a) const;
+  void tell_wait(double now, Effects& fx);
   bool start(const Action& a, double now, Effects& fx);  // false: something is missing
   const Weights* weights_for(std::int32_t chunk, std::size_t part, const View& view, Effects& fx);
   void pull(const Question& question, bool pinned, Effects& fx);
@@ -128,7 +130,7 @@ class Stage final : public Actor<Stage, StageRole> {
   void finish_weight_gradient(const Action& a, Outputs out);
   void note_finished(Effects& fx);
   void tell_stashes(Effects& fx);
-  void mark(Effects& fx);
+  void mark(double now, Effects& fx);
   void conclude(Effects& fx);
   const std::vector<Tensor>& buffers_at(std::int32_t chunk, std::int64_t step) const;
 
@@ -186,6 +188,13 @@ class Stage final : public Actor<Stage, StageRole> {
   std::uint64_t pushes_ = 0;
   std::int64_t stashes_max_ = 0;
   bool told_ = false;  // the recorder how many
+
+  struct Wait {
+    Want want = Want::data;
+    double since = 0;
+  };
+
+  std::optional<Wait> wait_;  // where its next action lacks something
 
   std::map<std::int32_t, std::vector<Tensor>> buffers_;  // by chunk
   std::map<std::pair<std::int32_t, std::int64_t>, std::vector<Tensor>>

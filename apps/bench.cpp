@@ -3,11 +3,13 @@
 // kernels. Where two things are compared they take turns, and the median of the rounds counts.
 #include "apps/bench.hpp"
 
+#include "apps/bench/cut.hpp"
 #include "apps/bench/gpu.hpp"
 #include "apps/bench/hogwild.hpp"
 #include "apps/bench/peers.hpp"
 #include "apps/bench/replicas.hpp"
 #include "apps/bench/training.hpp"
+#include "apps/bench/watch.hpp"
 #include "apps/text.hpp"
 #include "apps/topologies/pipeline.hpp"
 #include "kernels/update.hpp"
@@ -26,57 +28,6 @@
 
 namespace troupe {
 namespace {
-
-/// Runs an experiment without files and keeps what the benches look at.
-class Watch final : public RecordSink {
- public:
-  std::optional<Diverged> on(const RecordEntry& entry, double now) override {
-    if (const auto* applied = std::get_if<AppliedRecord>(&entry)) {
-      last_ = std::max(last_, applied->stamp.batch);
-      if (applied->stamp.chunk == 0) {
-        applied_at_[applied->stamp.batch] = now;
-      }
-    } else if (const auto* busy = std::get_if<BusyRecord>(&entry)) {
-      busy_.push_back(*busy);
-    }
-    return std::nullopt;
-  }
-
-  /// Seconds a mini-batch took between the updates `first` and `last` of chunk 0.
-  double per_batch(std::int64_t first, std::int64_t last) const {
-    return (applied_at_.at(last) - applied_at_.at(first)) / static_cast<double>(last - first);
-  }
-
-  /// Busy seconds of actors [first, first + count) between two times, by actor.
-  std::vector<double> busy(const std::vector<ActorId>& actors, double from, double to) const {
-    std::vector<double> sums(actors.size());
-    for (const BusyRecord& b : busy_) {
-      const auto at = std::find(actors.begin(), actors.end(), b.actor);
-      if (at != actors.end()) {
-        sums[static_cast<std::size_t>(at - actors.begin())] +=
-            std::max(0.0, std::min(b.end, to) - std::max(b.start, from));
-      }
-    }
-    return sums;
-  }
-
-  double at(std::int64_t batch) const { return applied_at_.at(batch); }
-
- private:
-  std::map<std::int64_t, double> applied_at_;  // by mini-batch
-  std::vector<BusyRecord> busy_;
-  std::int64_t last_ = -1;
-};
-
-Blueprint blueprint(const std::string& text) {
-  auto e = parse_experiment(text, "bench");
-  TROUPE_CHECK(e, e.error().message);
-  auto resolved = resolve(*e);
-  TROUPE_CHECK(resolved, resolved.error().message);
-  auto b = make_blueprint(*e);
-  TROUPE_CHECK(b, b.error().message);
-  return *b;
-}
 
 std::string training(const std::string& model,
                      int stages,
@@ -107,7 +58,7 @@ Row actors_against_loop(double seconds) {
   std::vector<double> rates;
   for (int round = 0; round < 5; ++round) {
     const double bare = seconds_of([&] { loop.steps(updates); }) / static_cast<double>(updates);
-    Blueprint b = blueprint(training(kMlp, 1, updates + 10));
+    Blueprint b = bench_blueprint(training(kMlp, 1, updates + 10));
     Cast cast = build_cast(b);
     Watch watch;
     run_on_threads(cast, watch, {});
@@ -322,7 +273,7 @@ Row two_stages(double seconds) {
   std::vector<double> speed_ups;
   for (int round = 0; round < 5; ++round) {
     const double bare = seconds_of([&] { loop.steps(updates); }) / static_cast<double>(updates);
-    Blueprint b = blueprint(
+    Blueprint b = bench_blueprint(
         training(model, 2, updates + 20, "schedule { async_one_f_one_b {} } weights { stash {} }"));
     Cast cast = build_cast(b);
     std::vector<std::vector<ActorId>> by_stage(2);
@@ -444,7 +395,7 @@ Row virtual_clock(double seconds) {
   std::vector<double> rates;
   std::int64_t updates = 200;
   for (int round = 0; round < 4; ++round) {
-    Blueprint b = blueprint(
+    Blueprint b = bench_blueprint(
         "model { quadratic { layers: 64 } } data { batch_size: 1 none {} } optimizer { rule: sgd "
         "learning_rate: 0.001 } "
         "pipeline { stages: 64 schedule { async_one_f_one_b {} } weights { latest {} } } stop { "
@@ -495,6 +446,7 @@ const std::vector<Bench>& benches() {
     add("actors", [](double seconds) { return Rows{actors_against_loop(seconds)}; });
     add("hop", hops);
     add("stages", [](double seconds) { return Rows{two_stages(seconds)}; });
+    add("cut", profiled_cuts);
     add("optimizer", [](double seconds) { return Rows{optimizer_bandwidth(seconds)}; });
     add("virtual", [](double seconds) { return Rows{virtual_clock(seconds)}; });
     add("hogwild", hogwild);

@@ -5,7 +5,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames{
+constexpr std::array<std::string_view, std::variant_size_v<Message::variant>> kNames{
     "Start",         "Credit",       "Activation",  "Labels",     "ErrorSignal", "End",
     "Pull",          "PullReply",    "Push",        "TiedPush",   "Apply",       "Applied",
     "Norms",         "Decide",       "MarkBatch",   "MarkResult", "MarkDone",    "Release",
@@ -43,6 +43,13 @@ Stamp stamp_of(const M& m) {
 }
 
 }  // namespace
+
+Message::Message() = default;
+Message::Message(const Message&) = default;
+Message::Message(Message&&) noexcept = default;
+Message& Message::operator=(const Message&) = default;
+Message& Message::operator=(Message&&) noexcept = default;
+Message::~Message() = default;
 
 std::string_view message_name(std::size_t index) {
   return kNames.at(index);

@@ -3,6 +3,7 @@
 
 #include "messages/stamp.hpp"
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -80,13 +81,46 @@ struct BusyRecord {
   Stamp stamp;
 };
 
-using RecordEntry = std::variant<LossRecord,
-                                 AppliedRecord,
-                                 EvaluationRecord,
-                                 StageRecord,
-                                 BusyRecord,
-                                 ServerRecord,
-                                 LossOfReplica,
-                                 TrafficRecord>;
+/// What a stage may lack for the next action of its sequence.
+enum class Want : std::uint8_t {
+  data,        // a micro-batch or its labels, of the source
+  activation,  // of the previous stage
+  error,       // of the next stage
+  weights,     // of a shard: it has still to update, or a server to answer
+};
+
+constexpr std::array<const char*, 4> kWants{"data", "activation", "error", "weights"};
+
+/// Seconds or shares, by Want.
+using IdleTimes = std::array<double, kWants.size()>;
+
+/// A stage wanted to go on and lacked something. Work of others on its thread, which may be what it
+/// waits for, is within the interval.
+struct WaitRecord {
+  ActorId actor = 0;
+  Want want = Want::data;
+  double start = 0;  // seconds of the run's clock
+  double end = 0;
+};
+
+/// One of them; a class as Message is.
+class RecordEntry : public std::variant<LossRecord,
+                                        AppliedRecord,
+                                        EvaluationRecord,
+                                        StageRecord,
+                                        BusyRecord,
+                                        WaitRecord,
+                                        ServerRecord,
+                                        LossOfReplica,
+                                        TrafficRecord> {
+ public:
+  using variant::variant;
+  RecordEntry();
+  RecordEntry(const RecordEntry&);
+  RecordEntry(RecordEntry&&) noexcept;
+  RecordEntry& operator=(const RecordEntry&);
+  RecordEntry& operator=(RecordEntry&&) noexcept;
+  ~RecordEntry();
+};
 
 }  // namespace troupe

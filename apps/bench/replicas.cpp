@@ -1,7 +1,7 @@
 #include "apps/bench/replicas.hpp"
 
+#include "apps/bench/watch.hpp"
 #include "apps/topologies/topology.hpp"
-#include "messages/experiment.hpp"
 #include "runtime/system/threads.hpp"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::int64_t kWarmUp = 10;  // updates of a replica that are not counted
 
-/// Keeps when the updates of a run were applied.
-class Watch final : public RecordSink {
+/// Keeps when the updates of a run were applied, whosever they were.
+class Arrivals final : public RecordSink {
  public:
   std::optional<Diverged> on(const RecordEntry& entry, double now) override {
     const auto* applied = std::get_if<AppliedRecord>(&entry);
@@ -41,22 +41,15 @@ Blueprint blueprint_of(const std::string& model,
                        const std::string& exchange,
                        std::int64_t updates) {
   const bool served = exchange.find("hogwild") == std::string::npos;
-  auto e = parse_experiment(
+  return bench_blueprint(
       "model { " + model + " } data { batch_size: " + std::to_string(kReplicasBatch) +
-          " glyphs { limit: 2048 test_limit: 10 } } "
-          "optimizer { rule: " +
-          (served ? "momentum" : "sgd") +
-          " learning_rate: 0.001 } pipeline { stages: 1 schedule { one_f_one_b {} } weights "
-          "{ latest {} } } replicas { count: 2 " +
-          exchange + " } stop { updates: " + std::to_string(2 * updates) +
-          " } record { evaluate: false order: false gap_every: 0 }",
-      "bench");
-  TROUPE_CHECK(e, e.error().message);
-  const auto resolved = resolve(*e);
-  TROUPE_CHECK(resolved, resolved.error().message);
-  auto b = make_blueprint(*e);
-  TROUPE_CHECK(b, b.error().message);
-  return *b;
+      " glyphs { limit: 2048 test_limit: 10 } } "
+      "optimizer { rule: " +
+      (served ? "momentum" : "sgd") +
+      " learning_rate: 0.001 } pipeline { stages: 1 schedule { one_f_one_b {} } weights "
+      "{ latest {} } } replicas { count: 2 " +
+      exchange + " } stop { updates: " + std::to_string(2 * updates) +
+      " } record { evaluate: false order: false gap_every: 0 }");
 }
 
 /// Seconds of `steps` steps of each of two loops, each on a thread of its own.
@@ -189,7 +182,7 @@ std::vector<double> pulls_of(std::int64_t pulls, bool beside_updates) {
     }
   }
   cast.members[cast.director.id].machine = std::make_unique<Bell>();
-  Watch watch;
+  Arrivals watch;
   run_on_threads(cast, watch, {});
   std::sort(seconds.begin(), seconds.end());
   return seconds;
@@ -220,7 +213,7 @@ double seconds_of_two_replicas(const std::string& model,
                                std::int64_t updates) {
   const Blueprint b = blueprint_of(model, exchange, updates + kWarmUp);
   Cast cast = make_cast(b);
-  Watch watch;
+  Arrivals watch;
   const Ending ending = run_on_threads(cast, watch, {});
   TROUPE_CHECK(ending.exit_code == 0, ending.cause);
   return watch.seconds(2 * kWarmUp, 2 * (updates + kWarmUp));

@@ -81,6 +81,30 @@ std::string staleness_text(const Summary& summary) {
   return text + "  (mean/max, versions)";
 }
 
+/// "busy 88.1 %; idle for want of data 0.0 %, activation 2.1 %, ...": means over the stages; the
+/// reasons where all stages tell them.
+std::string stages_text(const Summary& summary) {
+  const auto stages = static_cast<double>(summary.busy.size());
+  const auto percent = [&](double sum) {
+    return number(100 * sum / stages, "%.1f %%");
+  };
+  double busy = 0;
+  for (const auto& [stage, share] : summary.busy) {
+    busy += share;
+  }
+  std::string text = "busy " + percent(busy);
+  for (std::size_t want = 0; want < kWants.size(); ++want) {
+    double idle = 0;
+    for (const auto& [stage, shares] : summary.idle) {
+      idle += shares[want];
+    }
+    if (summary.idle.size() == summary.busy.size()) {
+      text += concat(want == 0 ? "; idle for want of " : ", ", kWants[want], ' ', percent(idle));
+    }
+  }
+  return text;
+}
+
 /// "a, b or c".
 std::string any_of_these(const std::vector<std::string>& all) {
   std::string text;
@@ -218,6 +242,9 @@ void print_summary(Console& console, const RunResult& result, const std::string&
     rows.push_back({"accuracy", number(100 * *s.test_accuracy, "%.2f %%") + " of the test data"});
   }
   rows.push_back({"staleness", staleness_text(s)});
+  if (!s.busy.empty()) {
+    rows.push_back({"stages", stages_text(s)});
+  }
   if (const std::string servers = servers_text(s); !servers.empty()) {
     rows.push_back({"servers", servers});
   }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <ostream>
 
 namespace troupe {
@@ -26,6 +27,22 @@ std::size_t columns() {
   winsize size{};
   const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
   return known ? size.ws_col - std::size_t{1} : 79;
+}
+
+/// "idle: error 4% activation 3%": the two greatest shares, of those that round to a percent or more;
+/// "" where there are none.
+std::string idle_text(const IdleTimes& idle) {
+  std::array<std::size_t, kWants.size()> order{};
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(
+      order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return idle[a] > idle[b]; });
+  std::string text;
+  for (const std::size_t want : {order[0], order[1]}) {
+    if (idle[want] >= 0.005) {
+      text += format("%s %s %.0f%%", text.empty() ? "idle:" : "", kWants[want], 100 * idle[want]);
+    }
+  }
+  return text;
 }
 
 std::string percent(double share) {
@@ -77,7 +94,7 @@ void Progress::step(const ProgressLine& line) {
       format("step %*lld", static_cast<int>(steps.size()), static_cast<long long>(line.step));
   const double spent = std::chrono::duration<double>(Clock::now() - start_).count();
   // What a narrow terminal has no room for stands last.
-  const std::array<std::string, 7> fields{step + (steps.empty() ? "" : '/' + steps),
+  const std::array<std::string, 8> fields{step + (steps.empty() ? "" : '/' + steps),
                                           format("loss %.4f", line.loss),
                                           line.accuracy ? "acc " + percent(*line.accuracy) : "",
                                           short_number(line.samples_per_second) + " samples/s",
@@ -85,7 +102,8 @@ void Progress::step(const ProgressLine& line) {
                                           format("stale %lld/%lld",
                                                  static_cast<long long>(line.staleness_p50),
                                                  static_cast<long long>(line.staleness_max)),
-                                          line.busy ? format("busy %.0f%%", 100 * *line.busy) : ""};
+                                          line.busy ? format("busy %.0f%%", 100 * *line.busy) : "",
+                                          idle_text(line.idle)};
   const std::size_t width = options_.terminal ? columns() : std::string::npos;
   std::string text;
   for (const std::string& field : fields) {

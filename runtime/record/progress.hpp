@@ -2,6 +2,8 @@
 // line now and then.
 #pragma once
 
+#include "messages/record.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <iosfwd>
@@ -18,6 +20,7 @@ struct ProgressLine {
   std::int64_t staleness_p50 = 0;    // versions
   std::int64_t staleness_max = 0;
   std::optional<double> busy{};  // 0..1, mean over the stages
+  IdleTimes idle{};              // likewise, while they lacked something
   double seconds = 0;            // of the run's clock
 };
 

@@ -57,7 +57,7 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
       progress_(progress),
       micro_batches_(c_.experiment.pipeline().micro_batches()),
       shards_(static_cast<std::size_t>(c_.chunks)),
-      busy_(static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas)) {
+      stage_times_(static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas)) {
   write(JsonObject{}
             .add("kind", "header")
             .add("schema", kSchema)
@@ -224,12 +224,35 @@ std::optional<Diverged> Recorder::handle(const StageRecord& record, double) {
 }
 
 std::optional<Diverged> Recorder::handle(const BusyRecord& record, double) {
-  const std::int32_t stage =
-      record.actor < c_.stage_of_actor.size() ? c_.stage_of_actor[record.actor] : -1;
-  if (stage >= 0) {
-    busy_[static_cast<std::size_t>(stage)] += record.end - record.start;
+  if (StageTime* time = time_of(record.actor)) {
+    time->busy += record.end - record.start;
+    if (std::string_view(record.what) == "update") {
+      time->updates.emplace_back(record.start, record.end);
+    } else {  // no wait that has still to be told began before the last such job
+      std::erase_if(time->updates, [&](const auto& job) { return job.second <= time->began; });
+      time->began = record.start;
+    }
   }
   return {};
+}
+
+/// While its optimizer had their thread, a stage was not idle.
+std::optional<Diverged> Recorder::handle(const WaitRecord& record, double) {
+  if (StageTime* time = time_of(record.actor)) {
+    double idle = record.end - record.start;
+    for (const auto& [start, end] : time->updates) {
+      idle -= std::max(0.0, std::min(end, record.end) - std::max(start, record.start));
+    }
+    time->idle[static_cast<std::size_t>(record.want)] += std::max(idle, 0.0);
+    time->tells = true;
+  }
+  return {};
+}
+
+/// Of the stage on whose thread `actor` works, or null.
+Recorder::StageTime* Recorder::time_of(ActorId actor) {
+  const std::int32_t stage = actor < c_.stage_of_actor.size() ? c_.stage_of_actor[actor] : -1;
+  return stage >= 0 ? &stage_times_[static_cast<std::size_t>(stage)] : nullptr;
 }
 
 Recorder::Step& Recorder::step_of(std::int64_t batch) {
@@ -298,14 +321,18 @@ ProgressLine Recorder::progress_line(double now) const {
                     .staleness_p50 = median(window_.staleness),
                     .staleness_max = largest(window_.staleness),
                     .busy = {},
+                    .idle = {},
                     .seconds = now};
   if (c_.classes) {
     line.accuracy = ratio(window_.loss.right, rows);
   }
   if (seconds > 0) {
-    const double share =
-        (busy_seconds() - window_.busy_start) / (seconds * static_cast<double>(busy_.size()));
-    line.busy = std::clamp(share, 0.0, 1.0);
+    const double all = seconds * static_cast<double>(stage_times_.size());
+    line.busy = std::clamp((busy_seconds() - window_.busy_start) / all, 0.0, 1.0);
+    line.idle = idle_seconds();
+    for (std::size_t want = 0; want < line.idle.size(); ++want) {
+      line.idle[want] = std::clamp((line.idle[want] - window_.idle_start[want]) / all, 0.0, 1.0);
+    }
   }
   return line;
 }
@@ -318,12 +345,13 @@ void Recorder::train_line(double now) {
       .add("epoch", epoch_of(line.step))
       .add("loss", line.loss);
   line.accuracy ? json.add("accuracy", *line.accuracy) : json.add_null("accuracy");
-  write(json.add("samples_per_second", line.samples_per_second)
-            .add("rate", window_.rate)
-            .add("staleness_p50", line.staleness_p50)
-            .add("staleness_max", line.staleness_max)
-            .add("seconds", now)
-            .text());
+  json.add("samples_per_second", line.samples_per_second)
+      .add("rate", window_.rate)
+      .add("staleness_p50", line.staleness_p50)
+      .add("staleness_max", line.staleness_max)
+      .add("seconds", now);
+  line.busy ? json.add("busy", *line.busy) : json.add_null("busy");
+  write(json.add("idle", idle_object(line.idle)).text());
   if (metrics_) {
     (void)metrics_->flush();  // a failure is remembered and told at the end
   }
@@ -335,7 +363,8 @@ void Recorder::train_line(double now) {
              .staleness = {},
              .rate = window_.rate,
              .start = now,
-             .busy_start = busy_seconds()};
+             .busy_start = busy_seconds(),
+             .idle_start = idle_seconds()};
 }
 
 void Recorder::finish(double now) {
@@ -350,8 +379,18 @@ void Recorder::finish(double now) {
 
 double Recorder::busy_seconds() const {
   double sum = 0;
-  for (const double seconds : busy_) {
-    sum += seconds;
+  for (const StageTime& time : stage_times_) {
+    sum += time.busy;
+  }
+  return sum;
+}
+
+IdleTimes Recorder::idle_seconds() const {
+  IdleTimes sum{};
+  for (const StageTime& time : stage_times_) {
+    for (std::size_t want = 0; want < sum.size(); ++want) {
+      sum[want] += time.idle[want];
+    }
   }
   return sum;
 }
@@ -403,8 +442,16 @@ Summary Recorder::summary(std::int64_t step) const {
       s.gap[chunk] = totals.gap / static_cast<double>(totals.gaps);
     }
   }
-  for (std::size_t stage = 0; stage < busy_.size(); ++stage) {
-    s.busy[static_cast<std::int32_t>(stage)] = std::clamp(ratio(busy_[stage], now_), 0.0, 1.0);
+  for (std::size_t stage = 0; stage < stage_times_.size(); ++stage) {
+    const StageTime& time = stage_times_[stage];
+    const auto number = static_cast<std::int32_t>(stage);
+    const auto share = [&](double seconds) {
+      return std::clamp(ratio(seconds, now_), 0.0, 1.0);
+    };
+    s.busy[number] = share(time.busy);
+    if (time.tells) {
+      std::transform(time.idle.begin(), time.idle.end(), s.idle[number].begin(), share);
+    }
   }
   s.stashes = stashes_;
   s.servers = servers_;

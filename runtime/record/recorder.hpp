@@ -84,8 +84,17 @@ class Recorder final : public RecordSink {
     std::int64_t steps = 0;
     std::map<std::int64_t, std::int64_t> staleness;
     double rate = 0;
-    double start = 0;       // seconds
-    double busy_start = 0;  // stages' busy seconds before it
+    double start = 0;        // seconds
+    double busy_start = 0;   // stages' busy seconds before it
+    IdleTimes idle_start{};  // their idle seconds before it
+  };
+
+  struct StageTime {
+    double busy = 0;                                   // seconds
+    IdleTimes idle{};                                  // seconds
+    bool tells = false;                                // when it waits
+    double began = 0;                                  // its last job that was no update
+    std::vector<std::pair<double, double>> updates{};  // start and end of those since then
   };
 
   struct ShardTotals {
@@ -101,6 +110,7 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> handle(const EvaluationRecord& record, double now);
   std::optional<Diverged> handle(const StageRecord& record, double now);
   std::optional<Diverged> handle(const BusyRecord& record, double now);
+  std::optional<Diverged> handle(const WaitRecord& record, double now);
   std::optional<Diverged> handle(const ServerRecord& record, double now);
   std::optional<Diverged> handle(const LossOfReplica& record, double now);
   std::optional<Diverged> handle(const TrafficRecord& record, double now);
@@ -115,7 +125,9 @@ class Recorder final : public RecordSink {
   void train_line(double now);
   ProgressLine progress_line(double now) const;
   void write(const std::string& line);
+  StageTime* time_of(ActorId actor);
   double busy_seconds() const;
+  IdleTimes idle_seconds() const;
 
   Config c_;
   OutputFile* metrics_;
@@ -127,9 +139,9 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> diverged_;
   std::deque<Step> open_;  // from step completed_ on
   Window window_;
-  std::deque<Loss> epoch_;           // by step: the fewest last ones that make an epoch
-  std::vector<ShardTotals> shards_;  // by chunk
-  std::vector<double> busy_;         // by stage: seconds
+  std::deque<Loss> epoch_;              // by step: the fewest last ones that make an epoch
+  std::vector<ShardTotals> shards_;     // by chunk
+  std::vector<StageTime> stage_times_;  // by stage
   std::map<std::int32_t, std::int64_t> stashes_;  // by stage
   std::optional<EvaluationRecord> evaluation_;    // the last
   std::int64_t mini_batches_ = 0;                 // arrivals: in the updates of chunk 0

@@ -1,7 +1,6 @@
 #include "runtime/record/summary.hpp"
 
 #include "messages/experiment.hpp"
-#include "runtime/record/json.hpp"
 
 #include <limits>
 
@@ -78,6 +77,14 @@ std::string list(const std::vector<PhaseSummary>& phases) {
 
 }  // namespace
 
+JsonObject idle_object(const IdleTimes& idle) {
+  JsonObject all;
+  for (std::size_t want = 0; want < idle.size(); ++want) {
+    all.add(kWants[want], idle[want]);
+  }
+  return all;
+}
+
 std::string to_json(const Summary& summary,
                     const proto::Experiment& experiment,
                     const std::vector<PhaseSummary>& phases) {
@@ -88,6 +95,10 @@ std::string to_json(const Summary& summary,
   JsonObject servers;
   for (const auto& [shard, values] : summary.servers) {
     servers.add(concat("shard-", shard), object(values));
+  }
+  JsonObject idle;
+  for (const auto& [stage, shares] : summary.idle) {
+    idle.add(concat("stage-", stage), idle_object(shares));
   }
   JsonObject lost;
   for (std::size_t i = 0; i < summary.lost.size(); ++i) {
@@ -108,6 +119,7 @@ std::string to_json(const Summary& summary,
       .add("staleness", staleness)
       .add("gap", object("shard", summary.gap))
       .add("busy", object("stage", summary.busy))
+      .add("idle", idle)
       .add("stashes", object("stage", summary.stashes))
       .add("bytes_sent", summary.bytes_sent)
       .add("servers", servers)

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "experiment.pb.h"
+#include "messages/record.hpp"
+#include "runtime/record/json.hpp"
 
 #include <cstdint>
 #include <map>
@@ -32,6 +34,7 @@ struct Summary {
   std::map<std::int32_t, Staleness> staleness;  // by shard
   std::map<std::int32_t, double> gap;           // by shard: mean of the sampled gaps
   std::map<std::int32_t, double> busy;          // by stage: share of the run's seconds
+  std::map<std::int32_t, IdleTimes> idle;       // likewise, of the stages that tell when they wait
   std::int64_t bytes_sent = 0;  // of tensors between replicas and servers or one another
 
   struct Server {                    // the pushes of one shard's servers
@@ -58,6 +61,9 @@ struct PhaseSummary {
   int exit_code = 0;
   Summary summary;
 };
+
+/// {"data": ..., "activation": ..., ...}
+JsonObject idle_object(const IdleTimes& idle);
 
 /// summary.json's text; `phases`, where there are any, as its last member.
 std::string to_json(const Summary& summary,

@@ -117,7 +117,7 @@ TEST_CASE("a train line is about whole steps: after the first and then every so 
   CHECK(
       bench.lines("train") ==
       std::vector<std::string>{
-          R"({"kind":"train","step":1,"epoch":0.25,"loss":2,"accuracy":0.1,"samples_per_second":5,"rate":0.5,"staleness_p50":0,"staleness_max":0,"seconds":2})"});
+          R"({"kind":"train","step":1,"epoch":0.25,"loss":2,"accuracy":0.1,"samples_per_second":5,"rate":0.5,"staleness_p50":0,"staleness_max":0,"seconds":2,"busy":0,"idle":{"data":0,"activation":0,"error":0,"weights":0}})"});
   for (std::int64_t batch = 1; batch < 4; ++batch) {
     const auto now = static_cast<double>(2 + batch);
     bench.loss(batch, 0, static_cast<double>(10 * batch), 5, now);
@@ -257,6 +257,31 @@ TEST_CASE("a stage's busy share is of the run's seconds", "[record]") {
   CHECK(summary.busy.at(0) == 0.25);
   CHECK(summary.busy.at(1) == 0);
   CHECK(summary.stashes == std::map<std::int32_t, std::int64_t>{{1, 4}});
+}
+
+TEST_CASE("a stage waits for something, but not while its optimizer works", "[record]") {
+  Bench bench({"pipeline.stages=2"}, 2);
+  const auto busy = [&](double start, double end, const char* what) {
+    bench.recorder->on(
+        BusyRecord{.actor = 0, .start = start, .end = end, .what = what, .stamp = {}}, end);
+  };
+  const auto waited = [&](Want want, double start, double end) {
+    bench.recorder->on(WaitRecord{.actor = 0, .want = want, .start = start, .end = end}, end);
+  };
+  waited(Want::data, 0, 1);
+  busy(1, 3, "backward");
+  busy(3.5, 4.5, "update");
+  waited(Want::weights, 3, 5);
+  busy(5, 6, "forward");
+  waited(Want::error, 6, 6.25);
+  busy(6.25, 7, "backward");
+  bench.recorder->on(WaitRecord{.actor = 9, .want = Want::data, .start = 0, .end = 7},
+                     7);  // no stage's
+  bench.recorder->finish(10);
+  const Summary summary = bench.recorder->summary(0);
+  CHECK(summary.idle == std::map<std::int32_t, IdleTimes>{
+                            {0, {0.1, 0, 0.025, 0.1}}});  // data, activation, error, weights
+  CHECK_THAT(summary.busy.at(0), Catch::Matchers::WithinAbs(0.475, 1e-12));
 }
 
 TEST_CASE("the summary is JSON with the names that scripts rely on", "[record]") {
