@@ -48,8 +48,12 @@ void Stage::handle(PullReply m, double now, Effects& fx) {
     mark_question_.reset();
     std::move(m.weights.begin(), m.weights.end(), std::back_inserter(held.weights));
     mark(now, fx);
-  } else if (pulling_ && m.request == pulling_->request) {
-    const Question question = *pulling_;
+  } else if (const auto asked = std::find_if(
+                 pulling_.begin(),
+                 pulling_.end(),
+                 [&](const Question& question) { return question.request == m.request; });
+             asked != pulling_.end()) {
+    const Question question = *asked;
     TROUPE_CHECK(m.weights.front().step == question.view.step &&
                      m.weights.front().reach == question.view.reach,
                  "stage ",
@@ -60,7 +64,7 @@ void Stage::handle(PullReply m, double now, Effects& fx) {
                  m.chunk,
                  " and got step ",
                  m.weights.front().step);
-    pulling_.reset();
+    pulling_.erase(asked);
     held_[{question.chunk, question.part}] = {question.view, std::move(m.weights)};
     advance(now, fx);
   }  // else: an answer to no open question
@@ -86,12 +90,43 @@ const Weights* Stage::weights_for(std::int32_t chunk,
       held != held_.end() && held->second.view == view) {
     return &held->second.weights;
   }
-  if (!pulling_) {
-    held_.erase({chunk, part});
-    pulling_ = {chunk, part, view, ++request_};
-    pull(*pulling_, false, fx);
+  const bool asked = std::any_of(pulling_.begin(), pulling_.end(), [&](const Question& question) {
+    return question.chunk == chunk && question.part == part;
+  });
+  if (!asked) {
+    ask(chunk, part, view, fx);
   }
   return nullptr;
+}
+
+void Stage::ask(std::int32_t chunk, std::size_t part, const View& view, Effects& fx) {
+  held_.erase({chunk, part});
+  pulling_.push_back({chunk, part, view, ++request_});
+  pull(pulling_.back(), false, fx);
+}
+
+/// Of the tied parameters that the forward `a` has just read, the slices that the next forward of its
+/// chunk will read. Their shard is on another stage's thread: asked only when they are needed, it
+/// would answer behind that stage's next job, and the two stages would take turns.
+void Stage::ask_ahead(const Action& a, Effects& fx) {
+  const std::size_t borrowed = chunk(a.chunk).borrowed().size();
+  if (borrowed == 0) {
+    return;
+  }
+  const Sequence& sequence = c_.schedule->stages[static_cast<std::size_t>(c_.stage)];
+  Action next;
+  std::uint64_t at = pc_;
+  do {
+    next = sequence.at(++at);
+  } while (next.act != Act::forward || next.chunk != a.chunk);
+  if (end_ && next.batch >= *end_) {
+    return;
+  }
+  for (std::size_t i = 0; i < borrowed; ++i) {
+    if (const View view = borrowed_view(next, i); view != borrowed_view(a, i)) {
+      ask(a.chunk, i + 1, view, fx);
+    }
+  }
 }
 
 /// A tied parameter is read as its owner reads it for the same micro-batch, so that all its readers
@@ -170,6 +205,7 @@ bool Stage::start(const Action& a, double now, Effects& fx) {
       }
       open_reads_[key(a)] = {view, own->front().version, a.natural, now};
       run_forward(a, fx);
+      ask_ahead(a, fx);
       return true;
     }
     case Act::backward:
@@ -365,10 +401,8 @@ void Stage::push(const Action& a, Effects& fx) {
   Accumulation sum = std::move(sums_.at(a.chunk));
   sums_.erase(a.chunk);
   const std::vector<BorrowedSlice>& borrowed = chunk(a.chunk).borrowed();
-  for (std::size_t part = 0; part <= borrowed.size(); ++part) {
-    // So that the shard's is the only handle and the update may be made in place.
-    held_.erase({a.chunk, part});
-  }
+  // So that the shard's is the only handle and the update may be made in place.
+  held_.erase({a.chunk, 0});
   Weights gap_weights;
   if (auto kept = gap_weights_.extract({a.chunk, a.batch}); !kept.empty()) {
     gap_weights = std::move(kept.mapped());
@@ -535,12 +569,11 @@ std::string Stage::waits_for() const {
   const std::string me = to_string(a) + " needs ";
   const std::string which =
       "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")";
-  if (pulling_) {
-    const std::int32_t owner = pulling_->part > 0
-                                   ? chunk(pulling_->chunk).borrowed()[pulling_->part - 1].owner
-                                   : pulling_->chunk;
-    return me + "step " + std::to_string(pulling_->view.step) + " of shard " +
-           std::to_string(owner);
+  if (want(a) == Want::weights && !pulling_.empty()) {
+    const Question& open = pulling_.front();
+    const std::int32_t owner =
+        open.part > 0 ? chunk(open.chunk).borrowed()[open.part - 1].owner : open.chunk;
+    return me + "step " + std::to_string(open.view.step) + " of shard " + std::to_string(owner);
   }
   if (a.act == Act::forward && !inputs_.contains(key(a))) {
     return me + (a.chunk == 0 ? "data " + which + " of the source"

@@ -119,6 +119,8 @@ class Stage final : public Actor<Stage, StageRole> {
   void tell_wait(double now, Effects& fx);
   bool start(const Action& a, double now, Effects& fx);  // false: something is missing
   const Weights* weights_for(std::int32_t chunk, std::size_t part, const View& view, Effects& fx);
+  void ask(std::int32_t chunk, std::size_t part, const View& view, Effects& fx);
+  void ask_ahead(const Action& a, Effects& fx);
   void pull(const Question& question, bool pinned, Effects& fx);
   View borrowed_view(const Action& a, std::size_t borrowed) const;
   void run_forward(const Action& a, Effects& fx);
@@ -183,7 +185,7 @@ class Stage final : public Actor<Stage, StageRole> {
   std::optional<View> backward_view_;  // of the backward that runs; empty: that of its forward
   std::int64_t backward_version_ = 0;
 
-  std::optional<Question> pulling_;
+  std::vector<Question> pulling_;
   std::uint64_t request_ = 0;  // of the last Pull
   std::uint64_t pushes_ = 0;
   std::int64_t stashes_max_ = 0;

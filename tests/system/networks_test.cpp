@@ -123,6 +123,32 @@ TEST_CASE("a tied parameter is one parameter, wherever its readers are", "[syste
   }
 }
 
+// The shard of the table is on the first stage's thread, and answers behind the job that runs there. As the head asks a
+// mini-batch ahead, that costs nothing.
+TEST_CASE("an answer about a tied parameter may take most of a job", "[system][networks]") {
+  const std::vector<std::string> timed{"pipeline.stages=2",
+                                       "pipeline.schedule=async_one_f_one_b",
+                                       "pipeline.weights=stash",
+                                       "clock.forward.seconds=1",
+                                       "clock.input_gradient.seconds=1",
+                                       "clock.weight_gradient.seconds=1"};
+  const Outcome prompt = run_with(gpt(true), timed);
+  int asked = 0;
+  const Outcome late = run_with(
+      gpt(true), timed, {.lose = {}, .meddle = [&](Agenda& agenda, ActorId to, const Message& m) {
+                           const auto* pull = std::get_if<Pull>(&m);
+                           if (!pull || !pull->slice) {
+                             return false;
+                           }
+                           ++asked;
+                           agenda.post(agenda.now() + 0.9, to, m);
+                           return true;
+                         }});
+  CHECK(asked == 5);  // mini-batches 0 and 1 read the same step
+  CHECK(same(late.weights, prompt.weights));
+  CHECK(late.seconds == prompt.seconds);
+}
+
 TEST_CASE("vertical sync is SGD delayed by K - 1 for every network", "[system][networks]") {
   for (const std::string& network : {images(), gpt(true), gpt(false), lstm()}) {
     for (const char* stages : {"2", "3"}) {
