@@ -1,7 +1,8 @@
 // Batch and group normalization: sums over columns, then one pass that applies them.
 //
-// Sums are taken in double of each element by itself: its square is exact there, so that a mean far
-// from zero costs nothing, and one pass over x gives mean and variance.
+// The forward's sums are taken in double of each element by itself: its square is exact there, so
+// that a mean far from zero costs nothing, and one pass over x gives mean and variance. The
+// backward's terms are rounded anyway: they are float.
 #include "kernels/normalization.hpp"
 
 #include "kernels/cpu/backend.hpp"
@@ -66,57 +67,49 @@ void repeat(const LongRows& rows, std::initializer_list<float*> of_column) {
   }
 }
 
+template <class T>
 struct Terms {
-  double first;
-  double second;
+  T first;
+  T second;
+
+  friend Terms operator+(const Terms& a, const Terms& b) {
+    return {a.first + b.first, a.second + b.second};
+  }
 };
 
-Terms operator+(const Terms& a, const Terms& b) {
-  return {a.first + b.first, a.second + b.second};
-}
-
-/// The elements [at, at + size) of x will be read soon. The processor's own prefetching stops at the
-/// end of a page and does not follow four rows at once: without this, sums over 16 MB take twice as
-/// long.
-void prefetch_from(const float* x, std::int64_t at, std::int64_t size) {
-  constexpr std::int64_t kLine = 16;
-  for (std::int64_t i = 0; i < size; i += kLine) {
-    __builtin_prefetch(x + at + i);
-  }
-}
+// Passes over a matrix go over several of its parts at once, each from front to back: the
+// processor's own prefetching follows sequences that are pages apart and fetches from several of
+// them faster than from one, but loses the thread where neighbouring rows are read in turn.
 
 /// s.first[c], s.second[c] = the sums over column c of the terms of its elements. term(at, i) gets
-/// an element's place in the matrix and in its long row.
+/// an element's place in the matrix and in its long row. Four terms, from four parts of the matrix,
+/// are added in the terms' type, all else in double.
 template <class Term>
 void sum_columns(const LongRows& rows, const Scratch& s, Term term) {
-  constexpr std::int64_t kAtOnce = 4;
+  constexpr std::int64_t kParts = 4;
   const std::int64_t length = rows.length;
+  const std::int64_t part = rows.count / kParts * length;
   double* const first = s.first;
   double* const second = s.second;
   std::fill_n(first, length, 0.0);
   std::fill_n(second, length, 0.0);
-  std::int64_t r = 0;
-  for (; r + kAtOnce <= rows.count; r += kAtOnce) {
-    const std::int64_t at = r * length;
-    if (r + 2 * kAtOnce <= rows.count) {
-      term.prefetch(at + kAtOnce * length, kAtOnce * length);
-    }
+  for (std::int64_t at = 0; at < part; at += length) {
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < length; ++i) {
-      const Terms sum = (term(at + i, i) + term(at + length + i, i)) +
-                        (term(at + 2 * length + i, i) + term(at + 3 * length + i, i));
-      first[i] += sum.first;
-      second[i] += sum.second;
+      const auto sum = (term(at + i, i) + term(at + part + i, i)) +
+                       (term(at + 2 * part + i, i) + term(at + 3 * part + i, i));
+      first[i] += static_cast<double>(sum.first);
+      second[i] += static_cast<double>(sum.second);
     }
   }
-  for (; r <= rows.count; ++r) {
+  for (std::int64_t r = rows.count / kParts * kParts; r <= rows.count; ++r) {
     const std::int64_t at = r * length;
     const std::int64_t size = r < rows.count ? length : rows.rest;
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < size; ++i) {
-      const Terms terms = term(at + i, i);
-      first[i] += terms.first;
-      second[i] += terms.second;
+      const auto terms = term(at + i, i);
+      first[i] += static_cast<double>(terms.first);
+      second[i] += static_cast<double>(terms.second);
     }
   }
   for (std::int64_t i = rows.columns; i < length; ++i) {
@@ -128,10 +121,19 @@ void sum_columns(const LongRows& rows, const Scratch& s, Term term) {
 /// to[at] = value(at, i) for every element.
 template <class F>
 void map(const LongRows& rows, float* to, F value) {
-  for (std::int64_t r = 0; r <= rows.count; ++r) {
+  constexpr std::int64_t kParts = 2;
+  const std::int64_t part = rows.count / kParts * rows.length;
+  for (std::int64_t at = 0; at < part; at += rows.length) {
+#pragma GCC ivdep  // `to` may be what `value` reads, but never a shifted one
+    for (std::int64_t i = 0; i < rows.length; ++i) {
+      to[at + i] = value(at + i, i);
+      to[at + part + i] = value(at + part + i, i);
+    }
+  }
+  for (std::int64_t r = rows.count / kParts * kParts; r <= rows.count; ++r) {
     const std::int64_t at = r * rows.length;
     const std::int64_t size = r < rows.count ? rows.length : rows.rest;
-#pragma GCC ivdep  // `to` may be what `value` reads, but never a shifted one
+#pragma GCC ivdep
     for (std::int64_t i = 0; i < size; ++i) {
       to[at + i] = value(at + i, i);
     }
@@ -141,9 +143,7 @@ void map(const LongRows& rows, float* to, F value) {
 struct Moments {
   const float* x;
 
-  void prefetch(std::int64_t at, std::int64_t size) const { prefetch_from(x, at, size); }
-
-  Terms operator()(std::int64_t at, std::int64_t /*i*/) const {
+  Terms<double> operator()(std::int64_t at, std::int64_t /*i*/) const {
     const double value = x[at];
     return {value, value * value};
   }
@@ -167,19 +167,12 @@ void normalize(const LongRows& rows,
 struct Unmasked {
   const float* dy;
 
-  void prefetch(std::int64_t at, std::int64_t size) const { prefetch_from(dy, at, size); }
-
   float operator()(std::int64_t at) const { return dy[at]; }
 };
 
 struct Masked {
   const float* dy;
   const float* y;
-
-  void prefetch(std::int64_t at, std::int64_t size) const {
-    prefetch_from(dy, at, size);
-    prefetch_from(y, at, size);
-  }
 
   float operator()(std::int64_t at) const { return Relu{}.backward(y[at], dy[at]); }
 };
@@ -191,15 +184,9 @@ struct GradientTerms {
   const float* x;
   const float* mean;  // of a long row
 
-  void prefetch(std::int64_t at, std::int64_t size) const {
-    g.prefetch(at, size);
-    prefetch_from(x, at, size);
-  }
-
-  Terms operator()(std::int64_t at, std::int64_t i) const {
+  Terms<float> operator()(std::int64_t at, std::int64_t i) const {
     const float gradient = g(at);
-    const float centred = x[at] - mean[i];
-    return {gradient, static_cast<double>(gradient) * static_cast<double>(centred)};
+    return {gradient, gradient * (x[at] - mean[i])};
   }
 };
 
@@ -377,9 +364,9 @@ void group_norm_forward(Stream& stream,
     const float* from = x.data<float>() + b * all.image;
     sum_columns(rows, s, Moments{from});
     for (std::int64_t first = 0; first < rows.columns; first += all.width) {
-      Terms sum{0, 0};
+      Terms<double> sum{0, 0};
       for (std::int64_t c = first; c < first + all.width; ++c) {
-        sum = sum + Terms{s.first[c], s.second[c]};
+        sum = sum + Terms<double>{s.first[c], s.second[c]};
       }
       const NormalizationStatistics of_group(sum.first, sum.second, all.n, epsilon);
       *group_mean = of_group.mean;
@@ -423,10 +410,10 @@ void group_norm_backward(Stream& stream,
     repeat(rows, {s.mean});
     sum_columns(rows, s, GradientTerms<Unmasked>{gradient, from, s.mean});
     for (std::int64_t g = 0; g < groups; ++g) {
-      Terms sum{0, 0};
+      Terms<double> sum{0, 0};
       for (std::int64_t c = g * all.width; c < (g + 1) * all.width; ++c) {
         const double weight = gain[c];
-        sum = sum + Terms{weight * s.first[c], weight * s.second[c]};
+        sum = sum + Terms<double>{weight * s.first[c], weight * s.second[c]};
         s.dgamma[c] += s.second[c] * static_cast<double>(inverse[g]);
         s.dbeta[c] += s.first[c];
       }

@@ -47,6 +47,8 @@ void with_fixed(std::int64_t kernel, std::int64_t channels, F f) {
     f.template operator()<2, 1>();
   } else if (kernel == 2 && channels <= 2 * kLanes) {
     f.template operator()<2, 2>();
+  } else if (kernel == 2) {
+    f.template operator()<2, 0>();
   } else {
     f.template operator()<0, 0>();
   }

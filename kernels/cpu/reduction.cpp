@@ -19,35 +19,38 @@ namespace {
 
 constexpr std::int64_t kBlockRows = 64;
 
-/// Matrices of many columns: a piece of a row at a time, four rows together.
+/// Matrices of many columns: a piece of a row at a time, of four parts of the matrix together. Memory
+/// is read faster in four long sequences than in one, and much faster than by neighbouring rows in
+/// turn, which the processor's prefetching does not follow.
 void column_sum_wide(const float* x, std::int64_t rows, std::int64_t columns, float* out) {
   constexpr std::int64_t kPiece = 1024;
+  constexpr std::int64_t kParts = 4;
   std::array<float, kPiece> sum;
   std::array<double, kPiece> total;
+  const std::int64_t part = rows / kParts;
   for (std::int64_t first = 0; first < columns; first += kPiece) {
     const auto width = static_cast<std::size_t>(std::min(kPiece, columns - first));
     total.fill(0.0);
-    for (std::int64_t begin = 0; begin < rows; begin += kBlockRows) {
-      const std::int64_t end = std::min(rows, begin + kBlockRows);
+    for (std::int64_t begin = 0; begin < part; begin += kBlockRows / kParts) {
+      const std::int64_t end = std::min(part, begin + kBlockRows / kParts);
       sum.fill(0.0f);
-      std::int64_t r = begin;
-      for (; r + 4 <= end; r += 4) {
+      for (std::int64_t r = begin; r < end; ++r) {
         const float* row = x + r * columns + first;
-        const float* second = row + columns;
-        const float* third = second + columns;
-        const float* fourth = third + columns;
+        const float* second = row + part * columns;
+        const float* third = second + part * columns;
+        const float* fourth = third + part * columns;
         for (std::size_t i = 0; i < width; ++i) {
           sum[i] += (row[i] + second[i]) + (third[i] + fourth[i]);
         }
       }
-      for (; r < end; ++r) {
-        const float* row = x + r * columns + first;
-        for (std::size_t i = 0; i < width; ++i) {
-          sum[i] += row[i];
-        }
-      }
       for (std::size_t i = 0; i < width; ++i) {
         total[i] += static_cast<double>(sum[i]);
+      }
+    }
+    for (std::int64_t r = kParts * part; r < rows; ++r) {
+      const float* row = x + r * columns + first;
+      for (std::size_t i = 0; i < width; ++i) {
+        total[i] += static_cast<double>(row[i]);
       }
     }
     for (std::size_t i = 0; i < width; ++i) {
