@@ -52,8 +52,24 @@ struct Product {
   /// stepped over; x is copied in that order, which only small images are worth.
   bool by_place() const { return width_out < kPlacesMin || (backward && stride > 1); }
 
+  /// How many pixels one after the other read x through the same taps, and are not to share a tile
+  /// with others, which would multiply each by the other's padding. Runs of few tiles would be cut
+  /// into pieces too small.
+  std::int64_t run() const {
+    return by_place() && batch >= kRunMin ? batch : batch * height_out * width_out;
+  }
+
+  /// For how many columns the weights are packed at a time. Where all of x stays in the second-level
+  /// cache, two panels do with it. Not backward, where a panel's weights are far from each other.
+  std::int64_t columns_each() const {
+    const bool small = batch * height * width * depth <= kSmallInput;
+    return small && by_place() && !backward ? std::min(columns, 2 * kWidth) : columns;
+  }
+
  private:
   static constexpr std::int64_t kPlacesMin = 12;
+  static constexpr std::int64_t kRunMin = 4 * kTileRows;
+  static constexpr std::int64_t kSmallInput = 1 << 17;
 };
 
 Product forward_of(const ConvolutionPlan& p) {
@@ -94,16 +110,25 @@ void copy_by_place(
   }
 }
 
-/// w (O, taps, C) as (O / kWidth, taps, C, kWidth).
-void pack_forward(const ConvolutionPlan& p, const float* w, float* packed) {
-  const std::int64_t taps = p.kernel * p.kernel;
-  const std::int64_t C = p.channels_in;
-  for (std::int64_t o = 0; o < p.channels_out; o += kLanes) {
-    float* const panel = packed + o / kWidth * kWidth * taps * C + o % kWidth;
-    for (std::int64_t i = 0; i < taps * C; i += kLanes) {
+void copy_width(const float* from, float* to) {
+  for (std::int64_t c = 0; c < kWidth; c += kLanes) {
+    store(to + c, load(from + c));
+  }
+}
+
+/// `columns` columns of w (O, taps, C) from `first` on, as (columns / kWidth, taps, C, kWidth).
+void pack_forward(const ConvolutionPlan& p,
+                  const float* w,
+                  std::int64_t first,
+                  std::int64_t columns,
+                  float* packed) {
+  const std::int64_t row = p.kernel * p.kernel * p.channels_in;
+  for (std::int64_t o = 0; o < columns; o += kLanes) {
+    float* const panel = packed + o / kWidth * kWidth * row + o % kWidth;
+    for (std::int64_t i = 0; i < row; i += kLanes) {
       Floats block[kLanes];
       for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-        block[lane] = load(w + (o + lane) * taps * C + i);
+        block[lane] = load(w + (first + o + lane) * row + i);
       }
       transpose(block);
       for (std::int64_t lane = 0; lane < kLanes; ++lane) {
@@ -120,14 +145,14 @@ void pack_gradient(const ConvolutionPlan& p, const float* w, float* packed) {
   for (std::int64_t o = 0; o < O; ++o) {
     for (std::int64_t tap = 0; tap < taps; ++tap) {
       for (std::int64_t c = 0; c < p.channels_in; c += kWidth, w += kWidth) {
-        std::copy_n(w, kWidth, packed + ((c / kWidth * taps + tap) * O + o) * kWidth);
+        copy_width(w, packed + ((c / kWidth * taps + tap) * O + o) * kWidth);
       }
     }
   }
 }
 
-constexpr std::int64_t kBlockRows = 16 * kTileRows;  // pixels for which the weights pass by once
-constexpr std::int64_t kChunk = 1152;                // taps x depth whose sums stay in registers
+constexpr std::int64_t kBlockRows = 32 * kTileRows;  // pixels for which the weights pass by once
+constexpr std::int64_t kChunk = 2304;                // taps x depth whose sums stay in registers
 
 /// Where the pixels of a block read and write.
 struct Block {
@@ -251,9 +276,18 @@ void multiply_tile(const Product& p,
   });
 }
 
-/// `packed`: the weights, and behind them the rest of scratch_floats().
-void multiply(const Product& p, const float* x, float* packed, const float* bias, float* y) {
-  float* const scratch = packed + p.taps() * p.depth * p.columns;
+/// Of multiply().
+std::int64_t scratch_floats(const Product& p) {
+  const std::int64_t copy = p.by_place() ? p.batch * p.height * p.width * p.depth : 0;
+  return p.taps() * p.depth * p.columns_each() + p.depth + copy;
+}
+
+/// pack(first, columns, packed) packs columns of the weights.
+template <class Pack>
+void multiply(
+    Backend& backend, const Product& p, const float* x, Pack pack, const float* bias, float* y) {
+  float* const packed = backend.scratch(scratch_floats(p));
+  float* const scratch = packed + p.taps() * p.depth * p.columns_each();
   const std::int64_t pixels = p.batch * p.height_out * p.width_out;
   std::fill_n(scratch, p.depth, 0.0f);
   const float* zeros = scratch;
@@ -263,27 +297,36 @@ void multiply(const Product& p, const float* x, float* packed, const float* bias
   }
   const std::int64_t chunks = (p.taps() * p.depth + kChunk - 1) / kChunk;
   const std::int64_t taps_each = (p.taps() + chunks - 1) / chunks;
-  Pixels each(p, x, zeros, y);
+  const std::int64_t run = p.run();
+  const std::int64_t block_rows = p.by_place() ? kBlockRows : kBlockRows / 2;
   Block block;
-  for (std::int64_t pixel = 0; pixel < pixels; pixel += kBlockRows) {
-    const std::int64_t rows = std::min(kBlockRows, pixels - pixel);
-    each.next(rows, block);
-    for (std::int64_t tap = 0; tap < p.taps(); tap += taps_each) {
-      const std::int64_t tap_end = std::min(p.taps(), tap + taps_each);
-      for (std::int64_t column = 0; column < p.columns; column += kWidth) {
-        const float* w = packed + column * p.taps() * p.depth;
-        for_each_piece<kTileRows>(rows, [&](std::int64_t first, auto tile_rows) {
-          multiply_tile<tile_rows>(p, block, first, tap, tap_end, zeros, w, bias, column);
-        });
+  const auto multiply_block = [&](std::int64_t pixel,
+                                  std::int64_t rows,
+                                  std::int64_t tap,
+                                  const float* w,
+                                  std::int64_t column) {
+    const std::int64_t tap_end = std::min(p.taps(), tap + taps_each);
+    for (std::int64_t begin = 0, end = 0; begin < rows; begin = end) {
+      end = std::min(rows, begin + run - (pixel + begin) % run);
+      for_each_piece<kTileRows>(end - begin, [&](std::int64_t first, auto tile_rows) {
+        multiply_tile<tile_rows>(p, block, begin + first, tap, tap_end, zeros, w, bias, column);
+      });
+    }
+  };
+  for (std::int64_t first = 0; first < p.columns; first += p.columns_each()) {
+    const std::int64_t columns = std::min(p.columns - first, p.columns_each());
+    pack(first, columns, packed);
+    Pixels each(p, x, zeros, y);
+    for (std::int64_t pixel = 0; pixel < pixels; pixel += block_rows) {
+      const std::int64_t rows = std::min(block_rows, pixels - pixel);
+      each.next(rows, block);
+      for (std::int64_t tap = 0; tap < p.taps(); tap += taps_each) {
+        for (std::int64_t c = 0; c < columns; c += kWidth) {
+          multiply_block(pixel, rows, tap, packed + c * p.taps() * p.depth, first + c);
+        }
       }
     }
   }
-}
-
-/// Of multiply() with packed weights before it.
-std::int64_t scratch_floats(const Product& p) {
-  const std::int64_t copy = p.by_place() ? p.batch * p.height * p.width * p.depth : 0;
-  return p.taps() * p.depth * p.columns + p.depth + copy;
 }
 
 // -- weight gradient ------------------------------------------------------------------------
@@ -292,7 +335,7 @@ std::int64_t scratch_floats(const Product& p) {
 // at a time, place by place, both are copied into tiles, in which the pixels that a tap reads stand
 // side by side: x's columns are sorted by their rest to the stride.
 
-constexpr std::int64_t kBlockPixels = 2048;
+constexpr std::int64_t kBlockPixels = 1024;
 
 struct GradientBlock {
   const ConvolutionPlan& p;
@@ -320,7 +363,7 @@ struct GradientBlock {
         for (std::int64_t ix = 0; ix < p.width; ++ix) {
           float* to = packed + (place(iy, ix) + b) * kWidth;
           for (std::int64_t c = 0; c < p.channels_in; c += kWidth, from += kWidth, to += panel) {
-            std::copy_n(from, kWidth, to);
+            copy_width(from, to);
           }
         }
       }
@@ -334,7 +377,11 @@ struct GradientBlock {
       float* to = packed + o * pixels_out();
       for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
         for (std::int64_t b = 0; b < count; ++b) {
-          to = std::copy_n(dy + ((first + b) * pixels + pixel) * p.channels_out + o, int{rows}, to);
+          // Not copy_n, which calls a function for these few bytes.
+          std::memcpy(to,
+                      dy + ((first + b) * pixels + pixel) * p.channels_out + o,
+                      int{rows} * sizeof(float));
+          to += int{rows};
         }
       }
     });
@@ -393,18 +440,18 @@ void packed_convolution_forward(Backend& backend,
                                 const float* w,
                                 const float* bias,
                                 float* y) {
-  const Product product = forward_of(plan);
-  float* packed = backend.scratch(scratch_floats(product));
-  pack_forward(plan, w, packed);
-  multiply(product, x, packed, bias, y);
+  const auto pack = [&](std::int64_t first, std::int64_t columns, float* packed) {
+    pack_forward(plan, w, first, columns, packed);
+  };
+  multiply(backend, forward_of(plan), x, pack, bias, y);
 }
 
 void packed_convolution_input_gradient(
     Backend& backend, const ConvolutionPlan& plan, const float* dy, const float* w, float* dx) {
-  const Product product = gradient_of(plan);
-  float* packed = backend.scratch(scratch_floats(product));
-  pack_gradient(plan, w, packed);
-  multiply(product, dy, packed, nullptr, dx);
+  const auto pack = [&](std::int64_t /*first*/, std::int64_t /*columns*/, float* packed) {
+    pack_gradient(plan, w, packed);  // all columns at once
+  };
+  multiply(backend, gradient_of(plan), dy, pack, nullptr, dx);
 }
 
 void packed_convolution_weight_gradient(Backend& backend,
