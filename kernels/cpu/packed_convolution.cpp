@@ -53,10 +53,11 @@ struct Product {
   bool by_place() const { return width_out < kPlacesMin || (backward && stride > 1); }
 
   /// How many pixels one after the other read x through the same taps, and are not to share a tile
-  /// with others, which would multiply each by the other's padding. Runs of few tiles would be cut
-  /// into pieces too small.
+  /// with others, which would multiply each by the other's padding. Not of larger images, whose
+  /// places nearly all have all taps, nor in runs of few tiles: both lose more by smaller tiles.
   std::int64_t run() const {
-    return by_place() && batch >= kRunMin ? batch : batch * height_out * width_out;
+    const bool differ = width_out < kAlikeMin || (backward && stride > 1);
+    return differ && batch >= kRunMin ? batch : batch * height_out * width_out;
   }
 
   /// For how many columns the weights are packed at a time. Where all of x stays in the second-level
@@ -68,6 +69,7 @@ struct Product {
 
  private:
   static constexpr std::int64_t kPlacesMin = 12;
+  static constexpr std::int64_t kAlikeMin = 8;
   static constexpr std::int64_t kRunMin = 4 * kTileRows;
   static constexpr std::int64_t kSmallInput = 1 << 17;
 };
@@ -298,7 +300,7 @@ void multiply(
   const std::int64_t chunks = (p.taps() * p.depth + kChunk - 1) / kChunk;
   const std::int64_t taps_each = (p.taps() + chunks - 1) / chunks;
   const std::int64_t run = p.run();
-  const std::int64_t block_rows = p.by_place() ? kBlockRows : kBlockRows / 2;
+  const std::int64_t block_rows = run < pixels ? kBlockRows : kBlockRows / 2;
   Block block;
   const auto multiply_block = [&](std::int64_t pixel,
                                   std::int64_t rows,
