@@ -86,6 +86,10 @@ __global__ void __launch_bounds__(kBlock) table_gradient_kernel(const std::int32
   for (std::int64_t begin = 0; begin < places; begin += kBlock) {
     const std::int64_t place = begin + thread;
     const bool mine = place < places && ids[place] == static_cast<std::int64_t>(blockIdx.x);
+    // Few rows are among so many ids. Behind this barrier the lists may be written anew.
+    if (!__syncthreads_or(mine)) {
+      continue;
+    }
     const unsigned lanes = __ballot_sync(0xffffffffu, mine);
     if (thread % kWarpLanes == 0) {
       counts[warp] = __popc(lanes);
@@ -102,14 +106,13 @@ __global__ void __launch_bounds__(kBlock) table_gradient_kernel(const std::int32
     }
     __syncthreads();
     // A thread always has the same channels, so that it alone reads and writes them.
-    for (std::int64_t c = thread; count > 0 && c < C; c += kBlock) {
+    for (std::int64_t c = thread; c < C; c += kBlock) {
       float sum = row[c];
       for (int k = 0; k < count; ++k) {
         sum += dy[found[k] * C + c];
       }
       row[c] = sum;
     }
-    __syncthreads();  // before the lists are written anew
   }
 }
 

@@ -2,8 +2,9 @@
 // shape alone.
 //
 // Sums over columns (batch statistics, the gradients by gamma and beta) are taken by blocks of 32
-// columns over chunks of rows, whose sums one thread a column adds up. Layer and group normalization
-// are one kernel: a team of threads, a warp or a block, has the elements that share a mean.
+// columns over chunks of rows. The chunks' sums are added up by whatever reads them, one thread a
+// column, and where they are many by the same kernel before. Layer and group normalization are one
+// kernel: a team of threads, a warp or a block, has the elements that share a mean.
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/sum.cuh"
 #include "kernels/functors/activation.hpp"
@@ -27,8 +28,11 @@ __device__ Pair operator+(const Pair& a, const Pair& b) {
 
 constexpr int kColumns = kWarp;
 constexpr int kRows = 8;
-constexpr std::int64_t kChunkRows = 64;
-constexpr std::int64_t kChunksMax = 128;
+constexpr std::int64_t kChunkRows = 64;  // at least
+// As many as an H200's 132 multiprocessors hold at once, six to eight each by the registers: with
+// four loads a thread, as few blocks as 256 would have too few bytes under way for its memory.
+constexpr std::int64_t kBlocksWanted = 1024;
+constexpr std::int64_t kChunksOfAThread = 16;
 
 /// Partial sums of all columns, and how many there are of each. Shape: sums (chunks, 2, C).
 struct ColumnSums {
@@ -36,11 +40,15 @@ struct ColumnSums {
   std::int64_t chunks;
   std::int64_t C;
 
+  __device__ Pair operator()(std::int64_t chunk, std::int64_t c) const {
+    return {sums[2 * chunk * C + c], sums[(2 * chunk + 1) * C + c]};
+  }
+
   __device__ Pair total(std::int64_t c) const {
     Pair sum{0, 0};
 #pragma unroll 4
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      sum = sum + Pair{sums[2 * chunk * C + c], sums[(2 * chunk + 1) * C + c]};
+      sum = sum + (*this)(chunk, c);
     }
     return sum;
   }
@@ -77,25 +85,42 @@ __global__ void __launch_bounds__(kColumns* kRows)
   chunk[to.C + c] = sum.second;
 }
 
+template <class Term>
+void launch_column_sums(const Backend::State& state,
+                        std::int64_t R,
+                        std::int64_t chunk_rows,
+                        const Term& term,
+                        const ColumnSums& to) {
+  const dim3 grid(static_cast<unsigned>((to.C + kColumns - 1) / kColumns),
+                  static_cast<unsigned>(to.chunks));
+  const dim3 block(kColumns, kRows);
+  column_sums_kernel<<<grid, block, 0, state.stream.get()>>>(term, R, chunk_rows, to);
+  TROUPE_CUDA_CHECK(cudaGetLastError());
+}
+
 /// In the workspace, behind room for four floats a column.
 template <class Term>
 ColumnSums sum_columns(const Backend::State& state,
                        std::int64_t R,
                        std::int64_t C,
                        const Term& term) {
-  const auto room = static_cast<std::int64_t>(kWorkspaceBytes / sizeof(double)) / (2 * C) - 1;
+  // Of (2, C) doubles: one is that of the floats, one takes the chunks' total.
+  const auto places = static_cast<std::int64_t>(kWorkspaceBytes / sizeof(double)) / (2 * C);
+  const std::int64_t room = places - 2;
   TROUPE_CHECK(room >= 1, "[normalization] ", C, " channels are too many for the workspace");
-  const std::int64_t wanted =
-      std::clamp<std::int64_t>((R + kChunkRows - 1) / kChunkRows, 1, std::min(kChunksMax, room));
+  const std::int64_t column_blocks = (C + kColumns - 1) / kColumns;
+  const std::int64_t most = std::clamp<std::int64_t>(kBlocksWanted / column_blocks, 1, room);
+  const std::int64_t wanted = std::clamp<std::int64_t>((R + kChunkRows - 1) / kChunkRows, 1, most);
   const std::int64_t chunk_rows = std::max<std::int64_t>((R + wanted - 1) / wanted, 1);
   const std::int64_t chunks = std::max<std::int64_t>((R + chunk_rows - 1) / chunk_rows, 1);
-  const ColumnSums to{state.workspace<double>() + 2 * C, chunks, C};
-  const dim3 grid(static_cast<unsigned>((C + kColumns - 1) / kColumns),
-                  static_cast<unsigned>(chunks));
-  const dim3 block(kColumns, kRows);
-  column_sums_kernel<<<grid, block, 0, state.stream.get()>>>(term, R, chunk_rows, to);
-  TROUPE_CUDA_CHECK(cudaGetLastError());
-  return to;
+  const ColumnSums sums{state.workspace<double>() + 2 * C, chunks, C};
+  launch_column_sums(state, R, chunk_rows, term, sums);
+  if (chunks <= kChunksOfAThread) {
+    return sums;
+  }
+  const ColumnSums total{sums.sums + 2 * chunks * C, 1, C};
+  launch_column_sums(state, chunks, chunks, sums, total);
+  return total;
 }
 
 constexpr int kColumnBlock = 64;  // threads; small, so that few columns still make several blocks

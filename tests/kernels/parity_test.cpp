@@ -1,6 +1,7 @@
 // Every operation on CUDA against the CPU, on odd shapes. Skipped where there is no GPU.
 #include "kernels/attention.hpp"
 #include "kernels/combine.hpp"
+#include "kernels/convert.hpp"
 #include "kernels/device.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/elementwise.hpp"
@@ -280,6 +281,47 @@ TEST_CASE("dropout and addition agree in every bit", "[gpu]") {
   }
 }
 
+TEST_CASE("NaN, infinities and -0 pass through on a GPU as on the CPU", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+  const std::vector<float> values{
+      NAN, INFINITY, -INFINITY, -0.0f, 0.0f, 1e-40f, -1e-40f, 3e38f, -3e38f, 1, -1};
+  const auto n = static_cast<std::int64_t>(values.size());
+  const auto run = [&](Stream& stream) {
+    std::vector<float> bits;
+    const auto keep = [&](const Tensor& y) {
+      for (const double value : to_host(y)) {
+        bits.push_back(std::isnan(value) ? 12345.0f : static_cast<float>(value));
+        bits.push_back(std::signbit(value) && !std::isnan(value) ? -1.0f : 1.0f);
+      }
+    };
+    const Tensor x = from_host(stream, std::span<const float>(values), {n});
+    const Tensor y = stream.allocate({n});
+    for (const ActivationKind kind : {ActivationKind::none, ActivationKind::relu}) {
+      add(stream, x, x, kind, y);
+      keep(y);
+      activation_forward(stream, kind, x, y);
+      keep(y);
+      activation_backward(stream, kind, y, x, y);
+      keep(y);
+    }
+    dropout(stream, RandomStream(5, Purpose::test), 0, 0.5f, x, y);
+    keep(y);
+    combine(stream, {{0.5, x}, {2.0, x}}, y);
+    keep(y);
+    damp_by_gap(stream, 0.3f, x, x, y, y);
+    keep(y);
+    const Tensor narrow = stream.allocate({n}, DType::bfloat16);
+    convert(stream, x, narrow);
+    convert(stream, narrow, y);
+    keep(y);
+    return bits;
+  };
+  CHECK(run(s.gpu) == run(s.cpu));
+}
+
 TEST_CASE("sums of scaled tensors and late gradients agree in every bit", "[gpu]") {
   if (!gpu()) {
     return skip("no GPU");
@@ -335,6 +377,99 @@ TEST_CASE("sums of scaled tensors and late gradients agree in every bit", "[gpu]
       check_same("divide_by_deviation", x, {});
     }
   }
+}
+
+// A grid has 4096 blocks at most: what goes beyond it comes in a second round of the same threads.
+TEST_CASE("what fills a grid more than once agrees", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+  const std::int64_t n = 4096 * 256 * 4 + 4098;  // 16 bytes a thread
+  const Twin x = s.normal(1, {n + 1});
+  const Twin y = s.normal(2, {n + 1});
+  for (const std::int64_t offset : {0, 1}) {  // and 4 bytes a thread
+    const auto part = [&](const Tensor& whole) {
+      return whole.view(offset, {n});
+    };
+    scale(s.cpu, part(x.cpu), 0.3f);
+    scale(s.gpu, part(x.gpu), 0.3f);
+    add(s.cpu, part(x.cpu), part(y.cpu), ActivationKind::relu, part(y.cpu));
+    add(s.gpu, part(x.gpu), part(y.gpu), ActivationKind::relu, part(y.gpu));
+    check_same("scale", x, {});
+    check_same("add", y, {});
+  }
+  const Twin image = s.normal(3, {2, 512, 512, 3});
+  const Twin pooled = s.empty({2, 511, 511, 3});
+  const ConvolutionGeometry g{2, 1, 0};
+  average_pool_forward(s.cpu, g, image.cpu, pooled.cpu);
+  average_pool_forward(s.gpu, g, image.gpu, pooled.gpu);
+  check_same("average pooling", pooled, {});
+  const Heads h{64, 130, 4, 1};  // more rows than the delta of the backward has warps
+  const Twin qkv = s.normal(4, h.qkv());
+  const Twin dy = s.normal(5, h.y());
+  const Twin out = s.empty(h.y());
+  const Twin log_sum = s.empty(h.log_sum());
+  const Twin dqkv = s.empty(h.qkv());
+  const auto attend = [&](Stream& stream, Tensor Twin::*on) {
+    causal_attention_forward(stream, h.heads, qkv.*on, out.*on, log_sum.*on);
+    causal_attention_backward(stream, h.heads, qkv.*on, out.*on, log_sum.*on, dy.*on, dqkv.*on);
+  };
+  attend(s.cpu, &Twin::cpu);
+  attend(s.gpu, &Twin::gpu);
+  check_same("attention", out, {1e-5, 4e-6});
+  check_same("dqkv", dqkv, {8e-6 * std::sqrt(double(h.length + h.head_size)), 8e-6});
+}
+
+TEST_CASE("elements beyond 2^31 are reached", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  constexpr std::size_t kBytes = std::size_t{40} << 30;
+  for (const DeviceInfo& device : devices()) {
+    if (device.device == kGpu && device.memory_bytes < kBytes) {
+      return skip("a GPU of less than 40 GiB");
+    }
+  }
+  Stream stream{kGpu};
+  const std::int64_t columns = 50'257;
+  const std::int64_t rows = (std::int64_t{1} << 31) / columns + 8;
+  const std::int64_t n = rows * columns;
+  const Tensor x = stream.allocate({rows, columns});
+  const auto last = [&] {
+    return to_host(x.view(n - 3, {3}));
+  };
+  fill(stream, x, 3);
+  scale(stream, x, 0.5f);
+  CHECK(last() == Values(3, 1.5));
+  const Tensor sum = stream.allocate({1}, DType::float64);
+  sum_of_squares(stream, x.reshape({n}), std::vector<Part>{{0, n}}, sum);
+  CHECK(to_host(sum)[0] == 2.25 * static_cast<double>(n));
+  const Tensor of_columns = stream.allocate({columns});
+  column_sum(stream, x, of_columns, false);
+  CHECK(to_host(of_columns) == Values(static_cast<std::size_t>(columns), 1.5 * double(rows)));
+  const Tensor narrow = stream.allocate({rows, columns}, DType::bfloat16);
+  convert(stream, x, narrow);
+  CHECK(to_host(narrow.view(n - 3, {3})) == Values(3, 1.5));
+  const Tensor per_row = stream.allocate({rows});
+  const Tensor gamma = stream.allocate({columns});
+  fill(stream, gamma, 0.25);
+  layer_norm_forward(stream, x, gamma, gamma, 0.01f, x, per_row, stream.allocate({rows}));
+  CHECK(to_host(per_row) == Values(static_cast<std::size_t>(rows), 1.5));
+  CHECK(last() == Values(3, 0.25));
+  const Tensor labels = random_labels(stream, 1, rows, columns);
+  const Tensor result = stream.allocate({2}, DType::float64);
+  troupe::softmax_cross_entropy(stream, x, labels, x, result);
+  check_close("cross-entropy", {to_host(result)[0]}, {double(rows) * std::log(columns)}, {0, 1e-9});
+  const double share = 1.0 / double(columns) / double(rows);  // of a class that is not the label
+  const double label = to_host(labels.view(rows - 1, {1}))[0];
+  Values expected(3, share);
+  for (std::int64_t c = columns - 3; c < columns; ++c) {
+    if (label == double(c)) {
+      expected[static_cast<std::size_t>(c - (columns - 3))] -= 1.0 / double(rows);
+    }
+  }
+  check_close("dlogits", last(), expected, {0, 1e-5});
 }
 
 TEST_CASE("batch normalization agrees", "[gpu]") {
