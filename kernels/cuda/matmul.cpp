@@ -53,11 +53,12 @@ MatrixLayout layout_of_row_major(cudaDataType_t type, std::int64_t rows, std::in
   return layout;
 }
 
-MatmulPlan make_plan(cublasLtHandle_t handle,
-                     Precision precision,
-                     const MatmulKey& key,
-                     const float* bias,
-                     std::size_t workspace_bytes) {
+/// Nothing where cuBLASLt has no algorithm.
+std::optional<MatmulPlan> make_plan(cublasLtHandle_t handle,
+                                    Precision precision,
+                                    const MatmulKey& key,
+                                    const float* bias,
+                                    std::size_t workspace_bytes) {
   MatmulPlan plan;
   // Sums, c and bias are float32 in every precision.
   TROUPE_CUDA_CHECK(cublasLtMatmulDescCreate(
@@ -99,17 +100,13 @@ MatmulPlan make_plan(cublasLtHandle_t handle,
                                                                1,
                                                                &best,
                                                                &found);
-  TROUPE_CHECK(status == CUBLAS_STATUS_SUCCESS && found == 1,
-               concat("[matmul] cuBLASLt has no algorithm for M ",
-                      key.rows,
-                      ", N ",
-                      key.columns,
-                      ", K ",
-                      key.inner,
-                      ", epilogue ",
-                      static_cast<int>(key.epilogue),
-                      ": ",
-                      describe(status)));
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) {
+    return std::nullopt;
+  }
+  TROUPE_CUDA_CHECK(status);
+  if (best.state == CUBLAS_STATUS_NOT_SUPPORTED) {
+    return std::nullopt;
+  }
   TROUPE_CUDA_CHECK(best.state);
   plan.algorithm = best.algo;
   return plan;
@@ -121,23 +118,67 @@ MatmulPlans::MatmulPlans(Precision precision) : precision_(precision) {
   TROUPE_CUDA_CHECK(cublasLtCreate(handle_.out()));
 }
 
-const MatmulPlan& MatmulPlans::find(const MatmulKey& key,
+const MatmulPlan* MatmulPlans::find(const MatmulKey& key,
                                     const float* bias,
                                     std::size_t workspace_bytes) {
   auto found = plans_.find(key);
   if (found == plans_.end()) {
     found =
         plans_.emplace(key, make_plan(handle_.get(), precision_, key, bias, workspace_bytes)).first;
-  } else if (bias) {
-    set(found->second.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  } else if (bias && found->second) {
+    set(found->second->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }
-  return found->second;
+  return found->second ? &*found->second : nullptr;
 }
 
-// Bias and relu are epilogues of the product where cuBLASLt is known to take them: it has no tanh
-// and no selu, and reads a bias in words of 16 bytes. What is left is one pass over c. So would
-// relu be, if it turned out that cuBLASLt's does not hand on a NaN as functors/activation.hpp does
-// (BENCHMARKS.md: not tried yet).
+namespace {
+
+/// c = a b or c += a b with the key's epilogue; false, and c is as it was, where cuBLASLt cannot do
+/// that.
+bool multiply(const Backend::State& state,
+              const MatmulKey& key,
+              const Tensor& a,
+              const Tensor& b,
+              const float* bias,
+              bool accumulate,
+              const Tensor& c) {
+  MatmulPlans& matmuls = state.tools->matmuls;
+  const MatmulPlan* plan = matmuls.find(key, bias, kWorkspaceBytes);
+  if (!plan) {
+    return false;
+  }
+  const float one = 1.0f;
+  const float beta = accumulate ? 1.0f : 0.0f;
+  const cublasStatus_t status = cublasLtMatmul(matmuls.handle(),
+                                               plan->description.get(),
+                                               &one,
+                                               first_byte(b),
+                                               plan->first.get(),
+                                               first_byte(a),
+                                               plan->second.get(),
+                                               &beta,
+                                               c.data<float>(),
+                                               plan->out.get(),
+                                               c.data<float>(),
+                                               plan->out.get(),
+                                               &plan->algorithm,
+                                               state.workspace<void>(),
+                                               kWorkspaceBytes,
+                                               state.stream.get());
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+    matmuls.refuse(key);
+    return false;
+  }
+  TROUPE_CUDA_CHECK(status);
+  return true;
+}
+
+}  // namespace
+
+// Bias and relu are epilogues of the product where cuBLASLt takes them: it has no tanh and no selu,
+// reads a bias in words of 16 bytes, and for some shapes and alignments has an algorithm for the
+// product alone. What is left is one pass over c. So would relu be, if it turned out that
+// cuBLASLt's does not hand on a NaN as functors/activation.hpp does (BENCHMARKS.md: not tried yet).
 void matmul(Stream& stream,
             const Tensor& a,
             const Tensor& b,
@@ -148,42 +189,35 @@ void matmul(Stream& stream,
   const Backend::State& state = activate(stream);
   const float* bias = options.bias ? options.bias.data<float>() : nullptr;
   const bool relu = options.activation == ActivationKind::relu;
-  const bool in_epilogue =
-      (relu || options.activation == ActivationKind::none) && alignment(bias) >= 16;
-  const float* bias_of_epilogue = in_epilogue ? bias : nullptr;
   MatmulKey key;
   key.rows = c.shape()[0];
   key.columns = c.shape()[1];
   key.inner = a.shape()[options.transpose_a ? 0 : 1];
   key.transpose_a = options.transpose_a;
   key.transpose_b = options.transpose_b;
-  key.epilogue = in_epilogue ? epilogue(bias != nullptr, relu) : CUBLASLT_EPILOGUE_DEFAULT;
   key.alignment_a = alignment(first_byte(left));
   key.alignment_b = alignment(first_byte(right));
   key.alignment_c = alignment(c.data<float>());
-  key.alignment_bias = alignment(bias_of_epilogue);
 
-  MatmulPlans& matmuls = state.tools->matmuls;
-  const MatmulPlan& plan = matmuls.find(key, bias_of_epilogue, kWorkspaceBytes);
-  const float one = 1.0f;
-  const float beta = options.accumulate ? 1.0f : 0.0f;
-  TROUPE_CUDA_CHECK(cublasLtMatmul(matmuls.handle(),
-                                   plan.description.get(),
-                                   &one,
-                                   first_byte(right),
-                                   plan.first.get(),
-                                   first_byte(left),
-                                   plan.second.get(),
-                                   &beta,
-                                   c.data<float>(),
-                                   plan.out.get(),
-                                   c.data<float>(),
-                                   plan.out.get(),
-                                   &plan.algorithm,
-                                   state.workspace<void>(),
-                                   kWorkspaceBytes,
-                                   state.stream.get()));
-  if (!in_epilogue) {
+  const bool wants_pass = bias || options.activation != ActivationKind::none;
+  if (wants_pass && (relu || options.activation == ActivationKind::none) && alignment(bias) >= 16) {
+    MatmulKey fused = key;
+    fused.epilogue = epilogue(bias != nullptr, relu);
+    fused.alignment_bias = alignment(bias);
+    if (multiply(state, fused, left, right, bias, options.accumulate, c)) {
+      return;
+    }
+  }
+  TROUPE_CHECK(multiply(state, key, left, right, nullptr, options.accumulate, c),
+               "[matmul] cuBLASLt has no algorithm for M ",
+               key.rows,
+               ", N ",
+               key.columns,
+               ", K ",
+               key.inner,
+               " in ",
+               to_string(state.precision));
+  if (wants_pass) {
     bias_and_activation(state, options.activation, c, bias, c);
   }
 }

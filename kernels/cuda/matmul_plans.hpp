@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 
 namespace troupe::cuda {
 
@@ -50,13 +51,17 @@ class MatmulPlans {
 
   cublasLtHandle_t handle() const { return handle_.get(); }
 
-  /// The plan of `key`, set to read `bias`; null where the epilogue has none.
-  const MatmulPlan& find(const MatmulKey& key, const float* bias, std::size_t workspace_bytes);
+  /// The plan of `key`, set to read `bias`; null where the epilogue has none. No plan where cuBLASLt
+  /// has no algorithm.
+  const MatmulPlan* find(const MatmulKey& key, const float* bias, std::size_t workspace_bytes);
+
+  /// From now on `key` has no plan: it was promised and then refused.
+  void refuse(const MatmulKey& key) { plans_[key].reset(); }
 
  private:
   Precision precision_;
   Handle<cublasLtHandle_t, cublasLtDestroy> handle_;
-  std::map<MatmulKey, MatmulPlan> plans_;  // as many as a model has shapes
+  std::map<MatmulKey, std::optional<MatmulPlan>> plans_;  // as many as a model has shapes
 };
 
 }  // namespace troupe::cuda
