@@ -11,6 +11,7 @@
 #include "kernels/cuda/cudnn.hpp"
 #include "kernels/cuda/state.hpp"
 
+#include <algorithm>
 #include <array>
 #include <compare>
 #include <cstddef>
@@ -85,8 +86,12 @@ TensorDescriptor images(cudnnDataType_t type, int batch, int height, int width, 
   return descriptor;
 }
 
+/// Of an algorithm. Its like without Tensor Cores may need none and be ten times slower, so that
+/// this is much: PyTorch sets no bound at all.
+constexpr std::size_t kMemoryMax = std::size_t{1} << 30;
+
 /// Takes over the first of cuDNN's proposals, the fastest by its estimate, that repeats its bits
-/// and fits into the stream's workspace; else the one with the least memory. False where there is none.
+/// and needs no more than kMemoryMax; else the one with the least memory. False where there is none.
 /// `propose(count, found, proposals)` asks cuDNN.
 template <class Proposal, class Propose>
 bool choose_algorithm(Plan& plan, Propose propose) {
@@ -107,7 +112,7 @@ bool choose_algorithm(Plan& plan, Propose propose) {
     if (!best || p.memory < best->memory) {
       best = &p;
     }
-    if (best->memory <= kWorkspaceBytes) {
+    if (best->memory <= kMemoryMax) {
       break;
     }
   }
@@ -239,7 +244,8 @@ Plan make_plan(cudnnHandle_t handle, const Key& key, Precision precision) {
 /// used by one thread at a time, with the stream's device current.
 class ConvolutionPlans {
  public:
-  ConvolutionPlans(cudaStream_t stream, Precision precision) : precision_(precision) {
+  ConvolutionPlans(cudaStream_t stream, Precision precision)
+      : stream_(stream), precision_(precision) {
     TROUPE_CUDA_CHECK(cudnnCreate(handle_.out()));
     TROUPE_CUDA_CHECK(cudnnSetStream(handle_.get(), stream));
   }
@@ -250,12 +256,31 @@ class ConvolutionPlans {
     auto found = plans_.find(key);
     if (found == plans_.end()) {
       found = plans_.emplace(key, make_plan(handle_.get(), key, precision_)).first;
+      reserve(found->second.workspace_bytes);
     }
     return found->second;
   }
 
+  /// Null unless a plan found so far wants more than the stream's workspace has.
+  void* beyond() const { return beyond_.get(); }
+
  private:
+  /// Of this stream alone: a buffer of the pool would have one stream wait for another's work.
+  void reserve(std::size_t size_bytes) {
+    if (size_bytes <= std::max(kWorkspaceBytes, beyond_bytes_)) {
+      return;
+    }
+    TROUPE_CUDA_CHECK(cudaStreamSynchronize(stream_));  // earlier calls use what there is
+    beyond_ = DeviceMemory();
+    beyond_bytes_ = 0;
+    TROUPE_CUDA_CHECK(cudaMalloc(beyond_.out(), size_bytes));
+    beyond_bytes_ = size_bytes;
+  }
+
+  cudaStream_t stream_;
   Precision precision_;
+  DeviceMemory beyond_;
+  std::size_t beyond_bytes_ = 0;
   Handle<cudnnHandle_t, cudnnDestroy> handle_;
   std::map<Key, Plan> plans_;  // as many as a model has shapes
 };
@@ -266,7 +291,6 @@ namespace {
 struct Call {
   cudnnHandle_t handle;
   const Plan& plan;
-  Tensor beyond;  // holds the workspace where the stream's own is too small
   void* workspace;
 };
 
@@ -277,14 +301,9 @@ Call prepare(Stream& stream, const Key& key) {
     plans = std::make_shared<ConvolutionPlans>(state.stream.get(), state.precision);
   }
   const Plan& plan = plans->find(key);
-  Call call{plans->handle(), plan, {}, state.workspace<void>()};
-  if (plan.workspace_bytes > kWorkspaceBytes) {
-    constexpr std::size_t kFloat = sizeof(float);
-    const std::size_t floats = (plan.workspace_bytes + kFloat - 1) / kFloat;
-    call.beyond = stream.allocate({static_cast<std::int64_t>(floats)});
-    call.workspace = call.beyond.data<float>();
-  }
-  return call;
+  return {plans->handle(),
+          plan,
+          plan.workspace_bytes > kWorkspaceBytes ? plans->beyond() : state.workspace<void>()};
 }
 
 /// The elements, for cuDNN, whose kernels may read in words of 16 bytes. Buffers begin so, and so
