@@ -91,6 +91,9 @@ void upload(Backend& backend, const void* host, const Tensor& x, std::size_t siz
 
 void download(const Tensor& x, void* host, std::size_t size_bytes) {
   const cudaStream_t stream = thread_stream_behind(x);
+  // A copy to ordinary memory blocks inside the driver until the stream has come to it. The wait is
+  // made outside it, lest other threads' launches queue behind it.
+  TROUPE_CUDA_CHECK(cudaStreamSynchronize(stream));
   TROUPE_CUDA_CHECK(
       cudaMemcpyAsync(host, first_byte(x), size_bytes, cudaMemcpyDeviceToHost, stream));
   TROUPE_CUDA_CHECK(cudaStreamSynchronize(stream));
