@@ -1,5 +1,6 @@
 #include "kernels/convert.hpp"
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/pad.hpp"
 
 namespace troupe::cuda {
 
@@ -43,7 +44,34 @@ void convert(const Backend::State& state, const Tensor& x, const Tensor& y) {
   for_each_index(state, x.elements(), packable(from, to), Convert<From, To>{from, to});
 }
 
+/// A block a row.
+template <class T>
+__global__ void __launch_bounds__(kElementwiseBlock)
+    pad_rows_kernel(const T* x, std::int64_t columns, T* y, std::int64_t pitch) {
+  const T* from = x + std::int64_t{blockIdx.x} * columns;
+  T* to = y + std::int64_t{blockIdx.x} * pitch;
+  for (std::int64_t c = threadIdx.x; c < pitch; c += kElementwiseBlock) {
+    to[c] = c < columns ? from[c] : T{};
+  }
+}
+
+template <class T>
+void pad_rows(const Backend::State& state, const Tensor& x, const Tensor& y) {
+  const auto rows = static_cast<unsigned>(x.shape()[0]);
+  pad_rows_kernel<T><<<rows, kElementwiseBlock, 0, state.stream.get()>>>(
+      x.data<T>(), x.shape()[1], y.data<T>(), y.shape()[1]);
+  TROUPE_CUDA_CHECK(cudaGetLastError());
+}
+
 }  // namespace
+
+void pad_rows(const Backend::State& state, const Tensor& x, const Tensor& y) {
+  if (x.type() == DType::bfloat16) {
+    pad_rows<BFloat16>(state, x, y);
+  } else {
+    pad_rows<float>(state, x, y);
+  }
+}
 
 void convert(Stream& stream, const Tensor& x, const Tensor& y) {
   const Backend::State& state = activate(stream);
