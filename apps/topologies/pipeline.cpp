@@ -632,7 +632,8 @@ Cast build_cast(const Blueprint& b) {
                             .shards = shards,
                             .director = director}),
          .thread = who.source_thread(r),
-         .device = {},
+         // Uploads on a stream of its own, while the stage's is at work on what came before.
+         .device = device_of(r, 0),
          .replica = r});
     if (r == 0) {
       add({.name = "director",

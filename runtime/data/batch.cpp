@@ -1,12 +1,26 @@
 #include "runtime/data/batch.hpp"
 
 namespace troupe {
+namespace {
+
+Tensor uploaded(Stream& stream, const Tensor& x) {
+  Tensor there = stream.allocate(x.shape(), x.type());
+  copy(stream, x, there);
+  return there;
+}
+
+}  // namespace
 
 Batch gather_batch(Stream& stream,
                    const Dataset& data,
                    Split split,
                    std::span<const std::int64_t> indices,
                    std::int64_t epoch) {
+  if (stream.device().kind != DeviceKind::cpu) {
+    Stream host(Device{});
+    const Batch here = gather_batch(host, data, split, indices, epoch);
+    return {.x = uploaded(stream, here.x), .target = uploaded(stream, here.target)};
+  }
   const auto rows = static_cast<std::int64_t>(indices.size());
   Shape shape{rows};
   for (int i = 0; i < data.sample_shape().dimensions(); ++i) {

@@ -15,7 +15,8 @@ struct Batch {
   Tensor target;  // labels int32 (B), or (B, T) where a sample has T of them; or values (B, values)
 };
 
-/// The samples `indices`, on the CPU. `epoch` as in Dataset::gather.
+/// The samples `indices`, on the stream's device: on a GPU the last of the upload has been enqueued. `epoch` as in
+/// Dataset::gather.
 Batch gather_batch(Stream& stream,
                    const Dataset& data,
                    Split split,

@@ -103,8 +103,9 @@ class Failing final : public Machine {
 
 void append(std::vector<float>& all, const Chunk& chunk, const Weights& weights) {
   for (const ParameterLayout::Entry& e : chunk.layout().entries) {
-    const auto values = weights[e.slice].values.view(e.offset, e.spec.shape).span<float>();
-    all.insert(all.end(), values.begin(), values.end());
+    for (const double value : to_host(weights[e.slice].values.view(e.offset, e.spec.shape))) {
+      all.push_back(static_cast<float>(value));
+    }
   }
 }
 
