@@ -454,6 +454,11 @@ const std::vector<Bench>& benches() {
     these.push_back({"gpu",
                      [](const BenchOptions&, double seconds) { return training_on_gpu(seconds); },
                      true});
+    these.push_back({"gpu-peers",
+                     [](const BenchOptions& options, double seconds) {
+                       return against_peers_on_gpu(options.python, seconds);
+                     },
+                     true});
     these.push_back({"peers",
                      [](const BenchOptions& options, double seconds) {
                        return against_peers(options.python, seconds);

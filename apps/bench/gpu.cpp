@@ -4,18 +4,14 @@
 #include "kernels/convert.hpp"
 #include "kernels/matmul.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 namespace troupe {
 namespace {
 
-constexpr Device kGpu{DeviceKind::cuda, 0};
 constexpr int kRounds = 5;
-
-struct GpuBench {
-  std::string what;
-  Workload workload;
-  std::string unit;       // what is counted
-  double units_each = 1;  // of a sample
-};
 
 /// FLOP/s of products of 8192 cubed, of operands that are bfloat16 already.
 double product_rate(Stream& stream, double seconds) {
@@ -45,15 +41,19 @@ double product_rate(Stream& stream, double seconds) {
   return best;
 }
 
-Row training_step_on_gpu(const GpuBench& bench, double seconds) {
+/// A bare loop's steps, and the host's part in them.
+Rows training_step_on_gpu(const GpuBench& bench, double seconds) {
   BareLoop loop(bench.workload, kGpu, Precision::bf16);
   Stream stream(kGpu, Precision::bf16);
   loop.steps(3);  // plans and buffers
   loop.synchronize();
   std::vector<double> rates;
   std::vector<double> shares;
+  std::vector<double> enqueued;  // seconds of a step's launches
   for (int round = 0; round < kRounds; ++round) {
     const double peak = product_rate(stream, seconds / (4 * kRounds));
+    enqueued.push_back(seconds_of([&] { loop.steps(1); }));
+    loop.synchronize();
     std::int64_t steps = 0;
     double spent = 0;
     while (spent < 3 * seconds / (4 * kRounds)) {
@@ -67,44 +67,118 @@ Row training_step_on_gpu(const GpuBench& bench, double seconds) {
     rates.push_back(static_cast<double>(steps) / spent);
     shares.push_back(rates.back() * loop.flops() / peak);
   }
-  const double units = static_cast<double>(loop.batch()) * bench.units_each;
-  return {bench.what,
-          number("%.0f ", units * median(rates)) + bench.unit + "/s",
-          "the rate of an 8192-cubed product in bf16",
-          number("%.1f %%", 100 * median(shares)),
-          "PyTorch eager"};
+  const double step = 1 / median(rates);
+  return {{bench.what,
+           number("%.0f ", bench.units() / step) + bench.unit + "/s",
+           "the rate of an 8192-cubed product in bf16",
+           number("%.1f %%", 100 * median(shares)),
+           ""},
+          {"  enqueueing a step",
+           number("%.2f ms", 1e3 * median(enqueued)),
+           number("a step, %.2f ms: above it the GPU waits for the host", 1e3 * step),
+           number("%.1f %%", 100 * median(enqueued) / step),
+           "< 100 %"}};
+}
+
+/// Actors with samples that come from the host each time: one stage against a bare loop over samples
+/// that are there, then several on the same GPU against one.
+Rows stages_on_gpu(const GpuBench& bench, double seconds) {
+  const auto data = noise(bench.workload);
+  double once = 0;  // of the bare loop's step
+  {
+    BareLoop loop(bench.workload, kGpu, Precision::bf16);
+    loop.steps(3);
+    loop.synchronize();
+    constexpr std::int64_t kSteps = 20;
+    once = seconds_of([&] {
+             loop.steps(kSteps);
+             loop.synchronize();
+           }) /
+           kSteps;
+  }
+  const auto updates = std::max<std::int64_t>(30, std::llround(seconds / kRounds / once));
+  const auto update = [&](int stages) {
+    return seconds_per_update(bench.workload, data, stages, updates, kGpu, Precision::bf16);
+  };
+  Rows rows;
+  std::vector<double> one;
+  for (int round = 0; round < kRounds; ++round) {
+    one.push_back(update(1));
+  }
+  const auto row = [&](const std::string& what, double mine, const char* against, double other) {
+    rows.push_back({what,
+                    number("%.0f ", bench.units() / mine) + bench.unit + "/s",
+                    against,
+                    number("%.1f %%", 100 * other / mine),
+                    ">= 95 %"});
+  };
+  row("  one stage, samples from the host",
+      median(one),
+      "a bare loop over samples that are there",
+      once);
+  for (const int stages : {2, 4}) {
+    std::vector<double> several;
+    for (int round = 0; round < kRounds; ++round) {
+      several.push_back(update(stages));
+    }
+    row(concat("  ", stages, " stages on the one GPU"), median(several), "one stage", median(one));
+  }
+  return rows;
 }
 
 }  // namespace
 
-Result<Rows> training_on_gpu(double seconds) {
+const std::vector<GpuBench>& gpu_benches() {
+  constexpr std::int64_t kContext = 1024;
+  static const std::vector<GpuBench> all{
+      {.name = "resnet50",
+       .what = "ResNet-50 on 224x224, batch 256, cuda:0, bf16",
+       .workload = {.model = "resnet { depth: 50 }",
+                    .sample = {224, 224, 3},
+                    .batch = 256,
+                    .classes = 1000},
+       .unit = "samples",
+       .units_each = 1,
+       .convolutions = true},
+      {.name = "gpt2",
+       .what = "GPT-2 124M, context 1024, batch 12, cuda:0, bf16",
+       .workload = {.model = "gpt { layers: 12 width: 768 heads: 12 }",
+                    .sample = {kContext},
+                    .batch = 12,
+                    .classes = 50257,
+                    .tokens = true},
+       .unit = "tokens",
+       .units_each = kContext,
+       .convolutions = false},
+  };
+  return all;
+}
+
+Result<void> gpu_for_benches(const std::string& row) {
   if (auto available = check_available(kGpu); !available) {
-    return Error{ErrorKind::usage, "bench gpu: " + available.error().message};
+    return Error{ErrorKind::usage, concat("bench ", row, ": ", available.error().message)};
   }
   if (auto able = check_precision(kGpu, Precision::bf16); !able) {
-    return Error{ErrorKind::usage, "bench gpu: " + able.error().message};
+    return Error{ErrorKind::usage, concat("bench ", row, ": ", able.error().message)};
+  }
+  return {};
+}
+
+Result<Rows> training_on_gpu(double seconds) {
+  if (auto able = gpu_for_benches("gpu"); !able) {
+    return able.error();
   }
   Rows rows;
-  if (!cudnn_version().empty()) {
-    rows.push_back(training_step_on_gpu({.what = "ResNet-50 on 224x224, batch 256, cuda:0, bf16",
-                                         .workload = {.model = "resnet { depth: 50 }",
-                                                      .sample = {224, 224, 3},
-                                                      .batch = 256,
-                                                      .classes = 1000},
-                                         .unit = "samples"},
-                                        seconds));
+  for (const GpuBench& bench : gpu_benches()) {
+    if (bench.convolutions && cudnn_version().empty()) {
+      continue;
+    }
+    for (auto measure : {training_step_on_gpu, stages_on_gpu}) {
+      for (Row& row : measure(bench, seconds)) {
+        rows.push_back(std::move(row));
+      }
+    }
   }
-  constexpr std::int64_t kContext = 1024;
-  rows.push_back(
-      training_step_on_gpu({.what = "GPT-2 124M, context 1024, batch 12, cuda:0, bf16",
-                            .workload = {.model = "gpt { layers: 12 width: 768 heads: 12 }",
-                                         .sample = {kContext},
-                                         .batch = 12,
-                                         .classes = 50257,
-                                         .tokens = true},
-                            .unit = "tokens",
-                            .units_each = kContext},
-                           seconds));
   return rows;
 }
 

@@ -1,24 +1,15 @@
 // One training step over and over on the calling thread, no actor, no message.
 #pragma once
 
+#include "apps/bench/workload.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/schemes/step_rule.hpp"
 
 #include <cstdint>
-#include <string>
+#include <memory>
 #include <vector>
 
 namespace troupe {
-
-/// A network and the batch it is trained on. The samples are noise: no kernel's time depends on
-/// them.
-struct Workload {
-  std::string model;  // textproto of an experiment's model: "lenet5 {}"
-  Shape sample;       // (H, W, C), or (T) for tokens
-  std::int64_t batch = 128;
-  int classes = 10;  // or the vocabulary
-  bool tokens = false;
-};
 
 /// SGD with momentum, as troupe run makes it.
 class BareLoop {
@@ -41,6 +32,7 @@ class BareLoop {
  private:
   BareLoop(const Workload& workload,
            const proto::Experiment& experiment,
+           const std::shared_ptr<const Dataset>& data,
            Device device,
            Precision precision);
 

@@ -1,5 +1,6 @@
 #include "apps/bench/peers.hpp"
 
+#include "apps/bench/gpu.hpp"
 #include "apps/bench/replicas.hpp"
 #include "apps/bench/training.hpp"
 
@@ -33,7 +34,7 @@ constexpr std::array<std::pair<const char*, const char*>, 5> kEnvironment{{
 /// The script in a process of its own, which answers each line with a line.
 class Peer {
  public:
-  explicit Peer(const std::string& python) {
+  explicit Peer(const std::string& python, bool on_gpu = false) {
     int requests[2];
     int answers[2];
     TROUPE_CHECK(pipe2(requests, O_CLOEXEC) == 0 && pipe2(answers, O_CLOEXEC) == 0, "pipe2");
@@ -43,7 +44,9 @@ class Peer {
       dup2(requests[0], STDIN_FILENO);
       dup2(answers[1], STDOUT_FILENO);
       for (const auto& [name, value] : kEnvironment) {
-        setenv(name, value, 1);
+        if (!on_gpu) {
+          setenv(name, value, 1);
+        }
       }
       execlp(python.c_str(), python.c_str(), "-c", kPeerScript, nullptr);
       _exit(127);
@@ -100,15 +103,16 @@ Row turns(const std::string& what,
           double samples,
           const std::vector<double>& ours,
           const std::vector<double>& theirs,
-          const std::string& budget) {
+          const std::string& budget,
+          const std::string& unit = "samples") {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < ours.size(); ++i) {
     ratios.push_back(theirs[i] / ours[i]);
   }
   const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
   return {what,
-          number("%.0f samples/s", samples / median(ours)),
-          version + number(": %.0f samples/s", samples / median(theirs)),
+          number("%.0f ", samples / median(ours)) + unit + "/s",
+          version + number(": %.0f ", samples / median(theirs)) + unit + "/s",
           number("%.2f x", median(ratios)) + number(" (%.2f", *least) + number(" to %.2f)", *most),
           budget};
 }
@@ -191,10 +195,57 @@ Result<Row> compare(Peer& peer,
   return turns(bench.what, version, samples, ours, theirs, bench.budget);
 }
 
-}  // namespace
+/// `way`: "eager" or "compiled".
+Result<Row> compare(Peer& peer,
+                    const std::string& version,
+                    const GpuBench& bench,
+                    const std::string& way,
+                    double seconds) {
+  BareLoop loop(bench.workload, kGpu, Precision::bf16);
+  const std::string theirs_is = "gpu " + way + ' ' + bench.name + ' ';
+  const auto parameters = peer.ask(theirs_is + "parameters");
+  if (!parameters) {
+    return no_answer(bench.name);
+  }
+  TROUPE_CHECK(*parameters == static_cast<double>(loop.parameters()),
+               bench.name,
+               " has ",
+               loop.parameters(),
+               " parameters, PyTorch's ",
+               *parameters);
+  const auto seconds_of_steps = [&](std::int64_t steps) {
+    return seconds_of([&] {
+      loop.steps(steps);
+      loop.synchronize();
+    });
+  };
+  seconds_of_steps(5);
+  const auto steps =
+      std::max<std::int64_t>(5, std::llround(seconds / 10 / (seconds_of_steps(5) / 5)));
+  if (!peer.ask(theirs_is + "10")) {  // which compiles and tries algorithms
+    return no_answer(bench.name);
+  }
+  std::vector<double> ours;
+  std::vector<double> theirs;
+  for (int round = 0; round < 5; ++round) {
+    ours.push_back(seconds_of_steps(steps));
+    const auto other = peer.ask(theirs_is + std::to_string(steps));
+    if (!other) {
+      return no_answer(bench.name);
+    }
+    theirs.push_back(*other);
+  }
+  return turns(bench.what,
+               version + ' ' + way,
+               static_cast<double>(steps) * bench.units(),
+               ours,
+               theirs,
+               way == "eager" ? ">= 1 x" : "",
+               bench.unit);
+}
 
-Result<Rows> against_peers(const std::string& python, double seconds) {
-  Peer peer(python);
+/// "PyTorch 2.1", once the script has said so.
+Result<std::string> meet(Peer& peer, const std::string& python) {
   const auto greeting = peer.answer();
   if (!greeting) {
     return Error{ErrorKind::usage,
@@ -206,21 +257,56 @@ Result<Rows> against_peers(const std::string& python, double seconds) {
                      "); install it (pip install torch, or Debian's python3-torch) or name a "
                      "Python that has it: --python PYTHON"};
   }
-  const std::string version = "PyTorch " + greeting->substr(6);
+  return "PyTorch " + greeting->substr(6);
+}
+
+}  // namespace
+
+Result<Rows> against_peers(const std::string& python, double seconds) {
+  Peer peer(python);
+  const auto version = meet(peer, python);
+  if (!version) {
+    return version.error();
+  }
   Rows rows;
   for (const TrainingBench& bench : training_benches()) {
-    auto row = compare(peer, version, bench, seconds);
+    auto row = compare(peer, *version, bench, seconds);
     if (!row) {
       return row.error();
     }
     rows.push_back(*row);
   }
   for (const ReplicaBench& bench : kReplicaBenches) {
-    auto row = compare(peer, version, bench, seconds);
+    auto row = compare(peer, *version, bench, seconds);
     if (!row) {
       return row.error();
     }
     rows.push_back(*row);
+  }
+  return rows;
+}
+
+Result<Rows> against_peers_on_gpu(const std::string& python, double seconds) {
+  if (auto able = gpu_for_benches("gpu-peers"); !able) {
+    return able.error();
+  }
+  Peer peer(python, true);
+  const auto version = meet(peer, python);
+  if (!version) {
+    return version.error();
+  }
+  Rows rows;
+  for (const GpuBench& bench : gpu_benches()) {
+    if (bench.convolutions && cudnn_version().empty()) {
+      continue;
+    }
+    for (const char* way : {"eager", "compiled"}) {
+      auto row = compare(peer, *version, bench, way, seconds);
+      if (!row) {
+        return row.error();
+      }
+      rows.push_back(*row);
+    }
   }
   return rows;
 }

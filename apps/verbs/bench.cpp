@@ -11,14 +11,13 @@ namespace troupe {
 
 VerbAction declare_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
-  app.add_option(
-         "ROWS",
-         options->names,
-         "which rows; where none is named, all but gpu (training in bf16 on cuda:0) and peers "
-         "(PyTorch's training steps beside ours)")
+  app.add_option("ROWS",
+                 options->names,
+                 "which rows; where none is named, all but gpu (training in bf16 on cuda:0), peers "
+                 "(PyTorch's training steps beside ours) and gpu-peers (both)")
       ->check(CLI::IsMember(bench_names()));
   app.add_flag("--quick", options->quick, "a tenth of the time; noisy");
-  app.add_option("--python", options->python, "for peers: a Python that has torch")
+  app.add_option("--python", options->python, "for peers and gpu-peers: a Python that has torch")
       ->capture_default_str();
   return [options](Console& console) {
     return run_bench(*options, console.out, console.err);

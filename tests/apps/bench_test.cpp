@@ -1,5 +1,5 @@
-// troupe bench: what it says where PyTorch is missing. Its figures are no test's business.
-#include "kernels/device.hpp"
+// troupe bench: what it says where PyTorch is missing, and that what it measures trains. Its figures are no test's business.
+#include "apps/bench/workload.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 
@@ -47,8 +47,42 @@ TEST_CASE("bench gpu without a GPU says what is missing", "[apps]") {
   if (check_available(Device{DeviceKind::cuda, 0})) {
     return;  // then it measures
   }
-  const Said said = run_program({"bench", "gpu"});
-  CHECK(said.code == 2);
-  CHECK(said.out.empty());
-  CHECK_THAT(said.err, says("troupe: bench gpu: "));
+  for (const std::string row : {"gpu", "gpu-peers"}) {
+    const Said said = run_program({"bench", row});
+    CHECK(said.code == 2);
+    CHECK(said.out.empty());
+    CHECK_THAT(said.err, says("troupe: bench " + row + ": "));
+  }
+}
+
+TEST_CASE("the benches' networks train in one stage and in two", "[apps]") {
+  for (const Workload& workload : {
+           Workload{.model = "resnet { depth: 20 }", .sample = {16, 16, 3}, .batch = 6},
+           Workload{.model = "gpt { layers: 2 width: 8 heads: 2 }",
+           .sample = {6},
+           .batch = 4,
+           .classes = 11,
+           .tokens = true},
+       }) {
+    for (const int stages : {1, 2}) {
+      CHECK(seconds_per_update(workload, noise(workload), stages, 5, {}, Precision::fp32) > 0);
+    }
+  }
+}
+
+TEST_CASE("the benches' noise is the same samples each time", "[apps]") {
+  const Workload images{.model = "", .sample = {2, 2, 1}, .batch = 3};
+  const auto data = noise(images);
+  const auto samples = [](std::vector<float>& x, std::vector<std::int32_t>& labels) {
+    return Samples{.x = x, .tokens = {}, .labels = labels, .targets = {}};
+  };
+  std::vector<float> all(12);
+  std::vector<std::int32_t> labels(3);
+  data->gather(Split::train, std::vector<std::int64_t>{0, 1, 2}, 0, samples(all, labels));
+  std::vector<float> last(4);
+  std::vector<std::int32_t> label(1);
+  data->gather(Split::train, std::vector<std::int64_t>{2}, 5, samples(last, label));
+  CHECK(std::equal(last.begin(), last.end(), all.begin() + 8));
+  CHECK(label[0] == labels[2]);
+  CHECK(all[0] != all[1]);
 }

@@ -6,10 +6,12 @@ NETWORK parameters     how many it has; comes before the network's first steps
 NETWORK STEPS          CPU seconds that the steps took
 hogwild NETWORK STEPS  seconds that two processes took for STEPS mini-batches each on one model in
                        shared memory, each with an optimizer of its own, after some not counted
+gpu WAY NETWORK STEPS  seconds that the steps took on cuda:0 in bfloat16 by autocast, or "parameters"
+                       in place of STEPS; WAY is eager or compiled
 rpc NETWORK STEPS      likewise of two processes that send their gradients to a third, which steps
                        under a lock and answers with the weights (torch.distributed.rpc)
 
-The program sets what is best for PyTorch before it starts this: one OpenMP thread, and malloc such
+On one thread, the program sets what is best for PyTorch before it starts this: one OpenMP thread, and malloc such
 that large tensors are not given back to the system after every step (10 to 20 % for convolution
 networks).
 """
@@ -86,6 +88,38 @@ def resnet18():
                          *blocks, nn.AvgPool2d(4), nn.Flatten(), nn.Linear(512, 10))
 
 
+class Bottleneck(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * width)
+        self.downsample = nn.Sequential() if inputs == 4 * width else nn.Sequential(
+            nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+
+    def forward(self, x):
+        y = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = F.relu(self.bn2(self.conv2(y)), inplace=True)
+        return F.relu(self.bn3(self.conv3(y)) + self.downsample(x), inplace=True)
+
+
+def resnet50():
+    blocks, inputs = [], 64
+    for width, count in [(64, 3), (128, 4), (256, 6), (512, 3)]:
+        for i in range(count):
+            blocks.append(Bottleneck(inputs, width, 2 if width > 64 and i == 0 else 1))
+            inputs = 4 * width
+    return nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True),
+                         nn.MaxPool2d(3, 2, 1), *blocks, nn.AvgPool2d(7), nn.Flatten(),
+                         nn.Linear(2048, 1000))
+
+
+def gpt2():
+    return Gpt(layers=12, width=768, heads=12, context=1024, vocabulary=50257)
+
+
 def attention(q, k, v):
     if hasattr(F, "scaled_dot_product_attention"):
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -112,9 +146,9 @@ class GptBlock(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, layers=4, width=128, heads=4, context=128):
+    def __init__(self, layers=4, width=128, heads=4, context=128, vocabulary=CHARACTERS):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(CHARACTERS, width), nn.Embedding(context, width)
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(GptBlock(width, heads) for _ in range(layers)))
         self.ln_f = nn.LayerNorm(width)
 
@@ -143,6 +177,53 @@ NETWORKS = {
     "gpt": (Gpt, 16, (128,)),
     "lstm": (Lstm, 32, (64,)),
 }
+
+
+# network: how it is made, batch, shape of a sample, classes
+GPU_NETWORKS = {
+    "resnet50": (resnet50, 256, (3, 224, 224), 1000),
+    "gpt2": (gpt2, 12, (1024,), 50257),
+}
+
+
+class GpuLoop:
+    """Best for PyTorch: channels last, the fastest of cuDNN's algorithms by trial, TF32 where bfloat16 is not."""
+
+    def __init__(self, name, way):
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")
+        make, batch, sample, classes = GPU_NETWORKS[name]
+        self.model = make().train().cuda()
+        if len(sample) == 1:
+            self.x = torch.randint(classes, (batch, *sample), device="cuda")
+            self.labels = torch.randint(classes, (batch * sample[0],), device="cuda")
+        else:
+            self.model = self.model.to(memory_format=torch.channels_last)
+            self.x = torch.randn(batch, *sample, device="cuda").to(
+                memory_format=torch.channels_last)
+            self.labels = torch.randint(classes, (batch,), device="cuda")
+        self.run = torch.compile(self.model) if way == "compiled" else self.model
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9,
+                                         foreach=True)
+
+    def parameters(self):
+        return sum(p.numel() for p in self.model.parameters())
+
+    def step(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = self.run(self.x)
+            loss = F.cross_entropy(logits.reshape(len(self.labels), -1), self.labels)
+        loss.backward()
+        self.optimizer.step()
+
+    def seconds(self, steps):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(steps):
+            self.step()
+        torch.cuda.synchronize()
+        return time.perf_counter() - start
 
 
 class Loop:
@@ -266,6 +347,14 @@ def main():
     name, loop = None, None
     for line in sys.stdin:
         *way, wanted, what = line.split()
+        if way and way[0] == "gpu":
+            if (*way, wanted) != name:
+                name, loop = (*way, wanted), None  # the last one's memory first
+                torch.cuda.empty_cache()
+                loop = GpuLoop(wanted, way[1])
+            print(loop.parameters() if what == "parameters" else loop.seconds(int(what)),
+                  flush=True)
+            continue
         if way:
             print(seconds_of_two(way[0], wanted, int(what)), flush=True)
             continue
