@@ -134,7 +134,8 @@ class Lstm final : public PlainLayer {
       return ParameterSpec{.name = name() + suffix,
                            .shape = shape,
                            .initial = Initial::uniform_fan_in,
-                           .fan_in = width_};
+                           .fan_in = width_,
+                           .matrix = shape.dimensions() == 2};
     };
     return {spec(".weight_ih_l0", {4 * width_, inputs_}),
             spec(".weight_hh_l0", {4 * width_, width_}),

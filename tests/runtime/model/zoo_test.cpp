@@ -114,6 +114,37 @@ TEST_CASE("no two parameters or buffers of a network have one name", "[runtime][
   }
 }
 
+TEST_CASE("muon's matrices are the hidden layers' weights", "[runtime][model]") {
+  const auto matrices = [](const std::string& model, const FakeData& data) {
+    const auto network = network_of("model { " + model + " }", data);
+    REQUIRE(network);
+    std::vector<std::string> names;
+    for (const auto& layer : network->layers) {
+      for (const ParameterSpec& spec : layer->parameters()) {
+        if (spec.matrix) {
+          names.push_back(spec.name);
+        }
+      }
+    }
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(matrices("linear {}", kGrey).empty());
+  CHECK(matrices("lenet5 {}", kGrey) ==
+        Names{"conv1.weight", "conv2.weight", "dense1.weight", "dense2.weight"});
+  // No biases, no embedding, no decoder.
+  CHECK(matrices("lstm { layers: 2 width: 8 }", kTokens) == Names{"rnn.0.weight_ih_l0",
+                                                                  "rnn.0.weight_hh_l0",
+                                                                  "rnn.1.weight_ih_l0",
+                                                                  "rnn.1.weight_hh_l0"});
+  const Names block{"transformer.h.0.attn.c_attn.weight",
+                    "transformer.h.0.attn.c_proj.weight",
+                    "transformer.h.0.mlp.c_fc.weight",
+                    "transformer.h.0.mlp.c_proj.weight"};
+  CHECK(matrices("gpt { layers: 1 width: 8 }", kTokens) == block);
+  CHECK(matrices("gpt { layers: 1 width: 8 tied: false }", kTokens) == block);
+}
+
 TEST_CASE("a network that does not fit the data is refused in a sentence", "[runtime][model]") {
   const std::string images = "the data's samples are ";
   check_refused(
