@@ -58,12 +58,17 @@ class LeNet5(nn.Module):
         return self.dense3(act(self.dense2(act(self.dense1(x)))))
 
 
-class Vgg11(nn.Module):
-    def __init__(self, side=32, outputs=10, batch_norm=True):
+class Vgg(nn.Module):
+    WIDTHS = {
+        11: [64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0],
+        16: [64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0],
+    }
+
+    def __init__(self, depth=11, side=32, outputs=10, batch_norm=True):
         super().__init__()
         layers = []
         channels = 3
-        for width in [64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0]:
+        for width in self.WIDTHS[depth]:
             if width == 0:
                 layers.append(nn.MaxPool2d(2))
                 continue
@@ -110,7 +115,13 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    BLOCKS = {20: [3, 3, 3], 18: [2, 2, 2, 2], 50: [3, 4, 6, 3]}
+    BLOCKS = {
+        20: [3, 3, 3],
+        32: [5, 5, 5],
+        56: [9, 9, 9],
+        18: [2, 2, 2, 2],
+        50: [3, 4, 6, 3],
+    }
 
     def __init__(self, depth, outputs=10, small_stem=True):
         super().__init__()
@@ -246,6 +257,60 @@ CUSTOM_IMAGES = (
 )
 
 
+class CustomNorms(nn.Module):
+    """CUSTOM_NORMS below: smooth everywhere, for optimizers."""
+
+    def __init__(self, side=28, channels=1, outputs=10):
+        super().__init__()
+        self.add_module("0", nn.Conv2d(channels, 8, 5))
+        self.add_module("1", nn.BatchNorm2d(8))
+        self.add_module("5", nn.Conv2d(8, 8, 3, 1, 1, bias=True))
+        self.add_module("6", nn.BatchNorm2d(8))
+        self.add_module("8", nn.Linear(8 * ((side - 5) // 2) ** 2, 24))
+        self.add_module("9", nn.Linear(24, outputs))
+
+    def forward(self, x):
+        at = dict(self.named_children())
+        x = torch.tanh(at["1"](ACTIVATIONS["gelu"](at["0"](channels_first(x)))))
+        x = F.avg_pool2d(x, 3, 2)
+        x = x + at["6"](torch.tanh(at["5"](x)))
+        return at["9"](torch.tanh(at["8"](x.flatten(1))))
+
+
+CUSTOM_NORMS = (
+    "layer { convolution { outputs: 8 kernel: 5 padding: 0 activation: gelu } } layer { batch_norm {} } "
+    "layer { activation { kind: tanh } } layer { average_pool { kernel: 3 stride: 2 } } "
+    "layer { fork { name: 'a' } } layer { convolution { outputs: 8 activation: tanh } } "
+    "layer { batch_norm {} } layer { join { name: 'a' } } "
+    "layer { dense { outputs: 24 activation: tanh } } layer { dense {} }"
+)
+
+
+class CustomPools(nn.Module):
+    """CUSTOM_POOLS below."""
+
+    def __init__(self, channels=1, outputs=10):
+        super().__init__()
+        self.add_module("0", nn.Conv2d(channels, 8, 4, 2, 1))
+        self.add_module("2", nn.Conv2d(8, 12, 3, 1, 2))
+        self.add_module("4", nn.BatchNorm2d(12))
+        self.add_module("7", nn.Linear(12, outputs))
+
+    def forward(self, x):
+        at = dict(self.named_children())
+        x = F.max_pool2d(torch.tanh(at["0"](channels_first(x))), 3, 2)
+        x = at["4"](F.avg_pool2d(F.selu(at["2"](x)), 2, 1))
+        return at["7"](ACTIVATIONS["gelu"](x).mean((2, 3)))
+
+
+CUSTOM_POOLS = (
+    "layer { convolution { outputs: 8 kernel: 4 stride: 2 padding: 1 activation: tanh } } "
+    "layer { max_pool { kernel: 3 stride: 2 } } layer { convolution { outputs: 12 padding: 2 activation: selu } } "
+    "layer { average_pool { stride: 1 } } layer { batch_norm {} } layer { activation { kind: gelu } } "
+    "layer { average_pool { kernel: 0 } } layer { dense {} }"
+)
+
+
 class CustomText(nn.Module):
     """CUSTOM_TEXT below."""
 
@@ -266,6 +331,30 @@ class CustomText(nn.Module):
 
 CUSTOM_TEXT = (
     "layer { embedding { width: 16 } } layer { attention { heads: 2 } } "
+    "layer { lstm { width: 12 } } layer { dense {} }"
+)
+
+
+class CustomTokens(nn.Module):
+    """CUSTOM_TOKENS below: no positions."""
+
+    def __init__(self, vocabulary):
+        super().__init__()
+        self.add_module("0", nn.Embedding(vocabulary, 16))
+        self.add_module("1", nn.LayerNorm(16))
+        self.add_module("3", nn.Linear(16, 16))
+        self.add_module("5", nn.LSTM(16, 12, batch_first=True))
+        self.add_module("6", nn.Linear(12, vocabulary))
+
+    def forward(self, x):
+        at = dict(self.named_children())
+        y = at["1"](at["0"](x))
+        return at["6"](at["5"](y + ACTIVATIONS["gelu"](at["3"](y)))[0])
+
+
+CUSTOM_TOKENS = (
+    "layer { embedding { width: 16 positions: false } } layer { layer_norm {} } layer { fork {} } "
+    "layer { dense { outputs: 16 activation: gelu } } layer { join {} } "
     "layer { lstm { width: 12 } } layer { dense {} }"
 )
 

@@ -63,7 +63,9 @@ def optimizers(module, options):
             )
         ]
     if rule == "muon":  # hidden matrices; the head is the last, or is tied to an embedding
-        layers = [m.weight for m in module.modules() if isinstance(m, (nn.Linear, nn.Conv2d))]
+        kinds = (nn.Linear, nn.Conv2d, nn.LSTM)
+        hidden = [m for m in module.modules() if isinstance(m, kinds)]
+        layers = [w for m in hidden for w in m.parameters() if w.dim() > 1]
         tied = getattr(module, "lm_head", module) is None
         matrices = layers if tied else layers[:-1]
         rest = [w for w in weights if all(w is not m for m in matrices)]
