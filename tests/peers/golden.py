@@ -1,4 +1,5 @@
-"""Writes tests/runtime/model/golden.hpp: losses and gradients of small networks by PyTorch in float64.
+"""Writes tests/runtime/model/golden.hpp: losses and gradients of small networks, and steps of every optimizer, by PyTorch
+in float64.
 
   tests/peers/golden.py > tests/runtime/model/golden.hpp
 
@@ -14,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import networks
+import optimizers
 
 # The largest error of a tensor over its norm that the test allows, unless PyTorch's own in float32 is more than half of
 # it: deep networks with batch norms over few rows have 3 times their own.
@@ -46,7 +48,25 @@ CASES = [
     ("custom text without positions", f"layers {{ {networks.CUSTOM_TOKENS} }}", (5,), 3, 11, 0, 0.0, lambda: networks.CustomTokens(11)),
 ]  # fmt: skip
 
-X, TARGET = 1000, 1001  # keys of what is no weight
+# Of an optimizer's weights: the rounding of 6 steps, and of Newton-Schulz's products. PyTorch's own float32 is checked.
+RULE_TOLERANCE = 5e-7
+RULE_STEPS = 6
+RULES = [
+    "rule: sgd",
+    "rule: momentum",
+    "rule: nesterov",
+    "rule: adam",
+    "rule: adamw",
+    "rule: nadam",
+    "rule: nadamw",
+    "rule: adagrad",
+    "rule: rmsprop beta2: 0.99",
+    "rule: muon",
+    "rule: momentum clip_norm: 1.5",
+]
+EVERY_RULE = "learning_rate: 0.03 weight_decay: 0.01"
+
+X, TARGET, GRADIENT = 1000, 1001, 2000  # keys of what is no weight
 READ_TOKENS = ("lstm", "gpt", "custom text")
 
 
@@ -184,6 +204,39 @@ def write_case(name, model, sample, rows, classes, values, smoothing, make):
     print("     }},")
 
 
+def stepped(options, dtype):
+    """The weights of an LSTM after RULE_STEPS steps along gradients that are formulas too."""
+    module = networks.Lstm(11, 6, 1, False)
+    names = networks.parameter_names(module)
+    tensors = {n: weight(key, n, tuple(w.shape)) for key, (n, w) in enumerate(module.named_parameters())}
+    networks.load(module, tensors, dtype)
+    pairs = options.replace(":", "").split()
+    known = {k: v if k == "rule" else float(v) for k, v in zip(pairs[::2], pairs[1::2])}
+    steppers = optimizers.optimizers(module, known)
+    for step in range(RULE_STEPS):
+        for key, w in enumerate(module.parameters()):
+            g = numbers(GRADIENT + step * len(names) + key, w.numel())
+            w.grad = torch.from_numpy(g).reshape(w.shape).to(dtype)
+        if "clip_norm" in known:
+            optimizers.clip(module, known["clip_norm"])
+        for stepper in steppers:
+            stepper.step()
+    return {n: w.detach() for n, w in module.named_parameters()}
+
+
+def write_rule(rule):
+    options = f"{rule} {EVERY_RULE}"
+    weights = stepped(options, torch.float64)
+    own = error_of(stepped(options, torch.float32), weights)
+    print(f"{rule}: error of float32 {own:.1e}", file=sys.stderr)
+    if 3 * own > RULE_TOLERANCE:
+        raise SystemExit(f"{rule}: {own:.1e} by PyTorch's own float32")
+    print(f'    {{"optimizer {{ {options} }}",\n     {{')
+    for name, tensor in weights.items():
+        print(row(name, tensor))
+    print("     }},")
+
+
 def main():
     torch.set_num_threads(1)
     F.relu = watched(F.relu)
@@ -198,11 +251,12 @@ def main():
 #include "kernels/shape.hpp"
 
 #include <array>
+#include <cstdint>
 #include <vector>
 
 namespace troupe::test {{
 
-/// The gradient of a parameter, or a running statistic after the step, in PyTorch's order.
+/// The gradient of a parameter, or a running statistic or a weight after the step, in PyTorch's order.
 struct GoldenTensor {{
   const char* name;
   double sum;
@@ -228,6 +282,22 @@ inline const std::vector<Golden> kGolden{{"""
     )
     for case in CASES:
         write_case(*case)
+    print(
+        f"""}};
+
+/// What stands in weights after kRuleSteps updates of an LSTM of one layer, width 6 and 11 tokens.
+struct GoldenRule {{
+  const char* optimizer;
+  std::vector<GoldenTensor> tensors;
+}};
+
+inline constexpr std::uint32_t kRuleSteps = {RULE_STEPS};
+inline constexpr double kRuleTolerance = {RULE_TOLERANCE};  // of a weight's error over its norm
+
+inline const std::vector<GoldenRule> kGoldenRules{{"""
+    )
+    for rule in RULES:
+        write_rule(rule)
     print("};\n// clang-format on\n\n}  // namespace troupe::test")
 
 

@@ -84,7 +84,4 @@ def rate_at(step, updates, options):
 
 def clip(module, largest):
     """Scales all gradients so that their norm is at most `largest`."""
-    gradients = [w.grad for w in module.parameters()]
-    norm = math.sqrt(sum(float(g.double().square().sum()) for g in gradients))
-    for g in gradients:
-        g.mul_(min(1.0, largest / norm))
+    nn.utils.clip_grad_norm_(module.parameters(), largest)

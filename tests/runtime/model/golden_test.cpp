@@ -1,10 +1,11 @@
-// Losses, gradients and running statistics of each family of networks against PyTorch's in float64
-// (golden.hpp, tests/peers/golden.py). Weights come through a file and gradients leave through one,
+// Losses, gradients and running statistics of each family of networks, and the steps of every
+// optimizer, against PyTorch's in float64 (golden.hpp, tests/peers/golden.py). Weights come through a file and gradients leave through one,
 // so that PyTorch's order of elements is part of what is compared.
 #include "tests/runtime/model/golden.hpp"
 
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/weights.hpp"
+#include "runtime/schemes/optimizer_step.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/fake_data.hpp"
 
@@ -23,6 +24,7 @@ namespace {
 
 constexpr std::uint32_t kKeyOfX = 1000;
 constexpr std::uint32_t kKeyOfTarget = 1001;
+constexpr std::uint32_t kKeyOfGradient = 2000;
 
 // -- the formulas, as in golden.py ------------------------------------------------------------------
 
@@ -160,6 +162,63 @@ Step step_of(const Golden& golden) {
   return step;
 }
 
+// -- an optimizer's steps -----------------------------------------------------------------------------
+
+std::vector<Tensor> tensors_of(Weights weights) {
+  std::vector<Tensor> all;
+  for (Slice& slice : weights) {
+    all.push_back(std::move(slice.values));
+  }
+  return all;
+}
+
+/// Weights after the steps, through a file as gradients above.
+std::map<std::string, std::vector<float>> steps_of(const GoldenRule& golden) {
+  const FakeData data({5}, true, 11);
+  const auto network = network_of("model { lstm { layers: 1 width: 6 } }", data);
+  REQUIRE(network);
+  auto experiment = parse_experiment(golden.optimizer, "test");
+  REQUIRE(experiment);
+  REQUIRE(resolve(*experiment));
+  const std::vector<WeightSpec> specs = weight_specs(*network);
+  const auto whole = std::make_shared<const Chunk>(*network, std::vector<std::int64_t>{0}, 0);
+  SliceLayout layout{.pieces = {}, .slice_sizes = whole->layout().slice_sizes};
+  for (const auto& [spec, slice, offset] : whole->layout().entries) {
+    layout.pieces.push_back({slice, offset, spec.shape, spec.matrix});
+  }
+  const proto::Optimizer& options = experiment->optimizer();
+  OptimizerStep optimizer(StepRule(*experiment, Rate(options, kRuleSteps), 0, 0), layout);
+
+  const fs::path path =
+      fs::temp_directory_path() / concat("troupe-golden-rule-", ::getpid(), ".safetensors");
+  Stream stream(Device{});
+  Weights weights = as_weights(slices_of(stream, whole->layout(), start(path, specs)));
+  std::uint32_t key = kKeyOfGradient;
+  for (std::uint32_t step = 0; step < kRuleSteps; ++step) {
+    std::vector<ParameterValues> gradient;
+    for (const WeightSpec& spec : specs) {
+      ParameterValues values(static_cast<std::size_t>(spec.shape.elements()));
+      for (std::uint32_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<float>(number(key, i));
+      }
+      gradient.push_back(std::move(values));
+      ++key;
+    }
+    weights = as_weights(tensors_of(
+        optimizer
+            .apply(
+                stream,
+                std::move(weights),
+                slices_of(stream, whole->layout(), gradient),
+                {.rate = options.learning_rate(), .clip_norm = options.clip_norm(), .reaches = {}})
+            .next));
+  }
+  stream.synchronize();
+  auto tensors = through_file(path, specs, values_of({whole}, {weights}, {{}}));
+  fs::remove(path);
+  return tensors;
+}
+
 // -- comparison ---------------------------------------------------------------------------------------
 
 std::string layer_of(const std::string& name) {
@@ -168,10 +227,10 @@ std::string layer_of(const std::string& name) {
 
 /// What rounding in a tensor is to be compared with: its norm. A gradient that is 0 but for rounding
 /// (of a bias before a normalization) has that of its layer's weights.
-double scale_of(const Golden& golden, const GoldenTensor& tensor) {
+double scale_of(const std::vector<GoldenTensor>& tensors, const GoldenTensor& tensor) {
   double whole = 0;
   double layer = 0;
-  for (const GoldenTensor& other : golden.tensors) {
+  for (const GoldenTensor& other : tensors) {
     whole = std::max(whole, other.squares);
     if (layer_of(other.name) == layer_of(tensor.name)) {
       layer = std::max(layer, other.squares);
@@ -180,7 +239,9 @@ double scale_of(const Golden& golden, const GoldenTensor& tensor) {
   return std::sqrt(tensor.squares < 1e-24 * whole ? layer : tensor.squares);
 }
 
-void check_tensor_close(const Golden& golden,
+/// `norm_tolerance`: of the error over the norm.
+void check_tensor_close(double norm_tolerance,
+                        const std::vector<GoldenTensor>& all,
                         const GoldenTensor& want,
                         const std::vector<float>& got) {
   INFO(want.name);
@@ -190,13 +251,23 @@ void check_tensor_close(const Golden& golden,
     sum += value;
     squares += static_cast<double>(value) * value;
   }
-  const double tolerance = golden.tolerance * scale_of(golden, want);
+  const double tolerance = norm_tolerance * scale_of(all, want);
   // |sum of errors| <= sqrt(n) |errors|, and the squares of norms differ by twice their distance.
   CHECK(std::abs(sum - want.sum) <= tolerance * std::sqrt(static_cast<double>(got.size())));
   CHECK(std::abs(std::sqrt(squares) - std::sqrt(want.squares)) <= tolerance);
   CHECK(std::abs(got.front() - want.elements[0]) <= tolerance);
   CHECK(std::abs(got[got.size() / 2] - want.elements[1]) <= tolerance);
   CHECK(std::abs(got.back() - want.elements[2]) <= tolerance);
+}
+
+void check_tensors_close(double norm_tolerance,
+                         const std::vector<GoldenTensor>& want,
+                         const std::map<std::string, std::vector<float>>& got) {
+  REQUIRE(got.size() == want.size());
+  for (const GoldenTensor& tensor : want) {
+    REQUIRE(got.contains(tensor.name));
+    check_tensor_close(norm_tolerance, want, tensor, got.at(tensor.name));
+  }
 }
 
 }  // namespace
@@ -206,10 +277,13 @@ TEST_CASE("the loss and every gradient are PyTorch's", "[runtime][model][golden]
     INFO(golden.name);
     const Step step = step_of(golden);
     CHECK(std::abs(step.loss - golden.loss) <= golden.tolerance * golden.loss);
-    REQUIRE(step.tensors.size() == golden.tensors.size());
-    for (const GoldenTensor& tensor : golden.tensors) {
-      REQUIRE(step.tensors.contains(tensor.name));
-      check_tensor_close(golden, tensor, step.tensors.at(tensor.name));
-    }
+    check_tensors_close(golden.tolerance, golden.tensors, step.tensors);
+  }
+}
+
+TEST_CASE("the steps of every optimizer are PyTorch's", "[runtime][model][golden]") {
+  for (const GoldenRule& golden : kGoldenRules) {
+    INFO(golden.optimizer);
+    check_tensors_close(kRuleTolerance, golden.tensors, steps_of(golden));
   }
 }
