@@ -76,7 +76,7 @@ def optimizers(module, options):
 def rate_at(step, updates, options):
     """The rate of update `step` of `updates`: constant, or a cosine; with warm-up."""
     rate = options.get("learning_rate", DEFAULTS["learning_rate"])
-    if options.get("schedule") == "{ cosine {} }":
+    if options.get("schedule") == "{ cosine {} }" and updates > 1:
         rate *= 0.5 * (1 + math.cos(math.pi * step / (updates - 1)))
     warm_up = options.get("warm_up", 0)
     return rate * (step + 1) / warm_up if step < warm_up else rate
