@@ -113,14 +113,20 @@ std::string misfit(const Network& before, const Network& now) {
 proto::Experiment with_measured_cuts(proto::Experiment whole, const std::vector<Phase>& phases) {
   for (std::size_t i = 0; i < phases.size(); ++i) {
     const proto::Pipeline& pipeline = phases[i].blueprint.experiment.pipeline();
-    if (pipeline.partition() != proto::Pipeline::profiled || pipeline.cut().empty()) {
+    const auto keep = [&](const std::string& key, const auto& numbers) {
+      std::string list;
+      for (const std::int64_t number : numbers) {
+        list += concat(list.empty() ? "" : ",", number);
+      }
+      whole.mutable_phases(static_cast<int>(i))->add_set(key + "=[" + list + "]");
+    };
+    if (pipeline.partition() == proto::Pipeline::flops || pipeline.cut().empty()) {
       continue;
     }
-    std::string list;
-    for (const std::int64_t first_layer : pipeline.cut()) {
-      list += concat(list.empty() ? "" : ",", first_layer);
+    keep("pipeline.cut", pipeline.cut());
+    if (pipeline.partition() == proto::Pipeline::mixed) {
+      keep("pipeline.stage_of", pipeline.stage_of());
     }
-    whole.mutable_phases(static_cast<int>(i))->add_set("pipeline.cut=[" + list + "]");
   }
   return whole;
 }

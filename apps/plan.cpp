@@ -115,6 +115,19 @@ std::string steps_text(std::int64_t behind, std::int64_t reach) {
   return reach == 0 ? step : concat(step, reach > 0 ? " + " : " - ", reach > 0 ? reach : -reach);
 }
 
+/// "0,2 | 1,3": what each stage has.
+std::string placement_text(const Blueprint& b) {
+  std::string text;
+  for (std::int32_t k = 0; k < b.schedule->options.stages; ++k) {
+    std::string own;
+    for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+      own += b.schedule->stage_of(c) == k ? concat(own.empty() ? "" : ",", c) : "";
+    }
+    text += concat(k == 0 ? "" : " | ", own);
+  }
+  return text;
+}
+
 std::string scheme_text(const Blueprint& b) {
   const proto::Pipeline& pipeline = b.experiment.pipeline();
   const std::int32_t per_stage = b.schedule->options.chunks_per_stage;
@@ -125,6 +138,7 @@ std::string scheme_text(const Blueprint& b) {
                 pipeline.stages(),
                 pipeline.stages() == 1 ? " stage" : " stages",
                 per_stage > 1 ? concat(" of ", per_stage, " chunks") : "",
+                pipeline.stage_of().empty() ? "" : " with chunks " + placement_text(b),
                 ", ",
                 pipeline.micro_batches(),
                 pipeline.micro_batches() == 1 ? " micro-batch" : " micro-batches");
@@ -159,6 +173,7 @@ std::string stages_table(const Blueprint& b) {
   for (const auto& chunk : b.chunks) {
     const auto at = static_cast<std::size_t>(chunk->index());
     const std::int32_t stage = b.schedule->stage_of(chunk->index());
+    const bool sends = !chunk->last() && b.schedule->stage_of(chunk->index() + 1) != stage;
     rows.push_back({concat("stage-", stage),
                     std::to_string(chunk->index()),
                     layers_of(*chunk),
@@ -167,7 +182,7 @@ std::string stages_table(const Blueprint& b) {
                     short_number(chunk->flops().total()),
                     duration(b.times[at].forward),
                     duration(b.times[at].input_gradient + b.times[at].weight_gradient),
-                    chunk->last() ? "" : grouped(chunk->output_bytes()) + " B/sample"});
+                    sends ? grouped(chunk->output_bytes()) + " B/sample" : ""});
   }
   return table(rows, "  ");
 }
@@ -335,6 +350,20 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   return m;
 }
 
+double memory_needed(const Blueprint& b, Device device) {
+  double needed = 0;
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    const auto stage = static_cast<std::size_t>(b.schedule->stage_of(c));
+    const auto stages = static_cast<std::size_t>(b.schedule->options.stages);
+    std::int64_t copies = 0;
+    for (std::size_t i = stage; i < b.devices.size(); i += stages) {
+      copies += b.devices[i] == device;
+    }
+    needed += copies > 0 ? static_cast<double>(copies) * memory_of(b, c).total() : 0;
+  }
+  return needed;
+}
+
 ChunkReads reads_of(const Blueprint& b, std::int32_t chunk) {
   ChunkReads reads;
   std::map<std::int64_t, std::int64_t> natural;  // of the forward, by mini-batch
@@ -413,8 +442,9 @@ std::string describe(const Blueprint& b) {
       "           made in place, kernels' scratch and the data set\n",
       memory_table(b),
       "bubble     ",
-      paper->bubble,
-      " (a mini-batch and stage, all stages alike)\n",
+      e.pipeline().stage_of().empty()
+          ? concat(paper->bubble, " (a mini-batch and stage, all stages alike)\n")
+          : "as the timeline shows; delays are those of a pipe with a stage for each chunk\n",
       "           modelled: ",
       percent(p.idle_steady),
       " idle once the pipe is full, ",

@@ -25,6 +25,9 @@ struct ChunkMemory {
 
 ChunkMemory memory_of(const Blueprint& blueprint, std::int32_t chunk);
 
+/// Bytes of all chunks on `device`, of every replica.
+double memory_needed(const Blueprint& blueprint, Device device);
+
 /// Where a mini-batch's weights come from once the pipe is full, seen from its micro-batch 0.
 struct ChunkReads {
   std::int64_t forward_behind = 0;  // b minus the step read

@@ -45,6 +45,16 @@ Result<std::vector<std::int64_t>> profiled_cut(const Blueprint& blueprint,
 /// Measures, then cuts.
 Result<std::vector<std::int64_t>> measured_cut(const Blueprint& blueprint);
 
+/// `blueprint` as pipeline.partition mixed makes it: its experiment gets pipeline.cut and
+/// pipeline.stage_of. It begins with the profiled cut, one chunk a stage; the assignments of 2 K,
+/// 3 K and 4 K blocks (partition_mixed) follow, and each that fits into the devices' memory has to
+/// promise 2 % more throughput than the best before it, as more chunks mean more staleness. Error
+/// (usage) where nothing fits.
+Result<Blueprint> mixed_blueprint(const Blueprint& blueprint, const NetworkProfile& profile);
+
+/// Measures, then mixes.
+Result<Blueprint> measured_mix(const Blueprint& blueprint);
+
 struct Throughput {
   std::int32_t slowest_stage = 0;
   double slowest_seconds = 0;     // of its work on one micro-batch

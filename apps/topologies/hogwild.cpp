@@ -52,7 +52,7 @@ std::vector<ChunkTimes> sparse_hogwild_times(const Blueprint& b) {
   // A product and a scaled sum a row; both are in the time of the forward.
   const double flops = 4.0 * static_cast<double>(e.data().sparse().nonzeros()) *
                        static_cast<double>(e.data().batch_size());
-  auto times = mean_times(e.clock(), {{.forward = flops}}, 1);
+  auto times = mean_times(e.clock(), {{.forward = flops}}, {0});
   TROUPE_CHECK(times, "the blueprint has checked the clock");
   return *times;
 }

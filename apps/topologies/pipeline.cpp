@@ -80,6 +80,51 @@ Result<std::vector<Device>> place(const proto::Experiment& e) {
   return devices;
 }
 
+/// Where pipeline.partition wants layers to be measured and their cut is not known yet: measures,
+/// and cuts.
+Result<void> measured_partition(Blueprint& b) {
+  proto::Pipeline& pipeline = *b.experiment.mutable_pipeline();
+  const bool mixed = pipeline.partition() == proto::Pipeline::mixed;
+  if (!(mixed || pipeline.partition() == proto::Pipeline::profiled) || !pipeline.cut().empty() ||
+      b.schedule->chunks == 1) {
+    return {};
+  }
+  if (mixed) {
+    auto mix = measured_mix(b);
+    if (!mix) {
+      return mix.error();
+    }
+    b = *std::move(mix);
+    return {};
+  }
+  auto cut = measured_cut(b);
+  if (!cut) {
+    return cut.error();
+  }
+  pipeline.mutable_cut()->Assign(cut->begin(), cut->end());
+  return cut_blueprint(b, *cut);
+}
+
+/// Whether the keys of the cut go together.
+Result<void> check_partition(const proto::Pipeline& pipeline) {
+  if (pipeline.partition() != proto::Pipeline::mixed || pipeline.stages() == 1) {
+    return {};
+  }
+  if (pipeline.schedule().has_interleaved()) {
+    return Error{ErrorKind::usage,
+                 "pipeline.partition: mixed says which stage has which chunk, and so does "
+                 "pipeline.schedule interleaved; choose another schedule, or profiled"};
+  }
+  if (pipeline.cut().empty() != pipeline.stage_of().empty()) {
+    return Error{ErrorKind::usage,
+                 concat("pipeline.partition: mixed finds pipeline.cut and pipeline.stage_of "
+                        "together; there is only pipeline.",
+                        pipeline.cut().empty() ? "stage_of" : "cut",
+                        ", so set both or none, or use flops or profiled")};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
@@ -90,6 +135,9 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   auto devices = place(e);
   if (!devices) {
     return devices.error();
+  }
+  if (auto partition = check_partition(pipeline); !partition) {
+    return partition.error();
   }
   b.devices = *devices;
   b.precision = precision_of(e);
@@ -224,23 +272,46 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
                            : std::max<std::int64_t>(1, b.batches_per_epoch / b.batches_per_update);
   }
 
-  const std::string schedule_name = choice_name(pipeline.schedule());
+  if (auto made = schedule_blueprint(b); !made) {
+    return made.error();
+  }
+  if (auto sound = check_topology(b); !sound) {
+    return sound.error();
+  }
+  if (auto made = measured_partition(b); !made) {
+    return made.error();
+  }
+  return b;
+}
+
+Result<void> schedule_blueprint(Blueprint& b) {
+  const proto::Experiment& e = b.experiment;
+  const proto::Pipeline& pipeline = e.pipeline();
+  const auto stages = static_cast<std::int32_t>(pipeline.stages());
   const auto chunks_per_stage =
       pipeline.schedule().has_interleaved()
           ? static_cast<std::int32_t>(pipeline.schedule().interleaved().chunks())
           : 1;
   // Before the schedule, which is long to make for many stages.
-  if (auto deep =
-          check_depth(b.network, static_cast<std::int32_t>(pipeline.stages()) * chunks_per_stage);
-      !deep) {
+  if (auto deep = check_depth(b.network, stages * chunks_per_stage); !deep) {
     return deep.error();
   }
+  if (const auto layers = static_cast<int>(b.network.layers.size());
+      pipeline.stage_of_size() > layers) {
+    return Error{ErrorKind::usage,
+                 concat("pipeline.stage_of: it has ",
+                        pipeline.stage_of_size(),
+                        " chunks, and the network only ",
+                        layers,
+                        " layers")};
+  }
   auto schedule =
-      make_schedule({.name = schedule_name,
-                     .stages = static_cast<std::int32_t>(pipeline.stages()),
+      make_schedule({.name = choice_name(pipeline.schedule()),
+                     .stages = stages,
                      .micro_batches = static_cast<std::int32_t>(pipeline.micro_batches()),
                      .chunks_per_stage = chunks_per_stage,
-                     .synchronous_batches = synchronous_batches(e, b.sizes)});
+                     .synchronous_batches = synchronous_batches(e, b.sizes),
+                     .stage_of = {pipeline.stage_of().begin(), pipeline.stage_of().end()}});
   if (!schedule) {
     return schedule.error();
   }
@@ -257,24 +328,7 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
     }
   }
   b.view = ViewPolicy(view_of(pipeline.weights()), b.schedule->delay_max);
-  if (auto cut = cut_blueprint(b, {pipeline.cut().begin(), pipeline.cut().end()}); !cut) {
-    return cut.error();
-  }
-  if (auto sound = check_topology(b); !sound) {
-    return sound.error();
-  }
-  if (pipeline.partition() == proto::Pipeline::profiled && pipeline.cut().empty() &&
-      b.schedule->chunks > 1) {
-    auto cut = measured_cut(b);
-    if (!cut) {
-      return cut.error();
-    }
-    b.experiment.mutable_pipeline()->mutable_cut()->Assign(cut->begin(), cut->end());
-    if (auto made = cut_blueprint(b, *cut); !made) {
-      return made.error();
-    }
-  }
-  return b;
+  return cut_blueprint(b, {pipeline.cut().begin(), pipeline.cut().end()});
 }
 
 Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
@@ -314,7 +368,7 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
       plan.keep = std::max(plan.keep, plan_views(*b.schedule, b.view, slice.owner).keep + delay);
     }
   }
-  auto times = mean_times(e.clock(), flops, b.schedule->options.stages);
+  auto times = mean_times(e.clock(), flops, b.schedule->placement);
   if (!times) {
     return times.error();
   }
@@ -643,8 +697,11 @@ Cast build_cast(const Blueprint& b) {
     }
     for (std::int32_t k = 0; k < K; ++k) {
       std::map<std::int32_t, std::vector<Tensor>> buffers;
-      for (std::int32_t c = k; c < C; c += K) {
-        buffers[c] = starting_buffers(streams.on(device_of(r, k)), b, static_cast<std::size_t>(c));
+      for (std::int32_t c = 0; c < C; ++c) {
+        if (schedule.stage_of(c) == k) {
+          buffers[c] =
+              starting_buffers(streams.on(device_of(r, k)), b, static_cast<std::size_t>(c));
+        }
       }
       add({.name = named("stage", r, k),
            .machine = std::make_unique<Stage>(

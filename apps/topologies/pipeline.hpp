@@ -47,9 +47,13 @@ struct Blueprint {
 /// pipeline.cut; empty: by FLOPs. Error (usage) where it does not fit.
 Result<void> cut_blueprint(Blueprint& blueprint, const std::vector<std::int64_t>& cut);
 
+/// Makes the schedule that the experiment asks for, and what depends on it: schedule, link,
+/// evaluate_every and view; then cuts as pipeline.cut says. Error (usage) as make_blueprint.
+Result<void> schedule_blueprint(Blueprint& blueprint);
+
 /// Checks everything that can be checked before a run. Error (usage or data) with key, value and
 /// what would be right. Where pipeline.partition is `profiled` and no cut is given, it measures the
-/// layers and sets pipeline.cut.
+/// layers and sets pipeline.cut; where it is `mixed`, pipeline.stage_of too.
 Result<Blueprint> make_blueprint(const proto::Experiment& resolved);
 
 /// The rate of each update. Milestones are shares of the run's epochs: where mini-batches grow, most

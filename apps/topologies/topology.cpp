@@ -28,7 +28,7 @@ bool time_advances(const Blueprint& b) {
   const std::vector<ChunkTimes> times = modelled_times(b);
   return std::any_of(times.begin(), times.end(), [&](const ChunkTimes& t) {
     return t.forward + t.input_gradient + t.weight_gradient + t.update > 0 ||
-           (t.link > 0 && times.size() > 1);
+           ((t.link > 0 || t.link_back > 0) && times.size() > 1);
   });
 }
 

@@ -17,9 +17,8 @@
 namespace troupe {
 namespace {
 
-constexpr double kCheap = 0.025;  // share of a pass: a layer below shares its row with neighbours
-constexpr int kMixedMultiplier = 4;  // blocks a stage that FTPipe's assignment chooses from
-constexpr double kRowFull = 0.05;    // share of a pass: no further layer joins such a row
+constexpr double kCheap = 0.025;   // share of a pass: a layer below shares its row with neighbours
+constexpr double kRowFull = 0.05;  // share of a pass: no further layer joins such a row
 
 using Rows = std::vector<std::vector<std::string>>;
 
@@ -94,19 +93,15 @@ void add_cut(Rows& rows,
                   list_text({b.cut.begin() + 1, b.cut.end()}),
                   concat("stage-", p.slowest_stage, " ", duration(p.slowest_seconds)),
                   percent(p.idle),
-                  short_number(p.samples_per_second)});
+                  short_number(p.samples_per_second),
+                  list_text({b.schedule->placement.begin(), b.schedule->placement.end()})});
 }
 
 /// Each device: what its chunks need of what it has.
 std::string memory_text(const Blueprint& b) {
   std::string text;
   for (const DeviceInfo& info : devices()) {
-    double needed = 0;
-    for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-      const auto stage = static_cast<std::size_t>(b.schedule->stage_of(c));
-      needed += b.devices[stage] == info.device ? memory_of(b, c).total() : 0;
-    }
-    if (needed > 0) {
+    if (const double needed = memory_needed(b, info.device); needed > 0) {
       text += concat(text.empty() ? "" : "; ",
                      to_string(info.device),
                      ": ",
@@ -124,36 +119,42 @@ Result<std::string> describe_profile(const Blueprint& b) {
   if (!profile) {
     return profile.error();
   }
-  auto cut = profiled_cut(b, *profile);
+  Blueprint by_flops = b;
+  if (b.experiment.pipeline().partition() == proto::Pipeline::mixed) {  // they have no stage_of
+    by_flops.experiment.mutable_pipeline()->clear_cut();
+    by_flops.experiment.mutable_pipeline()->clear_stage_of();
+    if (auto made = schedule_blueprint(by_flops); !made) {
+      return made.error();
+    }
+  }
+  Blueprint by_time = by_flops;
+  auto cut = profiled_cut(by_time, *profile);
   if (!cut) {
     return cut.error();
   }
-  Blueprint by_flops = b;
-  Blueprint by_time = b;
   for (auto [blueprint, first_layers] :
        {std::pair{&by_flops, std::vector<std::int64_t>{}}, std::pair{&by_time, *cut}}) {
     if (auto made = cut_blueprint(*blueprint, first_layers); !made) {
       return made.error();
     }
   }
-  Rows rows{{"", "cut", "slowest, a micro-batch", "idle", "samples/s", ""}};
+  Rows rows{{"", "cut", "slowest, a micro-batch", "idle", "samples/s", "stage_of"}};
   add_cut(rows, "flops", by_flops, *profile);
   add_cut(rows, "profiled", by_time, *profile);
-  if (b.cut != by_flops.cut && b.cut != by_time.cut) {
-    add_cut(rows, "as above", b, *profile);
+  const bool mixes =
+      b.schedule->options.stages > 1 && !b.experiment.pipeline().schedule().has_interleaved();
+  const auto mixed = mixes ? mixed_blueprint(b, *profile) : Result<Blueprint>(b);
+  if (!mixed) {
+    return mixed.error();
   }
-  PartitionProblem problem = partition_problem(b, *profile);
-  problem.stages = b.schedule->options.stages;
-  problem.memory_max *= b.schedule->options.chunks_per_stage;  // of a stage, not of a chunk
-  if (const auto mixed = partition_mixed(problem, kMixedMultiplier)) {
-    const std::int64_t rows_each =
-        b.experiment.data().batch_size() / b.schedule->options.micro_batches;
-    rows.push_back({"mixed",
-                    concat(mixed->chunks.size(), " chunks"),
-                    duration(mixed->bottleneck_seconds),
-                    "",
-                    short_number(static_cast<double>(rows_each) / mixed->bottleneck_seconds),
-                    "a bound: no schedule runs it"});
+  if (mixes) {
+    add_cut(rows, "mixed", *mixed, *profile);
+  }
+  const auto is = [&](const Blueprint& shown) {
+    return b.cut == shown.cut && b.schedule->placement == shown.schedule->placement;
+  };
+  if (!is(by_flops) && !is(by_time) && !is(*mixed)) {
+    add_cut(rows, "as above", b, *profile);
   }
   return concat("layers     of a micro-batch, medians of ",
                 profile->passes,

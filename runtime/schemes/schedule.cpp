@@ -1,8 +1,10 @@
 #include "runtime/schemes/schedule.hpp"
 
 #include "runtime/schemes/schedules/builder.hpp"
+#include "runtime/schemes/timeline.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -136,6 +138,144 @@ Sequence annotate(Sequence raw) {
   return out;
 }
 
+struct Started {
+  Action action;
+  double start;  // an update's: of the action before it
+};
+
+/// The actions of a chunk's first `batches` mini-batches, with their times in `timeline`.
+std::vector<Started> started(const Schedule& schedule,
+                             const Timeline& timeline,
+                             std::int32_t chunk,
+                             std::int64_t batches) {
+  const auto at = static_cast<std::size_t>(chunk);
+  std::vector<Started> all;
+  auto interval = timeline.stages[at].begin();
+  for (std::uint64_t i = 0;; ++i) {
+    const Action action = schedule.stages[at].at(i);
+    if (action.batch >= batches) {
+      continue;
+    }
+    if (action.act == Act::update) {
+      all.push_back({action, all.back().start});
+      if (action.batch + 1 == batches) {
+        return all;
+      }
+    } else {
+      all.push_back({action, (interval++)->start});
+    }
+  }
+}
+
+/// The sequences of stages that each have the chunks that `placement` gives them, from `deep`, in
+/// which each chunk is a stage. What an action needs starts before it there, so that no stage can
+/// wait for one that waits for it.
+std::vector<Sequence> merge(const Schedule& deep,
+                            const std::vector<std::int32_t>& placement,
+                            std::int32_t stages) {
+  // A flushed mini-batch is like the next, and ends before it begins. Where nothing is flushed,
+  // all have the same distance from the next as soon as the pipe is full: then comes a period.
+  const std::int64_t settled =
+      deep.flushed ? 0 : deep.options.synchronous_batches + 2 * deep.delay_max + 2;
+  const std::int64_t batches = deep.flushed ? 1 : settled + 2;
+  const std::vector<ChunkTimes> alike(
+      placement.size(), {.forward = 1, .input_gradient = 0.5, .weight_gradient = 0.5});
+  const Timeline timeline = simulate(deep, alike, batches);
+  double begin = 0;
+  double end = std::numeric_limits<double>::infinity();
+  for (const Interval& i : timeline.stages.front()) {
+    if (i.action.act == Act::forward && i.action.micro_batch == 0 && !deep.flushed) {
+      begin = i.action.batch == settled ? i.start : begin;
+      end = i.action.batch == settled + 1 ? i.start : end;
+    }
+  }
+  std::vector<std::vector<Started>> by_stage(static_cast<std::size_t>(stages));
+  for (std::int32_t c = deep.chunks - 1; c >= 0; --c) {  // those near the loss go first
+    auto& all = by_stage[static_cast<std::size_t>(placement[static_cast<std::size_t>(c)])];
+    const std::vector<Started> own = started(deep, timeline, c, batches);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  std::vector<Sequence> sequences;
+  for (std::vector<Started>& all : by_stage) {
+    std::stable_sort(all.begin(), all.end(), [](const Started& a, const Started& b) {
+      return a.start < b.start;
+    });
+    Sequence& sequence = sequences.emplace_back();
+    for (const Started& s : all) {
+      if (s.start < end) {
+        (s.start < begin ? sequence.prologue : sequence.period).push_back(s.action);
+      }
+    }
+  }
+  return sequences;
+}
+
+/// The greatest distance of a forward, by chunk.
+std::vector<std::int64_t> delays(const Schedule& schedule) {
+  std::vector<std::int64_t> delay(static_cast<std::size_t>(schedule.chunks));
+  for (const Sequence& sequence : schedule.stages) {
+    for (const auto* part : {&sequence.prologue, &sequence.period}) {
+      for (const Action& a : *part) {
+        if (a.act == Act::forward) {
+          auto& greatest = delay[static_cast<std::size_t>(a.chunk)];
+          greatest = std::max(greatest, a.distance());
+        }
+      }
+    }
+  }
+  return delay;
+}
+
+/// By a schedule's own rule, without a table.
+Schedule in_turn(const Entry& entry, const ScheduleOptions& options) {
+  Schedule schedule;
+  schedule.options = options;
+  schedule.flushed = entry.flushed;
+  schedule.chunks = options.stages * options.chunks_per_stage;
+  for (std::int32_t c = 0; c < schedule.chunks; ++c) {
+    schedule.placement.push_back(c % options.stages);
+  }
+  for (std::int32_t k = 0; k < options.stages; ++k) {
+    SequenceBuilder builder(schedule.options, k);
+    entry.write(builder);
+    schedule.stages.push_back(annotate(std::move(builder.sequence)));
+  }
+  schedule.delay = delays(schedule);
+  schedule.delay_max = *std::max_element(schedule.delay.begin(), schedule.delay.end());
+  return schedule;
+}
+
+Result<void> check_placement(const ScheduleOptions& options) {
+  const auto refuse = [](const std::string& why) {
+    return Error{ErrorKind::usage, "pipeline.stage_of: " + why};
+  };
+  if (options.name == "interleaved") {
+    return refuse(
+        "interleaved gives chunks to stages in turn; leave it empty, or choose another "
+        "pipeline.schedule");
+  }
+  std::vector<bool> busy(static_cast<std::size_t>(options.stages));
+  for (const std::int32_t stage : options.stage_of) {
+    if (stage < 0 || stage >= options.stages) {
+      return refuse(concat("there is no stage ",
+                           stage,
+                           "; with pipeline.stages ",
+                           options.stages,
+                           " they are numbered from 0 to ",
+                           options.stages - 1));
+    }
+    busy[static_cast<std::size_t>(stage)] = true;
+  }
+  if (const auto idle = std::find(busy.begin(), busy.end(), false); idle != busy.end()) {
+    return refuse(concat("stage ",
+                         idle - busy.begin(),
+                         " of pipeline.stages ",
+                         options.stages,
+                         " has no chunk; each stage needs one"));
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string to_string(const Action& action) {
@@ -202,33 +342,25 @@ Result<Schedule> make_schedule(const ScheduleOptions& options) {
                         options.stages,
                         ")")};
   }
-  Schedule schedule;
-  schedule.options = options;
-  schedule.flushed = entry->flushed;
-  schedule.options.chunks_per_stage = interleaves ? options.chunks_per_stage : 1;
-  schedule.chunks = options.stages * schedule.options.chunks_per_stage;
-  schedule.delay.resize(static_cast<std::size_t>(schedule.chunks));
-  for (std::int32_t k = 0; k < options.stages; ++k) {
-    SequenceBuilder builder(schedule.options, k);
-    entry->write(builder);
-    schedule.stages.push_back(annotate(std::move(builder.sequence)));
-    const auto see = [&](const Action& a) {
-      if (a.act == Act::forward) {
-        auto& delay = schedule.delay[static_cast<std::size_t>(a.chunk)];
-        delay = std::max(delay, a.distance());
-        schedule.delay_max = std::max(schedule.delay_max, delay);
-      }
-    };
-    for (const Action& a : schedule.stages.back().prologue) {
-      see(a);
+  ScheduleOptions resolved = options;
+  resolved.chunks_per_stage = interleaves ? options.chunks_per_stage : 1;
+  if (!options.stage_of.empty()) {
+    if (auto sensible = check_placement(options); !sensible) {
+      return sensible.error();
     }
-    for (const Action& a : schedule.stages.back().period) {
-      see(a);
-    }
+    resolved.stages = static_cast<std::int32_t>(options.stage_of.size());
+  }
+  Schedule schedule = in_turn(*entry, resolved);
+  if (!options.stage_of.empty()) {
+    schedule.stages = merge(schedule, options.stage_of, options.stages);
+    schedule.placement = options.stage_of;
+    schedule.options.stages = options.stages;
   }
   // Enough mini-batches that every stage has reached its steady state: what can stall does so by
   // then.
-  if (auto checked = check_schedule(schedule, options.synchronous_batches + 2 * options.stages + 4);
+  const std::int64_t filling =
+      options.stage_of.empty() ? 2 * options.stages : 2 * schedule.chunks + schedule.delay_max;
+  if (auto checked = check_schedule(schedule, options.synchronous_batches + filling + 4);
       !checked) {
     return checked.error();
   }

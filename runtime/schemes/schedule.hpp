@@ -52,17 +52,21 @@ struct ScheduleOptions {
   std::int32_t chunks_per_stage = 1;  // interleaved
   std::int64_t synchronous_batches =
       0;  // asynchronous schedules begin with so many flushed mini-batches (PipeMare T3)
+  std::vector<std::int32_t> stage_of{};  // by chunk, as in pipeline.stage_of; empty: c % K
 };
 
 struct Schedule {
   ScheduleOptions options;
-  bool flushed = true;              // no mini-batch starts before the last one's update
-  std::int32_t chunks = 1;          // chunk c is worked on by stage c % stages
-  std::vector<Sequence> stages;     // by stage
-  std::vector<std::int64_t> delay;  // by chunk: the greatest distance of a forward
-  std::int64_t delay_max = 0;       // over all chunks
+  bool flushed = true;  // no mini-batch starts before the last one's update
+  std::int32_t chunks = 1;
+  std::vector<std::int32_t> placement;  // by chunk: the stage that works on it
+  std::vector<Sequence> stages;         // by stage
+  std::vector<std::int64_t> delay;      // by chunk: the greatest distance of a forward
+  std::int64_t delay_max = 0;           // over all chunks
 
-  std::int32_t stage_of(std::int32_t chunk) const { return chunk % options.stages; }
+  std::int32_t stage_of(std::int32_t chunk) const {
+    return placement[static_cast<std::size_t>(chunk)];
+  }
 
   /// The forward of this micro-batch on `chunk`, with its natural step.
   Action forward_of(std::int32_t chunk, std::int64_t batch, std::int32_t micro_batch) const;
@@ -81,6 +85,12 @@ const std::vector<SchedulePaper>& schedule_papers();
 
 /// Error (usage) where the combination makes no sense, with the reason; a schedule that comes back
 /// can finish.
+///
+/// With `stage_of` (FTPipe's mixed pipe, Eliad et al. 2021) each of C chunks has the actions, in
+/// their order, that it would have as one of C stages, so its delay is that of a pipe of C stages.
+/// A stage merges those of its chunks by when they would start in that pipe, were all actions as
+/// long; of those that would start together, the chunk nearest to the loss is first. Not for
+/// `interleaved`, which has its own placement.
 Result<Schedule> make_schedule(const ScheduleOptions& options);
 
 /// Follows every stage through `batches` mini-batches by the dependencies alone. Error (usage)

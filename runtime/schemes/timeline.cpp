@@ -86,7 +86,7 @@ Timeline simulate(const Schedule& schedule,
         if (a.act == Act::forward) {
           activation[{a.chunk + 1, a.batch, a.micro_batch}] = end + t.link;
         } else if (a.act == Act::backward || a.act == Act::input_gradient) {
-          error[{a.chunk - 1, a.batch, a.micro_batch}] = end + t.link;
+          error[{a.chunk - 1, a.batch, a.micro_batch}] = end + t.link_back;
         }
         timeline.end = std::max(timeline.end, end);
         ++next[k];

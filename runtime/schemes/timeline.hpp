@@ -14,7 +14,8 @@ struct ChunkTimes {
   double input_gradient = 0;
   double weight_gradient = 0;
   double update = 0;
-  double link = 0;  // of a tensor to the next stage, either way
+  double link = 0;       // of an activation to the next chunk
+  double link_back = 0;  // of an error signal to the chunk before
 };
 
 struct Interval {

@@ -2,6 +2,7 @@
 
 #include "kernels/random.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -179,43 +180,61 @@ double TimeModel::link(const Message& message) const {
     return 0;  // the Source's own sends are no link between stages
   }
   const auto sender = static_cast<std::size_t>(activation ? stamp.chunk - 1 : stamp.chunk + 1);
-  return sample(clock_.link(), chunks_[sender].link, activation ? 5 : 6, stamp);
+  const ChunkTimes& times = chunks_[sender];
+  return sample(
+      clock_.link(), activation ? times.link : times.link_back, activation ? 5 : 6, stamp);
 }
 
 Result<std::vector<ChunkTimes>> mean_times(const proto::Clock& clock,
                                            const std::vector<ChunkFlops>& flops,
-                                           std::int32_t stages) {
-  const auto chunks_per_stage = static_cast<double>(flops.size()) / stages;
+                                           const std::vector<std::int32_t>& stage_of) {
+  const int stages = 1 + *std::max_element(stage_of.begin(), stage_of.end());
+  const auto chunks = static_cast<int>(stage_of.size());
   std::string wrong;
-  const auto seconds =
+  const auto listed = [&](const char* name, const proto::TimeModel& model, std::size_t chunk) {
+    const int n = model.seconds_size();
+    if (n == 1 || n == stages) {
+      return model.seconds(n == 1 ? 0 : stage_of[chunk]);
+    }
+    if (n == chunks) {
+      return model.seconds(static_cast<int>(chunk));
+    }
+    wrong = concat("clock.",
+                   name,
+                   ".seconds: one number for all stages, or one for each of the ",
+                   stages,
+                   chunks == stages ? "" : concat(", or of the ", chunks, " chunks"),
+                   "; there are ",
+                   n);
+    return 0.0;
+  };
+  const auto work =
       [&](const char* name, const proto::TimeModel& model, std::size_t chunk, double by_default) {
         const int n = model.seconds_size();
         if (n == 0) {
           return by_default;
         }
-        if (n != 1 && n != stages) {
-          wrong = concat("clock.",
-                         name,
-                         ".seconds: one number for all stages, or one for each of the ",
-                         stages,
-                         "; there are ",
-                         n);
-          return 0.0;
-        }
-        return model.seconds(n == 1 ? 0 : static_cast<int>(chunk) % stages) / chunks_per_stage;
+        const auto sharing = std::count(stage_of.begin(), stage_of.end(), stage_of[chunk]);
+        return listed(name, model, chunk) /
+               (n == 1 || n == stages ? static_cast<double>(sharing) : 1);
       };
+  const auto link = [&](std::size_t from, std::size_t to) {
+    const bool apart = to >= stage_of.size() || stage_of[to] != stage_of[from];
+    return apart && clock.link().seconds_size() > 0 ? listed("link", clock.link(), from) : 0;
+  };
   std::vector<ChunkTimes> times;
   for (std::size_t c = 0; c < flops.size(); ++c) {
     times.push_back(
-        {.forward = seconds("forward", clock.forward(), c, flops[c].forward / clock.flops()),
-         .input_gradient = seconds(
+        {.forward = work("forward", clock.forward(), c, flops[c].forward / clock.flops()),
+         .input_gradient = work(
              "input_gradient", clock.input_gradient(), c, flops[c].input_gradient / clock.flops()),
-         .weight_gradient = seconds("weight_gradient",
-                                    clock.weight_gradient(),
-                                    c,
-                                    flops[c].weight_gradient / clock.flops()),
-         .update = seconds("update", clock.update(), c, 0),
-         .link = seconds("link", clock.link(), c, 0) * chunks_per_stage});
+         .weight_gradient = work("weight_gradient",
+                                 clock.weight_gradient(),
+                                 c,
+                                 flops[c].weight_gradient / clock.flops()),
+         .update = work("update", clock.update(), c, 0),
+         .link = link(c, c + 1),
+         .link_back = link(c, c - 1)});
   }
   if (!wrong.empty()) {
     return Error{ErrorKind::usage, wrong};

@@ -50,9 +50,10 @@ class TimeModel {
   BatchSizes sizes_;
 };
 
-/// The mean times of each chunk: `clock`'s seconds (of a stage; shared equally by its chunks), or
-/// FLOPs over clock.flops. flops: of one micro-batch, by chunk: {forward, input gradient, weight
-/// gradient}.
+/// The mean times of each chunk: `clock`'s seconds (of a stage, shared equally by its chunks, or
+/// of a chunk), or FLOPs over clock.flops. flops: of one micro-batch, by chunk: {forward, input
+/// gradient, weight gradient}. stage_of: by chunk; between neighbours on one stage no link takes
+/// time.
 struct ChunkFlops {
   double forward = 0;
   double input_gradient = 0;
@@ -61,6 +62,6 @@ struct ChunkFlops {
 
 Result<std::vector<ChunkTimes>> mean_times(const proto::Clock& clock,
                                            const std::vector<ChunkFlops>& flops,
-                                           std::int32_t stages);
+                                           const std::vector<std::int32_t>& stage_of);
 
 }  // namespace troupe

@@ -58,6 +58,7 @@ const std::vector<std::string>& assignments() {
       "pipeline.weights.pipemare.decay=0.25",
       "pipeline.cut=[1,2,3]",
       "pipeline.cut=[]",
+      "pipeline.stage_of=[0,1,0]",
       "placement.devices=[cpu,\"cuda:0\"]",
       "clock.forward.seconds=[0.5,1e-9]",
       "clock.link=log_normal",

@@ -101,7 +101,7 @@ const std::string kTopLevel =
     " (legal: name, seed, model, data, optimizer, pipeline, replicas, placement, clock, stop, "
     "record, phases, start_from)";
 const std::string kPipeline =
-    " (legal: stages, micro_batches, schedule, weights, activations, cut, partition)";
+    " (legal: stages, micro_batches, schedule, weights, activations, cut, partition, stage_of)";
 const std::string kSchedules =
     " (legal: sequential, gpipe, one_f_one_b, interleaved, zb_h1, async_one_f_one_b, "
     "async_full_duplex)";

@@ -1,9 +1,12 @@
 #include "runtime/schemes/schedule.hpp"
 
+#include "kernels/random.hpp"
 #include "runtime/schemes/timeline.hpp"
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 
 using namespace troupe;
 
@@ -33,6 +36,58 @@ std::vector<ChunkTimes> times(const Schedule& s, double f, double b, double w) {
                                   .weight_gradient = w / v,
                                   .update = 0,
                                   .link = 0});
+}
+
+using Placement = std::vector<std::int32_t>;
+
+Schedule placed(const std::string& name,
+                const Placement& stage_of,
+                int M = 1,
+                std::int64_t synchronous = 0) {
+  const int K = 1 + *std::max_element(stage_of.begin(), stage_of.end());
+  auto made = make_schedule({.name = name,
+                             .stages = K,
+                             .micro_batches = M,
+                             .synchronous_batches = synchronous,
+                             .stage_of = stage_of});
+  INFO((made ? std::string() : made.error().message));
+  REQUIRE(made);
+  return *made;
+}
+
+/// Up to four chunks a stage on 1 to 4 stages, each with one at least.
+Placement random_placement(std::uint64_t seed) {
+  const RandomStream random(seed, Purpose::test, 0);
+  const auto below = [&](std::uint64_t counter, int n) {
+    return static_cast<std::int32_t>(random.uniform(counter) * n);
+  };
+  const int K = 1 + below(0, 4);
+  Placement placement(static_cast<std::size_t>(K + below(1, 3 * K + 1)));
+  for (std::size_t c = 0; c < placement.size(); ++c) {
+    placement[c] = static_cast<int>(c) < K ? static_cast<std::int32_t>(c) : below(c, K);
+  }
+  for (std::size_t c = placement.size(); c > 1; --c) {
+    std::swap(placement[c - 1],
+              placement[static_cast<std::size_t>(below(100 + c, static_cast<int>(c)))]);
+  }
+  return placement;
+}
+
+/// The first `count` actions of `chunk`.
+std::vector<Action> actions_of(const Schedule& s, std::int32_t chunk, std::size_t count) {
+  std::vector<Action> all;
+  for (std::uint64_t i = 0; all.size() < count; ++i) {
+    const Action a = s.stages[static_cast<std::size_t>(s.stage_of(chunk))].at(i);
+    if (a.chunk == chunk) {
+      all.push_back(a);
+    }
+  }
+  return all;
+}
+
+std::string refusal(const ScheduleOptions& options) {
+  const auto made = make_schedule(options);
+  return made ? "" : made.error().message;
 }
 
 }  // namespace
@@ -173,4 +228,136 @@ TEST_CASE("synchronous warm-up mini-batches have no delay, later ones do", "[sch
   CHECK(distance[6] == 1);
   CHECK(distance[8] == 3);
   CHECK(distance[12] == 3);
+}
+
+TEST_CASE("a stage merges the sequences of its chunks by their times in a pipe of C", "[schemes]") {
+  const Schedule async = placed("async_one_f_one_b", {0, 1, 0});
+  CHECK(actions(async, 0, 13) ==
+        "F(0,0)@0 F(1,0)@0 F(0,0)@2 F(2,0)@0 B(0,0)@2 U(0)@2 F(1,0)@2 B(1,0)@2 U(1)@2 B(0,0)@0 "
+        "U(0)@0 F(2,0)@2 F(3,0)@0");
+  CHECK(actions(async, 1, 8) ==
+        "F(0,0)@1 F(1,0)@1 B(0,0)@1 U(0)@1 F(2,0)@1 B(1,0)@1 U(1)@1 F(3,0)@1");
+  CHECK(actions(placed("gpipe", {0, 1, 0}, 2), 0, 10) ==
+        "F(0,0)@0 F(0,1)@0 F(0,0)@2 F(0,1)@2 B(0,0)@2 B(0,1)@2 U(0)@2 B(0,0)@0 B(0,1)@0 U(0)@0");
+}
+
+TEST_CASE("one chunk a stage in order is no placement", "[schemes]") {
+  for (const SchedulePaper& paper : schedule_papers()) {
+    for (const int K : {1, 3, 5}) {
+      for (const int M : {1, 2, 4}) {
+        if (paper.name == "interleaved") {
+          continue;
+        }
+        INFO(paper.name << " K " << K << " M " << M);
+        Placement each(static_cast<std::size_t>(K));
+        std::iota(each.begin(), each.end(), 0);
+        const Schedule given = placed(std::string(paper.name), each, M);
+        const Schedule plain = schedule(std::string(paper.name), K, M);
+        CHECK(given.delay == plain.delay);
+        CHECK(given.placement == plain.placement);
+        for (int k = 0; k < K; ++k) {
+          CHECK(actions(given, k, 300) == actions(plain, k, 300));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("however chunks are placed, each does what it would as a stage, and all can finish",
+          "[schemes]") {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Placement placement = random_placement(seed);
+    const auto C = static_cast<std::int32_t>(placement.size());
+    for (const SchedulePaper& paper : schedule_papers()) {
+      if (paper.name == "interleaved") {
+        continue;
+      }
+      const int M = 1 + static_cast<int>(seed % 4);
+      const std::int64_t synchronous = paper.name.starts_with("async") ? seed % 3 : 0;
+      INFO(paper.name << " seed " << seed << " C " << C << " M " << M << " sync " << synchronous);
+      const Schedule mixed = placed(std::string(paper.name), placement, M, synchronous);
+      const auto deep = make_schedule({.name = std::string(paper.name),
+                                       .stages = C,
+                                       .micro_batches = M,
+                                       .synchronous_batches = synchronous});
+      REQUIRE(deep);
+      CHECK(mixed.chunks == C);
+      CHECK(mixed.delay == deep->delay);
+      CHECK(mixed.delay_max == deep->delay_max);
+      for (std::int32_t c = 0; c < C; ++c) {
+        CHECK(actions_of(mixed, c, 400) == actions_of(*deep, c, 400));
+      }
+      CHECK(check_schedule(mixed, 60));
+    }
+  }
+}
+
+TEST_CASE("a mini-batch of a flushed schedule is behind a stage before the next begins",
+          "[schemes]") {
+  // Else a norm over all chunks could be awaited by the stage that has to add to it.
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    for (const std::string name : {"gpipe", "one_f_one_b", "zb_h1"}) {
+      const Schedule s = placed(name, random_placement(seed), 4);
+      for (const Sequence& sequence : s.stages) {
+        CHECK(sequence.prologue.empty());
+        CHECK(std::all_of(sequence.period.begin(), sequence.period.end(), [](const Action& a) {
+          return a.batch == 0;
+        }));
+      }
+    }
+  }
+}
+
+TEST_CASE("a mixed pipe that never flushes has no bubbles where its loads are equal", "[schemes]") {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const Placement placement = random_placement(seed);
+    const int K = 1 + *std::max_element(placement.begin(), placement.end());
+    const RandomStream random(seed, Purpose::test, 1);
+    std::vector<double> loads(static_cast<std::size_t>(K));
+    std::vector<ChunkTimes> times(placement.size());
+    for (std::size_t c = 0; c < placement.size(); ++c) {
+      times[c].forward = 0.1 + random.uniform(c);
+      loads[static_cast<std::size_t>(placement[c])] += times[c].forward;
+    }
+    for (std::size_t c = 0; c < placement.size(); ++c) {
+      times[c].forward /= loads[static_cast<std::size_t>(placement[c])];  // now each load is 1
+      times[c].input_gradient = times[c].weight_gradient = times[c].forward;
+    }
+    for (const int M : {1, 3}) {
+      INFO("seed " << seed << " C " << placement.size() << " K " << K << " M " << M);
+      const Schedule s = placed("async_one_f_one_b", placement, M);
+      const double first = simulate(s, times, 60).end;
+      CHECK(simulate(s, times, 80).end - first == Approx(20 * M * 3.0).epsilon(1e-9));
+    }
+  }
+}
+
+TEST_CASE("a mixed pipe is as fast as its busiest stage where no cut could be", "[schemes]") {
+  // Layers of 2, 4 and 2 on two stages: 4 beside 2 and 2, where the best cut has 6 beside 2.
+  const auto seconds = [](double f) {
+    return ChunkTimes{.forward = f, .input_gradient = f / 2, .weight_gradient = f / 2};
+  };
+  const int N = 20;
+  const Schedule mixed = placed("async_one_f_one_b", {0, 1, 0});
+  // Stage 1 begins its first forward at 2, its first backward at 12, and is busy to its end; then
+  // chunk 0 has its last backward.
+  CHECK(simulate(mixed, {seconds(2), seconds(4), seconds(2)}, N).end == Approx(8 * N + 6));
+  const Schedule cut = schedule("async_one_f_one_b", 2, 1);
+  CHECK(simulate(cut, {seconds(2), seconds(6)}, N).end == Approx(12 * N + 4));
+  CHECK(simulate(cut, {seconds(6), seconds(2)}, N).end == Approx(12 * N));
+}
+
+TEST_CASE("a placement that makes no sense is refused", "[schemes]") {
+  CHECK(refusal({.name = "gpipe", .stages = 2, .stage_of = {0, 2, 1}}) ==
+        "pipeline.stage_of: there is no stage 2; with pipeline.stages 2 they are numbered from 0 "
+        "to 1");
+  CHECK(refusal({.name = "gpipe", .stages = 3, .stage_of = {0, 2, 0}}) ==
+        "pipeline.stage_of: stage 1 of pipeline.stages 3 has no chunk; each stage needs one");
+  CHECK(refusal({.name = "interleaved",
+                 .stages = 2,
+                 .micro_batches = 2,
+                 .chunks_per_stage = 2,
+                 .stage_of = {0, 1, 0, 1}}) ==
+        "pipeline.stage_of: interleaved gives chunks to stages in turn; leave it empty, or choose "
+        "another pipeline.schedule");
 }
