@@ -162,6 +162,26 @@ TEST_CASE("a phase that fails is the last, and its exit code is the run's", "[ap
   CHECK_THAT(allowed.err, says("troupe: the run ends with phase 2 of 3"));
 }
 
+TEST_CASE("a phase keeps the cut that was measured for it", "[apps]") {
+  const Folder folder;
+  const std::string whole =
+      write(folder,
+            with_phases("phases { name: 'cut' set: 'pipeline.stages=2' set: "
+                        "'pipeline.partition=profiled' } phases { name: 'mixed' set: "
+                        "'pipeline.stages=2' set: 'pipeline.partition=mixed' }"));
+  REQUIRE(run_program({"sim", whole, "--quiet", "--out", folder / "a"}).code == 0);
+  const std::string kept = contents(folder / "a/experiment.textproto");
+  const std::size_t second = kept.find("name: \"mixed\"");
+  REQUIRE(second != std::string::npos);
+  CHECK_THAT(kept.substr(0, second), says("pipeline.cut=["));
+  CHECK(kept.substr(0, second).find("pipeline.stage_of=[") == std::string::npos);
+  CHECK_THAT(kept.substr(second), says("pipeline.cut=["));
+  CHECK_THAT(kept.substr(second), says("pipeline.stage_of=["));
+  REQUIRE(run_program({"sim", folder / "a", "--quiet", "--out", folder / "b"}).code == 0);
+  CHECK(contents(folder / "b/experiment.textproto") == kept);
+  CHECK(contents(folder / "b/weights.safetensors") == contents(folder / "a/weights.safetensors"));
+}
+
 TEST_CASE("an interrupt ends all phases", "[apps]") {
   const Folder folder;
   const std::string whole =

@@ -271,25 +271,134 @@ TEST_CASE("a profiled experiment keeps the cut that it found", "[apps]") {
             .empty());
 }
 
-TEST_CASE("a run directory repeats a profiled run, bit for bit", "[apps]") {
-  const Folder folder;
-  const Said first = run_program({"run",
-                                  "teacher-mlp",
-                                  "--quiet",
-                                  "--out",
-                                  folder / "a",
-                                  "--set",
-                                  "pipeline.partition=profiled",
-                                  "--set",
-                                  "stop.updates=5",
-                                  "--set",
-                                  "pipeline.stages=2"});
-  REQUIRE(first.code == 0);
-  CHECK_THAT(contents(folder / "a/experiment.textproto"), says("partition: profiled"));
-  CHECK_THAT(contents(folder / "a/experiment.textproto"), says("cut: "));
-  REQUIRE(run_program({"run", folder / "a", "--quiet", "--out", folder / "b"}).code == 0);
-  CHECK(contents(folder / "a/experiment.textproto") == contents(folder / "b/experiment.textproto"));
-  CHECK(contents(folder / "a/weights.safetensors") == contents(folder / "b/weights.safetensors"));
+namespace {
+
+/// Forwards of these seconds, and each half of a backward half of that.
+NetworkProfile forwards(const std::vector<double>& seconds) {
+  NetworkProfile profile;
+  for (const double f : seconds) {
+    profile.layers.push_back(
+        {.forward = f, .input_gradient = f / 2, .weight_gradient = f / 2, .saved_bytes = 8});
+  }
+  profile.flops.resize(seconds.size());
+  return profile;
+}
+
+}  // namespace
+
+TEST_CASE("a mixed pipe is made where it balances better than every cut, and runs as predicted",
+          "[apps]") {
+  // On two stages 4 beside the rest, which is 4; cut, the better part of two has 6.
+  const std::vector<double> seconds{1, 1, 4, 1, 0.5, 0.5};
+  const int updates = 60;
+  for (const int M : {1, 2}) {
+    const auto set = pipe(
+        2,
+        {"pipeline.micro_batches=" + std::to_string(M), "stop.updates=" + std::to_string(updates)});
+    const Blueprint plain = blueprint(kSix, set);
+    const auto cut = profiled_cut(plain, forwards(seconds));
+    REQUIRE(cut);
+    Blueprint best_cut = plain;
+    REQUIRE(cut_blueprint(best_cut, *cut));
+    CHECK(predict(best_cut, forwards(seconds)).slowest_seconds == Approx(12));
+
+    const auto mixed = mixed_blueprint(plain, forwards(seconds));
+    REQUIRE(mixed);
+    const Throughput p = predict(*mixed, forwards(seconds));
+    CHECK(p.slowest_seconds == Approx(8));
+    CHECK(p.samples_per_second == Approx(16.0 / M / 8));
+    CHECK(p.idle == Approx(0).margin(1e-9));
+    CHECK(mixed->schedule->chunks == 3);
+    CHECK(mixed->cut == std::vector<std::int64_t>{0, 2, 3});
+    CHECK(mixed->schedule->placement[0] == mixed->schedule->placement[2]);
+
+    proto::Experiment timed = mixed->experiment;
+    for (auto [model, factor] :
+         {std::pair{timed.mutable_clock()->mutable_forward(), 1.0},
+          std::pair{timed.mutable_clock()->mutable_input_gradient(), 0.5},
+          std::pair{timed.mutable_clock()->mutable_weight_gradient(), 0.5}}) {
+      model->clear_seconds();
+      for (const double chunk : {2.0, 4.0, 2.0}) {
+        model->add_seconds(factor * chunk);
+      }
+    }
+    const Outcome outcome = run(timed);
+    std::map<std::int64_t, double> done;  // by mini-batch: when its last work ended
+    for (const BusyRecord& busy : outcome.busy) {
+      done[busy.stamp.batch] = std::max(done[busy.stamp.batch], busy.end);
+    }
+    const int from = updates / 2;
+    const double rate = 16.0 * (updates - 1 - from) / (done.at(updates - 1) - done.at(from));
+    CHECK(rate == Approx(p.samples_per_second).epsilon(0.01));
+  }
+}
+
+TEST_CASE("mixed is never predicted to be slower than profiled, and does not split for nothing",
+          "[apps]") {
+  const auto alike = mixed_blueprint(blueprint(kSix, pipe(3)), forwards({1, 1, 1, 1, 1, 1}));
+  REQUIRE(alike);
+  CHECK(alike->cut == std::vector<std::int64_t>{0, 2, 4});
+  CHECK(alike->schedule->placement == std::vector<std::int32_t>{0, 1, 2});
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    for (const char* schedule : {"async_one_f_one_b", "one_f_one_b"}) {
+      INFO("round " << round << " " << schedule);
+      const NetworkProfile profile = invented(round);
+      const Blueprint plain = blueprint(
+          kSix,
+          pipe(3, {std::string("pipeline.schedule=") + schedule, "pipeline.micro_batches=4"}));
+      Blueprint by_time = plain;
+      const auto cut = profiled_cut(plain, profile);
+      REQUIRE(cut);
+      REQUIRE(cut_blueprint(by_time, *cut));
+      const auto mixed = mixed_blueprint(plain, profile);
+      REQUIRE(mixed);
+      CHECK(predict(*mixed, profile).samples_per_second >=
+            predict(by_time, profile).samples_per_second);
+    }
+  }
+}
+
+TEST_CASE("a mixed experiment keeps the cut and the placement that it found", "[apps]") {
+  const Blueprint found = blueprint(kSix, pipe(2, {"pipeline.partition=mixed"}));
+  const proto::Pipeline& pipeline = found.experiment.pipeline();
+  REQUIRE(pipeline.stage_of_size() >= 2);
+  CHECK(pipeline.cut_size() + 1 == pipeline.stage_of_size());
+  CHECK(found.schedule->chunks == pipeline.stage_of_size());
+  const auto again = make_blueprint(found.experiment);
+  REQUIRE(again);
+  CHECK(again->cut == found.cut);
+  CHECK(again->schedule->placement == found.schedule->placement);
+  // What is given stands.
+  const Blueprint given = blueprint(
+      kSix,
+      pipe(2, {"pipeline.partition=mixed", "pipeline.cut=[1,2]", "pipeline.stage_of=[1,0,1]"}));
+  CHECK(given.cut == std::vector<std::int64_t>{0, 1, 2});
+  CHECK(given.schedule->placement == std::vector<std::int32_t>{1, 0, 1});
+}
+
+TEST_CASE("a run directory repeats a measured run, bit for bit", "[apps]") {
+  for (const std::string partition : {"profiled", "mixed"}) {
+    const Folder folder;
+    const Said first = run_program({"run",
+                                    "teacher-mlp",
+                                    "--quiet",
+                                    "--out",
+                                    folder / "a",
+                                    "--set",
+                                    "pipeline.partition=" + partition,
+                                    "--set",
+                                    "stop.updates=5",
+                                    "--set",
+                                    "pipeline.stages=2"});
+    REQUIRE(first.code == 0);
+    const std::string written = contents(folder / "a/experiment.textproto");
+    CHECK_THAT(written, says("partition: " + partition));
+    CHECK_THAT(written, says("cut: "));
+    CHECK((written.find("stage_of: ") != std::string::npos) == (partition == "mixed"));
+    REQUIRE(run_program({"run", folder / "a", "--quiet", "--out", folder / "b"}).code == 0);
+    CHECK(written == contents(folder / "b/experiment.textproto"));
+    CHECK(contents(folder / "a/weights.safetensors") == contents(folder / "b/weights.safetensors"));
+  }
 }
 
 TEST_CASE("plan --profile shows layers, cuts and the machine", "[apps]") {
@@ -304,7 +413,7 @@ TEST_CASE("plan --profile shows layers, cuts and the machine", "[apps]") {
   for (const char* part : {"layers     of a micro-batch, medians of ",
                            "  flops     [",
                            "  profiled  [",
-                           "a bound: no schedule runs it",
+                           "  mixed     [",
                            "machine    cpu: "}) {
     CHECK_THAT(said.out, says(part));
   }
