@@ -252,8 +252,10 @@ void ServerShard::handle(Combined m, double now, Effects& fx) {
 void ServerShard::serve(double now, Effects& fx) {
   // What one server has applied another may lack: where slices take turns, where of the same pushes
   // servers make different updates, or where somebody died between two of his. It needs more of them
-  // to get to the end, and replicas make these with weights from everyone.
-  const bool others_may_lack = c_.streams || c_.admission->servers_may_differ() || membership_ > 0;
+  // to get to the end, and replicas make these with weights from everyone. So too where a stage
+  // that waits for this chunk's weights has yet to push others' gradients.
+  const bool others_may_lack =
+      c_.streams || c_.together || c_.admission->servers_may_differ() || membership_ > 0;
   if (halted_ || (over() && !others_may_lack)) {
     return;
   }
@@ -355,6 +357,12 @@ void ServerShard::finish(Effects& fx) {
     return;
   }
   tell_account(fx);
+  if (c_.together) {  // whose pushes wait for an update that will not come is to go on all the same
+    for (const Upload& m : std::exchange(waiting_, {})) {
+      --ledger_.replicas[static_cast<std::size_t>(m.stamp.replica)].waiting;
+      give_up(m);
+    }
+  }
   pin(*end_, fx);
 }
 

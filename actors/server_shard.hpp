@@ -45,6 +45,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     std::int64_t gap_every = 0;            // versions between two measurements; 0: never
     std::int64_t period = 0;  // > 0: of the fastest replica; slower ones get less (DyLU)
     bool streams = false;     // slices take turns, and the others' come only where all are answered
+    bool together = false;    // who waits for this server's answer may owe pushes to others
     bool announces = false;   // this server's pins start the evaluations
     Ref<DirectorRole> director;
     Tensor initial;  // (n)

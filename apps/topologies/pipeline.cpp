@@ -86,7 +86,7 @@ Result<void> measured_partition(Blueprint& b) {
   proto::Pipeline& pipeline = *b.experiment.mutable_pipeline();
   const bool mixed = pipeline.partition() == proto::Pipeline::mixed;
   if (!(mixed || pipeline.partition() == proto::Pipeline::profiled) || !pipeline.cut().empty() ||
-      b.schedule->chunks == 1) {
+      (mixed ? b.schedule->options.stages : b.schedule->chunks) == 1) {
     return {};
   }
   if (mixed) {
@@ -317,6 +317,21 @@ Result<void> schedule_blueprint(Blueprint& b) {
   }
   if (auto policy = check_policy(e, *schedule); !policy) {
     return policy.error();
+  }
+  // Replica 0 ends such a run; a stage of another one that is beyond the end by then waits for ever,
+  // and may owe gradients of its other chunks.
+  const bool reduces =
+      e.replicas().exchange().has_synchronous() &&
+      e.replicas().exchange().synchronous().reduction() != proto::Synchronous::server;
+  if (reduces && !schedule->flushed && schedule->chunks > stages &&
+      (e.stop().seconds() > 0 || e.stop().target_accuracy() > 0)) {
+    return Error{ErrorKind::usage,
+                 concat("replicas.exchange.synchronous.reduction: under ",
+                        schedule->options.name,
+                        " with several chunks a stage (pipeline.stage_of) ring and tree end by "
+                        "stop.updates or stop.epochs alone, not by stop.",
+                        e.stop().seconds() > 0 ? "seconds" : "target_accuracy",
+                        "; right is server, or a flushed schedule")};
   }
   b.schedule = std::make_shared<const Schedule>(std::move(*schedule));
   if (has_servers(e)) {
@@ -823,6 +838,7 @@ Cast build_cast(const Blueprint& b) {
                .gap_every = e.record().gap_every(),
                .period = b.link->dynamic ? b.link->push_every : 0,
                .streams = b.link->streams,
+               .together = !schedule.flushed && C > K,
                .announces = c == 0 && s == 0,
                .director = director,
                .initial = std::move(initial[s])}),

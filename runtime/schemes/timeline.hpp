@@ -34,7 +34,7 @@ struct Timeline {
 
 /// The first `batches` mini-batches. The error signal of a fused backward leaves when both halves
 /// are done; that of a split one after the input gradient. An update delays the stage's next action
-/// (its weights are awaited).
+/// (its weights are awaited; where that is another chunk's, a run may put the action first).
 Timeline simulate(const Schedule& schedule,
                   const std::vector<ChunkTimes>& times,
                   std::int64_t batches);

@@ -374,6 +374,10 @@ TEST_CASE("a mixed experiment keeps the cut and the placement that it found", "[
       pipe(2, {"pipeline.partition=mixed", "pipeline.cut=[1,2]", "pipeline.stage_of=[1,0,1]"}));
   CHECK(given.cut == std::vector<std::int64_t>{0, 1, 2});
   CHECK(given.schedule->placement == std::vector<std::int32_t>{1, 0, 1});
+  CHECK(blueprint(kSix, pipe(1, {"pipeline.partition=mixed"}))
+            .experiment.pipeline()
+            .stage_of()
+            .empty());
 }
 
 TEST_CASE("a run directory repeats a measured run, bit for bit", "[apps]") {
