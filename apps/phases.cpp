@@ -118,7 +118,11 @@ proto::Experiment with_measured_cuts(proto::Experiment whole, const std::vector<
       for (const std::int64_t number : numbers) {
         list += concat(list.empty() ? "" : ",", number);
       }
-      whole.mutable_phases(static_cast<int>(i))->add_set(key + "=[" + list + "]");
+      const std::string assignment = key + "=[" + list + "]";
+      proto::Phase& phase = *whole.mutable_phases(static_cast<int>(i));
+      if (std::find(phase.set().begin(), phase.set().end(), assignment) == phase.set().end()) {
+        phase.add_set(assignment);  // a repeat has it already
+      }
     };
     if (pipeline.partition() == proto::Pipeline::flops || pipeline.cut().empty()) {
       continue;
