@@ -38,6 +38,7 @@ void Stage::handle(ErrorSignal m, double now, Effects& fx) {
 
 void Stage::handle(End m, double now, Effects& fx) {
   end_ = m.batches;
+  tell_wait(now, fx);  // it may have nothing left to wait for
   note_finished(fx);
   advance(now, fx);
 }
@@ -119,11 +120,11 @@ void Stage::ask_ahead(const Action& a, Effects& fx) {
   do {
     next = sequence.at(++at);
   } while (next.act != Act::forward || next.chunk != a.chunk);
-  if (end_ && next.batch >= *end_) {
-    return;
-  }
+  const bool over = end_ && next.batch >= *end_;
   for (std::size_t i = 0; i < borrowed; ++i) {
-    if (const View view = borrowed_view(next, i); view != borrowed_view(a, i)) {
+    if (over) {
+      held_.erase({a.chunk, i + 1});
+    } else if (const View view = borrowed_view(next, i); view != borrowed_view(a, i)) {
       ask(a.chunk, i + 1, view, fx);
     }
   }
@@ -530,9 +531,10 @@ void Stage::mark(double now, Effects& fx) {
           }});
 }
 
-void Stage::handle(Release m, double, Effects& fx) {
+void Stage::handle(Release m, double now, Effects& fx) {
   if (m.conclude) {
     if (c_.served) {  // its own sequence has no end
+      tell_wait(now, fx);
       tell_stashes(fx);
     }
     conclude_at_ = m.step;
@@ -570,7 +572,10 @@ std::string Stage::waits_for() const {
   const std::string which =
       "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")";
   if (want(a) == Want::weights && !pulling_.empty()) {
-    const Question& open = pulling_.front();
+    const auto own = std::find_if(pulling_.begin(), pulling_.end(), [&](const Question& question) {
+      return question.chunk == a.chunk && question.part == 0;
+    });
+    const Question& open = own != pulling_.end() ? *own : pulling_.front();
     const std::int32_t owner =
         open.part > 0 ? chunk(open.chunk).borrowed()[open.part - 1].owner : open.chunk;
     return me + "step " + std::to_string(open.view.step) + " of shard " + std::to_string(owner);

@@ -439,7 +439,8 @@ std::string describe(const Blueprint& b) {
       stages_table(b),
       "memory     of training, at most at once between updates; on top come evaluations, an update "
       "that cannot be\n"
-      "           made in place, kernels' scratch and the data set\n",
+      "           made in place, kernels' scratch, batches that wait for the first stage and the "
+      "data set\n",
       memory_table(b),
       "bubble     ",
       e.pipeline().stage_of().empty()

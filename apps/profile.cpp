@@ -75,11 +75,11 @@ class LayerByLayer {
                             .layout = step.chunk.layout()});
       steps_.push_back(std::move(step));
     }
-    Stream host(Device{});  // samples are gathered there, as by the Source
     BatchOrder order(
         b.data->size(Split::train), b.experiment.data().batch_size(), b.experiment.seed());
+    // On the stages' device, as by the Source: uploads are none of a stage's work.
     batch_ = gather_batch(
-        host, *b.data, Split::train, order.indices(0, 0, micro_batches_), order.epoch(0));
+        stream_, *b.data, Split::train, order.indices(0, 0, micro_batches_), order.epoch(0));
   }
 
   void pass() {

@@ -98,6 +98,7 @@ struct ShellState {
   std::deque<std::pair<ActorId, Run>> jobs;
   std::map<std::pair<Device, Precision>, std::unique_ptr<Stream>> streams;
   std::deque<Event> ahead;  // one a job that a GPU has not finished yet
+  double free_at = 0;       // modelled times: when the thread's last job is over
   RecordBatch records;
   Effects fx;
 
@@ -166,8 +167,13 @@ void ShellState::run_one_job() {
   Ran ran{run.lane, {}};
   const Stamp stamp = run.stamp;
   const Work work = run.work;
+  const double begin =
+      std::max(start, free_at);  // by the model, which knows nothing of the messages' way
   const double modelled =
-      theatre->options.modelled ? theatre->options.modelled->work(run, start) : 0;
+      theatre->options.modelled ? theatre->options.modelled->work(run, begin) : 0;
+  if (modelled > 0) {
+    free_at = begin + modelled;
+  }
   try {
     auto& stream = streams[{member.device, member.precision}];
     if (!stream) {
@@ -190,9 +196,10 @@ void ShellState::run_one_job() {
   const double end = theatre->now();
   if (work != Work::unmodelled) {
     records.entries.push_back(
-        BusyRecord{who, start, std::max(end, start + modelled), to_string(work), stamp});
+        modelled > 0 ? BusyRecord{who, begin, std::max(end, free_at), to_string(work), stamp}
+                     : BusyRecord{who, start, end, to_string(work), stamp});
   }
-  double left = modelled - (end - start);
+  double left = modelled > 0 ? free_at - end : 0;
   const auto replica = static_cast<std::size_t>(theatre->cast.members[who].replica);  // -1: none
   if (const std::vector<double>& factors = theatre->options.hold_back;
       !theatre->options.modelled && work != Work::unmodelled && replica < factors.size()) {

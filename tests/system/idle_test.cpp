@@ -103,6 +103,87 @@ TEST_CASE("the bubble of a flushed pipeline is told by its reasons", "[idle]") {
   }
 }
 
+// An optimizer with a thread of its own keeps its stage waiting; several chunks a stage share one account.
+TEST_CASE("work and waits are the whole run with an optimizer apart and with several chunks",
+          "[idle]") {
+  const bool apart = GENERATE(true, false);
+  CAPTURE(apart);
+  const Summary s =
+      simulated(timed({"pipeline.stages=2",
+                       apart ? "placement.optimizer=own" : "pipeline.stage_of=[0,1,0]",
+                       "pipeline.schedule=async_one_f_one_b",
+                       "clock.update.seconds=0.75",
+                       "stop.updates=7"}));
+  const IdleTimes& idle = s.idle.at(0);
+  const double known = s.busy.at(0) + std::accumulate(idle.begin(), idle.end(), 0.0);
+  // The last update is behind the stage's last wait, where it is another thread's.
+  CHECK_THAT(known, WithinAbs(apart ? 1 - 0.75 / s.seconds : 1, kExact));
+  CHECK((idle[kWeights] > 0) == apart);
+}
+
+// The thread of a stage that waits is free for evaluations, which take time on the real clock.
+TEST_CASE("a stage that evaluates is not idle", "[idle]") {
+  const bool overtaken = GENERATE(false, true);  // by the data, before the evaluation's end is told
+  CAPTURE(overtaken);
+  auto blueprint = make_blueprint(timed({"stop.updates=2"}));
+  REQUIRE(blueprint);
+  Cast cast = build_cast(*blueprint);
+  Machine& stage = *member(cast, "stage-0").machine;
+  Stream stream(Device{});
+  const NamedTensor x{"x", stream.allocate({1, 1})};
+  std::vector<WaitRecord> waits;
+  std::vector<Run> runs;
+  const auto tell = [&](Message message, double now) {
+    Effects fx;
+    stage.on(std::move(message), now, fx);
+    for (const RecordEntry& record : fx.records) {
+      if (const auto* wait = std::get_if<WaitRecord>(&record)) {
+        waits.push_back(*wait);
+      }
+    }
+    std::move(fx.runs.begin(), fx.runs.end(), std::back_inserter(runs));
+    for (const Effects::Send& send : fx.sends) {  // the shard answers at once
+      if (const auto* pull = std::get_if<Pull>(&send.message)) {
+        Effects more;
+        stage.on(PullReply{.request = pull->request,
+                           .chunk = 0,
+                           .weights = Weights(1, Slice{.step = pull->view.step})},
+                 now,
+                 more);
+        for (const RecordEntry& record : more.records) {
+          if (const auto* wait = std::get_if<WaitRecord>(&record)) {
+            waits.push_back(*wait);
+          }
+        }
+        std::move(more.runs.begin(), more.runs.end(), std::back_inserter(runs));
+      }
+    }
+  };
+  const auto data = [&](double now) {
+    tell(Labels{.stamp = {}, .labels = x.tensor}, now);
+    tell(Activation{.stamp = {}, .bundle = {x}}, now);
+  };
+  tell(Start{}, 0);
+  tell(MarkBatch{.step = 0, .index = 0, .chunk = 0, .bundle = {x}, .labels = x.tensor}, 1);
+  REQUIRE(runs.size() == 1);
+  CHECK(runs.back().lane == Lane::mark);
+  if (overtaken) {
+    data(4);
+    tell(Ran{Lane::mark, {}}, 4);
+  } else {
+    tell(Ran{Lane::mark, {}}, 4);
+    data(6);
+  }
+  REQUIRE(runs.size() == 2);
+  CHECK(runs.back().lane == Lane::sequence);
+  double idle = 0;
+  for (const WaitRecord& wait : waits) {
+    CHECK(wait.want == Want::data);
+    idle += wait.end - wait.start;
+  }
+  CHECK(idle == (overtaken ? 1 : 3));
+}
+
 // The first stage is the last to finish; its updates run on its own thread, so that no second of
 // them is idle.
 TEST_CASE("work and waits of the first stage are the whole run", "[idle]") {
@@ -140,7 +221,10 @@ TEST_CASE("a replica that waits for its server waits for weights", "[idle]") {
     CAPTURE(stage, s.seconds, s.busy.at(stage), idle[kData], idle[kWeights]);
     CHECK(idle[kData] + idle[kActivation] + idle[kError] == 0);
     CHECK(idle[kWeights] > 0);
+    CHECK(s.busy.at(stage) + idle[kWeights] <= 1 + kExact);
   }
+  // Replica 0 is told the end last, and then tells the wait that is open.
+  CHECK_THAT(s.busy.at(0) + s.idle.at(0)[kWeights], WithinAbs(1, kExact));
 }
 
 // With a mini-batch of 3 seconds a loader that takes 4 keeps the stage waiting for 1 each time, and
