@@ -142,3 +142,17 @@ TEST_CASE("on the real clock modelled-time stages take the modelled time", "[sys
     WARN(schedule << ": real over modelled time " << least / expected);
   }
 }
+
+TEST_CASE("on the real clock a thread's modelled times do not overlap", "[system]") {
+  // While chunk 2 is updated, stage 0 could go on with chunk 0: both are on its thread.
+  const std::vector<std::string> mixed{
+      "pipeline.stage_of=[0,1,0]", "pipeline.weights=stash", "clock.update.seconds=0.02"};
+  std::vector<std::string> modelled = mixed;
+  modelled.emplace_back("clock.modelled=true");
+  const Times t{0.02, 0.02, 0.02};
+  const double expected = run(timed("async_one_f_one_b", 2, 1, 6, t, mixed)).seconds;
+  const Outcome outcome =
+      run(timed("async_one_f_one_b", 2, 1, 6, t, modelled), {.threads = true, .lose = {}});
+  REQUIRE(outcome.ending.exit_code == 0);
+  CHECK(outcome.seconds >= expected * 0.999);
+}
