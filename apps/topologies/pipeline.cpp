@@ -107,6 +107,13 @@ Result<void> measured_partition(Blueprint& b) {
 
 /// Whether the keys of the cut go together.
 Result<void> check_partition(const proto::Pipeline& pipeline) {
+  if (pipeline.partition() == proto::Pipeline::profiled && pipeline.cut().empty() &&
+      !pipeline.stage_of().empty()) {
+    return Error{ErrorKind::usage,
+                 "pipeline.partition: profiled makes all chunks alike, not all stages, so that it "
+                 "does not go with pipeline.stage_of; use mixed, which finds both, or set "
+                 "pipeline.cut"};
+  }
   if (pipeline.partition() != proto::Pipeline::mixed || pipeline.stages() == 1) {
     return {};
   }
@@ -120,7 +127,7 @@ Result<void> check_partition(const proto::Pipeline& pipeline) {
                  concat("pipeline.partition: mixed finds pipeline.cut and pipeline.stage_of "
                         "together; there is only pipeline.",
                         pipeline.cut().empty() ? "stage_of" : "cut",
-                        ", so set both or none, or use flops or profiled")};
+                        ", so set both or none, or use flops")};
   }
   return {};
 }
@@ -318,19 +325,16 @@ Result<void> schedule_blueprint(Blueprint& b) {
   if (auto policy = check_policy(e, *schedule); !policy) {
     return policy.error();
   }
-  // Replica 0 ends such a run; a stage of another one that is beyond the end by then waits for ever,
-  // and may owe gradients of its other chunks.
+  // Replica 0 alone says where a run ends that is interrupted; a stage of another one that is beyond
+  // it by then waits for ever, and may owe gradients of its other chunks.
   const bool reduces =
       e.replicas().exchange().has_synchronous() &&
       e.replicas().exchange().synchronous().reduction() != proto::Synchronous::server;
-  if (reduces && !schedule->flushed && schedule->chunks > stages &&
-      (e.stop().seconds() > 0 || e.stop().target_accuracy() > 0)) {
+  if (reduces && !schedule->flushed && schedule->chunks > stages) {
     return Error{ErrorKind::usage,
-                 concat("replicas.exchange.synchronous.reduction: under ",
+                 concat("replicas.exchange.synchronous.reduction: ring and tree do not go with "
+                        "several chunks a stage (pipeline.stage_of) under ",
                         schedule->options.name,
-                        " with several chunks a stage (pipeline.stage_of) ring and tree end by "
-                        "stop.updates or stop.epochs alone, not by stop.",
-                        e.stop().seconds() > 0 ? "seconds" : "target_accuracy",
                         "; right is server, or a flushed schedule")};
   }
   b.schedule = std::make_shared<const Schedule>(std::move(*schedule));

@@ -147,13 +147,15 @@ Result<void> check_policy(const proto::Experiment& experiment, const Schedule& s
         schedule.options.micro_batches));
   }
   if (name == "double_buffered" && schedule.delay_max > 1) {
-    return refuse(concat("pipeline.weights: double_buffered has room for a delay of 1; with ",
-                         schedule.options.name,
-                         " at pipeline.micro_batches ",
-                         schedule.options.micro_batches,
-                         " it is ",
-                         schedule.delay_max,
-                         ": raise pipeline.micro_batches or use async_one_f_one_b"));
+    return refuse(
+        concat("pipeline.weights: double_buffered has room for a delay of 1; with ",
+               schedule.options.name,
+               " at pipeline.micro_batches ",
+               schedule.options.micro_batches,
+               " it is ",
+               schedule.delay_max,
+               ": raise pipeline.micro_batches",
+               schedule.options.name == "async_one_f_one_b" ? "" : " or use async_one_f_one_b"));
   }
   if (name == "vertical_sync" && !schedule.flushed && schedule.options.micro_batches != 1) {
     return refuse(

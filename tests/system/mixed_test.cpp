@@ -187,8 +187,7 @@ TEST_CASE("replicas may be mixed pipes", "[system]") {
           for (int seed = 1; seed <= 4; ++seed) {
             INFO(schedule << " " << way << " " << placement.back() << " " << end << " seed "
                           << seed);
-            if (way.find("tree") != std::string::npos && schedule != "one_f_one_b" &&
-                end == std::string("stop.seconds=30")) {
+            if (way.find("tree") != std::string::npos && schedule != "one_f_one_b") {
               continue;  // refused, see below
             }
             const Assignments all{"replicas.count=2",
@@ -323,23 +322,27 @@ TEST_CASE("what does not fit a mixed pipe is refused with key and value", "[syst
         "to 1");
   CHECK(refusal({"pipeline.stages=2", "pipeline.partition=mixed", "pipeline.cut=[2]"}) ==
         "pipeline.partition: mixed finds pipeline.cut and pipeline.stage_of together; there is "
-        "only pipeline.cut, so set both or none, or use flops or profiled");
+        "only pipeline.cut, so set both or none, or use flops");
   CHECK(refusal({"pipeline.stages=2", "pipeline.partition=mixed", "pipeline.stage_of=[0,1,0]"}) ==
         "pipeline.partition: mixed finds pipeline.cut and pipeline.stage_of together; there is "
-        "only pipeline.stage_of, so set both or none, or use flops or profiled");
+        "only pipeline.stage_of, so set both or none, or use flops");
+  CHECK(
+      refusal({"pipeline.stages=2", "pipeline.partition=profiled", "pipeline.stage_of=[0,1,0]"}) ==
+      "pipeline.partition: profiled makes all chunks alike, not all stages, so that it does not "
+      "go with pipeline.stage_of; use mixed, which finds both, or set pipeline.cut");
   CHECK(refusal({"pipeline.stages=2",
                  "pipeline.micro_batches=2",
                  "pipeline.partition=mixed",
                  "pipeline.schedule=interleaved"}) ==
         "pipeline.partition: mixed says which stage has which chunk, and so does "
         "pipeline.schedule interleaved; choose another schedule, or profiled");
-  CHECK(refusal(kMixed + Assignments{"replicas.count=2",
-                                     "replicas.exchange.synchronous.reduction=tree",
-                                     "pipeline.schedule=async_one_f_one_b",
-                                     "stop.seconds=30"}) ==
-        "replicas.exchange.synchronous.reduction: under async_one_f_one_b with several chunks a "
-        "stage (pipeline.stage_of) ring and tree end by stop.updates or stop.epochs alone, not by "
-        "stop.seconds; right is server, or a flushed schedule");
+  CHECK(
+      refusal(kMixed + Assignments{"replicas.count=2",
+                                   "replicas.exchange.synchronous.reduction=tree",
+                                   "pipeline.schedule=async_one_f_one_b",
+                                   "stop.updates=30"}) ==
+      "replicas.exchange.synchronous.reduction: ring and tree do not go with several chunks a "
+      "stage (pipeline.stage_of) under async_one_f_one_b; right is server, or a flushed schedule");
   CHECK(refusal(kMixed + Assignments{"clock.forward.seconds=[1,2,3]"}) ==
         "clock.forward.seconds: one number for all stages, or one for each of the 2, or of the 5 "
         "chunks; there are 3");
