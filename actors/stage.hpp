@@ -185,8 +185,8 @@ class Stage final : public Actor<Stage, StageRole> {
   std::optional<View> backward_view_;  // of the backward that runs; empty: that of its forward
   std::int64_t backward_version_ = 0;
 
-  std::vector<Question> pulling_;
-  std::uint64_t request_ = 0;  // of the last Pull
+  std::vector<Question> pulling_;  // at most one a chunk and part
+  std::uint64_t request_ = 0;      // of the last Pull
   std::uint64_t pushes_ = 0;
   std::int64_t stashes_max_ = 0;
   bool told_ = false;  // the recorder how many

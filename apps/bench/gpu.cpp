@@ -98,7 +98,8 @@ Rows stages_on_gpu(const GpuBench& bench, double seconds) {
   }
   const auto updates = std::max<std::int64_t>(30, std::llround(seconds / kRounds / once));
   const auto update = [&](int stages) {
-    return seconds_per_update(bench.workload, data, stages, updates, kGpu, Precision::bf16);
+    return seconds_per_update(blueprint_of(bench.workload, data, stages, kGpu, Precision::bf16),
+                              updates);
   };
   Rows rows;
   std::vector<double> one;

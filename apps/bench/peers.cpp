@@ -97,22 +97,25 @@ class Peer {
   std::FILE* from_;
 };
 
+struct Turns {  // seconds
+  std::vector<double> ours, theirs;
+};
+
 /// What a turn of one is against a turn of the other, seconds by turn.
 Row turns(const std::string& what,
           const std::string& version,
           double samples,
-          const std::vector<double>& ours,
-          const std::vector<double>& theirs,
+          const Turns& seconds,
           const std::string& budget,
           const std::string& unit = "samples") {
   std::vector<double> ratios;
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    ratios.push_back(theirs[i] / ours[i]);
+  for (std::size_t i = 0; i < seconds.ours.size(); ++i) {
+    ratios.push_back(seconds.theirs[i] / seconds.ours[i]);
   }
   const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
   return {what,
-          number("%.0f ", samples / median(ours)) + unit + "/s",
-          version + number(": %.0f ", samples / median(theirs)) + unit + "/s",
+          number("%.0f ", samples / median(seconds.ours)) + unit + "/s",
+          version + number(": %.0f ", samples / median(seconds.theirs)) + unit + "/s",
           number("%.2f x", median(ratios)) + number(" (%.2f", *least) + number(" to %.2f)", *most),
           budget};
 }
@@ -121,21 +124,48 @@ Error no_answer(const std::string& from) {
   return {ErrorKind::usage, "PyTorch's " + from + " gave no answer; its own words are above"};
 }
 
+/// Error (usage) where the peer says nothing; ContractError where its network is another.
+Result<void> check_parameters(Peer& peer,
+                              const std::string& request,
+                              const std::string& name,
+                              std::int64_t ours) {
+  const auto theirs = peer.ask(request);
+  if (!theirs) {
+    return no_answer(name);
+  }
+  TROUPE_CHECK(*theirs == static_cast<double>(ours),
+               name,
+               " has ",
+               ours,
+               " parameters, PyTorch's ",
+               *theirs);
+  return {};
+}
+
+/// `ours()` and the answers to `request`, in turn.
+template <class F>
+Result<Turns> take_turns(Peer& peer, const std::string& request, const std::string& name, F ours) {
+  Turns seconds;
+  for (int round = 0; round < 5; ++round) {
+    seconds.ours.push_back(ours());
+    const auto other = peer.ask(request);
+    if (!other) {
+      return no_answer(name);
+    }
+    seconds.theirs.push_back(*other);
+  }
+  return seconds;
+}
+
 Result<Row> compare(Peer& peer,
                     const std::string& version,
                     const TrainingBench& bench,
                     double seconds) {
   BareLoop loop(bench.workload);
-  const auto parameters = peer.ask(bench.name + " parameters");
-  if (!parameters) {
-    return no_answer(bench.name);
+  if (auto same = check_parameters(peer, bench.name + " parameters", bench.name, loop.parameters());
+      !same) {
+    return same.error();
   }
-  TROUPE_CHECK(*parameters == static_cast<double>(loop.parameters()),
-               bench.name,
-               " has ",
-               loop.parameters(),
-               " parameters, PyTorch's ",
-               *parameters);
   loop.steps(2);
   const double once = thread_seconds_of([&] { loop.steps(1); });
   const auto steps = std::max<std::int64_t>(1, std::llround(seconds / 10 / once));
@@ -143,18 +173,13 @@ Result<Row> compare(Peer& peer,
   if (!peer.ask(bench.name + " 2")) {
     return no_answer(bench.name);
   }
-  std::vector<double> ours;
-  std::vector<double> theirs;
-  for (int round = 0; round < 5; ++round) {
-    ours.push_back(thread_seconds_of([&] { loop.steps(steps); }));
-    const auto other = peer.ask(request);
-    if (!other) {
-      return no_answer(bench.name);
-    }
-    theirs.push_back(*other);
+  const auto seconds_each = take_turns(
+      peer, request, bench.name, [&] { return thread_seconds_of([&] { loop.steps(steps); }); });
+  if (!seconds_each) {
+    return seconds_each.error();
   }
   const auto samples = static_cast<double>(steps * loop.batch());
-  return turns(bench.what, version, samples, ours, theirs, "");
+  return turns(bench.what, version, samples, *seconds_each, "");
 }
 
 /// Two asynchronous replicas on one server against two of PyTorch's processes.
@@ -181,18 +206,14 @@ Result<Row> compare(Peer& peer,
   const auto steps = std::max<std::int64_t>(20, std::llround(seconds / 5 / rehearsal));
   const std::string request =
       std::string(bench.way) + ' ' + bench.network + ' ' + std::to_string(steps);
-  std::vector<double> ours;
-  std::vector<double> theirs;
-  for (int round = 0; round < 5; ++round) {
-    ours.push_back(seconds_of_two_replicas(bench.model, kReplicasServer, steps));
-    const auto other = peer.ask(request);
-    if (!other) {
-      return no_answer(bench.way);
-    }
-    theirs.push_back(*other);
+  const auto seconds_each = take_turns(peer, request, bench.way, [&] {
+    return seconds_of_two_replicas(bench.model, kReplicasServer, steps);
+  });
+  if (!seconds_each) {
+    return seconds_each.error();
   }
   const auto samples = static_cast<double>(2 * steps * kReplicasBatch);
-  return turns(bench.what, version, samples, ours, theirs, bench.budget);
+  return turns(bench.what, version, samples, *seconds_each, bench.budget);
 }
 
 /// `way`: "eager" or "compiled".
@@ -203,16 +224,10 @@ Result<Row> compare(Peer& peer,
                     double seconds) {
   BareLoop loop(bench.workload, kGpu, Precision::bf16);
   const std::string theirs_is = "gpu " + way + ' ' + bench.name + ' ';
-  const auto parameters = peer.ask(theirs_is + "parameters");
-  if (!parameters) {
-    return no_answer(bench.name);
+  if (auto same = check_parameters(peer, theirs_is + "parameters", bench.name, loop.parameters());
+      !same) {
+    return same.error();
   }
-  TROUPE_CHECK(*parameters == static_cast<double>(loop.parameters()),
-               bench.name,
-               " has ",
-               loop.parameters(),
-               " parameters, PyTorch's ",
-               *parameters);
   const auto seconds_of_steps = [&](std::int64_t steps) {
     return seconds_of([&] {
       loop.steps(steps);
@@ -225,21 +240,15 @@ Result<Row> compare(Peer& peer,
   if (!peer.ask(theirs_is + "10")) {  // which compiles and tries algorithms
     return no_answer(bench.name);
   }
-  std::vector<double> ours;
-  std::vector<double> theirs;
-  for (int round = 0; round < 5; ++round) {
-    ours.push_back(seconds_of_steps(steps));
-    const auto other = peer.ask(theirs_is + std::to_string(steps));
-    if (!other) {
-      return no_answer(bench.name);
-    }
-    theirs.push_back(*other);
+  const auto seconds_each = take_turns(
+      peer, theirs_is + std::to_string(steps), bench.name, [&] { return seconds_of_steps(steps); });
+  if (!seconds_each) {
+    return seconds_each.error();
   }
   return turns(bench.what,
                version + ' ' + way,
                static_cast<double>(steps) * bench.units(),
-               ours,
-               theirs,
+               *seconds_each,
                way == "eager" ? ">= 1 x" : "",
                bench.unit);
 }

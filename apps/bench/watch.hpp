@@ -18,7 +18,6 @@ class Watch final : public RecordSink {
  public:
   std::optional<Diverged> on(const RecordEntry& entry, double now) override {
     if (const auto* applied = std::get_if<AppliedRecord>(&entry)) {
-      last_ = std::max(last_, applied->stamp.batch);
       if (applied->stamp.chunk == 0) {
         applied_at_[applied->stamp.batch] = now;
       }
@@ -28,12 +27,12 @@ class Watch final : public RecordSink {
     return std::nullopt;
   }
 
-  /// Seconds a mini-batch took between the updates `first` and `last` of chunk 0.
+  /// Seconds (on a GPU until it was enqueued, a few jobs ahead) a mini-batch took between the updates `first` and `last` of chunk 0.
   double per_batch(std::int64_t first, std::int64_t last) const {
     return (applied_at_.at(last) - applied_at_.at(first)) / static_cast<double>(last - first);
   }
 
-  /// Busy seconds of actors [first, first + count) between two times, by actor.
+  /// Busy seconds of these actors between two times, by actor.
   std::vector<double> busy(const std::vector<ActorId>& actors, double from, double to) const {
     std::vector<double> sums(actors.size());
     for (const BusyRecord& b : busy_) {
@@ -46,12 +45,12 @@ class Watch final : public RecordSink {
     return sums;
   }
 
+  /// When chunk 0's update of this mini-batch was applied, in seconds of the run.
   double at(std::int64_t batch) const { return applied_at_.at(batch); }
 
  private:
   std::map<std::int64_t, double> applied_at_;  // by mini-batch
   std::vector<BusyRecord> busy_;
-  std::int64_t last_ = -1;
 };
 
 /// Of an experiment that is right.

@@ -1,12 +1,10 @@
 #include "apps/bench/workload.hpp"
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/bench/watch.hpp"
 #include "kernels/random.hpp"
-#include "messages/experiment.hpp"
 #include "runtime/system/threads.hpp"
 
 #include <algorithm>
-#include <map>
 
 namespace troupe {
 namespace {
@@ -68,27 +66,11 @@ class Noise final : public Dataset {
   std::vector<std::int32_t> tokens_, labels_;
 };
 
-/// When the updates of chunk 0 were applied; on a GPU, enqueued, which is a few jobs ahead of it.
-class UpdateTimes final : public RecordSink {
- public:
-  std::optional<Diverged> on(const RecordEntry& entry, double now) override {
-    const auto* applied = std::get_if<AppliedRecord>(&entry);
-    if (applied && applied->stamp.chunk == 0) {
-      at_[applied->stamp.batch] = now;
-    }
-    return std::nullopt;
-  }
-
-  double at(std::int64_t batch) const { return at_.at(batch); }
-
- private:
-  std::map<std::int64_t, double> at_;  // by mini-batch
-};
+}  // namespace
 
 Blueprint blueprint_of(const Workload& workload,
                        const std::shared_ptr<const Dataset>& data,
                        int stages,
-                       std::int64_t updates,
                        Device device,
                        Precision precision) {
   Blueprint b;
@@ -101,7 +83,6 @@ Blueprint blueprint_of(const Workload& workload,
   TROUPE_CHECK(sizes, sizes.error().message);
   b.sizes = *std::move(sizes);
   b.batches_per_epoch = b.sizes.batches_per_epoch();
-  b.batches = updates;
   auto schedule = make_schedule({.name = "async_one_f_one_b", .stages = stages});
   TROUPE_CHECK(schedule, schedule.error().message);
   b.schedule = std::make_shared<const Schedule>(*std::move(schedule));
@@ -110,8 +91,6 @@ Blueprint blueprint_of(const Workload& workload,
   TROUPE_CHECK(cut, cut.error().message);
   return b;
 }
-
-}  // namespace
 
 std::shared_ptr<const Dataset> noise(const Workload& workload) {
   return std::make_shared<Noise>(workload);
@@ -140,19 +119,14 @@ Network network_of(const proto::Model& model, const Dataset& data) {
   return *network;
 }
 
-double seconds_per_update(const Workload& workload,
-                          const std::shared_ptr<const Dataset>& data,
-                          int stages,
-                          std::int64_t updates,
-                          Device device,
-                          Precision precision) {
+double seconds_per_update(Blueprint blueprint, std::int64_t updates) {
   constexpr std::int64_t kWarmUp = 10;
-  Cast cast =
-      build_cast(blueprint_of(workload, data, stages, updates + kWarmUp, device, precision));
-  UpdateTimes times;
-  const Ending ending = run_on_threads(cast, times, {});
+  blueprint.batches = updates + kWarmUp;
+  Cast cast = build_cast(blueprint);
+  Watch watch;
+  const Ending ending = run_on_threads(cast, watch, {});
   TROUPE_CHECK(ending.exit_code == 0, ending.cause);
-  return (times.at(updates + kWarmUp - 1) - times.at(kWarmUp - 1)) / static_cast<double>(updates);
+  return watch.per_batch(kWarmUp - 1, updates + kWarmUp - 1);
 }
 
 }  // namespace troupe

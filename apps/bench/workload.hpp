@@ -1,6 +1,7 @@
 // What the benches train: a network, and noise of the right shape.
 #pragma once
 
+#include "apps/topologies/pipeline.hpp"
 #include "experiment.pb.h"
 #include "kernels/device.hpp"
 #include "runtime/data/dataset.hpp"
@@ -31,13 +32,14 @@ proto::Experiment experiment_of(const Workload& workload, int stages = 1);
 
 Network network_of(const proto::Model& model, const Dataset& data);
 
-/// Seconds of an update where actors make `updates` of them on `device`, the pipeline being full.
-/// `data`: as noise() makes it.
-double seconds_per_update(const Workload& workload,
-                          const std::shared_ptr<const Dataset>& data,
-                          int stages,
-                          std::int64_t updates,
-                          Device device,
-                          Precision precision);
+/// Such a pipeline of actors on `device`, cut by FLOPs. `data`: as noise() makes it.
+Blueprint blueprint_of(const Workload& workload,
+                       const std::shared_ptr<const Dataset>& data,
+                       int stages,
+                       Device device = {},
+                       Precision precision = Precision::fp32);
+
+/// Seconds of an update, of `updates` on the real clock, the pipeline being full.
+double seconds_per_update(Blueprint blueprint, std::int64_t updates);
 
 }  // namespace troupe

@@ -38,7 +38,7 @@ std::string idle_text(const IdleTimes& idle) {
       order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return idle[a] > idle[b]; });
   std::string text;
   for (const std::size_t want : {order[0], order[1]}) {
-    if (idle[want] >= 0.005) {
+    if (idle[want] > 0.005) {  // 0.005 itself is printed as 0
       text += format("%s %s %.0f%%", text.empty() ? "idle:" : "", kWants[want], 100 * idle[want]);
     }
   }

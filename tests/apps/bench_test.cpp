@@ -65,7 +65,7 @@ TEST_CASE("the benches' networks train in one stage and in two", "[apps]") {
            .tokens = true},
        }) {
     for (const int stages : {1, 2}) {
-      CHECK(seconds_per_update(workload, noise(workload), stages, 5, {}, Precision::fp32) > 0);
+      CHECK(seconds_per_update(blueprint_of(workload, noise(workload), stages), 5) > 0);
     }
   }
 }

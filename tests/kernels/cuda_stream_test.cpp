@@ -20,12 +20,6 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr Device kGpu{DeviceKind::cuda, 0};
-
-bool gpu() {
-  return static_cast<bool>(check_available(kGpu));
-}
-
 /// Keeps a stream busy for some milliseconds without blocking the host.
 class Load {
  public:

@@ -18,12 +18,6 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr Device kGpu{DeviceKind::cuda, 0};
-
-bool gpu() {
-  return static_cast<bool>(check_available(kGpu));
-}
-
 /// Normal numbers that begin `offset` elements after an aligned address.
 Tensor normal_view(Stream& stream, std::uint64_t seed, std::int64_t offset, Shape shape) {
   return normal_tensor(stream, seed, {offset + shape.elements()}).view(offset, shape);

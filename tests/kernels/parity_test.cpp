@@ -22,12 +22,6 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr Device kGpu{DeviceKind::cuda, 0};
-
-bool gpu() {
-  return static_cast<bool>(check_available(kGpu));
-}
-
 constexpr std::int64_t kSizes[] = {0, 1, 31, 33, 1023, 4099, 100'003};
 
 /// The same values on both devices.

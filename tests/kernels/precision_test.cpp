@@ -21,8 +21,6 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr Device kGpu{DeviceKind::cuda, 0};
-
 /// Why the test cannot run; empty where it can.
 std::string missing(bool convolution = false) {
   if (!check_available(kGpu)) {

@@ -2,9 +2,18 @@
 // with ctest's SKIP_RETURN_CODE, unless another test case of the same binary failed.
 #pragma once
 
+#include "kernels/device.hpp"
+
 #include <string>
 
 namespace troupe::test {
+
+constexpr Device kGpu{DeviceKind::cuda, 0};
+
+/// Whether there is a GPU that kernels can run on.
+inline bool gpu() {
+  return static_cast<bool>(check_available(kGpu));
+}
 
 /// Use as `if (!gpu) return skip("no GPU");` in a test case.
 void skip(const std::string& reason);

@@ -16,12 +16,6 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr Device kGpu{DeviceKind::cuda, 0};
-
-bool gpu() {
-  return static_cast<bool>(check_available(kGpu));
-}
-
 std::string dense() {
   return "model { mlp { hidden: [33, 17] activation: tanh } } "
          "data { batch_size: 12 glyphs { limit: 240 test_limit: 24 } } ";

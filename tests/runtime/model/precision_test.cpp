@@ -16,8 +16,6 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr Device kGpu{DeviceKind::cuda, 0};
-
 struct Passed {
   double loss = 0;    // a mean
   Values gradient{};  // of all parameters

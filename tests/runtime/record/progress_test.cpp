@@ -44,13 +44,13 @@ TEST_CASE("away from a terminal each line stands", "[record]") {
                  .staleness_p50 = 3,
                  .staleness_max = 4,
                  .busy = 0.93,
-                 .idle = {0.0049, 0.03, 0.04, 0.01},
+                 .idle = {0.03, 0.005, 0.005, 0},
                  .seconds = 1});
   progress.evaluation(120, 1.3, std::nullopt);
   progress.finish();
   CHECK(out.str() ==
         "step  120/2000  loss 1.2030  acc 61.2%  9.80k samples/s  eta 00:00  stale 3/4  busy 93%"
-        "  idle: error 4% activation 3%\n"
+        "  idle: data 3%\n"
         "evaluation at step 120  loss 1.3000\n");
 }
 
