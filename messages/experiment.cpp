@@ -98,7 +98,17 @@ Result<void> set_entry(pb::Message& group,
     entry = reflection.AddMessage(&group, &table);
     store(*entry, name, key);
   }
-  return assign(*entry, table.message_type()->FindFieldByName("value"), value, where);
+  const auto* const number = table.message_type()->FindFieldByName("value");
+  const auto* const text = table.message_type()->FindFieldByName("text");
+  entry->GetReflection()->ClearField(entry, text);
+  if (value == "true" || value == "false") {
+    return assign(*entry, number, value == "true" ? "1" : "0", where);
+  }
+  if (assign(*entry, number, value, where)) {
+    return {};
+  }
+  entry->GetReflection()->ClearField(entry, number);
+  return assign(*entry, text, value, where);
 }
 
 /// Walks down `path`, selecting the alternatives on the way, and sets what it ends at.

@@ -99,7 +99,7 @@ bool is_choice(const pb::FieldDescriptor& field) {
 }
 
 bool is_table(const pb::FieldDescriptor& field) {
-  return field.is_repeated() && is_group(field) && field.message_type()->field_count() == 2 &&
+  return field.is_repeated() && is_group(field) &&
          field.message_type()->FindFieldByName("key") &&
          field.message_type()->FindFieldByName("value");
 }

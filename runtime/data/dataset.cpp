@@ -7,6 +7,7 @@
 #include "runtime/data/idx.hpp"
 #include "runtime/data/sparse.hpp"
 #include "runtime/data/teacher.hpp"
+#include "runtime/schemes/registry.hpp"
 #include "runtime/data/text.hpp"
 
 #include <algorithm>
@@ -57,6 +58,8 @@ Result<std::shared_ptr<const Dataset>> open_kind(const proto::Data& data, std::u
       return make_sparse(data.sparse(), seed);
     case proto::Data::kNone:
       return std::shared_ptr<const Dataset>(std::make_shared<NoData>());
+    case proto::Data::kCustom:
+      return not_registered("data", data.custom().name(), {});
     case proto::Data::KIND_NOT_SET:
       break;
   }

@@ -2,6 +2,7 @@
 
 #include "messages/experiment.hpp"
 #include "runtime/model/zoo.hpp"
+#include "runtime/schemes/registry.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -89,6 +90,8 @@ Result<void> add_layers(Network& network, const proto::Model& model, std::int64_
       return {};
     case proto::Model::kLogistic:
       return zoo::add_logistic(network, outputs);
+    case proto::Model::kCustom:
+      return not_registered("model", model.custom().name(), {});
     case proto::Model::KIND_NOT_SET:
       break;
   }

@@ -446,6 +446,8 @@ class CustomLayers {
         return fork(spec.fork());
       case proto::LayerSpec::kJoin:
         return join(spec.join());
+      case proto::LayerSpec::kCustom:
+        return wrong("custom: \"" + spec.custom().name() + "\" has not been registered");
       case proto::LayerSpec::KIND_NOT_SET:
         break;
     }

@@ -105,7 +105,7 @@ Check check_custom(const Chosen& c) {
   if (c.rule != "custom") {
     return {};
   }
-  const proto::CustomRule& custom = c.replicas.rule().custom();
+  const proto::CustomScheme& custom = c.replicas.rule().custom();
   if (is_built_in(custom.name())) {
     return refuse("replicas.rule.custom.name: ",
                   custom.name(),

@@ -33,6 +33,8 @@ UpdateRule kernel_of(const proto::Experiment& experiment) {
       return UpdateRule::rmsprop;
     case proto::OptimizerRule::muon:
       return UpdateRule::muon;
+    case proto::OptimizerRule::custom:
+      break;
   }
   TROUPE_CHECK(false, "optimizer.rule ", experiment.optimizer().rule(), " has no kernel");
 }

@@ -104,9 +104,9 @@ const std::string kPipeline =
     " (legal: stages, micro_batches, schedule, weights, activations, cut, partition, stage_of)";
 const std::string kSchedules =
     " (legal: sequential, gpipe, one_f_one_b, interleaved, zb_h1, async_one_f_one_b, "
-    "async_full_duplex)";
+    "async_full_duplex, custom)";
 const std::string kRules =
-    " (legal: sgd, momentum, nesterov, adam, adamw, nadam, nadamw, adagrad, rmsprop, muon)";
+    " (legal: sgd, momentum, nesterov, adam, adamw, nadam, nadamw, adagrad, rmsprop, muon, custom)";
 
 }  // namespace
 
@@ -184,7 +184,7 @@ TEST_CASE("every alternative can be chosen and resolves with its own defaults", 
     CHECK(text.find(' ' + field.name() + " {") != text.npos);
     CHECK(MessageDifferencer::Equals(parsed(text), experiment));
   });
-  CHECK(count == 125);
+  CHECK(count == 130);
 }
 
 TEST_CASE("a list of groups is read, printed and checked like any other", "[messages]") {
@@ -212,7 +212,7 @@ TEST_CASE("a list of groups is read, printed and checked like any other", "[mess
   CHECK(parse_error(R"({"model": {"layers": {"layer": [{"dense": {}}, {"dens": {}}]}}})") ==
         "run.textproto:1: model.layers.layer[1] has no key \"dens\", did you mean \"dense\"? "
         "(legal: dense, convolution, batch_norm, group_norm, layer_norm, activation, max_pool, "
-        "average_pool, dropout, embedding, attention, lstm, fork, join)");
+        "average_pool, dropout, embedding, attention, lstm, fork, join, custom)");
   CHECK(set_error("model.layers.layer=dense") ==
         "model.layers.layer: model.layers.layer is a list of groups, write it in a file "
         "(layer { ... } for each)");
@@ -238,8 +238,17 @@ TEST_CASE("an entry of a table is set by its key", "[messages]") {
     CHECK(set_error(std::string(path) + "=1") ==
           std::string(path) + ": an entry is set by replicas.rule.custom.values.NAME=value");
   }
-  CHECK(set_error("replicas.rule.custom.values.limit=two") ==
-        "replicas.rule.custom.values.limit: \"two\" is not a finite number");
+  const auto other = rule({"replicas.rule.custom.values.a=two",
+                           "replicas.rule.custom.values.b=true",
+                           "replicas.rule.custom.values.c=1",
+                           "replicas.rule.custom.values.c=one",
+                           "replicas.rule.custom.values.d=one",
+                           "replicas.rule.custom.values.d=1"});
+  REQUIRE(other.values_size() == 4);
+  CHECK((other.values(0).text() == "two" && !other.values(0).has_value()));
+  CHECK((other.values(1).value() == 1 && !other.values(1).has_text()));
+  CHECK((other.values(2).text() == "one" && !other.values(2).has_value()));
+  CHECK((other.values(3).value() == 1 && !other.values(3).has_text()));
   CHECK_THAT(experiment_help(),
              Catch::Contains("replicas.rule.custom.values=[]       .NAME=value for each"));
 }
@@ -414,7 +423,7 @@ TEST_CASE("--set names what is wrong, what is near and what is legal", "[message
       set_error("model.hidden=[4]") ==
       "model.hidden: model has no key \"hidden\", did you mean \"model.mlp.hidden\" or "
       "\"model.snn.hidden\"? (legal: linear, mlp, lenet5, snn, quadratic, vgg, resnet, lstm, gpt, "
-      "layers, logistic, label_smoothing)");
+      "layers, logistic, custom, label_smoothing)");
   CHECK(set_error("optimizer.rate=1").find("did you mean \"learning_rate\"?") != std::string::npos);
   CHECK(set_error("qqq=4") == "qqq: an experiment has no key \"qqq\"" + kTopLevel);
   CHECK(set_error("pipeline.=4") == "pipeline.: pipeline has no key \"\"" + kPipeline);
