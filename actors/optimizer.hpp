@@ -1,15 +1,20 @@
-// Does all arithmetic over the parameters of one chunk, one job at a time: Apply in, Applied out.
+// Does all arithmetic over the parameters of one chunk, one job at a time.
 //
-//   shard --Apply--> optimizer --Applied--> shard
+//   shard --Apply--> optimizer --Applied--> shard                         (a step, and what travels)
+//   shard --MeasureNorms--> optimizer --NormsMeasured--> shard                      (norms, for clipping)
+//   shard --AddGradients, JoinSegments--> optimizer --Summed--> shard     (sums over replicas)
+//   shard --Follow--> optimizer --Followed--> shard                       (predictions move along)
+//   shard --ReadShared--> optimizer --SharedRead--> shard                 (hogwild: an evaluation)
 //
 // Under hogwild what its step moves is added to a buffer that all replicas share, and the next
 // weights are a copy of that.
 //
-// Invariants: one job is out at a time (a second Apply is a bug of the shard), and one that reads the
-// shared buffer for an evaluation, which delays nothing; the moments are the job's while it is out.
+// Invariants: one job is out at a time (a second request is a bug of the shard), and one that reads
+// the shared buffer for an evaluation, which delays nothing; the optimizer's state is the job's while
+// a step is made.
 #pragma once
 
-#include "actors/shared_weights.hpp"
+#include "actors/exchange/shared_weights.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/schemes/optimizer_step.hpp"
 #include "runtime/schemes/slim.hpp"
@@ -17,7 +22,6 @@
 
 #include <memory>
 #include <optional>
-#include <vector>
 
 namespace troupe {
 
@@ -40,27 +44,28 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
   explicit Optimizer(Config config);
 
   void handle(Apply m, double now, Effects& fx);
-  void handle(Ran m, double now, Effects& fx);
+  void handle(MeasureNorms m, double now, Effects& fx);
+  void handle(AddGradients m, double now, Effects& fx);
+  void handle(JoinSegments m, double now, Effects& fx);
+  void handle(Follow m, double now, Effects& fx);
+  void handle(ReadShared m, double now, Effects& fx);
+  void handle(Ran<StepMade> m, double now, Effects& fx);
+  void handle(Ran<NormsMeasured> m, double now, Effects& fx);
+  void handle(Ran<Summed> m, double now, Effects& fx);
+  void handle(Ran<Followed> m, double now, Effects& fx);
+  void handle(Ran<SharedRead> m, double now, Effects& fx);
 
-  std::string waits_for() const override { return at_work_ ? "its own kernel" : ""; }
+  std::string waits_for() const override { return asked_by_ ? "its own kernel" : ""; }
 
  private:
-  struct AtWork {
-    Ref<ShardRole> from;
-    Decision::Kind kind;
-  };
-
-  /// What is kept for the servers between mini-batches.
-  struct Unsent {
-    std::vector<Tensor> gradient;  // by slice: sum of those that have not travelled yet
-    std::vector<SlimState> slim;   // by slice
-  };
+  void begin(Ref<ShardRole> from);
+  Ref<ShardRole> end();
+  Run job(const Stamp& stamp, Work work) const;
 
   Config c_;
   SliceLayout slices_;
-  std::shared_ptr<OptimizerStep> step_;  // untouched here while a job is out
-  std::shared_ptr<Unsent> unsent_;       // the same
-  std::optional<AtWork> at_work_;
+  std::shared_ptr<OptimizerStep> step_;        // empty while a step is made
+  std::optional<Ref<ShardRole>> asked_by_;     // while a job is out
   std::optional<Ref<ShardRole>> reading_for_;  // who asked for the shared buffer's contents
 };
 

@@ -44,55 +44,54 @@ void PortionWorker::handle(PointReply m, double, Effects& fx) {
 void PortionWorker::forward(Effects& fx) {
   const Portion& p = *portion_;
   Stamp stamp = p.stamp;
-  fx.run({.lane = p.test ? Lane::mark : Lane::sequence,
-          .work = p.test ? Work::unmodelled : Work::forward,
-          .stamp = stamp,
-          .job = [chunk = c_.chunk, data = c_.data, point = point_, seed = c_.seed, p](
-                     Stream& stream) {
-            std::vector<std::int64_t> samples(static_cast<std::size_t>(p.last - p.first));
-            std::iota(samples.begin(), samples.end(), p.first);
-            Batch batch =
-                gather_batch(stream, *data, p.test ? Split::test : Split::train, samples, 0);
-            return chunk->forward(
-                {.stream = stream, .training = !p.test, .seed = seed, .first_sample = p.first},
-                point,
-                {},
-                {{"x", std::move(batch.x)}},
-                batch.target,
-                !p.test);
-          }});
+  run(fx,
+      {.lane = p.test ? Lane::mark : Lane::sequence,
+       .work = p.test ? Work::unmodelled : Work::forward,
+       .stamp = stamp},
+      [chunk = c_.chunk, data = c_.data, point = point_, seed = c_.seed, p](Stream& stream) {
+        std::vector<std::int64_t> samples(static_cast<std::size_t>(p.last - p.first));
+        std::iota(samples.begin(), samples.end(), p.first);
+        Batch batch = gather_batch(stream, *data, p.test ? Split::test : Split::train, samples, 0);
+        return chunk->forward(
+            {.stream = stream, .training = !p.test, .seed = seed, .first_sample = p.first},
+            point,
+            {},
+            {{"x", std::move(batch.x)}},
+            batch.target,
+            !p.test);
+      });
 }
 
 void PortionWorker::backward(Stash stash, Effects& fx) {
-  fx.run({.work = Work::backward,
-          .stamp = portion_->stamp,
-          .job = [chunk = c_.chunk,
-                  point = point_,
-                  seed = c_.seed,
-                  first_sample = portion_->first,
-                  stash = std::move(stash)](Stream& stream) mutable {
-            const Pass pass{.stream = stream, .seed = seed, .first_sample = first_sample};
-            const Outputs deltas = chunk->input_gradient(pass, point, std::move(stash), {});
-            return chunk->weight_gradient(stream, deltas.stash, {}, 1);
-          }});
+  run(fx,
+      {.work = Work::backward, .stamp = portion_->stamp},
+      [chunk = c_.chunk,
+       point = point_,
+       seed = c_.seed,
+       first_sample = portion_->first,
+       stash = std::move(stash)](Stream& stream) mutable {
+        const Pass pass{.stream = stream, .seed = seed, .first_sample = first_sample};
+        const InputGradient made = chunk->input_gradient(pass, point, std::move(stash), {});
+        return chunk->weight_gradient(stream, made.deltas, {}, 1);
+      });
 }
 
-void PortionWorker::handle(Ran m, double, Effects& fx) {
+void PortionWorker::handle(Ran<ForwardPass> m, double, Effects& fx) {
   if (portion_->test) {
-    done(std::move(m.outputs.result), fx);
+    done(std::move(m.made.result), fx);
     return;
   }
-  if (!result_) {
-    result_ = std::move(m.outputs.result);
-    backward(std::move(m.outputs.stash), fx);
-    return;
-  }
+  result_ = std::move(m.made.result);
+  backward(std::move(m.made.stash), fx);
+}
+
+void PortionWorker::handle(Ran<WeightGradient> m, double, Effects& fx) {
   for (std::size_t slice = 0; slice < c_.shards.size(); ++slice) {
     fx.send(c_.shards[slice],
             PartialGradient{.version = portion_->version,
                             .portion = portion_->stamp.micro_batch,
                             .share = portion_->share,
-                            .gradient = std::move(m.outputs.tensors[slice])});
+                            .gradient = std::move(m.made.gradient[slice])});
   }
   done(std::exchange(result_, {}), fx);
 }

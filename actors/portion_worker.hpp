@@ -36,7 +36,8 @@ class PortionWorker final : public Actor<PortionWorker, PortionWorkerRole> {
 
   void handle(Portion m, double now, Effects& fx);
   void handle(PointReply m, double now, Effects& fx);
-  void handle(Ran m, double now, Effects& fx);
+  void handle(Ran<ForwardPass> m, double now, Effects& fx);
+  void handle(Ran<WeightGradient> m, double now, Effects& fx);
   std::string waits_for() const override;
 
  private:

@@ -81,35 +81,34 @@ void RowSource::allow(Effects& fx) {
 /// Copies the buffer, and evaluates the copy where that is wanted. No worker writes meanwhile.
 void RowSource::look(bool evaluate, Effects& fx) {
   looking_ = true;
-  fx.run({.lane = Lane::mark,
-          .stamp = {.batch = allowed_},
-          .job = [weights = c_.weights, data = c_.data, evaluate](Stream& stream) {
-            Outputs out;
-            out.tensors = {stream.allocate({weights->elements()})};
-            shared_copy(stream, *weights, out.tensors.front());
-            if (evaluate) {
-              SparseResult result;
-              sparse_logistic_loss(out.tensors.front().span<float>(),
-                                   data->rows(Split::test),
-                                   0,
-                                   data->size(Split::test),
-                                   result);
-              out.numbers = {result.loss, static_cast<double>(result.right)};
-            }
-            return out;
-          }});
+  run(fx,
+      {.lane = Lane::mark, .stamp = {.batch = allowed_}},
+      [weights = c_.weights, data = c_.data, evaluate](Stream& stream) {
+        RowsLooked looked{stream.allocate({weights->elements()}), {}};
+        shared_copy(stream, *weights, looked.weights);
+        if (evaluate) {
+          SparseResult result;
+          sparse_logistic_loss(looked.weights.span<float>(),
+                               data->rows(Split::test),
+                               0,
+                               data->size(Split::test),
+                               result);
+          looked.score = {result.loss, result.right};
+        }
+        return looked;
+      });
 }
 
-void RowSource::handle(Ran m, double now, Effects& fx) {
+void RowSource::handle(Ran<RowsLooked> m, double now, Effects& fx) {
   looking_ = false;
   // Workers stand still at this step: it is the end, or the evaluation's.
   const std::int64_t step = allowed_;
-  if (!m.outputs.numbers.empty()) {
+  if (const auto& score = m.made.score) {
     const std::int64_t samples = c_.data->size(Split::test);
-    const double accuracy = m.outputs.numbers[1] / static_cast<double>(samples);
+    const double accuracy = static_cast<double>(score->right) / static_cast<double>(samples);
     evaluated_ = step;
     fx.record(EvaluationRecord{.step = step,
-                               .loss = m.outputs.numbers[0] / static_cast<double>(samples),
+                               .loss = score->loss / static_cast<double>(samples),
                                .accuracy = accuracy,
                                .has_accuracy = true,
                                .samples = samples});
@@ -120,7 +119,7 @@ void RowSource::handle(Ran m, double now, Effects& fx) {
   if (end_ && step >= *end_) {
     Ending ending;
     ending.step = step;
-    ending.weights = {{{.values = std::move(m.outputs.tensors.front()),
+    ending.weights = {{{.values = std::move(m.made.weights),
                         .step = step,
                         .version = static_cast<std::int64_t>(c_.weights->updates())}}};
     ending.buffers = {{}};

@@ -38,7 +38,7 @@ class RowSource final : public Actor<RowSource, RowSourceRole> {
   void handle(Halt, double now, Effects& fx);
   void handle(Down m, double now, Effects& fx);
   void handle(Diverged m, double now, Effects& fx);
-  void handle(Ran m, double now, Effects& fx);
+  void handle(Ran<RowsLooked> m, double now, Effects& fx);
   std::string waits_for() const override;
 
  private:

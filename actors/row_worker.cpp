@@ -21,46 +21,45 @@ void RowWorker::go_on(double now, Effects& fx) {
   const auto indices = order_.indices(next_, 0, 1);
   running_ = true;
   started_ = now;
-  fx.run({.work = Work::forward,
-          .stamp = {.replica = c_.replica, .batch = next_},
-          .job = [weights = c_.weights,
-                  data = c_.data,
-                  rows = std::vector<std::int64_t>(indices.begin(), indices.end()),
-                  steps = SparseSteps{.writer = c_.replica,
-                                      .rate = static_cast<float>(c_.rate.at(next_)),
-                                      .add = c_.add}](Stream& stream) {
-            SparseResult result;
-            sparse_logistic_steps(*weights,
-                                  data->rows(Split::train),
-                                  rows,
-                                  0,
-                                  static_cast<std::int64_t>(rows.size()),
-                                  steps,
-                                  result);
-            Outputs out;
-            out.result = stream.allocate({2}, DType::float64);
-            out.result.span<double>()[0] = result.loss;
-            out.result.span<double>()[1] = static_cast<double>(result.right);
-            out.numbers = {static_cast<double>(weights->updates())};
-            out.numbers.insert(out.numbers.end(), result.staleness.begin(), result.staleness.end());
-            return out;
-          }});
+  run(fx,
+      {.work = Work::forward, .stamp = {.replica = c_.replica, .batch = next_}},
+      [weights = c_.weights,
+       data = c_.data,
+       rows = std::vector<std::int64_t>(indices.begin(), indices.end()),
+       steps = SparseSteps{.writer = c_.replica,
+                           .rate = static_cast<float>(c_.rate.at(next_)),
+                           .add = c_.add}](Stream& stream) {
+        SparseResult result;
+        sparse_logistic_steps(*weights,
+                              data->rows(Split::train),
+                              rows,
+                              0,
+                              static_cast<std::int64_t>(rows.size()),
+                              steps,
+                              result);
+        RowsDone done{.result = stream.allocate({2}, DType::float64),
+                      .updates = static_cast<std::int64_t>(weights->updates()),
+                      .staleness = {result.staleness.begin(), result.staleness.end()}};
+        done.result.span<double>()[0] = result.loss;
+        done.result.span<double>()[1] = static_cast<double>(result.right);
+        return done;
+      });
 }
 
-void RowWorker::handle(Ran m, double now, Effects& fx) {
+void RowWorker::handle(Ran<RowsDone> m, double now, Effects& fx) {
   const Stamp stamp{.replica = c_.replica, .batch = next_};
   fx.record(LossRecord{.stamp = stamp,
                        .samples = c_.batch_size,
                        .rows = c_.batch_size,
-                       .result = std::move(m.outputs.result)});
+                       .result = std::move(m.made.result)});
   AppliedRecord applied{.stamp = stamp,
-                        .applied_to = static_cast<std::int64_t>(m.outputs.numbers.front()),
+                        .applied_to = m.made.updates,
                         .rate = c_.rate.at(next_),
                         .seconds = now - started_,
                         .reads = {}};
-  for (std::size_t i = 1; i < m.outputs.numbers.size(); ++i) {
-    const std::int64_t read = applied.applied_to - static_cast<std::int64_t>(m.outputs.numbers[i]);
-    applied.reads.push_back({.micro_batch = static_cast<std::int32_t>(i - 1),
+  for (const std::int64_t staleness : m.made.staleness) {
+    const std::int64_t read = applied.applied_to - staleness;
+    applied.reads.push_back({.micro_batch = static_cast<std::int32_t>(applied.reads.size()),
                              .forward = {read, {}},
                              .backward = {read, {}},
                              .forward_version = read,

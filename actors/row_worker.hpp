@@ -34,7 +34,7 @@ class RowWorker final : public Actor<RowWorker, RowWorkerRole> {
   explicit RowWorker(Config config);
 
   void handle(Advance m, double now, Effects& fx);
-  void handle(Ran m, double now, Effects& fx);
+  void handle(Ran<RowsDone> m, double now, Effects& fx);
   std::string waits_for() const override;
 
  private:

@@ -26,7 +26,7 @@ class ServerOptimizer final : public Actor<ServerOptimizer, ServerOptimizerRole>
   explicit ServerOptimizer(Config config) : c_(std::move(config)) {}
 
   void handle(Combine m, double now, Effects& fx);
-  void handle(Ran m, double now, Effects& fx);
+  void handle(Ran<CombineMade> m, double now, Effects& fx);
 
   std::string waits_for() const override { return at_work_ ? "its own kernel" : ""; }
 

@@ -230,10 +230,9 @@ void ServerShard::handle(Combined m, double now, Effects& fx) {
   moments_ = std::move(m.updated.moments);
   let_go();
   const std::int64_t last = end_ ? *end_ : step() + 1;
-  if (c_.evaluate_every > 0) {
-    for (std::int64_t due = (before / c_.evaluate_every + 1) * c_.evaluate_every;
-         due <= step() && due < last;
-         due += c_.evaluate_every) {
+  if (c_.evaluation.every > 0) {
+    for (std::int64_t due = c_.evaluation.next(before); due <= step() && due < last;
+         due = c_.evaluation.next(due)) {
       pin(due, fx);
     }
   }

@@ -13,6 +13,7 @@
 // answered unless another server may lack what this one has.
 #pragma once
 
+#include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/link.hpp"
 #include "runtime/schemes/rule.hpp"
 #include "runtime/system/machine.hpp"
@@ -41,7 +42,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     std::vector<Ref<ShardRole>> replicas;  // the shards of this chunk, by replica
     std::int64_t batches_per_update = 1;   // mini-batches that a step of the run stands for
     std::int64_t updates = 0;              // steps of the run; 0: until it is told
-    std::int64_t evaluate_every = 0;       // steps; 0: none in between
+    EvaluationPlan evaluation;             // steps that are pinned in between
     std::int64_t gap_every = 0;            // versions between two measurements; 0: never
     std::int64_t period = 0;  // > 0: of the fastest replica; slower ones get less (DyLU)
     bool streams = false;     // slices take turns, and the others' come only where all are answered

@@ -4,6 +4,7 @@
 #include "runtime/data/batch.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace troupe {
 namespace {
@@ -14,15 +15,13 @@ constexpr std::int64_t kMarkBatch = 500;  // samples of a Mark's batch; the last
 constexpr std::int64_t kMarkLabels =
     2048;  // where samples have many: the head's output is labels * classes
 
-Outputs gather(Stream& stream,
-               const Dataset& data,
-               Split split,
-               std::span<const std::int64_t> indices,
-               std::int64_t epoch) {
+GatheredBatch gather(Stream& stream,
+                     const Dataset& data,
+                     Split split,
+                     std::span<const std::int64_t> indices,
+                     std::int64_t epoch) {
   Batch batch = gather_batch(stream, data, split, indices, epoch);
-  Outputs out;
-  out.tensors = {std::move(batch.x), std::move(batch.target)};
-  return out;
+  return {std::move(batch.x), std::move(batch.target)};
 }
 
 }  // namespace
@@ -81,7 +80,7 @@ void Source::admit(double now, Effects& fx) {
   }
   // Each Mark to come pins a version, so training waits where evaluation falls behind; but not before the mini-batches
   // that a stage runs ahead have been admitted, or the Mark's own step would never come.
-  const std::int64_t ahead = c_.evaluate_every > 0 ? 1 + c_.delay_max / c_.evaluate_every : 0;
+  const std::int64_t ahead = c_.evaluation.every > 0 ? 1 + c_.delay_max / c_.evaluation.every : 0;
   if (part == 0 && static_cast<std::int64_t>(due_.size()) > kMarksBehind + ahead) {
     return;
   }
@@ -95,22 +94,22 @@ void Source::admit(double now, Effects& fx) {
   }
   gathering_ = true;
   --credits_;
-  fx.run({.stamp = {c_.replica, 0, batch, part},
-          .job = [data = c_.data, indices = std::move(indices), epoch = order_.epoch(place)](
-                     Stream& stream) {
-            return gather(stream, *data, Split::train, indices, epoch);
-          }});
+  run(fx,
+      {.stamp = {c_.replica, 0, batch, part}},
+      [data = c_.data, indices = std::move(indices), epoch = order_.epoch(place)](Stream& stream) {
+        return gather(stream, *data, Split::train, indices, epoch);
+      });
 }
 
-void Source::handle(Ran m, double now, Effects& fx) {
+void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
   if (m.lane == Lane::mark) {
     mark_gathering_ = false;
     fx.send(c_.first,
             MarkBatch{.step = mark_->step,
                       .index = mark_->next,
                       .chunk = 0,
-                      .bundle = {{"x", std::move(m.outputs.tensors[0])}},
-                      .labels = std::move(m.outputs.tensors[1])});
+                      .bundle = {{"x", std::move(m.made.x)}},
+                      .labels = std::move(m.made.target)});
     ++mark_->next;
     mark(fx);
     return;
@@ -118,15 +117,14 @@ void Source::handle(Ran m, double now, Effects& fx) {
   const std::int64_t batch = next_ / c_.micro_batches;
   const auto part = static_cast<std::int32_t>(next_ % c_.micro_batches);
   const Stamp stamp{c_.replica, 0, batch, part};
-  fx.send(c_.head,
-          Labels{{c_.replica, c_.head_chunk, batch, part}, std::move(m.outputs.tensors[1])});
-  fx.send(c_.first, Activation{stamp, {{"x", std::move(m.outputs.tensors[0])}}});
+  fx.send(c_.head, Labels{{c_.replica, c_.head_chunk, batch, part}, std::move(m.made.target)});
+  fx.send(c_.first, Activation{stamp, {{"x", std::move(m.made.x)}}});
   gathering_ = false;
   ++next_;
   if (next_ % c_.micro_batches == 0 && !c_.served) {
     const std::int64_t admitted = batch + 1;
     const bool last = end_ && admitted == *end_;
-    if (c_.evaluate_every > 0 && admitted % c_.evaluate_every == 0 && !last) {
+    if (c_.evaluation.due(admitted) && !last) {
       due(admitted);
     }
     if (last && c_.evaluate) {
@@ -180,15 +178,13 @@ void Source::mark(Effects& fx) {
   const std::int64_t first = mark_->next * mark_batch();
   const std::int64_t last = std::min(first + mark_batch(), c_.data->size(Split::test));
   mark_gathering_ = true;
-  fx.run({.lane = Lane::mark,
-          .stamp = {.batch = mark_->step},
-          .job = [data = c_.data, first, last](Stream& stream) {
-            std::vector<std::int64_t> indices;
-            for (std::int64_t i = first; i < last; ++i) {
-              indices.push_back(i);
-            }
-            return gather(stream, *data, Split::test, indices, 0);
-          }});
+  run(fx,
+      {.lane = Lane::mark, .stamp = {.batch = mark_->step}},
+      [data = c_.data, first, last](Stream& stream) {
+        std::vector<std::int64_t> indices(static_cast<std::size_t>(last - first));
+        std::iota(indices.begin(), indices.end(), first);
+        return gather(stream, *data, Split::test, indices, 0);
+      });
 }
 
 void Source::handle(MarkResult m, double now, Effects& fx) {

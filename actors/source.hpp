@@ -14,6 +14,7 @@
 #pragma once
 
 #include "runtime/data/dataset.hpp"
+#include "runtime/schemes/evaluation.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <deque>
@@ -34,10 +35,10 @@ class Source final : public Actor<Source, SourceRole> {
     BatchSizes sizes;                // samples of each mini-batch; micro_batches divides them
     std::int32_t micro_batches = 1;  // M
     std::uint64_t seed = 1;
-    std::int32_t prefetch = 4;        // micro-batches under way to the first stage
-    std::int64_t batches = 0;         // N where it is known from the start, else 0
-    double seconds = 0;               // of the clock; 0: no limit
-    std::int64_t evaluate_every = 0;  // steps; 0: no evaluation in between
+    std::int32_t prefetch = 4;   // micro-batches under way to the first stage
+    std::int64_t batches = 0;    // N where it is known from the start, else 0
+    double seconds = 0;          // of the clock; 0: no limit
+    EvaluationPlan evaluation;   // on its own account, in between
     std::int64_t delay_max = 0;  // mini-batches that must be admitted beyond a step for it to come
     bool evaluate = false;       // at the end
     Ref<StageRole> first;
@@ -55,7 +56,7 @@ class Source final : public Actor<Source, SourceRole> {
   void handle(MarkResult m, double now, Effects& fx);
   void handle(MarkDue m, double now, Effects& fx);
   void handle(Halt, double now, Effects& fx);
-  void handle(Ran m, double now, Effects& fx);
+  void handle(Ran<GatheredBatch> m, double now, Effects& fx);
   std::string waits_for() const override;
 
  private:

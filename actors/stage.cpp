@@ -222,10 +222,7 @@ bool Stage::start(const Action& a, double now, Effects& fx) {
 }
 
 Run Stage::job(const Action& a, Work work) const {
-  return {.work = work,
-          .stage = c_.stage,
-          .stamp = {c_.replica, a.chunk, a.batch, a.micro_batch},
-          .job = {}};
+  return {.work = work, .stage = c_.stage, .stamp = {c_.replica, a.chunk, a.batch, a.micro_batch}};
 }
 
 std::int64_t Stage::first_sample(const Action& a, std::int64_t rows) const {
@@ -234,28 +231,28 @@ std::int64_t Stage::first_sample(const Action& a, std::int64_t rows) const {
 }
 
 void Stage::run_forward(const Action& a, Effects& fx) {
-  Run run = job(a, Work::forward);
   const Bundle& input = inputs_.at(key(a));
-  run.job = [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
-             weights = forward_weights_,
-             buffers = buffers_.at(a.chunk),
-             input = input,
-             labels = is_head(a.chunk) ? labels_.at(key(a)) : Tensor{},
-             seed = c_.seed,
-             first_sample = first_sample(a, input.front().tensor.shape()[0]),
-             keep = c_.keep != KeepActivations::recompute](Stream& stream) mutable {
-    // Recomputed later: nothing of this pass is kept but its input.
-    return chunk->forward({.stream = stream, .seed = seed, .first_sample = first_sample},
-                          weights,
-                          std::move(buffers),
-                          input,
-                          labels,
-                          keep);
-  };
-  fx.run(std::move(run));
+  run(fx,
+      job(a, Work::forward),
+      [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
+       weights = forward_weights_,
+       buffers = buffers_.at(a.chunk),
+       input = input,
+       labels = is_head(a.chunk) ? labels_.at(key(a)) : Tensor{},
+       seed = c_.seed,
+       first_sample = first_sample(a, input.front().tensor.shape()[0]),
+       keep = c_.keep != KeepActivations::recompute](Stream& stream) mutable {
+        // Recomputed later: nothing of this pass is kept but its input.
+        return chunk->forward({.stream = stream, .seed = seed, .first_sample = first_sample},
+                              weights,
+                              std::move(buffers),
+                              input,
+                              labels,
+                              keep);
+      });
 }
 
-void Stage::finish_forward(const Action& a, Outputs out, Effects& fx) {
+void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
   const bool head = is_head(a.chunk);
   const std::int64_t samples = inputs_.at(key(a)).front().tensor.shape()[0];
   const std::int64_t rows =
@@ -285,7 +282,7 @@ void Stage::finish_forward(const Action& a, Outputs out, Effects& fx) {
   buffers_.at(a.chunk) = std::move(out.buffers);
   if (a.micro_batch + 1 == c_.schedule->options.micro_batches) {
     const std::int64_t step = forwards_done_.at(a.chunk) = a.batch + 1;
-    if (!c_.served && c_.evaluate_every > 0 && step % c_.evaluate_every == 0) {
+    if (!c_.served && c_.evaluation.due(step)) {
       mark_buffers_[{a.chunk, step}] = buffers_.at(a.chunk);
     }
     conclude(fx);
@@ -300,7 +297,7 @@ void Stage::finish_forward(const Action& a, Outputs out, Effects& fx) {
                          .result = std::move(out.result)});
   } else {
     fx.send(stage_of(a.chunk + 1),
-            Activation{{c_.replica, a.chunk + 1, a.batch, a.micro_batch}, std::move(out.bundle)});
+            Activation{{c_.replica, a.chunk + 1, a.batch, a.micro_batch}, std::move(out.y)});
   }
 }
 
@@ -320,7 +317,6 @@ bool Stage::start_backward(const Action& a, Effects& fx) {
     error = std::move(found->second);
     errors_.erase(found);
   }
-  Run run = job(a, fused(a) ? Work::backward : Work::input_gradient);
   Kept kept = kept_.at(stash_key(a));
   if (c_.keep != KeepActivations::overwrite) {
     kept_.erase(stash_key(a));
@@ -328,54 +324,59 @@ bool Stage::start_backward(const Action& a, Effects& fx) {
   std::move(kept.borrowed.begin(), kept.borrowed.end(), std::back_inserter(at));
   kept.weights = std::move(at);
   kept.borrowed.clear();
-  std::vector<Tensor> gradient =
-      fused(a) ? std::move(sums_[a.chunk].gradient) : std::vector<Tensor>{};
-  const std::int32_t divide_by =
-      a.micro_batch + 1 == c_.schedule->options.micro_batches ? a.micro_batch + 1 : 1;
-  run.job =
+  auto input_gradient =
       [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
        kept = std::move(kept),
        error = std::move(error),
-       gradient = std::move(gradient),
        recompute = c_.keep == KeepActivations::recompute,
-       // Any will do: a recomputed forward normalises by its micro-batch, and what it makes of
-       // the buffers is dropped.
+       // Any will do: a recomputed forward normalises by its micro-batch, and what
+       // it makes of the buffers is dropped.
        buffers = buffers_.at(a.chunk),
-       seed = c_.seed,
-       weight_gradient = fused(a),
-       divide_by](Stream& stream) mutable {
+       seed = c_.seed](Stream& stream) mutable {
         const Pass pass{.stream = stream, .seed = seed, .first_sample = kept.first_sample};
         if (recompute) {
           kept.stash =
               chunk->forward(pass, kept.weights, std::move(buffers), kept.input, kept.labels, true)
                   .stash;
         }
-        Outputs out =
+        InputGradient made =
             chunk->input_gradient(pass, kept.weights, std::move(kept.stash), std::move(error));
         kept = {};
-        if (weight_gradient) {
-          out.tensors =
-              chunk->weight_gradient(stream, out.stash, std::move(gradient), divide_by).tensors;
-          out.stash.clear();
-        }
-        return out;
+        return made;
       };
-  fx.run(std::move(run));
+  if (!fused(a)) {
+    run(fx, job(a, Work::input_gradient), std::move(input_gradient));
+    return true;
+  }
+  run(fx,
+      job(a, Work::backward),
+      [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
+       input_gradient = std::move(input_gradient),
+       gradient = std::move(sums_[a.chunk].gradient),
+       divide_by = divide_by(a)](Stream& stream) mutable {
+        InputGradient made = input_gradient(stream);
+        WeightGradient sum =
+            chunk->weight_gradient(stream, made.deltas, std::move(gradient), divide_by);
+        return BackwardPass{std::move(made.dx), std::move(sum.gradient)};
+      });
   return true;
 }
 
+/// The last micro-batch makes the sum a mean.
+std::int32_t Stage::divide_by(const Action& a) const {
+  return a.micro_batch + 1 == c_.schedule->options.micro_batches ? a.micro_batch + 1 : 1;
+}
+
 void Stage::run_weight_gradient(const Action& a, Effects& fx) {
-  Run run = job(a, Work::weight_gradient);
-  auto stash = deltas_.extract(key(a));
-  const std::int32_t divide_by =
-      a.micro_batch + 1 == c_.schedule->options.micro_batches ? a.micro_batch + 1 : 1;
-  run.job = [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
-             stash = std::move(stash.mapped()),
-             gradient = std::move(sums_[a.chunk].gradient),
-             divide_by](Stream& stream) mutable {
-    return chunk->weight_gradient(stream, stash, std::move(gradient), divide_by);
-  };
-  fx.run(std::move(run));
+  auto deltas = deltas_.extract(key(a));
+  run(fx,
+      job(a, Work::weight_gradient),
+      [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
+       deltas = std::move(deltas.mapped()),
+       gradient = std::move(sums_[a.chunk].gradient),
+       divide_by = divide_by(a)](Stream& stream) mutable {
+        return chunk->weight_gradient(stream, deltas, std::move(gradient), divide_by);
+      });
 }
 
 void Stage::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
@@ -392,10 +393,6 @@ void Stage::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
     fx.send(stage_of(a.chunk - 1),
             ErrorSignal{{c_.replica, a.chunk - 1, a.batch, a.micro_batch}, std::move(dx)});
   }
-}
-
-void Stage::finish_weight_gradient(const Action& a, Outputs out) {
-  sums_[a.chunk].gradient = std::move(out.tensors);
 }
 
 void Stage::push(const Action& a, Effects& fx) {
@@ -443,46 +440,55 @@ void Stage::tell_stashes(Effects& fx) {
   }
 }
 
-void Stage::handle(Ran m, double now, Effects& fx) {
+void Stage::handle(Ran<ForwardPass> m, double now, Effects& fx) {
   if (m.lane == Lane::mark) {
-    MarkBatch batch = std::move(marks_.front());
-    marks_.pop_front();
-    mark_running_ = false;
-    if (is_head(batch.chunk)) {
-      fx.send(c_.source, MarkResult{batch.step, batch.index, std::move(m.outputs.result)});
-    } else {
-      batch.bundle = std::move(m.outputs.bundle);
-      ++batch.chunk;
-      fx.send(stage_of(batch.chunk), std::move(batch));
-    }
-    if (wait_) {
-      wait_->since = now;
-    }
-    mark(now, fx);
+    finish_mark(std::move(m.made), now, fx);
     return;
   }
-  const Action a = c_.schedule->stages[static_cast<std::size_t>(c_.stage)].at(pc_);
-  running_ = false;
-  ++pc_;
-  switch (a.act) {
-    case Act::forward:
-      finish_forward(a, std::move(m.outputs), fx);
-      break;
-    case Act::backward:
-      finish_input_gradient(a, std::move(m.outputs.bundle), fx);
-      finish_weight_gradient(a, std::move(m.outputs));
-      break;
-    case Act::input_gradient:
-      deltas_[key(a)] = std::move(m.outputs.stash);
-      finish_input_gradient(a, std::move(m.outputs.bundle), fx);
-      break;
-    case Act::weight_gradient:
-      finish_weight_gradient(a, std::move(m.outputs));
-      break;
-    case Act::update:
-      TROUPE_CHECK(false, "an update is no job of a stage");
-  }
+  finish_forward(finished_action(), std::move(m.made), fx);
   advance(now, fx);
+}
+
+void Stage::handle(Ran<BackwardPass> m, double now, Effects& fx) {
+  const Action a = finished_action();
+  finish_input_gradient(a, std::move(m.made.dx), fx);
+  sums_[a.chunk].gradient = std::move(m.made.gradient);
+  advance(now, fx);
+}
+
+void Stage::handle(Ran<InputGradient> m, double now, Effects& fx) {
+  const Action a = finished_action();
+  deltas_[key(a)] = std::move(m.made.deltas);
+  finish_input_gradient(a, std::move(m.made.dx), fx);
+  advance(now, fx);
+}
+
+void Stage::handle(Ran<WeightGradient> m, double now, Effects& fx) {
+  sums_[finished_action().chunk].gradient = std::move(m.made.gradient);
+  advance(now, fx);
+}
+
+/// The action whose job has come back; the next one may start.
+Action Stage::finished_action() {
+  running_ = false;
+  return c_.schedule->stages[static_cast<std::size_t>(c_.stage)].at(pc_++);
+}
+
+void Stage::finish_mark(ForwardPass made, double now, Effects& fx) {
+  MarkBatch batch = std::move(marks_.front());
+  marks_.pop_front();
+  mark_running_ = false;
+  if (is_head(batch.chunk)) {
+    fx.send(c_.source, MarkResult{batch.step, batch.index, std::move(made.result)});
+  } else {
+    batch.bundle = std::move(made.y);
+    ++batch.chunk;
+    fx.send(stage_of(batch.chunk), std::move(batch));
+  }
+  if (wait_) {
+    wait_->since = now;
+  }
+  mark(now, fx);
 }
 
 void Stage::handle(MarkBatch m, double now, Effects& fx) {
@@ -518,17 +524,16 @@ void Stage::mark(double now, Effects& fx) {
     wait_ = {wait->want, now};
   }
   mark_running_ = true;
-  fx.run({.lane = Lane::mark,
-          .stage = c_.stage,
-          .stamp = {c_.replica, batch.chunk, batch.step, 0},
-          .job = [chunk = c_.chunks[static_cast<std::size_t>(batch.chunk)],
-                  weights = held.weights,
-                  buffers = buffers_at(batch.chunk, batch.step),
-                  bundle = batch.bundle,
-                  labels = batch.labels](Stream& stream) {
-            return chunk->forward(
-                {.stream = stream, .training = false}, weights, buffers, bundle, labels, false);
-          }});
+  run(fx,
+      {.lane = Lane::mark, .stage = c_.stage, .stamp = {c_.replica, batch.chunk, batch.step, 0}},
+      [chunk = c_.chunks[static_cast<std::size_t>(batch.chunk)],
+       weights = held.weights,
+       buffers = buffers_at(batch.chunk, batch.step),
+       bundle = batch.bundle,
+       labels = batch.labels](Stream& stream) {
+        return chunk->forward(
+            {.stream = stream, .training = false}, weights, buffers, bundle, labels, false);
+      });
 }
 
 void Stage::handle(Release m, double now, Effects& fx) {

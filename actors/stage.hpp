@@ -13,6 +13,7 @@
 
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/model/chunk.hpp"
+#include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/schedule.hpp"
 #include "runtime/schemes/view.hpp"
 #include "runtime/system/machine.hpp"
@@ -42,10 +43,10 @@ class Stage final : public Actor<Stage, StageRole> {
     ViewPolicy view{ViewKind::latest, 0};
     KeepActivations keep = KeepActivations::fifo;
     std::int64_t gap_every = 0;  // mini-batches between two measurements of the gap; 0: never
-    std::vector<std::shared_ptr<const Chunk>> chunks;  // all of the network's, by chunk
-    std::vector<Ref<StageRole>> stage_of;              // by chunk
-    std::vector<Ref<ShardRole>> shard_of;              // by chunk
-    std::int64_t evaluate_every = 0;  // steps between two Marks; 0: none in between
+    std::vector<std::shared_ptr<const Chunk>> chunks;     // all of the network's, by chunk
+    std::vector<Ref<StageRole>> stage_of;                 // by chunk
+    std::vector<Ref<ShardRole>> shard_of;                 // by chunk
+    EvaluationPlan evaluation;                            // steps whose buffers a Mark will read
     std::map<std::int32_t, std::vector<Tensor>> buffers;  // how they start, of this stage's chunks
     Ref<SourceRole> source;
     Ref<DirectorRole> director;
@@ -61,7 +62,10 @@ class Stage final : public Actor<Stage, StageRole> {
   void handle(PullReply m, double now, Effects& fx);
   void handle(MarkBatch m, double now, Effects& fx);
   void handle(Release m, double now, Effects& fx);
-  void handle(Ran m, double now, Effects& fx);
+  void handle(Ran<ForwardPass> m, double now, Effects& fx);
+  void handle(Ran<BackwardPass> m, double now, Effects& fx);
+  void handle(Ran<InputGradient> m, double now, Effects& fx);
+  void handle(Ran<WeightGradient> m, double now, Effects& fx);
   std::string waits_for() const override;
 
  private:
@@ -127,9 +131,11 @@ class Stage final : public Actor<Stage, StageRole> {
   bool start_backward(const Action& a, Effects& fx);
   void run_weight_gradient(const Action& a, Effects& fx);
   void push(const Action& a, Effects& fx);
-  void finish_forward(const Action& a, Outputs out, Effects& fx);
+  std::int32_t divide_by(const Action& a) const;
+  Action finished_action();
+  void finish_forward(const Action& a, ForwardPass out, Effects& fx);
   void finish_input_gradient(const Action& a, Bundle dx, Effects& fx);
-  void finish_weight_gradient(const Action& a, Outputs out);
+  void finish_mark(ForwardPass made, double now, Effects& fx);
   void note_finished(Effects& fx);
   void tell_stashes(Effects& fx);
   void mark(double now, Effects& fx);

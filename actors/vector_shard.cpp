@@ -76,20 +76,19 @@ void VectorShard::add_portions(Effects& fx) {
   }
   adding_ = true;
   Tensor before = next.front().portion == 0 ? Tensor{} : vectors_.at(kSum);
-  fx.run({.stamp = {.chunk = 0, .batch = version_, .micro_batch = added_ - 1},
-          .job = [sum = std::move(before), next = std::move(next)](Stream& stream) {
-            Tensor to = sum;
-            for (const PartialGradient& part : next) {
-              if (!to) {
-                to = stream.allocate(part.gradient.shape());
-                fill(stream, to, 0);
-              }
-              combine(stream, {{1, to}, {part.share, part.gradient}}, to);
-            }
-            Outputs out;
-            out.tensors = {std::move(to)};
-            return out;
-          }});
+  run(fx,
+      {.stamp = {.chunk = 0, .batch = version_, .micro_batch = added_ - 1}},
+      [sum = std::move(before), next = std::move(next)](Stream& stream) {
+        Tensor to = sum;
+        for (const PartialGradient& part : next) {
+          if (!to) {
+            to = stream.allocate(part.gradient.shape());
+            fill(stream, to, 0);
+          }
+          combine(stream, {{1, to}, {part.share, part.gradient}}, to);
+        }
+        return PortionsAdded{std::move(to)};
+      });
 }
 
 void VectorShard::carry_out(Effects& fx) {
@@ -115,53 +114,53 @@ void VectorShard::carry_out(Effects& fx) {
     tensors.push_back(found == vectors_.end() ? Tensor{} : found->second);
   }
   commanded_ = true;
-  fx.run(
-      {.stamp = {.batch = version_},
-       .job = [operations = std::move(operations),
-               tensors = std::move(tensors)](Stream& stream) mutable {
-         Outputs out;
-         for (const Operation& op : operations) {
-           switch (op.kind) {
-             case VectorCommand::Kind::copy:
-               // Into new memory: what stood there may be somebody's point.
-               tensors[op.to] = duplicate(stream, tensors[op.a]);
-               break;
-             case VectorCommand::Kind::scale:
-               scale(stream, tensors[op.to], op.factor);
-               break;
-             case VectorCommand::Kind::add_scaled:
-               combine(stream, {{1, tensors[op.to]}, {op.factor, tensors[op.a]}}, tensors[op.to]);
-               break;
-             case VectorCommand::Kind::dot:
-               out.numbers.push_back(dot(stream, tensors[op.to], tensors[op.a]));
-               break;
-           }
-         }
-         out.tensors = std::move(tensors);
-         return out;
-       }});
+  run(fx,
+      {.stamp = {.batch = version_}},
+      [operations = std::move(operations), tensors = std::move(tensors)](Stream& stream) mutable {
+        std::vector<double> dots;
+        for (const Operation& op : operations) {
+          switch (op.kind) {
+            case VectorCommand::Kind::copy:
+              // Into new memory: what stood there may be somebody's point.
+              tensors[op.to] = duplicate(stream, tensors[op.a]);
+              break;
+            case VectorCommand::Kind::scale:
+              scale(stream, tensors[op.to], op.factor);
+              break;
+            case VectorCommand::Kind::add_scaled:
+              combine(stream, {{1, tensors[op.to]}, {op.factor, tensors[op.a]}}, tensors[op.to]);
+              break;
+            case VectorCommand::Kind::dot:
+              dots.push_back(dot(stream, tensors[op.to], tensors[op.a]));
+              break;
+          }
+        }
+        return VectorsDone{std::move(tensors), std::move(dots)};
+      });
 }
 
-void VectorShard::handle(Ran m, double, Effects& fx) {
-  if (std::exchange(adding_, false)) {
-    vectors_[kSum] = std::move(m.outputs.tensors.front());
-    if (added_ == c_.portions) {
-      fx.send(c_.coordinator, GradientReady{c_.shard, version_});
-    }
-  } else {
-    commanded_ = false;
-    const VectorCommands done = std::move(commands_.front());
-    commands_.pop_front();
-    for (std::size_t i = 0; i < at_work_.size(); ++i) {
-      vectors_[at_work_[i]] = std::move(m.outputs.tensors[i]);
-    }
-    if (done.version != version_) {
-      version_ = done.version;
-      added_ = 0;
-      early_.clear();
-    }
-    fx.send(c_.coordinator, VectorReply{done.request, c_.shard, std::move(m.outputs.numbers)});
+void VectorShard::handle(Ran<PortionsAdded> m, double, Effects& fx) {
+  adding_ = false;
+  vectors_[kSum] = std::move(m.made.sum);
+  if (added_ == c_.portions) {
+    fx.send(c_.coordinator, GradientReady{c_.shard, version_});
   }
+  work(fx);
+}
+
+void VectorShard::handle(Ran<VectorsDone> m, double, Effects& fx) {
+  commanded_ = false;
+  const VectorCommands done = std::move(commands_.front());
+  commands_.pop_front();
+  for (std::size_t i = 0; i < at_work_.size(); ++i) {
+    vectors_[at_work_[i]] = std::move(m.made.vectors[i]);
+  }
+  if (done.version != version_) {
+    version_ = done.version;
+    added_ = 0;
+    early_.clear();
+  }
+  fx.send(c_.coordinator, VectorReply{done.request, c_.shard, std::move(m.made.dots)});
   work(fx);
 }
 

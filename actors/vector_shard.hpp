@@ -34,7 +34,8 @@ class VectorShard final : public Actor<VectorShard, VectorShardRole> {
   void handle(PartialGradient m, double now, Effects& fx);
   void handle(VectorCommands m, double now, Effects& fx);
   void handle(Release m, double now, Effects& fx);
-  void handle(Ran m, double now, Effects& fx);
+  void handle(Ran<PortionsAdded> m, double now, Effects& fx);
+  void handle(Ran<VectorsDone> m, double now, Effects& fx);
   std::string waits_for() const override;
 
  private:

@@ -128,9 +128,9 @@ class LayerByLayer {
 
   /// Runs `work`, appends its seconds to `times` and returns what it made.
   template <class F>
-  Outputs timed(std::vector<double>& times, F work) {
+  auto timed(std::vector<double>& times, F work) {
     const double start = seconds_now(stream_);
-    Outputs out = work();
+    auto out = work();
     times.push_back(seconds_now(stream_) - start);
     return out;
   }
@@ -149,7 +149,7 @@ class LayerByLayer {
     bundles_.clear();
     Bundle bundle{{"x", batch_.x}};
     for (Step& step : steps_) {
-      Outputs out = timed(step.times.forward, [&] {
+      ForwardPass out = timed(step.times.forward, [&] {
         return step.chunk.forward(training(),
                                   weights_of(step),
                                   std::move(step.buffers),
@@ -159,7 +159,7 @@ class LayerByLayer {
       });
       step.buffers = std::move(out.buffers);
       step.stash = std::move(out.stash);
-      bundle = std::move(out.bundle);
+      bundle = std::move(out.y);
       if (bytes_.empty()) {
         bundles_.push_back(bundle);
       }
@@ -170,12 +170,12 @@ class LayerByLayer {
     bundles_.clear();
     Bundle error;
     for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-      Outputs out = timed(step->times.input_gradient, [&] {
+      InputGradient out = timed(step->times.input_gradient, [&] {
         return step->chunk.input_gradient(
             training(), weights_of(*step), std::move(step->stash), std::move(error));
       });
-      step->stash = std::move(out.stash);
-      error = std::move(out.bundle);
+      step->stash = std::move(out.deltas);
+      error = std::move(out.dx);
     }
     for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
       // Of several micro-batches all but the first add to what is there.
@@ -184,15 +184,13 @@ class LayerByLayer {
       step->gradient =
           timed(step->times.weight_gradient, [&] {
             return step->chunk.weight_gradient(stream_, step->stash, std::move(gradient), 1);
-          }).tensors;
+          }).gradient;
       step->stash.clear();
     }
   }
 
   void update() {
-    Decision decision;  // at a rate of 0: as much work, and weights stay in the range of numbers
-    decision.clip_norm = b_.experiment.optimizer().clip_norm();
-    std::vector<std::vector<std::pair<std::size_t, Tensor>>> tied(steps_.size());
+    std::vector<TiedGradients> tied(steps_.size());
     for (const Step& step : steps_) {
       const std::vector<BorrowedSlice>& borrowed = step.chunk.borrowed();
       for (std::size_t i = 0; i < borrowed.size(); ++i) {
@@ -212,13 +210,14 @@ class LayerByLayer {
                                    .base = std::move(step.weights),
                                    .gradient = own,
                                    .tied = std::move(tied[i]),
-                                   .forward = {},
-                                   .decision = decision},
+                                   // At a rate of 0: as much work, and weights stay in the range of
+                                   // numbers.
+                                   .clip_norm = b_.experiment.optimizer().clip_norm()},
                              0,
                              effects);
-      Outputs out = timed(step.times.update, [&] { return effects.runs.front().job(stream_); });
+      Message made = timed(step.times.update, [&] { return effects.runs.front().job(stream_); });
       effects.clear();
-      step.optimizer->handle(Ran{Lane::sequence, std::move(out)}, 0, effects);
+      step.optimizer->on(std::move(made), 0, effects);
       step.weights = std::move(std::get<Applied>(effects.sends.front().message).next);
     }
   }

@@ -101,13 +101,14 @@ class Objective {
       std::iota(indices.begin(), indices.end(), starts_[i]);
       Batch batch = gather_batch(host_, *b_.data, split_, indices, 0);
       // With `keep` in both cases: only then are labels smoothed as in training.
-      Outputs forward = chunk_.forward(
+      ForwardPass forward = chunk_.forward(
           pass, at, buffers_, {{"x", on_device(batch.x)}}, on_device(batch.target), true);
       sum += to_host(forward.result)[0];
       if (gradient) {
         const double share = static_cast<double>(indices.size()) / static_cast<double>(samples());
-        Outputs backward = chunk_.input_gradient(pass, at, std::move(forward.stash), {});
-        read(chunk_.weight_gradient(stream_, backward.stash, {}, 1).tensors,
+        const InputGradient backward =
+            chunk_.input_gradient(pass, at, std::move(forward.stash), {});
+        read(chunk_.weight_gradient(stream_, backward.deltas, {}, 1).gradient,
              [&](std::size_t j, double g) { (*gradient)[j] += share * g; });
       }
     }

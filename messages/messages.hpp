@@ -3,6 +3,7 @@
 // who says what to whom.
 #pragma once
 
+#include "messages/results.hpp"
 #include "messages/stamp.hpp"
 #include "messages/update.hpp"
 
@@ -111,8 +112,9 @@ struct Outbound {
   bool made = false;    // Applied::outgoing is wanted
   bool accrue = false;  // add the gradient to those of mini-batches that were not sent
   Travel travel = Travel::gradient;
-  Weights since;         // change: from which weights
-  bool moments = false;  // Applied::moments is wanted
+  Weights since;                      // change: from which weights
+  bool moments = false;               // Applied::moments is wanted
+  std::vector<Residual> residuals{};  // by slice, or empty; come back in Applied::residuals
 };
 
 /// What has come from the servers and is worked in after the step: next = mix next + (1 - mix)
@@ -125,50 +127,65 @@ struct Inbound {
   bool reset_moments = false;
 };
 
-/// What the Optimizer is to do with a push.
-struct Decision {
-  enum class Kind : std::uint8_t {
-    norms,    // sums of squares
-    collect,  // no step: outgoing alone
-    follow,   // no step: `predictions` move as far as from `base` to inbound.theirs
-    step,
-    sum,     // gradient = Inbound::theirs + gradient (with tied shares), slice by slice
-    gather,  // gradient = the segments, one behind the other, times gradient_scale
-    read,    // no step: what the replicas' shared buffer holds now (hogwild)
-  };
-  Kind kind = Kind::step;
-  double gradient_scale = 1;  // clipping
-  double clip_norm = 0;       // > 0: clip by this shard's own norm in the same job
-  double rate = 0;
-  double next_rate = 0;        // of the update after this one: predictions move by it
-  std::vector<Reach> reaches;  // views of the new step that somebody will ask for
-};
+/// Shares of tied parameters' gradients, (slice, gradient): added to the gradient first, in order.
+using TiedGradients = std::vector<std::pair<std::size_t, Tensor>>;
 
+/// Asks the Optimizer for a step, or, where `steps` is false, for what travels alone.
 struct Apply {
   Ref<ShardRole> from;
   Stamp stamp;
   Weights base;
   std::vector<Tensor> gradient;
-  std::vector<std::pair<std::size_t, Tensor>> tied;  // (slice, gradient): added first, in order
-  Weights forward;                                   // non-empty: measure the gap
-  std::vector<Weights> predictions{};                // Decision::follow
+  TiedGradients tied{};
+  Weights forward{};  // not empty: measure the gap
   Inbound inbound{};
   Outbound outbound{};
-  Decision decision;
-  std::vector<std::vector<Tensor>> segments{};  // gather: by segment and slice
+  bool steps = true;
+  double gradient_scale = 1;  // clipping
+  double clip_norm = 0;       // > 0: clip by this shard's own norm in the same job
+  double rate = 0;
+  double next_rate = 0;          // of the update after this one: predictions move by it
+  std::vector<Reach> reaches{};  // views of the new step that somebody will ask for
 };
 
-struct Applied {
-  Decision::Kind kind = Decision::Kind::step;
-  Weights next;                      // the new slices; empty where no step was asked for
-  std::vector<Weights> predictions;  // in the order of Decision::reaches
-  std::vector<double> norms;         // Decision::norms: sum of squares by tensor, in layer order
-  std::vector<Tensor> gradient;      // Decision::norms: handed back; sum, gather: the result
-  double gap = -1;
-  std::int64_t applied_to = 0;     // hogwild: the shared buffer's updates before this one
-  std::int64_t version = 0;        // ... and when `next` was copied from it
-  std::vector<Tensor> outgoing{};  // by slice: what the Outbound asked for
-  std::vector<std::vector<Tensor>> moments{};  // by slice
+/// Asks the Optimizer for the gradient's sums of squares.
+struct MeasureNorms {
+  Ref<ShardRole> from;
+  Stamp stamp;
+  std::vector<Tensor> gradient;
+  TiedGradients tied;
+};
+
+/// Asks the Optimizer for gradient + tied + theirs, slice by slice.
+struct AddGradients {
+  Ref<ShardRole> from;
+  Stamp stamp;
+  std::vector<Tensor> gradient;
+  TiedGradients tied{};
+  std::vector<Tensor> theirs{};
+};
+
+/// Asks the Optimizer for the segments, one behind the other, times `factor`.
+struct JoinSegments {
+  Ref<ShardRole> from;
+  Stamp stamp;
+  std::vector<std::vector<Tensor>> segments;  // by segment and slice
+  double factor = 1;
+};
+
+/// Asks the Optimizer to move predictions of `before` as far as from there to `after`.
+struct Follow {
+  Ref<ShardRole> from;
+  Stamp stamp;
+  Weights before;
+  std::vector<Tensor> after;  // by slice
+  std::vector<Weights> predictions;
+};
+
+/// Asks the Optimizer for a copy of the buffer that replicas share.
+struct ReadShared {
+  Ref<ShardRole> from;
+  Stamp stamp;
 };
 
 /// A shard's sums of squares, to the shard of chunk 0, which decides for all.
@@ -264,6 +281,14 @@ struct GradientPart {
   std::vector<Tensor> tensors;  // by slice
 };
 
+/// What an exchange of one's own says to the same chunk's shard of another replica.
+struct Note {
+  Stamp stamp;  // replica: who sends it
+  std::string what{};
+  std::vector<double> numbers{};
+  std::vector<Tensor> tensors{};  // take the modelled time of their bytes
+};
+
 /// A shard has applied the last mini-batch of its replica, which ends on its own (hogwild).
 struct Finished {
   std::int32_t replica = 0;
@@ -271,8 +296,7 @@ struct Finished {
   std::int64_t updates = 0;  // of the shared buffer, by all replicas
 };
 
-// -- marks: forward-only batches at a pinned step
-// ---------------------------------------------------
+// -- marks: forward-only batches at a pinned step ---------------------------------------------------
 
 /// One batch of an evaluation at step `step`, on its way through the chunks.
 struct MarkBatch {
@@ -325,8 +349,7 @@ struct Buffers {
 /// Admit no further mini-batch.
 struct Halt {};
 
-// -- what went wrong
-// ---------------------------------------------------------------------------------
+// -- what went wrong --------------------------------------------------------------------------------
 
 struct Down {
   std::string actor;
@@ -337,31 +360,6 @@ struct Down {
 struct Diverged {
   Stamp stamp;
   double loss = 0;
-};
-
-// -- a machine's own kernel jobs
-// -----------------------------------------------------------------------
-
-/// Tensors that a layer keeps for its backward, by layer of the chunk.
-using Stash = std::vector<std::vector<Tensor>>;
-
-/// What a job made. Each job fills what it makes and leaves the rest empty.
-struct Outputs {
-  Bundle bundle;                 // forward: y; backward: dx
-  Stash stash;                   // forward, input gradient
-  std::vector<Tensor> buffers;   // forward: the state that no gradient drives, as it is now
-  std::vector<Tensor> tensors;   // gradients; a Source's batch
-  Tensor result;                 // loss (kernels/loss.hpp)
-  std::vector<Weights> weights;  // an update: the new slices, then its predictions
-  std::vector<double> numbers;
-};
-
-/// A machine has two lanes: jobs of its sequence and jobs of Marks.
-enum class Lane : std::uint8_t { sequence, mark };
-
-struct Ran {
-  Lane lane = Lane::sequence;
-  Outputs outputs;
 };
 
 // -- sparse Hogwild: workers on one shared buffer -------------------------------------------------
@@ -481,6 +479,15 @@ class Message : public std::variant<Start,
                                     TiedPush,
                                     Apply,
                                     Applied,
+                                    MeasureNorms,
+                                    NormsMeasured,
+                                    AddGradients,
+                                    JoinSegments,
+                                    Summed,
+                                    Follow,
+                                    Followed,
+                                    ReadShared,
+                                    SharedRead,
                                     Norms,
                                     Decide,
                                     MarkBatch,
@@ -492,7 +499,6 @@ class Message : public std::variant<Start,
                                     Halt,
                                     Down,
                                     Diverged,
-                                    Ran,
                                     Upload,
                                     Answer,
                                     PinnedPull,
@@ -513,7 +519,24 @@ class Message : public std::variant<Start,
                                     PartialGradient,
                                     GradientReady,
                                     GradientPart,
-                                    Finished> {
+                                    Note,
+                                    Finished,
+                                    Ran<GatheredBatch>,
+                                    Ran<ForwardPass>,
+                                    Ran<InputGradient>,
+                                    Ran<WeightGradient>,
+                                    Ran<BackwardPass>,
+                                    Ran<StepMade>,
+                                    Ran<NormsMeasured>,
+                                    Ran<Summed>,
+                                    Ran<Followed>,
+                                    Ran<SharedRead>,
+                                    Ran<Computed>,
+                                    Ran<CombineMade>,
+                                    Ran<RowsDone>,
+                                    Ran<RowsLooked>,
+                                    Ran<PortionsAdded>,
+                                    Ran<VectorsDone>> {
  public:
   using variant::variant;
   Message();

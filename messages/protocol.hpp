@@ -12,37 +12,74 @@ template <class... Messages>
 struct Understands {
   template <class M>
   static constexpr bool accepts = (std::is_same_v<M, Messages> || ...);
+
+  /// Calls f(M&&) with what `message` holds; false where the role does not list it.
+  template <class F>
+  static bool dispatch(Message&& message, F&& f) {
+    const auto hand_over = [&]<class M>(M* held) {
+      if (held) {
+        f(std::move(*held));
+      }
+      return held != nullptr;
+    };
+    return (hand_over(std::get_if<Messages>(&message)) || ...);
+  }
 };
 
 /// Admits mini-batches and marks; decides where the run ends.
-struct SourceRole : Understands<Start, Credit, MarkResult, MarkDue, Halt, Ran> {};
+struct SourceRole : Understands<Start, Credit, MarkResult, MarkDue, Halt, Ran<GatheredBatch>> {};
 
 /// Runs one or more chunks by its schedule.
-struct StageRole
-    : Understands<Start, Activation, Labels, ErrorSignal, End, PullReply, MarkBatch, Release, Ran> {
-};
+struct StageRole : Understands<Start,
+                               Activation,
+                               Labels,
+                               ErrorSignal,
+                               End,
+                               PullReply,
+                               MarkBatch,
+                               Release,
+                               Ran<ForwardPass>,
+                               Ran<InputGradient>,
+                               Ran<WeightGradient>,
+                               Ran<BackwardPass>> {};
 
 /// Keeps a chunk's weights by step and decides what becomes of a push.
 struct ShardRole : Understands<Pull,
                                Push,
                                TiedPush,
                                Applied,
+                               NormsMeasured,
+                               Summed,
+                               Followed,
+                               SharedRead,
                                Norms,
                                Decide,
                                End,
                                Release,
                                Answer,
-                               GradientPart> {};
+                               GradientPart,
+                               Note,
+                               Ran<Computed>> {};
 
 /// Does the arithmetic over parameters.
-struct OptimizerRole : Understands<Apply, Ran> {};
+struct OptimizerRole : Understands<Apply,
+                                   MeasureNorms,
+                                   AddGradients,
+                                   JoinSegments,
+                                   Follow,
+                                   ReadShared,
+                                   Ran<StepMade>,
+                                   Ran<NormsMeasured>,
+                                   Ran<Summed>,
+                                   Ran<Followed>,
+                                   Ran<SharedRead>> {};
 
 /// Keeps a slice of the weights that replicas share; decides what becomes of what they send.
 struct ServerRole
     : Understands<Upload, PinnedPull, Combined, Membership, End, Halt, Release, Alarm> {};
 
 /// Does the arithmetic of one server.
-struct ServerOptimizerRole : Understands<Combine, Ran> {};
+struct ServerOptimizerRole : Understands<Combine, Ran<CombineMade>> {};
 
 /// Watches over the run and ends it.
 struct DirectorRole : Understands<End,
@@ -57,10 +94,10 @@ struct DirectorRole : Understands<End,
                                   Diverged> {};
 
 /// Lets the workers of sparse Hogwild go on, evaluates their buffer and ends the run.
-struct RowSourceRole : Understands<Start, Advanced, Halt, Down, Diverged, Ran> {};
+struct RowSourceRole : Understands<Start, Advanced, Halt, Down, Diverged, Ran<RowsLooked>> {};
 
 /// Goes through sparse rows and writes what they touch into the shared buffer.
-struct RowWorkerRole : Understands<Advance, Ran> {};
+struct RowWorkerRole : Understands<Advance, Ran<RowsDone>> {};
 
 /// Runs L-BFGS without holding a parameter: deals portions, sends vector commands, ends the run.
 struct CoordinatorRole : Understands<Start,
@@ -73,9 +110,15 @@ struct CoordinatorRole : Understands<Start,
                                      Diverged> {};
 
 /// Makes a portion's gradient.
-struct PortionWorkerRole : Understands<Portion, PointReply, Ran> {};
+struct PortionWorkerRole : Understands<Portion, PointReply, Ran<ForwardPass>, Ran<WeightGradient>> {
+};
 
 /// Keeps a slice's part of every vector and adds up portions, each once.
-struct VectorShardRole : Understands<PointPull, PartialGradient, VectorCommands, Release, Ran> {};
+struct VectorShardRole : Understands<PointPull,
+                                     PartialGradient,
+                                     VectorCommands,
+                                     Release,
+                                     Ran<PortionsAdded>,
+                                     Ran<VectorsDone>> {};
 
 }  // namespace troupe

@@ -40,11 +40,12 @@ double BareLoop::flops() const {
 void BareLoop::steps(std::int64_t n) {
   const Pass pass{.stream = stream_};
   for (std::int64_t i = 0; i < n; ++i) {
-    Outputs forward =
+    ForwardPass forward =
         chunk_.forward(pass, weights_, std::move(buffers_), {{"x", x_}}, labels_, true);
     buffers_ = std::move(forward.buffers);
-    Outputs backward = chunk_.input_gradient(pass, weights_, std::move(forward.stash), {});
-    const auto gradient = chunk_.weight_gradient(stream_, backward.stash, {}, 1).tensors;
+    const InputGradient backward =
+        chunk_.input_gradient(pass, weights_, std::move(forward.stash), {});
+    const auto gradient = chunk_.weight_gradient(stream_, backward.deltas, {}, 1).gradient;
     const UpdateScalars scalars = rule_.scalars(++updates_, rule_.rate(0), products_);
     for (std::size_t s = 0; s < weights_.size(); ++s) {
       const Tensor& w = weights_[s].values;

@@ -108,10 +108,10 @@ Result<void> sample(const Arguments& arguments, std::ostream& out) {
     const auto window = x.span<std::int32_t>();
     std::fill(window.begin(), window.end(), 0);
     std::copy(text->end() - static_cast<std::ptrdiff_t>(seen), text->end(), window.begin());
-    const Outputs outputs = chunk.forward(
+    const ForwardPass pass = chunk.forward(
         {.stream = stream, .training = false}, weights, buffers, {{"x", x}}, {}, false);
     const auto classes = static_cast<std::size_t>(vocabulary.size());
-    const auto logits = outputs.bundle.front().tensor.span<float>();
+    const auto logits = pass.y.front().tensor.span<float>();
     const std::int32_t token = draw(logits.subspan((seen - 1) * classes, classes),
                                     arguments.temperature,
                                     random.uniform(static_cast<std::uint64_t>(i)));

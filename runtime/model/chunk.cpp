@@ -268,9 +268,9 @@ std::vector<Tensor> Chunk::views(std::size_t layer, const std::vector<Tensor>& s
   return parameters;
 }
 
-void Chunk::loss(
-    Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient, Outputs& out) const {
-  out.result = stream.allocate({2}, DType::float64);
+/// The result, and dL/dy in `gradient` where it is not empty.
+Tensor Chunk::loss(Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient) const {
+  const Tensor result = stream.allocate({2}, DType::float64);
   switch (loss_) {
     case Loss::cross_entropy: {
       // One row a label: sequences have one at each position.
@@ -280,37 +280,38 @@ void Chunk::loss(
                             y.reshape(rows),
                             of.reshape({of.elements()}),
                             gradient ? gradient.reshape(rows) : Tensor{},
-                            out.result,
+                            result,
                             gradient ? label_smoothing_ : 0.0f);
-      return;
+      break;
     }
     case Loss::squared_error:
-      squared_error(stream, y, on_device(stream, labels), gradient, out.result);
-      return;
+      squared_error(stream, y, on_device(stream, labels), gradient, result);
+      break;
     case Loss::sum: {
       double sum = 0;
       for (const float value : y.span<float>()) {
         sum += value;
       }
-      out.result.span<double>()[0] = sum;
-      out.result.span<double>()[1] = 0;
+      result.span<double>()[0] = sum;
+      result.span<double>()[1] = 0;
       if (gradient) {
         fill(stream, gradient, 1.0 / static_cast<double>(y.shape()[0]));
       }
-      return;
+      break;
     }
   }
+  return result;
 }
 
-Outputs Chunk::forward(const Pass& pass,
-                       const Weights& weights,
-                       std::vector<Tensor> buffers,
-                       const Bundle& input,
-                       const Tensor& labels,
-                       bool keep) const {
+ForwardPass Chunk::forward(const Pass& pass,
+                           const Weights& weights,
+                           std::vector<Tensor> buffers,
+                           const Bundle& input,
+                           const Tensor& labels,
+                           bool keep) const {
   const std::vector<Tensor> slices = values(weights);
   Bundle bundle = on_device(pass.stream, input);
-  Outputs out;
+  ForwardPass out;
   out.stash.resize(keep ? layers_.size() + (last_ ? 1 : 0) : 0);
   std::span<Tensor> left(buffers);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -324,24 +325,24 @@ Outputs Chunk::forward(const Pass& pass,
   }
   out.buffers = std::move(buffers);
   if (!last_ || !labels) {
-    out.bundle = std::move(bundle);
+    out.y = std::move(bundle);
     return out;
   }
   const Tensor& y = bundle.front().tensor;
   const Tensor gradient = keep ? pass.stream.allocate(y.shape()) : Tensor{};
-  loss(pass.stream, y, labels, gradient, out);
+  out.result = loss(pass.stream, y, labels, gradient);
   if (keep) {
     out.stash.back() = {gradient};
   }
   return out;
 }
 
-Outputs Chunk::input_gradient(const Pass& pass,
-                              const Weights& weights,
-                              Stash stash,
-                              Bundle error) const {
+InputGradient Chunk::input_gradient(const Pass& pass,
+                                    const Weights& weights,
+                                    Stash stash,
+                                    Bundle error) const {
   const std::vector<Tensor> slices = values(weights);
-  Outputs out;
+  InputGradient out;
   if (last_) {
     error.clear();
     error.push_back({"x", std::move(stash.back().front())});
@@ -353,9 +354,9 @@ Outputs Chunk::input_gradient(const Pass& pass,
     layers_[i]->input_gradient(pass, views(i, slices), stash[i], error, !(first_ && i == 0));
   }
   if (!first_) {
-    out.bundle = std::move(error);
+    out.dx = std::move(error);
   }
-  out.stash = std::move(stash);
+  out.deltas = std::move(stash);
   return out;
 }
 
@@ -386,10 +387,10 @@ std::vector<Tensor> Chunk::new_gradient(Stream& stream) const {
   return gradient;
 }
 
-Outputs Chunk::weight_gradient(Stream& stream,
-                               const Stash& stash,
-                               std::vector<Tensor> gradient,
-                               std::int32_t divide_by) const {
+WeightGradient Chunk::weight_gradient(Stream& stream,
+                                      const Stash& stash,
+                                      std::vector<Tensor> gradient,
+                                      std::int32_t divide_by) const {
   const bool accumulate = !gradient.empty();
   if (!accumulate) {
     gradient = new_gradient(stream);
@@ -408,9 +409,7 @@ Outputs Chunk::weight_gradient(Stream& stream,
       scale(stream, slice, 1.0f / static_cast<float>(divide_by));
     }
   }
-  Outputs out;
-  out.tensors = std::move(gradient);
-  return out;
+  return {std::move(gradient)};
 }
 
 }  // namespace troupe

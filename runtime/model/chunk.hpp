@@ -2,7 +2,7 @@
 // and the head where it is the last. Like layers, a chunk is pure and holds no weights.
 #pragma once
 
-#include "messages/messages.hpp"
+#include "messages/results.hpp"
 #include "runtime/model/network.hpp"
 
 #include <memory>
@@ -70,26 +70,27 @@ class Chunk {
   std::vector<ParameterSpec> buffers() const;
   std::vector<Tensor> initial_buffers(Stream& stream) const;
 
-  /// Outputs: bundle (y), buffers, and for the last chunk result; stash where `keep` is set.
-  /// `labels`: for the last only; without them its bundle is the network's output and there is no
-  /// result.
-  Outputs forward(const Pass& pass,
-                  const Weights& weights,
-                  std::vector<Tensor> buffers,
-                  const Bundle& input,
-                  const Tensor& labels,
-                  bool keep) const;
+  /// The stash is empty unless `keep` is set. `labels`: for the last chunk only; without them y is
+  /// the network's output and there is no result.
+  ForwardPass forward(const Pass& pass,
+                      const Weights& weights,
+                      std::vector<Tensor> buffers,
+                      const Bundle& input,
+                      const Tensor& labels,
+                      bool keep) const;
 
-  /// Outputs: bundle (dx; empty for the first chunk), stash for weight_gradient. `error` is unused
-  /// by the last chunk, whose stash ends with the loss's gradient.
-  Outputs input_gradient(const Pass& pass, const Weights& weights, Stash stash, Bundle error) const;
+  /// `error` is unused by the last chunk, whose stash ends with the loss's gradient.
+  InputGradient input_gradient(const Pass& pass,
+                               const Weights& weights,
+                               Stash stash,
+                               Bundle error) const;
 
   /// Adds to the gradient slices, or makes them where `gradient` is empty; then divides by
-  /// `divide_by` (M at the last micro-batch, else 1). Outputs: tensors (the slices).
-  Outputs weight_gradient(Stream& stream,
-                          const Stash& stash,
-                          std::vector<Tensor> gradient,
-                          std::int32_t divide_by) const;
+  /// `divide_by` (M at the last micro-batch, else 1).
+  WeightGradient weight_gradient(Stream& stream,
+                                 const Stash& stash,
+                                 std::vector<Tensor> gradient,
+                                 std::int32_t divide_by) const;
 
  private:
   struct Read {  // one parameter of one layer
@@ -101,8 +102,7 @@ class Chunk {
 
   std::vector<Tensor> views(std::size_t layer, const std::vector<Tensor>& slices) const;
   std::vector<Tensor> new_gradient(Stream& stream) const;
-  void loss(
-      Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient, Outputs& out) const;
+  Tensor loss(Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient) const;
 
   std::int32_t index_;
   bool first_;

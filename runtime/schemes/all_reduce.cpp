@@ -42,24 +42,24 @@ AllReduce tree(std::int32_t rank, std::int32_t ranks) {
 
 }  // namespace
 
-std::optional<Reduction> reduction_of(const proto::Experiment& experiment) {
+std::optional<ReductionKind> reduction_of(const proto::Experiment& experiment) {
   const proto::Replicas& replicas = experiment.replicas();
   if (replicas.count() == 1 || !replicas.exchange().has_synchronous()) {
     return {};
   }
   switch (replicas.exchange().synchronous().reduction()) {
     case proto::Synchronous::ring:
-      return Reduction::ring;
+      return ReductionKind::ring;
     case proto::Synchronous::tree:
-      return Reduction::tree;
+      return ReductionKind::tree;
     default:
       return {};
   }
 }
 
-AllReduce plan_all_reduce(Reduction how, std::int32_t rank, std::int32_t ranks) {
+AllReduce plan_all_reduce(ReductionKind how, std::int32_t rank, std::int32_t ranks) {
   TROUPE_CHECK(rank >= 0 && rank < ranks, "[plan_all_reduce] rank ", rank, " of ", ranks);
-  return how == Reduction::ring ? ring(rank, ranks) : tree(rank, ranks);
+  return how == ReductionKind::ring ? ring(rank, ranks) : tree(rank, ranks);
 }
 
 std::int64_t segment_begin(std::int64_t elements, std::int32_t segments, std::int32_t segment) {

@@ -19,11 +19,11 @@
 
 namespace troupe {
 
-enum class Reduction : std::uint8_t { ring, tree };
+enum class ReductionKind : std::uint8_t { ring, tree };
 
 /// Of an experiment whose replicas reduce among themselves; nothing for all others, and for one
 /// replica.
-std::optional<Reduction> reduction_of(const proto::Experiment& experiment);
+std::optional<ReductionKind> reduction_of(const proto::Experiment& experiment);
 
 /// A step of one rank.
 struct Move {
@@ -45,7 +45,7 @@ struct AllReduce {
   std::vector<Move> moves;  // none for a single rank
 };
 
-AllReduce plan_all_reduce(Reduction how, std::int32_t rank, std::int32_t ranks);
+AllReduce plan_all_reduce(ReductionKind how, std::int32_t rank, std::int32_t ranks);
 
 /// The first element of a segment of a vector of `elements`; of segment `segments`: the end. Segments
 /// differ by one element at most, and some are empty where there are more of them than elements.

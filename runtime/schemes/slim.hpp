@@ -4,14 +4,9 @@
 
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
+#include "messages/results.hpp"
 
 namespace troupe {
-
-/// What a replica keeps of a slice.
-struct SlimState {
-  Tensor v;         // (n); empty before the first push
-  double rate = 0;  // of the last push
-};
 
 struct SlimNumbers {
   double rate = 0;            // eta, of the weights that were read
@@ -26,9 +21,9 @@ SlimNumbers slim_numbers(const proto::Experiment& experiment, double rate);
 /// What a replica pushes for gradient g at the weights w that it had read: v' = gamma v + g, and by
 /// the sender's rate u = eta (gamma v' + g) + (eta - eta_prev) gamma v, which the server subtracts as
 /// it is; by the server's rate (the paper's form) u = gamma v' + g. With weight decay g stands for
-/// g + decay w. Shapes: w, g (n) float32; the result is a tensor of its own. Hakimi et al. 2019,
+/// g + decay w. `state` keeps v and the rate of the last push; empty before the first. Shapes: w, g (n) float32; the result is a tensor of its own. Hakimi et al. 2019,
 /// arXiv:1907.11612; the second term keeps it equal to DANA-Zero when the rate changes.
 Tensor slim_change(
-    Stream& stream, SlimState& state, const Tensor& w, const Tensor& g, const SlimNumbers& numbers);
+    Stream& stream, Residual& state, const Tensor& w, const Tensor& g, const SlimNumbers& numbers);
 
 }  // namespace troupe

@@ -60,13 +60,13 @@ void Agenda::carry_out(ActorId from) {
     const double duration = times_.work(run, std::max(now_, free));
     const Stamp stamp = run.stamp;
     const Work work = run.work;
-    Ran ran{run.lane, run_job(run, stream(cast_.members[from]))};
+    Message made = run_job(run, stream(cast_.members[from]));
     double start = now_;
     if (duration > 0) {
       start = std::max(now_, free);
       free = start + duration;
     }
-    post(start + duration, from, std::move(ran));
+    post(start + duration, from, std::move(made));
     if (duration > 0) {
       records_.on(BusyRecord{from, start, start + duration, to_string(work), stamp}, now_);
     }

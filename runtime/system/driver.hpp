@@ -28,8 +28,8 @@ class OrderSink {
 /// "forward", "update", ...
 const char* to_string(Work work);
 
-/// Runs a job on `stream` and marks what it made as ready when the device is done with it.
-Outputs run_job(Run& run, Stream& stream);
+/// Runs a job on `stream`: the message that its machine gets.
+Message run_job(Run& run, Stream& stream);
 
 /// What every machine waits for, in one sentence.
 std::string explain_stall(const std::vector<std::pair<std::string, std::string>>& waits);

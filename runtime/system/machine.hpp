@@ -1,8 +1,9 @@
 // An actor is a plain state machine, `on(message, now) -> effects`. Its inputs are its inbox and
-// the clock, nothing else, so the same machine runs on threads (shell.hpp) and under a virtual
+// the clock, nothing else, so the same machine runs on threads (threads.hpp) and under a virtual
 // clock (agenda.hpp).
 #pragma once
 
+#include "kernels/stream.hpp"
 #include "messages/messages.hpp"
 #include "messages/protocol.hpp"
 #include "messages/record.hpp"
@@ -15,8 +16,6 @@
 #include <vector>
 
 namespace troupe {
-
-class Stream;
 
 /// What a job is, for the time model and the busy account.
 enum class Work : std::uint8_t {
@@ -35,8 +34,8 @@ struct Run {
   Work work = Work::unmodelled;
   std::int32_t stage = 0;  // whose modelled time applies
   Stamp stamp;
-  bool shared = false;  // a server's: a slow replica does not make it slow
-  std::function<Outputs(Stream&)> job;
+  bool shared = false;                    // a server's: a slow replica does not make it slow
+  std::function<Message(Stream&)> job{};  // makes the Ran that the machine gets (Actor::run)
 };
 
 /// How a run ended.
@@ -63,7 +62,7 @@ class Effects {
     static_assert(Role::template accepts<M>, "the recipient does not understand this message");
     constexpr bool tensor = std::is_same_v<M, Activation> || std::is_same_v<M, ErrorSignal> ||
                             std::is_same_v<M, Upload> || std::is_same_v<M, Answer> ||
-                            std::is_same_v<M, GradientPart>;
+                            std::is_same_v<M, GradientPart> || std::is_same_v<M, Note>;
     sends.push_back({to.id, Message(std::in_place_type<M>, std::move(message)), tensor});
   }
 
@@ -101,21 +100,40 @@ class Machine {
   virtual std::string waits_for() const = 0;
 };
 
-/// Sends each message to `Self::handle(M, double now, Effects&)`; what its role does not list is a
+/// What `make` made, T, as the message Ran<T>; its tensors are ready when the device is done with
+/// them.
+template <class F>
+Message ran(Lane lane, F& make, Stream& stream) {
+  using T = std::invoke_result_t<F&, Stream&>;
+  T made = make(stream);
+  if (stream.device().kind != DeviceKind::cpu) {
+    for_each_tensor(made, [event = stream.record()](Tensor& tensor) { tensor.set_ready(event); });
+  }
+  return Ran<T>{lane, std::move(made)};
+}
+
+/// Hands each message to `Self::handle(M, double now, Effects&)`; what its role does not list is a
 /// bug.
 template <class Self, class Role>
 class Actor : public Machine {
  public:
   void on(Message message, double now, Effects& effects) final {
-    std::visit(
-        [&]<class M>(M&& m) {
-          if constexpr (Role::template accepts<std::decay_t<M>>) {
-            static_cast<Self*>(this)->handle(std::forward<M>(m), now, effects);
-          } else {
-            TROUPE_CHECK(false, "a message that its recipient does not understand");
-          }
-        },
-        std::move(message));
+    const bool understood = Role::dispatch(std::move(message), [&]<class M>(M&& m) {
+      static_cast<Self*>(this)->handle(std::forward<M>(m), now, effects);
+    });
+    TROUPE_CHECK(understood, "a message that its recipient does not understand");
+  }
+
+ protected:
+  /// Asks for a kernel job. What make(Stream&) returns, a T, comes back as Ran<T>.
+  template <class F>
+  static void run(Effects& effects, Run how, F make) {
+    using T = std::invoke_result_t<F&, Stream&>;
+    static_assert(Role::template accepts<Ran<T>>, "the machine does not understand its own job");
+    how.job = [lane = how.lane, make = std::move(make)](Stream& stream) mutable {
+      return ran(lane, make, stream);
+    };
+    effects.run(std::move(how));
   }
 };
 

@@ -164,7 +164,7 @@ void ShellState::run_one_job() {
   const Cast::Member& member = theatre->cast.members[who];
   const double start = theatre->now();
   theatre->busy.fetch_add(1, std::memory_order_relaxed);
-  Ran ran{run.lane, {}};
+  Message made;
   const Stamp stamp = run.stamp;
   const Work work = run.work;
   const double begin =
@@ -179,7 +179,7 @@ void ShellState::run_one_job() {
     if (!stream) {
       stream = std::make_unique<Stream>(member.device, member.precision);
     }
-    ran.outputs = run_job(run, *stream);
+    made = run_job(run, *stream);
     if (member.device.kind != DeviceKind::cpu) {
       ahead.push_back(stream->record());
       if (ahead.size() > kJobsAheadMax) {
@@ -206,9 +206,9 @@ void ShellState::run_one_job() {
     left = (end - start) * (factors[replica] - 1);
   }
   if (left > 0) {
-    send_later(self, left, {who, std::move(ran)});
+    send_later(self, left, {who, std::move(made)});
   } else {
-    inbox.push_back({who, std::move(ran)});
+    inbox.push_back({who, std::move(made)});
   }
 }
 

@@ -171,6 +171,13 @@ double TimeModel::link(const Message& message) const {
     }
     return exchange(stamp.replica, stamp, 9, bytes);
   }
+  if (const auto* note = std::get_if<Note>(&message)) {
+    std::int64_t bytes = 0;
+    for (const Tensor& values : note->tensors) {
+      bytes += bytes_of(values);
+    }
+    return exchange(stamp.replica, stamp, 10, bytes);
+  }
   const bool activation = std::holds_alternative<Activation>(message);
   TROUPE_CHECK(activation || std::holds_alternative<ErrorSignal>(message),
                "[TimeModel::link] the way of a ",

@@ -160,7 +160,7 @@ SlimNumbers slim_numbers(const proto::Experiment& experiment, double rate) {
 }
 
 Tensor slim_change(Stream& stream,
-                   SlimState& state,
+                   Residual& state,
                    const Tensor& w,
                    const Tensor& g,
                    const SlimNumbers& numbers) {
@@ -170,12 +170,12 @@ Tensor slim_change(Stream& stream,
   }
   const double gamma = numbers.gamma;
   const double rate = numbers.sender ? numbers.rate : 1;
-  const double previous = numbers.sender && state.v ? state.rate : rate;
-  const Tensor before = state.v ? state.v : zeros(stream, g.elements());
-  state.v = sum_of(stream, {{gamma, before}, decayed});
+  const double previous = numbers.sender && state.values ? state.rate : rate;
+  const Tensor before = state.values ? state.values : zeros(stream, g.elements());
+  state.values = sum_of(stream, {{gamma, before}, decayed});
   state.rate = rate;
   return sum_of(stream,
-                {{rate * gamma, state.v},
+                {{rate * gamma, state.values},
                  {rate * decayed.factor, decayed.x},
                  {(rate - previous) * gamma, before}});
 }

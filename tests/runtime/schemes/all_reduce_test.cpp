@@ -23,7 +23,7 @@ struct Played {
 };
 
 /// All ranks' moves, on `vectors`. Which rank goes on next is drawn by `seed`.
-Played play(Reduction how, std::vector<std::vector<float>> vectors, std::uint64_t seed) {
+Played play(ReductionKind how, std::vector<std::vector<float>> vectors, std::uint64_t seed) {
   struct Sent {
     double arrives = 0;
     std::vector<float> values;
@@ -106,10 +106,10 @@ const std::vector<std::int32_t> kRanks{1, 2, 3, 4, 5, 7, 8, 13, 16};
 
 TEST_CASE("every rank ends with the same bits, whoever is faster, close to the exact sum",
           "[schemes]") {
-  for (const Reduction how : {Reduction::ring, Reduction::tree}) {
+  for (const ReductionKind how : {ReductionKind::ring, ReductionKind::tree}) {
     for (const std::int32_t R : kRanks) {
       for (const std::int64_t n : {0, 1, 2, 3, 7, 31, 1000}) {
-        INFO((how == Reduction::ring ? "ring" : "tree") << ", " << R << " ranks, " << n);
+        INFO((how == ReductionKind::ring ? "ring" : "tree") << ", " << R << " ranks, " << n);
         const auto start = vectors(R, n);
         const Played played = play(how, start, 1);
         const Played again = play(how, start, 2);
@@ -136,7 +136,7 @@ TEST_CASE("every rank ends with the same bits, whoever is faster, close to the e
 TEST_CASE("a ring sends 2 (R-1)/R of the vector in 2 (R-1) steps", "[schemes]") {
   for (const std::int32_t R : kRanks) {
     INFO(R << " ranks");
-    const Played played = play(Reduction::ring, vectors(R, 7 * R), 3);
+    const Played played = play(ReductionKind::ring, vectors(R, 7 * R), 3);
     for (const std::int64_t sent : played.sent) {
       CHECK(sent == 2 * (R - 1) * 7);
     }
@@ -148,7 +148,7 @@ TEST_CASE("a tree takes 2 log2(R) steps", "[schemes]") {
   for (const std::int32_t R : kRanks) {
     INFO(R << " ranks");
     const std::int64_t n = 5;
-    const Played played = play(Reduction::tree, vectors(R, n), 3);
+    const Played played = play(ReductionKind::tree, vectors(R, n), 3);
     CHECK(played.seconds == 2 * (std::bit_width(static_cast<std::uint32_t>(R)) - 1));
     std::int64_t sent = 0;
     for (std::int32_t r = 0; r < R; ++r) {
@@ -189,9 +189,9 @@ TEST_CASE("only replicas that reduce among themselves have a reduction", "[schem
   auto& synchronous = *e.mutable_replicas()->mutable_exchange()->mutable_synchronous();
   CHECK(!reduction_of(e));
   synchronous.set_reduction(proto::Synchronous::ring);
-  CHECK(reduction_of(e) == Reduction::ring);
+  CHECK(reduction_of(e) == ReductionKind::ring);
   synchronous.set_reduction(proto::Synchronous::tree);
-  CHECK(reduction_of(e) == Reduction::tree);
+  CHECK(reduction_of(e) == ReductionKind::tree);
   e.mutable_replicas()->set_count(1);
   CHECK(!reduction_of(e));
 }

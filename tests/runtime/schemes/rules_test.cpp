@@ -750,7 +750,7 @@ TEST_CASE("ringmaster's staleness stays below its bound", "[schemes]") {
 
 TEST_CASE("dana_slim is dana_zero by the senders' rates, across drops of the rate", "[schemes]") {
   const auto slim = [](const proto::Experiment& e, RateOf rate_of) {
-    std::map<int, SlimState> states;
+    std::map<int, Residual> states;
     return run(e, rate_of, [&](Stream& stream, const Push& push, const Tensor& read) {
       return slim_change(stream,
                          states[push.replica],
@@ -779,7 +779,7 @@ TEST_CASE("dana_slim is dana_zero by the senders' rates, across drops of the rat
 
 TEST_CASE("dana with one replica is Nesterov's momentum", "[schemes]") {
   const Run zero = run(experiment({"replicas.rule=dana_zero"}), constant_rate);
-  std::map<int, SlimState> states;
+  std::map<int, Residual> states;
   const proto::Experiment e =
       experiment({"replicas.rule=dana_slim", "optimizer.weight_decay=0.05"});
   const Run slim = run(e, constant_rate, [&](Stream& stream, const Push& push, const Tensor& read) {

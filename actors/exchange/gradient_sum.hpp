@@ -3,7 +3,7 @@
 // AllReduce's; the additions are jobs of the optimizer.
 //
 //   shard --GradientPart--> the same chunk's shard of another replica
-//   shard --Apply{sum, gather}--> optimizer --Applied--> shard
+//   shard --AddGradients, JoinSegments--> optimizer --Summed--> shard
 //
 // Invariants: one sum is under way at a time; what came for it or for a later one waits until its
 // turn; every replica ends with the same bits; what has been sent is not written to again.
@@ -26,7 +26,7 @@ class GradientSum {
   struct Config {
     Ref<ShardRole> self;
     Ref<OptimizerRole> optimizer;
-    Reduction how = Reduction::ring;
+    ReductionKind how = ReductionKind::ring;
     std::int32_t replica = 0;
     std::vector<Ref<ShardRole>> peers;  // by replica, itself among them: two or more
   };
@@ -35,13 +35,10 @@ class GradientSum {
 
   /// Adds this replica's gradient of mini-batch stamp.batch, by slice, and the shares of tied
   /// parameters.
-  void begin(const Stamp& stamp,
-             std::vector<Tensor> gradient,
-             std::vector<std::pair<std::size_t, Tensor>> tied,
-             Effects& fx);
+  void begin(const Stamp& stamp, std::vector<Tensor> gradient, TiedGradients tied, Effects& fx);
   void came(GradientPart part, Effects& fx);
-  /// What the optimizer made of a sum or gather. True: m.gradient is the mean over all replicas.
-  bool applied(Applied& m, Effects& fx);
+  /// What the optimizer made. True: m.gradient is the mean over all replicas.
+  bool did(Summed& m, Effects& fx);
 
   bool active() const { return active_; }
 
@@ -58,13 +55,18 @@ class GradientSum {
 
   void cut(const std::vector<Tensor>& gradient, Effects& fx);
   void advance(Effects& fx);
-  Apply apply(Decision::Kind kind) const;
+  void add(std::vector<Tensor> gradient,
+           TiedGradients tied,
+           std::vector<Tensor> theirs,
+           Effects& fx);
+  void join(Effects& fx);
 
   Config c_;
   AllReduce plan_;
   Stamp stamp_;
   bool active_ = false;
   bool adding_ = false;                        // the optimizer is at work for it
+  bool joining_ = false;                       // ... on the last job
   std::size_t next_ = 0;                       // move
   std::vector<std::vector<Tensor>> segments_;  // by segment and slice
   std::map<Key, GradientPart> parts_;          // that have come

@@ -1,4 +1,4 @@
-#include "actors/gradient_sum.hpp"
+#include "actors/exchange/gradient_sum.hpp"
 
 #include <algorithm>
 
@@ -8,19 +8,9 @@ GradientSum::GradientSum(Config config)
     : c_(std::move(config)),
       plan_(plan_all_reduce(c_.how, c_.replica, static_cast<std::int32_t>(c_.peers.size()))) {}
 
-Apply GradientSum::apply(Decision::Kind kind) const {
-  return {.from = c_.self,
-          .stamp = stamp_,
-          .base = {},
-          .gradient = {},
-          .tied = {},
-          .forward = {},
-          .decision = {.kind = kind, .reaches = {}}};
-}
-
 void GradientSum::begin(const Stamp& stamp,
                         std::vector<Tensor> gradient,
-                        std::vector<std::pair<std::size_t, Tensor>> tied,
+                        TiedGradients tied,
                         Effects& fx) {
   TROUPE_CHECK(!active_, "a second sum of gradients while one is under way");
   active_ = true;
@@ -32,11 +22,30 @@ void GradientSum::begin(const Stamp& stamp,
     advance(fx);
     return;
   }
-  Apply sum = apply(Decision::Kind::sum);
-  sum.gradient = std::move(gradient);
-  sum.tied = std::move(tied);
+  add(std::move(gradient), std::move(tied), {}, fx);
+}
+
+void GradientSum::add(std::vector<Tensor> gradient,
+                      TiedGradients tied,
+                      std::vector<Tensor> theirs,
+                      Effects& fx) {
   adding_ = true;
-  fx.send(c_.optimizer, std::move(sum));
+  fx.send(c_.optimizer,
+          AddGradients{.from = c_.self,
+                       .stamp = stamp_,
+                       .gradient = std::move(gradient),
+                       .tied = std::move(tied),
+                       .theirs = std::move(theirs)});
+}
+
+void GradientSum::join(Effects& fx) {
+  adding_ = true;
+  joining_ = true;
+  fx.send(c_.optimizer,
+          JoinSegments{.from = c_.self,
+                       .stamp = stamp_,
+                       .segments = std::exchange(segments_, {}),
+                       .factor = 1.0 / static_cast<double>(c_.peers.size())});
 }
 
 void GradientSum::cut(const std::vector<Tensor>& gradient, Effects& fx) {
@@ -92,25 +101,18 @@ void GradientSum::advance(Effects& fx) {
                  move.segment,
                  " is due");
     if (move.act == Move::Act::add) {
-      Apply sum = apply(Decision::Kind::sum);
-      sum.gradient = std::move(segment);
-      sum.inbound.theirs = std::move(part.mapped().tensors);
-      adding_ = true;
-      fx.send(c_.optimizer, std::move(sum));
+      add(std::move(segment), {}, std::move(part.mapped().tensors), fx);
       return;
     }
     segment = std::move(part.mapped().tensors);
   }
-  Apply gather = apply(Decision::Kind::gather);
-  gather.segments = std::exchange(segments_, {});
-  gather.decision.gradient_scale = 1.0 / static_cast<double>(c_.peers.size());
-  adding_ = true;
-  fx.send(c_.optimizer, std::move(gather));
+  join(fx);
 }
 
-bool GradientSum::applied(Applied& m, Effects& fx) {
+bool GradientSum::did(Summed& m, Effects& fx) {
+  TROUPE_CHECK(adding_, "a sum of gradients that nobody asked for");
   adding_ = false;
-  if (m.kind == Decision::Kind::gather) {
+  if (std::exchange(joining_, false)) {
     active_ = false;
     parts_.erase(parts_.begin(), parts_.lower_bound({stamp_.batch + 1, 0, 0}));
     return true;

@@ -1,0 +1,134 @@
+// What stands between a replica's shard and the other replicas. The shard keeps steps, takes pushes
+// in order and answers pulls; its Exchange says what else a push sets in motion, and when the next
+// weights are decided. There is one Exchange for each shard, on the shard's thread, with state and
+// messages of its own:
+//
+//   Alone         one replica: a step is what the optimizer makes
+//   Reduction     the gradient is summed over the replicas first
+//   Upstream      servers above hold what all replicas share
+//   SharedBuffer  all replicas write to one buffer
+//
+// The life of a push:
+//
+//   shard: ready()? -> sum() where sums() -> clipping -> prepare() -> optimizer -> applied()
+//   exchange: host.summed() after sum(); host.install() once the next weights are decided
+//
+// A new exchange is a class like these, and a factory (runtime/schemes/exchange.hpp).
+#pragma once
+
+#include "runtime/system/machine.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// The weights of one step of a chunk, and each prediction of them that somebody will ask for.
+struct StepWeights {
+  Weights base;
+  std::vector<Weights> predictions{};
+};
+
+/// What an Exchange may ask of its shard, which outlives it.
+class ExchangeHost {
+ public:
+  virtual ~ExchangeHost() = default;
+
+  /// The newest step, and the push that is on its way to the next one.
+  virtual std::int64_t step() const = 0;
+  virtual Push& push() = 0;
+
+  /// The sum that sum() was asked for, by slice.
+  virtual void summed(std::vector<Tensor> gradient, double now, Effects& fx) = 0;
+  /// `made` are the weights of the next step: the push has been dealt with.
+  virtual void install(StepWeights made, double now, Effects& fx) = 0;
+  /// What kept ready() from saying yes may be gone.
+  virtual void look_again(double now, Effects& fx) = 0;
+  /// The weights that an evaluation at `step` of the run reads.
+  virtual void pin(std::int64_t step, Weights weights, Effects& fx) = 0;
+  virtual void reply(const Pull& pull, Weights weights, Effects& fx) = 0;
+};
+
+class Exchange {
+ public:
+  /// What stands on a slice of a step.
+  struct Label {
+    std::int64_t version = 0;
+    double rate = 0;  // of the update that follows
+  };
+
+  virtual ~Exchange() = default;
+
+  /// Called once, before anything else. `initial`: the weights of step 0, without their labels.
+  virtual void join(ExchangeHost& host, const Weights& initial);
+
+  // -- facts ---------------------------------------------------------------------------------------
+
+  /// The learning rate of the update that follows the replica's own step `step`.
+  virtual double rate(std::int64_t step) const = 0;
+  /// Of the newest step.
+  virtual Label label(std::size_t slice) const;
+
+  /// Whether the gradient itself leaves the replica, so that clipping comes before it.
+  virtual bool gradient_travels() const { return false; }
+
+  /// Whether the run is evaluated at steps of this shard, which pins them.
+  virtual bool pins_steps() const { return true; }
+
+  // -- a push --------------------------------------------------------------------------------------
+
+  /// Whether the push of mini-batch `batch` may be taken now.
+  virtual bool ready(std::int64_t /*batch*/) const { return true; }
+
+  /// Whether gradients are summed over the replicas before clipping, by sum().
+  virtual bool sums() const { return false; }
+
+  virtual void sum(std::vector<Tensor> gradient, TiedGradients tied, Effects& fx);
+
+  /// Adds to the optimizer's job what this exchange wants of it, rates included; the base and the
+  /// reaches are the shard's to fill in. False: the push goes on without a job, and `apply` has been
+  /// taken apart.
+  virtual bool prepare(Apply& apply, double now, Effects& fx);
+  /// The job has been done. Ends with host.install(), now or later.
+  virtual void applied(Applied made, double now, Effects& fx) = 0;
+
+  /// The shard has a new step.
+  virtual void installed() {}
+
+  // -- evaluations and the end ---------------------------------------------------------------------
+
+  /// Answers a pinned pull from elsewhere. False: the shard's own pins answer it.
+  virtual bool fetch_pinned(const Pull& /*pull*/, Effects& /*fx*/) { return false; }
+
+  /// Makes weights for `step` that the shard has not pinned; they come by host.pin().
+  virtual void make_pin(std::int64_t /*step*/, Effects& /*fx*/) {}
+
+  /// The replica's run has `batches` mini-batches.
+  virtual void ended(std::int64_t /*batches*/, Effects& /*fx*/) {}
+
+  // -- messages of its own: ContractError where the exchange does not expect them ------------------
+
+  virtual void answered(Answer m, double now, Effects& fx);
+  virtual void came(GradientPart m, double now, Effects& fx);
+  virtual void came(Note m, double now, Effects& fx);
+  virtual void did(Summed m, double now, Effects& fx);
+  virtual void did(Followed m, double now, Effects& fx);
+  virtual void did(SharedRead m, double now, Effects& fx);
+  virtual void did(Computed m, double now, Effects& fx);
+
+  /// What it waits for, as Machine::waits_for(); "" where it is not its turn.
+  virtual std::string waits_for() const { return ""; }
+
+ protected:
+  ExchangeHost& host() const { return *host_; }
+
+ private:
+  ExchangeHost* host_ = nullptr;
+};
+
+/// The record of the push that the host has under way, once it has been applied at `applied_to`.
+AppliedRecord record_of(Push& push, const Applied& made, std::int64_t applied_to, double now);
+
+}  // namespace troupe

@@ -1,0 +1,49 @@
+// What lies between a replica's shard and the server of one slice: what was sent last, what has come
+// and is not worked in yet, and what the mini-batches since the last push had read.
+#pragma once
+
+#include "messages/messages.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// What weights hold of the servers' updates, and the rate of the update that follows.
+struct Merged {
+  std::int64_t version = 0;
+  double rate = 0;
+};
+
+struct Line {
+  std::uint64_t sequence = 0;      // of the last Upload
+  bool awaited = false;            // its answer
+  std::optional<Answer> answer{};  // that has come and is not worked in yet
+  std::int64_t due = 0;            // streams: mini-batch after which it is worked in; 0: none
+  Tensor since{};                  // what changes are counted from
+  std::deque<std::pair<std::uint64_t, Tensor>> own{};  // eager: changes that no answer held yet
+  std::int64_t pushed = 0;                             // mini-batches up to the last push
+  std::int64_t read_version = -1;                      // oldest of the mini-batches since; -1: none
+  std::vector<Read> reads{};                           // of the mini-batches since
+  double read_time = 0;                                // of the first of them
+  Merged merged{};                                     // the last answer worked in
+  std::int64_t clock = 0;                              // of it
+
+  /// Whether `m` says something new; it is kept then. Answers to no open question and those that a
+  /// newer one has overtaken are dropped.
+  bool take(Answer m);
+
+  /// Its answer is here, where one is awaited.
+  bool complete() const { return !awaited || (answer && answer->request == sequence); }
+
+  /// What has come is worked in after mini-batch `n`.
+  bool due_at(std::int64_t n) const { return answer && (due == 0 || due == n); }
+
+  /// What an answer says of the weights that it brings.
+  void note(const Answer& worked_in);
+};
+
+}  // namespace troupe

@@ -1,0 +1,73 @@
+#include "actors/exchange/shared_buffer.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+/// The run's steps are the buffer's updates.
+double SharedBufferExchange::rate(std::int64_t step) const {
+  return c_.rule.rate(version_ + step - host().step());
+}
+
+Exchange::Label SharedBufferExchange::label(std::size_t /*slice*/) const {
+  return {version_, rate(host().step())};
+}
+
+void SharedBufferExchange::applied(Applied made, double now, Effects& fx) {
+  AppliedRecord record = record_of(host().push(), made, made.applied_to, now);
+  record.rate = rate(host().step());
+  fx.record(std::move(record));
+  version_ = made.version;
+  host().install({std::move(made.next), std::move(made.predictions)}, now, fx);
+  count(made.applied_to + 1, fx);
+}
+
+/// The buffer as it is when the optimizer gets to it stands for step `step` of the run.
+void SharedBufferExchange::make_pin(std::int64_t step, Effects& fx) {
+  to_read_.insert(step);
+  read_next(fx);
+}
+
+void SharedBufferExchange::read_next(Effects& fx) {
+  if (to_read_.empty() || reading_) {
+    return;
+  }
+  reading_ = *to_read_.begin();
+  fx.send(c_.optimizer, ReadShared{.from = c_.self, .stamp = {c_.replica, c_.chunk, *reading_, 0}});
+}
+
+void SharedBufferExchange::did(SharedRead m, double /*now*/, Effects& fx) {
+  TROUPE_CHECK(reading_, "shard ", c_.chunk, ": a SharedRead that nobody asked for");
+  const std::int64_t step = *std::exchange(reading_, {});
+  for (Slice& slice : m.weights) {
+    slice.step = step;
+    slice.version = m.version;
+  }
+  to_read_.erase(step);
+  host().pin(step, std::move(m.weights), fx);
+  read_next(fx);
+}
+
+/// The buffer has had so many updates, this replica's newest among them.
+void SharedBufferExchange::count(std::int64_t updates, Effects& fx) {
+  const std::int64_t step = c_.chunk == 0 ? c_.evaluation.passed(updates_, updates) : 0;
+  if (step > 0 &&
+      (c_.updates == 0 || step < c_.updates)) {  // at the end of all there is one anyway
+    fx.send(c_.director, MarkDue{.step = step});
+  }
+  updates_ = updates;
+  finish(fx);
+}
+
+void SharedBufferExchange::ended(std::int64_t batches, Effects& fx) {
+  end_ = batches;
+  finish(fx);
+}
+
+void SharedBufferExchange::finish(Effects& fx) {
+  if (end_ && host().step() >= *end_ && !std::exchange(finished_, true)) {
+    fx.send(c_.director, Finished{c_.replica, c_.chunk, updates_});
+  }
+}
+
+}  // namespace troupe

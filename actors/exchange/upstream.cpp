@@ -1,0 +1,363 @@
+#include "actors/exchange/upstream.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+Upstream::Upstream(Config config)
+    : c_(std::move(config)),
+      pinned_(c_.self, c_.servers),
+      lines_(c_.servers.size()),
+      period_(c_.link.push_every) {}
+
+void Upstream::join(ExchangeHost& host, const Weights& initial) {
+  Exchange::join(host, initial);
+  TROUPE_CHECK(c_.servers.size() == initial.size(), "a shard needs a server for each slice");
+  for (std::size_t s = 0; s < lines_.size(); ++s) {
+    lines_[s].merged.rate = rate(0);
+    if (c_.link.travel == Travel::change) {
+      lines_[s].since = initial[s].values;
+    }
+  }
+  seen_[0].assign(lines_.size(), lines_.front().merged);
+}
+
+double Upstream::rate(std::int64_t step) const {
+  return c_.rule.rate(step * c_.link.rate_stride + ahead_);
+}
+
+/// Of a cache of the servers' weights it is theirs.
+Exchange::Label Upstream::label(std::size_t slice) const {
+  if (c_.link.steps) {
+    return Exchange::label(slice);
+  }
+  return {lines_[slice].merged.version, lines_[slice].merged.rate};
+}
+
+bool Upstream::gradient_travels() const {
+  return !c_.link.steps || c_.link.travel == Travel::gradient;
+}
+
+std::int64_t Upstream::mini_batches() const {
+  return host().step() + 1;
+}
+
+/// Whether slice `slice` is sent after the first n mini-batches.
+bool Upstream::sends(std::size_t slice, std::int64_t n) const {
+  const Link& link = c_.link;
+  return link.dynamic ? n >= lines_[slice].pushed + period_ : link.pushes(n, slice, lines_.size());
+}
+
+bool Upstream::waits_for_fetch(std::int64_t n) const {
+  const Link& link = c_.link;
+  if (link.streams) {
+    return false;
+  }
+  if (link.bound >= 0) {
+    std::int64_t clock = lines_.front().clock;
+    for (const Line& line : lines_) {
+      clock = std::min(clock, line.clock);
+    }
+    return sends(0, n) && clock < n - link.bound;
+  }
+  return link.steps && link.travel != Travel::gradient ? sends(0, n) : n % link.fetch_every == 0;
+}
+
+/// Not while what is due after the next mini-batch has yet to come (streams).
+bool Upstream::ready(std::int64_t batch) const {
+  return std::none_of(lines_.begin(), lines_.end(), [&](const Line& line) {
+    return line.due == batch + 1 && !line.answer;
+  });
+}
+
+// -- a push ----------------------------------------------------------------------------------------
+
+bool Upstream::prepare(Apply& apply, double now, Effects& fx) {
+  const std::int64_t n = mini_batches();
+  note_reads(host().push());
+  factor_ = apply.gradient_scale;
+  apply.steps = c_.link.steps;
+  apply.forward.clear();  // the gap is the servers' to measure
+  apply.outbound = outbound(n);
+  const bool as_it_is = !apply.steps && !apply.outbound.accrue && !c_.tied;
+  if (as_it_is && c_.link.travel == Travel::gradient) {
+    travel({}, {.outgoing = std::move(apply.gradient)}, now, fx);
+    return false;
+  }
+  apply.inbound = inbound(n);
+  apply.rate = apply.steps ? rate(host().step()) : seen_rate_;
+  apply.next_rate = rate(host().step() + 1);
+  return true;
+}
+
+Outbound Upstream::outbound(std::int64_t n) {
+  const Link& link = c_.link;
+  const bool some = sends(0, n) || link.streams;
+  Outbound out{.made = some && link.travel != Travel::weights,
+               .accrue = link.travel == Travel::gradient && link.push_every > 1,
+               .travel = link.travel,
+               .since = {},
+               .moments = some && link.moments,
+               .residuals = std::exchange(residuals_, {})};
+  if (out.made && link.travel == Travel::change) {
+    for (std::size_t s = 0; s < lines_.size(); ++s) {
+      out.since.push_back({.values = sends(s, n) ? lines_[s].since : Tensor{}});
+    }
+  }
+  return out;
+}
+
+/// What the mini-batch had read of the servers' versions.
+void Upstream::note_reads(const Push& push) {
+  std::int64_t oldest = push.stamp.batch;
+  for (const Read& read : push.reads) {
+    oldest = std::min(oldest, read.forward.step);
+  }
+  seen_.erase(seen_.begin(), seen_.lower_bound(oldest));  // a later mini-batch reads no older step
+  const std::vector<Merged>& seen = seen_.at(oldest);
+  for (std::size_t s = 0; s < lines_.size(); ++s) {
+    Line& line = lines_[s];
+    if (line.read_version < 0) {
+      line.read_version = seen[s].version;
+      line.read_time = push.read_time;
+    }
+    if (c_.link.of_reads()) {
+      const auto version = [&](std::int64_t step, std::int64_t otherwise) {
+        const auto found = seen_.find(step);
+        return found != seen_.end() ? found->second[s].version : otherwise;
+      };
+      for (Read read : push.reads) {
+        read.forward_version = version(read.forward.step, read.forward_version);
+        read.backward_version = version(read.backward.step, read.backward_version);
+        line.reads.push_back(read);
+      }
+    }
+  }
+  seen_rate_ = seen.front().rate;
+}
+
+/// What came from the servers and is worked in with mini-batch n.
+Inbound Upstream::inbound(std::int64_t n) {
+  Inbound in{.theirs = {},
+             .mix = c_.link.mix,
+             .own = {},
+             .moments = std::exchange(moments_, {}),
+             .reset_moments = std::exchange(reset_moments_, false)};
+  const bool any =
+      std::any_of(lines_.begin(), lines_.end(), [&](const Line& line) { return line.due_at(n); });
+  if (!any || next_) {
+    return in;
+  }
+  in.theirs.resize(lines_.size());
+  in.own.resize(lines_.size());
+  for (std::size_t s = 0; s < lines_.size(); ++s) {
+    Line& line = lines_[s];
+    if (!line.due_at(n)) {
+      continue;
+    }
+    std::erase_if(line.own, [&](const auto& change) { return change.first <= line.answer->holds; });
+    for (const auto& [sequence, change] : line.own) {
+      in.own[s].push_back(change);
+    }
+    follow_run(s, *line.answer, n - 1);
+    line.note(*line.answer);
+    in.theirs[s] = line.answer->weights.front().values;
+    line.due = 0;
+    if (c_.link.streams) {
+      line.since = in.theirs[s];  // the next movement counts from the shared fragment
+    }
+    line.answer.reset();
+  }
+  return in;
+}
+
+/// After n of its own mini-batches the replica hears how far the run is.
+void Upstream::follow_run(std::size_t slice, const Answer& answer, std::int64_t n) {
+  if (c_.link.run_rate && slice == 0) {
+    ahead_ = answer.step - n * c_.link.rate_stride;
+  }
+}
+
+void Upstream::applied(Applied made, double now, Effects& fx) {
+  residuals_ = std::exchange(made.residuals, {});
+  StepWeights next{std::exchange(made.next, {}), std::exchange(made.predictions, {})};
+  travel(std::move(next), std::move(made), now, fx);
+}
+
+/// The mini-batch's own work is done: `made` are the replica's next weights (empty where only an
+/// answer makes them), `parts` has what is to be sent, by slice.
+void Upstream::travel(StepWeights made, Applied parts, double now, Effects& fx) {
+  const Link& link = c_.link;
+  const std::int64_t n = mini_batches();
+  const bool wait = waits_for_fetch(n);
+  for (std::size_t s = 0; s < lines_.size(); ++s) {
+    if (!sends(s, n)) {
+      if (wait) {
+        upload(s, {}, true, fx);
+      }
+      continue;
+    }
+    std::vector<Tensor> values =
+        s < parts.moments.size() ? std::move(parts.moments[s]) : std::vector<Tensor>{};
+    values.insert(
+        values.begin(),
+        link.travel == Travel::weights ? made.base.at(s).values : std::move(parts.outgoing.at(s)));
+    if (link.eager && !wait) {
+      lines_[s].own.emplace_back(lines_[s].sequence + 1, values.front());
+    }
+    upload(s, std::move(values), wait, fx);
+    if (link.travel == Travel::change && !link.streams) {
+      lines_[s].since = made.base.at(s).values;  // unless an answer replaces it
+    }
+  }
+  if (!wait) {
+    host().install(std::move(made), now, fx);
+    return;
+  }
+  next_ = std::move(made);
+  merge(now, fx);
+}
+
+/// `values`: what travels, then the moments; empty: a question alone.
+void Upstream::upload(std::size_t slice, std::vector<Tensor> values, bool wait, Effects& fx) {
+  const Link& link = c_.link;
+  const std::int64_t n = mini_batches();
+  Line& line = lines_[slice];
+  Upload m{.stamp = {c_.replica, c_.chunk, n - 1, 0},
+           .sequence = ++line.sequence,
+           .slice = slice,
+           .answer = wait || link.streams,
+           .clock = wait && link.bound >= 0 ? std::max<std::int64_t>(0, n - link.bound) : 0,
+           .contribution = {},
+           .read_version = link.of_reads() ? line.read_version : line.merged.version,
+           .read_time = line.read_time,
+           .reads = {}};
+  if (!values.empty()) {
+    m.contribution.mini_batches = n - line.pushed;
+    m.contribution.rate = link.steps ? rate(host().step()) : seen_rate_;
+    // Elsewhere clipping is in what the replica's own optimizer has made, or in the sum.
+    m.contribution.factor = link.travel == Travel::gradient && link.push_every == 1 ? factor_ : 1;
+    m.contribution.values = std::move(values);
+    if (link.of_reads()) {
+      m.reads = std::exchange(line.reads, {});
+    } else {
+      m.reads.push_back({.forward_version = m.read_version, .backward_version = m.read_version});
+    }
+    line.pushed = n;
+    line.read_version = -1;
+    line.due = link.streams ? n + link.overlap : 0;
+  }
+  line.awaited = wait;
+  fx.send(c_.servers[slice], std::move(m));
+}
+
+void Upstream::installed() {
+  for (const Line& line : lines_) {
+    seen_[host().step()].push_back(line.merged);
+  }
+}
+
+// -- answers ---------------------------------------------------------------------------------------
+
+void Upstream::answered(Answer m, double now, Effects& fx) {
+  if (m.pinned) {
+    if (auto complete = pinned_.came(std::move(m))) {
+      host().reply(complete->first, std::move(complete->second), fx);
+    }
+    return;
+  }
+  if (!lines_.at(m.slice).take(std::move(m))) {
+    return;
+  }
+  if (next_) {
+    merge(now, fx);
+  } else {
+    host().look_again(now, fx);
+  }
+}
+
+/// The next step, once all answers that it waits for have come.
+void Upstream::merge(double now, Effects& fx) {
+  if (!std::all_of(lines_.begin(), lines_.end(), [](const Line& l) { return l.complete(); })) {
+    return;
+  }
+  StepWeights made = std::move(*next_);
+  next_.reset();
+  Weights own = made.base;  // and what it alone has predicted
+  std::vector<Weights> predicted = std::exchange(made.predictions, {});
+  made.base.resize(lines_.size());
+  for (std::size_t s = 0; s < lines_.size(); ++s) {
+    work_in(s, made);
+  }
+  reset_moments_ = c_.link.reset_moments;
+  if (made.predictions.empty() && !predicted.empty()) {
+    following_ = std::move(made);
+    follow(std::move(own), std::move(predicted), fx);
+    return;
+  }
+  host().install(std::move(made), now, fx);
+}
+
+/// The answer of slice `slice` takes its place in the next step.
+void Upstream::work_in(std::size_t slice, StepWeights& made) {
+  Line& line = lines_[slice];
+  Answer answer = std::move(*line.answer);
+  line.answer.reset();
+  line.awaited = false;
+  line.own.clear();  // it holds them all: a question is answered when its own push is decided
+  line.note(answer);
+  follow_run(slice, answer, mini_batches());
+  if (c_.link.travel == Travel::change) {
+    line.since = answer.weights.front().values;
+  }
+  made.predictions.resize(answer.weights.size() - 1);
+  for (std::size_t p = 0; p < made.predictions.size(); ++p) {
+    made.predictions[p].resize(lines_.size());
+    made.predictions[p][slice] = answer.weights[1 + p];
+  }
+  made.base[slice] = std::move(answer.weights.front());
+  if (!answer.moments.empty()) {
+    moments_.resize(lines_.size());
+    moments_[slice] = std::move(answer.moments);
+  }
+  if (answer.period > 0 && slice == 0) {
+    period_ = answer.period;
+  }
+}
+
+void Upstream::follow(Weights own, std::vector<Weights> predicted, Effects& fx) {
+  Follow m{.from = c_.self,
+           .stamp = host().push().stamp,
+           .before = std::move(own),
+           .after = {},
+           .predictions = std::move(predicted)};
+  for (const Slice& slice : following_->base) {
+    m.after.push_back(slice.values);
+  }
+  fx.send(c_.optimizer, std::move(m));
+}
+
+void Upstream::did(Followed m, double now, Effects& fx) {
+  TROUPE_CHECK(following_, "shard ", c_.chunk, ": a Followed that nobody asked for");
+  StepWeights made = std::move(*std::exchange(following_, {}));
+  made.predictions = std::move(m.predictions);
+  host().install(std::move(made), now, fx);
+}
+
+bool Upstream::fetch_pinned(const Pull& pull, Effects& fx) {
+  pinned_.ask(pull, fx);
+  return true;
+}
+
+std::string Upstream::waits_for() const {
+  if (next_) {
+    return "the servers' answer after mini-batch " + std::to_string(host().step());
+  }
+  if (!ready(host().step())) {
+    return "the servers' answer that is due after mini-batch " + std::to_string(host().step());
+  }
+  return "";
+}
+
+}  // namespace troupe

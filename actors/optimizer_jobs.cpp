@@ -1,0 +1,291 @@
+#include "actors/optimizer_jobs.hpp"
+
+#include "actors/optimizer_parts.hpp"
+#include "kernels/combine.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/shared_buffer.hpp"
+
+#include <utility>
+
+namespace troupe {
+namespace {
+
+/// gradient[slice] += each share of a tied parameter.
+void add_tied(Stream& stream, const TiedGradients& tied, const std::vector<Tensor>& gradient) {
+  for (const auto& [slice, share] : tied) {
+    const Tensor& to = gradient.at(slice);
+    add(stream, to, here(stream, share), ActivationKind::none, to);
+  }
+}
+
+/// gradient = theirs + gradient, by slice. Segments of short vectors may be empty.
+void add_theirs(Stream& stream,
+                const std::vector<Tensor>& theirs,
+                const std::vector<Tensor>& gradient) {
+  for (std::size_t s = 0; s < theirs.size(); ++s) {
+    if (gradient[s].elements() > 0) {
+      combine(stream, {{1, here(stream, theirs[s])}, {1, gradient[s]}}, gradient[s]);
+    }
+  }
+}
+
+/// Slices of the segments, one behind the other, times `factor`.
+std::vector<Tensor> joined(Stream& stream,
+                           const std::vector<std::int64_t>& slice_sizes,
+                           const std::vector<std::vector<Tensor>>& segments,
+                           double factor) {
+  std::vector<Tensor> slices;
+  for (std::size_t s = 0; s < slice_sizes.size(); ++s) {
+    slices.push_back(stream.allocate({slice_sizes[s]}));
+    std::int64_t offset = 0;
+    for (const std::vector<Tensor>& segment : segments) {
+      const Tensor& x = segment[s];
+      if (x.elements() > 0) {
+        combine(stream, {{factor, here(stream, x)}}, slices[s].view(offset, x.shape()));
+      }
+      offset += x.elements();
+    }
+  }
+  return slices;
+}
+
+/// Root mean square of the distance between two sets of weights.
+double distance(Stream& stream, const Weights& a, const Weights& b, std::int64_t parameters) {
+  double sum = 0;
+  for (std::size_t s = 0; s < a.size(); ++s) {
+    sum += square_of_distance(stream, a[s].values, b[s].values);
+  }
+  return root_mean_square(sum, parameters);
+}
+
+/// sums += scale gradient; nothing is 0.
+void accrue(Stream& stream,
+            std::vector<Residual>& sums,
+            const std::vector<Tensor>& gradient,
+            double scale) {
+  sums.resize(gradient.size());
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    Tensor& sum = sums[s].values;
+    if (sum) {
+      combine(stream, {{1, sum}, {scale, gradient[s]}}, sum);
+    } else {
+      sum = stream.allocate(gradient[s].shape());
+      combine(stream, {{scale, gradient[s]}}, sum);
+    }
+  }
+}
+
+/// What was predicted from `from`, as far from `to`. `slice` of each prediction; in new buffers.
+void move_along(Stream& stream,
+                std::size_t slice,
+                const Tensor& from,
+                const Tensor& to,
+                std::vector<Weights>& predictions) {
+  for (Weights& prediction : predictions) {
+    Tensor& predicted = prediction[slice].values;
+    Tensor out = stream.allocate(predicted.shape());
+    // The way first: where it is none, nothing is rounded.
+    combine(stream, {{1, to}, {-1, from}, {1, predicted}}, out);
+    predicted = out;
+  }
+}
+
+Tensor difference(Stream& stream, const Tensor& a, const Tensor& b) {
+  Tensor out = stream.allocate(a.shape());
+  combine(stream, {{1, a}, {-1, b}}, out);
+  return out;
+}
+
+/// mix mine + (1 - mix) (theirs - own changes - the newest change).
+Tensor merged(Stream& stream,
+              const Inbound& in,
+              std::size_t slice,
+              const Tensor& mine,
+              const Tensor& newest_change) {
+  Tensor out = stream.allocate(mine.shape());
+  combine(stream, {{1, in.theirs[slice]}}, out);
+  for (const Tensor& change : in.own[slice]) {
+    combine(stream, {{1, out}, {-1, change}}, out);
+  }
+  if (newest_change) {
+    combine(stream, {{1, out}, {-1, newest_change}}, out);
+  }
+  if (in.mix > 0) {
+    combine(stream, {{in.mix, mine}, {1 - in.mix, out}}, out);
+  }
+  return out;
+}
+
+/// Copies: the originals are shared with the other replicas, and moments are updated in place.
+void take_moments(Stream& stream,
+                  OptimizerStep& step,
+                  const std::vector<std::vector<Tensor>>& by_slice) {
+  for (std::size_t s = 0; s < by_slice.size(); ++s) {
+    std::vector<Tensor> copies;
+    for (const Tensor& moment : by_slice[s]) {
+      copies.push_back(stream.allocate(moment.shape()));
+      copy(stream, moment, copies.back());
+    }
+    if (!copies.empty()) {
+      step.set_moments(s, std::move(copies));
+    }
+  }
+}
+
+/// The gap where it is wanted: how far the weights have moved since the forward read them.
+double gap_of(Stream& stream, Apply& apply, const Weights& now, std::int64_t parameters) {
+  if (apply.forward.empty()) {
+    return -1;
+  }
+  const double gap = distance(stream, now, apply.forward, parameters);
+  apply.forward.clear();
+  return gap;
+}
+
+/// What travels of a gradient, by slice; empty where something else does.
+std::vector<Tensor> outgoing_gradient(Stream& stream,
+                                      const Apply& apply,
+                                      std::vector<Residual>& residuals,
+                                      SlimNumbers slim) {
+  const Outbound& outbound = apply.outbound;
+  std::vector<Tensor> outgoing;
+  if (outbound.accrue) {
+    accrue(stream, residuals, apply.gradient, apply.gradient_scale);
+  }
+  if (outbound.made && outbound.travel == Travel::gradient) {
+    if (!outbound.accrue) {
+      return apply.gradient;
+    }
+    for (Residual& sum : std::exchange(residuals, {})) {
+      outgoing.push_back(std::move(sum.values));
+    }
+  }
+  if (outbound.made && outbound.travel == Travel::slim) {
+    residuals.resize(apply.gradient.size());
+    slim.rate = apply.rate;
+    slim.gradient_scale = apply.gradient_scale;
+    for (std::size_t s = 0; s < residuals.size(); ++s) {
+      outgoing.push_back(
+          slim_change(stream, residuals[s], apply.base[s].values, apply.gradient[s], slim));
+    }
+  }
+  return outgoing;
+}
+
+OptimizerStep::Request request_of(const Apply& apply) {
+  return {.rate = apply.rate,
+          .next_rate = apply.next_rate,
+          .gradient_scale = apply.gradient_scale,
+          .clip_norm = apply.clip_norm,
+          .reaches = apply.reaches};
+}
+
+/// The optimizer's own step, with what came from the servers worked in.
+void step_and_merge(Stream& stream, Apply& apply, OptimizerStep& step, Applied& made) {
+  const Outbound& outbound = apply.outbound;
+  if (apply.inbound.reset_moments) {
+    step.reset();
+  }
+  take_moments(stream, step, apply.inbound.moments);
+  OptimizerStep::Made own = step.apply(
+      stream, std::exchange(apply.base, {}), std::exchange(apply.gradient, {}), request_of(apply));
+  if (outbound.made && outbound.travel == Travel::change) {
+    made.outgoing.resize(own.next.size());
+    for (std::size_t s = 0; s < own.next.size(); ++s) {
+      if (outbound.since[s].values) {
+        made.outgoing[s] = difference(stream, outbound.since[s].values, own.next[s].values);
+      }
+    }
+  }
+  for (std::size_t s = 0; s < apply.inbound.theirs.size(); ++s) {
+    if (apply.inbound.theirs[s]) {
+      const Tensor before = own.next[s].values;
+      own.next[s].values = merged(
+          stream, apply.inbound, s, before, made.outgoing.empty() ? Tensor{} : made.outgoing[s]);
+      move_along(stream, s, before, own.next[s].values, own.predictions);
+    }
+  }
+  made.next = std::move(own.next);
+  made.predictions = std::move(own.predictions);
+}
+
+}  // namespace
+
+Applied make_step(
+    Stream& stream, Apply apply, OptimizerStep& step, SlimNumbers slim, std::int64_t parameters) {
+  add_tied(stream, std::exchange(apply.tied, {}), apply.gradient);
+  const std::size_t slices = apply.gradient.size();
+  Applied made{.gap = gap_of(stream, apply, apply.base, parameters)};
+  made.residuals = std::exchange(apply.outbound.residuals, {});
+  made.outgoing = outgoing_gradient(stream, apply, made.residuals, slim);
+  if (apply.steps) {
+    step_and_merge(stream, apply, step, made);
+  }
+  for (std::size_t s = 0; s < slices && apply.outbound.moments; ++s) {
+    made.moments.push_back(step.moments(s));
+  }
+  return made;
+}
+
+Applied make_shared_step(Stream& stream,
+                         Apply apply,
+                         OptimizerStep& step,
+                         SharedWeights& shared,
+                         std::int32_t replica,
+                         std::int64_t parameters) {
+  add_tied(stream, apply.tied, apply.gradient);
+  Applied applied;
+  if (!apply.forward.empty()) {
+    applied.gap = gap_of(stream, apply, read_shared(stream, shared).weights, parameters);
+  }
+  apply.reaches.clear();
+  const OptimizerStep::Made made =
+      step.apply(stream, apply.base, std::move(apply.gradient), request_of(apply));
+  for (std::size_t s = 0; s < shared.slices.size(); ++s) {
+    const std::uint64_t before = shared_move(
+        stream, *shared.slices[s], replica, apply.base[s].values, made.next[s].values, shared.add);
+    applied.applied_to = s == 0 ? static_cast<std::int64_t>(before) : applied.applied_to;
+  }
+  SharedRead copy = read_shared(stream, shared);
+  applied.next = std::move(copy.weights);
+  applied.version = copy.version;
+  return applied;
+}
+
+NormsMeasured measure(Stream& stream, MeasureNorms of, const SliceLayout& slices) {
+  add_tied(stream, of.tied, of.gradient);
+  std::vector<double> norms = sums_of_squares(stream, slices, of.gradient);
+  return {std::move(norms), std::move(of.gradient)};
+}
+
+Summed add_gradients(Stream& stream, AddGradients of) {
+  add_tied(stream, of.tied, of.gradient);
+  add_theirs(stream, of.theirs, of.gradient);
+  return {std::move(of.gradient)};
+}
+
+Summed join_segments(Stream& stream,
+                     const JoinSegments& of,
+                     const std::vector<std::int64_t>& slice_sizes) {
+  return {joined(stream, slice_sizes, of.segments, of.factor)};
+}
+
+Followed follow(Stream& stream, Follow of) {
+  for (std::size_t s = 0; s < of.before.size(); ++s) {
+    move_along(stream, s, of.before[s].values, of.after[s], of.predictions);
+  }
+  return {std::move(of.predictions)};
+}
+
+/// Copies of the shared slices. The count of updates is read first: of what is copied later some may
+/// be newer, never older.
+SharedRead read_shared(Stream& stream, const SharedWeights& shared) {
+  SharedRead read{{}, static_cast<std::int64_t>(shared.slices.front()->updates())};
+  for (const auto& slice : shared.slices) {
+    read.weights.push_back({.values = stream.allocate({slice->elements()})});
+    shared_copy(stream, *slice, read.weights.back().values);
+  }
+  return read;
+}
+
+}  // namespace troupe

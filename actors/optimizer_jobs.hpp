@@ -1,0 +1,35 @@
+// The arithmetic of an Optimizer's jobs, as functions of tensors. Private to actors.
+#pragma once
+
+#include "actors/exchange/shared_weights.hpp"
+#include "messages/messages.hpp"
+#include "runtime/schemes/optimizer_step.hpp"
+#include "runtime/schemes/slim.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+/// A step, or what travels alone (Apply). `parameters`: what a gap is the mean over.
+Applied make_step(
+    Stream& stream, Apply apply, OptimizerStep& step, SlimNumbers slim, std::int64_t parameters);
+
+/// A step of hogwild: what it moves is added to the shared buffer, of which the next weights are a
+/// copy.
+Applied make_shared_step(Stream& stream,
+                         Apply apply,
+                         OptimizerStep& step,
+                         SharedWeights& shared,
+                         std::int32_t replica,
+                         std::int64_t parameters);
+
+NormsMeasured measure(Stream& stream, MeasureNorms of, const SliceLayout& slices);
+Summed add_gradients(Stream& stream, AddGradients of);
+Summed join_segments(Stream& stream,
+                     const JoinSegments& of,
+                     const std::vector<std::int64_t>& slice_sizes);
+Followed follow(Stream& stream, Follow of);
+SharedRead read_shared(Stream& stream, const SharedWeights& shared);
+
+}  // namespace troupe

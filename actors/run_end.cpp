@@ -1,0 +1,106 @@
+#include "actors/run_end.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+void RunEnd::release(std::int32_t holder, const Release& m, Effects& fx) const {
+  for (const auto& shard : company_.shards.at(static_cast<std::size_t>(holder))) {
+    fx.send(shard, m);
+  }
+}
+
+// -- at the source ---------------------------------------------------------------------------------
+
+/// Replica 0 speaks for all.
+void EndAtSource::halt(const std::vector<bool>& /*alive*/, Effects& fx) {
+  fx.send(company_.sources.front(), Halt{});
+}
+
+// -- at the servers --------------------------------------------------------------------------------
+
+void EndAtServers::queue(std::deque<MarkDue>& marks, const MarkDue& m) const {
+  if (!marks.empty() && marks.back().step == m.step) {
+    marks.back().last |= m.last;  // the run is to end at the very step
+  } else {
+    marks.push_back(m);
+  }
+}
+
+void EndAtServers::release(std::int32_t /*holder*/, const Release& m, Effects& fx) const {
+  for (const auto& server : company_.servers) {
+    fx.send(server, m);
+  }
+}
+
+void EndAtServers::halt(const std::vector<bool>& /*alive*/, Effects& fx) {
+  if (!std::exchange(halted_, true)) {
+    for (const auto& server : company_.servers) {
+      fx.send(server, Halt{});
+    }
+  }
+}
+
+void EndAtServers::halted(const Halted& m, Effects& fx) {
+  progress_[{m.chunk, m.slice}] = m.step;
+  if (progress_.size() < company_.servers.size()) {
+    return;
+  }
+  std::int64_t end = 1;  // where nothing has been applied, the first update
+  for (const auto& [server, step] : progress_) {
+    end = std::max(end, step);
+  }
+  for (const auto& server : company_.servers) {
+    fx.send(server, End{end});
+  }
+}
+
+void EndAtServers::membership(const Membership& m, Effects& fx) const {
+  for (const auto& server : company_.servers) {
+    fx.send(server, m);
+  }
+}
+
+// -- with the last of all --------------------------------------------------------------------------
+
+bool EndOfAll::news(const MarkDue& m) {
+  if (m.step <= announced_) {
+    return false;
+  }
+  announced_ = m.step;
+  return true;
+}
+
+void EndOfAll::queue(std::deque<MarkDue>& marks, const MarkDue& m) const {
+  if (marks.size() > 1) {
+    marks.pop_back();  // it waits for its turn, and would read then what this one reads
+  }
+  marks.push_back(m);
+}
+
+void EndOfAll::halt(const std::vector<bool>& alive, Effects& fx) {
+  for (std::size_t r = 0; r < company_.sources.size(); ++r) {
+    if (alive[r]) {
+      fx.send(company_.sources[r], Halt{});
+    }
+  }
+}
+
+void EndOfAll::finished(const Finished& m) {
+  done_.insert({m.replica, m.chunk});
+  updates_ = std::max(updates_, m.updates);
+}
+
+/// The last step is what the last of the living leaves.
+std::optional<std::int64_t> EndOfAll::all_finished(const std::vector<bool>& alive) {
+  for (std::size_t r = 0; r < alive.size(); ++r) {
+    for (std::int32_t c = 0; c < company_.chunks && alive[r]; ++c) {
+      if (!done_.contains({static_cast<std::int32_t>(r), c})) {
+        return {};
+      }
+    }
+  }
+  return std::exchange(told_, true) ? std::nullopt : std::optional(updates_);
+}
+
+}  // namespace troupe

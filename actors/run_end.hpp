@@ -1,0 +1,136 @@
+// How a run comes to its end, which depends on what replicas share: who announces the steps that are
+// evaluated, who hears that the run is to stop, and whose weights are its last.
+//
+//   EndAtSource    replica 0's source decides at admission, and its shards have the weights
+//   EndAtServers   servers count the run's updates and have the weights; they agree on an early end
+//   EndOfAll       replicas of a shared buffer end one by one, the run with the last of them
+#pragma once
+
+#include "runtime/system/machine.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// Whom the Director may have to tell.
+struct Company {
+  std::vector<Ref<SourceRole>> sources;             // by replica
+  std::vector<std::vector<Ref<ShardRole>>> shards;  // by replica and chunk
+  std::vector<Ref<ServerRole>> servers;             // all slices of all chunks; empty: none
+  std::vector<std::vector<Ref<StageRole>>> stages;  // by replica
+  std::int32_t chunks = 1;
+};
+
+class RunEnd {
+ public:
+  explicit RunEnd(Company company) : company_(std::move(company)) {}
+
+  virtual ~RunEnd() = default;
+
+  /// Evaluations are announced by MarkDue, and the source makes no other.
+  virtual bool announces() const { return true; }
+
+  /// The source's word on where the run ends is the last.
+  virtual bool heeds_source() const { return false; }
+
+  /// Whether `m` is news; a shard of another replica may have seen it first.
+  virtual bool news(const MarkDue& /*m*/) { return true; }
+
+  /// Puts an announced evaluation behind those that wait; the first is under way.
+  virtual void queue(std::deque<MarkDue>& marks, const MarkDue& m) const = 0;
+
+  /// How many Concluded make the run's weights.
+  virtual std::size_t parts() const { return static_cast<std::size_t>(company_.chunks); }
+
+  /// A pinned step may go; or: these are the run's weights, send them. `holder`: the replica that
+  /// evaluates.
+  virtual void release(std::int32_t holder, const Release& m, Effects& fx) const;
+
+  /// Whether the weights of the end are asked of another replica where the holder has died.
+  virtual bool holder_has_weights() const { return true; }
+
+  /// The run is to stop soon.
+  virtual void halt(const std::vector<bool>& alive, Effects& fx) = 0;
+
+  /// An evaluation has met the target.
+  virtual void target_met(const std::vector<bool>& alive, Effects& fx) { halt(alive, fx); }
+
+  virtual void halted(const Halted& /*m*/, Effects& /*fx*/) {}
+
+  virtual void finished(const Finished& /*m*/) {}
+
+  /// The run's last step, where all of the living have finished; asked until it is given once.
+  virtual std::optional<std::int64_t> all_finished(const std::vector<bool>& /*alive*/) {
+    return {};
+  }
+
+  virtual void membership(const Membership& /*m*/, Effects& /*fx*/) const {}
+
+ protected:
+  Company company_;
+};
+
+class EndAtSource final : public RunEnd {
+ public:
+  using RunEnd::RunEnd;
+
+  bool announces() const override { return false; }
+
+  bool heeds_source() const override { return true; }
+
+  void queue(std::deque<MarkDue>& marks, const MarkDue& m) const override { marks.push_back(m); }
+
+  void halt(const std::vector<bool>& alive, Effects& fx) override;
+};
+
+class EndAtServers final : public RunEnd {
+ public:
+  using RunEnd::RunEnd;
+
+  void queue(std::deque<MarkDue>& marks, const MarkDue& m) const override;
+
+  std::size_t parts() const override { return company_.servers.size(); }
+
+  void release(std::int32_t holder, const Release& m, Effects& fx) const override;
+
+  bool holder_has_weights() const override { return false; }
+
+  /// Servers stand still until they hear where: at the one that has come farthest, which the others
+  /// reach with what is already under way.
+  void halt(const std::vector<bool>& alive, Effects& fx) override;
+
+  void target_met(const std::vector<bool>& /*alive*/, Effects& /*fx*/) override {}
+
+  void halted(const Halted& m, Effects& fx) override;
+  void membership(const Membership& m, Effects& fx) const override;
+
+ private:
+  bool halted_ = false;
+  std::map<std::pair<std::int32_t, std::size_t>, std::int64_t> progress_;  // answers to Halt
+};
+
+class EndOfAll final : public RunEnd {
+ public:
+  using RunEnd::RunEnd;
+
+  bool news(const MarkDue& m) override;
+  void queue(std::deque<MarkDue>& marks, const MarkDue& m) const override;
+  void halt(const std::vector<bool>& alive, Effects& fx) override;
+  void finished(const Finished& m) override;
+  std::optional<std::int64_t> all_finished(const std::vector<bool>& alive) override;
+
+ private:
+  std::int64_t announced_ = 0;                            // step of the last evaluation
+  std::set<std::pair<std::int32_t, std::int32_t>> done_;  // (replica, chunk) that have finished
+  std::int64_t updates_ = 0;                              // of all replicas
+  bool told_ = false;
+};
+
+}  // namespace troupe

@@ -1,0 +1,88 @@
+// Who is who: hands out every machine's id, name and thread, in one walk over the blueprint. Nothing
+// else computes them.
+#pragma once
+
+#include "apps/topologies/pipeline.hpp"
+
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+class Roster {
+ public:
+  /// A machine before it is made.
+  struct Entry {
+    std::string name;
+    int thread = 0;
+    std::int32_t replica = -1;  // that it dies with; -1: everybody's
+  };
+
+  /// Replica 0's source comes first, the director after it; then replica by replica stages, shards
+  /// and optimizers, and at the end the servers, each with its optimizer.
+  explicit Roster(const Blueprint& blueprint);
+
+  Ref<DirectorRole> director() const { return director_; }
+
+  Ref<SourceRole> source(std::int32_t replica) const { return of(replica).source; }
+
+  const std::vector<Ref<StageRole>>& stages(std::int32_t replica) const {
+    return of(replica).stages;
+  }
+
+  /// By chunk.
+  const std::vector<Ref<ShardRole>>& shards(std::int32_t replica) const {
+    return of(replica).shards;
+  }
+
+  const std::vector<Ref<OptimizerRole>>& optimizers(std::int32_t replica) const {
+    return of(replica).optimizers;
+  }
+
+  /// The same chunk's shards, by replica.
+  std::vector<Ref<ShardRole>> peers(std::int32_t chunk) const;
+
+  /// The stage that works on each chunk.
+  std::vector<Ref<StageRole>> stage_of_chunks(std::int32_t replica, const Schedule& schedule) const;
+
+  /// By slice of the chunk; empty without servers.
+  const std::vector<Ref<ServerRole>>& servers(std::int32_t chunk) const {
+    return servers_[static_cast<std::size_t>(chunk)];
+  }
+
+  std::vector<Ref<ServerRole>> all_servers() const;
+
+  Ref<ServerOptimizerRole> server_optimizer(std::int32_t chunk, std::size_t slice) const {
+    return server_optimizers_[static_cast<std::size_t>(chunk)][slice];
+  }
+
+  const std::vector<Entry>& entries() const { return entries_; }  // by ActorId
+
+  int threads() const { return threads_; }
+
+ private:
+  struct Replica {
+    Ref<SourceRole> source;
+    std::vector<Ref<StageRole>> stages;
+    std::vector<Ref<ShardRole>> shards;
+    std::vector<Ref<OptimizerRole>> optimizers;
+  };
+
+  template <class Role>
+  Ref<Role> enter(std::string name, int thread, std::int32_t replica);
+  void enter_replica(std::int32_t r, const Blueprint& blueprint);
+  void enter_servers(const Blueprint& blueprint);
+
+  const Replica& of(std::int32_t replica) const {
+    return replicas_[static_cast<std::size_t>(replica)];
+  }
+
+  std::vector<Entry> entries_;
+  int threads_ = 0;
+  Ref<DirectorRole> director_;
+  std::vector<Replica> replicas_;
+  std::vector<std::vector<Ref<ServerRole>>> servers_;  // by chunk and slice
+  std::vector<std::vector<Ref<ServerOptimizerRole>>> server_optimizers_;
+};
+
+}  // namespace troupe
