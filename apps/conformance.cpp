@@ -139,14 +139,14 @@ class Kit {
 
  private:
   Result<void> check_name() const {
-    if (find_scheme(options_.rule)) {
+    if (rules().find(options_.rule)) {
       return {};
     }
     std::vector<std::string> names;
     std::string all;
-    for (const Scheme& scheme : schemes()) {
-      names.push_back(scheme.name);
-      all += (all.empty() ? "" : ", ") + scheme.name;
+    for (const RuleScheme& scheme : rules().all()) {
+      names.push_back(scheme.info.name);
+      all += (all.empty() ? "" : ", ") + scheme.info.name;
     }
     const std::string near = nearest(options_.rule, names);
     return Error{ErrorKind::usage,
@@ -161,7 +161,7 @@ class Kit {
 
   /// The rule with its options, for several replicas, and `more`.
   Assignments ruled(const Assignments& more) const {
-    const bool own = !is_built_in(options_.rule);
+    const bool own = !rules().built_in(*rules().find(options_.rule));
     Assignments all{concat("replicas.count=", kReplicas),
                     (own ? "replicas.rule.custom.name=" : "replicas.rule=") + options_.rule};
     for (const std::string& value : options_.values) {

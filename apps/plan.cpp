@@ -224,13 +224,13 @@ std::string staleness_table(const Blueprint& b) {
 /// Staleness in versions that follows from the scheme alone, once all replicas are at work.
 std::string expected_lag(const Blueprint& b, std::int32_t chunk) {
   const proto::Replicas& replicas = b.experiment.replicas();
-  if (replicas.exchange().has_synchronous()) {
+  const ExchangeScheme& exchange = exchange_of(b.experiment);
+  if (!exchange.ruled && !b.link->steps) {
     return concat("the delay of the pipeline, ",
                   b.schedule->delay[static_cast<std::size_t>(chunk)]);
   }
-  const bool each = b.batches_per_update == 1 && !b.link->steps &&
-                    !replicas.rule().has_ringmaster() && !replicas.rule().has_custom();
-  if (!replicas.exchange().has_parameter_server() || !each) {
+  const bool each = b.batches_per_update == 1 && !b.link->steps;
+  if (!exchange.ruled || !each || !admission_of(replicas).applies_each) {
     return "as it comes";
   }
   const std::int64_t delay = b.schedule->delay[static_cast<std::size_t>(chunk)];
@@ -240,13 +240,11 @@ std::string expected_lag(const Blueprint& b, std::int32_t chunk) {
 /// Who shares what, and what the servers keep.
 std::string replicas_text(const Blueprint& b) {
   const proto::Replicas& replicas = b.experiment.replicas();
-  const std::string exchange = choice_name(replicas.exchange());
-  std::string text = concat("replicas   ", replicas.count(), " by ", exchange);
-  if (replicas.exchange().has_parameter_server()) {
-    const std::string rule = replicas.rule().has_custom() ? replicas.rule().custom().name()
-                                                          : choice_name(replicas.rule());
-    const Scheme* scheme = find_scheme(rule);
-    text += concat(", rule ", rule, scheme ? ": " + scheme->summary : "");
+  std::string text =
+      concat("replicas   ", replicas.count(), " by ", exchange_of(b.experiment).info.name);
+  if (exchange_of(b.experiment).ruled) {
+    const SchemeInfo& rule = troupe::rule_of(replicas).info;
+    text += concat(", rule ", rule.name, ": ", rule.summary);
   }
   if (const double factor = rate_factor(b.experiment); factor != 1) {
     text += concat("; learning rate times ", factor, " (replicas.rate_factor)");

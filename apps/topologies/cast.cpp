@@ -2,6 +2,7 @@
 #include "actors/director.hpp"
 #include "actors/exchange/alone.hpp"
 #include "actors/exchange/reduction.hpp"
+#include "actors/exchange/seat.hpp"
 #include "actors/exchange/shared_buffer.hpp"
 #include "actors/exchange/upstream.hpp"
 #include "actors/optimizer.hpp"
@@ -125,7 +126,7 @@ Casting::Casting(const Blueprint& blueprint)
       who_(b_),
       replicas_(static_cast<std::int32_t>(e_.replicas().count())),
       stages_(schedule_.options.stages),
-      hogwild_(e_.replicas().exchange().has_hogwild()),
+      hogwild_(shared_by(e_) == Shared::buffer),
       reduction_(reduction_of(e_)),
       rate_(rate_of(b_)),
       samples_(static_cast<std::size_t>(replicas_)) {
@@ -322,7 +323,20 @@ std::unique_ptr<Exchange> Casting::exchange(std::int32_t r, std::int32_t c) cons
                                                            .replica = r,
                                                            .peers = who_.peers(c)});
   }
-  return std::make_unique<Alone>(rules_[at]);
+  const ExchangeScheme& scheme = exchange_of(e_);
+  if (!scheme.seat || replicas_ == 1) {
+    return std::make_unique<Alone>(rules_[at]);
+  }
+  const OptionValues options(scheme.info.options, e_.replicas().exchange().custom());
+  auto own = scheme.seat({.self = self,
+                          .replica = r,
+                          .chunk = c,
+                          .optimizer = optimizer,
+                          .rule = rules_[at],
+                          .peers = who_.peers(c),
+                          .options = options});
+  TROUPE_CHECK(own, "exchange ", scheme.info.name, ": its factory made nothing");
+  return own;
 }
 
 void Casting::add_shard(std::int32_t r, std::int32_t c) {

@@ -13,7 +13,6 @@
 #include "messages/experiment.hpp"
 #include "runtime/data/sharding.hpp"
 #include "runtime/schemes/rate.hpp"
-#include "runtime/schemes/rule.hpp"
 
 #include <algorithm>
 #include <map>
@@ -339,7 +338,7 @@ Result<void> schedule_blueprint(Blueprint& b) {
   }
   b.schedule = std::make_shared<const Schedule>(std::move(*schedule));
   if (has_servers(e)) {
-    b.link = make_link(e, b.batches, b.schedule->delay_max + 1);
+    b.link = make_link({e, b.batches, b.schedule->delay_max + 1});
     if (const std::int64_t period = b.link->push_every;
         b.link->steps && b.link->last > 0 && b.evaluate_every > 0) {
       // The weights that all share exist where the replicas meet.

@@ -6,7 +6,7 @@
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/chunk.hpp"
-#include "runtime/schemes/link.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/rate.hpp"
 #include "runtime/schemes/rule.hpp"

@@ -2,8 +2,8 @@
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/rule.hpp"
 #include "runtime/schemes/schedule.hpp"
 #include "runtime/schemes/timeline.hpp"
 
@@ -38,6 +38,16 @@ void add_enum(std::vector<Entry>& entries,
   }
 }
 
+/// "half_life: a gradient's weight halves ...; limit: ...".
+std::string options_text(const std::vector<Option>& options) {
+  std::string text;
+  for (const Option& option : options) {
+    text +=
+        (text.empty() ? "" : "; ") + option.name + (option.doc.empty() ? "" : ": " + option.doc);
+  }
+  return text;
+}
+
 std::vector<Entry> all_entries() {
   std::vector<Entry> entries;
   for (const SchedulePaper& s : schedule_papers()) {
@@ -62,7 +72,7 @@ std::vector<Entry> all_entries() {
                          "micro-batch, M of them"}},
                        false});
   }
-  const auto replicated = [&](const char* group,
+  const auto replicated = [&](const std::string& group,
                               std::string_view name,
                               std::string_view summary,
                               std::string_view equations,
@@ -79,25 +89,24 @@ std::vector<Entry> all_entries() {
                          "staleness in updates, i the replica that pushed"}},
                        false});
   };
-  for (const ExchangeScheme& x : exchange_schemes()) {
-    replicated("replicas.exchange", x.name, x.summary, x.equations, x.memory, x.paper);
-  }
-  for (const Scheme& s : schemes()) {
-    const bool own = !is_built_in(s.name);
-    replicated(own ? "replicas.rule.custom.name" : "replicas.rule",
-               s.name,
-               s.summary,
-               s.equations,
-               s.memory,
-               s.paper);
-    if (own && !s.options.empty()) {
-      std::string options;
-      for (const std::string& option : s.options) {
-        options += (options.empty() ? "" : ", ") + option;
+  const auto shared = [&](const auto& table, const std::string& key) {
+    for (const auto& scheme : table.all()) {
+      const SchemeInfo& info = scheme.info;
+      const bool own = !table.built_in(scheme);
+      replicated(key + (own ? ".custom.name" : ""),
+                 info.name,
+                 info.summary,
+                 scheme.equations,
+                 scheme.memory,
+                 info.paper);
+      if (!info.options.empty()) {
+        entries.back().facts.emplace_back(concat("options (", key, ".custom.values)"),
+                                          options_text(info.options));
       }
-      entries.back().facts.emplace_back("options (replicas.rule.custom.values)", options);
     }
-  }
+  };
+  shared(exchanges(), "replicas.exchange");
+  shared(rules(), "replicas.rule");
   add_enum(entries, "pipeline.activations", *proto::Pipeline::Activations_descriptor());
   add_enum(entries, "pipeline.partition", *proto::Pipeline::Partition_descriptor());
   add_enum(entries, "optimizer.rule", *proto::OptimizerRule::Kind_descriptor());

@@ -9,7 +9,7 @@
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "runtime/system/log.hpp"
 
 #include <CLI/CLI.hpp>
@@ -155,9 +155,8 @@ bool has_stale_stages(const proto::Pipeline& pipeline) {
 std::string divergence_hint(const proto::Experiment& experiment, const Summary& summary) {
   const std::string end = "; stop.allow_divergence=true makes this an ordinary end";
   const proto::Replicas& replicas = experiment.replicas();
-  const proto::Exchange& exchange = replicas.exchange();
-  const std::string name = choice_name(exchange);
-  if (exchange.has_sandblaster()) {
+  const ExchangeScheme& exchange = exchange_of(experiment);
+  if (replicas.exchange().has_sandblaster()) {
     return "hint: sandblaster takes no step to where the training loss is not finite, so look at "
            "what it began with: the data, and start_from or seed" +
            end;
@@ -175,7 +174,7 @@ std::string divergence_hint(const proto::Experiment& experiment, const Summary& 
   }
   const std::string rate = concat("an optimizer.learning_rate below ",
                                   number(experiment.optimizer().learning_rate(), "%.3g"));
-  if (exchange.has_parameter_server()) {
+  if (exchange.ruled) {
     std::vector<std::string> cures{
         rate + " (with momentum what is stable falls with the staleness)",
         "optimizer.warm_up over about an epoch of updates"};
@@ -189,18 +188,14 @@ std::string divergence_hint(const proto::Experiment& experiment, const Summary& 
                   end);
   }
   std::vector<std::string> cures{rate, "some optimizer.warm_up"};
-  if (exchange.has_averaging() || exchange.has_bmuf() || exchange.has_easgd() ||
-      exchange.has_diloco()) {
-    cures.push_back(concat("a shorter replicas.exchange.", name, ".period"));
-  } else if (exchange.has_wsp() && exchange.wsp().distance() > 0) {
-    cures.emplace_back("a smaller replicas.exchange.wsp.distance");
-  } else if (exchange.has_hogwild()) {
-    cures.emplace_back("fewer replicas");
+  if (const std::string of_exchange = exchange.remedy ? exchange.remedy(experiment) : "";
+      !of_exchange.empty()) {
+    cures.push_back(of_exchange);
   }
   return concat("hint: ",
                 replicas.count(),
                 " replicas by exchange ",
-                name,
+                exchange.info.name,
                 ": try ",
                 any_of_these(cures),
                 end);

@@ -1,7 +1,6 @@
 // What goes together in `replicas`, and what does not.
 #include "messages/experiment.hpp"
-#include "runtime/schemes/link.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/exchange.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -22,6 +21,14 @@ Check refuse(const Parts&... parts) {
   return Error{ErrorKind::usage, concat(parts...)};
 }
 
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
 /// The names that an experiment has chosen; a part that is by_rule has the rule's.
 struct Chosen {
   explicit Chosen(const proto::Experiment& e)
@@ -35,17 +42,24 @@ struct Chosen {
         optimizer(proto::OptimizerRule::Kind_Name(e.optimizer().rule())),
         weights(choice_name(e.pipeline().weights())) {}
 
-  /// Pushes are changes, not gradients.
-  bool additive() const { return among(rule, {"ssp", "essp", "dana_slim"}); }
+  const RuleScheme& rule_scheme() const { return rule_of(replicas); }
 
-  /// The step keeps something for each gradient.
-  bool one_at_a_time() const {
-    return among(step, {"multi", "dana_zero", "dana_dc", "dana_slim", "smega2", "ormo"});
+  const RuleScheme& admission() const { return admission_of(replicas); }
+
+  const RuleScheme& scaling() const { return scale_of(replicas); }
+
+  const RuleScheme& stepping() const { return step_of(replicas); }
+
+  Travel travel() const {
+    Link link;
+    if (rule_scheme().link) {
+      rule_scheme().link(link, experiment);
+    }
+    return link.travel;
   }
 
-  bool own_momentum() const { return one_at_a_time() || among(step, {"heavy_ball", "nag", "lwp"}); }
-
-  bool needs_read() const { return among(scale, {"gap_aware", "dc_asgd", "dana_dc"}); }
+  /// Pushes are changes, not gradients.
+  bool additive() const { return travel() != Travel::gradient; }
 
   const proto::Experiment& experiment;
   const proto::Replicas& replicas;
@@ -102,43 +116,21 @@ Check check_no_exchange_times(const Chosen& c, const char* why) {
 }
 
 Check check_custom(const Chosen& c) {
-  if (c.rule != "custom") {
-    return {};
-  }
-  const proto::CustomScheme& custom = c.replicas.rule().custom();
-  if (is_built_in(custom.name())) {
-    return refuse("replicas.rule.custom.name: ",
-                  custom.name(),
-                  " is built in, which is chosen by replicas.rule=",
-                  custom.name());
-  }
-  const Scheme* scheme = find_scheme(custom.name());
-  if (!scheme) {
-    std::vector<std::string> names;
-    for (const Scheme& s : schemes()) {
-      if (!is_built_in(s.name)) {
-        names.push_back(s.name);
-      }
+  if (c.rule == "custom") {
+    if (const auto chosen = rules().chosen(c.replicas.rule().custom(), "replicas.rule"); !chosen) {
+      return chosen.error();
     }
-    const std::string near = nearest(custom.name(), names);
-    return refuse("replicas.rule.custom.name: \"",
-                  custom.name(),
-                  "\" has not been registered",
-                  near.empty() ? "" : ", did you mean \"" + near + "\"?");
   }
-  for (const proto::CustomValue& value : custom.values()) {
-    const auto& options = scheme->options;
-    if (std::find(options.begin(), options.end(), value.key()) == options.end()) {
-      std::string known;
-      for (const std::string& option : options) {
-        known += (known.empty() ? "" : ", ") + option;
+  return {};
+}
+
+/// What the schemes of the parts themselves have against the experiment.
+Check check_hooks(const Chosen& c) {
+  for (const RuleScheme* part : {&c.rule_scheme(), &c.admission(), &c.scaling(), &c.stepping()}) {
+    if (part->info.check) {
+      if (auto fits = part->info.check(c.experiment); !fits) {
+        return fits;
       }
-      return refuse("replicas.rule.custom.values: ",
-                    scheme->name,
-                    " has no option \"",
-                    value.key(),
-                    "\"; it has ",
-                    known.empty() ? "none" : known);
     }
   }
   return {};
@@ -204,50 +196,47 @@ Check check_parts(const Chosen& c) {
                     c.rule,
                     " a push is a change of the weights: leave it by_rule");
     }
-    const bool any_order = c.rule == "dana_slim" && among(c.admit, {"asgd", "delayed"});
+    const bool any_order = c.rule_scheme().any_admission && c.admission().applies_each;
     if (c.admit != c.rule && !any_order) {
       return refuse("replicas.admit: ",
                     c.admit,
                     " does not go with replicas.rule ",
                     c.rule,
-                    c.rule == "dana_slim"
+                    c.rule_scheme().any_admission
                         ? ", whose replicas count on each of their changes being added: right are "
                           "by_rule, asgd and delayed"
                         : ", which is defined by who waits: leave it by_rule");
     }
   }
-  if (c.one_at_a_time() && c.admit == "softsync") {
-    return refuse("replicas.admit: softsync makes one update of several gradients, and the step ",
+  if (c.stepping().one_at_a_time && c.admission().pushes) {
+    return refuse("replicas.admit: ",
+                  c.admit,
+                  " makes one update of several gradients, and the step ",
                   c.step,
                   " takes one at a time; right are asgd, ringmaster and delayed");
-  }
-  if (c.rule == "dana_dc" && c.step != "dana_dc" && c.step != "dana_zero") {
-    return refuse("replicas.step: dana_dc is dana_zero with a correction; for the correction with ",
-                  c.step,
-                  " use replicas.rule dc_asgd");
   }
   return {};
 }
 
 Check check_optimizer(const Chosen& c) {
-  if (c.own_momentum() && !among(c.optimizer, {"sgd", "momentum", "nesterov"})) {
+  const RuleScheme& step = c.stepping();
+  const auto& may_stand = step.optimizers;
+  if (!may_stand.empty() &&
+      std::find(may_stand.begin(), may_stand.end(), c.optimizer) == may_stand.end()) {
     return refuse("optimizer.rule: ",
+                  step.own_momentum ? "" : "the step ",
                   c.step,
-                  " has a momentum of its own (optimizer.momentum) and replaces the rule; it is ",
+                  step.own_momentum
+                      ? " has a momentum of its own (optimizer.momentum) and replaces the rule"
+                      : " replaces the rule and has no momentum",
+                  "; it is ",
                   c.optimizer,
-                  ", right are sgd, momentum and nesterov");
-  }
-  // Momentum is the default, which cannot be told from a choice.
-  if (c.step == "adagrad" && !among(c.optimizer, {"sgd", "momentum", "adagrad"})) {
-    return refuse("optimizer.rule: the step adagrad replaces the rule and has no momentum; it is ",
-                  c.optimizer,
-                  ", right are sgd, momentum and adagrad");
+                  ", use one of: ",
+                  joined(may_stand));
   }
   const bool predicts =
       among(c.weights, {"spectrain", "spectrain_paper", "nwpt", "geometric", "xpipe", "pipeoptim"});
-  const bool heavy_ball = c.step == "heavy_ball";
-  if (predicts && (c.own_momentum() || c.additive()) && !heavy_ball && c.rule != "ssp" &&
-      c.rule != "essp") {
+  if (predicts && step.sends_elsewhere) {
     return refuse(
         "pipeline.weights: ",
         c.weights,
@@ -256,7 +245,7 @@ Check check_optimizer(const Chosen& c) {
         " sends weights that lead elsewhere; right are stash, latest or vertical_sync, or "
         "the rules asgd and heavy_ball");
   }
-  if (predicts && c.needs_read()) {
+  if (predicts && c.scaling().corrects) {
     return refuse("pipeline.weights: ",
                   c.weights,
                   " looks ahead over the distance that ",
@@ -269,6 +258,8 @@ Check check_optimizer(const Chosen& c) {
 
 Check check_traffic(const Chosen& c) {
   const proto::ParameterServer& server = c.replicas.exchange().parameter_server();
+  const RuleScheme& step = c.stepping();
+  const RuleScheme& admission = c.admission();
   const auto refuse_key =
       [&](const char* key, std::int64_t value, const std::string& with, const char* why) {
         return refuse("replicas.exchange.parameter_server.",
@@ -281,56 +272,45 @@ Check check_traffic(const Chosen& c) {
                       "; right is 1");
       };
   if (server.n_push() > 1) {
-    if (c.rule == "dana_slim") {
+    if (c.travel() == Travel::slim) {
       return refuse_key(
           "n_push", server.n_push(), c.rule, ", whose pushes are changes, not gradients");
     }
-    if (c.step == "ormo" || c.admit == "delayed") {
+    if (step.counts_each || admission.counts_each) {
       return refuse_key("n_push",
                         server.n_push(),
-                        c.step == "ormo" ? c.step : c.admit,
+                        step.counts_each ? c.step : c.admit,
                         ", which counts mini-batch by mini-batch");
     }
-    if (c.needs_read()) {
+    if (c.scaling().corrects) {
       return refuse_key(
           "n_push", server.n_push(), c.scale, ", whose correction is of one gradient");
     }
   }
   if (server.n_fetch() > 1) {
-    if (c.additive() || c.admit == "delayed") {
+    if (c.additive() || admission.counts_each) {
       return refuse_key("n_fetch",
                         server.n_fetch(),
                         c.additive() ? c.rule : c.admit,
                         ", where a replica asks for each mini-batch");
     }
-    if (c.needs_read() || c.one_at_a_time()) {
+    if (c.scaling().corrects || step.one_at_a_time) {
       return refuse_key("n_fetch",
                         server.n_fetch(),
-                        c.needs_read() ? c.scale : c.step,
+                        c.scaling().corrects ? c.scale : c.step,
                         ", which has to know what weights a gradient is of");
-    }
-  }
-  if (c.admit == "softsync") {
-    const bool own = c.replicas.admit().has_softsync();
-    const std::int64_t n =
-        own ? c.replicas.admit().softsync().n() : c.replicas.rule().softsync().n();
-    if (n > c.replicas.count()) {
-      return refuse("replicas.",
-                    own ? "admit" : "rule",
-                    ".softsync.n: ",
-                    n,
-                    " is more than replicas.count ",
-                    c.replicas.count(),
-                    ", where it is plain asgd already");
     }
   }
   return {};
 }
 
 Check check_parameter_server(const Chosen& c) {
-  const bool replica_steps = c.rule == "ssp" || c.rule == "essp";
+  if (auto known = check_custom(c); !known) {
+    return known;
+  }
+  const bool replica_steps = c.travel() == Travel::change;
   for (const Check& check :
-       {check_custom(c),
+       {check_hooks(c),
         check_parts(c),
         check_optimizer(c),
         replica_steps ? Check{} : check_weights(c, "replicas.exchange parameter_server"),
@@ -454,14 +434,24 @@ Check check_sandblaster(const Chosen& c) {
 
 Result<void> check_replicas(const proto::Experiment& experiment) {
   const Chosen c(experiment);
+  if (c.exchange == "custom") {
+    const proto::CustomScheme& custom = c.replicas.exchange().custom();
+    if (const auto chosen = exchanges().chosen(custom, "replicas.exchange"); !chosen) {
+      return chosen.error();
+    }
+  }
   if (auto check = check_unread(c); !check) {
     return check;
   }
-  if (c.exchange == "parameter_server" || c.exchange.empty()) {
+  const ExchangeScheme& exchange = exchange_of(experiment);
+  if (exchange.ruled) {
     return check_parameter_server(c);
   }
   if (auto check = check_no_rule(c); !check) {
     return check;
+  }
+  if (exchange.info.check) {
+    return exchange.info.check(experiment);
   }
   switch (c.replicas.exchange().kind_case()) {
     case proto::Exchange::kSynchronous:

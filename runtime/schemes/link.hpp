@@ -2,7 +2,6 @@
 // that the replica's own shards follow.
 #pragma once
 
-#include "experiment.pb.h"
 #include "messages/update.hpp"
 
 #include <cstddef>
@@ -40,18 +39,5 @@ struct Link {
   /// period is push_every.
   bool pushes(std::int64_t n, std::size_t slice, std::size_t slices) const;
 };
-
-/// Of the exchange and rule of a resolved experiment whose replicas have a server. `updates`: of the
-/// run; 0: unknown. `in_flight`: mini-batches that a replica's pipeline works on at once.
-Link make_link(const proto::Experiment& experiment, std::int64_t updates, std::int64_t in_flight);
-
-/// Mini-batches of a wave: its own number, or as many as the pipeline has in flight.
-std::int64_t wave_of(const proto::Wsp& wsp, std::int64_t in_flight);
-
-/// Replicas exchange by way of servers; false for one replica on its own, hogwild and collectives.
-bool has_servers(const proto::Experiment& experiment);
-
-/// Mini-batches, over all replicas, that one update of the run stands for (stop.updates, progress).
-std::int64_t batches_per_update(const proto::Experiment& experiment);
 
 }  // namespace troupe

@@ -1,14 +1,16 @@
 // What becomes of a push at a server shard. Three independent parts: an Admission says which pushes
 // make an update and who waits, a Scale weakens or corrects a late gradient, a Step makes the new
 // weights. The names that users know (replicas.rule, replicas.exchange) are presets of the three;
-// a scheme of one's own registers whichever part is new (register_scheme).
+// a scheme of one's own registers whichever part is new (register_rule).
 #pragma once
 
 #include "experiment.pb.h"
 #include "kernels/result.hpp"
 #include "kernels/stream.hpp"
 #include "messages/update.hpp"
+#include "runtime/schemes/link.hpp"
 #include "runtime/schemes/rate.hpp"
+#include "runtime/schemes/registry.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -154,61 +156,73 @@ struct Rule {
   std::unique_ptr<Step> step;
 };
 
-/// A scheme: what it is called, and a factory for each part that is its own. An empty factory means:
-/// each on arrival; as it comes; by the experiment's optimizer.
-struct Scheme {
-  std::string name;         // as in replicas.rule, or replicas.rule.custom.name
-  std::string summary;      // what it does, one line
+/// A rule: what it is called, a factory for each part that is its own, and all that the runtime has
+/// to know of these parts. An empty factory means: each on arrival; as it comes; by the experiment's
+/// optimizer. Built-in rules and those of a program of one's own are registered alike.
+struct RuleScheme {
+  SchemeInfo info;          // chosen by replicas.rule, or replicas.rule.custom.name
   std::string equations{};  // g the push, w the weights, eta, gamma: as in apps/docs/schemes.md
   std::string memory{};     // what a server keeps besides the weights, in copies of them
-  std::string paper{};
   std::function<std::unique_ptr<Admission>(const RuleContext&)> admission{};
   std::function<std::unique_ptr<Scale>(const RuleContext&)> scale{};
   std::function<std::unique_ptr<Step>(const RuleContext&)> step{};
-  std::vector<std::string> options{};  // keys that custom.values may have; others are refused
-  /// A gradient is weakened by how late it is: what is a good learning rate for one replica is one for
-  /// many (rate_factor).
-  bool bears_delay = false;
-  /// Of a registered scheme whose Admission takes several: how many pushes its updates have, in the
-  /// mean, so that stop.epochs is as much data as with others, and rate_factor knows. Empty: 1.
+
+  // -- of its replicas
+
+  /// What travels to the servers and when, where it is not each gradient by itself. Changes the Link
+  /// that the exchange has made.
+  std::function<void(Link&, const proto::Experiment&)> link{};
+
+  // -- of its Admission
+
+  /// How many pushes its updates have, in the mean: stop.epochs is then as much data as with other
+  /// rules. Empty: 1.
   std::function<std::int64_t(const proto::Experiment&)> pushes{};
+  /// By how many updates a gradient is late where nothing is done about it; rate_factor is one over
+  /// it. Empty: as many as there are replicas, divided by `pushes`.
+  std::function<double(const proto::Experiment&)> staleness{};
+  /// Each push makes an update of its own, and none is dropped. An empty factory does so.
+  bool applies_each = false;
+
+  // -- of its Scale
+
+  /// A gradient is weakened by how late it is: what is a good learning rate for one replica is one for
+  /// many.
+  bool bears_delay = false;
+  /// It corrects by the weights that a gradient was computed at (Scale::needs_read).
+  bool corrects = false;
+
+  // -- of its Step
+
+  /// It has a momentum of its own (optimizer.momentum) in place of optimizer.rule's.
+  bool own_momentum = false;
+  /// The values of optimizer.rule that may stand where it makes the step in their place; empty: all.
+  std::vector<std::string> optimizers{};
+  /// It keeps something for each gradient, so that an update is of one.
+  bool one_at_a_time = false;
+  /// It counts mini-batch by mini-batch, so that a push stands for one.
+  bool counts_each = false;
+  /// The weights that it sends lead elsewhere than where pipeline policies predict.
+  bool sends_elsewhere = false;
+  /// Its changes add up in any order, so that another Admission may decide on them.
+  bool any_admission = false;
 };
 
-/// Makes a scheme known under its name. Before any experiment is checked. Error (usage) where the
-/// name is taken or not in snake_case.
-Result<void> register_scheme(Scheme scheme);
+/// Makes a rule known under its name. Before any experiment is checked. Error (usage) where the name
+/// is taken or not in snake_case.
+Result<void> register_rule(RuleScheme rule);
 
-/// All of them, built in and registered, by name.
-const std::vector<Scheme>& schemes();
-const Scheme* find_scheme(std::string_view name);
+/// All of them, built in and registered.
+const Registry<RuleScheme>& rules();
 
-/// Whether replicas.rule has that name; what is registered is chosen by replicas.rule.custom.name.
-bool is_built_in(std::string_view name);
+/// The rules whose parts an experiment takes: of replicas.admit, scale, step where they are chosen,
+/// else of replicas.rule. ContractError where there is none.
+const RuleScheme& rule_of(const proto::Replicas& replicas);
+const RuleScheme& admission_of(const proto::Replicas& replicas);
+const RuleScheme& scale_of(const proto::Replicas& replicas);
+const RuleScheme& step_of(const proto::Replicas& replicas);
 
-/// What the other exchanges do, for `explain`.
-struct ExchangeScheme {
-  std::string_view name;  // as in replicas.exchange
-  std::string_view summary;
-  std::string_view equations;
-  std::string_view memory;
-  std::string_view paper;
-};
-
-const std::vector<ExchangeScheme>& exchange_schemes();
-
-/// The parts for the experiment's exchange and rule, with replicas.admit, scale and step in their
-/// places. Of an exchange that has a server: all but hogwild and synchronous by ring or tree.
-Rule make_rule(const RuleContext& context);
-
-/// What the learning rate is multiplied by: replicas.rate_factor, or where that is 0 one over the
-/// staleness, in updates, that a rule which takes late gradients as they come will meet. 1/n for
-/// n-softsync, of which updates on arrival are the case n = R (Gupta et al. 2015, arXiv:1509.04210,
-/// section 3.2); 1/(2R) for ssp, essp and wsp, whose replicas meet what the others did a mini-batch
-/// later. 1 where nobody is late or the rule bears it.
-double rate_factor(const proto::Experiment& experiment);
-
-/// Error (usage) with key, value and what would be right, where exchange, rule, parts, optimizer and
-/// pipeline do not go together.
-Result<void> check_replicas(const proto::Experiment& experiment);
+/// The parts of a parameter server's rule, with replicas.admit, scale and step in their places.
+Rule make_server_rule(const RuleContext& context);
 
 }  // namespace troupe

@@ -1,7 +1,7 @@
 // Every built-in rule conforms, and the kit finds what does not.
 #include "apps/conformance.hpp"
 
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 
@@ -34,8 +34,8 @@ std::string broken(const ConformanceOptions& options, const std::string& check) 
   return "";
 }
 
-void registered(Scheme scheme) {
-  REQUIRE(register_scheme(std::move(scheme)));
+void registered(RuleScheme scheme) {
+  REQUIRE(register_rule(std::move(scheme)));
 }
 
 }  // namespace
@@ -55,18 +55,18 @@ TEST_CASE("every built-in rule conforms, and one replica is the optimizer that i
       {"smega2", {"momentum", 0.01}},
       {"dana_slim", {"nesterov", kRounding}},
       {"ormo", {"momentum", kRounding}}};
-  for (const Scheme& scheme : schemes()) {
-    if (!is_built_in(scheme.name)) {
+  for (const RuleScheme& scheme : rules().all()) {
+    if (!rules().built_in(scheme)) {
       continue;
     }
-    INFO(scheme.name);
-    const std::vector<Finding> found = findings({.rule = scheme.name});
+    INFO(scheme.info.name);
+    const std::vector<Finding> found = findings({.rule = scheme.info.name});
     for (const Finding& finding : found) {
       INFO(finding.check << ": " << finding.what);
       CHECK(finding.holds);
     }
     const std::string& identity = found.front().what;
-    const auto at_most = other.find(scheme.name);
+    const auto at_most = other.find(scheme.info.name);
     if (at_most == other.end()) {
       CHECK(identity == "one replica: optimizer.rule momentum, bit for bit");
     } else {
@@ -113,8 +113,7 @@ TEST_CASE("rules that break a promise are found", "[apps]") {
       }
     };
 
-    registered({.name = "waits_for_the_dead",
-                .summary = "",
+    registered({.info = {.name = "waits_for_the_dead", .summary = ""},
                 .admission = [](const RuleContext&) { return std::make_unique<All>(); },
                 .pushes =
                     [](const proto::Experiment& e) {
@@ -130,7 +129,7 @@ TEST_CASE("rules that break a promise are found", "[apps]") {
       }
     };
 
-    registered({.name = "remembers", .summary = "", .scale = [](const RuleContext&) {
+    registered({.info = {.name = "remembers", .summary = ""}, .scale = [](const RuleContext&) {
                   return std::make_unique<Counting>();
                 }});
     CHECK_THAT(broken({.rule = "remembers"}, "replay"),
@@ -143,9 +142,10 @@ TEST_CASE("rules that break a promise are found", "[apps]") {
       bool servers_may_differ() const override { return true; }
     };
 
-    registered({.name = "takes_nothing", .summary = "", .admission = [](const RuleContext&) {
-                  return std::make_unique<Never>();
-                }});
+    registered(
+        {.info = {.name = "takes_nothing", .summary = ""}, .admission = [](const RuleContext&) {
+           return std::make_unique<Never>();
+         }});
     CHECK_THAT(broken({.rule = "takes_nothing"}, "identity"), says("0 of 120 updates"));
   }
   SECTION("who counts a push twice") {
@@ -155,9 +155,10 @@ TEST_CASE("rules that break a promise are found", "[apps]") {
       }
     };
 
-    registered({.name = "counts_twice", .summary = "", .admission = [](const RuleContext&) {
-                  return std::make_unique<Twice>();
-                }});
+    registered(
+        {.info = {.name = "counts_twice", .summary = ""}, .admission = [](const RuleContext&) {
+           return std::make_unique<Twice>();
+         }});
     CHECK_THAT(broken({.rule = "counts_twice"}, "accounts"), says("chose push 0 of 1 twice"));
   }
 }

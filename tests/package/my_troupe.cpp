@@ -68,8 +68,8 @@ std::unique_ptr<troupe::Admission> make_admission(const troupe::RuleContext& c) 
   return std::make_unique<Limited>(half_life(c) * c.custom("limit", 3));
 }
 
-bool registered(troupe::Scheme scheme) {
-  const auto made = troupe::register_scheme(std::move(scheme));
+bool registered(troupe::RuleScheme rule) {
+  const auto made = troupe::register_rule(std::move(rule));
   if (!made) {
     std::cerr << made.error().message << '\n';
   }
@@ -79,22 +79,26 @@ bool registered(troupe::Scheme scheme) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const troupe::Option half_life{
+      .name = "half_life", .doc = "updates; by default the replicas' number", .at_least = 1e-3};
+  const troupe::Option limit{.name = "limit", .doc = "half-lives", .number = 3, .at_least = 0};
   const bool known =
       registered(
-          {.name = "half_life",
-           .summary = "on arrival; a gradient's weight halves with each half-life it is late",
+          {.info = {.name = "half_life",
+                    .summary = "on arrival; a gradient's weight halves with each half-life it is "
+                               "late",
+                    .options = {half_life}},
            .equations = "w <- w - eta opt(2^(-tau / half_life) g)",
            .memory = "the optimizer's moments",
            .scale = make_scale,
-           .options = {"half_life"},
            .bears_delay = true}) &&
-      registered({.name = "half_life_limited",
-                  .summary = "half_life; what is `limit` half-lives late is dropped",
+      registered({.info = {.name = "half_life_limited",
+                           .summary = "half_life; what is `limit` half-lives late is dropped",
+                           .options = {half_life, limit}},
                   .equations = "tau < limit half_life: w <- w - eta opt(2^(-tau / half_life) g)",
                   .memory = "the optimizer's moments",
                   .admission = make_admission,
                   .scale = make_scale,
-                  .options = {"half_life", "limit"},
                   .bears_delay = true});
   return known ? troupe::run_command_line(argc, argv) : 2;
 }

@@ -3,7 +3,7 @@
 //   - softsync's mean is n (R - 1) / R
 //   - of R pipelines of K stages chunk k's is R (d_k + 1) - 1
 //   - every mini-batch that began was applied, dropped or under way
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -235,8 +235,8 @@ TEST_CASE("ringmaster drops nothing of equal pipelines", "[system][replicas]") {
 
 TEST_CASE("every rule and every exchange keeps its accounts", "[system][replicas]") {
   std::vector<Options> all;
-  for (const Scheme& scheme : schemes()) {
-    all.push_back({"replicas.rule=" + scheme.name});
+  for (const RuleScheme& scheme : rules().all()) {
+    all.push_back({"replicas.rule=" + scheme.info.name});
   }
   for (const char* exchange : {"synchronous",
                                "synchronous.backup=1",

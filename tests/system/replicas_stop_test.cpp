@@ -3,7 +3,7 @@
 //   - servers that make different updates of the same pushes get to the end all the same
 //   - each step is evaluated once, though the run ends there, though the evaluator dies
 //   - a run that has met its target tells of servers and stages as any other
-#include "runtime/schemes/link.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

@@ -4,7 +4,7 @@
 //   - delayed is SGD with a delay; DANA-Slim is DANA-Zero; corrections of strength 0 are none
 //   - what nobody chooses by arrival gives equal bits on both clocks; slices and evaluations change
 //     nothing
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -420,9 +420,9 @@ TEST_CASE("what nobody chooses by arrival gives equal bits on both clocks, twice
 
 TEST_CASE("on the virtual clock every rule gives equal order and bits, twice",
           "[system][replicas]") {
-  for (const Scheme& scheme : schemes()) {
-    INFO(scheme.name);
-    const Options set{"replicas.count=4", "replicas.rule=" + scheme.name, "replicas.shards=2"};
+  for (const RuleScheme& scheme : rules().all()) {
+    INFO(scheme.info.name);
+    const Options set{"replicas.count=4", "replicas.rule=" + scheme.info.name, "replicas.shards=2"};
     const Outcome first = outcome(set);
     const Outcome second = outcome(set);
     CHECK(same(second.weights, first.weights));

@@ -35,6 +35,9 @@ Term mean_of(Stream& stream, const Update& update, Mean mean, std::size_t which 
 
 SliceLayout layout_of(const RuleContext& context);
 
+/// The rules that come with Troupe (built_in.cpp).
+std::vector<RuleScheme> built_in_rules();
+
 // -- admissions --------------------------------------------------------------------------------------
 
 std::unique_ptr<Admission> softsync(const proto::Softsync& options);

@@ -1,7 +1,6 @@
 // Who makes an update and who waits, as tables.
 #include "messages/experiment.hpp"
-#include "runtime/schemes/link.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace troupe;

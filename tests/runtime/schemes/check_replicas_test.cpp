@@ -1,7 +1,6 @@
 // What goes together in `replicas`, and the sentences where it does not.
 #include "messages/experiment.hpp"
-#include "runtime/schemes/link.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace troupe;
@@ -230,50 +229,52 @@ TEST_CASE("the other exchanges' own numbers", "[schemes]") {
 }
 
 TEST_CASE("every rule and exchange that can be named has its row", "[schemes]") {
-  const auto& rules = *proto::ReplicaRule::descriptor()->oneof_decl(0);
-  for (int i = 0; i < rules.field_count(); ++i) {
-    const std::string& name = rules.field(i)->name();
+  const auto& choices = *proto::ReplicaRule::descriptor()->oneof_decl(0);
+  for (int i = 0; i < choices.field_count(); ++i) {
+    const std::string& name = choices.field(i)->name();
     if (name != "custom") {
       INFO(name);
-      const Scheme* scheme = find_scheme(name);
+      const RuleScheme* scheme = rules().find(name);
       REQUIRE(scheme);
-      CHECK_FALSE(scheme->summary.empty());
+      CHECK_FALSE(scheme->info.summary.empty());
       CHECK_FALSE(scheme->equations.empty());
       CHECK_FALSE(scheme->memory.empty());
-      CHECK_FALSE(scheme->paper.empty());
+      CHECK_FALSE(scheme->info.paper.empty());
     }
   }
-  const auto& exchanges = *proto::Exchange::descriptor()->oneof_decl(0);
-  REQUIRE(exchange_schemes().size() == static_cast<std::size_t>(exchanges.field_count()));
-  for (int i = 0; i < exchanges.field_count(); ++i) {
-    CHECK(exchange_schemes()[static_cast<std::size_t>(i)].name == exchanges.field(i)->name());
+  const auto& ways = *proto::Exchange::descriptor()->oneof_decl(0);
+  for (int i = 0; i < ways.field_count(); ++i) {
+    const std::string& name = ways.field(i)->name();
+    INFO(name);
+    CHECK((name == "custom" || exchanges().find(name)));
   }
 }
 
 TEST_CASE("a scheme of one's own is known by its name and options", "[schemes]") {
   static double seen = 0;
-  const std::size_t before = schemes().size();
-  REQUIRE(register_scheme({.name = "half_of_it",
-                           .summary = "halves",
-                           .memory = "0",
-                           .scale =
-                               [](const RuleContext& c) {
-                                 seen = c.custom("share", 0.5) + c.custom("power", 8);
-                                 return std::make_unique<Scale>();
-                               },
-                           .options = {"share", "power"},
-                           .pushes =
-                               [](const proto::Experiment& e) {
-                                 return static_cast<std::int64_t>(custom_value(e, "power", 8));
-                               }}));
-  CHECK(schemes().size() == before + 1);
+  const std::size_t before = rules().all().size();
+  REQUIRE(register_rule(
+      {.info = {.name = "half_of_it",
+                .summary = "halves",
+                .options = {{.name = "share", .at_least = 0, .at_most = 1}, {.name = "power"}}},
+       .memory = "0",
+       .scale =
+           [](const RuleContext& c) {
+             seen = c.custom("share", 0.5) + c.custom("power", 8);
+             return std::make_unique<Scale>();
+           },
+       .pushes =
+           [](const proto::Experiment& e) {
+             return static_cast<std::int64_t>(custom_value(e, "power", 8));
+           }}));
+  CHECK(rules().all().size() == before + 1);
   for (const char* taken : {"half_of_it", "asgd", "custom"}) {
-    const Result<void> again = register_scheme({.name = taken, .summary = ""});
+    const Result<void> again = register_rule({.info = {.name = taken, .summary = ""}});
     REQUIRE_FALSE(again);
     CHECK_THAT(again.error().message, Catch::Contains("is taken"));
   }
   for (const char* bad : {"", "Half", "2half", "half-of"}) {
-    const Result<void> named = register_scheme({.name = bad, .summary = ""});
+    const Result<void> named = register_rule({.info = {.name = bad, .summary = ""}});
     REQUIRE_FALSE(named);
     CHECK_THAT(named.error().message, Catch::Contains("is no name"));
   }
@@ -284,7 +285,7 @@ TEST_CASE("a scheme of one's own is known by its name and options", "[schemes]")
   custom.set_name("ssp");  // its replicas would push gradients
   REQUIRE_FALSE(check_replicas(e));
   CHECK(check_replicas(e).error().message ==
-        "replicas.rule.custom.name: ssp is built in, which is chosen by replicas.rule=ssp");
+        "replicas.rule.custom.name: ssp is built in; choose it by replicas.rule=ssp");
   custom.set_name("half_of_its");
   REQUIRE_FALSE(check_replicas(e));
   CHECK_THAT(check_replicas(e).error().message, Catch::Contains("did you mean \"half_of_it\"?"));
@@ -296,6 +297,11 @@ TEST_CASE("a scheme of one's own is known by its name and options", "[schemes]")
   CHECK_THAT(check_replicas(e).error().message,
              Catch::Contains("half_of_it has no option \"shares\"; it has share, power"));
   value.set_key("share");
+  value.set_value(1.25);
+  REQUIRE_FALSE(check_replicas(e));
+  CHECK(check_replicas(e).error().message ==
+        "replicas.rule.custom.values.share: 1.25 does not do; it is from 0 to 1");
+  value.set_value(0.25);
   CHECK(check_replicas(e));
   make_rule({.experiment = e,
              .replicas = 1,

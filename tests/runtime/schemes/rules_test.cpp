@@ -2,7 +2,7 @@
 // of arrival; and the identities that hold between rules.
 #include "messages/experiment.hpp"
 #include "runtime/schemes/optimizer_step.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/slim.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"

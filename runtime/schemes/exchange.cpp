@@ -1,0 +1,120 @@
+#include "runtime/schemes/exchange.hpp"
+
+#include "messages/experiment.hpp"
+#include "runtime/schemes/exchanges.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+Registry<ExchangeScheme>& table() {
+  static Registry<ExchangeScheme> all(built_in_exchanges());
+  return all;
+}
+
+/// One replica that pushes each gradient and fetches each version is a run without replicas, unless
+/// somebody asks for a rule's own arithmetic.
+bool is_plain(const ExchangeScheme& exchange, const proto::Replicas& replicas) {
+  const proto::ParameterServer& server = replicas.exchange().parameter_server();
+  return exchange.ruled && replicas.rule().has_asgd() && replicas.admit().has_by_rule() &&
+         replicas.scale().has_by_rule() && replicas.step().has_by_rule() && server.n_push() == 1 &&
+         server.n_fetch() == 1;
+}
+
+/// Updates by which a gradient is late where exchange and rule do nothing about it.
+double unattended_staleness(const proto::Experiment& e) {
+  const proto::Replicas& r = e.replicas();
+  const ExchangeScheme& exchange = exchange_of(e);
+  if (r.count() == 1) {
+    return 1;
+  }
+  if (!exchange.ruled) {
+    return exchange.staleness ? exchange.staleness(e) : 1;
+  }
+  // A rule whose replicas move by themselves is never weakened.
+  if (const RuleScheme& rule = rule_of(r); rule.link && rule.staleness) {
+    return rule.staleness(e);
+  }
+  if (scale_of(r).bears_delay || step_of(r).bears_delay) {
+    return 1;
+  }
+  const RuleScheme& admit = admission_of(r);
+  if (admit.staleness) {
+    return admit.staleness(e);
+  }
+  const auto pushes = static_cast<double>(admit.pushes ? admit.pushes(e) : 1);
+  return std::max(1.0, static_cast<double>(r.count()) / pushes);
+}
+
+}  // namespace
+
+Result<void> register_exchange(ExchangeScheme exchange) {
+  return table().add(std::move(exchange), "register_exchange");
+}
+
+const Registry<ExchangeScheme>& exchanges() {
+  return table();
+}
+
+const ExchangeScheme& exchange_of(const proto::Experiment& experiment) {
+  const proto::Exchange& chosen = experiment.replicas().exchange();
+  const std::string kind = choice_name(chosen);
+  const std::string name = kind.empty()       ? "parameter_server"
+                           : kind == "custom" ? chosen.custom().name()
+                                              : kind;
+  const ExchangeScheme* const found = exchanges().find(name);
+  TROUPE_CHECK(found, "no exchange '", name, "'");
+  return *found;
+}
+
+Shared shared_by(const proto::Experiment& experiment) {
+  const ExchangeScheme& exchange = exchange_of(experiment);
+  const Shared shared = exchange.shares ? exchange.shares(experiment) : exchange.shared;
+  const bool plain =
+      experiment.replicas().count() == 1 && is_plain(exchange, experiment.replicas());
+  return shared == Shared::servers && plain ? Shared::nothing : shared;
+}
+
+Link make_link(const LinkContext& context) {
+  const ExchangeScheme& exchange = exchange_of(context.experiment);
+  Link link = exchange.link ? exchange.link(context) : Link{};
+  if (exchange.ruled) {
+    if (const RuleScheme& rule = rule_of(context.experiment.replicas()); rule.link) {
+      rule.link(link, context.experiment);
+    }
+  }
+  return link;
+}
+
+Rule make_rule(const RuleContext& context) {
+  const ExchangeScheme& exchange = exchange_of(context.experiment);
+  if (exchange.ruled) {
+    return make_server_rule(context);
+  }
+  TROUPE_CHECK(exchange.rule, "replicas.exchange ", exchange.info.name, " has no server");
+  return exchange.rule(context);
+}
+
+std::int64_t batches_per_update(const proto::Experiment& experiment) {
+  const proto::Replicas& replicas = experiment.replicas();
+  const ExchangeScheme& exchange = exchange_of(experiment);
+  if (exchange.each_updates) {
+    return 1;
+  }
+  if (!exchange.ruled) {
+    return replicas.count();
+  }
+  const RuleScheme& admit = admission_of(replicas);
+  const std::int64_t pushes =
+      admit.pushes ? std::max<std::int64_t>(1, admit.pushes(experiment)) : 1;
+  return pushes * std::max<std::int64_t>(1, replicas.exchange().parameter_server().n_push());
+}
+
+double rate_factor(const proto::Experiment& experiment) {
+  const double given = experiment.replicas().rate_factor();
+  return given > 0 ? given : 1 / unattended_staleness(experiment);
+}
+
+}  // namespace troupe

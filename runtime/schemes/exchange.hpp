@@ -1,0 +1,95 @@
+// How replicas share what they learn (replicas.exchange): each exchange says what they share, what
+// travels, what becomes of it at a server, and all else that the runtime has to know of it.
+#pragma once
+
+#include "runtime/schemes/registry.hpp"
+#include "runtime/schemes/rule.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+class Exchange;
+struct ExchangeSeat;
+
+/// What the replicas of an exchange have in common, which decides on the cast.
+enum class Shared : std::uint8_t {
+  servers,  // above each replica's shards, one a slice: Link and Rule say what they do
+  nothing,  // the same chunk's shards of the replicas talk to one another
+  buffer,   // one buffer in the process's memory
+  own,      // a cast of its own (sandblaster)
+};
+
+/// What a Link is made from.
+struct LinkContext {
+  const proto::Experiment& experiment;  // resolved
+  std::int64_t updates = 0;             // of the run; 0: unknown
+  std::int64_t in_flight = 1;           // mini-batches that a replica's pipeline works on at once
+};
+
+struct ExchangeScheme {
+  SchemeInfo info;  // chosen by replicas.exchange, or replicas.exchange.custom.name
+  std::string equations{};
+  std::string memory{};
+  Shared shared = Shared::servers;
+  /// Instead of `shared`, where a key of the exchange decides.
+  std::function<Shared(const proto::Experiment&)> shares{};
+  /// What becomes of a push is replicas.rule's to say; else replicas.rule is left alone.
+  bool ruled = false;
+  /// Each gradient is an update of the run; else an update is a mini-batch of every replica.
+  bool each_updates = false;
+
+  /// Of `servers`: what travels. Empty: the gradient of each mini-batch.
+  std::function<Link(const LinkContext&)> link{};
+  /// Of `servers` that no rule is chosen for.
+  std::function<Rule(const RuleContext&)> rule{};
+  /// Of `nothing`: what stands between a shard and the others (actors/exchange/seat.hpp).
+  std::function<std::unique_ptr<Exchange>(const ExchangeSeat&)> seat{};
+  /// As RuleScheme::staleness. Empty: 1.
+  std::function<double(const proto::Experiment&)> staleness{};
+  /// What to try when training has diverged. Empty: nothing of this exchange.
+  std::function<std::string(const proto::Experiment&)> remedy{};
+};
+
+/// Makes an exchange known under its name. Before any experiment is checked. Error (usage) where the
+/// name is taken or not in snake_case.
+Result<void> register_exchange(ExchangeScheme exchange);
+
+const Registry<ExchangeScheme>& exchanges();
+
+/// The exchange that a resolved experiment has chosen. ContractError where it is not registered.
+const ExchangeScheme& exchange_of(const proto::Experiment& experiment);
+
+/// What the experiment's replicas share; one replica on its own shares nothing.
+Shared shared_by(const proto::Experiment& experiment);
+
+/// Replicas exchange by way of servers.
+inline bool has_servers(const proto::Experiment& experiment) {
+  return shared_by(experiment) == Shared::servers;
+}
+
+/// Of an experiment whose replicas have servers.
+Link make_link(const LinkContext& context);
+Rule make_rule(const RuleContext& context);
+
+/// Mini-batches, over all replicas, that one update of the run stands for (stop.updates, progress).
+std::int64_t batches_per_update(const proto::Experiment& experiment);
+
+/// Mini-batches of a wave of WSP: its own number, or as many as the pipeline has in flight.
+std::int64_t wave_of(const proto::Wsp& wsp, std::int64_t in_flight);
+
+/// What the learning rate is multiplied by: replicas.rate_factor, or where that is 0 one over the
+/// staleness, in updates, that a scheme which takes late gradients as they come will meet. 1/n for
+/// n-softsync, of which updates on arrival are the case n = R (Gupta et al. 2015, arXiv:1509.04210,
+/// section 3.2); 1/(2R) for ssp, essp and wsp, whose replicas meet what the others did a mini-batch
+/// later. 1 where nobody is late or the scheme bears it.
+double rate_factor(const proto::Experiment& experiment);
+
+/// Error (usage) with key, value and what would be right, where exchange, rule, parts, optimizer and
+/// pipeline do not go together.
+Result<void> check_replicas(const proto::Experiment& experiment);
+
+}  // namespace troupe
