@@ -1,10 +1,16 @@
 // Ctrl-C, kill and a terminal that goes away while a run goes on.
 #pragma once
 
+#include <csignal>
+#include <thread>
+
 namespace troupe {
 
-/// While one exists, SIGINT, SIGTERM and SIGHUP (unless it was ignored) are counted instead of ending
-/// the process; the third ends it all the same.
+/// While one exists, SIGINT, SIGTERM and SIGHUP (unless it was ignored) are counted instead of ending the process; the
+/// third ends it all the same. They are blocked in the calling thread, and so in every thread that is made meanwhile;
+/// one thread waits for them. To count them in a handler is not enough: the handler runs on the stack of any
+/// thread, and in a oneDNN kernel that has put the stack pointer to other uses that stack is somebody's data.
+/// One at a time, and no child process meanwhile, which would inherit the mask.
 class Interrupts {
  public:
   Interrupts();
@@ -16,10 +22,15 @@ class Interrupts {
   static int count();
 
  private:
+  void wait();
+
   using Handler = void (*)(int);
   Handler int_before_;
   Handler term_before_;
   Handler hang_up_before_;
+  sigset_t mask_before_;
+  sigset_t counted_;  // those that are waited for, and the one that ends the waiting
+  std::thread waiting_;
 };
 
 }  // namespace troupe

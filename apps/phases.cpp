@@ -146,8 +146,8 @@ Result<void> open_folder(const fs::path& directory, const proto::Experiment& who
 /// What is known after the last: its summary with a list of all, and a link to its weights.
 Result<void> close_folder(const fs::path& directory,
                           const proto::Experiment& whole,
-                          const std::vector<PhaseSummary>& phases) {
-  const fs::path weights = fs::path(phases.back().folder) / kWeightsFile;
+                          const PhasesResult& all) {
+  const fs::path weights = fs::path(all.phases.back().folder) / kWeightsFile;
   std::error_code code;
   if (fs::exists(directory / weights, code)) {
     fs::create_symlink(weights, directory / kWeightsFile, code);
@@ -157,7 +157,9 @@ Result<void> close_folder(const fs::path& directory,
           concat((directory / kWeightsFile).string(), " could not be made: ", code.message())};
     }
   }
-  return write_file(directory / "summary.json", to_json(phases.back().summary, whole, phases));
+  Summary summary = all.phases.back().summary;
+  summary.outcome = outcome_text(all.exit_code, all.cause);
+  return write_file(directory / "summary.json", to_json(summary, whole, all.phases));
 }
 
 }  // namespace
@@ -303,7 +305,7 @@ Result<PhasesResult> run_phases(const proto::Experiment& whole,
     }
   }
   if (directory) {
-    if (auto closed = close_folder(*directory, exact, all.phases); !closed) {
+    if (auto closed = close_folder(*directory, exact, all); !closed) {
       all.cause = closed.error().message + (all.cause.empty() ? "" : "; " + all.cause);
       all.exit_code = static_cast<int>(closed.error().kind);
     }

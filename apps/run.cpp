@@ -92,7 +92,7 @@ Result<Files> open_files(const Blueprint& blueprint, const RunOptions& options, 
 }
 
 /// The last words of every file; the first error.
-Result<void> close_files(Files& files, const RunResult& result, const Blueprint& blueprint) {
+Result<void> close_files(Files& files, RunResult& result, const Blueprint& blueprint) {
   Result<void> outcome;
   const auto note = [&](Result<void> closed) {
     if (outcome && !closed) {
@@ -112,6 +112,7 @@ Result<void> close_files(Files& files, const RunResult& result, const Blueprint&
                          values_of(blueprint.chunks, result.weights, result.buffers),
                          version()));
     }
+    result.summary.outcome = outcome ? outcome_text(result.exit_code, result.cause) : "lost";
     note(write_file(*files.directory / "summary.json",
                     to_json(result.summary, blueprint.experiment)));
   }
@@ -209,6 +210,15 @@ std::string divergence(const RunResult& result, const Blueprint& blueprint) {
 
 }  // namespace
 
+std::string outcome_text(int exit_code, const std::string& cause) {
+  if (exit_code == 0) {
+    return cause.empty() ? "done" : "diverged";  // stop.allow_divergence
+  }
+  return exit_code == 130                                     ? "interrupted"
+         : exit_code == static_cast<int>(ErrorKind::diverged) ? "diverged"
+                                                              : "lost";
+}
+
 Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& options) {
   const proto::Experiment& e = blueprint.experiment;
   if (auto sound = check_clock(blueprint, options.virtual_clock); !sound) {
@@ -291,9 +301,10 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
   result.summary = recorder.summary(
       result.weights.empty() && !recorder.diverged() ? recorder.completed() : ending.step);
   result.summary.wall_seconds = wall.count();
-  if (result.exit_code == 0 && !result.weights.empty()) {
+  if ((result.exit_code == 0 || result.exit_code == 130) && !result.weights.empty()) {
     if (const std::string what = divergence(result, blueprint); !what.empty()) {
-      result.exit_code = e.stop().allow_divergence() ? 0 : static_cast<int>(ErrorKind::diverged);
+      result.exit_code =
+          e.stop().allow_divergence() ? result.exit_code : static_cast<int>(ErrorKind::diverged);
       result.cause = "training diverged: " + what;
       result.weights.clear();
     }

@@ -35,6 +35,9 @@ struct RunResult {
   std::vector<std::vector<Tensor>> buffers;  // final, by chunk
 };
 
+/// summary.json's `outcome` of what ended so: "done", "interrupted", "diverged" (by permission, too) or "lost".
+std::string outcome_text(int exit_code, const std::string& cause);
+
 /// Error (usage, data or lost) where the run could not begin: nothing has been written then.
 Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& options);
 

@@ -1,6 +1,7 @@
 #include "kernels/cpu/backend.hpp"
 
 #include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/scratch_guard.hpp"
 
 namespace troupe::cpu {
 
@@ -9,7 +10,9 @@ Arena::~Arena() {
 }
 
 std::byte* Arena::at_least(std::size_t size_bytes) {
-  if (size_bytes > size_bytes_) {
+  // With guards it is exactly as large as asked for, so that a sanitizer sees our own kernels run beyond its end.
+  const bool exactly = kGuardBytes > 0;
+  if (size_bytes > size_bytes_ || (exactly && size_bytes < size_bytes_)) {
     free_bytes(data_);
     data_ = nullptr;
     size_bytes_ = 0;

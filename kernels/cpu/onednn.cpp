@@ -3,6 +3,7 @@
 #include "kernels/check.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/cpu/backend.hpp"
+#include "kernels/cpu/scratch_guard.hpp"
 
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -204,6 +205,7 @@ Key key_of(Pass pass, const ConvolutionPlan& p) {
 /// Where one oneDNN argument comes from: the arguments' data are set at each run, the map is built
 /// once.
 struct Compiled {
+  std::string name;  // the operation, its shape, and oneDNN's implementation
   dnnl::primitive primitive;
   std::unordered_map<int, dnnl::memory> arguments;
   std::size_t scratchpad_bytes = 0;
@@ -217,16 +219,17 @@ struct Compiled {
 };
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::int64_t kLargestVector = 16;  // floats
 
 std::size_t aligned(std::size_t size_bytes) {
   return (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// Descriptors that no compiled implementation accepts fall silently to "ref", up to 300 times
-/// slower.
-void refuse_reference(const std::string& implementation,
-                      double multiplications,
-                      const std::string& what) {
+/// Compiled::name. Throws ContractError on "ref", up to 300 times slower, to which descriptors fall silently that no
+/// compiled implementation accepts.
+std::string accepted(const std::string& implementation,
+                     double multiplications,
+                     const std::string& what) {
   constexpr double kTiny = 1 << 20;
   TROUPE_CHECK(multiplications <= kTiny || implementation.find("ref") == std::string::npos,
                what,
@@ -237,6 +240,7 @@ void refuse_reference(const std::string& implementation,
                " has only \"",
                implementation,
                "\" for this shape");
+  return concat(what, ": oneDNN's ", implementation);
 }
 
 std::string describe(const char* op, const ConvolutionPlan& p) {
@@ -304,8 +308,13 @@ bool has_bfloat16() {
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
 }
 
+bool weight_gradient_overruns(const ConvolutionPlan& p) {
+  return p.kernel == 1 && p.stride > 1 && p.channels_in < kLargestVector;
+}
+
 struct OneDnn::State {
   Arena& arena;
+  ScratchGuards guards;
   std::vector<float> zero_bias;
 
   const float* zeros(std::int64_t count) {
@@ -369,10 +378,18 @@ struct OneDnn::State {
 
   /// The start of `extra_bytes` of scratch behind the scratchpad.
   std::byte* set_scratch(Compiled& compiled_one, std::size_t extra_bytes) {
-    const std::size_t scratchpad = aligned(compiled_one.scratchpad_bytes);
-    std::byte* scratch = arena.at_least(scratchpad + extra_bytes);
-    set(compiled_one, DNNL_ARG_SCRATCHPAD, scratch);
-    return scratch + scratchpad;
+    const std::size_t scratchpad = compiled_one.scratchpad_bytes;
+    const std::size_t guarded = aligned(scratchpad + kGuardBytes);
+    std::byte* scratch = arena.at_least(kGuardBytes + guarded + extra_bytes + kGuardBytes);
+    std::byte* extra = scratch + kGuardBytes + guarded;
+    guards.place({scratch, scratch + kGuardBytes + scratchpad, extra + extra_bytes});
+    set(compiled_one, DNNL_ARG_SCRATCHPAD, scratch + kGuardBytes);
+    return extra;
+  }
+
+  void execute(const Compiled& compiled_one) {
+    compiled_one.primitive.execute(stream, compiled_one.arguments);
+    guards.check(compiled_one.name);
   }
 
   /// The weights as the primitive wants them, before it runs.
@@ -416,11 +433,11 @@ void OneDnn::matmul(
                                        plan.bias ? &bias_desc : nullptr,
                                        c_desc,
                                        State::attributes(plan.accumulate));
-    refuse_reference(
-        description.impl_info_str(),
-        static_cast<double>(plan.rows) * static_cast<double>(plan.columns * plan.inner),
-        concat("[matmul] ", plan.rows, " x ", plan.columns, " x ", plan.inner));
     Compiled made;
+    made.name =
+        accepted(description.impl_info_str(),
+                 static_cast<double>(plan.rows) * static_cast<double>(plan.columns * plan.inner),
+                 concat("[matmul] ", plan.rows, " x ", plan.columns, " x ", plan.inner));
     made.primitive = dnnl::matmul(description);
     state.add(made, DNNL_ARG_SRC, a_desc);
     state.add(made, DNNL_ARG_WEIGHTS, b_desc);
@@ -452,7 +469,7 @@ void OneDnn::matmul(
   if (plan.bias) {
     State::set(compiled, DNNL_ARG_BIAS, bias);
   }
-  compiled.primitive.execute(state.stream, compiled.arguments);
+  state.execute(compiled);
 }
 
 void OneDnn::convolution_forward(
@@ -461,9 +478,9 @@ void OneDnn::convolution_forward(
   Compiled& compiled = state.find(key_of(Pass::forward, plan), [&] {
     const ConvolutionDescs d(plan);
     const auto description = state.forward_description(d);
-    refuse_reference(
-        description.impl_info_str(), multiplications(plan), describe("convolution_forward", plan));
     Compiled made;
+    made.name = accepted(
+        description.impl_info_str(), multiplications(plan), describe("convolution_forward", plan));
     made.primitive = dnnl::convolution_forward(description);
     state.add(made, DNNL_ARG_SRC, d.x);
     state.add(made, DNNL_ARG_BIAS, d.bias);
@@ -476,7 +493,7 @@ void OneDnn::convolution_forward(
   State::set(compiled, DNNL_ARG_BIAS, bias ? bias : state.zeros(plan.channels_out));
   State::set(compiled, DNNL_ARG_DST, y);
   state.set_source_weights(compiled, w);
-  compiled.primitive.execute(state.stream, compiled.arguments);
+  state.execute(compiled);
 }
 
 void OneDnn::convolution_input_gradient(const ConvolutionPlan& plan,
@@ -494,10 +511,10 @@ void OneDnn::convolution_input_gradient(const ConvolutionPlan& plan,
                                                d.padding,
                                                state.forward_description(d),
                                                State::attributes());
-    refuse_reference(description.impl_info_str(),
-                     multiplications(plan),
-                     describe("convolution_input_gradient", plan));
     Compiled made;
+    made.name = accepted(description.impl_info_str(),
+                         multiplications(plan),
+                         describe("convolution_input_gradient", plan));
     made.primitive = dnnl::convolution_backward_data(description);
     state.add(made, DNNL_ARG_DIFF_DST, d.y);
     state.add(made, DNNL_ARG_DIFF_SRC, d.x);
@@ -508,11 +525,14 @@ void OneDnn::convolution_input_gradient(const ConvolutionPlan& plan,
   State::set(compiled, DNNL_ARG_DIFF_DST, dy);
   State::set(compiled, DNNL_ARG_DIFF_SRC, dx);
   state.set_source_weights(compiled, w);
-  compiled.primitive.execute(state.stream, compiled.arguments);
+  state.execute(compiled);
 }
 
 void OneDnn::convolution_weight_gradient(
     const ConvolutionPlan& plan, const float* x, const float* dy, float* dw, bool accumulate) {
+  TROUPE_CHECK(!weight_gradient_overruns(plan),
+               describe("convolution_weight_gradient", plan),
+               ": oneDNN writes behind its scratchpad");
   State& state = *state_;
   Compiled& compiled = state.find(key_of(Pass::weight_gradient, plan), [&] {
     const ConvolutionDescs d(plan);
@@ -524,10 +544,10 @@ void OneDnn::convolution_weight_gradient(
                                                 d.padding,
                                                 state.forward_description(d),
                                                 State::attributes());
-    refuse_reference(description.impl_info_str(),
-                     multiplications(plan),
-                     describe("convolution_weight_gradient", plan));
     Compiled made;
+    made.name = accepted(description.impl_info_str(),
+                         multiplications(plan),
+                         describe("convolution_weight_gradient", plan));
     made.primitive = dnnl::convolution_backward_weights(description);
     state.add(made, DNNL_ARG_SRC, d.x);
     state.add(made, DNNL_ARG_DIFF_DST, d.y);
@@ -546,7 +566,7 @@ void OneDnn::convolution_weight_gradient(
   State::set(compiled, DNNL_ARG_DIFF_DST, dy);
   State::set(
       compiled, DNNL_ARG_DIFF_WEIGHTS, compiled.reorders ? static_cast<void*>(extra) : plain);
-  compiled.primitive.execute(state.stream, compiled.arguments);
+  state.execute(compiled);
   if (compiled.reorders) {
     compiled.plain_weights.set_data_handle(plain);
     compiled.reorder.execute(

@@ -43,6 +43,13 @@ struct ConvolutionPlan {
   std::int64_t padding = 0;
 };
 
+/// Whether oneDNN's weight gradient is not to be used for the shape, because it may write behind its scratchpad, and so
+/// into other memory, or read its own copy of x after overwriting it. A 1x1 filter with a stride reads x from a copy
+/// without the pixels in between. The copy has room for x's channels, but each part of it begins as if a pixel were a
+/// whole vector of channels: 8 with AVX2, 16 with AVX-512. Seen in 2.6.3 with AVX2; the code is the same with AVX-512,
+/// and in 3.7.
+bool weight_gradient_overruns(const ConvolutionPlan& plan);
+
 /// Compiled primitives by plan. Throws ContractError where oneDNN has nothing but its slow
 /// reference code for a shape.
 class OneDnn {
@@ -61,6 +68,7 @@ class OneDnn {
                                   const float* dy,
                                   const float* w,
                                   float* dx);
+  /// Not for plans of weight_gradient_overruns().
   void convolution_weight_gradient(
       const ConvolutionPlan& plan, const float* x, const float* dy, float* dw, bool accumulate);
 

@@ -242,7 +242,7 @@ template <class V, int vectors, class Row>
 }  // namespace
 
 // Where these win was measured against oneDNN 2.6 with AVX2: by 1.2 to 2 times on LeNet's shapes.
-// Elsewhere oneDNN is as fast or faster.
+// Elsewhere oneDNN is as fast or faster, but for weight gradients that it cannot be trusted with.
 
 bool small_forward(const ConvolutionPlan& p) {
   return p.channels_out <= 16;
@@ -254,7 +254,8 @@ bool small_input_gradient(const ConvolutionPlan& p) {
 
 bool small_weight_gradient(const ConvolutionPlan& p) {
   const bool fills_tiles = p.channels_in >= 6 || (p.channels_in == 1 && p.channels_out <= 8);
-  return p.channels_in <= 16 && p.channels_out <= 16 && fills_tiles;
+  return weight_gradient_overruns(p) ||
+         (p.channels_in <= 16 && p.channels_out <= 16 && fills_tiles);
 }
 
 void small_convolution_forward(Backend& backend,

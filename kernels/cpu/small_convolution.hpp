@@ -9,7 +9,8 @@ namespace troupe::cpu {
 
 class Backend;
 
-/// Whether these kernels are faster than oneDNN's for the shape.
+/// Whether these kernels are to be used for the shape: they are faster than oneDNN's there, or oneDNN's overrun their
+/// memory.
 bool small_forward(const ConvolutionPlan& plan);
 bool small_input_gradient(const ConvolutionPlan& plan);
 bool small_weight_gradient(const ConvolutionPlan& plan);

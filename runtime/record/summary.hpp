@@ -21,6 +21,7 @@ struct Summary {
     double seconds_mean = 0;  // the same in seconds of the run's clock, one entry a mini-batch
   };
 
+  std::string outcome;       // "done", "interrupted", "diverged" or "lost"
   std::string clock;         // "real" or "virtual"
   std::int64_t updates = 0;  // step of the weights reported
   double epochs = 0;

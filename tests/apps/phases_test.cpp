@@ -196,6 +196,7 @@ TEST_CASE("an interrupt ends all phases", "[apps]") {
   const Said said = program.wait();
   CHECK(said.code == 130);
   CHECK_FALSE(fs::exists(folder / "run/02-never"));
+  CHECK(summary_of(folder / "run").fields().at("outcome").string_value() == "interrupted");
   CHECK(summary_of(folder / "run").fields().at("phases").list_value().values_size() == 1);
 }
 

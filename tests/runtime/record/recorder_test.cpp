@@ -288,6 +288,7 @@ TEST_CASE("the summary is JSON with the names that scripts rely on", "[record]")
   proto::Experiment experiment;
   REQUIRE(resolve(experiment));
   Summary summary;
+  summary.outcome = "interrupted";
   summary.clock = "virtual";
   summary.train_loss = std::numeric_limits<double>::quiet_NaN();
   summary.test_accuracy = 0.5;
@@ -298,7 +299,8 @@ TEST_CASE("the summary is JSON with the names that scripts rely on", "[record]")
   const std::string text = to_json(summary, experiment);
   for (
       const char* part :
-      {R"("clock": "virtual")",
+      {R"("outcome": "interrupted")",
+       R"("clock": "virtual")",
        R"("updates": 0)",
        R"("epochs": 0)",
        R"("samples": 0)",
