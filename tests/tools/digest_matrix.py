@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Some 260 small experiments over schedules, policies, exchanges, rules, networks and endings, and the digests of what they train.
+"""Some 430 small experiments over schedules, policies, exchanges, rules, networks and endings, and the digests of what they train.
 
     digest_matrix.py --program P --write FILE           # before a change that must not change a bit
     digest_matrix.py --program P --check FILE           # after it: what differs, exit status 1 if something does
