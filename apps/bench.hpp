@@ -12,7 +12,7 @@ const std::vector<std::string>& bench_names();
 
 struct BenchOptions {
   std::vector<std::string> names{};  // empty: all but those that need a GPU or PyTorch
-  bool quick = false;                // a tenth of the time, for a first look; noisy
+  bool quick = false;                // less than a tenth of the time, each comparison once; noisy
   std::string python = "python3";    // for "peers"
 };
 

@@ -9,8 +9,6 @@
 namespace troupe {
 namespace {
 
-constexpr int kRounds = 3;
-
 struct Trained {
   std::string what;
   Workload workload;
@@ -19,10 +17,11 @@ struct Trained {
 Row profiled_cut_of(const Trained& network, double seconds) {
   const auto batch = static_cast<double>(network.workload.batch);
   Blueprint b = blueprint_of(network.workload, noise(network.workload), 2);
+  const int rounds = turns(seconds, 3);
   std::vector<double> ratios;
   std::vector<double> rates;
   std::string where;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     const auto profile = measure_layers(b);
     TROUPE_CHECK(profile, profile.error().message);
     const auto cut = profiled_cut(b, *profile);
@@ -31,7 +30,7 @@ Row profiled_cut_of(const Trained& network, double seconds) {
     TROUPE_CHECK(made, made.error().message);
     const double predicted = predict(b, *profile).samples_per_second;
     const auto updates = std::max<std::int64_t>(
-        20, static_cast<std::int64_t>(std::ceil(predicted / batch * seconds / kRounds / 2)));
+        5, static_cast<std::int64_t>(std::ceil(predicted / batch * seconds / rounds / 2)));
     rates.push_back(batch / seconds_per_update(b, updates));
     ratios.push_back(rates.back() / predicted);
     where = b.network.layers[static_cast<std::size_t>(cut->front())]->name();

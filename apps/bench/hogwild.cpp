@@ -105,7 +105,7 @@ Rows hogwild(double seconds) {
       {"racy additions", SharedAdd::racy, nullptr, "loss within 1 %"},
       {"a lock around each row", SharedAdd::racy, &lock, "<= 1 x"}};
   std::vector<double> rates;
-  const int rounds = std::max(3, static_cast<int>(seconds));
+  const int rounds = turns(seconds, std::max(3, static_cast<int>(seconds)));
   for (int round = 0; round < rounds; ++round) {
     const Trained one = train(data, 1, SharedAdd::atomic, nullptr);
     rates.push_back(kEpochs * static_cast<double>(kRows) / one.seconds);

@@ -42,6 +42,11 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+/// How often a bench that may take `seconds` repeats its comparison: for a quick look (`--quick`) once.
+inline int turns(double seconds, int many) {
+  return seconds < 1 ? 1 : many;
+}
+
 inline std::string number(const char* format, double value) {
   char text[64];
   std::snprintf(text, sizeof text, format, value);

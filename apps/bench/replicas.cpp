@@ -80,7 +80,7 @@ Row against_loops(
   const auto updates = std::max<std::int64_t>(20, std::llround(seconds / 10 / once));
   std::vector<double> ratios;
   std::vector<double> rates;
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < turns(seconds, 5); ++round) {
     const double bare = seconds_of_two_loops(one, other, updates);
     const double shared = seconds_of_two_replicas(model, exchange, updates);
     ratios.push_back(bare / shared);
@@ -193,7 +193,7 @@ Row pulls(double seconds) {
   std::vector<double> alone;
   std::vector<double> beside;
   std::vector<double> ratios;
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < turns(seconds, 5); ++round) {
     const auto p99 = static_cast<std::size_t>(0.99 * static_cast<double>(many));
     alone.push_back(pulls_of(many, false).at(p99));
     beside.push_back(pulls_of(many, true).at(p99));

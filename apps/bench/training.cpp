@@ -112,7 +112,7 @@ Row training_step(const TrainingBench& bench, double seconds) {
   loop.steps(2);
   std::vector<double> shares;
   std::vector<double> rates;
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < turns(seconds, 5); ++round) {
     double peak = matmul_peak(stream, seconds / 20);
     if (bench.convolutions) {
       peak = std::max(peak, convolution_peak(stream, seconds / 20));

@@ -16,7 +16,8 @@ VerbAction declare_bench(CLI::App& app) {
                  "which rows; where none is named, all but gpu (training in bf16 on cuda:0), peers "
                  "(PyTorch's training steps beside ours) and gpu-peers (both)")
       ->check(CLI::IsMember(bench_names()));
-  app.add_flag("--quick", options->quick, "a tenth of the time; noisy");
+  app.add_flag(
+      "--quick", options->quick, "less than a tenth of the time, each comparison once; noisy");
   app.add_option("--python", options->python, "for peers and gpu-peers: a Python that has torch")
       ->capture_default_str();
   return [options](Console& console) {

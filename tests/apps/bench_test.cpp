@@ -1,10 +1,14 @@
-// troupe bench: what it says where PyTorch is missing, and that what it measures trains. Its figures are no test's business.
+// troupe bench: every row runs; what it says where PyTorch is missing; what it measures trains. Its figures are no test's business.
+#include "apps/bench.hpp"
+
 #include "apps/bench/workload.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
+#include <sstream>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -20,7 +24,44 @@ Said peers_with(const std::string& script) {
   return run_program({"bench", "peers", "--quick", "--python", python});
 }
 
+/// What is wrong with a table of rows, or "": in each line but the heading the second column has a number, and no word is nan
+/// or inf.
+std::string wrong_with(const std::string& table) {
+  std::istringstream lines(table);
+  std::string line;
+  std::getline(lines, line);
+  if (line.rfind("what ", 0) != 0) {
+    return "no heading: " + line;
+  }
+  int rows = 0;
+  while (std::getline(lines, line)) {
+    ++rows;
+    if (std::regex_search(line, std::regex("\\b(nan|inf)\\b"))) {
+      return "not a number: " + line;
+    }
+    if (!std::regex_search(line, std::regex("^\\S+( \\S+)*  +(loss within )?[0-9]"))) {
+      return "no number: " + line;
+    }
+  }
+  return rows > 0 ? "" : "no row";
+}
+
 }  // namespace
+
+TEST_CASE("every row of the bench that needs neither a GPU nor PyTorch runs and prints numbers",
+          "[apps]") {
+  for (const std::string& row : bench_names()) {
+    if (row == "gpu" || row == "gpu-peers" || row == "peers") {
+      continue;
+    }
+    INFO(row);
+    std::ostringstream out;  // not run_program, which ends what takes longer than a minute
+    std::ostringstream err;
+    CHECK(run_bench({.names = {row}, .quick = true}, out, err) == 0);
+    CHECK(err.str() == "measuring " + row + "\n");
+    CHECK(wrong_with(out.str()) == "");
+  }
+}
 
 TEST_CASE("bench peers says what is missing: Python, torch, an answer", "[apps]") {
   const Said no_python = run_program({"bench", "peers", "--python", "/nowhere/python"});

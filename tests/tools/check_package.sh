@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# check_package.sh BUILD CXX: installs a build into a temporary folder, and there, outside the tree, builds and runs the
+# check_package.sh BUILD CXX PYTHON: installs a build into a temporary folder, and there, outside the tree, builds and runs the
 # example of tests/package against what was installed. apps/docs/tutorial.md shows the same steps.
 set -euo pipefail
 build=$1
 cxx=$2
+python=$3
+tools=$(cd "$(dirname "$0")" && pwd)
 example=$(cd "$(dirname "$0")/../package" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -66,4 +68,7 @@ for name in half_life half_life_limited; do
   grep -c holds said | grep -qx 5
 done
 expect 0 "is 7, the bound 7" "$mine" conformance half_life_limited --value half_life=4 --value limit=2 --bound 7
+
+# The tutorial's commands, and what it shows of their output.
+"$python" "$tools/check_docs.py" "$installed/bin/troupe" --only tutorial --mine "$mine"
 echo "installed, built and run in $work"
