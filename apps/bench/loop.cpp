@@ -49,7 +49,7 @@ void BareLoop::steps(std::int64_t n) {
     for (std::size_t s = 0; s < weights_.size(); ++s) {
       const Tensor& w = weights_[s].values;
       update(stream_,
-             {.rule = rule_.kernel(),
+             {.kernel = rule_.kernel(),
               .scalars = scalars,
               .w = w,
               .g = gradient[s],

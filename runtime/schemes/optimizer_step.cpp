@@ -17,8 +17,8 @@ Tensor zeros(Stream& stream, std::int64_t elements) {
 }
 
 /// How many of m and v a stretch has. Muon's m is its momentum, which update() does not see.
-int kept_moments(UpdateRule rule) {
-  return rule == UpdateRule::muon ? 1 : moments(rule);
+int kept_moments(UpdateKernel rule) {
+  return rule == UpdateKernel::muon ? 1 : moments(rule);
 }
 
 /// What muon moves a matrix along: its orthogonalised momentum. Shapes: g, m and the result (size);
@@ -50,10 +50,10 @@ OptimizerStep::OptimizerStep(StepRule rule, SliceLayout layout)
       stretches_(stretches(rule_.kernel(), layout_)),
       state_(stretches_.size()) {}
 
-std::vector<OptimizerStep::Stretch> OptimizerStep::stretches(UpdateRule rule,
+std::vector<OptimizerStep::Stretch> OptimizerStep::stretches(UpdateKernel rule,
                                                              const SliceLayout& layout) {
   std::vector<Stretch> all;
-  if (rule != UpdateRule::muon) {
+  if (rule != UpdateKernel::muon) {
     for (std::size_t s = 0; s < layout.slice_sizes.size(); ++s) {
       all.push_back({rule, s, 0, layout.slice_sizes[s], {}});
     }
@@ -63,16 +63,16 @@ std::vector<OptimizerStep::Stretch> OptimizerStep::stretches(UpdateRule rule,
     return sum + p.shape.elements();
   };
   if (std::accumulate(layout.pieces.begin(), layout.pieces.end(), std::int64_t{0}, elements) == 0) {
-    return {{UpdateRule::adamw, 0, 0, layout.slice_sizes[0], {}}};  // padding alone
+    return {{UpdateKernel::adamw, 0, 0, layout.slice_sizes[0], {}}};  // padding alone
   }
   for (std::size_t i = 0; i < layout.pieces.size(); ++i) {
     const auto& [slice, offset, shape, matrix] = layout.pieces[i];
     const bool last = i + 1 == layout.pieces.size() || layout.pieces[i + 1].slice != slice;
     const std::int64_t end = last ? layout.slice_sizes[slice] : layout.pieces[i + 1].offset;
-    all.push_back({UpdateRule::adamw, slice, offset, end - offset, {}});
+    all.push_back({UpdateKernel::adamw, slice, offset, end - offset, {}});
     if (matrix) {
       const std::int64_t rows = shape[0];
-      all.back().rule = UpdateRule::muon;
+      all.back().rule = UpdateKernel::muon;
       all.back().matrix = {rows, shape.elements() / rows};
     }
   }
@@ -147,7 +147,7 @@ void OptimizerStep::update_stretch(Stream& stream,
   if (rule_.displacement() && !kept.displacement) {
     kept.displacement = zeros(stream, part.size);
   }
-  UpdateArguments arguments{.rule = part.rule,
+  UpdateArguments arguments{.kernel = part.rule,
                             .scalars = scalars,
                             .w = w,
                             .g = g,
@@ -157,7 +157,7 @@ void OptimizerStep::update_stretch(Stream& stream,
                             .displacement = kept.displacement,
                             .displacement_decay = static_cast<float>(rule_.displacement_decay()),
                             .predictions = std::move(predictions)};
-  if (part.rule == UpdateRule::muon) {
+  if (part.rule == UpdateKernel::muon) {
     arguments.g = orthogonal_direction(stream, scalars, part.matrix, g, kept.m);
     arguments.m = {};
     arguments.scalars.gradient_scale = matched_scale(part.matrix);
@@ -166,7 +166,7 @@ void OptimizerStep::update_stretch(Stream& stream,
 }
 
 void OptimizerStep::check_by_slice() const {
-  TROUPE_CHECK(rule_.kernel() != UpdateRule::muon, "muon keeps its moments by parameter");
+  TROUPE_CHECK(rule_.kernel() != UpdateKernel::muon, "muon keeps its moments by parameter");
 }
 
 std::vector<Tensor> OptimizerStep::moments(std::size_t slice) const {

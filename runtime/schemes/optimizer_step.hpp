@@ -65,7 +65,7 @@ class OptimizerStep {
   /// A part of a slice that one kernel updates, padding included: the whole slice, or, under muon,
   /// one parameter.
   struct Stretch {
-    UpdateRule rule;
+    UpdateKernel rule;
     std::size_t slice;
     std::int64_t offset;  // elements into the slice
     std::int64_t size;    // elements
@@ -79,7 +79,7 @@ class OptimizerStep {
     Tensor displacement;
   };
 
-  static std::vector<Stretch> stretches(UpdateRule rule, const SliceLayout& layout);
+  static std::vector<Stretch> stretches(UpdateKernel rule, const SliceLayout& layout);
   void update_stretch(Stream& stream,
                       std::size_t index,
                       const UpdateScalars& scalars,

@@ -8,31 +8,31 @@
 namespace troupe {
 namespace {
 
-UpdateRule kernel_of(const proto::Experiment& experiment) {
+UpdateKernel kernel_of(const proto::Experiment& experiment) {
   if (experiment.pipeline().weights().has_spike_compensation()) {
-    return UpdateRule::spike_compensation;
+    return UpdateKernel::spike_compensation;
   }
   switch (experiment.optimizer().rule()) {
     case proto::OptimizerRule::sgd:
-      return UpdateRule::sgd;
+      return UpdateKernel::sgd;
     case proto::OptimizerRule::momentum:
-      return UpdateRule::momentum;
+      return UpdateKernel::momentum;
     case proto::OptimizerRule::nesterov:
-      return UpdateRule::nesterov;
+      return UpdateKernel::nesterov;
     case proto::OptimizerRule::adam:
-      return UpdateRule::adam;
+      return UpdateKernel::adam;
     case proto::OptimizerRule::adamw:
-      return UpdateRule::adamw;
+      return UpdateKernel::adamw;
     case proto::OptimizerRule::nadam:
-      return UpdateRule::nadam;
+      return UpdateKernel::nadam;
     case proto::OptimizerRule::nadamw:
-      return UpdateRule::nadamw;
+      return UpdateKernel::nadamw;
     case proto::OptimizerRule::adagrad:
-      return UpdateRule::adagrad;
+      return UpdateKernel::adagrad;
     case proto::OptimizerRule::rmsprop:
-      return UpdateRule::rmsprop;
+      return UpdateKernel::rmsprop;
     case proto::OptimizerRule::muon:
-      return UpdateRule::muon;
+      return UpdateKernel::muon;
     case proto::OptimizerRule::custom:
       break;
   }
@@ -86,18 +86,18 @@ UpdateScalars StepRule::scalars(std::int64_t t, double rate, Products& products)
     return static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta), steps)));
   };
   switch (kernel_) {
-    case UpdateRule::spike_compensation:
+    case UpdateKernel::spike_compensation:
       s.a = static_cast<float>(std::pow(gamma, delay_));
       s.b = static_cast<float>((1 - std::pow(gamma, delay_)) / (1 - gamma));
       break;
-    case UpdateRule::adam:
-    case UpdateRule::adamw:
-    case UpdateRule::muon:  // the parameters that it leaves to adamw
+    case UpdateKernel::adam:
+    case UpdateKernel::adamw:
+    case UpdateKernel::muon:  // the parameters that it leaves to adamw
       s.m_scale = unbiased(s.gamma);
       s.v_scale = unbiased(s.beta2);
       break;
-    case UpdateRule::nadam:
-    case UpdateRule::nadamw: {
+    case UpdateKernel::nadam:
+    case UpdateKernel::nadamw: {
       // mu_t = beta1 (1 - 0.5 * 0.96^(t psi)), psi = 0.004 (Dozat 2016 as in PyTorch).
       const double mu = gamma * (1 - 0.5 * std::pow(0.96, steps * 0.004));
       const double mu_next = gamma * (1 - 0.5 * std::pow(0.96, (steps + 1) * 0.004));

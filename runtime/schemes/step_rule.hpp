@@ -21,7 +21,7 @@ class StepRule {
            std::int64_t synchronous);
 
   /// Muon's is for hidden weight matrices; the other parameters take adamw with the same scalars.
-  UpdateRule kernel() const { return kernel_; }
+  UpdateKernel kernel() const { return kernel_; }
 
   /// PipeMare's smoothed displacement is wanted, with this decay: D^(1/delay).
   bool displacement() const { return displacement_decay_ > 0; }
@@ -46,7 +46,7 @@ class StepRule {
  private:
   proto::Optimizer optimizer_;
   Rate rate_;
-  UpdateRule kernel_;
+  UpdateKernel kernel_;
   double delay_;
   std::int64_t synchronous_;
   std::int64_t rescale_updates_ = 0;  // T1's annealing; 0: off

@@ -289,7 +289,7 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
       const Tensor& w = newest[i].values;
       next.push_back(stream.allocate(w.shape()));
       update(stream,
-             {.rule = rule.kernel(),
+             {.kernel = rule.kernel(),
               .scalars = scalars,
               .w = w,
               .g = gradient[i],
