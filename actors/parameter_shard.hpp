@@ -25,8 +25,8 @@
 
 #include "actors/gradient_sum.hpp"
 #include "runtime/model/chunk.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/link.hpp"
-#include "runtime/schemes/step_rule.hpp"
 #include "runtime/schemes/view.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -45,7 +45,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole> {
     Ref<ShardRole> self;
     std::int32_t chunk = 0;
     Ref<OptimizerRole> optimizer;
-    StepRule rule;
+    ChunkOptimizer rule;
     ViewPlan plan;
     double clip_norm = 0;  // 0: none
     bool clip_globally =

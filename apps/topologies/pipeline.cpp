@@ -12,6 +12,7 @@
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/sharding.hpp"
+#include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/rate.hpp"
 #include "runtime/schemes/rule.hpp"
 
@@ -148,6 +149,9 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   }
   b.devices = *devices;
   b.precision = precision_of(e);
+  if (auto fits = check_optimizer(e); !fits) {
+    return fits.error();
+  }
   if (auto fits = check_replicas(e); !fits) {
     return fits.error();
   }
@@ -655,7 +659,7 @@ Cast build_cast(const Blueprint& b) {
   const Rate rate = rate_of(b);
   const proto::Experiment own = own_optimizer(e, b.link);
   const auto keep = static_cast<KeepActivations>(e.pipeline().activations());
-  std::vector<StepRule> rules;
+  std::vector<ChunkOptimizer> rules;
   for (std::int32_t c = 0; c < C; ++c) {
     rules.emplace_back(own,
                        rate,

@@ -1,6 +1,7 @@
 // What goes together in `replicas`, and what does not.
 #include "messages/experiment.hpp"
 #include "runtime/schemes/link.hpp"
+#include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/rule.hpp"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ struct Chosen {
         admit(part(choice_name(replicas.admit()))),
         scale(part(choice_name(replicas.scale()))),
         step(part(choice_name(replicas.step()))),
-        optimizer(proto::OptimizerRule::Kind_Name(e.optimizer().rule())),
+        optimizer(optimizer_scheme(e.optimizer())),
         weights(choice_name(e.pipeline().weights())) {}
 
   /// Pushes are changes, not gradients.
@@ -54,7 +55,7 @@ struct Chosen {
   std::string admit;
   std::string scale;
   std::string step;
-  std::string optimizer;
+  const OptimizerScheme& optimizer;
   std::string weights;
 
  private:
@@ -230,17 +231,18 @@ Check check_parts(const Chosen& c) {
 }
 
 Check check_optimizer(const Chosen& c) {
-  if (c.own_momentum() && !among(c.optimizer, {"sgd", "momentum", "nesterov"})) {
+  const std::string& optimizer = c.optimizer.info.name;
+  if (c.own_momentum() && !c.optimizer.plain) {
     return refuse("optimizer.rule: ",
                   c.step,
                   " has a momentum of its own (optimizer.momentum) and replaces the rule; it is ",
-                  c.optimizer,
+                  optimizer,
                   ", right are sgd, momentum and nesterov");
   }
   // Momentum is the default, which cannot be told from a choice.
-  if (c.step == "adagrad" && !among(c.optimizer, {"sgd", "momentum", "adagrad"})) {
+  if (c.step == "adagrad" && !among(optimizer, {"sgd", "momentum", "adagrad"})) {
     return refuse("optimizer.rule: the step adagrad replaces the rule and has no momentum; it is ",
-                  c.optimizer,
+                  optimizer,
                   ", right are sgd, momentum and adagrad");
   }
   const bool predicts =
@@ -378,10 +380,12 @@ Check check_synchronous(const Chosen& c) {
 
 Check check_averaging(const Chosen& c) {
   const proto::Averaging& options = c.replicas.exchange().averaging();
-  if (options.state() == proto::Averaging::averaged && c.optimizer == "muon") {
+  if (options.state() == proto::Averaging::averaged && c.optimizer.matrices) {
     return refuse(
         "replicas.exchange.averaging.state: averaged needs moments that are linear in the "
-        "gradients' slices; optimizer.rule is muon, right are kept and reset");
+        "gradients' slices; optimizer.rule is ",
+        c.optimizer.info.name,
+        ", right are kept and reset");
   }
   return {};
 }
