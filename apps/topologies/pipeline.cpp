@@ -11,6 +11,7 @@
 #include "apps/topologies/topology.hpp"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/data/registry.hpp"
 #include "runtime/data/sharding.hpp"
 #include "runtime/model/registry.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
@@ -150,7 +151,7 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   }
   b.devices = *devices;
   b.precision = precision_of(e);
-  for (const auto& check : {check_optimizer, check_model, check_replicas}) {
+  for (const auto& check : {check_optimizer, check_model, check_data, check_replicas}) {
     if (auto fits = check(e); !fits) {
       return fits.error();
     }
