@@ -14,7 +14,7 @@ SliceLayout slice_layout(const ParameterLayout& layout) {
   return slices;
 }
 
-std::int64_t state_bytes(const StepRule& rule, const ParameterLayout& layout) {
+std::int64_t state_bytes(const ChunkOptimizer& rule, const ParameterLayout& layout) {
   return OptimizerStep(rule, slice_layout(layout)).state_bytes();
 }
 

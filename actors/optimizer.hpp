@@ -28,14 +28,14 @@ namespace troupe {
 SliceLayout slice_layout(const ParameterLayout& layout);
 
 /// Bytes of the moments and the displacement that an Optimizer keeps.
-std::int64_t state_bytes(const StepRule& rule, const ParameterLayout& layout);
+std::int64_t state_bytes(const ChunkOptimizer& rule, const ParameterLayout& layout);
 
 class Optimizer final : public Actor<Optimizer, OptimizerRole> {
  public:
   struct Config {
     std::int32_t replica = 0;
     std::int32_t stage = 0;  // whose modelled time an update takes
-    StepRule rule;
+    ChunkOptimizer rule;
     ParameterLayout layout;
     SlimNumbers slim{};                       // for Travel::slim
     std::shared_ptr<SharedWeights> shared{};  // hogwild

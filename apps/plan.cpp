@@ -4,8 +4,8 @@
 #include "apps/text.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/rate.hpp"
-#include "runtime/schemes/step_rule.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -97,7 +97,7 @@ std::int64_t stashes_of(const Schedule& schedule, std::int32_t chunk) {
   return most;
 }
 
-StepRule rule_of(const Blueprint& b, std::int32_t chunk) {
+ChunkOptimizer rule_of(const Blueprint& b, std::int32_t chunk) {
   return {b.experiment,
           rate_of(b),
           b.schedule->delay[static_cast<std::size_t>(chunk)],
@@ -278,6 +278,11 @@ bool tells_replicas(const Blueprint& b) {
   return b.experiment.replicas().count() > 1 || b.link || rate_factor(b.experiment) != 1;
 }
 
+std::string optimizer_text(const Blueprint& b) {
+  const OptimizerScheme& scheme = rule_of(b, 0).scheme();
+  return concat(scheme.info.name, ": ", scheme.info.summary);
+}
+
 std::string clipping_text(const Blueprint& b) {
   const double norm = b.experiment.optimizer().clip_norm();
   if (norm == 0) {
@@ -316,7 +321,7 @@ std::string timeline(const Blueprint& b) {
 ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   const auto at = static_cast<std::size_t>(chunk);
   const Chunk& c = *b.chunks[at];
-  const StepRule rule = rule_of(b, chunk);
+  const ChunkOptimizer rule = rule_of(b, chunk);
   const auto bytes = static_cast<double>(c.layout().bytes());
   Handles handles(b.plans[at], b.view);
   follow(*b.schedule, chunk, [&](const Action& action, bool settled) {
@@ -458,6 +463,9 @@ std::string describe(const Blueprint& b) {
       "\n",
       staleness_table(b),
       tells_replicas(b) ? replicas_text(b) : "",
+      "optimizer  ",
+      optimizer_text(b),
+      "\n",
       "clipping   ",
       clipping_text(b),
       "\n",

@@ -4,8 +4,8 @@
 #include "apps/plan.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/batch.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/rate.hpp"
-#include "runtime/schemes/step_rule.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -68,11 +68,11 @@ class LayerByLayer {
         step.weights.push_back({.values = std::move(slice)});
       }
       step.buffers = step.chunk.initial_buffers(stream_);
-      step.optimizer = std::make_unique<Optimizer>(
-          Optimizer::Config{.replica = 0,
-                            .stage = 0,
-                            .rule = StepRule(b.experiment, rate, b.schedule->delay.front(), 0),
-                            .layout = step.chunk.layout()});
+      step.optimizer = std::make_unique<Optimizer>(Optimizer::Config{
+          .replica = 0,
+          .stage = 0,
+          .rule = ChunkOptimizer(b.experiment, rate, b.schedule->delay.front(), 0),
+          .layout = step.chunk.layout()});
       steps_.push_back(std::move(step));
     }
     BatchOrder order(

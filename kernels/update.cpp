@@ -5,15 +5,15 @@
 
 namespace troupe {
 
-std::string_view to_string(UpdateRule rule) {
+std::string_view to_string(UpdateKernel kernel) {
   std::string_view name;
-  with_update_rule(rule, [&](auto op) { name = op.name; });
+  with_update_kernel(kernel, [&](auto op) { name = op.name; });
   return name;
 }
 
-int moments(UpdateRule rule) {
+int moments(UpdateKernel kernel) {
   int count = 0;
-  with_update_rule(rule, [&](auto op) { count = op.moments; });
+  with_update_kernel(kernel, [&](auto op) { count = op.moments; });
   return count;
 }
 
@@ -24,10 +24,10 @@ void update(Stream& stream, const UpdateArguments& arguments) {
   const Shape& shape = a.w.shape();
   check_tensor("update", "g", a.g, stream, shape);
   check_tensor("update", "w_new", a.w_new, stream, shape);
-  const int kept = moments(a.rule);
+  const int kept = moments(a.kernel);
   TROUPE_CHECK(static_cast<bool>(a.m) == (kept >= 1) && static_cast<bool>(a.v) == (kept >= 2),
                "[update] ",
-               to_string(a.rule),
+               to_string(a.kernel),
                " keeps ",
                kept,
                " moments; m is ",

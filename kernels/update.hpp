@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-enum class UpdateRule : std::uint8_t {
+enum class UpdateKernel : std::uint8_t {
   sgd,                 // w -= eta g; no state
   momentum,            // v = gamma v + g; w -= eta v
   nesterov,            // v = gamma v + g; w -= eta (g + gamma v)
@@ -26,12 +26,12 @@ enum class UpdateRule : std::uint8_t {
   muon,  // w *= 1 - eta lambda; w -= eta s g, with g orthogonalised before (see below)
 };
 
-std::string_view to_string(UpdateRule rule);
+std::string_view to_string(UpdateKernel kernel);
 
-/// Tensors of the size of w that the rule keeps: 0, 1 (m: the velocity v, adagrad's sum of squares)
+/// Tensors of the size of w that the kernel keeps: 0, 1 (m: the velocity v, adagrad's sum of squares)
 /// or 2 (m and v: Adam's moments, rmsprop's buffer and mean square). Muon's momentum is not among
 /// them: nesterov_direction() has it.
-int moments(UpdateRule rule);
+int moments(UpdateKernel kernel);
 
 /// All numbers of one step, computed on the host in double and rounded once.
 struct UpdateScalars {
@@ -48,8 +48,8 @@ struct UpdateScalars {
   float v_scale = 1;  // Adam, NAdam: 1 / (1 - beta2^t)
 };
 
-/// A point that the pass also writes: out = w_new - factor * d, where d is the rule's own direction
-/// (v for the momentum rules, g for sgd, m_hat / (sqrt(v_hat) + epsilon) for the Adam family,
+/// A point that the pass also writes: out = w_new - factor * d, where d is the kernel's own direction
+/// (v for the momentum kernels, g for sgd, m_hat / (sqrt(v_hat) + epsilon) for the Adam family,
 /// g / (sqrt(v) + epsilon) for adagrad, the momentum of that for rmsprop, s g for muon), or the
 /// smoothed displacement.
 struct Prediction {
@@ -59,13 +59,13 @@ struct Prediction {
 };
 
 struct UpdateArguments {
-  UpdateRule rule = UpdateRule::sgd;
+  UpdateKernel kernel = UpdateKernel::sgd;
   UpdateScalars scalars;
   Tensor w;      // (n) read
   Tensor g;      // (n) read
   Tensor w_new;  // (n) written; may be w
-  Tensor m;      // (n) read and written; empty where moments(rule) < 1
-  Tensor v;      // (n) read and written; empty where moments(rule) < 2
+  Tensor m;      // (n) read and written; empty where moments(kernel) < 1
+  Tensor v;      // (n) read and written; empty where moments(kernel) < 2
   /// PipeMare's smoothed displacement (n), delta <- d delta + (1 - d)(w_new - w); empty where
   /// nobody wants it.
   Tensor displacement;

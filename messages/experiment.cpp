@@ -187,6 +187,9 @@ Result<void> set_value(proto::Experiment& experiment, std::string_view assignmen
   if (path == "pipeline.weights" && changed.pipeline().weights().has_nesterov()) {
     pair_with_nadam(*changed.mutable_optimizer());
   }
+  if (path.starts_with("optimizer.custom.")) {  // as a choice is selected by what is set below it
+    changed.mutable_optimizer()->set_rule(proto::OptimizerRule::custom);
+  }
   experiment.Swap(&changed);
   return {};
 }
@@ -204,6 +207,10 @@ void fill_in_defaults(pb::Message& group) {
   }
   for (int i = 0; i < type.field_count(); ++i) {
     const pb::FieldDescriptor* field = type.field(i);
+    if (is_table(*field) || (field->message_type() == proto::CustomScheme::descriptor() &&
+                             !reflection.HasField(group, field))) {
+      continue;  // what is not given there has the defaults of what a program has registered
+    }
     if (field->is_repeated() && is_group(*field)) {
       for (int element = 0; element < reflection.FieldSize(group, field); ++element) {
         fill_in_defaults(*reflection.MutableRepeatedMessage(&group, field, element));
@@ -225,6 +232,9 @@ void fill_in_defaults(pb::Message& group) {
 }  // namespace
 
 Result<void> resolve(proto::Experiment& experiment) {
+  if (experiment.optimizer().has_custom() && !experiment.optimizer().has_rule()) {
+    experiment.mutable_optimizer()->set_rule(proto::OptimizerRule::custom);
+  }
   fill_in_defaults(experiment);
   return check_values(experiment, Bounds::checked, "");
 }

@@ -2,13 +2,13 @@
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
-#include "runtime/schemes/step_rule.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 
 namespace troupe {
 
 class Alone : public Exchange {
  public:
-  explicit Alone(StepRule rule) : rule_(std::move(rule)) {}
+  explicit Alone(ChunkOptimizer rule) : rule_(std::move(rule)) {}
 
   double rate(std::int64_t step) const override { return rule_.rate(step); }
 
@@ -19,7 +19,7 @@ class Alone : public Exchange {
   virtual std::int64_t mini_batches() const { return 1; }
 
  private:
-  StepRule rule_;
+  ChunkOptimizer rule_;
 };
 
 }  // namespace troupe

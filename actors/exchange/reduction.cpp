@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-Reduction::Reduction(StepRule rule, GradientSum::Config how)
+Reduction::Reduction(ChunkOptimizer rule, GradientSum::Config how)
     : Alone(std::move(rule)),
       mini_batches_(how.replica == 0 ? static_cast<std::int64_t>(how.peers.size()) : 0),
       sum_(std::move(how)) {}

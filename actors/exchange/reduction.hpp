@@ -9,7 +9,7 @@ namespace troupe {
 
 class Reduction final : public Alone {
  public:
-  Reduction(StepRule rule, GradientSum::Config how);
+  Reduction(ChunkOptimizer rule, GradientSum::Config how);
 
   bool sums() const override { return true; }
 

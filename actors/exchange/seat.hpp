@@ -3,8 +3,8 @@
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/registry.hpp"
-#include "runtime/schemes/step_rule.hpp"
 
 #include <vector>
 
@@ -15,7 +15,7 @@ struct ExchangeSeat {
   std::int32_t replica = 0;
   std::int32_t chunk = 0;
   Ref<OptimizerRole> optimizer;
-  StepRule rule;                      // whose rate its replica's own updates have
+  ChunkOptimizer rule;                // whose rate its replica's own updates have
   std::vector<Ref<ShardRole>> peers;  // the same chunk's shards, by replica, itself among them
   OptionValues options;               // as replicas.exchange.custom.values gives them
 };

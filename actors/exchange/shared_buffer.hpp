@@ -10,8 +10,8 @@
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/evaluation.hpp"
-#include "runtime/schemes/step_rule.hpp"
 
 #include <optional>
 #include <set>
@@ -25,7 +25,7 @@ class SharedBufferExchange final : public Exchange {
     std::int32_t replica = 0;
     std::int32_t chunk = 0;
     Ref<OptimizerRole> optimizer;
-    StepRule rule;
+    ChunkOptimizer rule;
     EvaluationPlan evaluation;
     std::int64_t updates = 0;  // of the run, by all replicas; 0: not known
     Ref<DirectorRole> director;

@@ -11,8 +11,8 @@
 #include "actors/exchange/exchange.hpp"
 #include "actors/exchange/line.hpp"
 #include "actors/exchange/pinned_fetch.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/link.hpp"
-#include "runtime/schemes/step_rule.hpp"
 
 #include <map>
 #include <optional>
@@ -27,7 +27,7 @@ class Upstream final : public Exchange {
     std::int32_t replica = 0;
     std::int32_t chunk = 0;
     Ref<OptimizerRole> optimizer;
-    StepRule rule;
+    ChunkOptimizer rule;
     Link link;
     std::vector<Ref<ServerRole>> servers;  // by slice
     bool tied = false;  // other chunks have shares of the gradient, which the optimizer adds

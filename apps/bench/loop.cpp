@@ -18,7 +18,7 @@ BareLoop::BareLoop(const Workload& workload,
     : batch_(workload.batch),
       chunk_(network_of(experiment.model(), *data), {0}, 0),
       stream_(device, precision),
-      rule_(experiment, Rate(experiment.optimizer(), 0), 0, 0) {
+      optimizer_(experiment, Rate(experiment.optimizer(), 0), 0, 0) {
   std::vector<std::int64_t> indices(static_cast<std::size_t>(batch_));
   std::iota(indices.begin(), indices.end(), 0);
   // Once: neither the samples nor their way to a GPU are measured.
@@ -46,11 +46,12 @@ void BareLoop::steps(std::int64_t n) {
     const InputGradient backward =
         chunk_.input_gradient(pass, weights_, std::move(forward.stash), {});
     const auto gradient = chunk_.weight_gradient(stream_, backward.deltas, {}, 1).gradient;
-    const UpdateScalars scalars = rule_.scalars(++updates_, rule_.rate(0), products_);
+    const UpdateScalars scalars =
+        optimizer_.scalars(optimizer_.numbers(++updates_, optimizer_.rate(0)), carried_);
     for (std::size_t s = 0; s < weights_.size(); ++s) {
       const Tensor& w = weights_[s].values;
       update(stream_,
-             {.rule = rule_.kernel(),
+             {.kernel = *optimizer_.scheme().method.kernel,
               .scalars = scalars,
               .w = w,
               .g = gradient[s],

@@ -3,7 +3,7 @@
 
 #include "apps/bench/workload.hpp"
 #include "runtime/model/chunk.hpp"
-#include "runtime/schemes/step_rule.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -39,8 +39,8 @@ class BareLoop {
   std::int64_t batch_;
   Chunk chunk_;
   Stream stream_;
-  StepRule rule_;
-  StepRule::Products products_;
+  ChunkOptimizer optimizer_;
+  double carried_ = 1;
   std::int64_t updates_ = 0;
   Tensor x_, labels_;
   std::vector<Tensor> m_, buffers_;

@@ -33,7 +33,7 @@ Row optimizer_bandwidth(double seconds) {
   const auto of_triad_loop = [&] {
     triad(t[0].data<float>(), t[1].data<float>(), t[2].data<float>(), n);
   };
-  UpdateArguments arguments{.rule = UpdateRule::momentum,
+  UpdateArguments arguments{.kernel = UpdateKernel::momentum,
                             .scalars = {.rate = 1e-6f, .gamma = 0.9f},
                             .w = t[0],
                             .g = t[1],

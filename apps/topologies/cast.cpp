@@ -112,7 +112,7 @@ class Casting {
   const bool hogwild_;
   const std::optional<ReductionKind> reduction_;
   const Rate rate_;
-  std::vector<StepRule> rules_;                         // by chunk
+  std::vector<ChunkOptimizer> rules_;                   // by chunk
   std::vector<std::vector<std::int64_t>> samples_;      // by replica, where not all are its own
   std::vector<std::shared_ptr<SharedWeights>> shared_;  // by chunk: hogwild
   Streams streams_on_;

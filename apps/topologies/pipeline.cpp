@@ -11,7 +11,10 @@
 #include "apps/topologies/topology.hpp"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/data/registry.hpp"
 #include "runtime/data/sharding.hpp"
+#include "runtime/model/registry.hpp"
+#include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/rate.hpp"
 
 #include <algorithm>
@@ -147,8 +150,10 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   }
   b.devices = *devices;
   b.precision = precision_of(e);
-  if (auto fits = check_replicas(e); !fits) {
-    return fits.error();
+  for (const auto& check : {check_optimizer, check_model, check_data, check_replicas}) {
+    if (auto fits = check(e); !fits) {
+      return fits.error();
+    }
   }
   const std::int64_t R = e.replicas().count();
   for (const auto& [key, listed] :
@@ -181,7 +186,7 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
                         " does not divide data.batch_size ",
                         e.data().batch_size())};
   }
-  if (e.data().has_none() && !e.model().has_quadratic()) {
+  if (e.data().has_none() && !(*network_scheme(e.model()))->objective) {
     return Error{ErrorKind::usage,
                  concat("data: none has nothing to learn for model ",
                         choice_name(e.model()),
@@ -224,16 +229,6 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
     }
   }
 
-  const proto::Model& model = e.model();
-  if (b.data->input_type() == DType::int32 &&
-      (model.has_linear() || model.has_mlp() || model.has_lenet5() || model.has_snn())) {
-    return Error{ErrorKind::usage,
-                 concat("model: ",
-                        choice_name(model),
-                        " reads numbers, and the samples of data ",
-                        choice_name(e.data()),
-                        " are tokens")};
-  }
   auto network = build_network(e.model(), *b.data);
   if (!network) {
     return network.error();

@@ -1,8 +1,12 @@
 // troupe explain: what a name in an experiment stands for.
+#include "apps/registered.hpp"
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/data/registry.hpp"
+#include "runtime/model/registry.hpp"
 #include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/schedule.hpp"
 #include "runtime/schemes/timeline.hpp"
@@ -38,14 +42,50 @@ void add_enum(std::vector<Entry>& entries,
   }
 }
 
-/// "half_life: a gradient's weight halves ...; limit: ...".
-std::string options_text(const std::vector<Option>& options) {
-  std::string text;
-  for (const Option& option : options) {
-    text +=
-        (text.empty() ? "" : "; ") + option.name + (option.doc.empty() ? "" : ": " + option.doc);
+std::string moments_text(const OptimizerScheme& scheme) {
+  const std::string others = std::to_string(scheme.method.kept());
+  return scheme.matrices
+             ? concat(scheme.matrices->kept(), " of hidden matrices, ", others, " of the rest")
+             : others;
+}
+
+void add_optimizers(std::vector<Entry>& entries) {
+  for (const OptimizerScheme& scheme : optimizer_schemes()) {
+    if (is_built_in(scheme)) {
+      entries.push_back({"optimizer.rule",
+                         scheme.info.name,
+                         scheme.info.summary,
+                         {{"moments, in copies of the weights", moments_text(scheme)}},
+                         false});
+    }
   }
-  return text;
+}
+
+template <class S>
+void add_built_in(std::vector<Entry>& entries, const char* group, const std::deque<S>& schemes) {
+  for (const S& scheme : schemes) {
+    if (is_built_in(scheme)) {
+      entries.push_back({group, scheme.info.name, scheme.info.summary, {}, false});
+    }
+  }
+}
+
+/// What a program of one's own has registered, beside rules.
+void add_registered(std::vector<Entry>& entries) {
+  for (const auto& [key, info] : registered_schemes()) {
+    Entry entry{key + ".custom.name", info->name, info->summary, {}, false};
+    for (const OptimizerScheme& optimizer : optimizer_schemes()) {
+      if (&optimizer.info == info) {
+        entry.facts.emplace_back("equations", optimizer.equations);
+        entry.facts.emplace_back("moments, in copies of the weights", moments_text(optimizer));
+      }
+    }
+    entry.facts.emplace_back("source", info->paper);
+    for (const auto& [name, text] : option_texts(*info)) {
+      entry.facts.emplace_back(concat("option ", key, ".custom.values.", name), text);
+    }
+    entries.push_back(std::move(entry));
+  }
 }
 
 std::vector<Entry> all_entries() {
@@ -99,9 +139,8 @@ std::vector<Entry> all_entries() {
                  scheme.equations,
                  scheme.memory,
                  info.paper);
-      if (!info.options.empty()) {
-        entries.back().facts.emplace_back(concat("options (", key, ".custom.values)"),
-                                          options_text(info.options));
+      for (const auto& [name, text] : option_texts(info)) {
+        entries.back().facts.emplace_back(concat("option ", key, ".custom.values.", name), text);
       }
     }
   };
@@ -109,7 +148,10 @@ std::vector<Entry> all_entries() {
   shared(rules(), "replicas.rule");
   add_enum(entries, "pipeline.activations", *proto::Pipeline::Activations_descriptor());
   add_enum(entries, "pipeline.partition", *proto::Pipeline::Partition_descriptor());
-  add_enum(entries, "optimizer.rule", *proto::OptimizerRule::Kind_descriptor());
+  add_optimizers(entries);
+  add_built_in(entries, "model", network_schemes());
+  add_built_in(entries, "data", dataset_schemes());
+  add_registered(entries);
   return entries;
 }
 
@@ -181,8 +223,8 @@ VerbAction declare_explain(CLI::App& app) {
   auto name = std::make_shared<std::string>();
   app.add_option("NAME",
                  *name,
-                 "a schedule, weight policy, exchange, rule, activation policy, partition or "
-                 "optimizer; without "
+                 "a schedule, weight policy, exchange, rule, activation policy, partition, "
+                 "optimizer, network or data set, or whatever this program has registered; without "
                  "one all are listed");
   return [name](Console& console) {
     const std::vector<Entry> entries = all_entries();

@@ -2,6 +2,7 @@
 
 #include "apps/phases.hpp"
 #include "apps/presets.hpp"
+#include "apps/registered.hpp"
 #include "apps/text.hpp"
 #include "messages/experiment.hpp"
 
@@ -31,7 +32,7 @@ void add_experiment_footer(CLI::App& app) {
       rows.push_back({std::string(preset.name), std::string(preset.summary())});
     }
     return "Presets:\n" + table(rows, "  ") + "\nKeys of an experiment, for files and --set:\n" +
-           experiment_help();
+           experiment_help() + registered_help();
   });
 }
 

@@ -23,8 +23,8 @@ struct Pointers {
 
 /// The step of n <= kBlock elements; `direction` and `moved` (w_new - w) are filled where they are
 /// not null.
-template <class Rule, bool wants_direction, bool wants_moved>
-void step_block(Rule rule,
+template <class Kernel, bool wants_direction, bool wants_moved>
+void step_block(Kernel kernel,
                 const UpdateScalars& scalars,
                 const Pointers& p,
                 std::int64_t n,
@@ -35,18 +35,18 @@ void step_block(Rule rule,
   for (std::int64_t i = 0; i < n; ++i) {
     const float w = p.w[i];
     UpdateElement e{.w = w, .g = p.g[i]};
-    if constexpr (Rule::moments >= 1) {
+    if constexpr (Kernel::moments >= 1) {
       e.m = p.m[i];
     }
-    if constexpr (Rule::moments >= 2) {
+    if constexpr (Kernel::moments >= 2) {
       e.v = p.v[i];
     }
-    rule.step(s, e);
+    kernel.step(s, e);
     p.w_new[i] = e.w;
-    if constexpr (Rule::moments >= 1) {
+    if constexpr (Kernel::moments >= 1) {
       p.m[i] = e.m;
     }
-    if constexpr (Rule::moments >= 2) {
+    if constexpr (Kernel::moments >= 2) {
       p.v[i] = e.v;
     }
     if constexpr (wants_direction) {
@@ -58,21 +58,21 @@ void step_block(Rule rule,
   }
 }
 
-template <class Rule>
-void step_block(Rule rule,
+template <class Kernel>
+void step_block(Kernel kernel,
                 const UpdateScalars& scalars,
                 const Pointers& p,
                 std::int64_t n,
                 float* direction,
                 float* moved) {
   if (direction && moved) {
-    step_block<Rule, true, true>(rule, scalars, p, n, direction, moved);
+    step_block<Kernel, true, true>(kernel, scalars, p, n, direction, moved);
   } else if (direction) {
-    step_block<Rule, true, false>(rule, scalars, p, n, direction, moved);
+    step_block<Kernel, true, false>(kernel, scalars, p, n, direction, moved);
   } else if (moved) {
-    step_block<Rule, false, true>(rule, scalars, p, n, direction, moved);
+    step_block<Kernel, false, true>(kernel, scalars, p, n, direction, moved);
   } else {
-    step_block<Rule, false, false>(rule, scalars, p, n, direction, moved);
+    step_block<Kernel, false, false>(kernel, scalars, p, n, direction, moved);
   }
 }
 
@@ -103,12 +103,12 @@ void update(Stream& /*stream*/, const UpdateArguments& arguments) {
   const auto at = [](const Tensor& x, std::int64_t i) {
     return x ? x.data<float>() + i : nullptr;
   };
-  with_update_rule(a.rule, [&](auto rule) {
+  with_update_kernel(a.kernel, [&](auto kernel) {
     for (std::int64_t begin = 0; begin < n; begin += kBlock) {
       const std::int64_t size = std::min(kBlock, n - begin);
       const Pointers p{
           at(a.w, begin), at(a.g, begin), at(a.w_new, begin), at(a.m, begin), at(a.v, begin)};
-      step_block(rule,
+      step_block(kernel,
                  a.scalars,
                  p,
                  size,

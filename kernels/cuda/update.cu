@@ -23,8 +23,8 @@ struct UpdatePointers {
   const float* w;
   const float* g;
   float* w_new;
-  float* m;             // where the rule keeps it
-  float* v;             // where the rule keeps it
+  float* m;             // where the kernel keeps it
+  float* v;             // where the kernel keeps it
   float* displacement;  // or null
 };
 
@@ -32,7 +32,7 @@ struct UpdatePointers {
 // order of the float operations is that of cpu/update.cpp, and no multiply-add is fused
 // (kernels/CMakeLists.txt), so that both agree in every bit wherever square root and division are
 // rounded correctly; on both they are.
-template <class Rule>
+template <class Kernel>
 struct UpdatePass {
   UpdatePointers p;
   UpdateScalars scalars;
@@ -49,10 +49,10 @@ struct UpdatePass {
     Floats m{};
     Floats v{};
     Floats displacement{};
-    if constexpr (Rule::moments >= 1) {
+    if constexpr (Kernel::moments >= 1) {
       m = load<width>(p.m, i);
     }
-    if constexpr (Rule::moments >= 2) {
+    if constexpr (Kernel::moments >= 2) {
       v = load<width>(p.v, i);
     }
     if (p.displacement) {
@@ -64,7 +64,7 @@ struct UpdatePass {
 #pragma unroll
     for (int k = 0; k < width; ++k) {
       UpdateElement e{.w = w.lane[k], .g = g.lane[k], .m = m.lane[k], .v = v.lane[k]};
-      Rule{}.step(scalars, e);
+      Kernel{}.step(scalars, e);
       w_new.lane[k] = e.w;
       m.lane[k] = e.m;
       v.lane[k] = e.v;
@@ -73,10 +73,10 @@ struct UpdatePass {
     }
     if (writes_state) {
       store<width>(p.w_new, i, w_new);
-      if constexpr (Rule::moments >= 1) {
+      if constexpr (Kernel::moments >= 1) {
         store<width>(p.m, i, m);
       }
-      if constexpr (Rule::moments >= 2) {
+      if constexpr (Kernel::moments >= 2) {
         store<width>(p.v, i, v);
       }
       if (p.displacement) {
@@ -129,15 +129,15 @@ void update(Stream& stream, const UpdateArguments& arguments) {
   const UpdatePointers p{
       data(a.w), data(a.g), data(a.w_new), data(a.m), data(a.v), data(a.displacement)};
   const bool pointers_packable = packable(p.w, p.g, p.w_new, p.m, p.v, p.displacement);
-  with_update_rule(a.rule, [&](auto rule) {
+  with_update_kernel(a.kernel, [&](auto kernel) {
     std::size_t next = 0;
     do {
-      UpdatePass<decltype(rule)> pass{.p = p,
-                                      .scalars = a.scalars,
-                                      .displacement_decay = a.displacement_decay,
-                                      .writes_state = a.predictions.size() - next <= kTargets,
-                                      .target_count = 0,
-                                      .targets = {}};
+      UpdatePass<decltype(kernel)> pass{.p = p,
+                                        .scalars = a.scalars,
+                                        .displacement_decay = a.displacement_decay,
+                                        .writes_state = a.predictions.size() - next <= kTargets,
+                                        .target_count = 0,
+                                        .targets = {}};
       bool packed = pointers_packable;
       for (; next < a.predictions.size() && pass.target_count < static_cast<int>(kTargets);
            ++next) {

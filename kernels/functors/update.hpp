@@ -1,9 +1,9 @@
 // The arithmetic of one optimizer step for one element, written once for host and device.
 //
-// A functor has `step(scalars, element)`: it reads w, g and the moments that the rule keeps, and
+// A functor has `step(scalars, element)`: it reads w, g and the moments that the kernel keeps, and
 // leaves the new w, the new moments and the direction along which predictions reach (update.hpp).
-// Explicit float operations, no fused multiply-add. To add a rule: the enumerator in UpdateRule,
-// the struct here, its name in `UpdateRules`.
+// Explicit float operations, no fused multiply-add. To add a kernel: the enumerator in UpdateKernel,
+// the struct here, its name in `UpdateKernels`.
 #pragma once
 
 #include "kernels/hd.hpp"
@@ -73,7 +73,7 @@ TROUPE_HD inline float normalizing_factor(double sum_of_squares) {
 }
 
 struct Sgd {
-  static constexpr UpdateRule rule = UpdateRule::sgd;
+  static constexpr UpdateKernel kernel = UpdateKernel::sgd;
   static constexpr std::string_view name = "sgd";
   static constexpr int moments = 0;
 
@@ -85,7 +85,7 @@ struct Sgd {
 };
 
 struct Momentum {
-  static constexpr UpdateRule rule = UpdateRule::momentum;
+  static constexpr UpdateKernel kernel = UpdateKernel::momentum;
   static constexpr std::string_view name = "momentum";
   static constexpr int moments = 1;
 
@@ -98,7 +98,7 @@ struct Momentum {
 };
 
 struct Nesterov {
-  static constexpr UpdateRule rule = UpdateRule::nesterov;
+  static constexpr UpdateKernel kernel = UpdateKernel::nesterov;
   static constexpr std::string_view name = "nesterov";
   static constexpr int moments = 1;
 
@@ -112,7 +112,7 @@ struct Nesterov {
 
 // Kosson et al. 2020, arXiv:2003.11666, section 3.2.
 struct SpikeCompensation {
-  static constexpr UpdateRule rule = UpdateRule::spike_compensation;
+  static constexpr UpdateKernel kernel = UpdateKernel::spike_compensation;
   static constexpr std::string_view name = "spike_compensation";
   static constexpr int moments = 1;
 
@@ -126,7 +126,7 @@ struct SpikeCompensation {
 
 // Kingma & Ba 2015, algorithm 1.
 struct Adam {
-  static constexpr UpdateRule rule = UpdateRule::adam;
+  static constexpr UpdateKernel kernel = UpdateKernel::adam;
   static constexpr std::string_view name = "adam";
   static constexpr int moments = 2;
 
@@ -137,7 +137,7 @@ struct Adam {
 
 // Loshchilov & Hutter 2019, algorithm 2.
 struct AdamW {
-  static constexpr UpdateRule rule = UpdateRule::adamw;
+  static constexpr UpdateKernel kernel = UpdateKernel::adamw;
   static constexpr std::string_view name = "adamw";
   static constexpr int moments = 2;
 
@@ -148,7 +148,7 @@ struct AdamW {
 };
 
 struct NAdam {
-  static constexpr UpdateRule rule = UpdateRule::nadam;
+  static constexpr UpdateKernel kernel = UpdateKernel::nadam;
   static constexpr std::string_view name = "nadam";
   static constexpr int moments = 2;
 
@@ -158,7 +158,7 @@ struct NAdam {
 };
 
 struct NAdamW {
-  static constexpr UpdateRule rule = UpdateRule::nadamw;
+  static constexpr UpdateKernel kernel = UpdateKernel::nadamw;
   static constexpr std::string_view name = "nadamw";
   static constexpr int moments = 2;
 
@@ -170,7 +170,7 @@ struct NAdamW {
 
 // Duchi et al. 2011, with epsilon outside the root as in PyTorch. m is the sum of squares.
 struct Adagrad {
-  static constexpr UpdateRule rule = UpdateRule::adagrad;
+  static constexpr UpdateKernel kernel = UpdateKernel::adagrad;
   static constexpr std::string_view name = "adagrad";
   static constexpr int moments = 1;
 
@@ -185,7 +185,7 @@ struct Adagrad {
 // Tieleman & Hinton 2012, lecture 6.5, as in PyTorch: the momentum is of the scaled gradient, and
 // with gamma = 0 its buffer is the step itself.
 struct RmsProp {
-  static constexpr UpdateRule rule = UpdateRule::rmsprop;
+  static constexpr UpdateKernel kernel = UpdateKernel::rmsprop;
   static constexpr std::string_view name = "rmsprop";
   static constexpr int moments = 2;
 
@@ -200,7 +200,7 @@ struct RmsProp {
 
 // Jordan et al. 2024, the last part: g is the orthogonalised momentum already (orthogonalize.hpp).
 struct Muon {
-  static constexpr UpdateRule rule = UpdateRule::muon;
+  static constexpr UpdateKernel kernel = UpdateKernel::muon;
   static constexpr std::string_view name = "muon";
   static constexpr int moments = 0;
 
@@ -210,25 +210,25 @@ struct Muon {
   }
 };
 
-using UpdateRules = std::tuple<Sgd,
-                               Momentum,
-                               Nesterov,
-                               SpikeCompensation,
-                               Adam,
-                               AdamW,
-                               NAdam,
-                               NAdamW,
-                               Adagrad,
-                               RmsProp,
-                               Muon>;
+using UpdateKernels = std::tuple<Sgd,
+                                 Momentum,
+                                 Nesterov,
+                                 SpikeCompensation,
+                                 Adam,
+                                 AdamW,
+                                 NAdam,
+                                 NAdamW,
+                                 Adagrad,
+                                 RmsProp,
+                                 Muon>;
 
-/// Calls f(functor) with the functor of `rule`: one branch a tensor, none an element.
+/// Calls f(functor) with the functor of `kernel`: one branch a tensor, none an element.
 template <class F>
-void with_update_rule(UpdateRule rule, F&& f) {
-  const bool found = [&]<class... Rules>(std::tuple<Rules...>*) {
-    return ((Rules::rule == rule ? (f(Rules{}), true) : false) || ...);
-  }(static_cast<UpdateRules*>(nullptr));
-  TROUPE_CHECK(found, "[with_update_rule] no functor of rule ", static_cast<int>(rule));
+void with_update_kernel(UpdateKernel kernel, F&& f) {
+  const bool found = [&]<class... Kernels>(std::tuple<Kernels...>*) {
+    return ((Kernels::kernel == kernel ? (f(Kernels{}), true) : false) || ...);
+  }(static_cast<UpdateKernels*>(nullptr));
+  TROUPE_CHECK(found, "[with_update_kernel] no functor of kernel ", static_cast<int>(kernel));
 }
 
 }  // namespace troupe

@@ -1,14 +1,7 @@
 #include "runtime/data/dataset.hpp"
 
 #include "kernels/random.hpp"
-#include "runtime/data/cifar.hpp"
-#include "runtime/data/gather.hpp"
-#include "runtime/data/glyphs.hpp"
-#include "runtime/data/idx.hpp"
-#include "runtime/data/sparse.hpp"
-#include "runtime/data/teacher.hpp"
-#include "runtime/schemes/registry.hpp"
-#include "runtime/data/text.hpp"
+#include "runtime/data/registry.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -17,62 +10,50 @@
 namespace troupe {
 namespace {
 
-/// For objectives that look at no data: zeros, and enough of them that an epoch is long.
-class NoData final : public Dataset {
- public:
-  std::int64_t size(Split split) const override { return split == Split::train ? 1 << 20 : 1; }
-
-  Shape sample_shape() const override { return {1}; }
-
-  int classes() const override { return 0; }
-
-  std::int64_t values() const override { return 1; }
-
-  void gather(Split split,
-              std::span<const std::int64_t> indices,
-              std::int64_t /*epoch*/,
-              const Samples& to) const override {
-    check_gather(*this, split, indices, to);
-    std::fill(to.x.begin(), to.x.end(), 0.0f);
-    std::fill(to.targets.begin(), to.targets.end(), 0.0f);
+/// That a data set which a program of one's own has opened can be trained on.
+Result<void> check_opened(const Dataset* dataset, const std::string& name) {
+  const auto refuse = [&](const std::string& why) {
+    return Error{ErrorKind::data, concat("data: ", name, " ", why)};
+  };
+  if (!dataset) {
+    return refuse("has opened nothing: its function returned null");
   }
-};
-
-Result<std::shared_ptr<const Dataset>> open_kind(const proto::Data& data, std::uint64_t seed) {
-  switch (data.kind_case()) {
-    case proto::Data::kGlyphs:
-      return make_glyphs(data.glyphs(), seed);
-    case proto::Data::kTeacher:
-      return make_teacher(data.teacher(), seed);
-    case proto::Data::kMnist:
-      return open_idx(kMnist, data.mnist());
-    case proto::Data::kFashionMnist:
-      return open_idx(kFashionMnist, data.fashion_mnist());
-    case proto::Data::kCifar10:
-      return open_cifar(kCifar10, data.cifar10(), seed);
-    case proto::Data::kCifar100:
-      return open_cifar(kCifar100, data.cifar100(), seed);
-    case proto::Data::kText:
-      return open_text(data.text(), seed);
-    case proto::Data::kSparse:
-      return make_sparse(data.sparse(), seed);
-    case proto::Data::kNone:
-      return std::shared_ptr<const Dataset>(std::make_shared<NoData>());
-    case proto::Data::kCustom:
-      return not_registered("data", data.custom().name(), {});
-    case proto::Data::KIND_NOT_SET:
-      break;
+  if (dataset->size(Split::train) < 1 || dataset->size(Split::test) < 1) {
+    return refuse(concat("has ",
+                         dataset->size(Split::train),
+                         " training and ",
+                         dataset->size(Split::test),
+                         " test samples; right is 1 of each at least"));
   }
-  contract_failed("data.kind_case()",
-                  "[open_dataset] the experiment is not resolved: no data set is chosen");
+  const Shape sample = dataset->sample_shape();
+  if (sample.dimensions() == 0 || sample.elements() < 1) {
+    return refuse(concat("has samples of shape ", sample, ", which hold no number"));
+  }
+  if (dataset->classes() < 0 || dataset->values() < 0 ||
+      (dataset->classes() > 0) == (dataset->values() > 0)) {
+    return refuse(concat("has ",
+                         dataset->classes(),
+                         " classes and ",
+                         dataset->values(),
+                         " values; one of the two is 0, the other is not"));
+  }
+  return {};
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data, std::uint64_t seed) {
-  Result<std::shared_ptr<const Dataset>> dataset = open_kind(data, seed);
+  const auto scheme = dataset_scheme(data);
+  if (!scheme) {
+    return scheme.error();
+  }
+  const SchemeInfo& info = (*scheme)->info;
+  auto dataset = (*scheme)->open({data, OptionValues(info.options, data.custom()), seed});
   if (!dataset) {
     return dataset;
+  }
+  if (auto sound = check_opened(dataset->get(), info.name); !sound) {
+    return sound.error();
   }
   const std::int64_t samples = (*dataset)->size(Split::train);
   if (data.batch_size() > samples) {

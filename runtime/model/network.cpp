@@ -1,8 +1,6 @@
 #include "runtime/model/network.hpp"
 
-#include "messages/experiment.hpp"
-#include "runtime/model/zoo.hpp"
-#include "runtime/schemes/registry.hpp"
+#include "runtime/model/registry.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -56,75 +54,75 @@ Flops Network::flops() const {
 
 namespace {
 
-Result<void> add_layers(Network& network, const proto::Model& model, std::int64_t outputs) {
-  switch (model.kind_case()) {
-    case proto::Model::kLinear:
-      zoo::add_mlp(network, {}, outputs, ActivationKind::none, Initial::uniform_fan_in);
-      return {};
-    case proto::Model::kMlp:
-      zoo::add_mlp(
-          network,
-          model.mlp().hidden(),
-          outputs,
-          zoo::kind_of(model.mlp().activation()),
-          model.mlp().initial() == proto::Mlp::he ? Initial::he_normal : Initial::uniform_fan_in);
-      return {};
-    case proto::Model::kSnn:
-      zoo::add_mlp(
-          network, model.snn().hidden(), outputs, ActivationKind::selu, Initial::lecun_normal);
-      return {};
-    case proto::Model::kLenet5:
-      return zoo::add_lenet5(network, model.lenet5(), outputs);
-    case proto::Model::kVgg:
-      return zoo::add_vgg(network, model.vgg(), outputs);
-    case proto::Model::kResnet:
-      return zoo::add_resnet(network, model.resnet(), outputs);
-    case proto::Model::kLstm:
-      return zoo::add_lstm(network, model.lstm(), outputs);
-    case proto::Model::kGpt:
-      return zoo::add_gpt(network, model.gpt(), outputs);
-    case proto::Model::kLayers:
-      return zoo::add_custom(network, model.layers(), outputs);
-    case proto::Model::kQuadratic:
-      zoo::add_quadratic(network, model.quadratic());
-      return {};
-    case proto::Model::kLogistic:
-      return zoo::add_logistic(network, outputs);
-    case proto::Model::kCustom:
-      return not_registered("model", model.custom().name(), {});
-    case proto::Model::KIND_NOT_SET:
-      break;
+/// That a network which a program of one's own has made, or listed, can be trained on the data.
+Result<void> check_end(const Network& network, const std::string& name, std::int64_t outputs) {
+  const auto refuse = [&](const std::string& why) {
+    return Error{ErrorKind::usage, concat("model: ", name, ": ", why)};
+  };
+  if (network.layers.empty()) {
+    return refuse("there are no layers");
   }
-  contract_failed("model.kind_case()", "[build_network] the experiment is not resolved");
+  if (network.after.back().size() != 1) {
+    return refuse("the skip connection " + network.after.back().back().name + " is never joined");
+  }
+  const Shape& end = network.shape();
+  const bool fits =
+      network.tokens ? end == Shape{network.input[0], outputs} : end.elements() == outputs;
+  if (!fits) {
+    return refuse(concat("the last layer's output is ",
+                         end,
+                         ", the data wants ",
+                         outputs,
+                         " values; end with a dense layer"));
+  }
+  std::set<std::string> names;
+  for (const auto& layer : network.layers) {
+    for (const auto& specs : {layer->parameters(), layer->buffers()}) {
+      for (const ParameterSpec& spec : specs) {
+        if (!names.insert(spec.name).second && !spec.tied) {
+          return refuse("two parameters are called \"" + spec.name + '"');
+        }
+      }
+    }
+  }
+  return {};
 }
 
 }  // namespace
 
 Result<Network> build_network(const proto::Model& model, const Dataset& data) {
+  const auto chosen = network_scheme(model);
+  if (!chosen) {
+    return chosen.error();
+  }
+  const NetworkScheme& scheme = **chosen;
+  const std::string& name = scheme.info.name;
   Network network(data.sample_shape());
   network.tokens = data.input_type() == DType::int32;
   network.label_smoothing = model.label_smoothing();
   const std::int64_t outputs = data.classes() > 0 ? data.classes() : data.values();
-  network.loss = data.classes() > 0 ? Loss::cross_entropy : Loss::squared_error;
-  if (model.has_quadratic()) {
-    if (network.input.elements() != 1 || data.classes() > 0) {
-      return Error{ErrorKind::usage,
-                   "model: quadratic has no use for data; select it with data: none"};
-    }
-    network.loss = Loss::sum;
-  }
-  const bool reads_tokens = model.has_gpt() || model.has_lstm() || model.has_layers();
-  if (network.tokens && !reads_tokens) {
+  network.loss = scheme.objective     ? Loss::sum
+                 : data.classes() > 0 ? Loss::cross_entropy
+                                      : Loss::squared_error;
+  if (scheme.objective && (network.input.elements() != 1 || data.classes() > 0)) {
     return Error{ErrorKind::usage,
-                 concat("model: ",
-                        choice_name(model),
-                        " cannot read tokens; for text choose gpt, lstm or layers")};
+                 concat("model: ", name, " has no use for data; select it with data: none")};
+  }
+  if (network.tokens && !scheme.tokens) {
+    return Error{
+        ErrorKind::usage,
+        concat("model: ", name, " cannot read tokens; for text choose gpt, lstm or layers")};
   }
   if (model.label_smoothing() > 0 && network.loss != Loss::cross_entropy) {
     return Error{ErrorKind::usage, "model.label_smoothing: the data has no classes"};
   }
-  if (auto added = add_layers(network, model, outputs); !added) {
-    return added.error();
+  if (auto built = scheme.build(
+          network, {model, OptionValues(scheme.info.options, model.custom()), outputs});
+      !built) {
+    return built.error();
+  }
+  if (auto sound = check_end(network, name, scheme.objective ? 1 : outputs); !sound) {
+    return sound.error();
   }
   return network;
 }

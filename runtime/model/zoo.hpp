@@ -2,20 +2,25 @@
 // implementations, so that their files can be read.
 #pragma once
 
-#include "runtime/model/network.hpp"
+#include "runtime/model/registry.hpp"
+
+#include <vector>
 
 namespace troupe::zoo {
+
+/// All of `model` but custom.
+std::vector<NetworkScheme> built_in();
 
 ActivationKind kind_of(proto::Activation activation);
 
 // Each appends to a Network whose input is set; `outputs`: classes or values. Error (usage) where
 // options and input do not fit.
 
-void add_mlp(Network& network,
-             const google::protobuf::RepeatedField<std::int64_t>& hidden,
-             std::int64_t outputs,
-             ActivationKind activation,
-             Initial initial);
+Result<void> add_mlp(Network& network,
+                     const google::protobuf::RepeatedField<std::int64_t>& hidden,
+                     std::int64_t outputs,
+                     ActivationKind activation,
+                     Initial initial);
 
 /// LeNet-5 (LeCun et al. 1998) as it is used today: full connections between the maps, max pooling.
 Result<void> add_lenet5(Network& network, const proto::Lenet5& options, std::int64_t outputs);
@@ -35,9 +40,10 @@ Result<void> add_lstm(Network& network, const proto::Lstm& options, std::int64_t
 /// branches scaled by 1/sqrt(2 layers); names of Hugging Face's, weights (out, in).
 Result<void> add_gpt(Network& network, const proto::Gpt& options, std::int64_t vocabulary);
 
-Result<void> add_custom(Network& network, const proto::Custom& options, std::int64_t outputs);
+/// The layers of model.layers, their names the numbers of their places.
+Result<void> add_list(Network& network, const proto::Custom& options, std::int64_t outputs);
 
-void add_quadratic(Network& network, const proto::Quadratic& options);
+Result<void> add_quadratic(Network& network, const proto::Quadratic& options);
 Result<void> add_logistic(Network& network, std::int64_t outputs);
 
 }  // namespace troupe::zoo

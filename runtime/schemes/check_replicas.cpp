@@ -1,6 +1,7 @@
 // What goes together in `replicas`, and what does not.
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/optimizer_scheme.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -39,7 +40,7 @@ struct Chosen {
         admit(part(choice_name(replicas.admit()))),
         scale(part(choice_name(replicas.scale()))),
         step(part(choice_name(replicas.step()))),
-        optimizer(proto::OptimizerRule::Kind_Name(e.optimizer().rule())),
+        optimizer(optimizer_scheme(e.optimizer())),
         weights(choice_name(e.pipeline().weights())) {}
 
   const RuleScheme& rule_scheme() const { return rule_of(replicas); }
@@ -68,7 +69,7 @@ struct Chosen {
   std::string admit;
   std::string scale;
   std::string step;
-  std::string optimizer;
+  const OptimizerScheme& optimizer;
   std::string weights;
 
  private:
@@ -220,9 +221,10 @@ Check check_parts(const Chosen& c) {
 
 Check check_optimizer(const Chosen& c) {
   const RuleScheme& step = c.stepping();
+  const std::string& optimizer = c.optimizer.info.name;
   const auto& may_stand = step.optimizers;
   if (!may_stand.empty() &&
-      std::find(may_stand.begin(), may_stand.end(), c.optimizer) == may_stand.end()) {
+      std::find(may_stand.begin(), may_stand.end(), optimizer) == may_stand.end()) {
     return refuse("optimizer.rule: ",
                   step.own_momentum ? "" : "the step ",
                   c.step,
@@ -230,7 +232,7 @@ Check check_optimizer(const Chosen& c) {
                       ? " has a momentum of its own (optimizer.momentum) and replaces the rule"
                       : " replaces the rule and has no momentum",
                   "; it is ",
-                  c.optimizer,
+                  optimizer,
                   ", use one of: ",
                   joined(may_stand));
   }
@@ -358,10 +360,12 @@ Check check_synchronous(const Chosen& c) {
 
 Check check_averaging(const Chosen& c) {
   const proto::Averaging& options = c.replicas.exchange().averaging();
-  if (options.state() == proto::Averaging::averaged && c.optimizer == "muon") {
+  if (options.state() == proto::Averaging::averaged && c.optimizer.matrices) {
     return refuse(
         "replicas.exchange.averaging.state: averaged needs moments that are linear in the "
-        "gradients' slices; optimizer.rule is muon, right are kept and reset");
+        "gradients' slices; optimizer.rule is ",
+        c.optimizer.info.name,
+        ", right are kept and reset");
   }
   return {};
 }

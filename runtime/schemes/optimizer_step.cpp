@@ -1,6 +1,6 @@
 #include "runtime/schemes/optimizer_step.hpp"
 
-#include "kernels/orthogonalize.hpp"
+#include "kernels/combine.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -16,46 +16,25 @@ Tensor zeros(Stream& stream, std::int64_t elements) {
   return x;
 }
 
-/// How many of m and v a stretch has. Muon's m is its momentum, which update() does not see.
-int kept_moments(UpdateRule rule) {
-  return rule == UpdateRule::muon ? 1 : moments(rule);
-}
-
-/// What muon moves a matrix along: its orthogonalised momentum. Shapes: g, m and the result (size);
-/// the padding, which is zero in g and m, stays zero.
-Tensor orthogonal_direction(Stream& stream,
-                            const UpdateScalars& scalars,
-                            const Shape& shape,
-                            const Tensor& g,
-                            const Tensor& m) {
-  Tensor direction = stream.allocate(g.shape());
-  nesterov_direction(stream, scalars, g, m, direction);
-  const Tensor matrix = direction.view(0, shape);
-  orthogonalize(stream, matrix, matrix);
-  return direction;
-}
-
-/// An orthogonal (rows, columns) matrix has elements of root mean square 1 / sqrt(max(rows,
-/// columns)), AdamW's steps one of 0.2 to 0.4 by experience: Liu et al. 2025, arXiv:2502.16982,
-/// section 2.2.
-float matched_scale(const Shape& matrix) {
-  return static_cast<float>(0.2 * std::sqrt(static_cast<double>(std::max(matrix[0], matrix[1]))));
+/// delta <- decay delta + (1 - decay) moved, in the update kernels' arithmetic.
+void smooth(Stream& stream, const Tensor& displacement, float decay, const Tensor& moved) {
+  combine(stream, {{decay, displacement}, {1.0f - decay, moved}}, displacement);
 }
 
 }  // namespace
 
-OptimizerStep::OptimizerStep(StepRule rule, SliceLayout layout)
-    : rule_(std::move(rule)),
+OptimizerStep::OptimizerStep(ChunkOptimizer optimizer, SliceLayout layout)
+    : optimizer_(std::move(optimizer)),
       layout_(std::move(layout)),
-      stretches_(stretches(rule_.kernel(), layout_)),
+      stretches_(stretches(optimizer_.scheme().matrices.has_value(), layout_)),
       state_(stretches_.size()) {}
 
-std::vector<OptimizerStep::Stretch> OptimizerStep::stretches(UpdateRule rule,
+std::vector<OptimizerStep::Stretch> OptimizerStep::stretches(bool matrices,
                                                              const SliceLayout& layout) {
   std::vector<Stretch> all;
-  if (rule != UpdateRule::muon) {
+  if (!matrices) {
     for (std::size_t s = 0; s < layout.slice_sizes.size(); ++s) {
-      all.push_back({rule, s, 0, layout.slice_sizes[s], {}});
+      all.push_back({s, 0, layout.slice_sizes[s], {}});
     }
     return all;
   }
@@ -63,38 +42,43 @@ std::vector<OptimizerStep::Stretch> OptimizerStep::stretches(UpdateRule rule,
     return sum + p.shape.elements();
   };
   if (std::accumulate(layout.pieces.begin(), layout.pieces.end(), std::int64_t{0}, elements) == 0) {
-    return {{UpdateRule::adamw, 0, 0, layout.slice_sizes[0], {}}};  // padding alone
+    return {{0, 0, layout.slice_sizes[0], {}}};  // padding alone
   }
   for (std::size_t i = 0; i < layout.pieces.size(); ++i) {
     const auto& [slice, offset, shape, matrix] = layout.pieces[i];
     const bool last = i + 1 == layout.pieces.size() || layout.pieces[i + 1].slice != slice;
     const std::int64_t end = last ? layout.slice_sizes[slice] : layout.pieces[i + 1].offset;
-    all.push_back({UpdateRule::adamw, slice, offset, end - offset, {}});
+    all.push_back({slice, offset, end - offset, {}});
     if (matrix) {
       const std::int64_t rows = shape[0];
-      all.back().rule = UpdateRule::muon;
       all.back().matrix = {rows, shape.elements() / rows};
     }
   }
   return all;
 }
 
+const UpdateMethod& OptimizerStep::method_of(const Stretch& part) const {
+  const OptimizerScheme& scheme = optimizer_.scheme();
+  return part.matrix.dimensions() > 0 ? *scheme.matrices : scheme.method;
+}
+
 OptimizerStep::Made OptimizerStep::apply(Stream& stream,
                                          Weights base,
                                          std::vector<Tensor> gradient,
                                          const Request& request) {
-  UpdateScalars scalars = rule_.scalars(++updates_, request.rate, products_);
-  scalars.gradient_scale = static_cast<float>(request.gradient_scale);
+  UpdateNumbers numbers = optimizer_.numbers(++updates_, request.rate);
+  numbers.gradient_scale = request.gradient_scale;
   if (request.clip_norm > 0) {
     double sum = 0;
     for (const double value : sums_of_squares(stream, layout_, gradient)) {
       sum += value;
     }
-    scalars.gradient_scale = static_cast<float>(clip_factor(request.clip_norm, sum));
+    numbers.gradient_scale = clip_factor(request.clip_norm, sum);
   }
+  const UpdateScalars scalars = optimizer_.scalars(numbers, carried_);
   std::vector<float> factors;
   for (const Reach& reach : request.reaches) {
-    factors.push_back(static_cast<float>(rule_.factor(reach, request.next_rate)));
+    factors.push_back(static_cast<float>(optimizer_.factor(reach, request.next_rate)));
   }
   Made made;
   made.predictions.resize(factors.size());
@@ -123,92 +107,122 @@ OptimizerStep::Made OptimizerStep::apply(Stream& stream,
                                .out = here(made.predictions[p][s].values)});
       }
       update_stretch(
-          stream, i, scalars, here(w), here(g), here(made.next[s].values), std::move(predictions));
+          stream,
+          i,
+          numbers,
+          scalars,
+          {.w = here(w), .g = here(g), .w_new = here(made.next[s].values), .moments = {}},
+          std::move(predictions));
     }
   }
   return made;
 }
 
-void OptimizerStep::update_stretch(Stream& stream,
-                                   std::size_t index,
-                                   const UpdateScalars& scalars,
-                                   const Tensor& w,
-                                   const Tensor& g,
-                                   const Tensor& w_new,
-                                   std::vector<Prediction> predictions) {
+OptimizerStep::State& OptimizerStep::state_at(Stream& stream, std::size_t index) {
   const Stretch& part = stretches_[index];
   State& kept = state_[index];
-  if (kept_moments(part.rule) >= 1 && !kept.m) {
-    kept.m = zeros(stream, part.size);
+  for (int i = static_cast<int>(kept.moments.size()); i < method_of(part).kept(); ++i) {
+    kept.moments.push_back(zeros(stream, part.size));
   }
-  if (kept_moments(part.rule) >= 2 && !kept.v) {
-    kept.v = zeros(stream, part.size);
-  }
-  if (rule_.displacement() && !kept.displacement) {
+  if (optimizer_.displacement() && !kept.displacement) {
     kept.displacement = zeros(stream, part.size);
   }
-  UpdateArguments arguments{.rule = part.rule,
-                            .scalars = scalars,
-                            .w = w,
-                            .g = g,
-                            .w_new = w_new,
-                            .m = kept.m,
-                            .v = kept.v,
-                            .displacement = kept.displacement,
-                            .displacement_decay = static_cast<float>(rule_.displacement_decay()),
-                            .predictions = std::move(predictions)};
-  if (part.rule == UpdateRule::muon) {
-    arguments.g = orthogonal_direction(stream, scalars, part.matrix, g, kept.m);
-    arguments.m = {};
-    arguments.scalars.gradient_scale = matched_scale(part.matrix);
+  return kept;
+}
+
+void OptimizerStep::update_stretch(Stream& stream,
+                                   std::size_t index,
+                                   const UpdateNumbers& numbers,
+                                   const UpdateScalars& scalars,
+                                   UpdateTensors tensors,
+                                   std::vector<Prediction> predictions) {
+  const UpdateMethod& method = method_of(stretches_[index]);
+  const State& kept = state_at(stream, index);
+  if (!method.kernel) {
+    if (tensors.w.elements() == 0) {
+      return;  // of a server without parameters
+    }
+    tensors.moments = kept.moments;
+    tensors.matrix = stretches_[index].matrix;
+    update_by_function(stream, method, numbers, tensors, kept.displacement, predictions);
+    return;
   }
-  update(stream, arguments);
+  const auto moment = [&kept](std::size_t which) {
+    return which < kept.moments.size() ? kept.moments[which] : Tensor{};
+  };
+  update(stream,
+         {.kernel = *method.kernel,
+          .scalars = scalars,
+          .w = tensors.w,
+          .g = tensors.g,
+          .w_new = tensors.w_new,
+          .m = moment(0),
+          .v = moment(1),
+          .displacement = kept.displacement,
+          .displacement_decay = static_cast<float>(optimizer_.displacement_decay()),
+          .predictions = std::move(predictions)});
+}
+
+/// What a fused kernel does in one pass, in several; in the same arithmetic.
+void OptimizerStep::update_by_function(Stream& stream,
+                                       const UpdateMethod& method,
+                                       const UpdateNumbers& numbers,
+                                       const UpdateTensors& tensors,
+                                       const Tensor& displacement,
+                                       const std::vector<Prediction>& predictions) const {
+  Tensor moved;  // minus w, which w_new may overwrite
+  if (displacement) {
+    moved = stream.allocate(tensors.w.shape());
+    combine(stream, {{-1, tensors.w}}, moved);
+  }
+  const Tensor direction = method.update(stream, numbers, optimizer_.values(), tensors);
+  if (displacement) {
+    combine(stream, {{1, tensors.w_new}, {1, moved}}, moved);
+    smooth(stream, displacement, static_cast<float>(optimizer_.displacement_decay()), moved);
+  }
+  TROUPE_CHECK(direction && direction.shape() == tensors.w.shape(),
+               "optimizer ",
+               optimizer_.scheme().info.name,
+               ": update() has to return its direction, of the shape of w");
+  for (const Prediction& prediction : predictions) {
+    const Tensor& along = prediction.displacement ? displacement : direction;
+    combine(stream, {{1, tensors.w_new}, {-prediction.factor, along}}, prediction.out);
+  }
 }
 
 void OptimizerStep::check_by_slice() const {
-  TROUPE_CHECK(rule_.kernel() != UpdateRule::muon, "muon keeps its moments by parameter");
+  const OptimizerScheme& scheme = optimizer_.scheme();
+  TROUPE_CHECK(!scheme.matrices, scheme.info.name, " keeps its moments by parameter");
 }
 
 std::vector<Tensor> OptimizerStep::moments(std::size_t slice) const {
   check_by_slice();
-  const State& kept = state_.at(slice);  // one stretch a slice
-  std::vector<Tensor> all;
-  for (const Tensor& x : {kept.m, kept.v}) {
-    if (x) {
-      all.push_back(x);
-    }
-  }
-  return all;
+  return state_.at(slice).moments;  // one stretch a slice
 }
 
 void OptimizerStep::set_moments(std::size_t slice, std::vector<Tensor> moments) {
-  const int kept = kept_moments(rule_.kernel());
+  const OptimizerScheme& scheme = optimizer_.scheme();
+  const int kept = scheme.method.kept();
   TROUPE_CHECK(static_cast<int>(moments.size()) == kept,
-               to_string(rule_.kernel()),
+               scheme.info.name,
                " keeps ",
                kept,
                " moments, not ",
                moments.size());
   check_by_slice();
-  State& state = state_.at(slice);
-  if (kept >= 1) {
-    state.m = std::move(moments[0]);
-  }
-  if (kept >= 2) {
-    state.v = std::move(moments[1]);
-  }
+  state_.at(slice).moments = std::move(moments);
 }
 
 void OptimizerStep::reset() {
   state_.assign(stretches_.size(), {});
-  products_ = {};
+  carried_ = 1;
   updates_ = 0;
 }
 
 std::int64_t OptimizerStep::state_bytes() const {
   std::int64_t elements = 0;
   for (const Stretch& part : stretches_) {
-    elements += part.size * (kept_moments(part.rule) + (rule_.displacement() ? 1 : 0));
+    elements += part.size * (method_of(part).kept() + (optimizer_.displacement() ? 1 : 0));
   }
   return 4 * elements;
 }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/stream.hpp"
-#include "runtime/schemes/step_rule.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ struct SliceLayout {
     std::size_t slice = 0;
     std::int64_t offset = 0;  // elements into the slice
     Shape shape;
-    bool matrix = false;  // muon orthogonalises it
+    bool matrix = false;  // of a hidden layer: OptimizerScheme::matrices moves it
   };
 
   std::vector<Piece> pieces;              // in layer order
@@ -28,7 +28,7 @@ struct SliceLayout {
 /// Not thread-safe: one call at a time, on one stream.
 class OptimizerStep {
  public:
-  OptimizerStep(StepRule rule, SliceLayout layout);
+  OptimizerStep(ChunkOptimizer optimizer, SliceLayout layout);
 
   /// The numbers of one update.
   struct Request {
@@ -48,10 +48,10 @@ class OptimizerStep {
   /// On the CPU a slice of `base` whose handle is the last one becomes the new slice.
   Made apply(Stream& stream, Weights base, std::vector<Tensor> gradient, const Request& request);
 
-  const StepRule& rule() const { return rule_; }
+  const ChunkOptimizer& optimizer() const { return optimizer_; }
 
-  /// The tensors (slice size) that the rule keeps of a slice, m and then v; empty before the first
-  /// update. Not for muon, which keeps its moments by parameter.
+  /// The tensors (slice size) that the optimizer keeps of a slice; empty before the first update. Not
+  /// where it moves matrices by themselves, and keeps moments by parameter.
   std::vector<Tensor> moments(std::size_t slice) const;
   /// Puts others in their place: as many as moments() gives once it gives any.
   void set_moments(std::size_t slice, std::vector<Tensor> moments);
@@ -62,38 +62,43 @@ class OptimizerStep {
   std::int64_t state_bytes() const;
 
  private:
-  /// A part of a slice that one kernel updates, padding included: the whole slice, or, under muon,
-  /// one parameter.
+  /// A part of a slice that is moved at once, padding included: the whole slice, or, where matrices
+  /// are moved by themselves, one parameter.
   struct Stretch {
-    UpdateRule rule;
     std::size_t slice;
     std::int64_t offset;  // elements into the slice
     std::int64_t size;    // elements
-    Shape matrix;         // (rows, columns) where the rule is muon
+    Shape matrix;         // (rows, columns); of no dimensions where it is none
   };
 
-  /// What the rule keeps of one stretch; empty until the first update.
+  /// What is kept of one stretch; empty until the first update.
   struct State {
-    Tensor m;
-    Tensor v;
+    std::vector<Tensor> moments;
     Tensor displacement;
   };
 
-  static std::vector<Stretch> stretches(UpdateRule rule, const SliceLayout& layout);
+  static std::vector<Stretch> stretches(bool matrices, const SliceLayout& layout);
+  const UpdateMethod& method_of(const Stretch& part) const;
+  State& state_at(Stream& stream, std::size_t index);
   void update_stretch(Stream& stream,
                       std::size_t index,
+                      const UpdateNumbers& numbers,
                       const UpdateScalars& scalars,
-                      const Tensor& w,
-                      const Tensor& g,
-                      const Tensor& w_new,
+                      UpdateTensors tensors,
                       std::vector<Prediction> predictions);
+  void update_by_function(Stream& stream,
+                          const UpdateMethod& method,
+                          const UpdateNumbers& numbers,
+                          const UpdateTensors& tensors,
+                          const Tensor& displacement,
+                          const std::vector<Prediction>& predictions) const;
   void check_by_slice() const;
 
-  StepRule rule_;
+  ChunkOptimizer optimizer_;
   SliceLayout layout_;
   std::vector<Stretch> stretches_;
   std::vector<State> state_;  // by stretch
-  StepRule::Products products_;
+  double carried_ = 1;        // UpdateMethod::scalars
   std::int64_t updates_ = 0;
 };
 

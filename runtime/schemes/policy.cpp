@@ -1,6 +1,7 @@
 #include "runtime/schemes/policy.hpp"
 
 #include "messages/experiment.hpp"
+#include "runtime/schemes/optimizer_scheme.hpp"
 
 #include <algorithm>
 
@@ -135,7 +136,7 @@ ViewKind view_of(const proto::WeightPolicy& weights) {
 
 Result<void> check_policy(const proto::Experiment& experiment, const Schedule& schedule) {
   const std::string name = choice_name(experiment.pipeline().weights());
-  const std::string rule = proto::OptimizerRule::Kind_Name(experiment.optimizer().rule());
+  const OptimizerScheme& optimizer = optimizer_scheme(experiment.optimizer());
   const auto refuse = [](const std::string& why) {
     return Error{ErrorKind::usage, why};
   };
@@ -164,23 +165,23 @@ Result<void> check_policy(const proto::Experiment& experiment, const Schedule& s
                schedule.options.micro_batches,
                " (double_buffered is its form for several)"));
   }
-  const bool heavy_ball = rule == "momentum";
-  if ((name == "geometric" || name == "nwpt" || name == "spike_compensation") && !heavy_ball) {
+  if ((name == "geometric" || name == "nwpt" || name == "spike_compensation") &&
+      !optimizer.heavy_ball) {
     return refuse(
         concat("pipeline.weights: ",
                name,
                " follows the velocity of optimizer.rule momentum; it is ",
-               rule,
+               optimizer.info.name,
                name == "spike_compensation"
                    ? ""
                    : " (spectrain, pipeoptim and xpipe predict along any rule's direction)"));
   }
-  if (name == "nesterov" && rule != "nadam" && rule != "nadamw") {
+  if (name == "nesterov" && !optimizer.discounts_gradient) {
     return refuse(
         concat("pipeline.weights: nesterov is stash with a discounted NAdam: set optimizer.rule to "
                "nadam or "
                "nadamw (it is ",
-               rule,
+               optimizer.info.name,
                "); `--set pipeline.weights=nesterov` does so where no rule has been chosen"));
   }
   if (experiment.pipeline().activations() == proto::Pipeline::overwrite && name != "latest") {

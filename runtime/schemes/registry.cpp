@@ -126,13 +126,24 @@ Result<void> check_name(std::string_view name, std::string_view what) {
 Error not_registered(std::string_view key,
                      const std::string& name,
                      const std::vector<std::string>& registered) {
+  std::string all;
+  for (const std::string& one : registered) {
+    all += (all.empty() ? "" : ", ") + one;
+  }
+  if (name.empty()) {
+    return {ErrorKind::usage,
+            concat(key,
+                   ".custom.name: it has to say which; registered are: ",
+                   all.empty() ? "none" : all)};
+  }
   const std::string near = nearest(name, registered);
   return {ErrorKind::usage,
           concat(key,
                  ".custom.name: \"",
                  name,
                  "\" has not been registered",
-                 near.empty() ? "" : ", did you mean \"" + near + "\"?")};
+                 near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                 all.empty() ? "" : " (registered: " + all + ")")};
 }
 
 const std::string& custom_name(const proto::CustomScheme& custom) {

@@ -118,8 +118,15 @@ class Registry {
                        [&](const S& one) { return &one == &scheme; });
   }
 
-  /// The scheme that `custom` names, its options checked. Error (usage) where there is none.
+  /// The scheme that `custom` at `key` names, its options checked. Error (usage) where there is none.
   Result<const S*> chosen(const proto::CustomScheme& custom, std::string_view key) const {
+    return chosen(custom, key, key);
+  }
+
+  /// `choice`: the key that built-in ones are chosen by.
+  Result<const S*> chosen(const proto::CustomScheme& custom,
+                          std::string_view key,
+                          std::string_view choice) const {
     const std::string& name = name_of(custom);
     const S* const scheme = find(name);
     if (!scheme) {
@@ -132,7 +139,7 @@ class Registry {
     if (built_in(*scheme)) {
       return Error{
           ErrorKind::usage,
-          concat(key, ".custom.name: ", name, " is built in; choose it by ", key, "=", name)};
+          concat(key, ".custom.name: ", name, " is built in; choose it by ", choice, "=", name)};
     }
     if (auto legal = check_options(scheme->info, custom, key); !legal) {
       return legal.error();

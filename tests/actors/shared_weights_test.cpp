@@ -37,7 +37,7 @@ Optimizer optimizer(int replica, std::shared_ptr<SharedWeights> shared) {
   e.mutable_optimizer()->set_rule(proto::OptimizerRule::sgd);
   return Optimizer({.replica = replica,
                     .stage = 0,
-                    .rule = StepRule(e, Rate(e.optimizer(), 0), 0, 0),
+                    .rule = ChunkOptimizer(e, Rate(e.optimizer(), 0), 0, 0),
                     .layout = layout(),
                     .shared = std::move(shared)});
 }

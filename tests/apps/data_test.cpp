@@ -192,5 +192,5 @@ TEST_CASE("tokens are refused by models that read numbers", "[apps]") {
   const Said said =
       run_program({"config", "validate", "--set", "data.text.path=" + (folder / "text")});
   CHECK(said.code == 2);
-  CHECK(said.err == "troupe: model: mlp reads numbers, and the samples of data text are tokens\n");
+  CHECK(said.err == "troupe: model: mlp cannot read tokens; for text choose gpt, lstm or layers\n");
 }

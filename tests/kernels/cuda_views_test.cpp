@@ -51,7 +51,7 @@ TEST_CASE("element-wise kernels take views that begin anywhere", "[gpu]") {
 // every bit.
 TEMPLATE_LIST_TEST_CASE("a step with many predictions, on views that begin anywhere",
                         "[gpu]",
-                        UpdateRules) {
+                        UpdateKernels) {
   if (!gpu()) {
     return skip("no GPU");
   }
@@ -63,7 +63,7 @@ TEMPLATE_LIST_TEST_CASE("a step with many predictions, on views that begin anywh
       INFO(predictions << " predictions, offset " << offset);
       const auto run = [&](Stream& s) {
         UpdateArguments a;
-        a.rule = TestType::rule;
+        a.kernel = TestType::kernel;
         a.scalars = {.gradient_scale = 0.5f,
                      .rate = 0.1f,
                      .decay = 0.01f,
@@ -79,10 +79,10 @@ TEMPLATE_LIST_TEST_CASE("a step with many predictions, on views that begin anywh
         a.g = normal_view(s, 2, offset, {kElements});
         a.w_new = a.w;
         if (TestType::moments >= 1) {
-          a.m = moment_tensor(s, TestType::rule, 1, {kElements});
+          a.m = moment_tensor(s, TestType::kernel, 1, {kElements});
         }
         if (TestType::moments >= 2) {
-          a.v = moment_tensor(s, TestType::rule, 2, {kElements});
+          a.v = moment_tensor(s, TestType::kernel, 2, {kElements});
         }
         a.displacement = normal_view(s, 5, 0, {kElements});
         a.displacement_decay = 0.25f;

@@ -742,7 +742,7 @@ TEST_CASE("lstm agrees", "[gpu]") {
   }
 }
 
-TEMPLATE_LIST_TEST_CASE("steps agree", "[gpu]", UpdateRules) {
+TEMPLATE_LIST_TEST_CASE("steps agree", "[gpu]", UpdateKernels) {
   if (!gpu()) {
     return skip("no GPU");
   }
@@ -751,7 +751,7 @@ TEMPLATE_LIST_TEST_CASE("steps agree", "[gpu]", UpdateRules) {
     for (const bool extras : {false, true}) {
       const auto run = [&](Stream& stream) {
         UpdateArguments a;
-        a.rule = TestType::rule;
+        a.kernel = TestType::kernel;
         a.scalars = {.gradient_scale = 0.5f,
                      .rate = 0.1f,
                      .decay = 0.01f,
@@ -767,10 +767,10 @@ TEMPLATE_LIST_TEST_CASE("steps agree", "[gpu]", UpdateRules) {
         a.g = normal_tensor(stream, 2, {n});
         a.w_new = extras ? stream.allocate({n}) : a.w;
         if (TestType::moments >= 1) {
-          a.m = moment_tensor(stream, TestType::rule, 1, {n});
+          a.m = moment_tensor(stream, TestType::kernel, 1, {n});
         }
         if (TestType::moments >= 2) {
-          a.v = moment_tensor(stream, TestType::rule, 2, {n});
+          a.v = moment_tensor(stream, TestType::kernel, 2, {n});
         }
         if (extras) {
           a.displacement = normal_tensor(stream, 5, {n});

@@ -30,15 +30,15 @@ UpdateScalars scalars() {
 struct Fields {
   Tensor w, g, m, v, displacement;
 
-  Fields(Stream& stream, UpdateRule rule, std::int64_t n)
+  Fields(Stream& stream, UpdateKernel kernel, std::int64_t n)
       : w(normal_tensor(stream, 1, {n})),
         g(normal_tensor(stream, 2, {n})),
         displacement(normal_tensor(stream, 5, {n})) {
-    if (moments(rule) >= 1) {
-      m = moment_tensor(stream, rule, 1, {n});
+    if (moments(kernel) >= 1) {
+      m = moment_tensor(stream, kernel, 1, {n});
     }
-    if (moments(rule) >= 2) {
-      v = moment_tensor(stream, rule, 2, {n});
+    if (moments(kernel) >= 2) {
+      v = moment_tensor(stream, kernel, 2, {n});
     }
   }
 };
@@ -51,13 +51,13 @@ constexpr Tolerance kTolerance{2e-6, 2e-6};
 TEMPLATE_LIST_TEST_CASE(
     "a step agrees with its formula in double, predictions and displacement too",
     "[kernels]",
-    UpdateRules) {
-  constexpr UpdateRule rule = TestType::rule;
+    UpdateKernels) {
+  constexpr UpdateKernel kernel = TestType::kernel;
   Stream stream{Device{}};
   const auto n = GENERATE(0, 1, 31, 33, 1024, 1025, 4099);
   const auto in_place = GENERATE(false, true);
   const auto size = static_cast<std::size_t>(n);
-  const Fields f(stream, rule, n);
+  const Fields f(stream, kernel, n);
   const UpdateScalars s = scalars();
   const double decay = 0.25;
 
@@ -68,7 +68,7 @@ TEMPLATE_LIST_TEST_CASE(
   const Values v0 = f.v ? to_host(f.v) : Values(size);
   const Values d0 = to_host(f.displacement);
   for (std::size_t i = 0; i < size; ++i) {
-    const Step step = test::update(rule, s, w0[i], g0[i], m0[i], v0[i]);
+    const Step step = test::update(kernel, s, w0[i], g0[i], m0[i], v0[i]);
     w_new[i] = step.w;
     m[i] = step.m;
     v[i] = step.v;
@@ -79,7 +79,7 @@ TEMPLATE_LIST_TEST_CASE(
   }
 
   UpdateArguments arguments;
-  arguments.rule = rule;
+  arguments.kernel = kernel;
   arguments.scalars = s;
   arguments.w = f.w;
   arguments.g = f.g;
@@ -113,19 +113,19 @@ TEMPLATE_LIST_TEST_CASE(
 // and whatever else the pass writes, an element's new value is the same.
 TEMPLATE_LIST_TEST_CASE("a step's bits do not depend on the cut nor on what else is wanted",
                         "[kernels]",
-                        UpdateRules) {
-  constexpr UpdateRule rule = TestType::rule;
+                        UpdateKernels) {
+  constexpr UpdateKernel kernel = TestType::kernel;
   Stream stream{Device{}};
   const std::int64_t n = 2'111;
   const auto run = [&](std::int64_t piece, bool extras) {
-    const Fields f(stream, rule, n);
+    const Fields f(stream, kernel, n);
     for (std::int64_t begin = 0; begin < n; begin += piece) {
       const Shape shape{std::min(piece, n - begin)};
       const auto part = [&](const Tensor& x) {
         return x ? x.view(begin, shape) : Tensor();
       };
       UpdateArguments arguments;
-      arguments.rule = rule;
+      arguments.kernel = kernel;
       arguments.scalars = scalars();
       arguments.w = part(f.w);
       arguments.g = part(f.g);
@@ -152,7 +152,7 @@ TEST_CASE("adagrad and rmsprop follow PyTorch's loops", "[kernels]") {
   Stream stream{Device{}};
   const std::int64_t n = 33;
   const double rate = 0.05, decay = 0.02, epsilon = 1e-4, alpha = 0.9;
-  const auto rule = GENERATE(UpdateRule::adagrad, UpdateRule::rmsprop);
+  const auto kernel = GENERATE(UpdateKernel::adagrad, UpdateKernel::rmsprop);
   const auto momentum = GENERATE(0.0, 0.8);
   UpdateScalars s;
   s.rate = static_cast<float>(rate);
@@ -170,18 +170,18 @@ TEST_CASE("adagrad and rmsprop follow PyTorch's loops", "[kernels]") {
   for (std::uint64_t step = 0; step < 4; ++step) {
     const Tensor g = normal_tensor(stream, 10 + step, {n});
     UpdateArguments arguments;
-    arguments.rule = rule;
+    arguments.kernel = kernel;
     arguments.scalars = s;
     arguments.w = w;
     arguments.g = g;
     arguments.w_new = w;
     arguments.m = m;
-    arguments.v = rule == UpdateRule::rmsprop ? v : Tensor();
+    arguments.v = kernel == UpdateKernel::rmsprop ? v : Tensor();
     troupe::update(stream, arguments);
     const Values gradient = to_host(g);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const double grad = gradient[i] + decay * expected[i];
-      if (rule == UpdateRule::adagrad) {
+      if (kernel == UpdateKernel::adagrad) {
         square[i] += grad * grad;
         expected[i] -= rate * grad / (std::sqrt(square[i]) + epsilon);
       } else {
@@ -245,7 +245,7 @@ TEST_CASE("normalize makes the norm one, and leaves zero and NaN", "[kernels]") 
 TEST_CASE("momentum's step is bit-equal to the formula in float", "[kernels]") {
   Stream stream{Device{}};
   const std::int64_t n = 53;
-  const Fields f(stream, UpdateRule::momentum, n);
+  const Fields f(stream, UpdateKernel::momentum, n);
   std::vector<float> expected;
   UpdateScalars s;
   s.rate = 0.1f;
@@ -256,7 +256,7 @@ TEST_CASE("momentum's step is bit-equal to the formula in float", "[kernels]") {
     expected.push_back(f.w.span<float>()[i] - s.rate * velocity);
   }
   UpdateArguments arguments;
-  arguments.rule = UpdateRule::momentum;
+  arguments.kernel = UpdateKernel::momentum;
   arguments.scalars = s;
   arguments.w = f.w;
   arguments.g = f.g;
@@ -266,10 +266,10 @@ TEST_CASE("momentum's step is bit-equal to the formula in float", "[kernels]") {
   CHECK(to_host(f.w) == Values(expected.begin(), expected.end()));
 }
 
-TEST_CASE("update refuses moments that do not fit the rule", "[kernels]") {
+TEST_CASE("update refuses moments that do not fit the kernel", "[kernels]") {
   Stream stream{Device{}};
   UpdateArguments arguments;
-  arguments.rule = UpdateRule::adam;
+  arguments.kernel = UpdateKernel::adam;
   arguments.w = stream.allocate({5});
   arguments.g = stream.allocate({5});
   arguments.w_new = arguments.w;
@@ -283,12 +283,12 @@ TEST_CASE("update refuses moments that do not fit the rule", "[kernels]") {
   CHECK_THROWS_WITH(troupe::update(stream, arguments), says("no displacement"));
 }
 
-TEST_CASE("every rule has a functor, a name and its number of moments", "[kernels]") {
-  CHECK(std::string(to_string(UpdateRule::spike_compensation)) == "spike_compensation");
-  CHECK(moments(UpdateRule::sgd) == 0);
-  CHECK(moments(UpdateRule::nesterov) == 1);
-  CHECK(moments(UpdateRule::nadamw) == 2);
-  CHECK(moments(UpdateRule::adagrad) == 1);
-  CHECK(moments(UpdateRule::rmsprop) == 2);
-  CHECK(moments(UpdateRule::muon) == 0);
+TEST_CASE("every kernel has a functor, a name and its number of moments", "[kernels]") {
+  CHECK(std::string(to_string(UpdateKernel::spike_compensation)) == "spike_compensation");
+  CHECK(moments(UpdateKernel::sgd) == 0);
+  CHECK(moments(UpdateKernel::nesterov) == 1);
+  CHECK(moments(UpdateKernel::nadamw) == 2);
+  CHECK(moments(UpdateKernel::adagrad) == 1);
+  CHECK(moments(UpdateKernel::rmsprop) == 2);
+  CHECK(moments(UpdateKernel::muon) == 0);
 }

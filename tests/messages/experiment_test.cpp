@@ -219,6 +219,31 @@ TEST_CASE("a list of groups is read, printed and checked like any other", "[mess
   CHECK(with({"model.layers.layer=[]"}).model().layers().layer_size() == 0);
 }
 
+TEST_CASE("options of registered schemes keep their kind, and optimizer.custom selects its rule",
+          "[messages]") {
+  proto::Experiment e;
+  CHECK_FALSE(e.optimizer().has_custom());
+  REQUIRE(resolve(e));
+  CHECK_FALSE(e.optimizer().has_custom());  // nothing is made up for what has not been chosen
+  REQUIRE(set_value(e, "optimizer.custom.name=own"));
+  REQUIRE(set_value(e, "optimizer.custom.values.a=2"));
+  REQUIRE(set_value(e, "optimizer.custom.values.b=max"));
+  CHECK(e.optimizer().rule() == proto::OptimizerRule::custom);
+  REQUIRE(resolve(e));
+  const auto& values = e.optimizer().custom().values();
+  REQUIRE(values.size() == 2);
+  CHECK((values[0].value() == 2 && !values[0].has_text()));
+  CHECK((values[1].text() == "max" && !values[1].has_value()));
+  const proto::Experiment again = parsed(print_experiment(e));
+  CHECK(MessageDifferencer::Equals(again, e));
+  REQUIRE(set_value(e, "optimizer.rule=sgd"));
+  CHECK(e.optimizer().rule() == proto::OptimizerRule::sgd);
+
+  proto::Experiment file = parsed("optimizer { custom { name: 'own' } }");
+  REQUIRE(resolve(file));
+  CHECK(file.optimizer().rule() == proto::OptimizerRule::custom);
+}
+
 TEST_CASE("an entry of a table is set by its key", "[messages]") {
   const auto rule = [](const std::vector<std::string>& assignments) {
     return with(assignments).replicas().rule().custom();

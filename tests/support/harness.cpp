@@ -4,7 +4,7 @@
 #include "kernels/update.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/batch.hpp"
-#include "runtime/schemes/step_rule.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"
 
@@ -240,8 +240,9 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
     return w;
   };
   std::deque<Weights> history{weights_of(whole.initial_slices(stream, e.seed()))};  // newest last
-  const StepRule rule(e, rate_of(b), 0, 0);
-  StepRule::Products products;
+  const ChunkOptimizer optimizer(e, rate_of(b), 0, 0);
+  const UpdateKernel kernel = *optimizer.scheme().method.kernel;
+  double carried = 1;
   std::vector<Tensor> m;  // by slice
   std::vector<Tensor> v;
   const auto zeros = [&](const Weights& like) {
@@ -277,11 +278,12 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
                      .tensors;
     }
     const Weights& newest = history.back();
-    const UpdateScalars scalars = rule.scalars(batch + 1, rule.rate(batch), products);
-    if (batch == 0 && moments(rule.kernel()) >= 1) {
+    const UpdateScalars scalars =
+        optimizer.scalars(optimizer.numbers(batch + 1, optimizer.rate(batch)), carried);
+    if (batch == 0 && moments(kernel) >= 1) {
       m = zeros(newest);
     }
-    if (batch == 0 && moments(rule.kernel()) >= 2) {
+    if (batch == 0 && moments(kernel) >= 2) {
       v = zeros(newest);
     }
     std::vector<Tensor> next;
@@ -289,7 +291,7 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
       const Tensor& w = newest[i].values;
       next.push_back(stream.allocate(w.shape()));
       update(stream,
-             {.rule = rule.kernel(),
+             {.kernel = kernel,
               .scalars = scalars,
               .w = w,
               .g = gradient[i],

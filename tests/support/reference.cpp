@@ -95,10 +95,10 @@ Tensor normal_tensor(Stream& stream, std::uint64_t seed, Shape shape) {
   return from_host(stream, std::span<const float>(normal_floats(seed, shape.elements())), shape);
 }
 
-Tensor moment_tensor(Stream& stream, UpdateRule rule, int which, Shape shape) {
+Tensor moment_tensor(Stream& stream, UpdateKernel kernel, int which, Shape shape) {
   std::vector<float> values =
       normal_floats(static_cast<std::uint64_t>(2 + which), shape.elements());
-  if (which == 2 || rule == UpdateRule::adagrad) {
+  if (which == 2 || kernel == UpdateKernel::adagrad) {
     for (float& value : values) {
       value = 0.1f + value * value;
     }
@@ -477,9 +477,9 @@ Values newton_schulz(Values x, std::int64_t rows, std::int64_t columns) {
   return x;
 }
 
-Step update(UpdateRule rule, const UpdateScalars& s, double w, double g, double m, double v) {
-  const bool decoupled =
-      rule == UpdateRule::adamw || rule == UpdateRule::nadamw || rule == UpdateRule::muon;
+Step update(UpdateKernel kernel, const UpdateScalars& s, double w, double g, double m, double v) {
+  const bool decoupled = kernel == UpdateKernel::adamw || kernel == UpdateKernel::nadamw ||
+                         kernel == UpdateKernel::muon;
   const double gradient = double(s.gradient_scale) * g + (decoupled ? 0 : double(s.decay) * w);
   if (decoupled) {
     w *= 1 - double(s.rate) * double(s.decay);
@@ -489,34 +489,34 @@ Step update(UpdateRule rule, const UpdateScalars& s, double w, double g, double 
   const double second = double(s.beta2) * v + (1 - double(s.beta2)) * gradient * gradient;
   const double denominator = std::sqrt(second * double(s.v_scale)) + double(s.epsilon);
   const double rate = double(s.rate);
-  switch (rule) {
-    case UpdateRule::sgd:
+  switch (kernel) {
+    case UpdateKernel::sgd:
       return {w - rate * gradient, m, v, gradient};
-    case UpdateRule::momentum:
+    case UpdateKernel::momentum:
       return {w - rate * velocity, velocity, v, velocity};
-    case UpdateRule::nesterov:
+    case UpdateKernel::nesterov:
       return {w - rate * (gradient + double(s.gamma) * velocity), velocity, v, velocity};
-    case UpdateRule::spike_compensation:
+    case UpdateKernel::spike_compensation:
       return {w - rate * (double(s.a) * velocity + double(s.b) * gradient), velocity, v, velocity};
-    case UpdateRule::adam:
-    case UpdateRule::adamw: {
+    case UpdateKernel::adam:
+    case UpdateKernel::adamw: {
       const double direction = first * double(s.m_scale) / denominator;
       return {w - rate * direction, first, second, direction};
     }
-    case UpdateRule::adagrad: {
+    case UpdateKernel::adagrad: {
       const double sum = m + gradient * gradient;
       const double direction = gradient / (std::sqrt(sum) + double(s.epsilon));
       return {w - rate * direction, sum, v, direction};
     }
-    case UpdateRule::rmsprop: {
+    case UpdateKernel::rmsprop: {
       const double scaled = gradient / (std::sqrt(second) + double(s.epsilon));
       const double buffer = double(s.gamma) * m + scaled;
       return {w - rate * buffer, buffer, second, buffer};
     }
-    case UpdateRule::muon:
+    case UpdateKernel::muon:
       return {w - rate * gradient, m, v, gradient};
-    case UpdateRule::nadam:
-    case UpdateRule::nadamw: {
+    case UpdateKernel::nadam:
+    case UpdateKernel::nadamw: {
       const double step = (double(s.g_scale) * gradient + double(s.m_scale) * first) / denominator;
       return {w - rate * step, first, second, double(s.m_scale) * first / denominator};
     }

@@ -24,9 +24,9 @@ using Values = std::vector<double>;
 /// n normal numbers, the same for the same seed.
 std::vector<float> normal_floats(std::uint64_t seed, std::int64_t n);
 Tensor normal_tensor(Stream& stream, std::uint64_t seed, Shape shape);
-/// A rule's first or second moment before a step: normal numbers, or 0.1 + their squares where the
-/// rule takes its root.
-Tensor moment_tensor(Stream& stream, UpdateRule rule, int which, Shape shape);
+/// An update kernel's first or second moment before a step: normal numbers, or 0.1 + their squares where the
+/// kernel takes its root.
+Tensor moment_tensor(Stream& stream, UpdateKernel kernel, int which, Shape shape);
 /// n integers in [0, below).
 Tensor random_labels(Stream& stream, std::uint64_t seed, std::int64_t n, std::int64_t below);
 
@@ -186,6 +186,7 @@ struct Step {
   double direction = 0;
 };
 
-Step update(UpdateRule rule, const UpdateScalars& scalars, double w, double g, double m, double v);
+Step update(
+    UpdateKernel kernel, const UpdateScalars& scalars, double w, double g, double m, double v);
 
 }  // namespace troupe::test

@@ -68,6 +68,42 @@ for name in half_life half_life_limited; do
   grep -c holds said | grep -qx 5
 done
 expect 0 "is 7, the bound 7" "$mine" conformance half_life_limited --value half_life=4 --value limit=2 --bound 7
+# An optimizer of one's own: explained, planned, predicted along, compared, and refused where it does not fit.
+mine=$PWD/build/my_optimizer
+small=(--set data.glyphs.limit=2000 --set data.glyphs.test_limit=200 --set stop.epochs=1 --set optimizer.learning_rate=0.02)
+aggmo=(--set optimizer.custom.name=aggmo)
+says "aggmo (optimizer.custom.name)" "$mine" explain aggmo
+says "option optimizer.custom.values.a: how much faster each velocity fades than the next (0.1; from 0.001 to 1)" \
+  "$mine" explain aggmo
+says "optimizer.custom.name=aggmo" "$mine" run --help
+says "optimizer  aggmo: the mean of three velocities" "$mine" plan glyphs-mlp "${aggmo[@]}"
+says "ok: glyphs-mlp can be run" "$mine" config validate glyphs-mlp "${aggmo[@]}"
+says "% of the test data" "$mine" sim glyphs-mlp -q "${small[@]}" "${aggmo[@]}" --set pipeline.weights=spectrain
+says "% of the test data" "$mine" run glyphs-mlp -q "${small[@]}" "${aggmo[@]}" --set replicas.count=2 \
+  --set replicas.exchange.averaging.state=averaged
+says "custom " "$mine" compare glyphs-mlp -q "${small[@]}" "${aggmo[@]}" --vary optimizer.rule=momentum,custom --out optimizers
+expect 2 'did you mean "aggmo"?' "$mine" config validate glyphs-mlp --set optimizer.custom.name=agmo
+expect 2 'optimizer.custom.values.a: 2 does not do; it is from 0.001 to 1' \
+  "$mine" config validate glyphs-mlp "${aggmo[@]}" --set optimizer.custom.values.a=2
+expect 2 'follows the velocity of optimizer.rule momentum; it is aggmo' \
+  "$mine" config validate glyphs-mlp "${aggmo[@]}" --set pipeline.weights=geometric
+
+# A layer of one's own, in two stages.
+mine=$PWD/build/my_layer
+says "swish (model.layers.layer.custom.name)" "$mine" explain swish
+says "% of the test data" "$mine" sim swish.textproto -q
+expect 2 'swish has no option "beta"' "$mine" config validate <(sed 's/name: "swish" }/name: "swish" values { key: "beta" value: 1 } }/' swish.textproto)
+expect 2 '"swish" has not been registered' "$installed/bin/troupe" sim swish.textproto
+
+# Data of one's own.
+mine=$PWD/build/my_data
+spirals=(--set data.custom.name=two_spirals --set data.custom.values.samples=2000)
+says "points in the plane" "$mine" explain two_spirals
+says "% of the test data" "$mine" run glyphs-mlp -q "${spirals[@]}" --set stop.epochs=5
+expect 2 'data.custom.values.noise: 2 does not do; it is from 0 to 1' \
+  "$mine" config validate glyphs-mlp "${spirals[@]}" --set data.custom.values.noise=2
+expect 2 'data.custom.name: "two_spirals" has not been registered' "$installed/bin/troupe" run glyphs-mlp "${spirals[@]}"
+
 
 # The tutorial's commands, and what it shows of their output.
 "$python" "$tools/check_docs.py" "$installed/bin/troupe" --only tutorial --mine "$mine"

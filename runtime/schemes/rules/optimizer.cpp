@@ -24,7 +24,7 @@ class Optimizing final : public Step {
       : mean_(mean),
         sent_(sent),
         elements_(context.elements),
-        step_(StepRule(experiment, context.rate, context.delay, 0), layout_of(context)) {}
+        step_(ChunkOptimizer(experiment, context.rate, context.delay, 0), layout_of(context)) {}
 
   Updated apply(Stream& stream, Update update) override {
     const Term g = mean_of(stream, update, mean_);

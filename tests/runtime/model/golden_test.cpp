@@ -187,7 +187,7 @@ std::map<std::string, std::vector<float>> steps_of(const GoldenRule& golden) {
     layout.pieces.push_back({slice, offset, spec.shape, spec.matrix});
   }
   const proto::Optimizer& options = experiment->optimizer();
-  OptimizerStep optimizer(StepRule(*experiment, Rate(options, kRuleSteps), 0, 0), layout);
+  OptimizerStep optimizer(ChunkOptimizer(*experiment, Rate(options, kRuleSteps), 0, 0), layout);
 
   const fs::path path =
       fs::temp_directory_path() / concat("troupe-golden-rule-", ::getpid(), ".safetensors");

@@ -177,10 +177,11 @@ TEST_CASE("a network that does not fit the data is refused in a sentence", "[run
 
 TEST_CASE("a list of layers that does not fit is refused by its place", "[runtime][model]") {
   check_refused("layers {}", kGrey, "model: layers: the list is empty");
-  check_refused(layers("layer { dense { outputs: 7 } }"),
-                kGrey,
-                "model: layers: the last layer's output is (7), the data wants 10 values; end with "
-                "dense {}");
+  check_refused(
+      layers("layer { dense { outputs: 7 } }"),
+      kGrey,
+      "model: layers: the last layer's output is (7), the data wants 10 values; end with a "
+      "dense layer");
   check_refused(layers("layer { dense { outputs: 8 } } layer { convolution {} }"),
                 kGrey,
                 "model: layers.1: needs images (H, W, C), and gets (8)");

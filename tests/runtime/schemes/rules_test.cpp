@@ -935,7 +935,7 @@ TEST_CASE("every optimizer runs at the server as it does in one place", "[scheme
     const Run got = run(e);
     const SliceLayout layout{.pieces = {{0, 0, {3, 5}, true}, {0, kSecond, {14}, false}},
                              .slice_sizes = {kElements}};
-    OptimizerStep step(StepRule(e, Rate(e.optimizer(), 0), 0, 0), layout);
+    OptimizerStep step(ChunkOptimizer(e, Rate(e.optimizer(), 0), 0, 0), layout);
     Tensor w = tensor_of(stream, initial());
     for (std::size_t i = 0; i < got.next.size(); ++i) {
       const auto at = static_cast<std::int64_t>(i);
@@ -1324,7 +1324,7 @@ TEST_CASE("moments can be handed over, and forgotten", "[schemes]") {
   Stream stream{Device{}};
   const proto::Experiment e = experiment({"optimizer.rule=adam"});
   const auto fresh = [&] {
-    return OptimizerStep(StepRule(e, Rate(e.optimizer(), 0), 0, 0),
+    return OptimizerStep(ChunkOptimizer(e, Rate(e.optimizer(), 0), 0, 0),
                          {.pieces = {{0, 0, {kElements}, false}}, .slice_sizes = {kElements}});
   };
   const auto step = [&](OptimizerStep& o, std::uint64_t seed) {

@@ -1,5 +1,5 @@
 // Numbers worked out by hand from the papers' formulas; nothing here calls what it checks for them.
-#include "runtime/schemes/step_rule.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 
 #include "kernels/functors/update.hpp"
 #include "messages/experiment.hpp"
@@ -11,15 +11,20 @@ using namespace troupe;
 
 namespace {
 
-StepRule rule(const std::vector<std::string>& assignments,
-              std::int64_t delay = 0,
-              std::int64_t synchronous = 0) {
+ChunkOptimizer optimizer(const std::vector<std::string>& assignments,
+                         std::int64_t delay = 0,
+                         std::int64_t synchronous = 0) {
   proto::Experiment e;
   for (const std::string& assignment : assignments) {
     REQUIRE(set_value(e, assignment));
   }
   REQUIRE(resolve(e));
   return {e, Rate(e.optimizer(), 0), delay, synchronous};
+}
+
+/// Of update t at `rate`.
+UpdateScalars scalars(const ChunkOptimizer& of, std::int64_t t, double rate, double& carried) {
+  return of.scalars(of.numbers(t, rate), carried);
 }
 
 /// float32 of a number that is right to 7 digits.
@@ -29,13 +34,15 @@ Approx about(double value) {
 
 }  // namespace
 
-TEST_CASE("what every rule has is the experiment's", "[schemes]") {
-  StepRule::Products products;
-  const UpdateScalars s = rule({"optimizer.weight_decay=0.25",
-                                "optimizer.momentum=0.5",
-                                "optimizer.beta2=0.75",
-                                "optimizer.epsilon=0.125"})
-                              .scalars(7, 0.0625, products);
+TEST_CASE("what every kernel has is the experiment's", "[schemes]") {
+  double carried = 1;
+  const UpdateScalars s = scalars(optimizer({"optimizer.weight_decay=0.25",
+                                             "optimizer.momentum=0.5",
+                                             "optimizer.beta2=0.75",
+                                             "optimizer.epsilon=0.125"}),
+                                  7,
+                                  0.0625,
+                                  carried);
   CHECK(s.rate == 0.0625f);
   CHECK(s.decay == 0.25f);
   CHECK(s.gamma == 0.5f);
@@ -46,13 +53,13 @@ TEST_CASE("what every rule has is the experiment's", "[schemes]") {
 // Here beta1 = 7/8 and beta2 = 63/64, which float32 has exactly.
 TEST_CASE("Adam's moments are divided by 1 - beta^t", "[schemes]") {
   for (const std::string name : {"adam", "adamw", "muon"}) {
-    const StepRule adam =
-        rule({"optimizer.rule=" + name, "optimizer.momentum=0.875", "optimizer.beta2=0.984375"});
-    StepRule::Products products;
-    CHECK(adam.scalars(1, 1, products).m_scale == about(8));
-    CHECK(adam.scalars(1, 1, products).v_scale == about(64));
-    CHECK(adam.scalars(3, 1, products).m_scale == about(512.0 / (512 - 343)));
-    CHECK(adam.scalars(3, 1, products).v_scale == about(262144.0 / (262144 - 250047)));
+    const ChunkOptimizer adam = optimizer(
+        {"optimizer.rule=" + name, "optimizer.momentum=0.875", "optimizer.beta2=0.984375"});
+    double carried = 1;
+    CHECK(scalars(adam, 1, 1, carried).m_scale == about(8));
+    CHECK(scalars(adam, 1, 1, carried).v_scale == about(64));
+    CHECK(scalars(adam, 3, 1, carried).m_scale == about(512.0 / (512 - 343)));
+    CHECK(scalars(adam, 3, 1, carried).v_scale == about(262144.0 / (262144 - 250047)));
   }
 }
 
@@ -60,17 +67,17 @@ TEST_CASE("NAdam's share of gradient and momentum follow mu_t = beta1 (1 - 0.96^
           "[schemes]") {
   // g: (1 - mu_t) / (1 - mu_1 ... mu_t); m: mu_(t+1) / (1 - mu_1 ... mu_(t+1)); beta1 = 0.9.
   for (const std::string name : {"nadam", "nadamw"}) {
-    const StepRule nadam =
-        rule({"optimizer.rule=" + name, "optimizer.momentum=0.9", "optimizer.beta2=0.984375"});
-    StepRule::Products products;
-    const UpdateScalars first = nadam.scalars(1, 1, products);
+    const ChunkOptimizer nadam =
+        optimizer({"optimizer.rule=" + name, "optimizer.momentum=0.9", "optimizer.beta2=0.984375"});
+    double carried = 1;
+    const UpdateScalars first = scalars(nadam, 1, 1, carried);
     CHECK(first.g_scale == about(1));
     CHECK(first.m_scale == about(0.5645177835538823));
     CHECK(first.v_scale == about(64));
-    const UpdateScalars second = nadam.scalars(2, 1, products);
+    const UpdateScalars second = scalars(nadam, 2, 1, carried);
     CHECK(second.g_scale == about(0.689556696194273));
     CHECK(second.m_scale == about(0.49540873998397283));
-    const UpdateScalars third = nadam.scalars(3, 1, products);
+    const UpdateScalars third = scalars(nadam, 3, 1, carried);
     CHECK(third.g_scale == about(0.6049606718067801));
     CHECK(third.m_scale == about(0.46958103219847463));
     CHECK(third.v_scale == about(262144.0 / (262144 - 250047)));
@@ -78,13 +85,13 @@ TEST_CASE("NAdam's share of gradient and momentum follow mu_t = beta1 (1 - 0.96^
 }
 
 TEST_CASE("spike compensation: a = gamma^d, b = 1 + gamma + ... + gamma^(d-1)", "[schemes]") {
-  StepRule::Products products;
+  double carried = 1;
   const std::vector<std::string> with{"pipeline.weights=spike_compensation",
                                       "optimizer.momentum=0.9"};
-  const UpdateScalars late = rule(with, 3).scalars(5, 1, products);
+  const UpdateScalars late = scalars(optimizer(with, 3), 5, 1, carried);
   CHECK(late.a == about(0.729));
   CHECK(late.b == about(2.71));
-  const UpdateScalars current = rule(with, 0).scalars(5, 1, products);
+  const UpdateScalars current = scalars(optimizer(with, 0), 5, 1, carried);
   CHECK(current.a == 1);
   CHECK(current.b == 0);
 }
@@ -93,31 +100,30 @@ TEST_CASE("PipeMare divides the rate by delay^p, p falling from 1 to 0 after the
           "[schemes]") {
   const std::vector<std::string> with{"pipeline.weights.pipemare.anneal=10",
                                       "optimizer.learning_rate=0.5"};
-  const StepRule late = rule(with, 4, 5);
+  const ChunkOptimizer late = optimizer(with, 4, 5);
   CHECK(late.rate(0) == 0.5);
   CHECK(late.rate(4) == 0.5);
   CHECK(late.rate(5) == Approx(0.125).epsilon(1e-12));
   CHECK(late.rate(10) == Approx(0.25).epsilon(1e-12));  // p = 1/2
   CHECK(late.rate(15) == Approx(0.5).epsilon(1e-12));
   CHECK(late.rate(1000) == Approx(0.5).epsilon(1e-12));
-  CHECK(rule(with, 1).rate(0) == 0.5);
-  CHECK(rule(with, 0).rate(0) == 0.5);
-  CHECK(
-      rule({"pipeline.weights.pipemare.rescale=false", "optimizer.learning_rate=0.5"}, 4).rate(0) ==
-      0.5);
+  CHECK(optimizer(with, 1).rate(0) == 0.5);
+  CHECK(optimizer(with, 0).rate(0) == 0.5);
+  CHECK(optimizer({"pipeline.weights.pipemare.rescale=false", "optimizer.learning_rate=0.5"}, 4)
+            .rate(0) == 0.5);
 }
 
 TEST_CASE("PipeMare smooths the displacement by D over one delay", "[schemes]") {
-  const StepRule late = rule({"pipeline.weights.pipemare.decay=0.125"}, 3);
+  const ChunkOptimizer late = optimizer({"pipeline.weights.pipemare.decay=0.125"}, 3);
   CHECK(late.displacement());
   CHECK(late.displacement_decay() == Approx(0.5).epsilon(1e-12));
-  CHECK_FALSE(rule({"pipeline.weights=pipemare"}, 0).displacement());
-  CHECK_FALSE(rule({"pipeline.weights.pipemare.correct=false"}, 3).displacement());
-  CHECK_FALSE(rule({"pipeline.weights=stash"}, 3).displacement());
+  CHECK_FALSE(optimizer({"pipeline.weights=pipemare"}, 0).displacement());
+  CHECK_FALSE(optimizer({"pipeline.weights.pipemare.correct=false"}, 3).displacement());
+  CHECK_FALSE(optimizer({"pipeline.weights=stash"}, 3).displacement());
 }
 
 TEST_CASE("a reach is rate x horizon along the direction, or fades, or goes back", "[schemes]") {
-  const StepRule r = rule({"optimizer.momentum=0.9"});
+  const ChunkOptimizer r = optimizer({"optimizer.momentum=0.9"});
   CHECK(r.factor({}, 0.5) == 0);
   CHECK(r.factor({ReachKind::linear, 3}, 0.5) == 1.5);
   CHECK(r.factor({ReachKind::geometric, 1}, 0.5) == Approx(0.45).epsilon(1e-12));
@@ -133,13 +139,13 @@ TEST_CASE("Adam's bias corrections belong to the moments that the kernel keeps",
   for (const char* beta2 : {"0.9", "0.95", "0.99", "0.999", "0.9999"}) {
     for (const char* name : {"adam", "adamw", "nadam"}) {
       INFO(name << " " << beta2);
-      const StepRule of = rule({concat("optimizer.rule=", name),
-                                "optimizer.momentum=0.9",
-                                concat("optimizer.beta2=", beta2)});
-      StepRule::Products products;
+      const ChunkOptimizer of = optimizer({concat("optimizer.rule=", name),
+                                           "optimizer.momentum=0.9",
+                                           concat("optimizer.beta2=", beta2)});
+      double carried = 1;
       UpdateElement element{.w = 1, .g = 0.375f};
       for (int t = 1; t <= 20; ++t) {
-        const UpdateScalars s = of.scalars(t, 0.001, products);
+        const UpdateScalars s = scalars(of, t, 0.001, carried);
         detail::adam_moments(s, element.g, element);
         const double tolerance = (2 * t + 2) * std::ldexp(1.0, -24);
         CHECK(std::abs(element.v * s.v_scale / (0.375 * 0.375) - 1) <= tolerance);

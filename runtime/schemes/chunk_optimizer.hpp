@@ -1,27 +1,27 @@
-// The step part of a Rule: which update a chunk's optimizer makes, and by how much a View's reach
-// moves.
+// The experiment's optimizer as a chunk has it: the scheme with its options, the rate of each step, and
+// by how much a View's reach moves.
 #pragma once
 
-#include "experiment.pb.h"
-#include "kernels/update.hpp"
 #include "messages/stamp.hpp"
+#include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/rate.hpp"
 
 #include <cstdint>
 
 namespace troupe {
 
-class StepRule {
+class ChunkOptimizer {
  public:
   /// `delay`: the chunk's, in updates; `synchronous`: flushed mini-batches at the start (PipeMare
   /// T3).
-  StepRule(const proto::Experiment& experiment,
-           Rate rate,
-           std::int64_t delay,
-           std::int64_t synchronous);
+  ChunkOptimizer(const proto::Experiment& experiment,
+                 Rate rate,
+                 std::int64_t delay,
+                 std::int64_t synchronous);
 
-  /// Muon's is for hidden weight matrices; the other parameters take adamw with the same scalars.
-  UpdateRule kernel() const { return kernel_; }
+  const OptimizerScheme& scheme() const { return *scheme_; }
+
+  const OptionValues& values() const { return values_; }
 
   /// PipeMare's smoothed displacement is wanted, with this decay: D^(1/delay).
   bool displacement() const { return displacement_decay_ > 0; }
@@ -32,21 +32,20 @@ class StepRule {
   /// PipeMare's T1.
   double rate(std::int64_t step) const;
 
-  /// NAdam's products of mu, carried from update to update.
-  struct Products {
-    double mu = 1;  // prod of mu_i, i <= t
-  };
+  /// The numbers of update t = 1, 2, ... at `rate`.
+  UpdateNumbers numbers(std::int64_t t, double rate) const;
 
-  /// The numbers of update t = 1, 2, ... at `rate`. Advances `products`.
-  UpdateScalars scalars(std::int64_t t, double rate, Products& products) const;
+  /// The same for the kernel of a scheme that has one. Advances `carried`, which starts at 1.
+  UpdateScalars scalars(const UpdateNumbers& numbers, double& carried) const;
 
   /// prediction = w - factor * direction, for a reach from a step whose update has rate `rate`.
   double factor(const Reach& reach, double rate) const;
 
  private:
-  proto::Optimizer optimizer_;
+  const OptimizerScheme* scheme_;
+  OptionValues values_;
+  UpdateNumbers numbers_;  // what is the same in every update
   Rate rate_;
-  UpdateRule kernel_;
   double delay_;
   std::int64_t synchronous_;
   std::int64_t rescale_updates_ = 0;  // T1's annealing; 0: off

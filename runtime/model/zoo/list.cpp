@@ -1,0 +1,244 @@
+// A network of one's own, layer by layer (model.layers).
+#include "runtime/model/registry.hpp"
+#include "runtime/model/zoo/parts.hpp"
+
+#include <utility>
+
+namespace troupe::zoo {
+namespace {
+
+ActivationKind kind_of(proto::LayerActivation::Kind kind) {
+  switch (kind) {
+    case proto::LayerActivation::none:
+      return ActivationKind::none;
+    case proto::LayerActivation::relu:
+      return ActivationKind::relu;
+    case proto::LayerActivation::tanh:
+      return ActivationKind::tanh;
+    case proto::LayerActivation::gelu:
+      return ActivationKind::gelu;
+    case proto::LayerActivation::selu:
+      return ActivationKind::selu;
+  }
+  TROUPE_CHECK(false, "an activation without a kernel: ", kind);
+}
+
+/// Adds the user's list, layer by layer; `name` is a layer's place in it.
+class LayerList {
+ public:
+  LayerList(Network& network, std::int64_t outputs) : network_(network), outputs_(outputs) {}
+
+  Result<void> add(const proto::LayerSpec& spec, const std::string& name) {
+    name_ = name;
+    switch (spec.kind_case()) {
+      case proto::LayerSpec::kDense:
+        return dense(spec.dense());
+      case proto::LayerSpec::kConvolution:
+        return convolution(spec.convolution());
+      case proto::LayerSpec::kBatchNorm:
+        return put(batch_norm_layer(name_, shape(), ActivationKind::none));
+      case proto::LayerSpec::kGroupNorm:
+        return group_norm(spec.group_norm());
+      case proto::LayerSpec::kLayerNorm:
+        return put(layer_norm_layer(name_, shape()));
+      case proto::LayerSpec::kActivation:
+        return put(activation_layer(name_, shape(), kind_of(spec.activation().kind())));
+      case proto::LayerSpec::kMaxPool:
+        return pool(spec.max_pool(), max_pool_layer);
+      case proto::LayerSpec::kAveragePool:
+        return pool(spec.average_pool(), average_pool_layer);
+      case proto::LayerSpec::kDropout:
+        return put(dropout_layer(name_, shape(), spec.dropout().rate()));
+      case proto::LayerSpec::kEmbedding:
+        return embedding(spec.embedding());
+      case proto::LayerSpec::kAttention:
+        return attention(spec.attention());
+      case proto::LayerSpec::kLstm:
+        return lstm(spec.lstm());
+      case proto::LayerSpec::kFork:
+        return fork(spec.fork());
+      case proto::LayerSpec::kJoin:
+        return join(spec.join());
+      case proto::LayerSpec::kCustom:
+        return custom(spec.custom());
+      case proto::LayerSpec::KIND_NOT_SET:
+        break;
+    }
+    return wrong("names no layer");
+  }
+
+  /// A last word once the list has ended.
+  Result<void> close() {
+    if (network_.layers.empty()) {
+      return refused("layers: the list is empty");
+    }
+    return {};
+  }
+
+ private:
+  const Shape& shape() const { return network_.shape(); }
+
+  Error wrong(const std::string& what) const { return refused("layers." + name_ + ": " + what); }
+
+  Result<void> put(std::shared_ptr<const Layer> layer) {
+    if (waits_for_embedding()) {
+      return wrong("the data's samples are tokens, begin with embedding {}");
+    }
+    network_.add(std::move(layer));
+    return {};
+  }
+
+  bool waits_for_embedding() const { return network_.tokens && network_.layers.empty(); }
+
+  bool is_image() const { return shape().dimensions() == 3; }
+
+  bool is_sequence() const { return shape().dimensions() == 2; }
+
+  Result<void> dense(const proto::DenseSpec& spec) {
+    return put(dense_layer(name_,
+                           {.inputs = is_sequence() ? shape()[1] : shape().elements(),
+                            .outputs = spec.outputs() > 0 ? spec.outputs() : outputs_,
+                            .activation = kind_of(spec.activation()),
+                            .positions = is_sequence() ? shape()[0] : 0,
+                            .head = spec.outputs() == 0}));
+  }
+
+  Result<void> convolution(const proto::ConvolutionSpec& spec) {
+    const ConvolutionGeometry geometry{
+        .kernel = spec.kernel(), .stride = spec.stride(), .padding = spec.padding()};
+    if (auto fits = check_windows(geometry); !fits) {
+      return fits;
+    }
+    return put(convolution_layer(name_,
+                                 {.input = shape(),
+                                  .outputs = spec.outputs(),
+                                  .geometry = geometry,
+                                  .activation = kind_of(spec.activation())}));
+  }
+
+  Result<void> check_windows(const ConvolutionGeometry& g) const {
+    if (!is_image()) {
+      return wrong(concat("needs images (H, W, C), and gets ", shape()));
+    }
+    if (g.padding >= g.kernel || shape()[0] + 2 * g.padding < g.kernel ||
+        shape()[1] + 2 * g.padding < g.kernel) {
+      return wrong(concat("a window of ",
+                          g.kernel,
+                          " with padding ",
+                          g.padding,
+                          " does not fit images of ",
+                          shape()));
+    }
+    return {};
+  }
+
+  template <class Make>
+  Result<void> pool(const proto::PoolSpec& spec, Make make) {
+    if (spec.kernel() == 0 && is_image() && shape()[0] != shape()[1]) {
+      return wrong(concat("the image is not square: ", shape()));
+    }
+    const std::int64_t kernel = spec.kernel() > 0 ? spec.kernel() : shape()[0];
+    const ConvolutionGeometry geometry{.kernel = kernel,
+                                       .stride = spec.stride() > 0 ? spec.stride() : kernel};
+    if (auto fits = check_windows(geometry); !fits) {
+      return fits;
+    }
+    return put(make(name_, shape(), geometry));
+  }
+
+  Result<void> group_norm(const proto::GroupNormSpec& spec) {
+    if (shape().back() % spec.groups() != 0) {
+      return wrong(
+          concat("groups: ", spec.groups(), " does not divide ", shape().back(), " channels"));
+    }
+    return put(group_norm_layer(name_, shape(), spec.groups()));
+  }
+
+  Result<void> embedding(const proto::EmbeddingSpec& spec) {
+    if (!waits_for_embedding()) {
+      return wrong("can only come first, on tokens");
+    }
+    network_.add(embedding_layer(name_,
+                                 {.vocabulary = outputs_,
+                                  .length = shape()[0],
+                                  .width = spec.width(),
+                                  .positions = spec.positions()}));
+    return {};
+  }
+
+  Result<void> attention(const proto::AttentionSpec& spec) {
+    if (!is_sequence() || shape()[1] % spec.heads() != 0) {
+      return wrong(concat("needs a sequence (T, width) whose width ",
+                          spec.heads(),
+                          " divides, and gets ",
+                          shape()));
+    }
+    const std::int64_t length = shape()[0];
+    const std::int64_t width = shape()[1];
+    const std::string name = name_;
+    auto done = put(dense_layer(name + ".c_attn",
+                                {.inputs = width, .outputs = 3 * width, .positions = length}));
+    if (!done) {
+      return done;
+    }
+    network_.add(attention_layer(name, length, width, spec.heads()));
+    network_.add(
+        dense_layer(name + ".c_proj", {.inputs = width, .outputs = width, .positions = length}));
+    return {};
+  }
+
+  Result<void> lstm(const proto::LstmSpec& spec) {
+    if (!is_sequence()) {
+      return wrong(concat("needs a sequence (T, width), and gets ", shape()));
+    }
+    return put(lstm_layer(name_, shape()[0], shape()[1], spec.width()));
+  }
+
+  Result<void> fork(const proto::SkipSpec& spec) {
+    if (network_.has_entry(spec.name())) {
+      return wrong("a skip connection named " + spec.name() + " is open already");
+    }
+    return put(fork_layer(name_, spec.name()));
+  }
+
+  Result<void> join(const proto::SkipSpec& spec) {
+    const ActivationKind activation = kind_of(spec.activation());
+    if (!network_.has_entry(spec.name()) || spec.name() == "x") {
+      return wrong("no skip connection named " + spec.name() + " is open");
+    }
+    if (!(network_.entry(spec.name()) == shape())) {
+      return wrong(concat("x is ", shape(), ", the skip ", network_.entry(spec.name())));
+    }
+    if (activation != ActivationKind::none && activation != ActivationKind::relu) {
+      return wrong("activation of a join is none or relu");
+    }
+    return put(join_layer(name_, spec.name(), shape(), activation));
+  }
+
+  Result<void> custom(const proto::CustomScheme& spec) {
+    auto layer = make_layer(spec, "model.layers.layer[" + name_ + "]", name_, network_);
+    if (!layer) {
+      return layer.error();
+    }
+    network_.add(*std::move(layer));
+    return {};
+  }
+
+  Network& network_;
+  std::int64_t outputs_;
+  std::string name_;
+};
+
+}  // namespace
+
+Result<void> add_list(Network& network, const proto::Custom& options, std::int64_t outputs) {
+  LayerList layers(network, outputs);
+  for (int i = 0; i < options.layer_size(); ++i) {
+    if (auto done = layers.add(options.layer(i), std::to_string(i)); !done) {
+      return done;
+    }
+  }
+  return layers.close();
+}
+
+}  // namespace troupe::zoo

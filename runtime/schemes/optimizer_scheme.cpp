@@ -1,0 +1,193 @@
+#include "runtime/schemes/optimizer_scheme.hpp"
+
+#include "experiment.pb.h"
+#include "kernels/check.hpp"
+#include "kernels/combine.hpp"
+#include "kernels/orthogonalize.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+/// 1 / (1 - beta^t), of the beta that the kernel has: float32 leaves 1 - 0.999 wrong by 1.3e-5 of
+/// itself, and what is taken in by that share must be corrected by that share.
+float unbiased(float beta, std::int64_t update) {
+  return static_cast<float>(1 /
+                            (1 - std::pow(static_cast<double>(beta), static_cast<double>(update))));
+}
+
+void adam_scalars(const UpdateNumbers& numbers, double& /*carried*/, UpdateScalars& s) {
+  s.m_scale = unbiased(s.gamma, numbers.update);
+  s.v_scale = unbiased(s.beta2, numbers.update);
+}
+
+/// mu_t = beta1 (1 - 0.5 * 0.96^(t psi)), psi = 0.004 (Dozat 2016 as in PyTorch). Carried: the product
+/// of all mu_i so far.
+void nadam_scalars(const UpdateNumbers& numbers, double& carried, UpdateScalars& s) {
+  const auto t = static_cast<double>(numbers.update);
+  const auto mu_at = [&numbers](double at) {
+    return numbers.momentum * (1 - 0.5 * std::pow(0.96, at * 0.004));
+  };
+  const double mu = mu_at(t);
+  const double mu_next = mu_at(t + 1);
+  carried *= mu;
+  s.g_scale = static_cast<float>((1 - mu) / (1 - carried));
+  s.m_scale = static_cast<float>(mu_next / (1 - carried * mu_next));
+  s.v_scale = unbiased(s.beta2, numbers.update);
+}
+
+void spike_scalars(const UpdateNumbers& numbers, double& /*carried*/, UpdateScalars& s) {
+  const double gamma = numbers.momentum;
+  s.a = static_cast<float>(std::pow(gamma, numbers.delay));
+  s.b = static_cast<float>((1 - std::pow(gamma, numbers.delay)) / (1 - gamma));
+}
+
+/// An orthogonal (rows, columns) matrix has elements of root mean square 1 / sqrt(max(rows,
+/// columns)), AdamW's steps one of 0.2 to 0.4 by experience: Liu et al. 2025, arXiv:2502.16982,
+/// section 2.2.
+double matched_scale(const Shape& matrix) {
+  return 0.2 * std::sqrt(static_cast<double>(std::max(matrix[0], matrix[1])));
+}
+
+/// Muon's step of a matrix along its orthogonalised momentum. The padding behind the matrix, which is
+/// zero in g and m, stays zero.
+Tensor muon_step(Stream& stream,
+                 const UpdateNumbers& numbers,
+                 const OptionValues& /*values*/,
+                 const UpdateTensors& t) {
+  UpdateScalars scalars = basic_scalars(numbers);
+  const Tensor direction = stream.allocate(t.g.shape());
+  nesterov_direction(stream, scalars, t.g, t.moments[0], direction);
+  const Tensor matrix = direction.view(0, t.matrix);
+  orthogonalize(stream, matrix, matrix);
+  combine(stream, {{matched_scale(t.matrix), direction}}, direction);
+  scalars.gradient_scale = 1;
+  update(stream,
+         {.kernel = UpdateKernel::muon,
+          .scalars = scalars,
+          .w = t.w,
+          .g = direction,
+          .w_new = t.w_new,
+          .m = {},
+          .v = {},
+          .displacement = {},
+          .predictions = {}});
+  return direction;
+}
+
+/// A built-in one: `of` with a kernel, and the name and summary of the enumerator in
+/// messages/experiment.proto.
+OptimizerScheme with_kernel(proto::OptimizerRule::Kind rule,
+                            UpdateKernel kernel,
+                            OptimizerScheme of = {}) {
+  const auto* value = proto::OptimizerRule::Kind_descriptor()->FindValueByNumber(rule);
+  of.info.name = value->name();
+  of.info.summary = value->options().GetExtension(proto::value_doc);
+  of.method.kernel = kernel;
+  return of;
+}
+
+std::vector<OptimizerScheme> built_in() {
+  using Rule = proto::OptimizerRule;
+  const UpdateMethod adam{.scalars = adam_scalars};
+  const UpdateMethod nadam{.scalars = nadam_scalars};
+  return {
+      with_kernel(Rule::sgd, UpdateKernel::sgd, {.plain = true}),
+      with_kernel(Rule::momentum, UpdateKernel::momentum, {.heavy_ball = true, .plain = true}),
+      with_kernel(Rule::nesterov, UpdateKernel::nesterov, {.plain = true}),
+      with_kernel(Rule::adam, UpdateKernel::adam, {.method = adam}),
+      with_kernel(Rule::adamw, UpdateKernel::adamw, {.method = adam}),
+      with_kernel(Rule::nadam, UpdateKernel::nadam, {.method = nadam, .discounts_gradient = true}),
+      with_kernel(
+          Rule::nadamw, UpdateKernel::nadamw, {.method = nadam, .discounts_gradient = true}),
+      with_kernel(Rule::adagrad, UpdateKernel::adagrad),
+      with_kernel(Rule::rmsprop, UpdateKernel::rmsprop),
+      with_kernel(Rule::muon,
+                  UpdateKernel::adamw,
+                  {.method = adam, .matrices = UpdateMethod{.moments = 1, .update = muon_step}}),
+  };
+}
+
+Registry<OptimizerScheme>& table() {
+  static Registry<OptimizerScheme> all(built_in());
+  return all;
+}
+
+/// What is wrong with a method, or "".
+std::string fault(const UpdateMethod& method) {
+  constexpr int kMomentsMax = 16;
+  if (method.kernel.has_value() == static_cast<bool>(method.update)) {
+    return "sets kernel and update both, or neither; right is one of them";
+  }
+  if (method.moments < 0 || method.moments > kMomentsMax) {
+    return concat("keeps ", method.moments, " moments; right are 0 to ", kMomentsMax);
+  }
+  return method.kernel && method.moments > 0 ? "sets moments, which the kernel knows" : "";
+}
+
+}  // namespace
+
+Result<void> register_optimizer(OptimizerScheme scheme) {
+  for (const UpdateMethod* method :
+       {&scheme.method, scheme.matrices ? &*scheme.matrices : &scheme.method}) {
+    if (const std::string why = fault(*method); !why.empty()) {
+      return Error{ErrorKind::usage,
+                   concat("register_optimizer: \"",
+                          scheme.info.name,
+                          method == &scheme.method ? "\".method " : "\".matrices ",
+                          why)};
+    }
+  }
+  return table().add(std::move(scheme), "register_optimizer");
+}
+
+const std::deque<OptimizerScheme>& optimizer_schemes() {
+  return table().all();
+}
+
+bool is_built_in(const OptimizerScheme& scheme) {
+  return table().built_in(scheme);
+}
+
+const OptimizerScheme& optimizer_scheme(const proto::Optimizer& optimizer) {
+  const bool custom = optimizer.rule() == proto::OptimizerRule::custom;
+  const std::string& name =
+      custom ? optimizer.custom().name() : proto::OptimizerRule::Kind_Name(optimizer.rule());
+  const OptimizerScheme* found = table().find(name);
+  TROUPE_CHECK(found, "no optimizer '", name, "'");
+  return *found;
+}
+
+const OptimizerScheme& spike_compensation() {
+  static const OptimizerScheme scheme{
+      .info = {.name = "spike_compensation", .summary = "v = gamma v + g; w -= eta (a v + b g)"},
+      .method = {.kernel = UpdateKernel::spike_compensation, .scalars = spike_scalars}};
+  return scheme;
+}
+
+Result<void> check_optimizer(const proto::Experiment& experiment) {
+  const proto::Optimizer& optimizer = experiment.optimizer();
+  if (optimizer.rule() == proto::OptimizerRule::custom) {
+    if (auto chosen = table().chosen(optimizer.custom(), "optimizer", "optimizer.rule"); !chosen) {
+      return chosen.error();
+    }
+  }
+  const OptimizerScheme& scheme = optimizer_scheme(optimizer);
+  return scheme.info.check ? scheme.info.check(experiment) : Result<void>();
+}
+
+UpdateScalars basic_scalars(const UpdateNumbers& numbers) {
+  UpdateScalars s;
+  s.gradient_scale = static_cast<float>(numbers.gradient_scale);
+  s.rate = static_cast<float>(numbers.rate);
+  s.decay = static_cast<float>(numbers.weight_decay);
+  s.gamma = static_cast<float>(numbers.momentum);
+  s.beta2 = static_cast<float>(numbers.beta2);
+  s.epsilon = static_cast<float>(numbers.epsilon);
+  return s;
+}
+
+}  // namespace troupe

@@ -1,0 +1,108 @@
+// Optimizers: what a named one is, built in or registered by a program of one's own
+// (optimizer.rule=custom). A scheme has no state; OptimizerStep keeps its moments.
+#pragma once
+
+#include "kernels/update.hpp"
+#include "runtime/schemes/registry.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+namespace proto {
+class Optimizer;
+}  // namespace proto
+
+/// The numbers of one update.
+struct UpdateNumbers {
+  std::int64_t update = 1;    // 1, 2, ... since the start of the run or the last reset
+  double rate = 0;            // eta
+  double gradient_scale = 1;  // g is multiplied by it first: clipping, a server's mean
+  double delay = 0;           // of the chunk in its pipeline, in updates
+  // As the experiment has them under `optimizer`.
+  double momentum = 0;
+  double beta2 = 0;
+  double epsilon = 0;
+  double weight_decay = 0;
+};
+
+/// What an update reads and writes: (n) float32 on the stream's device.
+struct UpdateTensors {
+  Tensor w;                     // read
+  Tensor g;                     // read
+  Tensor w_new;                 // written; may be w
+  std::vector<Tensor> moments;  // read and written; zero before the first update
+  /// Of OptimizerScheme::matrices: (rows, columns), which the tensors begin with; padding follows.
+  Shape matrix{};
+};
+
+/// How weights are moved: by a fused kernel, or by a function of one's own. One of the two is set.
+struct UpdateMethod {
+  /// Reads memory once, and makes the predictions in the same pass.
+  std::optional<UpdateKernel> kernel{};
+  /// Of `kernel`: the scalars beyond those that basic_scalars() fills in; may be empty. `carried` is
+  /// kept from one update to the next, 1 at first.
+  std::function<void(const UpdateNumbers& numbers, double& carried, UpdateScalars& scalars)>
+      scalars{};
+
+  /// Of `update`: tensors of the size of w that are kept from one update to the next.
+  int moments = 0;
+  /// Writes w_new and the moments. Returns the direction (n): the predictions are w_new minus rate
+  /// times horizon times it. Where w, g and the moments are 0 it leaves 0: a slice's padding. Called
+  /// for each slice, on the optimizer's thread.
+  std::function<Tensor(Stream& stream,
+                       const UpdateNumbers& numbers,
+                       const OptionValues& values,
+                       const UpdateTensors& tensors)>
+      update{};
+
+  int kept() const { return kernel ? troupe::moments(*kernel) : moments; }
+};
+
+struct OptimizerScheme {
+  SchemeInfo info{};
+  std::string equations{};  // g gradient, w weights, eta rate, gamma momentum
+  UpdateMethod method{};
+  /// Instead of `method`, for hidden layers' weight matrices, each by itself. Moments are then kept
+  /// by parameter and not by slice, so that replicas cannot average them.
+  std::optional<UpdateMethod> matrices{};
+
+  // What others have to know of it.
+
+  /// v = gamma v + g; w -= eta v, with gamma = optimizer.momentum: what the weight policies geometric,
+  /// nwpt and spike_compensation reckon with.
+  bool heavy_ball = false;
+  /// It moves along g or g's velocity and does nothing else, so that a server's step with a momentum of
+  /// its own may take its place.
+  bool plain = false;
+  /// The share of a new gradient in the step is 1 - mu: what the weight policy nesterov counts on.
+  bool discounts_gradient = false;
+};
+
+/// Makes an optimizer known under its name, before any experiment is checked. Error (usage) where the
+/// name is taken or not in snake_case, or a method is incomplete.
+Result<void> register_optimizer(OptimizerScheme scheme);
+
+/// All of them, those of optimizer.rule first.
+const std::deque<OptimizerScheme>& optimizer_schemes();
+bool is_built_in(const OptimizerScheme& scheme);
+
+/// The one that an experiment has chosen. ContractError where check_optimizer() would refuse.
+const OptimizerScheme& optimizer_scheme(const proto::Optimizer& optimizer);
+
+/// The one that pipeline.weights spike_compensation puts in the place of heavy-ball momentum.
+const OptimizerScheme& spike_compensation();
+
+/// Error (usage) where optimizer.custom names none that is registered, or gives options it has not, or
+/// the optimizer does not go with the rest of the experiment.
+Result<void> check_optimizer(const proto::Experiment& experiment);
+
+/// What every kernel has: rate, decay, gamma, beta2, epsilon and gradient_scale.
+UpdateScalars basic_scalars(const UpdateNumbers& numbers);
+
+}  // namespace troupe
