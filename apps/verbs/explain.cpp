@@ -7,7 +7,6 @@
 #include "runtime/schemes/schedule.hpp"
 #include "runtime/schemes/timeline.hpp"
 
-#include <CLI/CLI.hpp>
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
@@ -166,42 +165,45 @@ void list(Console& console, const std::vector<Entry>& entries) {
   flush();
 }
 
+int explain(Console& console, const std::string& name) {
+  const std::vector<Entry> entries = all_entries();
+  if (name.empty()) {
+    list(console, entries);
+    return 0;
+  }
+  std::vector<std::string> names;
+  bool found = false;
+  for (const Entry& entry : entries) {
+    names.push_back(entry.name);
+    if (entry.name == name) {
+      found = true;
+      explain(console, entry);
+    }
+  }
+  if (found) {
+    return 0;
+  }
+  const std::string near = nearest(name, names);
+  return fail(console,
+              {ErrorKind::usage,
+               concat("explain: nothing is called \"",
+                      name,
+                      "\"",
+                      near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                      " (`troupe explain` lists all names)")});
+}
+
 }  // namespace
 
-VerbAction declare_explain(CLI::App& app) {
+Command declare_explain() {
   auto name = std::make_shared<std::string>();
-  app.add_option("NAME",
-                 *name,
-                 "a schedule, weight policy, exchange, rule, activation policy, partition or "
-                 "optimizer; without "
-                 "one all are listed");
-  return [name](Console& console) {
-    const std::vector<Entry> entries = all_entries();
-    if (name->empty()) {
-      list(console, entries);
-      return 0;
-    }
-    std::vector<std::string> names;
-    bool found = false;
-    for (const Entry& entry : entries) {
-      names.push_back(entry.name);
-      if (entry.name == *name) {
-        found = true;
-        explain(console, entry);
-      }
-    }
-    if (found) {
-      return 0;
-    }
-    const std::string near = nearest(*name, names);
-    return fail(console,
-                {ErrorKind::usage,
-                 concat("explain: nothing is called \"",
-                        *name,
-                        "\"",
-                        near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                        " (`troupe explain` lists all names)")});
-  };
+  return {.options = {{.names = "NAME",
+                       .value = name.get(),
+                       .doc = "a schedule, weight policy, exchange, rule, activation policy, "
+                              "partition or optimizer; without one all are listed"}},
+          .action = [name](Console& console) {
+            return explain(console, *name);
+          }};
 }
 
 }  // namespace troupe
