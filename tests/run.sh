@@ -51,10 +51,11 @@ PY
   passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
 }
 
+# configure_and_build PRESET BUILD-ARGUMENTS...
 configure_and_build() {
   local preset=$1
   shift
-  cmake --preset "$preset" >"build-$preset.log" 2>&1 || { cat "build-$preset.log"; rm -f "build-$preset.log"; return 1; }
+  cmake --preset "$preset" "-DCMAKE_CUDA_ARCHITECTURES=80;90" >"build-$preset.log" 2>&1 || { cat "build-$preset.log"; rm -f "build-$preset.log"; return 1; }
   rm -f "build-$preset.log"
   cmake --build --preset "$preset" "$@"
 }
