@@ -1,9 +1,8 @@
 #include "apps/command_line.hpp"
 
+#include "apps/options.hpp"
 #include "apps/version.hpp"
 #include "messages/experiment.hpp"
-
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <array>
@@ -15,7 +14,7 @@ namespace {
 struct Verb {
   const char* name;
   const char* summary;
-  VerbAction (*declare)(CLI::App&);
+  Command (*declare)();
 };
 
 /// A new verb is one line here.
@@ -64,20 +63,25 @@ Error unknown_verb(const std::string& name) {
           "there is no verb \"", name, "\"", did_you_mean(name, names), " (verbs: ", legal, ")")};
 }
 
-/// The first word that `app` has no use for.
-Error unexpected(const CLI::App& app, const std::string& verb, const std::string& word) {
-  const std::string where = verb.empty() ? "" : verb + ": ";
+/// What `verb`, or the program where it has no name, cannot do with `word`.
+Error unexpected(const Syntax& verb, const std::string& word) {
+  const std::string where = verb.name.empty() ? "" : verb.name + ": ";
   if (!word.starts_with('-')) {
     return {ErrorKind::usage,
             concat(where, "\"", word, "\" is one word too many (--help shows what is expected)")};
   }
-  std::vector<std::string> names;
-  std::string legal;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      names.push_back("--" + name);
-      legal += (legal.empty() ? "" : ", ") + names.back();
+  std::vector<std::string> names{"--help"};
+  for (const CommandOption& option : verb.options) {
+    if (option.names.starts_with("--")) {
+      names.push_back(option.names.substr(0, option.names.find(',')));
     }
+  }
+  if (verb.name.empty()) {
+    names.emplace_back("--version");
+  }
+  std::string legal;
+  for (const std::string& name : names) {
+    legal += (legal.empty() ? "" : ", ") + name;
   }
   return {ErrorKind::usage,
           concat(where,
@@ -90,54 +94,44 @@ Error unexpected(const CLI::App& app, const std::string& verb, const std::string
                  ")")};
 }
 
-/// CLI11's complaint in our words, where it is one that can come up here.
-std::string complaint(const CLI::ParseError& error) {
-  const std::string text = error.what();
-  const std::string option = text.substr(0, text.find(": "));
-  if (error.get_name() == "ArgumentMismatch") {
-    const bool missing = text.ends_with(" missing");
-    return option + (missing ? ": has no value behind it" : ": may be given once only");
-  }
-  return text;
-}
-
 int dispatch(int argc, const char* const* argv, Console& console) {
-  CLI::App app("Troupe: asynchronous training of neural networks by a company of actors.",
-               "troupe");
-  app.set_version_flag("--version", std::string("troupe ") + version());
-  app.footer(kExitCodes);
-  app.allow_extras();
-  app.require_subcommand(0, 1);
-  std::vector<std::pair<CLI::App*, VerbAction>> actions;
-  for (const Verb& verb : kVerbs) {
-    CLI::App* sub = app.add_subcommand(verb.name, verb.summary);
-    sub->allow_extras();
-    actions.emplace_back(sub, verb.declare(*sub));
-  }
   const auto named = [&](const Verb& verb) {
     return std::string(verb.name) == argv[1];
   };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(kVerbs.begin(), kVerbs.end(), named)) {
     return fail(console, unknown_verb(argv[1]));
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked, console.out, console.err);
-  } catch (const CLI::ParseError& error) {
-    return fail(console, {ErrorKind::usage, complaint(error)});
+  std::vector<Syntax> verbs;
+  std::vector<VerbAction> actions;
+  for (const Verb& verb : kVerbs) {
+    Command command = verb.declare();
+    verbs.push_back(
+        {verb.name, verb.summary, std::move(command.options), std::move(command.footer)});
+    actions.push_back(std::move(command.action));
   }
-  for (const auto& [sub, action] : actions) {
-    if (sub->parsed()) {
-      const std::vector<std::string> words = sub->remaining();
-      return words.empty() ? action(console)
-                           : fail(console, unexpected(*sub, sub->get_name(), words.front()));
-    }
+  const ProgramText program{.name = "troupe",
+                            .summary =
+                                "Troupe: asynchronous training of neural networks by a company of "
+                                "actors.",
+                            .version = std::string("troupe ") + version(),
+                            .footer = kExitCodes};
+  const auto request = parse_words(argc, argv, program, verbs);
+  if (!request) {
+    return fail(console, request.error());
   }
-  if (const std::vector<std::string> words = app.remaining(); !words.empty()) {
-    return fail(console, unexpected(app, "", words.front()));
+  if (!request->text.empty()) {
+    console.out << request->text;
+    return 0;
   }
-  console.err << app.help();
+  if (!request->extra.empty()) {
+    return fail(
+        console,
+        unexpected(request->verb ? verbs[*request->verb] : Syntax{}, request->extra.front()));
+  }
+  if (request->verb) {
+    return actions[*request->verb](console);
+  }
+  console.err << request->help;
   return fail(console,
               {ErrorKind::usage, "say what to do: `troupe run` trains a small network at once"});
 }

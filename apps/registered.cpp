@@ -3,6 +3,7 @@
 #include "apps/text.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/registry.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 
 #include <cmath>
@@ -51,6 +52,16 @@ std::vector<RegisteredScheme> registered_schemes() {
     all.push_back({"model.layers.layer", &layer.info});
   }
   add_registered(all, "data", dataset_schemes());
+  for (const ExchangeScheme& exchange : exchanges().all()) {
+    if (!exchanges().built_in(exchange)) {
+      all.push_back({"replicas.exchange", &exchange.info});
+    }
+  }
+  for (const RuleScheme& rule : rules().all()) {
+    if (!rules().built_in(rule)) {
+      all.push_back({"replicas.rule", &rule.info});
+    }
+  }
   return all;
 }
 

@@ -1,4 +1,4 @@
-// What a program of one's own has registered beside rules: for `explain` and `--help`.
+// What a program of one's own has registered: for `explain` and `--help`.
 #pragma once
 
 #include "runtime/schemes/registry.hpp"

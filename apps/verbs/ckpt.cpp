@@ -10,7 +10,6 @@
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/record/json.hpp"
 
-#include <CLI/CLI.hpp>
 #include <fnmatch.h>
 
 #include <algorithm>
@@ -262,29 +261,31 @@ Result<std::string> run(const Arguments& arguments) {
 
 }  // namespace
 
-VerbAction declare_ckpt(CLI::App& app) {
+Command declare_ckpt() {
   auto arguments = std::make_shared<Arguments>();
-  app.add_option("WHAT",
-                 arguments->what,
-                 "ls FILE: what is in it; export FILE OUT: a copy, or a part of it; import IN "
-                 "EXPERIMENT OUT: checked against the experiment's network; init EXPERIMENT OUT: "
-                 "what a run of it starts with");
-  app.add_option("FILES",
-                 arguments->files,
-                 "safetensors files; a run's folder stands for its weights.safetensors");
-  app.add_option("--only-glob", arguments->only, "ls, export: only names like this, as dense*")
-      ->type_name("GLOB");
-  app.add_option("--set", arguments->assignments, "import, init: sets a key of the experiment")
-      ->type_name("PATH=VALUE")
-      ->allow_extra_args(false);
-  return [arguments](Console& console) {
-    const auto text = run(*arguments);
-    if (!text) {
-      return fail(console, text.error());
-    }
-    console.out << *text;
-    return 0;
-  };
+  return {
+      .options =
+          {{.names = "WHAT",
+            .value = &arguments->what,
+            .doc = "ls FILE: what is in it; export FILE OUT: a copy, or a part of it; import IN "
+                   "EXPERIMENT OUT: checked against the experiment's network; init EXPERIMENT "
+                   "OUT: what a run of it starts with"},
+           {.names = "FILES",
+            .value = &arguments->files,
+            .doc = "safetensors files; a run's folder stands for its weights.safetensors"},
+           {.names = "--only-glob",
+            .value = &arguments->only,
+            .doc = "ls, export: only names like this, as dense*",
+            .type = "GLOB"},
+           set_option(arguments->assignments, "import, init: sets a key of the experiment")},
+      .action = [arguments](Console& console) {
+        const auto text = run(*arguments);
+        if (!text) {
+          return fail(console, text.error());
+        }
+        console.out << *text;
+        return 0;
+      }};
 }
 
 }  // namespace troupe

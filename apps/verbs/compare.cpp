@@ -9,8 +9,6 @@
 #include "apps/verbs/verb.hpp"
 #include "runtime/record/output_file.hpp"
 
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -222,53 +220,53 @@ int compare(Console& console, Arguments arguments) {
 
 }  // namespace
 
-VerbAction declare_compare(CLI::App& app) {
+Command declare_compare() {
   auto arguments = std::make_shared<Arguments>();
-  app.add_option(
-      "EXPERIMENT",
-      arguments->experiments,
-      concat("presets' names, or .textproto or .json files (default: ", kDefaultPreset, ")"));
-  app.add_option("--vary",
-                 arguments->varied,
-                 "path=value,value,...: a scheme for each value; repeatable: for each combination")
-      ->type_name("PATH=VALUES")
-      ->allow_extra_args(false);
-  app.add_option("--set", arguments->assignments, "path=value, for all schemes; repeatable")
-      ->type_name("PATH=VALUE")
-      ->allow_extra_args(false);
-  app.add_option("--seeds",
-                 arguments->seeds,
-                 "runs of each scheme: the seed of the first experiment, "
-                 "that plus 1, ... (default: 1)")
-      ->check(CLI::Range(1, kSeedsMax));
-  app.add_option("--clock", arguments->clock, "virtual or real (default: virtual)")
-      ->check(CLI::IsMember({"virtual", "real"}));
-  app.add_option(
-         "--target",
-         arguments->target,
-         "also the time until the test accuracy (0..1) is reached; of networks without classes, "
-         "the test loss")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option(
-         "--jobs", arguments->jobs, "runs at once, on the virtual clock (default: one a core)")
-      ->check(CLI::Range(1, kJobsMax));
-  const CLI::Option* out =
-      app.add_option("--out",
-                     arguments->out,
-                     "folder for tables and curves; made here, must not exist (default: "
-                     "runs/compare-N)")
-          ->type_name("DIR");
-  app.add_flag("--quiet,-q", arguments->quiet, "no progress on stderr");
-  add_experiment_footer(app);
-  return [arguments, out](Console& console) {
-    if (out->count() > 0 && arguments->out.empty()) {
-      return fail(console, {ErrorKind::usage, "--out: the name of the folder is empty"});
-    }
-    if (arguments->experiments.empty()) {
-      arguments->experiments.emplace_back(kDefaultPreset);
-    }
-    return compare(console, *arguments);
-  };
+  return {
+      .options =
+          {{.names = "EXPERIMENT",
+            .value = &arguments->experiments,
+            .doc = concat(
+                "presets' names, or .textproto or .json files (default: ", kDefaultPreset, ")")},
+           {.names = "--vary",
+            .value = &arguments->varied,
+            .doc = "path=value,value,...: a scheme for each value; repeatable: for each "
+                   "combination",
+            .type = "PATH=VALUES"},
+           set_option(arguments->assignments, "path=value, for all schemes; repeatable"),
+           {.names = "--seeds",
+            .value = &arguments->seeds,
+            .doc = "runs of each scheme: the seed of the first experiment, that plus 1, ... "
+                   "(default: 1)",
+            .range = OptionRange{1, kSeedsMax}},
+           {.names = "--clock",
+            .value = &arguments->clock,
+            .doc = "virtual or real (default: virtual)",
+            .legal = {"virtual", "real"}},
+           {.names = "--target",
+            .value = &arguments->target,
+            .doc = "also the time until the test accuracy (0..1) is reached; of networks without "
+                   "classes, the test loss",
+            .range = OptionRange{}},
+           {.names = "--jobs",
+            .value = &arguments->jobs,
+            .doc = "runs at once, on the virtual clock (default: one a core)",
+            .range = OptionRange{1, kJobsMax}},
+           {.names = "--out",
+            .value = &arguments->out,
+            .doc = "folder for tables and curves; made here, must not exist (default: "
+                   "runs/compare-N)",
+            .type = "DIR",
+            .refuse_empty = kEmptyFolder},
+           {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"}},
+      .action =
+          [arguments](Console& console) {
+            if (arguments->experiments.empty()) {
+              arguments->experiments.emplace_back(kDefaultPreset);
+            }
+            return compare(console, *arguments);
+          },
+      .footer = experiment_footer};
 }
 
 }  // namespace troupe

@@ -5,8 +5,6 @@
 #include "messages/experiment.hpp"
 #include "runtime/record/json.hpp"
 
-#include <CLI/CLI.hpp>
-
 #include <memory>
 #include <ostream>
 
@@ -72,34 +70,40 @@ int validate(Console& console, const Arguments& arguments) {
   return 0;
 }
 
+int config(Console& console, const Arguments& arguments) {
+  if (arguments.what == "print") {
+    return print(console, arguments);
+  }
+  if (arguments.what == "validate") {
+    return validate(console, arguments);
+  }
+  const std::string near = nearest(arguments.what, {"print", "validate"});
+  return fail(
+      console,
+      {ErrorKind::usage,
+       arguments.what.empty() ? "config: say print or validate"
+                              : concat("config: \"",
+                                       arguments.what,
+                                       "\" is neither print nor validate",
+                                       near.empty() ? "" : ", did you mean " + near + "?")});
+}
+
 }  // namespace
 
-VerbAction declare_config(CLI::App& app) {
+Command declare_config() {
   auto arguments = std::make_shared<Arguments>();
-  app.add_option(
-      "WHAT",
-      arguments->what,
-      "print: the experiment with every default filled in; validate: whether it can be run");
-  add_experiment_arguments(app, arguments->experiment);
-  app.add_flag("--json", arguments->json, "JSON instead of textproto");
-  add_experiment_footer(app);
-  return [arguments](Console& console) {
-    if (arguments->what == "print") {
-      return print(console, *arguments);
-    }
-    if (arguments->what == "validate") {
-      return validate(console, *arguments);
-    }
-    const std::string near = nearest(arguments->what, {"print", "validate"});
-    return fail(
-        console,
-        {ErrorKind::usage,
-         arguments->what.empty() ? "config: say print or validate"
-                                 : concat("config: \"",
-                                          arguments->what,
-                                          "\" is neither print nor validate",
-                                          near.empty() ? "" : ", did you mean " + near + "?")});
-  };
+  Command command{
+      .options = experiment_options(
+          arguments->experiment,
+          {{.names = "--json", .value = &arguments->json, .doc = "JSON instead of textproto"}}),
+      .action = [arguments](Console& console) { return config(console, *arguments); },
+      .footer = experiment_footer};
+  command.options.insert(command.options.begin(),
+                         {.names = "WHAT",
+                          .value = &arguments->what,
+                          .doc = "print: the experiment with every default filled in; validate: "
+                                 "whether it can be run"});
+  return command;
 }
 
 }  // namespace troupe

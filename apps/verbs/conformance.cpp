@@ -4,8 +4,6 @@
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
 
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -32,22 +30,25 @@ int print(Console& console, const std::vector<Finding>& findings) {
 
 }  // namespace
 
-VerbAction declare_conformance(CLI::App& app) {
+Command declare_conformance() {
   auto options = std::make_shared<ConformanceOptions>();
-  app.add_option("NAME", options->rule, "a rule: built in, or one that this program has registered")
-      ->required();
-  app.add_option("--value", options->values, "option=number, of the rule; repeatable")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  app.add_option("--bound",
-                 options->bound,
-                 "no gradient may be applied that is more updates late than this")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))
-      ->type_name("N");
-  return [options](Console& console) {
-    const auto findings = check_conformance(*options);
-    return findings ? print(console, *findings) : fail(console, findings.error());
-  };
+  return {.options = {{.names = "NAME",
+                       .value = &options->rule,
+                       .doc = "a rule: built in, or one that this program has registered",
+                       .required = true},
+                      {.names = "--value",
+                       .value = &options->values,
+                       .doc = "option=number, of the rule; repeatable",
+                       .type = "KEY=VALUE"},
+                      {.names = "--bound",
+                       .value = &options->bound,
+                       .doc = "no gradient may be applied that is more updates late than this",
+                       .type = "N",
+                       .range = OptionRange{0, 1e9}}},
+          .action = [options](Console& console) {
+            const auto findings = check_conformance(*options);
+            return findings ? print(console, *findings) : fail(console, findings.error());
+          }};
 }
 
 }  // namespace troupe

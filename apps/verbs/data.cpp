@@ -1,13 +1,12 @@
 // troupe data: gets data sets that are not built in, and shows what a run reads.
 #include "apps/text.hpp"
+#include "apps/topologies/pipeline.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/data/fetch.hpp"
 #include "runtime/data/folders.hpp"
-
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cctype>
@@ -265,46 +264,53 @@ int batches(Console& console, const Arguments& arguments) {
   return 0;
 }
 
+int data(Console& console, const Arguments& arguments) {
+  if (arguments.what == "fetch") {
+    return fetch_set(console, arguments);
+  }
+  if (arguments.what == "batches") {
+    return batches(console, arguments);
+  }
+  return fail(console,
+              usage(arguments.what.empty()
+                        ? "say fetch or batches; what can be fetched: " + listed(set_names())
+                        : concat("\"",
+                                 arguments.what,
+                                 "\" is neither fetch nor batches",
+                                 did_you_mean(arguments.what, {"fetch", "batches"}))));
+}
+
 }  // namespace
 
-VerbAction declare_data(CLI::App& app) {
+Command declare_data() {
   auto arguments = std::make_shared<Arguments>();
-  app.add_option("WHAT",
-                 arguments->what,
-                 "fetch NAME: downloads a data set, or what of it is missing; batches EXPERIMENT "
-                 "COUNT OUT.safetensors: writes the first mini-batches of a run, images (H, W, C)");
-  app.add_option("WORDS", arguments->words, concat("NAME: ", listed(set_names())));
-  app.add_option("--to",
-                 arguments->to,
-                 "folder of the files (default: NAME in $XDG_CACHE_HOME/troupe or ~/.cache/troupe, "
-                 "where runs look for it)")
-      ->type_name("DIR");
-  app.add_option(
-         "--from", arguments->from, "folder on another server, with files of the same names")
-      ->type_name("URL");
-  app.add_option("--sha256",
-                 arguments->sha256,
-                 "sum that a file must have in place of the known one; repeatable")
-      ->type_name("[FILE=]SUM")
-      ->allow_extra_args(false);
-  app.add_option("--set", arguments->assignments, "batches: sets a key of the experiment")
-      ->type_name("PATH=VALUE")
-      ->allow_extra_args(false);
-  return [arguments](Console& console) {
-    if (arguments->what == "fetch") {
-      return fetch_set(console, *arguments);
-    }
-    if (arguments->what == "batches") {
-      return batches(console, *arguments);
-    }
-    return fail(console,
-                usage(arguments->what.empty()
-                          ? "say fetch or batches; what can be fetched: " + listed(set_names())
-                          : concat("\"",
-                                   arguments->what,
-                                   "\" is neither fetch nor batches",
-                                   did_you_mean(arguments->what, {"fetch", "batches"}))));
-  };
+  return {
+      .options = {{.names = "WHAT",
+                   .value = &arguments->what,
+                   .doc =
+                       "fetch NAME: downloads a data set, or what of it is missing; batches "
+                       "EXPERIMENT COUNT OUT.safetensors: writes the first mini-batches of a run, "
+                       "images (H, W, C)"},
+                  {.names = "WORDS",
+                   .value = &arguments->words,
+                   .doc = concat("NAME: ", listed(set_names()))},
+                  {.names = "--to",
+                   .value = &arguments->to,
+                   .doc = "folder of the files (default: NAME in $XDG_CACHE_HOME/troupe or "
+                          "~/.cache/troupe, where runs look for it)",
+                   .type = "DIR"},
+                  {.names = "--from",
+                   .value = &arguments->from,
+                   .doc = "folder on another server, with files of the same names",
+                   .type = "URL"},
+                  {.names = "--sha256",
+                   .value = &arguments->sha256,
+                   .doc = "sum that a file must have in place of the known one; repeatable",
+                   .type = "[FILE=]SUM"},
+                  set_option(arguments->assignments, "batches: sets a key of the experiment")},
+      .action = [arguments](Console& console) {
+        return data(console, *arguments);
+      }};
 }
 
 }  // namespace troupe

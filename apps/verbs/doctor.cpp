@@ -4,11 +4,11 @@
 #include "apps/version.hpp"
 #include "kernels/device.hpp"
 
-#include <CLI/CLI.hpp>
 #include <caf/config.hpp>
 #include <google/protobuf/stubs/common.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <ostream>
 #include <sstream>
@@ -132,8 +132,8 @@ int doctor(Console& console) {
 
 }  // namespace
 
-VerbAction declare_doctor(CLI::App&) {
-  return doctor;
+Command declare_doctor() {
+  return {.options = {}, .action = doctor};
 }
 
 }  // namespace troupe

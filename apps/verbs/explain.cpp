@@ -11,7 +11,6 @@
 #include "runtime/schemes/schedule.hpp"
 #include "runtime/schemes/timeline.hpp"
 
-#include <CLI/CLI.hpp>
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
@@ -70,7 +69,13 @@ void add_built_in(std::vector<Entry>& entries, const char* group, const std::deq
   }
 }
 
-/// What a program of one's own has registered, beside rules.
+template <class S>
+void add_equations(Entry& entry, const S& scheme) {
+  entry.facts.emplace_back("equations", scheme.equations);
+  entry.facts.emplace_back("server memory, in copies of the weights", scheme.memory);
+}
+
+/// What a program of one's own has registered.
 void add_registered(std::vector<Entry>& entries) {
   for (const auto& [key, info] : registered_schemes()) {
     Entry entry{key + ".custom.name", info->name, info->summary, {}, false};
@@ -78,6 +83,16 @@ void add_registered(std::vector<Entry>& entries) {
       if (&optimizer.info == info) {
         entry.facts.emplace_back("equations", optimizer.equations);
         entry.facts.emplace_back("moments, in copies of the weights", moments_text(optimizer));
+      }
+    }
+    for (const ExchangeScheme& exchange : exchanges().all()) {
+      if (&exchange.info == info) {
+        add_equations(entry, exchange);
+      }
+    }
+    for (const RuleScheme& rule : rules().all()) {
+      if (&rule.info == info) {
+        add_equations(entry, rule);
       }
     }
     entry.facts.emplace_back("source", info->paper);
@@ -132,16 +147,10 @@ std::vector<Entry> all_entries() {
   const auto shared = [&](const auto& table, const std::string& key) {
     for (const auto& scheme : table.all()) {
       const SchemeInfo& info = scheme.info;
-      const bool own = !table.built_in(scheme);
-      replicated(key + (own ? ".custom.name" : ""),
-                 info.name,
-                 info.summary,
-                 scheme.equations,
-                 scheme.memory,
-                 info.paper);
-      for (const auto& [name, text] : option_texts(info)) {
-        entries.back().facts.emplace_back(concat("option ", key, ".custom.values.", name), text);
+      if (!table.built_in(scheme)) {
+        continue;  // add_registered has it
       }
+      replicated(key, info.name, info.summary, scheme.equations, scheme.memory, info.paper);
     }
   };
   shared(exchanges(), "replicas.exchange");
@@ -217,42 +226,47 @@ void list(Console& console, const std::vector<Entry>& entries) {
   flush();
 }
 
+int explain(Console& console, const std::string& name) {
+  const std::vector<Entry> entries = all_entries();
+  if (name.empty()) {
+    list(console, entries);
+    return 0;
+  }
+  std::vector<std::string> names;
+  bool found = false;
+  for (const Entry& entry : entries) {
+    names.push_back(entry.name);
+    if (entry.name == name) {
+      found = true;
+      explain(console, entry);
+    }
+  }
+  if (found) {
+    return 0;
+  }
+  const std::string near = nearest(name, names);
+  return fail(console,
+              {ErrorKind::usage,
+               concat("explain: nothing is called \"",
+                      name,
+                      "\"",
+                      near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                      " (`troupe explain` lists all names)")});
+}
+
 }  // namespace
 
-VerbAction declare_explain(CLI::App& app) {
+Command declare_explain() {
   auto name = std::make_shared<std::string>();
-  app.add_option("NAME",
-                 *name,
-                 "a schedule, weight policy, exchange, rule, activation policy, partition, "
-                 "optimizer, network or data set, or whatever this program has registered; without "
-                 "one all are listed");
-  return [name](Console& console) {
-    const std::vector<Entry> entries = all_entries();
-    if (name->empty()) {
-      list(console, entries);
-      return 0;
-    }
-    std::vector<std::string> names;
-    bool found = false;
-    for (const Entry& entry : entries) {
-      names.push_back(entry.name);
-      if (entry.name == *name) {
-        found = true;
-        explain(console, entry);
-      }
-    }
-    if (found) {
-      return 0;
-    }
-    const std::string near = nearest(*name, names);
-    return fail(console,
-                {ErrorKind::usage,
-                 concat("explain: nothing is called \"",
-                        *name,
-                        "\"",
-                        near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                        " (`troupe explain` lists all names)")});
-  };
+  return {
+      .options = {{.names = "NAME",
+                   .value = name.get(),
+                   .doc = "a schedule, weight policy, exchange, rule, activation policy, "
+                          "partition, optimizer, network or data set, or whatever this program has "
+                          "registered; without one all are listed"}},
+      .action = [name](Console& console) {
+        return explain(console, *name);
+      }};
 }
 
 }  // namespace troupe

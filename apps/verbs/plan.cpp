@@ -8,8 +8,6 @@
 #include "apps/verbs/verb.hpp"
 #include "runtime/record/progress.hpp"
 
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <memory>
 #include <ostream>
@@ -167,55 +165,52 @@ Result<std::string> describe_profile(const Blueprint& b) {
                 "\n");
 }
 
+struct Arguments {
+  ExperimentArguments experiment;
+  bool profile = false;
+};
+
+int plan(Console& console, const Arguments& arguments) {
+  const auto experiment =
+      load_experiment(arguments.experiment.experiment, arguments.experiment.assignments);
+  if (!experiment) {
+    return fail(console, experiment.error());
+  }
+  const auto phases = make_phases(*experiment);
+  if (!phases) {
+    return fail(console, phases.error());
+  }
+  std::string text;
+  for (std::size_t i = 0; i < phases->size(); ++i) {
+    const Phase& phase = (*phases)[i];
+    if (!phase.name.empty()) {
+      text += concat(
+          i > 0 ? "\n" : "", "phase      ", i + 1, " of ", phases->size(), ": ", phase.name, "\n");
+    }
+    text += describe(phase.blueprint);
+    if (arguments.profile) {
+      const auto profile = describe_profile(phase.blueprint);
+      if (!profile) {
+        return fail(console, profile.error());
+      }
+      text += *profile;
+    }
+  }
+  console.out << text;
+  return 0;
+}
+
 }  // namespace
 
-VerbAction declare_plan(CLI::App& app) {
-  struct Arguments {
-    ExperimentArguments experiment;
-    bool profile = false;
-  };
-
+Command declare_plan() {
   auto arguments = std::make_shared<Arguments>();
-  add_experiment_arguments(app, arguments->experiment);
-  app.add_flag("--profile",
-               arguments->profile,
-               "time each layer on this machine, and compare the cuts by these times");
-  add_experiment_footer(app);
-  return [arguments](Console& console) {
-    const auto experiment =
-        load_experiment(arguments->experiment.experiment, arguments->experiment.assignments);
-    if (!experiment) {
-      return fail(console, experiment.error());
-    }
-    const auto phases = make_phases(*experiment);
-    if (!phases) {
-      return fail(console, phases.error());
-    }
-    std::string text;
-    for (std::size_t i = 0; i < phases->size(); ++i) {
-      const Phase& phase = (*phases)[i];
-      if (!phase.name.empty()) {
-        text += concat(i > 0 ? "\n" : "",
-                       "phase      ",
-                       i + 1,
-                       " of ",
-                       phases->size(),
-                       ": ",
-                       phase.name,
-                       "\n");
-      }
-      text += describe(phase.blueprint);
-      if (arguments->profile) {
-        const auto profile = describe_profile(phase.blueprint);
-        if (!profile) {
-          return fail(console, profile.error());
-        }
-        text += *profile;
-      }
-    }
-    console.out << text;
-    return 0;
-  };
+  return {.options = experiment_options(
+              arguments->experiment,
+              {{.names = "--profile",
+                .value = &arguments->profile,
+                .doc = "time each layer on this machine, and compare the cuts by these times"}}),
+          .action = [arguments](Console& console) { return plan(console, *arguments); },
+          .footer = experiment_footer};
 }
 
 }  // namespace troupe

@@ -12,8 +12,6 @@
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/system/log.hpp"
 
-#include <CLI/CLI.hpp>
-
 #include <cmath>
 #include <memory>
 #include <ostream>
@@ -387,35 +385,34 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   return result->exit_code;
 }
 
-VerbAction declare(CLI::App& app, bool virtual_clock) {
+Command declare(bool virtual_clock) {
   auto arguments = std::make_shared<Arguments>();
-  add_experiment_arguments(app, arguments->experiment);
-  const CLI::Option* out =
-      app.add_option(
-             "--out",
-             arguments->out,
-             "folder for the run's files; made here, must not exist (default: none are kept)")
-          ->type_name("DIR");
-  app.add_flag("--quiet,-q", arguments->quiet, "no progress on stderr");
-  app.add_flag("--verbose,-v", arguments->verbose, "log the run's life cycle on stderr");
-  app.add_flag("--list", arguments->list, "show the presets and end");
-  add_experiment_footer(app);
-  return [arguments, out, virtual_clock](Console& console) {
-    if (out->count() > 0 && arguments->out.empty()) {
-      return fail(console, {ErrorKind::usage, "--out: the name of the folder is empty"});
-    }
-    return run(console, *arguments, virtual_clock);
-  };
+  return {.options = experiment_options(
+              arguments->experiment,
+              {{.names = "--out",
+                .value = &arguments->out,
+                .doc = "folder for the run's files; made here, must not exist (default: none are "
+                       "kept)",
+                .type = "DIR",
+                .refuse_empty = kEmptyFolder},
+               {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"},
+               {.names = "--verbose,-v",
+                .value = &arguments->verbose,
+                .doc = "log the run's life cycle on stderr"},
+               {.names = "--list", .value = &arguments->list, .doc = "show the presets and end"}}),
+          .action = [arguments, virtual_clock](
+                        Console& console) { return run(console, *arguments, virtual_clock); },
+          .footer = experiment_footer};
 }
 
 }  // namespace
 
-VerbAction declare_run(CLI::App& app) {
-  return declare(app, false);
+Command declare_run() {
+  return declare(false);
 }
 
-VerbAction declare_sim(CLI::App& app) {
-  return declare(app, true);
+Command declare_sim() {
+  return declare(true);
 }
 
 }  // namespace troupe

@@ -6,8 +6,6 @@
 #include "messages/experiment.hpp"
 #include "runtime/data/vocabulary.hpp"
 
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -124,22 +122,30 @@ Result<void> sample(const Arguments& arguments, std::ostream& out) {
 
 }  // namespace
 
-VerbAction declare_sample(CLI::App& app) {
+Command declare_sample() {
   auto arguments = std::make_shared<Arguments>();
-  app.add_option("RUN_DIR", arguments->directory, "folder of a finished run (its --out)")
-      ->required();
-  app.add_option("--prompt", arguments->prompt, "how the text begins (default: a new line)");
-  app.add_option("--tokens", arguments->tokens, "how many more (default: 400)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{10'000'000}));
-  app.add_option("--temperature",
-                 arguments->temperature,
-                 "below 1: likelier tokens are favoured; 0: always the likeliest (default: 0.8)")
-      ->check(CLI::Range(0.0, 100.0));
-  app.add_option("--seed", arguments->seed, "of the draws (default: 1)");
-  return [arguments](Console& console) {
-    const auto done = sample(*arguments, console.out);
-    return done ? 0 : fail(console, done.error());
-  };
+  return {
+      .options =
+          {{.names = "RUN_DIR",
+            .value = &arguments->directory,
+            .doc = "folder of a finished run (its --out)",
+            .required = true},
+           {.names = "--prompt",
+            .value = &arguments->prompt,
+            .doc = "how the text begins (default: a new line)"},
+           {.names = "--tokens",
+            .value = &arguments->tokens,
+            .doc = "how many more (default: 400)",
+            .range = OptionRange{1, 1e7}},
+           {.names = "--temperature",
+            .value = &arguments->temperature,
+            .doc = "below 1: likelier tokens are favoured; 0: always the likeliest (default: 0.8)",
+            .range = OptionRange{0, 100}},
+           {.names = "--seed", .value = &arguments->seed, .doc = "of the draws (default: 1)"}},
+      .action = [arguments](Console& console) {
+        const auto done = sample(*arguments, console.out);
+        return done ? 0 : fail(console, done.error());
+      }};
 }
 
 }  // namespace troupe

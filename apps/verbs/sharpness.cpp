@@ -9,8 +9,6 @@
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"
 
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -169,43 +167,48 @@ Result<std::string> sharpness(const Arguments& arguments) {
 
 }  // namespace
 
-VerbAction declare_sharpness(CLI::App& app) {
+Command declare_sharpness() {
   auto arguments = std::make_shared<Arguments>();
-  app.add_option("WEIGHTS",
-                 arguments->weights,
-                 "folder of a finished run (its --out), or a file of weights")
-      ->required();
-  app.add_option("EXPERIMENT",
-                 arguments->experiment,
-                 "whose network and data they are (default: experiment.textproto beside them)");
-  app.add_option("--set", arguments->assignments, "sets a key of the experiment; repeatable")
-      ->type_name("PATH=VALUE")
-      ->allow_extra_args(false);
-  app.add_option("--epsilon",
-                 arguments->epsilons,
-                 "half the box's side at a weight of 0; repeatable (default: 1e-3 and 5e-4)")
-      ->type_name("E")
-      ->allow_extra_args(false)
-      ->check(CLI::Range(1e-9, 1.0));
-  app.add_option("--subspace",
-                 arguments->subspace,
-                 "search in P random directions; the paper has 100 (default: in all)")
-      ->type_name("P")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000}));
-  app.add_option("--seed", arguments->seed, "of the directions (default: 1)");
-  app.add_option("--split", arguments->split, "train or test: whose loss (default: train)")
-      ->check(CLI::IsMember({"train", "test"}));
-  app.add_option("--device", arguments->device, "cpu or cuda:N (default: cpu)");
-  app.add_option("--out", arguments->out, "file for the numbers as JSON; must not exist")
-      ->type_name("FILE");
-  return [arguments](Console& console) {
-    const auto text = sharpness(*arguments);
-    if (!text) {
-      return fail(console, text.error());
-    }
-    console.out << *text;
-    return 0;
-  };
+  return {
+      .options =
+          {{.names = "WEIGHTS",
+            .value = &arguments->weights,
+            .doc = "folder of a finished run (its --out), or a file of weights",
+            .required = true},
+           {.names = "EXPERIMENT",
+            .value = &arguments->experiment,
+            .doc = "whose network and data they are (default: experiment.textproto beside them)"},
+           set_option(arguments->assignments, "sets a key of the experiment; repeatable"),
+           {.names = "--epsilon",
+            .value = &arguments->epsilons,
+            .doc = "half the box's side at a weight of 0; repeatable (default: 1e-3 and 5e-4)",
+            .type = "E",
+            .range = OptionRange{1e-9, 1}},
+           {.names = "--subspace",
+            .value = &arguments->subspace,
+            .doc = "search in P random directions; the paper has 100 (default: in all)",
+            .type = "P",
+            .range = OptionRange{1, 1e5}},
+           {.names = "--seed", .value = &arguments->seed, .doc = "of the directions (default: 1)"},
+           {.names = "--split",
+            .value = &arguments->split,
+            .doc = "train or test: whose loss (default: train)",
+            .legal = {"train", "test"}},
+           {.names = "--device",
+            .value = &arguments->device,
+            .doc = "cpu or cuda:N (default: cpu)"},
+           {.names = "--out",
+            .value = &arguments->out,
+            .doc = "file for the numbers as JSON; must not exist",
+            .type = "FILE"}},
+      .action = [arguments](Console& console) {
+        const auto text = sharpness(*arguments);
+        if (!text) {
+          return fail(console, text.error());
+        }
+        console.out << *text;
+        return 0;
+      }};
 }
 
 }  // namespace troupe

@@ -6,34 +6,35 @@
 #include "apps/text.hpp"
 #include "messages/experiment.hpp"
 
-#include <CLI/CLI.hpp>
-
 #include <ostream>
 
 namespace troupe {
 
-void add_experiment_arguments(CLI::App& app, ExperimentArguments& arguments) {
+std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
+                                              const std::vector<CommandOption>& more) {
   arguments.experiment = kDefaultPreset;
-  app.add_option(
-      "EXPERIMENT",
-      arguments.experiment,
-      concat("a preset's name, or a .textproto or .json file (default: ", kDefaultPreset, ")"));
-  app.add_option("--set",
-                 arguments.assignments,
-                 "path=value: sets a key, or selects a choice with its defaults; repeatable")
-      ->type_name("PATH=VALUE")
-      ->allow_extra_args(false);
+  std::vector<CommandOption> options{
+      {.names = "EXPERIMENT",
+       .value = &arguments.experiment,
+       .doc = concat(
+           "a preset's name, or a .textproto or .json file (default: ", kDefaultPreset, ")")},
+      set_option(arguments.assignments,
+                 "path=value: sets a key, or selects a choice with its defaults; repeatable")};
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
 }
 
-void add_experiment_footer(CLI::App& app) {
-  app.footer([] {
-    std::vector<std::vector<std::string>> rows;
-    for (const Preset& preset : presets()) {
-      rows.push_back({std::string(preset.name), std::string(preset.summary())});
-    }
-    return "Presets:\n" + table(rows, "  ") + "\nKeys of an experiment, for files and --set:\n" +
-           experiment_help() + registered_help();
-  });
+CommandOption set_option(std::vector<std::string>& assignments, const std::string& doc) {
+  return {.names = "--set", .value = &assignments, .doc = doc, .type = "PATH=VALUE"};
+}
+
+std::string experiment_footer() {
+  std::vector<std::vector<std::string>> rows;
+  for (const Preset& preset : presets()) {
+    rows.push_back({std::string(preset.name), std::string(preset.summary())});
+  }
+  return "Presets:\n" + table(rows, "  ") + "\nKeys of an experiment, for files and --set:\n" +
+         experiment_help();
 }
 
 Result<Blueprint> make_blueprint(const ExperimentArguments& arguments) {

@@ -2,7 +2,7 @@
 // command_line.cpp has the table.
 #pragma once
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/options.hpp"
 #include "kernels/result.hpp"
 
 #include <functional>
@@ -10,11 +10,9 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
-
 namespace troupe {
+
+struct Blueprint;
 
 struct Console {
   std::ostream& out;      // results
@@ -25,22 +23,31 @@ struct Console {
 /// What a verb does once its options are parsed. Returns the exit code.
 using VerbAction = std::function<int(Console&)>;
 
-VerbAction declare_run(CLI::App& app);
-VerbAction declare_sim(CLI::App& app);
-VerbAction declare_compare(CLI::App& app);
-VerbAction declare_plan(CLI::App& app);
-VerbAction declare_config(CLI::App& app);
-VerbAction declare_ckpt(CLI::App& app);
-VerbAction declare_sample(CLI::App& app);
-VerbAction declare_sharpness(CLI::App& app);
-VerbAction declare_explain(CLI::App& app);
-VerbAction declare_conformance(CLI::App& app);
-VerbAction declare_data(CLI::App& app);
-VerbAction declare_doctor(CLI::App& app);
-VerbAction declare_bench(CLI::App& app);
+/// A verb: what it takes, and what it does. The action owns what the options point to.
+struct Command {
+  std::vector<CommandOption> options;
+  VerbAction action;
+  std::function<std::string()> footer{};  // below the help
+};
 
-// -- what several verbs share
-// --------------------------------------------------------------------------
+Command declare_run();
+Command declare_sim();
+Command declare_compare();
+Command declare_plan();
+Command declare_config();
+Command declare_ckpt();
+Command declare_sample();
+Command declare_sharpness();
+Command declare_explain();
+Command declare_conformance();
+Command declare_data();
+Command declare_doctor();
+Command declare_bench();
+
+// -- what several verbs share ---------------------------------------------------------------------
+
+/// What is wrong with --out "".
+constexpr const char* kEmptyFolder = "the name of the folder is empty";
 
 /// EXPERIMENT and --set.
 struct ExperimentArguments {
@@ -48,9 +55,13 @@ struct ExperimentArguments {
   std::vector<std::string> assignments;
 };
 
-void add_experiment_arguments(CLI::App& app, ExperimentArguments& arguments);
+/// EXPERIMENT, which becomes the default preset, and --set, followed by `more`.
+std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
+                                              const std::vector<CommandOption>& more);
+/// "--set PATH=VALUE", with its `doc`.
+CommandOption set_option(std::vector<std::string>& assignments, const std::string& doc);
 /// Presets, and every key of an experiment, below the help.
-void add_experiment_footer(CLI::App& app);
+std::string experiment_footer();
 
 /// Of the first phase, where there are several.
 Result<Blueprint> make_blueprint(const ExperimentArguments& arguments);

@@ -1,8 +1,32 @@
 # Finds nvcc, or says that the build is CPU only. TROUPE_CUDA becomes ON or OFF, TROUPE_CUDNN says whether convolution has
 # its library: with it there is CUDNN::cudnn.
-if(NOT CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80 90 CACHE STRING "GPU architectures to compile for")
-endif()
+
+# The architectures of this machine's GPUs, of those that the kernels are written for (8.0 and above) and that nvcc knows.
+# Where there is none: 80, whose intermediate code a driver translates for newer ones. A second one takes half as long again
+# to compile as the first.
+function(troupe_gpu_architectures result)
+  set(nvcc nvcc)
+  if(CMAKE_CUDA_COMPILER)
+    set(nvcc ${CMAKE_CUDA_COMPILER})
+  endif()
+  execute_process(COMMAND ${nvcc} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+                  OUTPUT_VARIABLE capabilities ERROR_QUIET)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]+" capabilities "${capabilities}")
+  set(found)
+  foreach(capability ${capabilities})
+    string(REPLACE "." "" architecture ${capability})
+    if(architecture GREATER_EQUAL 80 AND known MATCHES "compute_${architecture}\n")
+      list(APPEND found ${architecture})
+    endif()
+  endforeach()
+  if(NOT found)
+    set(found 80)
+  endif()
+  list(REMOVE_DUPLICATES found)
+  set(${result} ${found} PARENT_SCOPE)
+endfunction()
+
 if(TROUPE_CUDA STREQUAL "AUTO")
   include(CheckLanguage)
   check_language(CUDA)
@@ -14,7 +38,12 @@ if(TROUPE_CUDA STREQUAL "AUTO")
   endif()
 endif()
 if(TROUPE_CUDA)
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    troupe_gpu_architectures(architectures)
+    set(CMAKE_CUDA_ARCHITECTURES ${architectures} CACHE STRING "GPU architectures to compile for")
+  endif()
   enable_language(CUDA)
+  message(STATUS "CUDA for the architectures ${CMAKE_CUDA_ARCHITECTURES} (-DCMAKE_CUDA_ARCHITECTURES=... for others)")
   find_package(CUDAToolkit REQUIRED)
   find_package(CUDNN QUIET)
 endif()

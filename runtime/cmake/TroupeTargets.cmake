@@ -9,6 +9,12 @@ target_compile_options(
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -ffp-contract=off>
     # -Wpedantic is left out: nvcc's generated host code trips it on every line.
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra --expt-relaxed-constexpr>)
+# A hundred tests are linked against everything: a fifth of the time by LLVM's linker.
+find_program(TROUPE_LLD ld.lld)
+mark_as_advanced(TROUPE_LLD)
+if(TROUPE_LLD)
+  target_link_options(troupe_build_flags INTERFACE -fuse-ld=lld)
+endif()
 if(TROUPE_WERROR)
   target_compile_options(
     troupe_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>
@@ -25,6 +31,17 @@ if(TROUPE_SANITIZERS)
   endif()
   target_link_options(troupe_build_flags INTERFACE -fsanitize=${TROUPE_SANITIZERS})
 endif()
+
+# -- precompiled headers ---------------------------------------------------------
+
+# What most files include and no change of ours touches: half of a compiler's work on a file. A launcher is a cache as a
+# rule, and a cache keeps little of what was compiled with a precompiled header. That our own headers stand alone without
+# it is checked in tests/tools. Not <filesystem>: it brings std::quoted, which hides ours.
+if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED CMAKE_DISABLE_PRECOMPILE_HEADERS)
+  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
+endif()
+set(troupe_precompiled <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <ostream>
+                       <span> <sstream> <string> <utility> <variant> <vector> <experiment.pb.h>)
 
 # troupe_add_library(<name> SOURCES <files> [PUBLIC <targets>] [PRIVATE <targets>])
 # Defines troupe_<name> with the alias troupe::<name>.
@@ -45,12 +62,13 @@ endfunction()
 # The tests that share memory outside CAF: all that the race detector is asked about.
 add_custom_target(tsan_tests)
 
-# troupe_add_test(<name> [LABELS <labels>] [LINK <targets>] [TIMEOUT <s>])
+# troupe_add_test(<name> [SERIAL] [LABELS <labels>] [LINK <targets>] [TIMEOUT <s>])
 # Builds <name>.cpp into an executable of its own. The ctest is called after the path below tests/: in tests/kernels,
 # activation_test is the ctest kernels/activation_test and the target kernels_activation_test.
-# Exit status 4 means skipped (Catch2 v2 has no SKIP; tests/support/main.cpp).
+# Exit status 4 means skipped (Catch2 v2 has no SKIP; tests/support/main.cpp). SERIAL: it measures times or fills all cores
+# with threads, so no other test runs beside it. What the sanitizers' presets leave out is not built for them either.
 function(troupe_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LABELS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "LABELS;LINK")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -58,8 +76,13 @@ function(troupe_add_test name)
   string(REPLACE "/" "_" target ${path})
   add_executable(${target} ${name}.cpp)
   target_link_libraries(${target} PRIVATE troupe_test_main ${arg_LINK} troupe_build_flags)
+  target_precompile_headers(${target} REUSE_FROM troupe_test_main)
   add_test(NAME ${path} COMMAND ${target})
-  set_tests_properties(${path} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 4)
+  set_tests_properties(${path} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 4
+                                        RUN_SERIAL ${arg_SERIAL})
+  if(TROUPE_SANITIZERS AND arg_LABELS MATCHES "gpu|slow")
+    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
   if("tsan" IN_LIST arg_LABELS)
     add_dependencies(tsan_tests ${target})
   endif()

@@ -18,4 +18,7 @@ inline bool gpu() {
 /// Use as `if (!gpu) return skip("no GPU");` in a test case.
 void skip(const std::string& reason);
 
+/// Whether any test case has called skip().
+bool skipped();
+
 }  // namespace troupe::test
