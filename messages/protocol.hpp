@@ -5,6 +5,7 @@
 
 #include <string_view>
 #include <type_traits>
+#include <variant>
 
 namespace troupe {
 
@@ -77,5 +78,23 @@ struct PortionWorkerRole : Understands<Portion, PointReply, Ran> {};
 
 /// Keeps a slice's part of every vector and adds up portions, each once.
 struct VectorShardRole : Understands<PointPull, PartialGradient, VectorCommands, Release, Ran> {};
+
+/// Of a machine without a role of its own, such as one that wraps another: it is told anything.
+struct AnyRole : Understands<Message> {};
+
+/// One of them: what a driver needs to know to make the actor of a machine.
+using RoleTag = std::variant<AnyRole,
+                             SourceRole,
+                             StageRole,
+                             ShardRole,
+                             OptimizerRole,
+                             ServerRole,
+                             ServerOptimizerRole,
+                             DirectorRole,
+                             RowSourceRole,
+                             RowWorkerRole,
+                             CoordinatorRole,
+                             PortionWorkerRole,
+                             VectorShardRole>;
 
 }  // namespace troupe

@@ -1,6 +1,6 @@
 // An actor is a plain state machine, `on(message, now) -> effects`. Its inputs are its inbox and
-// the clock, nothing else, so the same machine runs on threads (shell.hpp) and under a virtual
-// clock (agenda.hpp).
+// the clock, nothing else, so the same machine runs on threads (threads.hpp) and under a
+// virtual clock (agenda.hpp).
 #pragma once
 
 #include "messages/messages.hpp"
@@ -99,6 +99,9 @@ class Machine {
   /// What it waits for, as the end of a sentence ("F(7) of stage 1"), or "" where it has nothing
   /// left to do.
   virtual std::string waits_for() const = 0;
+
+  /// What it may be told: the type of its actor follows from it.
+  virtual RoleTag role() const { return AnyRole{}; }
 };
 
 /// Sends each message to `Self::handle(M, double now, Effects&)`; what its role does not list is a
@@ -106,6 +109,8 @@ class Machine {
 template <class Self, class Role>
 class Actor : public Machine {
  public:
+  RoleTag role() const final { return Role{}; }
+
   void on(Message message, double now, Effects& effects) final {
     std::visit(
         [&]<class M>(M&& m) {
