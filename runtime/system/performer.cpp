@@ -25,13 +25,12 @@ class Busy {
 }  // namespace
 
 void Performer::deliver(Message message) {
-  Workplace& place = theatre_.workplace_of(id_);
   const double now = theatre_.now();
   // Of this thread alone: no other adds to it.
-  place.deliveries.store(place.deliveries.load(std::memory_order_relaxed) + 1,
-                         std::memory_order_relaxed);
-  if (place.order) {
-    place.order->delivered(now, id_, message.index(), message_stamp(message));
+  place_.deliveries.store(place_.deliveries.load(std::memory_order_relaxed) + 1,
+                          std::memory_order_relaxed);
+  if (place_.order) {
+    place_.order->delivered(now, id_, message.index(), message_stamp(message));
   }
   fx_.clear();
   member_.machine->on(std::move(message), now, fx_);
@@ -54,8 +53,7 @@ void Performer::carry_out(double now) {
   }
   for (Run& run : fx_.runs) {
     jobs_.push_back(std::move(run));
-    theatre_.workplace_of(id_).thread.when_idle(
-        [&me = theatre_.actors[id_]] { caf::anon_send(me, Perform::value); });
+    place_.thread.when_idle([&me = theatre_.actors[id_]] { caf::anon_send(me, Perform::value); });
   }
   if (fx_.alarm) {
     theatre_.send_later(id_, std::max(0.0, *fx_.alarm - now), Alarm{});
@@ -72,32 +70,31 @@ void Performer::perform() {
   }
   Run run = std::move(jobs_.front());
   jobs_.pop_front();
-  Workplace& place = theatre_.workplace_of(id_);
   const double start = theatre_.now();
   // By the model, which knows nothing of the messages' way.
-  const double begin = std::max(start, place.free_at);
+  const double begin = std::max(start, place_.free_at);
   const TimeModel* times = theatre_.options.modelled;
   const double modelled = times ? times->work(run, begin) : 0;
   if (modelled > 0) {
-    place.free_at = begin + modelled;
+    place_.free_at = begin + modelled;
   }
   Ran ran{run.lane, {}};
   {
     const Busy busy(theatre_.busy);
-    Stream& stream = place.stream(member_);
+    Stream& stream = place_.stream(member_);
     ran.outputs = run_job(run, stream);
-    place.keep_pace(stream);
+    place_.keep_pace(stream);
   }
   const double end = theatre_.now();
   if (run.work != Work::unmodelled) {
     const bool told = modelled > 0;
     record({BusyRecord{id_,
                        told ? begin : start,
-                       told ? std::max(end, place.free_at) : end,
+                       told ? std::max(end, place_.free_at) : end,
                        to_string(run.work),
                        run.stamp}});
   }
-  const double left = modelled > 0 ? place.free_at - end : seconds_held_back(run, end - start);
+  const double left = modelled > 0 ? place_.free_at - end : seconds_held_back(run, end - start);
   if (left > 0) {
     theatre_.send_later(id_, left, std::move(ran));
   } else {

@@ -12,7 +12,10 @@ class Performer {
  public:
   /// The theatre outlives it.
   Performer(Theatre& theatre, ActorId id)
-      : theatre_(theatre), id_(id), member_(theatre.cast.members[id]) {}
+      : theatre_(theatre),
+        id_(id),
+        member_(theatre.cast.members[id]),
+        place_(theatre.workplace_of(id)) {}
 
   const Cast::Member& member() const { return member_; }
 
@@ -29,6 +32,7 @@ class Performer {
   Theatre& theatre_;
   ActorId id_;
   const Cast::Member& member_;
+  Workplace& place_;
   std::deque<Run> jobs_;
   Effects fx_;
 };

@@ -2,6 +2,8 @@
 
 #include <caf/resumable.hpp>
 
+#include <chrono>
+#include <cstdlib>
 #include <utility>
 
 namespace troupe {
@@ -20,8 +22,9 @@ Thread::~Thread() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
+    called_.store(true, std::memory_order_relaxed);
+    changed_.notify_one();
   }
-  changed_.notify_one();
   thread_.join();
 }
 
@@ -30,14 +33,11 @@ void Thread::exec_later(caf::resumable* actor) {
     ready_.push_back(actor);
     return;
   }
-  bool wake;
-  {
-    const std::lock_guard lock(mutex_);
-    elsewhere_.push_back(actor);
-    wake = std::exchange(asleep_, false);
-  }
-  if (wake) {
-    changed_.notify_one();
+  const std::lock_guard lock(mutex_);
+  elsewhere_.push_back(actor);
+  called_.store(true, std::memory_order_relaxed);
+  if (std::exchange(asleep_, false)) {
+    changed_.notify_one();  // under the lock: once it is free this thread may be gone
   }
 }
 
@@ -61,7 +61,11 @@ void Thread::work() {
 
 /// What other threads have sent. Waits for it, or for the end, where nothing else is to do.
 void Thread::take_in(bool wait) {
+  if (wait) {
+    look_out();
+  }
   std::unique_lock lock(mutex_);
+  called_.store(false, std::memory_order_relaxed);
   if (wait) {
     asleep_ = elsewhere_.empty() && !stop_;
     changed_.wait(lock, [&] { return stop_ || !elsewhere_.empty(); });
@@ -72,6 +76,19 @@ void Thread::take_in(bool wait) {
   } else {
     ready_.insert(ready_.end(), elsewhere_.begin(), elsewhere_.end());
     elsewhere_.clear();
+  }
+}
+
+/// Looks for a call a little while: waking a thread that sleeps takes longer than most answers.
+void Thread::look_out() const {
+  static const double us = std::getenv("LOOK_US") ? std::atof(std::getenv("LOOK_US")) : 0;
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::duration<double, std::micro>(us);
+  while (us > 0 && !called_.load(std::memory_order_relaxed) &&
+         std::chrono::steady_clock::now() < until) {
+    for (int i = 0; i < 16; ++i) {
+      __builtin_ia32_pause();
+    }
   }
 }
 

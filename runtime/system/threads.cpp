@@ -96,8 +96,14 @@ class Company {
     for (const Performing& actor : theatre_.actors) {
       caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
     }
-    theatre_.workplaces.clear();  // waits for the threads, and so for the last that anybody sends
-    caf::anon_send_exit(theatre_.recorder, caf::exit_reason::user_shutdown);
+    // A thread may go once its actors are down: nobody can call it any more.
+    caf::scoped_actor self{system_};
+    self->wait_for(theatre_.actors);
+    theatre_.workplaces.clear();
+    if (theatre_.recorder) {
+      caf::anon_send_exit(theatre_.recorder, caf::exit_reason::user_shutdown);
+      self->wait_for(theatre_.recorder);
+    }
   }
 
   Company(const Company&) = delete;
