@@ -207,7 +207,9 @@ TEST_CASE("a hundred threads hand a message round", "[threads]") {
       fx.send(worker(1), Advance{0});
     } else if (const auto* m = std::get_if<Advance>(&message)) {
       if (m->batches == kRounds * (kThreads - 1)) {
-        fx.finish({.step = m->batches, .weights = {}});
+        Ending ending;
+        ending.step = m->batches;
+        fx.finish(std::move(ending));
       } else {
         fx.send(worker(1), *m);
       }
