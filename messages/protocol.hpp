@@ -5,6 +5,7 @@
 
 #include <string_view>
 #include <type_traits>
+#include <variant>
 
 namespace troupe {
 
@@ -120,5 +121,23 @@ struct VectorShardRole : Understands<PointPull,
                                      Release,
                                      Ran<PortionsAdded>,
                                      Ran<VectorsDone>> {};
+
+/// Of a machine without a role of its own, such as one that wraps another: it is told anything.
+struct AnyRole : Understands<Message> {};
+
+/// One of them: what a driver needs to know to make the actor of a machine.
+using RoleTag = std::variant<AnyRole,
+                             SourceRole,
+                             StageRole,
+                             ShardRole,
+                             OptimizerRole,
+                             ServerRole,
+                             ServerOptimizerRole,
+                             DirectorRole,
+                             RowSourceRole,
+                             RowWorkerRole,
+                             CoordinatorRole,
+                             PortionWorkerRole,
+                             VectorShardRole>;
 
 }  // namespace troupe

@@ -98,6 +98,9 @@ class Machine {
   /// What it waits for, as the end of a sentence ("F(7) of stage 1"), or "" where it has nothing
   /// left to do.
   virtual std::string waits_for() const = 0;
+
+  /// What it may be told: the type of its actor follows from it.
+  virtual RoleTag role() const { return AnyRole{}; }
 };
 
 /// What `make` made, T, as the message Ran<T>; its tensors are ready when the device is done with
@@ -117,6 +120,8 @@ Message ran(Lane lane, F& make, Stream& stream) {
 template <class Self, class Role>
 class Actor : public Machine {
  public:
+  RoleTag role() const final { return Role{}; }
+
   void on(Message message, double now, Effects& effects) final {
     const bool understood = Role::dispatch(std::move(message), [&]<class M>(M&& m) {
       static_cast<Self*>(this)->handle(std::forward<M>(m), now, effects);

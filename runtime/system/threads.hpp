@@ -1,7 +1,7 @@
-// The real clock: the same cast as CAF actors. Members of one thread form one detached actor, the
-// shell: it carries messages to its machines and effects to their recipients, runs kernel jobs on
-// its own thread between messages, and turns an exception into a Down for the Director. Nothing
-// else in Troupe knows CAF.
+// The real clock: the same cast on CAF. Each machine is a typed actor of its own (actor.hpp) that is
+// pinned to its thread (thread.hpp); its messages and effects are a Performer's business
+// (performer.hpp). A machine that throws ends alone, and the Director, who watches over all others,
+// is told with a Down.
 #pragma once
 
 #include "runtime/system/driver.hpp"
@@ -18,12 +18,12 @@ struct ThreadOptions {
   const TimeModel* modelled = nullptr;
   /// By replica: a job's results arrive after so many times the seconds that it took. Empty: 1.
   /// Only where `modelled` is not set.
-  std::vector<double> hold_back;
+  std::vector<double> hold_back{};
   /// One a thread, or empty. Each is used by its thread alone.
-  std::vector<OrderSink*> orders;
+  std::vector<OrderSink*> orders{};
   /// Asked ten times a second: how often the user has asked to stop. 1: admit nothing more; 2: end
   /// at once.
-  std::function<int()> interrupts;
+  std::function<int()> interrupts{};
   /// Seconds without a delivery or a running job after which the run is given up and what everyone
   /// waits for is told.
   double stall_seconds = 10;

@@ -1,0 +1,65 @@
+// CAF actors that are pinned to a thread (thread.hpp), and the type of a machine's handle, which
+// follows from its role: a message that the role does not list cannot be sent through it.
+#pragma once
+
+#include "messages/protocol.hpp"
+#include "runtime/system/theatre.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include <exception>
+#include <type_traits>
+
+namespace troupe {
+
+/// What may travel between actors: a message, or the one that is any of them.
+template <class M>
+concept Travels =
+    std::is_constructible_v<Message, std::in_place_type_t<M>, M> || std::is_same_v<M, Message>;
+
+}  // namespace troupe
+
+/// In process only: tensors travel as handles. What crosses a process border will have a form of its
+/// own.
+template <troupe::Travels M>
+struct caf::allowed_unsafe_message_type<M> : std::true_type {};
+
+namespace troupe {
+
+template <class... Messages>
+Performing::extend<caf::reacts_to<Messages>...> handle_of(const Understands<Messages...>&);
+
+/// The handle of an actor that plays `Role`.
+template <class Role>
+using Handle = decltype(handle_of(std::declval<const Role&>()));
+
+/// An actor that takes its turns on one thread, whoever sends to it.
+template <class OfHandle>
+class Pinned : public OfHandle::base {
+ public:
+  Pinned(caf::actor_config& config, Thread& thread) : OfHandle::base(config), thread_(thread) {}
+
+  void enqueue(caf::mailbox_element_ptr message, caf::execution_unit*) override {
+    OfHandle::base::enqueue(std::move(message), &thread_);
+  }
+
+ private:
+  Thread& thread_;
+};
+
+/// Makes a pinned actor, which begins with its first message.
+template <class Actor, class... Args>
+auto hire(Thread& thread, const Args&... args) {
+  caf::actor_config config{&thread};
+  return thread.system().spawn_class<Actor, caf::lazy_init>(config, thread, args...);
+}
+
+/// Why an actor ends that an exception has left, and the words of that reason.
+caf::error reason_of(const std::exception_ptr& exception);
+std::string words_of(const caf::error& reason);
+
+/// Makes the actor of machine `id`: adds its handle and its port to the theatre's.
+void hire_machine(Theatre& theatre, ActorId id);
+
+}  // namespace troupe

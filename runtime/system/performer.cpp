@@ -1,0 +1,120 @@
+#include "runtime/system/performer.hpp"
+
+#include <caf/send.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+/// Counts as busy while it lives: the run has not stalled.
+class Busy {
+ public:
+  explicit Busy(std::atomic<int>& count) : count_(count) { count_.fetch_add(1); }
+
+  ~Busy() { count_.fetch_sub(1); }
+
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
+}  // namespace
+
+void Performer::deliver(Message message) {
+  const double now = theatre_.now();
+  // Of this thread alone: no other adds to it.
+  place_.deliveries.store(place_.deliveries.load(std::memory_order_relaxed) + 1,
+                          std::memory_order_relaxed);
+  if (place_.order) {
+    place_.order->delivered(now, id_, message.index(), message_stamp(message));
+  }
+  fx_.clear();
+  member_.machine->on(std::move(message), now, fx_);
+  carry_out(now);
+}
+
+/// Records go first, so that they are there before whatever follows from the messages.
+void Performer::carry_out(double now) {
+  if (!fx_.records.empty()) {
+    record(std::exchange(fx_.records, {}));
+  }
+  for (Effects::Send& send : fx_.sends) {
+    const TimeModel* times = send.modelled ? theatre_.options.modelled : nullptr;
+    const bool travels = times && theatre_.cast.members[send.to].thread != member_.thread;
+    if (const double way = travels ? times->link(send.message) : 0; way > 0) {
+      theatre_.send_later(send.to, way, std::move(send.message));
+    } else {
+      theatre_.ports[send.to]->send(std::move(send.message));
+    }
+  }
+  for (Run& run : fx_.runs) {
+    jobs_.push_back(std::move(run));
+    place_.thread.when_idle([&me = theatre_.actors[id_]] { caf::anon_send(me, Perform::value); });
+  }
+  if (fx_.alarm) {
+    theatre_.send_later(id_, std::max(0.0, *fx_.alarm - now), Alarm{});
+  }
+  if (fx_.ending) {
+    theatre_.end(std::move(*fx_.ending));
+  }
+}
+
+void Performer::perform() {
+  if (theatre_.ended) {
+    jobs_.clear();
+    return;
+  }
+  Run run = std::move(jobs_.front());
+  jobs_.pop_front();
+  const double start = theatre_.now();
+  // By the model, which knows nothing of the messages' way.
+  const double begin = std::max(start, place_.free_at);
+  const TimeModel* times = theatre_.options.modelled;
+  const double modelled = times ? times->work(run, begin) : 0;
+  if (modelled > 0) {
+    place_.free_at = begin + modelled;
+  }
+  Message made;
+  {
+    const Busy busy(theatre_.busy);
+    Stream& stream = place_.stream(member_);
+    made = run_job(run, stream);
+    place_.keep_pace(stream);
+  }
+  const double end = theatre_.now();
+  if (run.work != Work::unmodelled) {
+    const bool told = modelled > 0;
+    record({BusyRecord{id_,
+                       told ? begin : start,
+                       told ? std::max(end, place_.free_at) : end,
+                       to_string(run.work),
+                       run.stamp}});
+  }
+  const double left = modelled > 0 ? place_.free_at - end : seconds_held_back(run, end - start);
+  if (left > 0) {
+    theatre_.send_later(id_, left, std::move(made));
+  } else {
+    theatre_.ports[id_]->send(std::move(made));
+  }
+}
+
+/// How much later than it was made the result of a job of `spent` seconds comes, in a replica that
+/// is held back.
+double Performer::seconds_held_back(const Run& run, double spent) const {
+  const std::vector<double>& factors = theatre_.options.hold_back;
+  const auto replica = static_cast<std::size_t>(member_.replica);  // -1: none
+  if (theatre_.options.modelled || run.work == Work::unmodelled || replica >= factors.size()) {
+    return 0;
+  }
+  return spent * (factors[replica] - 1);
+}
+
+void Performer::record(std::vector<RecordEntry> entries) {
+  caf::anon_send(theatre_.recorder, RecordBatch{std::move(entries), theatre_.now()});
+}
+
+}  // namespace troupe

@@ -1,0 +1,40 @@
+// Plays one machine on the real clock: hands it its messages and carries out what it wants done. An
+// exception that leaves one of these functions is the end of the machine's actor (actor.cpp).
+#pragma once
+
+#include "runtime/system/theatre.hpp"
+
+#include <deque>
+
+namespace troupe {
+
+class Performer {
+ public:
+  /// The theatre outlives it.
+  Performer(Theatre& theatre, ActorId id)
+      : theatre_(theatre),
+        id_(id),
+        member_(theatre.cast.members[id]),
+        place_(theatre.workplace_of(id)) {}
+
+  const Cast::Member& member() const { return member_; }
+
+  void deliver(Message message);
+
+  /// Runs the next job, whose result comes as a message.
+  void perform();
+
+ private:
+  void carry_out(double now);
+  void record(std::vector<RecordEntry> entries);
+  double seconds_held_back(const Run& run, double spent) const;
+
+  Theatre& theatre_;
+  ActorId id_;
+  const Cast::Member& member_;
+  Workplace& place_;
+  std::deque<Run> jobs_;
+  Effects fx_;
+};
+
+}  // namespace troupe

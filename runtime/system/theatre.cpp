@@ -1,0 +1,56 @@
+#include "runtime/system/theatre.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+constexpr int kJobsAheadMax = 8;          // of a GPU: a thread enqueues no further
+constexpr double kDelaySecondsMax = 1e9;  // 32 years; the clock counts nanoseconds in 64 bits
+
+}  // namespace
+
+Stream& Workplace::stream(const Cast::Member& member) {
+  auto& stream = streams[{member.device, member.precision}];
+  if (!stream) {
+    stream = std::make_unique<Stream>(member.device, member.precision);
+  }
+  return *stream;
+}
+
+void Workplace::keep_pace(Stream& stream) {
+  if (stream.device().kind == DeviceKind::cpu) {
+    return;
+  }
+  ahead.push_back(stream.record());
+  if (ahead.size() > kJobsAheadMax) {
+    ahead.front().wait();
+    ahead.pop_front();
+  }
+}
+
+void Theatre::end(Ending how) {
+  if (!ended.exchange(true)) {
+    how.seconds = now();
+    ending.set_value(std::move(how));
+  }
+}
+
+void Theatre::lose(std::string cause) {
+  Ending how;
+  how.exit_code = static_cast<int>(ErrorKind::lost);
+  how.cause = std::move(cause);
+  end(std::move(how));
+}
+
+void Theatre::send_later(ActorId to, double seconds, Message message) {
+  seconds = std::min(seconds, kDelaySecondsMax);
+  const double at = now() + seconds;
+  double last = due.load(std::memory_order_relaxed);
+  while (last < at && !due.compare_exchange_weak(last, at, std::memory_order_relaxed)) {
+  }
+  ports[to]->send(std::move(message),
+                  std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+}
+
+}  // namespace troupe

@@ -1,0 +1,104 @@
+// What the actors of a run share: the way to each other, the clock, and the place where each works.
+#pragma once
+
+#include "kernels/stream.hpp"
+#include "runtime/system/thread.hpp"
+#include "runtime/system/threads.hpp"
+
+#include <caf/allowed_unsafe_message_type.hpp>
+#include <caf/typed_actor.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+struct RecordBatch {
+  std::vector<RecordEntry> entries;
+  double now = 0;
+};
+
+}  // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::RecordBatch)
+
+namespace troupe {
+
+using Perform = caf::atom_constant<caf::atom("perform")>;  // run your next job
+using Watch = caf::atom_constant<caf::atom("watch")>;      // over all others, as the Director
+using Explain = caf::atom_constant<caf::atom("explain")>;  // what do you wait for?
+
+/// What the actor of a machine understands whatever its role.
+using Performing = caf::typed_actor<caf::reacts_to<Perform>,
+                                    caf::reacts_to<Watch>,
+                                    caf::replies_to<Explain>::with<std::string>>;
+
+using RecorderActor = caf::typed_actor<caf::reacts_to<RecordBatch>>;
+
+/// The way to one machine. Usable from every thread; what is sent to a machine that is gone is
+/// dropped.
+class Port {
+ public:
+  virtual ~Port() = default;
+  /// Throws ContractError where the machine's role does not accept the message.
+  virtual void send(Message message, std::chrono::nanoseconds delay = {}) = 0;
+};
+
+/// A thread and what the actors on it share; theirs alone, but for `deliveries`.
+struct Workplace {
+  Workplace(caf::actor_system& system, OrderSink* log) : order(log), thread(system) {}
+
+  /// Where jobs of `member` run.
+  Stream& stream(const Cast::Member& member);
+  /// On a GPU a job has been enqueued when it returns: waits where too many have not been finished.
+  void keep_pace(Stream& stream);
+
+  OrderSink* order;
+  std::map<std::pair<Device, Precision>, std::unique_ptr<Stream>> streams;
+  std::deque<Event> ahead;  // one a job that a GPU has not finished yet
+  double free_at = 0;       // modelled times: when the thread's last job is over
+  std::atomic<std::uint64_t> deliveries{0};
+  Thread thread;  // last: it ends first
+};
+
+struct Theatre {
+  using Clock = std::chrono::steady_clock;
+
+  Cast& cast;
+  const ThreadOptions& options;
+  Clock::time_point start = Clock::now();
+  std::vector<std::unique_ptr<Workplace>> workplaces{};  // by thread
+  // By ActorId; complete before the first message.
+  std::vector<Performing> actors{};
+  std::vector<std::unique_ptr<Port>> ports{};
+  RecorderActor recorder{};
+  std::promise<Ending> ending{};
+  std::atomic<bool> ended{false};
+  std::atomic<int> busy{0};    // jobs that run
+  std::atomic<double> due{0};  // when the last of the messages that are under way comes, or came
+
+  /// Seconds since the start.
+  double now() const { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+  Workplace& workplace_of(ActorId id) const {
+    return *workplaces[static_cast<std::size_t>(cast.members[id].thread)];
+  }
+
+  /// The first to call it decides. From any thread.
+  void end(Ending how);
+  /// ... because somebody was lost for good.
+  void lose(std::string cause);
+
+  /// A message after `seconds`, never a sleep.
+  void send_later(ActorId to, double seconds, Message message);
+};
+
+}  // namespace troupe

@@ -1,0 +1,109 @@
+// Machines whose part is written where they are needed, and a cast of them; for tests of what
+// carries messages.
+#pragma once
+
+#include "runtime/system/driver.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::test {
+
+/// What a machine does with a message.
+using Part = std::function<void(Message message, double now, Effects& fx)>;
+
+class Script final : public Machine {
+ public:
+  explicit Script(Part part, std::string waits_for = "")
+      : part_(std::move(part)), waits_for_(std::move(waits_for)) {}
+
+  void on(Message message, double now, Effects& fx) override { part_(std::move(message), now, fx); }
+
+  std::string waits_for() const override { return waits_for_; }
+
+ private:
+  Part part_;
+  std::string waits_for_;
+};
+
+/// Adds a machine to the cast.
+inline ActorId add(Cast& cast,
+                   const std::string& name,
+                   int thread,
+                   std::unique_ptr<Machine> machine) {
+  cast.threads = std::max(cast.threads, thread + 1);
+  cast.members.push_back(
+      {.name = name, .machine = std::move(machine), .thread = thread, .device = {}});
+  return static_cast<ActorId>(cast.members.size() - 1);
+}
+
+inline ActorId add(
+    Cast& cast, const std::string& name, int thread, Part part, const std::string& waits_for = "") {
+  return add(cast, name, thread, std::make_unique<Script>(std::move(part), waits_for));
+}
+
+/// The director of a scripted cast is machine 0. It may be told Advanced, its workers Advance.
+constexpr Ref<RowSourceRole> kDirector{0};
+
+inline Ref<RowWorkerRole> worker(ActorId id) {
+  return {id};
+}
+
+/// A cast whose director plays `part`, on thread 0.
+inline Cast directed_by(Part part, const std::string& waits_for = "") {
+  Cast cast;
+  cast.director = {add(cast, "director", 0, std::move(part), waits_for)};
+  return cast;
+}
+
+/// Ends the run at the first Advanced.
+inline void end_when_told(const Message& message, Effects& fx) {
+  if (std::holds_alternative<Advanced>(message)) {
+    fx.finish({});
+  }
+}
+
+/// Answers Advance with Advanced of its own number.
+inline Part answering(std::int32_t number) {
+  return [number](Message message, double, Effects& fx) {
+    if (const auto* m = std::get_if<Advance>(&message)) {
+      fx.send(kDirector, Advanced{number, m->batches});
+    }
+  };
+}
+
+inline Run job_of(std::function<void()> what, Work work = Work::unmodelled) {
+  Run run;
+  run.work = work;
+  run.job = [what = std::move(what)](Stream&) {
+    what();
+    return Outputs{};
+  };
+  return run;
+}
+
+/// Keeps what is recorded. Throws at the n-th record where told to.
+class Ledger final : public RecordSink {
+ public:
+  explicit Ledger(std::size_t fails_at = 0) : fails_at_(fails_at) {}
+
+  std::optional<Diverged> on(const RecordEntry& entry, double) override {
+    entries.push_back(entry);
+    if (entries.size() == fails_at_) {
+      throw std::runtime_error("the disk is full");
+    }
+    return std::nullopt;
+  }
+
+  std::vector<RecordEntry> entries;
+
+ private:
+  std::size_t fails_at_;
+};
+
+}  // namespace troupe::test
