@@ -2,8 +2,6 @@
 
 #include <caf/resumable.hpp>
 
-#include <chrono>
-#include <cstdlib>
 #include <utility>
 
 namespace troupe {
@@ -22,7 +20,6 @@ Thread::~Thread() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
-    called_.store(true, std::memory_order_relaxed);
     changed_.notify_one();
   }
   thread_.join();
@@ -35,9 +32,8 @@ void Thread::exec_later(caf::resumable* actor) {
   }
   const std::lock_guard lock(mutex_);
   elsewhere_.push_back(actor);
-  called_.store(true, std::memory_order_relaxed);
   if (std::exchange(asleep_, false)) {
-    changed_.notify_one();  // under the lock: once it is free this thread may be gone
+    changed_.notify_one();  // under the lock: once that is free, this Thread may be gone
   }
 }
 
@@ -61,11 +57,7 @@ void Thread::work() {
 
 /// What other threads have sent. Waits for it, or for the end, where nothing else is to do.
 void Thread::take_in(bool wait) {
-  if (wait) {
-    look_out();
-  }
   std::unique_lock lock(mutex_);
-  called_.store(false, std::memory_order_relaxed);
   if (wait) {
     asleep_ = elsewhere_.empty() && !stop_;
     changed_.wait(lock, [&] { return stop_ || !elsewhere_.empty(); });
@@ -76,19 +68,6 @@ void Thread::take_in(bool wait) {
   } else {
     ready_.insert(ready_.end(), elsewhere_.begin(), elsewhere_.end());
     elsewhere_.clear();
-  }
-}
-
-/// Looks for a call a little while: waking a thread that sleeps takes longer than most answers.
-void Thread::look_out() const {
-  static const double us = std::getenv("LOOK_US") ? std::atof(std::getenv("LOOK_US")) : 0;
-  const auto until =
-      std::chrono::steady_clock::now() + std::chrono::duration<double, std::micro>(us);
-  while (us > 0 && !called_.load(std::memory_order_relaxed) &&
-         std::chrono::steady_clock::now() < until) {
-    for (int i = 0; i < 16; ++i) {
-      __builtin_ia32_pause();
-    }
   }
 }
 

@@ -9,7 +9,6 @@
 
 #include <caf/execution_unit.hpp>
 
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -38,7 +37,6 @@ class Thread final : public caf::execution_unit {
  private:
   void work();
   void take_in(bool wait);
-  void look_out() const;
   void resume_all();
 
   std::mutex mutex_;
@@ -46,7 +44,6 @@ class Thread final : public caf::execution_unit {
   std::deque<caf::resumable*> elsewhere_;  // sent to from other threads; guarded by mutex_
   bool asleep_ = false;                    // guarded by mutex_
   bool stop_ = false;                      // guarded by mutex_
-  std::atomic<bool> called_{false};        // elsewhere_ or stop_ has changed; a hint for look_out
 
   // Of the thread alone.
   std::deque<caf::resumable*> ready_;
