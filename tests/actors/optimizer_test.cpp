@@ -105,15 +105,15 @@ Applied apply(Optimizer& o, Stream& stream, std::vector<Tensor> w, std::vector<T
   }
   w.clear();
   m.gradient = std::move(g);
-  m.decision.rate = kRate;
-  m.decision.next_rate = kNextRate;
-  m.decision.reaches = {{ReachKind::linear, 2}, {ReachKind::displacement, -2}};
+  m.rate = kRate;
+  m.next_rate = kNextRate;
+  m.reaches = {{ReachKind::linear, 2}, {ReachKind::displacement, -2}};
   Effects fx;
   o.handle(std::move(m), 0, fx);
   REQUIRE(fx.runs.size() == 1);
-  Ran ran{.outputs = fx.runs.front().job(stream)};
+  Message ran = fx.runs.front().job(stream);
   fx.clear();
-  o.handle(std::move(ran), 0, fx);
+  o.on(std::move(ran), 0, fx);
   REQUIRE(fx.sends.size() == 1);
   return std::get<Applied>(std::move(fx.sends.front().message));
 }
@@ -197,6 +197,9 @@ TEST_CASE("the slices' padding stays zero, whatever the rule", "[actors]") {
   Stream stream(Device{});
   const ParameterLayout parameters = layout();
   for (int kind = proto::OptimizerRule::Kind_MIN; kind <= proto::OptimizerRule::Kind_MAX; ++kind) {
+    if (kind == proto::OptimizerRule::custom) {
+      continue;  // a user's own, which brings its arithmetic along
+    }
     INFO(proto::OptimizerRule::Kind_Name(kind));
     Optimizer o = optimizer(experiment(static_cast<proto::OptimizerRule::Kind>(kind)));
     std::vector<Tensor> w = random_slices(stream, parameters, 1);

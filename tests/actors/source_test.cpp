@@ -69,7 +69,7 @@ Effects run_all(Source& machine, Effects fx) {
     std::vector<Run> runs = std::move(fx.runs);
     fx.runs.clear();
     for (Run& run : runs) {
-      machine.handle(Ran{.lane = run.lane, .outputs = run.job(stream)}, 0, fx);
+      machine.on(run.job(stream), 0, fx);
     }
   }
   return fx;
