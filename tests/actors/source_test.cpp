@@ -42,6 +42,7 @@ Source source(const std::shared_ptr<const Dataset>& data) {
                  .micro_batches = 3,
                  .prefetch = 1000,
                  .batches = 80,  // beyond the first epoch, which has 74
+                 .evaluation = {},
                  .evaluate = true,
                  .first = kFirst,
                  .head = kHead,
