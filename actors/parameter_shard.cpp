@@ -330,8 +330,10 @@ void ParameterShard::conclude(Effects& fx) {
 }
 
 std::string ParameterShard::waits_for() const {
-  if (const std::string what = c_.exchange->waits_for(); !what.empty()) {
-    return what;
+  if (applying_ || !queue_.empty()) {  // else its stage's turn comes first
+    if (const std::string what = c_.exchange->waits_for(); !what.empty()) {
+      return what;
+    }
   }
   if (applying_) {
     return clipping_.globally() && applying_->gradient.empty()

@@ -11,12 +11,14 @@ constexpr Ref<ServerRole> kServer{9};
 
 /// Two replicas of a source and a stage each, ids 1, 2 and 3, 4, behind one server.
 Director director() {
-  return Director({.sources = {{1}, {3}},
-                   .shards = {},
-                   .servers = {kServer},
-                   .stages = {{{2}}, {{4}}},
+  const Company company{.sources = {{1}, {3}},
+                        .shards = {},
+                        .servers = {kServer},
+                        .stages = {{{2}}, {{4}}},
+                        .chunks = 1};
+  return Director({.company = company,
+                   .end = std::make_unique<EndAtServers>(company),
                    .replica_of = {-1, 0, 0, 1, 1, -1, -1, -1, -1, -1},
-                   .chunks = 1,
                    .survives = true});
 }
 

@@ -105,15 +105,15 @@ Applied apply(Optimizer& o, Stream& stream, std::vector<Tensor> w, std::vector<T
   }
   w.clear();
   m.gradient = std::move(g);
-  m.decision.rate = kRate;
-  m.decision.next_rate = kNextRate;
-  m.decision.reaches = {{ReachKind::linear, 2}, {ReachKind::displacement, -2}};
+  m.rate = kRate;
+  m.next_rate = kNextRate;
+  m.reaches = {{ReachKind::linear, 2}, {ReachKind::displacement, -2}};
   Effects fx;
   o.handle(std::move(m), 0, fx);
   REQUIRE(fx.runs.size() == 1);
-  Ran ran{.outputs = fx.runs.front().job(stream)};
+  Message ran = fx.runs.front().job(stream);
   fx.clear();
-  o.handle(std::move(ran), 0, fx);
+  o.on(std::move(ran), 0, fx);
   REQUIRE(fx.sends.size() == 1);
   return std::get<Applied>(std::move(fx.sends.front().message));
 }

@@ -1,6 +1,8 @@
 // The shard as a plain state machine: messages in, effects out, no actor system.
 #include "actors/parameter_shard.hpp"
 
+#include "actors/exchange/alone.hpp"
+#include "actors/exchange/upstream.hpp"
 #include "kernels/stream.hpp"
 #include "tests/support/catch.hpp"
 
@@ -18,14 +20,15 @@ ParameterShard shard(ViewPlan plan = {}) {
   return ParameterShard({.self = {1},
                          .chunk = 0,
                          .optimizer = {2},
-                         .rule = ChunkOptimizer(experiment, Rate(experiment.optimizer(), 0), 0, 0),
                          .plan = std::move(plan),
                          .clip_norm = 0,
                          .clip_globally = false,
                          .shards = {Ref<ShardRole>{1}},
-                         .evaluate_every = 0,
+                         .evaluation = {},
                          .director = {0},
-                         .initial = {slice}});
+                         .initial = {slice},
+                         .exchange = std::make_unique<Alone>(
+                             ChunkOptimizer(experiment, Rate(experiment.optimizer(), 0), 0, 0))});
 }
 
 Push push(std::int64_t batch, std::uint64_t sequence) {
@@ -116,16 +119,19 @@ TEST_CASE("a shard whose fragment is due says that it waits for the servers", "[
   ParameterShard s({.self = {1},
                     .chunk = 0,
                     .optimizer = {2},
-                    .rule = ChunkOptimizer(experiment, Rate(experiment.optimizer(), 0), 0, 0),
                     .plan = {},
                     .clip_norm = 0,
                     .clip_globally = false,
                     .shards = {Ref<ShardRole>{1}},
-                    .evaluate_every = 0,
+                    .evaluation = {},
                     .director = {0},
                     .initial = {slice},
-                    .link = link,
-                    .servers = {Ref<ServerRole>{3}}});
+                    .exchange = std::make_unique<Upstream>(Upstream::Config{
+                        .self = {1},
+                        .optimizer = {2},
+                        .rule = ChunkOptimizer(experiment, Rate(experiment.optimizer(), 0), 0, 0),
+                        .link = link,
+                        .servers = {Ref<ServerRole>{3}}})});
   Effects fx;
   s.handle(push(0, 1), 0, fx);
   Applied answer = applied(fx);

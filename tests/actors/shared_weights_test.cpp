@@ -43,25 +43,28 @@ Optimizer optimizer(int replica, std::shared_ptr<SharedWeights> shared) {
 }
 
 /// Called by several threads at once, which Catch's assertions must not be.
-Applied carry_out(Optimizer& optimizer, Stream& stream, Apply apply) {
+template <class Reply, class Request>
+Reply carry_out(Optimizer& optimizer, Stream& stream, Request request) {
   Effects fx;
-  optimizer.handle(std::move(apply), 0, fx);
+  optimizer.handle(std::move(request), 0, fx);
   TROUPE_CHECK(fx.runs.size() == 1, fx.runs.size(), " jobs");
-  Ran ran{fx.runs.front().lane, fx.runs.front().job(stream)};
+  Message ran = fx.runs.front().job(stream);
   fx.clear();
-  optimizer.handle(std::move(ran), 0, fx);
+  optimizer.on(std::move(ran), 0, fx);
   TROUPE_CHECK(fx.sends.size() == 1, fx.sends.size(), " answers");
-  return std::get<Applied>(std::move(fx.sends.front().message));
+  return std::get<Reply>(std::move(fx.sends.front().message));
 }
 
-Apply ask(Decision::Kind kind) {
-  return {.from = {1},
-          .stamp = {},
-          .base = {},
-          .gradient = {},
-          .tied = {},
-          .forward = {},
-          .decision = {.kind = kind, .rate = 0.5, .next_rate = 0.5, .reaches = {}}};
+SharedRead read(Optimizer& optimizer, Stream& stream) {
+  return carry_out<SharedRead>(optimizer, stream, ReadShared{.from = {1}, .stamp = {}});
+}
+
+Apply step_of() {
+  Apply apply;
+  apply.from = {1};
+  apply.rate = 0.5;
+  apply.next_rate = 0.5;
+  return apply;
 }
 
 /// `times` steps of gradient -2 (replica + 1) at rate 1/2 for each of `replicas` threads: each step
@@ -72,18 +75,21 @@ std::int64_t train(const std::shared_ptr<SharedWeights>& shared, int replicas, i
   const auto work = [&](int replica) {
     Stream stream(Device{});
     Optimizer machine = optimizer(replica, shared);
-    Applied newest = carry_out(machine, stream, ask(Decision::Kind::read));
+    SharedRead first = read(machine, stream);
+    Weights base = std::move(first.weights);
+    std::int64_t version = first.version;
     start.arrive_and_wait();
     for (int i = 0; i < times; ++i) {
-      Apply apply = ask(Decision::Kind::step);
+      Apply apply = step_of();
       for (std::int64_t s = 0; s < kSlices; ++s) {
         apply.gradient.push_back(stream.allocate({kElements}));
         fill(stream, apply.gradient.back(), -2.0f * static_cast<float>(replica + 1));
       }
-      apply.base = std::move(newest.next);
-      const std::int64_t read = newest.version;
-      newest = carry_out(machine, stream, std::move(apply));
-      staleness += newest.applied_to - read;
+      apply.base = std::move(base);
+      Applied made = carry_out<Applied>(machine, stream, std::move(apply));
+      staleness += made.applied_to - version;
+      base = std::move(made.next);
+      version = made.version;
     }
   };
   std::vector<std::thread> others;
@@ -132,16 +138,16 @@ TEST_CASE("versions count the updates of all, and the gap is measured from the b
   Optimizer mine = optimizer(0, shared);
   Optimizer other = optimizer(1, shared);
   const auto step = [&](Optimizer& machine, const Weights& base, bool measure) {
-    Apply apply = ask(Decision::Kind::step);
+    Apply apply = step_of();
     apply.base = base;
     apply.forward = measure ? base : Weights{};
     for (std::int64_t s = 0; s < kSlices; ++s) {
       apply.gradient.push_back(stream.allocate({kElements}));
       fill(stream, apply.gradient.back(), -2);
     }
-    return carry_out(machine, stream, std::move(apply));
+    return carry_out<Applied>(machine, stream, std::move(apply));
   };
-  const Weights start = carry_out(mine, stream, ask(Decision::Kind::read)).next;
+  const Weights start = read(mine, stream).weights;
   const Applied first = step(mine, start, true);
   CHECK(first.applied_to == 0);
   CHECK(first.version == 1);

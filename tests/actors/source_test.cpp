@@ -42,6 +42,7 @@ Source source(const std::shared_ptr<const Dataset>& data) {
                  .micro_batches = 3,
                  .prefetch = 1000,
                  .batches = 80,  // beyond the first epoch, which has 74
+                 .evaluation = {},
                  .evaluate = true,
                  .first = kFirst,
                  .head = kHead,
@@ -69,7 +70,7 @@ Effects run_all(Source& machine, Effects fx) {
     std::vector<Run> runs = std::move(fx.runs);
     fx.runs.clear();
     for (Run& run : runs) {
-      machine.handle(Ran{.lane = run.lane, .outputs = run.job(stream)}, 0, fx);
+      machine.on(run.job(stream), 0, fx);
     }
   }
   return fx;

@@ -267,15 +267,15 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
       const Pass pass{.stream = stream,
                       .seed = e.seed(),
                       .first_sample = b.sizes.samples_before(batch) + j * x.shape()[0]};
-      Outputs forward = whole.forward(pass, at, std::move(buffers), {{"x", x}}, target, true);
+      ForwardPass forward = whole.forward(pass, at, std::move(buffers), {{"x", x}}, target, true);
       buffers = std::move(forward.buffers);
-      Outputs backward = whole.input_gradient(pass, at, std::move(forward.stash), {});
+      const InputGradient backward = whole.input_gradient(pass, at, std::move(forward.stash), {});
       gradient = whole
                      .weight_gradient(stream,
-                                      backward.stash,
+                                      backward.deltas,
                                       std::move(gradient),
                                       j + 1 == M ? static_cast<std::int32_t>(M) : 1)
-                     .tensors;
+                     .gradient;
     }
     const Weights& newest = history.back();
     const UpdateScalars scalars =

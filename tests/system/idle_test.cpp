@@ -169,9 +169,9 @@ TEST_CASE("a stage that evaluates is not idle", "[idle]") {
   CHECK(runs.back().lane == Lane::mark);
   if (overtaken) {
     data(4);
-    tell(Ran{Lane::mark, {}}, 4);
+    tell(Ran<ForwardPass>{Lane::mark, {}}, 4);
   } else {
-    tell(Ran{Lane::mark, {}}, 4);
+    tell(Ran<ForwardPass>{Lane::mark, {}}, 4);
     data(6);
   }
   REQUIRE(runs.size() == 2);

@@ -75,7 +75,7 @@ Tensor reals(Stream& stream, std::uint32_t key, const Shape& shape, double scale
 
 // -- one step by Troupe -------------------------------------------------------------------------------
 
-struct Step {
+struct Measured {
   double loss = 0;
   std::map<std::string, std::vector<float>> tensors;  // in PyTorch's order
 };
@@ -121,7 +121,7 @@ Weights as_weights(const std::vector<Tensor>& slices) {
   return weights;
 }
 
-Step step_of(const Golden& golden) {
+Measured step_of(const Golden& golden) {
   const FakeData data(golden.sample, golden.tokens, golden.classes, golden.values);
   const auto network = network_of(golden.model, data);
   INFO((network ? std::string() : network.error().message));
@@ -149,11 +149,11 @@ Step step_of(const Golden& golden) {
   for (std::size_t i = parameters; i < specs.size(); ++i) {
     buffers.push_back(from_host(stream, values[i], specs[i].shape));
   }
-  Outputs there = whole->forward(pass, weights, std::move(buffers), {{"x", x}}, target, true);
-  Outputs back = whole->input_gradient(pass, weights, std::move(there.stash), {});
-  const Weights gradient = as_weights(whole->weight_gradient(stream, back.stash, {}, 1).tensors);
+  ForwardPass there = whole->forward(pass, weights, std::move(buffers), {{"x", x}}, target, true);
+  const InputGradient back = whole->input_gradient(pass, weights, std::move(there.stash), {});
+  const Weights gradient = as_weights(whole->weight_gradient(stream, back.deltas, {}, 1).gradient);
 
-  Step step;
+  Measured step;
   const std::int64_t rows = golden.classes > 0 ? labels.elements() : golden.rows;
   step.loss = to_host(there.result)[0] / static_cast<double>(rows);
   stream.synchronize();
@@ -275,7 +275,7 @@ void check_tensors_close(double norm_tolerance,
 TEST_CASE("the loss and every gradient are PyTorch's", "[runtime][model][golden]") {
   for (const Golden& golden : kGolden) {
     INFO(golden.name);
-    const Step step = step_of(golden);
+    const Measured step = step_of(golden);
     CHECK(std::abs(step.loss - golden.loss) <= golden.tolerance * golden.loss);
     check_tensors_close(golden.tolerance, golden.tensors, step.tensors);
   }

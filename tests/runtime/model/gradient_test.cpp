@@ -41,7 +41,7 @@ class Gradients {
       }
       weights.push_back({.values = moved});
     }
-    const Outputs out = chunk_.forward(pass(), weights, buffers_, {{"x", x}}, labels, true);
+    const ForwardPass out = chunk_.forward(pass(), weights, buffers_, {{"x", x}}, labels, true);
     return to_host(out.result)[0] / static_cast<double>(labels.elements());
   }
 
@@ -51,9 +51,10 @@ class Gradients {
     for (const Tensor& slice : slices_) {
       weights.push_back({.values = slice});
     }
-    Outputs forward = chunk_.forward(pass(), weights, buffers_, {{"x", x}}, labels, true);
-    Outputs backward = chunk_.input_gradient(pass(), weights, std::move(forward.stash), {});
-    const std::vector<Tensor> g = chunk_.weight_gradient(stream_, backward.stash, {}, 1).tensors;
+    ForwardPass forward = chunk_.forward(pass(), weights, buffers_, {{"x", x}}, labels, true);
+    const InputGradient backward =
+        chunk_.input_gradient(pass(), weights, std::move(forward.stash), {});
+    const std::vector<Tensor> g = chunk_.weight_gradient(stream_, backward.deltas, {}, 1).gradient;
     const RandomStream random(5, Purpose::test);
     std::uint64_t index = 0;
     double sum = 0;

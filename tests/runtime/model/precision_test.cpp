@@ -36,11 +36,11 @@ Passed passed(Stream& stream, const Network& network, std::int64_t batch, std::i
     weights.push_back({.values = std::move(slice)});
   }
   const Pass pass{.stream = stream};
-  Outputs forward =
+  ForwardPass forward =
       chunk.forward(pass, weights, chunk.initial_buffers(stream), {{"x", x}}, labels, true);
   Passed result{.loss = to_host(forward.result)[0] / static_cast<double>(rows)};
-  Outputs backward = chunk.input_gradient(pass, weights, std::move(forward.stash), {});
-  for (const Tensor& slice : chunk.weight_gradient(stream, backward.stash, {}, 1).tensors) {
+  const InputGradient backward = chunk.input_gradient(pass, weights, std::move(forward.stash), {});
+  for (const Tensor& slice : chunk.weight_gradient(stream, backward.deltas, {}, 1).gradient) {
     const Values values = to_host(slice);
     result.gradient.insert(result.gradient.end(), values.begin(), values.end());
   }

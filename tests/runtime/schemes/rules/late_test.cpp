@@ -1,0 +1,161 @@
+// Late gradients are weakened and corrected.
+#include "tests/runtime/schemes/rules/oracle.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// Each gradient, clipped by `clip`, over the deviation of such gradients.
+Oracle::Update fasgd(bool relative, double clip) {
+  return [=](Oracle& o, const Taken& e, const std::vector<Values>& g) {
+    Values corrected = g.front();
+    Values& n = o.state(1);
+    Values& b = o.state(2);
+    Values& v = o.state(3);
+    double squares = 0;
+    each(corrected, [&](std::size_t j) {
+      corrected[j] *= clip;
+      v[j] = e.version == 0 ? 1 : v[j];
+      n[j] = 0.9 * n[j] + 0.1 * corrected[j] * corrected[j];
+      b[j] = 0.9 * b[j] + 0.1 * corrected[j];
+      v[j] = 0.9 * v[j] + 0.1 * std::sqrt(n[j] - b[j] * b[j] + 1e-4);
+      squares += is_padding(j) ? 0 : v[j] * v[j];
+    });
+    const double size = relative ? std::sqrt(squares / 29) : 1;
+    each(corrected, [&](std::size_t j) {
+      corrected[j] *= size / (v[j] * static_cast<double>(std::max<std::int64_t>(1, lag(e))));
+    });
+    heavy_ball(o, e.rate, corrected);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("late gradients are weakened and corrected by their formulas", "[schemes]") {
+  const auto scaled = [](const std::function<double(
+                             const Oracle&, const Taken&, double g, double moved)>& formula) {
+    return [=](Oracle& o, const Taken& e, const std::vector<Values>& g) {
+      const Values& read = o.read(e);
+      Values corrected = g.front();
+      each(corrected,
+           [&](std::size_t j) { corrected[j] = formula(o, e, g[0][j], o.w[j] - read[j]); });
+      heavy_ball(o, e.rate, corrected);
+    };
+  };
+  check_against(run(experiment(four({"replicas.rule=staleness_aware"}))),
+                scaled([](const Oracle&, const Taken& e, double g, double) {
+                  return g / static_cast<double>(std::max<std::int64_t>(1, lag(e)));
+                }));
+  check_against(run(experiment(four({"replicas.rule.dc_asgd.lambda=0.7"}))),
+                scaled([](const Oracle&, const Taken&, double g, double moved) {
+                  return g + 0.7 * g * g * moved;
+                }));
+  check_against(run(experiment(four({"replicas.rule.dc_asgd.variant=absolute",
+                                     "replicas.rule.dc_asgd.lambda=0.7"}))),
+                scaled([](const Oracle&, const Taken&, double g, double moved) {
+                  return g + 0.7 * std::abs(g) * moved;
+                }));
+  check_against(run(experiment(four({"replicas.rule.dc_asgd.variant=adaptive",
+                                     "replicas.rule.dc_asgd.lambda=0.7"}))),
+                [](Oracle& o, const Taken& e, const std::vector<Values>& g) {
+                  Values corrected = g.front();
+                  Values& s = o.state(1);
+                  each(corrected, [&](std::size_t j) {
+                    const double square = g[0][j] * g[0][j];
+                    s[j] = 0.95 * s[j] + 0.05 * square;
+                    corrected[j] += 0.7 / std::sqrt(s[j] + 1e-7) * square * (o.w[j] - o.read(e)[j]);
+                  });
+                  heavy_ball(o, e.rate, corrected);
+                });
+  for (const bool relative : {true, false}) {
+    check_against(run(experiment(four({relative ? "replicas.rule.fasgd.relative=true"
+                                                : "replicas.rule.fasgd.relative=false"}))),
+                  fasgd(relative, 1),
+                  {5e-5, 5e-5});  // divided by numbers down to a hundredth
+  }
+}
+
+TEST_CASE("the correction is of the clipped gradient", "[schemes]") {
+  const double clip = 0.25;
+  check_against(run(experiment(four({"replicas.rule.dc_asgd.lambda=0.7"})),
+                    falling_rate,
+                    push_gradient,
+                    kArrivals,
+                    clip),
+                [&](Oracle& o, const Taken& e, const std::vector<Values>& g) {
+                  Values corrected = g.front();
+                  each(corrected, [&](std::size_t j) {
+                    const double x = clip * g[0][j];
+                    corrected[j] = x + 0.7 * x * x * (o.w[j] - o.read(e)[j]);
+                  });
+                  heavy_ball(o, e.rate, corrected);
+                });
+  for (const bool relative : {true, false}) {
+    check_against(run(experiment(four({relative ? "replicas.rule.fasgd.relative=true"
+                                                : "replicas.rule.fasgd.relative=false"})),
+                      falling_rate,
+                      push_gradient,
+                      kArrivals,
+                      clip),
+                  fasgd(relative, clip),
+                  {5e-5, 5e-5});
+  }
+}
+
+TEST_CASE("gap_aware damps by the gap in steps of the largest rate", "[schemes]") {
+  const auto per = GENERATE("parameter", "layer", "all");
+  const auto step = GENERATE("optimizer", "dana_zero");
+  const std::string kind = per;
+  const bool dana = step == std::string("dana_zero");
+  const Served got = run(experiment(four(
+      {std::string("replicas.rule.gap_aware.per=") + per, std::string("replicas.step=") + step})));
+  const auto group_of = [&](std::size_t j) {
+    return kind == "layer" && j >= static_cast<std::size_t>(kSecond) ? 1u : 0u;
+  };
+  const Values counts = kind == "layer" ? Values{15, 14} : Values{29, 29};
+  Values travelled(2);
+  double steps = 0;
+  check_against(
+      got,
+      [&](Oracle& o, const Taken& e, const std::vector<Values>& g) {
+        Values corrected = g.front();
+        const Values& read = o.read(e);
+        Values gap(2);
+        each(read, [&](std::size_t j) {
+          gap[group_of(j)] += std::pow(o.w[j] - read[j], 2) / counts[group_of(j)];
+        });
+        each(read, [&](std::size_t j) {
+          const double moved =
+              kind == "parameter" ? std::abs(o.w[j] - read[j]) : std::sqrt(gap[group_of(j)]);
+          if (steps > 0) {
+            corrected[j] /= 1 + moved / (travelled[group_of(j)] / steps);
+          }
+        });
+        const Values before = o.w;
+        if (dana) {
+          Values& v = o.state(e.pushes[0].replica);
+          each(v, [&](std::size_t j) {
+            v[j] = o.gamma * v[j] + corrected[j];
+            o.w[j] -= e.rate * v[j];
+          });
+          o.sent = o.w;
+          for (const auto& [replica, velocity] : o.kept) {
+            each(v,
+                 [&, &x = velocity](std::size_t j) { o.sent[j] -= e.next_rate * o.gamma * x[j]; });
+          }
+        } else {
+          heavy_ball(o, e.rate, corrected);
+        }
+        Values size(2);
+        each(before, [&](std::size_t j) {
+          size[group_of(j)] += std::pow(o.w[j] - before[j], 2) / counts[group_of(j)];
+        });
+        for (std::size_t k = 0; k < 2; ++k) {
+          travelled[k] += std::sqrt(size[k]) * 0.02 / e.rate;
+        }
+        ++steps;
+      },
+      // C is a mean of differences of weights near 3, of 1e-3 or less, whose rounding is 1e-4 of it.
+      {3e-5, 3e-5});
+}
