@@ -82,7 +82,7 @@ inline Run job_of(std::function<void()> what, Work work = Work::unmodelled) {
   run.work = work;
   run.job = [what = std::move(what)](Stream&) {
     what();
-    return Outputs{};
+    return Message(Ran<Computed>{});
   };
   return run;
 }

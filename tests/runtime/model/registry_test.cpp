@@ -239,9 +239,9 @@ TEST_CASE("a layer of one's own has the gradients of its finite differences", "[
   const auto forward = [&] {
     return chunk.forward(pass, weights, {}, {{"x", x}}, labels, true);
   };
-  Outputs out = forward();
-  Outputs backward = chunk.input_gradient(pass, weights, std::move(out.stash), {});
-  const std::vector<Tensor> g = chunk.weight_gradient(stream, backward.stash, {}, 1).tensors;
+  ForwardPass out = forward();
+  const InputGradient backward = chunk.input_gradient(pass, weights, std::move(out.stash), {});
+  const std::vector<Tensor> g = chunk.weight_gradient(stream, backward.deltas, {}, 1).gradient;
   bool gain_seen = false;
   for (const ParameterLayout::Entry& entry : chunk.layout().entries) {
     for (std::int64_t i = 0; i < entry.spec.shape.elements(); ++i) {

@@ -94,7 +94,7 @@ TEST_CASE("a tensor takes its link's time, a job its modelled time, an alarm com
         Run run;
         run.work = Work::forward;
         run.job = [](Stream&) {
-          return Outputs{};
+          return Message(Ran<Computed>{});
         };
         fx.run(std::move(run));
       }
@@ -168,14 +168,14 @@ TEST_CASE("the same cast and times give the same order, other times another", "[
               concat("worker-", i),
               i,
               [i, batch = std::int64_t{0}](Message message, double, Effects& fx) mutable {
-                if (std::holds_alternative<Ran>(message)) {
+                if (std::holds_alternative<Ran<Computed>>(message)) {
                   fx.send(kDirector, Advanced{i, batch++});
                 }
                 Run run;
                 run.work = Work::forward;
                 run.stamp = {.replica = i, .batch = batch};
                 run.job = [](Stream&) {
-                  return Outputs{};
+                  return Message(Ran<Computed>{});
                 };
                 fx.run(std::move(run));
               }));

@@ -26,7 +26,7 @@ TEST_CASE("an exception ends its machine alone, and the director is told once", 
   const auto thrower = [](const char* where) -> Part {
     return [where](Message message, double, Effects& fx) {
       const std::string at = where;
-      if (std::holds_alternative<Ran>(message)) {
+      if (std::holds_alternative<Ran<Computed>>(message)) {
         return;
       }
       if (at == "a job") {
@@ -111,7 +111,8 @@ TEST_CASE("a machine is told only what its role understands", "[threads]") {
    public:
     void handle(Advance m, double, Effects& fx) { fx.send(kDirector, Advanced{1, m.batches}); }
 
-    void handle(Ran, double, Effects&) {}
+    template <class T>
+    void handle(Ran<T>, double, Effects&) {}
 
     std::string waits_for() const override { return ""; }
   };

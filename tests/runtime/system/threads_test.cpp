@@ -85,7 +85,7 @@ TEST_CASE("modelled results and links come no sooner than modelled", "[threads]"
     }
   });
   cast.starting = {add(cast, "stage", 1, [&](Message message, double now, Effects& fx) {
-    if (std::holds_alternative<Ran>(message)) {
+    if (std::holds_alternative<Ran<Computed>>(message)) {
       job_came = now;
       Activation activation;
       activation.stamp.chunk = 1;
@@ -110,7 +110,7 @@ TEST_CASE("a replica that is held back gets its results later by its factor", "[
   double came = 0;
   Cast cast = directed_by([](Message message, double, Effects& fx) { end_when_told(message, fx); });
   cast.starting = {add(cast, "stage", 1, [&](Message message, double now, Effects& fx) {
-    if (std::holds_alternative<Ran>(message)) {
+    if (std::holds_alternative<Ran<Computed>>(message)) {
       came = now;
       fx.send(kDirector, Advanced{});
     } else {

@@ -5,7 +5,7 @@
 #include "actors/server_optimizer.hpp"
 #include "actors/server_shard.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/link.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"
 
@@ -131,7 +131,7 @@ class Serving {
       : rate_(rate),
         worker_(std::move(worker)),
         factor_(factor),
-        bound_(make_link(e, 0, 1).bound),
+        bound_(make_link({e, 0, 1}).bound),
         rule_(make_rule(context_of(e))),
         replicas_(static_cast<std::size_t>(e.replicas().count())),
         server_(config()),
