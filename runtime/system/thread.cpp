@@ -1,7 +1,11 @@
 #include "runtime/system/thread.hpp"
 
+#include "kernels/check.hpp"
+
 #include <caf/resumable.hpp>
 
+#include <stdexcept>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -11,10 +15,18 @@ constexpr std::size_t kMessagesInARow = 64;  // of one actor, before the next ha
 
 thread_local const Thread* this_thread = nullptr;
 
+std::thread started(std::function<void()> work) {
+  try {
+    return std::thread(std::move(work));
+  } catch (const std::system_error& error) {
+    throw std::runtime_error(concat("a thread could not be made: ", error.what()));
+  }
+}
+
 }  // namespace
 
 Thread::Thread(caf::actor_system& system)
-    : caf::execution_unit(&system), thread_([this] { work(); }) {}
+    : caf::execution_unit(&system), thread_(started([this] { work(); })) {}
 
 Thread::~Thread() {
   {

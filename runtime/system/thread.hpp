@@ -19,7 +19,7 @@ namespace troupe {
 
 class Thread final : public caf::execution_unit {
  public:
-  /// Throws std::system_error where the machine has no room for another thread.
+  /// Throws std::runtime_error where the machine has no room for another thread.
   explicit Thread(caf::actor_system& system);
 
   /// Returns once nothing is left to do.

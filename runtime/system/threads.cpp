@@ -6,8 +6,12 @@
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
 
+#include <chrono>
+#include <filesystem>
 #include <future>
+#include <iterator>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -18,24 +22,41 @@ constexpr int kThreadsOfCaf = 2;  // its scheduler's, where nothing of ours runs
 constexpr std::chrono::milliseconds kLook{100};  // between looks at the user and the stall
 constexpr std::chrono::seconds kExplainTimeout{1};
 
-/// Throws where the machine has no room for the run's threads. Asked before the actor system is
-/// made: where that fails to make a thread, the program ends.
-void check_room(int run_threads) {
+/// How many threads the system counts of this program; 0 where it does not tell.
+std::ptrdiff_t threads_counted() {
+  std::error_code unknown;
+  const std::filesystem::directory_iterator all("/proc/self/task", unknown);
+  return unknown ? 0 : std::distance(begin(all), end(all));
+}
+
+/// Makes `count` threads, which end at once. Throws where they cannot all be there together.
+void rehearse(int count) {
   std::vector<std::jthread> made;
-  const int wanted = run_threads + 1 + kThreadsOfCaf;  // 1: the recorder's
   std::promise<void> over;  // goes before `made`, so that these end and can be joined
   const std::shared_future<void> wait = over.get_future().share();
   try {
-    for (int i = 0; i < wanted; ++i) {
+    for (int i = 0; i < count; ++i) {
       made.emplace_back([wait] { wait.wait(); });
     }
   } catch (const std::exception& error) {
     throw std::runtime_error(concat("only ",
                                     made.size(),
                                     " of the ",
-                                    wanted,
+                                    count,
                                     " threads that the run needs could be made: ",
                                     error.what()));
+  }
+}
+
+/// Throws where the machine has no room for the run's threads. Asked before the actor system is
+/// made: where that fails to make a thread, the program ends.
+void check_room(int run_threads) {
+  const std::ptrdiff_t before = threads_counted();
+  rehearse(run_threads + 1 + kThreadsOfCaf);  // 1: the recorder's
+  // A thread that has been joined counts a moment longer, against the limit too.
+  const auto until = std::chrono::steady_clock::now() + kLook;
+  while (threads_counted() > before && std::chrono::steady_clock::now() < until) {
+    std::this_thread::yield();
   }
 }
 
