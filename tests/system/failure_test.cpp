@@ -163,7 +163,7 @@ TEST_CASE("a loss that is not finite ends the run at the first bad mini-batch", 
   CHECK(outcome.ending.exit_code == 4);
   CHECK(outcome.ending.cause.find("training diverged: the loss of mini-batch ") == 0);
   std::vector<std::string> allowed = wild;
-  allowed.push_back("stop.allow_divergence=true");
+  allowed.emplace_back("stop.allow_divergence=true");
   CHECK(run(experiment(tiny_task("10,9", "relu"), allowed)).ending.exit_code == 0);
   const Outcome threads =
       run(experiment(tiny_task("10,9", "relu"), wild), {.threads = true, .lose = {}});
