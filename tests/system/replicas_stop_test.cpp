@@ -52,7 +52,7 @@ proto::Experiment task(const Options& set) {
                            set));
 }
 
-const std::vector<Options>& exchanges() {
+const std::vector<Options>& all_exchanges() {
   static const std::vector<Options> all{
       {"replicas.rule=asgd"},
       {"replicas.rule=asgd",
@@ -112,7 +112,7 @@ bool ascending(const std::vector<EvaluationRecord>& evaluations) {
 }  // namespace
 
 TEST_CASE("a run may be stopped at any time, whatever the exchange", "[system][replicas]") {
-  for (const Options& exchange : exchanges()) {
+  for (const Options& exchange : all_exchanges()) {
     for (const Options& pipeline : {Options{}, two_stages(exchange)}) {
       for (const char* seconds : {"0.5", "3", "6.1", "8.3", "9.7", "13.4", "21.9"}) {
         INFO(exchange.front() << (pipeline.empty() ? "" : ", two stages, ") << " at " << seconds);
@@ -156,7 +156,7 @@ TEST_CASE("servers whose quorums differ get to the end", "[system][replicas]") {
 }
 
 TEST_CASE("a step is evaluated once, though the run is stopped there", "[system][replicas]") {
-  for (const Options& exchange : exchanges()) {
+  for (const Options& exchange : all_exchanges()) {
     for (const char* seconds : {"6.1", "6.9", "7.3", "8.2", "9.6", "12.2", "16"}) {
       INFO(exchange.front() << " at " << seconds);
       const Outcome done = run(task(joined(exchange,
@@ -229,7 +229,7 @@ TEST_CASE("an evaluation that the dead finish too is told once", "[system][repli
 }
 
 TEST_CASE("a run that has met its target tells of its servers and stages", "[system][replicas]") {
-  for (const Options& exchange : exchanges()) {
+  for (const Options& exchange : all_exchanges()) {
     INFO(exchange.front());
     const Outcome done = run(task(
         joined(joined(exchange, two_stages(exchange)),

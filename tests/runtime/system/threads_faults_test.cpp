@@ -111,8 +111,7 @@ TEST_CASE("a machine is told only what its role understands", "[threads]") {
    public:
     void handle(Advance m, double, Effects& fx) { fx.send(kDirector, Advanced{1, m.batches}); }
 
-    template <class T>
-    void handle(Ran<T>, double, Effects&) {}
+    void handle(Ran<RowsDone>, double, Effects&) {}
 
     std::string waits_for() const override { return ""; }
   };
