@@ -63,13 +63,6 @@ struct BackwardPass {
   std::vector<Tensor> gradient;
 };
 
-/// What a link keeps of a slice between two messages: gradients that were not sent yet, or the
-/// velocity of DANA-Slim and the rate of its last push.
-struct Residual {
-  Tensor values{};
-  double rate = 0;
-};
-
 /// A job of a replica's optimizer that measures: the gradient's sums of squares.
 struct NormsMeasured {
   std::vector<double> norms;     // by tensor, in layer order

@@ -17,6 +17,13 @@ enum class Travel : std::uint8_t {
   slim,      // DANA-Slim's u: the replica's momentum is in it
 };
 
+/// What a link keeps of a slice between two messages: gradients that were not sent yet, or the
+/// velocity of DANA-Slim and the rate of its last push.
+struct Residual {
+  Tensor values{};
+  double rate = 0;
+};
+
 /// One push in an update.
 struct Contribution {
   std::int32_t replica = 0;

@@ -99,8 +99,7 @@ bool is_choice(const pb::FieldDescriptor& field) {
 }
 
 bool is_table(const pb::FieldDescriptor& field) {
-  return field.is_repeated() && is_group(field) &&
-         field.message_type()->FindFieldByName("key") &&
+  return field.is_repeated() && is_group(field) && field.message_type()->FindFieldByName("key") &&
          field.message_type()->FindFieldByName("value");
 }
 

@@ -4,7 +4,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
-#include "messages/results.hpp"
+#include "messages/update.hpp"
 
 namespace troupe {
 

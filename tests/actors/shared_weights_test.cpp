@@ -68,10 +68,12 @@ Apply step_of() {
 }
 
 /// `times` steps of gradient -2 (replica + 1) at rate 1/2 for each of `replicas` threads: each step
-/// adds replica + 1, exactly. Returns the staleness of all steps, added up.
+/// adds replica + 1, exactly. Returns the staleness of all steps, added up, or -1 where the counts of a
+/// step contradict each other.
 std::int64_t train(const std::shared_ptr<SharedWeights>& shared, int replicas, int times) {
   std::barrier start(replicas);
   std::atomic<std::int64_t> staleness{0};
+  std::atomic<bool> consistent{true};
   const auto work = [&](int replica) {
     Stream stream(Device{});
     Optimizer machine = optimizer(replica, shared);
@@ -87,6 +89,8 @@ std::int64_t train(const std::shared_ptr<SharedWeights>& shared, int replicas, i
       }
       apply.base = std::move(base);
       Applied made = carry_out<Applied>(machine, stream, std::move(apply));
+      // Of a buffer's updates a step finds all that it had read, and what it copies has its own.
+      consistent = consistent && made.applied_to >= version && made.version > made.applied_to;
       staleness += made.applied_to - version;
       base = std::move(made.next);
       version = made.version;
@@ -100,7 +104,7 @@ std::int64_t train(const std::shared_ptr<SharedWeights>& shared, int replicas, i
   for (std::thread& thread : others) {
     thread.join();
   }
-  return staleness;
+  return consistent ? staleness.load() : -1;
 }
 
 }  // namespace

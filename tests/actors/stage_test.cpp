@@ -81,6 +81,14 @@ Tensor numbers(Model& model, const Stamp& stamp, const Shape& shape) {
   return x;
 }
 
+Tensor integers(Model& model, const Shape& shape, std::int32_t value) {
+  Tensor all = model.stream.allocate(shape, DType::int32);
+  for (std::int32_t& x : all.span<std::int32_t>()) {
+    x = value;
+  }
+  return all;
+}
+
 /// What came of a stage whose messages arrived in some order.
 struct History {
   std::vector<std::string> actions;
@@ -131,11 +139,7 @@ History shuffled(const std::string& name, std::int32_t index, unsigned seed) {
       if (index == 0) {
         coming.push_back(ErrorSignal{stamp, {{"x", numbers(model, stamp, {kRows, 5})}}});
       } else {
-        Tensor labels = model.stream.allocate({kRows}, DType::int32);
-        for (std::int32_t& label : labels.span<std::int32_t>()) {
-          label = j;
-        }
-        coming.push_back(Labels{stamp, labels});
+        coming.push_back(Labels{stamp, integers(model, {kRows}, j)});
       }
     }
   }
@@ -221,8 +225,7 @@ TEST_CASE("a stage says what it lacks, and for how long", "[actors]") {
   const auto pulls = sent_to<Pull>(kShards[1].id, hand.fx);
   REQUIRE(pulls.size() == 1);  // at once
   CHECK_THAT(machine.waits_for(), says("needs F(0,0) of stage 0"));
-  Tensor labels = model.stream.allocate({kRows}, DType::int32);
-  fill(model.stream, labels, 0);
+  const Tensor labels = integers(model, {kRows}, 0);
   hand.tell(Activation{stamp, {{"x", numbers(model, stamp, {kRows, 5})}}}, 3);
   CHECK_THAT(machine.waits_for(), says("needs labels (0,0) of the source"));
   hand.tell(Labels{stamp, labels}, 6);
@@ -313,8 +316,7 @@ TEST_CASE("a tied parameter is read from its owner, and its share of the gradien
   REQUIRE(own.size() == 1);
   CHECK(of_owner[0].slice == borrowed.slice);
   CHECK_FALSE(own[0].slice);
-  Tensor tokens = model.stream.allocate({kRows, 4}, DType::int32);
-  fill(model.stream, tokens, 1);
+  const Tensor tokens = integers(model, {kRows, 4}, 1);
   const Pass pass{.stream = model.stream, .seed = 1};
   const Bundle input =
       model.chunks[0]->forward(pass, model.weights(0, 0), {}, {{"x", tokens}}, {}, false).y;

@@ -135,8 +135,12 @@ TEST_CASE("two threads on disjoint features make what one makes", "[kernels][spa
   }
   CHECK(of_even.right + of_odd.right == of_serial.right);
   CHECK(shared.updates() == 2000);
-  for (const std::int64_t staleness : of_even.staleness) {
-    CHECK(staleness >= 0);
-    CHECK(staleness <= 1000);
+  CHECK(of_serial.staleness == std::vector<std::int64_t>(32));  // nobody else's
+  for (const SparseResult* half : {&of_even, &of_odd}) {
+    CHECK(half->staleness.size() == 16);
+    for (const std::int64_t staleness : half->staleness) {
+      CHECK(staleness >= 0);
+      CHECK(staleness <= 1000);  // all of the other's
+    }
   }
 }

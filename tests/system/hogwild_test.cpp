@@ -97,6 +97,9 @@ TEST_CASE("threads share the buffer: nothing is lost, the loss is the same", "[h
   // A few rows' lag on 6 of 3000 features hardly shows.
   CHECK(two.summary.train_loss == Approx(one.summary.train_loss).epsilon(0.02));
   CHECK(*two.summary.test_loss == Approx(*one.summary.test_loss).epsilon(0.02));
+  const auto& alone = one.summary.staleness.at(0).histogram;
+  REQUIRE(alone.size() == 1);  // nobody else's updates
+  CHECK(alone.begin()->first == 0);
   std::int64_t samples = 0;
   for (const auto& [lag, count] : two.summary.staleness.at(0).histogram) {
     CHECK(lag >= 0);

@@ -159,11 +159,8 @@ SlimNumbers slim_numbers(const proto::Experiment& experiment, double rate) {
           .sender = slim_by_sender(experiment)};
 }
 
-Tensor slim_change(Stream& stream,
-                   Residual& state,
-                   const Tensor& w,
-                   const Tensor& g,
-                   const SlimNumbers& numbers) {
+Tensor slim_change(
+    Stream& stream, Residual& state, const Tensor& w, const Tensor& g, const SlimNumbers& numbers) {
   Term decayed{numbers.gradient_scale, g};
   if (numbers.decay != 0) {
     decayed = {1, sum_of(stream, {decayed, {numbers.decay, w}})};
