@@ -204,6 +204,10 @@ void fill_in_defaults(pb::Message& group) {
   }
   for (int i = 0; i < type.field_count(); ++i) {
     const pb::FieldDescriptor* field = type.field(i);
+    if (is_table(*field) || (field->message_type() == proto::CustomScheme::descriptor() &&
+                             !reflection.HasField(group, field))) {
+      continue;  // what is not given there has the defaults of what a program has registered
+    }
     if (field->is_repeated() && is_group(*field)) {
       for (int element = 0; element < reflection.FieldSize(group, field); ++element) {
         fill_in_defaults(*reflection.MutableRepeatedMessage(&group, field, element));
