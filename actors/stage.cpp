@@ -133,7 +133,7 @@ void Stage::ask_ahead(const Action& a, Effects& fx) {
 /// A tied parameter is read as its owner reads it for the same micro-batch, so that all its readers
 /// see one version.
 View Stage::borrowed_view(const Action& a, std::size_t borrowed) const {
-  return c_.view.forward(
+  return c_.view->forward(
       c_.schedule->forward_of(chunk(a.chunk).borrowed()[borrowed].owner, a.batch, a.micro_batch));
 }
 
@@ -185,7 +185,7 @@ void Stage::tell_wait(double now, Effects& fx) {
 bool Stage::start(const Action& a, double now, Effects& fx) {
   switch (a.act) {
     case Act::forward: {
-      const View view = c_.view.forward(a);
+      const View view = c_.view->forward(a);
       const Weights* own =
           weights_for(a.chunk, 0, view, fx);  // asked for before the activation has come
       bool complete = own != nullptr;
@@ -269,7 +269,7 @@ void Stage::finish_forward(const Action& a, Outputs out, Effects& fx) {
   if (a.micro_batch == 0 && c_.gap_every > 0 && a.batch % c_.gap_every == 0) {
     gap_weights_[{a.chunk, a.batch}] = read;
   }
-  if (c_.view.stashes()) {
+  if (c_.view->stashes()) {
     kept.weights = std::move(read);  // the backward will use what this forward read
   }
   kept.first_sample = first_sample(a, samples);
@@ -306,7 +306,7 @@ void Stage::finish_forward(const Action& a, Outputs out, Effects& fx) {
 
 bool Stage::start_backward(const Action& a, Effects& fx) {
   const OpenRead& read = open_reads_.at(key(a));
-  const auto view = c_.view.backward(a, read.natural);
+  const auto view = c_.view->backward(a, read.natural);
   const Weights* weights =
       view ? weights_for(a.chunk, 0, *view, fx) : &kept_.at(stash_key(a)).weights;
   if (!weights || (!is_head(a.chunk) && !errors_.contains(key(a)))) {

@@ -4,7 +4,7 @@
 #include "messages/experiment.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/rule.hpp"
-#include "runtime/schemes/schedule.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 #include "runtime/schemes/timeline.hpp"
 
 #include <CLI/CLI.hpp>
@@ -38,25 +38,41 @@ void add_enum(std::vector<Entry>& entries,
   }
 }
 
+/// The left side of "pipeline.weights=stash".
+std::string key_of(const std::string& assignment) {
+  return assignment.substr(0, assignment.find('='));
+}
+
+/// What a scheme's options are, each with its bounds; a fact without text where it has none.
+std::pair<std::string, std::string> options_fact(const std::string& key, const SchemeInfo& info) {
+  std::string text;
+  for (const Option& option : info.options) {
+    text += concat(text.empty() ? "" : "; ", describe(option));
+  }
+  return {concat("options (", key, ".custom.values)"), text};
+}
+
 std::vector<Entry> all_entries() {
   std::vector<Entry> entries;
-  for (const SchedulePaper& s : schedule_papers()) {
-    entries.push_back({"pipeline.schedule",
-                       std::string(s.name),
-                       std::string(s.summary),
-                       {{"staleness", std::string(s.staleness)},
-                        {"bubble", std::string(s.bubble) + ", a mini-batch and stage"},
-                        {"source", std::string(s.paper)}},
+  for (const ScheduleScheme& s : schedule_schemes()) {
+    entries.push_back({key_of(schedule_assignment(s)),
+                       s.info.name,
+                       s.info.summary,
+                       {{"staleness", s.staleness},
+                        {"bubble", s.bubble.empty() ? "" : s.bubble + ", a mini-batch and stage"},
+                        {"source", s.info.paper},
+                        options_fact("pipeline.schedule", s.info)},
                        true});
   }
   for (const WeightScheme& w : weight_schemes()) {
-    entries.push_back({"pipeline.weights",
-                       std::string(w.name),
-                       std::string(w.summary),
-                       {{"reads", std::string(w.reads)},
-                        {"staleness", std::string(w.staleness)},
-                        {"memory, in copies of a chunk's weights", std::string(w.memory)},
-                        {"source", std::string(w.paper)},
+    entries.push_back({key_of(weights_assignment(w)),
+                       w.info.name,
+                       w.info.summary,
+                       {{"reads", w.reads},
+                        {"staleness", w.staleness},
+                        {"memory, in copies of a chunk's weights", w.memory},
+                        {"source", w.info.paper},
+                        options_fact("pipeline.weights", w.info),
                         {"symbols",
                          "b mini-batch, k stage, K stages, d = K-1-k updates of delay, j "
                          "micro-batch, M of them"}},
@@ -106,15 +122,23 @@ std::vector<Entry> all_entries() {
 
 /// Four stages, a backward twice as long as a forward, one character a third of a backward's time
 /// or more.
-std::string picture(const std::string& name) {
+std::string picture(const ScheduleScheme& scheme) {
   constexpr std::int32_t kStages = 4;
+  const std::string& name = scheme.info.name;
+  const OptionValues values(scheme.info.options, {});
   const std::vector<ChunkTimes> unit(kStages * 2,
                                      {.forward = 1, .input_gradient = 1, .weight_gradient = 1});
   auto schedule =
-      make_schedule({.name = name, .stages = kStages, .micro_batches = 1, .chunks_per_stage = 1});
+      make_schedule({.name = name, .stages = kStages, .micro_batches = 1, .values = values});
   if (!schedule || schedule->flushed) {
-    schedule = make_schedule(
-        {.name = name, .stages = kStages, .micro_batches = kStages, .chunks_per_stage = 2});
+    schedule = make_schedule({.name = name,
+                              .stages = kStages,
+                              .micro_batches = kStages,
+                              .chunks_per_stage = 2,
+                              .values = values});
+  }
+  if (!schedule) {
+    return "";  // not for so few stages or micro-batches
   }
   const std::int64_t batches = schedule->flushed ? 1 : schedule->delay_max + 2;
   const Timeline times = simulate(*schedule, unit, batches);
@@ -144,7 +168,7 @@ void explain(Console& console, const Entry& entry) {
     console.out << "  " << wrapped(name + ": " + fact, kWidth - 2, "    ") << '\n';
   }
   if (entry.schedule) {
-    console.out << picture(entry.name);
+    console.out << picture(*find_schedule(entry.name));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "apps/phases.hpp"
 #include "apps/presets.hpp"
+#include "apps/registered.hpp"
 #include "apps/text.hpp"
 #include "messages/experiment.hpp"
 
@@ -30,8 +31,8 @@ void add_experiment_footer(CLI::App& app) {
     for (const Preset& preset : presets()) {
       rows.push_back({std::string(preset.name), std::string(preset.summary())});
     }
-    return "Presets:\n" + table(rows, "  ") + "\nKeys of an experiment, for files and --set:\n" +
-           experiment_help();
+    return "Presets:\n" + table(rows, "  ") + "\n" + registered_help() +
+           "Keys of an experiment, for files and --set:\n" + experiment_help();
   });
 }
 

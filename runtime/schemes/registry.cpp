@@ -3,6 +3,7 @@
 #include "messages/experiment.hpp"
 
 #include <cctype>
+#include <cmath>
 
 namespace troupe {
 namespace {
@@ -43,6 +44,25 @@ std::string fault(const Option& option, const proto::CustomValue& given) {
 }
 
 }  // namespace
+
+std::string describe(const Option& option) {
+  std::string text = option.name;
+  switch (option.kind) {
+    case Option::Kind::number:
+      text += concat(", ", option.number);
+      if (std::isfinite(option.at_least) || std::isfinite(option.at_most)) {
+        text += concat(" (", option.at_least, " to ", option.at_most, ")");
+      }
+      break;
+    case Option::Kind::flag:
+      text += option.number != 0 ? ", true" : ", false";
+      break;
+    case Option::Kind::text:
+      text += concat(", \"", option.text, '"');
+      break;
+  }
+  return option.doc.empty() ? text : concat(text, ": ", option.doc);
+}
 
 OptionValues::OptionValues(const std::vector<Option>& options, const proto::CustomScheme& given)
     : options_(options) {

@@ -38,6 +38,9 @@ struct Option {
   std::string text{};  // what a text is when it is not given
 };
 
+/// "trust, 0.7 (0 to 1): how much of it is believed", for `explain`.
+std::string describe(const Option& option);
+
 /// What all kinds of schemes say of themselves.
 struct SchemeInfo {
   std::string name;     // in snake_case; as the experiment chooses it

@@ -463,6 +463,7 @@ Rule make_rule(const RuleContext& context) {
                   subtracting_step());
     case proto::Exchange::kHogwild:
     case proto::Exchange::kSandblaster:
+    case proto::Exchange::kCustom:
       break;
     case proto::Exchange::kParameterServer:
     case proto::Exchange::KIND_NOT_SET:

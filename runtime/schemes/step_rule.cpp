@@ -2,16 +2,12 @@
 
 #include "kernels/check.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 namespace troupe {
 namespace {
 
 UpdateRule kernel_of(const proto::Experiment& experiment) {
-  if (experiment.pipeline().weights().has_spike_compensation()) {
-    return UpdateRule::spike_compensation;
-  }
   switch (experiment.optimizer().rule()) {
     case proto::OptimizerRule::sgd:
       return UpdateRule::sgd;
@@ -48,27 +44,26 @@ StepRule::StepRule(const proto::Experiment& experiment,
     : optimizer_(experiment.optimizer()),
       rate_(std::move(rate)),
       kernel_(kernel_of(experiment)),
-      delay_(static_cast<double>(delay)),
       synchronous_(synchronous) {
-  if (experiment.pipeline().weights().has_pipemare()) {
-    const proto::Pipemare& pipemare = experiment.pipeline().weights().pipemare();
-    if (pipemare.rescale() && delay > 1) {
-      rescale_updates_ = pipemare.anneal();
-    }
-    if (pipemare.correct() && delay > 0) {
-      displacement_decay_ = std::pow(pipemare.decay(), 1 / delay_);
-    }
+  const auto chosen = chosen_weights(experiment);
+  TROUPE_CHECK(chosen, chosen ? "" : chosen.error().message);
+  policy_ = *chosen;
+  const WeightContext context = weight_context(experiment);
+  values_ = context.values;
+  if (policy_->step) {
+    changed_ = policy_->step(context, delay);
+  }
+  if (changed_.mix) {
+    kernel_ = UpdateRule::spike_compensation;
   }
 }
 
 double StepRule::rate(std::int64_t step) const {
   const double base = rate_.at(step);
-  if (rescale_updates_ == 0 || step < synchronous_) {
+  if (!changed_.rate_divisor || step < synchronous_) {
     return base;
   }
-  // PipeMare T1: eta / tau^p, p = 1 - min(t / T, 1), t counted from the first asynchronous update.
-  const double t = static_cast<double>(step - synchronous_) / static_cast<double>(rescale_updates_);
-  return base / std::pow(delay_, 1 - std::min(t, 1.0));
+  return base / changed_.rate_divisor(static_cast<double>(step - synchronous_));
 }
 
 UpdateScalars StepRule::scalars(std::int64_t t, double rate, Products& products) const {
@@ -87,8 +82,8 @@ UpdateScalars StepRule::scalars(std::int64_t t, double rate, Products& products)
   };
   switch (kernel_) {
     case UpdateRule::spike_compensation:
-      s.a = static_cast<float>(std::pow(gamma, delay_));
-      s.b = static_cast<float>((1 - std::pow(gamma, delay_)) / (1 - gamma));
+      s.a = static_cast<float>(changed_.mix->velocity);
+      s.b = static_cast<float>(changed_.mix->gradient);
       break;
     case UpdateRule::adam:
     case UpdateRule::adamw:
@@ -120,7 +115,7 @@ double StepRule::factor(const Reach& reach, double rate) const {
     case ReachKind::none:
       return 0;
     case ReachKind::linear:
-      return rate * h;
+      return rate * (policy_->length ? policy_->length(values_, reach.horizon) : h);
     case ReachKind::geometric:
       return rate * gamma * (1 - std::pow(gamma, h)) / (1 - gamma);
     case ReachKind::displacement:

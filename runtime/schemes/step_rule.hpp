@@ -5,6 +5,7 @@
 #include "experiment.pb.h"
 #include "kernels/update.hpp"
 #include "messages/stamp.hpp"
+#include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/rate.hpp"
 
 #include <cstdint>
@@ -13,8 +14,8 @@ namespace troupe {
 
 class StepRule {
  public:
-  /// `delay`: the chunk's, in updates; `synchronous`: flushed mini-batches at the start (PipeMare
-  /// T3).
+  /// `delay`: the chunk's, in updates; `synchronous`: flushed mini-batches at the start. ContractError
+  /// where the experiment's weight policy has not been registered.
   StepRule(const proto::Experiment& experiment,
            Rate rate,
            std::int64_t delay,
@@ -23,13 +24,12 @@ class StepRule {
   /// Muon's is for hidden weight matrices; the other parameters take adamw with the same scalars.
   UpdateRule kernel() const { return kernel_; }
 
-  /// PipeMare's smoothed displacement is wanted, with this decay: D^(1/delay).
-  bool displacement() const { return displacement_decay_ > 0; }
+  /// The weight policy wants the smoothed displacement, with this decay.
+  bool displacement() const { return changed_.displacement_decay > 0; }
 
-  double displacement_decay() const { return displacement_decay_; }
+  double displacement_decay() const { return changed_.displacement_decay; }
 
-  /// The rate of the update that follows `step`: the schedule's, divided by delay^p under
-  /// PipeMare's T1.
+  /// The rate of the update that follows `step`: the schedule's, divided as the weight policy says.
   double rate(std::int64_t step) const;
 
   /// NAdam's products of mu, carried from update to update.
@@ -47,10 +47,10 @@ class StepRule {
   proto::Optimizer optimizer_;
   Rate rate_;
   UpdateRule kernel_;
-  double delay_;
   std::int64_t synchronous_;
-  std::int64_t rescale_updates_ = 0;  // T1's annealing; 0: off
-  double displacement_decay_ = 0;
+  const WeightScheme* policy_ = nullptr;
+  OptionValues values_;  // of the policy
+  PolicyStep changed_;   // by the policy
 };
 
 }  // namespace troupe
