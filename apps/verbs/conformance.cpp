@@ -1,4 +1,4 @@
-// troupe conformance: whether a rule keeps what the runtime promises of every rule.
+// troupe conformance: whether a scheme keeps what the runtime promises of every one of its kind.
 #include "apps/conformance.hpp"
 
 #include "apps/text.hpp"
@@ -34,9 +34,12 @@ int print(Console& console, const std::vector<Finding>& findings) {
 
 VerbAction declare_conformance(CLI::App& app) {
   auto options = std::make_shared<ConformanceOptions>();
-  app.add_option("NAME", options->rule, "a rule: built in, or one that this program has registered")
+  app.add_option(
+         "NAME",
+         options->rule,
+         "a rule, schedule or weight policy: built in, or one that this program has registered")
       ->required();
-  app.add_option("--value", options->values, "option=number, of the rule; repeatable")
+  app.add_option("--value", options->values, "one of its options; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   app.add_option("--bound",
