@@ -389,28 +389,9 @@ std::string Stage::waits_for() const {
     return "";
   }
   const Action a = cursor_.action();
-  const Want lacking = want(a);
-  const std::string asked = lacking == Want::weights ? in_hand_.waits_for(a.chunk) : "";
-  return to_string(a) + " needs " + (asked.empty() ? sender_of(lacking, a) : asked);
-}
-
-/// What `a` lacks and who is to send it.
-std::string Stage::sender_of(Want lacking, const Action& a) const {
-  const std::string which =
-      "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")";
-  const auto stage = [&](std::int32_t chunk) {
-    return " of stage " + std::to_string(c_.schedule->stage_of(chunk));
-  };
-  switch (lacking) {
-    case Want::data:
-      return (arrivals_.has_input(a) ? "labels " : "data ") + which + " of the source";
-    case Want::activation:
-      return "F" + which + stage(a.chunk - 1);
-    case Want::error:
-      return "B" + which + stage(a.chunk + 1);
-    default:
-      return "weights";
-  }
+  const auto missing = arrivals_.missing(a, is_head(a.chunk));
+  return to_string(a) + " needs " +
+         (missing ? arrivals_.describe(*missing, a, *c_.schedule) : in_hand_.waits_for(a.chunk));
 }
 
 }  // namespace troupe

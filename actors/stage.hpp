@@ -94,7 +94,6 @@ class Stage final : public Actor<Stage, StageRole> {
   Want want(const Action& a) const;
   void ask_ahead(const Action& a, Effects& fx);
   View borrowed_view(const Action& a, std::size_t borrowed) const;
-  std::string sender_of(Want lacking, const Action& a) const;
   std::int64_t first_sample(const Action& a, std::int64_t rows) const;
   std::int32_t divide_by(const Action& a) const;
 

@@ -22,6 +22,25 @@ std::optional<Want> Arrivals::missing(const Action& a, bool head) const {
   return head && !labels_.contains(key) ? std::optional(Want::data) : std::nullopt;
 }
 
+std::string Arrivals::describe(Want missing, const Action& a, const Schedule& schedule) const {
+  const std::string which =
+      "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")";
+  const auto of_stage = [&](std::int32_t chunk) {
+    return which + " of stage " + std::to_string(schedule.stage_of(chunk));
+  };
+  switch (missing) {
+    case Want::data:
+      return (inputs_.contains(micro_batch_of(a)) ? "labels " : "data ") + which + " of the source";
+    case Want::activation:
+      return "F" + of_stage(a.chunk - 1);
+    case Want::error:
+      return "B" + of_stage(a.chunk + 1);
+    case Want::weights:
+      break;
+  }
+  return "weights";
+}
+
 Arrivals::ForwardInput Arrivals::input(const Action& a) const {
   const MicroBatch key = micro_batch_of(a);
   const auto labels = labels_.find(key);

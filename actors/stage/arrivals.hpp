@@ -8,6 +8,7 @@
 
 #include <map>
 #include <optional>
+#include <string>
 
 namespace troupe {
 
@@ -28,7 +29,8 @@ class Arrivals {
   /// that it needs labels and no error signal.
   std::optional<Want> missing(const Action& a, bool head) const;
 
-  bool has_input(const Action& forward) const { return inputs_.contains(micro_batch_of(forward)); }
+  /// What `a` lacks and who is to send it, for people.
+  std::string describe(Want missing, const Action& a, const Schedule& schedule) const;
 
   /// For a forward that starts: it stays here until the forward is done.
   ForwardInput input(const Action& a) const;

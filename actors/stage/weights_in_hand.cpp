@@ -44,7 +44,7 @@ bool WeightsInHand::came(PullReply& m) {
 
 std::string WeightsInHand::waits_for(std::int32_t chunk) const {
   if (open_.empty()) {
-    return "";
+    return "weights";
   }
   const auto own = std::find_if(open_.begin(), open_.end(), [&](const Question& question) {
     return question.part == WeightsPart{chunk, 0};

@@ -27,7 +27,7 @@ class WeightsInHand {
   /// where they are not what was asked for.
   bool came(PullReply& m);
 
-  /// What is asked for, for people; the chunk's own weights first. "" where nothing is.
+  /// What is asked for and of whom, for people; the chunk's own weights first.
   std::string waits_for(std::int32_t chunk) const;
 
  private:
