@@ -141,6 +141,12 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   b.experiment = resolved;
   const proto::Experiment& e = b.experiment;
   const proto::Pipeline& pipeline = e.pipeline();
+  if (pipeline.schedule().has_custom()) {
+    return not_registered("pipeline.schedule", pipeline.schedule().custom().name(), {});
+  }
+  if (pipeline.weights().has_custom()) {
+    return not_registered("pipeline.weights", pipeline.weights().custom().name(), {});
+  }
   auto devices = place(e);
   if (!devices) {
     return devices.error();
