@@ -79,7 +79,7 @@ says "pipeline.weights.custom.name=fading_trust" "$mine" sim --help
 says "trust, 0.8 (0 to 1): of the next update" "$mine" explain fading_trust
 says "weights fading_trust, 3 stages" "$mine" plan "${own[@]}"
 expect 2 "trust: 2 does not do; it is from 0 to 1" "$mine" config validate "${own[@]}" --set $trust=2
-expect 2 'did you mean "fading_trust"?' "$mine" sim "${own[@]}" --set pipeline.weights.custom.name=fading
+expect 2 'did you mean "fading_trust"?' "$mine" sim "${own[@]}" --set pipeline.weights.custom.name=fading_thrust
 expect 2 "it is from 0 to 1" "$mine" sim "${own[@]}" --set $trust=-1
 says "weights=stash" "$mine" compare "${own[@]}" -q --vary pipeline.weights=custom,stash --out trusts
 says "trust=0.5" "$mine" compare "${own[@]}" -q --vary $trust=0.5,0.9 --out trust
