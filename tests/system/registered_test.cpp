@@ -138,7 +138,7 @@ TEST_CASE("what does not go with an optimizer of one's own is refused by its fac
              says("follows the velocity of optimizer.rule momentum; it is forgetful"));
   CHECK_THAT(refused({"pipeline.weights=nesterov"}), says("(it is forgetful)"));
   CHECK_THAT(refused({"replicas.count=2", "replicas.rule=dana_zero"}),
-             says("it is forgetful, right are sgd, momentum and nesterov"));
+             says("it is forgetful, use one of: sgd, momentum, nesterov"));
   CHECK_THAT(refused({"optimizer.custom.name=forgetfull"}),
              says("optimizer.custom.name: \"forgetfull\" has not been registered, did you mean "
                   "\"forgetful\"?"));
