@@ -199,30 +199,32 @@ std::int64_t Casting::batches_of(std::int32_t r) const {
 
 void Casting::add_source(std::int32_t r) {
   const std::vector<Ref<StageRole>> stage_of = who_.stage_of_chunks(r, schedule_);
+  const bool together = !served() && !hogwild_;
   // Uploads on a stream of its own, while the stage's is at work on what came before.
   add(who_.source(r).id,
-      std::make_unique<Source>(
-          Source::Config{.replica = r,
-                         .replicas = replicas_,
-                         .served = served(),
-                         .samples = samples_[static_cast<std::size_t>(r)],
-                         .data = b_.data,
-                         .sizes = b_.sizes,
-                         .micro_batches = schedule_.options.micro_batches,
-                         .seed = e_.seed(),
-                         .prefetch = kPrefetch,
-                         .batches = batches_of(r),
-                         // Replica 0 says where an all-reduce ends: nobody gets beyond it.
-                         .seconds = reduction_ && r > 0 ? 0 : e_.stop().seconds(),
-                         .evaluation = evaluation(r),
-                         .delay_max = schedule_.delay_max,
-                         .evaluate = marks(r) && e_.record().evaluate(),
-                         .first = stage_of.front(),
-                         .head = stage_of.back(),
-                         .head_chunk = schedule_.chunks - 1,
-                         .stages = who_.stages(r),
-                         .shards = who_.shards(r),
-                         .director = who_.director()}),
+      std::make_unique<Source>(Source::Config{
+          .replica = r,
+          .replicas = replicas_,
+          .served = served(),
+          .samples = samples_[static_cast<std::size_t>(r)],
+          .data = b_.data,
+          .sizes = b_.sizes,
+          .micro_batches = schedule_.options.micro_batches,
+          .seed = e_.seed(),
+          .prefetch = kPrefetch,
+          .batches = batches_of(r),
+          // Where shards talk to one another replica 0 says where the run ends: nobody
+          // gets beyond it.
+          .seconds = together && r > 0 ? 0 : e_.stop().seconds(),
+          .evaluation = evaluation(r),
+          .delay_max = schedule_.delay_max,
+          .evaluate = marks(r) && e_.record().evaluate(),
+          .first = stage_of.front(),
+          .head = stage_of.back(),
+          .head_chunk = schedule_.chunks - 1,
+          .stages = who_.stages(r),
+          .shards = who_.shards(r),
+          .director = who_.director()}),
       device_of(r, 0),
       Precision::fp32);
 }
