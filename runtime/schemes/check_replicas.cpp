@@ -223,8 +223,9 @@ Check check_optimizer(const Chosen& c) {
   const RuleScheme& step = c.stepping();
   const std::string& optimizer = c.optimizer.info.name;
   const auto& may_stand = step.optimizers;
-  if (!may_stand.empty() &&
-      std::find(may_stand.begin(), may_stand.end(), optimizer) == may_stand.end()) {
+  const bool named = std::find(may_stand.begin(), may_stand.end(), optimizer) != may_stand.end();
+  // An optimizer of one's own that is SGD or a momentum may stand where these may.
+  if (!may_stand.empty() && !named && !(step.own_momentum && c.optimizer.plain)) {
     return refuse("optimizer.rule: ",
                   step.own_momentum ? "" : "the step ",
                   c.step,
