@@ -34,7 +34,7 @@ std::string experiment_footer() {
     rows.push_back({std::string(preset.name), std::string(preset.summary())});
   }
   return "Presets:\n" + table(rows, "  ") + "\nKeys of an experiment, for files and --set:\n" +
-         experiment_help();
+         experiment_help() + registered_help();
 }
 
 Result<Blueprint> make_blueprint(const ExperimentArguments& arguments) {

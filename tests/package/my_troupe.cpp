@@ -14,9 +14,10 @@
 
 namespace {
 
-/// In updates; by default as many as there are replicas.
+/// In updates; 0: as many as there are replicas.
 double half_life(const troupe::RuleContext& c) {
-  return c.custom("half_life", c.replicas);
+  const double given = c.custom("half_life", 0);
+  return given > 0 ? given : c.replicas;
 }
 
 class HalfLife final : public troupe::Scale {
@@ -68,30 +69,25 @@ std::unique_ptr<troupe::Admission> make_admission(const troupe::RuleContext& c) 
   return std::make_unique<Limited>(half_life(c) * c.custom("limit", 3));
 }
 
-bool registered(troupe::RuleScheme rule) {
-  const auto made = troupe::register_rule(std::move(rule));
-  if (!made) {
-    std::cerr << made.error().message << '\n';
-  }
+bool registered(const troupe::RuleScheme& rule) {
+  const auto made = troupe::register_rule(rule);
+  std::cerr << (made ? "" : made.error().message + '\n');
   return static_cast<bool>(made);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const troupe::Option half_life{
-      .name = "half_life", .doc = "updates; by default the replicas' number", .at_least = 1e-3};
+  const troupe::Option half_life{.name = "half_life", .doc = "updates; 0: R", .at_least = 0};
   const troupe::Option limit{.name = "limit", .doc = "half-lives", .number = 3, .at_least = 0};
   const bool known =
-      registered(
-          {.info = {.name = "half_life",
-                    .summary = "on arrival; a gradient's weight halves with each half-life it is "
-                               "late",
-                    .options = {half_life}},
-           .equations = "w <- w - eta opt(2^(-tau / half_life) g)",
-           .memory = "the optimizer's moments",
-           .scale = make_scale,
-           .bears_delay = true}) &&
+      registered({.info = {.name = "half_life",
+                           .summary = "a gradient's weight halves with each half-life it is late",
+                           .options = {half_life}},
+                  .equations = "w <- w - eta opt(2^(-tau / half_life) g)",
+                  .memory = "the optimizer's moments",
+                  .scale = make_scale,
+                  .bears_delay = true}) &&
       registered({.info = {.name = "half_life_limited",
                            .summary = "half_life; what is `limit` half-lives late is dropped",
                            .options = {half_life, limit}},

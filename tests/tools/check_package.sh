@@ -40,7 +40,7 @@ says "troupe 0." "$installed/bin/troupe" --version
 
 # The tutorial's own listing, from its first include to the end of main().
 sed -n '/^    #include <apps/,/^    }$/s/^    //p' "$example/../../apps/docs/tutorial.md" >tutorial.cpp
-grep -q register_scheme tutorial.cpp
+grep -q register_rule tutorial.cpp
 "$cxx" -std=c++20 -fsyntax-only -Wall -Wextra -Werror -isystem "$installed/include/troupe" tutorial.cpp
 
 # What the build was told of cuDNN by hand, the example has to be told too.
@@ -53,7 +53,7 @@ says my_troupe cmake --build build
 mine=$PWD/build/my_troupe
 rule=replicas.rule.custom
 says "half_life (replicas.rule.custom.name)" "$mine" explain half_life
-says "options (replicas.rule.custom.values): half_life, limit" "$mine" explain half_life_limited
+says "option replicas.rule.custom.values.limit: half-lives (3; from 0)" "$mine" explain half_life_limited
 says "rule half_life" "$mine" plan half_life.textproto
 says "% of the test data" "$mine" sim half_life.textproto -q
 says "% of the test data" "$mine" run half_life.textproto -q --set stop.epochs=1
@@ -105,5 +105,5 @@ expect 2 'data.custom.name: "two_spirals" has not been registered' "$installed/b
 
 
 # The tutorial's commands, and what it shows of their output.
-"$python" "$tools/check_docs.py" "$installed/bin/troupe" --only tutorial --mine "$mine"
+"$python" "$tools/check_docs.py" "$installed/bin/troupe" --only tutorial --mine "$PWD/build/my_troupe"
 echo "installed, built and run in $work"
