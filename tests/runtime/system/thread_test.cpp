@@ -69,9 +69,9 @@ TEST_CASE("everything that has come goes before a job, and a job before what com
   Task& a = stage.saying("a");
   Task& b = stage.saying("b");
   Task& c = stage.saying("c");
+  std::promise<void> all_there;
   {
     Thread thread(stage.system);
-    std::promise<void> all_there;
     Task& first = stage.task([&] {
       all_there.get_future().wait();
       thread.when_idle([&] {
@@ -91,9 +91,9 @@ TEST_CASE("everything that has come goes before a job, and a job before what com
 
 TEST_CASE("an actor that never runs out of messages delays a job by one turn", "[threads]") {
   Stage stage;
+  int turns = 0;
   {
     Thread thread(stage.system);
-    int turns = 0;
     Task& busy = stage.task([&] {
       if (++turns == 1) {
         thread.when_idle([&] { stage.log.push_back("job"); });
