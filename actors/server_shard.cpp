@@ -7,30 +7,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kPinsMax = 4;  // weights kept for evaluations; beyond, training waits
-
-std::int64_t bytes_of(const std::vector<Tensor>& tensors) {
-  std::int64_t n = 0;
-  for (const Tensor& tensor : tensors) {
-    n += tensor ? 4 * tensor.elements() : 0;
-  }
-  return n;
-}
-
-/// What the oldest forward of `m` read of the weights handed out: the slice, or a prediction of it.
-/// What a replica that steps by itself predicts stays with it.
-const Tensor& read_of(const Upload& m, const Weights& handed) {
-  for (const Read& read : m.reads) {
-    for (const Slice& slice : handed) {
-      if (read.forward_version == m.read_version && slice.reach == read.forward.reach) {
-        return slice.values;
-      }
-    }
-  }
-  return handed.front().values;
-}
-
-/// An Admission may be anybody's: each push once, and none that is not there.
+/// Admissions can be user code: check that indices are in range and unique.
 void check(const Admission::Choice& choice, std::size_t waiting) {
   std::vector<bool> chosen(waiting);
   for (const std::vector<std::size_t>* part : {&choice.take, &choice.drop}) {
@@ -42,62 +19,46 @@ void check(const Admission::Choice& choice, std::size_t waiting) {
   }
 }
 
-}  // namespace
-
-ServerShard::ServerShard(Config config) : c_(std::move(config)) {
-  ledger_.replicas.resize(c_.replicas.size());
-  replicas_.resize(c_.replicas.size());
-  newest_.push_back({.values = std::move(c_.initial), .rate = c_.rate.at(0)});
-  for (const Reach& reach : c_.reaches) {  // nothing has moved yet: every prediction is the slice
-    newest_.push_back(newest_.front());
-    newest_.back().reach = reach;
-  }
-  if (c_.needs_read || c_.gap_every > 0) {
-    for (Replica& r : replicas_) {
-      r.handed[0] = newest_;
-    }
-  }
-  if (c_.updates > 0) {
-    end_ = c_.updates;
-  }
-  account_ = {.chunk = c_.chunk, .slice = c_.slice};
+Arrival arrival_of(const Upload& m, double time) {
+  return {m.stamp.replica, m.stamp.batch, m.contribution.mini_batches, m.read_version, time};
 }
 
+}  // namespace
+
+ServerShard::ServerShard(Config config)
+    : c_(std::move(config)),
+      weights_(std::move(c_.initial), c_.rate.at(0), c_.reaches),
+      replicas_(c_.replicas.size(), c_.needs_read || c_.gap_every > 0, weights_.newest()),
+      run_(c_.batches_per_update, c_.updates),
+      pins_({.chunk = c_.chunk, .slice = c_.slice, .director = c_.director}),
+      account_(c_.chunk, c_.slice) {}
+
+// -- uploads ---------------------------------------------------------------------------------------
+
 void ServerShard::handle(Upload m, double now, Effects& fx) {
-  const std::int32_t who = m.stamp.replica;
-  Replica& r = replica(who);
-  if (!ledger_.replicas.at(static_cast<std::size_t>(who)).alive || m.sequence <= r.sequence) {
+  if (!replicas_.expects(m)) {
     return;
   }
-  r.early.insert_or_assign(m.sequence, std::move(m));
-  while (!r.early.empty() && r.early.begin()->first == r.sequence + 1) {
-    receive(std::move(r.early.extract(r.early.begin()).mapped()), now);
+  for (Upload& ready : replicas_.in_order(std::move(m))) {
+    receive(std::move(ready), now);
   }
   advance(now, fx);
 }
 
 void ServerShard::receive(Upload m, double now) {
-  const std::int32_t who = m.stamp.replica;
-  Standing& standing = ledger_.replicas[static_cast<std::size_t>(who)];
-  Replica& r = replica(who);
-  r.sequence = m.sequence;
-  if (m.answer) {
-    r.question = m;
-    r.question->contribution.values.clear();
-  }
+  replicas_.note_question(m);
   if (m.contribution.values.empty()) {
     return;
   }
-  account_.bytes += bytes_of(m.contribution.values);
-  if (now > r.answered_at) {
-    r.speed = static_cast<double>(m.contribution.mini_batches) / (now - r.answered_at);
-  }
-  const Arrival arrival{who, m.stamp.batch, m.contribution.mini_batches, m.read_version, now};
-  if (over() || !c_.admission->accepts(arrival, ledger_)) {
-    account_.dropped += over() ? 0 : 1;
-    give_up(m);
+  account_.travelled(m.contribution.values);
+  replicas_.note_speed(m, now);
+  if (run_.over()) {
+    replicas_.refused(m);
+  } else if (!c_.admission->accepts(arrival_of(m, now), replicas_.ledger())) {
+    account_.dropped();
+    replicas_.refused(m);
   } else {
-    ++standing.waiting;
+    replicas_.accepted(m);
     m.arrived = now;
     waiting_.push_back(std::move(m));
   }
@@ -107,313 +68,268 @@ void ServerShard::handle(Alarm, double now, Effects& fx) {
   advance(now, fx);
 }
 
+/// Starts the next update where the Admission has chosen pushes for it, and answers who may be
+/// answered.
 void ServerShard::advance(double now, Effects& fx) {
-  if (applying_.empty() && !waiting_.empty() && !halted_ && !over() && pins_.size() <= kPinsMax) {
-    std::vector<Arrival> arrivals;
-    for (const Upload& m : waiting_) {
-      arrivals.push_back(
-          {m.stamp.replica, m.stamp.batch, m.contribution.mini_batches, m.read_version, m.arrived});
-    }
-    const Admission::Choice choice = c_.admission->choose(arrivals, ledger_, now);
-    check(choice, waiting_.size());
+  while (may_update()) {
+    const Admission::Choice choice = choose(now);
     if (!choice.drop.empty()) {
       drop(choice.drop);
-      advance(now, fx);  // with the rest, whose indices are others now
-      return;
+      continue;  // the others have other indices now: ask again
     }
     if (!choice.take.empty()) {
-      combine(choice.take, fx);
+      take(choice.take);
+      combine(fx);
     } else if (std::isfinite(choice.ask_again)) {
       fx.wake(choice.ask_again);
     }
+    break;
   }
   serve(now, fx);
+}
+
+bool ServerShard::may_update() const {
+  return applying_.empty() && !waiting_.empty() && !halted_ && !run_.over() && !pins_.too_many();
+}
+
+Admission::Choice ServerShard::choose(double now) const {
+  std::vector<Arrival> arrivals;
+  for (const Upload& m : waiting_) {
+    arrivals.push_back(arrival_of(m, m.arrived));
+  }
+  Admission::Choice choice = c_.admission->choose(arrivals, replicas_.ledger(), now);
+  check(choice, waiting_.size());
+  return choice;
 }
 
 void ServerShard::drop(std::vector<std::size_t> which) {
   std::sort(which.rbegin(), which.rend());
   for (const std::size_t i : which) {
-    const Upload& m = waiting_.at(i);
-    --ledger_.replicas[static_cast<std::size_t>(m.stamp.replica)].waiting;
-    ++account_.dropped;
-    give_up(m);
+    account_.dropped();
+    replicas_.dropped(waiting_.at(i));
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 
-/// A push that no update will have.
-void ServerShard::give_up(const Upload& m) {
-  Standing& standing = ledger_.replicas[static_cast<std::size_t>(m.stamp.replica)];
-  Replica& r = replica(m.stamp.replica);
-  standing.clock = std::max(standing.clock, m.stamp.batch + 1);
-  r.held = m.sequence;
-  if (standing.waiting == 0) {  // else an earlier one still needs what it had read
-    r.handed.erase(r.handed.begin(), r.handed.lower_bound(m.read_version));
-  }
-}
+// -- updates ---------------------------------------------------------------------------------------
 
-void ServerShard::combine(const std::vector<std::size_t>& take, Effects& fx) {
-  std::vector<std::size_t> indices = take;
-  std::sort(indices.begin(), indices.end());
-  for (auto i = indices.rbegin(); i != indices.rend(); ++i) {
-    applying_.push_back(std::move(waiting_.at(*i)));
-    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(*i));
+/// Moves the chosen pushes to those that are applied next, in the order of replicas and mini-batches.
+void ServerShard::take(std::vector<std::size_t> which) {
+  std::sort(which.rbegin(), which.rend());
+  for (const std::size_t i : which) {
+    applying_.push_back(std::move(waiting_.at(i)));
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   std::sort(applying_.begin(), applying_.end(), [](const Upload& a, const Upload& b) {
     return std::pair(a.stamp.replica, a.stamp.batch) < std::pair(b.stamp.replica, b.stamp.batch);
   });
-  const bool measure = c_.gap_every > 0 && ledger_.version % c_.gap_every == 0;
-  Update update{.version = ledger_.version,
-                .base = newest_.front().values,
+}
+
+void ServerShard::combine(Effects& fx) {
+  const bool measure = c_.gap_every > 0 && version() % c_.gap_every == 0;
+  Update update = make_update(measure);
+  fx.send(c_.optimizer,
+          Combine{.from = c_.self,
+                  .stamp = applying_.back().stamp,
+                  .update = std::move(update),
+                  .gap = measure,
+                  .forget = replicas_.take_gone()});
+}
+
+/// From the pushes that are applied next, whose tensors move into it.
+Update ServerShard::make_update(bool measure) {
+  Update update{.version = version(),
+                .base = weights_.slice(),
                 .contributions = {},
-                .rate = c_.rate.at(ledger_.version),
-                .next_rate = c_.rate.at(ledger_.version + 1),
+                .rate = c_.rate.at(version()),
+                .next_rate = c_.rate.at(version() + 1),
                 .reaches = c_.reaches};
   for (Upload& m : applying_) {
     Contribution of = std::exchange(m.contribution, {});
     m.contribution.mini_batches = of.mini_batches;
     m.contribution.rate = of.rate;
     of.replica = m.stamp.replica;
-    of.lag = ledger_.version - m.read_version;
-    Replica& r = replica(of.replica);
-    if (const auto read = r.handed.find(m.read_version);
-        read != r.handed.end() && (c_.needs_read || measure)) {
-      of.read = read_of(m, read->second);
-    }
-    r.handed.erase(r.handed.begin(), r.handed.lower_bound(m.read_version));
+    of.lag = version() - m.read_version;
+    of.read = replicas_.take_read(m, c_.needs_read || measure);
     update.contributions.push_back(std::move(of));
   }
-  fx.send(c_.optimizer,
-          Combine{.from = c_.self,
-                  .stamp = applying_.back().stamp,
-                  .update = std::move(update),
-                  .gap = measure,
-                  .forget = std::exchange(gone_, {})});
+  return update;
 }
 
 void ServerShard::handle(Combined m, double now, Effects& fx) {
   TROUPE_CHECK(!applying_.empty(), "server ", c_.chunk, ": a Combined that nobody asked for");
-  const std::int64_t applied_to = ledger_.version++;
-  const std::int64_t before = step();
-  std::vector<Upload> applied = std::exchange(applying_, {});
-  for (std::size_t i = 0; i < applied.size(); ++i) {
-    Upload& u = applied[i];
-    Standing& standing = ledger_.replicas[static_cast<std::size_t>(u.stamp.replica)];
-    Replica& r = replica(u.stamp.replica);
-    --standing.waiting;
-    standing.clock = std::max(standing.clock, u.stamp.batch + 1);
-    r.held = u.sequence;
-    if (!m.updated.answers.empty()) {
-      r.own = std::move(m.updated.answers.at(i));
-    }
-    mini_batches_ += u.contribution.mini_batches;
-    ++account_.applied;
-    account_.lag += applied_to - u.read_version;
-    fx.record(AppliedRecord{.stamp = u.stamp,
-                            .applied_to = applied_to,
-                            .rate = c_.replicas_step ? u.contribution.rate : c_.rate.at(applied_to),
-                            .seconds = now - u.read_time,
-                            .gap = i == 0 ? m.updated.gap : -1,
-                            .reads = std::move(u.reads),
-                            .slice = c_.slice,
-                            .mini_batches = u.contribution.mini_batches});
-  }
-  const double rate = c_.rate.at(ledger_.version);
-  newest_.front() = {.values = std::move(m.updated.next), .version = ledger_.version, .rate = rate};
-  for (std::size_t p = 0; p < m.updated.predictions.size(); ++p) {
-    newest_.at(1 + p) = {.values = std::move(m.updated.predictions[p]),
-                         .version = ledger_.version,
-                         .rate = rate,
-                         .reach = c_.reaches[p]};
-  }
-  sent_ = std::move(m.updated.sent);
-  moments_ = std::move(m.updated.moments);
-  let_go();
-  const std::int64_t last = end_ ? *end_ : step() + 1;
-  if (c_.evaluation.every > 0) {
-    for (std::int64_t due = c_.evaluation.next(before); due <= step() && due < last;
-         due = c_.evaluation.next(due)) {
-      pin(due, fx);
-    }
-  }
+  const std::int64_t before = run_.step();
+  note_applied(m.updated, now, fx);
+  applying_.clear();
+  replicas_.next_version();
+  weights_.set(std::move(m.updated), version(), c_.rate.at(version()));
+  pins_.let_go(run_);
+  pin_due(before, fx);
   finish(fx);
-  if (c_.admission->broadcasts() && ledger_.slowest() > told_) {
-    told_ = ledger_.slowest();
-    for (std::size_t i = 0; i < replicas_.size(); ++i) {
-      if (ledger_.replicas[i].alive && !replicas_[i].question) {
-        answer(static_cast<std::int32_t>(i), 0, now, fx);
-      }
-    }
+  if (c_.admission->broadcasts() && replicas_.ledger().slowest() > told_clock_) {
+    broadcast(now, fx);
   }
   advance(now, fx);
 }
 
+/// The pushes under way are in the weights of the next version.
+void ServerShard::note_applied(Updated& updated, double now, Effects& fx) {
+  for (std::size_t i = 0; i < applying_.size(); ++i) {
+    Upload& u = applying_[i];
+    replicas_.applied(u);
+    if (!updated.answers.empty()) {
+      replicas_.set_own(u.stamp.replica, std::move(updated.answers.at(i)));
+    }
+    run_.add(u.contribution.mini_batches);
+    account_.applied(version() - u.read_version);
+    fx.record(AppliedRecord{.stamp = u.stamp,
+                            .applied_to = version(),
+                            .rate = c_.replicas_step ? u.contribution.rate : c_.rate.at(version()),
+                            .seconds = now - u.read_time,
+                            .gap = i == 0 ? updated.gap : -1,
+                            .reads = std::move(u.reads),
+                            .slice = c_.slice,
+                            .mini_batches = u.contribution.mini_batches});
+  }
+}
+
+// -- answers ---------------------------------------------------------------------------------------
+
+/// To everybody alive who has not asked.
+void ServerShard::broadcast(double now, Effects& fx) {
+  told_clock_ = replicas_.ledger().slowest();
+  for (std::int32_t who = 0; who < replicas_.count(); ++who) {
+    if (replicas_.alive(who) && !replicas_.question(who)) {
+      answer(who, 0, now, fx);
+    }
+  }
+}
+
+/// To everybody who has asked and need not wait.
 void ServerShard::serve(double now, Effects& fx) {
-  // What one server has applied another may lack: where slices take turns, where of the same pushes
-  // servers make different updates, or where somebody died between two of his. It needs more of them
-  // to get to the end, and replicas make these with weights from everyone. So too where a stage
-  // that waits for this chunk's weights has yet to push others' gradients.
-  const bool others_may_lack =
-      c_.streams || c_.together || c_.admission->servers_may_differ() || membership_ > 0;
-  if (halted_ || (over() && !others_may_lack)) {
+  if (halted_ || (run_.over() && !others_may_lack())) {
     return;
   }
-  for (std::size_t i = 0; i < replicas_.size(); ++i) {
-    const auto& question = replicas_[i].question;
-    const auto who = static_cast<std::int32_t>(i);
-    const bool in_work = std::any_of(applying_.begin(), applying_.end(), [&](const Upload& m) {
-      return m.stamp.replica == who;  // its own gradient is in the next weights
-    });
-    if (!in_work && question && ledger_.slowest() >= question->clock &&
-        c_.admission->answers(who, ledger_)) {
+  for (std::int32_t who = 0; who < replicas_.count(); ++who) {
+    const auto& question = replicas_.question(who);
+    if (question && !in_work(who) && replicas_.ledger().slowest() >= question->clock &&
+        c_.admission->answers(who, replicas_.ledger())) {
       answer(who, question->sequence, now, fx);
     }
   }
 }
 
+/// Servers may have applied different pushes, so one that is finished must keep answering: the others
+/// need more pushes to get to the end, and replicas make these with weights from all servers. It is so
+/// where slices take turns, where servers make different updates of the same pushes, where a replica
+/// died between two of its pushes, and where a stage that waits for this chunk's weights has yet to
+/// push the gradients of others.
+bool ServerShard::others_may_lack() const {
+  return c_.streams || c_.together || c_.admission->servers_may_differ() || replicas_.lost_some();
+}
+
+/// A push of this replica is in the next weights.
+bool ServerShard::in_work(std::int32_t who) const {
+  return std::any_of(
+      applying_.begin(), applying_.end(), [&](const Upload& m) { return m.stamp.replica == who; });
+}
+
 void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Effects& fx) {
-  Replica& r = replica(who);
   Answer reply{.request = request,
                .replica = who,
                .chunk = c_.chunk,
                .slice = c_.slice,
-               .weights = newest_,
-               .moments = moments_,
-               .clock = ledger_.slowest(),
-               .holds = r.held,
-               .step = step()};
-  if (r.own) {
-    reply.weights.front().values = std::exchange(r.own, {});
-  } else if (sent_) {
-    reply.weights.front().values = sent_;
-  }
+               .weights = weights_.answer(replicas_.take_own(who)),
+               .moments = weights_.moments(),
+               .clock = replicas_.ledger().slowest(),
+               .holds = replicas_.held(who),
+               .step = run_.step()};
   if (c_.period > 0) {
-    double fastest = 0;
-    for (std::size_t i = 0; i < replicas_.size(); ++i) {
-      fastest = std::max(fastest, ledger_.replicas[i].alive ? replicas_[i].speed : 0);
-    }
-    const double share = fastest > 0 && r.speed > 0 ? r.speed / fastest : 1;
-    reply.period = std::max<std::int64_t>(
-        1, static_cast<std::int64_t>(share * static_cast<double>(c_.period) + 1e-9));
+    reply.period = replicas_.period(who, c_.period);
   }
-  for (const Slice& slice : reply.weights) {
-    account_.bytes += 4 * slice.values.elements();
-  }
-  account_.bytes += bytes_of(reply.moments);
-  if (request != 0) {
-    r.question.reset();
-  }
-  r.newest_handed = ledger_.version;
-  r.answered_at = now;
-  if (c_.needs_read || c_.gap_every > 0) {
-    r.handed[ledger_.version] = reply.weights;
-  }
+  account_.travelled(reply.weights);
+  account_.travelled(reply.moments);
+  replicas_.answered(who, request, reply.weights, now);
   fx.send(c_.replicas[static_cast<std::size_t>(who)], std::move(reply));
 }
 
-void ServerShard::pin(std::int64_t step, Effects& fx) {
-  // Where the end is a step that is pinned already, those are the weights that were evaluated.
-  pins_.try_emplace(step, newest_.front().values);
-  if (c_.announces) {
-    const bool last = end_ && step == *end_;
-    // An end that was found on the way may lie within what a push stands for.
-    const bool found = last && *end_ != c_.updates;
-    fx.send(c_.director, MarkDue{.step = found ? this->step() : step, .last = last});
+// -- evaluations -----------------------------------------------------------------------------------
+
+/// Pins the steps that are evaluated, of those that an update has made since step `before`. The last
+/// step of the run is finish()'s.
+void ServerShard::pin_due(std::int64_t before, Effects& fx) {
+  if (c_.evaluation.every == 0) {
+    return;
   }
-  std::erase_if(pulls_, [&](const PinnedPull& pull) {
-    const bool here = pin_of(pull.step) == step;
-    if (here) {
-      answer_pinned(pull, fx);
-    }
-    return here;
-  });
-  conclude(fx);
+  const std::int64_t last = run_.end().value_or(run_.step() + 1);
+  for (std::int64_t due = c_.evaluation.next(before); due <= run_.step() && due < last;
+       due = c_.evaluation.next(due)) {
+    pin(due, fx);
+  }
+}
+
+void ServerShard::pin(std::int64_t step, Effects& fx) {
+  if (c_.announces) {
+    const bool last = run_.end() == step;
+    // An end that was found on the way may lie within what a push stands for.
+    const bool found = last && step != c_.updates;
+    fx.send(c_.director, MarkDue{.step = found ? run_.step() : step, .last = last});
+  }
+  pins_.pin(step, weights_.slice(), run_, version(), fx);
 }
 
 void ServerShard::handle(PinnedPull m, double, Effects& fx) {
-  if (pins_.contains(pin_of(m.step))) {
-    answer_pinned(m, fx);
-  } else {
-    pulls_.push_back(m);
+  pins_.pull(m, run_, version(), fx);
+}
+
+// -- membership and the end ------------------------------------------------------------------------
+
+void ServerShard::handle(Membership m, double now, Effects& fx) {
+  if (replicas_.update(m)) {
+    advance(now, fx);
   }
-}
-
-void ServerShard::answer_pinned(const PinnedPull& pull, Effects& fx) {
-  Answer reply{.request = pull.request, .chunk = c_.chunk, .slice = c_.slice, .pinned = true};
-  reply.weights.push_back(
-      {.values = pins_.at(pin_of(pull.step)), .step = pull.step, .version = ledger_.version});
-  fx.send(pull.from, std::move(reply));
-}
-
-/// The last weights of the run are pinned as those of step *end_, however far servers went beyond.
-std::int64_t ServerShard::pin_of(std::int64_t step) const {
-  return end_ ? std::min(step, *end_) : step;
 }
 
 /// At the run's last step: what is under way stays there.
 void ServerShard::finish(Effects& fx) {
-  if (!over() || std::exchange(finished_, true)) {
+  if (!run_.over() || std::exchange(finished_, true)) {
     return;
   }
   tell_account(fx);
-  if (c_.together) {  // whose pushes wait for an update that will not come is to go on all the same
+  if (c_.together) {  // replicas whose pushes wait for an update that will not come go on all the same
     for (const Upload& m : std::exchange(waiting_, {})) {
-      --ledger_.replicas[static_cast<std::size_t>(m.stamp.replica)].waiting;
-      give_up(m);
+      replicas_.dropped(m);
     }
   }
-  pin(*end_, fx);
+  pin(*run_.end(), fx);
 }
 
 void ServerShard::tell_account(Effects& fx) {
-  if (std::exchange(accounted_, true)) {
+  if (account_.told()) {
     return;
   }
-  account_.version = ledger_.version;
-  const auto under_way = [&](const Upload& m) {
-    ++account_.in_flight;
-    account_.in_flight_age += ledger_.version - m.read_version;
-  };
-  std::for_each(waiting_.begin(), waiting_.end(), under_way);
-  std::for_each(applying_.begin(), applying_.end(), under_way);
-  for (std::size_t i = 0; i < replicas_.size(); ++i) {
-    const bool asks = replicas_[i].question.has_value();
-    // One that asks would get these very weights, unless a push of its own is under way.
-    if (ledger_.replicas[i].alive && (!asks || ledger_.replicas[i].waiting == 0)) {
-      ++account_.in_flight;
-      account_.in_flight_age += asks ? 0 : ledger_.version - replicas_[i].newest_handed;
-    }
+  for (const Upload& m : waiting_) {
+    account_.under_way(m, version());
   }
-  fx.record(account_);
+  for (const Upload& m : applying_) {
+    account_.under_way(m, version());
+  }
+  account_.tell(replicas_, fx);
 }
 
-void ServerShard::handle(Membership m, double now, Effects& fx) {
-  if (m.epoch <= membership_) {
-    return;
-  }
-  membership_ = m.epoch;
-  for (std::size_t i = 0; i < m.alive.size(); ++i) {
-    if (ledger_.replicas[i].alive && !m.alive[i]) {
-      ledger_.replicas[i].alive = false;
-      replicas_[i].question.reset();
-      replicas_[i].early.clear();
-      if (ledger_.replicas[i].waiting == 0) {  // else what it has left may need what it had read
-        replicas_[i].handed.clear();
-      }
-      gone_.push_back(static_cast<std::int32_t>(i));
-    }
-  }
-  advance(now, fx);
-}
-
+/// Tells the step that it will have come to with the update under way.
 void ServerShard::handle(Halt, double, Effects& fx) {
   halted_ = true;
-  fx.send(c_.director, Halted{c_.chunk, c_.slice, applying_.empty() ? step() : step_after()});
+  std::int64_t under_way = 0;
+  for (const Upload& m : applying_) {
+    under_way += m.contribution.mini_batches;
+  }
+  fx.send(c_.director, Halted{c_.chunk, c_.slice, run_.step_with(under_way)});
 }
 
 void ServerShard::handle(End m, double now, Effects& fx) {
   halted_ = false;
-  end_ = end_ ? std::min(*end_, m.batches) : m.batches;
+  run_.set_end(m.batches);
   finish(fx);
   advance(now, fx);
 }
@@ -421,59 +337,22 @@ void ServerShard::handle(End m, double now, Effects& fx) {
 void ServerShard::handle(Release m, double now, Effects& fx) {
   if (m.conclude) {
     tell_account(fx);
-    conclude_at_ = m.step;
-    conclude(fx);
+    pins_.conclude(m.step, run_, version(), fx);
   } else {
-    released_ = m.step;
-    let_go();
+    pins_.release(m.step, run_);
     advance(now, fx);
   }
-}
-
-/// While it stands at the step that was evaluated, the run may yet be ended there.
-void ServerShard::let_go() {
-  if (released_ && *released_ < step() && (!end_ || *released_ != *end_)) {
-    pins_.erase(*std::exchange(released_, std::nullopt));
-  }
-}
-
-void ServerShard::conclude(Effects& fx) {
-  if (!conclude_at_ || !pins_.contains(pin_of(*conclude_at_))) {
-    return;
-  }
-  Concluded last{.chunk = c_.chunk, .slice = c_.slice, .weights = {}};
-  last.weights.push_back({.values = pins_.at(pin_of(*conclude_at_)),
-                          .step = *conclude_at_,
-                          .version = ledger_.version});
-  fx.send(c_.director, std::move(last));
-  conclude_at_.reset();
-}
-
-/// Mini-batches that the update under way will have added, as a step of the run.
-std::int64_t ServerShard::step_after() const {
-  std::int64_t mini_batches = mini_batches_;
-  for (const Upload& m : applying_) {
-    mini_batches += m.contribution.mini_batches;
-  }
-  return mini_batches / c_.batches_per_update;
 }
 
 std::string ServerShard::waits_for() const {
   if (!applying_.empty()) {
     return "its optimizer";
   }
-  if (over()) {
+  if (run_.over()) {
     return "";
   }
-  std::string slow;
-  for (std::size_t i = 0; i < ledger_.replicas.size(); ++i) {
-    if (ledger_.replicas[i].alive && ledger_.replicas[i].clock == ledger_.slowest()) {
-      slow = "replica " + std::to_string(i) + " at mini-batch " +
-             std::to_string(ledger_.replicas[i].clock);
-      break;
-    }
-  }
-  return "pushes; " + std::to_string(waiting_.size()) + " are waiting, the slowest is " + slow;
+  return "pushes; " + std::to_string(waiting_.size()) + " are waiting, the slowest is " +
+         replicas_.slowest();
 }
 
 }  // namespace troupe

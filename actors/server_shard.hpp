@@ -1,27 +1,31 @@
-// Keeps one slice of the weights that replicas share, stamps what arrives, asks its Admission what
-// becomes of it, and answers from the newest weights while the next ones are being made. Light: all
-// arithmetic is its ServerOptimizer's.
+// Keeps one slice of the weights that replicas share. Stamps what arrives, asks its Admission what
+// becomes of it, and answers from the newest weights while the next ones are being made. It is light:
+// all arithmetic is its ServerOptimizer's.
 //
 //   replica's shard --Upload--> server --Combine--> server optimizer --Combined--> server
 //   server --Answer--> replica's shard
 //   replica's shard --PinnedPull--> server --Answer--> replica's shard         (evaluations)
 //   director --Membership, Halt, End, Release--> server --MarkDue, Halted, Concluded--> director
 //
-// Invariants: the version grows by exactly 1 with each update; an Upload is counted once and in its
-// sender's order, whatever arrives twice, too early or from the dead; each accepted one is in exactly
-// one update; at most one Combine is out; from the run's last step on nothing is accepted, and nothing
-// answered unless another server may lack what this one has.
+// Invariants: the version grows by exactly 1 with each update. An Upload is counted once and in its
+// sender's order, even where uploads arrive twice, too early or from a dead replica. Each accepted
+// one is in exactly one update. At most one Combine is out. From the run's last step on nothing is
+// accepted, and nothing is answered unless another server may lack pushes that this one has.
 #pragma once
 
+#include "actors/server/pins.hpp"
+#include "actors/server/replicas.hpp"
+#include "actors/server/run_position.hpp"
+#include "actors/server/served_weights.hpp"
+#include "actors/server/server_account.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/link.hpp"
 #include "runtime/schemes/rule.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <deque>
-#include <map>
 #include <memory>
-#include <optional>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -36,18 +40,17 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     std::shared_ptr<const Admission> admission;
     bool needs_read = false;  // contributions come with the weights that they were computed at
     Rate rate;
-    bool replicas_step =
-        false;  // pushes are the work of the replicas' own optimizers, and so are rates
-    std::vector<Reach> reaches;            // predictions that somebody may ask for
+    bool replicas_step = false;  // pushes, and their rates, are of the replicas' own optimizers
+    std::vector<Reach> reaches;  // predictions that somebody may ask for
     std::vector<Ref<ShardRole>> replicas;  // the shards of this chunk, by replica
     std::int64_t batches_per_update = 1;   // mini-batches that a step of the run stands for
     std::int64_t updates = 0;              // steps of the run; 0: until it is told
     EvaluationPlan evaluation;             // steps that are pinned in between
     std::int64_t gap_every = 0;            // versions between two measurements; 0: never
     std::int64_t period = 0;  // > 0: of the fastest replica; slower ones get less (DyLU)
-    bool streams = false;     // slices take turns, and the others' come only where all are answered
-    bool together = false;    // who waits for this server's answer may owe pushes to others
-    bool announces = false;   // this server's pins start the evaluations
+    bool streams = false;     // slices take turns: others' uploads come only where all are answered
+    bool together = false;   // a stage that waits for this server's answer may owe pushes to others
+    bool announces = false;  // this server's pins start the evaluations
     Ref<DirectorRole> director;
     Tensor initial;  // (n)
   };
@@ -65,62 +68,38 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   std::string waits_for() const override;
 
  private:
-  struct Replica {
-    std::uint64_t sequence = 0;                // of the last Upload
-    std::uint64_t held = 0;                    // of the last Upload that is in the weights
-    std::map<std::uint64_t, Upload> early{};   // by sequence: overtook one before
-    std::optional<Upload> question{};          // without its tensors; open
-    Tensor own{};                              // what it alone is answered with
-    std::map<std::int64_t, Weights> handed{};  // by version: what it may still be computing with
-    std::int64_t newest_handed = 0;            // version
-    double answered_at = 0;                    // seconds
-    double speed = 0;                          // mini-batches a second, at last sight
-  };
-
-  Replica& replica(std::int32_t r) { return replicas_.at(static_cast<std::size_t>(r)); }
-
   void receive(Upload m, double now);
   void advance(double now, Effects& fx);
+  bool may_update() const;
+  Admission::Choice choose(double now) const;
   void drop(std::vector<std::size_t> which);
-  void give_up(const Upload& m);
-  void combine(const std::vector<std::size_t>& take, Effects& fx);
+  void take(std::vector<std::size_t> which);
+  void combine(Effects& fx);
+  Update make_update(bool measure);
+  void note_applied(Updated& updated, double now, Effects& fx);
+  void broadcast(double now, Effects& fx);
   void serve(double now, Effects& fx);
-  void answer(std::int32_t r, std::uint64_t request, double now, Effects& fx);
-  void answer_pinned(const PinnedPull& pull, Effects& fx);
+  bool others_may_lack() const;
+  bool in_work(std::int32_t who) const;
+  void answer(std::int32_t who, std::uint64_t request, double now, Effects& fx);
+  void pin_due(std::int64_t before, Effects& fx);
   void pin(std::int64_t step, Effects& fx);
-  std::int64_t pin_of(std::int64_t step) const;
-  void let_go();
   void finish(Effects& fx);
   void tell_account(Effects& fx);
-  void conclude(Effects& fx);
 
-  std::int64_t step() const { return mini_batches_ / c_.batches_per_update; }
-
-  std::int64_t step_after() const;
-
-  bool over() const { return end_ && step() >= *end_; }
+  std::int64_t version() const { return replicas_.ledger().version; }
 
   Config c_;
-  Ledger ledger_;
-  std::vector<Replica> replicas_;
-  Weights newest_;  // base, then predictions
-  Tensor sent_;     // what pulls are answered with instead of the base; empty: the base
-  std::vector<Tensor> moments_;  // merged, as of the newest update
-  std::deque<Upload> waiting_;
-  std::vector<Upload> applying_;    // without their tensors
-  std::vector<std::int32_t> gone_;  // whom the optimizer has not forgotten yet
-  std::int64_t mini_batches_ = 0;   // in the weights
-  std::int64_t told_ = 0;           // slowest clock of the last broadcast
-  std::optional<std::int64_t> end_;
+  ServedWeights weights_;
+  Replicas replicas_;
+  RunPosition run_;
+  Pins pins_;
+  ServerAccount account_;
+  std::deque<Upload> waiting_;    // accepted, in order of arrival
+  std::vector<Upload> applying_;  // without their tensors
+  std::int64_t told_clock_ = 0;   // slowest clock of the last broadcast
   bool finished_ = false;
-  bool accounted_ = false;
-  bool halted_ = false;                  // told how far it has come, waits to hear where the end is
-  std::map<std::int64_t, Tensor> pins_;  // by step
-  std::optional<std::int64_t> released_;  // pin that may go as soon as it cannot be the last
-  std::deque<PinnedPull> pulls_;          // of steps to come
-  std::optional<std::int64_t> conclude_at_;
-  std::int64_t membership_ = 0;  // epoch
-  ServerRecord account_;
+  bool halted_ = false;  // has told how far it has come and waits to hear where the end is
 };
 
 }  // namespace troupe

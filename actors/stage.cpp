@@ -1,214 +1,93 @@
 #include "actors/stage.hpp"
 
-#include <algorithm>
+#include "actors/stage/jobs.hpp"
+
 #include <iterator>
 #include <utility>
 
 namespace troupe {
+namespace {
 
-Stage::Stage(Config config) : c_(std::move(config)), buffers_(std::move(c_.buffers)) {
-  for (std::size_t chunk = 0; chunk < c_.chunks.size(); ++chunk) {
-    const auto index = static_cast<std::int32_t>(chunk);
-    if (c_.schedule->stage_of(index) == c_.stage) {
-      ++chunks_here_;
-      buffers_.try_emplace(index);
-      forwards_done_[index] = 0;
+/// Every chunk of the stage has an entry, though it may have no buffers.
+std::map<std::int32_t, std::vector<Tensor>> buffers_of(Stage::Config& config) {
+  std::map<std::int32_t, std::vector<Tensor>> buffers = std::move(config.buffers);
+  for (const auto& chunk : config.chunks) {
+    if (config.schedule->stage_of(chunk->index()) == config.stage) {
+      buffers.try_emplace(chunk->index());
     }
   }
+  return buffers;
 }
+
+}  // namespace
+
+Stage::Stage(Config config)
+    : c_(std::move(config)),
+      cursor_(c_.schedule, c_.stage),
+      shards_(
+          {.self = c_.self, .replica = c_.replica, .chunks = c_.chunks, .shard_of = c_.shard_of}),
+      in_hand_(shards_),
+      stashes_(c_.keep, c_.stage),
+      statistics_({.replica = c_.replica,
+                   .served = c_.served,
+                   .evaluation = c_.evaluation,
+                   .director = c_.director,
+                   .initial = buffers_of(c_)}),
+      evaluations_(c_.chunks, shards_),
+      wait_(c_.self.id) {}
 
 void Stage::handle(Start, double now, Effects& fx) {
   advance(now, fx);
 }
 
 void Stage::handle(Activation m, double now, Effects& fx) {
-  inputs_[{m.stamp.chunk, m.stamp.batch, m.stamp.micro_batch}] = std::move(m.bundle);
+  arrivals_.keep(std::move(m));
   advance(now, fx);
 }
 
 void Stage::handle(Labels m, double now, Effects& fx) {
-  labels_[{m.stamp.chunk, m.stamp.batch, m.stamp.micro_batch}] = std::move(m.labels);
+  arrivals_.keep(std::move(m));
   advance(now, fx);
 }
 
 void Stage::handle(ErrorSignal m, double now, Effects& fx) {
-  errors_[{m.stamp.chunk, m.stamp.batch, m.stamp.micro_batch}] = std::move(m.bundle);
-  advance(now, fx);
-}
-
-void Stage::handle(End m, double now, Effects& fx) {
-  end_ = m.batches;
-  tell_wait(now, fx);  // it may have nothing left to wait for
-  note_finished(fx);
+  arrivals_.keep(std::move(m));
   advance(now, fx);
 }
 
 void Stage::handle(PullReply m, double now, Effects& fx) {
-  if (mark_question_ && m.request == mark_question_->request) {
-    MarkWeights& held = mark_weights_[mark_question_->chunk];
-    mark_question_.reset();
-    std::move(m.weights.begin(), m.weights.end(), std::back_inserter(held.weights));
-    mark(now, fx);
-  } else if (const auto asked = std::find_if(
-                 pulling_.begin(),
-                 pulling_.end(),
-                 [&](const Question& question) { return question.request == m.request; });
-             asked != pulling_.end()) {
-    const Question question = *asked;
-    TROUPE_CHECK(m.weights.front().step == question.view.step &&
-                     m.weights.front().reach == question.view.reach,
-                 "stage ",
-                 c_.stage,
-                 " asked for step ",
-                 question.view.step,
-                 " of chunk ",
-                 m.chunk,
-                 " and got step ",
-                 m.weights.front().step);
-    pulling_.erase(asked);
-    held_[{question.chunk, question.part}] = {question.view, std::move(m.weights)};
+  if (evaluations_.came(m)) {
+    evaluate(now, fx);
+  } else if (in_hand_.came(m)) {
     advance(now, fx);
   }  // else: an answer to no open question
 }
 
-void Stage::pull(const Question& question, bool pinned, Effects& fx) {
-  const std::vector<BorrowedSlice>& borrowed = chunk(question.chunk).borrowed();
-  Pull pull{.from = c_.self, .request = question.request, .view = question.view, .pinned = pinned};
-  std::int32_t owner = question.chunk;
-  if (question.part > 0) {
-    owner = borrowed[question.part - 1].owner;
-    pull.slice = borrowed[question.part - 1].slice;
-  }
-  fx.send(shard_of(owner), std::move(pull));
-}
-
-/// The weights of `view`, or nothing while they are on their way.
-const Weights* Stage::weights_for(std::int32_t chunk,
-                                  std::size_t part,
-                                  const View& view,
-                                  Effects& fx) {
-  if (const auto held = held_.find({chunk, part});
-      held != held_.end() && held->second.view == view) {
-    return &held->second.weights;
-  }
-  const bool asked = std::any_of(pulling_.begin(), pulling_.end(), [&](const Question& question) {
-    return question.chunk == chunk && question.part == part;
-  });
-  if (!asked) {
-    ask(chunk, part, view, fx);
-  }
-  return nullptr;
-}
-
-void Stage::ask(std::int32_t chunk, std::size_t part, const View& view, Effects& fx) {
-  held_.erase({chunk, part});
-  pulling_.push_back({chunk, part, view, ++request_});
-  pull(pulling_.back(), false, fx);
-}
-
-/// Of the tied parameters that the forward `a` has just read, the slices that the next forward of its
-/// chunk will read. Their shard is on another stage's thread: asked only when they are needed, it
-/// would answer behind that stage's next job, and the two stages would take turns.
-void Stage::ask_ahead(const Action& a, Effects& fx) {
-  const std::size_t borrowed = chunk(a.chunk).borrowed().size();
-  if (borrowed == 0) {
-    return;
-  }
-  const Sequence& sequence = c_.schedule->stages[static_cast<std::size_t>(c_.stage)];
-  Action next;
-  std::uint64_t at = pc_;
-  do {
-    next = sequence.at(++at);
-  } while (next.act != Act::forward || next.chunk != a.chunk);
-  const bool over = end_ && next.batch >= *end_;
-  for (std::size_t i = 0; i < borrowed; ++i) {
-    if (over) {
-      held_.erase({a.chunk, i + 1});
-    } else if (const View view = borrowed_view(next, i); view != borrowed_view(a, i)) {
-      ask(a.chunk, i + 1, view, fx);
-    }
-  }
-}
-
-/// A tied parameter is read as its owner reads it for the same micro-batch, so that all its readers
-/// see one version.
-View Stage::borrowed_view(const Action& a, std::size_t borrowed) const {
-  return c_.view.forward(
-      c_.schedule->forward_of(chunk(a.chunk).borrowed()[borrowed].owner, a.batch, a.micro_batch));
-}
+// -- the sequence ----------------------------------------------------------------------------------
 
 void Stage::advance(double now, Effects& fx) {
   while (!running_ && !finished_) {
-    const Action a = c_.schedule->stages[static_cast<std::size_t>(c_.stage)].at(pc_);
-    if (end_ && a.batch >= *end_) {
-      ++pc_;
-      continue;
-    }
-    if (a.act == Act::update) {
+    const Action a = cursor_.action();
+    if (cursor_.beyond_end(a)) {
+      cursor_.pass();
+    } else if (a.act == Act::update) {
       push(a, fx);
-      ++pc_;
-      continue;
-    }
-    if (!start(a, now, fx)) {
-      if (const Want lacking = want(a); !wait_ || wait_->want != lacking) {
-        tell_wait(now, fx);
-        wait_ = {lacking, now};
-      }
+      cursor_.pass();
+    } else if (start(a, now, fx)) {
+      wait_.end(now, fx);
+      running_ = true;
+    } else {
+      wait_.begin(want(a), now, fx);
       break;
     }
-    tell_wait(now, fx);
-    running_ = true;
   }
-  mark(now, fx);
-}
-
-/// What the next action lacks; of several things that which no question of this stage will bring.
-Want Stage::want(const Action& a) const {
-  if (a.act == Act::forward) {
-    if (!inputs_.contains(key(a))) {
-      return a.chunk == 0 ? Want::data : Want::activation;
-    }
-    return is_head(a.chunk) && !labels_.contains(key(a)) ? Want::data : Want::weights;
-  }
-  return !is_head(a.chunk) && !errors_.contains(key(a)) ? Want::error : Want::weights;
-}
-
-/// While an evaluation has the thread, nothing else keeps the sequence waiting.
-void Stage::tell_wait(double now, Effects& fx) {
-  if (wait_ && !mark_running_) {
-    fx.record(
-        WaitRecord{.actor = c_.self.id, .want = wait_->want, .start = wait_->since, .end = now});
-  }
-  wait_.reset();
+  evaluate(now, fx);
 }
 
 bool Stage::start(const Action& a, double now, Effects& fx) {
   switch (a.act) {
-    case Act::forward: {
-      const View view = c_.view.forward(a);
-      const Weights* own =
-          weights_for(a.chunk, 0, view, fx);  // asked for before the activation has come
-      bool complete = own != nullptr;
-      forward_weights_.clear();
-      if (own) {
-        forward_weights_ = *own;
-      }
-      for (std::size_t i = 0; i < chunk(a.chunk).borrowed().size(); ++i) {
-        const Weights* slice = weights_for(a.chunk, i + 1, borrowed_view(a, i), fx);
-        complete = complete && slice;
-        if (complete) {
-          forward_weights_.push_back(slice->front());
-        }
-      }
-      if (!complete || !inputs_.contains(key(a)) ||
-          (is_head(a.chunk) && !labels_.contains(key(a)))) {
-        return false;
-      }
-      open_reads_[key(a)] = {view, own->front().version, a.natural, now};
-      run_forward(a, fx);
-      ask_ahead(a, fx);
-      return true;
-    }
+    case Act::forward:
+      return start_forward(a, now, fx);
     case Act::backward:
     case Act::input_gradient:
       return start_backward(a, fx);
@@ -221,8 +100,15 @@ bool Stage::start(const Action& a, double now, Effects& fx) {
   return false;
 }
 
-Run Stage::job(const Action& a, Work work) const {
-  return {.work = work, .stage = c_.stage, .stamp = {c_.replica, a.chunk, a.batch, a.micro_batch}};
+/// What the next action lacks; if several things are missing, one that the stage cannot pull itself.
+Want Stage::want(const Action& a) const {
+  return arrivals_.missing(a, is_head(a.chunk)).value_or(Want::weights);
+}
+
+/// The action whose job has come back; the next one may start.
+Action Stage::finished_action() {
+  running_ = false;
+  return cursor_.pass();
 }
 
 std::int64_t Stage::first_sample(const Action& a, std::int64_t rows) const {
@@ -230,254 +116,231 @@ std::int64_t Stage::first_sample(const Action& a, std::int64_t rows) const {
   return c_.sizes.samples_before(place) + a.micro_batch * rows;
 }
 
-void Stage::run_forward(const Action& a, Effects& fx) {
-  const Bundle& input = inputs_.at(key(a));
-  run(fx,
-      job(a, Work::forward),
-      [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
-       weights = forward_weights_,
-       buffers = buffers_.at(a.chunk),
-       input = input,
-       labels = is_head(a.chunk) ? labels_.at(key(a)) : Tensor{},
-       seed = c_.seed,
-       first_sample = first_sample(a, input.front().tensor.shape()[0]),
-       keep = c_.keep != KeepActivations::recompute](Stream& stream) mutable {
-        // Recomputed later: nothing of this pass is kept but its input.
-        return chunk->forward({.stream = stream, .seed = seed, .first_sample = first_sample},
-                              weights,
-                              std::move(buffers),
-                              input,
-                              labels,
-                              keep);
-      });
-}
+// -- forward ---------------------------------------------------------------------------------------
 
-void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
-  const bool head = is_head(a.chunk);
-  const std::int64_t samples = inputs_.at(key(a)).front().tensor.shape()[0];
-  const std::int64_t rows =
-      head && labels_.at(key(a)).type() == DType::int32 ? labels_.at(key(a)).elements() : samples;
-  Weights read = std::exchange(forward_weights_, {});
-  const auto own = read.end() - static_cast<std::ptrdiff_t>(chunk(a.chunk).borrowed().size());
-  Kept& kept = kept_[stash_key(a)];
-  kept = {};
-  kept.borrowed.assign(own, read.end());
-  read.erase(own, read.end());
-  if (a.micro_batch == 0 && c_.gap_every > 0 && a.batch % c_.gap_every == 0) {
-    gap_weights_[{a.chunk, a.batch}] = read;
-  }
-  if (c_.view.stashes()) {
-    kept.weights = std::move(read);  // the backward will use what this forward read
-  }
-  kept.first_sample = first_sample(a, samples);
-  if (c_.keep == KeepActivations::recompute) {
-    kept.input = std::move(inputs_.at(key(a)));
-    kept.labels = head ? std::move(labels_.at(key(a))) : Tensor{};
-  } else {
-    kept.stash = std::move(out.stash);
-  }
-  stashes_max_ = std::max(stashes_max_, static_cast<std::int64_t>(kept_.size() + deltas_.size()));
-  inputs_.erase(key(a));
-  labels_.erase(key(a));
-  buffers_.at(a.chunk) = std::move(out.buffers);
-  if (a.micro_batch + 1 == c_.schedule->options.micro_batches) {
-    const std::int64_t step = forwards_done_.at(a.chunk) = a.batch + 1;
-    if (!c_.served && c_.evaluation.due(step)) {
-      mark_buffers_[{a.chunk, step}] = buffers_.at(a.chunk);
-    }
-    conclude(fx);
-  }
-  if (a.chunk == 0) {
-    fx.send(c_.source, Credit{});
-  }
-  if (head) {
-    fx.record(LossRecord{.stamp = {c_.replica, a.chunk, a.batch, a.micro_batch},
-                         .samples = samples,
-                         .rows = rows,
-                         .result = std::move(out.result)});
-  } else {
-    fx.send(stage_of(a.chunk + 1),
-            Activation{{c_.replica, a.chunk + 1, a.batch, a.micro_batch}, std::move(out.y)});
-  }
-}
-
-bool Stage::start_backward(const Action& a, Effects& fx) {
-  const OpenRead& read = open_reads_.at(key(a));
-  const auto view = c_.view.backward(a, read.natural);
-  const Weights* weights =
-      view ? weights_for(a.chunk, 0, *view, fx) : &kept_.at(stash_key(a)).weights;
-  if (!weights || (!is_head(a.chunk) && !errors_.contains(key(a)))) {
+bool Stage::start_forward(const Action& a, double now, Effects& fx) {
+  const View view = c_.view.forward(a);
+  // Weights are asked for before the activation has come.
+  if (!gather_weights(a, view, fx) || arrivals_.missing(a, is_head(a.chunk))) {
     return false;
   }
-  backward_view_ = view;
-  backward_version_ = weights->front().version;
-  Weights at = *weights;  // before the entry that it may stand in goes
-  Bundle error;
-  if (const auto found = errors_.find(key(a)); found != errors_.end()) {
-    error = std::move(found->second);
-    errors_.erase(found);
-  }
-  Kept kept = kept_.at(stash_key(a));
-  if (c_.keep != KeepActivations::overwrite) {
-    kept_.erase(stash_key(a));
-  }
-  std::move(kept.borrowed.begin(), kept.borrowed.end(), std::back_inserter(at));
-  kept.weights = std::move(at);
-  kept.borrowed.clear();
-  auto input_gradient =
-      [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
-       kept = std::move(kept),
-       error = std::move(error),
-       recompute = c_.keep == KeepActivations::recompute,
-       // Any will do: a recomputed forward normalises by its micro-batch, and what
-       // it makes of the buffers is dropped.
-       buffers = buffers_.at(a.chunk),
-       seed = c_.seed](Stream& stream) mutable {
-        const Pass pass{.stream = stream, .seed = seed, .first_sample = kept.first_sample};
-        if (recompute) {
-          kept.stash =
-              chunk->forward(pass, kept.weights, std::move(buffers), kept.input, kept.labels, true)
-                  .stash;
-        }
-        InputGradient made =
-            chunk->input_gradient(pass, kept.weights, std::move(kept.stash), std::move(error));
-        kept = {};
-        return made;
-      };
-  if (!fused(a)) {
-    run(fx, job(a, Work::input_gradient), std::move(input_gradient));
-    return true;
-  }
+  sums_.open_read(a, view, forward_weights_.front().version, now);
+  Arrivals::ForwardInput in = arrivals_.input(a);
+  const std::int64_t rows = in.bundle.front().tensor.shape()[0];
   run(fx,
-      job(a, Work::backward),
-      [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
-       input_gradient = std::move(input_gradient),
-       gradient = std::move(sums_[a.chunk].gradient),
-       divide_by = divide_by(a)](Stream& stream) mutable {
-        InputGradient made = input_gradient(stream);
-        WeightGradient sum =
-            chunk->weight_gradient(stream, made.deltas, std::move(gradient), divide_by);
-        return BackwardPass{std::move(made.dx), std::move(sum.gradient)};
-      });
+      job(a, Work::forward),
+      ForwardJob{.chunk = chunk(a.chunk),
+                 .weights = forward_weights_,
+                 .buffers = statistics_.newest(a.chunk),
+                 .input = std::move(in.bundle),
+                 .labels = std::move(in.labels),
+                 .seed = c_.seed,
+                 .first_sample = first_sample(a, rows),
+                 // Where it is recomputed later, nothing of this pass is kept but its input.
+                 .keep = c_.keep != KeepActivations::recompute});
+  ask_ahead(a, fx);
   return true;
 }
 
-/// The last micro-batch makes the sum a mean.
-std::int32_t Stage::divide_by(const Action& a) const {
-  return a.micro_batch + 1 == c_.schedule->options.micro_batches ? a.micro_batch + 1 : 1;
-}
-
-void Stage::run_weight_gradient(const Action& a, Effects& fx) {
-  auto deltas = deltas_.extract(key(a));
-  run(fx,
-      job(a, Work::weight_gradient),
-      [chunk = c_.chunks[static_cast<std::size_t>(a.chunk)],
-       deltas = std::move(deltas.mapped()),
-       gradient = std::move(sums_[a.chunk].gradient),
-       divide_by = divide_by(a)](Stream& stream) mutable {
-        return chunk->weight_gradient(stream, deltas, std::move(gradient), divide_by);
-      });
-}
-
-void Stage::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
-  auto open = open_reads_.extract(key(a));
-  const OpenRead& read = open.mapped();
-  Accumulation& sum = sums_[a.chunk];
-  sum.read_time = sum.reads.empty() ? read.time : std::min(sum.read_time, read.time);
-  sum.reads.push_back({.micro_batch = a.micro_batch,
-                       .forward = read.forward,
-                       .backward = backward_view_.value_or(read.forward),
-                       .forward_version = read.forward_version,
-                       .backward_version = backward_version_});
-  if (a.chunk > 0) {
-    fx.send(stage_of(a.chunk - 1),
-            ErrorSignal{{c_.replica, a.chunk - 1, a.batch, a.micro_batch}, std::move(dx)});
+/// The weights of the forward `a`: its chunk's own, then its borrowed slices. False: some are still on
+/// their way.
+bool Stage::gather_weights(const Action& a, const View& view, Effects& fx) {
+  const Weights* own = in_hand_.find_or_ask({a.chunk, 0}, view, fx);
+  bool complete = own != nullptr;
+  forward_weights_ = own ? *own : Weights{};
+  for (std::size_t i = 0; i < chunk(a.chunk)->borrowed().size(); ++i) {
+    const Weights* slice = in_hand_.find_or_ask({a.chunk, i + 1}, borrowed_view(a, i), fx);
+    complete = complete && slice;
+    if (complete) {
+      forward_weights_.push_back(slice->front());
+    }
   }
+  return complete;
 }
 
-void Stage::push(const Action& a, Effects& fx) {
-  Accumulation sum = std::move(sums_.at(a.chunk));
-  sums_.erase(a.chunk);
-  const std::vector<BorrowedSlice>& borrowed = chunk(a.chunk).borrowed();
-  // So that the shard's is the only handle and the update may be made in place.
-  held_.erase({a.chunk, 0});
-  Weights gap_weights;
-  if (auto kept = gap_weights_.extract({a.chunk, a.batch}); !kept.empty()) {
-    gap_weights = std::move(kept.mapped());
-  }
-  const std::size_t own = sum.gradient.size() - borrowed.size();
-  for (std::size_t i = 0; i < borrowed.size(); ++i) {
-    fx.send(shard_of(borrowed[i].owner),
-            TiedPush{.from = c_.self,
-                     .stamp = {c_.replica, a.chunk, a.batch, 0},
-                     .sequence = ++pushes_,
-                     .slice = borrowed[i].slice,
-                     .gradient = std::move(sum.gradient[own + i])});
-  }
-  sum.gradient.resize(own);
-  fx.send(shard_of(a.chunk),
-          Push{.from = c_.self,
-               .stamp = {c_.replica, a.chunk, a.batch, 0},
-               .sequence = ++pushes_,
-               .read_time = sum.read_time,
-               .gradient = std::move(sum.gradient),
-               .reads = std::move(sum.reads),
-               .forward = std::move(gap_weights)});
-  ++updates_;
-  note_finished(fx);
+/// A tied parameter is read as its owner reads it for the same micro-batch, so that all its readers
+/// see one version.
+View Stage::borrowed_view(const Action& a, std::size_t borrowed) const {
+  return c_.view.forward(
+      c_.schedule->forward_of(chunk(a.chunk)->borrowed()[borrowed].owner, a.batch, a.micro_batch));
 }
 
-void Stage::note_finished(Effects& fx) {
-  if (!finished_ && end_ && updates_ == *end_ * chunks_here_) {
-    finished_ = true;
-    tell_stashes(fx);
+/// The forward `a` has just read tied parameters; asks for the slices of them that the next forward of
+/// its chunk will read. Their shard is on another stage's thread. If it were asked only when they are
+/// needed, it would answer after that stage's next job, and the two stages would take turns.
+void Stage::ask_ahead(const Action& a, Effects& fx) {
+  const std::size_t borrowed = chunk(a.chunk)->borrowed().size();
+  if (borrowed == 0) {
+    return;
   }
-}
-
-void Stage::tell_stashes(Effects& fx) {
-  if (!std::exchange(told_, true)) {
-    fx.record(StageRecord{.stage = c_.stage, .stashes_max = stashes_max_});
+  const Action next = cursor_.next_forward(a.chunk);
+  for (std::size_t i = 0; i < borrowed; ++i) {
+    if (cursor_.beyond_end(next)) {
+      in_hand_.drop({a.chunk, i + 1});
+    } else if (const View view = borrowed_view(next, i); view != borrowed_view(a, i)) {
+      in_hand_.ask({a.chunk, i + 1}, view, fx);
+    }
   }
 }
 
 void Stage::handle(Ran<ForwardPass> m, double now, Effects& fx) {
   if (m.lane == Lane::mark) {
-    finish_mark(std::move(m.made), now, fx);
+    finish_evaluation_batch(std::move(m.made), now, fx);
     return;
   }
   finish_forward(finished_action(), std::move(m.made), fx);
   advance(now, fx);
 }
 
+void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
+  const bool head = is_head(a.chunk);
+  Arrivals::ForwardInput in = arrivals_.take_input(a);
+  const std::int64_t samples = in.bundle.front().tensor.shape()[0];
+  const std::int64_t rows =
+      head && in.labels.type() == DType::int32 ? in.labels.elements() : samples;
+  keep_for_backward(a, std::move(in), std::move(out.stash));
+  statistics_.set(a.chunk, std::move(out.buffers));
+  if (last_micro_batch(a)) {
+    statistics_.finish_batch(a.chunk, a.batch, fx);
+  }
+  if (a.chunk == 0) {
+    fx.send(c_.source, Credit{});
+  }
+  if (head) {
+    fx.record(LossRecord{.stamp = stamp(a, a.chunk),
+                         .samples = samples,
+                         .rows = rows,
+                         .result = std::move(out.result)});
+  } else {
+    fx.send(stage_of(a.chunk + 1), Activation{stamp(a, a.chunk + 1), std::move(out.y)});
+  }
+}
+
+void Stage::keep_for_backward(const Action& a, Arrivals::ForwardInput in, Stash stash) {
+  KeptForward kept;
+  kept.first_sample = first_sample(a, in.bundle.front().tensor.shape()[0]);
+  Weights read = std::exchange(forward_weights_, {});
+  const auto borrowed = read.end() - static_cast<std::ptrdiff_t>(chunk(a.chunk)->borrowed().size());
+  kept.borrowed.assign(borrowed, read.end());
+  read.erase(borrowed, read.end());
+  if (a.micro_batch == 0 && c_.gap_every > 0 && a.batch % c_.gap_every == 0) {
+    sums_.keep_forward(a, read);
+  }
+  if (c_.view.stashes()) {
+    kept.weights = std::move(read);  // the backward will use what this forward read
+  }
+  if (c_.keep == KeepActivations::recompute) {
+    kept.input = std::move(in.bundle);
+    kept.labels = std::move(in.labels);
+  } else {
+    kept.stash = std::move(stash);
+  }
+  stashes_.keep(a, std::move(kept));
+}
+
+// -- backward --------------------------------------------------------------------------------------
+
+bool Stage::start_backward(const Action& a, Effects& fx) {
+  const auto view = c_.view.backward(a, sums_.forward_natural(a));
+  const Weights* weights =
+      view ? in_hand_.find_or_ask({a.chunk, 0}, *view, fx) : &stashes_.weights(a);
+  if (!weights || arrivals_.missing(a, is_head(a.chunk))) {
+    return false;
+  }
+  sums_.begin_backward(view, weights->front().version);
+  Weights read = *weights;  // a copy, because the stash that they may stand in is taken now
+  KeptForward kept = stashes_.take(a);
+  std::move(kept.borrowed.begin(), kept.borrowed.end(), std::back_inserter(read));
+  kept.weights = std::move(read);
+  kept.borrowed.clear();
+  InputGradientJob input_gradient{.chunk = chunk(a.chunk),
+                                  .kept = std::move(kept),
+                                  .error = arrivals_.take_error(a),
+                                  .recompute = c_.keep == KeepActivations::recompute,
+                                  .buffers = statistics_.newest(a.chunk),
+                                  .seed = c_.seed};
+  if (a.act == Act::input_gradient) {
+    run(fx, job(a, Work::input_gradient), std::move(input_gradient));
+  } else {
+    run(fx,
+        job(a, Work::backward),
+        BackwardJob{std::move(input_gradient), sums_.take(a.chunk), divide_by(a)});
+  }
+  return true;
+}
+
+void Stage::run_weight_gradient(const Action& a, Effects& fx) {
+  run(fx,
+      job(a, Work::weight_gradient),
+      WeightGradientJob{
+          chunk(a.chunk), stashes_.take_deltas(a), sums_.take(a.chunk), divide_by(a)});
+}
+
+/// The last micro-batch makes the sum a mean.
+std::int32_t Stage::divide_by(const Action& a) const {
+  return last_micro_batch(a) ? c_.schedule->options.micro_batches : 1;
+}
+
 void Stage::handle(Ran<BackwardPass> m, double now, Effects& fx) {
   const Action a = finished_action();
   finish_input_gradient(a, std::move(m.made.dx), fx);
-  sums_[a.chunk].gradient = std::move(m.made.gradient);
+  sums_.put(a.chunk, std::move(m.made.gradient));
   advance(now, fx);
 }
 
 void Stage::handle(Ran<InputGradient> m, double now, Effects& fx) {
   const Action a = finished_action();
-  deltas_[key(a)] = std::move(m.made.deltas);
+  stashes_.keep_deltas(a, std::move(m.made.deltas));
   finish_input_gradient(a, std::move(m.made.dx), fx);
   advance(now, fx);
 }
 
 void Stage::handle(Ran<WeightGradient> m, double now, Effects& fx) {
-  sums_[finished_action().chunk].gradient = std::move(m.made.gradient);
+  sums_.put(finished_action().chunk, std::move(m.made.gradient));
   advance(now, fx);
 }
 
-/// The action whose job has come back; the next one may start.
-Action Stage::finished_action() {
-  running_ = false;
-  return c_.schedule->stages[static_cast<std::size_t>(c_.stage)].at(pc_++);
+void Stage::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
+  sums_.close_read(a);
+  if (a.chunk > 0) {
+    fx.send(stage_of(a.chunk - 1), ErrorSignal{stamp(a, a.chunk - 1), std::move(dx)});
+  }
 }
 
-void Stage::finish_mark(ForwardPass made, double now, Effects& fx) {
-  MarkBatch batch = std::move(marks_.front());
-  marks_.pop_front();
-  mark_running_ = false;
+void Stage::push(const Action& a, Effects& fx) {
+  // The shard is to have the only handle of these weights, so that the update may be made in place.
+  in_hand_.drop({a.chunk, 0});
+  shards_.push(a, sums_.take_batch(a), fx);
+  ++updates_;
+  note_finished(fx);
+}
+
+// -- evaluations -----------------------------------------------------------------------------------
+
+void Stage::handle(MarkBatch m, double now, Effects& fx) {
+  evaluations_.add(std::move(m));
+  evaluate(now, fx);
+}
+
+void Stage::evaluate(double now, Effects& fx) {
+  if (!evaluations_.ready(fx)) {
+    return;
+  }
+  wait_.pause(now, fx);
+  evaluations_.begin();
+  const MarkBatch& batch = evaluations_.first();
+  run(fx,
+      {.lane = Lane::mark, .stage = c_.stage, .stamp = {c_.replica, batch.chunk, batch.step, 0}},
+      ForwardJob{.chunk = chunk(batch.chunk),
+                 .weights = evaluations_.weights(),
+                 .buffers = statistics_.at(batch.chunk, batch.step),
+                 .input = batch.bundle,
+                 .labels = batch.labels,
+                 .training = false});
+}
+
+void Stage::finish_evaluation_batch(ForwardPass made, double now, Effects& fx) {
+  MarkBatch batch = evaluations_.finish();
   if (is_head(batch.chunk)) {
     fx.send(c_.source, MarkResult{batch.step, batch.index, std::move(made.result)});
   } else {
@@ -485,84 +348,37 @@ void Stage::finish_mark(ForwardPass made, double now, Effects& fx) {
     ++batch.chunk;
     fx.send(stage_of(batch.chunk), std::move(batch));
   }
-  if (wait_) {
-    wait_->since = now;
-  }
-  mark(now, fx);
+  wait_.resume(now);
+  evaluate(now, fx);
 }
 
-void Stage::handle(MarkBatch m, double now, Effects& fx) {
-  marks_.push_back(std::move(m));
-  mark(now, fx);
-}
+// -- the end ---------------------------------------------------------------------------------------
 
-/// What the forwards before `step` have left; where it was not kept, no later one has run.
-const std::vector<Tensor>& Stage::buffers_at(std::int32_t chunk, std::int64_t step) const {
-  const auto kept = mark_buffers_.find({chunk, step});
-  return kept != mark_buffers_.end() ? kept->second : buffers_.at(chunk);
-}
-
-void Stage::mark(double now, Effects& fx) {
-  if (mark_running_ || mark_question_ || marks_.empty()) {
-    return;
-  }
-  const MarkBatch& batch = marks_.front();
-  const Chunk& of = chunk(batch.chunk);
-  MarkWeights& held = mark_weights_[batch.chunk];
-  if (held.step != batch.step) {
-    held = {batch.step, {}};
-  }
-  const std::size_t own = of.layout().slice_sizes.size();
-  if (held.weights.size() < own + of.borrowed().size()) {
-    const std::size_t part = held.weights.empty() ? 0 : held.weights.size() - own + 1;
-    mark_question_ = {batch.chunk, part, {batch.step, {}}, ++request_};
-    pull(*mark_question_, true, fx);
-    return;
-  }
-  if (const auto wait = wait_) {
-    tell_wait(now, fx);
-    wait_ = {wait->want, now};
-  }
-  mark_running_ = true;
-  run(fx,
-      {.lane = Lane::mark, .stage = c_.stage, .stamp = {c_.replica, batch.chunk, batch.step, 0}},
-      [chunk = c_.chunks[static_cast<std::size_t>(batch.chunk)],
-       weights = held.weights,
-       buffers = buffers_at(batch.chunk, batch.step),
-       bundle = batch.bundle,
-       labels = batch.labels](Stream& stream) {
-        return chunk->forward(
-            {.stream = stream, .training = false}, weights, buffers, bundle, labels, false);
-      });
+void Stage::handle(End m, double now, Effects& fx) {
+  cursor_.set_end(m.batches);
+  wait_.end(now, fx);  // it may have nothing left to wait for
+  note_finished(fx);
+  advance(now, fx);
 }
 
 void Stage::handle(Release m, double now, Effects& fx) {
-  if (m.conclude) {
-    if (c_.served) {  // its own sequence has no end
-      tell_wait(now, fx);
-      tell_stashes(fx);
-    }
-    conclude_at_ = m.step;
-    conclude(fx);
-  } else {
-    std::erase_if(mark_buffers_, [&](const auto& kept) { return kept.first.second == m.step; });
-    std::erase_if(mark_weights_, [&](const auto& held) { return held.second.step == m.step; });
-  }
-}
-
-void Stage::conclude(Effects& fx) {
-  if (!conclude_at_) {
+  if (!m.conclude) {
+    statistics_.release(m.step);
+    evaluations_.release(m.step);
     return;
   }
-  for (const auto& [chunk, done] : forwards_done_) {
-    if (!c_.served && done < *conclude_at_) {
-      return;
-    }
+  if (c_.served) {  // its own sequence has no end
+    wait_.end(now, fx);
+    stashes_.tell(fx);
   }
-  for (const auto& [chunk, done] : forwards_done_) {
-    fx.send(c_.director, Buffers{c_.replica, chunk, buffers_at(chunk, *conclude_at_)});
+  statistics_.conclude(m.step, fx);
+}
+
+void Stage::note_finished(Effects& fx) {
+  if (!finished_ && cursor_.end() && updates_ == *cursor_.end() * statistics_.chunks()) {
+    finished_ = true;
+    stashes_.tell(fx);
   }
-  conclude_at_.reset();
 }
 
 std::string Stage::waits_for() const {
@@ -572,28 +388,10 @@ std::string Stage::waits_for() const {
   if (finished_) {
     return "";
   }
-  const Action a = c_.schedule->stages[static_cast<std::size_t>(c_.stage)].at(pc_);
-  const std::string me = to_string(a) + " needs ";
-  const std::string which =
-      "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")";
-  if (want(a) == Want::weights && !pulling_.empty()) {
-    const auto own = std::find_if(pulling_.begin(), pulling_.end(), [&](const Question& question) {
-      return question.chunk == a.chunk && question.part == 0;
-    });
-    const Question& open = own != pulling_.end() ? *own : pulling_.front();
-    const std::int32_t owner =
-        open.part > 0 ? chunk(open.chunk).borrowed()[open.part - 1].owner : open.chunk;
-    return me + "step " + std::to_string(open.view.step) + " of shard " + std::to_string(owner);
-  }
-  if (a.act == Act::forward && !inputs_.contains(key(a))) {
-    return me + (a.chunk == 0 ? "data " + which + " of the source"
-                              : "F" + which + " of stage " +
-                                    std::to_string(c_.schedule->stage_of(a.chunk - 1)));
-  }
-  if (a.act == Act::forward) {
-    return me + "labels " + which + " of the source";
-  }
-  return me + "B" + which + " of stage " + std::to_string(c_.schedule->stage_of(a.chunk + 1));
+  const Action a = cursor_.action();
+  const auto missing = arrivals_.missing(a, is_head(a.chunk));
+  return to_string(a) + " needs " +
+         (missing ? arrivals_.describe(*missing, a, *c_.schedule) : in_hand_.waits_for(a.chunk));
 }
 
 }  // namespace troupe

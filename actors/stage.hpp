@@ -11,6 +11,15 @@
 // actions and change nothing of the sequence.
 #pragma once
 
+#include "actors/stage/arrivals.hpp"
+#include "actors/stage/evaluation_lane.hpp"
+#include "actors/stage/gradient_sums.hpp"
+#include "actors/stage/running_statistics.hpp"
+#include "actors/stage/sequence_cursor.hpp"
+#include "actors/stage/sequence_wait.hpp"
+#include "actors/stage/shard_client.hpp"
+#include "actors/stage/stashes.hpp"
+#include "actors/stage/weights_in_hand.hpp"
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/schemes/evaluation.hpp"
@@ -18,16 +27,12 @@
 #include "runtime/schemes/view.hpp"
 #include "runtime/system/machine.hpp"
 
-#include <deque>
 #include <map>
 #include <memory>
-#include <optional>
-#include <tuple>
+#include <string>
+#include <vector>
 
 namespace troupe {
-
-/// What a stage keeps from forward to backward (pipeline.activations).
-enum class KeepActivations : std::uint8_t { fifo, recompute, overwrite };
 
 class Stage final : public Actor<Stage, StageRole> {
  public:
@@ -53,6 +58,8 @@ class Stage final : public Actor<Stage, StageRole> {
   };
 
   explicit Stage(Config config);
+  Stage(const Stage&) = delete;  // its parts refer to one another
+  Stage& operator=(const Stage&) = delete;
 
   void handle(Start, double now, Effects& fx);
   void handle(Activation m, double now, Effects& fx);
@@ -69,156 +76,65 @@ class Stage final : public Actor<Stage, StageRole> {
   std::string waits_for() const override;
 
  private:
-  struct Key {  // of a micro-batch on a chunk
-    std::int32_t chunk = 0;
-    std::int64_t batch = 0;
-    std::int32_t micro_batch = 0;
-
-    bool operator<(const Key& other) const {  // any order will do; this one inlines
-      if (batch != other.batch) {
-        return batch < other.batch;
-      }
-      return chunk != other.chunk ? chunk < other.chunk : micro_batch < other.micro_batch;
-    }
-  };
-
-  struct Kept {        // from forward to backward
-    Weights weights;   // what the forward read, where the backward will want it
-    Weights borrowed;  // the forward's slices of tied parameters, which the backward uses too
-    Stash stash;       // fifo, overwrite
-    Bundle input;      // recompute
-    Tensor labels;     // recompute, head
-    std::int64_t first_sample = 0;
-  };
-
-  /// Weights in hand, for the actions that share a view. Part 0 is the chunk's own, part i + 1 its
-  /// borrowed slice i.
-  struct Held {
-    View view;
-    Weights weights;
-  };
-
-  struct Question {  // an open Pull
-    std::int32_t chunk = 0;
-    std::size_t part = 0;
-    View view;
-    std::uint64_t request = 0;
-  };
-
-  struct OpenRead {
-    View forward;
-    std::int64_t forward_version = 0;
-    std::int64_t natural = 0;  // of the forward
-    double time = 0;
-  };
-
-  struct Accumulation {  // of one chunk's mini-batch
-    std::vector<Tensor> gradient;
-    std::vector<Read> reads;
-    double read_time = 0;
-  };
-
   void advance(double now, Effects& fx);
-  Want want(const Action& a) const;
-  void tell_wait(double now, Effects& fx);
   bool start(const Action& a, double now, Effects& fx);  // false: something is missing
-  const Weights* weights_for(std::int32_t chunk, std::size_t part, const View& view, Effects& fx);
-  void ask(std::int32_t chunk, std::size_t part, const View& view, Effects& fx);
-  void ask_ahead(const Action& a, Effects& fx);
-  void pull(const Question& question, bool pinned, Effects& fx);
-  View borrowed_view(const Action& a, std::size_t borrowed) const;
-  void run_forward(const Action& a, Effects& fx);
+  bool start_forward(const Action& a, double now, Effects& fx);
+  bool gather_weights(const Action& a, const View& view, Effects& fx);
   bool start_backward(const Action& a, Effects& fx);
   void run_weight_gradient(const Action& a, Effects& fx);
   void push(const Action& a, Effects& fx);
-  std::int32_t divide_by(const Action& a) const;
   Action finished_action();
   void finish_forward(const Action& a, ForwardPass out, Effects& fx);
+  void keep_for_backward(const Action& a, Arrivals::ForwardInput in, Stash stash);
   void finish_input_gradient(const Action& a, Bundle dx, Effects& fx);
-  void finish_mark(ForwardPass made, double now, Effects& fx);
+  void finish_evaluation_batch(ForwardPass made, double now, Effects& fx);
   void note_finished(Effects& fx);
-  void tell_stashes(Effects& fx);
-  void mark(double now, Effects& fx);
-  void conclude(Effects& fx);
-  const std::vector<Tensor>& buffers_at(std::int32_t chunk, std::int64_t step) const;
+  void evaluate(double now, Effects& fx);
 
-  bool fused(const Action& a) const { return a.act == Act::backward; }
+  Want want(const Action& a) const;
+  void ask_ahead(const Action& a, Effects& fx);
+  View borrowed_view(const Action& a, std::size_t borrowed) const;
+  std::int64_t first_sample(const Action& a, std::int64_t rows) const;
+  std::int32_t divide_by(const Action& a) const;
+
+  bool last_micro_batch(const Action& a) const {
+    return a.micro_batch + 1 == c_.schedule->options.micro_batches;
+  }
 
   bool is_head(std::int32_t chunk) const {
     return chunk + 1 == static_cast<std::int32_t>(c_.chunks.size());
   }
 
-  const Chunk& chunk(std::int32_t index) const {
-    return *c_.chunks[static_cast<std::size_t>(index)];
+  const std::shared_ptr<const Chunk>& chunk(std::int32_t index) const {
+    return c_.chunks[static_cast<std::size_t>(index)];
   }
 
-  Ref<StageRole> stage_of(std::int32_t index) const {
-    return c_.stage_of[static_cast<std::size_t>(index)];
+  Ref<StageRole> stage_of(std::int32_t chunk) const {
+    return c_.stage_of[static_cast<std::size_t>(chunk)];
   }
 
-  Ref<ShardRole> shard_of(std::int32_t index) const {
-    return c_.shard_of[static_cast<std::size_t>(index)];
+  Stamp stamp(const Action& a, std::int32_t chunk) const {
+    return {c_.replica, chunk, a.batch, a.micro_batch};
   }
 
-  Key key(const Action& a) const { return {a.chunk, a.batch, a.micro_batch}; }
-
-  Key stash_key(const Action& a) const {
-    return c_.keep == KeepActivations::overwrite ? Key{a.chunk, 0, 0} : key(a);
+  Run job(const Action& a, Work work) const {
+    return {.work = work, .stage = c_.stage, .stamp = stamp(a, a.chunk)};
   }
-
-  Run job(const Action& a, Work work) const;
-  std::int64_t first_sample(const Action& a, std::int64_t rows) const;
 
   Config c_;
-  std::uint64_t pc_ = 0;
-  bool running_ = false;
-  std::optional<std::int64_t> end_;
-  bool finished_ = false;
+  SequenceCursor cursor_;
+  ShardClient shards_;
+  WeightsInHand in_hand_;
+  Arrivals arrivals_;
+  Stashes stashes_;
+  GradientSums sums_;
+  RunningStatistics statistics_;
+  EvaluationLane evaluations_;
+  SequenceWait wait_;
+  Weights forward_weights_;   // of the forward that runs
   std::int64_t updates_ = 0;  // over all chunks of this stage
-  std::int64_t chunks_here_ = 0;
-
-  std::map<Key, Bundle> inputs_;
-  std::map<Key, Bundle> errors_;
-  std::map<Key, Tensor> labels_;
-  std::map<Key, Kept> kept_;
-  std::map<Key, Stash> deltas_;  // from input gradient to weight gradient
-  std::map<Key, OpenRead> open_reads_;
-  std::map<std::int32_t, Accumulation> sums_;  // by chunk
-  std::map<std::pair<std::int32_t, std::int64_t>, Weights>
-      gap_weights_;  // (chunk, batch): what its forward read
-  std::map<std::pair<std::int32_t, std::size_t>, Held> held_;  // by chunk and part
-  Weights forward_weights_;                                    // of the forward that runs
-  std::optional<View> backward_view_;  // of the backward that runs; empty: that of its forward
-  std::int64_t backward_version_ = 0;
-
-  std::vector<Question> pulling_;  // at most one a chunk and part
-  std::uint64_t request_ = 0;      // of the last Pull
-  std::uint64_t pushes_ = 0;
-  std::int64_t stashes_max_ = 0;
-  bool told_ = false;  // the recorder how many
-
-  struct Wait {
-    Want want = Want::data;
-    double since = 0;
-  };
-
-  std::optional<Wait> wait_;  // where its next action lacks something
-
-  std::map<std::int32_t, std::vector<Tensor>> buffers_;  // by chunk
-  std::map<std::pair<std::int32_t, std::int64_t>, std::vector<Tensor>>
-      mark_buffers_;  // (chunk, step): as they were after the forwards before that step
-  std::map<std::int32_t, std::int64_t> forwards_done_;  // by chunk: mini-batches
-  std::optional<std::int64_t> conclude_at_;
-
-  struct MarkWeights {
-    std::int64_t step = -1;
-    Weights weights;  // the parts that have come
-  };
-
-  std::deque<MarkBatch> marks_;
-  std::map<std::int32_t, MarkWeights> mark_weights_;  // by chunk
-  std::optional<Question> mark_question_;
-  bool mark_running_ = false;
+  bool running_ = false;
+  bool finished_ = false;
 };
 
 }  // namespace troupe

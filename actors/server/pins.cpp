@@ -1,0 +1,68 @@
+#include "actors/server/pins.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+void Pins::pin(std::int64_t step,
+               const Tensor& weights,
+               const RunPosition& run,
+               std::int64_t version,
+               Effects& fx) {
+  const auto pinned = pins_.try_emplace(step, weights).first;
+  std::erase_if(pulls_, [&](const PinnedPull& pull) {
+    const bool here = run.up_to_end(pull.step) == step;
+    if (here) {
+      answer(pull, pinned->second, version, fx);
+    }
+    return here;
+  });
+  conclude_when_pinned(run, version, fx);
+}
+
+void Pins::pull(const PinnedPull& pull, const RunPosition& run, std::int64_t version, Effects& fx) {
+  if (const auto pinned = pins_.find(run.up_to_end(pull.step)); pinned != pins_.end()) {
+    answer(pull, pinned->second, version, fx);
+  } else {
+    pulls_.push_back(pull);
+  }
+}
+
+void Pins::answer(const PinnedPull& pull,
+                  const Tensor& weights,
+                  std::int64_t version,
+                  Effects& fx) {
+  Answer reply{.request = pull.request, .chunk = c_.chunk, .slice = c_.slice, .pinned = true};
+  reply.weights.push_back({.values = weights, .step = pull.step, .version = version});
+  fx.send(pull.from, std::move(reply));
+}
+
+void Pins::release(std::int64_t step, const RunPosition& run) {
+  released_ = step;
+  let_go(run);
+}
+
+/// While the server stands at the step that was evaluated, the run may yet be ended there.
+void Pins::let_go(const RunPosition& run) {
+  if (released_ && *released_ < run.step() && released_ != run.end()) {
+    pins_.erase(*std::exchange(released_, std::nullopt));
+  }
+}
+
+void Pins::conclude(std::int64_t step, const RunPosition& run, std::int64_t version, Effects& fx) {
+  conclude_at_ = step;
+  conclude_when_pinned(run, version, fx);
+}
+
+void Pins::conclude_when_pinned(const RunPosition& run, std::int64_t version, Effects& fx) {
+  const auto pinned = conclude_at_ ? pins_.find(run.up_to_end(*conclude_at_)) : pins_.end();
+  if (pinned == pins_.end()) {
+    return;
+  }
+  Concluded last{.chunk = c_.chunk, .slice = c_.slice, .weights = {}};
+  last.weights.push_back({.values = pinned->second, .step = *conclude_at_, .version = version});
+  fx.send(c_.director, std::move(last));
+  conclude_at_.reset();
+}
+
+}  // namespace troupe

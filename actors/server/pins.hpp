@@ -1,0 +1,61 @@
+// The weights that a server keeps for evaluations and for the end of the run, by step, and who waits
+// for them.
+#pragma once
+
+#include "actors/server/run_position.hpp"
+#include "runtime/system/machine.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+
+namespace troupe {
+
+class Pins {
+ public:
+  struct Config {
+    std::int32_t chunk = 0;
+    std::size_t slice = 0;
+    Ref<DirectorRole> director;
+  };
+
+  explicit Pins(Config config) : c_(config) {}
+
+  /// More are kept than evaluations should be behind by: training waits.
+  bool too_many() const { return pins_.size() > kMax; }
+
+  /// Keeps `weights` as those of `step` and sends them to whoever waits for them. Where the step has
+  /// been pinned already, those weights stay: they are what was evaluated.
+  void pin(std::int64_t step,
+           const Tensor& weights,
+           const RunPosition& run,
+           std::int64_t version,
+           Effects& fx);
+
+  /// Answers now, or when the step is pinned. `version`: the newest, which goes into the answer.
+  void pull(const PinnedPull& pull, const RunPosition& run, std::int64_t version, Effects& fx);
+
+  /// The evaluation at `step` is over.
+  void release(std::int64_t step, const RunPosition& run);
+  /// Lets go of what was released, once the run cannot end there any more.
+  void let_go(const RunPosition& run);
+
+  /// Sends the weights of `step`, the last of the run, to the director: now, or when they are pinned.
+  void conclude(std::int64_t step, const RunPosition& run, std::int64_t version, Effects& fx);
+
+ private:
+  static constexpr std::size_t kMax = 4;
+
+  void answer(const PinnedPull& pull, const Tensor& weights, std::int64_t version, Effects& fx);
+  void conclude_when_pinned(const RunPosition& run, std::int64_t version, Effects& fx);
+
+  Config c_;
+  std::map<std::int64_t, Tensor> pins_;   // by step
+  std::deque<PinnedPull> pulls_;          // of steps that are not pinned yet
+  std::optional<std::int64_t> released_;  // its pin goes as soon as it cannot be the last
+  std::optional<std::int64_t> conclude_at_;
+};
+
+}  // namespace troupe

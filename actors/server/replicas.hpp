@@ -1,0 +1,137 @@
+// What a server knows of each replica: whether it lives, how far its pushes have come, what it asks
+// for, which weights it was handed and how fast it is.
+#pragma once
+
+#include "messages/messages.hpp"
+#include "runtime/schemes/rule.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+class Replicas {
+ public:
+  /// `keeps_handed`: the weights that replicas compute with are kept until their pushes come.
+  /// `initial`: what all start from.
+  Replicas(std::size_t count, bool keeps_handed, const Weights& initial);
+
+  /// What an Admission decides by.
+  const Ledger& ledger() const { return ledger_; }
+
+  std::int32_t count() const { return static_cast<std::int32_t>(replicas_.size()); }
+
+  bool alive(std::int32_t who) const { return standing(who).alive; }
+
+  // -- uploads -------------------------------------------------------------------------------------
+
+  /// False where `m` has come before, or where its sender is dead.
+  bool expects(const Upload& m) const {
+    return alive(m.stamp.replica) && m.sequence > of(m.stamp.replica).sequence;
+  }
+
+  /// The uploads whose turn it is, now that `m`, which was expected, has come: none where an earlier
+  /// one is still missing.
+  std::vector<Upload> in_order(Upload m);
+
+  /// Notes the question that `m` asks, if it does.
+  void note_question(const Upload& m);
+  /// Notes how long the sender of the push `m` has taken since its last answer.
+  void note_speed(const Upload& m, double now);
+
+  /// What has become of a push: accepted, then applied or dropped; or refused.
+  void accepted(const Upload& m) { ++standing(m.stamp.replica).waiting; }
+
+  void refused(const Upload& m);
+  void dropped(const Upload& m);
+  void applied(const Upload& m);
+
+  /// The weights that the push `m` was computed at, if they are `wanted` and were kept. Older ones go.
+  Tensor take_read(const Upload& m, bool wanted);
+
+  /// An update has been made.
+  void next_version() { ++ledger_.version; }
+
+  // -- answers -------------------------------------------------------------------------------------
+
+  /// The open question, without its tensors.
+  const std::optional<Upload>& question(std::int32_t who) const { return of(who).question; }
+
+  /// The rule has made `values` for this replica alone: its next answer.
+  void set_own(std::int32_t who, Tensor values) { of(who).own = std::move(values); }
+
+  Tensor take_own(std::int32_t who) { return std::exchange(of(who).own, {}); }
+
+  /// The last of its uploads that is in the weights, or was given up.
+  std::uint64_t held(std::int32_t who) const { return of(who).held; }
+
+  /// Mini-batches until its next push, in proportion to its speed (DyLU). `of_fastest`: the number
+  /// that the fastest replica gets.
+  std::int64_t period(std::int32_t who, std::int64_t of_fastest) const;
+
+  /// `weights` of the newest version went to the replica, in answer to `request` (0: unasked).
+  void answered(std::int32_t who, std::uint64_t request, const Weights& weights, double now);
+
+  // -- membership ----------------------------------------------------------------------------------
+
+  /// Strikes off who has died. False: `m` is older than what is known.
+  bool update(const Membership& m);
+
+  bool lost_some() const { return membership_ > 0; }
+
+  /// Who has died since this was asked last.
+  std::vector<std::int32_t> take_gone() { return std::exchange(gone_, {}); }
+
+  // -- the end -------------------------------------------------------------------------------------
+
+  struct InFlight {
+    std::int64_t count = 0;
+    std::int64_t age = 0;  // sum, in versions
+  };
+
+  /// Living replicas that compute with weights that they were handed, or would if they were answered.
+  InFlight in_flight() const;
+
+  /// The slowest living replica, for people.
+  std::string slowest() const;
+
+ private:
+  struct Replica {
+    std::uint64_t sequence = 0;                // of the last Upload
+    std::uint64_t held = 0;                    // of the last Upload that is in the weights
+    std::map<std::uint64_t, Upload> early{};   // by sequence: overtook one before
+    std::optional<Upload> question{};          // without its tensors; open
+    Tensor own{};                              // what it alone is answered with
+    std::map<std::int64_t, Weights> handed{};  // by version: what it may still be computing with
+    std::int64_t newest_handed = 0;            // version
+    double answered_at = 0;                    // seconds
+    double speed = 0;                          // mini-batches a second, at last sight
+  };
+
+  Replica& of(std::int32_t who) { return replicas_.at(static_cast<std::size_t>(who)); }
+
+  const Replica& of(std::int32_t who) const { return replicas_.at(static_cast<std::size_t>(who)); }
+
+  Standing& standing(std::int32_t who) {
+    return ledger_.replicas.at(static_cast<std::size_t>(who));
+  }
+
+  const Standing& standing(std::int32_t who) const {
+    return ledger_.replicas.at(static_cast<std::size_t>(who));
+  }
+
+  void strike_off(std::int32_t who);
+
+  bool keeps_handed_;
+  Ledger ledger_;
+  std::vector<Replica> replicas_;
+  std::vector<std::int32_t> gone_;
+  std::int64_t membership_ = 0;  // epoch
+};
+
+}  // namespace troupe

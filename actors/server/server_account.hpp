@@ -1,0 +1,62 @@
+// What a server counts for the summary of the run: pushes that it applied or dropped, how late they
+// were, bytes that travelled.
+#pragma once
+
+#include "actors/server/replicas.hpp"
+#include "runtime/system/machine.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+class ServerAccount {
+ public:
+  ServerAccount(std::int32_t chunk, std::size_t slice) : record_{.chunk = chunk, .slice = slice} {}
+
+  void applied(std::int64_t lag) {
+    ++record_.applied;
+    record_.lag += lag;
+  }
+
+  void dropped() { ++record_.dropped; }
+
+  /// Tensors that came in or went out.
+  void travelled(const std::vector<Tensor>& tensors) {
+    for (const Tensor& tensor : tensors) {
+      record_.bytes += tensor ? 4 * tensor.elements() : 0;
+    }
+  }
+
+  void travelled(const Weights& weights) {
+    for (const Slice& slice : weights) {
+      record_.bytes += 4 * slice.values.elements();
+    }
+  }
+
+  /// `push` is not in the weights of `version`, the last.
+  void under_way(const Upload& push, std::int64_t version) {
+    ++record_.in_flight;
+    record_.in_flight_age += version - push.read_version;
+  }
+
+  /// Gives the account, with what the replicas have in work.
+  void tell(const Replicas& replicas, Effects& fx) {
+    const Replicas::InFlight more = replicas.in_flight();
+    record_.version = replicas.ledger().version;
+    record_.in_flight += more.count;
+    record_.in_flight_age += more.age;
+    fx.record(record_);
+    told_ = true;
+  }
+
+  bool told() const { return told_; }
+
+ private:
+  ServerRecord record_;
+  bool told_ = false;
+};
+
+}  // namespace troupe

@@ -1,0 +1,49 @@
+// What the source and the neighbouring stages have sent for micro-batches that a stage has not yet
+// worked on: inputs, labels and error signals.
+#pragma once
+
+#include "actors/stage/micro_batch.hpp"
+#include "messages/messages.hpp"
+#include "messages/record.hpp"
+
+#include <map>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+class Arrivals {
+ public:
+  struct ForwardInput {
+    Bundle bundle;
+    Tensor labels;  // of the head; elsewhere empty
+  };
+
+  void keep(Activation m) { inputs_[micro_batch_of(m.stamp)] = std::move(m.bundle); }
+
+  void keep(Labels m) { labels_[micro_batch_of(m.stamp)] = std::move(m.labels); }
+
+  void keep(ErrorSignal m) { errors_[micro_batch_of(m.stamp)] = std::move(m.bundle); }
+
+  /// Which arrival the forward or backward `a` still lacks. `head`: its chunk ends with the loss, so
+  /// that it needs labels and no error signal.
+  std::optional<Want> missing(const Action& a, bool head) const;
+
+  /// What `a` lacks and who is to send it, for people.
+  std::string describe(Want missing, const Action& a, const Schedule& schedule) const;
+
+  /// For a forward that starts: it stays here until the forward is done.
+  ForwardInput input(const Action& a) const;
+
+  ForwardInput take_input(const Action& a);
+
+  /// Empty for the head.
+  Bundle take_error(const Action& a);
+
+ private:
+  std::map<MicroBatch, Bundle> inputs_;
+  std::map<MicroBatch, Tensor> labels_;
+  std::map<MicroBatch, Bundle> errors_;
+};
+
+}  // namespace troupe

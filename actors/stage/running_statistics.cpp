@@ -1,0 +1,50 @@
+#include "actors/stage/running_statistics.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+RunningStatistics::RunningStatistics(Config config)
+    : c_(std::move(config)), newest_(std::move(c_.initial)) {
+  for (const auto& [chunk, buffers] : newest_) {
+    done_[chunk] = 0;
+  }
+}
+
+void RunningStatistics::finish_batch(std::int32_t chunk, std::int64_t batch, Effects& fx) {
+  const std::int64_t step = done_.at(chunk) = batch + 1;
+  if (!c_.served && c_.evaluation.due(step)) {
+    kept_[{chunk, step}] = newest_.at(chunk);
+  }
+  conclude_when_due(fx);
+}
+
+/// Where none were kept, no later forward has run, and the newest are those of the step.
+const std::vector<Tensor>& RunningStatistics::at(std::int32_t chunk, std::int64_t step) const {
+  const auto kept = kept_.find({chunk, step});
+  return kept != kept_.end() ? kept->second : newest_.at(chunk);
+}
+
+void RunningStatistics::release(std::int64_t step) {
+  std::erase_if(kept_, [&](const auto& kept) { return kept.first.second == step; });
+}
+
+void RunningStatistics::conclude(std::int64_t step, Effects& fx) {
+  conclude_at_ = step;
+  conclude_when_due(fx);
+}
+
+void RunningStatistics::conclude_when_due(Effects& fx) {
+  const bool due = conclude_at_ && std::all_of(done_.begin(), done_.end(), [&](const auto& done) {
+                     return c_.served || done.second >= *conclude_at_;
+                   });
+  if (!due) {
+    return;
+  }
+  for (const auto& [chunk, buffers] : newest_) {
+    fx.send(c_.director, Buffers{c_.replica, chunk, at(chunk, *conclude_at_)});
+  }
+  conclude_at_.reset();
+}
+
+}  // namespace troupe

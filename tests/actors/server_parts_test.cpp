@@ -1,0 +1,180 @@
+// The parts of a server shard, each on its own.
+#include "actors/server/pins.hpp"
+#include "actors/server/replicas.hpp"
+#include "actors/server/served_weights.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace troupe;
+
+namespace {
+
+constexpr Ref<ShardRole> kShard{4};
+constexpr Ref<DirectorRole> kDirector{1};
+
+Tensor value(float x) {
+  Stream stream(Device{});
+  Tensor t = stream.allocate({1});
+  fill(stream, t, x);
+  return t;
+}
+
+Upload upload(std::int32_t replica, std::uint64_t sequence) {
+  return {.stamp = {.replica = replica, .batch = static_cast<std::int64_t>(sequence) - 1},
+          .sequence = sequence,
+          .contribution = {},
+          .reads = {}};
+}
+
+std::vector<std::uint64_t> sequences(const std::vector<Upload>& uploads) {
+  std::vector<std::uint64_t> all;
+  for (const Upload& m : uploads) {
+    all.push_back(m.sequence);
+  }
+  return all;
+}
+
+/// The values that were sent to `to` in messages of type M.
+template <class M>
+std::vector<float> sent(const Effects& fx, ActorId to) {
+  std::vector<float> all;
+  for (const Effects::Send& send : fx.sends) {
+    if (const auto* m = std::get_if<M>(&send.message); m && send.to == to) {
+      all.push_back(m->weights.front().values.template span<float>()[0]);
+    }
+  }
+  return all;
+}
+
+using Sequences = std::vector<std::uint64_t>;
+using Values = std::vector<float>;
+
+}  // namespace
+
+TEST_CASE("uploads are taken in their sender's order, each once") {
+  Replicas replicas(2, false, {});
+  CHECK(sequences(replicas.in_order(upload(0, 2))).empty());
+  CHECK(sequences(replicas.in_order(upload(1, 1))) == Sequences{1});
+  CHECK(sequences(replicas.in_order(upload(0, 1))) == Sequences{1, 2});
+  CHECK_FALSE(replicas.expects(upload(0, 2)));
+  CHECK(replicas.expects(upload(0, 3)));
+}
+
+TEST_CASE("nothing is expected of the dead, and who has died is told once") {
+  Replicas replicas(2, false, {});
+  replicas.note_question(upload(1, 1));
+  CHECK(replicas.question(1));
+  CHECK(replicas.update({.epoch = 1, .alive = {true, false}}));
+  CHECK_FALSE(replicas.update({.epoch = 1, .alive = {false, false}}));
+  CHECK_FALSE(replicas.expects(upload(1, 1)));
+  CHECK_FALSE(replicas.question(1));
+  CHECK(replicas.alive(0));
+  CHECK(replicas.lost_some());
+  CHECK(replicas.take_gone() == std::vector<std::int32_t>{1});
+  CHECK(replicas.take_gone().empty());
+}
+
+TEST_CASE("the weights that a push was computed at are kept until it comes, older ones go") {
+  const ServedWeights weights(value(3), 0.1, {});
+  Replicas replicas(1, true, weights.newest());
+  Upload m = upload(0, 1);
+  replicas.next_version();
+  ServedWeights later(value(5), 0.1, {});
+  replicas.answered(0, 0, later.newest(), 1.0);
+  CHECK(replicas.take_read(m, true).span<float>()[0] == 3);
+  m.read_version = 1;
+  CHECK_FALSE(replicas.take_read(m, false));
+  CHECK(replicas.take_read(m, true).span<float>()[0] == 5);
+  m.read_version = 0;
+  CHECK_FALSE(replicas.take_read(m, true));
+}
+
+TEST_CASE("a slower replica pushes after fewer mini-batches") {
+  Replicas replicas(3, false, {});
+  const double seconds[] = {1, 2, 100};
+  for (std::int32_t who = 0; who < 3; ++who) {
+    replicas.note_speed(upload(who, 1), seconds[who]);
+  }
+  CHECK(replicas.period(0, 8) == 8);
+  CHECK(replicas.period(1, 8) == 4);
+  CHECK(replicas.period(2, 8) == 1);
+}
+
+TEST_CASE(
+    "replicas that compute are in flight, and so are those that would if they were answered") {
+  Replicas replicas(2, false, {});
+  replicas.note_question(upload(1, 1));
+  replicas.next_version();
+  replicas.next_version();
+  CHECK(replicas.in_flight().count == 2);
+  CHECK(replicas.in_flight().age == 2);  // of replica 0; replica 1 would get the newest
+  replicas.accepted(upload(1, 1));
+  CHECK(replicas.in_flight().count == 1);
+}
+
+TEST_CASE("a pinned step is sent to who waits for it and to who asks later") {
+  Pins pins({.chunk = 0, .slice = 0, .director = kDirector});
+  const RunPosition run(1, 0);
+  Effects fx;
+  pins.pull({kShard, 1, 5}, run, 0, fx);
+  CHECK(fx.sends.empty());
+  pins.pin(5, value(2), run, 5, fx);
+  CHECK(sent<Answer>(fx, kShard.id) == Values{2});
+  pins.pin(5, value(3), run, 6, fx);  // those weights were evaluated: they stay
+  pins.pull({kShard, 2, 5}, run, 6, fx);
+  CHECK(sent<Answer>(fx, kShard.id) == Values{2, 2});
+}
+
+TEST_CASE("a released pin stays while the run may yet end there") {
+  Pins pins({.chunk = 0, .slice = 0, .director = kDirector});
+  RunPosition run(1, 0);
+  Effects fx;
+  run.add(2);
+  pins.pin(2, value(1), run, 2, fx);
+  pins.release(2, run);
+  run.set_end(2);
+  run.add(1);
+  pins.let_go(run);
+  pins.conclude(2, run, 3, fx);
+  CHECK(sent<Concluded>(fx, kDirector.id) == Values{1});
+}
+
+TEST_CASE("weights beyond the end are those of the end") {
+  Pins pins({.chunk = 0, .slice = 0, .director = kDirector});
+  RunPosition run(2, 3);
+  Effects fx;
+  run.add(9);
+  CHECK(run.step() == 4);
+  CHECK(run.over());
+  pins.conclude(4, run, 9, fx);
+  CHECK(fx.sends.empty());
+  pins.pin(3, value(8), run, 9, fx);
+  CHECK(sent<Concluded>(fx, kDirector.id) == Values{8});
+}
+
+TEST_CASE("an end can be brought forward, not put off") {
+  RunPosition run(1, 5);
+  run.set_end(7);
+  CHECK(run.end() == 5);
+  run.set_end(3);
+  CHECK(run.end() == 3);
+}
+
+TEST_CASE("an answer is what was made for the replica, else for everybody, else the weights") {
+  ServedWeights weights(value(1), 0.1, {Reach{ReachKind::linear, 2}});
+  const auto first = [](const Weights& w) {
+    return w.front().values.span<float>()[0];
+  };
+  CHECK(weights.newest()[1].values.span<float>()[0] == 1);
+  CHECK(first(weights.answer({})) == 1);
+  Updated made;
+  made.next = value(2);
+  made.sent = value(3);
+  made.predictions = {value(4)};
+  weights.set(std::move(made), 1, 0.2);
+  CHECK(first(weights.newest()) == 2);
+  CHECK(weights.newest()[1].values.span<float>()[0] == 4);
+  CHECK(weights.newest()[1].reach.horizon == 2);
+  CHECK(weights.newest()[1].rate == 0.2);
+  CHECK(first(weights.answer({})) == 3);
+  CHECK(first(weights.answer(value(5))) == 5);
+}

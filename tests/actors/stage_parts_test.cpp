@@ -1,0 +1,188 @@
+// The parts of a stage, each on its own: messages in, effects out.
+#include "actors/stage/arrivals.hpp"
+#include "actors/stage/gradient_sums.hpp"
+#include "actors/stage/running_statistics.hpp"
+#include "actors/stage/sequence_cursor.hpp"
+#include "actors/stage/sequence_wait.hpp"
+#include "actors/stage/stashes.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace troupe;
+
+namespace {
+
+constexpr Ref<DirectorRole> kDirector{7};
+
+Action forward(std::int64_t batch, std::int32_t micro_batch = 0, std::int32_t chunk = 0) {
+  return {.act = Act::forward, .chunk = chunk, .batch = batch, .micro_batch = micro_batch};
+}
+
+Action backward(std::int64_t batch, std::int32_t micro_batch = 0, std::int32_t chunk = 0) {
+  return {.act = Act::backward, .chunk = chunk, .batch = batch, .micro_batch = micro_batch};
+}
+
+Tensor value(float x) {
+  Stream stream(Device{});
+  Tensor t = stream.allocate({1});
+  fill(stream, t, x);
+  return t;
+}
+
+/// The waits in `fx`, as (start, end), which is cleared.
+std::vector<std::pair<double, double>> waits(Effects& fx) {
+  std::vector<std::pair<double, double>> all;
+  for (const RecordEntry& entry : fx.records) {
+    const auto& wait = std::get<WaitRecord>(entry);
+    all.emplace_back(wait.start, wait.end);
+  }
+  fx.clear();
+  return all;
+}
+
+using Waits = std::vector<std::pair<double, double>>;
+
+/// The values of the buffers that were sent to the director.
+std::vector<float> concluded(const Effects& fx) {
+  std::vector<float> all;
+  for (const Effects::Send& send : fx.sends) {
+    CHECK(send.to == kDirector.id);
+    all.push_back(std::get<Buffers>(send.message).tensors.front().span<float>()[0]);
+  }
+  return all;
+}
+
+RunningStatistics statistics(bool served) {
+  return RunningStatistics({.served = served,
+                            .evaluation = {.every = 2},
+                            .director = kDirector,
+                            .initial = {{0, {value(0)}}}});
+}
+
+}  // namespace
+
+TEST_CASE("an action lacks first what only another machine can bring") {
+  Arrivals arrivals;
+  CHECK(arrivals.missing(forward(3), true) == Want::data);
+  CHECK(arrivals.missing(forward(3, 0, 1), true) == Want::activation);
+  arrivals.keep(Activation{{0, 1, 3, 0}, {}});
+  CHECK(arrivals.missing(forward(3, 0, 1), true) == Want::data);  // labels
+  CHECK_FALSE(arrivals.missing(forward(3, 0, 1), false));
+  arrivals.keep(Labels{{0, 1, 3, 0}, value(1)});
+  CHECK_FALSE(arrivals.missing(forward(3, 0, 1), true));
+  CHECK(arrivals.missing(forward(3, 1, 1), true) == Want::activation);
+  CHECK(arrivals.missing(backward(3, 0, 1), false) == Want::error);
+  CHECK_FALSE(arrivals.missing(backward(3, 0, 1), true));
+}
+
+TEST_CASE("a wait is recorded when it ends or turns into another") {
+  SequenceWait wait(1);
+  Effects fx;
+  wait.begin(Want::data, 1, fx);
+  wait.begin(Want::data, 2, fx);
+  CHECK(waits(fx).empty());
+  wait.begin(Want::weights, 3, fx);
+  CHECK(waits(fx) == Waits{{1, 3}});
+  wait.end(5, fx);
+  wait.end(6, fx);
+  CHECK(waits(fx) == Waits{{3, 5}});
+}
+
+TEST_CASE("the time of an evaluation is not waiting") {
+  SequenceWait wait(1);
+  Effects fx;
+  wait.begin(Want::error, 1, fx);
+  wait.pause(2, fx);
+  CHECK(waits(fx) == Waits{{1, 2}});
+  wait.resume(5);
+  wait.end(6, fx);
+  CHECK(waits(fx) == Waits{{5, 6}});
+
+  wait.begin(Want::error, 7, fx);
+  wait.pause(8, fx);
+  fx.clear();
+  wait.end(9, fx);  // within the evaluation
+  CHECK(waits(fx).empty());
+}
+
+TEST_CASE("overwritten stashes stay, others go with their backward") {
+  for (const auto policy : {KeepActivations::fifo, KeepActivations::overwrite}) {
+    Stashes stashes(policy, 0);
+    stashes.keep(forward(0), {.first_sample = 10});
+    stashes.keep(forward(1), {.first_sample = 20});
+    const bool overwrite = policy == KeepActivations::overwrite;
+    CHECK(stashes.take(backward(0)).first_sample == (overwrite ? 20 : 10));
+    CHECK(stashes.take(backward(1)).first_sample == 20);
+    Effects fx;
+    stashes.tell(fx);
+    stashes.tell(fx);
+    REQUIRE(fx.records.size() == 1);
+    CHECK(std::get<StageRecord>(fx.records.front()).stashes_max == (overwrite ? 1 : 2));
+  }
+}
+
+TEST_CASE("a push tells what each micro-batch has read, and when the oldest forward began") {
+  GradientSums sums;
+  Action second = forward(4, 1);
+  second.natural = 3;
+  sums.open_read(forward(4, 0), View{2, {}}, 12, 7.0);
+  sums.open_read(second, View{3, {}}, 13, 8.0);
+  CHECK(sums.forward_natural(backward(4, 1)) == 3);
+  sums.begin_backward({}, 12);
+  sums.close_read(backward(4, 0));
+  sums.begin_backward(View{5, {}}, 15);
+  sums.close_read(backward(4, 1));
+  sums.put(0, {value(1)});
+  const BatchGradient batch = sums.take_batch({.act = Act::update, .chunk = 0, .batch = 4});
+  CHECK(batch.read_time == 7);
+  REQUIRE(batch.reads.size() == 2);
+  CHECK(batch.reads[0].forward == View{2, {}});
+  CHECK(batch.reads[0].backward == View{2, {}});
+  CHECK(batch.reads[1].forward == View{3, {}});
+  CHECK(batch.reads[1].backward == View{5, {}});
+  CHECK(batch.reads[1].backward_version == 15);
+  CHECK(batch.gradient.size() == 1);
+}
+
+TEST_CASE("an evaluation reads the statistics of its step, whatever came after") {
+  RunningStatistics of = statistics(false);
+  Effects fx;
+  for (std::int64_t batch = 0; batch < 4; ++batch) {
+    of.set(0, {value(static_cast<float>(batch + 1))});
+    of.finish_batch(0, batch, fx);
+  }
+  CHECK(of.at(0, 2).front().span<float>()[0] == 2);
+  of.release(2);
+  CHECK(of.at(0, 2).front().span<float>()[0] == 4);
+}
+
+TEST_CASE("the director gets the statistics of the last step once its forwards are done") {
+  RunningStatistics of = statistics(false);
+  Effects fx;
+  of.conclude(1, fx);
+  CHECK(concluded(fx).empty());
+  of.set(0, {value(5)});
+  of.finish_batch(0, 0, fx);
+  CHECK(concluded(fx) == std::vector<float>{5});
+  of.finish_batch(0, 1, fx);
+  CHECK(concluded(fx).size() == 1);
+}
+
+TEST_CASE("where replicas share weights the director gets the statistics at once") {
+  RunningStatistics of = statistics(true);
+  Effects fx;
+  of.conclude(1, fx);
+  CHECK(concluded(fx) == std::vector<float>{0});
+}
+
+TEST_CASE("a cursor finds the next forward of a chunk and knows what is beyond the end") {
+  auto schedule = std::make_shared<Schedule>();
+  schedule->stages.push_back({.prologue = {forward(0)}, .period = {backward(0), forward(1)}});
+  SequenceCursor cursor(schedule, 0);
+  CHECK(cursor.next_forward(0).batch == 1);
+  CHECK(cursor.pass().act == Act::forward);
+  CHECK(cursor.action().act == Act::backward);
+  CHECK_FALSE(cursor.beyond_end(forward(1)));
+  cursor.set_end(1);
+  CHECK(cursor.beyond_end(forward(1)));
+  CHECK_FALSE(cursor.beyond_end(backward(0)));
+}
