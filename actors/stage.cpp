@@ -119,7 +119,7 @@ std::int64_t Stage::first_sample(const Action& a, std::int64_t rows) const {
 // -- forward ---------------------------------------------------------------------------------------
 
 bool Stage::start_forward(const Action& a, double now, Effects& fx) {
-  const View view = c_.view.forward(a);
+  const View view = c_.view->forward(a);
   // Weights are asked for before the activation has come.
   if (!gather_weights(a, view, fx) || arrivals_.missing(a, is_head(a.chunk))) {
     return false;
@@ -161,7 +161,7 @@ bool Stage::gather_weights(const Action& a, const View& view, Effects& fx) {
 /// A tied parameter is read as its owner reads it for the same micro-batch, so that all its readers
 /// see one version.
 View Stage::borrowed_view(const Action& a, std::size_t borrowed) const {
-  return c_.view.forward(
+  return c_.view->forward(
       c_.schedule->forward_of(chunk(a.chunk)->borrowed()[borrowed].owner, a.batch, a.micro_batch));
 }
 
@@ -226,7 +226,7 @@ void Stage::keep_for_backward(const Action& a, Arrivals::ForwardInput in, Stash 
   if (a.micro_batch == 0 && c_.gap_every > 0 && a.batch % c_.gap_every == 0) {
     sums_.keep_forward(a, read);
   }
-  if (c_.view.stashes()) {
+  if (c_.view->stashes()) {
     kept.weights = std::move(read);  // the backward will use what this forward read
   }
   if (c_.keep == KeepActivations::recompute) {
@@ -241,7 +241,7 @@ void Stage::keep_for_backward(const Action& a, Arrivals::ForwardInput in, Stash 
 // -- backward --------------------------------------------------------------------------------------
 
 bool Stage::start_backward(const Action& a, Effects& fx) {
-  const auto view = c_.view.backward(a, sums_.forward_natural(a));
+  const auto view = c_.view->backward(a, sums_.forward_natural(a));
   const Weights* weights =
       view ? in_hand_.find_or_ask({a.chunk, 0}, *view, fx) : &stashes_.weights(a);
   if (!weights || arrivals_.missing(a, is_head(a.chunk))) {

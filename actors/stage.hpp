@@ -45,7 +45,7 @@ class Stage final : public Actor<Stage, StageRole> {
     std::uint64_t seed = 1;
     BatchSizes sizes;
     std::shared_ptr<const Schedule> schedule;
-    ViewPolicy view{ViewKind::latest, 0};
+    std::shared_ptr<const ViewPolicy> view;
     KeepActivations keep = KeepActivations::fifo;
     std::int64_t gap_every = 0;  // mini-batches between two measurements of the gap; 0: never
     std::vector<std::shared_ptr<const Chunk>> chunks;     // all of the network's, by chunk

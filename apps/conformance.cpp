@@ -1,5 +1,6 @@
 #include "apps/conformance.hpp"
 
+#include "apps/conformance/pipeline.hpp"
 #include "apps/run.hpp"
 #include "kernels/check.hpp"
 #include "kernels/stream.hpp"
@@ -41,7 +42,7 @@ constexpr const char* kTask = R"(
   record { evaluate: false order: true weights: false }
 )";
 
-using Assignments = std::vector<std::string>;
+using conformance::Assignments;
 
 /// Every record that a finding rests on.
 struct Seen final : RecordSink {
@@ -144,17 +145,26 @@ class Kit {
     }
     std::vector<std::string> names;
     std::string all;
+    const auto add = [&](const std::string& kind, const std::string& name) {
+      all += (kind.empty() ? ", " : kind) + name;
+      names.push_back(name);
+    };
     for (const RuleScheme& scheme : rules().all()) {
-      names.push_back(scheme.info.name);
-      all += (all.empty() ? "" : ", ") + scheme.info.name;
+      add(names.empty() ? "rules: " : "", scheme.info.name);
+    }
+    for (const ScheduleScheme& scheme : schedule_schemes()) {
+      add(&scheme == &schedule_schemes().front() ? "; schedules: " : "", scheme.info.name);
+    }
+    for (const WeightScheme& scheme : weight_schemes()) {
+      add(&scheme == &weight_schemes().front() ? "; weight policies: " : "", scheme.info.name);
     }
     const std::string near = nearest(options_.rule, names);
     return Error{ErrorKind::usage,
-                 concat("conformance: there is no rule \"",
+                 concat("conformance: there is no scheme \"",
                         options_.rule,
                         "\"",
                         near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                        " (rules: ",
+                        " (",
                         all,
                         ")")};
   }
@@ -173,19 +183,9 @@ class Kit {
   }
 
   static Result<Blueprint> blueprint(const Assignments& assignments) {
-    auto e = parse_experiment(kTask, "conformance");
-    TROUPE_CHECK(e, "[conformance] ", e.error().message);
     Assignments all{concat("stop.updates=", kUpdates), concat("stop.seconds=", kSecondsMax)};
     all.insert(all.end(), assignments.begin(), assignments.end());
-    for (const std::string& assignment : all) {
-      if (auto set = set_value(*e, assignment); !set) {
-        return set.error();
-      }
-    }
-    if (auto resolved = resolve(*e); !resolved) {
-      return resolved.error();
-    }
-    return make_blueprint(*e);
+    return conformance::blueprint_of(kTask, all);
   }
 
   static Trial trial(const Assignments& assignments, const std::vector<Death>& deaths = {}) {
@@ -435,6 +435,12 @@ class Kit {
 }  // namespace
 
 Result<std::vector<Finding>> check_conformance(const ConformanceOptions& options) {
+  if (const ScheduleScheme* const schedule = find_schedule(options.rule)) {
+    return conformance::check_schedule_conformance(*schedule, options);
+  }
+  if (const WeightScheme* const policy = find_weight_scheme(options.rule)) {
+    return conformance::check_policy_conformance(*policy, options);
+  }
   return Kit(options).run();
 }
 

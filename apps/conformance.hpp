@@ -1,5 +1,6 @@
-// Whether a rule of the parameter server keeps what the runtime promises of every rule. A network of
-// 140 parameters on built-in data, in virtual time; about a second.
+// Whether a scheme keeps what the runtime promises of every one of its kind: a rule of the parameter
+// server, a schedule, a weight policy (conformance/pipeline.hpp says what of the last two). Small
+// networks on built-in data, in virtual time; some seconds.
 #pragma once
 
 #include "kernels/result.hpp"
@@ -12,8 +13,8 @@
 namespace troupe {
 
 struct ConformanceOptions {
-  std::string rule;                     // built in, or as it was registered
-  std::vector<std::string> values{};    // "key=value": options of the rule
+  std::string rule;                     // or schedule or policy: built in, or as it was registered
+  std::vector<std::string> values{};    // "key=value": its options
   std::optional<std::int64_t> bound{};  // no gradient is applied that is more updates late
 };
 
@@ -23,7 +24,7 @@ struct Finding {
   std::string what;  // one sentence, with the figures
 };
 
-/// In this order:
+/// Of a rule, in this order:
 ///   identity  one replica trains; whether that is one of the plain optimizers, or how far from the
 ///             nearest
 ///   accounts  of replicas of different speeds: every gradient applied, dropped or in flight, none
@@ -33,7 +34,7 @@ struct Finding {
 ///   bound     the largest staleness applied, one replica ten times slower; held to `bound`, if any
 ///   crash     one or two replicas die at different moments: the run ends as it should all the same
 ///   replay    two equal runs: equal orders of messages, equal weights
-/// Error (usage) where there is no such rule, or its options are wrong.
+/// Error (usage) where there is no such scheme, or its options are wrong.
 Result<std::vector<Finding>> check_conformance(const ConformanceOptions& options);
 
 }  // namespace troupe

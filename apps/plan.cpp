@@ -6,6 +6,7 @@
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/rate.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -128,12 +129,16 @@ std::string placement_text(const Blueprint& b) {
   return text;
 }
 
+const WeightScheme& policy_of(const Blueprint& b) {
+  return **chosen_weights(b.experiment);  // a blueprint has one that is known
+}
+
 std::string scheme_text(const Blueprint& b) {
   const proto::Pipeline& pipeline = b.experiment.pipeline();
   const std::int32_t per_stage = b.schedule->options.chunks_per_stage;
-  return concat(choice_name(pipeline.schedule()),
+  return concat(b.schedule->options.name,
                 ", weights ",
-                choice_name(pipeline.weights()),
+                policy_of(b).info.name,
                 ", ",
                 pipeline.stages(),
                 pipeline.stages() == 1 ? " stage" : " stages",
@@ -323,7 +328,7 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   const Chunk& c = *b.chunks[at];
   const ChunkOptimizer rule = rule_of(b, chunk);
   const auto bytes = static_cast<double>(c.layout().bytes());
-  Handles handles(b.plans[at], b.view);
+  Handles handles(b.plans[at], *b.view);
   follow(*b.schedule, chunk, [&](const Action& action, bool settled) {
     handles.see(action, settled);
   });
@@ -375,12 +380,12 @@ ChunkReads reads_of(const Blueprint& b, std::int32_t chunk) {
       return;
     }
     if (action.act == Act::forward) {
-      const View view = b.view.forward(action);
+      const View view = b.view->forward(action);
       natural[action.batch] = action.natural;
       reads.forward_behind = action.batch - view.step;
       reads.forward_reach = view.reach.horizon;
     } else if (is_backward(action.act)) {
-      const auto view = b.view.backward(action, natural.at(action.batch));
+      const auto view = b.view->backward(action, natural.at(action.batch));
       reads.stashed = !view;
       reads.backward_behind = view ? action.batch - view->step : 0;
       reads.backward_reach = view ? view->reach.horizon : 0;
@@ -416,11 +421,8 @@ Forecast forecast(const Blueprint& b) {
 
 std::string describe(const Blueprint& b) {
   const proto::Experiment& e = b.experiment;
-  const auto& papers = schedule_papers();
-  const std::string schedule = choice_name(e.pipeline().schedule());
-  const auto paper =
-      std::find_if(papers.begin(), papers.end(), [&](const auto& p) { return p.name == schedule; });
-  const WeightScheme& policy = weight_scheme(choice_name(e.pipeline().weights()));
+  const std::string& bubble = find_schedule(b.schedule->options.name)->bubble;
+  const WeightScheme& policy = policy_of(b);
   const Forecast p = forecast(b);
   const auto batch = static_cast<double>(e.data().batch_size());
   const std::string rate =
@@ -446,8 +448,9 @@ std::string describe(const Blueprint& b) {
       "data set\n",
       memory_table(b),
       "bubble     ",
-      e.pipeline().stage_of().empty()
-          ? concat(paper->bubble, " (a mini-batch and stage, all stages alike)\n")
+      bubble.empty() && e.pipeline().stage_of().empty() ? "as the timeline shows\n"
+      : e.pipeline().stage_of().empty()
+          ? concat(bubble, " (a mini-batch and stage, all stages alike)\n")
           : "as the timeline shows; delays are those of a pipe with a stage for each chunk\n",
       "           modelled: ",
       percent(p.idle_steady),
@@ -457,9 +460,9 @@ std::string describe(const Blueprint& b) {
       rate,
       "\n",
       "staleness  ",
-      policy.name,
+      policy.info.name,
       ": ",
-      policy.summary,
+      policy.info.summary,
       "\n",
       staleness_table(b),
       tells_replicas(b) ? replicas_text(b) : "",

@@ -56,7 +56,7 @@ class LayerByLayer {
       : b_(b),
         micro_batches_(b.schedule->options.micro_batches),
         // Whoever still holds weights keeps an update from writing in place.
-        weights_shared_(b.schedule->delay_max > 0 && (b.view.stashes() || b.plans[0].keep > 1)),
+        weights_shared_(b.schedule->delay_max > 0 && (b.view->stashes() || b.plans[0].keep > 1)),
         stream_(b.devices.front(), b.precision) {
     const auto layers = static_cast<std::int32_t>(b.network.layers.size());
     std::vector<std::int64_t> first(static_cast<std::size_t>(layers));

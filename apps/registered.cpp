@@ -5,6 +5,8 @@
 #include "runtime/model/registry.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 
 #include <cmath>
 
@@ -46,6 +48,8 @@ std::string values_text(const Option& option) {
 
 std::vector<RegisteredScheme> registered_schemes() {
   std::vector<RegisteredScheme> all;
+  add_registered(all, "pipeline.schedule", schedule_schemes());
+  add_registered(all, "pipeline.weights", weight_schemes());
   add_registered(all, "optimizer", optimizer_schemes());
   add_registered(all, "model", network_schemes());
   for (const LayerScheme& layer : layer_schemes()) {

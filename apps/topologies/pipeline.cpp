@@ -16,6 +16,7 @@
 #include "runtime/model/registry.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/rate.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 
 #include <algorithm>
 #include <map>
@@ -28,10 +29,8 @@ namespace {
 constexpr std::int32_t kPrefetch = 4;  // micro-batches between Source and first stage
 
 std::int64_t synchronous_batches(const proto::Experiment& e, const BatchSizes& sizes) {
-  return e.pipeline().weights().has_pipemare()
-             ? sizes.batches(
-                   static_cast<double>(e.pipeline().weights().pipemare().synchronous_epochs()))
-             : 0;
+  const double epochs = synchronous_epochs(e);
+  return epochs > 0 ? sizes.batches(epochs) : 0;
 }
 
 Precision precision_of(const proto::Experiment& e) {
@@ -108,7 +107,12 @@ Result<void> measured_partition(Blueprint& b) {
 }
 
 /// Whether the keys of the cut go together.
-Result<void> check_partition(const proto::Pipeline& pipeline) {
+Result<void> check_partition(const proto::Experiment& e) {
+  const proto::Pipeline& pipeline = e.pipeline();
+  const auto schedule = chosen_schedule(e);
+  if (!schedule) {
+    return schedule.error();
+  }
   if (pipeline.partition() == proto::Pipeline::profiled && pipeline.cut().empty() &&
       !pipeline.stage_of().empty()) {
     return Error{ErrorKind::usage,
@@ -119,10 +123,12 @@ Result<void> check_partition(const proto::Pipeline& pipeline) {
   if (pipeline.partition() != proto::Pipeline::mixed || pipeline.stages() == 1) {
     return {};
   }
-  if (pipeline.schedule().has_interleaved()) {
+  if ((*schedule)->chunks) {
     return Error{ErrorKind::usage,
-                 "pipeline.partition: mixed says which stage has which chunk, and so does "
-                 "pipeline.schedule interleaved; choose another schedule, or profiled"};
+                 concat("pipeline.partition: mixed says which stage has which chunk, and so does "
+                        "pipeline.schedule ",
+                        (*schedule)->info.name,
+                        "; choose another schedule, or profiled")};
   }
   if (pipeline.cut().empty() != pipeline.stage_of().empty()) {
     return Error{ErrorKind::usage,
@@ -141,17 +147,11 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
   b.experiment = resolved;
   const proto::Experiment& e = b.experiment;
   const proto::Pipeline& pipeline = e.pipeline();
-  if (pipeline.schedule().has_custom()) {
-    return not_registered("pipeline.schedule", pipeline.schedule().custom().name(), {});
-  }
-  if (pipeline.weights().has_custom()) {
-    return not_registered("pipeline.weights", pipeline.weights().custom().name(), {});
-  }
   auto devices = place(e);
   if (!devices) {
     return devices.error();
   }
-  if (auto partition = check_partition(pipeline); !partition) {
+  if (auto partition = check_partition(e); !partition) {
     return partition.error();
   }
   b.devices = *devices;
@@ -295,12 +295,13 @@ Result<void> schedule_blueprint(Blueprint& b) {
   const proto::Experiment& e = b.experiment;
   const proto::Pipeline& pipeline = e.pipeline();
   const auto stages = static_cast<std::int32_t>(pipeline.stages());
-  const auto chunks_per_stage =
-      pipeline.schedule().has_interleaved()
-          ? static_cast<std::int32_t>(pipeline.schedule().interleaved().chunks())
-          : 1;
+  auto options = schedule_options(e);
+  if (!options) {
+    return options.error();
+  }
+  options->synchronous_batches = synchronous_batches(e, b.sizes);
   // Before the schedule, which is long to make for many stages.
-  if (auto deep = check_depth(b.network, stages * chunks_per_stage); !deep) {
+  if (auto deep = check_depth(b.network, stages * options->chunks_per_stage); !deep) {
     return deep.error();
   }
   if (const auto layers = static_cast<int>(b.network.layers.size());
@@ -312,13 +313,7 @@ Result<void> schedule_blueprint(Blueprint& b) {
                         layers,
                         " layers")};
   }
-  auto schedule =
-      make_schedule({.name = choice_name(pipeline.schedule()),
-                     .stages = stages,
-                     .micro_batches = static_cast<std::int32_t>(pipeline.micro_batches()),
-                     .chunks_per_stage = chunks_per_stage,
-                     .synchronous_batches = synchronous_batches(e, b.sizes),
-                     .stage_of = {pipeline.stage_of().begin(), pipeline.stage_of().end()}});
+  auto schedule = make_schedule(*options);
   if (!schedule) {
     return schedule.error();
   }
@@ -346,7 +341,7 @@ Result<void> schedule_blueprint(Blueprint& b) {
       b.evaluate_every = (b.evaluate_every + period - 1) / period * period;
     }
   }
-  b.view = ViewPolicy(view_of(pipeline.weights()), b.schedule->delay_max);
+  b.view = make_view(e, *b.schedule);
   return cut_blueprint(b, {pipeline.cut().begin(), pipeline.cut().end()});
 }
 
@@ -375,16 +370,22 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
                           shards,
                           " shards")};
     }
-    b.plans.push_back(plan_views(*b.schedule, b.view, c));
+    auto plan = plan_views(*b.schedule, *b.view, c);
+    if (!plan) {
+      return plan.error();
+    }
+    b.plans.push_back(*std::move(plan));
     const Flops f = b.chunks.back()->flops();
     flops.push_back({f.forward * rows, f.input_gradient * rows, f.weight_gradient * rows});
   }
   // Those who borrow a tied parameter read it up to the owner's delay later than the owner does.
+  std::set<std::int32_t> lenders;
   for (const auto& chunk : b.chunks) {
     for (const BorrowedSlice& slice : chunk->borrowed()) {
-      ViewPlan& plan = b.plans[static_cast<std::size_t>(slice.owner)];
-      const std::int64_t delay = b.schedule->delay[static_cast<std::size_t>(slice.owner)];
-      plan.keep = std::max(plan.keep, plan_views(*b.schedule, b.view, slice.owner).keep + delay);
+      if (lenders.insert(slice.owner).second) {
+        const auto owner = static_cast<std::size_t>(slice.owner);
+        b.plans[owner].keep += b.schedule->delay[owner];
+      }
     }
   }
   auto times = mean_times(e.clock(), flops, b.schedule->placement);

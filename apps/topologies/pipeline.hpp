@@ -30,7 +30,7 @@ struct Blueprint {
   std::vector<std::shared_ptr<const Chunk>> chunks;
   std::vector<ParameterValues> start;  // as weight_specs; empty: initialised by seed
   std::shared_ptr<const Schedule> schedule;
-  ViewPolicy view{ViewKind::latest, 0};
+  std::shared_ptr<const ViewPolicy> view;
   std::vector<ViewPlan> plans;            // by chunk
   std::optional<Link> link;               // to servers, where the replicas have some
   std::int64_t batches_per_update = 1;    // mini-batches, over all replicas

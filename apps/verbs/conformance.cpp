@@ -1,4 +1,4 @@
-// troupe conformance: whether a rule keeps what the runtime promises of every rule.
+// troupe conformance: whether a scheme keeps what the runtime promises of every one of its kind.
 #include "apps/conformance.hpp"
 
 #include "apps/text.hpp"
@@ -34,11 +34,11 @@ Command declare_conformance() {
   auto options = std::make_shared<ConformanceOptions>();
   return {.options = {{.names = "NAME",
                        .value = &options->rule,
-                       .doc = "a rule: built in, or one that this program has registered",
+                       .doc = "a rule, schedule or weight policy: built in, or one that this program has registered",
                        .required = true},
                       {.names = "--value",
                        .value = &options->values,
-                       .doc = "option=number, of the rule; repeatable",
+                       .doc = "one of its options; repeatable",
                        .type = "KEY=VALUE"},
                       {.names = "--bound",
                        .value = &options->bound,

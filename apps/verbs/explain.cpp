@@ -8,7 +8,8 @@
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/schedule.hpp"
+#include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 #include "runtime/schemes/timeline.hpp"
 
 #include <google/protobuf/descriptor.h>
@@ -75,27 +76,67 @@ void add_equations(Entry& entry, const S& scheme) {
   entry.facts.emplace_back("server memory, in copies of the weights", scheme.memory);
 }
 
+Entry described(const std::string& group, const ScheduleScheme& scheme) {
+  return {group,
+          scheme.info.name,
+          scheme.info.summary,
+          {{"staleness", scheme.staleness},
+           {"bubble", scheme.bubble.empty() ? "" : scheme.bubble + ", a mini-batch and stage"},
+           {"source", scheme.info.paper}},
+          true};
+}
+
+Entry described(const std::string& group, const WeightScheme& scheme) {
+  return {group,
+          scheme.info.name,
+          scheme.info.summary,
+          {{"reads", scheme.reads},
+           {"staleness", scheme.staleness},
+           {"memory, in copies of a chunk's weights", scheme.memory},
+           {"source", scheme.info.paper},
+           {"symbols",
+            "b mini-batch, k stage, K stages, d = K-1-k updates of delay, j micro-batch, M of "
+            "them"}},
+          false};
+}
+
+/// The entry of the registered scheme that `info` is of, without its options.
+Entry described(const std::string& group, const SchemeInfo& info) {
+  for (const ScheduleScheme& schedule : schedule_schemes()) {
+    if (&schedule.info == &info) {
+      return described(group, schedule);
+    }
+  }
+  for (const WeightScheme& policy : weight_schemes()) {
+    if (&policy.info == &info) {
+      return described(group, policy);
+    }
+  }
+  Entry entry{group, info.name, info.summary, {}, false};
+  for (const OptimizerScheme& optimizer : optimizer_schemes()) {
+    if (&optimizer.info == &info) {
+      entry.facts.emplace_back("equations", optimizer.equations);
+      entry.facts.emplace_back("moments, in copies of the weights", moments_text(optimizer));
+    }
+  }
+  for (const ExchangeScheme& exchange : exchanges().all()) {
+    if (&exchange.info == &info) {
+      add_equations(entry, exchange);
+    }
+  }
+  for (const RuleScheme& rule : rules().all()) {
+    if (&rule.info == &info) {
+      add_equations(entry, rule);
+    }
+  }
+  entry.facts.emplace_back("source", info.paper);
+  return entry;
+}
+
 /// What a program of one's own has registered.
 void add_registered(std::vector<Entry>& entries) {
   for (const auto& [key, info] : registered_schemes()) {
-    Entry entry{key + ".custom.name", info->name, info->summary, {}, false};
-    for (const OptimizerScheme& optimizer : optimizer_schemes()) {
-      if (&optimizer.info == info) {
-        entry.facts.emplace_back("equations", optimizer.equations);
-        entry.facts.emplace_back("moments, in copies of the weights", moments_text(optimizer));
-      }
-    }
-    for (const ExchangeScheme& exchange : exchanges().all()) {
-      if (&exchange.info == info) {
-        add_equations(entry, exchange);
-      }
-    }
-    for (const RuleScheme& rule : rules().all()) {
-      if (&rule.info == info) {
-        add_equations(entry, rule);
-      }
-    }
-    entry.facts.emplace_back("source", info->paper);
+    Entry entry = described(key + ".custom.name", *info);
     for (const auto& [name, text] : option_texts(*info)) {
       entry.facts.emplace_back(concat("option ", key, ".custom.values.", name), text);
     }
@@ -105,27 +146,15 @@ void add_registered(std::vector<Entry>& entries) {
 
 std::vector<Entry> all_entries() {
   std::vector<Entry> entries;
-  for (const SchedulePaper& s : schedule_papers()) {
-    entries.push_back({"pipeline.schedule",
-                       std::string(s.name),
-                       std::string(s.summary),
-                       {{"staleness", std::string(s.staleness)},
-                        {"bubble", std::string(s.bubble) + ", a mini-batch and stage"},
-                        {"source", std::string(s.paper)}},
-                       true});
+  for (const ScheduleScheme& scheme : schedule_schemes()) {
+    if (is_built_in(scheme)) {
+      entries.push_back(described("pipeline.schedule", scheme));
+    }
   }
-  for (const WeightScheme& w : weight_schemes()) {
-    entries.push_back({"pipeline.weights",
-                       std::string(w.name),
-                       std::string(w.summary),
-                       {{"reads", std::string(w.reads)},
-                        {"staleness", std::string(w.staleness)},
-                        {"memory, in copies of a chunk's weights", std::string(w.memory)},
-                        {"source", std::string(w.paper)},
-                        {"symbols",
-                         "b mini-batch, k stage, K stages, d = K-1-k updates of delay, j "
-                         "micro-batch, M of them"}},
-                       false});
+  for (const WeightScheme& scheme : weight_schemes()) {
+    if (is_built_in(scheme)) {
+      entries.push_back(described("pipeline.weights", scheme));
+    }
   }
   const auto replicated = [&](const std::string& group,
                               std::string_view name,
@@ -166,15 +195,23 @@ std::vector<Entry> all_entries() {
 
 /// Four stages, a backward twice as long as a forward, one character a third of a backward's time
 /// or more.
-std::string picture(const std::string& name) {
+std::string picture(const ScheduleScheme& scheme) {
   constexpr std::int32_t kStages = 4;
+  const std::string& name = scheme.info.name;
+  const OptionValues values(scheme.info.options, {});
   const std::vector<ChunkTimes> unit(kStages * 2,
                                      {.forward = 1, .input_gradient = 1, .weight_gradient = 1});
   auto schedule =
-      make_schedule({.name = name, .stages = kStages, .micro_batches = 1, .chunks_per_stage = 1});
+      make_schedule({.name = name, .stages = kStages, .micro_batches = 1, .values = values});
   if (!schedule || schedule->flushed) {
-    schedule = make_schedule(
-        {.name = name, .stages = kStages, .micro_batches = kStages, .chunks_per_stage = 2});
+    schedule = make_schedule({.name = name,
+                              .stages = kStages,
+                              .micro_batches = kStages,
+                              .chunks_per_stage = 2,
+                              .values = values});
+  }
+  if (!schedule) {
+    return "";  // not for so few stages or micro-batches
   }
   const std::int64_t batches = schedule->flushed ? 1 : schedule->delay_max + 2;
   const Timeline times = simulate(*schedule, unit, batches);
@@ -204,7 +241,7 @@ void explain(Console& console, const Entry& entry) {
     console.out << "  " << wrapped(name + ": " + fact, kWidth - 2, "    ") << '\n';
   }
   if (entry.schedule) {
-    console.out << picture(entry.name);
+    console.out << picture(*find_schedule(entry.name));
   }
 }
 

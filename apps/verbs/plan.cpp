@@ -7,6 +7,7 @@
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
 #include "runtime/record/progress.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -140,7 +141,7 @@ Result<std::string> describe_profile(const Blueprint& b) {
   add_cut(rows, "flops", by_flops, *profile);
   add_cut(rows, "profiled", by_time, *profile);
   const bool mixes =
-      b.schedule->options.stages > 1 && !b.experiment.pipeline().schedule().has_interleaved();
+      b.schedule->options.stages > 1 && !find_schedule(b.schedule->options.name)->chunks;
   const auto mixed = mixes ? mixed_blueprint(b, *profile) : Result<Blueprint>(b);
   if (!mixed) {
     return mixed.error();

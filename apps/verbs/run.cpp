@@ -10,6 +10,8 @@
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 #include "runtime/system/log.hpp"
 
 #include <cmath>
@@ -145,8 +147,9 @@ std::vector<std::string> gentler_rules(const proto::Experiment& experiment) {
 }
 
 /// Whether stages work at weights of different ages.
-bool has_stale_stages(const proto::Pipeline& pipeline) {
-  return pipeline.stages() > 1 && choice_name(pipeline.schedule()).starts_with("async");
+bool has_stale_stages(const proto::Experiment& experiment) {
+  const auto schedule = chosen_schedule(experiment);
+  return experiment.pipeline().stages() > 1 && schedule && !(*schedule)->flushed;
 }
 
 /// What to try when training has diverged: only keys that the experiment reads.
@@ -161,10 +164,10 @@ std::string divergence_hint(const proto::Experiment& experiment, const Summary& 
   }
   if (replicas.count() == 1) {
     std::vector<std::string> cures{"a smaller optimizer.learning_rate", "some optimizer.warm_up"};
-    if (has_stale_stages(experiment.pipeline())) {
-      for (const std::string cure : {"pipeline.weights=stash", "pipeline.weights=spectrain"}) {
-        if (could_have(experiment, {cure})) {
-          cures.push_back(cure);
+    if (has_stale_stages(experiment)) {
+      for (const WeightScheme& policy : weight_schemes()) {
+        if (policy.steadies && could_have(experiment, {weights_assignment(policy)})) {
+          cures.push_back(weights_assignment(policy));
         }
       }
     }

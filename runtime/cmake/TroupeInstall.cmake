@@ -11,7 +11,8 @@ foreach(folder kernels messages runtime actors apps)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION include/troupe
           FILES_MATCHING PATTERN "*.hpp" PATTERN "*.proto"
           PATTERN "kernels/cpu" EXCLUDE PATTERN "kernels/cuda" EXCLUDE PATTERN "messages/experiment" EXCLUDE
-          PATTERN "schemes/rules" EXCLUDE PATTERN "model/zoo" EXCLUDE PATTERN "apps/bench" EXCLUDE
+          PATTERN "schemes/rules" EXCLUDE PATTERN "schemes/policies" EXCLUDE
+          PATTERN "schemes/schedules" EXCLUDE PATTERN "model/zoo" EXCLUDE PATTERN "apps/bench" EXCLUDE
           PATTERN "cmake" EXCLUDE PATTERN "docs" EXCLUDE PATTERN "presets" EXCLUDE)
 endforeach()
 install(FILES ${PROJECT_BINARY_DIR}/messages/experiment.pb.h DESTINATION include/troupe)

@@ -2,9 +2,10 @@
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 
 #include <algorithm>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -13,24 +14,13 @@ namespace {
 
 using Check = Result<void>;
 
-bool among(const std::string& name, std::initializer_list<std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 template <class... Parts>
 Check refuse(const Parts&... parts) {
   return Error{ErrorKind::usage, concat(parts...)};
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
-}
-
-/// The names that an experiment has chosen; a part that is by_rule has the rule's.
+/// The names that an experiment has chosen; a part that is by_rule has the rule's. Expects a weight
+/// policy that has been registered.
 struct Chosen {
   explicit Chosen(const proto::Experiment& e)
       : experiment(e),
@@ -41,7 +31,8 @@ struct Chosen {
         scale(part(choice_name(replicas.scale()))),
         step(part(choice_name(replicas.step()))),
         optimizer(optimizer_scheme(e.optimizer())),
-        weights(choice_name(e.pipeline().weights())) {}
+        policy(**chosen_weights(e)),
+        weights(policy.info.name) {}
 
   const RuleScheme& rule_scheme() const { return rule_of(replicas); }
 
@@ -70,6 +61,7 @@ struct Chosen {
   std::string scale;
   std::string step;
   const OptimizerScheme& optimizer;
+  const WeightScheme& policy;
   std::string weights;
 
  private:
@@ -169,13 +161,15 @@ Check check_no_rule(const Chosen& c) {
 /// Pipelines whose weights the server's optimizer has to make.
 Check check_weights(const Chosen& c, const std::string& server) {
   const bool several = c.replicas.count() > 1 || c.rule != "asgd";
-  if (several && among(c.weights, {"pipemare", "spike_compensation"})) {
+  if (several && c.policy.step) {
     return refuse("pipeline.weights: ",
                   c.weights,
                   " changes the step of each chunk by its own delay, and with ",
                   server,
-                  " the server makes the step; use stash, or an exchange whose replicas train by "
-                  "themselves (averaging, easgd, diloco, wsp)");
+                  " the server makes the step; ",
+                  use_weights([](const WeightScheme& w) { return !w.step; }),
+                  "; or an exchange whose replicas train by themselves (averaging, easgd, diloco, "
+                  "wsp)");
   }
   return {};
 }
@@ -237,24 +231,26 @@ Check check_optimizer(const Chosen& c) {
                   ", use one of: ",
                   joined(may_stand));
   }
-  const bool predicts =
-      among(c.weights, {"spectrain", "spectrain_paper", "nwpt", "geometric", "xpipe", "pipeoptim"});
-  if (predicts && step.sends_elsewhere) {
-    return refuse(
-        "pipeline.weights: ",
-        c.weights,
-        " predicts along the server's own step, and ",
-        c.step,
-        " sends weights that lead elsewhere; right are stash, latest or vertical_sync, or "
-        "the rules asgd and heavy_ball");
+  const auto looks_at_what_is = [](const WeightScheme& w) {
+    return !w.predicts && !w.step;
+  };
+  if (c.policy.predicts && step.sends_elsewhere) {
+    return refuse("pipeline.weights: ",
+                  c.weights,
+                  " predicts along the server's own step, and ",
+                  c.step,
+                  " sends weights that lead elsewhere; ",
+                  use_weights(looks_at_what_is),
+                  "; or the rules asgd and heavy_ball");
   }
-  if (predicts && c.scaling().corrects) {
+  if (c.policy.predicts && c.scaling().corrects) {
     return refuse("pipeline.weights: ",
                   c.weights,
                   " looks ahead over the distance that ",
                   c.scale,
-                  " corrects for afterwards: right are stash, latest or vertical_sync, or "
-                  "replicas.scale none");
+                  " corrects for afterwards; ",
+                  use_weights(looks_at_what_is),
+                  "; or replicas.scale none");
   }
   return {};
 }
@@ -336,14 +332,16 @@ Check check_synchronous(const Chosen& c) {
                   " leaves nobody; right is less than ",
                   count);
   }
-  const std::string schedule = choice_name(c.experiment.pipeline().schedule());
-  if (options.backup() > 0 && c.experiment.pipeline().stages() > 1 &&
-      among(schedule, {"async_one_f_one_b", "async_full_duplex"})) {
+  const auto schedule = chosen_schedule(c.experiment);
+  if (!schedule) {
+    return schedule.error();
+  }
+  if (options.backup() > 0 && c.experiment.pipeline().stages() > 1 && !(*schedule)->flushed) {
     return refuse("replicas.exchange.synchronous.backup: ",
                   options.backup(),
                   " drops what was computed at older weights than the newest, and under "
                   "pipeline.schedule ",
-                  schedule,
+                  (*schedule)->info.name,
                   " every gradient but the last stage's is; right is 0, or a flushed schedule");
   }
   if (options.reduction() != proto::Synchronous::server) {
@@ -419,12 +417,13 @@ Check check_hogwild(const Chosen& c) {
           "in host memory; right is cpu");
     }
   }
-  if (!among(c.weights, {"latest", "accumulate"})) {
+  if (!c.policy.newest_only) {
     return refuse(
         "pipeline.weights: ",
         c.weights,
         " names steps, and the buffer that hogwild shares has none: what a stage reads is "
-        "whatever is there; right are latest and accumulate");
+        "whatever is there; ",
+        use_weights([](const WeightScheme& w) { return w.newest_only; }));
   }
   return check_no_exchange_times(
       c, "hogwild's replicas write to one buffer, and nothing travels between them");
@@ -438,6 +437,9 @@ Check check_sandblaster(const Chosen& c) {
 }  // namespace
 
 Result<void> check_replicas(const proto::Experiment& experiment) {
+  if (const auto policy = chosen_weights(experiment); !policy) {
+    return policy.error();
+  }
   const Chosen c(experiment);
   if (c.exchange == "custom") {
     const proto::CustomScheme& custom = c.replicas.exchange().custom();

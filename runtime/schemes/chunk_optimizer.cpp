@@ -1,18 +1,18 @@
 #include "runtime/schemes/chunk_optimizer.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/check.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
 namespace troupe {
 namespace {
 
-const OptimizerScheme& scheme_of(const proto::Experiment& experiment) {
-  return experiment.pipeline().weights().has_spike_compensation()
-             ? spike_compensation()
-             : optimizer_scheme(experiment.optimizer());
+const WeightScheme& policy_of(const proto::Experiment& experiment) {
+  const auto chosen = chosen_weights(experiment);
+  TROUPE_CHECK(chosen, chosen ? "" : chosen.error().message);
+  return **chosen;
 }
 
 }  // namespace
@@ -21,36 +21,28 @@ ChunkOptimizer::ChunkOptimizer(const proto::Experiment& experiment,
                                Rate rate,
                                std::int64_t delay,
                                std::int64_t synchronous)
-    : scheme_(&scheme_of(experiment)),
-      values_(scheme_->info.options, experiment.optimizer().custom()),
-      rate_(std::move(rate)),
-      delay_(static_cast<double>(delay)),
-      synchronous_(synchronous) {
+    : policy_(&policy_of(experiment)), rate_(std::move(rate)), synchronous_(synchronous) {
+  const WeightContext context = weight_context(experiment);
+  policy_values_ = context.values;
+  if (policy_->step) {
+    changed_ = policy_->step(context, delay);
+  }
   const proto::Optimizer& optimizer = experiment.optimizer();
-  numbers_.delay = delay_;
+  scheme_ = changed_.mix ? &mixed_momentum() : &optimizer_scheme(optimizer);
+  values_ = OptionValues(scheme_->info.options, optimizer.custom());
+  numbers_.delay = static_cast<double>(delay);
   numbers_.momentum = optimizer.momentum();
   numbers_.beta2 = optimizer.beta2();
   numbers_.epsilon = optimizer.epsilon();
   numbers_.weight_decay = optimizer.weight_decay();
-  if (experiment.pipeline().weights().has_pipemare()) {
-    const proto::Pipemare& pipemare = experiment.pipeline().weights().pipemare();
-    if (pipemare.rescale() && delay > 1) {
-      rescale_updates_ = pipemare.anneal();
-    }
-    if (pipemare.correct() && delay > 0) {
-      displacement_decay_ = std::pow(pipemare.decay(), 1 / delay_);
-    }
-  }
 }
 
 double ChunkOptimizer::rate(std::int64_t step) const {
   const double base = rate_.at(step);
-  if (rescale_updates_ == 0 || step < synchronous_) {
+  if (!changed_.rate_divisor || step < synchronous_) {
     return base;
   }
-  // PipeMare T1: eta / tau^p, p = 1 - min(t / T, 1), t counted from the first asynchronous update.
-  const double t = static_cast<double>(step - synchronous_) / static_cast<double>(rescale_updates_);
-  return base / std::pow(delay_, 1 - std::min(t, 1.0));
+  return base / changed_.rate_divisor(static_cast<double>(step - synchronous_));
 }
 
 UpdateNumbers ChunkOptimizer::numbers(std::int64_t t, double rate) const {
@@ -62,6 +54,10 @@ UpdateNumbers ChunkOptimizer::numbers(std::int64_t t, double rate) const {
 
 UpdateScalars ChunkOptimizer::scalars(const UpdateNumbers& numbers, double& carried) const {
   UpdateScalars scalars = basic_scalars(numbers);
+  if (changed_.mix) {
+    scalars.a = static_cast<float>(changed_.mix->velocity);
+    scalars.b = static_cast<float>(changed_.mix->gradient);
+  }
   if (scheme_->method.scalars) {
     scheme_->method.scalars(numbers, carried, scalars);
   }
@@ -75,7 +71,7 @@ double ChunkOptimizer::factor(const Reach& reach, double rate) const {
     case ReachKind::none:
       return 0;
     case ReachKind::linear:
-      return rate * h;
+      return rate * (policy_->length ? policy_->length(policy_values_, reach.horizon) : h);
     case ReachKind::geometric:
       return rate * gamma * (1 - std::pow(gamma, h)) / (1 - gamma);
     case ReachKind::displacement:

@@ -4,6 +4,7 @@
 
 #include "messages/stamp.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/rate.hpp"
 
 #include <cstdint>
@@ -12,8 +13,8 @@ namespace troupe {
 
 class ChunkOptimizer {
  public:
-  /// `delay`: the chunk's, in updates; `synchronous`: flushed mini-batches at the start (PipeMare
-  /// T3).
+  /// `delay`: the chunk's, in updates; `synchronous`: flushed mini-batches at the start.
+  /// ContractError where the experiment's weight policy has not been registered.
   ChunkOptimizer(const proto::Experiment& experiment,
                  Rate rate,
                  std::int64_t delay,
@@ -23,13 +24,12 @@ class ChunkOptimizer {
 
   const OptionValues& values() const { return values_; }
 
-  /// PipeMare's smoothed displacement is wanted, with this decay: D^(1/delay).
-  bool displacement() const { return displacement_decay_ > 0; }
+  /// The weight policy wants the smoothed displacement, with this decay.
+  bool displacement() const { return changed_.displacement_decay > 0; }
 
-  double displacement_decay() const { return displacement_decay_; }
+  double displacement_decay() const { return changed_.displacement_decay; }
 
-  /// The rate of the update that follows `step`: the schedule's, divided by delay^p under
-  /// PipeMare's T1.
+  /// The rate of the update that follows `step`: the schedule's, divided as the weight policy says.
   double rate(std::int64_t step) const;
 
   /// The numbers of update t = 1, 2, ... at `rate`.
@@ -42,14 +42,14 @@ class ChunkOptimizer {
   double factor(const Reach& reach, double rate) const;
 
  private:
-  const OptimizerScheme* scheme_;
-  OptionValues values_;
+  const WeightScheme* policy_;
+  OptionValues policy_values_;
+  PolicyStep changed_;  // by the policy
+  const OptimizerScheme* scheme_ = nullptr;
+  OptionValues values_;     // of the optimizer
   UpdateNumbers numbers_;  // what is the same in every update
   Rate rate_;
-  double delay_;
   std::int64_t synchronous_;
-  std::int64_t rescale_updates_ = 0;  // T1's annealing; 0: off
-  double displacement_decay_ = 0;
 };
 
 }  // namespace troupe

@@ -39,12 +39,6 @@ void nadam_scalars(const UpdateNumbers& numbers, double& carried, UpdateScalars&
   s.v_scale = unbiased(s.beta2, numbers.update);
 }
 
-void spike_scalars(const UpdateNumbers& numbers, double& /*carried*/, UpdateScalars& s) {
-  const double gamma = numbers.momentum;
-  s.a = static_cast<float>(std::pow(gamma, numbers.delay));
-  s.b = static_cast<float>((1 - std::pow(gamma, numbers.delay)) / (1 - gamma));
-}
-
 /// An orthogonal (rows, columns) matrix has elements of root mean square 1 / sqrt(max(rows,
 /// columns)), AdamW's steps one of 0.2 to 0.4 by experience: Liu et al. 2025, arXiv:2502.16982,
 /// section 2.2.
@@ -161,10 +155,10 @@ const OptimizerScheme& optimizer_scheme(const proto::Optimizer& optimizer) {
   return *found;
 }
 
-const OptimizerScheme& spike_compensation() {
+const OptimizerScheme& mixed_momentum() {
   static const OptimizerScheme scheme{
-      .info = {.name = "spike_compensation", .summary = "v = gamma v + g; w -= eta (a v + b g)"},
-      .method = {.kernel = UpdateKernel::spike_compensation, .scalars = spike_scalars}};
+      .info = {.name = "mixed_momentum", .summary = "v = gamma v + g; w -= eta (a v + b g)"},
+      .method = {.kernel = UpdateKernel::spike_compensation}};
   return scheme;
 }
 

@@ -95,8 +95,9 @@ bool is_built_in(const OptimizerScheme& scheme);
 /// The one that an experiment has chosen. ContractError where check_optimizer() would refuse.
 const OptimizerScheme& optimizer_scheme(const proto::Optimizer& optimizer);
 
-/// The one that pipeline.weights spike_compensation puts in the place of heavy-ball momentum.
-const OptimizerScheme& spike_compensation();
+/// w -= eta (a v + b g): what a weight policy with a PolicyStep::Mix puts in the place of heavy-ball
+/// momentum. ChunkOptimizer sets a and b.
+const OptimizerScheme& mixed_momentum();
 
 /// Error (usage) where optimizer.custom names none that is registered, or gives options it has not, or
 /// the optimizer does not go with the rest of the experiment.

@@ -44,6 +44,14 @@ std::string fault(const Option& option, const proto::CustomValue& given) {
 
 }  // namespace
 
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
 OptionValues::OptionValues(const std::vector<Option>& options, const proto::CustomScheme& given)
     : options_(options) {
   for (const proto::CustomValue& value : given.values()) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/result.hpp"
+#include "runtime/schemes/registry.hpp"
 
 #include <compare>
 #include <cstdint>
@@ -35,6 +36,9 @@ struct Action {
 /// "F(3,1)@2": forward of mini-batch 3, micro-batch 1, chunk 2. U has no micro-batch.
 std::string to_string(const Action& action);
 
+/// The same action so many mini-batches later.
+Action later(Action action, std::int64_t batches);
+
 /// A stage's actions: the prologue, then the period again and again, each time one mini-batch
 /// later. A run of N mini-batches is the same sequence without the actions of mini-batch N and
 /// after.
@@ -46,13 +50,14 @@ struct Sequence {
 };
 
 struct ScheduleOptions {
-  std::string name;                   // as in pipeline.schedule
+  std::string name;                   // built in, or as it was registered
   std::int32_t stages = 1;            // K
   std::int32_t micro_batches = 1;     // M
-  std::int32_t chunks_per_stage = 1;  // interleaved
+  std::int32_t chunks_per_stage = 1;  // of schedules that place several (interleaved)
   std::int64_t synchronous_batches =
       0;  // asynchronous schedules begin with so many flushed mini-batches (PipeMare T3)
   std::vector<std::int32_t> stage_of{};  // by chunk, as in pipeline.stage_of; empty: c % K
+  OptionValues values{};                 // of pipeline.schedule.custom
 };
 
 struct Schedule {
@@ -72,17 +77,6 @@ struct Schedule {
   Action forward_of(std::int32_t chunk, std::int64_t batch, std::int32_t micro_batch) const;
 };
 
-/// The names of all schedules, and what each does: for help and `explain`.
-struct SchedulePaper {
-  std::string_view name;
-  std::string_view summary;    // what a stage does
-  std::string_view staleness;  // formula
-  std::string_view bubble;     // closed form, idle time per mini-batch and stage
-  std::string_view paper;
-};
-
-const std::vector<SchedulePaper>& schedule_papers();
-
 /// Error (usage) where the combination makes no sense, with the reason; a schedule that comes back
 /// can finish.
 ///
@@ -90,11 +84,11 @@ const std::vector<SchedulePaper>& schedule_papers();
 /// their order, that it would have as one of C stages, so its delay is that of a pipe of C stages.
 /// A stage merges those of its chunks by when they would start in that pipe, were all actions as
 /// long; of those that would start together, the chunk nearest to the loss is first. Not for
-/// `interleaved`, which has its own placement.
+/// schedules that place several chunks on a stage themselves.
 Result<Schedule> make_schedule(const ScheduleOptions& options);
 
 /// Follows every stage through `batches` mini-batches by the dependencies alone. Error (usage)
-/// names the first action that can never start and what it lacks.
+/// names each stage that waits for what never comes, and what that is.
 Result<void> check_schedule(const Schedule& schedule, std::int64_t batches);
 
 }  // namespace troupe

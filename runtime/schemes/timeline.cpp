@@ -1,8 +1,10 @@
 #include "runtime/schemes/timeline.hpp"
 
+#include "kernels/check.hpp"
+#include "runtime/schemes/walk.hpp"
+
 #include <algorithm>
-#include <map>
-#include <tuple>
+#include <deque>
 
 namespace troupe {
 
@@ -17,84 +19,74 @@ double Timeline::idle() const {
   return all > 0 ? 1 - busy / all : 0;
 }
 
+namespace {
+
+double duration(Act act, const ChunkTimes& t) {
+  switch (act) {
+    case Act::forward:
+      return t.forward;
+    case Act::backward:
+      return t.input_gradient + t.weight_gradient;
+    case Act::input_gradient:
+      return t.input_gradient;
+    case Act::weight_gradient:
+      return t.weight_gradient;
+    case Act::update:
+      return t.update;
+  }
+  return 0;
+}
+
+/// Times at which a chunk has something from its neighbour, in order of micro-batches.
+using Arrivals = std::vector<std::deque<double>>;
+
+/// When the next of a chunk's inputs is there. It is taken away.
+double taken(Arrivals& arrivals, std::int32_t chunk) {
+  auto& times = arrivals[static_cast<std::size_t>(chunk)];
+  const double time = times.front();
+  times.pop_front();
+  return time;
+}
+
+bool sends_error(Act act) {
+  return act == Act::backward || act == Act::input_gradient;
+}
+
+}  // namespace
+
 Timeline simulate(const Schedule& schedule,
                   const std::vector<ChunkTimes>& times,
                   std::int64_t batches) {
-  using Key = std::tuple<std::int32_t, std::int64_t, std::int32_t>;
-  std::map<Key, double> activation;  // when the input of (chunk, b, j) is there
-  std::map<Key, double> error;
+  Arrivals activations(static_cast<std::size_t>(schedule.chunks));
+  Arrivals errors(static_cast<std::size_t>(schedule.chunks));
+  std::vector<double> clock(schedule.stages.size());
   Timeline timeline;
   timeline.stages.resize(schedule.stages.size());
-  std::vector<std::uint64_t> next(schedule.stages.size());
-  std::vector<double> clock(schedule.stages.size());
-  const auto& micro_batches = schedule.options.micro_batches;
-  std::int64_t left = static_cast<std::int64_t>(schedule.chunks) * batches;
-  for (bool moved = true; moved && left > 0;) {
-    moved = false;
-    for (std::size_t k = 0; k < next.size(); ++k) {
-      for (int beyond = 0; beyond < 1000;) {
-        const Action a = schedule.stages[k].at(next[k]);
-        if (a.batch >= batches) {
-          ++next[k];
-          ++beyond;
-          continue;
-        }
-        beyond = 0;
-        const Key key{a.chunk, a.batch, a.micro_batch};
-        const ChunkTimes& t = times[static_cast<std::size_t>(a.chunk)];
-        double ready = 0;
-        double duration = 0;
-        if (a.act == Act::forward && a.chunk > 0) {
-          const auto found = activation.find(key);
-          if (found == activation.end()) {
-            break;
-          }
-          ready = found->second;
-        }
-        if ((a.act == Act::backward || a.act == Act::input_gradient) &&
-            a.chunk + 1 < schedule.chunks) {
-          const auto found = error.find(key);
-          if (found == error.end()) {
-            break;
-          }
-          ready = found->second;
-        }
-        switch (a.act) {
-          case Act::forward:
-            duration = t.forward;
-            break;
-          case Act::backward:
-            duration = t.input_gradient + t.weight_gradient;
-            break;
-          case Act::input_gradient:
-            duration = t.input_gradient;
-            break;
-          case Act::weight_gradient:
-            duration = t.weight_gradient;
-            break;
-          case Act::update:
-            duration = t.update;
-            --left;
-            break;
-        }
-        const double start = std::max(clock[k], ready);
-        const double end = start + duration;
-        clock[k] = end;
-        if (duration > 0) {
-          timeline.stages[k].push_back({a, start, end});
-        }
-        if (a.act == Act::forward) {
-          activation[{a.chunk + 1, a.batch, a.micro_batch}] = end + t.link;
-        } else if (a.act == Act::backward || a.act == Act::input_gradient) {
-          error[{a.chunk - 1, a.batch, a.micro_batch}] = end + t.link_back;
-        }
-        timeline.end = std::max(timeline.end, end);
-        ++next[k];
-        moved = true;
-      }
+  const Walk walked = walk(schedule, batches, [&](std::int32_t stage, const Action& a) {
+    const auto k = static_cast<std::size_t>(stage);
+    const ChunkTimes& t = times[static_cast<std::size_t>(a.chunk)];
+    double ready = 0;
+    if (a.act == Act::forward && a.chunk > 0) {
+      ready = taken(activations, a.chunk);
+    } else if (sends_error(a.act) && a.chunk + 1 < schedule.chunks) {
+      ready = taken(errors, a.chunk);
     }
-  }
-  TROUPE_CHECK(left == 0, "[simulate] a schedule that cannot finish; M = ", micro_batches);
+    const double start = std::max(clock[k], ready);
+    const double end = start + duration(a.act, t);
+    clock[k] = end;
+    if (duration(a.act, t) > 0) {
+      timeline.stages[k].push_back({a, start, end});
+    }
+    if (a.act == Act::forward && a.chunk + 1 < schedule.chunks) {
+      activations[static_cast<std::size_t>(a.chunk + 1)].push_back(end + t.link);
+    } else if (sends_error(a.act) && a.chunk > 0) {
+      errors[static_cast<std::size_t>(a.chunk - 1)].push_back(end + t.link_back);
+    }
+    timeline.end = std::max(timeline.end, end);
+  });
+  TROUPE_CHECK(walked.stuck.empty(),
+               "[simulate] a schedule that cannot finish; M = ",
+               schedule.options.micro_batches);
   return timeline;
 }
 

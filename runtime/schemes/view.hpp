@@ -3,48 +3,46 @@
 // from it before the run.
 #pragma once
 
+#include "kernels/result.hpp"
 #include "messages/stamp.hpp"
 #include "runtime/schemes/schedule.hpp"
 
-#include <map>
+#include <algorithm>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace troupe {
 
-/// Which weights the policies of pipeline.weights read. Several policies share one and differ in
-/// their optimizer.
-enum class ViewKind : std::uint8_t {
-  latest,     // forward and backward at the natural step
-  stash,      // backward at what its forward read
-  uniform,    // the step max(0, b - D) on every stage, D the schedule's greatest delay; stashed
-  spectrain,  // natural step, linear reach = distance; stashed
-  spectrain_paper,  // reaches distance + floor(c / 2) and floor(c / 2), predicted twice; c the
-                    // chunk
-  nwpt,             // natural step, geometric reach 1; stashed
-  geometric,        // natural step, geometric reach = distance; stashed
-  xpipe,  // the first micro-batch's view for all of the mini-batch; backward at the natural step
-  pipeoptim,  // natural step, linear reach = distance; backward at the natural step
-  pipemare,   // natural step; backward reconstructs the forward's weights along the displacement
-};
+/// `horizon` updates along `kind`; the slice itself where that is none.
+constexpr Reach reach_of(ReachKind kind, std::int64_t horizon) {
+  return horizon == 0 ? Reach{} : Reach{kind, static_cast<std::int32_t>(horizon)};
+}
 
+/// Which weights a policy of pipeline.weights reads. What it answers may depend on the action alone,
+/// and once the pipe is full a mini-batch must read as the one before it did, one step later: what
+/// shards keep and predict is found by asking it about the first mini-batches. Used by all stages at
+/// once.
 class ViewPolicy {
  public:
-  ViewPolicy(ViewKind kind, std::int64_t delay_max) : kind_(kind), delay_max_(delay_max) {}
+  virtual ~ViewPolicy() = default;
 
-  View forward(const Action& action) const;
+  /// The step is the action's natural one or an older one.
+  virtual View forward(const Action& action) const = 0;
 
-  /// True where the backward uses the very weights that its forward read.
-  bool stashes() const;
+  /// True where the backward uses the very weights that its forward read; the stage keeps them.
+  virtual bool stashes() const { return true; }
 
-  /// The view of the action's backward; nothing where it uses what the forward read. `action` is
-  /// the backward (or input gradient); `forward_natural` is the natural step of its forward.
-  std::optional<View> backward(const Action& action, std::int64_t forward_natural) const;
+  /// Nothing where the policy stashes. `action` is the backward (or input gradient);
+  /// `forward_natural` is the natural step of its forward.
+  std::optional<View> backward(const Action& action, std::int64_t forward_natural) const {
+    return stashes() ? std::nullopt : std::optional(unstashed(action, forward_natural));
+  }
 
- private:
-  ViewKind kind_;
-  std::int64_t delay_max_;
+ protected:
+  /// The view of a backward where the policy does not stash. By default the newest weights.
+  virtual View unstashed(const Action& action, std::int64_t /*forward_natural*/) const {
+    return {action.natural, {}};
+  }
 };
 
 /// What the shard of one chunk must keep: computed by walking the sequence with the policy.
@@ -61,6 +59,8 @@ struct ViewPlan {
   std::vector<Reach> steady;
 };
 
-ViewPlan plan_views(const Schedule& schedule, const ViewPolicy& policy, std::int32_t chunk);
+/// Error (usage) where the policy names a step that is not there when it is read: one before the
+/// first, or one that the action itself has to make.
+Result<ViewPlan> plan_views(const Schedule& schedule, const ViewPolicy& policy, std::int32_t chunk);
 
 }  // namespace troupe

@@ -1,7 +1,7 @@
 // The determinism contract: on the virtual clock equal order and weights, on the real clock equal
 // weights, for every schedule and policy; what is measured changes nothing.
 #include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/schedule.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -13,25 +13,26 @@ namespace {
 /// Every combination that is legal at K = 3.
 std::vector<std::vector<std::string>> combinations() {
   std::vector<std::vector<std::string>> all;
-  for (const SchedulePaper& schedule : schedule_papers()) {
+  for (const ScheduleScheme& schedule : schedule_schemes()) {
     for (const WeightScheme& policy : weight_schemes()) {
       // vertical_sync is defined at M = 1; 2BW needs a delay of at most 1, in full duplex M >= 2 (K - 1).
-      const bool asynchronous = schedule.name.starts_with("async");
+      const bool asynchronous = !schedule.flushed;
       std::string M = "3";
-      if (policy.name == "vertical_sync" && asynchronous) {
+      if (policy.info.name == "vertical_sync" && asynchronous) {
         M = "1";
-      } else if (policy.name == "double_buffered" && schedule.name == "async_full_duplex") {
+      } else if (policy.info.name == "double_buffered" &&
+                 schedule.info.name == "async_full_duplex") {
         M = "4";
       }
-      all.push_back({"pipeline.schedule=" + std::string(schedule.name),
-                     "pipeline.weights=" + std::string(policy.name),
+      all.push_back({"pipeline.schedule=" + schedule.info.name,
+                     "pipeline.weights=" + policy.info.name,
                      "pipeline.micro_batches=" + M});
-      if (policy.name == "nesterov") {
+      if (policy.info.name == "nesterov") {
         all.back().push_back("optimizer.rule=nadamw");
       }
     }
     for (const std::string part : {"correct", "rescale"}) {
-      all.push_back({"pipeline.schedule=" + std::string(schedule.name),
+      all.push_back({"pipeline.schedule=" + schedule.info.name,
                      "pipeline.weights.pipemare." + part + "=false",
                      "pipeline.micro_batches=3"});
     }

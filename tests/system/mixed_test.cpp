@@ -3,7 +3,7 @@
 // and policy; when it happens does, and follows sums made by hand.
 #include "apps/plan.hpp"
 #include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/schedule.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 #include "runtime/schemes/timeline.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -75,19 +75,19 @@ TEST_CASE("C chunks on K stages train as C chunks on C stages, under every polic
     for (const WeightScheme& policy : weight_schemes()) {
       for (const int M : {1, 4, 8}) {
         // 2BW needs M >= K, and a delay of 1 at most; vertical_sync is defined at M = 1.
-        if ((policy.name == "double_buffered") != (M == 8) ||
-            (policy.name == "vertical_sync" && M > 1)) {
+        if ((policy.info.name == "double_buffered") != (M == 8) ||
+            (policy.info.name == "vertical_sync" && M > 1)) {
           continue;
         }
         Assignments all{"stop.updates=14",
                         "optimizer.learning_rate=0.005",
                         "pipeline.micro_batches=" + std::to_string(M),
                         "pipeline.schedule=" + schedule,
-                        "pipeline.weights=" + std::string(policy.name)};
-        if (policy.name == "nesterov") {
+                        "pipeline.weights=" + policy.info.name};
+        if (policy.info.name == "nesterov") {
           all.push_back("optimizer.rule=nadamw");
         }
-        INFO(schedule << " " << policy.name << " M " << M);
+        INFO(schedule << " " << policy.info.name << " M " << M);
         const Outcome apart = train(kFive, all + kApart);
         for (const Assignments& placement : {kMixed, kCrossed}) {
           INFO(placement.back());

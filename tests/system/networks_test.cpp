@@ -6,7 +6,7 @@
 //   - evaluations see the statistics of their step; nothing allocates after the first run
 #include "kernels/buffer.hpp"
 #include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/schedule.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 #include "tests/support/text_file.hpp"
@@ -171,23 +171,26 @@ TEST_CASE("vertical sync is SGD delayed by K - 1 for every network", "[system][n
 
 TEST_CASE("every schedule and weight policy works with every network, recomputed or not",
           "[system][networks]") {
+  const auto plain = make_schedule({.name = "async_one_f_one_b", .stages = 3});
+  REQUIRE(plain);
   for (const std::string& network : {images(), gpt(true), lstm()}) {
-    for (const SchedulePaper& schedule : schedule_papers()) {
+    for (const ScheduleScheme& schedule : schedule_schemes()) {
       for (const WeightScheme& policy : weight_schemes()) {
-        INFO(network << " " << schedule.name << " " << policy.name);
-        const bool asynchronous = schedule.name.starts_with("async");
+        INFO(network << " " << schedule.info.name << " " << policy.info.name);
+        const bool asynchronous = !schedule.flushed;
         std::string M = "3";
-        if (policy.name == "vertical_sync" && asynchronous) {
+        if (policy.info.name == "vertical_sync" && asynchronous) {
           M = "1";
-        } else if (policy.name == "double_buffered" && schedule.name == "async_full_duplex") {
+        } else if (policy.info.name == "double_buffered" &&
+                   schedule.info.name == "async_full_duplex") {
           M = "4";
         }
         const std::vector<std::string> set{
             "pipeline.stages=3",
-            "pipeline.schedule=" + std::string(schedule.name),
-            "pipeline.weights=" + std::string(policy.name),
+            "pipeline.schedule=" + schedule.info.name,
+            "pipeline.weights=" + policy.info.name,
             "pipeline.micro_batches=" + M,
-            policy.name == "nesterov" ? "optimizer.rule=nadam" : "optimizer.rule=momentum"};
+            policy.info.name == "nesterov" ? "optimizer.rule=nadam" : "optimizer.rule=momentum"};
         const Outcome kept = run_with(network, set);
         REQUIRE(kept.ending.cause == "");
         CHECK(finite(kept.weights));
@@ -196,7 +199,7 @@ TEST_CASE("every schedule and weight policy works with every network, recomputed
         const Outcome recomputed = run_with(network, recomputing);
         REQUIRE(recomputed.ending.cause == "");
         CHECK(finite(recomputed.weights));
-        if (!asynchronous || ViewPolicy(policy.view, 0).stashes()) {
+        if (!asynchronous || policy.view({.experiment = {}}, *plain)->stashes()) {
           CHECK(same(recomputed.weights, kept.weights));
         }
         CHECK(same(run_with(network, set, {.threads = true, .lose = {}}).weights, kept.weights));

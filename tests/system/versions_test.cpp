@@ -112,8 +112,8 @@ TEST_CASE("the version fixture at K = 4", "[system]") {
     seen.push_back(e.policy);
   }
   for (const WeightScheme& scheme : weight_schemes()) {
-    INFO(scheme.name);
-    CHECK(std::find(seen.begin(), seen.end(), scheme.name) !=
+    INFO(scheme.info.name);
+    CHECK(std::find(seen.begin(), seen.end(), scheme.info.name) !=
           seen.end());  // no policy without a row
   }
 }

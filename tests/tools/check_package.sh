@@ -47,7 +47,7 @@ grep -q register_rule tutorial.cpp
 mapfile -t told < <(sed -nE 's/^(CUDNN_(INCLUDE_DIR|LIBRARY)):[A-Z]+=(.+)$/-D\1=\3/p' "$build/CMakeCache.txt" | grep -v NOTFOUND)
 says "Configuring done" cmake -S . -B build -G Ninja -DCMAKE_PREFIX_PATH="$installed" -DCMAKE_CXX_COMPILER="$cxx" \
   -DCMAKE_CXX_FLAGS="-Wall -Wextra -Wpedantic -Werror" "${told[@]}"
-says my_troupe cmake --build build
+says my_schedule cmake --build build
 
 # A scheme of one's own is a scheme like any other.
 mine=$PWD/build/my_troupe
@@ -68,6 +68,46 @@ for name in half_life half_life_limited; do
   grep -c holds said | grep -qx 5
 done
 expect 0 "is 7, the bound 7" "$mine" conformance half_life_limited --value half_life=4 --value limit=2 --bound 7
+# So is a weight policy, and so is a schedule.
+[ "$(wc -l <my_policy.cpp)" -le 100 ] && [ "$(wc -l <my_schedule.cpp)" -le 100 ]
+mine=$PWD/build/my_policy
+pipe=(teacher-mlp --set pipeline.stages=3 --set stop.updates=40)
+own=("${pipe[@]}" --set pipeline.weights.custom.name=fading_trust)
+trust=pipeline.weights.custom.values.trust
+sha() { sed -nE 's/.*"weights_sha256": *"([0-9a-f]+)".*/\1/p' "$1/summary.json"; }
+says "fading_trust (pipeline.weights.custom.name)" "$mine" explain fading_trust
+says "pipeline.weights.custom.name=fading_trust" "$mine" sim --help
+says "trust, 0.8 (0 to 1): of the next update" "$mine" explain fading_trust
+says "weights fading_trust, 3 stages" "$mine" plan "${own[@]}"
+expect 2 "trust: 2 does not do; it is from 0 to 1" "$mine" config validate "${own[@]}" --set $trust=2
+expect 2 'did you mean "fading_trust"?' "$mine" sim "${own[@]}" --set pipeline.weights.custom.name=fading_thrust
+expect 2 "it is from 0 to 1" "$mine" sim "${own[@]}" --set $trust=-1
+says "weights=stash" "$mine" compare "${own[@]}" -q --vary pipeline.weights=custom,stash --out trusts
+says "trust=0.5" "$mine" compare "${own[@]}" -q --vary $trust=0.5,0.9 --out trust
+# All of the prediction is spectrain, none of it is stash, bit for bit.
+for pair in 1:spectrain 0:stash; do
+  says "done" "$mine" sim "${own[@]}" -q --set $trust="${pair%:*}" --out own-"${pair%:*}"
+  says "done" "$mine" sim "${pipe[@]}" -q --set pipeline.weights="${pair#*:}" --out "${pair#*:}"
+  [ -n "$(sha "${pair#*:}")" ] && [ "$(sha own-"${pair%:*}")" = "$(sha "${pair#*:}")" ]
+done
+says "predicts" "$mine" conformance fading_trust --value trust=0.5 --bound 6
+grep -c holds said | grep -qx 5
+
+mine=$PWD/build/my_schedule
+schedule=pipeline.schedule.custom
+own=("${pipe[@]}" --set $schedule.name=eager_one_f_one_b)
+says "picture: 4 stages" "$mine" explain eager_one_f_one_b
+says "eager_one_f_one_b, weights latest, 3 stages" "$mine" plan "${own[@]}" --set pipeline.weights=latest
+expect 2 "more: 65 does not do; it is from 0 to 64" "$mine" config validate "${own[@]}" --set $schedule.values.more=65
+says "done" "$mine" run "${own[@]}" -q --set $schedule.values.more=3 --set pipeline.weights=spectrain
+says "done" "$mine" sim "${own[@]}" -q --set $schedule.values.more=0 --out none-more
+says "done" "$mine" sim "${pipe[@]}" -q --set pipeline.schedule=async_one_f_one_b --out known
+[ -n "$(sha known)" ] && [ "$(sha none-more)" = "$(sha known)" ]
+says "schedule=async_one_f_one_b" "$mine" compare "${own[@]}" -q --vary pipeline.schedule=custom,async_one_f_one_b --out schedules
+says "each forward, backward and update once and in order" "$mine" conformance eager_one_f_one_b --value more=2
+grep -c holds said | grep -qx 6
+expect 1 "BROKEN" "$mine" conformance eager_one_f_one_b --value more=9 --bound 7
+
 # An optimizer of one's own: explained, planned, predicted along, compared, and refused where it does not fit.
 mine=$PWD/build/my_optimizer
 small=(--set data.glyphs.limit=2000 --set data.glyphs.test_limit=200 --set stop.epochs=1 --set optimizer.learning_rate=0.02)

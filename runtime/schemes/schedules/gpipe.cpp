@@ -1,11 +1,12 @@
 // GPipe (Huang et al. 2019): all forwards, then all backwards, then the update. The backwards run
-// in micro-batch order (the paper's own is reversed; any is legal), which makes the sums those of
-// every other flushed schedule.
-#include "runtime/schemes/schedules/builder.hpp"
+// in micro-batch order (the paper's own is reversed), which makes the sums those of every other
+// flushed schedule.
+#include "runtime/schemes/schedules/built_in.hpp"
 
-namespace troupe {
+namespace troupe::schedules {
+namespace {
 
-void gpipe(SequenceBuilder& s) {
+void write(SequenceBuilder& s) {
   s.begin_period();
   for (std::int64_t j = 0; j < s.M(); ++j) {
     s.forward(j);
@@ -16,4 +17,16 @@ void gpipe(SequenceBuilder& s) {
   s.update(0);
 }
 
-}  // namespace troupe
+}  // namespace
+
+ScheduleScheme gpipe() {
+  return {.info = {.name = "gpipe",
+                   .summary = "M forwards, M backwards in the same order, one update",
+                   .paper = "Huang et al. 2019, arXiv:1811.06965"},
+          .flushed = true,
+          .staleness = "0",
+          .bubble = "(K-1)(T_F+T_B)",
+          .write = write};
+}
+
+}  // namespace troupe::schedules

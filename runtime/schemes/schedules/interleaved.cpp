@@ -1,10 +1,14 @@
 // Interleaved 1F1B (Narayanan et al. 2021): stage k works on chunks k, K + k, 2K + k, ... in groups
 // of K micro-batches. Warm-up: 2 d + (v - 1) K forwards, all of them where M = K.
-#include "runtime/schemes/schedules/builder.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/schemes/schedules/built_in.hpp"
 
-namespace troupe {
+#include <algorithm>
 
-void interleaved(SequenceBuilder& s) {
+namespace troupe::schedules {
+namespace {
+
+void write(SequenceBuilder& s) {
   const std::int64_t K = s.K();
   const std::int64_t v = s.chunks_per_stage();
   const std::int64_t all = v * s.M();
@@ -32,4 +36,37 @@ void interleaved(SequenceBuilder& s) {
   }
 }
 
-}  // namespace troupe
+Result<void> whole_groups(const ScheduleOptions& options) {
+  if (options.micro_batches % options.stages == 0) {
+    return {};
+  }
+  return Error{ErrorKind::usage,
+               concat("pipeline.schedule: interleaved works in groups of K micro-batches, so "
+                      "pipeline.micro_batches (",
+                      options.micro_batches,
+                      ") must be a multiple of pipeline.stages (",
+                      options.stages,
+                      ")")};
+}
+
+}  // namespace
+
+ScheduleScheme interleaved() {
+  return {
+      .info = {.name = "interleaved",
+               .summary =
+                   "1F1B over v chunks a stage: stage k works on chunks k, K+k, ...; v times the "
+                   "messages",
+               .paper = "Narayanan et al. 2021, arXiv:2104.04473"},
+      .flushed = true,
+      .staleness = "0",
+      .bubble = "(K-1)(T_F+T_B)/v",
+      .write = write,
+      .chunks =
+          [](const proto::Experiment& e, const OptionValues&) {
+            return static_cast<std::int32_t>(e.pipeline().schedule().interleaved().chunks());
+          },
+      .fits = whole_groups};
+}
+
+}  // namespace troupe::schedules

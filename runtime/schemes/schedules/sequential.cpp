@@ -1,10 +1,11 @@
 // Naive model parallelism: one micro-batch in the pipe at a time, so that one stage works and the
 // others wait.
-#include "runtime/schemes/schedules/builder.hpp"
+#include "runtime/schemes/schedules/built_in.hpp"
 
-namespace troupe {
+namespace troupe::schedules {
+namespace {
 
-void sequential(SequenceBuilder& s) {
+void write(SequenceBuilder& s) {
   s.begin_period();
   for (std::int64_t j = 0; j < s.M(); ++j) {
     s.forward(j);
@@ -13,4 +14,18 @@ void sequential(SequenceBuilder& s) {
   s.update(0);
 }
 
-}  // namespace troupe
+}  // namespace
+
+ScheduleScheme sequential() {
+  return {
+      .info = {.name = "sequential",
+               .summary = "one micro-batch in the pipe at a time: F, B through all stages, then "
+                          "the next; an update after M of them",
+               .paper = "naive model parallelism"},
+      .flushed = true,
+      .staleness = "0",
+      .bubble = "(K-1) M (T_F+T_B)",
+      .write = write};
+}
+
+}  // namespace troupe::schedules

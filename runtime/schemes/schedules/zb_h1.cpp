@@ -1,11 +1,14 @@
 // ZB-H1 (Qi et al. 2024): 1F1B whose backward is split. The error signal leaves after the input
 // gradient; stage k holds back k weight gradients and fills the drain of the pipe with them, one
 // after each input gradient.
-#include "runtime/schemes/schedules/builder.hpp"
+#include "runtime/schemes/schedules/built_in.hpp"
 
-namespace troupe {
+#include <algorithm>
 
-void zb_h1(SequenceBuilder& s) {
+namespace troupe::schedules {
+namespace {
+
+void write(SequenceBuilder& s) {
   s.begin_period();
   const std::int64_t warm_up = std::min(s.to_loss(), s.M());
   std::int64_t forwards = 0;
@@ -29,4 +32,19 @@ void zb_h1(SequenceBuilder& s) {
   s.update(0);
 }
 
-}  // namespace troupe
+}  // namespace
+
+ScheduleScheme zb_h1() {
+  return {
+      .info = {.name = "zb_h1",
+               .summary =
+                   "1F1B with a split backward: the error signal leaves after the input gradient, "
+                   "weight gradients fill the drain",
+               .paper = "Qi et al. 2024, arXiv:2401.10241"},
+      .flushed = true,
+      .staleness = "0",
+      .bubble = "(K-1)(T_F+T_B-T_W) for M >= K, T_W <= T_B (here T_B: the input gradient alone)",
+      .write = write};
+}
+
+}  // namespace troupe::schedules

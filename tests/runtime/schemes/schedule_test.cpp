@@ -1,6 +1,5 @@
-#include "runtime/schemes/schedule.hpp"
-
 #include "kernels/random.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 #include "runtime/schemes/timeline.hpp"
 #include "tests/support/catch.hpp"
 
@@ -125,22 +124,20 @@ TEST_CASE("the delay of each chunk is the table's", "[schemes]") {
 }
 
 TEST_CASE("every schedule can finish, whatever K, M and v", "[schemes]") {
-  for (const SchedulePaper& paper : schedule_papers()) {
+  for (const ScheduleScheme& paper : schedule_schemes()) {
     for (const int K : {1, 2, 3, 4, 7}) {
       for (const int M : {1, 2, 3, 4, 8}) {
         for (const int v : {1, 2, 3}) {
-          if (paper.name != "interleaved" && v > 1) {
+          if (!paper.chunks && v > 1) {
             continue;
           }
-          const auto made = make_schedule({.name = std::string(paper.name),
-                                           .stages = K,
-                                           .micro_batches = M,
-                                           .chunks_per_stage = v});
-          if (paper.name == "interleaved" && M % K != 0) {
+          const auto made = make_schedule(
+              {.name = paper.info.name, .stages = K, .micro_batches = M, .chunks_per_stage = v});
+          if (paper.fits && M % K != 0) {
             CHECK_FALSE(made);
             continue;
           }
-          INFO(paper.name << " K " << K << " M " << M << " v " << v);
+          INFO(paper.info.name << " K " << K << " M " << M << " v " << v);
           CHECK(made);
         }
       }
@@ -242,17 +239,17 @@ TEST_CASE("a stage merges the sequences of its chunks by their times in a pipe o
 }
 
 TEST_CASE("one chunk a stage in order is no placement", "[schemes]") {
-  for (const SchedulePaper& paper : schedule_papers()) {
+  for (const ScheduleScheme& paper : schedule_schemes()) {
     for (const int K : {1, 3, 5}) {
       for (const int M : {1, 2, 4}) {
-        if (paper.name == "interleaved") {
+        if (paper.chunks) {
           continue;
         }
-        INFO(paper.name << " K " << K << " M " << M);
+        INFO(paper.info.name << " K " << K << " M " << M);
         Placement each(static_cast<std::size_t>(K));
         std::iota(each.begin(), each.end(), 0);
-        const Schedule given = placed(std::string(paper.name), each, M);
-        const Schedule plain = schedule(std::string(paper.name), K, M);
+        const Schedule given = placed(paper.info.name, each, M);
+        const Schedule plain = schedule(paper.info.name, K, M);
         CHECK(given.delay == plain.delay);
         CHECK(given.placement == plain.placement);
         for (int k = 0; k < K; ++k) {
@@ -268,15 +265,16 @@ TEST_CASE("however chunks are placed, each does what it would as a stage, and al
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const Placement placement = random_placement(seed);
     const auto C = static_cast<std::int32_t>(placement.size());
-    for (const SchedulePaper& paper : schedule_papers()) {
-      if (paper.name == "interleaved") {
+    for (const ScheduleScheme& paper : schedule_schemes()) {
+      if (paper.chunks) {
         continue;
       }
       const int M = 1 + static_cast<int>(seed % 4);
-      const std::int64_t synchronous = paper.name.starts_with("async") ? seed % 3 : 0;
-      INFO(paper.name << " seed " << seed << " C " << C << " M " << M << " sync " << synchronous);
-      const Schedule mixed = placed(std::string(paper.name), placement, M, synchronous);
-      const auto deep = make_schedule({.name = std::string(paper.name),
+      const std::int64_t synchronous = !paper.flushed ? seed % 3 : 0;
+      INFO(paper.info.name << " seed " << seed << " C " << C << " M " << M << " sync "
+                           << synchronous);
+      const Schedule mixed = placed(paper.info.name, placement, M, synchronous);
+      const auto deep = make_schedule({.name = paper.info.name,
                                        .stages = C,
                                        .micro_batches = M,
                                        .synchronous_batches = synchronous});

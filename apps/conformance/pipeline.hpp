@@ -1,0 +1,39 @@
+// What schedules and weight policies are held to. A pipe is run on built-in data in virtual time.
+#pragma once
+
+#include "apps/conformance.hpp"
+#include "apps/conformance/trial.hpp"
+#include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
+
+#include <vector>
+
+namespace troupe::conformance {
+
+/// In this order:
+///   order     of many numbers of stages and micro-batches: each action once and in order, nothing
+///             can stall
+///   finish    runs of few and of many mini-batches come to their end
+///   delay     how many updates early the forwards are; held to ConformanceOptions::bound, if any
+///   versions  in runs whose times vary, forwards read the versions that the sequence says
+///   identity  without delay it trains what one stage trains
+///   replay    two equal runs: equal orders of messages, equal weights
+/// Error (usage) where its options are wrong.
+Result<std::vector<Finding>> check_schedule_conformance(const ScheduleScheme& scheme,
+                                                        const ConformanceOptions& options);
+
+/// In this order:
+///   views      of many schedules, stages and micro-batches: every view is of a step that its shard
+///              keeps, and every prediction has been announced
+///   facts      what it says of itself (newest_only, predicts, displacement) is what it reads
+///   staleness  the oldest step that a forward reads, predictions not counted; held to
+///              ConformanceOptions::bound, if any
+///   identity   whether on one stage it trains what `latest` trains
+///   replay     two equal runs: equal orders of messages, equal weights
+/// Error (usage) where its options are wrong, or it goes with no schedule.
+Result<std::vector<Finding>> check_policy_conformance(const WeightScheme& scheme,
+                                                      const ConformanceOptions& options);
+
+Finding equal_runs(const PipelineTrial& first, const PipelineTrial& second);
+
+}  // namespace troupe::conformance

@@ -1,0 +1,53 @@
+// Look-aheads along a velocity that fades: FTPipe's msnag (Eliad et al. 2021) as far as the stage's
+// delay, NWPT (Rao & Shyamala) one momentum step, Nesterov's, on every stage.
+#include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/policies/built_in.hpp"
+
+namespace troupe::policies {
+namespace {
+
+class Geometric final : public ViewPolicy {
+ public:
+  View forward(const Action& a) const override {
+    return {a.natural, reach_of(ReachKind::geometric, a.distance())};
+  }
+};
+
+class OneStep final : public ViewPolicy {
+ public:
+  View forward(const Action& a) const override {
+    return {a.natural, reach_of(ReachKind::geometric, 1)};
+  }
+};
+
+}  // namespace
+
+WeightScheme geometric() {
+  return {
+      .info = {.name = "geometric",
+               .summary = "d steps ahead, the velocity fading: W - eta S_d v, S_d = gamma + ... + "
+                          "gamma^d",
+               .paper = "msnag of FTPipe: Eliad et al., ATC 2021"},
+      .reads = "forward and backward W[b-d] + d fading steps",
+      .staleness = "0 where later gradients are small",
+      .memory = "1 + (K-k) predictions",
+      .view = [](const WeightContext&, const Schedule&) { return std::make_shared<Geometric>(); },
+      .predicts = true,
+      .goes_with = [](const OptimizerScheme& o) { return o.heavy_ball; }};
+}
+
+WeightScheme nwpt() {
+  return {
+      .info = {.name = "nwpt",
+               .summary = "one momentum step ahead, W - eta gamma v, on every stage: Nesterov's "
+                          "look-ahead, whatever the delay",
+               .paper = "Rao & Shyamala, Novel Weight Prediction Technique"},
+      .reads = "forward and backward W[b-d] + 1 fading step",
+      .staleness = "about d-1",
+      .memory = "1 + (K-k) predictions",
+      .view = [](const WeightContext&, const Schedule&) { return std::make_shared<OneStep>(); },
+      .predicts = true,
+      .goes_with = [](const OptimizerScheme& o) { return o.heavy_ball; }};
+}
+
+}  // namespace troupe::policies

@@ -1,0 +1,46 @@
+// The newest weights, whenever: what an asynchronous pipeline does that does nothing about staleness
+// (Chen et al. 2012), and PACI, whose micro-batches bound the drift.
+#include "runtime/schemes/policies/built_in.hpp"
+
+namespace troupe::policies {
+namespace {
+
+class Latest final : public ViewPolicy {
+ public:
+  View forward(const Action& a) const override { return {a.natural, {}}; }
+
+  bool stashes() const override { return false; }
+};
+
+}  // namespace
+
+std::shared_ptr<const ViewPolicy> latest_view(const WeightContext& /*context*/,
+                                              const Schedule& /*schedule*/) {
+  return std::make_shared<Latest>();
+}
+
+WeightScheme latest() {
+  return {.info = {.name = "latest",
+                   .summary = "the newest weights, whenever: forward and backward of a mini-batch "
+                              "may differ",
+                   .paper = "Chen, Eversole, Li, Yu & Seide, Interspeech 2012"},
+          .reads = "forward W[b-d], backward W[b]",
+          .staleness = "d in the forward, 0 in the backward",
+          .memory = "1",
+          .view = latest_view,
+          .newest_only = true};
+}
+
+WeightScheme accumulate() {
+  return {.info = {.name = "accumulate",
+                   .summary = "the newest weights; M micro-batches an update bound the drift (at "
+                              "M=1 it is latest)",
+                   .paper = "PACI 2026, arXiv:2606.07881"},
+          .reads = "forward W[b-ceil(max(0,d-j)/M)], backward W[b]",
+          .staleness = "ceil(max(0,d-j)/M)",
+          .memory = "1",
+          .view = latest_view,
+          .newest_only = true};
+}
+
+}  // namespace troupe::policies
