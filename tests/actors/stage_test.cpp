@@ -1,6 +1,7 @@
 // The stage as a plain state machine: what comes in any order, what goes out by the schedule.
 #include "actors/stage.hpp"
 
+#include "runtime/schemes/policy.hpp"
 #include "tests/support/fake_data.hpp"
 #include "tests/support/machines.hpp"
 
@@ -54,6 +55,11 @@ std::shared_ptr<const Schedule> schedule(const std::string& name) {
   return std::make_shared<const Schedule>(*std::move(made));
 }
 
+std::shared_ptr<const ViewPolicy> view(const std::string& policy, const Schedule& schedule) {
+  proto::Experiment experiment;
+  return find_weight_scheme(policy)->view({experiment}, schedule);
+}
+
 Stage stage(const Model& model, const std::string& name, std::int32_t index) {
   const auto plan = schedule(name);
   return Stage(
@@ -61,7 +67,7 @@ Stage stage(const Model& model, const std::string& name, std::int32_t index) {
        .stage = index,
        .sizes = BatchSizes(100, kRows * kMicroBatches),
        .schedule = plan,
-       .view = ViewPolicy(plan->flushed ? ViewKind::latest : ViewKind::stash, plan->delay_max),
+       .view = view(plan->flushed ? "latest" : "stash", *plan),
        .chunks = model.chunks,
        .stage_of = {kStages[0], kStages[1]},
        .shard_of = {kShards[0], kShards[1]},
