@@ -14,7 +14,7 @@
 #include "actors/stage/arrivals.hpp"
 #include "actors/stage/evaluation_lane.hpp"
 #include "actors/stage/gradient_sums.hpp"
-#include "actors/stage/running_statistics.hpp"
+#include "actors/stage/chunk_statistics.hpp"
 #include "actors/stage/sequence_cursor.hpp"
 #include "actors/stage/sequence_wait.hpp"
 #include "actors/stage/shard_client.hpp"
@@ -128,7 +128,7 @@ class Stage final : public Actor<Stage, StageRole> {
   Arrivals arrivals_;
   Stashes stashes_;
   GradientSums sums_;
-  RunningStatistics statistics_;
+  ChunkStatistics statistics_;
   EvaluationLane evaluations_;
   SequenceWait wait_;
   Weights forward_weights_;   // of the forward that runs

@@ -34,7 +34,8 @@ Command declare_conformance() {
   auto options = std::make_shared<ConformanceOptions>();
   return {.options = {{.names = "NAME",
                        .value = &options->rule,
-                       .doc = "a rule, schedule or weight policy: built in, or one that this program has registered",
+                       .doc = "a rule, schedule or weight policy: built in, or one that this "
+                              "program has registered",
                        .required = true},
                       {.names = "--value",
                        .value = &options->values,

@@ -8,7 +8,6 @@
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 #include "runtime/schemes/timeline.hpp"
 

@@ -46,7 +46,7 @@ class ChunkOptimizer {
   OptionValues policy_values_;
   PolicyStep changed_;  // by the policy
   const OptimizerScheme* scheme_ = nullptr;
-  OptionValues values_;     // of the optimizer
+  OptionValues values_;    // of the optimizer
   UpdateNumbers numbers_;  // what is the same in every update
   Rate rate_;
   std::int64_t synchronous_;

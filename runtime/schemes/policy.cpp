@@ -59,8 +59,7 @@ Result<void> check_mix(const WeightScheme& scheme,
                        const proto::Experiment& experiment,
                        std::int64_t delay) {
   const OptimizerScheme& optimizer = optimizer_scheme(experiment.optimizer());
-  if (!scheme.step || optimizer.heavy_ball ||
-      !scheme.step(weight_context(experiment), delay).mix) {
+  if (!scheme.step || optimizer.heavy_ball || !scheme.step(weight_context(experiment), delay).mix) {
     return {};
   }
   return Error{

@@ -1,7 +1,7 @@
 // The parts of a stage, each on its own: messages in, effects out.
 #include "actors/stage/arrivals.hpp"
 #include "actors/stage/gradient_sums.hpp"
-#include "actors/stage/running_statistics.hpp"
+#include "actors/stage/chunk_statistics.hpp"
 #include "actors/stage/sequence_cursor.hpp"
 #include "actors/stage/sequence_wait.hpp"
 #include "actors/stage/stashes.hpp"
@@ -51,8 +51,8 @@ std::vector<float> concluded(const Effects& fx) {
   return all;
 }
 
-RunningStatistics statistics(bool served) {
-  return RunningStatistics({.served = served,
+ChunkStatistics statistics(bool served) {
+  return ChunkStatistics({.served = served,
                             .evaluation = {.every = 2},
                             .director = kDirector,
                             .initial = {{0, {value(0)}}}});
@@ -144,7 +144,7 @@ TEST_CASE("a push tells what each micro-batch has read, and when the oldest forw
 }
 
 TEST_CASE("an evaluation reads the statistics of its step, whatever came after") {
-  RunningStatistics of = statistics(false);
+  ChunkStatistics of = statistics(false);
   Effects fx;
   for (std::int64_t batch = 0; batch < 4; ++batch) {
     of.set(0, {value(static_cast<float>(batch + 1))});
@@ -156,7 +156,7 @@ TEST_CASE("an evaluation reads the statistics of its step, whatever came after")
 }
 
 TEST_CASE("the director gets the statistics of the last step once its forwards are done") {
-  RunningStatistics of = statistics(false);
+  ChunkStatistics of = statistics(false);
   Effects fx;
   of.conclude(1, fx);
   CHECK(concluded(fx).empty());
@@ -168,7 +168,7 @@ TEST_CASE("the director gets the statistics of the last step once its forwards a
 }
 
 TEST_CASE("where replicas share weights the director gets the statistics at once") {
-  RunningStatistics of = statistics(true);
+  ChunkStatistics of = statistics(true);
   Effects fx;
   of.conclude(1, fx);
   CHECK(concluded(fx) == std::vector<float>{0});

@@ -62,19 +62,18 @@ std::shared_ptr<const ViewPolicy> view(const std::string& policy, const Schedule
 
 Stage stage(const Model& model, const std::string& name, std::int32_t index) {
   const auto plan = schedule(name);
-  return Stage(
-      {.self = kStages[index],
-       .stage = index,
-       .sizes = BatchSizes(100, kRows * kMicroBatches),
-       .schedule = plan,
-       .view = view(plan->flushed ? "latest" : "stash", *plan),
-       .chunks = model.chunks,
-       .stage_of = {kStages[0], kStages[1]},
-       .shard_of = {kShards[0], kShards[1]},
-       .evaluation = {},
-       .buffers = {},
-       .source = kSource,
-       .director = kDirector});
+  return Stage({.self = kStages[index],
+                .stage = index,
+                .sizes = BatchSizes(100, kRows * kMicroBatches),
+                .schedule = plan,
+                .view = view(plan->flushed ? "latest" : "stash", *plan),
+                .chunks = model.chunks,
+                .stage_of = {kStages[0], kStages[1]},
+                .shard_of = {kShards[0], kShards[1]},
+                .evaluation = {},
+                .buffers = {},
+                .source = kSource,
+                .director = kDirector});
 }
 
 /// Numbers that the stamp decides.

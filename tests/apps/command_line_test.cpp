@@ -117,7 +117,7 @@ TEST_CASE("combinations that make no sense are refused with the reason", "[apps]
                 "pipeline.cut: one chunk needs no cut");
   check_refused({"run", "--set", "optimizer.rule=sgd", "--set", "pipeline.weights=nesterov"},
                 2,
-                "set optimizer.rule to nadam or nadamw (it is sgd)");
+                "goes with optimizer.rule nadam, nadamw; it is sgd");
   check_refused({"run", "--set", "stop.epochs=0"}, 2, "the run would never end");
   check_refused({"sim",
                  "-q",

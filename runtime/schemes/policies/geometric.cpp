@@ -33,7 +33,10 @@ WeightScheme geometric() {
       .memory = "1 + (K-k) predictions",
       .view = [](const WeightContext&, const Schedule&) { return std::make_shared<Geometric>(); },
       .predicts = true,
-      .goes_with = [](const OptimizerScheme& o) { return o.heavy_ball; }};
+      .goes_with =
+          [](const OptimizerScheme& o) {
+            return o.heavy_ball;
+          }};
 }
 
 WeightScheme nwpt() {
@@ -47,7 +50,10 @@ WeightScheme nwpt() {
       .memory = "1 + (K-k) predictions",
       .view = [](const WeightContext&, const Schedule&) { return std::make_shared<OneStep>(); },
       .predicts = true,
-      .goes_with = [](const OptimizerScheme& o) { return o.heavy_ball; }};
+      .goes_with =
+          [](const OptimizerScheme& o) {
+            return o.heavy_ball;
+          }};
 }
 
 }  // namespace troupe::policies

@@ -39,7 +39,9 @@ WeightScheme nesterov() {
           .staleness = "d",
           .memory = "K-k",
           .view = stashed_view,
-          .goes_with = [](const OptimizerScheme& o) { return o.discounts_gradient; }};
+          .goes_with = [](const OptimizerScheme& o) {
+            return o.discounts_gradient;
+          }};
 }
 
 }  // namespace troupe::policies

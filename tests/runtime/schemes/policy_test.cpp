@@ -2,8 +2,8 @@
 #include "runtime/schemes/policy.hpp"
 
 #include "messages/experiment.hpp"
-#include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace troupe;

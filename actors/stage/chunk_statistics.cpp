@@ -1,17 +1,17 @@
-#include "actors/stage/running_statistics.hpp"
+#include "actors/stage/chunk_statistics.hpp"
 
 #include <algorithm>
 
 namespace troupe {
 
-RunningStatistics::RunningStatistics(Config config)
+ChunkStatistics::ChunkStatistics(Config config)
     : c_(std::move(config)), newest_(std::move(c_.initial)) {
   for (const auto& [chunk, buffers] : newest_) {
     done_[chunk] = 0;
   }
 }
 
-void RunningStatistics::finish_batch(std::int32_t chunk, std::int64_t batch, Effects& fx) {
+void ChunkStatistics::finish_batch(std::int32_t chunk, std::int64_t batch, Effects& fx) {
   const std::int64_t step = done_.at(chunk) = batch + 1;
   if (!c_.served && c_.evaluation.due(step)) {
     kept_[{chunk, step}] = newest_.at(chunk);
@@ -20,21 +20,21 @@ void RunningStatistics::finish_batch(std::int32_t chunk, std::int64_t batch, Eff
 }
 
 /// Where none were kept, no later forward has run, and the newest are those of the step.
-const std::vector<Tensor>& RunningStatistics::at(std::int32_t chunk, std::int64_t step) const {
+const std::vector<Tensor>& ChunkStatistics::at(std::int32_t chunk, std::int64_t step) const {
   const auto kept = kept_.find({chunk, step});
   return kept != kept_.end() ? kept->second : newest_.at(chunk);
 }
 
-void RunningStatistics::release(std::int64_t step) {
+void ChunkStatistics::release(std::int64_t step) {
   std::erase_if(kept_, [&](const auto& kept) { return kept.first.second == step; });
 }
 
-void RunningStatistics::conclude(std::int64_t step, Effects& fx) {
+void ChunkStatistics::conclude(std::int64_t step, Effects& fx) {
   conclude_at_ = step;
   conclude_when_due(fx);
 }
 
-void RunningStatistics::conclude_when_due(Effects& fx) {
+void ChunkStatistics::conclude_when_due(Effects& fx) {
   const bool due = conclude_at_ && std::all_of(done_.begin(), done_.end(), [&](const auto& done) {
                      return c_.served || done.second >= *conclude_at_;
                    });

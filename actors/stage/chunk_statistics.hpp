@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-class RunningStatistics {
+class ChunkStatistics {
  public:
   struct Config {
     std::int32_t replica = 0;
@@ -23,7 +23,7 @@ class RunningStatistics {
     std::map<std::int32_t, std::vector<Tensor>> initial;  // by chunk of this stage
   };
 
-  explicit RunningStatistics(Config config);
+  explicit ChunkStatistics(Config config);
 
   std::int64_t chunks() const { return static_cast<std::int64_t>(newest_.size()); }
 
