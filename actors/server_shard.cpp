@@ -30,7 +30,10 @@ ServerShard::ServerShard(Config config)
       weights_(std::move(c_.initial), c_.rate.at(0), c_.reaches),
       replicas_(c_.replicas.size(), c_.needs_read || c_.gap_every > 0, weights_.newest()),
       run_(c_.batches_per_update, c_.updates),
-      pins_({.chunk = c_.chunk, .slice = c_.slice, .director = c_.director}),
+      pins_({.chunk = c_.chunk,
+             .slice = c_.slice,
+             .director = c_.director,
+             .between = c_.pins_between}),
       account_(c_.chunk, c_.slice) {}
 
 // -- uploads ---------------------------------------------------------------------------------------
@@ -40,12 +43,12 @@ void ServerShard::handle(Upload m, double now, Effects& fx) {
     return;
   }
   for (Upload& ready : replicas_.in_order(std::move(m))) {
-    receive(std::move(ready), now);
+    receive(std::move(ready), now, fx);
   }
   advance(now, fx);
 }
 
-void ServerShard::receive(Upload m, double now) {
+void ServerShard::receive(Upload m, double now, Effects& fx) {
   replicas_.note_question(m);
   if (m.contribution.values.empty()) {
     return;
@@ -53,9 +56,11 @@ void ServerShard::receive(Upload m, double now) {
   account_.travelled(m.contribution.values);
   replicas_.note_speed(m, now);
   if (run_.over()) {
+    tell({.drop = {named(m)}}, fx);
     replicas_.refused(m);
-  } else if (!c_.admission->accepts(arrival_of(m, now), replicas_.ledger())) {
+  } else if (!c_.follows && !c_.admission->accepts(arrival_of(m, now), replicas_.ledger())) {
     account_.dropped();
+    tell({.drop = {named(m)}}, fx);
     replicas_.refused(m);
   } else {
     replicas_.accepted(m);
@@ -68,29 +73,121 @@ void ServerShard::handle(Alarm, double now, Effects& fx) {
   advance(now, fx);
 }
 
-/// Starts the next update where the Admission has chosen pushes for it, and answers who may be
-/// answered.
+/// Starts the next update where pushes have been chosen for it, and answers who may be answered.
 void ServerShard::advance(double now, Effects& fx) {
+  if (c_.follows) {
+    follow(now, fx);
+  } else {
+    decide(now, fx);
+  }
+  serve(now, fx);
+}
+
+/// As the Admission chooses.
+void ServerShard::decide(double now, Effects& fx) {
   while (may_update()) {
     const Admission::Choice choice = choose(now);
     if (!choice.drop.empty()) {
-      drop(choice.drop);
+      drop(choice.drop, fx);
       continue;  // the others have other indices now: ask again
     }
     if (!choice.take.empty()) {
-      take(choice.take);
+      take_and_tell(choice.take, fx);
       combine(fx);
     } else if (std::isfinite(choice.ask_again)) {
       fx.wake(choice.ask_again);
     }
     break;
   }
-  serve(now, fx);
 }
 
 bool ServerShard::may_update() const {
   return applying_.empty() && !waiting_.empty() && !halted_ && !run_.over() && !pins_.too_many();
 }
+
+// -- one decision for all --------------------------------------------------------------------------
+
+// A gradient is taken or dropped as a whole, so one server decides for all. It is one of the last
+// chunk: pushes of a backward pass come there first. All that a verdict names is then on its way to
+// the others, for which nothing is needed but what earlier verdicts have given. So none waits for
+// ever, and a server may stand still only where it decides (Pins).
+
+Verdict::Push ServerShard::named(const Upload& m) const {
+  return {.replica = m.stamp.replica, .batch = m.stamp.batch};
+}
+
+void ServerShard::tell(Verdict verdict, Effects& fx) {
+  if (c_.followers.empty()) {
+    return;
+  }
+  verdict.number = ++told_;
+  for (const Ref<ServerRole>& follower : c_.followers) {
+    fx.send(follower, verdict);
+  }
+}
+
+void ServerShard::take_and_tell(std::vector<std::size_t> which, Effects& fx) {
+  take(std::move(which));
+  Verdict verdict;
+  for (const Upload& m : applying_) {
+    verdict.take.push_back(named(m));
+    verdict.mini_batches += m.contribution.mini_batches;
+    if (c_.period > 0) {
+      verdict.take.back().period = replicas_.period(m.stamp.replica, c_.period);
+      replicas_.set_period(m.stamp.replica, verdict.take.back().period);
+    }
+  }
+  tell(std::move(verdict), fx);
+}
+
+void ServerShard::handle(Verdict m, double now, Effects& fx) {
+  verdicts_.add(std::move(m));
+  advance(now, fx);
+}
+
+/// Does what verdicts say, as far as the pushes that they name have come.
+void ServerShard::follow(double now, Effects& fx) {
+  if (run_.over()) {
+    verdicts_.clear();
+  }
+  while (applying_.empty() && !halted_ && !run_.over() && verdicts_.next()) {
+    const Verdict& verdict = *verdicts_.next();
+    auto found = find_pushes(verdict, waiting_, replicas_);
+    if (!found) {
+      return;
+    }
+    for (const Verdict::Push& push : verdict.take) {
+      replicas_.set_period(push.replica, push.period);
+    }
+    const bool update = !verdict.take.empty();
+    missing_ = verdict.mini_batches;
+    verdicts_.pop();
+    if (!update) {
+      drop(std::move(found->drop), fx);
+      continue;
+    }
+    take(std::move(found->take));
+    for (const Upload& m : applying_) {
+      missing_ -= m.contribution.mini_batches;
+    }
+    if (applying_.empty()) {
+      pass_over(now, fx);
+    } else {
+      combine(fx);
+    }
+  }
+}
+
+/// An update of which all pushes died with their replicas: the next version has the same weights.
+void ServerShard::pass_over(double now, Effects& fx) {
+  const std::int64_t before = run_.step();
+  run_.add(std::exchange(missing_, 0));
+  replicas_.next_version();
+  weights_.keep(version(), c_.rate.at(version()));
+  conclude_update(before, now, fx);
+}
+
+// -- dropped pushes --------------------------------------------------------------------------------
 
 Admission::Choice ServerShard::choose(double now) const {
   std::vector<Arrival> arrivals;
@@ -102,13 +199,16 @@ Admission::Choice ServerShard::choose(double now) const {
   return choice;
 }
 
-void ServerShard::drop(std::vector<std::size_t> which) {
+void ServerShard::drop(std::vector<std::size_t> which, Effects& fx) {
   std::sort(which.rbegin(), which.rend());
+  Verdict verdict;
   for (const std::size_t i : which) {
     account_.dropped();
+    verdict.drop.push_back(named(waiting_.at(i)));
     replicas_.dropped(waiting_.at(i));
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  tell(std::move(verdict), fx);
 }
 
 // -- updates ---------------------------------------------------------------------------------------
@@ -161,15 +261,21 @@ void ServerShard::handle(Combined m, double now, Effects& fx) {
   const std::int64_t before = run_.step();
   note_applied(m.updated, now, fx);
   applying_.clear();
+  run_.add(std::exchange(missing_, 0));
   replicas_.next_version();
   weights_.set(std::move(m.updated), version(), c_.rate.at(version()));
+  conclude_update(before, now, fx);
+  advance(now, fx);
+}
+
+/// There is a new version; the run stood at step `before`.
+void ServerShard::conclude_update(std::int64_t before, double now, Effects& fx) {
   pins_.let_go(run_);
   pin_due(before, fx);
   finish(fx);
   if (c_.admission->broadcasts() && replicas_.ledger().slowest() > told_clock_) {
     broadcast(now, fx);
   }
-  advance(now, fx);
 }
 
 /// The pushes under way are in the weights of the next version.
@@ -221,11 +327,12 @@ void ServerShard::serve(double now, Effects& fx) {
 
 /// Servers may have applied different pushes, so one that is finished must keep answering: the others
 /// need more pushes to get to the end, and replicas make these with weights from all servers. It is so
-/// where slices take turns, where servers make different updates of the same pushes, where a replica
-/// died between two of its pushes, and where a stage that waits for this chunk's weights has yet to
-/// push the gradients of others.
+/// where slices take turns, where one server decides for others, where a replica died between two of
+/// its pushes, and where a stage that waits for this chunk's weights has yet to push the gradients of
+/// others.
 bool ServerShard::others_may_lack() const {
-  return c_.streams || c_.together || c_.admission->servers_may_differ() || replicas_.lost_some();
+  return c_.streams || c_.together || c_.follows || !c_.followers.empty() ||
+         replicas_.lost_some();
 }
 
 /// A push of this replica is in the next weights.
@@ -245,7 +352,7 @@ void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Ef
                .holds = replicas_.held(who),
                .step = run_.step()};
   if (c_.period > 0) {
-    reply.period = replicas_.period(who, c_.period);
+    reply.period = replicas_.agreed_period(who, c_.period);
   }
   account_.travelled(reply.weights);
   account_.travelled(reply.moments);
@@ -296,9 +403,11 @@ void ServerShard::finish(Effects& fx) {
     return;
   }
   tell_account(fx);
-  if (c_.together) {  // replicas whose pushes wait for an update that will not come go on all the same
+  if (c_.together || c_.follows || !c_.followers.empty()) {
+    // Replicas whose pushes wait for an update that will not come go on all the same.
     for (const Upload& m : std::exchange(waiting_, {})) {
       replicas_.dropped(m);
+      tell({.drop = {named(m)}}, fx);
     }
   }
   pin(*run_.end(), fx);

@@ -5,6 +5,7 @@
 //   replica's shard --Upload--> server --Combine--> server optimizer --Combined--> server
 //   server --Answer--> replica's shard
 //   replica's shard --PinnedPull--> server --Answer--> replica's shard         (evaluations)
+//   the server that decides --Verdict--> the others       (where servers could decide apart)
 //   director --Membership, Halt, End, Release--> server --MarkDue, Halted, Concluded--> director
 //
 // Invariants: the version grows by exactly 1 with each update. An Upload is counted once and in its
@@ -18,6 +19,7 @@
 #include "actors/server/run_position.hpp"
 #include "actors/server/served_weights.hpp"
 #include "actors/server/server_account.hpp"
+#include "actors/server/verdicts.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/link.hpp"
 #include "runtime/schemes/rule.hpp"
@@ -50,6 +52,10 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     std::int64_t period = 0;  // > 0: of the fastest replica; slower ones get less (DyLU)
     bool streams = false;     // slices take turns: others' uploads come only where all are answered
     bool together = false;   // a stage that waits for this server's answer may owe pushes to others
+    /// Servers whose Admissions could decide apart: one of them decides, and these do as it says.
+    std::vector<Ref<ServerRole>> followers;
+    bool follows = false;           // does as another one says
+    std::int64_t pins_between = 0;  // evaluations due between two servers' steps, at most
     bool announces = false;  // this server's pins start the evaluations
     Ref<DirectorRole> director;
     Tensor initial;  // (n)
@@ -61,6 +67,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   void handle(PinnedPull m, double now, Effects& fx);
   void handle(Combined m, double now, Effects& fx);
   void handle(Membership m, double now, Effects& fx);
+  void handle(Verdict m, double now, Effects& fx);
   void handle(End m, double now, Effects& fx);
   void handle(Halt, double now, Effects& fx);
   void handle(Release m, double now, Effects& fx);
@@ -68,13 +75,20 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   std::string waits_for() const override;
 
  private:
-  void receive(Upload m, double now);
+  void receive(Upload m, double now, Effects& fx);
   void advance(double now, Effects& fx);
+  void decide(double now, Effects& fx);
+  void follow(double now, Effects& fx);
   bool may_update() const;
   Admission::Choice choose(double now) const;
-  void drop(std::vector<std::size_t> which);
+  Verdict::Push named(const Upload& m) const;
+  void tell(Verdict verdict, Effects& fx);
+  void drop(std::vector<std::size_t> which, Effects& fx);
   void take(std::vector<std::size_t> which);
+  void take_and_tell(std::vector<std::size_t> which, Effects& fx);
   void combine(Effects& fx);
+  void pass_over(double now, Effects& fx);
+  void conclude_update(std::int64_t before, double now, Effects& fx);
   Update make_update(bool measure);
   void note_applied(Updated& updated, double now, Effects& fx);
   void broadcast(double now, Effects& fx);
@@ -95,6 +109,9 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   RunPosition run_;
   Pins pins_;
   ServerAccount account_;
+  Verdicts verdicts_;             // where this server follows
+  std::uint64_t told_ = 0;        // verdicts, where it decides for others
+  std::int64_t missing_ = 0;      // mini-batches of the update under way that died with their replica
   std::deque<Upload> waiting_;    // accepted, in order of arrival
   std::vector<Upload> applying_;  // without their tensors
   std::int64_t told_clock_ = 0;   // slowest clock of the last broadcast

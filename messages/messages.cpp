@@ -25,6 +25,7 @@ constexpr std::array<std::string_view, std::variant_size_v<Message::variant>> kN
     "Upload",        "Answer",
     "PinnedPull",    "Combine",
     "Combined",      "Membership",
+    "Verdict",
     "MarkDue",       "Halted",
     "Alarm",         "Advance",
     "Advanced",      "VectorCommands",

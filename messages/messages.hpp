@@ -257,6 +257,21 @@ struct Membership {
   std::vector<bool> alive;  // by replica
 };
 
+/// What the server that decides for all has made of pushes. A gradient has a part for each server; the
+/// others make of their parts the same, in the same order.
+struct Verdict {
+  struct Push {
+    std::int32_t replica = 0;
+    std::int64_t batch = 0;   // Upload::stamp's
+    std::int64_t period = 0;  // mini-batches until the replica's next Upload; 0: as agreed
+  };
+
+  std::uint64_t number = 0;      // from 1
+  std::vector<Push> take{};      // make the next update; empty: no update yet
+  std::vector<Push> drop{};      // given up
+  std::int64_t mini_batches = 0;  // that `take` stands for
+};
+
 /// The weights of step `step` are pinned everywhere or will be: evaluate them.
 struct MarkDue {
   std::int64_t step = 0;
@@ -505,6 +520,7 @@ class Message : public std::variant<Start,
                                     Combine,
                                     Combined,
                                     Membership,
+                                    Verdict,
                                     MarkDue,
                                     Halted,
                                     Alarm,

@@ -77,7 +77,7 @@ struct OptimizerRole : Understands<Apply,
 
 /// Keeps a slice of the weights that replicas share; decides what becomes of what they send.
 struct ServerRole
-    : Understands<Upload, PinnedPull, Combined, Membership, End, Halt, Release, Alarm> {};
+    : Understands<Upload, PinnedPull, Combined, Membership, Verdict, End, Halt, Release, Alarm> {};
 
 /// Does the arithmetic of one server.
 struct ServerOptimizerRole : Understands<Combine, Ran<CombineMade>> {};

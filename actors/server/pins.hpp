@@ -19,12 +19,14 @@ class Pins {
     std::int32_t chunk = 0;
     std::size_t slice = 0;
     Ref<DirectorRole> director;
+    std::int64_t between = 0;  // pins that this server may have before another has the first of them
   };
 
   explicit Pins(Config config) : c_(config) {}
 
-  /// More are kept than evaluations should be behind by: training waits.
-  bool too_many() const { return pins_.size() > kMax; }
+  /// More are kept than evaluations should be behind by: training waits. It never waits for an
+  /// evaluation that itself waits for another server.
+  bool too_many() const { return pins_.size() > kMax + static_cast<std::size_t>(c_.between); }
 
   /// Keeps `weights` as those of `step` and sends them to whoever waits for them. Where the step has
   /// been pinned already, those weights stay: they are what was evaluated.

@@ -74,6 +74,13 @@ class Replicas {
   /// that the fastest replica gets.
   std::int64_t period(std::int32_t who, std::int64_t of_fastest) const;
 
+  /// What has been decided of it, `otherwise` before that.
+  std::int64_t agreed_period(std::int32_t who, std::int64_t otherwise) const {
+    return of(who).period > 0 ? of(who).period : otherwise;
+  }
+
+  void set_period(std::int32_t who, std::int64_t period) { of(who).period = period; }
+
   /// `weights` of the newest version went to the replica, in answer to `request` (0: unasked).
   void answered(std::int32_t who, std::uint64_t request, const Weights& weights, double now);
 
@@ -111,6 +118,7 @@ class Replicas {
     std::int64_t newest_handed = 0;            // version
     double answered_at = 0;                    // seconds
     double speed = 0;                          // mini-batches a second, at last sight
+    std::int64_t period = 0;                   // mini-batches until its next push; 0: not decided
   };
 
   Replica& of(std::int32_t who) { return replicas_.at(static_cast<std::size_t>(who)); }

@@ -40,6 +40,14 @@ class ServedWeights {
     moments_ = std::move(made.moments);
   }
 
+  /// A version that has the weights of the last one.
+  void keep(std::int64_t version, double rate) {
+    for (Slice& slice : newest_) {
+      slice.version = version;
+      slice.rate = rate;
+    }
+  }
+
   /// What a replica is answered with. `own`: made for it alone; may be empty.
   Weights answer(Tensor own) const {
     Weights weights = newest_;

@@ -91,6 +91,7 @@ class Casting {
   void add_servers();
   std::unique_ptr<Exchange> exchange(std::int32_t r, std::int32_t c) const;
   std::shared_ptr<SharedWeights> shared_weights(std::int32_t c);
+  std::int64_t pins_between() const;
   EvaluationPlan evaluation(std::int32_t r) const;
   std::int64_t batches_of(std::int32_t r) const;
 
@@ -400,6 +401,18 @@ void Casting::add_servers() {
   }
 }
 
+/// Evaluations that may be due between the steps of two servers. Each applies what comes to it, so one
+/// is ahead of another by the pushes of mini-batches of which a part is under way.
+std::int64_t Casting::pins_between() const {
+  const std::int64_t every = b_.evaluate_every;
+  if (every == 0 || who_.all_servers().size() == 1) {
+    return 0;
+  }
+  const std::int64_t of_a_replica = schedule_.delay_max + 1 + b_.link->push_every;
+  const std::int64_t steps = replicas_ * of_a_replica / b_.batches_per_update + 1;
+  return steps / every + 1;
+}
+
 void Casting::add_server(std::int32_t c, std::size_t s, Tensor initial) {
   const std::int32_t k = schedule_.stage_of(c);
   const RuleContext context = rule_context(b_, c, s);
@@ -409,9 +422,21 @@ void Casting::add_server(std::int32_t c, std::size_t s, Tensor initial) {
   }
   Rule rule = make_rule(context);
   const Link& link = *b_.link;
+  const Ref<ServerRole> self = who_.servers(c)[s];
+  const std::vector<Ref<ServerRole>> all = who_.all_servers();
+  // The last chunk's server hears first of a mini-batch's gradients.
+  const Ref<ServerRole> decider = who_.servers(schedule_.chunks - 1).front();
+  const bool one_decides =
+      all.size() > 1 && (rule.admission->servers_may_differ() || link.dynamic);
+  std::vector<Ref<ServerRole>> followers;
+  if (one_decides && self.id == decider.id) {
+    std::copy_if(all.begin(), all.end(), std::back_inserter(followers), [&](const auto& one) {
+      return one.id != decider.id;
+    });
+  }
   add(who_.servers(c)[s].id,
       std::make_unique<ServerShard>(ServerShard::Config{
-          .self = who_.servers(c)[s],
+          .self = self,
           .chunk = c,
           .slice = s,
           .optimizer = who_.server_optimizer(c, s),
@@ -429,6 +454,9 @@ void Casting::add_server(std::int32_t c, std::size_t s, Tensor initial) {
           .period = link.dynamic ? link.push_every : 0,
           .streams = link.streams,
           .together = !schedule_.flushed && schedule_.chunks > stages_,
+          .followers = std::move(followers),
+          .follows = one_decides && self.id != decider.id,
+          .pins_between = one_decides ? 0 : pins_between(),
           .announces = c == 0 && s == 0,
           .director = who_.director(),
           .initial = std::move(initial)}),

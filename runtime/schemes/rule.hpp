@@ -75,7 +75,8 @@ class Admission {
   virtual bool answers(std::int32_t replica, const Ledger& ledger) const;
 
   /// Whether of the same pushes one server may make other updates than another: it drops some, or
-  /// takes other sets by when they came. Then one may be at the end while another needs more pushes.
+  /// takes other sets by when they came. Then one server decides for all of them, so that a gradient is
+  /// in the update of each of its parts or of none.
   virtual bool servers_may_differ() const { return false; }
 
   /// New weights go to every replica unasked, each time the slowest clock has advanced (ESSP).
