@@ -2,6 +2,7 @@
 #include "actors/server/pins.hpp"
 #include "actors/server/replicas.hpp"
 #include "actors/server/served_weights.hpp"
+#include "actors/server/verdicts.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace troupe;
@@ -177,4 +178,35 @@ TEST_CASE("an answer is what was made for the replica, else for everybody, else 
   CHECK(weights.newest()[1].rate == 0.2);
   CHECK(first(weights.answer({})) == 3);
   CHECK(first(weights.answer(value(5))) == 5);
+}
+
+// -- verdicts --------------------------------------------------------------------------------------
+
+TEST_CASE("verdicts are carried out in the order of their numbers", "[server]") {
+  Verdicts verdicts;
+  verdicts.add({.number = 2, .drop = {{.replica = 1}}});
+  CHECK(verdicts.next() == nullptr);
+  verdicts.add({.number = 1, .take = {{.replica = 0}}});
+  REQUIRE(verdicts.next());
+  CHECK(verdicts.next()->number == 1);
+  verdicts.pop();
+  REQUIRE(verdicts.next());
+  CHECK(verdicts.next()->number == 2);
+  verdicts.clear();
+  CHECK(verdicts.next() == nullptr);
+}
+
+TEST_CASE("a verdict's pushes are found where they wait, and waited for while their replica lives",
+          "[server]") {
+  Replicas replicas(3, false, {});
+  const std::deque<Upload> waiting{upload(2, 1), upload(0, 1)};
+  const Verdict verdict{.number = 1,
+                        .take = {{.replica = 0, .batch = 0}, {.replica = 1, .batch = 0}},
+                        .drop = {{.replica = 2, .batch = 0}}};
+  CHECK_FALSE(find_pushes(verdict, waiting, replicas));
+  replicas.update({.epoch = 1, .alive = {true, false, true}});
+  const auto found = find_pushes(verdict, waiting, replicas);
+  REQUIRE(found);
+  CHECK(found->take == std::vector<std::size_t>{1});
+  CHECK(found->drop == std::vector<std::size_t>{0});
 }
