@@ -2,6 +2,7 @@
 // by how much a View's reach moves.
 #pragma once
 
+#include "messages/proto.hpp"
 #include "messages/stamp.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policy.hpp"
@@ -46,7 +47,7 @@ class ChunkOptimizer {
   OptionValues policy_values_;
   PolicyStep changed_;  // by the policy
   const OptimizerScheme* scheme_ = nullptr;
-  OptionValues values_;     // of the optimizer
+  OptionValues values_;    // of the optimizer
   UpdateNumbers numbers_;  // what is the same in every update
   Rate rate_;
   std::int64_t synchronous_;

@@ -1,5 +1,6 @@
 #include "runtime/schemes/policy.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
@@ -59,8 +60,7 @@ Result<void> check_mix(const WeightScheme& scheme,
                        const proto::Experiment& experiment,
                        std::int64_t delay) {
   const OptimizerScheme& optimizer = optimizer_scheme(experiment.optimizer());
-  if (!scheme.step || optimizer.heavy_ball ||
-      !scheme.step(weight_context(experiment), delay).mix) {
+  if (!scheme.step || optimizer.heavy_ball || !scheme.step(weight_context(experiment), delay).mix) {
     return {};
   }
   return Error{

@@ -1,6 +1,7 @@
 // The stage as a plain state machine: what comes in any order, what goes out by the schedule.
 #include "actors/stage.hpp"
 
+#include "experiment.pb.h"
 #include "runtime/schemes/policy.hpp"
 #include "tests/support/fake_data.hpp"
 #include "tests/support/machines.hpp"
@@ -62,19 +63,18 @@ std::shared_ptr<const ViewPolicy> view(const std::string& policy, const Schedule
 
 Stage stage(const Model& model, const std::string& name, std::int32_t index) {
   const auto plan = schedule(name);
-  return Stage(
-      {.self = kStages[index],
-       .stage = index,
-       .sizes = BatchSizes(100, kRows * kMicroBatches),
-       .schedule = plan,
-       .view = view(plan->flushed ? "latest" : "stash", *plan),
-       .chunks = model.chunks,
-       .stage_of = {kStages[0], kStages[1]},
-       .shard_of = {kShards[0], kShards[1]},
-       .evaluation = {},
-       .buffers = {},
-       .source = kSource,
-       .director = kDirector});
+  return Stage({.self = kStages[index],
+                .stage = index,
+                .sizes = BatchSizes(100, kRows * kMicroBatches),
+                .schedule = plan,
+                .view = view(plan->flushed ? "latest" : "stash", *plan),
+                .chunks = model.chunks,
+                .stage_of = {kStages[0], kStages[1]},
+                .shard_of = {kShards[0], kShards[1]},
+                .evaluation = {},
+                .buffers = {},
+                .source = kSource,
+                .director = kDirector});
 }
 
 /// Numbers that the stamp decides.
