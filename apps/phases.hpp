@@ -7,6 +7,7 @@
 #pragma once
 
 #include "apps/run.hpp"
+#include "messages/proto.hpp"
 
 #include <cstddef>
 #include <functional>

@@ -1,8 +1,8 @@
 // The experiments that come with the program, and how a command line names one.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/result.hpp"
+#include "messages/proto.hpp"
 
 #include <string>
 #include <string_view>

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "apps/topologies/pipeline.hpp"
+#include "experiment.pb.h"
 
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,6 @@
 #include "messages/experiment.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment/source.hpp"
 #include "messages/experiment/values.hpp"
 

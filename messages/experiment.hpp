@@ -3,8 +3,8 @@
 // but the special cases noted below.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/result.hpp"
+#include "messages/proto.hpp"
 
 #include <string>
 #include <string_view>

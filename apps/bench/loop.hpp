@@ -2,6 +2,7 @@
 #pragma once
 
 #include "apps/bench/workload.hpp"
+#include "messages/proto.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "apps/topologies/pipeline.hpp"
-#include "experiment.pb.h"
 #include "kernels/device.hpp"
+#include "messages/proto.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/network.hpp"
 

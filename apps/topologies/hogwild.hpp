@@ -2,6 +2,7 @@
 #pragma once
 
 #include "apps/topologies/pipeline.hpp"
+#include "messages/proto.hpp"
 
 #include <vector>
 

@@ -2,6 +2,7 @@
 #include "apps/registered.hpp"
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/registry.hpp"

@@ -1,3 +1,4 @@
+#include "experiment.pb.h"
 #include "messages/experiment/values.hpp"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // JSON to and from experiments. protobuf parses the JSON, into its Struct; the step from there is
 // ours, so that a choice can be a plain string, every complaint has a path, and whole numbers are
 // printed as numbers.
+#include "experiment.pb.h"
 #include "messages/experiment/source.hpp"
 #include "messages/experiment/values.hpp"
 

@@ -1,5 +1,7 @@
 #include "messages/experiment/schema.hpp"
 
+#include "experiment.pb.h"
+
 #include <algorithm>
 #include <utility>
 

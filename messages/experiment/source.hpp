@@ -2,6 +2,7 @@
 #pragma once
 
 #include "messages/experiment/schema.hpp"
+#include "messages/proto.hpp"
 
 #include <string>
 #include <string_view>

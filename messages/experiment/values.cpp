@@ -1,5 +1,7 @@
 #include "messages/experiment/values.hpp"
 
+#include "experiment.pb.h"
+
 #include <cmath>
 #include <limits>
 #include <system_error>

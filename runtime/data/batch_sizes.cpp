@@ -1,5 +1,6 @@
 #include "runtime/data/batch_sizes.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/check.hpp"
 
 #include <algorithm>

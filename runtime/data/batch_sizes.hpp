@@ -6,8 +6,8 @@
 // is too short for another one is left out, as at any epoch's end.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/result.hpp"
+#include "messages/proto.hpp"
 
 #include <cstdint>
 #include <vector>

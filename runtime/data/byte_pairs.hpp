@@ -10,6 +10,7 @@
 // wherever they stand, from left to right, then the next ones, until no merge applies.
 #pragma once
 
+#include "messages/proto.hpp"
 #include "runtime/data/vocabulary.hpp"
 
 #include <memory>

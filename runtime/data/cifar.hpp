@@ -9,8 +9,8 @@
 // Samples are (32, 32, 3), each colour minus its mean over its deviation.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/result.hpp"
+#include "messages/proto.hpp"
 #include "runtime/data/dataset.hpp"
 
 #include <array>

@@ -1,5 +1,6 @@
 #include "runtime/data/dataset.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "runtime/data/registry.hpp"
 

@@ -1,10 +1,10 @@
 // Data sets: samples by index, and the order in which a run meets them.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/result.hpp"
 #include "kernels/shape.hpp"
 #include "kernels/tensor.hpp"
+#include "messages/proto.hpp"
 #include "runtime/data/batch_sizes.hpp"
 
 #include <cstdint>

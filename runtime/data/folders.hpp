@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/result.hpp"
+#include "messages/proto.hpp"
 
 #include <filesystem>
 #include <span>

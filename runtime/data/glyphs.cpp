@@ -1,5 +1,6 @@
 #include "runtime/data/glyphs.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/lazy_rows.hpp"

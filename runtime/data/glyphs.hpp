@@ -11,7 +11,7 @@
 // balanced whatever the limit.
 #pragma once
 
-#include "experiment.pb.h"
+#include "messages/proto.hpp"
 #include "runtime/data/dataset.hpp"
 
 #include <cstdint>

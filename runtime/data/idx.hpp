@@ -8,8 +8,8 @@
 // must end where its header says.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/result.hpp"
+#include "messages/proto.hpp"
 #include "runtime/data/dataset.hpp"
 
 #include <memory>

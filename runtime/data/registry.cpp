@@ -1,5 +1,6 @@
 #include "runtime/data/registry.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/data/cifar.hpp"
 #include "runtime/data/gather.hpp"

@@ -2,6 +2,7 @@
 // has its samples in memory makes the data set with memory_dataset() (runtime/data/memory.hpp).
 #pragma once
 
+#include "messages/proto.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/schemes/registry.hpp"
 

@@ -6,9 +6,9 @@
 // that product gives. All of it is a function of (seed, split, index).
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/result.hpp"
 #include "kernels/sparse.hpp"
+#include "messages/proto.hpp"
 #include "runtime/data/dataset.hpp"
 
 #include <cstdint>

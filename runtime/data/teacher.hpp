@@ -6,8 +6,8 @@
 // 1, and no class is much likelier than another.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/result.hpp"
+#include "messages/proto.hpp"
 #include "runtime/data/dataset.hpp"
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 // lie side by side and never move; what is left over at the end of either part is not used.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/result.hpp"
+#include "messages/proto.hpp"
 #include "runtime/data/dataset.hpp"
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // What tokens stand for. Text is bytes here; nothing is known of characters beyond ASCII.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/result.hpp"
+#include "messages/proto.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -1,5 +1,6 @@
 #include "runtime/model/network.hpp"
 
+#include "experiment.pb.h"
 #include "runtime/model/registry.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // The model zoo: an experiment's network as a list of layers, and its cut into chunks.
 #pragma once
 
-#include "experiment.pb.h"
+#include "messages/proto.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/layer.hpp"
 

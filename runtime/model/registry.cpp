@@ -1,5 +1,6 @@
 #include "runtime/model/registry.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/model/zoo.hpp"
 

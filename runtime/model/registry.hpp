@@ -3,6 +3,7 @@
 // a network may be made of: runtime/model/layers.hpp.
 #pragma once
 
+#include "messages/proto.hpp"
 #include "runtime/model/network.hpp"
 #include "runtime/schemes/registry.hpp"
 

@@ -1,5 +1,6 @@
 #include "runtime/model/zoo.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 
 #include <utility>
@@ -37,14 +38,15 @@ std::vector<NetworkScheme> built_in() {
     const proto::Mlp& options = c.model.mlp();
     return add_mlp(
         n,
-        options.hidden(),
+        {options.hidden().begin(), options.hidden().end()},
         c.outputs,
         kind_of(options.activation()),
         options.initial() == proto::Mlp::he ? Initial::he_normal : Initial::uniform_fan_in);
   };
   const auto snn = [](Network& n, const Context& c) {
+    const auto& hidden = c.model.snn().hidden();
     return add_mlp(
-        n, c.model.snn().hidden(), c.outputs, ActivationKind::selu, Initial::lecun_normal);
+        n, {hidden.begin(), hidden.end()}, c.outputs, ActivationKind::selu, Initial::lecun_normal);
   };
   return {
       scheme("linear", linear),

@@ -2,6 +2,7 @@
 // implementations, so that their files can be read.
 #pragma once
 
+#include "messages/proto.hpp"
 #include "runtime/model/registry.hpp"
 
 #include <vector>
@@ -17,7 +18,7 @@ ActivationKind kind_of(proto::Activation activation);
 // options and input do not fit.
 
 Result<void> add_mlp(Network& network,
-                     const google::protobuf::RepeatedField<std::int64_t>& hidden,
+                     const std::vector<std::int64_t>& hidden,
                      std::int64_t outputs,
                      ActivationKind activation,
                      Initial initial);

@@ -1,5 +1,6 @@
 #include "runtime/record/summary.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 
 #include <limits>

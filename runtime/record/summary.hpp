@@ -1,7 +1,7 @@
 // What the end of a run tells.
 #pragma once
 
-#include "experiment.pb.h"
+#include "messages/proto.hpp"
 #include "messages/record.hpp"
 #include "runtime/record/json.hpp"
 

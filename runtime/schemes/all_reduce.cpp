@@ -1,5 +1,6 @@
 #include "runtime/schemes/all_reduce.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/check.hpp"
 
 namespace troupe {

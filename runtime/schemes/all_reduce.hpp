@@ -11,7 +11,7 @@
 //         the whole vector once up and once to each child.
 #pragma once
 
-#include "experiment.pb.h"
+#include "messages/proto.hpp"
 
 #include <cstdint>
 #include <optional>

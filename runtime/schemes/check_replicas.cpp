@@ -1,4 +1,5 @@
 // What goes together in `replicas`, and what does not.
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"

@@ -2,6 +2,7 @@
 // by how much a View's reach moves.
 #pragma once
 
+#include "messages/proto.hpp"
 #include "messages/stamp.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policy.hpp"

@@ -1,5 +1,6 @@
 #include "runtime/schemes/exchange.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchanges.hpp"
 
@@ -75,6 +76,10 @@ Shared shared_by(const proto::Experiment& experiment) {
   const bool plain =
       experiment.replicas().count() == 1 && is_plain(exchange, experiment.replicas());
   return shared == Shared::servers && plain ? Shared::nothing : shared;
+}
+
+bool has_servers(const proto::Experiment& experiment) {
+  return shared_by(experiment) == Shared::servers;
 }
 
 Link make_link(const LinkContext& context) {

@@ -2,6 +2,7 @@
 // travels, what becomes of it at a server, and all else that the runtime has to know of it.
 #pragma once
 
+#include "messages/proto.hpp"
 #include "runtime/schemes/registry.hpp"
 #include "runtime/schemes/rule.hpp"
 
@@ -67,9 +68,7 @@ const ExchangeScheme& exchange_of(const proto::Experiment& experiment);
 Shared shared_by(const proto::Experiment& experiment);
 
 /// Replicas exchange by way of servers.
-inline bool has_servers(const proto::Experiment& experiment) {
-  return shared_by(experiment) == Shared::servers;
-}
+bool has_servers(const proto::Experiment& experiment);
 
 /// Of an experiment whose replicas have servers.
 Link make_link(const LinkContext& context);

@@ -1,5 +1,6 @@
 #include "runtime/schemes/exchanges.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/all_reduce.hpp"
 #include "runtime/schemes/rules/parts.hpp"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/update.hpp"
+#include "messages/proto.hpp"
 #include "runtime/schemes/registry.hpp"
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "runtime/schemes/policy.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/built_in.hpp"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/result.hpp"
+#include "messages/proto.hpp"
 #include "runtime/schemes/registry.hpp"
 #include "runtime/schemes/schedule.hpp"
 #include "runtime/schemes/view.hpp"

@@ -1,5 +1,7 @@
 #include "runtime/schemes/rate.hpp"
 
+#include "experiment.pb.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -10,7 +12,7 @@ Rate::Rate(const proto::Optimizer& optimizer,
            std::int64_t updates,
            std::vector<std::int64_t> milestones,
            double factor)
-    : optimizer_(optimizer),
+    : optimizer_(std::make_shared<const proto::Optimizer>(optimizer)),
       updates_(updates),
       milestones_(std::move(milestones)),
       factor_(factor) {
@@ -22,13 +24,17 @@ Rate::Rate(const proto::Optimizer& optimizer,
   }
 }
 
+double Rate::full() const {
+  return factor_ * optimizer_->learning_rate();
+}
+
 double Rate::at(std::int64_t step) const {
   const double base = full();
   double rate = base;
   const double progress =
       updates_ > 1 ? std::min(1.0, static_cast<double>(step) / static_cast<double>(updates_ - 1))
                    : 0.0;
-  const auto& schedule = optimizer_.schedule();
+  const auto& schedule = optimizer_->schedule();
   if (schedule.has_step()) {
     rate = base *
            std::pow(schedule.step().factor(), static_cast<double>(step / schedule.step().every()));
@@ -45,10 +51,10 @@ double Rate::at(std::int64_t step) const {
       }
     }
   }
-  if (step < optimizer_.warm_up()) {
-    const double from = optimizer_.warm_up_from();
+  if (step < optimizer_->warm_up()) {
+    const double from = optimizer_->warm_up_from();
     rate *= from +
-            (1 - from) * static_cast<double>(step + 1) / static_cast<double>(optimizer_.warm_up());
+            (1 - from) * static_cast<double>(step + 1) / static_cast<double>(optimizer_->warm_up());
   }
   return rate;
 }

@@ -1,9 +1,10 @@
 // The learning rate of every update.
 #pragma once
 
-#include "experiment.pb.h"
+#include "messages/proto.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -24,10 +25,10 @@ class Rate {
   double at(std::int64_t step) const;
 
   /// What warm-up rises to and schedules begin with.
-  double full() const { return factor_ * optimizer_.learning_rate(); }
+  double full() const;
 
  private:
-  proto::Optimizer optimizer_;
+  std::shared_ptr<const proto::Optimizer> optimizer_;
   std::int64_t updates_;
   std::vector<std::int64_t> milestones_;  // steps
   double factor_;

@@ -5,6 +5,7 @@
 
 #include "kernels/check.hpp"
 #include "kernels/result.hpp"
+#include "messages/proto.hpp"
 
 #include <algorithm>
 #include <cstddef>

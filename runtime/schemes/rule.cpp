@@ -1,5 +1,6 @@
 #include "runtime/schemes/rule.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 

@@ -4,9 +4,9 @@
 // a scheme of one's own registers whichever part is new (register_rule).
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/result.hpp"
 #include "kernels/stream.hpp"
+#include "messages/proto.hpp"
 #include "messages/update.hpp"
 #include "runtime/schemes/link.hpp"
 #include "runtime/schemes/rate.hpp"

@@ -1,5 +1,6 @@
 #include "runtime/schemes/schedule_scheme.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/schedules/built_in.hpp"
 

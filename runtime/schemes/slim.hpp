@@ -2,8 +2,8 @@
 // it pushes contains its look-ahead.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/stream.hpp"
+#include "messages/proto.hpp"
 #include "messages/update.hpp"
 
 namespace troupe {

@@ -1,5 +1,6 @@
 #include "runtime/system/time_model.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/random.hpp"
 
 #include <algorithm>
@@ -44,8 +45,11 @@ TimeModel::TimeModel(const proto::Clock& clock,
                      std::uint64_t seed,
                      std::int32_t replicas,
                      BatchSizes sizes)
-    : clock_(clock), chunks_(std::move(chunks)), seed_(seed), sizes_(std::move(sizes)) {
-  const proto::Workers& workers = clock_.workers();
+    : clock_(std::make_shared<const proto::Clock>(clock)),
+      chunks_(std::move(chunks)),
+      seed_(seed),
+      sizes_(std::move(sizes)) {
+  const proto::Workers& workers = clock_->workers();
   for (std::int32_t r = 0; r < replicas; ++r) {
     const int listed = workers.slowness_size();
     double factor = listed == 0 ? 1 : workers.slowness(listed == 1 ? 0 : r % listed);
@@ -62,7 +66,7 @@ double TimeModel::slowness(std::int32_t replica, std::int64_t batch, double now)
   const auto r = static_cast<std::size_t>(replica);
   const auto replicas = static_cast<std::int64_t>(machines_.size());
   double factor = r < machines_.size() ? machines_[r] : 1;
-  const proto::Straggler& straggler = clock_.workers().straggler();
+  const proto::Straggler& straggler = clock_->workers().straggler();
   if (straggler.has_permanent() && straggler.permanent().replica() == replica) {
     factor *= straggler.permanent().factor();
   } else if (straggler.has_rotating()) {
@@ -111,19 +115,19 @@ double TimeModel::work(const Run& run, double now) const {
   const auto of = [&](Work work) {
     switch (work) {
       case Work::forward:
-        return sample(clock_.forward(), grown(clock_.forward(), mean.forward), 1, run.stamp);
+        return sample(clock_->forward(), grown(clock_->forward(), mean.forward), 1, run.stamp);
       case Work::input_gradient:
-        return sample(clock_.input_gradient(),
-                      grown(clock_.input_gradient(), mean.input_gradient),
+        return sample(clock_->input_gradient(),
+                      grown(clock_->input_gradient(), mean.input_gradient),
                       2,
                       run.stamp);
       case Work::weight_gradient:
-        return sample(clock_.weight_gradient(),
-                      grown(clock_.weight_gradient(), mean.weight_gradient),
+        return sample(clock_->weight_gradient(),
+                      grown(clock_->weight_gradient(), mean.weight_gradient),
                       3,
                       run.stamp);
       case Work::update:
-        return sample(clock_.update(), mean.update, 4, run.stamp);
+        return sample(clock_->update(), mean.update, 4, run.stamp);
       default:
         return 0.0;
     }
@@ -138,10 +142,11 @@ double TimeModel::exchange(std::int32_t replica,
                            const Stamp& stamp,
                            std::uint64_t what,
                            std::int64_t bytes) const {
-  const proto::TimeModel& latency = clock_.exchange();
+  const proto::TimeModel& latency = clock_->exchange();
   const int listed = latency.seconds_size();
   const double mean = listed == 0 ? 0 : latency.seconds(listed == 1 ? 0 : replica % listed);
-  const double way = clock_.bandwidth() > 0 ? static_cast<double>(bytes) / clock_.bandwidth() : 0.0;
+  const double way =
+      clock_->bandwidth() > 0 ? static_cast<double>(bytes) / clock_->bandwidth() : 0.0;
   return sample(latency, mean, what, stamp) + way;
 }
 
@@ -189,7 +194,7 @@ double TimeModel::link(const Message& message) const {
   const auto sender = static_cast<std::size_t>(activation ? stamp.chunk - 1 : stamp.chunk + 1);
   const ChunkTimes& times = chunks_[sender];
   return sample(
-      clock_.link(), activation ? times.link : times.link_back, activation ? 5 : 6, stamp);
+      clock_->link(), activation ? times.link : times.link_back, activation ? 5 : 6, stamp);
 }
 
 Result<std::vector<ChunkTimes>> mean_times(const proto::Clock& clock,

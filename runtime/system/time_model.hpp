@@ -3,11 +3,12 @@
 // whatever else is switched on.
 #pragma once
 
-#include "experiment.pb.h"
+#include "messages/proto.hpp"
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/schemes/timeline.hpp"
 #include "runtime/system/machine.hpp"
 
+#include <memory>
 #include <vector>
 
 namespace troupe {
@@ -38,7 +39,7 @@ class TimeModel {
                 std::uint64_t what,
                 const Stamp& stamp) const;
 
-  proto::Clock clock_;
+  std::shared_ptr<const proto::Clock> clock_;
   double exchange(std::int32_t replica,
                   const Stamp& stamp,
                   std::uint64_t what,

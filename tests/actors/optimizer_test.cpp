@@ -1,6 +1,7 @@
 // The optimizer as a plain state machine: Apply in, its job run here, Applied out.
 #include "actors/optimizer.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"

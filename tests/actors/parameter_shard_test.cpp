@@ -3,6 +3,7 @@
 
 #include "actors/exchange/alone.hpp"
 #include "actors/exchange/upstream.hpp"
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "tests/support/catch.hpp"
 

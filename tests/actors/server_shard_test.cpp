@@ -1,6 +1,7 @@
 // The server as a plain state machine: messages in, effects out, no actor system.
 #include "actors/server_shard.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "tests/support/catch.hpp"
 

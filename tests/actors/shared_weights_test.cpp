@@ -1,6 +1,7 @@
 // The optimizers of several replicas on one buffer, each on a thread of its own, with no other actor:
 // what they move, all together, is where the buffer ends.
 #include "actors/optimizer.hpp"
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"

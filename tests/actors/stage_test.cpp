@@ -1,6 +1,7 @@
 // The stage as a plain state machine: what comes in any order, what goes out by the schedule.
 #include "actors/stage.hpp"
 
+#include "experiment.pb.h"
 #include "runtime/schemes/policy.hpp"
 #include "tests/support/fake_data.hpp"
 #include "tests/support/machines.hpp"

@@ -3,6 +3,7 @@
 #include "apps/command_line.hpp"
 
 #include "apps/presets.hpp"
+#include "experiment.pb.h"
 #include "kernels/device.hpp"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"

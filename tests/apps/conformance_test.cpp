@@ -1,6 +1,7 @@
 // Every built-in rule conforms, and the kit finds what does not.
 #include "apps/conformance.hpp"
 
+#include "experiment.pb.h"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"

@@ -1,4 +1,5 @@
 // troupe data, as a user runs it, against a server on this machine.
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/data/batch.hpp"

@@ -1,5 +1,6 @@
 // Valid experiments and assignments, damaged at random: whatever comes in, an error is one sentence
 // and what is taken prints and reads back the same. TROUPE_SEED=n replays one seed's cases.
+#include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"

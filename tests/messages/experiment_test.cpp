@@ -1,5 +1,6 @@
 #include "messages/experiment.hpp"
 
+#include "experiment.pb.h"
 #include "tests/support/catch.hpp"
 
 #include <google/protobuf/util/message_differencer.h>

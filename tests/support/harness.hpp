@@ -3,6 +3,7 @@
 #pragma once
 
 #include "apps/topologies/pipeline.hpp"
+#include "experiment.pb.h"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/driver.hpp"
 

@@ -74,6 +74,7 @@ def offence(file, target):
         "messages/stamp.hpp",
         "messages/update.hpp",
         "messages/experiment.hpp",
+        "messages/proto.hpp",
     }:
         return "a scheme sees of the messages only the stamp, the update and the experiment"
     if source == "runtime/schemes" and into == "runtime":

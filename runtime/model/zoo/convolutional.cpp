@@ -1,4 +1,5 @@
 // Networks for images.
+#include "experiment.pb.h"
 #include "runtime/model/zoo/parts.hpp"
 
 #include <cmath>
@@ -91,10 +92,7 @@ Result<void> add_lenet5(Network& network, const proto::Lenet5& options, std::int
                                  .geometry = {.kernel = 5},
                                  .activation = activation,
                                  .pool = 2}));
-  google::protobuf::RepeatedField<std::int64_t> hidden;
-  hidden.Add(120);
-  hidden.Add(84);
-  return add_mlp(network, hidden, outputs, activation, Initial::uniform_fan_in);
+  return add_mlp(network, {120, 84}, outputs, activation, Initial::uniform_fan_in);
 }
 
 Result<void> add_vgg(Network& network, const proto::Vgg& options, std::int64_t outputs) {

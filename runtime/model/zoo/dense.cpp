@@ -1,4 +1,5 @@
 // Networks of dense layers, and those of one formula; what all families share.
+#include "experiment.pb.h"
 #include "runtime/model/zoo/parts.hpp"
 
 #include <cmath>
@@ -44,7 +45,7 @@ DenseOptions head(const Network& network, std::int64_t outputs) {
 }
 
 Result<void> add_mlp(Network& network,
-                     const google::protobuf::RepeatedField<std::int64_t>& hidden,
+                     const std::vector<std::int64_t>& hidden,
                      std::int64_t outputs,
                      ActivationKind activation,
                      Initial initial) {

@@ -1,4 +1,5 @@
 // Language models.
+#include "experiment.pb.h"
 #include "runtime/model/zoo/parts.hpp"
 
 #include <cmath>

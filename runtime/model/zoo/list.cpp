@@ -1,4 +1,5 @@
 // A network of one's own, layer by layer (model.layers).
+#include "experiment.pb.h"
 #include "runtime/model/registry.hpp"
 #include "runtime/model/zoo/parts.hpp"
 

@@ -1,6 +1,7 @@
 // PipeMare (Yang et al. 2021). T1: the rate is divided by delay^p, p falling from 1 to 0. T2: the
 // backward reconstructs the weights of its forward from a smoothed displacement. T3: the first epochs
 // are flushed.
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 

@@ -1,6 +1,7 @@
 // Spike compensation (Kosson et al. 2021): the weights are read as with stash, and the step gives a
 // late gradient the weight that it would have had by now, W -= eta (a v + b g) with a = gamma^d and
 // b = (1 - gamma^d) / (1 - gamma).
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/built_in.hpp"

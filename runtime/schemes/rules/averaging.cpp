@@ -4,6 +4,7 @@
 //
 //   G = mean - sent;  Delta' = mu Delta + zeta G;  W' = W + Delta';  sent' = W' (classical),
 //   W' + mu Delta' (Nesterov's)
+#include "experiment.pb.h"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>

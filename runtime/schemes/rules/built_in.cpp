@@ -1,5 +1,6 @@
 // The rules that come with Troupe. A new one is an entry here, a file beside this one for the parts
 // that are its own, and a line in the experiment's definition.
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 

@@ -5,6 +5,7 @@
 //   w' - gamma sum_j eta_j v_j   eta_j the sender's: of the weights that its last push was computed at
 //
 // The two sums differ when the rate changes. dana_slim pushes the change of the second one's point.
+#include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 #include "runtime/schemes/slim.hpp"

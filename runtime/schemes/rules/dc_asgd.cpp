@@ -1,6 +1,7 @@
 // dc_asgd: each gradient corrected to first order for how far the weights have moved since. Zheng et
 // al. 2017, arXiv:1609.08326; the formulas are in kernels/late_gradient.hpp. Clipping comes before:
 // the correction is of the clipped gradient.
+#include "experiment.pb.h"
 #include "kernels/late_gradient.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 

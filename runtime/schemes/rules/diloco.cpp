@@ -9,6 +9,7 @@
 //
 //   w' = w - eps (c mu m + D), but with every R-th arrival
 //   m' = mu m + sum D;  w' = w - eps ((1 - c R + c) mu m' + D)
+#include "experiment.pb.h"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>

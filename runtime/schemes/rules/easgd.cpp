@@ -4,6 +4,7 @@
 //
 // The same d_i on both sides: losing this symmetry is what makes ADMM unstable there. All d_i of an
 // update are from the same centre.
+#include "experiment.pb.h"
 #include "runtime/schemes/rules/parts.hpp"
 
 namespace troupe {

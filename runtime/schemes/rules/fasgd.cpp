@@ -6,6 +6,7 @@
 // A deviation is some hundredths, and dividing by it lengthens every step by as much. Relative, it is
 // measured in its root mean square over the shard: what stays is how the rates of the parameters
 // differ. Clipping comes before: the deviation is of the clipped gradients.
+#include "experiment.pb.h"
 #include "kernels/late_gradient.hpp"
 #include "kernels/update.hpp"
 #include "runtime/schemes/rules/parts.hpp"

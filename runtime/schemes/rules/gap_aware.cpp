@@ -4,6 +4,7 @@
 // C is the mean, over the updates so far, of the root mean square of a step, rescaled to the largest
 // rate: what one step moves at that rate, so that gradients are damped less when the rate has fallen.
 // Before the first step C is not known and nothing is damped.
+#include "experiment.pb.h"
 #include "kernels/late_gradient.hpp"
 #include "kernels/update.hpp"
 #include "runtime/schemes/rules/parts.hpp"

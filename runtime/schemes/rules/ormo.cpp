@@ -10,6 +10,7 @@
 //
 // With the replicas in turn d is 0, and R updates are one step with momentum on their sum. A
 // replica that is a bucket ahead counts with the present one.
+#include "experiment.pb.h"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/combine.hpp"
+#include "messages/proto.hpp"
 #include "runtime/schemes/optimizer_step.hpp"
 #include "runtime/schemes/rule.hpp"
 

@@ -6,6 +6,7 @@
 //   sent: w' - eta gamma ((R + c (gamma - 1)) v' + c / R A')    c: gradients since the last tick
 //
 // The point sent is where R more gradients lead: R - c of them before the next tick, c after it.
+#include "experiment.pb.h"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>

@@ -1,6 +1,7 @@
 // softsync: an update of the first c = max(1, floor(living / n)) gradients, from whomever. Gupta
 // et al. 2015, arXiv:1509.04210. Nobody waits for his own gradient's update (unless by `wait`), but
 // everybody where updates are slower than pushes, or their number would have no bound.
+#include "experiment.pb.h"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Who makes an update where replicas wait for each other: all of them, all but a few (backup
 // workers, Chen et al. 2016, arXiv:1604.00981), or a quorum and whoever comes soon after
 // (Decoupled DiLoCo, arXiv:2604.21428).
+#include "experiment.pb.h"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>

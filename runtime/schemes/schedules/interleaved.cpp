@@ -1,5 +1,6 @@
 // Interleaved 1F1B (Narayanan et al. 2021): stage k works on chunks k, K + k, 2K + k, ... in groups
 // of K micro-batches. Warm-up: 2 d + (v - 1) K forwards, all of them where M = K.
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/schedules/built_in.hpp"
 

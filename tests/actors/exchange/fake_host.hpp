@@ -2,6 +2,7 @@
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
+#include "experiment.pb.h"
 #include "tests/support/machines.hpp"
 
 #include <memory>

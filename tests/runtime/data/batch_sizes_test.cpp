@@ -1,6 +1,7 @@
 // Which samples each mini-batch of a run has while mini-batches grow, against a naive walk.
 #include "runtime/data/batch_sizes.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"

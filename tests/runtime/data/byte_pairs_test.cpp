@@ -2,6 +2,7 @@
 // learnt here from a little text.
 #include "runtime/data/byte_pairs.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "tests/runtime/data/files.hpp"
 #include "tests/support/catch.hpp"

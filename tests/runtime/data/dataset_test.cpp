@@ -1,5 +1,6 @@
 #include "runtime/data/dataset.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "tests/runtime/data/samples.hpp"
 #include "tests/support/catch.hpp"

@@ -1,6 +1,7 @@
 // Data in memory, and data sets of one's own.
 #include "runtime/data/memory.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
 #include "tests/support/catch.hpp"

@@ -1,5 +1,6 @@
 #include "runtime/data/text.hpp"
 
+#include "experiment.pb.h"
 #include "runtime/data/vocabulary.hpp"
 #include "tests/runtime/data/files.hpp"
 #include "tests/runtime/data/samples.hpp"

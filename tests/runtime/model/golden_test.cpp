@@ -3,6 +3,7 @@
 // so that PyTorch's order of elements is part of what is compared.
 #include "tests/runtime/model/golden.hpp"
 
+#include "experiment.pb.h"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/schemes/optimizer_step.hpp"

@@ -1,6 +1,7 @@
 // Layers and networks of one's own: what is registered, what is refused, and the gradients of one.
 #include "runtime/model/registry.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/data/memory.hpp"
 #include "runtime/model/chunk.hpp"

@@ -1,4 +1,5 @@
 // Who makes an update and who waits, as tables.
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"

@@ -1,6 +1,7 @@
 // The pattern of an all-reduce, played out between ranks that are plain vectors.
 #include "runtime/schemes/all_reduce.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,5 @@
 // What goes together in `replicas`, and the sentences where it does not.
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"

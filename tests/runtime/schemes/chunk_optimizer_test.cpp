@@ -1,6 +1,7 @@
 // Numbers worked out by hand from the papers' formulas; nothing here calls what it checks for them.
 #include "runtime/schemes/chunk_optimizer.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/functors/update.hpp"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"

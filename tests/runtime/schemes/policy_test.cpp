@@ -1,6 +1,7 @@
 // Policies of one's own: how they are registered, chosen, refused, and what they may change.
 #include "runtime/schemes/policy.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/exchange.hpp"

@@ -1,5 +1,6 @@
 #include "runtime/schemes/rate.hpp"
 
+#include "experiment.pb.h"
 #include "tests/support/catch.hpp"
 
 using namespace troupe;

@@ -1,6 +1,7 @@
 // Schedules of one's own: how they are registered, and that what they write is checked.
 #include "runtime/schemes/schedule_scheme.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
 

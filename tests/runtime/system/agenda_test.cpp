@@ -1,6 +1,7 @@
 // The virtual clock: who is told what, when and in which order.
 #include "runtime/system/agenda.hpp"
 
+#include "experiment.pb.h"
 #include "tests/support/catch.hpp"
 #include "tests/support/script.hpp"
 

@@ -4,6 +4,7 @@
 
 #include "actors/server_optimizer.hpp"
 #include "actors/server_shard.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"

@@ -1,6 +1,7 @@
 // The Step of a rule by itself: one update of given contributions.
 #pragma once
 
+#include "experiment.pb.h"
 #include "tests/runtime/schemes/rules/oracle.hpp"
 
 namespace troupe::test {

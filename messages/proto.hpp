@@ -1,0 +1,45 @@
+// The names of the experiment's messages, for headers that only pass them on. experiment.pb.h, which
+// defines them, is for the sources that look into one: it takes longer to compile than all else that a
+// header includes.
+#pragma once
+
+namespace google::protobuf {
+class Message;
+}  // namespace google::protobuf
+
+namespace troupe::proto {
+
+enum Activation : int;
+
+class Bpe;
+class Cifar;
+class Clock;
+class Custom;
+class CustomScheme;
+class Dana;
+class Data;
+class DcAsgd;
+class DecoupledDiloco;
+class Experiment;
+class Fasgd;
+class GapAware;
+class Glyphs;
+class Gpt;
+class Idx;
+class Lenet5;
+class Lstm;
+class Model;
+class Optimizer;
+class Quadratic;
+class Replicas;
+class Resnet;
+class Softsync;
+class Sparse;
+class Teacher;
+class Text;
+class TimeModel;
+class Vgg;
+class Vocabulary;
+class Wsp;
+
+}  // namespace troupe::proto
