@@ -73,6 +73,60 @@ constexpr double kRounding = 2.4e-5;
 
 }  // namespace
 
+TEST_CASE("easgd's centre on one number is the paper's, and the sequential variant's",
+          "[system][replicas]") {
+  const auto centre = [](int updates, const char* order) {
+    const std::vector<float> w =
+        run(experiment(kOneNumber,
+                       {"replicas.count=2",
+                        "optimizer.learning_rate=0.3",
+                        "replicas.exchange.easgd.period=1",
+                        "replicas.exchange.easgd.synchronous=true",
+                        std::string("replicas.exchange.easgd.order=") + order,
+                        "stop.updates=" + std::to_string(updates)}))
+            .weights;
+    REQUIRE(w.size() == 1);
+    return static_cast<double>(w.front());
+  };
+  const double start =
+      centre(1, "simultaneous");  // nobody has left the centre before the first step
+  const std::vector<double> paper{1, 0.73, 0.6355, 0.499825};
+  for (int n = 1; n <= 4; ++n) {
+    CHECK(centre(n, "simultaneous") == Approx(start * paper[static_cast<std::size_t>(n - 1)]));
+  }
+  CHECK(centre(1, "sequential") == Approx(0.73 * start));
+  CHECK(centre(2, "sequential") == Approx(0.59905 * start));
+}
+
+TEST_CASE(
+    "streaming counts a fragment's movement once, where the run ends while it is under way, too",
+    "[system][replicas]") {
+  // One replica, whose outer step is what it has moved, and who keeps its own fragment: as without servers.
+  for (const int updates : {12, 13, 14, 15}) {
+    const Options end{"stop.updates=" + std::to_string(updates)};
+    const std::vector<float> streamed =
+        weights(joined(end,
+                       {"replicas.exchange.diloco.period=4",
+                        "replicas.exchange.diloco.rate=1",
+                        "replicas.exchange.diloco.momentum=0",
+                        "replicas.exchange.diloco.mode.streaming.overlap=2",
+                        "replicas.exchange.diloco.mode.streaming.mix=1",
+                        "replicas.shards=2"}));
+    INFO(updates << " updates");
+    CHECK(distance(streamed, weights(end)) < kRounding);
+  }
+}
+
+TEST_CASE("dana with gap_aware damps nothing where one replica is alone", "[system][replicas]") {
+  for (const char* rate : {"server", "sender"}) {
+    const Options dana{std::string("replicas.rule.dana_zero.rate=") + rate};
+    for (const char* per : {"parameter", "layer"}) {
+      CHECK(distance(weights(joined(dana, {std::string("replicas.scale.gap_aware.per=") + per})),
+                     weights(dana)) < kRounding);
+    }
+  }
+}
+
 TEST_CASE("one replica is SGD, bit for bit, by every rule that lateness alone sets going",
           "[system][replicas]") {
   const std::vector<float> plain = weights({});
@@ -143,7 +197,7 @@ TEST_CASE("by default the rate is one over the staleness that nobody attends to"
                                                                      {"nag", "0.0125"},
                                                                      {"softsync.n=2", "0.025"},
                                                                      {"essp", "0.00625"},
-                                                                     {"dana_slim", "0.0125"},
+                                                                     {"lwp", "0.0125"},
                                                                      {"staleness_aware", "0.05"}}) {
     INFO(rule);
     const std::string choice =
