@@ -4,6 +4,7 @@
 //   - delayed is SGD with a delay; DANA-Slim is DANA-Zero; corrections of strength 0 are none
 //   - what nobody chooses by arrival gives equal bits on both clocks; slices and evaluations change
 //     nothing
+#include "kernels/combine.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -115,6 +116,33 @@ TEST_CASE(
     INFO(updates << " updates");
     CHECK(distance(streamed, weights(end)) < kRounding);
   }
+}
+
+TEST_CASE("a step of one's own that makes no predictions ends a run that waits for them",
+          "[system][replicas]") {
+  class Sgd final : public Step {
+    Updated apply(Stream& stream, Update update) override {
+      Updated out;
+      out.next = stream.allocate(update.base.shape());
+      combine(stream,
+              {{1, update.base}, {-update.rate, update.contributions.front().values.front()}},
+              out.next);
+      return out;
+    }
+  };
+
+  REQUIRE(register_rule(
+      {.info = {.name = "predicts_nothing", .summary = ""}, .step = [](const RuleContext&) {
+         return std::make_unique<Sgd>();
+       }}));
+  const Options set{"replicas.count=2",
+                    "replicas.rule.custom.name=predicts_nothing",
+                    "pipeline.stages=2",
+                    "pipeline.schedule=async_one_f_one_b"};
+  CHECK(run(task(joined(set, {"pipeline.weights=stash"}))).ending.exit_code == 0);
+  const Outcome done = run(task(joined(set, {"pipeline.weights=spectrain"})));
+  CHECK(done.ending.exit_code != 0);
+  CHECK_THAT(done.ending.cause, says("made 0 predictions of the 1"));
 }
 
 TEST_CASE("dana with gap_aware damps nothing where one replica is alone", "[system][replicas]") {
