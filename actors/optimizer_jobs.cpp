@@ -187,6 +187,9 @@ void step_and_merge(Stream& stream, Apply& apply, OptimizerStep& step, Applied& 
     step.reset();
   }
   take_moments(stream, step, apply.inbound.moments);
+  for (const Slice& slice : outbound.before ? apply.base : Weights{}) {
+    made.outgoing.push_back(slice.values);  // a handle more: the step is not made in place
+  }
   OptimizerStep::Made own = step.apply(
       stream, std::exchange(apply.base, {}), std::exchange(apply.gradient, {}), request_of(apply));
   if (outbound.made && outbound.travel == Travel::change) {

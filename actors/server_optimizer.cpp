@@ -20,6 +20,18 @@ double mean_gap(Stream& stream, const Update& update, std::int64_t parameters) {
   return measured > 0 ? root_mean_square(sum / measured, parameters) : -1;
 }
 
+/// A Step can be user code. Without predictions replicas would go on from the initial weights.
+void check_predictions(const Updated& made, std::size_t wanted) {
+  TROUPE_CHECK(
+      made.predictions.size() == wanted,
+      "[Step] made ",
+      made.predictions.size(),
+      " predictions of the ",
+      wanted,
+      " that the policy of pipeline.weights asks for (Update::reaches). A rule whose step "
+      "makes none says so by RuleScheme::sends_elsewhere, and is refused with such a policy");
+}
+
 }  // namespace
 
 void ServerOptimizer::handle(Combine m, double, Effects& fx) {
@@ -43,11 +55,18 @@ void ServerOptimizer::handle(Combine m, double, Effects& fx) {
         }
         const double distance = m.gap ? mean_gap(stream, update, parameters) : -1;
         for (Contribution& of : update.contributions) {
+          if (scale->needs_aim()) {
+            of.aim = step->aim(stream, of, update.base);
+          }
           of.values.front() = scale->correct(stream, of, update);
           of.factor *= scale->weight(of, update);
+          const double share = scale->rate_share(of, update);
+          (step->takes_rates() ? of.rate_share : of.factor) *= share;
         }
         const Tensor before = scale->observes() ? update.base : Tensor{};
+        const std::size_t wanted = update.reaches.size();
         Updated updated = step->apply(stream, std::move(update));
+        check_predictions(updated, wanted);
         if (before) {
           scale->observe(stream, before, updated.next);
         }

@@ -95,6 +95,12 @@ void ServerShard::decide(double now, Effects& fx) {
       take_and_tell(choice.take, fx);
       combine(fx);
     } else if (std::isfinite(choice.ask_again)) {
+      TROUPE_CHECK(choice.ask_again > now,
+                   "[Admission] chose nothing and wants to be asked again at ",
+                   choice.ask_again,
+                   " s, which is not after now, ",
+                   now,
+                   " s: nothing would ever change");
       fx.wake(choice.ask_again);
     }
     break;
@@ -226,7 +232,8 @@ void ServerShard::take(std::vector<std::size_t> which) {
 }
 
 void ServerShard::combine(Effects& fx) {
-  const bool measure = c_.gap_every > 0 && version() % c_.gap_every == 0;
+  // Not of the first update, unless of each: it is made at the weights that all have read.
+  const bool measure = c_.gap_every > 0 && (version() + 1) % c_.gap_every == 0;
   Update update = make_update(measure);
   fx.send(c_.optimizer,
           Combine{.from = c_.self,
@@ -423,7 +430,11 @@ void ServerShard::tell_account(Effects& fx) {
   for (const Upload& m : applying_) {
     account_.under_way(m, version());
   }
-  account_.tell(replicas_, fx);
+  // One whose push waits goes on with new weights where the Admission says so, as long as it is asked.
+  const auto answers = [&](std::int32_t who) {
+    return others_may_lack() && c_.admission->answers(who, replicas_.ledger());
+  };
+  account_.tell(replicas_, replicas_.in_flight(answers), fx);
 }
 
 /// Tells the step that it will have come to with the update under way.

@@ -223,7 +223,7 @@ void Stage::keep_for_backward(const Action& a, Arrivals::ForwardInput in, Stash 
   const auto borrowed = read.end() - static_cast<std::ptrdiff_t>(chunk(a.chunk)->borrowed().size());
   kept.borrowed.assign(borrowed, read.end());
   read.erase(borrowed, read.end());
-  if (a.micro_batch == 0 && c_.gap_every > 0 && a.batch % c_.gap_every == 0) {
+  if (a.micro_batch == 0 && c_.gap_every > 0 && (a.batch + 1) % c_.gap_every == 0) {
     sums_.keep_forward(a, read);
   }
   if (c_.view->stashes()) {

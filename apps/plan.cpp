@@ -285,7 +285,18 @@ bool tells_replicas(const Blueprint& b) {
 
 std::string optimizer_text(const Blueprint& b) {
   const OptimizerScheme& scheme = rule_of(b, 0).scheme();
-  return concat(scheme.info.name, ": ", scheme.info.summary);
+  const std::string text = concat(scheme.info.name, ": ", scheme.info.summary);
+  const proto::Replicas& replicas = b.experiment.replicas();
+  if (!b.link || !exchange_of(b.experiment).ruled) {
+    return text;
+  }
+  const RuleScheme& step = step_of(replicas);
+  const bool replaced = step.step && !rules().built_in(step);
+  return replaced ? concat(text,
+                           "; not at the servers, where rule ",
+                           step.info.name,
+                           " makes the step itself, whatever optimizer.rule is")
+                  : text;
 }
 
 std::string clipping_text(const Blueprint& b) {

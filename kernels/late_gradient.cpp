@@ -40,6 +40,41 @@ void damp_by_gap(Stream& stream,
   TROUPE_DISPATCH(damp_by_gap, stream, reach, g, w, w_read, out);
 }
 
+void damp_by_own_steps(Stream& stream,
+                       const OwnStepScalars& scalars,
+                       const Tensor& g,
+                       const Tensor& w,
+                       const Tensor& aim,
+                       const Tensor& w_read,
+                       const Tensor& square,
+                       const Tensor& out) {
+  TROUPE_CHECK(scalars.rate > 0,
+               "[damp_by_own_steps] rate is ",
+               scalars.rate,
+               "; right is a positive number");
+  check_tensor("damp_by_own_steps", "g", g, stream);
+  check_tensor("damp_by_own_steps", "w", w, stream, g.shape());
+  check_tensor("damp_by_own_steps", "aim", aim, stream, g.shape());
+  check_tensor("damp_by_own_steps", "w_read", w_read, stream, g.shape());
+  check_tensor("damp_by_own_steps", "square", square, stream, g.shape());
+  check_tensor("damp_by_own_steps", "out", out, stream, g.shape());
+  begin(stream, {&g, &w, &aim, &w_read, &square, &out});
+  TROUPE_DISPATCH(damp_by_own_steps, stream, scalars, g, w, aim, w_read, square, out);
+}
+
+void average_square_step(Stream& stream,
+                         float decay,
+                         float scale,
+                         const Tensor& before,
+                         const Tensor& after,
+                         const Tensor& square) {
+  check_tensor("average_square_step", "before", before, stream);
+  check_tensor("average_square_step", "after", after, stream, before.shape());
+  check_tensor("average_square_step", "square", square, stream, before.shape());
+  begin(stream, {&before, &after, &square});
+  TROUPE_DISPATCH(average_square_step, stream, decay, scale, before, after, square);
+}
+
 void divide_by_deviation(Stream& stream,
                          const DeviationScalars& scalars,
                          const Tensor& g,

@@ -40,6 +40,32 @@ void damp_by_gap(Stream& stream,
                  const Tensor& w_read,
                  const Tensor& out);
 
+struct OwnStepScalars {
+  float rate = 0;        // the largest of the run
+  float correction = 1;  // 1 / (1 - decay^steps): of a mean that began with 0
+  float weight_decay = 0;
+};
+
+/// out = g / p + weight_decay w (1 / p - 1), p = 1 + |aim - w_read| / C, C = rate (sqrt(correction s)
+/// + 1e-8), element by element: Gap-Aware as its authors' code has it, where weight decay, which the
+/// update adds to the gradient in full, is damped with it. s is `square`. out may be g.
+void damp_by_own_steps(Stream& stream,
+                       const OwnStepScalars& scalars,
+                       const Tensor& g,
+                       const Tensor& w,
+                       const Tensor& aim,
+                       const Tensor& w_read,
+                       const Tensor& square,
+                       const Tensor& out);
+
+/// square = decay square + (1 - decay) (scale (before - after))^2, element by element.
+void average_square_step(Stream& stream,
+                         float decay,
+                         float scale,
+                         const Tensor& before,
+                         const Tensor& after,
+                         const Tensor& square);
+
 struct DeviationScalars {
   float decay = 0;            // gamma, of the averages of g^2 and g
   float deviation_decay = 0;  // beta, of the average of the deviation
@@ -80,6 +106,20 @@ void divide_by_deviation(Stream& stream,
                          const Tensor& mean,
                          const Tensor& deviation,
                          const Tensor& out);
+void damp_by_own_steps(Stream& stream,
+                       const OwnStepScalars& scalars,
+                       const Tensor& g,
+                       const Tensor& w,
+                       const Tensor& aim,
+                       const Tensor& w_read,
+                       const Tensor& square,
+                       const Tensor& out);
+void average_square_step(Stream& stream,
+                         float decay,
+                         float scale,
+                         const Tensor& before,
+                         const Tensor& after,
+                         const Tensor& square);
 }  // namespace cpu
 
 namespace cuda {
@@ -104,6 +144,20 @@ void divide_by_deviation(Stream& stream,
                          const Tensor& mean,
                          const Tensor& deviation,
                          const Tensor& out);
+void damp_by_own_steps(Stream& stream,
+                       const OwnStepScalars& scalars,
+                       const Tensor& g,
+                       const Tensor& w,
+                       const Tensor& aim,
+                       const Tensor& w_read,
+                       const Tensor& square,
+                       const Tensor& out);
+void average_square_step(Stream& stream,
+                         float decay,
+                         float scale,
+                         const Tensor& before,
+                         const Tensor& after,
+                         const Tensor& square);
 }  // namespace cuda
 
 }  // namespace troupe

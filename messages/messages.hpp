@@ -113,6 +113,7 @@ struct Outbound {
   bool accrue = false;  // add the gradient to those of mini-batches that were not sent
   Travel travel = Travel::gradient;
   Weights since;                      // change: from which weights
+  bool before = false;                // weights: those before the step are wanted, as outgoing
   bool moments = false;               // Applied::moments is wanted
   std::vector<Residual> residuals{};  // by slice, or empty; come back in Applied::residuals
 };

@@ -30,10 +30,12 @@ struct Contribution {
   std::int64_t mini_batches = 1;  // that it stands for
   std::int64_t lag = 0;           // version it is applied to - version it was computed at
   double rate = 0;                // learning rate of the weights it was computed at
-  double factor = 1;           // a Step multiplies values[0] by it: clipping, and a Scale's weight
+  double factor = 1;      // a Step multiplies values[0] by it: clipping, and a Scale's weight
+  double rate_share = 1;  // of the update's rate, by a Scale; not 1 only where Step::takes_rates()
   std::vector<Tensor> values;  // (n) each. 0: what travelled (a gradient, a change, weights); then
                                // the sender's moments where they travel too
-  Tensor read;  // (n) the weights it was computed at; empty unless the rule needs them
+  Tensor read;   // (n) the weights it was computed at; empty unless the rule needs them
+  Tensor aim{};  // (n) where the sender's own momentum leads from base; empty: base itself
 };
 
 /// All that an update is made of.

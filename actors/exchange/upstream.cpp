@@ -98,6 +98,7 @@ Outbound Upstream::outbound(std::int64_t n) {
                .accrue = link.travel == Travel::gradient && link.push_every > 1,
                .travel = link.travel,
                .since = {},
+               .before = some && link.before,
                .moments = some && link.moments,
                .residuals = std::exchange(residuals_, {})};
   if (out.made && link.travel == Travel::change) {
@@ -200,15 +201,21 @@ void Upstream::travel(StepWeights made, Applied parts, double now, Effects& fx) 
     }
     std::vector<Tensor> values =
         s < parts.moments.size() ? std::move(parts.moments[s]) : std::vector<Tensor>{};
-    values.insert(
-        values.begin(),
-        link.travel == Travel::weights ? made.base.at(s).values : std::move(parts.outgoing.at(s)));
+    if (link.travel == Travel::weights) {
+      if (link.before) {
+        values.insert(values.begin(), std::move(parts.outgoing.at(s)));
+      }
+      values.insert(values.begin(), made.base.at(s).values);
+    } else {
+      values.insert(values.begin(), std::move(parts.outgoing.at(s)));
+    }
     if (link.eager && !wait) {
       lines_[s].own.emplace_back(lines_[s].sequence + 1, values.front());
     }
     upload(s, std::move(values), wait, fx);
-    if (link.travel == Travel::change && !link.streams) {
-      lines_[s].since = made.base.at(s).values;  // unless an answer replaces it
+    if (link.travel == Travel::change) {
+      // Unless an answer replaces it. Streams: only the last push can come before that answer.
+      lines_[s].since = made.base.at(s).values;
     }
   }
   if (!wait) {

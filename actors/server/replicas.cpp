@@ -142,12 +142,12 @@ void Replicas::strike_off(std::int32_t who) {
   gone_.push_back(who);
 }
 
-Replicas::InFlight Replicas::in_flight() const {
+Replicas::InFlight Replicas::in_flight(const std::function<bool(std::int32_t)>& answers) const {
   InFlight all;
   for (std::int32_t who = 0; who < count(); ++who) {
     const bool asks = question(who).has_value();
-    // One that asks would get the newest weights, unless a push of its own is under way.
-    if (alive(who) && (!asks || standing(who).waiting == 0)) {
+    // One that asks would get the newest weights.
+    if (alive(who) && (!asks || standing(who).waiting == 0 || answers(who))) {
       ++all.count;
       all.age += asks ? 0 : ledger_.version - of(who).newest_handed;
     }

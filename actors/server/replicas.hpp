@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -101,8 +102,9 @@ class Replicas {
     std::int64_t age = 0;  // sum, in versions
   };
 
-  /// Living replicas that compute with weights that they were handed, or would if they were answered.
-  InFlight in_flight() const;
+  /// Living replicas that compute with weights that they were handed, or would if they were answered:
+  /// who asks while none of his pushes waits, or by `answers` all the same.
+  InFlight in_flight(const std::function<bool(std::int32_t)>& answers) const;
 
   /// The slowest living replica, for people.
   std::string slowest() const;

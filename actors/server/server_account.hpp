@@ -42,9 +42,8 @@ class ServerAccount {
     record_.in_flight_age += version - push.read_version;
   }
 
-  /// Gives the account, with what the replicas have in work.
-  void tell(const Replicas& replicas, Effects& fx) {
-    const Replicas::InFlight more = replicas.in_flight();
+  /// Gives the account, with what the replicas have in work: `more`.
+  void tell(const Replicas& replicas, const Replicas::InFlight& more, Effects& fx) {
     record_.version = replicas.ledger().version;
     record_.in_flight += more.count;
     record_.in_flight_age += more.age;

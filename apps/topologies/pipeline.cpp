@@ -403,7 +403,11 @@ Rate rate_of(const Blueprint& b) {
       milestones.push_back(b.sizes.batches(at * b.sizes.epochs(b.batches)));
     }
   }
-  return {b.experiment.optimizer(), b.batches, std::move(milestones), rate_factor(b.experiment)};
+  const std::int64_t five_epochs = b.sizes.batches(5) / b.batches_per_update;
+  return {warmed_up(b.experiment, b.batches, five_epochs),
+          b.batches,
+          std::move(milestones),
+          rate_factor(b.experiment)};
 }
 
 std::int64_t largest_micro_batch(const Blueprint& b) {

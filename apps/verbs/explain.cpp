@@ -15,6 +15,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <ostream>
 
@@ -127,6 +128,9 @@ Entry described(const std::string& group, const SchemeInfo& info) {
   for (const RuleScheme& rule : rules().all()) {
     if (&rule.info == &info) {
       add_equations(entry, rule);
+      if (rule.step && !rules().built_in(rule)) {
+        entry.facts.emplace_back("step", "its own, whatever optimizer.rule is");
+      }
     }
   }
   entry.facts.emplace_back("source", info.paper);
@@ -263,6 +267,18 @@ void list(Console& console, const std::vector<Entry>& entries) {
   flush();
 }
 
+/// What papers call a scheme with certain options.
+struct OtherName {
+  std::string entry;
+  std::string how;
+};
+
+const std::map<std::string, OtherName>& other_names() {
+  static const std::map<std::string, OtherName> all{
+      {"eamsgd", {"easgd", "easgd with momentum, optimizer.rule=nesterov (or momentum)"}}};
+  return all;
+}
+
 int explain(Console& console, const std::string& name) {
   const std::vector<Entry> entries = all_entries();
   if (name.empty()) {
@@ -280,6 +296,10 @@ int explain(Console& console, const std::string& name) {
   }
   if (found) {
     return 0;
+  }
+  if (const auto other = other_names().find(name); other != other_names().end()) {
+    console.out << name << ": " << other->second.how << '\n';
+    return explain(console, other->second.entry);
   }
   const std::string near = nearest(name, names);
   return fail(console,

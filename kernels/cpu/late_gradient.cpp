@@ -47,6 +47,43 @@ void damp_by_gap(Stream& /*stream*/,
   }
 }
 
+void damp_by_own_steps(Stream& /*stream*/,
+                       const OwnStepScalars& scalars,
+                       const Tensor& g,
+                       const Tensor& w,
+                       const Tensor& aim,
+                       const Tensor& w_read,
+                       const Tensor& square,
+                       const Tensor& out) {
+  const OwnStepScalars s = scalars;
+  const std::int64_t n = g.elements();
+  const float* from = g.data<float>();
+  const float* now = w.data<float>();
+  const float* aimed = aim.data<float>();
+  const float* then = w_read.data<float>();
+  const float* squares = square.data<float>();
+  float* to = out.data<float>();
+#pragma GCC ivdep  // out may be g, but never a shifted one
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] = damped_by_own_step(s, from[i], now[i], aimed[i] - then[i], squares[i]);
+  }
+}
+
+void average_square_step(Stream& /*stream*/,
+                         float decay,
+                         float scale,
+                         const Tensor& before,
+                         const Tensor& after,
+                         const Tensor& square) {
+  const std::int64_t n = before.elements();
+  const float* from = before.data<float>();
+  const float* to = after.data<float>();
+  float* squares = square.data<float>();
+  for (std::int64_t i = 0; i < n; ++i) {
+    squares[i] = averaged_square(decay, squares[i], scale * (from[i] - to[i]));
+  }
+}
+
 void divide_by_deviation(Stream& /*stream*/,
                          const DeviationScalars& scalars,
                          const Tensor& g,

@@ -58,6 +58,52 @@ struct Damp {
   }
 };
 
+struct DampByOwnSteps {
+  OwnStepScalars scalars;
+  const float* g;
+  const float* w;
+  const float* aim;
+  const float* w_read;
+  const float* square;
+  float* out;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    Pack<float, width> values = load<width>(g, i);
+    const Pack<float, width> now = load<width>(w, i);
+    const Pack<float, width> aimed = load<width>(aim, i);
+    const Pack<float, width> then = load<width>(w_read, i);
+    const Pack<float, width> squares = load<width>(square, i);
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      values.lane[k] = damped_by_own_step(
+          scalars, values.lane[k], now.lane[k], aimed.lane[k] - then.lane[k], squares.lane[k]);
+    }
+    store<width>(out, i, values);
+  }
+};
+
+struct AverageSquareStep {
+  float decay;
+  float scale;
+  const float* before;
+  const float* after;
+  float* square;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    Pack<float, width> squares = load<width>(square, i);
+    const Pack<float, width> from = load<width>(before, i);
+    const Pack<float, width> to = load<width>(after, i);
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      squares.lane[k] =
+          averaged_square(decay, squares.lane[k], scale * (from.lane[k] - to.lane[k]));
+    }
+    store<width>(square, i, squares);
+  }
+};
+
 struct DivideByDeviation {
   DeviationScalars scalars;
   const float* g;
@@ -121,6 +167,40 @@ void damp_by_gap(Stream& stream,
                   .out = out.data<float>()};
   const bool packed = packable(pass.g, pass.w, pass.w_read, pass.out);
   for_each_index(activate(stream), g.elements(), packed, pass);
+}
+
+void damp_by_own_steps(Stream& stream,
+                       const OwnStepScalars& scalars,
+                       const Tensor& g,
+                       const Tensor& w,
+                       const Tensor& aim,
+                       const Tensor& w_read,
+                       const Tensor& square,
+                       const Tensor& out) {
+  const DampByOwnSteps pass{.scalars = scalars,
+                            .g = g.data<float>(),
+                            .w = w.data<float>(),
+                            .aim = aim.data<float>(),
+                            .w_read = w_read.data<float>(),
+                            .square = square.data<float>(),
+                            .out = out.data<float>()};
+  const bool packed = packable(pass.g, pass.w, pass.aim, pass.w_read, pass.square, pass.out);
+  for_each_index(activate(stream), g.elements(), packed, pass);
+}
+
+void average_square_step(Stream& stream,
+                         float decay,
+                         float scale,
+                         const Tensor& before,
+                         const Tensor& after,
+                         const Tensor& square) {
+  const AverageSquareStep pass{.decay = decay,
+                               .scale = scale,
+                               .before = before.data<float>(),
+                               .after = after.data<float>(),
+                               .square = square.data<float>()};
+  const bool packed = packable(pass.before, pass.after, pass.square);
+  for_each_index(activate(stream), before.elements(), packed, pass);
 }
 
 void divide_by_deviation(Stream& stream,

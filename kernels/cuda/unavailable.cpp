@@ -344,6 +344,21 @@ void damp_by_gap(Stream&, float, const Tensor&, const Tensor&, const Tensor&, co
   unavailable();
 }
 
+void damp_by_own_steps(Stream&,
+                       const OwnStepScalars&,
+                       const Tensor&,
+                       const Tensor&,
+                       const Tensor&,
+                       const Tensor&,
+                       const Tensor&,
+                       const Tensor&) {
+  unavailable();
+}
+
+void average_square_step(Stream&, float, float, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
 void divide_by_deviation(Stream&,
                          const DeviationScalars&,
                          const Tensor&,

@@ -67,6 +67,18 @@ TROUPE_HD inline float damped(float g, float moved, float reach) {
   return g / (1.0f + std::fabs(moved) / reach);
 }
 
+/// The same, each element in its own mean step; `square` is the mean of squared steps.
+TROUPE_HD inline float damped_by_own_step(
+    const OwnStepScalars& s, float g, float w, float moved, float square) {
+  const float step = s.rate * (std::sqrt(s.correction * square) + 1e-8f);
+  const float part = 1.0f / (1.0f + std::fabs(moved) / step);
+  return g * part + s.weight_decay * w * (part - 1.0f);
+}
+
+TROUPE_HD inline float averaged_square(float decay, float square, float step) {
+  return decay * square + (1.0f - decay) * (step * step);
+}
+
 /// Odena 2016, arXiv:1601.04033. Rounding can leave a variance below zero, which has no root; a NaN
 /// stays.
 TROUPE_HD inline float by_deviation(

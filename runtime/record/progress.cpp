@@ -95,7 +95,7 @@ void Progress::step(const ProgressLine& line) {
   const double spent = std::chrono::duration<double>(Clock::now() - start_).count();
   // What a narrow terminal has no room for stands last.
   const std::array<std::string, 8> fields{step + (steps.empty() ? "" : '/' + steps),
-                                          format("loss %.4f", line.loss),
+                                          line.loss ? format("loss %.4f", *line.loss) : "",
                                           line.accuracy ? "acc " + percent(*line.accuracy) : "",
                                           short_number(line.samples_per_second) + " samples/s",
                                           eta_text(options_, line, spent),

@@ -14,8 +14,8 @@ namespace troupe {
 
 struct ProgressLine {
   std::int64_t step = 0;
-  double loss = 0;                   // mean since the last line
-  std::optional<double> accuracy{};  // the same, 0..1
+  std::optional<double> loss{};      // mean since the last line; empty: no losses came since
+  std::optional<double> accuracy{};  // likewise, 0..1
   double samples_per_second = 0;     // of the run's clock
   std::int64_t staleness_p50 = 0;    // versions
   std::int64_t staleness_max = 0;

@@ -49,6 +49,11 @@ double ratio(double a, double b) {
   return b > 0 ? a / b : 0;
 }
 
+/// What is no number has a sign bit all the same, which says nothing: "nan", never "-nan".
+double without_sign(double x) {
+  return std::isnan(x) ? std::numeric_limits<double>::quiet_NaN() : x;
+}
+
 }  // namespace
 
 Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
@@ -82,8 +87,8 @@ std::optional<Diverged> Recorder::handle(const LossRecord& record, double now) {
     complete(now);
   }
   if (!diverged_ && !std::isfinite(result[0])) {
-    diverged_ = Diverged{record.stamp,
-                         result[0]};  // the head works in the order of Stamps, so this is the first
+    // The head works in the order of Stamps, so this is the first.
+    diverged_ = Diverged{record.stamp, without_sign(result[0])};
     return diverged_;
   }
   return {};
@@ -315,7 +320,7 @@ ProgressLine Recorder::progress_line(double now) const {
   const auto rows = static_cast<double>(window_.loss.rows);
   const double seconds = now - window_.start;
   ProgressLine line{.step = completed_,
-                    .loss = ratio(window_.loss.sum, rows),
+                    .loss = {},
                     .accuracy = {},
                     .samples_per_second = ratio(static_cast<double>(window_.loss.samples), seconds),
                     .staleness_p50 = median(window_.staleness),
@@ -323,8 +328,9 @@ ProgressLine Recorder::progress_line(double now) const {
                     .busy = {},
                     .idle = {},
                     .seconds = now};
-  if (c_.classes) {
-    line.accuracy = ratio(window_.loss.right, rows);
+  if (window_.loss.rows > 0) {  // replicas that meet now and then have steps without a loss between
+    line.loss = window_.loss.sum / rows;
+    line.accuracy = c_.classes ? std::optional(window_.loss.right / rows) : std::nullopt;
   }
   if (seconds > 0) {
     const double all = seconds * static_cast<double>(stage_times_.size());
@@ -340,10 +346,8 @@ ProgressLine Recorder::progress_line(double now) const {
 void Recorder::train_line(double now) {
   const ProgressLine line = progress_line(now);
   JsonObject json;
-  json.add("kind", "train")
-      .add("step", line.step)
-      .add("epoch", epoch_of(line.step))
-      .add("loss", line.loss);
+  json.add("kind", "train").add("step", line.step).add("epoch", epoch_of(line.step));
+  line.loss ? json.add("loss", *line.loss) : json.add_null("loss");
   line.accuracy ? json.add("accuracy", *line.accuracy) : json.add_null("accuracy");
   json.add("samples_per_second", line.samples_per_second)
       .add("rate", window_.rate)

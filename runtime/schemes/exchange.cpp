@@ -99,7 +99,11 @@ Rule make_rule(const RuleContext& context) {
     return make_server_rule(context);
   }
   TROUPE_CHECK(exchange.rule, "replicas.exchange ", exchange.info.name, " has no server");
-  return exchange.rule(context);
+  Rule rule = exchange.rule(context);
+  TROUPE_CHECK(rule.admission, "exchange ", exchange.info.name, ": its factory made no Admission");
+  TROUPE_CHECK(rule.scale, "exchange ", exchange.info.name, ": its factory made no Scale");
+  TROUPE_CHECK(rule.step, "exchange ", exchange.info.name, ": its factory made no Step");
+  return rule;
 }
 
 std::int64_t batches_per_update(const proto::Experiment& experiment) {
@@ -115,6 +119,23 @@ std::int64_t batches_per_update(const proto::Experiment& experiment) {
   const std::int64_t pushes =
       admit.pushes ? std::max<std::int64_t>(1, admit.pushes(experiment)) : 1;
   return pushes * std::max<std::int64_t>(1, replicas.exchange().parameter_server().n_push());
+}
+
+proto::Optimizer warmed_up(const proto::Experiment& experiment,
+                           std::int64_t updates,
+                           std::int64_t five_epochs) {
+  proto::Optimizer optimizer = experiment.optimizer();
+  const proto::Replicas& replicas = experiment.replicas();
+  if (replicas.count() == 1 || replicas.rate_factor() > 0 || !exchange_of(experiment).ruled) {
+    return optimizer;
+  }
+  const RuleScheme& step = step_of(replicas);
+  const std::int64_t over = updates > 0 ? std::min(five_epochs, updates / 4) : five_epochs;
+  if (step.bears_delay && step.own_momentum && optimizer.warm_up() < over) {
+    optimizer.set_warm_up(over);
+    optimizer.set_warm_up_from(1 / static_cast<double>(replicas.count()));
+  }
+  return optimizer;
 }
 
 double rate_factor(const proto::Experiment& experiment) {

@@ -80,6 +80,14 @@ std::int64_t batches_per_update(const proto::Experiment& experiment);
 /// Mini-batches of a wave of WSP: its own number, or as many as the pipeline has in flight.
 std::int64_t wave_of(const proto::Wsp& wsp, std::int64_t in_flight);
 
+/// The optimizer with DANA's warm-up, where a step with a momentum of its own keeps the rate of one
+/// replica for many (dana_*): from 1 / R over 5 epochs, or a quarter of a run of fewer `updates` (0:
+/// not known). Not where the experiment has a longer one, or says replicas.rate_factor itself.
+/// `five_epochs`: in updates.
+proto::Optimizer warmed_up(const proto::Experiment& experiment,
+                           std::int64_t updates,
+                           std::int64_t five_epochs);
+
 /// What the learning rate is multiplied by: replicas.rate_factor, or where that is 0 one over the
 /// staleness, in updates, that a scheme which takes late gradients as they come will meet. 1/n for
 /// n-softsync, of which updates on arrival are the case n = R (Gupta et al. 2015, arXiv:1509.04210,

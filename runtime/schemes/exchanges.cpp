@@ -150,12 +150,18 @@ std::vector<ExchangeScheme> built_in_exchanges() {
       {.info = {.name = "easgd",
                 .summary = "replicas tied to a centre by a spring: a replica and the centre move "
                            "towards each other",
-                .paper = "Zhang, Choromanska & LeCun, NIPS 2015, arXiv:1412.6651"},
-       .equations = "d = alpha (x - centre), alpha = beta / R; x <- x - d; centre <- centre + d",
-       .memory = "0",
+                .paper = "Zhang, Choromanska & LeCun, NIPS 2015, arXiv:1412.6651; with momentum "
+                         "(optimizer.rule momentum, nesterov) its EAMSGD"},
+       .equations =
+           "every tau-th mini-batch: d = alpha (x - centre), alpha = beta / R, x before the "
+           "mini-batch; x <- x - eta opt(g(x)) - d; centre <- centre + d. Sequential: d from "
+           "x after the step",
+       .memory = "0; simultaneous sends x before and after the step",
        .link =
            [](const LinkContext& c) {
-             return by_itself(c, Travel::weights, exchange(c).easgd().period());
+             Link link = by_itself(c, Travel::weights, exchange(c).easgd().period());
+             link.before = exchange(c).easgd().order() == proto::Easgd::simultaneous;
+             return link;
            },
        .rule =
            [](const RuleContext& c) {

@@ -18,7 +18,8 @@ struct Link {
                             // mini-batch of all but the last `bound` clocks (SSP, WSP)
   bool eager =
       false;  // answers come unasked too, and hold what they hold of its own changes (ESSP)
-  bool moments = false;        // travel with the weights and come back merged
+  bool before = false;   // of weights: those before the mini-batch's own step travel behind them
+  bool moments = false;  // travel with the weights and come back merged
   bool reset_moments = false;  // are zeroed after each fetch
   bool streams = false;        // slices in turn, worked in `overlap` mini-batches later
   std::int64_t overlap = 0;

@@ -94,8 +94,15 @@ class Scale {
   /// The shard is to keep the weights before the update for observe().
   virtual bool observes() const { return false; }
 
-  /// A number for the whole contribution.
+  /// Contributions are to have their `aim` (Step::aim), which a gap is measured from.
+  virtual bool needs_aim() const { return false; }
+
+  /// A number for the whole contribution: its gradient counts so much.
   virtual double weight(const Contribution& /*of*/, const Update& /*update*/) { return 1; }
+
+  /// A share of the learning rate for the whole contribution. The same as weight() for a Step that is
+  /// linear in the gradient; others divide a gradient's size out again and are given the share itself.
+  virtual double rate_share(const Contribution& /*of*/, const Update& /*update*/) { return 1; }
 
   /// What takes the place of values[0] (n), which is left as it is: other tensors may share it. Once
   /// for each contribution, before its weight() is multiplied into `factor`, which is clipping's still.
@@ -118,6 +125,16 @@ class Step {
   /// Contributions have been scaled: values[0] times factor is what counts. `update` may be taken
   /// apart.
   virtual Updated apply(Stream& stream, Update update) = 0;
+
+  /// It is not linear in the gradient, and makes its step at the mean of the contributions' shares of
+  /// the rate (Contribution::rate_share). Where it does not, a share is multiplied into `factor`.
+  virtual bool takes_rates() const { return false; }
+
+  /// Where the momentum that is the sender's own leads from `base`: the point that it would have
+  /// computed at had nobody else pushed since. Empty: `base`. Only asked where Scale::needs_aim().
+  virtual Tensor aim(Stream& /*stream*/, const Contribution& /*of*/, const Tensor& /*base*/) {
+    return {};
+  }
 
   /// `replica` is gone for good: its share of the state with it.
   virtual void forget(Stream& /*stream*/, std::int32_t /*replica*/) {}
@@ -187,8 +204,8 @@ struct RuleScheme {
 
   // -- of its Scale
 
-  /// A gradient is weakened by how late it is: what is a good learning rate for one replica is one for
-  /// many.
+  /// A gradient is weakened by how late it is, or computed where it will be met: what is a good
+  /// learning rate for one replica is one for many. Of a Step, too.
   bool bears_delay = false;
   /// It corrects by the weights that a gradient was computed at (Scale::needs_read).
   bool corrects = false;

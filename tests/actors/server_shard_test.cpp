@@ -161,7 +161,10 @@ TEST_CASE("an admission that chooses what is not there, or twice, is a bug of it
   for (const auto& [choice, sentence] : std::vector<std::pair<Admission::Choice, std::string>>{
            {{.take = {1}}, "[Admission] chose push 1 of 1, from 0"},
            {{.take = {0, 0}}, "[Admission] chose push 0 of 1 twice"},
-           {{.take = {0}, .drop = {0}}, "[Admission] chose push 0 of 1 twice"}}) {
+           {{.take = {0}, .drop = {0}}, "[Admission] chose push 0 of 1 twice"},
+           {{.ask_again = 1.0},
+            "[Admission] chose nothing and wants to be asked again at 1 s, which is not after "
+            "now"}}) {
     ServerShard s = server({.admission = std::make_shared<Stubborn>(choice)});
     Effects fx;
     CHECK_THROWS_WITH(s.handle(upload(1, 0, 0), 1.0, fx), test::says(sentence));
@@ -193,6 +196,34 @@ TEST_CASE("a replica that works while two of its pushes wait has one in flight b
   // Replica 0's two and what it works on, replica 1's, and replica 2, which has asked.
   CHECK(std::get<ServerRecord>(*told).in_flight == 5);
   CHECK(std::get<ServerRecord>(*told).in_flight_age == 4);
+}
+
+TEST_CASE("who is answered after the end although a push of his waits is in flight, too",
+          "[actors]") {
+  /// The oldest once there are two; nobody waits, and other servers may have chosen others.
+  class Oldest final : public Admission {
+    Choice choose(const std::vector<Arrival>& waiting, const Ledger&, double) const override {
+      return waiting.size() > 1 ? Choice{.take = {0}} : Choice{};
+    }
+
+    bool answers(std::int32_t, const Ledger&) const override { return true; }
+
+    bool servers_may_differ() const override { return true; }
+  };
+
+  ServerShard s = server({.updates = 1, .admission = std::make_shared<Oldest>()});
+  Effects fx;
+  s.handle(upload(0, 0, 0), 1.0, fx);
+  s.handle(upload(0, 1, 0), 2.0, fx);
+  fx.clear();
+  s.handle(combined(1), 3.0, fx);
+  const auto told = std::find_if(fx.records.begin(), fx.records.end(), [](const RecordEntry& r) {
+    return std::holds_alternative<ServerRecord>(r);
+  });
+  REQUIRE(told != fx.records.end());
+  CHECK(sent<Answer>(fx).size() == 1);  // to replica 0
+  // Its second push and what it works on now; replicas 1 and 2.
+  CHECK(std::get<ServerRecord>(*told).in_flight == 4);
 }
 
 TEST_CASE("a push makes an update, and its sender gets what it made", "[actors]") {

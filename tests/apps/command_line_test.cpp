@@ -351,6 +351,10 @@ TEST_CASE("explain knows every name that an experiment can choose", "[apps]") {
     CHECK(one.code == 0);
     CHECK(one.out.starts_with(std::string(name) + " ("));
   }
+  const Said eamsgd = run_program({"explain", "eamsgd"});  // a paper's name for two keys
+  CHECK(eamsgd.code == 0);
+  CHECK_THAT(eamsgd.out, says("eamsgd: easgd with momentum"));
+  CHECK_THAT(eamsgd.out, says("easgd (replicas.exchange)"));
   // A name with two meanings shows both.
   const Said nesterov = run_program({"explain", "nesterov"});
   CHECK_THAT(nesterov.out, says("nesterov (pipeline.weights)"));

@@ -96,6 +96,33 @@ TEST_CASE("damping by the gap agrees with its formula", "[kernels]") {
   CHECK_THROWS_WITH(damp_by_gap(stream, 0, f.g, f.w, f.read, f.out), says("reach is 0"));
 }
 
+TEST_CASE("damping in each element's own steps, by hand", "[kernels]") {
+  Stream stream{Device{}};
+  const auto tensor = [&](std::initializer_list<float> values) {
+    return from_host(stream,
+                     std::span<const float>(std::data(values), values.size()),
+                     {static_cast<std::int64_t>(values.size())});
+  };
+  // C = 0.1 x sqrt(4) = 0.2. Gaps 0.6, 0 and 0.2: penalties 4, 1 and 2; and one that never moved.
+  const Tensor out = stream.allocate({4});
+  damp_by_own_steps(stream,
+                    {.rate = 0.1f, .correction = 2, .weight_decay = 0.1f},
+                    tensor({2, 2, -3, 1}),
+                    tensor({0.5f, 0.5f, 2, 1}),
+                    tensor({1, 1, 0.5f, 3}),
+                    tensor({0.4f, 1, 0.7f, 2}),
+                    tensor({2, 2, 2, 0}),
+                    out);
+  // 2 / 4 - 0.05 x 3 / 4; 2; -3 / 2 - 0.2 / 2; 0 - 0.1
+  check_close("out", to_host(out), {0.4625, 2, -1.6, -0.1}, {1e-6, 1e-6});
+
+  const Tensor square = tensor({4, 0});
+  average_square_step(stream, 0.75f, 10, tensor({1, 0}), tensor({0.8f, 0.1f}), square);
+  check_close("square", to_host(square), {4, 0.25}, {1e-6, 1e-6});
+  CHECK_THROWS_WITH(damp_by_own_steps(stream, {}, square, square, square, square, square, square),
+                    says("rate is 0"));
+}
+
 TEST_CASE("FASGD's averages and division agree with their formulas", "[kernels]") {
   Stream stream{Device{}};
   const DeviationScalars s{.decay = 0.9f, .deviation_decay = 0.8f, .epsilon = 1e-3f};

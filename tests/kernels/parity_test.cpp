@@ -357,6 +357,16 @@ TEST_CASE("sums of scaled tensors and late gradients agree in every bit", "[gpu]
     damp_by_gap(s.cpu, 0.3f, g.cpu, w.cpu, read.cpu, out.cpu);
     damp_by_gap(s.gpu, 0.3f, g.gpu, w.gpu, read.gpu, out.gpu);
     check_same("damp_by_gap", out, {});
+    const Twin steps = s.empty({n});
+    fill(s.cpu, steps.cpu, 0.5);
+    fill(s.gpu, steps.gpu, 0.5);
+    average_square_step(s.cpu, 0.9f, 3, w.cpu, read.cpu, steps.cpu);
+    average_square_step(s.gpu, 0.9f, 3, w.gpu, read.gpu, steps.gpu);
+    check_same("average_square_step", steps, {});
+    const OwnStepScalars own{.rate = 0.1f, .correction = 2, .weight_decay = 0.1f};
+    damp_by_own_steps(s.cpu, own, g.cpu, w.cpu, w.cpu, read.cpu, steps.cpu, out.cpu);
+    damp_by_own_steps(s.gpu, own, g.gpu, w.gpu, w.gpu, read.gpu, steps.gpu, out.gpu);
+    check_same("damp_by_own_steps", out, {});
     const Twin square = s.empty({n});
     const Twin mean = s.empty({n});
     const Twin deviation = s.empty({n});

@@ -4,6 +4,7 @@
 //   - delayed is SGD with a delay; DANA-Slim is DANA-Zero; corrections of strength 0 are none
 //   - what nobody chooses by arrival gives equal bits on both clocks; slices and evaluations change
 //     nothing
+#include "kernels/combine.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -72,6 +73,87 @@ double loss_distance(const Outcome& a, const Outcome& b) {
 constexpr double kRounding = 2.4e-5;
 
 }  // namespace
+
+TEST_CASE("easgd's centre on one number is the paper's, and the sequential variant's",
+          "[system][replicas]") {
+  const auto centre = [](int updates, const char* order) {
+    const std::vector<float> w =
+        run(experiment(kOneNumber,
+                       {"replicas.count=2",
+                        "optimizer.learning_rate=0.3",
+                        "replicas.exchange.easgd.period=1",
+                        "replicas.exchange.easgd.synchronous=true",
+                        std::string("replicas.exchange.easgd.order=") + order,
+                        "stop.updates=" + std::to_string(updates)}))
+            .weights;
+    REQUIRE(w.size() == 1);
+    return static_cast<double>(w.front());
+  };
+  const double start =
+      centre(1, "simultaneous");  // nobody has left the centre before the first step
+  const std::vector<double> paper{1, 0.73, 0.6355, 0.499825};
+  for (int n = 1; n <= 4; ++n) {
+    CHECK(centre(n, "simultaneous") == Approx(start * paper[static_cast<std::size_t>(n - 1)]));
+  }
+  CHECK(centre(1, "sequential") == Approx(0.73 * start));
+  CHECK(centre(2, "sequential") == Approx(0.59905 * start));
+}
+
+TEST_CASE(
+    "streaming counts a fragment's movement once, where the run ends while it is under way, too",
+    "[system][replicas]") {
+  // One replica, whose outer step is what it has moved, and who keeps its own fragment: as without servers.
+  for (const int updates : {12, 13, 14, 15}) {
+    const Options end{"stop.updates=" + std::to_string(updates)};
+    const std::vector<float> streamed =
+        weights(joined(end,
+                       {"replicas.exchange.diloco.period=4",
+                        "replicas.exchange.diloco.rate=1",
+                        "replicas.exchange.diloco.momentum=0",
+                        "replicas.exchange.diloco.mode.streaming.overlap=2",
+                        "replicas.exchange.diloco.mode.streaming.mix=1",
+                        "replicas.shards=2"}));
+    INFO(updates << " updates");
+    CHECK(distance(streamed, weights(end)) < kRounding);
+  }
+}
+
+TEST_CASE("a step of one's own that makes no predictions ends a run that waits for them",
+          "[system][replicas]") {
+  class Sgd final : public Step {
+    Updated apply(Stream& stream, Update update) override {
+      Updated out;
+      out.next = stream.allocate(update.base.shape());
+      combine(stream,
+              {{1, update.base}, {-update.rate, update.contributions.front().values.front()}},
+              out.next);
+      return out;
+    }
+  };
+
+  REQUIRE(register_rule(
+      {.info = {.name = "predicts_nothing", .summary = ""}, .step = [](const RuleContext&) {
+         return std::make_unique<Sgd>();
+       }}));
+  const Options set{"replicas.count=2",
+                    "replicas.rule.custom.name=predicts_nothing",
+                    "pipeline.stages=2",
+                    "pipeline.schedule=async_one_f_one_b"};
+  CHECK(run(task(joined(set, {"pipeline.weights=stash"}))).ending.exit_code == 0);
+  const Outcome done = run(task(joined(set, {"pipeline.weights=spectrain"})));
+  CHECK(done.ending.exit_code != 0);
+  CHECK_THAT(done.ending.cause, says("made 0 predictions of the 1"));
+}
+
+TEST_CASE("dana with gap_aware damps nothing where one replica is alone", "[system][replicas]") {
+  for (const char* rate : {"server", "sender"}) {
+    const Options dana{std::string("replicas.rule.dana_zero.rate=") + rate};
+    for (const char* per : {"parameter", "layer"}) {
+      CHECK(distance(weights(joined(dana, {std::string("replicas.scale.gap_aware.per=") + per})),
+                     weights(dana)) < kRounding);
+    }
+  }
+}
 
 TEST_CASE("one replica is SGD, bit for bit, by every rule that lateness alone sets going",
           "[system][replicas]") {
@@ -143,7 +225,7 @@ TEST_CASE("by default the rate is one over the staleness that nobody attends to"
                                                                      {"nag", "0.0125"},
                                                                      {"softsync.n=2", "0.025"},
                                                                      {"essp", "0.00625"},
-                                                                     {"dana_slim", "0.0125"},
+                                                                     {"lwp", "0.0125"},
                                                                      {"staleness_aware", "0.05"}}) {
     INFO(rule);
     const std::string choice =

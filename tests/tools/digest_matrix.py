@@ -146,7 +146,7 @@ def rules():
         ("softsync", ["rule.softsync.wait=true"]), ("softsync", ["rule.softsync.n=3", "step=nag"]),
         ("asgd", ["scale.gap_aware.per=layer"]), ("asgd", ["scale.gap_aware.per=all", "step=nag"]),
         ("asgd", ["scale.dc_asgd.variant=adaptive"]), ("asgd", ["scale.dc_asgd.variant=absolute", "step=smega2"]),
-        ("asgd", ["scale=fasgd", "step=adagrad"]), ("fasgd", ["rule.fasgd.relative=false", "rate_factor=0.01"]),
+        ("asgd", ["scale=fasgd", "step=nag"]), ("fasgd", ["rule.fasgd.relative=false", "rate_factor=0.01"]),
         ("asgd", ["step=ormo", "scale=dc_asgd"]), ("nag", ["step=lwp", "admit=ringmaster"]),
         ("dana_zero", ["rule.dana_zero.rate=sender"]), ("ssp", ["rule.ssp.bound=0"]), ("essp", ["rule.essp.bound=1"]),
     ]  # fmt: skip

@@ -33,8 +33,9 @@ WeightScheme latest() {
 
 WeightScheme accumulate() {
   return {.info = {.name = "accumulate",
-                   .summary = "the newest weights; M micro-batches an update bound the drift (at "
-                              "M=1 it is latest)",
+                   .summary = "PACI's name for latest, the same bit for bit at every M: newest "
+                              "weights, with so many micro-batches an update that they bound the "
+                              "drift",
                    .paper = "PACI 2026, arXiv:2606.07881"},
           .reads = "forward W[b-ceil(max(0,d-j)/M)], backward W[b]",
           .staleness = "ceil(max(0,d-j)/M)",

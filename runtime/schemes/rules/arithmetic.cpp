@@ -44,11 +44,29 @@ Term decayed_gradient(Stream& stream, const Contribution& push, const Tensor& ba
   return {1, sum_of(stream, {{push.factor, push.values.front()}, {decay, base}})};
 }
 
+namespace {
+
+double weight_of(const Contribution& c, Mean mean) {
+  return mean == Mean::by_mini_batches ? static_cast<double>(c.mini_batches) : 1.0;
+}
+
+}  // namespace
+
+double mean_share(const Update& update, Mean mean) {
+  double shares = 0;
+  double total = 0;
+  for (const Contribution& c : update.contributions) {
+    shares += weight_of(c, mean) * c.rate_share;
+    total += weight_of(c, mean);
+  }
+  return shares / total;
+}
+
 Term mean_of(Stream& stream, const Update& update, Mean mean, std::size_t which) {
   double total = 0;
   std::vector<Term> terms;
   for (const Contribution& c : update.contributions) {
-    const double weight = mean == Mean::by_mini_batches ? static_cast<double>(c.mini_batches) : 1.0;
+    const double weight = weight_of(c, mean) * c.rate_share;
     total += weight;
     terms.push_back({weight * c.factor, c.values.at(which)});
   }

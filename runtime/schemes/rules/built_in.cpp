@@ -2,6 +2,7 @@
 // that are its own, and a line in the experiment's definition.
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
@@ -102,6 +103,38 @@ Result<void> check_softsync(const proto::Experiment& e) {
                         ", where it is plain asgd already")};
   }
   return {};
+}
+
+Result<void> check_dc_asgd(const proto::Experiment& e) {
+  const proto::Replicas& r = e.replicas();
+  const bool scales = r.scale().has_dc_asgd();
+  const double lambda = (scales ? r.scale().dc_asgd() : r.rule().dc_asgd()).lambda();
+  if (lambda < 0 && lambda != -1) {
+    return Error{ErrorKind::usage,
+                 concat("replicas.",
+                        scales ? "scale" : "rule",
+                        ".dc_asgd.lambda: ",
+                        lambda,
+                        "; right are -1 (for the variant's own) and 0 or more")};
+  }
+  return {};
+}
+
+/// It divides by the gradients' deviation, and optimizers that do so themselves undo that.
+Result<void> check_fasgd(const proto::Experiment& e) {
+  const proto::Replicas& r = e.replicas();
+  const bool scales = r.scale().has_fasgd() || (r.scale().has_by_rule() && r.rule().has_fasgd());
+  const RuleScheme& step = step_of(r);
+  const std::string& optimizer = optimizer_scheme(e.optimizer()).info.name;
+  const bool adagrad = step.info.name == "adagrad";
+  if (!scales || step.own_momentum || (!adagrad && optimizer_scheme(e.optimizer()).plain)) {
+    return {};
+  }
+  return Error{ErrorKind::usage,
+               concat(adagrad ? "replicas.step: adagrad" : "optimizer.rule: " + optimizer,
+                      " divides a gradient by its own size, which undoes fasgd's division by its "
+                      "deviation; right are sgd, momentum and nesterov, or replicas.scale "
+                      "staleness_aware, which divides the rate")};
 }
 
 Result<void> check_dana_dc(const proto::Experiment& e) {
@@ -229,9 +262,10 @@ std::vector<RuleScheme> built_in_rules() {
            },
        .staleness = met_a_mini_batch_later},
       {.info = {.name = "staleness_aware",
-                .summary = "on arrival, each gradient divided by its staleness",
+                .summary = "on arrival, each gradient's learning rate divided by its staleness",
                 .paper = "Zhang, Gupta, Lian & Liu, IJCAI 2016, arXiv:1511.05950"},
-       .equations = "w <- w - eta opt(g / max(1, tau))",
+       .equations = "w <- w - eta / max(1, tau) opt(g); of several: the rate is the mean of eta / "
+                    "max(1, tau), the gradient the mean weighed by it",
        .memory = "the optimizer's moments",
        .scale = [](const RuleContext&) { return staleness_division(); },
        .bears_delay = true},
@@ -241,15 +275,19 @@ std::vector<RuleScheme> built_in_rules() {
                 "on arrival, divided by how far the weights have moved, in steps at the largest "
                 "rate",
             .paper = "Barkai, Hakimi & Schuster, ICLR 2020, arXiv:1909.10802"},
-       .equations = "w <- w - eta opt(g / (1 + |w - w_read| / C)), C the mean size of a step",
-       .memory = "what replicas read (up to R), and the optimizer's moments",
+       .equations =
+           "w <- w - eta opt(g / (1 + |a - w_read| / C)), a = w, or where the sender's own "
+           "momentum leads; C_j = largest rate sqrt(mean (step_j / rate)^2), or the mean "
+           "size of a step",
+       .memory = "what replicas read (up to R), 1 if per parameter, and the optimizer's moments",
        .scale = [](const RuleContext& c) { return gap_damping(c, gap_aware_options(c)); },
        .bears_delay = true,
        .corrects = true},
       {.info = {.name = "dc_asgd",
                 .summary =
                     "on arrival, corrected to first order for how far the weights have moved",
-                .paper = "Zheng et al., ICML 2017, arXiv:1609.08326"},
+                .paper = "Zheng et al., ICML 2017, arXiv:1609.08326",
+                .check = check_dc_asgd},
        .equations = "constant: g + lambda g^2 (w - w_read); adaptive: lambda / sqrt(mean g^2); "
                     "absolute: |g| for g^2",
        .memory = "what replicas read (up to R), 1 if adaptive, and the optimizer's moments",
@@ -259,7 +297,8 @@ std::vector<RuleScheme> built_in_rules() {
                 .summary =
                     "on arrival, divided by the deviation of the parameter's gradients and the "
                     "staleness",
-                .paper = "Odena 2016, arXiv:1601.04033"},
+                .paper = "Odena 2016, arXiv:1601.04033",
+                .check = check_fasgd},
        .equations = "n <- gamma n + (1-gamma) g^2; b <- gamma b + (1-gamma) g; v <- beta v + "
                     "(1-beta) sqrt(n - b^2 + epsilon); w <- w - eta opt(g / (v max(1, tau)))",
        .memory = "3, and the optimizer's moments",
@@ -272,6 +311,7 @@ std::vector<RuleScheme> built_in_rules() {
                     "server's rate), w - gamma sum_j eta_j v_j (by the senders')",
        .memory = "R + 1, and the point sent",
        .step = dana,
+       .bears_delay = true,
        .own_momentum = true,
        .optimizers = kMomentum,
        .one_at_a_time = true,
@@ -283,9 +323,12 @@ std::vector<RuleScheme> built_in_rules() {
        .equations = "replica: v' = gamma v + g, pushes u = eta (gamma v' + g) + (eta - eta_prev) "
                     "gamma v; server: w <- w - u. By the server's rate: u = gamma v' + g; w <- w - "
                     "eta u",
-       .memory = "0 (1 at each replica)",
+       .memory =
+           "0 (1 at each replica); so that of a replica that dies the step it looked ahead stays "
+           "in the weights, eta gamma v once, which dana_zero takes back",
        .step = slim_step,
        .link = by_slim,
+       .bears_delay = true,
        .own_momentum = true,
        .optimizers = kMomentum,
        .one_at_a_time = true,
@@ -299,6 +342,7 @@ std::vector<RuleScheme> built_in_rules() {
        .memory = "R + 1, and the points sent (up to R)",
        .scale = make_dana_dc_scale,
        .step = dana,
+       .bears_delay = true,
        .corrects = true,
        .own_momentum = true,
        .optimizers = kMomentum,

@@ -4,7 +4,9 @@
 //   w' - gamma eta sum_j v_j     eta the server's: the update's own, and the next one's for the point
 //   w' - gamma sum_j eta_j v_j   eta_j the sender's: of the weights that its last push was computed at
 //
-// The two sums differ when the rate changes. dana_slim pushes the change of the second one's point.
+// The two sums differ when the rate changes. dana_slim pushes the change of the second one's point, and
+// its server knows no velocity: a replica that dies leaves the step that it looked ahead in the weights,
+// eta gamma v once, which nobody can take back. Nothing goes on predicting it.
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "runtime/schemes/rules/parts.hpp"
@@ -46,9 +48,21 @@ class PerReplica final : public Step {
     if (++updates_ % kRebuildEvery == 0) {
       rebuild(stream);
     }
-    const double look = sends_ == Sends::ahead_by_server ? gamma_ * update.next_rate : gamma_;
+    looked_at_ = update.next_rate;
+    const double look = sends_ == Sends::ahead_by_server ? gamma_ * looked_at_ : gamma_;
     out.sent = sum_of(stream, {{1, out.next}, {-look, sum_}});
     return out;
+  }
+
+  /// Of the point that is sent the replica's own part: with one replica, that point in every bit.
+  Tensor aim(Stream& stream, const Contribution& of, const Tensor& base) override {
+    const auto found = velocities_.find(of.replica);
+    if (sends_ == Sends::master || found == velocities_.end()) {
+      return {};
+    }
+    const Velocity& own = found->second;
+    const double look = sends_ == Sends::ahead_by_server ? gamma_ * looked_at_ : gamma_;
+    return sum_of(stream, {{1, base}, {-look * share(own), own.v}});
   }
 
   void forget(Stream& stream, std::int32_t replica) override {
@@ -107,7 +121,8 @@ class PerReplica final : public Step {
   double gamma_;
   double decay_;
   std::map<std::int32_t, Velocity> velocities_;
-  Tensor sum_;  // of share x velocity
+  Tensor sum_;            // of share x velocity
+  double looked_at_ = 0;  // rate of the point that was sent last
   std::int64_t updates_ = 0;
 };
 

@@ -20,11 +20,19 @@ Compensation kind_of(proto::DcAsgd::Variant variant) {
   TROUPE_CHECK(false, "replicas.rule.dc_asgd.variant ", variant, " has no kernel");
 }
 
+/// The paper's: lambda_0 of its constant and of its adaptive form.
+double lambda_of(const proto::DcAsgd& options) {
+  if (options.lambda() >= 0) {
+    return options.lambda();
+  }
+  return options.variant() == proto::DcAsgd::adaptive ? 2 : 0.04;
+}
+
 class Compensating final : public Scale {
  public:
   Compensating(const RuleContext& context, const proto::DcAsgd& options)
       : kind_(kind_of(options.variant())),
-        scalars_{.lambda = static_cast<float>(options.lambda()),
+        scalars_{.lambda = static_cast<float>(lambda_of(options)),
                  .decay = static_cast<float>(options.decay())},
         elements_(context.elements) {}
 

@@ -1,6 +1,12 @@
 // easgd: replicas x_i tied to a centre. Zhang, Choromanska & LeCun 2015, arXiv:1412.6651.
 //
-//   d_i = alpha (x_i - centre), alpha = beta / R;  x_i' = x_i - d_i;  centre' = centre + sum_i d_i
+//   d_i = alpha (x_i - centre), alpha = beta / R
+//   x_i' = x_i - eta opt(g(x_i)) - d_i;  centre' = centre + sum_i d_i
+//
+// The paper's spring and gradient are both from x_i before the mini-batch (simultaneous), so a push
+// brings what the replica's own step has made and, behind it, what that was made from. Sequential, the
+// spring pulls from where the step has led: less far from the gradient that was computed, but not the
+// paper's recursion.
 //
 // The same d_i on both sides: losing this symmetry is what makes ADMM unstable there. All d_i of an
 // update are from the same centre.
@@ -13,15 +19,14 @@ namespace {
 class Elastic final : public Step {
  public:
   explicit Elastic(const RuleContext& context)
-      : alpha_(context.experiment.replicas().exchange().easgd().beta() / context.replicas) {}
+      : Elastic(context.experiment.replicas().exchange().easgd(), context.replicas) {}
 
   Updated apply(Stream& stream, Update update) override {
     Updated out;
     std::vector<Term> centre{{1, update.base}};
     for (const Contribution& c : update.contributions) {
-      const Tensor& x = c.values.front();
-      const Tensor d = sum_of(stream, {{alpha_, x}, {-alpha_, update.base}});
-      out.answers.push_back(sum_of(stream, {{1, x}, {-1, d}}));
+      const Tensor d = sum_of(stream, {{alpha_, c.values.at(pulled_)}, {-alpha_, update.base}});
+      out.answers.push_back(sum_of(stream, {{1, c.values.front()}, {-1, d}}));
       centre.push_back({1, d});
     }
     out.next = sum_of(stream, centre);
@@ -29,7 +34,12 @@ class Elastic final : public Step {
   }
 
  private:
+  Elastic(const proto::Easgd& options, std::int32_t replicas)
+      : alpha_(options.beta() / replicas),
+        pulled_(options.order() == proto::Easgd::simultaneous ? 1 : 0) {}
+
   double alpha_;
+  std::size_t pulled_;  // which of the values the spring pulls
 };
 
 }  // namespace

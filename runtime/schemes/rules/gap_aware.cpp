@@ -1,19 +1,96 @@
 // gap_aware: g / (1 + gap / C), the gap |w - w_read| of each parameter, or its root mean square over a
 // tensor or over the shard. Barkai, Hakimi & Schuster, ICLR 2020, arXiv:1909.10802.
 //
-// C is the mean, over the updates so far, of the root mean square of a step, rescaled to the largest
-// rate: what one step moves at that rate, so that gradients are damped less when the rate has fallen.
+// per=parameter is what the authors' code (in FTPipe, too) does: C_j = largest rate x sqrt(mean of
+// (step_j / rate)^2), the mean moving exponentially and corrected for its beginning with 0, and weight
+// decay is damped with the gradient where the update adds it to it (adamw's and muon's is apart).
+//
+// With dana_zero, which sends a look-ahead point, the gap is measured from where the sender's own
+// momentum leads by now: one replica alone has none.
+//
+// Elsewhere C is the mean, over the updates so far, of the root mean square of a step, rescaled to the
+// largest rate: what one step moves at that rate, so that gradients are damped less when the rate has fallen.
 // Before the first step C is not known and nothing is damped.
 #include "experiment.pb.h"
 #include "kernels/late_gradient.hpp"
 #include "kernels/update.hpp"
+#include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 namespace troupe {
 namespace {
+
+/// Each parameter by its own gap, in its own steps.
+class OwnGapDamping final : public Scale {
+ public:
+  OwnGapDamping(const RuleContext& context, const proto::GapAware& options)
+      : decay_(options.decay()),
+        largest_rate_(context.rate.full()),
+        weight_decay_(decays_gradient(context) ? context.experiment.optimizer().weight_decay() : 0),
+        elements_(context.elements) {}
+
+  bool needs_read() const override { return true; }
+
+  bool needs_aim() const override { return true; }
+
+  bool observes() const override { return true; }
+
+  Tensor correct(Stream& stream, const Contribution& of, const Update& update) override {
+    rate_ = update.rate;
+    const Tensor& g = of.values.front();
+    if (steps_ == 0) {
+      return g;
+    }
+    Tensor out = stream.allocate(g.shape());
+    const double decay = of.factor != 0 ? weight_decay_ / of.factor : 0;  // the factor comes yet
+    damp_by_own_steps(stream,
+                      {.rate = static_cast<float>(largest_rate_),
+                       .correction = static_cast<float>(1 / (1 - std::pow(decay_, steps_))),
+                       .weight_decay = static_cast<float>(decay)},
+                      g,
+                      update.base,
+                      of.aim ? of.aim : update.base,
+                      of.read,
+                      square_,
+                      out);
+    return out;
+  }
+
+  void observe(Stream& stream, const Tensor& before, const Tensor& after) override {
+    if (rate_ <= 0) {
+      return;  // a step of rate 0 says nothing about one of the largest
+    }
+    if (!square_) {
+      square_ = zeros(stream, elements_);
+    }
+    average_square_step(
+        stream, static_cast<float>(decay_), static_cast<float>(1 / rate_), before, after, square_);
+    ++steps_;
+  }
+
+  std::int64_t state_tensors() const override { return 1; }
+
+ private:
+  /// Weight decay is part of the gradient.
+  static bool decays_gradient(const RuleContext& context) {
+    const proto::Optimizer& optimizer = context.experiment.optimizer();
+    const std::string name = optimizer_scheme(optimizer).info.name;
+    return name != "adamw" && name != "nadamw" && name != "muon" && name != "custom" &&
+           is_built_in(optimizer_scheme(optimizer));
+  }
+
+  double decay_;
+  double largest_rate_;
+  double weight_decay_;
+  std::int64_t elements_;
+  Tensor square_;  // of (step / rate), its moving mean
+  double steps_ = 0;
+  double rate_ = 0;  // of the update under way
+};
 
 class GapDamping final : public Scale {
  public:
@@ -38,6 +115,8 @@ class GapDamping final : public Scale {
 
   bool needs_read() const override { return true; }
 
+  bool needs_aim() const override { return true; }
+
   bool observes() const override { return true; }
 
   Tensor correct(Stream& stream, const Contribution& of, const Update& update) override {
@@ -47,9 +126,10 @@ class GapDamping final : public Scale {
       return g;
     }
     Tensor out = stream.allocate(g.shape());
+    const Tensor aim = of.aim ? of.aim : update.base;
     std::vector<double> gaps;
-    if (per_ != proto::GapAware::parameter) {
-      gaps = root_mean_squares(stream, update.base, of.read);
+    if (per_ != proto::GapAware::parameter_by_mean) {
+      gaps = root_mean_squares(stream, aim, of.read);
     }
     for (std::size_t i = 0; i < stretches_.size(); ++i) {
       const auto here = [&, part = stretches_[i]](const Tensor& x) {
@@ -57,13 +137,9 @@ class GapDamping final : public Scale {
       };
       // A step that never moved a tensor leaves nothing to measure its gap by.
       const double reach = travelled_[i] > 0 ? travelled_[i] / steps_ : INFINITY;
-      if (per_ == proto::GapAware::parameter) {
-        damp_by_gap(stream,
-                    static_cast<float>(reach),
-                    here(g),
-                    here(update.base),
-                    here(of.read),
-                    here(out));
+      if (per_ == proto::GapAware::parameter_by_mean) {
+        damp_by_gap(
+            stream, static_cast<float>(reach), here(g), here(aim), here(of.read), here(out));
       } else {
         combine(stream, {{1 / (1 + gaps[i] / reach), here(g)}}, here(out));
       }
@@ -109,6 +185,9 @@ class GapDamping final : public Scale {
 }  // namespace
 
 std::unique_ptr<Scale> gap_damping(const RuleContext& context, const proto::GapAware& options) {
+  if (options.per() == proto::GapAware::parameter) {
+    return std::make_unique<OwnGapDamping>(context, options);
+  }
   return std::make_unique<GapDamping>(context, options);
 }
 

@@ -29,7 +29,7 @@ class Optimizing final : public Step {
 
   Updated apply(Stream& stream, Update update) override {
     const Term g = mean_of(stream, update, mean_);
-    OptimizerStep::Request request{.rate = update.rate,
+    OptimizerStep::Request request{.rate = update.rate * mean_share(update, mean_),
                                    .next_rate = update.next_rate,
                                    .gradient_scale = g.factor,
                                    .reaches = std::move(update.reaches)};
@@ -52,6 +52,9 @@ class Optimizing final : public Step {
     }
     return out;
   }
+
+  /// What divides by the size of the gradients would undo a gradient's scaling.
+  bool takes_rates() const override { return !step_.optimizer().scheme().plain; }
 
   std::int64_t state_tensors() const override {
     return (step_.state_bytes() + 4 * elements_ - 1) / std::max<std::int64_t>(1, 4 * elements_);

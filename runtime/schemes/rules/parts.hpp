@@ -29,9 +29,14 @@ const Contribution& only(const Update& update);
 /// values[0] times factor, with weight decay on the master weights in it.
 Term decayed_gradient(Stream& stream, const Contribution& push, const Tensor& base, double decay);
 
-/// The mean of values[which] times factor over the contributions. By mini-batches: each weighs as
-/// much as it stands for; otherwise all the same.
+/// By mini-batches: a contribution weighs as much as it stands for; otherwise all the same.
 enum class Mean : std::uint8_t { plain, by_mini_batches };
+
+/// The mean of the contributions' shares of the rate.
+double mean_share(const Update& update, Mean mean);
+
+/// The mean of values[which] times factor over the contributions, each weighing its share of the rate
+/// more. Times mean_share() it is the mean of all that the contributions are worth.
 Term mean_of(Stream& stream, const Update& update, Mean mean, std::size_t which = 0);
 
 SliceLayout layout_of(const RuleContext& context);

@@ -1,5 +1,5 @@
-// staleness_aware: each gradient divided by its own lag. Zhang, Gupta, Lian & Liu, IJCAI 2016,
-// arXiv:1511.05950.
+// staleness_aware: each gradient's learning rate divided by its own lag. Zhang, Gupta, Lian & Liu,
+// IJCAI 2016, arXiv:1511.05950.
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace {
 
 class ByStaleness final : public Scale {
  public:
-  double weight(const Contribution& of, const Update& /*update*/) override {
+  double rate_share(const Contribution& of, const Update& /*update*/) override {
     return 1.0 / static_cast<double>(std::max<std::int64_t>(1, of.lag));
   }
 };

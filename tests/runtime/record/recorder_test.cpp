@@ -29,7 +29,8 @@ struct Bench {
 
   explicit Bench(std::initializer_list<const char*> assignments,
                  std::int32_t chunks = 1,
-                 std::int64_t batches_per_epoch = 4) {
+                 std::int64_t batches_per_epoch = 4,
+                 bool arrivals = false) {
     proto::Experiment experiment;
     for (const char* assignment : assignments) {
       REQUIRE(set_value(experiment, assignment));
@@ -47,6 +48,7 @@ struct Bench {
                          .clock = "virtual",
                          .sizes = sizes_of(experiment, batches_per_epoch),
                          .batches = 0,
+                         .arrivals = arrivals,
                          .chunks = chunks,
                          .classes = true,
                          .stage_of_actor = stages},
@@ -171,10 +173,11 @@ TEST_CASE("steps may overtake each other between shards", "[record]") {
 TEST_CASE("the first loss that is not finite is told, once", "[record]") {
   Bench bench({"data.batch_size=10"});
   CHECK_FALSE(bench.loss(0, 0, 1, 0));
-  const auto diverged = bench.loss(1, 0, std::numeric_limits<double>::quiet_NaN(), 0);
+  const auto diverged = bench.loss(1, 0, -std::numeric_limits<double>::quiet_NaN(), 0);
   REQUIRE(diverged);
   CHECK(diverged->stamp.batch == 1);
   CHECK(std::isnan(diverged->loss));
+  CHECK_FALSE(std::signbit(diverged->loss));  // or people read "-nan"
   CHECK_FALSE(bench.loss(2, 0, std::numeric_limits<double>::infinity(), 0));
   CHECK(bench.recorder->diverged()->stamp.batch == 1);
   CHECK(std::isnan(bench.recorder->summary(1).train_loss));
@@ -206,6 +209,17 @@ TEST_CASE("versions are written a micro-batch and chunk when asked for", "[recor
       std::vector<std::string>{
           R"({"kind":"versions","replica":0,"batch":5,"micro_batch":0,"stage":1,"forward":3,"forward_steps":3,"backward":3,"backward_steps":0,"applied_to":5})",
           R"({"kind":"versions","replica":0,"batch":5,"micro_batch":1,"stage":1,"forward":4,"forward_steps":3,"backward":4,"backward_steps":0,"applied_to":5})"});
+}
+
+TEST_CASE("a train line to which no loss has come says null, not 0", "[record]") {
+  Bench bench({"record.every=1"}, 1, 4, true);
+  bench.loss(0, 0, 20, 1, 1);
+  bench.applied(0, 0, {0}, 1);
+  bench.applied(0, 1, {1}, 2);
+  const auto lines = bench.lines("train");
+  REQUIRE(lines.size() == 2);
+  CHECK_THAT(lines[0], test::says(R"("loss":2,"accuracy":0.1,)"));
+  CHECK_THAT(lines[1], test::says(R"("loss":null,"accuracy":null,)"));
 }
 
 TEST_CASE("gaps are averaged a shard", "[record]") {

@@ -63,6 +63,13 @@ TEST_CASE("rules and their parts", "[schemes]") {
       {{}, ""},
       {{"optimizer.rule=adamw", "replicas.rule=staleness_aware"}, ""},
       {{"optimizer.rule=muon", "replicas.rule=ringmaster"}, ""},
+      {{"optimizer.rule=adamw", "replicas.rule=fasgd"},
+       "optimizer.rule: adamw divides a gradient by its own size, which undoes fasgd's division"},
+      {{"optimizer.rule=muon", "replicas.scale=fasgd"}, "optimizer.rule: muon divides"},
+      {{"replicas.step=adagrad", "replicas.scale=fasgd"}, "replicas.step: adagrad divides"},
+      {{"optimizer.rule=nesterov", "replicas.rule=fasgd"}, ""},
+      {{"optimizer.rule=adamw", "replicas.rule=fasgd", "replicas.scale=none"}, ""},
+      {{"replicas.rule.dc_asgd.lambda=-0.5"}, "replicas.rule.dc_asgd.lambda: -0.5; right are -1"},
       {{"replicas.rule=dana_zero"}, ""},
       {{"replicas.rule=dana_zero", "replicas.scale=gap_aware"}, ""},
       {{"replicas.rule=dana_zero", "optimizer.rule=adam"},
@@ -225,6 +232,7 @@ TEST_CASE("the other exchanges' own numbers", "[schemes]") {
       {{x + "diloco.mode.streaming.overlap=50"}, "right is less than the period, 50"},
       {{x + "diloco.mode.streaming.overlap=49"}, ""},
       {{x + "easgd.synchronous=true"}, ""},
+      {{x + "easgd.order=sequential"}, ""},
       {{x + "wsp.distance=0"}, ""},
   });
 }
@@ -319,6 +327,33 @@ TEST_CASE("a scheme of one's own is known by its name and options", "[schemes]")
   CHECK(batches_per_update(e) == 3);
 }
 
+TEST_CASE("DANA warms up from 1 / R over 5 epochs, unless the experiment says otherwise",
+          "[schemes]") {
+  const auto warm_up = [](const std::vector<std::string>& more, std::int64_t updates) {
+    proto::Experiment e;
+    REQUIRE(set_value(e, "replicas.count=8"));
+    for (const std::string& assignment : more) {
+      REQUIRE(set_value(e, assignment));
+    }
+    REQUIRE(resolve(e));
+    const proto::Optimizer made = warmed_up(e, updates, 100);
+    return std::pair(made.warm_up(), made.warm_up_from());
+  };
+  using Warm = std::pair<std::int64_t, double>;
+  for (const char* rule : {"dana_zero", "dana_slim", "dana_dc"}) {
+    const std::string dana = std::string("replicas.rule=") + rule;
+    CHECK(warm_up({dana}, 1000) == Warm{100, 0.125});
+    CHECK(warm_up({dana}, 0) == Warm{100, 0.125});
+    CHECK(warm_up({dana}, 40) == Warm{10, 0.125});
+    CHECK(warm_up({dana, "optimizer.warm_up=200"}, 1000) == Warm{200, 0});
+    CHECK(warm_up({dana, "replicas.rate_factor=1"}, 1000) == Warm{0, 0});
+    CHECK(warm_up({dana, "replicas.count=1"}, 1000) == Warm{0, 0});
+  }
+  CHECK(warm_up({"replicas.rule=multi"}, 1000) == Warm{0, 0});
+  CHECK(warm_up({"replicas.rule=gap_aware"}, 1000) == Warm{0, 0});
+  CHECK(warm_up({"replicas.exchange=averaging"}, 1000) == Warm{0, 0});
+}
+
 TEST_CASE("the rate's factor is the one given, or by what the rule does about lateness",
           "[schemes]") {
   const std::string eight = "replicas.count=8";
@@ -331,7 +366,11 @@ TEST_CASE("the rate's factor is the one given, or by what the rule does about la
   CHECK(factor({eight, "replicas.rule=softsync"}) == 1);
   CHECK(factor({eight, "replicas.rule.softsync.n=4"}) == 0.25);
   CHECK(factor({eight, "replicas.rule.softsync.n=100"}) == 0.125);
-  CHECK(factor({eight, "replicas.rule=dana_zero"}) == 0.125);
+  for (const char* rule :
+       {"dana_zero", "dana_slim", "dana_dc"}) {  // made to keep one replica's rate
+    CHECK(factor({eight, std::string("replicas.rule=") + rule}) == 1);
+  }
+  CHECK(factor({eight, "replicas.rule=asgd", "replicas.step=dana_zero"}) == 1);
   CHECK(factor({eight, "replicas.rule=asgd", "replicas.scale=gap_aware"}) == 1);
   CHECK(factor({eight, "replicas.rule=nag", "replicas.admit.softsync.n=2"}) == 0.5);
   CHECK(factor({eight, "replicas.exchange=synchronous"}) == 1);

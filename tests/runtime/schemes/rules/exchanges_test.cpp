@@ -79,10 +79,31 @@ TEST_CASE("bmuf filters the movement of a block", "[schemes]") {
   }
 }
 
+TEST_CASE("easgd's spring and gradient are both of the weights before the mini-batch",
+          "[schemes]") {
+  Stream stream{Device{}};
+  // By hand: x^2 / 2 from 1, two replicas, eta 0.3, alpha 0.45. x' = 0.7 x - 0.45 (x - c), c' = c + 0.9 (x - c).
+  const auto step = step_of({"replicas.count=2", "replicas.exchange.easgd.beta=0.9"});
+  const std::vector<double> centres{1, 0.73, 0.6355, 0.499825};
+  const std::vector<double> replicas{0.7, 0.625, 0.48475, 0.4071625};
+  Tensor centre = tensor_of(stream, {1});
+  Tensor x = tensor_of(stream, {1});
+  for (std::size_t i = 0; i < centres.size(); ++i) {
+    const Tensor stepped = tensor_of(stream, {0.7f * x.span<float>()[0]});
+    const Updated updated = apply(stream, *step, centre, {{stepped, x}, {stepped, x}});
+    check_close("centre", to_host(updated.next), {centres[i]}, kRounding);
+    check_close("replica", to_host(updated.answers.at(1)), {replicas[i]}, kRounding);
+    centre = updated.next;
+    x = updated.answers.at(0);
+  }
+}
+
 TEST_CASE("easgd moves a replica and the centre by the same amount", "[schemes]") {
   Stream stream{Device{}};
   const auto count = GENERATE(std::size_t{1}, std::size_t{4}, std::size_t{9});
-  const auto step = step_of({"replicas.count=9", "replicas.exchange.easgd.beta=0.9"});
+  const auto step = step_of({"replicas.count=9",
+                             "replicas.exchange.easgd.beta=0.9",
+                             "replicas.exchange.easgd.order=sequential"});
   const Tensor base = normal_tensor(stream, 1, {kElements});
   const std::vector<Tensor> x = normals(stream, 2, count);
   const Updated updated = apply(stream, *step, base, one_each(x));

@@ -103,8 +103,86 @@ TEST_CASE("the correction is of the clipped gradient", "[schemes]") {
   }
 }
 
+TEST_CASE("staleness divides the rate of optimizers that undo a gradient's scaling", "[schemes]") {
+  // Kingma & Ba's Adam; of several gradients the mean, each weighing as much as its rate.
+  const auto adam = [](double decay) {
+    return [decay](Oracle& o, const Taken& e, const std::vector<Values>& g) {
+      double rates = 0;
+      Values sum(o.w.size());
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        const double rate = e.rate / static_cast<double>(std::max<std::int64_t>(1, lag(e, i)));
+        rates += rate;
+        each(sum, [&](std::size_t j) { sum[j] += rate * g[i][j]; });
+      }
+      const double rate = rates / static_cast<double>(g.size());
+      const double t = static_cast<double>(e.version + 1);
+      Values& m = o.state(0);
+      Values& v = o.state(1);
+      each(sum, [&](std::size_t j) {
+        const double x = sum[j] / rates;
+        m[j] = 0.9 * m[j] + 0.1 * x;
+        v[j] = 0.999 * v[j] + 0.001 * x * x;
+        const double direction =
+            m[j] / (1 - std::pow(0.9, t)) / (std::sqrt(v[j] / (1 - std::pow(0.999, t))) + 1e-8);
+        o.w[j] -= rate * (direction + decay * o.w[j]);
+      });
+    };
+  };
+  const std::string scaled = "replicas.scale=staleness_aware";
+  check_against(run(experiment(four({"replicas.rule=staleness_aware", "optimizer.rule=adam"}))),
+                adam(0));
+  check_against(
+      run(experiment(four({scaled, "optimizer.rule=adamw", "optimizer.weight_decay=0.1"}))),
+      adam(0.1));
+  check_against(
+      run(experiment(four({scaled, "replicas.rule.softsync.n=2", "optimizer.rule=adam"}))),
+      adam(0));
+}
+
+TEST_CASE("dc_asgd's lambda is by default the variant's own", "[schemes]") {
+  for (const auto& [variant, lambda] :
+       {std::pair("constant", "0.04"), std::pair("adaptive", "2"), std::pair("absolute", "0.04")}) {
+    const std::string chosen = std::string("replicas.rule.dc_asgd.variant=") + variant;
+    const std::string given = std::string("replicas.rule.dc_asgd.lambda=") + lambda;
+    CHECK(run(experiment(four({chosen}))).next == run(experiment(four({chosen, given}))).next);
+  }
+}
+
+TEST_CASE("gap_aware by its authors' code: each parameter in its own steps, weight decay too",
+          "[schemes]") {
+  const double decay = 0.05;
+  const bool dana = GENERATE(false, true);
+  Values square(kElements);
+  double steps = 0;
+  check_against(
+      run(experiment(four({"replicas.rule.gap_aware.decay=0.99",
+                           "optimizer.weight_decay=0.05",
+                           dana ? "replicas.step=dana_zero" : "replicas.step=optimizer"}))),
+      [&](Oracle& o, const Taken& e, const std::vector<Values>& g) {
+        Values& v = o.state(dana ? e.pushes[0].replica : 0);
+        const Values before = o.w;
+        each(before, [&](std::size_t j) {
+          const double aim = before[j] - (dana ? o.gamma * e.rate * v[j] : 0);
+          const double step = kRate * (std::sqrt(square[j] / (1 - std::pow(0.99, steps))) + 1e-8);
+          const double penalty = steps > 0 ? 1 + std::abs(aim - o.read(e)[j]) / step : 1;
+          v[j] = o.gamma * v[j] + (g[0][j] + decay * before[j]) / penalty;
+          o.w[j] -= e.rate * v[j];
+          square[j] = 0.99 * square[j] + 0.01 * std::pow((before[j] - o.w[j]) / e.rate, 2);
+        });
+        if (dana) {
+          o.sent = o.w;
+          for (const auto& [replica, velocity] : o.kept) {
+            each(v,
+                 [&, &x = velocity](std::size_t j) { o.sent[j] -= e.next_rate * o.gamma * x[j]; });
+          }
+        }
+        ++steps;
+      },
+      {1e-4, 1e-4});  // a step is a difference of weights near 3, of 1e-3 or less
+}
+
 TEST_CASE("gap_aware damps by the gap in steps of the largest rate", "[schemes]") {
-  const auto per = GENERATE("parameter", "layer", "all");
+  const auto per = GENERATE("parameter_by_mean", "layer", "all");
   const auto step = GENERATE("optimizer", "dana_zero");
   const std::string kind = per;
   const bool dana = step == std::string("dana_zero");
@@ -121,13 +199,17 @@ TEST_CASE("gap_aware damps by the gap in steps of the largest rate", "[schemes]"
       [&](Oracle& o, const Taken& e, const std::vector<Values>& g) {
         Values corrected = g.front();
         const Values& read = o.read(e);
+        Values aim = o.w;  // where the sender's own momentum leads
+        each(aim, [&](std::size_t j) {
+          aim[j] -= dana ? o.gamma * e.rate * o.state(e.pushes[0].replica)[j] : 0;
+        });
         Values gap(2);
         each(read, [&](std::size_t j) {
-          gap[group_of(j)] += std::pow(o.w[j] - read[j], 2) / counts[group_of(j)];
+          gap[group_of(j)] += std::pow(aim[j] - read[j], 2) / counts[group_of(j)];
         });
         each(read, [&](std::size_t j) {
-          const double moved =
-              kind == "parameter" ? std::abs(o.w[j] - read[j]) : std::sqrt(gap[group_of(j)]);
+          const double moved = kind == "parameter_by_mean" ? std::abs(aim[j] - read[j])
+                                                           : std::sqrt(gap[group_of(j)]);
           if (steps > 0) {
             corrected[j] /= 1 + moved / (travelled[group_of(j)] / steps);
           }
