@@ -59,8 +59,7 @@ Result<void> check_mix(const WeightScheme& scheme,
                        const proto::Experiment& experiment,
                        std::int64_t delay) {
   const OptimizerScheme& optimizer = optimizer_scheme(experiment.optimizer());
-  if (!scheme.step || optimizer.heavy_ball ||
-      !scheme.step(weight_context(experiment), delay).mix) {
+  if (!scheme.step || optimizer.heavy_ball || !scheme.step(weight_context(experiment), delay).mix) {
     return {};
   }
   return Error{
@@ -132,7 +131,7 @@ double synchronous_epochs(const proto::Experiment& experiment) {
   return scheme.synchronous_epochs ? scheme.synchronous_epochs(weight_context(experiment)) : 0;
 }
 
-Result<void> check_policy(const proto::Experiment& experiment, const Schedule& schedule) {
+Result<void> check_weights(const proto::Experiment& experiment) {
   const auto known = chosen_weights(experiment);
   if (!known) {
     return known.error();
@@ -143,15 +142,7 @@ Result<void> check_policy(const proto::Experiment& experiment, const Schedule& s
       return sound;
     }
   }
-  if (scheme.fits) {
-    if (auto sound = scheme.fits(weight_context(experiment), schedule); !sound) {
-      return sound;
-    }
-  }
   if (auto sound = check_optimizer(scheme, optimizer_scheme(experiment.optimizer())); !sound) {
-    return sound;
-  }
-  if (auto sound = check_mix(scheme, experiment, schedule.delay_max); !sound) {
     return sound;
   }
   if (experiment.pipeline().activations() == proto::Pipeline::overwrite && !scheme.newest_only) {
@@ -165,6 +156,19 @@ Result<void> check_policy(const proto::Experiment& experiment, const Schedule& s
                         use_weights([](const WeightScheme& s) { return s.newest_only; }))};
   }
   return {};
+}
+
+Result<void> check_policy(const proto::Experiment& experiment, const Schedule& schedule) {
+  if (auto sound = check_weights(experiment); !sound) {
+    return sound;
+  }
+  const WeightScheme& scheme = chosen(experiment);
+  if (scheme.fits) {
+    if (auto sound = scheme.fits(weight_context(experiment), schedule); !sound) {
+      return sound;
+    }
+  }
+  return check_mix(scheme, experiment, schedule.delay_max);
 }
 
 std::string use_weights(const std::function<bool(const WeightScheme&)>& is_right) {

@@ -163,8 +163,8 @@ TEST_CASE("hogwild shares a buffer in host memory that has no steps", "[schemes]
       {{hogwild}, ""},
       {{"replicas.exchange.hogwild.add=racy", "optimizer.rule=muon"}, ""},
       {{hogwild, pipe, "pipeline.weights=accumulate"}, ""},
-      {{hogwild, pipe, "pipeline.weights=stash"}, "right are latest and accumulate"},
-      {{hogwild, pipe, "pipeline.weights=spectrain"}, "right are latest and accumulate"},
+      {{hogwild, pipe, "pipeline.weights=stash"}, "use one of: latest, accumulate"},
+      {{hogwild, pipe, "pipeline.weights=spectrain"}, "use one of: latest, accumulate"},
       {{hogwild, "placement.devices=[cuda:0]"}, "placement.devices: cuda:0 does not go with"},
   });
 }
