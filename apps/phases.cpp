@@ -1,6 +1,6 @@
 #include "apps/phases.hpp"
 
-#include "apps/topologies/topology.hpp"
+#include "apps/topologies/checks.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/output_file.hpp"
 
@@ -108,6 +108,30 @@ std::string misfit(const Network& before, const Network& now) {
   return "";
 }
 
+/// Everything that shows before the phase's data is opened.
+Result<void> check_alone(const proto::Experiment& e, std::optional<bool> virtual_clock) {
+  if (auto sound = check_experiment(e); !sound) {
+    return sound;
+  }
+  return virtual_clock ? check_clock(e, *virtual_clock) : Result<void>();
+}
+
+/// An error of phase `i`, or of an experiment that has no phases.
+Error of_phase(bool one, std::size_t i, const Error& error) {
+  return one ? error : Error{error.kind, concat(where(i, ""), ": ", error.message)};
+}
+
+/// The last phase takes the data of the first that has the same.
+void share_data(std::vector<Phase>& phases) {
+  Blueprint& last = phases.back().blueprint;
+  for (const Phase& phase : phases) {
+    if (data_key(phase.blueprint.experiment) == data_key(last.experiment)) {
+      last.data = phase.blueprint.data;
+      return;
+    }
+  }
+}
+
 /// A cut that was measured when its phase was made is part of the phase from then on, so that a
 /// repeat is exact.
 proto::Experiment with_measured_cuts(proto::Experiment whole, const std::vector<Phase>& phases) {
@@ -182,20 +206,23 @@ Result<std::vector<proto::Experiment>> phases_of(const proto::Experiment& resolv
   return all;
 }
 
-Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved) {
+Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved,
+                                       std::optional<bool> virtual_clock) {
   const auto experiments = phases_of(resolved);
   if (!experiments) {
     return experiments.error();
   }
   const bool one = resolved.phases().empty();
+  for (std::size_t i = 0; i < experiments->size(); ++i) {
+    if (auto sound = check_alone((*experiments)[i], virtual_clock); !sound) {
+      return of_phase(one, i, sound.error());
+    }
+  }
   std::vector<Phase> phases;
   for (std::size_t i = 0; i < experiments->size(); ++i) {
-    const proto::Experiment& e = (*experiments)[i];
-    auto blueprint = make_blueprint(e);
+    auto blueprint = make_blueprint((*experiments)[i]);
     if (!blueprint) {
-      return one ? blueprint.error()
-                 : Error{blueprint.error().kind,
-                         concat(where(i, ""), ": ", blueprint.error().message)};
+      return of_phase(one, i, blueprint.error());
     }
     const std::string name = one ? "" : resolved.phases(static_cast<int>(i)).name();
     phases.push_back({name, one ? "" : folder_of(name, i), *std::move(blueprint)});
@@ -209,12 +236,7 @@ Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved) {
                             wrong)};
       }
     }
-    for (std::size_t earlier = 0; earlier < i; ++earlier) {
-      if (data_key((*experiments)[earlier]) == data_key(e)) {
-        phases[i].blueprint.data = phases[earlier].blueprint.data;
-        break;
-      }
-    }
+    share_data(phases);
   }
   return phases;
 }
@@ -222,9 +244,7 @@ Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved) {
 Result<void> check_clock(const std::vector<Phase>& phases, bool virtual_clock) {
   for (std::size_t i = 0; i < phases.size(); ++i) {
     if (auto sound = check_clock(phases[i].blueprint, virtual_clock); !sound) {
-      return phases[i].name.empty()
-                 ? sound
-                 : Error{sound.error().kind, concat(where(i, ""), ": ", sound.error().message)};
+      return of_phase(phases[i].name.empty(), i, sound.error());
     }
   }
   return {};

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,12 @@ struct Phase {
   Blueprint blueprint;
 };
 
-/// All phases, checked before the first begins; phases with the same data share it. Error (usage or
-/// data) with phases[i] in front; (usage) where a phase's network has other parameters than that of
-/// the one before.
-Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved);
+/// All phases, checked before the first begins, and as far as can be before any data is opened; phases
+/// with the same data share it. `virtual_clock`: what they are to run on, where that is known. Error
+/// (usage or data) with phases[i] in front; (usage) where a phase's network has other parameters than
+/// that of the one before.
+Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved,
+                                       std::optional<bool> virtual_clock = {});
 
 /// check_clock of each phase, with phases[i] in front where there are several.
 Result<void> check_clock(const std::vector<Phase>& phases, bool virtual_clock);

@@ -2,7 +2,7 @@
 // picture.
 #pragma once
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/blueprint.hpp"
 
 #include <cstdint>
 #include <string>

@@ -5,7 +5,7 @@
 // the caches what it would find there in a run of one stage.
 #pragma once
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/blueprint.hpp"
 #include "runtime/schemes/partition.hpp"
 
 #include <cstdint>

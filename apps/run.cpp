@@ -1,5 +1,6 @@
 #include "apps/run.hpp"
 
+#include "apps/topologies/checks.hpp"
 #include "apps/topologies/topology.hpp"
 #include "apps/version.hpp"
 #include "messages/experiment.hpp"

@@ -2,7 +2,7 @@
 // it.
 #pragma once
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/blueprint.hpp"
 #include "runtime/record/summary.hpp"
 #include "runtime/system/driver.hpp"
 

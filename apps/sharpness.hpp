@@ -10,7 +10,7 @@
 // weights around a ReLU changes phi and not the function (Dinh et al. 2017).
 #pragma once
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/blueprint.hpp"
 #include "experiment.pb.h"
 
 #include <cstdint>

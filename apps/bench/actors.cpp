@@ -2,7 +2,7 @@
 
 #include "apps/bench/loop.hpp"
 #include "apps/bench/watch.hpp"
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/cast.hpp"
 #include "runtime/system/threads.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "apps/bench/virtual_clock.hpp"
 
 #include "apps/bench/watch.hpp"
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/cast.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/machine.hpp"
 

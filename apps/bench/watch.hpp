@@ -1,7 +1,7 @@
 // What the benches need to run an experiment without files.
 #pragma once
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/blueprint.hpp"
 #include "kernels/check.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/system/driver.hpp"

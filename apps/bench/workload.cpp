@@ -1,6 +1,7 @@
 #include "apps/bench/workload.hpp"
 
 #include "apps/bench/watch.hpp"
+#include "apps/topologies/cast.hpp"
 #include "kernels/random.hpp"
 #include "runtime/system/threads.hpp"
 

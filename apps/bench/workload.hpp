@@ -1,7 +1,7 @@
 // What the benches train: a network, and noise of the right shape.
 #pragma once
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/blueprint.hpp"
 #include "kernels/device.hpp"
 #include "messages/proto.hpp"
 #include "runtime/data/dataset.hpp"

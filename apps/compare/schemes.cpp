@@ -1,7 +1,7 @@
 #include "apps/compare/schemes.hpp"
 
 #include "apps/presets.hpp"
-#include "apps/topologies/topology.hpp"
+#include "apps/topologies/checks.hpp"
 #include "messages/experiment.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Blueprint -> machines: one function for each kind of actor.
+#include "apps/topologies/cast.hpp"
+
 #include "actors/director.hpp"
 #include "actors/exchange/alone.hpp"
 #include "actors/exchange/reduction.hpp"
@@ -11,7 +12,6 @@
 #include "actors/server_shard.hpp"
 #include "actors/source.hpp"
 #include "actors/stage.hpp"
-#include "apps/topologies/pipeline.hpp"
 #include "apps/topologies/roster.hpp"
 #include "runtime/data/sharding.hpp"
 

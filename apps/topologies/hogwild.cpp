@@ -8,43 +8,92 @@
 #include <string>
 
 namespace troupe {
+namespace {
+
+using E = proto::Experiment;
+
+/// A row of sparse Hogwild's.
+Constraint<E> of_sparse(std::string_view name,
+                        std::string_view key,
+                        bool (*fits)(const E&),
+                        const char* says) {
+  return {.name = name,
+          .keys = {key},
+          .holds = [fits](const E& e) { return !is_sparse_hogwild(e) || fits(e); },
+          .says = always(says)};
+}
+
+}  // namespace
 
 bool is_sparse_hogwild(const proto::Experiment& e) {
   return e.replicas().exchange().has_hogwild() && e.model().has_logistic() && e.data().has_sparse();
 }
 
-Result<void> check_sparse_hogwild(const Blueprint& b) {
-  const proto::Experiment& e = b.experiment;
-  const auto refuse = [](const std::string& why) {
-    return Error{ErrorKind::usage, why};
+Constraints<proto::Experiment> sparse_hogwild_checks() {
+  return {
+      of_sparse(
+          "sparse_hogwild_in_one_stage",
+          "pipeline",
+          [](const E& e) {
+            return e.pipeline().stages() == 1 && e.pipeline().micro_batches() == 1;
+          },
+          "pipeline: sparse Hogwild goes row by row through one layer; stages and micro_batches "
+          "are 1"),
+      of_sparse(
+          "sparse_hogwild_on_cpu",
+          "placement.devices",
+          [](const E& e) { return all_devices(e).front().kind == DeviceKind::cpu; },
+          "placement.devices: sparse Hogwild runs on cpu only"),
+      of_sparse(
+          "sparse_hogwild_in_fp32",
+          "placement.precision",
+          [](const E& e) { return precision_of(e) == Precision::fp32; },
+          "placement.precision: sparse Hogwild multiplies no matrices; right is fp32"),
+      of_sparse(
+          "sparse_hogwild_labels",
+          "model.label_smoothing",
+          [](const E& e) { return e.model().label_smoothing() == 0; },
+          "model.label_smoothing: sparse Hogwild takes labels as they are; right is 0"),
+      of_sparse(
+          "sparse_hogwild_by_sgd",
+          "optimizer.rule",
+          [](const E& e) { return e.optimizer().rule() == proto::OptimizerRule::sgd; },
+          "optimizer.rule: sparse Hogwild writes what a row touches and nothing else; set sgd"),
+      of_sparse(
+          "sparse_hogwild_touches_no_more",
+          "optimizer",
+          [](const E& e) {
+            return e.optimizer().weight_decay() == 0 && e.optimizer().clip_norm() == 0;
+          },
+          "optimizer: weight_decay and clip_norm would touch every weight at every row; sparse "
+          "Hogwild has neither"),
+      of_sparse(
+          "sparse_hogwild_interleaved",
+          "replicas.split",
+          [](const E& e) { return e.replicas().split() == proto::Replicas::interleaved; },
+          "replicas.split: sparse Hogwild deals rows interleaved"),
   };
-  if (e.pipeline().stages() != 1 || e.pipeline().micro_batches() != 1) {
-    return refuse(
-        "pipeline: sparse Hogwild goes row by row through one layer; stages and micro_batches are "
-        "1");
-  }
-  if (b.devices.front().kind != DeviceKind::cpu) {
-    return refuse("placement.devices: sparse Hogwild runs on cpu only");
-  }
-  if (b.precision != Precision::fp32) {
-    return refuse("placement.precision: sparse Hogwild multiplies no matrices; right is fp32");
-  }
-  if (e.model().label_smoothing() > 0) {
-    return refuse("model.label_smoothing: sparse Hogwild takes labels as they are; right is 0");
-  }
-  if (e.optimizer().rule() != proto::OptimizerRule::sgd) {
-    return refuse(
-        "optimizer.rule: sparse Hogwild writes what a row touches and nothing else; set sgd");
-  }
-  if (e.optimizer().weight_decay() > 0 || e.optimizer().clip_norm() > 0) {
-    return refuse(
-        "optimizer: weight_decay and clip_norm would touch every weight at every row; sparse "
-        "Hogwild has neither");
-  }
-  if (e.replicas().split() != proto::Replicas::interleaved) {
-    return refuse("replicas.split: sparse Hogwild deals rows interleaved");
-  }
-  return {};
+}
+
+Constraints<Blueprint> hogwild_length_checks() {
+  return {
+      {.name = "hogwild_update_for_each_replica",
+       .keys = {"replicas.count"},
+       .holds =
+           [](const Blueprint& b) {
+             const E& e = b.experiment;
+             const bool shares = shared_by(e) == Shared::buffer && !is_sparse_hogwild(e);
+             return !shares || b.batches == 0 || b.batches >= e.replicas().count();
+           },
+       .says =
+           [](const Blueprint& b) {
+             return concat("replicas.count: ",
+                           b.experiment.replicas().count(),
+                           " is more than the run's ",
+                           b.batches,
+                           " updates, and each replica makes one at least");
+           }},
+  };
 }
 
 std::vector<ChunkTimes> sparse_hogwild_times(const Blueprint& b) {

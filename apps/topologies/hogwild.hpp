@@ -1,8 +1,10 @@
 // Experiment -> cast of sparse Hogwild: a source and R workers on one shared buffer.
 #pragma once
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/blueprint.hpp"
 #include "messages/proto.hpp"
+#include "runtime/schemes/constraint.hpp"
+#include "runtime/system/machine.hpp"
 
 #include <vector>
 
@@ -11,8 +13,10 @@ namespace troupe {
 /// Whether the experiment is sparse Hogwild: logistic regression on sparse rows, by hogwild.
 bool is_sparse_hogwild(const proto::Experiment& experiment);
 
-/// Error (usage) where the experiment asks for what has no meaning here.
-Result<void> check_sparse_hogwild(const Blueprint& blueprint);
+/// What it cannot be; these hold of every other experiment.
+Constraints<proto::Experiment> sparse_hogwild_checks();
+/// Of hogwild on networks.
+Constraints<Blueprint> hogwild_length_checks();
 
 Cast build_sparse_hogwild(const Blueprint& blueprint);
 

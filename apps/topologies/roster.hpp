@@ -2,7 +2,7 @@
 // else computes them.
 #pragma once
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/blueprint.hpp"
 
 #include <string>
 #include <vector>

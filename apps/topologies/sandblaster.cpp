@@ -5,12 +5,23 @@
 #include "actors/vector_shard.hpp"
 #include "kernels/stream.hpp"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
 namespace troupe {
 namespace {
+
+using E = proto::Experiment;
+
+const E& experiment_of(const E& e) {
+  return e;
+}
+
+const E& experiment_of(const Blueprint& b) {
+  return b.experiment;
+}
 
 /// A key of `optimizer` that is not at its default, or "".
 std::string changed_key(const proto::Optimizer& o) {
@@ -33,58 +44,108 @@ std::string changed_key(const proto::Optimizer& o) {
   return "";
 }
 
+bool is_sandblaster(const E& e) {
+  return e.replicas().exchange().has_sandblaster();
+}
+
+/// A row of Sandblaster's.
+template <class Subject>
+Constraint<Subject> of_sandblaster(std::string_view name,
+                                   std::string_view key,
+                                   bool (*fits)(const Subject&),
+                                   std::function<std::string(const Subject&)> says) {
+  return {.name = name,
+          .keys = {key},
+          .holds =
+              [fits](const Subject& subject) {
+                return !is_sandblaster(experiment_of(subject)) || fits(subject);
+              },
+          .says = std::move(says)};
+}
+
 }  // namespace
 
-Result<void> check_sandblaster(const Blueprint& b) {
-  const proto::Experiment& e = b.experiment;
-  const auto refuse = [](const std::string& why) {
-    return Error{ErrorKind::usage, why};
+Constraints<proto::Experiment> sandblaster_checks() {
+  return {
+      of_sandblaster<E>(
+          "sandblaster_in_one_stage",
+          "pipeline",
+          [](const E& e) {
+            return e.pipeline().stages() == 1 && e.pipeline().micro_batches() == 1;
+          },
+          always("pipeline: a sandblaster replica is one stage, and "
+                 "replicas.exchange.sandblaster.portions cut its batch; stages and micro_batches "
+                 "are 1")),
+      of_sandblaster<E>(
+          "sandblaster_on_cpu",
+          "placement.devices",
+          [](const E& e) { return all_devices(e).front().kind == DeviceKind::cpu; },
+          always("placement.devices: sandblaster runs on cpu only")),
+      of_sandblaster<E>(
+          "sandblaster_without_rate",
+          "replicas.rate_factor",
+          [](const E& e) {
+            return e.replicas().rate_factor() == 0 || e.replicas().rate_factor() == 1;
+          },
+          always(
+              "replicas.rate_factor: L-BFGS makes sandblaster's steps, and has no learning rate; "
+              "leave it at 0")),
+      of_sandblaster<E>(
+          "sandblaster_without_optimizer",
+          "optimizer",
+          [](const E& e) { return changed_key(e.optimizer()).empty(); },
+          [](const E& e) {
+            return concat("optimizer.",
+                          changed_key(e.optimizer()),
+                          ": L-BFGS makes sandblaster's steps, and reads nothing of optimizer; "
+                          "leave all of it at its defaults");
+          }),
   };
-  if (e.pipeline().stages() != 1 || e.pipeline().micro_batches() != 1) {
-    return refuse(
-        "pipeline: a sandblaster replica is one stage, and replicas.exchange.sandblaster.portions "
-        "cut "
-        "its batch; stages and micro_batches are 1");
-  }
-  if (b.devices.front().kind != DeviceKind::cpu) {
-    return refuse("placement.devices: sandblaster runs on cpu only");
-  }
-  const std::int64_t samples = b.data->size(Split::train);
-  if (e.data().batch_size() != samples) {
-    return refuse(
-        concat("data.batch_size: sandblaster's batch is all of the training data; set it to ",
-               samples,
-               " (it is ",
-               e.data().batch_size(),
-               ')'));
-  }
-  if (const auto portions = e.replicas().exchange().sandblaster().portions(); portions > samples) {
-    return refuse(concat("replicas.exchange.sandblaster.portions: ",
-                         portions,
-                         " is more than the ",
-                         samples,
-                         " training samples"));
-  }
-  if (const double factor = e.replicas().rate_factor(); factor != 0 && factor != 1) {
-    return refuse(
-        "replicas.rate_factor: L-BFGS makes sandblaster's steps, and has no learning rate; leave "
-        "it "
-        "at 0");
-  }
-  if (const std::string key = changed_key(e.optimizer()); !key.empty()) {
-    return refuse(
-        concat("optimizer.",
-               key,
-               ": L-BFGS makes sandblaster's steps, and reads nothing of optimizer; leave "
-               "all of it at its defaults"));
-  }
-  if (!b.chunks.front()->buffers().empty()) {
-    return refuse(
-        "model: sandblaster needs a loss that is a function of weights and samples alone; batch "
-        "norm "
-        "looks at the whole portion");
-  }
-  return {};
+}
+
+Constraints<Blueprint> sandblaster_data_checks() {
+  const auto samples = [](const Blueprint& b) {
+    return b.data->size(Split::train);
+  };
+  return {
+      of_sandblaster<Blueprint>(
+          "sandblaster_of_all_the_data",
+          "data.batch_size",
+          [](const Blueprint& b) {
+            return b.experiment.data().batch_size() == b.data->size(Split::train);
+          },
+          [samples](const Blueprint& b) {
+            return concat(
+                "data.batch_size: sandblaster's batch is all of the training data; set it to ",
+                samples(b),
+                " (it is ",
+                b.experiment.data().batch_size(),
+                ')');
+          }),
+      of_sandblaster<Blueprint>(
+          "sandblaster_portions_with_samples",
+          "replicas.exchange.sandblaster.portions",
+          [](const Blueprint& b) {
+            return b.experiment.replicas().exchange().sandblaster().portions() <=
+                   b.data->size(Split::train);
+          },
+          [samples](const Blueprint& b) {
+            return concat("replicas.exchange.sandblaster.portions: ",
+                          b.experiment.replicas().exchange().sandblaster().portions(),
+                          " is more than the ",
+                          samples(b),
+                          " training samples");
+          }),
+  };
+}
+
+Constraints<Blueprint> sandblaster_chunk_checks() {
+  return {of_sandblaster<Blueprint>(
+      "sandblaster_without_batch_norm",
+      "model",
+      [](const Blueprint& b) { return b.chunks.front()->buffers().empty(); },
+      always("model: sandblaster needs a loss that is a function of weights and samples alone; "
+             "batch norm looks at the whole portion"))};
 }
 
 std::vector<ChunkTimes> sandblaster_times(const Blueprint& b) {

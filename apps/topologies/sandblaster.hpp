@@ -2,14 +2,18 @@
 // gradient, and a shard for each slice of the weights.
 #pragma once
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/blueprint.hpp"
+#include "runtime/schemes/constraint.hpp"
+#include "runtime/system/machine.hpp"
 
 #include <vector>
 
 namespace troupe {
 
-/// Error (usage) where the experiment asks for what has no meaning here.
-Result<void> check_sandblaster(const Blueprint& blueprint);
+/// What it cannot be; these hold of every other experiment.
+Constraints<proto::Experiment> sandblaster_checks();
+Constraints<Blueprint> sandblaster_data_checks();
+Constraints<Blueprint> sandblaster_chunk_checks();
 
 Cast build_sandblaster(const Blueprint& blueprint);
 

@@ -1,18 +1,12 @@
 // The cast of an experiment, whichever topology it has, and its modelled times.
 #pragma once
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/blueprint.hpp"
+#include "runtime/system/machine.hpp"
 
 #include <vector>
 
 namespace troupe {
-
-/// Error (usage) where the topology cannot have what the experiment asks for. `blueprint` has its
-/// chunks; make_blueprint asks.
-Result<void> check_topology(const Blueprint& blueprint);
-
-/// Error (usage) where the experiment asks for what the run's clock cannot give.
-Result<void> check_clock(const Blueprint& blueprint, bool virtual_clock);
 
 Cast make_cast(const Blueprint& blueprint);
 

@@ -1,6 +1,6 @@
 // troupe data: gets data sets that are not built in, and shows what a run reads.
 #include "apps/text.hpp"
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/blueprint.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"

@@ -340,7 +340,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (!experiment) {
     return fail(console, experiment.error());
   }
-  auto phases = make_phases(*experiment);
+  auto phases = make_phases(*experiment, virtual_clock);
   if (!phases) {
     return fail(console, phases.error());
   }

@@ -10,6 +10,7 @@ namespace troupe {
 namespace {
 
 constexpr double kRounding = 1e-9;  // mini-batches: 0.6 * 2500 is 1500 of them
+constexpr double kSizeMax = 1e15;   // no data set has so many samples
 
 }  // namespace
 
@@ -111,19 +112,14 @@ std::int64_t BatchSizes::batches(double epochs) const {
   return s + 1 == segments_.end() ? found : std::min(found, (s + 1)->first);
 }
 
-Result<BatchSizes> batch_sizes(const proto::Experiment& e, std::int64_t samples) {
-  BatchSizes sizes(samples, e.data().batch_size());
+Result<void> check_growth(const proto::Experiment& e) {
   const proto::Growth& growth = e.data().growth();
-  const double run = e.stop().epochs();
-  if (run * static_cast<double>(sizes.batches_per_epoch()) > 1e12) {  // as stop.updates
-    return Error{ErrorKind::usage, concat("stop.epochs: ", run, " is more than can be counted")};
-  }
-  if (!growth.at().empty() && run == 0) {
+  if (!growth.at().empty() && e.stop().epochs() == 0) {
     return Error{
         ErrorKind::usage,
         "data.growth: its points are shares of the run's epochs, so stop.epochs must be set"};
   }
-  double size = static_cast<double>(e.data().batch_size());
+  auto size = static_cast<double>(e.data().batch_size());
   double last = 0;
   for (const double at : growth.at()) {
     size *= growth.factor();
@@ -132,16 +128,10 @@ Result<BatchSizes> batch_sizes(const proto::Experiment& e, std::int64_t samples)
                    concat("data.growth.at: the points must ascend, and ", at, " follows ", last)};
     }
     last = at;
-    if (std::round(size) > static_cast<double>(samples)) {
-      return Error{ErrorKind::usage,
-                   concat("data.growth: from ",
-                          at,
-                          " of the run on a mini-batch would have ",
-                          std::round(size),
-                          " samples, and there are only ",
-                          samples)};
+    if (size > kSizeMax) {
+      return {};  // batch_sizes() compares it with what there is
     }
-    const auto whole = static_cast<std::int64_t>(std::llround(size));
+    const std::int64_t whole = std::llround(size);
     if (whole % e.pipeline().micro_batches() != 0) {
       return Error{ErrorKind::usage,
                    concat("pipeline.micro_batches: ",
@@ -152,7 +142,32 @@ Result<BatchSizes> batch_sizes(const proto::Experiment& e, std::int64_t samples)
                           at,
                           " of the run on")};
     }
-    sizes.grow(at * run, whole);
+  }
+  return {};
+}
+
+Result<BatchSizes> batch_sizes(const proto::Experiment& e, std::int64_t samples) {
+  if (auto sound = check_growth(e); !sound) {
+    return sound.error();
+  }
+  BatchSizes sizes(samples, e.data().batch_size());
+  const double run = e.stop().epochs();
+  if (run * static_cast<double>(sizes.batches_per_epoch()) > 1e12) {  // as stop.updates
+    return Error{ErrorKind::usage, concat("stop.epochs: ", run, " is more than can be counted")};
+  }
+  auto size = static_cast<double>(e.data().batch_size());
+  for (const double at : e.data().growth().at()) {
+    size *= e.data().growth().factor();
+    if (std::round(size) > static_cast<double>(samples)) {
+      return Error{ErrorKind::usage,
+                   concat("data.growth: from ",
+                          at,
+                          " of the run on a mini-batch would have ",
+                          std::round(size),
+                          " samples, and there are only ",
+                          samples)};
+    }
+    sizes.grow(at * run, std::llround(size));
   }
   return sizes;
 }

@@ -69,10 +69,13 @@ class BatchSizes {
   std::vector<Segment> segments_;
 };
 
+/// Error (usage) where data.growth has no stop.epochs to take shares of, its points do not ascend, or
+/// pipeline.micro_batches does not divide a size.
+Result<void> check_growth(const proto::Experiment& experiment);
+
 /// Those of a resolved experiment with `samples` training samples: data.batch_size and data.growth,
-/// each size rounded to a whole number. Error (usage) where stop.epochs is too many to be counted, growth has no stop.epochs to take shares
-/// of, its points do not ascend, a size is more than `samples` or pipeline.micro_batches does not
-/// divide it.
+/// each size rounded to a whole number. Error (usage) as check_growth's, or where stop.epochs is too
+/// many to be counted, or a size is more than `samples`.
 Result<BatchSizes> batch_sizes(const proto::Experiment& experiment, std::int64_t samples);
 
 }  // namespace troupe

@@ -3,6 +3,7 @@
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/all_reduce.hpp"
+#include "runtime/schemes/exchange_checks.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
@@ -100,7 +101,8 @@ std::vector<ExchangeScheme> built_in_exchanges() {
                 .summary = "the mean gradient of all replicas makes each update; with backup "
                            "replicas, of the first "
                            "ones",
-                .paper = "backup: Chen et al. 2016, arXiv:1604.00981"},
+                .paper = "backup: Chen et al. 2016, arXiv:1604.00981",
+                .check = exchange_checks::synchronous},
        .equations = "w <- w - eta opt(mean g)",
        .memory = "the optimizer's moments (ring, tree: at each replica)",
        .shares =
@@ -115,7 +117,8 @@ std::vector<ExchangeScheme> built_in_exchanges() {
       {.info = {.name = "averaging",
                 .summary =
                     "each replica trains by itself; every H mini-batches the models are averaged",
-                .paper = "local SGD: Stich, ICLR 2019; Su & Chen 2015"},
+                .paper = "local SGD: Stich, ICLR 2019; Su & Chen 2015",
+                .check = exchange_checks::averaging},
        .equations = "w <- mean w_i; moments kept, averaged too, or zeroed",
        .memory = "0",
        .link =
@@ -128,11 +131,11 @@ std::vector<ExchangeScheme> built_in_exchanges() {
            },
        .rule = [](const RuleContext&) { return rule_of_parts(all_together(0), averaging_step()); },
        .remedy = shorter_period},
-      {.info =
-           {.name = "bmuf",
-            .summary = "averaging with momentum over the blocks",
-            .paper =
-                "Chen & Huo, ICASSP 2016: W and the point sent are kept apart, as in the paper"},
+      {.info = {.name = "bmuf",
+                .summary = "averaging with momentum over the blocks",
+                .paper =
+                    "Chen & Huo, ICASSP 2016: W and the point sent are kept apart, as in the paper",
+                .check = exchange_checks::bmuf},
        .equations = "G = mean w_i - sent; Delta <- mu Delta + zeta G; W <- W + Delta; sent W "
                     "(classical), W + "
                     "mu "
@@ -176,7 +179,8 @@ std::vector<ExchangeScheme> built_in_exchanges() {
                 .paper = "Douillard et al. 2023, arXiv:2311.08105; Liu et al. 2024, "
                          "arXiv:2401.09135; Douillard et "
                          "al. "
-                         "2025, arXiv:2501.18512"},
+                         "2025, arXiv:2501.18512",
+                .check = exchange_checks::diloco},
        .equations =
            "D = mean change; m <- mu m + D; w <- w - eps (D + mu m). Asynchronous: D / R at each "
            "arrival, "
@@ -227,7 +231,8 @@ std::vector<ExchangeScheme> built_in_exchanges() {
            {.name = "sandblaster",
             .summary =
                 "L-BFGS on all of the data, whose gradient the replicas make portion by portion",
-            .paper = "Dean et al., NIPS 2012, section 4.2; Nocedal & Wright 2006, section 7.2"},
+            .paper = "Dean et al., NIPS 2012, section 4.2; Nocedal & Wright 2006, section 7.2",
+            .check = exchange_checks::sandblaster},
        .equations = "w <- w + t d, d the two-loop recursion of g over m pairs (s, y) with s.y > 0; "
                     "t shortened "
                     "until the loss falls as the slope promises",

@@ -132,7 +132,7 @@ double synchronous_epochs(const proto::Experiment& experiment) {
   return scheme.synchronous_epochs ? scheme.synchronous_epochs(weight_context(experiment)) : 0;
 }
 
-Result<void> check_policy(const proto::Experiment& experiment, const Schedule& schedule) {
+Result<void> check_weights(const proto::Experiment& experiment) {
   const auto known = chosen_weights(experiment);
   if (!known) {
     return known.error();
@@ -143,15 +143,7 @@ Result<void> check_policy(const proto::Experiment& experiment, const Schedule& s
       return sound;
     }
   }
-  if (scheme.fits) {
-    if (auto sound = scheme.fits(weight_context(experiment), schedule); !sound) {
-      return sound;
-    }
-  }
   if (auto sound = check_optimizer(scheme, optimizer_scheme(experiment.optimizer())); !sound) {
-    return sound;
-  }
-  if (auto sound = check_mix(scheme, experiment, schedule.delay_max); !sound) {
     return sound;
   }
   if (experiment.pipeline().activations() == proto::Pipeline::overwrite && !scheme.newest_only) {
@@ -165,6 +157,19 @@ Result<void> check_policy(const proto::Experiment& experiment, const Schedule& s
                         use_weights([](const WeightScheme& s) { return s.newest_only; }))};
   }
   return {};
+}
+
+Result<void> check_policy(const proto::Experiment& experiment, const Schedule& schedule) {
+  if (auto sound = check_weights(experiment); !sound) {
+    return sound;
+  }
+  const WeightScheme& scheme = chosen(experiment);
+  if (scheme.fits) {
+    if (auto sound = scheme.fits(weight_context(experiment), schedule); !sound) {
+      return sound;
+    }
+  }
+  return check_mix(scheme, experiment, schedule.delay_max);
 }
 
 std::string use_weights(const std::function<bool(const WeightScheme&)>& is_right) {

@@ -99,7 +99,11 @@ std::shared_ptr<const ViewPolicy> make_view(const proto::Experiment& experiment,
 /// Of the chosen policy; 0 where it has none.
 double synchronous_epochs(const proto::Experiment& experiment);
 
-/// Error (usage) with the reason where the policy makes no sense with this schedule or optimizer.
+/// Error (usage) with the reason where the policy is not registered, or makes no sense with the
+/// optimizer or the rest of the experiment, whatever the schedule.
+Result<void> check_weights(const proto::Experiment& experiment);
+
+/// The same, and with this schedule.
 Result<void> check_policy(const proto::Experiment& experiment, const Schedule& schedule);
 
 /// "use one of: latest, stash": the policies of which `is_right`.

@@ -95,6 +95,18 @@ Result<void> check_placement(const ScheduleScheme& scheme, const ScheduleOptions
   return {};
 }
 
+const ScheduleScheme& scheme_of(const ScheduleOptions& options) {
+  const ScheduleScheme* const scheme = find_schedule(options.name);
+  TROUPE_CHECK(scheme, "[make_schedule] no schedule '", options.name, "'");
+  return *scheme;
+}
+
+/// As they are where the schedule gives a stage its chunks itself; else one a stage.
+ScheduleOptions in_turn_options(const ScheduleScheme& scheme, ScheduleOptions options) {
+  options.chunks_per_stage = scheme.chunks ? options.chunks_per_stage : 1;
+  return options;
+}
+
 /// Enough that every stage has been in its steady state for a while: what can stall does so by then.
 std::int64_t batches_to_check(const Schedule& schedule) {
   std::int64_t latest = 0;
@@ -173,36 +185,44 @@ Action Schedule::forward_of(std::int32_t chunk,
   TROUPE_CHECK(false, "no forward of ", batch, ", ", micro_batch, " on chunk ", chunk);
 }
 
-Result<Schedule> make_schedule(const ScheduleOptions& options) {
-  const ScheduleScheme* const scheme = find_schedule(options.name);
-  TROUPE_CHECK(scheme, "[make_schedule] no schedule '", options.name, "'");
-  ScheduleOptions resolved = options;
-  resolved.chunks_per_stage = scheme->chunks ? options.chunks_per_stage : 1;
-  if (scheme->fits) {
-    if (auto sensible = scheme->fits(resolved); !sensible) {
-      return sensible.error();
+Result<void> check_schedule_options(const ScheduleOptions& options) {
+  const ScheduleScheme& scheme = scheme_of(options);
+  if (scheme.fits) {
+    if (auto sensible = scheme.fits(in_turn_options(scheme, options)); !sensible) {
+      return sensible;
     }
   }
   if (!options.stage_of.empty()) {
-    if (auto sensible = check_placement(*scheme, options); !sensible) {
-      return sensible.error();
+    if (auto sensible = check_placement(scheme, options); !sensible) {
+      return sensible;
     }
-    resolved.stages = static_cast<std::int32_t>(options.stage_of.size());
   }
-  if (scheme->chunks && !scheme->flushed && options.synchronous_batches > 0) {
+  if (scheme.chunks && !scheme.flushed && options.synchronous_batches > 0) {
     return Error{ErrorKind::usage,
                  concat("pipeline.weights: flushed epochs at the start are for schedules of one "
                         "chunk a stage; pipeline.schedule is ",
-                        scheme->info.name)};
+                        scheme.info.name)};
   }
-  auto schedule = in_turn(*scheme, resolved);
+  return {};
+}
+
+Result<Schedule> make_schedule(const ScheduleOptions& options) {
+  if (auto sensible = check_schedule_options(options); !sensible) {
+    return sensible.error();
+  }
+  const ScheduleScheme& scheme = scheme_of(options);
+  ScheduleOptions resolved = in_turn_options(scheme, options);
+  if (!options.stage_of.empty()) {
+    resolved.stages = static_cast<std::int32_t>(options.stage_of.size());
+  }
+  auto schedule = in_turn(scheme, resolved);
   if (!schedule) {
     return schedule;
   }
   if (auto checked = check_schedule(*schedule, batches_to_check(*schedule)); !checked) {
     return checked.error();
   }
-  return options.stage_of.empty() ? schedule : placed(*scheme, *std::move(schedule), options);
+  return options.stage_of.empty() ? schedule : placed(scheme, *std::move(schedule), options);
 }
 
 Result<void> check_schedule(const Schedule& schedule, std::int64_t batches) {

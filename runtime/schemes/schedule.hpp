@@ -77,8 +77,12 @@ struct Schedule {
   Action forward_of(std::int32_t chunk, std::int64_t batch, std::int32_t micro_batch) const;
 };
 
-/// Error (usage) where the combination makes no sense, with the reason; a schedule that comes back
-/// can finish.
+/// Error (usage) where the combination makes no sense, with the reason, as far as it shows without the
+/// schedule being made.
+Result<void> check_schedule_options(const ScheduleOptions& options);
+
+/// Error (usage) as check_schedule_options', or with the reason why it could never finish; a schedule
+/// that comes back can.
 ///
 /// With `stage_of` (FTPipe's mixed pipe, Eliad et al. 2021) each of C chunks has the actions, in
 /// their order, that it would have as one of C stages, so its delay is that of a pipe of C stages.

@@ -1,5 +1,6 @@
 #include "tests/support/harness.hpp"
 
+#include "apps/topologies/cast.hpp"
 #include "kernels/stream.hpp"
 #include "kernels/update.hpp"
 #include "messages/experiment.hpp"

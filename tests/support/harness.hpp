@@ -2,7 +2,7 @@
 // at.
 #pragma once
 
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/blueprint.hpp"
 #include "experiment.pb.h"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/driver.hpp"

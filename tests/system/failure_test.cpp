@@ -1,6 +1,6 @@
 // What goes wrong ends the run with a name and a cause, never with a hang.
 #include "actors/director.hpp"
-#include "apps/topologies/pipeline.hpp"
+#include "apps/topologies/cast.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"

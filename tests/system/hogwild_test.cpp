@@ -1,7 +1,6 @@
 // Sparse Hogwild: on the virtual clock it is SGD row by row, whatever the number of workers; on
 // threads nothing is lost and the loss is the same; what has no meaning is refused.
 #include "apps/run.hpp"
-#include "apps/topologies/topology.hpp"
 #include "runtime/data/sparse.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -139,12 +138,6 @@ TEST_CASE("what sparse Hogwild cannot be is refused", "[hogwild]") {
   CHECK_THAT(refusal({"clock.bandwidth=1e9"}), Catch::Contains("clock.bandwidth"));
   CHECK_THAT(refusal({"clock.forward.seconds=[0]", "stop.epochs=0", "stop.seconds=1"}),
              Catch::Contains("stop.seconds: the run would never end"));
-  auto narrow = make_blueprint(experiment(kTask, {"replicas.exchange=hogwild"}));
-  REQUIRE(narrow);
-  narrow->precision = Precision::bf16;  // which few processors have
-  const auto checked = check_topology(*narrow);
-  REQUIRE_FALSE(checked);
-  CHECK_THAT(checked.error().message, Catch::StartsWith("placement.precision: sparse Hogwild"));
 }
 
 TEST_CASE("the account of busy time is the workers'", "[hogwild]") {

@@ -1,6 +1,7 @@
 // What a stage's time went to: work, or waiting for a thing that has a name. On the virtual clock
 // the account is exact.
 #include "apps/run.hpp"
+#include "apps/topologies/cast.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

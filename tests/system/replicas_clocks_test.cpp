@@ -3,6 +3,7 @@
 //   - nobody begins clock c before all living have finished clock c - s - 1
 //   - every run ends, whoever died
 // A failure names its seed.
+#include "apps/topologies/cast.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

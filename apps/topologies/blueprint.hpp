@@ -1,5 +1,5 @@
-// Experiment -> cast: replicas of K stages, each stage with its shard and optimizer, and the servers
-// that replicas share.
+// Experiment -> blueprint: what a run is made from, whatever its topology. What an experiment may ask
+// for is in checks.hpp.
 #pragma once
 
 #include "experiment.pb.h"
@@ -11,7 +11,6 @@
 #include "runtime/schemes/rate.hpp"
 #include "runtime/schemes/rule.hpp"
 #include "runtime/schemes/schedule.hpp"
-#include "runtime/system/machine.hpp"
 #include "runtime/system/time_model.hpp"
 
 #include <memory>
@@ -43,6 +42,13 @@ struct Blueprint {
   std::int64_t evaluate_every = 0;  // steps; 0: only at the end (or not at all)
 };
 
+/// Of a resolved experiment: by replica and stage; those of its keys that check_experiment accepts.
+std::vector<Device> all_devices(const proto::Experiment& experiment);
+Precision precision_of(const proto::Experiment& experiment);
+
+/// Slices that each chunk's weights are to have.
+std::size_t slices_wanted(const Blueprint& blueprint);
+
 /// Cuts the network into the schedule's chunks: fills cut, chunks, plans and times. `cut`: as in
 /// pipeline.cut; empty: by FLOPs. Error (usage) where it does not fit.
 Result<void> cut_blueprint(Blueprint& blueprint, const std::vector<std::int64_t>& cut);
@@ -51,8 +57,8 @@ Result<void> cut_blueprint(Blueprint& blueprint, const std::vector<std::int64_t>
 /// evaluate_every and view; then cuts as pipeline.cut says. Error (usage) as make_blueprint.
 Result<void> schedule_blueprint(Blueprint& blueprint);
 
-/// Checks everything that can be checked before a run. Error (usage or data) with key, value and
-/// what would be right. Where pipeline.partition is `profiled` and no cut is given, it measures the
+/// Checks everything that can be checked before a run, what needs no data before that is opened. Error
+/// (usage or data) with key, value and what would be right. Where pipeline.partition is `profiled` and no cut is given, it measures the
 /// layers and sets pipeline.cut; where it is `mixed`, pipeline.stage_of too.
 Result<Blueprint> make_blueprint(const proto::Experiment& resolved);
 
@@ -69,8 +75,5 @@ std::vector<Tensor> starting_buffers(Stream& stream, const Blueprint& blueprint,
 
 /// What the rule of the server of a chunk's slice is made from. The blueprint outlives it.
 RuleContext rule_context(const Blueprint& blueprint, std::int32_t chunk, std::size_t slice);
-
-/// The machines. Initial weights are made here.
-Cast build_cast(const Blueprint& blueprint);
 
 }  // namespace troupe

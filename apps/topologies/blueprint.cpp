@@ -1,0 +1,292 @@
+#include "apps/topologies/blueprint.hpp"
+
+#include "apps/profile.hpp"
+#include "apps/topologies/checks.hpp"
+#include "kernels/stream.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/data/registry.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+/// Mini-batches of the flushed epochs that a weight policy may begin with.
+std::int64_t synchronous_batches(const Blueprint& b) {
+  const double epochs = synchronous_epochs(b.experiment);
+  return epochs > 0 ? b.sizes.batches(epochs) : 0;
+}
+
+Result<void> read_data(Blueprint& b) {
+  auto data = open_dataset(b.experiment.data(), b.experiment.seed());
+  if (!data) {
+    return data.error();
+  }
+  b.data = *data;
+  return check_blueprint(b, Known::data);
+}
+
+/// Sizes of the mini-batches, and how many updates the run has.
+Result<void> measure_length(Blueprint& b) {
+  const proto::Experiment& e = b.experiment;
+  auto sizes = batch_sizes(e, b.data->size(Split::train));
+  if (!sizes) {
+    return sizes.error();
+  }
+  b.sizes = *std::move(sizes);
+  b.batches_per_epoch = b.sizes.batches_per_epoch();
+  b.batches_per_update = batches_per_update(e);
+  const proto::Stop& stop = e.stop();
+  if (stop.epochs() > 0) {
+    const std::int64_t mini_batches = std::max<std::int64_t>(1, b.sizes.batches(stop.epochs()));
+    b.batches = (mini_batches + b.batches_per_update - 1) / b.batches_per_update;
+  }
+  if (stop.updates() > 0) {
+    b.batches = b.batches > 0 ? std::min<std::int64_t>(b.batches, stop.updates()) : stop.updates();
+  }
+  if (e.record().evaluate()) {
+    b.evaluate_every = e.record().evaluate_every() > 0
+                           ? e.record().evaluate_every()
+                           : std::max<std::int64_t>(1, b.batches_per_epoch / b.batches_per_update);
+  }
+  return check_blueprint(b, Known::length);
+}
+
+/// The layers, and what they start with where that is in a file.
+Result<void> read_network(Blueprint& b) {
+  const proto::Experiment& e = b.experiment;
+  auto network = build_network(e.model(), *b.data);
+  if (!network) {
+    return network.error();
+  }
+  b.network = *network;
+  if (!e.start_from().empty()) {
+    auto start = read_weights(e.start_from(), weight_specs(b.network));
+    if (!start) {
+      return Error{start.error().kind, "start_from: " + start.error().message};
+    }
+    b.start = *std::move(start);
+  }
+  return check_blueprint(b, Known::network);
+}
+
+/// Where pipeline.partition wants layers to be measured and their cut is not known yet: measures,
+/// and cuts.
+Result<void> measured_partition(Blueprint& b) {
+  proto::Pipeline& pipeline = *b.experiment.mutable_pipeline();
+  const bool mixed = pipeline.partition() == proto::Pipeline::mixed;
+  if (!(mixed || pipeline.partition() == proto::Pipeline::profiled) || !pipeline.cut().empty() ||
+      (mixed ? b.schedule->options.stages : b.schedule->chunks) == 1) {
+    return {};
+  }
+  if (mixed) {
+    auto mix = measured_mix(b);
+    if (!mix) {
+      return mix.error();
+    }
+    b = *std::move(mix);
+    return {};
+  }
+  auto cut = measured_cut(b);
+  if (!cut) {
+    return cut.error();
+  }
+  pipeline.mutable_cut()->Assign(cut->begin(), cut->end());
+  return cut_blueprint(b, *cut);
+}
+
+/// The link to the servers, and evaluations where it lets weights be seen.
+void link_replicas(Blueprint& b) {
+  const proto::Experiment& e = b.experiment;
+  if (!has_servers(e)) {
+    return;
+  }
+  b.link = make_link({e, b.batches, b.schedule->delay_max + 1});
+  if (const std::int64_t period = b.link->push_every;
+      b.link->steps && b.link->last > 0 && b.evaluate_every > 0) {
+    // The weights that all share exist where the replicas meet.
+    b.evaluate_every = (b.evaluate_every + period - 1) / period * period;
+  }
+}
+
+/// Those who borrow a tied parameter read it up to the owner's delay later than the owner does.
+void keep_for_borrowers(Blueprint& b) {
+  std::set<std::int32_t> lenders;
+  for (const auto& chunk : b.chunks) {
+    for (const BorrowedSlice& slice : chunk->borrowed()) {
+      if (lenders.insert(slice.owner).second) {
+        const auto owner = static_cast<std::size_t>(slice.owner);
+        b.plans[owner].keep += b.schedule->delay[owner];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Device> all_devices(const proto::Experiment& e) {
+  const auto& names = e.placement().devices();
+  std::vector<Device> devices;
+  for (int k = 0; k < static_cast<int>(e.pipeline().stages() * e.replicas().count()); ++k) {
+    devices.push_back(*parse_device(names[k % names.size()]));
+  }
+  return devices;
+}
+
+Precision precision_of(const proto::Experiment& e) {
+  switch (e.placement().precision()) {
+    case proto::Placement::fp32:
+      break;
+    case proto::Placement::tf32:
+      return Precision::tf32;
+    case proto::Placement::bf16:
+      return Precision::bf16;
+  }
+  return Precision::fp32;
+}
+
+std::size_t slices_wanted(const Blueprint& b) {
+  const proto::Replicas& replicas = b.experiment.replicas();
+  return static_cast<std::size_t>(
+      b.link || replicas.exchange().has_sandblaster() ? replicas.shards() : 1);
+}
+
+Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
+  if (auto sound = check_experiment(resolved); !sound) {
+    return sound.error();
+  }
+  Blueprint b;
+  b.experiment = resolved;
+  b.devices = all_devices(resolved);
+  b.precision = precision_of(resolved);
+  for (const auto& step :
+       {read_data, measure_length, read_network, schedule_blueprint, measured_partition}) {
+    if (auto done = step(b); !done) {
+      return done.error();
+    }
+  }
+  return b;
+}
+
+Result<void> schedule_blueprint(Blueprint& b) {
+  const proto::Experiment& e = b.experiment;
+  auto options = schedule_options(e);
+  if (!options) {
+    return options.error();
+  }
+  options->synchronous_batches = synchronous_batches(b);
+  auto schedule = make_schedule(*options);
+  if (!schedule) {
+    return schedule.error();
+  }
+  b.schedule = std::make_shared<const Schedule>(std::move(*schedule));
+  if (auto sound = check_blueprint(b, Known::schedule); !sound) {
+    return sound;
+  }
+  link_replicas(b);
+  b.view = make_view(e, *b.schedule);
+  return cut_blueprint(b, {e.pipeline().cut().begin(), e.pipeline().cut().end()});
+}
+
+Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
+  const proto::Experiment& e = b.experiment;
+  auto first_layers = cut_network(b.network, b.schedule->chunks, cut);
+  if (!first_layers) {
+    return first_layers.error();
+  }
+  b.cut = *std::move(first_layers);
+  b.chunks.clear();
+  b.plans.clear();
+  std::vector<ChunkFlops> flops;
+  const auto rows = static_cast<double>(e.data().batch_size() / e.pipeline().micro_batches());
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    b.chunks.push_back(std::make_shared<const Chunk>(b.network, b.cut, c, slices_wanted(b)));
+    auto plan = plan_views(*b.schedule, *b.view, c);
+    if (!plan) {
+      return plan.error();
+    }
+    b.plans.push_back(*std::move(plan));
+    const Flops f = b.chunks.back()->flops();
+    flops.push_back({f.forward * rows, f.input_gradient * rows, f.weight_gradient * rows});
+  }
+  keep_for_borrowers(b);
+  auto times = mean_times(e.clock(), flops, b.schedule->placement);
+  if (!times) {
+    return times.error();
+  }
+  b.times = *times;
+  return check_blueprint(b, Known::chunks);
+}
+
+Rate rate_of(const Blueprint& b) {
+  std::vector<std::int64_t> milestones;
+  if (!b.experiment.data().growth().at().empty()) {  // else shares of updates are the same
+    for (const double at : b.experiment.optimizer().schedule().milestones().at()) {
+      milestones.push_back(b.sizes.batches(at * b.sizes.epochs(b.batches)));
+    }
+  }
+  const std::int64_t five_epochs = b.sizes.batches(5) / b.batches_per_update;
+  return {warmed_up(b.experiment, b.batches, five_epochs),
+          b.batches,
+          std::move(milestones),
+          rate_factor(b.experiment)};
+}
+
+std::int64_t largest_micro_batch(const Blueprint& b) {
+  const std::int64_t last = std::max<std::int64_t>(b.batches, 1) - 1;
+  return b.sizes.size(last) / b.experiment.pipeline().micro_batches();
+}
+
+std::vector<Tensor> starting_slices(Stream& stream, const Blueprint& b, std::size_t index) {
+  const Chunk& chunk = *b.chunks[index];
+  if (b.start.empty()) {
+    return chunk.initial_slices(stream, b.experiment.seed());
+  }
+  std::size_t before = 0;  // parameters of the chunks before
+  for (std::size_t c = 0; c < index; ++c) {
+    before += b.chunks[c]->layout().entries.size();
+  }
+  const std::size_t own = chunk.layout().entries.size();
+  return slices_of(stream, chunk.layout(), std::span(b.start).subspan(before, own));
+}
+
+std::vector<Tensor> starting_buffers(Stream& stream, const Blueprint& b, std::size_t index) {
+  if (b.start.empty()) {
+    return b.chunks[index]->initial_buffers(stream);
+  }
+  std::size_t at = 0;  // in a file buffers stand behind all parameters
+  for (const auto& chunk : b.chunks) {
+    at += chunk->layout().entries.size();
+  }
+  for (std::size_t c = 0; c < index; ++c) {
+    at += b.chunks[c]->buffers().size();
+  }
+  std::vector<Tensor> tensors;
+  for (const ParameterSpec& spec : b.chunks[index]->buffers()) {
+    tensors.push_back(from_host(stream, b.start[at++], spec.shape));
+  }
+  return tensors;
+}
+
+RuleContext rule_context(const Blueprint& b, std::int32_t chunk, std::size_t slice) {
+  const auto at = static_cast<std::size_t>(chunk);
+  const ParameterLayout& layout = b.chunks[at]->layout();
+  RuleContext context{.experiment = b.experiment,
+                      .replicas = static_cast<std::int32_t>(b.experiment.replicas().count()),
+                      .rate = rate_of(b),
+                      .delay = b.schedule->delay[at],
+                      .parts = {},
+                      .elements = layout.slice_sizes[slice],
+                      .in_flight = b.schedule->delay_max + 1};
+  for (const ParameterLayout::Entry& entry : layout.entries) {
+    if (entry.slice == slice) {
+      context.parts.push_back({entry.spec.name, entry.offset, entry.spec.shape, entry.spec.matrix});
+    }
+  }
+  return context;
+}
+
+}  // namespace troupe

@@ -1,0 +1,253 @@
+#include "apps/topologies/checks.hpp"
+
+#include "apps/topologies/hogwild.hpp"
+#include "apps/topologies/sandblaster.hpp"
+#include "apps/topologies/topology.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+namespace troupe {
+namespace {
+
+std::int64_t training_samples(const Blueprint& b) {
+  return b.data->size(Split::train);
+}
+
+std::int64_t replicas_of(const Blueprint& b) {
+  return b.experiment.replicas().count();
+}
+
+bool by_label(const Blueprint& b) {
+  return b.experiment.replicas().split() == proto::Replicas::by_label;
+}
+
+Result<void> check_layers(const Blueprint& b) {
+  const auto options = schedule_options(b.experiment);
+  return options ? check_depth(b.network, options->stages * options->chunks_per_stage)
+                 : options.error();
+}
+
+Result<void> check_views(const Blueprint& b) {
+  return check_policy(b.experiment, *b.schedule);
+}
+
+/// The first chunk with fewer tensors than replicas.shards asks slices of; -1: none.
+std::int32_t too_small(const Blueprint& b) {
+  for (const auto& chunk : b.chunks) {
+    if (chunk->layout().slice_sizes.size() < slices_wanted(b)) {
+      return chunk->index();
+    }
+  }
+  return -1;
+}
+
+/// Replica 0 alone says where a run ends that is interrupted; a stage of another one that is beyond
+/// it by then waits for ever, and may owe gradients of its other chunks.
+bool can_be_interrupted(const Blueprint& b) {
+  const proto::Exchange& exchange = b.experiment.replicas().exchange();
+  const bool reduces = exchange.has_synchronous() &&
+                       exchange.synchronous().reduction() != proto::Synchronous::server;
+  return !reduces || b.schedule->flushed || b.schedule->chunks <= b.experiment.pipeline().stages();
+}
+
+Constraints<Blueprint> data_checks() {
+  using B = Blueprint;
+  return {
+      {.name = "classes_to_deal_by",
+       .keys = {"replicas.split"},
+       .holds =
+           [](const B& b) {
+             return !by_label(b) || (b.data->classes() > 0 && b.data->labels_per_sample() == 1);
+           },
+       .says = always("replicas.split: by_label needs samples of one class each")},
+      {.name = "a_batch_of_a_share",
+       .keys = {"data.batch_size"},
+       .holds =
+           [](const B& b) {
+             return !by_label(b) ||
+                    training_samples(b) / replicas_of(b) >= b.experiment.data().batch_size();
+           },
+       .says =
+           [](const B& b) {
+             return concat("data.batch_size: ",
+                           b.experiment.data().batch_size(),
+                           " is more than a replica's share of the ",
+                           training_samples(b),
+                           " training samples");
+           }},
+      {.name = "classes_to_be_accurate_in",
+       .keys = {"stop.target_accuracy"},
+       .holds =
+           [](const B& b) {
+             return b.experiment.stop().target_accuracy() == 0 || b.data->classes() > 0;
+           },
+       .says = always("stop.target_accuracy: needs record.evaluate and data with classes")},
+  };
+}
+
+Constraints<Blueprint> network_checks() {
+  using B = Blueprint;
+  return {
+      // Before the schedule, which is long to make for many stages.
+      asked("a_layer_for_each_stage", {"pipeline.stages"}, check_layers),
+      {.name = "a_layer_for_each_chunk",
+       .keys = {"pipeline.stage_of"},
+       .holds =
+           [](const B& b) {
+             return b.experiment.pipeline().stage_of_size() <=
+                    static_cast<int>(b.network.layers.size());
+           },
+       .says =
+           [](const B& b) {
+             return concat("pipeline.stage_of: it has ",
+                           b.experiment.pipeline().stage_of_size(),
+                           " chunks, and the network only ",
+                           b.network.layers.size(),
+                           " layers");
+           }},
+  };
+}
+
+Constraints<Blueprint> schedule_checks() {
+  using B = Blueprint;
+  return {
+      asked("weights_of_the_schedule", {"pipeline"}, check_views),
+      {.name = "all_reduce_that_can_be_interrupted",
+       .keys = {"replicas.exchange.synchronous.reduction"},
+       .holds = can_be_interrupted,
+       .says =
+           [](const B& b) {
+             return concat(
+                 "replicas.exchange.synchronous.reduction: ring and tree do not go with several "
+                 "chunks a stage (pipeline.stage_of) under ",
+                 b.schedule->options.name,
+                 "; right is server, or a flushed schedule");
+           }},
+  };
+}
+
+Constraints<Blueprint> chunk_checks() {
+  return {
+      {.name = "a_tensor_for_each_shard",
+       .keys = {"replicas.shards"},
+       .holds = [](const Blueprint& b) { return too_small(b) < 0; },
+       .says =
+           [](const Blueprint& b) {
+             const auto chunk = static_cast<std::size_t>(too_small(b));
+             return concat("replicas.shards: chunk ",
+                           chunk,
+                           " has ",
+                           b.chunks[chunk]->layout().entries.size(),
+                           " tensors, too few for ",
+                           b.experiment.replicas().shards(),
+                           " shards");
+           }},
+  };
+}
+
+template <class Subject>
+Constraints<Subject> joined_rows(std::initializer_list<Constraints<Subject>> parts) {
+  Constraints<Subject> all;
+  for (const Constraints<Subject>& part : parts) {
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+/// Whether seconds of the virtual clock go by at all.
+bool time_advances(const Blueprint& b) {
+  const std::vector<ChunkTimes> times = modelled_times(b);
+  return std::any_of(times.begin(), times.end(), [&](const ChunkTimes& t) {
+    return t.forward + t.input_gradient + t.weight_gradient + t.update > 0 ||
+           ((t.link > 0 || t.link_back > 0) && times.size() > 1);
+  });
+}
+
+bool is_held_back(const proto::Experiment& e) {
+  const auto& factors = e.clock().workers().hold_back();
+  return std::any_of(factors.begin(), factors.end(), [](double factor) { return factor > 1; });
+}
+
+}  // namespace
+
+const Constraints<OnClock>& clock_checks() {
+  static const Constraints<OnClock> rows{
+      {.name = "an_order_that_can_be_repeated",
+       .keys = {"record.order"},
+       .holds =
+           [](const OnClock& run) {
+             return run.virtual_clock || !run.experiment.record().order() ||
+                    shared_by(run.experiment) != Shared::buffer;
+           },
+       .says =
+           always("record.order: the order of messages says nothing of what threads do to a shared "
+                  "buffer, so such a run cannot be repeated; set record.order=false, or use troupe "
+                  "sim")},
+      {.name = "hold_back_of_real_seconds",
+       .keys = {"clock.workers.hold_back"},
+       .holds =
+           [](const OnClock& run) {
+             return !is_held_back(run.experiment) ||
+                    !(run.virtual_clock || run.experiment.clock().modelled());
+           },
+       .says =
+           [](const OnClock& run) {
+             return concat(
+                 "clock.workers.hold_back: stretches the seconds that work takes on the "
+                 "real clock, and ",
+                 run.virtual_clock ? "on the virtual one" : "with clock.modelled",
+                 " they are modelled; slow replicas are clock.workers.slowness there");
+           }},
+  };
+  return rows;
+}
+
+const Constraints<Blueprint>& blueprint_checks(Known known) {
+  using B = Blueprint;
+  static const auto of_data = joined_rows<B>({data_checks(), sandblaster_data_checks()});
+  static const auto of_length = hogwild_length_checks();
+  static const auto of_network = network_checks();
+  static const auto of_schedule = schedule_checks();
+  static const auto of_chunks = joined_rows<B>({chunk_checks(), sandblaster_chunk_checks()});
+  switch (known) {
+    case Known::data:
+      return of_data;
+    case Known::length:
+      return of_length;
+    case Known::network:
+      return of_network;
+    case Known::schedule:
+      return of_schedule;
+    case Known::chunks:
+      break;
+  }
+  return of_chunks;
+}
+
+Result<void> check_experiment(const proto::Experiment& resolved) {
+  return check_rows(experiment_checks(), resolved);
+}
+
+Result<void> check_clock(const proto::Experiment& resolved, bool virtual_clock) {
+  return check_rows(clock_checks(), OnClock{resolved, virtual_clock});
+}
+
+Result<void> check_clock(const Blueprint& b, bool virtual_clock) {
+  const proto::Stop& stop = b.experiment.stop();
+  if (virtual_clock && b.batches == 0 && stop.target_accuracy() == 0 && !time_advances(b)) {
+    return Error{ErrorKind::usage,
+                 "stop.seconds: the run would never end, as all modelled times (clock) are 0; set "
+                 "stop.updates or stop.epochs"};
+  }
+  return check_clock(b.experiment, virtual_clock);
+}
+
+Result<void> check_blueprint(const Blueprint& blueprint, Known known) {
+  return check_rows(blueprint_checks(known), blueprint);
+}
+
+}  // namespace troupe

@@ -1,0 +1,311 @@
+// The rows that an experiment has to pass before anything is opened.
+#include "apps/topologies/checks.hpp"
+#include "apps/topologies/hogwild.hpp"
+#include "apps/topologies/sandblaster.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/data/registry.hpp"
+#include "runtime/model/registry.hpp"
+#include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace troupe {
+namespace {
+
+using E = proto::Experiment;
+using Rows = Constraints<E>;
+
+// -- placement
+
+std::int64_t all_stages(const E& e) {
+  return e.pipeline().stages() * e.replicas().count();
+}
+
+bool is_listed_once_or(std::int64_t each, int listed) {
+  return listed == 1 || listed == each;
+}
+
+Result<void> check_devices(const E& e) {
+  for (const std::string& name : e.placement().devices()) {
+    const auto device = parse_device(name);
+    const Result<void> there = device ? check_available(*device) : device.error();
+    if (!there) {
+      return Error{ErrorKind::usage, "placement.devices: " + there.error().message};
+    }
+  }
+  return {};
+}
+
+Result<void> check_precisions(const E& e) {
+  for (const Device device : all_devices(e)) {
+    if (auto able = check_precision(device, precision_of(e)); !able) {
+      return Error{ErrorKind::usage, "placement.precision: " + able.error().message};
+    }
+  }
+  return {};
+}
+
+bool on_gpu(const E& e) {
+  const auto& names = e.placement().devices();
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    const auto device = parse_device(name);
+    return device && device->kind == DeviceKind::cuda;
+  });
+}
+
+Rows placement_checks() {
+  return {
+      {.name = "devices_of_all_stages",
+       .keys = {"placement.devices"},
+       .holds =
+           [](const E& e) {
+             const int listed = e.placement().devices_size();
+             return is_listed_once_or(e.pipeline().stages(), listed) || listed == all_stages(e);
+           },
+       .says =
+           [](const E& e) {
+             const std::int64_t stages = e.pipeline().stages();
+             return concat("placement.devices: one device for all stages, or one for each of the ",
+                           stages,
+                           all_stages(e) == stages
+                               ? ""
+                               : concat(", or of the ", all_stages(e), " of all replicas"),
+                           "; there are ",
+                           e.placement().devices_size());
+           }},
+      asked("devices_that_are_there", {"placement.devices"}, check_devices),
+      asked("precision_of_the_devices", {"placement.precision"}, check_precisions),
+      {.name = "quadratic_on_cpu",
+       .keys = {"placement.devices"},
+       .holds = [](const E& e) { return !e.model().has_quadratic() || !on_gpu(e); },
+       .says = always("placement.devices: quadratic runs on cpu only")},
+      {.name = "lenet5_without_cudnn_on_cpu",
+       .keys = {"placement.devices"},
+       .holds =
+           [](const E& e) {
+             return !e.model().has_lenet5() || !on_gpu(e) || !cudnn_version().empty();
+           },
+       .says =
+           always("placement.devices: lenet5 runs on cpu only in this build, which has no cuDNN")},
+  };
+}
+
+// -- pipeline
+
+Result<void> check_schedule_chosen(const E& e) {
+  const auto scheme = chosen_schedule(e);
+  return scheme ? Result<void>() : scheme.error();
+}
+
+Result<void> check_schedule_keys(const E& e) {
+  auto options = schedule_options(e);
+  if (!options) {
+    return options.error();
+  }
+  options->synchronous_batches = synchronous_epochs(e) > 0 ? 1 : 0;  // how many tells the data
+  return check_schedule_options(*options);
+}
+
+bool mixes(const E& e) {
+  return e.pipeline().partition() == proto::Pipeline::mixed && e.pipeline().stages() > 1;
+}
+
+Rows partition_checks() {
+  return {
+      {.name = "profiled_or_stage_of",
+       .keys = {"pipeline.partition"},
+       .holds =
+           [](const E& e) {
+             const proto::Pipeline& p = e.pipeline();
+             return p.partition() != proto::Pipeline::profiled || !p.cut().empty() ||
+                    p.stage_of().empty();
+           },
+       .says =
+           always("pipeline.partition: profiled makes all chunks alike, not all stages, so that it "
+                  "does not go with pipeline.stage_of; use mixed, which finds both, or set "
+                  "pipeline.cut")},
+      {.name = "mixed_or_schedule",
+       .keys = {"pipeline.partition"},
+       .holds = [](const E& e) { return !mixes(e) || !(*chosen_schedule(e))->chunks; },
+       .says =
+           [](const E& e) {
+             return concat(
+                 "pipeline.partition: mixed says which stage has which chunk, and so does "
+                 "pipeline.schedule ",
+                 (*chosen_schedule(e))->info.name,
+                 "; choose another schedule, or profiled");
+           }},
+      {.name = "mixed_finds_both",
+       .keys = {"pipeline.partition"},
+       .holds =
+           [](const E& e) {
+             return !mixes(e) || e.pipeline().cut().empty() == e.pipeline().stage_of().empty();
+           },
+       .says =
+           [](const E& e) {
+             return concat(
+                 "pipeline.partition: mixed finds pipeline.cut and pipeline.stage_of together; "
+                 "there is only pipeline.",
+                 e.pipeline().cut().empty() ? "stage_of" : "cut",
+                 ", so set both or none, or use flops");
+           }},
+  };
+}
+
+Rows batch_checks() {
+  return {
+      {.name = "micro_batches_of_a_batch",
+       .keys = {"pipeline.micro_batches"},
+       .holds =
+           [](const E& e) { return e.data().batch_size() % e.pipeline().micro_batches() == 0; },
+       .says =
+           [](const E& e) {
+             return concat("pipeline.micro_batches: ",
+                           e.pipeline().micro_batches(),
+                           " does not divide data.batch_size ",
+                           e.data().batch_size());
+           }},
+      {.name = "growth_of_one_replica",
+       .keys = {"data.growth"},
+       .holds =
+           [](const E& e) {
+             return e.data().growth().at().empty() ||
+                    (e.replicas().count() == 1 && batches_per_update(e) == 1);
+           },
+       .says =
+           always("data.growth: mini-batches grow with one replica only, each of them an update")},
+      asked("growth_in_order", {"data.growth", "pipeline.micro_batches"}, check_growth),
+      {.name = "something_to_learn",
+       .keys = {"data"},
+       .holds =
+           [](const E& e) {
+             return !e.data().has_none() || (*network_scheme(e.model()))->objective;
+           },
+       .says =
+           [](const E& e) {
+             return concat("data: none has nothing to learn for model ",
+                           choice_name(e.model()),
+                           "; it is for quadratic");
+           }},
+  };
+}
+
+// -- clock
+
+/// A list with one number for all replicas, or one for each.
+Constraint<E> for_replicas(std::string_view name, std::string_view key, int (*listed)(const E&)) {
+  return {.name = name,
+          .keys = {key},
+          .holds =
+              [listed](const E& e) {
+                return listed(e) == 0 || is_listed_once_or(e.replicas().count(), listed(e));
+              },
+          .says =
+              [key, listed](const E& e) {
+                return concat(key,
+                              ": one number for all replicas, or one for each of the ",
+                              e.replicas().count(),
+                              "; there are ",
+                              listed(e));
+              }};
+}
+
+Rows replica_times_checks() {
+  return {
+      for_replicas("slowness_of_all_replicas",
+                   "clock.workers.slowness",
+                   [](const E& e) { return e.clock().workers().slowness_size(); }),
+      for_replicas("hold_back_of_all_replicas",
+                   "clock.workers.hold_back",
+                   [](const E& e) { return e.clock().workers().hold_back_size(); }),
+      for_replicas("exchange_of_all_replicas",
+                   "clock.exchange.seconds",
+                   [](const E& e) { return e.clock().exchange().seconds_size(); }),
+      {.name = "straggler_among_replicas",
+       .keys = {"clock.workers.straggler.permanent.replica"},
+       .holds =
+           [](const E& e) {
+             const proto::Straggler& straggler = e.clock().workers().straggler();
+             return !straggler.has_permanent() ||
+                    straggler.permanent().replica() < e.replicas().count();
+           },
+       .says =
+           [](const E& e) {
+             return concat("clock.workers.straggler.permanent.replica: ",
+                           e.clock().workers().straggler().permanent().replica(),
+                           " of replicas.count ",
+                           e.replicas().count(),
+                           ", which are numbered from 0");
+           }},
+  };
+}
+
+// -- stop
+
+bool has_length(const E& e) {
+  return e.stop().updates() > 0 || e.stop().epochs() > 0;
+}
+
+Rows stop_checks() {
+  return {
+      {.name = "an_end",
+       .keys = {"stop"},
+       .holds =
+           [](const E& e) {
+             return has_length(e) || e.stop().seconds() != 0 || e.stop().target_accuracy() != 0;
+           },
+       .says =
+           always("stop: the run would never end; set stop.updates, stop.epochs, stop.seconds or "
+                  "stop.target_accuracy")},
+      {.name = "accuracy_is_evaluated",
+       .keys = {"stop.target_accuracy"},
+       .holds = [](const E& e) { return e.stop().target_accuracy() == 0 || e.record().evaluate(); },
+       .says = always("stop.target_accuracy: needs record.evaluate and data with classes")},
+      {.name = "a_length_for_the_rate",
+       .keys = {"optimizer.schedule"},
+       .holds =
+           [](const E& e) {
+             const proto::RateSchedule& rates = e.optimizer().schedule();
+             return has_length(e) ||
+                    !(rates.has_cosine() || rates.has_polynomial() || rates.has_milestones());
+           },
+       .says =
+           always("optimizer.schedule: cosine, polynomial and milestones follow the length of the "
+                  "run, so stop.updates or stop.epochs must be set")},
+  };
+}
+
+Rows all_checks() {
+  Rows all = placement_checks();
+  const auto add = [&](const Rows& rows) {
+    all.insert(all.end(), rows.begin(), rows.end());
+  };
+  // What is chosen is known from here on.
+  add({asked("schedule", {"pipeline.schedule"}, check_schedule_chosen),
+       asked("optimizer", {"optimizer"}, check_optimizer),
+       asked("model", {"model"}, check_model),
+       asked("data", {"data"}, check_data),
+       asked("replicas",
+             {"replicas", "pipeline.weights", "optimizer", "placement", "clock"},
+             check_replicas),
+       asked("weights", {"pipeline", "optimizer"}, check_weights),
+       asked("schedule_keys", {"pipeline"}, check_schedule_keys)});
+  add(partition_checks());
+  add(batch_checks());
+  add(replica_times_checks());
+  add(stop_checks());
+  add(sparse_hogwild_checks());
+  add(sandblaster_checks());
+  return all;
+}
+
+}  // namespace
+
+const Constraints<proto::Experiment>& experiment_checks() {
+  static const Constraints<E> rows = all_checks();
+  return rows;
+}
+
+}  // namespace troupe

@@ -1,0 +1,267 @@
+// Every row of the tables that an experiment is held to: what it refuses, and what it says. And that
+// what is wrong with an experiment alone is told before its data is opened.
+#include "apps/topologies/checks.hpp"
+
+#include "apps/phases.hpp"
+#include "messages/experiment.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/harness.hpp"
+
+#include <map>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+struct Refused {
+  std::vector<std::string> set;
+  std::string says;  // a part of it
+  /// It is another row, or the machine, that refuses this first.
+  bool row_alone = false;
+};
+
+using Cases = std::map<std::string, Refused>;
+
+proto::Experiment task(const std::vector<std::string>& set = {}) {
+  return experiment(tiny_task("10,9,8"), set);
+}
+
+/// The sentence begins with one of the row's keys, or with one below it.
+template <class Subject>
+bool begins_with_its_key(const Constraint<Subject>& row, const std::string& sentence) {
+  return std::any_of(row.keys.begin(), row.keys.end(), [&](std::string_view key) {
+    return sentence.starts_with(key) &&
+           std::string(":.").find(sentence[key.size()]) != std::string::npos;
+  });
+}
+
+/// Of a network with batch norm.
+proto::Experiment normalised(const std::vector<std::string>& set) {
+  return experiment(
+      "model { layers { layer { dense { outputs: 4 } } layer { batch_norm {} } layer { dense {} } "
+      "} "
+      "} data { teacher { inputs: 6 outputs: 3 hidden: 8 train: 96 test: 8 } } stop { updates: 2 }",
+      set);
+}
+
+std::string told(const proto::Experiment& e) {
+  const auto made = make_blueprint(e);
+  return made ? "" : made.error().message;
+}
+
+const std::string kAsync = "pipeline.schedule=async_one_f_one_b";
+const std::string kSandblaster = "replicas.exchange=sandblaster";
+const std::vector<std::string> kSparse{
+    "model=logistic", "data=sparse", "optimizer.rule=sgd", "replicas.exchange=hogwild"};
+
+std::vector<std::string> sparse(const std::string& more) {
+  std::vector<std::string> set = kSparse;
+  set.push_back(more);
+  return set;
+}
+
+const Cases& of_experiments() {
+  static const Cases all{
+      {"devices_of_all_stages",
+       {{"placement.devices=[cpu,cpu,cpu]"},
+        "one device for all stages, or one for each of the 1"}},
+      {"devices_that_are_there", {{"placement.devices=[cuda:77]"}, "placement.devices: "}},
+      {"precision_of_the_devices", {{"placement.precision=tf32"}, "placement.precision: "}},
+      {"quadratic_on_cpu",
+       {{"model=quadratic", "placement.devices=[cuda:0]"}, "quadratic runs on cpu only", true}},
+      {"schedule", {{"pipeline.schedule.custom.name=none_such"}, "has not been registered"}},
+      {"optimizer", {{"optimizer.rule=custom", "optimizer.custom.name=none_such"}, "none_such"}},
+      {"model", {{"model.custom.name=none_such"}, "has not been registered"}},
+      {"data", {{"data.custom.name=none_such"}, "has not been registered"}},
+      {"replicas", {{"replicas.rule.softsync.n=5"}, "5 is more than replicas.count 1"}},
+      {"weights",
+       {{"pipeline.activations=overwrite", kAsync, "pipeline.weights=stash"},
+        "overwrite is a control"}},
+      {"schedule_keys",
+       {{"pipeline.stages=2", "pipeline.stage_of=[0,1,2]"}, "there is no stage 2"}},
+      {"profiled_or_stage_of",
+       {{"pipeline.stages=2", "pipeline.stage_of=[0,1,0]", "pipeline.partition=profiled"},
+        "profiled makes all chunks alike"}},
+      {"mixed_or_schedule",
+       {{"pipeline.stages=2",
+         "pipeline.schedule.interleaved.chunks=2",
+         "pipeline.micro_batches=2",
+         "pipeline.partition=mixed"},
+        "so does pipeline.schedule interleaved"}},
+      {"mixed_finds_both",
+       {{"pipeline.stages=2", "pipeline.stage_of=[0,1,0]", "pipeline.partition=mixed"},
+        "there is only pipeline.stage_of"}},
+      {"micro_batches_of_a_batch", {{"pipeline.micro_batches=3"}, "3 does not divide"}},
+      {"growth_of_one_replica",
+       {{"stop.epochs=2", "data.growth.at=[0.5]", "replicas.count=2"}, "with one replica only"}},
+      {"growth_in_order",
+       {{"stop.epochs=2", "data.growth.at=[0.5,0.5]"}, "the points must ascend"}},
+      {"something_to_learn", {{"data=none"}, "none has nothing to learn for model mlp"}},
+      {"slowness_of_all_replicas",
+       {{"replicas.count=3", "clock.workers.slowness=[1,2]"}, "each of the 3; there are 2"}},
+      {"hold_back_of_all_replicas",
+       {{"replicas.count=3", "clock.workers.hold_back=[1,2]"}, "each of the 3; there are 2"}},
+      {"exchange_of_all_replicas",
+       {{"replicas.count=3", "clock.exchange.seconds=[1,2]"}, "each of the 3; there are 2"}},
+      {"straggler_among_replicas",
+       {{"clock.workers.straggler.permanent.replica=1"}, "1 of replicas.count 1"}},
+      {"an_end", {{"stop.updates=0"}, "the run would never end"}},
+      {"accuracy_is_evaluated", {{"stop.target_accuracy=0.5"}, "needs record.evaluate"}},
+      {"a_length_for_the_rate",
+       {{"stop.updates=0", "stop.seconds=1", "optimizer.schedule=cosine"}, "must be set"}},
+      {"sparse_hogwild_in_one_stage", {sparse("pipeline.micro_batches=2"), "row by row"}},
+      {"sparse_hogwild_on_cpu", {sparse("placement.devices=[cuda:0]"), "on cpu only", true}},
+      {"sparse_hogwild_in_fp32", {sparse("placement.precision=bf16"), "right is fp32", true}},
+      {"sparse_hogwild_labels", {sparse("model.label_smoothing=0.1"), "labels as they are"}},
+      {"sparse_hogwild_by_sgd", {sparse("optimizer.rule=momentum"), "set sgd"}},
+      {"sparse_hogwild_touches_no_more", {sparse("optimizer.clip_norm=1"), "Hogwild has neither"}},
+      {"sparse_hogwild_interleaved",
+       {{"model=logistic",
+         "data=sparse",
+         "optimizer.rule=sgd",
+         "replicas.exchange=hogwild",
+         "replicas.count=2",
+         "replicas.split=by_label"},
+        "deals rows interleaved"}},
+      {"sandblaster_in_one_stage", {{kSandblaster, "pipeline.stages=2"}, "is one stage"}},
+      {"sandblaster_on_cpu",
+       {{kSandblaster, "placement.devices=[cuda:0]"}, "sandblaster runs on cpu only", true}},
+      {"sandblaster_without_rate", {{kSandblaster, "replicas.rate_factor=2"}, "leave it at 0"}},
+      {"sandblaster_without_optimizer",
+       {{kSandblaster, "optimizer.beta2=0.5"}, "optimizer.beta2: L-BFGS"}},
+  };
+  return all;
+}
+
+const Cases& of_blueprints() {
+  static const Cases all{
+      {"classes_to_deal_by",
+       {{"model=quadratic", "data=none", "replicas.count=2", "replicas.split=by_label"},
+        "needs samples of one class each"}},
+      {"a_batch_of_a_share",
+       {{"data.batch_size=300", "replicas.count=2", "replicas.split=by_label"},
+        "more than a replica's share"}},
+      {"classes_to_be_accurate_in",
+       {{"model=quadratic", "data=none", "stop.target_accuracy=0.5", "record.evaluate=true"},
+        "data with classes"}},
+      {"hogwild_update_for_each_replica",
+       {{"replicas.exchange=hogwild", "replicas.count=3", "stop.updates=2"},
+        "3 is more than the run's 2 updates"}},
+      {"a_layer_for_each_stage", {{"pipeline.stages=9"}, "too few for 9 chunks"}},
+      {"a_layer_for_each_chunk",
+       {{"pipeline.stages=2", "pipeline.stage_of=[0,1,0,1,0,1,0,1,0]"}, "it has 9 chunks"}},
+      {"weights_of_the_schedule",
+       {{"pipeline.stages=2", kAsync, "pipeline.micro_batches=2", "pipeline.weights=vertical_sync"},
+        "vertical_sync"}},
+      {"all_reduce_that_can_be_interrupted",
+       {{"pipeline.stages=2",
+         kAsync,
+         "pipeline.weights=stash",
+         "pipeline.stage_of=[0,1,0]",
+         "replicas.count=2",
+         "replicas.exchange.synchronous.reduction=ring"},
+        "ring and tree do not go with"}},
+      {"a_tensor_for_each_shard",
+       {{"replicas.count=2", "replicas.shards=50"}, "tensors, too few for 50 shards"}},
+      {"sandblaster_of_all_the_data", {{kSandblaster}, "set it to 512 (it is 16)"}},
+      {"sandblaster_portions_with_samples",
+       {{kSandblaster, "data.batch_size=512", "replicas.exchange.sandblaster.portions=513"},
+        "513 is more than the 512"}},
+      {"sandblaster_without_batch_norm",
+       {{kSandblaster, "data.batch_size=96"}, "batch norm looks at the whole portion"}},
+  };
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("each row refuses what it names, and says so", "[checks]") {
+  const proto::Experiment right = task();
+  for (const Constraint<proto::Experiment>& row : experiment_checks()) {
+    CAPTURE(row.name);
+    CHECK(row.holds(right));
+    if (row.name == "lenet5_without_cudnn_on_cpu") {
+      continue;  // whether it holds is the build's
+    }
+    REQUIRE(of_experiments().count(std::string(row.name)) == 1);
+    const Refused& refused = of_experiments().at(std::string(row.name));
+    const proto::Experiment wrong = task(refused.set);
+    REQUIRE_FALSE(row.holds(wrong));
+    const std::string sentence = row.says(wrong);
+    CHECK_THAT(sentence, Catch::Contains(refused.says));
+    CHECK(begins_with_its_key(row, sentence));
+    if (!refused.row_alone) {
+      CHECK(told(wrong) == sentence);
+    }
+  }
+}
+
+TEST_CASE("each row about data, network, schedule or chunks refuses what it names", "[checks]") {
+  std::size_t rows = 0;
+  for (const Known known :
+       {Known::data, Known::length, Known::network, Known::schedule, Known::chunks}) {
+    const auto right = make_blueprint(task());
+    REQUIRE(right);
+    CHECK(check_blueprint(*right, known));
+    for (const Constraint<Blueprint>& row : blueprint_checks(known)) {
+      CAPTURE(row.name);
+      ++rows;
+      REQUIRE(of_blueprints().count(std::string(row.name)) == 1);
+      const Refused& refused = of_blueprints().at(std::string(row.name));
+      const proto::Experiment wrong = row.name == "sandblaster_without_batch_norm"
+                                          ? normalised(refused.set)
+                                          : task(refused.set);
+      CHECK(check_experiment(wrong));
+      const std::string sentence = told(wrong);
+      CHECK_THAT(sentence, Catch::Contains(refused.says));
+      CHECK(begins_with_its_key(row, sentence));
+    }
+  }
+  CHECK(rows == of_blueprints().size());
+}
+
+TEST_CASE("what is wrong with an experiment alone is told before its data is opened", "[checks]") {
+  const std::vector<std::string> nowhere{"data=mnist", "data.mnist.path=/nowhere/at/all"};
+  const auto lost = make_blueprint(task(nowhere));
+  REQUIRE_FALSE(lost);
+  REQUIRE(lost.error().kind == ErrorKind::data);
+  for (const auto& [name, refused] : of_experiments()) {
+    std::vector<std::string> set = refused.set;
+    set.insert(set.begin(), nowhere.begin(), nowhere.end());
+    const bool has_data = std::any_of(refused.set.begin(), refused.set.end(), [](const auto& key) {
+      return key.starts_with("data=") || key.starts_with("data.custom");
+    });
+    if (!refused.row_alone && !has_data) {
+      CAPTURE(name);
+      const auto made = make_blueprint(task(set));
+      REQUIRE_FALSE(made);
+      CHECK(made.error().kind == ErrorKind::usage);
+      CHECK_THAT(made.error().message, Catch::Contains(refused.says));
+    }
+  }
+}
+
+TEST_CASE("the clock's rows, and a later phase's, come before the first one's data", "[checks]") {
+  const std::vector<std::string> nowhere{"data=mnist", "data.mnist.path=/nowhere/at/all"};
+  const auto said = [](const proto::Experiment& e, bool virtual_clock) {
+    const auto made = make_phases(e, virtual_clock);
+    REQUIRE_FALSE(made);
+    return made.error().message;
+  };
+  proto::Experiment held = task(nowhere);
+  REQUIRE(set_value(held, "clock.workers.hold_back=[2]"));
+  CHECK_THAT(said(held, true), Catch::StartsWith("clock.workers.hold_back"));
+  CHECK_THAT(said(held, false), !Catch::Contains("hold_back"));
+  proto::Experiment two = task(nowhere);
+  two.add_phases()->set_name("one");
+  two.add_phases()->set_name("two");
+  two.mutable_phases(1)->add_set("pipeline.micro_batches=3");
+  CHECK_THAT(said(two, false), Catch::StartsWith("phases[1]: pipeline.micro_batches: 3"));
+  const proto::Experiment shared = task({"replicas.exchange=hogwild", "record.order=true"});
+  CHECK(check_clock(shared, true));
+  REQUIRE_FALSE(check_clock(shared, false));
+  CHECK_THAT(check_clock(shared, false).error().message, Catch::StartsWith("record.order: "));
+}
