@@ -51,12 +51,12 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     std::int64_t gap_every = 0;            // versions between two measurements; 0: never
     std::int64_t period = 0;  // > 0: of the fastest replica; slower ones get less (DyLU)
     bool streams = false;     // slices take turns: others' uploads come only where all are answered
-    bool together = false;   // a stage that waits for this server's answer may owe pushes to others
+    bool together = false;  // a stage that waits for this server's answer may owe pushes to others
     /// Servers whose Admissions could decide apart: one of them decides, and these do as it says.
     std::vector<Ref<ServerRole>> followers;
     bool follows = false;           // does as another one says
     std::int64_t pins_between = 0;  // evaluations due between two servers' steps, at most
-    bool announces = false;  // this server's pins start the evaluations
+    bool announces = false;         // this server's pins start the evaluations
     Ref<DirectorRole> director;
     Tensor initial;  // (n)
   };
@@ -109,10 +109,10 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   RunPosition run_;
   Pins pins_;
   ServerAccount account_;
-  Verdicts verdicts_;             // where this server follows
-  std::uint64_t told_ = 0;        // verdicts, where it decides for others
-  std::int64_t missing_ = 0;      // mini-batches of the update under way that died with their replica
-  std::deque<Upload> waiting_;    // accepted, in order of arrival
+  Verdicts verdicts_;           // where this server follows
+  std::uint64_t told_ = 0;      // verdicts, where it decides for others
+  std::int64_t missing_ = 0;    // mini-batches of the update under way that died with their replica
+  std::deque<Upload> waiting_;  // accepted, in order of arrival
   std::vector<Upload> applying_;  // without their tensors
   std::int64_t told_clock_ = 0;   // slowest clock of the last broadcast
   bool finished_ = false;

@@ -12,9 +12,9 @@
 #pragma once
 
 #include "actors/stage/arrivals.hpp"
+#include "actors/stage/chunk_statistics.hpp"
 #include "actors/stage/evaluation_lane.hpp"
 #include "actors/stage/gradient_sums.hpp"
-#include "actors/stage/chunk_statistics.hpp"
 #include "actors/stage/sequence_cursor.hpp"
 #include "actors/stage/sequence_wait.hpp"
 #include "actors/stage/shard_client.hpp"

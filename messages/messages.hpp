@@ -267,9 +267,9 @@ struct Verdict {
     std::int64_t period = 0;  // mini-batches until the replica's next Upload; 0: as agreed
   };
 
-  std::uint64_t number = 0;      // from 1
-  std::vector<Push> take{};      // make the next update; empty: no update yet
-  std::vector<Push> drop{};      // given up
+  std::uint64_t number = 0;       // from 1
+  std::vector<Push> take{};       // make the next update; empty: no update yet
+  std::vector<Push> drop{};       // given up
   std::int64_t mini_batches = 0;  // that `take` stands for
 };
 

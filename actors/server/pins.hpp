@@ -19,7 +19,8 @@ class Pins {
     std::int32_t chunk = 0;
     std::size_t slice = 0;
     Ref<DirectorRole> director;
-    std::int64_t between = 0;  // pins that this server may have before another has the first of them
+    std::int64_t between =
+        0;  // pins that this server may have before another has the first of them
   };
 
   explicit Pins(Config config) : c_(config) {}

@@ -426,8 +426,7 @@ void Casting::add_server(std::int32_t c, std::size_t s, Tensor initial) {
   const std::vector<Ref<ServerRole>> all = who_.all_servers();
   // The last chunk's server hears first of a mini-batch's gradients.
   const Ref<ServerRole> decider = who_.servers(schedule_.chunks - 1).front();
-  const bool one_decides =
-      all.size() > 1 && (rule.admission->servers_may_differ() || link.dynamic);
+  const bool one_decides = all.size() > 1 && (rule.admission->servers_may_differ() || link.dynamic);
   std::vector<Ref<ServerRole>> followers;
   if (one_decides && self.id == decider.id) {
     std::copy_if(all.begin(), all.end(), std::back_inserter(followers), [&](const auto& one) {

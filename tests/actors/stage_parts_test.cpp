@@ -1,7 +1,7 @@
 // The parts of a stage, each on its own: messages in, effects out.
 #include "actors/stage/arrivals.hpp"
-#include "actors/stage/gradient_sums.hpp"
 #include "actors/stage/chunk_statistics.hpp"
+#include "actors/stage/gradient_sums.hpp"
 #include "actors/stage/sequence_cursor.hpp"
 #include "actors/stage/sequence_wait.hpp"
 #include "actors/stage/stashes.hpp"
@@ -53,9 +53,9 @@ std::vector<float> concluded(const Effects& fx) {
 
 ChunkStatistics statistics(bool served) {
   return ChunkStatistics({.served = served,
-                            .evaluation = {.every = 2},
-                            .director = kDirector,
-                            .initial = {{0, {value(0)}}}});
+                          .evaluation = {.every = 2},
+                          .director = kDirector,
+                          .initial = {{0, {value(0)}}}});
 }
 
 }  // namespace

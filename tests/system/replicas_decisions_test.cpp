@@ -24,32 +24,31 @@ struct Case {
 };
 
 /// What servers could decide apart.
-const std::vector<Case> kChoosing{
-    {"gradients that are too late are dropped",
-     {"pipeline.schedule=async_one_f_one_b",
-      "replicas.count=4",
-      "replicas.rule.ringmaster.bound=3",
-      "replicas.shards=2",
-      "stop.updates=60"}},
-    {"the first of them make the update",
-     {"pipeline.schedule=one_f_one_b",
-      "pipeline.micro_batches=2",
-      "replicas.count=4",
-      "replicas.exchange.synchronous.backup=2",
-      "stop.updates=40"}},
-    {"a quorum makes the update",
-     {"pipeline.schedule=async_one_f_one_b",
-      "replicas.count=4",
-      "replicas.exchange.diloco.mode=decoupled",
-      "replicas.exchange.diloco.period=3",
-      "stop.updates=60"}},
-    {"periods follow the speed of replicas",
-     {"pipeline.schedule=async_one_f_one_b",
-      "replicas.count=2",
-      "replicas.exchange.diloco.mode=asynchronous",
-      "replicas.exchange.diloco.period=20",
-      "clock.workers.slowness=[1,2.5]",
-      "stop.updates=200"}}};
+const std::vector<Case> kChoosing{{"gradients that are too late are dropped",
+                                   {"pipeline.schedule=async_one_f_one_b",
+                                    "replicas.count=4",
+                                    "replicas.rule.ringmaster.bound=3",
+                                    "replicas.shards=2",
+                                    "stop.updates=60"}},
+                                  {"the first of them make the update",
+                                   {"pipeline.schedule=one_f_one_b",
+                                    "pipeline.micro_batches=2",
+                                    "replicas.count=4",
+                                    "replicas.exchange.synchronous.backup=2",
+                                    "stop.updates=40"}},
+                                  {"a quorum makes the update",
+                                   {"pipeline.schedule=async_one_f_one_b",
+                                    "replicas.count=4",
+                                    "replicas.exchange.diloco.mode=decoupled",
+                                    "replicas.exchange.diloco.period=3",
+                                    "stop.updates=60"}},
+                                  {"periods follow the speed of replicas",
+                                   {"pipeline.schedule=async_one_f_one_b",
+                                    "replicas.count=2",
+                                    "replicas.exchange.diloco.mode=asynchronous",
+                                    "replicas.exchange.diloco.period=20",
+                                    "clock.workers.slowness=[1,2.5]",
+                                    "stop.updates=200"}}};
 
 proto::Experiment four_stages(Options set) {
   set.insert(set.end(),
@@ -105,11 +104,10 @@ TEST_CASE("a replica that dies between its pushes does not hold the others up",
   for (const Case& one : kChoosing) {
     for (const char* stage : {"stage-1.0", "stage-1.2"}) {
       INFO(one.name << ", " << stage << " dies");
-      const Outcome done =
-          run(four_stages(one.set), {.recast = [&](Cast& cast) {
-                Cast::Member& dying = member(cast, stage);
-                dying.machine = failing_at(std::move(dying.machine), 7);
-              }});
+      const Outcome done = run(four_stages(one.set), {.recast = [&](Cast& cast) {
+                                 Cast::Member& dying = member(cast, stage);
+                                 dying.machine = failing_at(std::move(dying.machine), 7);
+                               }});
       INFO(done.ending.cause);
       REQUIRE(done.ending.exit_code == 0);
       CHECK(done.lost.size() == 1);
