@@ -53,7 +53,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     bool streams = false;     // slices take turns: others' uploads come only where all are answered
     bool together = false;  // a stage that waits for this server's answer may owe pushes to others
     /// Servers whose Admissions could decide apart: one of them decides, and these do as it says.
-    std::vector<Ref<ServerRole>> followers;
+    std::vector<Ref<ServerRole>> followers{};
     bool follows = false;           // does as another one says
     std::int64_t pins_between = 0;  // evaluations due between two servers' steps, at most
     bool announces = false;         // this server's pins start the evaluations

@@ -2,6 +2,7 @@
 // runtime/schemes.
 #pragma once
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/constraint.hpp"
 #include "runtime/schemes/exchange.hpp"

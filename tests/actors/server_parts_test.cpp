@@ -103,13 +103,20 @@ TEST_CASE("a slower replica pushes after fewer mini-batches") {
 TEST_CASE(
     "replicas that compute are in flight, and so are those that would if they were answered") {
   Replicas replicas(2, false, {});
+  const auto nobody = [](std::int32_t) {
+    return false;
+  };
+  const auto everybody = [](std::int32_t) {
+    return true;
+  };
   replicas.note_question(upload(1, 1));
   replicas.next_version();
   replicas.next_version();
-  CHECK(replicas.in_flight().count == 2);
-  CHECK(replicas.in_flight().age == 2);  // of replica 0; replica 1 would get the newest
+  CHECK(replicas.in_flight(nobody).count == 2);
+  CHECK(replicas.in_flight(nobody).age == 2);  // of replica 0; replica 1 would get the newest
   replicas.accepted(upload(1, 1));
-  CHECK(replicas.in_flight().count == 1);
+  CHECK(replicas.in_flight(nobody).count == 1);
+  CHECK(replicas.in_flight(everybody).count == 2);
 }
 
 TEST_CASE("a pinned step is sent to who waits for it and to who asks later") {
