@@ -200,18 +200,16 @@ TEST_CASE("a replica that works while two of its pushes wait has one in flight b
 
 TEST_CASE("who is answered after the end although a push of his waits is in flight, too",
           "[actors]") {
-  /// The oldest once there are two; nobody waits, and other servers may have chosen others.
+  /// The oldest once there are two; nobody waits.
   class Oldest final : public Admission {
     Choice choose(const std::vector<Arrival>& waiting, const Ledger&, double) const override {
       return waiting.size() > 1 ? Choice{.take = {0}} : Choice{};
     }
 
     bool answers(std::int32_t, const Ledger&) const override { return true; }
-
-    bool servers_may_differ() const override { return true; }
   };
 
-  ServerShard s = server({.updates = 1, .admission = std::make_shared<Oldest>()});
+  ServerShard s = server({.updates = 1, .admission = std::make_shared<Oldest>(), .streams = true});
   Effects fx;
   s.handle(upload(0, 0, 0), 1.0, fx);
   s.handle(upload(0, 1, 0), 2.0, fx);

@@ -236,7 +236,9 @@ TEST_CASE("config validate says whether an experiment can be run", "[apps]") {
          "--set",
          "stop.updates=1",
          "--set",
-         "replicas.count=2"},
+         "replicas.count=2",
+         "--set",
+         "record.order=false"},
         {"quadratic", "--set", "clock.workers.hold_back=[2]", "--set", "clock.modelled=true"}}) {
     std::vector<std::string> arguments{"config", "validate"};
     arguments.insert(arguments.end(), set.begin(), set.end());

@@ -77,13 +77,13 @@ trust=pipeline.weights.custom.values.trust
 sha() { sed -nE 's/.*"weights_sha256": *"([0-9a-f]+)".*/\1/p' "$1/summary.json"; }
 says "fading_trust (pipeline.weights.custom.name)" "$mine" explain fading_trust
 says "pipeline.weights.custom.name=fading_trust" "$mine" sim --help
-says "trust, 0.8 (0 to 1): of the next update" "$mine" explain fading_trust
+says "option pipeline.weights.custom.values.trust: " "$mine" explain fading_trust
 says "weights fading_trust, 3 stages" "$mine" plan "${own[@]}"
 expect 2 "trust: 2 does not do; it is from 0 to 1" "$mine" config validate "${own[@]}" --set $trust=2
 expect 2 'did you mean "fading_trust"?' "$mine" sim "${own[@]}" --set pipeline.weights.custom.name=fading_thrust
 expect 2 "it is from 0 to 1" "$mine" sim "${own[@]}" --set $trust=-1
-says "weights=stash" "$mine" compare "${own[@]}" -q --vary pipeline.weights=custom,stash --out trusts
-says "trust=0.5" "$mine" compare "${own[@]}" -q --vary $trust=0.5,0.9 --out trust
+says "stash " "$mine" compare "${own[@]}" -q --vary pipeline.weights=custom,stash --out trusts
+says "0.5 " "$mine" compare "${own[@]}" -q --vary $trust=0.5,0.9 --out trust
 # All of the prediction is spectrain, none of it is stash, bit for bit.
 for pair in 1:spectrain 0:stash; do
   says "done" "$mine" sim "${own[@]}" -q --set $trust="${pair%:*}" --out own-"${pair%:*}"
@@ -103,8 +103,8 @@ says "done" "$mine" run "${own[@]}" -q --set $schedule.values.more=3 --set pipel
 says "done" "$mine" sim "${own[@]}" -q --set $schedule.values.more=0 --out none-more
 says "done" "$mine" sim "${pipe[@]}" -q --set pipeline.schedule=async_one_f_one_b --out known
 [ -n "$(sha known)" ] && [ "$(sha none-more)" = "$(sha known)" ]
-says "schedule=async_one_f_one_b" "$mine" compare "${own[@]}" -q --vary pipeline.schedule=custom,async_one_f_one_b --out schedules
-says "each forward, backward and update once and in order" "$mine" conformance eager_one_f_one_b --value more=2
+says "async_one_f_one_b " "$mine" compare "${own[@]}" -q --vary pipeline.schedule=custom,async_one_f_one_b --out schedules
+says "each forward, backward and" "$mine" conformance eager_one_f_one_b --value more=2
 grep -c holds said | grep -qx 6
 expect 1 "BROKEN" "$mine" conformance eager_one_f_one_b --value more=9 --bound 7
 
