@@ -43,9 +43,9 @@ endif()
 set(troupe_precompiled <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <ostream>
                        <span> <sstream> <string> <utility> <variant> <vector> <experiment.pb.h>)
 
-# troupe_compile_quickly(<target>): for what waits for the kernels and not for its own code: tests, and under sanitizers all
-# that is not a kernel. With optimisation it takes twice as long to compile, and with a precompiled header GCC 12 then takes
-# copies of short strings in tests for out of bounds.
+# troupe_compile_quickly(<target>): for tests, which wait for the libraries that they test and not for their own code. With
+# optimisation a test takes twice as long to compile, and with a precompiled header GCC 12 then takes copies of short
+# strings for out of bounds. Not for libraries, even under sanitizers: tests of sharpness would take thirty times as long.
 function(troupe_compile_quickly target)
   target_compile_options(${target} PRIVATE -O0)
 endfunction()
@@ -64,9 +64,6 @@ function(troupe_add_library name)
                                                    $<INSTALL_INTERFACE:include/troupe>)
   target_link_libraries(troupe_${name} PUBLIC ${arg_PUBLIC}
                                        PRIVATE ${arg_PRIVATE} $<BUILD_INTERFACE:troupe_build_flags>)
-  if(TROUPE_SANITIZERS AND NOT name STREQUAL kernels)
-    troupe_compile_quickly(troupe_${name})
-  endif()
 endfunction()
 
 # The tests that share memory outside CAF: all that the race detector is asked about.
