@@ -338,7 +338,7 @@ void ServerShard::serve(double now, Effects& fx) {
 /// its pushes, and where a stage that waits for this chunk's weights has yet to push the gradients of
 /// others.
 bool ServerShard::others_may_lack() const {
-  return c_.streams || c_.together || c_.follows || !c_.followers.empty() || replicas_.lost_some();
+  return c_.streams || c_.together || one_decides() || replicas_.lost_some();
 }
 
 /// A push of this replica is in the next weights.
@@ -409,7 +409,7 @@ void ServerShard::finish(Effects& fx) {
     return;
   }
   tell_account(fx);
-  if (c_.together || c_.follows || !c_.followers.empty()) {
+  if (c_.together || one_decides()) {
     // Replicas whose pushes wait for an update that will not come go on all the same.
     for (const Upload& m : std::exchange(waiting_, {})) {
       replicas_.dropped(m);

@@ -52,9 +52,9 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     std::int64_t period = 0;  // > 0: of the fastest replica; slower ones get less (DyLU)
     bool streams = false;     // slices take turns: others' uploads come only where all are answered
     bool together = false;  // a stage that waits for this server's answer may owe pushes to others
-    /// Servers whose Admissions could decide apart: one of them decides, and these do as it says.
+    /// Where servers could decide apart, one decides for all. These do as this one says:
     std::vector<Ref<ServerRole>> followers{};
-    bool follows = false;           // does as another one says
+    bool follows = false;           // this one does as another says
     std::int64_t pins_between = 0;  // evaluations due between two servers' steps, at most
     bool announces = false;         // this server's pins start the evaluations
     Ref<DirectorRole> director;
@@ -93,6 +93,9 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   void note_applied(Updated& updated, double now, Effects& fx);
   void broadcast(double now, Effects& fx);
   void serve(double now, Effects& fx);
+
+  bool one_decides() const { return c_.follows || !c_.followers.empty(); }
+
   bool others_may_lack() const;
   bool in_work(std::int32_t who) const;
   void answer(std::int32_t who, std::uint64_t request, double now, Effects& fx);

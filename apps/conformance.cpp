@@ -224,7 +224,7 @@ class Kit {
 
   Finding identity() const {
     if (const auto one = blueprint(ruled({"replicas.count=1"})); !one) {
-      return {"identity", true, "not for one replica: " + one.error().message};
+      return {"identity", true, "not for one replica: " + one.error().message, false};
     }
     const Trial own = trial(ruled({"replicas.count=1"}));
     if (!own.trouble.empty()) {
@@ -248,7 +248,8 @@ class Kit {
                    nearest_rule,
                    ", whose weights differ by ",
                    two_digits(least),
-                   " of themselves")};
+                   " of themselves"),
+            false};
   }
 
   /// |a - b| / |b|, Euclidean, over all weights.

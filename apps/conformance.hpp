@@ -21,7 +21,8 @@ struct ConformanceOptions {
 struct Finding {
   std::string check;  // "crash"
   bool holds = true;
-  std::string what;  // one sentence, with the figures
+  std::string what;     // one sentence, with the figures
+  bool applies = true;  // false: the promise is not one that such a scheme makes; `what` says why
 };
 
 /// Of a rule, in this order:

@@ -254,6 +254,14 @@ std::string replicas_text(const Blueprint& b) {
   if (const double factor = rate_factor(b.experiment); factor != 1) {
     text += concat("; learning rate times ", factor, " (replicas.rate_factor)");
   }
+  if (const proto::Optimizer warm = optimizer_of(b);
+      warm.warm_up() > b.experiment.optimizer().warm_up()) {
+    text += concat("; ",
+                   warm.warm_up(),
+                   " updates of warm-up from ",
+                   warm.warm_up_from(),
+                   " of the rate, its paper's (none with replicas.rate_factor=1)");
+  }
   text += '\n';
   if (!b.link) {
     return text;

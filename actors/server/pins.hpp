@@ -19,8 +19,8 @@ class Pins {
     std::int32_t chunk = 0;
     std::size_t slice = 0;
     Ref<DirectorRole> director;
-    std::int64_t between =
-        0;  // pins that this server may have before another has the first of them
+    /// Pins that this server may have made before another server has made the first of them.
+    std::int64_t between = 0;
   };
 
   explicit Pins(Config config) : c_(config) {}

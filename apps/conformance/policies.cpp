@@ -242,7 +242,8 @@ class PolicyKit {
     return {"identity",
             true,
             same ? "one stage: what the optimizer alone trains, bit for bit"
-                 : "one stage: not what the optimizer alone trains"};
+                 : "one stage: not what the optimizer alone trains",
+            same};
   }
 
   Finding replay() const {

@@ -192,7 +192,10 @@ class ScheduleKit {
       }
     }
     if (!one) {
-      return {"identity", true, "no pipe of it is without delay, so that it is no plain training"};
+      return {"identity",
+              true,
+              "no pipe of it is without delay, so that it is no plain training",
+              false};
     }
     const PipelineTrial own = run_pipeline(pipe(one->stages, one->micro_batches));
     const PipelineTrial plain = run_pipeline(

@@ -221,6 +221,10 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
   return check_blueprint(b, Known::chunks);
 }
 
+proto::Optimizer optimizer_of(const Blueprint& b) {
+  return warmed_up(b.experiment, b.batches, b.sizes.batches(5) / b.batches_per_update);
+}
+
 Rate rate_of(const Blueprint& b) {
   std::vector<std::int64_t> milestones;
   if (!b.experiment.data().growth().at().empty()) {  // else shares of updates are the same
@@ -228,11 +232,7 @@ Rate rate_of(const Blueprint& b) {
       milestones.push_back(b.sizes.batches(at * b.sizes.epochs(b.batches)));
     }
   }
-  const std::int64_t five_epochs = b.sizes.batches(5) / b.batches_per_update;
-  return {warmed_up(b.experiment, b.batches, five_epochs),
-          b.batches,
-          std::move(milestones),
-          rate_factor(b.experiment)};
+  return {optimizer_of(b), b.batches, std::move(milestones), rate_factor(b.experiment)};
 }
 
 std::int64_t largest_micro_batch(const Blueprint& b) {

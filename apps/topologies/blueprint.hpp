@@ -66,6 +66,9 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved);
 /// updates come early.
 Rate rate_of(const Blueprint& blueprint);
 
+/// The experiment's optimizer, with the warm-up that its rule brings.
+proto::Optimizer optimizer_of(const Blueprint& blueprint);
+
 /// Samples of the largest micro-batch of the run.
 std::int64_t largest_micro_batch(const Blueprint& blueprint);
 

@@ -19,7 +19,7 @@ int print(Console& console, const std::vector<Finding>& findings) {
   for (const Finding& finding : findings) {
     std::string head = finding.check;
     head.resize(10, ' ');
-    head += finding.holds ? "holds   " : "BROKEN  ";
+    head += !finding.holds ? "BROKEN  " : finding.applies ? "holds   " : "n/a     ";
     const std::string indent(head.size(), ' ');
     console.out << head << wrapped(finding.what, kWidth - head.size(), indent) << '\n';
   }

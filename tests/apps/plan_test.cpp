@@ -139,6 +139,17 @@ TEST_CASE("clipping is global in flushed schedules and by shard in others", "[ap
              test::says("over all parameters"));
 }
 
+TEST_CASE("a plan tells the warm-up that a rule brings", "[apps]") {
+  const std::vector<std::string> dana{
+      "replicas.count=4", "replicas.rule=dana_zero", "pipeline.weights=stash"};
+  CHECK_THAT(describe(blueprint(1, dana)), test::says("updates of warm-up from 0.25 of the rate"));
+  for (const char* without : {"replicas.rate_factor=1", "replicas.rule=multi"}) {
+    std::vector<std::string> set = dana;
+    set.emplace_back(without);
+    CHECK_THAT(describe(blueprint(1, set)), !test::says("warm-up"));
+  }
+}
+
 TEST_CASE("a plan is quick for a long pipe", "[apps]") {
   std::string layers = "[";
   for (int i = 0; i < 63; ++i) {
