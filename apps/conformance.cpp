@@ -415,19 +415,10 @@ class Kit {
     const Assignments set = ruled({"clock.workers.spread=0.6", "replicas.shards=2"});
     const Trial first = trial(set);
     const Trial second = trial(set);
-    const bool order = first.result.summary.order_sha256 == second.result.summary.order_sha256;
-    const bool weights =
-        first.result.summary.weights_sha256 == second.result.summary.weights_sha256;
     if (!first.trouble.empty()) {
       return {"replay", false, first.trouble};
     }
-    return {"replay",
-            order && weights,
-            concat("two equal runs: ",
-                   order ? "equal" : "different",
-                   " orders of messages, ",
-                   weights ? "equal" : "different",
-                   " weights")};
+    return conformance::equal_runs(first.result, second.result);
   }
 
   ConformanceOptions options_;

@@ -34,6 +34,7 @@ Result<std::vector<Finding>> check_schedule_conformance(const ScheduleScheme& sc
 Result<std::vector<Finding>> check_policy_conformance(const WeightScheme& scheme,
                                                       const ConformanceOptions& options);
 
-Finding equal_runs(const PipelineTrial& first, const PipelineTrial& second);
+/// The promise "replay" of two runs of one experiment.
+Finding equal_runs(const RunResult& first, const RunResult& second);
 
 }  // namespace troupe::conformance

@@ -252,7 +252,7 @@ class PolicyKit {
     if (!first.trouble.empty()) {
       return {"replay", false, first.trouble};
     }
-    return equal_runs(first, second);
+    return equal_runs(first.result, second.result);
   }
 
   const WeightScheme& scheme_;

@@ -221,7 +221,7 @@ class ScheduleKit {
     if (!first.trouble.empty()) {
       return {"replay", false, first.trouble};
     }
-    return equal_runs(first, second);
+    return equal_runs(first.result, second.result);
   }
 
   /// Of the pipes that can be run on the kit's network, the one that shows most.
@@ -249,9 +249,9 @@ class ScheduleKit {
 
 }  // namespace
 
-Finding equal_runs(const PipelineTrial& first, const PipelineTrial& second) {
-  const bool order = first.result.summary.order_sha256 == second.result.summary.order_sha256;
-  const bool weights = first.result.summary.weights_sha256 == second.result.summary.weights_sha256;
+Finding equal_runs(const RunResult& first, const RunResult& second) {
+  const bool order = first.summary.order_sha256 == second.summary.order_sha256;
+  const bool weights = first.summary.weights_sha256 == second.summary.weights_sha256;
   return {"replay",
           order && weights,
           concat("two equal runs: ",

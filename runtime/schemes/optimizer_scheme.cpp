@@ -81,6 +81,7 @@ OptimizerScheme with_kernel(proto::OptimizerRule::Kind rule,
   of.info.name = value->name();
   of.info.summary = value->options().GetExtension(proto::value_doc);
   of.method.kernel = kernel;
+  of.decays_gradient = kernel != UpdateKernel::adamw && kernel != UpdateKernel::nadamw;
   return of;
 }
 

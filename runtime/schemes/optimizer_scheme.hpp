@@ -81,6 +81,8 @@ struct OptimizerScheme {
   /// It moves along g or g's velocity and does nothing else, so that a server's step with a momentum of
   /// its own may take its place.
   bool plain = false;
+  /// Weight decay is added to the gradient; AdamW's shrinks the weights apart from it.
+  bool decays_gradient = false;
   /// The share of a new gradient in the step is 1 - mu: what the weight policy nesterov counts on.
   bool discounts_gradient = false;
 };

@@ -19,32 +19,60 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 namespace troupe {
 namespace {
 
+/// What both kinds of damping have in common: nothing is damped before the first step.
+class GapScale : public Scale {
+ public:
+  explicit GapScale(const RuleContext& context) : largest_rate_(context.rate.full()) {}
+
+  bool needs_read() const final { return true; }
+
+  bool needs_aim() const final { return true; }
+
+  bool observes() const final { return true; }
+
+  Tensor correct(Stream& stream, const Contribution& of, const Update& update) final {
+    rate_ = update.rate;
+    return steps_ == 0 ? of.values.front() : damped(stream, of, update);
+  }
+
+  void observe(Stream& stream, const Tensor& before, const Tensor& after) final {
+    if (rate_ <= 0) {
+      return;  // a step of rate 0 says nothing about one of the largest
+    }
+    note_step(stream, before, after);
+    ++steps_;
+  }
+
+ protected:
+  double largest_rate_;
+  double steps_ = 0;
+  double rate_ = 0;  // of the update under way
+
+ private:
+  virtual Tensor damped(Stream& stream, const Contribution& of, const Update& update) = 0;
+  virtual void note_step(Stream& stream, const Tensor& before, const Tensor& after) = 0;
+};
+
+/// What is damped with the gradient, because it is part of it.
+double weight_decay(const proto::Optimizer& optimizer) {
+  return optimizer_scheme(optimizer).decays_gradient ? optimizer.weight_decay() : 0;
+}
+
 /// Each parameter by its own gap, in its own steps.
-class OwnGapDamping final : public Scale {
+class OwnGapDamping final : public GapScale {
  public:
   OwnGapDamping(const RuleContext& context, const proto::GapAware& options)
-      : decay_(options.decay()),
-        largest_rate_(context.rate.full()),
-        weight_decay_(decays_gradient(context) ? context.experiment.optimizer().weight_decay() : 0),
+      : GapScale(context),
+        decay_(options.decay()),
+        weight_decay_(weight_decay(context.experiment.optimizer())),
         elements_(context.elements) {}
 
-  bool needs_read() const override { return true; }
-
-  bool needs_aim() const override { return true; }
-
-  bool observes() const override { return true; }
-
-  Tensor correct(Stream& stream, const Contribution& of, const Update& update) override {
-    rate_ = update.rate;
+  Tensor damped(Stream& stream, const Contribution& of, const Update& update) override {
     const Tensor& g = of.values.front();
-    if (steps_ == 0) {
-      return g;
-    }
     Tensor out = stream.allocate(g.shape());
     const double decay = of.factor != 0 ? weight_decay_ / of.factor : 0;  // the factor comes yet
     damp_by_own_steps(stream,
@@ -60,42 +88,27 @@ class OwnGapDamping final : public Scale {
     return out;
   }
 
-  void observe(Stream& stream, const Tensor& before, const Tensor& after) override {
-    if (rate_ <= 0) {
-      return;  // a step of rate 0 says nothing about one of the largest
-    }
+  void note_step(Stream& stream, const Tensor& before, const Tensor& after) override {
     if (!square_) {
       square_ = zeros(stream, elements_);
     }
     average_square_step(
         stream, static_cast<float>(decay_), static_cast<float>(1 / rate_), before, after, square_);
-    ++steps_;
   }
 
   std::int64_t state_tensors() const override { return 1; }
 
  private:
-  /// Weight decay is part of the gradient.
-  static bool decays_gradient(const RuleContext& context) {
-    const proto::Optimizer& optimizer = context.experiment.optimizer();
-    const std::string name = optimizer_scheme(optimizer).info.name;
-    return name != "adamw" && name != "nadamw" && name != "muon" && name != "custom" &&
-           is_built_in(optimizer_scheme(optimizer));
-  }
-
   double decay_;
-  double largest_rate_;
   double weight_decay_;
   std::int64_t elements_;
   Tensor square_;  // of (step / rate), its moving mean
-  double steps_ = 0;
-  double rate_ = 0;  // of the update under way
 };
 
-class GapDamping final : public Scale {
+class GapDamping final : public GapScale {
  public:
   GapDamping(const RuleContext& context, const proto::GapAware& options)
-      : per_(options.per()), largest_rate_(context.rate.full()) {
+      : GapScale(context), per_(options.per()) {
     // Stretches from tensor to tensor, padding included: it is zero on both sides of a gap.
     std::vector<std::int64_t> begins{0};
     parameters_ = {0};
@@ -113,18 +126,8 @@ class GapDamping final : public Scale {
     travelled_.resize(stretches_.size());
   }
 
-  bool needs_read() const override { return true; }
-
-  bool needs_aim() const override { return true; }
-
-  bool observes() const override { return true; }
-
-  Tensor correct(Stream& stream, const Contribution& of, const Update& update) override {
-    rate_ = update.rate;
+  Tensor damped(Stream& stream, const Contribution& of, const Update& update) override {
     const Tensor& g = of.values.front();
-    if (steps_ == 0) {
-      return g;
-    }
     Tensor out = stream.allocate(g.shape());
     const Tensor aim = of.aim ? of.aim : update.base;
     std::vector<double> gaps;
@@ -147,15 +150,11 @@ class GapDamping final : public Scale {
     return out;
   }
 
-  void observe(Stream& stream, const Tensor& before, const Tensor& after) override {
-    if (rate_ <= 0) {
-      return;  // a step of rate 0 says nothing about one of the largest
-    }
+  void note_step(Stream& stream, const Tensor& before, const Tensor& after) override {
     const std::vector<double> moved = root_mean_squares(stream, before, after);
     for (std::size_t i = 0; i < moved.size(); ++i) {
       travelled_[i] += moved[i] * largest_rate_ / rate_;
     }
-    ++steps_;
   }
 
  private:
@@ -174,12 +173,9 @@ class GapDamping final : public Scale {
   }
 
   proto::GapAware::Per per_;
-  double largest_rate_;
   std::vector<Part> stretches_;           // one, or by tensor
   std::vector<std::int64_t> parameters_;  // by stretch
   std::vector<double> travelled_;         // by stretch: sum over the steps
-  double steps_ = 0;
-  double rate_ = 0;  // of the update under way
 };
 
 }  // namespace
