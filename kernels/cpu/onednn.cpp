@@ -5,13 +5,16 @@
 #include "kernels/cpu/backend.hpp"
 #include "kernels/cpu/scratch_guard.hpp"
 
-#include <omp.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <array>
 #include <initializer_list>
 #include <string>
 #include <unordered_map>
+
+// Of the OpenMP runtime that oneDNN was linked with, GNU's. <omp.h> is of the compiler's runtime,
+// which under Clang is another one.
+extern "C" void omp_set_num_threads(int threads);
 
 namespace troupe::cpu {
 

@@ -114,26 +114,31 @@ inline Floats exponential(Floats x) {
   return multiply_add(two_to_n, multiply_add(q, r * r, r), two_to_n);
 }
 
-/// rows[i][j] and rows[j][i] exchanged.
-inline void transpose(Floats (&rows)[kLanes]) {
-  [&]<int... lane>(std::integer_sequence<int, lane...>) {
-    constexpr int n = static_cast<int>(kLanes);
-#pragma GCC unroll 4
-    for (int distance = 1; distance < n; distance *= 2) {
+/// For each two rows whose numbers differ in the bit `distance` alone: the upper row's elements in
+/// columns with this bit change places with the lower row's in columns without it. Then the same
+/// for the bits above.
+template <int distance, int... lane>
+inline void exchange_blocks(Floats (&rows)[kLanes], std::integer_sequence<int, lane...> lanes) {
+  constexpr int n = static_cast<int>(kLanes);
 #pragma GCC unroll 16
-      for (int i = 0; i < n; ++i) {
-        if ((i & distance) == 0) {
-          const Floats upper = rows[i];
-          const Floats lower = rows[i + distance];
-          rows[i] = __builtin_shuffle(
-              upper, lower, Ints{(lane & distance ? lane - distance + n : lane)...});
-          rows[i + distance] = __builtin_shuffle(
-              upper, lower, Ints{(lane & distance ? lane + n : lane + distance)...});
-        }
-      }
+  for (int i = 0; i < n; ++i) {
+    if ((i & distance) == 0) {
+      const Floats upper = rows[i];
+      const Floats lower = rows[i + distance];
+      rows[i] =
+          __builtin_shufflevector(upper, lower, (lane & distance ? lane - distance + n : lane)...);
+      rows[i + distance] =
+          __builtin_shufflevector(upper, lower, (lane & distance ? lane + n : lane + distance)...);
     }
   }
-  (std::make_integer_sequence<int, static_cast<int>(kLanes)>());
+  if constexpr (2 * distance < n) {
+    exchange_blocks<2 * distance>(rows, lanes);
+  }
+}
+
+/// rows[i][j] and rows[j][i] exchanged.
+inline void transpose(Floats (&rows)[kLanes]) {
+  exchange_blocks<1>(rows, std::make_integer_sequence<int, static_cast<int>(kLanes)>());
 }
 
 // Where the rows of a tile's left factor begin. A row is addressed by the pointer `base_of(r)` and
