@@ -5,25 +5,6 @@
 #include <utility>
 
 namespace troupe {
-namespace {
-
-/// Admissions can be user code: check that indices are in range and unique.
-void check(const Admission::Choice& choice, std::size_t waiting) {
-  std::vector<bool> chosen(waiting);
-  for (const std::vector<std::size_t>* part : {&choice.take, &choice.drop}) {
-    for (const std::size_t i : *part) {
-      TROUPE_CHECK(i < waiting, "[Admission] chose push ", i, " of ", waiting, ", from 0");
-      TROUPE_CHECK(!chosen[i], "[Admission] chose push ", i, " of ", waiting, " twice");
-      chosen[i] = true;
-    }
-  }
-}
-
-Arrival arrival_of(const Upload& m, double time) {
-  return {m.stamp.replica, m.stamp.batch, m.contribution.mini_batches, m.read_version, time};
-}
-
-}  // namespace
 
 ServerShard::ServerShard(Config config)
     : c_(std::move(config)),
@@ -33,8 +14,12 @@ ServerShard::ServerShard(Config config)
       pins_({.chunk = c_.chunk,
              .slice = c_.slice,
              .director = c_.director,
-             .between = c_.pins_between}),
-      account_(c_.chunk, c_.slice) {}
+             .between = c_.pins_between,
+             .evaluation = c_.evaluation,
+             .updates = c_.updates,
+             .announces = c_.announces}),
+      account_(c_.chunk, c_.slice),
+      verdicts_to_tell_(c_.followers) {}
 
 // -- uploads ---------------------------------------------------------------------------------------
 
@@ -56,16 +41,16 @@ void ServerShard::receive(Upload m, double now, Effects& fx) {
   account_.travelled(m.contribution.values);
   replicas_.note_speed(m, now);
   if (run_.over()) {
-    tell({.drop = {named(m)}}, fx);
+    verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
     replicas_.refused(m);
   } else if (!c_.follows && !c_.admission->accepts(arrival_of(m, now), replicas_.ledger())) {
     account_.dropped();
-    tell({.drop = {named(m)}}, fx);
+    verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
     replicas_.refused(m);
   } else {
     replicas_.accepted(m);
     m.arrived = now;
-    waiting_.push_back(std::move(m));
+    pushes_.add(std::move(m));
   }
 }
 
@@ -86,7 +71,7 @@ void ServerShard::advance(double now, Effects& fx) {
 /// As the Admission chooses.
 void ServerShard::decide(double now, Effects& fx) {
   while (may_update()) {
-    const Admission::Choice choice = choose(now);
+    const Admission::Choice choice = pushes_.choose(*c_.admission, replicas_.ledger(), now);
     if (!choice.drop.empty()) {
       drop(choice.drop, fx);
       continue;  // the others have other indices now: ask again
@@ -108,34 +93,16 @@ void ServerShard::decide(double now, Effects& fx) {
 }
 
 bool ServerShard::may_update() const {
-  return applying_.empty() && !waiting_.empty() && !halted_ && !run_.over() && !pins_.too_many();
+  return !pushes_.updating() && !pushes_.waiting().empty() && !halted_ && !run_.over() &&
+         !pins_.too_many();
 }
 
 // -- one decision for all --------------------------------------------------------------------------
 
-// A gradient is taken or dropped as a whole, so one server decides for all. It is one of the last
-// chunk: pushes of a backward pass come there first. All that a verdict names is then on its way to
-// the others, for which nothing is needed but what earlier verdicts have given. So none waits for
-// ever, and a server may stand still only where it decides (Pins).
-
-Verdict::Push ServerShard::named(const Upload& m) const {
-  return {.replica = m.stamp.replica, .batch = m.stamp.batch};
-}
-
-void ServerShard::tell(Verdict verdict, Effects& fx) {
-  if (c_.followers.empty()) {
-    return;
-  }
-  verdict.number = ++told_;
-  for (const Ref<ServerRole>& follower : c_.followers) {
-    fx.send(follower, verdict);
-  }
-}
-
 void ServerShard::take_and_tell(std::vector<std::size_t> which, Effects& fx) {
-  take(std::move(which));
+  pushes_.take(std::move(which));
   Verdict verdict;
-  for (const Upload& m : applying_) {
+  for (const Upload& m : pushes_.applying()) {
     verdict.take.push_back(named(m));
     verdict.mini_batches += m.contribution.mini_batches;
     if (c_.period > 0) {
@@ -143,7 +110,7 @@ void ServerShard::take_and_tell(std::vector<std::size_t> which, Effects& fx) {
       replicas_.set_period(m.stamp.replica, verdict.take.back().period);
     }
   }
-  tell(std::move(verdict), fx);
+  verdicts_to_tell_.tell(std::move(verdict), fx);
 }
 
 void ServerShard::handle(Verdict m, double now, Effects& fx) {
@@ -156,9 +123,9 @@ void ServerShard::follow(double now, Effects& fx) {
   if (run_.over()) {
     verdicts_.clear();
   }
-  while (applying_.empty() && !halted_ && !run_.over() && verdicts_.next()) {
+  while (!pushes_.updating() && !halted_ && !run_.over() && verdicts_.next()) {
     const Verdict& verdict = *verdicts_.next();
-    auto found = find_pushes(verdict, waiting_, replicas_);
+    auto found = find_pushes(verdict, pushes_.waiting(), replicas_);
     if (!found) {
       return;
     }
@@ -172,14 +139,12 @@ void ServerShard::follow(double now, Effects& fx) {
       drop(std::move(found->drop), fx);
       continue;
     }
-    take(std::move(found->take));
-    for (const Upload& m : applying_) {
-      missing_ -= m.contribution.mini_batches;
-    }
-    if (applying_.empty()) {
-      pass_over(now, fx);
-    } else {
+    pushes_.take(std::move(found->take));
+    missing_ -= pushes_.mini_batches_in_work();
+    if (pushes_.updating()) {
       combine(fx);
+    } else {
+      pass_over(now, fx);
     }
   }
 }
@@ -195,41 +160,17 @@ void ServerShard::pass_over(double now, Effects& fx) {
 
 // -- dropped pushes --------------------------------------------------------------------------------
 
-Admission::Choice ServerShard::choose(double now) const {
-  std::vector<Arrival> arrivals;
-  for (const Upload& m : waiting_) {
-    arrivals.push_back(arrival_of(m, m.arrived));
-  }
-  Admission::Choice choice = c_.admission->choose(arrivals, replicas_.ledger(), now);
-  check(choice, waiting_.size());
-  return choice;
-}
-
 void ServerShard::drop(std::vector<std::size_t> which, Effects& fx) {
-  std::sort(which.rbegin(), which.rend());
   Verdict verdict;
-  for (const std::size_t i : which) {
+  for (const Upload& m : pushes_.give_up(std::move(which))) {
     account_.dropped();
-    verdict.drop.push_back(named(waiting_.at(i)));
-    replicas_.dropped(waiting_.at(i));
-    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+    verdict.drop.push_back(named(m));
+    replicas_.dropped(m);
   }
-  tell(std::move(verdict), fx);
+  verdicts_to_tell_.tell(std::move(verdict), fx);
 }
 
 // -- updates ---------------------------------------------------------------------------------------
-
-/// Moves the chosen pushes to those that are applied next, in the order of replicas and mini-batches.
-void ServerShard::take(std::vector<std::size_t> which) {
-  std::sort(which.rbegin(), which.rend());
-  for (const std::size_t i : which) {
-    applying_.push_back(std::move(waiting_.at(i)));
-    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-  std::sort(applying_.begin(), applying_.end(), [](const Upload& a, const Upload& b) {
-    return std::pair(a.stamp.replica, a.stamp.batch) < std::pair(b.stamp.replica, b.stamp.batch);
-  });
-}
 
 void ServerShard::combine(Effects& fx) {
   // Not of the first update, unless of each: it is made at the weights that all have read.
@@ -237,7 +178,7 @@ void ServerShard::combine(Effects& fx) {
   Update update = make_update(measure);
   fx.send(c_.optimizer,
           Combine{.from = c_.self,
-                  .stamp = applying_.back().stamp,
+                  .stamp = pushes_.applying().back().stamp,
                   .update = std::move(update),
                   .gap = measure,
                   .forget = replicas_.take_gone()});
@@ -251,7 +192,7 @@ Update ServerShard::make_update(bool measure) {
                 .rate = c_.rate.at(version()),
                 .next_rate = c_.rate.at(version() + 1),
                 .reaches = c_.reaches};
-  for (Upload& m : applying_) {
+  for (Upload& m : pushes_.applying()) {
     Contribution of = std::exchange(m.contribution, {});
     m.contribution.mini_batches = of.mini_batches;
     m.contribution.rate = of.rate;
@@ -264,10 +205,10 @@ Update ServerShard::make_update(bool measure) {
 }
 
 void ServerShard::handle(Combined m, double now, Effects& fx) {
-  TROUPE_CHECK(!applying_.empty(), "server ", c_.chunk, ": a Combined that nobody asked for");
+  TROUPE_CHECK(pushes_.updating(), "server ", c_.chunk, ": a Combined that nobody asked for");
   const std::int64_t before = run_.step();
   note_applied(m.updated, now, fx);
-  applying_.clear();
+  pushes_.applied();
   run_.add(std::exchange(missing_, 0));
   replicas_.next_version();
   weights_.set(std::move(m.updated), version(), c_.rate.at(version()));
@@ -278,7 +219,7 @@ void ServerShard::handle(Combined m, double now, Effects& fx) {
 /// There is a new version; the run stood at step `before`.
 void ServerShard::conclude_update(std::int64_t before, double now, Effects& fx) {
   pins_.let_go(run_);
-  pin_due(before, fx);
+  pins_.pin_due(before, weights_.slice(), run_, version(), fx);
   finish(fx);
   if (c_.admission->broadcasts() && replicas_.ledger().slowest() > told_clock_) {
     broadcast(now, fx);
@@ -287,8 +228,9 @@ void ServerShard::conclude_update(std::int64_t before, double now, Effects& fx) 
 
 /// The pushes under way are in the weights of the next version.
 void ServerShard::note_applied(Updated& updated, double now, Effects& fx) {
-  for (std::size_t i = 0; i < applying_.size(); ++i) {
-    Upload& u = applying_[i];
+  std::vector<Upload>& applying = pushes_.applying();
+  for (std::size_t i = 0; i < applying.size(); ++i) {
+    Upload& u = applying[i];
     replicas_.applied(u);
     if (!updated.answers.empty()) {
       replicas_.set_own(u.stamp.replica, std::move(updated.answers.at(i)));
@@ -325,7 +267,7 @@ void ServerShard::serve(double now, Effects& fx) {
   }
   for (std::int32_t who = 0; who < replicas_.count(); ++who) {
     const auto& question = replicas_.question(who);
-    if (question && !in_work(who) && replicas_.ledger().slowest() >= question->clock &&
+    if (question && !pushes_.in_work(who) && replicas_.ledger().slowest() >= question->clock &&
         c_.admission->answers(who, replicas_.ledger())) {
       answer(who, question->sequence, now, fx);
     }
@@ -339,12 +281,6 @@ void ServerShard::serve(double now, Effects& fx) {
 /// others.
 bool ServerShard::others_may_lack() const {
   return c_.streams || c_.together || one_decides() || replicas_.lost_some();
-}
-
-/// A push of this replica is in the next weights.
-bool ServerShard::in_work(std::int32_t who) const {
-  return std::any_of(
-      applying_.begin(), applying_.end(), [&](const Upload& m) { return m.stamp.replica == who; });
 }
 
 void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Effects& fx) {
@@ -368,29 +304,6 @@ void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Ef
 
 // -- evaluations -----------------------------------------------------------------------------------
 
-/// Pins the steps that are evaluated, of those that an update has made since step `before`. The last
-/// step of the run is finish()'s.
-void ServerShard::pin_due(std::int64_t before, Effects& fx) {
-  if (c_.evaluation.every == 0) {
-    return;
-  }
-  const std::int64_t last = run_.end().value_or(run_.step() + 1);
-  for (std::int64_t due = c_.evaluation.next(before); due <= run_.step() && due < last;
-       due = c_.evaluation.next(due)) {
-    pin(due, fx);
-  }
-}
-
-void ServerShard::pin(std::int64_t step, Effects& fx) {
-  if (c_.announces) {
-    const bool last = run_.end() == step;
-    // An end that was found on the way may lie within what a push stands for.
-    const bool found = last && step != c_.updates;
-    fx.send(c_.director, MarkDue{.step = found ? run_.step() : step, .last = last});
-  }
-  pins_.pin(step, weights_.slice(), run_, version(), fx);
-}
-
 void ServerShard::handle(PinnedPull m, double, Effects& fx) {
   pins_.pull(m, run_, version(), fx);
 }
@@ -411,22 +324,22 @@ void ServerShard::finish(Effects& fx) {
   tell_account(fx);
   if (c_.together || one_decides()) {
     // Replicas whose pushes wait for an update that will not come go on all the same.
-    for (const Upload& m : std::exchange(waiting_, {})) {
+    for (const Upload& m : pushes_.give_up_all()) {
       replicas_.dropped(m);
-      tell({.drop = {named(m)}}, fx);
+      verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
     }
   }
-  pin(*run_.end(), fx);
+  pins_.pin(*run_.end(), weights_.slice(), run_, version(), fx);
 }
 
 void ServerShard::tell_account(Effects& fx) {
   if (account_.told()) {
     return;
   }
-  for (const Upload& m : waiting_) {
+  for (const Upload& m : pushes_.waiting()) {
     account_.under_way(m, version());
   }
-  for (const Upload& m : applying_) {
+  for (const Upload& m : pushes_.applying()) {
     account_.under_way(m, version());
   }
   // One whose push waits goes on with new weights where the Admission says so, as long as it is asked.
@@ -439,11 +352,8 @@ void ServerShard::tell_account(Effects& fx) {
 /// Tells the step that it will have come to with the update under way.
 void ServerShard::handle(Halt, double, Effects& fx) {
   halted_ = true;
-  std::int64_t under_way = 0;
-  for (const Upload& m : applying_) {
-    under_way += m.contribution.mini_batches;
-  }
-  fx.send(c_.director, Halted{c_.chunk, c_.slice, run_.step_with(under_way)});
+  const std::int64_t step = run_.step_with(pushes_.mini_batches_in_work());
+  fx.send(c_.director, Halted{c_.chunk, c_.slice, step});
 }
 
 void ServerShard::handle(End m, double now, Effects& fx) {
@@ -464,13 +374,13 @@ void ServerShard::handle(Release m, double now, Effects& fx) {
 }
 
 std::string ServerShard::waits_for() const {
-  if (!applying_.empty()) {
+  if (pushes_.updating()) {
     return "its optimizer";
   }
   if (run_.over()) {
     return "";
   }
-  return "pushes; " + std::to_string(waiting_.size()) + " are waiting, the slowest is " +
+  return "pushes; " + std::to_string(pushes_.waiting().size()) + " are waiting, the slowest is " +
          replicas_.slowest();
 }
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "actors/server/pins.hpp"
+#include "actors/server/pushes.hpp"
 #include "actors/server/replicas.hpp"
 #include "actors/server/run_position.hpp"
 #include "actors/server/served_weights.hpp"
@@ -25,7 +26,6 @@
 #include "runtime/schemes/rule.hpp"
 #include "runtime/system/machine.hpp"
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -80,11 +80,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   void decide(double now, Effects& fx);
   void follow(double now, Effects& fx);
   bool may_update() const;
-  Admission::Choice choose(double now) const;
-  Verdict::Push named(const Upload& m) const;
-  void tell(Verdict verdict, Effects& fx);
   void drop(std::vector<std::size_t> which, Effects& fx);
-  void take(std::vector<std::size_t> which);
   void take_and_tell(std::vector<std::size_t> which, Effects& fx);
   void combine(Effects& fx);
   void pass_over(double now, Effects& fx);
@@ -94,13 +90,10 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   void broadcast(double now, Effects& fx);
   void serve(double now, Effects& fx);
 
-  bool one_decides() const { return c_.follows || !c_.followers.empty(); }
+  bool one_decides() const { return c_.follows || verdicts_to_tell_.has_followers(); }
 
   bool others_may_lack() const;
-  bool in_work(std::int32_t who) const;
   void answer(std::int32_t who, std::uint64_t request, double now, Effects& fx);
-  void pin_due(std::int64_t before, Effects& fx);
-  void pin(std::int64_t step, Effects& fx);
   void finish(Effects& fx);
   void tell_account(Effects& fx);
 
@@ -112,12 +105,11 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   RunPosition run_;
   Pins pins_;
   ServerAccount account_;
-  Verdicts verdicts_;           // where this server follows
-  std::uint64_t told_ = 0;      // verdicts, where it decides for others
-  std::int64_t missing_ = 0;    // mini-batches of the update under way that died with their replica
-  std::deque<Upload> waiting_;  // accepted, in order of arrival
-  std::vector<Upload> applying_;  // without their tensors
-  std::int64_t told_clock_ = 0;   // slowest clock of the last broadcast
+  Pushes pushes_;
+  Verdicts verdicts_;               // where this server follows
+  VerdictSender verdicts_to_tell_;  // where it decides for others
+  std::int64_t missing_ = 0;  // mini-batches of the update under way that died with their replica
+  std::int64_t told_clock_ = 0;  // slowest clock of the last broadcast
   bool finished_ = false;
   bool halted_ = false;  // has told how far it has come and waits to hear where the end is
 };

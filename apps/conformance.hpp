@@ -1,5 +1,5 @@
 // Whether a scheme keeps what the runtime promises of every one of its kind: a rule of the parameter
-// server, a schedule, a weight policy (conformance/pipeline.hpp says what of the last two). Small
+// server, a schedule, a weight policy (conformance/kits.hpp says what). Small
 // networks on built-in data, in virtual time; some seconds.
 #pragma once
 
@@ -25,16 +25,7 @@ struct Finding {
   bool applies = true;  // false: the promise is not one that such a scheme makes; `what` says why
 };
 
-/// Of a rule, in this order:
-///   identity  one replica trains; whether that is one of the plain optimizers, or how far from the
-///             nearest
-///   accounts  of replicas of different speeds: every gradient applied, dropped or in flight, none
-///             applied twice, the version one more at each update; whether the law of lags holds
-///             (lags and ages in flight are updates x (R - 1) where nobody waits and nothing is
-///             dropped)
-///   bound     the largest staleness applied, one replica ten times slower; held to `bound`, if any
-///   crash     one or two replicas die at different moments: the run ends as it should all the same
-///   replay    two equal runs: equal orders of messages, equal weights
+/// In the order that conformance/kits.hpp has for its kind of scheme.
 /// Error (usage) where there is no such scheme, or its options are wrong.
 Result<std::vector<Finding>> check_conformance(const ConformanceOptions& options);
 

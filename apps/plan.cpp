@@ -1,109 +1,23 @@
 #include "apps/plan.hpp"
 
-#include "actors/optimizer.hpp"
+#include "apps/plan/forecast.hpp"
+#include "apps/plan/memory.hpp"
+#include "apps/plan/reads.hpp"
 #include "apps/text.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
-#include "runtime/schemes/rate.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/timeline.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <set>
-#include <tuple>
-#include <utility>
+#include <vector>
 
 namespace troupe {
 namespace {
 
 constexpr int kTimelineColumns = 96;
-
-/// Follows a chunk's actions from the start until every clamp is past and each kind of reader has
-/// been seen. `settled` is true in the last two periods, when as much is alive as ever will be.
-template <class See>
-void follow(const Schedule& schedule, std::int32_t chunk, const See& see) {
-  const Sequence& sequence = schedule.stages[static_cast<std::size_t>(schedule.stage_of(chunk))];
-  const auto periods = static_cast<std::uint64_t>(2 * schedule.delay_max + 4);
-  const std::uint64_t length = sequence.prologue.size() + periods * sequence.period.size();
-  for (std::uint64_t i = 0; i < length; ++i) {
-    const Action action = sequence.at(i);
-    if (action.chunk == chunk) {
-      see(action, i + 2 * sequence.period.size() >= length);
-    }
-  }
-}
-
-bool is_backward(Act act) {
-  return act == Act::backward || act == Act::input_gradient;
-}
-
-/// The handles of weights that are alive at a chunk: each is one copy.
-class Handles {
- public:
-  Handles(const ViewPlan& plan, const ViewPolicy& policy) : plan_(plan), policy_(policy) {}
-
-  void see(const Action& action, bool settled) {
-    if (action.act == Act::forward && policy_.stashes()) {
-      stashed_[{action.batch, action.micro_batch}] = policy_.forward(action);
-    } else if (is_backward(action.act)) {
-      stashed_.erase({action.batch, action.micro_batch});
-    } else if (action.act == Act::update) {
-      ++step_;
-    }
-    if (settled) {
-      most_ = std::max(most_, alive());
-    }
-  }
-
-  std::int64_t most() const { return most_; }
-
- private:
-  std::int64_t alive() const {
-    std::set<View> views;
-    const auto add = [&](View view) {
-      views.insert(view.step == 0
-                       ? View{}
-                       : view);  // before the first update every prediction is the slice itself
-    };
-    for (std::int64_t step = std::max<std::int64_t>(0, step_ - plan_.keep + 1); step <= step_;
-         ++step) {
-      add({step, {}});
-      for (const Reach& reach : plan_.reaches(step)) {
-        add({step, reach});
-      }
-    }
-    for (const auto& [micro_batch, view] : stashed_) {
-      add(view);
-    }
-    return static_cast<std::int64_t>(views.size());
-  }
-
-  const ViewPlan& plan_;
-  const ViewPolicy& policy_;
-  std::map<std::pair<std::int64_t, std::int32_t>, View> stashed_;
-  std::int64_t step_ = 0;
-  std::int64_t most_ = 1;
-};
-
-std::int64_t stashes_of(const Schedule& schedule, std::int32_t chunk) {
-  std::int64_t now = 0;
-  std::int64_t most = 0;
-  follow(schedule, chunk, [&](const Action& action, bool) {
-    now += action.act == Act::forward;
-    most = std::max(most, now);
-    now -= action.act == Act::backward || action.act == Act::weight_gradient;
-  });
-  return most;
-}
-
-ChunkOptimizer rule_of(const Blueprint& b, std::int32_t chunk) {
-  return {b.experiment,
-          rate_of(b),
-          b.schedule->delay[static_cast<std::size_t>(chunk)],
-          b.schedule->options.synchronous_batches};
-}
 
 std::string layers_of(const Chunk& chunk) {
   const std::string& first = chunk.layers().front()->name();
@@ -292,7 +206,7 @@ bool tells_replicas(const Blueprint& b) {
 }
 
 std::string optimizer_text(const Blueprint& b) {
-  const OptimizerScheme& scheme = rule_of(b, 0).scheme();
+  const OptimizerScheme& scheme = chunk_optimizer(b, 0).scheme();
   const std::string text = concat(scheme.info.name, ": ", scheme.info.summary);
   const proto::Replicas& replicas = b.experiment.replicas();
   if (!b.link || !exchange_of(b.experiment).ruled) {
@@ -341,102 +255,6 @@ std::string timeline(const Blueprint& b) {
 }
 
 }  // namespace
-
-ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
-  const auto at = static_cast<std::size_t>(chunk);
-  const Chunk& c = *b.chunks[at];
-  const ChunkOptimizer rule = rule_of(b, chunk);
-  const auto bytes = static_cast<double>(c.layout().bytes());
-  Handles handles(b.plans[at], *b.view);
-  follow(*b.schedule, chunk, [&](const Action& action, bool settled) {
-    handles.see(action, settled);
-  });
-
-  ChunkMemory m;
-  m.copies = handles.most();
-  m.weights = static_cast<double>(m.copies) * bytes;
-  m.moments = static_cast<double>(state_bytes(rule, c.layout()));
-  m.gradient = bytes;
-  const auto rows = static_cast<double>(largest_micro_batch(b));
-  const double saved = rows * static_cast<double>(c.saved_bytes());
-  const double input = rows * static_cast<double>(chunk == 0 ? 4 * b.network.input.elements()
-                                                             : b.chunks[at - 1]->output_bytes());
-  m.stashes = stashes_of(*b.schedule, chunk);
-  switch (b.experiment.pipeline().activations()) {
-    case proto::Pipeline::fifo:
-      m.activations = static_cast<double>(m.stashes) * saved;
-      break;
-    case proto::Pipeline::recompute:
-      m.activations = static_cast<double>(m.stashes) * input + saved;
-      break;
-    case proto::Pipeline::overwrite:
-      m.stashes = std::min<std::int64_t>(m.stashes, 1);
-      m.activations = saved;
-      break;
-  }
-  return m;
-}
-
-double memory_needed(const Blueprint& b, Device device) {
-  double needed = 0;
-  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-    const auto stage = static_cast<std::size_t>(b.schedule->stage_of(c));
-    const auto stages = static_cast<std::size_t>(b.schedule->options.stages);
-    std::int64_t copies = 0;
-    for (std::size_t i = stage; i < b.devices.size(); i += stages) {
-      copies += b.devices[i] == device;
-    }
-    needed += copies > 0 ? static_cast<double>(copies) * memory_of(b, c).total() : 0;
-  }
-  return needed;
-}
-
-ChunkReads reads_of(const Blueprint& b, std::int32_t chunk) {
-  ChunkReads reads;
-  std::map<std::int64_t, std::int64_t> natural;  // of the forward, by mini-batch
-  follow(*b.schedule, chunk, [&](const Action& action, bool) {
-    if (action.micro_batch != 0) {
-      return;
-    }
-    if (action.act == Act::forward) {
-      const View view = b.view->forward(action);
-      natural[action.batch] = action.natural;
-      reads.forward_behind = action.batch - view.step;
-      reads.forward_reach = view.reach.horizon;
-    } else if (is_backward(action.act)) {
-      const auto view = b.view->backward(action, natural.at(action.batch));
-      reads.stashed = !view;
-      reads.backward_behind = view ? action.batch - view->step : 0;
-      reads.backward_reach = view ? view->reach.horizon : 0;
-    }
-  });
-  return reads;
-}
-
-Forecast forecast(const Blueprint& b) {
-  const Schedule& schedule = *b.schedule;
-  const std::int64_t filled = schedule.options.synchronous_batches + 2 * schedule.delay_max + 8;
-  constexpr std::int64_t kMore = 8;
-  const double first = simulate(schedule, b.times, filled).end;
-  const double period = (simulate(schedule, b.times, filled + kMore).end - first) / kMore;
-  double busy = 0;  // of all stages, a mini-batch
-  for (const ChunkTimes& t : b.times) {
-    busy += schedule.options.micro_batches * (t.forward + t.input_gradient + t.weight_gradient) +
-            t.update;
-  }
-  const auto idle = [&](double batches, double end) {
-    const double all = end * schedule.options.stages;
-    return all > 0 ? std::max(0.0, 1 - batches * busy / all) : 0.0;
-  };
-  Forecast p{.period = period, .idle_steady = idle(1, period), .idle_run = idle(1, period)};
-  if (b.batches > 0) {
-    const double end = b.batches <= filled
-                           ? simulate(schedule, b.times, b.batches).end
-                           : first + static_cast<double>(b.batches - filled) * period;
-    p.idle_run = idle(static_cast<double>(b.batches), end);
-  }
-  return p;
-}
 
 std::string describe(const Blueprint& b) {
   const proto::Experiment& e = b.experiment;

@@ -210,6 +210,98 @@ std::string divergence(const RunResult& result, const Blueprint& blueprint) {
   return all_finite(blueprint.chunks, result.weights) ? "" : "the final weights are not finite";
 }
 
+Recorder::Config recorder_config(const Blueprint& b, const char* clock, const Cast& cast) {
+  const auto replicas = static_cast<std::int32_t>(b.experiment.replicas().count());
+  return {.experiment = b.experiment,
+          .clock = clock,
+          .sizes = b.sizes,
+          .batches = b.batches,
+          .batches_per_update = b.batches_per_update,
+          .replicas = replicas,
+          .arrivals = b.link || replicas > 1,
+          .chunks = b.schedule->chunks,
+          .classes = b.data->classes() > 0,
+          .stage_of_actor = stage_of_actor(cast)};
+}
+
+/// On the clock that the options choose. A run whose files cannot be written is not worth going on
+/// with.
+Ending play(Cast& cast,
+            const Blueprint& b,
+            const RunOptions& options,
+            RecordSink& records,
+            const Files& files) {
+  const proto::Experiment& e = b.experiment;
+  const TimeModel times(e.clock(),
+                        modelled_times(b),
+                        e.seed(),
+                        static_cast<std::int32_t>(e.replicas().count()),
+                        b.sizes);
+  const auto interrupts = [&] {
+    return files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;
+  };
+  if (options.virtual_clock) {
+    OrderLog* const order = files.orders.empty() ? nullptr : files.orders.front().get();
+    return run_virtual(cast, times, records, order, interrupts);
+  }
+  return run_real(cast,
+                  e.clock().modelled() ? &times : nullptr,
+                  held_back(e),
+                  records,
+                  files.orders,
+                  interrupts);
+}
+
+/// Exit code and cause of a run that diverged, where nobody has told them yet; its weights go.
+void diverged(RunResult& result, const Blueprint& b, const std::string& what) {
+  const bool allowed = b.experiment.stop().allow_divergence();
+  result.exit_code = allowed ? result.exit_code : static_cast<int>(ErrorKind::diverged);
+  result.cause = "training diverged: " + what;
+  result.weights.clear();
+}
+
+/// What the ending and the records come to, without the digest of the order.
+RunResult result_of(Ending ending, const Recorder& recorder, const Blueprint& b) {
+  RunResult result{.exit_code = ending.exit_code,
+                   .cause = std::move(ending.cause),
+                   .summary = {},
+                   .weights = std::move(ending.weights),
+                   .buffers = std::move(ending.buffers)};
+  if (const auto& loss = recorder.diverged();
+      loss && result.exit_code == 0 && result.cause.empty()) {
+    // The end of the run has overtaken the news.
+    diverged(result, b, concat("the loss of mini-batch ", loss->stamp.batch, " is ", loss->loss));
+    ending.step = loss->stamp.batch;
+  }
+  const bool cut_short = result.weights.empty() && !recorder.diverged();
+  result.summary = recorder.summary(cut_short ? recorder.completed() : ending.step);
+  if ((result.exit_code == 0 || result.exit_code == 130) && !result.weights.empty()) {
+    if (const std::string what = divergence(result, b); !what.empty()) {
+      diverged(result, b, what);
+    }
+  }
+  if (!result.weights.empty()) {
+    result.summary.weights_sha256 = weights_sha256(b.chunks, result.weights);
+  }
+  return result;
+}
+
+/// Takes the digests of the order and closes all files. Where one of them could not be written whole,
+/// the result says so.
+void finish_files(Files& files, RunResult& result, const Blueprint& blueprint) {
+  std::vector<std::string> digests;
+  for (const auto& order : files.orders) {
+    digests.push_back(order->finish());
+  }
+  result.summary.order_sha256 = digests.empty() ? "" : combined_sha256(digests);
+  if (auto closed = close_files(files, result, blueprint); !closed) {
+    const bool more = result.exit_code == static_cast<int>(ErrorKind::diverged) ||
+                      result.exit_code == static_cast<int>(ErrorKind::lost);
+    result.cause = closed.error().message + (more ? "; " + result.cause : "");
+    result.exit_code = static_cast<int>(closed.error().kind);
+  }
+}
+
 }  // namespace
 
 std::string outcome_text(int exit_code, const std::string& cause) {
@@ -230,12 +322,10 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
   if (options.recast) {
     options.recast(cast);
   }
-  auto opened = open_files(blueprint, options, cast);
-  if (!opened) {
-    return opened.error();
+  auto files = open_files(blueprint, options, cast);
+  if (!files) {
+    return files.error();
   }
-  Files& files = *opened;
-
   std::optional<Progress> progress;
   if (options.progress) {
     progress.emplace(*options.progress,
@@ -244,87 +334,20 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
                                        .seconds = e.stop().seconds()});
   }
   const char* clock = options.virtual_clock ? "virtual" : "real";
-  Recorder recorder({.experiment = e,
-                     .clock = clock,
-                     .sizes = blueprint.sizes,
-                     .batches = blueprint.batches,
-                     .batches_per_update = blueprint.batches_per_update,
-                     .replicas = static_cast<std::int32_t>(e.replicas().count()),
-                     .arrivals = blueprint.link || e.replicas().count() > 1,
-                     .chunks = blueprint.schedule->chunks,
-                     .classes = blueprint.data->classes() > 0,
-                     .stage_of_actor = stage_of_actor(cast)},
-                    files.metrics.get(),
+  Recorder recorder(recorder_config(blueprint, clock, cast),
+                    files->metrics.get(),
                     progress ? &*progress : nullptr);
   Tee records(recorder, options.tee);
-  const TimeModel times(e.clock(),
-                        modelled_times(blueprint),
-                        e.seed(),
-                        static_cast<std::int32_t>(e.replicas().count()),
-                        blueprint.sizes);
-  const auto interrupts = [&] {
-    // A run whose files cannot be written is not worth going on with.
-    return files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;
-  };
 
   log::run().info("run_started", {{"name", e.name()}, {"clock", clock}, {"threads", cast.threads}});
   const auto start = std::chrono::steady_clock::now();
-  Ending ending = options.virtual_clock
-                      ? run_virtual(cast,
-                                    times,
-                                    records,
-                                    files.orders.empty() ? nullptr : files.orders.front().get(),
-                                    interrupts)
-                      : run_real(cast,
-                                 e.clock().modelled() ? &times : nullptr,
-                                 held_back(e),
-                                 records,
-                                 files.orders,
-                                 interrupts);
+  Ending ending = play(cast, blueprint, options, records, *files);
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   recorder.finish(ending.seconds);
 
-  RunResult result{.exit_code = ending.exit_code,
-                   .cause = std::move(ending.cause),
-                   .summary = {},
-                   .weights = std::move(ending.weights),
-                   .buffers = std::move(ending.buffers)};
-  if (const auto& diverged = recorder.diverged();
-      diverged && result.exit_code == 0 && result.cause.empty()) {
-    // The end of the run has overtaken the news.
-    result.exit_code = e.stop().allow_divergence() ? 0 : static_cast<int>(ErrorKind::diverged);
-    result.cause = concat("training diverged: the loss of mini-batch ",
-                          diverged->stamp.batch,
-                          " is ",
-                          diverged->loss);
-    result.weights.clear();
-    ending.step = diverged->stamp.batch;
-  }
-  result.summary = recorder.summary(
-      result.weights.empty() && !recorder.diverged() ? recorder.completed() : ending.step);
+  RunResult result = result_of(std::move(ending), recorder, blueprint);
   result.summary.wall_seconds = wall.count();
-  if ((result.exit_code == 0 || result.exit_code == 130) && !result.weights.empty()) {
-    if (const std::string what = divergence(result, blueprint); !what.empty()) {
-      result.exit_code =
-          e.stop().allow_divergence() ? result.exit_code : static_cast<int>(ErrorKind::diverged);
-      result.cause = "training diverged: " + what;
-      result.weights.clear();
-    }
-  }
-  if (!result.weights.empty()) {
-    result.summary.weights_sha256 = weights_sha256(blueprint.chunks, result.weights);
-  }
-  std::vector<std::string> digests;
-  for (const auto& order : files.orders) {
-    digests.push_back(order->finish());
-  }
-  result.summary.order_sha256 = digests.empty() ? "" : combined_sha256(digests);
-  if (auto closed = close_files(files, result, blueprint); !closed) {
-    const bool more = result.exit_code == static_cast<int>(ErrorKind::diverged) ||
-                      result.exit_code == static_cast<int>(ErrorKind::lost);
-    result.cause = closed.error().message + (more ? "; " + result.cause : "");
-    result.exit_code = static_cast<int>(closed.error().kind);
-  }
+  finish_files(*files, result, blueprint);
   log::run().info("run_ended",
                   {{"exit_code", result.exit_code}, {"steps", result.summary.updates}});
   return result;

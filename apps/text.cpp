@@ -27,6 +27,12 @@ std::string grouped(std::int64_t number) {
   return text;
 }
 
+std::string number(double value, const char* pattern) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), pattern, value);
+  return std::isfinite(value) ? text.data() : "not finite";
+}
+
 std::string mebibytes(double bytes) {
   const double mib = bytes / 1048576;
   return rounded(mib, mib < 0.995 ? 3 : mib < 99.5 ? 2 : 0, " MiB");

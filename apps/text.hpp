@@ -9,6 +9,8 @@ namespace troupe {
 
 /// "200,960"
 std::string grouped(std::int64_t number);
+/// As printf prints it; "not finite".
+std::string number(double value, const char* pattern = "%.4f");
 /// "1.25 MiB"
 std::string mebibytes(double bytes);
 /// "12.5 %"

@@ -3,12 +3,23 @@
 #include "kernels/dispatch.hpp"
 #include "kernels/functors/activation.hpp"
 
+#include <optional>
+
 namespace troupe {
 
 std::string_view to_string(ActivationKind kind) {
   std::string_view name;
   with_activation(kind, [&](auto op) { name = op.name; });
   return name;
+}
+
+ActivationKind activation_named(std::string_view name) {
+  std::optional<ActivationKind> found;
+  [&]<class... Ops>(std::tuple<Ops...>*) {
+    ((Ops::name == name ? void(found = Ops::kind) : void()), ...);
+  }(static_cast<Activations*>(nullptr));
+  TROUPE_CHECK(found, "[activation_named] no activation is called ", name);
+  return *found;
 }
 
 bool derivative_from_output(ActivationKind kind) {

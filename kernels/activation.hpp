@@ -11,8 +11,10 @@ namespace troupe {
 enum class ActivationKind : std::uint8_t { none, relu, tanh, gelu, selu };
 
 std::string_view to_string(ActivationKind kind);
+/// The kind whose to_string is `name`; ContractError where there is none.
+ActivationKind activation_named(std::string_view name);
 
-/// True where the derivative is taken from y = f(x), so that x need not be kept: all but gelu.
+/// True where the derivative is taken from y = f(x), so that x need not be kept.
 bool derivative_from_output(ActivationKind kind);
 
 /// y = f(x). Shapes equal; y may be x.

@@ -83,9 +83,10 @@ void convolution_forward(Stream& stream,
   if (bias) {
     check_tensor("convolution_forward", "bias", bias, stream, Shape{w.shape()[0]});
   }
-  TROUPE_CHECK(activation != ActivationKind::gelu,
-               "[convolution_forward] gelu's derivative needs what comes before it: call "
-               "activation_forward");
+  TROUPE_CHECK(derivative_from_output(activation),
+               "[convolution_forward] ",
+               to_string(activation),
+               "'s derivative needs what comes before it: call activation_forward");
   begin(stream, {&x, &w, &bias, &y});
   TROUPE_DISPATCH(convolution_forward, stream, geometry, x, w, bias, activation, y);
 }

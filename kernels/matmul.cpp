@@ -53,8 +53,10 @@ void matmul(Stream& stream,
   if (options.bias) {
     check_tensor("matmul", "bias", options.bias, stream, Shape{columns});
   }
-  TROUPE_CHECK(options.activation != ActivationKind::gelu,
-               "[matmul] gelu's derivative needs what comes before it: call activation_forward");
+  TROUPE_CHECK(derivative_from_output(options.activation),
+               "[matmul] ",
+               to_string(options.activation),
+               "'s derivative needs what comes before it: call activation_forward");
   TROUPE_CHECK(!options.accumulate || (!options.bias && options.activation == ActivationKind::none),
                "[matmul] accumulate goes with neither bias nor activation");
   begin(stream, {&a, &b, &c, &options.bias});

@@ -4,11 +4,36 @@
 
 namespace troupe {
 
+void Pins::pin_due(std::int64_t before,
+                   const Tensor& weights,
+                   const RunPosition& run,
+                   std::int64_t version,
+                   Effects& fx) {
+  if (c_.evaluation.every == 0) {
+    return;
+  }
+  const std::int64_t last = run.end().value_or(run.step() + 1);
+  for (std::int64_t due = c_.evaluation.next(before); due <= run.step() && due < last;
+       due = c_.evaluation.next(due)) {
+    pin(due, weights, run, version, fx);
+  }
+}
+
+void Pins::announce(std::int64_t step, const RunPosition& run, Effects& fx) {
+  const bool last = run.end() == step;
+  // An end that was found on the way may lie within what a push stands for.
+  const bool found = last && step != c_.updates;
+  fx.send(c_.director, MarkDue{.step = found ? run.step() : step, .last = last});
+}
+
 void Pins::pin(std::int64_t step,
                const Tensor& weights,
                const RunPosition& run,
                std::int64_t version,
                Effects& fx) {
+  if (c_.announces) {
+    announce(step, run, fx);
+  }
   const auto pinned = pins_.try_emplace(step, weights).first;
   std::erase_if(pulls_, [&](const PinnedPull& pull) {
     const bool here = run.up_to_end(pull.step) == step;

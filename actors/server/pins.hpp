@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actors/server/run_position.hpp"
+#include "runtime/schemes/evaluation.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>
@@ -21,6 +22,9 @@ class Pins {
     Ref<DirectorRole> director;
     /// Pins that this server may have made before another server has made the first of them.
     std::int64_t between = 0;
+    EvaluationPlan evaluation{};  // steps that are pinned in between
+    std::int64_t updates = 0;     // steps that the run was to have; 0: not known beforehand
+    bool announces = false;       // the director hears of each pin: evaluations begin there
   };
 
   explicit Pins(Config config) : c_(config) {}
@@ -28,6 +32,14 @@ class Pins {
   /// More are kept than evaluations should be behind by: training waits. It never waits for an
   /// evaluation that itself waits for another server.
   bool too_many() const { return pins_.size() > kMax + static_cast<std::size_t>(c_.between); }
+
+  /// Pins the steps that are evaluated, of those that an update has made since step `before`; not the
+  /// last step of the run.
+  void pin_due(std::int64_t before,
+               const Tensor& weights,
+               const RunPosition& run,
+               std::int64_t version,
+               Effects& fx);
 
   /// Keeps `weights` as those of `step` and sends them to whoever waits for them. Where the step has
   /// been pinned already, those weights stay: they are what was evaluated.
@@ -51,6 +63,7 @@ class Pins {
  private:
   static constexpr std::size_t kMax = 4;
 
+  void announce(std::int64_t step, const RunPosition& run, Effects& fx);
   void answer(const PinnedPull& pull, const Tensor& weights, std::int64_t version, Effects& fx);
   void conclude_when_pinned(const RunPosition& run, std::int64_t version, Effects& fx);
 

@@ -4,6 +4,16 @@
 
 namespace troupe {
 
+void VerdictSender::tell(Verdict verdict, Effects& fx) {
+  if (followers_.empty()) {
+    return;
+  }
+  verdict.number = ++told_;
+  for (const Ref<ServerRole>& follower : followers_) {
+    fx.send(follower, verdict);
+  }
+}
+
 std::optional<Found> find_pushes(const Verdict& verdict,
                                  const std::deque<Upload>& waiting,
                                  const Replicas& replicas) {

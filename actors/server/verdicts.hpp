@@ -1,17 +1,47 @@
-// What a server that does not decide by itself has been told to do with pushes, verdict by verdict.
+// Where servers could decide apart, one decides for all and sends the others its verdicts: what it
+// sends, and what the others have been told to do with pushes, verdict by verdict.
+//
+// A gradient is taken or dropped as a whole. The server that decides is one of the last chunk: pushes
+// of a backward pass come there first. All that a verdict names is then on its way to the others, for
+// which nothing is needed but what earlier verdicts have given. So none waits for ever, and a server
+// may stand still only where it decides (Pins).
 #pragma once
 
 #include "actors/server/replicas.hpp"
 #include "messages/messages.hpp"
+#include "runtime/system/machine.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace troupe {
+
+/// The push `m` as a verdict names it.
+inline Verdict::Push named(const Upload& m) {
+  return {.replica = m.stamp.replica, .batch = m.stamp.batch};
+}
+
+/// Sends what a server decides for others.
+class VerdictSender {
+ public:
+  /// `followers` do as this server says; none where each decides by itself.
+  explicit VerdictSender(std::vector<Ref<ServerRole>> followers)
+      : followers_(std::move(followers)) {}
+
+  bool has_followers() const { return !followers_.empty(); }
+
+  /// Numbers the verdict and sends it to all.
+  void tell(Verdict verdict, Effects& fx);
+
+ private:
+  std::vector<Ref<ServerRole>> followers_;
+  std::uint64_t told_ = 0;  // number of the last
+};
 
 /// The pushes of a verdict by their place among those that wait. A push that a replica died without
 /// sending has none.

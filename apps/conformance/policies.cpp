@@ -1,5 +1,5 @@
 // Whether a weight policy keeps what the runtime promises of every weight policy.
-#include "apps/conformance/pipeline.hpp"
+#include "apps/conformance/kits.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 

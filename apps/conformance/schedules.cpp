@@ -1,5 +1,5 @@
 // Whether a schedule keeps what the runtime promises of every schedule.
-#include "apps/conformance/pipeline.hpp"
+#include "apps/conformance/kits.hpp"
 #include "apps/conformance/trial.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"

@@ -1,10 +1,11 @@
 #include "apps/topologies/blueprint.hpp"
 
-#include "apps/profile.hpp"
+#include "apps/profiled_cut.hpp"
 #include "apps/topologies/checks.hpp"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 
 #include <algorithm>
@@ -233,6 +234,13 @@ Rate rate_of(const Blueprint& b) {
     }
   }
   return {optimizer_of(b), b.batches, std::move(milestones), rate_factor(b.experiment)};
+}
+
+ChunkOptimizer chunk_optimizer(const Blueprint& b, std::int32_t chunk) {
+  return {b.experiment,
+          rate_of(b),
+          b.schedule->delay[static_cast<std::size_t>(chunk)],
+          b.schedule->options.synchronous_batches};
 }
 
 std::int64_t largest_micro_batch(const Blueprint& b) {

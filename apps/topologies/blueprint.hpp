@@ -19,6 +19,8 @@
 
 namespace troupe {
 
+class ChunkOptimizer;
+
 /// Everything that follows from a resolved experiment before anything runs: what `plan` prints and
 /// `build_cast` uses.
 struct Blueprint {
@@ -65,6 +67,8 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved);
 /// The rate of each update. Milestones are shares of the run's epochs: where mini-batches grow, most
 /// updates come early.
 Rate rate_of(const Blueprint& blueprint);
+/// The experiment's optimizer as it is made for `chunk`.
+ChunkOptimizer chunk_optimizer(const Blueprint& blueprint, std::int32_t chunk);
 
 /// The experiment's optimizer, with the warm-up that its rule brings.
 proto::Optimizer optimizer_of(const Blueprint& blueprint);

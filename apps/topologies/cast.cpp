@@ -1,22 +1,16 @@
 #include "apps/topologies/cast.hpp"
 
 #include "actors/director.hpp"
-#include "actors/exchange/alone.hpp"
-#include "actors/exchange/reduction.hpp"
-#include "actors/exchange/seat.hpp"
-#include "actors/exchange/shared_buffer.hpp"
-#include "actors/exchange/upstream.hpp"
 #include "actors/optimizer.hpp"
 #include "actors/parameter_shard.hpp"
-#include "actors/server_optimizer.hpp"
-#include "actors/server_shard.hpp"
 #include "actors/source.hpp"
 #include "actors/stage.hpp"
+#include "apps/topologies/exchange.hpp"
 #include "apps/topologies/roster.hpp"
+#include "apps/topologies/servers.hpp"
 #include "runtime/data/sharding.hpp"
 
 #include <map>
-#include <set>
 #include <utility>
 
 namespace troupe {
@@ -39,15 +33,6 @@ class Streams {
   std::map<Device, std::unique_ptr<Stream>> streams_;
 };
 
-/// The predictions that a chunk's plan asks for, whenever.
-std::vector<Reach> all_reaches(const ViewPlan& plan) {
-  std::set<Reach> reaches(plan.steady.begin(), plan.steady.end());
-  for (const std::vector<Reach>& early : plan.early) {
-    reaches.insert(early.begin(), early.end());
-  }
-  return {reaches.begin(), reaches.end()};
-}
-
 /// The optimizer that a replica has where servers make the updates: between two fetches it moves by
 /// its own gradients (Dean et al. 2012), with no memory of them.
 proto::Experiment own_optimizer(const Blueprint& b) {
@@ -56,17 +41,6 @@ proto::Experiment own_optimizer(const Blueprint& b) {
     own.mutable_optimizer()->set_rule(proto::OptimizerRule::sgd);
   }
   return own;
-}
-
-/// How many parts of its gradient a chunk's shard gets from other chunks.
-std::size_t tied_shares(const Blueprint& b, std::int32_t owner) {
-  std::size_t shares = 0;
-  for (const auto& chunk : b.chunks) {
-    for (const BorrowedSlice& slice : chunk->borrowed()) {
-      shares += slice.owner == owner ? 1 : 0;
-    }
-  }
-  return shares;
 }
 
 /// Makes the members of a cast, in the order of the roster.
@@ -87,11 +61,8 @@ class Casting {
   void add_stage(std::int32_t r, std::int32_t k);
   void add_shard(std::int32_t r, std::int32_t c);
   void add_optimizer(std::int32_t r, std::int32_t c);
-  void add_server(std::int32_t c, std::size_t s, Tensor initial);
   void add_servers();
-  std::unique_ptr<Exchange> exchange(std::int32_t r, std::int32_t c) const;
   std::shared_ptr<SharedWeights> shared_weights(std::int32_t c);
-  std::int64_t pins_between() const;
   EvaluationPlan evaluation(std::int32_t r) const;
   std::int64_t batches_of(std::int32_t r) const;
 
@@ -111,8 +82,6 @@ class Casting {
   const std::int32_t replicas_;
   const std::int32_t stages_;
   const bool hogwild_;
-  const std::optional<ReductionKind> reduction_;
-  const Rate rate_;
   std::vector<ChunkOptimizer> rules_;                   // by chunk
   std::vector<std::vector<std::int64_t>> samples_;      // by replica, where not all are its own
   std::vector<std::shared_ptr<SharedWeights>> shared_;  // by chunk: hogwild
@@ -128,13 +97,12 @@ Casting::Casting(const Blueprint& blueprint)
       replicas_(static_cast<std::int32_t>(e_.replicas().count())),
       stages_(schedule_.options.stages),
       hogwild_(shared_by(e_) == Shared::buffer),
-      reduction_(reduction_of(e_)),
-      rate_(rate_of(b_)),
       samples_(static_cast<std::size_t>(replicas_)) {
   const proto::Experiment own = own_optimizer(b_);
+  const Rate rate = rate_of(b_);
   for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
     const std::int64_t delay = schedule_.delay[static_cast<std::size_t>(c)];
-    rules_.emplace_back(own, rate_, delay, schedule_.options.synchronous_batches);
+    rules_.emplace_back(own, rate, delay, schedule_.options.synchronous_batches);
     shared_.push_back(hogwild_ ? shared_weights(c) : nullptr);
   }
   if (e_.replicas().split() == proto::Replicas::by_label && replicas_ > 1) {
@@ -293,55 +261,6 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
       r * stages_ + k);
 }
 
-std::unique_ptr<Exchange> Casting::exchange(std::int32_t r, std::int32_t c) const {
-  const auto at = static_cast<std::size_t>(c);
-  const Ref<ShardRole> self = who_.shards(r)[at];
-  const Ref<OptimizerRole> optimizer = who_.optimizers(r)[at];
-  if (served()) {
-    return std::make_unique<Upstream>(Upstream::Config{.self = self,
-                                                       .replica = r,
-                                                       .chunk = c,
-                                                       .optimizer = optimizer,
-                                                       .rule = rules_[at],
-                                                       .link = *b_.link,
-                                                       .servers = who_.servers(c),
-                                                       .tied = tied_shares(b_, c) > 0});
-  }
-  if (hogwild_) {
-    return std::make_unique<SharedBufferExchange>(
-        SharedBufferExchange::Config{.self = self,
-                                     .replica = r,
-                                     .chunk = c,
-                                     .optimizer = optimizer,
-                                     .rule = rules_[at],
-                                     .evaluation = {b_.evaluate_every},
-                                     .updates = b_.batches,
-                                     .director = who_.director()});
-  }
-  if (reduction_) {
-    return std::make_unique<Reduction>(rules_[at],
-                                       GradientSum::Config{.self = self,
-                                                           .optimizer = optimizer,
-                                                           .how = *reduction_,
-                                                           .replica = r,
-                                                           .peers = who_.peers(c)});
-  }
-  const ExchangeScheme& scheme = exchange_of(e_);
-  if (!scheme.seat || replicas_ == 1) {
-    return std::make_unique<Alone>(rules_[at]);
-  }
-  const OptionValues options(scheme.info.options, e_.replicas().exchange().custom());
-  auto own = scheme.seat({.self = self,
-                          .replica = r,
-                          .chunk = c,
-                          .optimizer = optimizer,
-                          .rule = rules_[at],
-                          .peers = who_.peers(c),
-                          .options = options});
-  TROUPE_CHECK(own, "exchange ", scheme.info.name, ": its factory made nothing");
-  return own;
-}
-
 void Casting::add_shard(std::int32_t r, std::int32_t c) {
   const auto at = static_cast<std::size_t>(c);
   const Device device = device_of(r, schedule_.stage_of(c));
@@ -358,7 +277,7 @@ void Casting::add_shard(std::int32_t r, std::int32_t c) {
                                  .director = who_.director(),
                                  .initial = starting_slices(streams_on_.on(device), b_, at),
                                  .tied = tied_shares(b_, c),
-                                 .exchange = exchange(r, c)}),
+                                 .exchange = make_exchange(b_, who_, rules_[at], r, c)}),
       device,
       b_.precision);
 }
@@ -393,81 +312,15 @@ void Casting::add_optimizer(std::int32_t r, std::int32_t c) {
 
 void Casting::add_servers() {
   for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
-    Stream& stream = streams_on_.on(device_of(0, schedule_.stage_of(c)));
-    std::vector<Tensor> initial = starting_slices(stream, b_, static_cast<std::size_t>(c));
+    const Device device = device_of(0, schedule_.stage_of(c));
+    std::vector<Tensor> initial =
+        starting_slices(streams_on_.on(device), b_, static_cast<std::size_t>(c));
     for (std::size_t s = 0; s < initial.size(); ++s) {
-      add_server(c, s, std::move(initial[s]));
+      ServerMachines made = make_server(b_, who_, c, s, std::move(initial[s]));
+      add(who_.servers(c)[s].id, std::move(made.shard), device, b_.precision);
+      add(who_.server_optimizer(c, s).id, std::move(made.optimizer), device, b_.precision);
     }
   }
-}
-
-/// Evaluations that may be due between the steps of two servers. Each applies what comes to it, so one
-/// is ahead of another by the pushes of mini-batches of which a part is under way.
-std::int64_t Casting::pins_between() const {
-  const std::int64_t every = b_.evaluate_every;
-  if (every == 0 || who_.all_servers().size() == 1) {
-    return 0;
-  }
-  const std::int64_t of_a_replica = schedule_.delay_max + 1 + b_.link->push_every;
-  const std::int64_t steps = replicas_ * of_a_replica / b_.batches_per_update + 1;
-  return steps / every + 1;
-}
-
-void Casting::add_server(std::int32_t c, std::size_t s, Tensor initial) {
-  const std::int32_t k = schedule_.stage_of(c);
-  const RuleContext context = rule_context(b_, c, s);
-  std::int64_t parameters = 0;
-  for (const RuleContext::Part& part : context.parts) {
-    parameters += part.shape.elements();
-  }
-  Rule rule = make_rule(context);
-  const Link& link = *b_.link;
-  const Ref<ServerRole> self = who_.servers(c)[s];
-  const std::vector<Ref<ServerRole>> all = who_.all_servers();
-  // The last chunk's server hears first of a mini-batch's gradients.
-  const Ref<ServerRole> decider = who_.servers(schedule_.chunks - 1).front();
-  const bool one_decides = all.size() > 1 && (rule.admission->servers_may_differ() || link.dynamic);
-  std::vector<Ref<ServerRole>> followers;
-  if (one_decides && self.id == decider.id) {
-    std::copy_if(all.begin(), all.end(), std::back_inserter(followers), [&](const auto& one) {
-      return one.id != decider.id;
-    });
-  }
-  add(who_.servers(c)[s].id,
-      std::make_unique<ServerShard>(ServerShard::Config{
-          .self = self,
-          .chunk = c,
-          .slice = s,
-          .optimizer = who_.server_optimizer(c, s),
-          .admission = std::move(rule.admission),
-          .needs_read = rule.scale->needs_read(),
-          .rate = rate_,
-          .replicas_step = link.steps && link.travel != Travel::gradient,
-          .reaches = link.steps ? std::vector<Reach>{}
-                                : all_reaches(b_.plans[static_cast<std::size_t>(c)]),
-          .replicas = who_.peers(c),
-          .batches_per_update = b_.batches_per_update,
-          .updates = b_.batches,
-          .evaluation = {e_.record().evaluate() ? b_.evaluate_every : 0},
-          .gap_every = e_.record().gap_every(),
-          .period = link.dynamic ? link.push_every : 0,
-          .streams = link.streams,
-          .together = !schedule_.flushed && schedule_.chunks > stages_,
-          .followers = std::move(followers),
-          .follows = one_decides && self.id != decider.id,
-          .pins_between = one_decides ? 0 : pins_between(),
-          .announces = c == 0 && s == 0,
-          .director = who_.director(),
-          .initial = std::move(initial)}),
-      device_of(0, k),
-      b_.precision);
-  add(who_.server_optimizer(c, s).id,
-      std::make_unique<ServerOptimizer>(ServerOptimizer::Config{.stage = k,
-                                                                .parameters = parameters,
-                                                                .scale = std::move(rule.scale),
-                                                                .step = std::move(rule.step)}),
-      device_of(0, k),
-      b_.precision);
 }
 
 }  // namespace

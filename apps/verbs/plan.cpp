@@ -2,8 +2,9 @@
 #include "apps/plan.hpp"
 
 #include "apps/phases.hpp"
+#include "apps/plan/memory.hpp"
 #include "apps/presets.hpp"
-#include "apps/profile.hpp"
+#include "apps/profiled_cut.hpp"
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
 #include "runtime/record/progress.hpp"

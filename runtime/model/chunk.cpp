@@ -6,10 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numbers>
-#include <numeric>
-#include <set>
 #include <utility>
 
 namespace troupe {
@@ -40,30 +37,6 @@ std::vector<Tensor> values(const Weights& weights) {
   }
   return slices;
 }
-
-/// Which of `parts` consecutive, non-empty groups each of `sizes` belongs to, groups about equal.
-/// parts in [1, max(1, number of sizes)].
-std::vector<std::size_t> divided(const std::vector<std::int64_t>& sizes, std::size_t parts) {
-  std::vector<std::size_t> group(sizes.size());
-  std::int64_t left = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-  std::int64_t filled = 0;  // of the group that is being filled
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const std::int64_t share = (left + filled) / static_cast<std::int64_t>(parts - at);
-    const bool full = filled > 0 && filled + sizes[i] / 2 > share;
-    const bool needed = filled > 0 && sizes.size() - i < parts - at;  // one each for those to come
-    if (at + 1 < parts && (full || needed)) {
-      ++at;
-      filled = 0;
-    }
-    group[i] = at;
-    filled += sizes[i];
-    left -= sizes[i];
-  }
-  return group;
-}
-
-constexpr std::int64_t kAlign = 16;  // elements: every parameter starts on a cache line
 
 Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
   std::vector<float> values(static_cast<std::size_t>(spec.shape.elements()));
@@ -97,22 +70,6 @@ Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed, Stream& str
 
 }  // namespace
 
-std::int64_t ParameterLayout::parameters() const {
-  std::int64_t n = 0;
-  for (const Entry& e : entries) {
-    n += e.spec.shape.elements();
-  }
-  return n;
-}
-
-std::int64_t ParameterLayout::bytes() const {
-  std::int64_t n = 0;
-  for (const std::int64_t size : slice_sizes) {
-    n += 4 * size;
-  }
-  return n;
-}
-
 Chunk::Chunk(const Network& network,
              const std::vector<std::int64_t>& first_layers,
              std::int32_t index,
@@ -130,78 +87,12 @@ Chunk::Chunk(const Network& network,
   for (const NamedShape& entry : network.after.at(static_cast<std::size_t>(last - 1))) {
     output_bytes_ += 4 * entry.shape.elements();
   }
-
-  // A tied parameter is owned by the chunk of the first layer that reads it. Owned ones count the
-  // tied slices of each chunk in the order in which they are met, as here and in every other chunk.
-  const auto round_up = [](std::int64_t n) {
-    return (n + kAlign - 1) / kAlign * kAlign;
-  };
-  const auto chunk_of = [&](std::size_t layer) {
-    const auto next = std::upper_bound(
-        first_layers.begin(), first_layers.end(), static_cast<std::int64_t>(layer));
-    return static_cast<std::size_t>(next - first_layers.begin()) - 1;
-  };
-  std::vector<std::vector<std::int64_t>> sizes(first_layers.size());  // untied, by chunk
-  for (std::size_t i = 0; i < network.layers.size(); ++i) {
-    for (const ParameterSpec& spec : network.layers[i]->parameters()) {
-      if (!spec.tied) {
-        sizes[chunk_of(i)].push_back(round_up(spec.shape.elements()));
-      }
-    }
-  }
-  std::map<std::string, BorrowedSlice> tied;
-  std::vector<std::size_t> slices;  // so far, by chunk; the common ones are first
-  for (const std::vector<std::int64_t>& of_chunk : sizes) {
-    slices.push_back(std::clamp<std::size_t>(shards, 1, std::max<std::size_t>(1, of_chunk.size())));
-  }
-  const std::vector<std::size_t> slice_of =
-      divided(sizes[static_cast<std::size_t>(index)], slices[static_cast<std::size_t>(index)]);
-  std::size_t untied = 0;  // so far
-  for (std::size_t i = 0; i < static_cast<std::size_t>(last); ++i) {
-    const std::size_t chunk = chunk_of(i);
-    for (const ParameterSpec& spec : network.layers[i]->parameters()) {
-      if (spec.tied && !tied.contains(spec.name)) {
-        tied[spec.name] = {
-            static_cast<std::int32_t>(chunk), slices[chunk]++, round_up(spec.shape.elements())};
-      }
-    }
-  }
-
-  const std::size_t own_slices = slices[static_cast<std::size_t>(index)];
-  layout_.slice_sizes.assign(own_slices, 0);
-  std::map<std::string, std::size_t> met;  // tied parameters of this chunk: slice
+  ChunkParameters parameters = lay_out(network, first_layers, index, shards);
+  layout_ = std::move(parameters.layout);
+  borrowed_ = std::move(parameters.borrowed);
+  reads_ = std::move(parameters.reads);
   for (const auto& layer : layers_) {
-    std::vector<Read>& reads = reads_.emplace_back();
     buffers_each_.push_back(layer->buffers().size());
-    for (ParameterSpec& spec : layer->parameters()) {
-      const std::int64_t size = round_up(spec.shape.elements());
-      if (!spec.tied) {
-        const std::size_t slice = slice_of[untied++];
-        reads.push_back({slice, layout_.slice_sizes[slice], spec.shape});
-        layout_.entries.push_back({spec, slice, layout_.slice_sizes[slice]});
-        layout_.slice_sizes[slice] += size;
-        continue;
-      }
-      const BorrowedSlice& of = tied.at(spec.name);
-      const auto [found, is_new] = met.try_emplace(spec.name, 0);
-      if (is_new && of.owner == index) {
-        found->second = of.slice;
-        layout_.slice_sizes[of.slice] = size;
-        layout_.entries.push_back({spec, of.slice, 0});
-      } else if (is_new) {
-        found->second = own_slices + borrowed_.size();
-        borrowed_.push_back(of);
-      }
-      reads.push_back({found->second, 0, spec.shape});
-    }
-  }
-  layout_.slice_sizes[0] = std::max(layout_.slice_sizes[0], kAlign);  // a chunk without parameters
-  // The backward meets layers from the last to the first.
-  std::set<std::pair<std::size_t, std::int64_t>> written;
-  for (auto layer = reads_.rbegin(); layer != reads_.rend(); ++layer) {
-    for (Read& read : *layer) {
-      read.writes_first = written.insert({read.slice, read.offset}).second;
-    }
   }
 }
 
@@ -262,7 +153,7 @@ std::vector<Tensor> Chunk::initial_buffers(Stream& stream) const {
 
 std::vector<Tensor> Chunk::views(std::size_t layer, const std::vector<Tensor>& slices) const {
   std::vector<Tensor> parameters;
-  for (const Read& read : reads_[layer]) {
+  for (const ParameterRead& read : reads_[layer]) {
     parameters.push_back(slices[read.slice].view(read.offset, read.shape));
   }
   return parameters;
@@ -375,8 +266,8 @@ std::vector<Tensor> Chunk::new_gradient(Stream& stream) const {
       fill(stream, gradient[slice].view(end[slice], {to - end[slice]}), 0);
     }
   };
-  for (const std::vector<Read>& reads : reads_) {
-    for (const Read& read : reads) {
+  for (const std::vector<ParameterRead>& reads : reads_) {
+    for (const ParameterRead& read : reads) {
       zero_up_to(read.slice, read.offset);
       end[read.slice] = read.offset + read.shape.elements();
     }
@@ -398,7 +289,7 @@ WeightGradient Chunk::weight_gradient(Stream& stream,
   std::vector<Gradient> of_layer;
   for (std::size_t i = layers_.size(); i-- > 0;) {
     of_layer.clear();
-    for (const Read& read : reads_[i]) {
+    for (const ParameterRead& read : reads_[i]) {
       of_layer.push_back(
           {gradient[read.slice].view(read.offset, read.shape), accumulate || !read.writes_first});
     }

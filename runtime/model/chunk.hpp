@@ -1,40 +1,15 @@
-// A chunk: consecutive layers that one stage works on, the layout of their parameters in slices,
-// and the head where it is the last. Like layers, a chunk is pure and holds no weights.
+// A chunk: consecutive layers that one stage works on, and the head where it is the last. Like layers, a chunk is pure and holds no weights.
 #pragma once
 
 #include "messages/results.hpp"
 #include "runtime/model/network.hpp"
+#include "runtime/model/parameter_layout.hpp"
 
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace troupe {
-
-/// Where each parameter that a chunk owns stands in its slices. Parameters that other chunks read
-/// too have a slice of their own.
-struct ParameterLayout {
-  struct Entry {
-    ParameterSpec spec;
-    std::size_t slice = 0;
-    std::int64_t offset = 0;  // elements into the slice
-  };
-
-  std::vector<Entry> entries;  // in layer order
-  std::vector<std::int64_t>
-      slice_sizes;  // elements, padding included; the padding is zero for ever
-
-  std::int64_t parameters() const;  // without padding
-  std::int64_t bytes() const;       // with padding
-};
-
-/// A tied parameter that an earlier chunk owns: this chunk reads its slice and sends its share of
-/// the gradient there.
-struct BorrowedSlice {
-  std::int32_t owner = 0;  // chunk
-  std::size_t slice = 0;   // of the owner
-  std::int64_t size = 0;   // elements
-};
 
 class Chunk {
  public:
@@ -93,13 +68,6 @@ class Chunk {
                                  std::int32_t divide_by) const;
 
  private:
-  struct Read {  // one parameter of one layer
-    std::size_t slice = 0;
-    std::int64_t offset = 0;
-    Shape shape;
-    bool writes_first = true;  // in weight_gradient, of all layers that share it
-  };
-
   std::vector<Tensor> views(std::size_t layer, const std::vector<Tensor>& slices) const;
   std::vector<Tensor> new_gradient(Stream& stream) const;
   Tensor loss(Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient) const;
@@ -113,8 +81,8 @@ class Chunk {
   std::vector<std::shared_ptr<const Layer>> layers_;
   ParameterLayout layout_;
   std::vector<BorrowedSlice> borrowed_;
-  std::vector<std::vector<Read>> reads_;   // by layer
-  std::vector<std::size_t> buffers_each_;  // by layer: how many
+  std::vector<std::vector<ParameterRead>> reads_;  // by layer
+  std::vector<std::size_t> buffers_each_;          // by layer: how many
 };
 
 }  // namespace troupe

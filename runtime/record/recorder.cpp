@@ -12,39 +12,6 @@ namespace {
 
 constexpr int kSchema = 1;  // of metrics.jsonl; grows when a field changes its meaning
 
-using Histogram = std::map<std::int64_t, std::int64_t>;
-
-std::int64_t total(const Histogram& histogram) {
-  std::int64_t n = 0;
-  for (const auto& [value, count] : histogram) {
-    n += count;
-  }
-  return n;
-}
-
-/// The smallest value that at least half of the entries do not exceed; 0 where there are none.
-std::int64_t median(const Histogram& histogram) {
-  const std::int64_t all = total(histogram);
-  std::int64_t seen = 0;
-  for (const auto& [value, count] : histogram) {
-    seen += count;
-    if (2 * seen >= all) {
-      return value;
-    }
-  }
-  return 0;
-}
-
-std::int64_t largest(const Histogram& histogram) {
-  return histogram.empty() ? 0 : histogram.rbegin()->first;
-}
-
-void merge(Histogram& into, const Histogram& from) {
-  for (const auto& [value, count] : from) {
-    into[value] += count;
-  }
-}
-
 double ratio(double a, double b) {
   return b > 0 ? a / b : 0;
 }
@@ -62,7 +29,8 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
       progress_(progress),
       micro_batches_(c_.experiment.pipeline().micro_batches()),
       shards_(static_cast<std::size_t>(c_.chunks)),
-      stage_times_(static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas)) {
+      times_(static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas),
+             std::move(c_.stage_of_actor)) {
   write(JsonObject{}
             .add("kind", "header")
             .add("schema", kSchema)
@@ -229,35 +197,13 @@ std::optional<Diverged> Recorder::handle(const StageRecord& record, double) {
 }
 
 std::optional<Diverged> Recorder::handle(const BusyRecord& record, double) {
-  if (StageTime* time = time_of(record.actor)) {
-    time->busy += record.end - record.start;
-    if (std::string_view(record.what) == "update") {
-      time->updates.emplace_back(record.start, record.end);
-    } else {  // no wait that has still to be told began before the last such job
-      std::erase_if(time->updates, [&](const auto& job) { return job.second <= time->began; });
-      time->began = record.start;
-    }
-  }
+  times_.add(record);
   return {};
 }
 
-/// While its optimizer had their thread, a stage was not idle.
 std::optional<Diverged> Recorder::handle(const WaitRecord& record, double) {
-  if (StageTime* time = time_of(record.actor)) {
-    double idle = record.end - record.start;
-    for (const auto& [start, end] : time->updates) {
-      idle -= std::max(0.0, std::min(end, record.end) - std::max(start, record.start));
-    }
-    time->idle[static_cast<std::size_t>(record.want)] += std::max(idle, 0.0);
-    time->tells = true;
-  }
+  times_.add(record);
   return {};
-}
-
-/// Of the stage on whose thread `actor` works, or null.
-Recorder::StageTime* Recorder::time_of(ActorId actor) {
-  const std::int32_t stage = actor < c_.stage_of_actor.size() ? c_.stage_of_actor[actor] : -1;
-  return stage >= 0 ? &stage_times_[static_cast<std::size_t>(stage)] : nullptr;
 }
 
 Recorder::Step& Recorder::step_of(std::int64_t batch) {
@@ -333,9 +279,9 @@ ProgressLine Recorder::progress_line(double now) const {
     line.accuracy = c_.classes ? std::optional(window_.loss.right / rows) : std::nullopt;
   }
   if (seconds > 0) {
-    const double all = seconds * static_cast<double>(stage_times_.size());
-    line.busy = std::clamp((busy_seconds() - window_.busy_start) / all, 0.0, 1.0);
-    line.idle = idle_seconds();
+    const double all = seconds * static_cast<double>(times_.stages());
+    line.busy = std::clamp((times_.busy() - window_.busy_start) / all, 0.0, 1.0);
+    line.idle = times_.idle();
     for (std::size_t want = 0; want < line.idle.size(); ++want) {
       line.idle[want] = std::clamp((line.idle[want] - window_.idle_start[want]) / all, 0.0, 1.0);
     }
@@ -367,8 +313,8 @@ void Recorder::train_line(double now) {
              .staleness = {},
              .rate = window_.rate,
              .start = now,
-             .busy_start = busy_seconds(),
-             .idle_start = idle_seconds()};
+             .busy_start = times_.busy(),
+             .idle_start = times_.idle()};
 }
 
 void Recorder::finish(double now) {
@@ -379,24 +325,6 @@ void Recorder::finish(double now) {
   if (progress_) {
     progress_->finish();
   }
-}
-
-double Recorder::busy_seconds() const {
-  double sum = 0;
-  for (const StageTime& time : stage_times_) {
-    sum += time.busy;
-  }
-  return sum;
-}
-
-IdleTimes Recorder::idle_seconds() const {
-  IdleTimes sum{};
-  for (const StageTime& time : stage_times_) {
-    for (std::size_t want = 0; want < sum.size(); ++want) {
-      sum[want] += time.idle[want];
-    }
-  }
-  return sum;
 }
 
 void Recorder::write(const std::string& line) {
@@ -433,11 +361,7 @@ Summary Recorder::summary(std::int64_t step) const {
   for (std::int32_t chunk = 0; chunk < c_.chunks; ++chunk) {
     const ShardTotals& totals = shards_[static_cast<std::size_t>(chunk)];
     Summary::Staleness staleness;
-    double sum = 0;
-    for (const auto& [versions, count] : totals.staleness) {
-      sum += static_cast<double>(versions) * static_cast<double>(count);
-    }
-    staleness.mean = ratio(sum, static_cast<double>(total(totals.staleness)));
+    staleness.mean = mean(totals.staleness);
     staleness.max = largest(totals.staleness);
     staleness.histogram = totals.staleness;
     staleness.seconds_mean = ratio(totals.seconds, static_cast<double>(totals.updates));
@@ -446,17 +370,7 @@ Summary Recorder::summary(std::int64_t step) const {
       s.gap[chunk] = totals.gap / static_cast<double>(totals.gaps);
     }
   }
-  for (std::size_t stage = 0; stage < stage_times_.size(); ++stage) {
-    const StageTime& time = stage_times_[stage];
-    const auto number = static_cast<std::int32_t>(stage);
-    const auto share = [&](double seconds) {
-      return std::clamp(ratio(seconds, now_), 0.0, 1.0);
-    };
-    s.busy[number] = share(time.busy);
-    if (time.tells) {
-      std::transform(time.idle.begin(), time.idle.end(), s.idle[number].begin(), share);
-    }
-  }
+  times_.summarize(now_, s);
   s.stashes = stashes_;
   s.servers = servers_;
   s.bytes_sent = bytes_;

@@ -8,16 +8,20 @@
 //
 //   header      first: schema, clock, name, seed
 //   train       after the first step, every record.every steps and at the end: means since the last
-//   such line evaluation  one a Mark gap         one a measurement: distance of the weights of
-//   forward from those of application versions    with record.versions: one a micro-batch and chunk
+//               such line
+//   evaluation  one a Mark
+//   gap         one a measurement: distance of the weights of forward from those of application
+//   versions    with record.versions: one a micro-batch and chunk
 //
 // runtime/record/README.md has their fields.
 #pragma once
 
 #include "experiment.pb.h"
 #include "runtime/data/batch_sizes.hpp"
+#include "runtime/record/histogram.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/record/progress.hpp"
+#include "runtime/record/stage_times.hpp"
 #include "runtime/record/summary.hpp"
 #include "runtime/system/driver.hpp"
 
@@ -76,29 +80,21 @@ class Recorder final : public RecordSink {
     std::map<std::int32_t, Loss> losses;  // by micro-batch
     std::int32_t updates = 0;             // shards that have applied it
     double rate = 0;                      // of the last chunk
-    std::map<std::int64_t, std::int64_t> staleness;
+    Histogram staleness;
   };
 
   struct Window {  // since the last train line
     Loss loss;
     std::int64_t steps = 0;
-    std::map<std::int64_t, std::int64_t> staleness;
+    Histogram staleness;
     double rate = 0;
     double start = 0;        // seconds
     double busy_start = 0;   // stages' busy seconds before it
     IdleTimes idle_start{};  // their idle seconds before it
   };
 
-  struct StageTime {
-    double busy = 0;                                   // seconds
-    IdleTimes idle{};                                  // seconds
-    bool tells = false;                                // when it waits
-    double began = 0;                                  // its last job that was no update
-    std::vector<std::pair<double, double>> updates{};  // start and end of those since then
-  };
-
   struct ShardTotals {
-    std::map<std::int64_t, std::int64_t> staleness;
+    Histogram staleness;
     double seconds = 0;
     std::int64_t updates = 0;
     double gap = 0;
@@ -125,9 +121,6 @@ class Recorder final : public RecordSink {
   void train_line(double now);
   ProgressLine progress_line(double now) const;
   void write(const std::string& line);
-  StageTime* time_of(ActorId actor);
-  double busy_seconds() const;
-  IdleTimes idle_seconds() const;
 
   Config c_;
   OutputFile* metrics_;
@@ -139,9 +132,9 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> diverged_;
   std::deque<Step> open_;  // from step completed_ on
   Window window_;
-  std::deque<Loss> epoch_;              // by step: the fewest last ones that make an epoch
-  std::vector<ShardTotals> shards_;     // by chunk
-  std::vector<StageTime> stage_times_;  // by stage
+  std::deque<Loss> epoch_;           // by step: the fewest last ones that make an epoch
+  std::vector<ShardTotals> shards_;  // by chunk
+  StageTimes times_;
   std::map<std::int32_t, std::int64_t> stashes_;  // by stage
   std::optional<EvaluationRecord> evaluation_;    // the last
   std::int64_t mini_batches_ = 0;                 // arrivals: in the updates of chunk 0

@@ -11,7 +11,7 @@ namespace troupe {
 namespace {
 
 Registry<ExchangeScheme>& table() {
-  static Registry<ExchangeScheme> all(built_in_exchanges());
+  static Registry<ExchangeScheme> all(exchange_schemes::built_in());
   return all;
 }
 

@@ -87,158 +87,192 @@ std::int64_t wave_of(const proto::Wsp& wsp, std::int64_t in_flight) {
   return wsp.wave() > 0 ? wsp.wave() : in_flight;
 }
 
-std::vector<ExchangeScheme> built_in_exchanges() {
+namespace exchange_schemes {
+
+ExchangeScheme parameter_server() {
   return {
-      {.info = {.name = "parameter_server",
-                .summary = "gradients to a server, its weights back; what becomes of a gradient is "
-                           "replicas.rule's",
-                .paper = "Downpour: Dean et al., NIPS 2012; Li et al., OSDI 2014"},
-       .equations = "as replicas.rule has it",
-       .memory = "as replicas.rule has it",
-       .ruled = true,
-       .link = parameter_server_link},
-      {.info = {.name = "synchronous",
-                .summary = "the mean gradient of all replicas makes each update; with backup "
-                           "replicas, of the first "
-                           "ones",
-                .paper = "backup: Chen et al. 2016, arXiv:1604.00981",
-                .check = exchange_checks::synchronous},
-       .equations = "w <- w - eta opt(mean g)",
-       .memory = "the optimizer's moments (ring, tree: at each replica)",
-       .shares =
-           [](const proto::Experiment& e) {
-             return reduces(e) ? Shared::nothing : Shared::servers;
-           },
-       .rule =
-           [](const RuleContext& c) {
-             return rule_of_parts(all_together(exchange(c).synchronous().backup()),
-                                  optimizer_step(c, Mean::by_mini_batches));
-           }},
-      {.info = {.name = "averaging",
-                .summary =
-                    "each replica trains by itself; every H mini-batches the models are averaged",
-                .paper = "local SGD: Stich, ICLR 2019; Su & Chen 2015",
-                .check = exchange_checks::averaging},
-       .equations = "w <- mean w_i; moments kept, averaged too, or zeroed",
-       .memory = "0",
-       .link =
-           [](const LinkContext& c) {
-             const proto::Averaging& o = exchange(c).averaging();
-             Link link = by_itself(c, Travel::weights, o.period());
-             link.moments = o.state() == proto::Averaging::averaged;
-             link.reset_moments = o.state() == proto::Averaging::reset;
-             return link;
-           },
-       .rule = [](const RuleContext&) { return rule_of_parts(all_together(0), averaging_step()); },
-       .remedy = shorter_period},
-      {.info = {.name = "bmuf",
-                .summary = "averaging with momentum over the blocks",
-                .paper =
-                    "Chen & Huo, ICASSP 2016: W and the point sent are kept apart, as in the paper",
-                .check = exchange_checks::bmuf},
-       .equations = "G = mean w_i - sent; Delta <- mu Delta + zeta G; W <- W + Delta; sent W "
-                    "(classical), W + "
-                    "mu "
-                    "Delta (Nesterov's)",
-       .memory = "1, and the point sent",
-       .link =
-           [](const LinkContext& c) {
-             const proto::Bmuf& o = exchange(c).bmuf();
-             Link link = by_itself(c, Travel::weights, o.period());
-             link.reset_moments = o.reset();
-             return link;
-           },
-       .rule = [](const RuleContext& c) { return rule_of_parts(all_together(0), bmuf_step(c)); },
-       .remedy = shorter_period},
-      {.info = {.name = "easgd",
-                .summary = "replicas tied to a centre by a spring: a replica and the centre move "
-                           "towards each other",
-                .paper = "Zhang, Choromanska & LeCun, NIPS 2015, arXiv:1412.6651; with momentum "
-                         "(optimizer.rule momentum, nesterov) its EAMSGD"},
-       .equations =
-           "every tau-th mini-batch: d = alpha (x - centre), alpha = beta / R, x before the "
-           "mini-batch; x <- x - eta opt(g(x)) - d; centre <- centre + d. Sequential: d from "
-           "x after the step",
-       .memory = "0; simultaneous sends x before and after the step",
-       .link =
-           [](const LinkContext& c) {
-             Link link = by_itself(c, Travel::weights, exchange(c).easgd().period());
-             link.before = exchange(c).easgd().order() == proto::Easgd::simultaneous;
-             return link;
-           },
-       .rule =
-           [](const RuleContext& c) {
-             return rule_of_parts(exchange(c).easgd().synchronous() ? all_together(0)
-                                                                    : std::make_unique<Admission>(),
-                                  elastic_step(c));
-           },
-       .remedy = shorter_period},
-      {.info = {.name = "diloco",
-                .summary =
-                    "an outer optimizer over what the replicas have moved in H inner mini-batches",
-                .paper = "Douillard et al. 2023, arXiv:2311.08105; Liu et al. 2024, "
-                         "arXiv:2401.09135; Douillard et "
-                         "al. "
-                         "2025, arXiv:2501.18512",
-                .check = exchange_checks::diloco},
-       .equations =
-           "D = mean change; m <- mu m + D; w <- w - eps (D + mu m). Asynchronous: D / R at each "
-           "arrival, "
-           "momentum with every R-th",
-       .memory = "1; 2 for delayed Nesterov",
-       .link = diloco_link,
-       .rule =
-           [](const RuleContext& c) {
-             return rule_of_parts(diloco_admission(exchange(c).diloco().mode()), outer_step(c));
-           },
-       .remedy = shorter_period},
-      {.info = {.name = "hogwild",
-                .summary = "one buffer that all replicas of the process share, without locks",
-                .paper = "Recht, Re, Wright & Niu, NIPS 2011"},
-       .equations = "w_j <- w_j - eta g_j, component by component",
-       .memory = "no server",
-       .shared = Shared::buffer,
-       .each_updates = true,
-       .staleness =
-           [](const proto::Experiment& e) {
-             return e.data().has_sparse() ? 1.0 : static_cast<double>(e.replicas().count());
-           },
-       .remedy =
-           [](const proto::Experiment&) {
-             return std::string("fewer replicas");
-           }},
-      {.info = {.name = "wsp",
-                .summary = "waves of pipelined replicas: a wave begins when the slowest is at most "
-                           "D waves behind",
-                .paper = "HetPipe: Park et al., ATC 2020, arXiv:2005.14038"},
-       .equations = "w <- w - u, u the change of a wave; wave c begins when all have c - D",
-       .memory = "0",
-       .link = wsp_link,
-       .rule =
-           [](const RuleContext& c) {
-             const proto::Wsp& o = exchange(c).wsp();
-             return rule_of_parts(waves(wave_of(o, c.in_flight), o.distance()), subtracting_step());
-           },
-       .staleness =
-           [](const proto::Experiment& e) { return 2 * static_cast<double>(e.replicas().count()); },
-       .remedy =
-           [](const proto::Experiment& e) {
-             return std::string(e.replicas().exchange().wsp().distance() > 0
-                                    ? "a smaller replicas.exchange.wsp.distance"
-                                    : "");
-           }},
-      {.info =
-           {.name = "sandblaster",
-            .summary =
-                "L-BFGS on all of the data, whose gradient the replicas make portion by portion",
-            .paper = "Dean et al., NIPS 2012, section 4.2; Nocedal & Wright 2006, section 7.2",
-            .check = exchange_checks::sandblaster},
-       .equations = "w <- w + t d, d the two-loop recursion of g over m pairs (s, y) with s.y > 0; "
-                    "t shortened "
-                    "until the loss falls as the slope promises",
-       .memory = "0",
-       .shared = Shared::own,
-       .each_updates = true}};
+      .info = {.name = "parameter_server",
+               .summary = "gradients to a server, its weights back; what becomes of a gradient is "
+                          "replicas.rule's",
+               .paper = "Downpour: Dean et al., NIPS 2012; Li et al., OSDI 2014"},
+      .equations = "as replicas.rule has it",
+      .memory = "as replicas.rule has it",
+      .ruled = true,
+      .link = parameter_server_link};
 }
+
+ExchangeScheme synchronous() {
+  return {
+      .info = {.name = "synchronous",
+               .summary = "the mean gradient of all replicas makes each update; with backup "
+                          "replicas, of the first "
+                          "ones",
+               .paper = "backup: Chen et al. 2016, arXiv:1604.00981",
+               .check = exchange_checks::synchronous},
+      .equations = "w <- w - eta opt(mean g)",
+      .memory = "the optimizer's moments (ring, tree: at each replica)",
+      .shares =
+          [](const proto::Experiment& e) { return reduces(e) ? Shared::nothing : Shared::servers; },
+      .rule =
+          [](const RuleContext& c) {
+            return rule_of_parts(all_together(exchange(c).synchronous().backup()),
+                                 optimizer_step(c, Mean::by_mini_batches));
+          }};
+}
+
+ExchangeScheme averaging() {
+  return {
+      .info = {.name = "averaging",
+               .summary =
+                   "each replica trains by itself; every H mini-batches the models are averaged",
+               .paper = "local SGD: Stich, ICLR 2019; Su & Chen 2015",
+               .check = exchange_checks::averaging},
+      .equations = "w <- mean w_i; moments kept, averaged too, or zeroed",
+      .memory = "0",
+      .link =
+          [](const LinkContext& c) {
+            const proto::Averaging& o = exchange(c).averaging();
+            Link link = by_itself(c, Travel::weights, o.period());
+            link.moments = o.state() == proto::Averaging::averaged;
+            link.reset_moments = o.state() == proto::Averaging::reset;
+            return link;
+          },
+      .rule = [](const RuleContext&) { return rule_of_parts(all_together(0), averaging_step()); },
+      .remedy = shorter_period};
+}
+
+ExchangeScheme bmuf() {
+  return {
+      .info = {.name = "bmuf",
+               .summary = "averaging with momentum over the blocks",
+               .paper =
+                   "Chen & Huo, ICASSP 2016: W and the point sent are kept apart, as in the paper",
+               .check = exchange_checks::bmuf},
+      .equations =
+          "G = mean w_i - sent; Delta <- mu Delta + zeta G; W <- W + Delta; sent W "
+          "(classical), W + "
+          "mu "
+          "Delta (Nesterov's)",
+      .memory = "1, and the point sent",
+      .link =
+          [](const LinkContext& c) {
+            const proto::Bmuf& o = exchange(c).bmuf();
+            Link link = by_itself(c, Travel::weights, o.period());
+            link.reset_moments = o.reset();
+            return link;
+          },
+      .rule = [](const RuleContext& c) { return rule_of_parts(all_together(0), bmuf_step(c)); },
+      .remedy = shorter_period};
+}
+
+ExchangeScheme easgd() {
+  return {
+      .info = {.name = "easgd",
+               .summary = "replicas tied to a centre by a spring: a replica and the centre move "
+                          "towards each other",
+               .paper = "Zhang, Choromanska & LeCun, NIPS 2015, arXiv:1412.6651; with momentum "
+                        "(optimizer.rule momentum, nesterov) its EAMSGD"},
+      .equations =
+          "every tau-th mini-batch: d = alpha (x - centre), alpha = beta / R, x before the "
+          "mini-batch; x <- x - eta opt(g(x)) - d; centre <- centre + d. Sequential: d from "
+          "x after the step",
+      .memory = "0; simultaneous sends x before and after the step",
+      .link =
+          [](const LinkContext& c) {
+            Link link = by_itself(c, Travel::weights, exchange(c).easgd().period());
+            link.before = exchange(c).easgd().order() == proto::Easgd::simultaneous;
+            return link;
+          },
+      .rule =
+          [](const RuleContext& c) {
+            return rule_of_parts(
+                exchange(c).easgd().synchronous() ? all_together(0) : std::make_unique<Admission>(),
+                elastic_step(c));
+          },
+      .remedy = shorter_period};
+}
+
+ExchangeScheme diloco() {
+  return {
+      .info = {.name = "diloco",
+               .summary =
+                   "an outer optimizer over what the replicas have moved in H inner mini-batches",
+               .paper = "Douillard et al. 2023, arXiv:2311.08105; Liu et al. 2024, "
+                        "arXiv:2401.09135; Douillard et "
+                        "al. "
+                        "2025, arXiv:2501.18512",
+               .check = exchange_checks::diloco},
+      .equations =
+          "D = mean change; m <- mu m + D; w <- w - eps (D + mu m). Asynchronous: D / R at each "
+          "arrival, "
+          "momentum with every R-th",
+      .memory = "1; 2 for delayed Nesterov",
+      .link = diloco_link,
+      .rule =
+          [](const RuleContext& c) {
+            return rule_of_parts(diloco_admission(exchange(c).diloco().mode()), outer_step(c));
+          },
+      .remedy = shorter_period};
+}
+
+ExchangeScheme hogwild() {
+  return {.info = {.name = "hogwild",
+                   .summary = "one buffer that all replicas of the process share, without locks",
+                   .paper = "Recht, Re, Wright & Niu, NIPS 2011"},
+          .equations = "w_j <- w_j - eta g_j, component by component",
+          .memory = "no server",
+          .shared = Shared::buffer,
+          .each_updates = true,
+          .staleness =
+              [](const proto::Experiment& e) {
+                return e.data().has_sparse() ? 1.0 : static_cast<double>(e.replicas().count());
+              },
+          .remedy =
+              [](const proto::Experiment&) {
+                return std::string("fewer replicas");
+              }};
+}
+
+ExchangeScheme wsp() {
+  return {
+      .info = {.name = "wsp",
+               .summary = "waves of pipelined replicas: a wave begins when the slowest is at most "
+                          "D waves behind",
+               .paper = "HetPipe: Park et al., ATC 2020, arXiv:2005.14038"},
+      .equations = "w <- w - u, u the change of a wave; wave c begins when all have c - D",
+      .memory = "0",
+      .link = wsp_link,
+      .rule =
+          [](const RuleContext& c) {
+            const proto::Wsp& o = exchange(c).wsp();
+            return rule_of_parts(waves(wave_of(o, c.in_flight), o.distance()), subtracting_step());
+          },
+      .staleness =
+          [](const proto::Experiment& e) { return 2 * static_cast<double>(e.replicas().count()); },
+      .remedy =
+          [](const proto::Experiment& e) {
+            return std::string(e.replicas().exchange().wsp().distance() > 0
+                                   ? "a smaller replicas.exchange.wsp.distance"
+                                   : "");
+          }};
+}
+
+ExchangeScheme sandblaster() {
+  return {
+      .info = {.name = "sandblaster",
+               .summary =
+                   "L-BFGS on all of the data, whose gradient the replicas make portion by portion",
+               .paper = "Dean et al., NIPS 2012, section 4.2; Nocedal & Wright 2006, section 7.2",
+               .check = exchange_checks::sandblaster},
+      .equations =
+          "w <- w + t d, d the two-loop recursion of g over m pairs (s, y) with s.y > 0; "
+          "t shortened "
+          "until the loss falls as the slope promises",
+      .memory = "0",
+      .shared = Shared::own,
+      .each_updates = true};
+}
+
+}  // namespace exchange_schemes
 
 }  // namespace troupe

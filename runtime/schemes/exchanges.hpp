@@ -5,8 +5,9 @@
 
 #include <vector>
 
-namespace troupe {
+namespace troupe::exchange_schemes {
 
-std::vector<ExchangeScheme> built_in_exchanges();
+/// As runtime/CMakeLists.txt lists them: each has a function of its name in this namespace.
+std::vector<ExchangeScheme> built_in();
 
-}  // namespace troupe
+}  // namespace troupe::exchange_schemes

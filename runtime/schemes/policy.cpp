@@ -13,20 +13,7 @@ namespace {
 constexpr const char* kKey = "pipeline.weights";
 
 Registry<WeightScheme>& registry() {
-  static Registry<WeightScheme> table({policies::latest(),
-                                       policies::stash(),
-                                       policies::vertical_sync(),
-                                       policies::double_buffered(),
-                                       policies::accumulate(),
-                                       policies::spectrain(),
-                                       policies::spectrain_paper(),
-                                       policies::nwpt(),
-                                       policies::geometric(),
-                                       policies::spike_compensation(),
-                                       policies::xpipe(),
-                                       policies::pipeoptim(),
-                                       policies::pipemare(),
-                                       policies::nesterov()});
+  static Registry<WeightScheme> table(policies::built_in());
   return table;
 }
 

@@ -11,7 +11,7 @@ namespace troupe {
 namespace {
 
 Registry<RuleScheme>& table() {
-  static Registry<RuleScheme> all(built_in_rules());
+  static Registry<RuleScheme> all(rule_schemes::built_in());
   return all;
 }
 

@@ -10,13 +10,7 @@ namespace {
 constexpr const char* kKey = "pipeline.schedule";
 
 Registry<ScheduleScheme>& registry() {
-  static Registry<ScheduleScheme> table({schedules::sequential(),
-                                         schedules::gpipe(),
-                                         schedules::one_f_one_b(),
-                                         schedules::interleaved(),
-                                         schedules::zb_h1(),
-                                         schedules::async_one_f_one_b(),
-                                         schedules::async_full_duplex()});
+  static Registry<ScheduleScheme> table(schedules::built_in());
   return table;
 }
 

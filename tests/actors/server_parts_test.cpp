@@ -1,5 +1,6 @@
 // The parts of a server shard, each on its own.
 #include "actors/server/pins.hpp"
+#include "actors/server/pushes.hpp"
 #include "actors/server/replicas.hpp"
 #include "actors/server/served_weights.hpp"
 #include "actors/server/verdicts.hpp"
@@ -216,4 +217,127 @@ TEST_CASE("a verdict's pushes are found where they wait, and waited for while th
   REQUIRE(found);
   CHECK(found->take == std::vector<std::size_t>{1});
   CHECK(found->drop == std::vector<std::size_t>{0});
+}
+
+TEST_CASE("who decides numbers its verdicts and sends each to all that follow", "[server]") {
+  VerdictSender sender({Ref<ServerRole>{7}, Ref<ServerRole>{9}});
+  CHECK(sender.has_followers());
+  Effects fx;
+  sender.tell({.drop = {named(upload(2, 4))}}, fx);
+  sender.tell({.take = {named(upload(1, 1))}}, fx);
+  std::vector<std::pair<ActorId, std::uint64_t>> told;
+  for (const Effects::Send& send : fx.sends) {
+    told.emplace_back(send.to, std::get<Verdict>(send.message).number);
+  }
+  CHECK(told == std::vector<std::pair<ActorId, std::uint64_t>>{{7, 1}, {9, 1}, {7, 2}, {9, 2}});
+  CHECK(std::get<Verdict>(fx.sends.front().message).drop.front().replica == 2);
+  CHECK(std::get<Verdict>(fx.sends.front().message).drop.front().batch == 3);
+
+  VerdictSender alone({});
+  CHECK_FALSE(alone.has_followers());
+  Effects nothing;
+  alone.tell({.drop = {named(upload(2, 4))}}, nothing);
+  CHECK(nothing.sends.empty());
+}
+
+// -- pushes ----------------------------------------------------------------------------------------
+
+namespace {
+
+/// Takes and drops what it is told to, whatever waits.
+class Scripted final : public Admission {
+ public:
+  explicit Scripted(Choice choice) : choice_(std::move(choice)) {}
+
+  Choice choose(const std::vector<Arrival>&, const Ledger&, double) const override {
+    return choice_;
+  }
+
+ private:
+  Choice choice_;
+};
+
+/// Of replicas 2, 0 and 1, in order of arrival; that of replica r stands for r + 1 mini-batches.
+Pushes three_pushes() {
+  Pushes pushes;
+  for (const std::int32_t replica : {2, 0, 1}) {
+    Upload m = upload(replica, 1);
+    m.contribution.mini_batches = replica + 1;
+    pushes.add(std::move(m));
+  }
+  return pushes;
+}
+
+std::vector<std::int32_t> senders(const std::vector<Upload>& uploads) {
+  std::vector<std::int32_t> all;
+  for (const Upload& m : uploads) {
+    all.push_back(m.stamp.replica);
+  }
+  return all;
+}
+
+using Senders = std::vector<std::int32_t>;
+
+}  // namespace
+
+TEST_CASE("an update takes pushes in the order of replicas, whatever came first", "[server]") {
+  Pushes pushes = three_pushes();
+  CHECK_FALSE(pushes.updating());
+  pushes.take({0, 2});
+  CHECK(pushes.updating());
+  CHECK(senders(pushes.applying()) == Senders{1, 2});
+  CHECK(pushes.in_work(2));
+  CHECK_FALSE(pushes.in_work(0));
+  CHECK(pushes.mini_batches_in_work() == 2 + 3);
+  REQUIRE(pushes.waiting().size() == 1);
+  CHECK(pushes.waiting().front().stamp.replica == 0);
+  pushes.applied();
+  CHECK_FALSE(pushes.updating());
+  CHECK(pushes.mini_batches_in_work() == 0);
+}
+
+TEST_CASE("pushes that are given up are those of these places", "[server]") {
+  Pushes pushes = three_pushes();
+  CHECK(senders(pushes.give_up({0, 1})) == Senders{0, 2});
+  const std::deque<Upload> rest = pushes.give_up_all();
+  REQUIRE(rest.size() == 1);
+  CHECK(rest.front().stamp.replica == 1);
+  CHECK(pushes.waiting().empty());
+}
+
+TEST_CASE("an Admission is shown what waits, and may choose each of it once", "[server]") {
+  const Pushes pushes = three_pushes();
+  const Admission::Choice first = pushes.choose(Admission(), {}, 0);
+  CHECK(first.take == std::vector<std::size_t>{0});
+  const Scripted beyond({.take = {3}});
+  CHECK_THROWS_AS(pushes.choose(beyond, {}, 0), ContractError);
+  const Scripted twice({.take = {1}, .drop = {1}});
+  CHECK_THROWS_AS(pushes.choose(twice, {}, 0), ContractError);
+  const Scripted right({.take = {2}, .drop = {0, 1}});
+  CHECK(pushes.choose(right, {}, 0).drop == std::vector<std::size_t>{0, 1});
+}
+
+// -- steps that are evaluated ----------------------------------------------------------------------
+
+TEST_CASE("steps that are due are pinned once, the last of the run is not among them", "[server]") {
+  Pins pins({.chunk = 0, .slice = 0, .director = kDirector, .evaluation = {3}, .announces = true});
+  RunPosition run(1, 9);
+  Effects fx;
+  const auto due = [&](std::int64_t more) {
+    const std::int64_t before = run.step();
+    run.add(more);
+    fx = {};
+    pins.pin_due(before, value(1), run, run.step(), fx);
+    std::vector<std::int64_t> steps;
+    for (const Effects::Send& send : fx.sends) {
+      steps.push_back(std::get<MarkDue>(send.message).step);
+    }
+    return steps;
+  };
+  using Steps = std::vector<std::int64_t>;
+  CHECK(due(2) == Steps{});
+  CHECK(due(1) == Steps{3});
+  CHECK(due(0) == Steps{});
+  CHECK(due(5) == Steps{6});
+  CHECK(due(1) == Steps{});
 }

@@ -1,6 +1,9 @@
 // What `plan` promises, against the closed forms of the papers.
 #include "apps/plan.hpp"
 
+#include "apps/plan/forecast.hpp"
+#include "apps/plan/memory.hpp"
+#include "apps/plan/reads.hpp"
 #include "apps/presets.hpp"
 #include "tests/support/catch.hpp"
 

@@ -2,6 +2,8 @@
 
 #include "tests/support/catch.hpp"
 
+#include <limits>
+
 using namespace troupe;
 
 TEST_CASE("numbers as a person reads them", "[apps]") {
@@ -11,6 +13,9 @@ TEST_CASE("numbers as a person reads them", "[apps]") {
   CHECK(grouped(1234567) == "1,234,567");
   CHECK(grouped(-123456) == "-123,456");
   CHECK(grouped(-1234) == "-1,234");
+  CHECK(number(0.125) == "0.1250");
+  CHECK(number(12.5, "%.3g") == "12.5");
+  CHECK(number(std::numeric_limits<double>::infinity()) == "not finite");
   CHECK(mebibytes(1048576) == "1.00 MiB");
   CHECK(mebibytes(200 * 1048576.0) == "200 MiB");
   CHECK(mebibytes(104858) == "0.100 MiB");

@@ -121,6 +121,11 @@ TEST_CASE("every activation kind has a functor and a name", "[kernels]") {
   CHECK(derivative_from_output(ActivationKind::tanh));
   CHECK_FALSE(derivative_from_output(ActivationKind::gelu));
   CHECK_THROWS_AS(to_string(static_cast<ActivationKind>(99)), ContractError);
+  for (int kind = 0; kind <= static_cast<int>(ActivationKind::selu); ++kind) {
+    const auto each = static_cast<ActivationKind>(kind);
+    CHECK(activation_named(to_string(each)) == each);
+  }
+  CHECK_THROWS_WITH(activation_named("bent"), says("no activation is called bent"));
 }
 
 TEST_CASE("activations refuse shapes that differ", "[kernels]") {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""How long functions are, over actors, runtime, apps and messages.
+"""How long functions and files are: function_lengths.py [ROOT].
 
-A function's lines are those between its braces; lambdas count to the function that they stand in. Prints the median, the
-share of those with at most 28 lines, and each that has more than 80. Exit status 1: one of these is no table (a table is a
-body whose first word is `return` or `static` and that has a list in braces right there). A crude matcher of braces, not a
-parser: it takes a body to be what follows a list of arguments.
+A function's lines are those between its braces, in actors, runtime, apps and messages; lambdas count to the function that
+they stand in. Prints the median, the share of those with at most 28 lines, and each that has more than 80. A table is a body
+whose first word is `return` or `static` and that has a list in braces right there. Exit status 1: a function of more than 80
+lines is no table, or a file of actors, runtime or apps has more than 400 lines, those of its tables not counted; each is
+named. A crude matcher of braces, not a parser: it takes a body to be what follows a list of arguments.
 """
 
 import re
@@ -12,10 +13,12 @@ import statistics
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[2]
 FOLDERS = ["actors", "runtime", "apps", "messages"]
 SHORT = 28
 LONG = 80
+FOLDERS_OF_SHORT_FILES = ["actors", "runtime", "apps"]
+LONG_FILE = 400
 
 RAW = re.compile(r'R"(\w*)\((.*?)\)\1"', re.S)
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.S)
@@ -92,18 +95,29 @@ def functions(text):
 
 def main():
     every = []
-    for folder in sys.argv[1:] or FOLDERS:
+    long_files = []
+    for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.[ch]pp")):
             file = path.relative_to(ROOT).as_posix()
-            every += [(lines, file, line, name, table) for name, line, lines, table in functions(path.read_text())]
+            text = path.read_text()
+            here = functions(text)
+            every += [(lines, file, line, name, table) for name, line, lines, table in here]
+            lines = text.count("\n") - sum(lines for _, _, lines, table in here if table)
+            if folder in FOLDERS_OF_SHORT_FILES and lines > LONG_FILE:
+                long_files.append((lines, file))
+    if not every:
+        print("no functions found", file=sys.stderr)
+        return 1
     lengths = [entry[0] for entry in every]
     share = sum(n <= SHORT for n in lengths) / len(lengths)
     print(f"{len(lengths)} functions; median {statistics.median(lengths):g} lines; {100 * share:.1f} % have at most {SHORT}")
-    broken = False
+    broken = bool(long_files)
     for lines, file, line, name, table in sorted(every, reverse=True):
         if lines > LONG:
             print(f"{file}:{line}: {name}: {lines} lines" + (" (a table)" if table else ""))
             broken |= not table
+    for lines, file in sorted(long_files, reverse=True):
+        print(f"{file}: {lines} lines, right are {LONG_FILE} at most")
     return 1 if broken else 0
 
 

@@ -8,15 +8,7 @@
 namespace troupe::zoo {
 
 ActivationKind kind_of(proto::Activation activation) {
-  switch (activation) {
-    case proto::relu:
-      return ActivationKind::relu;
-    case proto::tanh:
-      return ActivationKind::tanh;
-    case proto::gelu:
-      return ActivationKind::gelu;
-  }
-  TROUPE_CHECK(false, "an activation without a kernel: ", activation);
+  return activation_named(proto::Activation_Name(activation));
 }
 
 Error refused(const std::string& what) {

@@ -9,19 +9,7 @@ namespace troupe::zoo {
 namespace {
 
 ActivationKind kind_of(proto::LayerActivation::Kind kind) {
-  switch (kind) {
-    case proto::LayerActivation::none:
-      return ActivationKind::none;
-    case proto::LayerActivation::relu:
-      return ActivationKind::relu;
-    case proto::LayerActivation::tanh:
-      return ActivationKind::tanh;
-    case proto::LayerActivation::gelu:
-      return ActivationKind::gelu;
-    case proto::LayerActivation::selu:
-      return ActivationKind::selu;
-  }
-  TROUPE_CHECK(false, "an activation without a kernel: ", kind);
+  return activation_named(proto::LayerActivation::Kind_Name(kind));
 }
 
 /// Adds the user's list, layer by layer; `name` is a layer's place in it.

@@ -1,26 +1,15 @@
-// The weight policies that Troupe comes with, one file a family. `policy.cpp` lists them.
+// The weight policies that Troupe comes with, one file a family.
 #pragma once
 
 #include "runtime/schemes/policy.hpp"
 
 #include <memory>
+#include <vector>
 
 namespace troupe::policies {
 
-WeightScheme latest();
-WeightScheme stash();
-WeightScheme vertical_sync();
-WeightScheme double_buffered();
-WeightScheme accumulate();
-WeightScheme spectrain();
-WeightScheme spectrain_paper();
-WeightScheme nwpt();
-WeightScheme geometric();
-WeightScheme spike_compensation();
-WeightScheme xpipe();
-WeightScheme pipeoptim();
-WeightScheme pipemare();
-WeightScheme nesterov();
+/// As runtime/CMakeLists.txt lists them: each has a function of its name in this namespace.
+std::vector<WeightScheme> built_in();
 
 /// Forward and backward at the natural step: for policies that act on the step alone.
 std::shared_ptr<const ViewPolicy> stashed_view(const WeightContext& context,

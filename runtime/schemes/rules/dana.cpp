@@ -9,6 +9,7 @@
 // eta gamma v once, which nobody can take back. Nothing goes on predicting it.
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "messages/experiment.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 #include "runtime/schemes/slim.hpp"
 
@@ -150,21 +151,53 @@ bool slim_by_sender(const proto::Experiment& experiment) {
   return experiment.replicas().rule().dana_slim().rate() != proto::Dana::server;
 }
 
-}  // namespace
-
-std::unique_ptr<Step> multi_step(const RuleContext& context) {
-  return std::make_unique<PerReplica>(context, PerReplica::Sends::master);
+std::unique_ptr<Step> slim_step(const RuleContext& context) {
+  return std::make_unique<Slim>(slim_by_sender(context.experiment));
 }
 
-std::unique_ptr<Step> dana_step(const RuleContext& context, const proto::Dana& options) {
+// Where replicas.step has taken a part of another rule, the part's options are there.
+const proto::Dana& dana_options(const RuleContext& c) {
+  const auto& r = c.experiment.replicas();
+  return r.step().has_dana_zero() ? r.step().dana_zero() : r.rule().dana_zero();
+}
+
+std::unique_ptr<Step> dana_step(const RuleContext& context) {
   return std::make_unique<PerReplica>(context,
-                                      options.rate() == proto::Dana::sender
+                                      dana_options(context).rate() == proto::Dana::sender
                                           ? PerReplica::Sends::ahead_by_sender
                                           : PerReplica::Sends::ahead_by_server);
 }
 
-std::unique_ptr<Step> slim_step(const RuleContext& context) {
-  return std::make_unique<Slim>(slim_by_sender(context.experiment));
+std::unique_ptr<Scale> make_dana_dc_scale(const RuleContext& c) {
+  proto::DcAsgd options;  // constant
+  options.set_lambda(c.experiment.replicas().rule().dana_dc().lambda());
+  return delay_compensation(c, options);
+}
+
+void by_slim(Link& link, const proto::Experiment& /*e*/) {
+  link.travel = Travel::slim;
+  link.steps = false;
+  link.rate_stride = 1;
+  link.run_rate = false;
+}
+
+Result<void> check_dana_dc(const proto::Experiment& e) {
+  const std::string step = choice_name(e.replicas().step());
+  if (e.replicas().rule().has_dana_dc() && step != "by_rule" && step != "dana_zero" &&
+      !step.empty()) {
+    return Error{ErrorKind::usage,
+                 concat("replicas.step: dana_dc is dana_zero with a correction; for the correction "
+                        "with ",
+                        step,
+                        " use replicas.rule dc_asgd")};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<Step> multi_step(const RuleContext& context) {
+  return std::make_unique<PerReplica>(context, PerReplica::Sends::master);
 }
 
 SlimNumbers slim_numbers(const proto::Experiment& experiment, double rate) {
@@ -192,5 +225,65 @@ Tensor slim_change(
                  {rate * decayed.factor, decayed.x},
                  {(rate - previous) * gamma, before}});
 }
+
+namespace rule_schemes {
+
+RuleScheme dana_zero() {
+  return {
+      .info = {.name = "dana_zero",
+               .summary = "a velocity for each replica; the point where all of them lead is sent",
+               .paper = "Hakimi et al. 2019, arXiv:1907.11612"},
+      .equations =
+          "v_i <- gamma v_i + g; w <- w - eta v_i; sent w - gamma eta sum_j v_j (by the "
+          "server's rate), w - gamma sum_j eta_j v_j (by the senders')",
+      .memory = "R + 1, and the point sent",
+      .step = dana_step,
+      .bears_delay = true,
+      .own_momentum = true,
+      .optimizers = momentum_optimizers(),
+      .one_at_a_time = true,
+      .sends_elsewhere = true};
+}
+
+RuleScheme dana_slim() {
+  return {
+      .info = {.name = "dana_slim",
+               .summary = "dana_zero with the velocities at the replicas: the server keeps nothing",
+               .paper = "Hakimi et al. 2019, arXiv:1907.11612"},
+      .equations =
+          "replica: v' = gamma v + g, pushes u = eta (gamma v' + g) + (eta - eta_prev) "
+          "gamma v; server: w <- w - u. By the server's rate: u = gamma v' + g; w <- w - "
+          "eta u",
+      .memory =
+          "0 (1 at each replica); so that of a replica that dies the step it looked ahead stays "
+          "in the weights, eta gamma v once, which dana_zero takes back",
+      .step = slim_step,
+      .link = by_slim,
+      .bears_delay = true,
+      .own_momentum = true,
+      .optimizers = momentum_optimizers(),
+      .one_at_a_time = true,
+      .sends_elsewhere = true,
+      .any_admission = true};
+}
+
+RuleScheme dana_dc() {
+  return {.info = {.name = "dana_dc",
+                   .summary = "dana_zero with dc_asgd's correction from the point that was sent",
+                   .paper = "Hakimi et al. 2019, arXiv:1907.11612",
+                   .check = check_dana_dc},
+          .equations = "g + lambda g^2 (w - w_sent) in place of g; then dana_zero",
+          .memory = "R + 1, and the points sent (up to R)",
+          .scale = make_dana_dc_scale,
+          .step = dana_step,
+          .bears_delay = true,
+          .corrects = true,
+          .own_momentum = true,
+          .optimizers = momentum_optimizers(),
+          .one_at_a_time = true,
+          .sends_elsewhere = true};
+}
+
+}  // namespace rule_schemes
 
 }  // namespace troupe

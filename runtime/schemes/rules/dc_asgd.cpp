@@ -64,11 +64,50 @@ class Compensating final : public Scale {
   Tensor mean_square_;
 };
 
+// Where replicas.scale has taken a part of another rule, the part's options are there.
+const proto::DcAsgd& dc_asgd_options(const RuleContext& c) {
+  const auto& r = c.experiment.replicas();
+  return r.scale().has_dc_asgd() ? r.scale().dc_asgd() : r.rule().dc_asgd();
+}
+
+Result<void> check_dc_asgd(const proto::Experiment& e) {
+  const proto::Replicas& r = e.replicas();
+  const bool scales = r.scale().has_dc_asgd();
+  const double lambda = (scales ? r.scale().dc_asgd() : r.rule().dc_asgd()).lambda();
+  if (lambda < 0 && lambda != -1) {
+    return Error{ErrorKind::usage,
+                 concat("replicas.",
+                        scales ? "scale" : "rule",
+                        ".dc_asgd.lambda: ",
+                        lambda,
+                        "; right are -1 (for the variant's own) and 0 or more")};
+  }
+  return {};
+}
+
 }  // namespace
 
 std::unique_ptr<Scale> delay_compensation(const RuleContext& context,
                                           const proto::DcAsgd& options) {
   return std::make_unique<Compensating>(context, options);
 }
+
+namespace rule_schemes {
+
+RuleScheme dc_asgd() {
+  return {
+      .info = {.name = "dc_asgd",
+               .summary = "on arrival, corrected to first order for how far the weights have moved",
+               .paper = "Zheng et al., ICML 2017, arXiv:1609.08326",
+               .check = check_dc_asgd},
+      .equations =
+          "constant: g + lambda g^2 (w - w_read); adaptive: lambda / sqrt(mean g^2); "
+          "absolute: |g| for g^2",
+      .memory = "what replicas read (up to R), 1 if adaptive, and the optimizer's moments",
+      .scale = [](const RuleContext& c) { return delay_compensation(c, dc_asgd_options(c)); },
+      .corrects = true};
+}
+
+}  // namespace rule_schemes
 
 }  // namespace troupe

@@ -35,8 +35,19 @@ class Cyclic final : public Admission {
 
 }  // namespace
 
-std::unique_ptr<Admission> cyclic() {
-  return std::make_unique<Cyclic>();
+namespace rule_schemes {
+
+RuleScheme delayed() {
+  return {.info = {.name = "delayed",
+                   .summary = "the replicas in cyclic order: a fixed staleness of R - 1",
+                   .paper = "Agarwal & Duchi, NIPS 2011, arXiv:1104.5525"},
+          .equations = "w <- w - eta opt(g(w of R - 1 updates ago))",
+          .memory = "the optimizer's moments",
+          .admission = [](const RuleContext&) { return std::make_unique<Cyclic>(); },
+          .applies_each = true,
+          .counts_each = true};
 }
+
+}  // namespace rule_schemes
 
 }  // namespace troupe

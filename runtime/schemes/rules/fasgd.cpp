@@ -9,6 +9,8 @@
 #include "experiment.pb.h"
 #include "kernels/late_gradient.hpp"
 #include "kernels/update.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
@@ -90,10 +92,52 @@ class ByDeviation final : public Scale {
   double size_ = 1;  // of the deviation
 };
 
-}  // namespace
-
 std::unique_ptr<Scale> deviation_division(const RuleContext& context, const proto::Fasgd& options) {
   return std::make_unique<ByDeviation>(context, options);
 }
+
+// Where replicas.scale has taken a part of another rule, the part's options are there.
+const proto::Fasgd& fasgd_options(const RuleContext& c) {
+  const auto& r = c.experiment.replicas();
+  return r.scale().has_fasgd() ? r.scale().fasgd() : r.rule().fasgd();
+}
+
+/// It divides by the gradients' deviation, and optimizers that do so themselves undo that.
+Result<void> check_fasgd(const proto::Experiment& e) {
+  const proto::Replicas& r = e.replicas();
+  const bool scales = r.scale().has_fasgd() || (r.scale().has_by_rule() && r.rule().has_fasgd());
+  const RuleScheme& step = step_of(r);
+  const std::string& optimizer = optimizer_scheme(e.optimizer()).info.name;
+  const bool adagrad = step.info.name == "adagrad";
+  if (!scales || step.own_momentum || (!adagrad && optimizer_scheme(e.optimizer()).plain)) {
+    return {};
+  }
+  return Error{ErrorKind::usage,
+               concat(adagrad ? "replicas.step: adagrad" : "optimizer.rule: " + optimizer,
+                      " divides a gradient by its own size, which undoes fasgd's division by its "
+                      "deviation; right are sgd, momentum and nesterov, or replicas.scale "
+                      "staleness_aware, which divides the rate")};
+}
+
+}  // namespace
+
+namespace rule_schemes {
+
+RuleScheme fasgd() {
+  return {.info = {.name = "fasgd",
+                   .summary =
+                       "on arrival, divided by the deviation of the parameter's gradients and the "
+                       "staleness",
+                   .paper = "Odena 2016, arXiv:1601.04033",
+                   .check = check_fasgd},
+          .equations =
+              "n <- gamma n + (1-gamma) g^2; b <- gamma b + (1-gamma) g; v <- beta v + "
+              "(1-beta) sqrt(n - b^2 + epsilon); w <- w - eta opt(g / (v max(1, tau)))",
+          .memory = "3, and the optimizer's moments",
+          .scale = [](const RuleContext& c) { return deviation_division(c, fasgd_options(c)); },
+          .bears_delay = true};
+}
+
+}  // namespace rule_schemes
 
 }  // namespace troupe

@@ -8,6 +8,7 @@
 #include "runtime/schemes/rule.hpp"
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -41,26 +42,21 @@ Term mean_of(Stream& stream, const Update& update, Mean mean, std::size_t which 
 
 SliceLayout layout_of(const RuleContext& context);
 
-/// The rules that come with Troupe (built_in.cpp).
-std::vector<RuleScheme> built_in_rules();
+/// The values of optimizer.rule that a step with a momentum of its own may take the place of.
+inline std::vector<std::string> momentum_optimizers() {
+  return {"sgd", "momentum", "nesterov"};
+}
 
 // -- admissions --------------------------------------------------------------------------------------
 
-std::unique_ptr<Admission> softsync(const proto::Softsync& options);
-std::unique_ptr<Admission> stale_synchronous(std::int64_t bound, bool broadcasts);
 std::unique_ptr<Admission> waves(std::int64_t wave, std::int64_t distance);
-std::unique_ptr<Admission> ringmaster(std::int64_t bound);
-std::unique_ptr<Admission> cyclic();
 /// An update of all living replicas but `backup`; what was computed at older weights is dropped.
 std::unique_ptr<Admission> all_together(std::int64_t backup);
 std::unique_ptr<Admission> quorum(const proto::DecoupledDiloco& options);
 
 // -- scales ------------------------------------------------------------------------------------------
 
-std::unique_ptr<Scale> staleness_division();
-std::unique_ptr<Scale> gap_damping(const RuleContext& context, const proto::GapAware& options);
 std::unique_ptr<Scale> delay_compensation(const RuleContext& context, const proto::DcAsgd& options);
-std::unique_ptr<Scale> deviation_division(const RuleContext& context, const proto::Fasgd& options);
 
 // -- steps -------------------------------------------------------------------------------------------
 
@@ -71,15 +67,19 @@ std::unique_ptr<Step> adagrad_step(const RuleContext& context);
 /// One velocity; the point that `sent` reaches is what replicas get.
 std::unique_ptr<Step> momentum_step(const RuleContext& context, Reach sent);
 std::unique_ptr<Step> multi_step(const RuleContext& context);
-std::unique_ptr<Step> dana_step(const RuleContext& context, const proto::Dana& options);
-std::unique_ptr<Step> slim_step(const RuleContext& context);
-std::unique_ptr<Step> smega2_step(const RuleContext& context);
-std::unique_ptr<Step> ormo_step(const RuleContext& context);
 /// w minus all changes.
 std::unique_ptr<Step> subtracting_step();
 std::unique_ptr<Step> averaging_step();
 std::unique_ptr<Step> bmuf_step(const RuleContext& context);
 std::unique_ptr<Step> elastic_step(const RuleContext& context);
 std::unique_ptr<Step> outer_step(const RuleContext& context);
+
+namespace rule_schemes {
+
+/// The rules that come with Troupe, as runtime/CMakeLists.txt lists them: each has a function of its name
+/// here, which stands beside the part that is new.
+std::vector<RuleScheme> built_in();
+
+}  // namespace rule_schemes
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 // ringmaster: each on arrival, unless it is as late as the bound. Maranjyan, Tyurin & Richtarik, ICML
 // 2025, arXiv:2501.16168. What becomes too late while it waits for the update before it is given up
 // too, so that no gradient of the bound's staleness is ever applied.
+#include "experiment.pb.h"
 #include "runtime/schemes/rules/parts.hpp"
 
 namespace troupe {
@@ -34,10 +35,35 @@ class Ringmaster final : public Admission {
   std::int64_t bound_;
 };
 
+// Where replicas.admit has taken a part of another rule, the part's options are there.
+const proto::Ringmaster& ringmaster_options(const RuleContext& c) {
+  const auto& r = c.experiment.replicas();
+  return r.admit().has_ringmaster() ? r.admit().ringmaster() : r.rule().ringmaster();
+}
+
+std::unique_ptr<Admission> make_ringmaster(const RuleContext& c) {
+  const std::int64_t bound = ringmaster_options(c).bound();
+  // Twice the lag of equal replicas, R (d + 1) - 1, and one: a pipeline adds its own delay.
+  return std::make_unique<Ringmaster>(bound > 0 ? bound : 2 * c.replicas * (c.delay + 1));
+}
+
 }  // namespace
 
-std::unique_ptr<Admission> ringmaster(std::int64_t bound) {
-  return std::make_unique<Ringmaster>(bound);
+namespace rule_schemes {
+
+RuleScheme ringmaster() {
+  return {
+      .info =
+          {.name = "ringmaster",
+           .summary =
+               "on arrival; a gradient as late as the bound is dropped and its replica gets the "
+               "newest weights",
+           .paper = "Maranjyan, Tyurin & Richtarik, ICML 2025, arXiv:2501.16168"},
+      .equations = "tau < bound: w <- w - eta opt(g)",
+      .memory = "the optimizer's moments",
+      .admission = make_ringmaster};
 }
+
+}  // namespace rule_schemes
 
 }  // namespace troupe

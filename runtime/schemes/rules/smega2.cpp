@@ -60,8 +60,24 @@ class Smega2 final : public Step {
 
 }  // namespace
 
-std::unique_ptr<Step> smega2_step(const RuleContext& context) {
-  return std::make_unique<Smega2>(context);
+namespace rule_schemes {
+
+RuleScheme smega2() {
+  return {.info = {.name = "smega2",
+                   .summary =
+                       "one velocity that ticks every R gradients, and its look-ahead by R of them",
+                   .paper = "Cohen, Hakimi & Schuster, ICPP 2022"},
+          .equations =
+              "w <- w - eta (g + gamma v); A <- A + g; each R-th: v <- gamma v + A/R, A <- 0; "
+              "sent w - eta gamma ((R + c (gamma-1)) v + c/R A), c gradients since",
+          .memory = "2, and the point sent",
+          .step = [](const RuleContext& c) { return std::make_unique<Smega2>(c); },
+          .own_momentum = true,
+          .optimizers = momentum_optimizers(),
+          .one_at_a_time = true,
+          .sends_elsewhere = true};
 }
+
+}  // namespace rule_schemes
 
 }  // namespace troupe

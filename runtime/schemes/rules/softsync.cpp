@@ -2,6 +2,7 @@
 // et al. 2015, arXiv:1509.04210. Nobody waits for his own gradient's update (unless by `wait`), but
 // everybody where updates are slower than pushes, or their number would have no bound.
 #include "experiment.pb.h"
+#include "messages/experiment.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
@@ -47,10 +48,61 @@ class Softsync final : public Admission {
   bool wait_;
 };
 
-}  // namespace
-
-std::unique_ptr<Admission> softsync(const proto::Softsync& options) {
+std::unique_ptr<Admission> softsync_admission(const proto::Softsync& options) {
   return std::make_unique<Softsync>(options);
 }
+
+// Where replicas.admit has taken a part of another rule, the part's options are there.
+const proto::Softsync& softsync_options(const proto::Replicas& r) {
+  return r.admit().has_softsync() ? r.admit().softsync() : r.rule().softsync();
+}
+
+/// No more parts than there are replicas.
+Result<void> check_softsync(const proto::Experiment& e) {
+  const proto::Replicas& r = e.replicas();
+  const bool admits =
+      r.admit().has_softsync() || (r.admit().has_by_rule() && r.rule().has_softsync());
+  const std::int64_t n = softsync_options(r).n();
+  if (admits && n > r.count()) {
+    return Error{ErrorKind::usage,
+                 concat("replicas.",
+                        r.admit().has_softsync() ? "admit" : "rule",
+                        ".softsync.n: ",
+                        n,
+                        " is more than replicas.count ",
+                        r.count(),
+                        ", where it is plain asgd already")};
+  }
+  return {};
+}
+
+}  // namespace
+
+namespace rule_schemes {
+
+RuleScheme softsync() {
+  return {.info = {.name = "softsync",
+                   .summary = "the mean of the first c gradients, from whomever; staleness about n",
+                   .paper = "n-softsync: Gupta et al. 2015, arXiv:1509.04210",
+                   .check = check_softsync},
+          .equations = "c = max(1, floor(living / n)); w <- w - eta opt(1/c sum g)",
+          .memory = "the optimizer's moments",
+          .admission =
+              [](const RuleContext& c) {
+                return softsync_admission(softsync_options(c.experiment.replicas()));
+              },
+          .pushes =
+              [](const proto::Experiment& e) {
+                return std::max<std::int64_t>(
+                    1, e.replicas().count() / softsync_options(e.replicas()).n());
+              },
+          .staleness =
+              [](const proto::Experiment& e) {
+                return static_cast<double>(
+                    std::min(e.replicas().count(), softsync_options(e.replicas()).n()));
+              }};
+}
+
+}  // namespace rule_schemes
 
 }  // namespace troupe

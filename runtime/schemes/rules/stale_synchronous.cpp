@@ -1,6 +1,8 @@
 // ssp, essp and wsp: replicas move by themselves and push how far they have come; nobody gets far
 // ahead of the slowest. Ho et al. 2013 (stale synchronous parallel); Dai et al. 2015, arXiv:1410.8043
 // (the eager form); Park et al. 2020, arXiv:2005.14038 (wave synchronous parallel).
+#include "experiment.pb.h"
+#include "messages/experiment.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>
@@ -58,11 +60,26 @@ class Subtracting final : public Step {
   }
 };
 
-}  // namespace
-
-std::unique_ptr<Admission> stale_synchronous(std::int64_t bound, bool broadcasts) {
+std::unique_ptr<Admission> by_slowest_clock(std::int64_t bound, bool broadcasts) {
   return std::make_unique<StaleSynchronous>(bound, broadcasts);
 }
+
+/// Replicas move by themselves and push their changes (SSP, ESSP).
+void by_clocks(Link& link, const proto::Experiment& e, const proto::Ssp& options, bool eager) {
+  link.travel = Travel::change;
+  link.steps = true;
+  link.bound = options.bound();
+  link.eager = eager;
+  link.rate_stride = e.replicas().count();
+  link.run_rate = true;
+}
+
+/// What the others do in a mini-batch is met in the one after it.
+double met_a_mini_batch_later(const proto::Experiment& e) {
+  return 2 * static_cast<double>(e.replicas().count());
+}
+
+}  // namespace
 
 std::unique_ptr<Admission> waves(std::int64_t wave, std::int64_t distance) {
   return std::make_unique<Waves>(wave, distance);
@@ -71,5 +88,50 @@ std::unique_ptr<Admission> waves(std::int64_t wave, std::int64_t distance) {
 std::unique_ptr<Step> subtracting_step() {
   return std::make_unique<Subtracting>();
 }
+
+namespace rule_schemes {
+
+RuleScheme ssp() {
+  return {
+      .info = {.name = "ssp",
+               .summary =
+                   "replicas move by themselves and push their changes; nobody begins a mini-batch "
+                   "that the slowest is more than s behind",
+               .paper = "stale synchronous parallel: Ho et al., NIPS 2013"},
+      .equations = "w <- w - u, u = w_before - w_after; clock c begins when all have c - s",
+      .memory = "0",
+      .admission =
+          [](const RuleContext& c) {
+            return by_slowest_clock(c.experiment.replicas().rule().ssp().bound(), false);
+          },
+      .step = [](const RuleContext&) { return subtracting_step(); },
+      .link =
+          [](Link& link, const proto::Experiment& e) {
+            by_clocks(link, e, e.replicas().rule().ssp(), false);
+          },
+      .staleness = met_a_mini_batch_later};
+}
+
+RuleScheme essp() {
+  return {
+      .info = {.name = "essp",
+               .summary =
+                   "ssp, whose server sends new weights unasked when the slowest clock advances",
+               .paper = "Dai et al., AAAI 2015, arXiv:1410.8043"},
+      .equations = "as ssp",
+      .memory = "0",
+      .admission =
+          [](const RuleContext& c) {
+            return by_slowest_clock(c.experiment.replicas().rule().essp().bound(), true);
+          },
+      .step = [](const RuleContext&) { return subtracting_step(); },
+      .link =
+          [](Link& link, const proto::Experiment& e) {
+            by_clocks(link, e, e.replicas().rule().essp(), true);
+          },
+      .staleness = met_a_mini_batch_later};
+}
+
+}  // namespace rule_schemes
 
 }  // namespace troupe

@@ -16,8 +16,20 @@ class ByStaleness final : public Scale {
 
 }  // namespace
 
-std::unique_ptr<Scale> staleness_division() {
-  return std::make_unique<ByStaleness>();
+namespace rule_schemes {
+
+RuleScheme staleness_aware() {
+  return {.info = {.name = "staleness_aware",
+                   .summary = "on arrival, each gradient's learning rate divided by its staleness",
+                   .paper = "Zhang, Gupta, Lian & Liu, IJCAI 2016, arXiv:1511.05950"},
+          .equations =
+              "w <- w - eta / max(1, tau) opt(g); of several: the rate is the mean of eta / "
+              "max(1, tau), the gradient the mean weighed by it",
+          .memory = "the optimizer's moments",
+          .scale = [](const RuleContext&) { return std::make_unique<ByStaleness>(); },
+          .bears_delay = true};
 }
+
+}  // namespace rule_schemes
 
 }  // namespace troupe

@@ -1,20 +1,15 @@
 // The schedules that Troupe comes with, one file each (`asynchronous.cpp` has two), named after them.
-// `schedule_scheme.cpp` lists them.
 #pragma once
 
 #include "runtime/schemes/schedule_scheme.hpp"
 
 #include <cstdint>
+#include <vector>
 
 namespace troupe::schedules {
 
-ScheduleScheme sequential();
-ScheduleScheme gpipe();
-ScheduleScheme one_f_one_b();
-ScheduleScheme interleaved();
-ScheduleScheme zb_h1();
-ScheduleScheme async_one_f_one_b();
-ScheduleScheme async_full_duplex();
+/// As runtime/CMakeLists.txt lists them: each has a function of its name in this namespace.
+std::vector<ScheduleScheme> built_in();
 
 /// One mini-batch of 1F1B, for stages of one chunk: what asynchronous pipes begin with, where they are
 /// to begin flushed.

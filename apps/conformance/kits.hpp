@@ -1,4 +1,4 @@
-// What schedules and weight policies are held to. A pipe is run on built-in data in virtual time.
+// What each kind of scheme is held to, on built-in data in virtual time.
 #pragma once
 
 #include "apps/conformance.hpp"
@@ -10,7 +10,20 @@
 
 namespace troupe::conformance {
 
-/// In this order:
+/// Of a rule that is there, in this order:
+///   identity  one replica trains; whether that is one of the plain optimizers, or how far from the
+///             nearest
+///   accounts  of replicas of different speeds: every gradient applied, dropped or in flight, none
+///             applied twice, the version one more at each update; whether the law of lags holds
+///             (lags and ages in flight are updates x (R - 1) where nobody waits and nothing is
+///             dropped)
+///   bound     the largest staleness applied, one replica ten times slower; held to `bound`, if any
+///   crash     one or two replicas die at different moments: the run ends as it should all the same
+///   replay    two equal runs: equal orders of messages, equal weights
+/// Error (usage) where its options are wrong.
+Result<std::vector<Finding>> check_rule_conformance(const ConformanceOptions& options);
+
+/// Of a schedule, in this order:
 ///   order     of many numbers of stages and micro-batches: each action once and in order, nothing
 ///             can stall
 ///   finish    runs of few and of many mini-batches come to their end
@@ -22,7 +35,7 @@ namespace troupe::conformance {
 Result<std::vector<Finding>> check_schedule_conformance(const ScheduleScheme& scheme,
                                                         const ConformanceOptions& options);
 
-/// In this order:
+/// Of a weight policy, in this order:
 ///   views      of many schedules, stages and micro-batches: every view is of a step that its shard
 ///              keeps, and every prediction has been announced
 ///   facts      what it says of itself (newest_only, predicts, displacement) is what it reads

@@ -1,0 +1,202 @@
+// What a rule of the parameter server is held to.
+#include "apps/conformance.hpp"
+#include "apps/conformance/kits.hpp"
+#include "apps/conformance/replicas.hpp"
+#include "kernels/check.hpp"
+#include "kernels/stream.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/schemes/rule.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+namespace troupe::conformance {
+namespace {
+
+std::string two_digits(double number) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%.1e", number);
+  return text.data();
+}
+
+class RuleKit {
+ public:
+  explicit RuleKit(const ConformanceOptions& options) : options_(options) {}
+
+  Result<std::vector<Finding>> run() {
+    // What is wrong with the options comes out before anything runs.
+    if (auto made = replicas_blueprint(ruled({})); !made) {
+      return made.error();
+    }
+    return std::vector<Finding>{identity(), accounts(), bound(), crash(), replay()};
+  }
+
+ private:
+  /// The rule with its options, for several replicas, and `more`.
+  Assignments ruled(const Assignments& more) const {
+    const bool own = !rules().built_in(*rules().find(options_.rule));
+    Assignments all{concat("replicas.count=", kReplicas),
+                    (own ? "replicas.rule.custom.name=" : "replicas.rule=") + options_.rule};
+    for (const std::string& value : options_.values) {
+      all.push_back(own ? "replicas.rule.custom.values." + value
+                        : concat("replicas.rule.", options_.rule, ".", value));
+    }
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  Finding identity() const {
+    if (const auto one = replicas_blueprint(ruled({"replicas.count=1"})); !one) {
+      return {"identity", true, "not for one replica: " + one.error().message, false};
+    }
+    const ReplicasTrial own = run_replicas(ruled({"replicas.count=1"}));
+    if (!own.trouble.empty()) {
+      return {"identity", false, "one replica: " + own.trouble};
+    }
+    double least = std::numeric_limits<double>::infinity();
+    std::string nearest_rule;
+    for (const char* rule : {"momentum", "nesterov", "sgd"}) {
+      const ReplicasTrial plain = run_replicas({concat("optimizer.rule=", rule)});
+      if (plain.result.summary.weights_sha256 == own.result.summary.weights_sha256) {
+        return {"identity", true, concat("one replica: optimizer.rule ", rule, ", bit for bit")};
+      }
+      if (const double off = distance(own.result, plain.result); off < least) {
+        least = off;
+        nearest_rule = rule;
+      }
+    }
+    return {"identity",
+            std::isfinite(least),
+            concat("one replica: no plain optimizer; nearest is optimizer.rule ",
+                   nearest_rule,
+                   ", whose weights differ by ",
+                   two_digits(least),
+                   " of themselves"),
+            false};
+  }
+
+  /// |a - b| / |b|, Euclidean, over all weights.
+  static double distance(const RunResult& a, const RunResult& b) {
+    double difference = 0;
+    double size = 0;
+    for (std::size_t chunk = 0; chunk < b.weights.size(); ++chunk) {
+      for (std::size_t slice = 0; slice < b.weights[chunk].size(); ++slice) {
+        const std::vector<double> x = to_host(a.weights[chunk][slice].values);
+        const std::vector<double> y = to_host(b.weights[chunk][slice].values);
+        for (std::size_t i = 0; i < y.size(); ++i) {
+          difference += (x[i] - y[i]) * (x[i] - y[i]);
+          size += y[i] * y[i];
+        }
+      }
+    }
+    return std::sqrt(difference / size);
+  }
+
+  Finding accounts() const {
+    std::int64_t updates = 0;
+    std::int64_t applied = 0;
+    std::int64_t dropped = 0;
+    std::int64_t in_flight = 0;
+    std::int64_t lags = 0;
+    for (int seed = 1; seed <= 3; ++seed) {
+      const ReplicasTrial t =
+          run_replicas(ruled({concat("seed=", seed), "clock.workers.spread=0.6"}));
+      const std::string trouble = t.trouble.empty() ? wrong_accounts(t.seen, kReplicas) : t.trouble;
+      if (!trouble.empty()) {
+        return {"accounts", false, concat("seed ", seed, ": ", trouble)};
+      }
+      const ServerRecord& server = t.seen.server;
+      updates += server.version;
+      applied += server.applied;
+      dropped += server.dropped;
+      in_flight += server.in_flight;
+      lags += server.lag + server.in_flight_age;
+    }
+    const std::int64_t law = updates * (kReplicas - 1);
+    return {
+        "accounts",
+        true,
+        concat(updates,
+               " updates of ",
+               kReplicas,
+               " replicas: ",
+               applied,
+               " gradients applied, ",
+               dropped,
+               " dropped, ",
+               in_flight,
+               " in flight; lags and ages are ",
+               lags,
+               lags == law ? ", updates x (R - 1)" : concat(", not updates x (R - 1) = ", law))};
+  }
+
+  Finding bound() const {
+    std::int64_t largest = 0;
+    for (int seed = 1; seed <= 3; ++seed) {
+      const ReplicasTrial t = run_replicas(
+          ruled({concat("seed=", seed), "clock.workers.straggler.permanent.factor=10"}));
+      if (!t.trouble.empty()) {
+        return {"bound", false, concat("one replica ten times slower: ", t.trouble)};
+      }
+      for (const AppliedRecord& record : t.seen.applied) {
+        largest = std::max(largest, lag_of(record));
+      }
+    }
+    const std::string what =
+        concat("one replica ten times slower: the largest staleness applied is ", largest);
+    if (!options_.bound) {
+      return {"bound", true, what + " (--bound N would hold it to N)"};
+    }
+    return {"bound", largest <= *options_.bound, concat(what, ", the bound ", *options_.bound)};
+  }
+
+  Finding crash() const {
+    constexpr std::int64_t kRuns = 16;
+    std::int64_t died = 0;
+    for (std::int64_t i = 0; i < kRuns; ++i) {
+      // The first eight mini-batches of every replica in turn; in every other run a second one.
+      std::vector<Death> deaths{{i % kReplicas, i / 2}};
+      if (i % 2 == 1) {
+        deaths.push_back({(i + 1) % kReplicas, (5 * i) % 7});
+      }
+      const ReplicasTrial t =
+          run_replicas(ruled({concat("seed=", i + 1), "clock.workers.spread=0.3"}), deaths);
+      std::string trouble = t.trouble.empty() ? wrong_updates(t.seen) : t.trouble;
+      if (!trouble.empty()) {
+        return {"crash",
+                false,
+                concat(deaths.size() == 1 ? "a replica" : "two replicas",
+                       " died, the first at its mini-batch ",
+                       deaths.front().batch,
+                       ": ",
+                       trouble)};
+      }
+      died += t.seen.lost;
+    }
+    return {"crash", true, concat(died, " replicas died in ", kRuns, " runs, and all runs ended")};
+  }
+
+  Finding replay() const {
+    const Assignments set = ruled({"clock.workers.spread=0.6", "replicas.shards=2"});
+    const ReplicasTrial first = run_replicas(set);
+    const ReplicasTrial second = run_replicas(set);
+    if (!first.trouble.empty()) {
+      return {"replay", false, first.trouble};
+    }
+    return equal_runs(first.result, second.result);
+  }
+
+  ConformanceOptions options_;
+};
+
+}  // namespace
+
+Result<std::vector<Finding>> check_rule_conformance(const ConformanceOptions& options) {
+  return RuleKit(options).run();
+}
+
+}  // namespace troupe::conformance

@@ -1,0 +1,28 @@
+// How many bytes training needs, chunk by chunk: counted by following the schedule, not by running it.
+#pragma once
+
+#include "apps/topologies/blueprint.hpp"
+
+#include <cstdint>
+
+namespace troupe {
+
+/// Bytes of one chunk with its shard and optimizer, at most at once.
+struct ChunkMemory {
+  std::int64_t copies =
+      1;  // of its weights: kept by the shard, predicted, or held by the stage for a backward
+  std::int64_t stashes = 0;  // micro-batches between forward and backward
+  double weights = 0;        // all copies
+  double moments = 0;        // of the optimizer
+  double gradient = 0;
+  double activations = 0;  // all stashes
+
+  double total() const { return weights + moments + gradient + activations; }
+};
+
+ChunkMemory memory_of(const Blueprint& blueprint, std::int32_t chunk);
+
+/// Bytes of all chunks on `device`, of every replica.
+double memory_needed(const Blueprint& blueprint, Device device);
+
+}  // namespace troupe

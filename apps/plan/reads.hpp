@@ -1,0 +1,25 @@
+// Which steps the forward and the backward of a chunk read, once the pipe is full.
+#pragma once
+
+#include "apps/topologies/blueprint.hpp"
+
+#include <cstdint>
+
+namespace troupe {
+
+/// Where a mini-batch's weights come from once the pipe is full, seen from its micro-batch 0.
+struct ChunkReads {
+  std::int64_t forward_behind = 0;  // b minus the step read
+  std::int64_t forward_reach = 0;   // steps predicted beyond it
+  bool stashed = false;             // the backward uses what the forward read
+  std::int64_t backward_behind = 0;
+  std::int64_t backward_reach = 0;
+
+  /// Steps between what the forward computed at, by its prediction, and what the gradient is
+  /// applied to.
+  std::int64_t left() const { return forward_behind - forward_reach; }
+};
+
+ChunkReads reads_of(const Blueprint& blueprint, std::int32_t chunk);
+
+}  // namespace troupe

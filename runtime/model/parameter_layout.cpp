@@ -1,0 +1,167 @@
+#include "runtime/model/parameter_layout.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr std::int64_t kAlign = 16;  // elements: every parameter starts on a cache line
+
+std::int64_t rounded_up(std::int64_t elements) {
+  return (elements + kAlign - 1) / kAlign * kAlign;
+}
+
+/// Which of `parts` consecutive, non-empty groups each of `sizes` belongs to, groups about equal.
+/// parts in [1, max(1, number of sizes)].
+std::vector<std::size_t> divided(const std::vector<std::int64_t>& sizes, std::size_t parts) {
+  std::vector<std::size_t> group(sizes.size());
+  std::int64_t left = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  std::int64_t filled = 0;  // of the group that is being filled
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::int64_t share = (left + filled) / static_cast<std::int64_t>(parts - at);
+    const bool full = filled > 0 && filled + sizes[i] / 2 > share;
+    const bool needed = filled > 0 && sizes.size() - i < parts - at;  // one each for those to come
+    if (at + 1 < parts && (full || needed)) {
+      ++at;
+      filled = 0;
+    }
+    group[i] = at;
+    filled += sizes[i];
+    left -= sizes[i];
+  }
+  return group;
+}
+
+/// A network with its cut.
+struct CutNetwork {
+  const Network& network;
+  const std::vector<std::int64_t>& first_layers;  // of each chunk
+
+  std::size_t chunk_of(std::size_t layer) const {
+    const auto next = std::upper_bound(
+        first_layers.begin(), first_layers.end(), static_cast<std::int64_t>(layer));
+    return static_cast<std::size_t>(next - first_layers.begin()) - 1;
+  }
+
+  /// One behind the last layer of the chunk.
+  std::size_t end_of(std::size_t chunk) const {
+    return chunk + 1 == first_layers.size() ? network.layers.size()
+                                            : static_cast<std::size_t>(first_layers[chunk + 1]);
+  }
+};
+
+/// Elements of the untied parameters of each chunk, with padding.
+std::vector<std::vector<std::int64_t>> untied_sizes(const CutNetwork& cut) {
+  std::vector<std::vector<std::int64_t>> sizes(cut.first_layers.size());
+  for (std::size_t i = 0; i < cut.network.layers.size(); ++i) {
+    for (const ParameterSpec& spec : cut.network.layers[i]->parameters()) {
+      if (!spec.tied) {
+        sizes[cut.chunk_of(i)].push_back(rounded_up(spec.shape.elements()));
+      }
+    }
+  }
+  return sizes;
+}
+
+/// Where the tied parameters of the chunks up to `last` stand, by name. Each has a slice of its own
+/// behind the common ones of its owner, in the order in which they are met: the same for every chunk that
+/// asks. `slices`: of each chunk; those of tied parameters are added.
+std::map<std::string, BorrowedSlice> tied_slices(const CutNetwork& cut,
+                                                 std::size_t last,
+                                                 std::vector<std::size_t>& slices) {
+  std::map<std::string, BorrowedSlice> tied;
+  for (std::size_t i = 0; i < cut.end_of(last); ++i) {
+    const std::size_t chunk = cut.chunk_of(i);
+    for (const ParameterSpec& spec : cut.network.layers[i]->parameters()) {
+      if (spec.tied && !tied.contains(spec.name)) {
+        tied[spec.name] = {
+            static_cast<std::int32_t>(chunk), slices[chunk]++, rounded_up(spec.shape.elements())};
+      }
+    }
+  }
+  return tied;
+}
+
+/// The backward meets layers from the last to the first.
+void mark_first_writes(std::vector<std::vector<ParameterRead>>& reads) {
+  std::set<std::pair<std::size_t, std::int64_t>> written;
+  for (auto layer = reads.rbegin(); layer != reads.rend(); ++layer) {
+    for (ParameterRead& read : *layer) {
+      read.writes_first = written.insert({read.slice, read.offset}).second;
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t ParameterLayout::parameters() const {
+  std::int64_t n = 0;
+  for (const Entry& e : entries) {
+    n += e.spec.shape.elements();
+  }
+  return n;
+}
+
+std::int64_t ParameterLayout::bytes() const {
+  std::int64_t n = 0;
+  for (const std::int64_t size : slice_sizes) {
+    n += 4 * size;
+  }
+  return n;
+}
+
+ChunkParameters lay_out(const Network& network,
+                        const std::vector<std::int64_t>& first_layers,
+                        std::int32_t index,
+                        std::size_t shards) {
+  const CutNetwork cut{network, first_layers};
+  const auto chunk = static_cast<std::size_t>(index);
+  const std::vector<std::vector<std::int64_t>> sizes = untied_sizes(cut);
+  std::vector<std::size_t> slices;  // by chunk; the common ones are first
+  for (const std::vector<std::int64_t>& of_chunk : sizes) {
+    slices.push_back(std::clamp<std::size_t>(shards, 1, std::max<std::size_t>(1, of_chunk.size())));
+  }
+  const std::vector<std::size_t> slice_of = divided(sizes[chunk], slices[chunk]);
+  const std::map<std::string, BorrowedSlice> tied = tied_slices(cut, chunk, slices);
+
+  ChunkParameters all;
+  all.layout.slice_sizes.assign(slices[chunk], 0);
+  std::vector<std::int64_t>& used = all.layout.slice_sizes;
+  std::map<std::string, std::size_t> met;  // tied parameters of this chunk: slice
+  std::size_t untied = 0;                  // so far
+  for (auto i = static_cast<std::size_t>(first_layers[chunk]); i < cut.end_of(chunk); ++i) {
+    std::vector<ParameterRead>& reads = all.reads.emplace_back();
+    for (const ParameterSpec& spec : network.layers[i]->parameters()) {
+      const std::int64_t size = rounded_up(spec.shape.elements());
+      if (!spec.tied) {
+        const std::size_t slice = slice_of[untied++];
+        reads.push_back({slice, used[slice], spec.shape});
+        all.layout.entries.push_back({spec, slice, used[slice]});
+        used[slice] += size;
+        continue;
+      }
+      const BorrowedSlice& of = tied.at(spec.name);
+      const auto [found, is_new] = met.try_emplace(spec.name, 0);
+      if (is_new && of.owner == index) {
+        found->second = of.slice;
+        used[of.slice] = size;
+        all.layout.entries.push_back({spec, of.slice, 0});
+      } else if (is_new) {
+        found->second = slices[chunk] + all.borrowed.size();
+        all.borrowed.push_back(of);
+      }
+      reads.push_back({found->second, 0, spec.shape});
+    }
+  }
+  used[0] = std::max(used[0], kAlign);  // a chunk without parameters
+  mark_first_writes(all.reads);
+  return all;
+}
+
+}  // namespace troupe

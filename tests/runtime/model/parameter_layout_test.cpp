@@ -1,0 +1,116 @@
+// Which slice has which parameter, and which chunk owns a tied one.
+#include "runtime/model/parameter_layout.hpp"
+
+#include "tests/support/catch.hpp"
+
+#include <string>
+#include <utility>
+
+using namespace troupe;
+
+namespace {
+
+/// Parameters and nothing else.
+class Holder final : public PlainLayer {
+ public:
+  Holder(std::string name, std::vector<ParameterSpec> parameters)
+      : PlainLayer(std::move(name)), parameters_(std::move(parameters)) {}
+
+  std::vector<ParameterSpec> parameters() const override { return parameters_; }
+
+  Shape output_shape() const override { return {1}; }
+
+  Tensor transform(
+      const Pass&, Parameters, std::span<Tensor>, const Tensor& x, Saved&) const override {
+    return x;
+  }
+
+  Tensor transform_gradient(const Pass&, Parameters, Saved&, Tensor dy, bool) const override {
+    return dy;
+  }
+
+  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
+
+ private:
+  std::vector<ParameterSpec> parameters_;
+};
+
+ParameterSpec own(const std::string& name, std::int64_t elements) {
+  return {.name = name, .shape = {elements}};
+}
+
+ParameterSpec tied(const std::string& name, std::int64_t elements) {
+  return {.name = name, .shape = {elements}, .tied = true};
+}
+
+Network network(std::vector<std::vector<ParameterSpec>> layers) {
+  Network n({1});
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    n.add(std::make_shared<Holder>("layer" + std::to_string(i), std::move(layers[i])));
+  }
+  return n;
+}
+
+using Sizes = std::vector<std::int64_t>;
+
+}  // namespace
+
+TEST_CASE("parameters start on multiples of 16 elements, in slices about equal", "[model]") {
+  const Network n = network({{own("a", 16), own("b", 3)}, {own("c", 30)}, {own("d", 1)}});
+  const ChunkParameters one = lay_out(n, {0}, 0, 1);
+  CHECK(one.layout.slice_sizes == Sizes{16 + 16 + 32 + 16});
+  REQUIRE(one.layout.entries.size() == 4);
+  CHECK(one.layout.entries[1].offset == 16);
+  CHECK(one.layout.entries[3].offset == 64);
+  CHECK(one.layout.parameters() == 16 + 3 + 30 + 1);
+  CHECK(one.layout.bytes() == 4 * 80);
+  CHECK(one.borrowed.empty());
+  REQUIRE(one.reads.size() == 3);
+  CHECK(one.reads[1][0].offset == 32);
+
+  const ChunkParameters two = lay_out(n, {0}, 0, 2);
+  CHECK(two.layout.slice_sizes == Sizes{32, 48});
+  CHECK(two.layout.entries[2].slice == 1);
+  CHECK(two.layout.entries[2].offset == 0);
+  CHECK(lay_out(n, {0}, 0, 9).layout.slice_sizes == Sizes{16, 16, 32, 16});
+}
+
+TEST_CASE("a chunk has its own layers' parameters; one without any has a slice all the same",
+          "[model]") {
+  const Network n = network({{own("a", 16)}, {}, {own("c", 30)}});
+  const ChunkParameters last = lay_out(n, {0, 1, 2}, 2, 1);
+  CHECK(last.layout.slice_sizes == Sizes{32});
+  CHECK(last.layout.entries[0].spec.name == "c");
+  const ChunkParameters none = lay_out(n, {0, 1, 2}, 1, 3);
+  CHECK(none.layout.slice_sizes == Sizes{16});
+  CHECK(none.layout.entries.empty());
+  CHECK(none.reads.size() == 1);
+}
+
+TEST_CASE("the first chunk that reads a tied parameter owns it, later ones borrow its slice",
+          "[model]") {
+  const Network n = network({{own("a", 16), tied("t", 20)}, {own("b", 16)}, {tied("t", 20)}});
+  const ChunkParameters owner = lay_out(n, {0, 1}, 0, 1);
+  CHECK(owner.layout.slice_sizes == Sizes{16, 32});
+  CHECK(owner.layout.entries[1].slice == 1);
+  CHECK(owner.borrowed.empty());
+
+  const ChunkParameters borrower = lay_out(n, {0, 1}, 1, 1);
+  CHECK(borrower.layout.slice_sizes == Sizes{16});
+  REQUIRE(borrower.borrowed.size() == 1);
+  CHECK(borrower.borrowed[0].owner == 0);
+  CHECK(borrower.borrowed[0].slice == 1);
+  CHECK(borrower.borrowed[0].size == 32);
+  CHECK(borrower.reads[1][0].slice == 1);  // behind its own one
+}
+
+TEST_CASE("of layers that share a parameter the last one writes the gradient first", "[model]") {
+  const Network n = network({{tied("t", 4)}, {own("a", 4)}, {tied("t", 4)}});
+  const ChunkParameters all = lay_out(n, {0}, 0, 1);
+  CHECK(all.layout.slice_sizes == Sizes{16, 16});
+  CHECK(all.reads[0][0].slice == 1);
+  CHECK(all.reads[2][0].slice == 1);
+  CHECK_FALSE(all.reads[0][0].writes_first);
+  CHECK(all.reads[1][0].writes_first);
+  CHECK(all.reads[2][0].writes_first);
+}
