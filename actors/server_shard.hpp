@@ -14,8 +14,8 @@
 // accepted, and nothing is answered unless another server may lack pushes that this one has.
 #pragma once
 
+#include "actors/server/arrived_pushes.hpp"
 #include "actors/server/pins.hpp"
-#include "actors/server/pushes.hpp"
 #include "actors/server/replicas.hpp"
 #include "actors/server/run_position.hpp"
 #include "actors/server/served_weights.hpp"
@@ -105,7 +105,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   RunPosition run_;
   Pins pins_;
   ServerAccount account_;
-  Pushes pushes_;
+  ArrivedPushes pushes_;
   Verdicts verdicts_;               // where this server follows
   VerdictSender verdicts_to_tell_;  // where it decides for others
   std::int64_t missing_ = 0;  // mini-batches of the update under way that died with their replica

@@ -1,6 +1,6 @@
 // The parts of a server shard, each on its own.
+#include "actors/server/arrived_pushes.hpp"
 #include "actors/server/pins.hpp"
-#include "actors/server/pushes.hpp"
 #include "actors/server/replicas.hpp"
 #include "actors/server/served_weights.hpp"
 #include "actors/server/verdicts.hpp"
@@ -258,8 +258,8 @@ class Scripted final : public Admission {
 };
 
 /// Of replicas 2, 0 and 1, in order of arrival; that of replica r stands for r + 1 mini-batches.
-Pushes three_pushes() {
-  Pushes pushes;
+ArrivedPushes three_pushes() {
+  ArrivedPushes pushes;
   for (const std::int32_t replica : {2, 0, 1}) {
     Upload m = upload(replica, 1);
     m.contribution.mini_batches = replica + 1;
@@ -281,7 +281,7 @@ using Senders = std::vector<std::int32_t>;
 }  // namespace
 
 TEST_CASE("an update takes pushes in the order of replicas, whatever came first", "[server]") {
-  Pushes pushes = three_pushes();
+  ArrivedPushes pushes = three_pushes();
   CHECK_FALSE(pushes.updating());
   pushes.take({0, 2});
   CHECK(pushes.updating());
@@ -297,7 +297,7 @@ TEST_CASE("an update takes pushes in the order of replicas, whatever came first"
 }
 
 TEST_CASE("pushes that are given up are those of these places", "[server]") {
-  Pushes pushes = three_pushes();
+  ArrivedPushes pushes = three_pushes();
   CHECK(senders(pushes.give_up({0, 1})) == Senders{0, 2});
   const std::deque<Upload> rest = pushes.give_up_all();
   REQUIRE(rest.size() == 1);
@@ -306,7 +306,7 @@ TEST_CASE("pushes that are given up are those of these places", "[server]") {
 }
 
 TEST_CASE("an Admission is shown what waits, and may choose each of it once", "[server]") {
-  const Pushes pushes = three_pushes();
+  const ArrivedPushes pushes = three_pushes();
   const Admission::Choice first = pushes.choose(Admission(), {}, 0);
   CHECK(first.take == std::vector<std::size_t>{0});
   const Scripted beyond({.take = {3}});

@@ -2,7 +2,6 @@
 
 #include "experiment.pb.h"
 #include "kernels/random.hpp"
-#include "runtime/data/glyph_figures.hpp"
 #include "tests/runtime/data/samples.hpp"
 #include "tests/support/catch.hpp"
 
@@ -113,18 +112,5 @@ TEST_CASE("threads that gather the same fresh glyphs get the same as one thread"
   const Gathered expected = gather(*glyphs(1), Split::train, range(0, kSamples));
   for (const Gathered& samples : got) {
     CHECK(samples == expected);
-  }
-}
-
-TEST_CASE("every digit has figures, whose strokes can be drawn whole", "[runtime][data]") {
-  for (const std::vector<troupe::glyphs::Figure>& ways : troupe::glyphs::figures()) {
-    CHECK_FALSE(ways.empty());
-    for (const troupe::glyphs::Figure& figure : ways) {
-      CHECK_FALSE(figure.empty());
-      for (const troupe::glyphs::Stroke& stroke : figure) {
-        CHECK(stroke.points.size() >= 2);
-        CHECK(stroke.points.size() <= troupe::glyphs::kPointsMax);
-      }
-    }
   }
 }

@@ -16,7 +16,7 @@ namespace troupe {
 /// What an Admission sees of the push `m`, which arrived at `time`.
 Arrival arrival_of(const Upload& m, double time);
 
-class Pushes {
+class ArrivedPushes {
  public:
   /// `m.arrived` says when.
   void add(Upload m) { waiting_.push_back(std::move(m)); }

@@ -1,4 +1,4 @@
-#include "actors/server/pushes.hpp"
+#include "actors/server/arrived_pushes.hpp"
 
 #include "kernels/check.hpp"
 
@@ -25,9 +25,9 @@ Arrival arrival_of(const Upload& m, double time) {
   return {m.stamp.replica, m.stamp.batch, m.contribution.mini_batches, m.read_version, time};
 }
 
-Admission::Choice Pushes::choose(const Admission& admission,
-                                 const Ledger& ledger,
-                                 double now) const {
+Admission::Choice ArrivedPushes::choose(const Admission& admission,
+                                        const Ledger& ledger,
+                                        double now) const {
   std::vector<Arrival> arrivals;
   for (const Upload& m : waiting_) {
     arrivals.push_back(arrival_of(m, m.arrived));
@@ -37,7 +37,7 @@ Admission::Choice Pushes::choose(const Admission& admission,
   return choice;
 }
 
-void Pushes::take(std::vector<std::size_t> which) {
+void ArrivedPushes::take(std::vector<std::size_t> which) {
   for (Upload& m : give_up(std::move(which))) {
     applying_.push_back(std::move(m));
   }
@@ -46,7 +46,7 @@ void Pushes::take(std::vector<std::size_t> which) {
   });
 }
 
-std::vector<Upload> Pushes::give_up(std::vector<std::size_t> which) {
+std::vector<Upload> ArrivedPushes::give_up(std::vector<std::size_t> which) {
   std::sort(which.rbegin(), which.rend());
   std::vector<Upload> out;
   for (const std::size_t i : which) {
@@ -56,13 +56,13 @@ std::vector<Upload> Pushes::give_up(std::vector<std::size_t> which) {
   return out;
 }
 
-bool Pushes::in_work(std::int32_t replica) const {
+bool ArrivedPushes::in_work(std::int32_t replica) const {
   return std::any_of(applying_.begin(), applying_.end(), [&](const Upload& m) {
     return m.stamp.replica == replica;
   });
 }
 
-std::int64_t Pushes::mini_batches_in_work() const {
+std::int64_t ArrivedPushes::mini_batches_in_work() const {
   std::int64_t sum = 0;
   for (const Upload& m : applying_) {
     sum += m.contribution.mini_batches;
