@@ -76,7 +76,8 @@ constexpr std::array<std::string_view, std::variant_size_v<Message::variant>> kN
     "Ran",
     "Ran",
     "Ran",
-    "Ran"};
+    "Ran",
+    "ScaleRate"};
 
 template <class M>
 Stamp stamp_of(const M& m) {

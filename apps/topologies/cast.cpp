@@ -2,8 +2,8 @@
 
 #include "actors/director.hpp"
 #include "actors/exchange/alone.hpp"
+#include "actors/exchange/peers.hpp"
 #include "actors/exchange/reduction.hpp"
-#include "actors/exchange/seat.hpp"
 #include "actors/exchange/shared_buffer.hpp"
 #include "actors/exchange/upstream.hpp"
 #include "actors/optimizer.hpp"
@@ -12,6 +12,7 @@
 #include "actors/server_shard.hpp"
 #include "actors/source.hpp"
 #include "actors/stage.hpp"
+#include "apps/topologies/extension.hpp"
 #include "apps/topologies/roster.hpp"
 #include "runtime/data/sharding.hpp"
 
@@ -101,8 +102,11 @@ class Casting {
 
   bool served() const { return b_.link.has_value(); }
 
+  /// Each replica ends by itself, the run with the last of them.
+  bool ends_apart() const { return hogwild_ || peers_; }
+
   /// Evaluates on its own account, at its own steps.
-  bool marks(std::int32_t r) const { return !served() && !hogwild_ && r == 0; }
+  bool marks(std::int32_t r) const { return !served() && !ends_apart() && r == 0; }
 
   const Blueprint& b_;
   const proto::Experiment& e_;
@@ -111,6 +115,7 @@ class Casting {
   const std::int32_t replicas_;
   const std::int32_t stages_;
   const bool hogwild_;
+  const bool peers_;
   const std::optional<ReductionKind> reduction_;
   const Rate rate_;
   std::vector<ChunkOptimizer> rules_;                   // by chunk
@@ -128,6 +133,7 @@ Casting::Casting(const Blueprint& blueprint)
       replicas_(static_cast<std::int32_t>(e_.replicas().count())),
       stages_(schedule_.options.stages),
       hogwild_(shared_by(e_) == Shared::buffer),
+      peers_(replicas_ > 1 && exchange_of(e_).peer != nullptr),
       reduction_(reduction_of(e_)),
       rate_(rate_of(b_)),
       samples_(static_cast<std::size_t>(replicas_)) {
@@ -167,6 +173,7 @@ Cast Casting::all() {
   }
   cast_.director = who_.director();
   cast_.threads = who_.threads();
+  join_extension(cast_, b_, who_);
   return std::move(cast_);
 }
 
@@ -200,7 +207,7 @@ std::int64_t Casting::batches_of(std::int32_t r) const {
 
 void Casting::add_source(std::int32_t r) {
   const std::vector<Ref<StageRole>> stage_of = who_.stage_of_chunks(r, schedule_);
-  const bool together = !served() && !hogwild_;
+  const bool together = !served() && !ends_apart();
   // Uploads on a stream of its own, while the stage's is at work on what came before.
   add(who_.source(r).id,
       std::make_unique<Source>(Source::Config{
@@ -244,12 +251,14 @@ void Casting::add_director() {
   Director::Config config{.company = company,
                           .end = nullptr,
                           .replica_of = {},
-                          .survives = served() || hogwild_,
+                          .survives = served() || ends_apart(),
                           .evaluate = e_.record().evaluate(),
                           .target_accuracy = e_.stop().target_accuracy(),
                           .allow_divergence = e_.stop().allow_divergence()};
   if (served()) {
     config.end = std::make_unique<EndAtServers>(company);
+  } else if (peers_) {
+    config.end = std::make_unique<EndOfPeers>(company);
   } else if (hogwild_) {
     config.end = std::make_unique<EndOfAll>(company);
   }
@@ -273,7 +282,7 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
           Stage::Config{.self = who_.stages(r)[at],
                         .replica = r,
                         .replicas = replicas_,
-                        .served = served() || hogwild_,
+                        .served = served() || ends_apart(),
                         .stage = k,
                         .seed = e_.seed(),
                         .sizes = b_.sizes,
@@ -326,18 +335,22 @@ std::unique_ptr<Exchange> Casting::exchange(std::int32_t r, std::int32_t c) cons
                                                            .replica = r,
                                                            .peers = who_.peers(c)});
   }
-  const ExchangeScheme& scheme = exchange_of(e_);
-  if (!scheme.seat || replicas_ == 1) {
+  if (!peers_) {
     return std::make_unique<Alone>(rules_[at]);
   }
+  const ExchangeScheme& scheme = exchange_of(e_);
   const OptionValues options(scheme.info.options, e_.replicas().exchange().custom());
-  auto own = scheme.seat({.self = self,
+  auto own = scheme.peer({.self = self,
                           .replica = r,
                           .chunk = c,
                           .optimizer = optimizer,
                           .rule = rules_[at],
                           .peers = who_.peers(c),
-                          .options = options});
+                          .options = options,
+                          .seed = e_.seed(),
+                          .evaluation = {b_.evaluate_every},
+                          .mean = scheme.evaluated == Evaluated::mean,
+                          .director = who_.director()});
   TROUPE_CHECK(own, "exchange ", scheme.info.name, ": its factory made nothing");
   return own;
 }

@@ -1,0 +1,243 @@
+#include "apps/conformance/replicas.hpp"
+
+#include "kernels/stream.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+namespace troupe::conformance {
+namespace {
+
+/// No run of kReplicaUpdates comes near: a rule that takes nothing would go on for ever.
+constexpr int kSecondsMax = 100'000;
+/// Of the clock, whether to go on: one in some hundred messages. A rule that asks to be asked again
+/// at once would stay at one time for ever.
+constexpr int kQuestionsMax = 1000;
+
+constexpr const char* kTask = R"(
+  model { mlp { hidden: [8] activation: tanh } }
+  data { batch_size: 8 teacher { inputs: 12 outputs: 4 hidden: 16 train: 512 test: 8 } }
+  optimizer { rule: momentum learning_rate: 0.005 momentum: 0.9 }
+  pipeline { stages: 1 schedule { one_f_one_b {} } weights { latest {} } }
+  clock {
+    forward { seconds: 1 gamma { shape: 4 } }
+    input_gradient { seconds: 0 }
+    weight_gradient { seconds: 0 }
+    update { seconds: 0.02 }
+  }
+  record { evaluate: false order: true weights: false }
+)";
+
+std::string two_digits(double number) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%.1e", number);
+  return text.data();
+}
+
+/// Does what the stage does, until its time has come.
+class Mortal final : public Machine {
+ public:
+  Mortal(std::unique_ptr<Machine> stage, std::int64_t batch)
+      : stage_(std::move(stage)), batch_(batch) {}
+
+  void on(Message message, double now, Effects& effects) override {
+    stage_->on(std::move(message), now, effects);
+    for (const Run& run : effects.runs) {
+      if (run.work != Work::unmodelled && run.stamp.batch >= batch_) {
+        throw std::runtime_error("it was its turn to die");
+      }
+    }
+  }
+
+  std::string waits_for() const override { return stage_->waits_for(); }
+
+ private:
+  std::unique_ptr<Machine> stage_;
+  std::int64_t batch_;
+};
+
+void doom(Cast& cast, const std::vector<Death>& deaths) {
+  for (const Death& death : deaths) {
+    for (Cast::Member& member : cast.members) {
+      if (member.replica == death.replica && member.name.starts_with("stage-")) {
+        member.machine = std::make_unique<Mortal>(std::move(member.machine), death.batch);
+      }
+    }
+  }
+}
+
+/// |a - b| / |b|, Euclidean, over all weights.
+double distance(const RunResult& a, const RunResult& b) {
+  double difference = 0;
+  double size = 0;
+  for (std::size_t chunk = 0; chunk < b.weights.size(); ++chunk) {
+    for (std::size_t slice = 0; slice < b.weights[chunk].size(); ++slice) {
+      const std::vector<double> x = to_host(a.weights[chunk][slice].values);
+      const std::vector<double> y = to_host(b.weights[chunk][slice].values);
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        difference += (x[i] - y[i]) * (x[i] - y[i]);
+        size += y[i] * y[i];
+      }
+    }
+  }
+  return std::sqrt(difference / size);
+}
+
+}  // namespace
+
+std::optional<Diverged> Seen::on(const RecordEntry& entry, double /*now*/) {
+  if (const auto* one = std::get_if<AppliedRecord>(&entry)) {
+    applied.push_back(*one);
+  } else if (const auto* server_record = std::get_if<ServerRecord>(&entry)) {
+    server = *server_record;
+    ++servers;
+  } else if (std::holds_alternative<LossOfReplica>(entry)) {
+    ++lost;
+  } else if (const auto* busy = std::get_if<BusyRecord>(&entry)) {
+    begun += std::string_view(busy->what) == "forward" ? 1 : 0;
+  }
+  return std::nullopt;
+}
+
+Result<Blueprint> replicas_blueprint(const Assignments& assignments) {
+  Assignments all{concat("stop.updates=", kReplicaUpdates), concat("stop.seconds=", kSecondsMax)};
+  all.insert(all.end(), assignments.begin(), assignments.end());
+  return blueprint_of(kTask, all);
+}
+
+ReplicaTrial run_replicas(const Assignments& assignments, const std::vector<Death>& deaths) {
+  ReplicaTrial t;
+  auto made = replicas_blueprint(assignments);
+  if (!made) {
+    t.trouble = made.error().message;
+    return t;
+  }
+  int asked = 0;
+  RunOptions options{.virtual_clock = true, .directory = {}, .interrupts = {}, .recast = {}};
+  options.interrupts = [&] {
+    return ++asked > kQuestionsMax ? 2 : 0;
+  };
+  options.tee = &t.seen;
+  options.recast = [&](Cast& cast) {
+    doom(cast, deaths);
+  };
+  auto ran = run_experiment(*made, options);
+  if (!ran) {
+    t.trouble = ran.error().message;
+    return t;
+  }
+  t.result = *std::move(ran);
+  const std::int64_t updates = t.result.summary.updates;
+  if (asked > kQuestionsMax) {
+    t.trouble = concat("would not end: ", updates, " of ", kReplicaUpdates, " updates were made");
+  } else if (t.result.exit_code != 0 || !t.result.cause.empty()) {
+    t.trouble = t.result.cause;
+  } else if (updates < kReplicaUpdates) {
+    t.trouble = concat(
+        "only ", updates, " of ", kReplicaUpdates, " updates were made in ", kSecondsMax, " s");
+  }
+  return t;
+}
+
+std::vector<Death> deaths_of(std::int64_t i) {
+  std::vector<Death> deaths{{i % kReplicas, i / 2}};
+  if (i % 2 == 1) {
+    deaths.push_back({(i + 1) % kReplicas, (5 * i) % 7});
+  }
+  return deaths;
+}
+
+std::string deaths_text(const std::vector<Death>& deaths) {
+  return concat(deaths.size() == 1 ? "a replica" : "two replicas",
+                " died, the first at its mini-batch ",
+                deaths.front().batch);
+}
+
+std::int64_t lag_of(const AppliedRecord& record) {
+  std::int64_t oldest = record.applied_to;
+  for (const Read& read : record.reads) {
+    oldest = std::min(oldest, read.forward_version);
+  }
+  return record.applied_to - oldest;
+}
+
+std::string updates_in_order(const Seen& seen) {
+  const ServerRecord& server = seen.server;
+  std::int64_t version = -1;
+  std::int64_t applied = 0;
+  std::int64_t lag = 0;
+  std::set<std::pair<std::int32_t, std::int64_t>> pushes;
+  for (const AppliedRecord& record : seen.applied) {
+    if (record.applied_to >= server.version) {
+      continue;  // after the end, for servers that lacked it
+    }
+    if (record.applied_to != version && record.applied_to != version + 1) {
+      return concat("the version went from ", version, " to ", record.applied_to);
+    }
+    version = record.applied_to;
+    if (!pushes.insert({record.stamp.replica, record.stamp.batch}).second) {
+      return concat("mini-batch ",
+                    record.stamp.batch,
+                    " of replica ",
+                    record.stamp.replica,
+                    " was applied twice");
+    }
+    ++applied;
+    lag += lag_of(record);
+  }
+  if (version + 1 != server.version || applied != server.applied || lag != server.lag) {
+    return concat("the server tells of ",
+                  server.applied,
+                  " pushes in ",
+                  server.version,
+                  " updates, ",
+                  server.lag,
+                  " late in all; there were ",
+                  applied,
+                  " in ",
+                  version + 1,
+                  ", ",
+                  lag,
+                  " late");
+  }
+  return "";
+}
+
+Finding one_is_plain(Assignments assignments) {
+  assignments.emplace_back("replicas.count=1");
+  if (const auto one = replicas_blueprint(assignments); !one) {
+    return {"identity", true, "not for one replica: " + one.error().message, false};
+  }
+  const ReplicaTrial own = run_replicas(assignments);
+  if (!own.trouble.empty()) {
+    return {"identity", false, "one replica: " + own.trouble};
+  }
+  double least = std::numeric_limits<double>::infinity();
+  std::string nearest_rule;
+  for (const char* rule : {"momentum", "nesterov", "sgd"}) {
+    const ReplicaTrial plain = run_replicas({concat("optimizer.rule=", rule)});
+    if (plain.result.summary.weights_sha256 == own.result.summary.weights_sha256) {
+      return {"identity", true, concat("one replica: optimizer.rule ", rule, ", bit for bit")};
+    }
+    if (const double off = distance(own.result, plain.result); off < least) {
+      least = off;
+      nearest_rule = rule;
+    }
+  }
+  return {"identity",
+          std::isfinite(least),
+          concat("one replica: no plain optimizer; nearest is optimizer.rule ",
+                 nearest_rule,
+                 ", whose weights differ by ",
+                 two_digits(least),
+                 " of themselves"),
+          false};
+}
+
+}  // namespace troupe::conformance
