@@ -160,6 +160,7 @@ Options all_of(const Options& more) {
               "optimizer.learning_rate=0.02",
               "replicas.rate_factor=1",
               "replicas.count=4",
+              "record.evaluate=true",
               "record.evaluate_every=8",
               "stop.updates=40"};
   all.insert(all.end(), more.begin(), more.end());
@@ -257,7 +258,7 @@ TEST_CASE("a run of peers that is stopped early ends with weights", "[system]") 
 }
 
 TEST_CASE("an extension hears the cast and scales its rates, and records tell them", "[system]") {
-  const Options brake{"extension.custom.name=brake", "extension.custom.values.at=9"};
+  const Options brake{"extension.custom.name=brake", "extension.custom.values.at=3"};
   for (const Options& kind :
        std::vector<Options>{{"replicas.count=1"},
                             {"replicas.count=1", "pipeline.stages=3"},
