@@ -13,7 +13,7 @@
 namespace troupe {
 
 struct ConformanceOptions {
-  std::string rule;                     // or exchange, schedule or policy: built in, or as it was registered
+  std::string rule;  // or exchange, schedule or policy: built in, or as it was registered
   std::vector<std::string> values{};    // "key=value": its options
   std::optional<std::int64_t> bound{};  // no gradient is applied that is more updates late
 };

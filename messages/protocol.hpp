@@ -78,17 +78,16 @@ struct OptimizerRole : Understands<Apply,
                                    Ran<SharedRead>> {};
 
 /// Keeps a slice of the weights that replicas share; decides what becomes of what they send.
-struct ServerRole
-    : Understands<Upload,
-                  PinnedPull,
-                  Combined,
-                  Membership,
-                  Verdict,
-                  End,
-                  Halt,
-                  Release,
-                  ScaleRate,
-                  Alarm> {};
+struct ServerRole : Understands<Upload,
+                                PinnedPull,
+                                Combined,
+                                Membership,
+                                Verdict,
+                                End,
+                                Halt,
+                                Release,
+                                ScaleRate,
+                                Alarm> {};
 
 /// Does the arithmetic of one server.
 struct ServerOptimizerRole : Understands<Combine, Ran<CombineMade>> {};

@@ -159,7 +159,7 @@ mine=$PWD/build/my_exchange
 gossip=(--set replicas.count=4 --set replicas.exchange.custom.name=gosgd)
 likely=replicas.exchange.custom.values.probability
 says "gosgd (replicas.exchange.custom.name)" "$mine" explain gosgd
-says "option $likely: of telling somebody after a step (0.2; from 0 to 1)" "$mine" explain gosgd
+says "option $likely: of telling somebody after a step (0.2; from" "$mine" explain gosgd
 says "replicas   4 by gosgd" "$mine" plan glyphs-mlp "${gossip[@]}"
 says "% of the test data" "$mine" sim glyphs-mlp -q "${small[@]}" "${gossip[@]}"
 says "% of the test data" "$mine" run glyphs-mlp -q "${small[@]}" "${gossip[@]}" --set pipeline.weights=spectrain
