@@ -147,7 +147,8 @@ void Director::conclude(Effects& fx) {
 }
 
 void Director::handle(Down m, double, Effects& fx) {
-  const std::int32_t replica = c_.replica_of.empty() ? -1 : c_.replica_of.at(m.id);
+  // What an extension has added is everybody's.
+  const std::int32_t replica = m.id < c_.replica_of.size() ? c_.replica_of[m.id] : -1;
   if (replica >= 0 && !alive_[static_cast<std::size_t>(replica)]) {
     return;  // it is known to be dead, and its other machines go with it
   }

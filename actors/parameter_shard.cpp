@@ -147,6 +147,7 @@ void ParameterShard::next(double now, Effects& fx) {
   }
   applying_ = std::move(queue_.front());
   queue_.pop_front();
+  c_.exchange->begin();
   const std::int64_t batch = applying_->stamp.batch;
   TROUPE_CHECK(batch == step_,
                "shard ",
@@ -289,6 +290,14 @@ void ParameterShard::handle(GradientPart m, double now, Effects& fx) {
 
 void ParameterShard::handle(Note m, double now, Effects& fx) {
   c_.exchange->came(std::move(m), now, fx);
+}
+
+void ParameterShard::handle(Membership m, double now, Effects& fx) {
+  c_.exchange->membership(m, now, fx);
+}
+
+void ParameterShard::handle(ScaleRate m, double, Effects&) {
+  c_.exchange->scale_rate(m.factor);
 }
 
 // -- evaluations and the end -----------------------------------------------------------------------

@@ -62,6 +62,8 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   void handle(Answer m, double now, Effects& fx);
   void handle(GradientPart m, double now, Effects& fx);
   void handle(Note m, double now, Effects& fx);
+  void handle(Membership m, double now, Effects& fx);
+  void handle(ScaleRate m, double now, Effects& fx);
   void handle(Ran<Computed> m, double now, Effects& fx);
   std::string waits_for() const override;
 

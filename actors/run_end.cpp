@@ -91,6 +91,16 @@ void EndOfAll::finished(const Finished& m) {
   updates_ = std::max(updates_, m.updates);
 }
 
+void EndOfAll::membership(const Membership& m, Effects& fx) const {
+  for (std::size_t r = 0; r < m.alive.size(); ++r) {
+    for (const auto& shard : company_.shards[r]) {
+      if (m.alive[r]) {
+        fx.send(shard, m);
+      }
+    }
+  }
+}
+
 /// The last step is what the last of the living leaves.
 std::optional<std::int64_t> EndOfAll::all_finished(const std::vector<bool>& alive) {
   for (std::size_t r = 0; r < alive.size(); ++r) {

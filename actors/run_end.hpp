@@ -4,6 +4,7 @@
 //   EndAtSource    replica 0's source decides at admission, and its shards have the weights
 //   EndAtServers   servers count the run's updates and have the weights; they agree on an early end
 //   EndOfAll       replicas of a shared buffer end one by one, the run with the last of them
+//   EndOfPeers     the same of replicas that have weights of their own
 #pragma once
 
 #include "runtime/system/machine.hpp"
@@ -116,7 +117,7 @@ class EndAtServers final : public RunEnd {
   std::map<std::pair<std::int32_t, std::size_t>, std::int64_t> progress_;  // answers to Halt
 };
 
-class EndOfAll final : public RunEnd {
+class EndOfAll : public RunEnd {
  public:
   using RunEnd::RunEnd;
 
@@ -125,12 +126,21 @@ class EndOfAll final : public RunEnd {
   void halt(const std::vector<bool>& alive, Effects& fx) override;
   void finished(const Finished& m) override;
   std::optional<std::int64_t> all_finished(const std::vector<bool>& alive) override;
+  void membership(const Membership& m, Effects& fx) const override;
 
  private:
   std::int64_t announced_ = 0;                            // step of the last evaluation
   std::set<std::pair<std::int32_t, std::int32_t>> done_;  // (replica, chunk) that have finished
   std::int64_t updates_ = 0;                              // of all replicas
   bool told_ = false;
+};
+
+/// Peers keep the weights of each step that is due, so that every evaluation is made.
+class EndOfPeers final : public EndOfAll {
+ public:
+  using EndOfAll::EndOfAll;
+
+  void queue(std::deque<MarkDue>& marks, const MarkDue& m) const override { marks.push_back(m); }
 };
 
 }  // namespace troupe

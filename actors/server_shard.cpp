@@ -173,6 +173,7 @@ void ServerShard::drop(std::vector<std::size_t> which, Effects& fx) {
 // -- updates ---------------------------------------------------------------------------------------
 
 void ServerShard::combine(Effects& fx) {
+  c_.rate.begin();
   // Not of the first update, unless of each: it is made at the weights that all have read.
   const bool measure = c_.gap_every > 0 && (version() + 1) % c_.gap_every == 0;
   Update update = make_update(measure);

@@ -41,7 +41,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     Ref<ServerOptimizerRole> optimizer;
     std::shared_ptr<const Admission> admission;
     bool needs_read = false;  // contributions come with the weights that they were computed at
-    Rate rate;
+    ScaledRate rate;
     bool replicas_step = false;  // pushes, and their rates, are of the replicas' own optimizers
     std::vector<Reach> reaches;  // predictions that somebody may ask for
     std::vector<Ref<ShardRole>> replicas;  // the shards of this chunk, by replica
@@ -71,6 +71,9 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   void handle(End m, double now, Effects& fx);
   void handle(Halt, double now, Effects& fx);
   void handle(Release m, double now, Effects& fx);
+
+  void handle(ScaleRate m, double /*now*/, Effects& /*fx*/) { c_.rate.scale(m.factor); }
+
   void handle(Alarm, double now, Effects& fx);
   std::string waits_for() const override;
 

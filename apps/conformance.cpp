@@ -1,39 +1,38 @@
 #include "apps/conformance.hpp"
 
 #include "apps/conformance/kits.hpp"
-#include "kernels/check.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/rule.hpp"
 
 namespace troupe {
 namespace {
 
-/// No scheme has that name: which one may be meant, and all that there are.
-Error no_such_scheme(const std::string& wanted) {
+/// Every scheme that there is a kit for.
+Error unknown(const std::string& name) {
   std::vector<std::string> names;
   std::string all;
-  const auto add = [&](const std::string& kind, const std::string& name) {
-    all += (kind.empty() ? ", " : kind) + name;
-    names.push_back(name);
+  const auto add = [&](const char* kind, const auto& schemes) {
+    std::string before = all.empty() ? kind : concat("; ", kind);
+    for (const auto& scheme : schemes) {
+      all += before + scheme.info.name;
+      before = ", ";
+      names.push_back(scheme.info.name);
+    }
   };
-  for (const RuleScheme& scheme : rules().all()) {
-    add(names.empty() ? "rules: " : "", scheme.info.name);
-  }
-  for (const ScheduleScheme& scheme : schedule_schemes()) {
-    add(&scheme == &schedule_schemes().front() ? "; schedules: " : "", scheme.info.name);
-  }
-  for (const WeightScheme& scheme : weight_schemes()) {
-    add(&scheme == &weight_schemes().front() ? "; weight policies: " : "", scheme.info.name);
-  }
-  const std::string near = nearest(wanted, names);
-  return Error{ErrorKind::usage,
-               concat("conformance: there is no scheme \"",
-                      wanted,
-                      "\"",
-                      near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                      " (",
-                      all,
-                      ")")};
+  add("rules: ", rules().all());
+  add("exchanges: ", exchanges().all());
+  add("schedules: ", schedule_schemes());
+  add("weight policies: ", weight_schemes());
+  const std::string near = nearest(name, names);
+  return {ErrorKind::usage,
+          concat("conformance: there is no scheme \"",
+                 name,
+                 "\"",
+                 near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                 " (",
+                 all,
+                 ")")};
 }
 
 }  // namespace
@@ -45,10 +44,13 @@ Result<std::vector<Finding>> check_conformance(const ConformanceOptions& options
   if (const WeightScheme* const policy = find_weight_scheme(options.rule)) {
     return conformance::check_policy_conformance(*policy, options);
   }
-  if (!rules().find(options.rule)) {
-    return no_such_scheme(options.rule);
+  if (rules().find(options.rule)) {
+    return conformance::check_rule_conformance(options);
   }
-  return conformance::check_rule_conformance(options);
+  if (const ExchangeScheme* const exchange = exchanges().find(options.rule)) {
+    return conformance::check_exchange_conformance(*exchange, options);
+  }
+  return unknown(options.rule);
 }
 
 }  // namespace troupe

@@ -4,6 +4,7 @@
 #include "apps/plan/memory.hpp"
 #include "apps/plan/reads.hpp"
 #include "apps/text.hpp"
+#include "apps/topologies/extension.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
@@ -233,6 +234,14 @@ std::string clipping_text(const Blueprint& b) {
                    "to norm ", norm, " by each shard for itself: a norm over all would be a flush");
 }
 
+/// The machines of one's own that join; "" where there are none.
+std::string extension_text(const Blueprint& b) {
+  const ExtensionScheme* const extension = extension_of(b.experiment);
+  return extension
+             ? concat("extension  ", extension->info.name, ": ", extension->info.summary, "\n")
+             : "";
+}
+
 std::string timeline(const Blueprint& b) {
   const Schedule& schedule = *b.schedule;
   std::int64_t batches = schedule.flushed ? 2 : schedule.delay_max + 4;
@@ -309,6 +318,7 @@ std::string describe(const Blueprint& b) {
       "clipping   ",
       clipping_text(b),
       "\n",
+      extension_text(b),
       "timeline   ",
       timeline(b));
 }

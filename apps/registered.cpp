@@ -7,6 +7,7 @@
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/system/extension.hpp"
 
 #include <cmath>
 
@@ -65,6 +66,9 @@ std::vector<RegisteredScheme> registered_schemes() {
     if (!rules().built_in(rule)) {
       all.push_back({"replicas.rule", &rule.info});
     }
+  }
+  for (const ExtensionScheme& extension : extensions().all()) {
+    all.push_back({"extension", &extension.info});
   }
   return all;
 }

@@ -37,6 +37,7 @@ struct RowWorkerRole;
 struct CoordinatorRole;
 struct PortionWorkerRole;
 struct VectorShardRole;
+struct ExtensionRole;
 
 // -- the life of a mini-batch ---------------------------------------------------------------------
 
@@ -297,12 +298,19 @@ struct GradientPart {
   std::vector<Tensor> tensors;  // by slice
 };
 
-/// What an exchange of one's own says to the same chunk's shard of another replica.
+/// What machines of a program of one's own say to one another: an exchange to the same chunk's shard of
+/// another replica, an extension to its machines (runtime/system/extension.hpp).
 struct Note {
   Stamp stamp;  // replica: who sends it
   std::string what{};
   std::vector<double> numbers{};
   std::vector<Tensor> tensors{};  // take the modelled time of their bytes
+};
+
+/// From the next update that it begins with, the recipient's learning rate is `factor` times what the
+/// experiment's schedule says.
+struct ScaleRate {
+  double factor = 1;
 };
 
 /// A shard has applied the last mini-batch of its replica, which ends on its own (hogwild).
@@ -553,7 +561,8 @@ class Message : public std::variant<Start,
                                     Ran<RowsDone>,
                                     Ran<RowsLooked>,
                                     Ran<PortionsAdded>,
-                                    Ran<VectorsDone>> {
+                                    Ran<VectorsDone>,
+                                    ScaleRate> {
  public:
   using variant::variant;
   Message();

@@ -60,6 +60,8 @@ struct ShardRole : Understands<Pull,
                                Answer,
                                GradientPart,
                                Note,
+                               Membership,
+                               ScaleRate,
                                Ran<Computed>> {};
 
 /// Does the arithmetic over parameters.
@@ -76,8 +78,16 @@ struct OptimizerRole : Understands<Apply,
                                    Ran<SharedRead>> {};
 
 /// Keeps a slice of the weights that replicas share; decides what becomes of what they send.
-struct ServerRole
-    : Understands<Upload, PinnedPull, Combined, Membership, Verdict, End, Halt, Release, Alarm> {};
+struct ServerRole : Understands<Upload,
+                                PinnedPull,
+                                Combined,
+                                Membership,
+                                Verdict,
+                                End,
+                                Halt,
+                                Release,
+                                ScaleRate,
+                                Alarm> {};
 
 /// Does the arithmetic of one server.
 struct ServerOptimizerRole : Understands<Combine, Ran<CombineMade>> {};
@@ -122,6 +132,9 @@ struct VectorShardRole : Understands<PointPull,
                                      Ran<PortionsAdded>,
                                      Ran<VectorsDone>> {};
 
+/// Of a machine that a program of one's own adds to the cast (runtime/system/extension.hpp).
+struct ExtensionRole : Understands<Start, Note, Alarm, Ran<Computed>> {};
+
 /// Of a machine without a role of its own, such as one that wraps another: it is told anything.
 struct AnyRole : Understands<Message> {};
 
@@ -138,6 +151,7 @@ using RoleTag = std::variant<AnyRole,
                              RowWorkerRole,
                              CoordinatorRole,
                              PortionWorkerRole,
-                             VectorShardRole>;
+                             VectorShardRole,
+                             ExtensionRole>;
 
 }  // namespace troupe

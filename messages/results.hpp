@@ -97,9 +97,11 @@ struct SharedRead {
   std::int64_t version = 0;  // updates of the buffer at the copy
 };
 
-/// A job of an exchange of one's own: tensors in the order in which it makes them.
+/// A job of an exchange or an extension of one's own: what it makes, in its own order.
 struct Computed {
-  std::vector<Tensor> tensors;
+  std::vector<Tensor> tensors{};
+  std::vector<double> numbers{};
+  std::string what{};  // which of its jobs
 };
 
 /// A step of a replica's optimizer, with the optimizer's state.

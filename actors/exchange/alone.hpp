@@ -10,7 +10,7 @@ class Alone : public Exchange {
  public:
   explicit Alone(ChunkOptimizer rule) : rule_(std::move(rule)) {}
 
-  double rate(std::int64_t step) const override { return rule_.rate(step); }
+  double planned_rate(std::int64_t step) const override { return rule_.rate(step); }
 
   void applied(Applied made, double now, Effects& fx) override;
 

@@ -7,13 +7,15 @@
 //   Reduction     the gradient is summed over the replicas first
 //   Upstream      servers above hold what all replicas share
 //   SharedBuffer  all replicas write to one buffer
+//   PeerExchange  the same chunk's shards of the replicas talk to one another (peers.hpp)
 //
 // The life of a push:
 //
 //   shard: ready()? -> sum() where sums() -> clipping -> prepare() -> optimizer -> applied()
 //   exchange: host.summed() after sum(); host.install() once the next weights are decided
 //
-// A new exchange is a class like these, and a factory (runtime/schemes/exchange.hpp).
+// A new exchange is a class like these; one without servers is a PeerExchange, and a factory
+// (runtime/schemes/exchange.hpp).
 #pragma once
 
 #include "runtime/system/machine.hpp"
@@ -66,8 +68,13 @@ class Exchange {
 
   // -- facts ---------------------------------------------------------------------------------------
 
-  /// The learning rate of the update that follows the replica's own step `step`.
-  virtual double rate(std::int64_t step) const = 0;
+  /// The learning rate of the update that follows the replica's own step `step`, as the experiment has
+  /// it.
+  virtual double planned_rate(std::int64_t step) const = 0;
+
+  /// The same, times what the run has been told since (ScaleRate).
+  double rate(std::int64_t step) const { return rate_factor_ * planned_rate(step); }
+
   /// Of the newest step.
   virtual Label label(std::size_t slice) const;
 
@@ -78,6 +85,12 @@ class Exchange {
   virtual bool pins_steps() const { return true; }
 
   // -- a push --------------------------------------------------------------------------------------
+
+  /// From the next push that is taken the rate is `factor` times the planned one.
+  void scale_rate(double factor) { asked_factor_ = factor; }
+
+  /// A push has been taken.
+  void begin() { rate_factor_ = asked_factor_; }
 
   /// Whether the push of mini-batch `batch` may be taken now.
   virtual bool ready(std::int64_t /*batch*/) const { return true; }
@@ -108,6 +121,9 @@ class Exchange {
   /// The replica's run has `batches` mini-batches.
   virtual void ended(std::int64_t /*batches*/, Effects& /*fx*/) {}
 
+  /// Who is left of the replicas.
+  virtual void membership(const Membership& /*m*/, double /*now*/, Effects& /*fx*/) {}
+
   // -- messages of its own: ContractError where the exchange does not expect them ------------------
 
   virtual void answered(Answer m, double now, Effects& fx);
@@ -126,6 +142,8 @@ class Exchange {
 
  private:
   ExchangeHost* host_ = nullptr;
+  double asked_factor_ = 1;
+  double rate_factor_ = 1;  // of the update under way, or of the last one
 };
 
 /// The record of the push that the host has under way, once it has been applied at `applied_to`.

@@ -1,11 +1,13 @@
-// Where an Exchange of one's own stands: what the factory of a registered exchange gets
+// Where a PeerExchange stands: what the factory of a registered exchange gets
 // (runtime/schemes/exchange.hpp).
 #pragma once
 
-#include "actors/exchange/exchange.hpp"
+#include "messages/messages.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/registry.hpp"
 
+#include <cstdint>
 #include <vector>
 
 namespace troupe {
@@ -18,6 +20,10 @@ struct ExchangeSeat {
   ChunkOptimizer rule;                // whose rate its replica's own updates have
   std::vector<Ref<ShardRole>> peers;  // the same chunk's shards, by replica, itself among them
   OptionValues options;               // as replicas.exchange.custom.values gives them
+  std::uint64_t seed = 1;             // of the run
+  EvaluationPlan evaluation;
+  bool mean = true;  // evaluations read the mean of the replicas' weights; else the evaluator's own
+  Ref<DirectorRole> director;
 };
 
 }  // namespace troupe

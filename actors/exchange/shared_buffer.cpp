@@ -5,7 +5,7 @@
 namespace troupe {
 
 /// The run's steps are the buffer's updates.
-double SharedBufferExchange::rate(std::int64_t step) const {
+double SharedBufferExchange::planned_rate(std::int64_t step) const {
   return c_.rule.rate(version_ + step - host().step());
 }
 

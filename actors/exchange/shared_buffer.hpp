@@ -33,7 +33,7 @@ class SharedBufferExchange final : public Exchange {
 
   explicit SharedBufferExchange(Config config) : c_(std::move(config)) {}
 
-  double rate(std::int64_t step) const override;
+  double planned_rate(std::int64_t step) const override;
   Label label(std::size_t slice) const override;
 
   bool pins_steps() const override { return false; }

@@ -23,7 +23,7 @@ void Upstream::join(ExchangeHost& host, const Weights& initial) {
   seen_[0].assign(lines_.size(), lines_.front().merged);
 }
 
-double Upstream::rate(std::int64_t step) const {
+double Upstream::planned_rate(std::int64_t step) const {
   return c_.rule.rate(step * c_.link.rate_stride + ahead_);
 }
 

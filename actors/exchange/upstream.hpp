@@ -36,7 +36,7 @@ class Upstream final : public Exchange {
   explicit Upstream(Config config);
 
   void join(ExchangeHost& host, const Weights& initial) override;
-  double rate(std::int64_t step) const override;
+  double planned_rate(std::int64_t step) const override;
   Label label(std::size_t slice) const override;
   bool gradient_travels() const override;
 

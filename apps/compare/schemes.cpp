@@ -69,6 +69,35 @@ std::string undone(const proto::Experiment& resolved, const std::vector<std::str
   return "";
 }
 
+/// What `path` = `value` has chosen, as a reader knows it: of a registered scheme its own name.
+std::string shown(const proto::Experiment& resolved,
+                  std::string_view path,
+                  const std::string& value) {
+  if (value != "custom") {
+    return value;
+  }
+  const google::protobuf::Message* at = &resolved;
+  for (std::size_t begin = 0; begin < path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const auto* field =
+        at->GetDescriptor()->FindFieldByName(std::string(path.substr(begin, end - begin)));
+    if (!field || field->is_repeated()) {
+      return value;
+    }
+    if (field->message_type()) {  // else it is an enum beside its `custom`
+      at = &at->GetReflection()->GetMessage(*at, field);
+    }
+    begin = end + 1;
+  }
+  const auto* custom = at->GetDescriptor()->FindFieldByName("custom");
+  if (!custom || custom->message_type() != proto::CustomScheme::descriptor()) {
+    return value;
+  }
+  const auto& scheme =
+      dynamic_cast<const proto::CustomScheme&>(at->GetReflection()->GetMessage(*at, custom));
+  return scheme.name().empty() ? value : scheme.name();
+}
+
 class Maker {
  public:
   Maker(const std::vector<std::string>& experiments,
@@ -110,10 +139,7 @@ class Maker {
                      .resolved = {}};
     std::vector<std::string> varied;
     for (std::size_t i = 0; i < varied_.size(); ++i) {
-      const std::string& value = varied_[i].values[at[i]];
-      scheme.values.push_back(value);
-      scheme.label += concat(scheme.label.empty() ? "" : " ", made_.columns[i], "=", value);
-      varied.push_back(varied_[i].path + "=" + value);
+      varied.push_back(varied_[i].path + "=" + varied_[i].values[at[i]]);
     }
     scheme.assignments.insert(scheme.assignments.end(), varied.begin(), varied.end());
     auto resolved = load_experiment(experiment, scheme.assignments);
@@ -121,6 +147,11 @@ class Maker {
       return resolved.error();
     }
     scheme.resolved = *std::move(resolved);
+    for (std::size_t i = 0; i < varied_.size(); ++i) {
+      const std::string value = shown(scheme.resolved, varied_[i].path, varied_[i].values[at[i]]);
+      scheme.values.push_back(value);
+      scheme.label += concat(scheme.label.empty() ? "" : " ", made_.columns[i], "=", value);
+    }
     seed_ = seed_.value_or(scheme.resolved.seed());
     scheme.resolved.set_seed(*seed_);
     if (const std::string lost = undone(scheme.resolved, varied); !lost.empty()) {

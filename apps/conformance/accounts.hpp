@@ -17,6 +17,7 @@ struct Seen final : RecordSink {
       applied.push_back(*one);
     } else if (const auto* server_record = std::get_if<ServerRecord>(&entry)) {
       server = *server_record;
+      ++servers;
     } else if (std::holds_alternative<LossOfReplica>(entry)) {
       ++lost;
     } else if (const auto* busy = std::get_if<BusyRecord>(&entry)) {
@@ -26,7 +27,8 @@ struct Seen final : RecordSink {
   }
 
   std::vector<AppliedRecord> applied;
-  ServerRecord server;
+  ServerRecord server;       // of the last that told
+  std::int64_t servers = 0;  // that told
   std::int64_t lost = 0;
   std::int64_t begun = 0;  // mini-batches
 };

@@ -3,6 +3,7 @@
 
 #include "apps/conformance.hpp"
 #include "apps/conformance/trial.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 
@@ -46,6 +47,18 @@ Result<std::vector<Finding>> check_schedule_conformance(const ScheduleScheme& sc
 /// Error (usage) where its options are wrong, or it goes with no schedule.
 Result<std::vector<Finding>> check_policy_conformance(const WeightScheme& scheme,
                                                       const ConformanceOptions& options);
+
+/// Of an exchange, in this order:
+///   identity  one replica trains; whether that is one of the plain optimizers, or how far from the
+///             nearest
+///   accounts  of replicas of different speeds: no mini-batch is applied twice, none is left out, and
+///             those applied add up to the updates and the samples that the run tells of
+///   crash     one or two replicas die at different moments: the run ends as it should all the same,
+///             or, where the exchange needs all of them, at once and with the cause
+///   replay    two equal runs: equal orders of messages, equal weights
+/// Error (usage) where its options are wrong.
+Result<std::vector<Finding>> check_exchange_conformance(const ExchangeScheme& scheme,
+                                                        const ConformanceOptions& options);
 
 /// The promise "replay" of two runs of one experiment.
 Finding equal_runs(const RunResult& first, const RunResult& second);

@@ -1,22 +1,23 @@
 #include "apps/conformance/replicas.hpp"
 
-#include "kernels/check.hpp"
+#include "kernels/stream.hpp"
 
-#include <memory>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
 namespace troupe::conformance {
 namespace {
 
-constexpr std::int64_t kUpdates = 120;
-/// No run of kUpdates comes near: a rule that takes nothing would go on for ever.
+/// No run of kReplicaUpdates comes near: a rule that takes nothing would go on for ever.
 constexpr int kSecondsMax = 100'000;
 /// Of the clock, whether to go on: one in some hundred messages. A rule that asks to be asked again
 /// at once would stay at one time for ever.
 constexpr int kQuestionsMax = 1000;
 
-/// One stage a replica, whose times vary, so that no two push at one time.
 constexpr const char* kTask = R"(
   model { mlp { hidden: [8] activation: tanh } }
   data { batch_size: 8 teacher { inputs: 12 outputs: 4 hidden: 16 train: 512 test: 8 } }
@@ -30,6 +31,12 @@ constexpr const char* kTask = R"(
   }
   record { evaluate: false order: true weights: false }
 )";
+
+std::string two_digits(double number) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%.1e", number);
+  return text.data();
+}
 
 /// Does what the stage does, until its time has come.
 class Mortal final : public Machine {
@@ -63,16 +70,33 @@ void doom(Cast& cast, const std::vector<Death>& deaths) {
   }
 }
 
+/// |a - b| / |b|, Euclidean, over all weights.
+double distance(const RunResult& a, const RunResult& b) {
+  double difference = 0;
+  double size = 0;
+  for (std::size_t chunk = 0; chunk < b.weights.size(); ++chunk) {
+    for (std::size_t slice = 0; slice < b.weights[chunk].size(); ++slice) {
+      const std::vector<double> x = to_host(a.weights[chunk][slice].values);
+      const std::vector<double> y = to_host(b.weights[chunk][slice].values);
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        difference += (x[i] - y[i]) * (x[i] - y[i]);
+        size += y[i] * y[i];
+      }
+    }
+  }
+  return std::sqrt(difference / size);
+}
+
 }  // namespace
 
 Result<Blueprint> replicas_blueprint(const Assignments& assignments) {
-  Assignments all{concat("stop.updates=", kUpdates), concat("stop.seconds=", kSecondsMax)};
+  Assignments all{concat("stop.updates=", kReplicaUpdates), concat("stop.seconds=", kSecondsMax)};
   all.insert(all.end(), assignments.begin(), assignments.end());
   return blueprint_of(kTask, all);
 }
 
-ReplicasTrial run_replicas(const Assignments& assignments, const std::vector<Death>& deaths) {
-  ReplicasTrial t;
+ReplicaTrial run_replicas(const Assignments& assignments, const std::vector<Death>& deaths) {
+  ReplicaTrial t;
   auto made = replicas_blueprint(assignments);
   if (!made) {
     t.trouble = made.error().message;
@@ -95,14 +119,59 @@ ReplicasTrial run_replicas(const Assignments& assignments, const std::vector<Dea
   t.result = *std::move(ran);
   const std::int64_t updates = t.result.summary.updates;
   if (asked > kQuestionsMax) {
-    t.trouble = concat("would not end: ", updates, " of ", kUpdates, " updates were made");
+    t.trouble = concat("would not end: ", updates, " of ", kReplicaUpdates, " updates were made");
   } else if (t.result.exit_code != 0 || !t.result.cause.empty()) {
     t.trouble = t.result.cause;
-  } else if (updates < kUpdates) {
-    t.trouble =
-        concat("only ", updates, " of ", kUpdates, " updates were made in ", kSecondsMax, " s");
+  } else if (updates < kReplicaUpdates) {
+    t.trouble = concat(
+        "only ", updates, " of ", kReplicaUpdates, " updates were made in ", kSecondsMax, " s");
   }
   return t;
+}
+
+std::vector<Death> deaths_of(std::int64_t i) {
+  std::vector<Death> deaths{{i % kReplicas, i / 2}};
+  if (i % 2 == 1) {
+    deaths.push_back({(i + 1) % kReplicas, (5 * i) % 7});
+  }
+  return deaths;
+}
+
+std::string deaths_text(const std::vector<Death>& deaths) {
+  return concat(deaths.size() == 1 ? "a replica" : "two replicas",
+                " died, the first at its mini-batch ",
+                deaths.front().batch);
+}
+
+Finding one_is_plain(Assignments assignments) {
+  assignments.emplace_back("replicas.count=1");
+  if (const auto one = replicas_blueprint(assignments); !one) {
+    return {"identity", true, "not for one replica: " + one.error().message, false};
+  }
+  const ReplicaTrial own = run_replicas(assignments);
+  if (!own.trouble.empty()) {
+    return {"identity", false, "one replica: " + own.trouble};
+  }
+  double least = std::numeric_limits<double>::infinity();
+  std::string nearest_rule;
+  for (const char* rule : {"momentum", "nesterov", "sgd"}) {
+    const ReplicaTrial plain = run_replicas({concat("optimizer.rule=", rule)});
+    if (plain.result.summary.weights_sha256 == own.result.summary.weights_sha256) {
+      return {"identity", true, concat("one replica: optimizer.rule ", rule, ", bit for bit")};
+    }
+    if (const double off = distance(own.result, plain.result); off < least) {
+      least = off;
+      nearest_rule = rule;
+    }
+  }
+  return {"identity",
+          std::isfinite(least),
+          concat("one replica: no plain optimizer; nearest is optimizer.rule ",
+                 nearest_rule,
+                 ", whose weights differ by ",
+                 two_digits(least),
+                 " of themselves"),
+          false};
 }
 
 }  // namespace troupe::conformance

@@ -1,6 +1,8 @@
-// Small runs of several replicas under a rule in virtual time, in which replicas may die.
+// Small runs of several replicas in virtual time, as the conformance kits of rules and exchanges make
+// them: replicas of different speeds, of which some may die.
 #pragma once
 
+#include "apps/conformance.hpp"
 #include "apps/conformance/accounts.hpp"
 #include "apps/conformance/trial.hpp"
 
@@ -10,9 +12,10 @@
 
 namespace troupe::conformance {
 
-inline constexpr std::int64_t kReplicas = 4;
+constexpr std::int64_t kReplicas = 4;
+constexpr std::int64_t kReplicaUpdates = 120;
 
-struct ReplicasTrial {
+struct ReplicaTrial {
   std::string trouble;  // why it did not end as it should; "" where it did
   RunResult result;
   Seen seen;
@@ -24,10 +27,19 @@ struct Death {
   std::int64_t batch = 0;
 };
 
-/// kReplicas replicas of one stage whose times vary, with the assignments on top; 120 updates.
-ReplicasTrial run_replicas(const Assignments& assignments, const std::vector<Death>& deaths = {});
-
-/// The same, as far as it can be known before it is run.
+/// One stage a replica, whose times vary, so that no two push at one time; kReplicaUpdates updates.
 Result<Blueprint> replicas_blueprint(const Assignments& assignments);
+ReplicaTrial run_replicas(const Assignments& assignments, const std::vector<Death>& deaths = {});
+
+/// The deaths of run i of a series: the first eight mini-batches of every replica in turn; in every
+/// other run a second one.
+std::vector<Death> deaths_of(std::int64_t i);
+
+/// "a replica died, the first at its mini-batch 3".
+std::string deaths_text(const std::vector<Death>& deaths);
+
+/// The promise "identity" of several replicas' scheme: whether one replica with these assignments, which
+/// may say nothing of their number, trains what a plain optimizer does.
+Finding one_is_plain(Assignments assignments);
 
 }  // namespace troupe::conformance

@@ -1,27 +1,12 @@
-// What a rule of the parameter server is held to.
-#include "apps/conformance.hpp"
+// Whether a rule of the parameter server keeps what the runtime promises of every rule.
 #include "apps/conformance/kits.hpp"
 #include "apps/conformance/replicas.hpp"
-#include "kernels/check.hpp"
-#include "kernels/stream.hpp"
-#include "messages/experiment.hpp"
 #include "runtime/schemes/rule.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstdio>
-#include <limits>
-#include <utility>
 
 namespace troupe::conformance {
 namespace {
-
-std::string two_digits(double number) {
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%.1e", number);
-  return text.data();
-}
 
 class RuleKit {
  public:
@@ -32,7 +17,7 @@ class RuleKit {
     if (auto made = replicas_blueprint(ruled({})); !made) {
       return made.error();
     }
-    return std::vector<Finding>{identity(), accounts(), bound(), crash(), replay()};
+    return std::vector<Finding>{one_is_plain(ruled({})), accounts(), bound(), crash(), replay()};
   }
 
  private:
@@ -49,53 +34,6 @@ class RuleKit {
     return all;
   }
 
-  Finding identity() const {
-    if (const auto one = replicas_blueprint(ruled({"replicas.count=1"})); !one) {
-      return {"identity", true, "not for one replica: " + one.error().message, false};
-    }
-    const ReplicasTrial own = run_replicas(ruled({"replicas.count=1"}));
-    if (!own.trouble.empty()) {
-      return {"identity", false, "one replica: " + own.trouble};
-    }
-    double least = std::numeric_limits<double>::infinity();
-    std::string nearest_rule;
-    for (const char* rule : {"momentum", "nesterov", "sgd"}) {
-      const ReplicasTrial plain = run_replicas({concat("optimizer.rule=", rule)});
-      if (plain.result.summary.weights_sha256 == own.result.summary.weights_sha256) {
-        return {"identity", true, concat("one replica: optimizer.rule ", rule, ", bit for bit")};
-      }
-      if (const double off = distance(own.result, plain.result); off < least) {
-        least = off;
-        nearest_rule = rule;
-      }
-    }
-    return {"identity",
-            std::isfinite(least),
-            concat("one replica: no plain optimizer; nearest is optimizer.rule ",
-                   nearest_rule,
-                   ", whose weights differ by ",
-                   two_digits(least),
-                   " of themselves"),
-            false};
-  }
-
-  /// |a - b| / |b|, Euclidean, over all weights.
-  static double distance(const RunResult& a, const RunResult& b) {
-    double difference = 0;
-    double size = 0;
-    for (std::size_t chunk = 0; chunk < b.weights.size(); ++chunk) {
-      for (std::size_t slice = 0; slice < b.weights[chunk].size(); ++slice) {
-        const std::vector<double> x = to_host(a.weights[chunk][slice].values);
-        const std::vector<double> y = to_host(b.weights[chunk][slice].values);
-        for (std::size_t i = 0; i < y.size(); ++i) {
-          difference += (x[i] - y[i]) * (x[i] - y[i]);
-          size += y[i] * y[i];
-        }
-      }
-    }
-    return std::sqrt(difference / size);
-  }
-
   Finding accounts() const {
     std::int64_t updates = 0;
     std::int64_t applied = 0;
@@ -103,7 +41,7 @@ class RuleKit {
     std::int64_t in_flight = 0;
     std::int64_t lags = 0;
     for (int seed = 1; seed <= 3; ++seed) {
-      const ReplicasTrial t =
+      const ReplicaTrial t =
           run_replicas(ruled({concat("seed=", seed), "clock.workers.spread=0.6"}));
       const std::string trouble = t.trouble.empty() ? wrong_accounts(t.seen, kReplicas) : t.trouble;
       if (!trouble.empty()) {
@@ -137,7 +75,7 @@ class RuleKit {
   Finding bound() const {
     std::int64_t largest = 0;
     for (int seed = 1; seed <= 3; ++seed) {
-      const ReplicasTrial t = run_replicas(
+      const ReplicaTrial t = run_replicas(
           ruled({concat("seed=", seed), "clock.workers.straggler.permanent.factor=10"}));
       if (!t.trouble.empty()) {
         return {"bound", false, concat("one replica ten times slower: ", t.trouble)};
@@ -158,22 +96,12 @@ class RuleKit {
     constexpr std::int64_t kRuns = 16;
     std::int64_t died = 0;
     for (std::int64_t i = 0; i < kRuns; ++i) {
-      // The first eight mini-batches of every replica in turn; in every other run a second one.
-      std::vector<Death> deaths{{i % kReplicas, i / 2}};
-      if (i % 2 == 1) {
-        deaths.push_back({(i + 1) % kReplicas, (5 * i) % 7});
-      }
-      const ReplicasTrial t =
+      const std::vector<Death> deaths = deaths_of(i);
+      const ReplicaTrial t =
           run_replicas(ruled({concat("seed=", i + 1), "clock.workers.spread=0.3"}), deaths);
       std::string trouble = t.trouble.empty() ? wrong_updates(t.seen) : t.trouble;
       if (!trouble.empty()) {
-        return {"crash",
-                false,
-                concat(deaths.size() == 1 ? "a replica" : "two replicas",
-                       " died, the first at its mini-batch ",
-                       deaths.front().batch,
-                       ": ",
-                       trouble)};
+        return {"crash", false, concat(deaths_text(deaths), ": ", trouble)};
       }
       died += t.seen.lost;
     }
@@ -182,15 +110,15 @@ class RuleKit {
 
   Finding replay() const {
     const Assignments set = ruled({"clock.workers.spread=0.6", "replicas.shards=2"});
-    const ReplicasTrial first = run_replicas(set);
-    const ReplicasTrial second = run_replicas(set);
+    const ReplicaTrial first = run_replicas(set);
+    const ReplicaTrial second = run_replicas(set);
     if (!first.trouble.empty()) {
       return {"replay", false, first.trouble};
     }
     return equal_runs(first.result, second.result);
   }
 
-  ConformanceOptions options_;
+  const ConformanceOptions& options_;
 };
 
 }  // namespace

@@ -22,11 +22,13 @@ std::int64_t synchronous_batches(const Blueprint& b) {
 }
 
 Result<void> read_data(Blueprint& b) {
-  auto data = open_dataset(b.experiment.data(), b.experiment.seed());
-  if (!data) {
-    return data.error();
+  if (!b.data) {
+    auto data = open_dataset(b.experiment.data(), b.experiment.seed());
+    if (!data) {
+      return data.error();
+    }
+    b.data = *data;
   }
-  b.data = *data;
   return check_blueprint(b, Known::data);
 }
 
@@ -155,12 +157,14 @@ std::size_t slices_wanted(const Blueprint& b) {
       b.link || replicas.exchange().has_sandblaster() ? replicas.shards() : 1);
 }
 
-Result<Blueprint> make_blueprint(const proto::Experiment& resolved) {
+Result<Blueprint> make_blueprint(const proto::Experiment& resolved,
+                                 std::shared_ptr<const Dataset> data) {
   if (auto sound = check_experiment(resolved); !sound) {
     return sound.error();
   }
   Blueprint b;
   b.experiment = resolved;
+  b.data = std::move(data);
   b.devices = all_devices(resolved);
   b.precision = precision_of(resolved);
   for (const auto& step :

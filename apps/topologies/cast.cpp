@@ -6,6 +6,7 @@
 #include "actors/source.hpp"
 #include "actors/stage.hpp"
 #include "apps/topologies/exchange.hpp"
+#include "apps/topologies/extension.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/servers.hpp"
 #include "runtime/data/sharding.hpp"
@@ -72,8 +73,11 @@ class Casting {
 
   bool served() const { return b_.link.has_value(); }
 
+  /// Each replica ends by itself, the run with the last of them.
+  bool ends_apart() const { return hogwild_ || peers_; }
+
   /// Evaluates on its own account, at its own steps.
-  bool marks(std::int32_t r) const { return !served() && !hogwild_ && r == 0; }
+  bool marks(std::int32_t r) const { return !served() && !ends_apart() && r == 0; }
 
   const Blueprint& b_;
   const proto::Experiment& e_;
@@ -82,6 +86,7 @@ class Casting {
   const std::int32_t replicas_;
   const std::int32_t stages_;
   const bool hogwild_;
+  const bool peers_;
   std::vector<ChunkOptimizer> rules_;                   // by chunk
   std::vector<std::vector<std::int64_t>> samples_;      // by replica, where not all are its own
   std::vector<std::shared_ptr<SharedWeights>> shared_;  // by chunk: hogwild
@@ -97,6 +102,7 @@ Casting::Casting(const Blueprint& blueprint)
       replicas_(static_cast<std::int32_t>(e_.replicas().count())),
       stages_(schedule_.options.stages),
       hogwild_(shared_by(e_) == Shared::buffer),
+      peers_(replicas_ > 1 && exchange_of(e_).peer != nullptr),
       samples_(static_cast<std::size_t>(replicas_)) {
   const proto::Experiment own = own_optimizer(b_);
   const Rate rate = rate_of(b_);
@@ -135,6 +141,7 @@ Cast Casting::all() {
   }
   cast_.director = who_.director();
   cast_.threads = who_.threads();
+  join_extension(cast_, b_, who_);
   return std::move(cast_);
 }
 
@@ -168,7 +175,7 @@ std::int64_t Casting::batches_of(std::int32_t r) const {
 
 void Casting::add_source(std::int32_t r) {
   const std::vector<Ref<StageRole>> stage_of = who_.stage_of_chunks(r, schedule_);
-  const bool together = !served() && !hogwild_;
+  const bool together = !served() && !ends_apart();
   // Uploads on a stream of its own, while the stage's is at work on what came before.
   add(who_.source(r).id,
       std::make_unique<Source>(Source::Config{
@@ -212,12 +219,14 @@ void Casting::add_director() {
   Director::Config config{.company = company,
                           .end = nullptr,
                           .replica_of = {},
-                          .survives = served() || hogwild_,
+                          .survives = served() || ends_apart(),
                           .evaluate = e_.record().evaluate(),
                           .target_accuracy = e_.stop().target_accuracy(),
                           .allow_divergence = e_.stop().allow_divergence()};
   if (served()) {
     config.end = std::make_unique<EndAtServers>(company);
+  } else if (peers_) {
+    config.end = std::make_unique<EndOfPeers>(company);
   } else if (hogwild_) {
     config.end = std::make_unique<EndOfAll>(company);
   }
@@ -241,7 +250,7 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
           Stage::Config{.self = who_.stages(r)[at],
                         .replica = r,
                         .replicas = replicas_,
-                        .served = served() || hogwild_,
+                        .served = served() || ends_apart(),
                         .stage = k,
                         .seed = e_.seed(),
                         .sizes = b_.sizes,

@@ -1,8 +1,8 @@
 #include "apps/topologies/exchange.hpp"
 
 #include "actors/exchange/alone.hpp"
+#include "actors/exchange/peers.hpp"
 #include "actors/exchange/reduction.hpp"
-#include "actors/exchange/seat.hpp"
 #include "actors/exchange/shared_buffer.hpp"
 #include "actors/exchange/upstream.hpp"
 
@@ -57,17 +57,21 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
                                                            .peers = who.peers(c)});
   }
   const ExchangeScheme& scheme = exchange_of(e);
-  if (!scheme.seat || e.replicas().count() == 1) {
+  if (!scheme.peer || e.replicas().count() == 1) {
     return std::make_unique<Alone>(rule);
   }
   const OptionValues options(scheme.info.options, e.replicas().exchange().custom());
-  auto own = scheme.seat({.self = self,
+  auto own = scheme.peer({.self = self,
                           .replica = r,
                           .chunk = c,
                           .optimizer = optimizer,
                           .rule = rule,
                           .peers = who.peers(c),
-                          .options = options});
+                          .options = options,
+                          .seed = e.seed(),
+                          .evaluation = {b.evaluate_every},
+                          .mean = scheme.evaluated == Evaluated::mean,
+                          .director = who.director()});
   TROUPE_CHECK(own, "exchange ", scheme.info.name, ": its factory made nothing");
   return own;
 }

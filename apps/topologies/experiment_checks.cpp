@@ -1,5 +1,6 @@
 // The rows that an experiment has to pass before anything is opened.
 #include "apps/topologies/checks.hpp"
+#include "apps/topologies/extension.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/sandblaster.hpp"
 #include "messages/experiment.hpp"
@@ -296,6 +297,7 @@ Rows all_checks() {
   add(batch_checks());
   add(replica_times_checks());
   add(stop_checks());
+  add({asked("extension", {"extension"}, check_extension)});
   add(sparse_hogwild_checks());
   add(sandblaster_checks());
   return all;

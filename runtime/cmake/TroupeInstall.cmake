@@ -1,5 +1,5 @@
-# cmake --install: the program, and the package that find_package(troupe) finds: libraries, headers as they lie in the tree,
-# the experiment's definition. Headers that are private to their folder stay here.
+# cmake --install: the program, and the package that find_package(troupe) finds: libraries, public headers as they lie in the
+# tree, the experiment's definition.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troupe)
@@ -7,13 +7,37 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troupe)
 install(TARGETS troupe)
 install(TARGETS troupe_proto troupe_kernels troupe_messages troupe_runtime troupe_actors troupe_apps
         EXPORT troupeTargets)
-foreach(folder kernels messages runtime actors apps)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION include/troupe
-          FILES_MATCHING PATTERN "*.hpp" PATTERN "*.proto"
-          PATTERN "kernels/cpu" EXCLUDE PATTERN "kernels/cuda" EXCLUDE PATTERN "messages/experiment" EXCLUDE
-          PATTERN "schemes/rules" EXCLUDE PATTERN "schemes/policies" EXCLUDE
-          PATTERN "schemes/schedules" EXCLUDE PATTERN "model/zoo" EXCLUDE PATTERN "apps/bench" EXCLUDE
-          PATTERN "cmake" EXCLUDE PATTERN "docs" EXCLUDE PATTERN "presets" EXCLUDE)
+
+# The public headers: what schemes, machines and programs of one's own include (apps/docs/tutorial.md), and what these
+# include in their turn. All others are private. tests/tools/check_package.sh compiles each alone.
+set(public_headers
+    # A program: the command line, or training from within.
+    apps/program.hpp apps/train.hpp
+    # Exchanges without servers.
+    actors/exchange/exchange.hpp actors/exchange/peers.hpp actors/exchange/seat.hpp
+    # Schemes.
+    runtime/schemes/chunk_optimizer.hpp runtime/schemes/evaluation.hpp runtime/schemes/exchange.hpp runtime/schemes/link.hpp
+    runtime/schemes/optimizer_scheme.hpp runtime/schemes/policy.hpp runtime/schemes/rate.hpp runtime/schemes/registry.hpp
+    runtime/schemes/rule.hpp runtime/schemes/schedule.hpp runtime/schemes/schedule_scheme.hpp
+    runtime/schemes/sequence_builder.hpp runtime/schemes/view.hpp
+    # Layers, networks, data.
+    runtime/data/batch_sizes.hpp runtime/data/dataset.hpp runtime/data/memory.hpp runtime/data/registry.hpp
+    runtime/model/layer.hpp runtime/model/layers.hpp runtime/model/network.hpp runtime/model/registry.hpp
+    # Machines, and what the end of a run tells.
+    runtime/record/json.hpp runtime/record/summary.hpp runtime/system/extension.hpp runtime/system/machine.hpp
+    # What machines say, and the experiment as text.
+    messages/experiment.hpp messages/messages.hpp messages/proto.hpp messages/protocol.hpp messages/record.hpp
+    messages/results.hpp messages/stamp.hpp messages/update.hpp
+    # Tensors and their arithmetic.
+    kernels/activation.hpp kernels/attention.hpp kernels/buffer.hpp kernels/check.hpp kernels/combine.hpp kernels/convert.hpp
+    kernels/convolution.hpp kernels/device.hpp kernels/dot.hpp kernels/dropout.hpp kernels/elementwise.hpp
+    kernels/embedding.hpp kernels/event.hpp kernels/functors/bfloat16.hpp kernels/hd.hpp kernels/late_gradient.hpp
+    kernels/loss.hpp kernels/lstm.hpp kernels/matmul.hpp kernels/normalization.hpp kernels/orthogonalize.hpp
+    kernels/random.hpp kernels/result.hpp kernels/shape.hpp kernels/stream.hpp kernels/tensor.hpp
+    kernels/update.hpp)
+foreach(header ${public_headers} messages/experiment.proto)
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION include/troupe/${folder})
 endforeach()
 install(FILES ${PROJECT_BINARY_DIR}/messages/experiment.pb.h DESTINATION include/troupe)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

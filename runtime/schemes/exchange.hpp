@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-class Exchange;
+class PeerExchange;
 struct ExchangeSeat;
 
 /// What the replicas of an exchange have in common, which decides on the cast.
@@ -22,6 +22,12 @@ enum class Shared : std::uint8_t {
   nothing,  // the same chunk's shards of the replicas talk to one another
   buffer,   // one buffer in the process's memory
   own,      // a cast of its own (sandblaster)
+};
+
+/// Whose weights an exchange without servers is evaluated with, and ends with.
+enum class Evaluated : std::uint8_t {
+  mean,     // of all replicas', at the same step of each
+  replica,  // the first living one's own
 };
 
 /// What a Link is made from.
@@ -47,8 +53,10 @@ struct ExchangeScheme {
   std::function<Link(const LinkContext&)> link{};
   /// Of `servers` that no rule is chosen for.
   std::function<Rule(const RuleContext&)> rule{};
-  /// Of `nothing`: what stands between a shard and the others (actors/exchange/seat.hpp).
-  std::function<std::unique_ptr<Exchange>(const ExchangeSeat&)> seat{};
+  /// Of `nothing`: what stands between a shard and the same chunk's shards of the other replicas
+  /// (actors/exchange/peers.hpp).
+  std::function<std::unique_ptr<PeerExchange>(const ExchangeSeat&)> peer{};
+  Evaluated evaluated = Evaluated::mean;  // of `peer`
   /// As RuleScheme::staleness. Empty: 1.
   std::function<double(const proto::Experiment&)> staleness{};
   /// What to try when training has diverged. Empty: nothing of this exchange.

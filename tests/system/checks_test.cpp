@@ -109,6 +109,7 @@ const Cases& of_experiments() {
       {"straggler_among_replicas",
        {{"clock.workers.straggler.permanent.replica=1"}, "1 of replicas.count 1"}},
       {"an_end", {{"stop.updates=0"}, "the run would never end"}},
+      {"extension", {{"extension.custom.name=nobody"}, "has not been registered"}},
       {"accuracy_is_evaluated", {{"stop.target_accuracy=0.5"}, "needs record.evaluate"}},
       {"a_length_for_the_rate",
        {{"stop.updates=0", "stop.seconds=1", "optimizer.schedule=cosine"}, "must be set"}},

@@ -31,12 +31,22 @@ cd "$work/mine"
 says /installed/include/troupe/runtime/schemes/rule.hpp cmake --install "$build" --prefix "$work/installed"
 installed=$work/installed
 
-# The program itself, its licence, and headers that lack nothing and raise no warning.
+# The program itself, its licence, and headers of which each stands alone and raises no warning: all that they include has
+# come along, and none but the experiment's definition is of protobuf.
 says "troupe 0." "$installed/bin/troupe" --version
 [ -f "$installed/share/doc/troupe/LICENSE" ]
 [ -f "$installed/include/troupe/messages/experiment.proto" ]
-(cd "$installed/include/troupe" && find . -name '*.hpp' -printf '#include "%P"\n') | sort >headers.cpp
-"$cxx" -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I "$installed/include/troupe" headers.cpp
+(cd "$installed/include/troupe" && find . -name '*.hpp' -printf '%P\n') | sort >headers
+[ "$(wc -l <headers)" -gt 40 ]
+while read -r header; do
+  sed -nE 's/^#include "(.*)"/\1/p' "$installed/include/troupe/$header"
+done <headers | sort -u >included
+comm -23 included headers >missing
+[ ! -s missing ] || { echo "check_package: included and not installed: $(tr '\n' ' ' <missing)" >&2 && exit 1; }
+stands_alone() { echo "#include \"$1\"" | "$cxx" -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I "$installed/include/troupe" -x c++ -; }
+export -f stands_alone
+export cxx installed
+xargs -P 2 -I HEADER bash -c 'stands_alone HEADER' <headers
 
 # The tutorial's own listing, from its first include to the end of main().
 sed -n '/^    #include <apps/,/^    }$/s/^    //p' "$example/../../apps/docs/tutorial.md" >tutorial.cpp
@@ -58,7 +68,8 @@ says "rule half_life" "$mine" plan half_life.textproto
 says "% of the test data" "$mine" sim half_life.textproto -q
 says "% of the test data" "$mine" run half_life.textproto -q --set stop.epochs=1
 says "half_life  samples" "$mine" compare half_life.textproto -q --set stop.epochs=1 --vary $rule.values.half_life=2,16 --out compared
-says "custom " "$mine" compare half_life.textproto -q --set stop.epochs=1 --vary replicas.rule=asgd,custom --out builtin
+says "half_life  " "$mine" compare half_life.textproto -q --set stop.epochs=1 --vary replicas.rule=asgd,custom --out builtin
+grep -q "^rule=half_life," builtin/compare.csv && ! grep -q custom builtin/compare.csv && ! grep -q custom builtin/curves.csv
 expect 2 'did you mean "half_life"?' "$mine" sim half_life.textproto --set $rule.name=halflife
 expect 2 'half_life has no option "halflife"; it has half_life' "$mine" sim half_life.textproto --set $rule.values.halflife=2
 expect 2 '"half_life" has not been registered' "$installed/bin/troupe" sim half_life.textproto
@@ -82,7 +93,7 @@ says "weights fading_trust, 3 stages" "$mine" plan "${own[@]}"
 expect 2 "trust: 2 does not do; it is from 0 to 1" "$mine" config validate "${own[@]}" --set $trust=2
 expect 2 'did you mean "fading_trust"?' "$mine" sim "${own[@]}" --set pipeline.weights.custom.name=fading_thrust
 expect 2 "it is from 0 to 1" "$mine" sim "${own[@]}" --set $trust=-1
-says "stash " "$mine" compare "${own[@]}" -q --vary pipeline.weights=custom,stash --out trusts
+says "fading_trust " "$mine" compare "${own[@]}" -q --vary pipeline.weights=custom,stash --out trusts
 says "0.5 " "$mine" compare "${own[@]}" -q --vary $trust=0.5,0.9 --out trust
 # All of the prediction is spectrain, none of it is stash, bit for bit.
 for pair in 1:spectrain 0:stash; do
@@ -120,7 +131,7 @@ says "ok: glyphs-mlp can be run" "$mine" config validate glyphs-mlp "${aggmo[@]}
 says "% of the test data" "$mine" sim glyphs-mlp -q "${small[@]}" "${aggmo[@]}" --set pipeline.weights=spectrain
 says "% of the test data" "$mine" run glyphs-mlp -q "${small[@]}" "${aggmo[@]}" --set replicas.count=2 \
   --set replicas.exchange.averaging.state=averaged
-says "custom " "$mine" compare glyphs-mlp -q "${small[@]}" "${aggmo[@]}" --vary optimizer.rule=momentum,custom --out optimizers
+says "aggmo " "$mine" compare glyphs-mlp -q "${small[@]}" "${aggmo[@]}" --vary optimizer.rule=momentum,custom --out optimizers
 expect 2 'did you mean "aggmo"?' "$mine" config validate glyphs-mlp --set optimizer.custom.name=agmo
 expect 2 'optimizer.custom.values.a: 2 does not do; it is from 0.001 to 1' \
   "$mine" config validate glyphs-mlp "${aggmo[@]}" --set optimizer.custom.values.a=2
@@ -143,6 +154,43 @@ expect 2 'data.custom.values.noise: 2 does not do; it is from 0 to 1' \
   "$mine" config validate glyphs-mlp "${spirals[@]}" --set data.custom.values.noise=2
 expect 2 'data.custom.name: "two_spirals" has not been registered' "$installed/bin/troupe" run glyphs-mlp "${spirals[@]}"
 
+# An exchange of one's own, without servers: it is evaluated at the mean of all, and bears deaths.
+mine=$PWD/build/my_exchange
+gossip=(--set replicas.count=4 --set replicas.exchange.custom.name=gosgd)
+likely=replicas.exchange.custom.values.probability
+says "gosgd (replicas.exchange.custom.name)" "$mine" explain gosgd
+says "option $likely: of telling somebody after a step (0.2; from" "$mine" explain gosgd
+says "replicas   4 by gosgd" "$mine" plan glyphs-mlp "${gossip[@]}"
+says "% of the test data" "$mine" sim glyphs-mlp -q "${small[@]}" "${gossip[@]}"
+says "% of the test data" "$mine" run glyphs-mlp -q "${small[@]}" "${gossip[@]}" --set pipeline.weights=spectrain
+says "gosgd " "$mine" compare glyphs-mlp -q "${small[@]}" "${gossip[@]}" --vary replicas.exchange=averaging,custom --out exchanges
+expect 2 "probability: 2 does not do; it is from 0 to 1" "$mine" config validate glyphs-mlp "${gossip[@]}" --set $likely=2
+expect 2 'did you mean "gosgd"?' "$mine" sim glyphs-mlp --set replicas.count=2 --set replicas.exchange.custom.name=gosdg
+expect 2 '"gosgd" has not been registered' "$installed/bin/troupe" sim glyphs-mlp "${gossip[@]}"
+says "replicas died in 16 runs, and 16 went on" "$mine" conformance gosgd --value probability=0.5
+grep -c holds said | grep -qx 4
+
+# A machine of one's own that joins the cast: it hears the losses and steers the rate.
+mine=$PWD/build/my_extension
+plateau=(--set extension.custom.name=plateau --set extension.custom.values.window=20)
+says "plateau (extension.custom.name)" "$mine" explain plateau
+says "extension  plateau: halves the learning rate" "$mine" plan glyphs-mlp "${plateau[@]}"
+for verb in run sim; do
+  says "plateau: the loss is" "$mine" $verb glyphs-mlp "${small[@]}" "${plateau[@]}" --set extension.custom.values.least=1 --out steered-$verb
+  grep -q '"rate":0.005' steered-$verb/metrics.jsonl
+done
+says "% of the test data" "$mine" run glyphs-mlp -q "${small[@]}" "${plateau[@]}" --set replicas.count=2
+expect 2 "window: 0 does not do" "$mine" config validate glyphs-mlp "${plateau[@]}" --set extension.custom.values.window=0
+expect 2 'did you mean "plateau"?' "$mine" sim glyphs-mlp --set extension.custom.name=plato
+
+# A program of one's own that trains on its own data and takes the weights.
+says "(0, 0.5) is on circle 0, (0, 1) on circle 1" build/my_program
+for line in "losses heard" "interrupted" "dense1.weight: 32 numbers" "dense2.bias: 2 numbers"; do
+  grep -qF "$line" said
+done
+for example in my_*.cpp; do
+  [ "$(wc -l <"$example")" -le 100 ]
+done
 
 # The tutorial's commands, and what it shows of their output.
 "$python" "$tools/check_docs.py" "$installed/bin/troupe" --only tutorial --mine "$PWD/build/my_troupe"

@@ -1,0 +1,124 @@
+// Replicas without servers, whose shards of the same chunk talk to one another by Notes: gossip, and
+// whatever else peers may agree on. A program of one's own derives from PeerExchange and says what is
+// told to whom, and what becomes of a step; when evaluations are due, whose weights they read, who has
+// died and how the run ends is done here.
+//
+//   shard --Note--> the same chunk's shard of another replica
+//   shard --MarkDue, Finished--> director --Membership--> shards
+//   the evaluator's shard --Note "ask"--> the others' --Note "answer"--> the evaluator's
+//
+// The life of a step:
+//
+//   optimizer's step -> stepped() -> complete()? -> mix(), a job -> settled() -> the shard's next step
+//
+// Invariants: each replica makes as many steps as the run has, or as its own source says where the run
+// is interrupted; the weights of an evaluation are those that each replica that counts has had at that
+// very step, or at its last one; a replica that died or has come to its end is never waited for.
+#pragma once
+
+#include "actors/exchange/exchange.hpp"
+#include "actors/exchange/seat.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+class PeerExchange : public Exchange {
+ public:
+  explicit PeerExchange(const ExchangeSeat& seat);
+
+  double planned_rate(std::int64_t step) const override { return seat_.rule.rate(step); }
+
+  bool pins_steps() const final { return false; }
+
+  void join(ExchangeHost& host, const Weights& initial) final;
+  void applied(Applied made, double now, Effects& fx) final;
+  void make_pin(std::int64_t step, Effects& fx) final;
+  void ended(std::int64_t batches, Effects& fx) final;
+  void membership(const Membership& m, double now, Effects& fx) final;
+  void came(Note m, double now, Effects& fx) final;
+  void did(Computed m, double now, Effects& fx) final;
+  void did(Followed m, double now, Effects& fx) final;
+  std::string waits_for() const override;
+
+ protected:
+  /// A job on the replica's device: the next weights, by slice, each (n) float32 in a buffer of its own.
+  using Mix = std::function<std::vector<Tensor>(Stream&)>;
+
+  // -- what an exchange is, by default none
+
+  /// The replica's own step is made, and not yet the shard's: `own` are its weights.
+  virtual void stepped(const Weights& /*own*/, Effects& /*fx*/) {}
+
+  /// Whether all that the step waits for has come; asked again whenever a Note comes or a replica goes.
+  virtual bool complete() const { return true; }
+
+  /// What is to take the place of the replica's own step; empty: nothing.
+  virtual Mix mix(const Weights& /*own*/) { return {}; }
+
+  /// `weights` are about to be those of step step() + 1.
+  virtual void settled(const Weights& /*weights*/, Effects& /*fx*/) {}
+
+  /// What a peer has told.
+  virtual void heard(Note /*note*/, Effects& /*fx*/) {}
+
+  /// Replica `replica` has died, or its last step is made: it takes no part any more.
+  virtual void left(std::int32_t /*replica*/, Effects& /*fx*/) {}
+
+  // -- what it may use
+
+  const ExchangeSeat& seat() const { return seat_; }
+
+  /// The newest step of the shard.
+  std::int64_t step() const { return host().step(); }
+
+  /// Whether a replica lives and makes step `step` + 1.
+  bool makes(std::int32_t replica, std::int64_t step) const;
+
+  /// Sends a Note, whose stamp says this replica and chunk, and batch = step(). `tensors` are not written
+  /// to any more.
+  void tell(std::int32_t replica,
+            std::string what,
+            std::vector<double> numbers,
+            std::vector<Tensor> tensors,
+            Effects& fx) const;
+
+ private:
+  /// An evaluation that this shard has to answer for.
+  struct Gathering {
+    std::set<std::int32_t> missing;                       // replicas
+    std::map<std::int32_t, std::vector<Tensor>> parts{};  // by replica
+  };
+
+  bool has(std::int64_t step) const;
+  Weights weights_at(std::int64_t step) const;
+  void settle_where_complete(double now, Effects& fx);
+  void take_place(std::vector<Tensor> mixed, double now, Effects& fx);
+  void settle(double now, Effects& fx);
+  void note_step(Effects& fx);
+  void finish(Effects& fx);
+  void leave(std::int32_t replica, std::int64_t end, double now, Effects& fx);
+  void hand_out(Effects& fx);
+  void gathered(std::int64_t step, std::int32_t from, std::vector<Tensor> tensors, Effects& fx);
+  void close_where_complete(std::int64_t step, Effects& fx);
+
+  ExchangeSeat seat_;
+  std::vector<std::int64_t> ends_;  // by replica: its last step; none known: the largest number
+  std::vector<bool> alive_;         // by replica
+  Weights newest_;                  // of the newest step
+  std::map<std::int64_t, Weights> kept_;  // by step that is evaluated
+  std::optional<StepWeights> made_;       // the replica's own step, until it is settled
+  bool mixing_ = false;                   // ... and a job is under way for it
+  std::set<std::pair<std::int64_t, std::int32_t>> asks_;  // (step, replica) not yet answered
+  std::map<std::int64_t, Gathering> gatherings_;          // by step
+  std::optional<std::int64_t> end_;                       // the replica's mini-batches
+  bool finished_ = false;                                 // the director knows
+};
+
+}  // namespace troupe

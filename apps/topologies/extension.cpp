@@ -1,0 +1,53 @@
+#include "apps/topologies/extension.hpp"
+
+#include "apps/topologies/hogwild.hpp"
+
+namespace troupe {
+
+const ExtensionScheme* extension_of(const proto::Experiment& e) {
+  return e.extension().has_custom() ? extensions().find(e.extension().custom().name()) : nullptr;
+}
+
+Result<void> check_extension(const proto::Experiment& e) {
+  if (!e.extension().has_custom()) {
+    return {};
+  }
+  const auto chosen = extensions().chosen(e.extension().custom(), "extension");
+  if (!chosen) {
+    return chosen.error();
+  }
+  if (e.replicas().exchange().has_sandblaster() || is_sparse_hogwild(e)) {
+    return Error{ErrorKind::usage,
+                 concat("extension: ",
+                        (*chosen)->info.name,
+                        " joins stages and shards, and ",
+                        exchange_of(e).info.name,
+                        is_sparse_hogwild(e) ? " on sparse rows" : "",
+                        " has none; leave it out")};
+  }
+  return (*chosen)->info.check ? (*chosen)->info.check(e) : Result<void>();
+}
+
+void join_extension(Cast& cast, const Blueprint& b, const Roster& who) {
+  const ExtensionScheme* const extension = extension_of(b.experiment);
+  if (!extension) {
+    return;
+  }
+  ExtensionContext context{
+      .cast = cast,
+      .experiment = b.experiment,
+      .options = OptionValues(extension->info.options, b.experiment.extension().custom()),
+      .stages = {},
+      .shards = {},
+      .optimizers = {},
+      .servers = who.all_servers()};
+  for (std::int32_t r = 0; r < b.experiment.replicas().count(); ++r) {
+    context.stages.push_back(who.stages(r));
+    context.shards.push_back(who.shards(r));
+    context.optimizers.push_back(who.optimizers(r));
+  }
+  TROUPE_CHECK(extension->join, "extension ", extension->info.name, " has no join()");
+  extension->join(context);
+}
+
+}  // namespace troupe

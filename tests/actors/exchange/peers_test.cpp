@@ -1,0 +1,262 @@
+// A shard whose exchange talks to the same chunk's shards of other replicas: what becomes of a step,
+// whose weights an evaluation reads, and who is never waited for.
+#include "actors/exchange/peers.hpp"
+
+#include "tests/actors/exchange/fake_host.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr Ref<ShardRole> kSelf{11};
+constexpr Ref<OptimizerRole> kOptimizer{2};
+constexpr Ref<DirectorRole> kDirector{3};
+constexpr std::int32_t kReplicas = 3;  // shards 10, 11, 12; this one is replica 1's
+
+/// Waits for a Note "sum" of each peer that makes the step, and adds them to its own weights.
+class Adding final : public PeerExchange {
+ public:
+  using PeerExchange::PeerExchange;
+
+  bool complete() const override {
+    for (std::int32_t r = 0; r < kReplicas; ++r) {
+      if (waits && r != seat().replica && makes(r, step()) && !come.contains(r)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  Mix mix(const Weights& own) override {
+    if (come.empty()) {
+      return {};
+    }
+    return [own, notes = std::exchange(come, {})](Stream&) {
+      float sum = first_of(own[0].values);
+      for (const auto& [replica, note] : notes) {
+        sum += first_of(note.tensors[0]);
+      }
+      return std::vector<Tensor>{filled(sum)};
+    };
+  }
+
+  void settled(const Weights& weights, Effects&) override {
+    at.push_back(first_of(weights[0].values));
+  }
+
+  void heard(Note note, Effects&) override { come[note.stamp.replica] = std::move(note); }
+
+  void left(std::int32_t replica, Effects&) override { gone.push_back(replica); }
+
+  void say(std::int32_t replica,
+           const std::string& what,
+           const std::vector<Tensor>& tensors,
+           Effects& fx) {
+    tell(replica, what, {}, tensors, fx);
+  }
+
+  bool waits = true;
+  std::map<std::int32_t, Note> come;
+  std::vector<float> at;
+  std::vector<std::int32_t> gone;
+};
+
+struct Shard {
+  explicit Shard(bool mean = true)
+      : exchange(host.join(std::make_unique<Adding>(ExchangeSeat{.self = kSelf,
+                                                                 .replica = 1,
+                                                                 .chunk = 0,
+                                                                 .optimizer = kOptimizer,
+                                                                 .rule = halving_rule(),
+                                                                 .peers = {{10}, kSelf, {12}},
+                                                                 .options = {},
+                                                                 .seed = 1,
+                                                                 .evaluation = {2},
+                                                                 .mean = mean,
+                                                                 .director = kDirector}),
+                           {filled(0)})) {}
+
+  /// The optimizer's step is `value`, with so many predictions.
+  void apply(float value, int predictions = 0) {
+    host.begin(1);
+    Applied made;
+    made.next = weights_of({filled(value)});
+    made.predictions.assign(static_cast<std::size_t>(predictions), weights_of({filled(value)}));
+    exchange.applied(std::move(made), 0, fx);
+  }
+
+  /// Runs the jobs that have been asked for.
+  void work() {
+    Stream stream(Device{});
+    for (Run& run : std::exchange(fx.runs, {})) {
+      exchange.did(std::get<Ran<Computed>>(run.job(stream)).made, 0, fx);
+    }
+  }
+
+  void note(std::int32_t from,
+            float value,
+            const std::string& what = "sum",
+            std::int64_t step = 0) {
+    exchange.came(
+        Note{.stamp = {from, 0, step, 0}, .what = what, .tensors = {filled(value)}}, 0, fx);
+  }
+
+  /// Steps on its own.
+  void steps(int count) {
+    exchange.waits = false;
+    for (int i = 0; i < count; ++i) {
+      apply(static_cast<float>(host.step() + 1));
+    }
+  }
+
+  std::vector<std::string> said(ActorId to) {
+    std::vector<std::string> all;
+    for (const Note& note : sent_to<Note>(to, fx)) {
+      all.push_back(note.what);
+    }
+    return all;
+  }
+
+  FakeHost host;
+  Adding& exchange;
+  Effects fx;
+};
+
+using Said = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a step waits for its peers, is mixed by a job, and predictions move along", "[actors]") {
+  Shard s;
+  s.apply(1, 2);
+  CHECK(s.exchange.waits_for() == "what its peers tell after mini-batch 0");
+  s.note(0, 10);
+  CHECK(s.fx.runs.empty());
+  s.note(2, 100);
+  CHECK(s.exchange.waits_for().empty());
+  REQUIRE(s.fx.runs.size() == 1);
+  s.work();
+  CHECK(s.host.installed.empty());
+  const auto follow = only<Follow>(s.fx);
+  CHECK(first_of(follow.before[0].values) == 1);
+  CHECK(first_of(follow.after[0]) == 111);
+  CHECK(follow.predictions.size() == 2);
+  s.exchange.did(Followed{follow.predictions}, 0, s.fx);
+  REQUIRE(s.host.installed.size() == 1);
+  CHECK(first_of(s.host.installed[0].base[0].values) == 111);
+  CHECK(s.host.installed[0].predictions.size() == 2);
+  CHECK(s.exchange.at == std::vector<float>{111});
+}
+
+TEST_CASE("without a mix the step is the optimizer's own, with its rate on record", "[actors]") {
+  Shard s;
+  s.exchange.waits = false;
+  s.apply(1);
+  REQUIRE(s.host.installed.size() == 1);
+  CHECK(first_of(s.host.installed[0].base[0].values) == 1);
+  const auto records = recorded<AppliedRecord>(s.fx);
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].applied_to == 0);
+  CHECK(records[0].rate == 1);
+  s.exchange.scale_rate(0.125);
+  CHECK(s.exchange.rate(1) == 0.5);  // the update under way keeps its rate
+  s.exchange.begin();
+  CHECK(s.exchange.rate(1) == 0.0625);
+}
+
+TEST_CASE("who has died or come to its end is not waited for", "[actors]") {
+  Shard s;
+  s.apply(1);
+  s.exchange.membership({.epoch = 1, .alive = {false, true, true}}, 0, s.fx);
+  CHECK(s.host.installed.empty());
+  s.note(2, 0, ":end", 0);  // its last step was 0: it makes no step 1
+  CHECK(s.exchange.gone == std::vector<std::int32_t>{0, 2});
+  CHECK(s.host.installed.size() == 1);
+  s.apply(2);
+  CHECK(s.host.installed.size() == 2);
+
+  Shard later;
+  later.apply(1);
+  later.note(0, 10);
+  later.note(2, 0, ":end", 1);  // but it makes step 1, and its Note is still on the way
+  CHECK(later.fx.runs.empty());
+  later.note(2, 100);
+  CHECK(later.fx.runs.size() == 1);
+}
+
+TEST_CASE("an evaluation reads the mean of the living, each at that very step", "[actors]") {
+  Shard s;
+  s.steps(1);
+  s.exchange.make_pin(2, s.fx);  // another replica was first to come to step 2
+  s.exchange.make_pin(2, s.fx);  // asked twice, looked for once
+  CHECK(s.said(10) == Said{":ask"});
+  CHECK(s.said(12) == Said{":ask"});
+  s.note(0, 8, ":answer", 2);
+  s.steps(2);  // steps 2 and 3
+  CHECK(sent_to<MarkDue>(kDirector.id, s.fx).size() == 1);
+  CHECK(s.fx.runs.empty());
+
+  SECTION("all of them") {
+    s.note(2, 5, ":answer", 2);
+    s.work();
+    REQUIRE(s.host.pins.size() == 1);
+    CHECK(s.host.pins[0].first == 2);
+    CHECK(first_of(s.host.pins[0].second[0].values) == Approx((8 + 2 + 5) / 3.0));
+    CHECK(s.host.pins[0].second[0].step == 2);
+  }
+  SECTION("those that are left") {
+    s.exchange.membership({.epoch = 1, .alive = {true, true, false}}, 0, s.fx);
+    s.work();
+    REQUIRE(s.host.pins.size() == 1);
+    CHECK(first_of(s.host.pins[0].second[0].values) == Approx((8 + 2) / 2.0));
+  }
+}
+
+TEST_CASE("or the evaluator's own weights, without a question", "[actors]") {
+  Shard s(false);
+  s.steps(3);
+  s.fx.clear();
+  s.exchange.make_pin(2, s.fx);
+  CHECK(s.fx.sends.empty());
+  CHECK(s.host.pins.empty());  // never while the shard asks
+  s.work();
+  REQUIRE(s.host.pins.size() == 1);
+  CHECK(first_of(s.host.pins[0].second[0].values) == 2);
+}
+
+TEST_CASE("a peer's question is answered when the step is there, or no later one will be",
+          "[actors]") {
+  Shard s;
+  s.steps(1);
+  s.exchange.came(Note{.stamp = {0, 0, 2, 0}, .what = ":ask"}, 0, s.fx);
+  CHECK(s.said(10).empty());
+  s.steps(2);
+  const auto answers = sent_to<Note>(10, s.fx);
+  REQUIRE(answers.size() == 1);
+  CHECK(first_of(answers[0].tensors[0]) == 2);
+  s.fx.clear();
+
+  s.exchange.came(Note{.stamp = {2, 0, 9, 0}, .what = ":ask"}, 0, s.fx);
+  CHECK(s.fx.sends.empty());
+  s.exchange.ended(3, s.fx);
+  CHECK(s.said(12) == Said{":answer", ":end"});
+  CHECK(first_of(sent_to<Note>(12, s.fx)[0].tensors[0]) == 3);
+  CHECK(s.said(10) == Said{":end"});
+  const auto finished = sent_to<Finished>(kDirector.id, s.fx);
+  REQUIRE(finished.size() == 1);
+  CHECK(finished[0].updates == 3);
+}
+
+TEST_CASE("what a peer is told carries who, where and when, and its bytes are on record",
+          "[actors]") {
+  Shard s;
+  s.steps(1);
+  s.fx.clear();
+  s.exchange.say(2, "x", {filled(1)}, s.fx);
+  CHECK(recorded<TrafficRecord>(s.fx)[0].bytes == 32);
+  const Note note = only<Note>(s.fx);
+  CHECK(note.stamp.replica == 1);
+  CHECK(note.stamp.batch == 1);
+  CHECK_THROWS(s.exchange.say(2, ":ask", {}, s.fx));
+}

@@ -1,0 +1,311 @@
+// Exchanges of one's own without servers: replicas that tell one another their weights after each step
+// and go on from the mean are the built-in averaging with period 1; they bear deaths and interrupts.
+// An extension's machines hear the cast and steer it, and records tell the rates that were used.
+#include "actors/exchange/peers.hpp"
+#include "kernels/combine.hpp"
+#include "runtime/schemes/exchange.hpp"
+#include "runtime/system/extension.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/harness.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// Each waits for all of the living and goes on from the mean.
+class MeanOfAll final : public PeerExchange {
+ public:
+  using PeerExchange::PeerExchange;
+
+ private:
+  void stepped(const Weights& own, Effects& fx) override {
+    std::vector<Tensor> slices;
+    for (const Slice& slice : own) {
+      slices.push_back(slice.values);
+    }
+    for (std::int32_t r = 0; r < replicas(); ++r) {
+      if (r != seat().replica && makes(r, step())) {
+        tell(r, "weights", {}, slices, fx);
+      }
+    }
+  }
+
+  bool complete() const override {
+    for (std::int32_t r = 0; r < replicas(); ++r) {
+      if (r != seat().replica && makes(r, step()) && !notes_.contains({step(), r})) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  Mix mix(const Weights& own) override {
+    std::vector<std::vector<Tensor>> all;
+    for (std::int32_t r = 0; r < replicas(); ++r) {
+      if (const auto found = notes_.find({step(), r}); found != notes_.end()) {
+        all.push_back(std::move(found->second.tensors));
+        notes_.erase(found);
+      } else if (r == seat().replica) {
+        all.emplace_back();
+        for (const Slice& slice : own) {
+          all.back().push_back(slice.values);
+        }
+      }
+    }
+    return [all = std::move(all)](Stream& stream) {
+      std::vector<Tensor> means;
+      for (std::size_t s = 0; s < all.front().size(); ++s) {
+        std::vector<Term> terms;
+        for (const std::vector<Tensor>& of_one : all) {
+          terms.push_back({1.0 / static_cast<double>(all.size()), of_one[s]});
+        }
+        means.push_back(stream.allocate(terms.front().x.shape()));
+        combine(stream, terms, means.back());
+      }
+      return means;
+    };
+  }
+
+  void heard(Note note, Effects&) override {
+    notes_[{note.stamp.batch, note.stamp.replica}] = std::move(note);
+  }
+
+  std::int32_t replicas() const { return static_cast<std::int32_t>(seat().peers.size()); }
+
+  std::map<std::pair<std::int64_t, std::int32_t>, Note> notes_;  // by step and replica
+};
+
+/// Tells every shard to scale its rate when it hears of the loss of mini-batch `at`.
+class Brake final : public ExtensionMachine<Brake> {
+ public:
+  explicit Brake(const ExtensionContext& c)
+      : at_(static_cast<std::int64_t>(c.options.number("at"))),
+        shards_(c.shards),
+        servers_(c.servers) {}
+
+  using ExtensionMachine::handle;
+
+  void handle(const Note& note, double, Effects& fx) {
+    if (note.stamp.batch != at_ || std::exchange(done_, true)) {
+      return;
+    }
+    for (const auto& of_replica : shards_) {
+      for (const auto& shard : of_replica) {
+        fx.send(shard, ScaleRate{0.5});
+      }
+    }
+    for (const auto& server : servers_) {
+      fx.send(server, ScaleRate{0.5});
+    }
+  }
+
+ private:
+  std::int64_t at_;
+  std::vector<std::vector<Ref<ShardRole>>> shards_;
+  std::vector<Ref<ServerRole>> servers_;
+  bool done_ = false;
+};
+
+void join_brake(const ExtensionContext& c) {
+  const auto brake = add_machine(c.cast, "brake", std::make_unique<Brake>(c));
+  overhear(c.cast, c.stages[0].back().id, [brake](double, Effects& done) {
+    for (const RecordEntry& record : done.records) {
+      if (const auto* loss = std::get_if<LossRecord>(&record)) {
+        done.send(brake, Note{.stamp = loss->stamp, .what = "loss"});
+      }
+    }
+  });
+}
+
+/// A machine that fails at once.
+class Doomed final : public ExtensionMachine<Doomed> {
+ public:
+  using ExtensionMachine::handle;
+
+  void handle(const Start&, double, Effects&) { throw std::runtime_error("out of paper"); }
+};
+
+const bool kRegistered = [] {
+  const auto peers = [](const ExchangeSeat& seat) {
+    return std::make_unique<MeanOfAll>(seat);
+  };
+  const bool mean = static_cast<bool>(
+      register_exchange({.info = {.name = "mean_of_all", .summary = "weights of all, each step"},
+                         .shared = Shared::nothing,
+                         .peer = peers}));
+  const bool own = static_cast<bool>(
+      register_exchange({.info = {.name = "mean_seen_at_one", .summary = "evaluated at one"},
+                         .shared = Shared::nothing,
+                         .peer = peers,
+                         .evaluated = Evaluated::replica}));
+  const bool brake =
+      static_cast<bool>(register_extension({.info = {.name = "brake",
+                                                     .summary = "halves the rate once",
+                                                     .options = {{.name = "at", .number = 3}}},
+                                            .join = join_brake}));
+  const bool doomed = static_cast<bool>(register_extension(
+      {.info = {.name = "doomed", .summary = "fails"}, .join = [](const ExtensionContext& c) {
+         add_machine(c.cast, "doomed", std::make_unique<Doomed>());
+       }}));
+  return mean && own && brake && doomed;
+}();
+
+using Options = std::vector<std::string>;
+
+Options all_of(const Options& more) {
+  Options all{"clock.forward.seconds=[1]",
+              "clock.forward.gamma.shape=4",
+              "clock.workers.spread=0.3",
+              "optimizer.learning_rate=0.02",
+              "replicas.rate_factor=1",
+              "replicas.count=4",
+              "record.evaluate=true",
+              "record.evaluate_every=8",
+              "stop.updates=40"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+Outcome train(const Options& more, const HarnessOptions& options = {}) {
+  REQUIRE(kRegistered);
+  return run(experiment(tiny_task("16,14"), all_of(more)), options);
+}
+
+HarnessOptions dying(const std::vector<std::pair<std::string, std::int64_t>>& deaths) {
+  return {.recast = [deaths](Cast& cast) {
+    for (const auto& [name, batch] : deaths) {
+      std::unique_ptr<Machine>& machine = member(cast, name).machine;
+      machine = failing_at(std::move(machine), batch);
+    }
+  }};
+}
+
+const std::string kMean = "replicas.exchange.custom.name=mean_of_all";
+
+}  // namespace
+
+TEST_CASE("peers that take the mean of all after each step are averaging with period 1",
+          "[system]") {
+  for (const Options& pipe : std::vector<Options>{{},
+                                                  {"pipeline.stages=2",
+                                                   "pipeline.schedule=async_one_f_one_b",
+                                                   "pipeline.weights=spectrain",
+                                                   "optimizer.rule=momentum"}}) {
+    Options own = pipe;
+    own.push_back(kMean);
+    Options averaging = pipe;
+    averaging.insert(averaging.end(),
+                     {"replicas.exchange=averaging", "replicas.exchange.averaging.period=1"});
+    const Outcome peers = train(own);
+    const Outcome servers = train(averaging);
+    INFO(peers.ending.cause << servers.ending.cause);
+    REQUIRE(peers.ending.exit_code == 0);
+    REQUIRE(servers.ending.exit_code == 0);
+    CHECK(peers.ending.step == 40);
+    CHECK(relative_distance(peers.weights, servers.weights) < 1e-5);
+    CHECK(peers.applied.size() == 4 * 40 * (pipe.empty() ? 1 : 2));
+    REQUIRE(peers.evaluations.size() == 5);  // every eighth, and the last
+    REQUIRE(servers.evaluations.size() == 5);
+    for (std::size_t i = 0; i < 5; ++i) {
+      CHECK(peers.evaluations[i].step == servers.evaluations[i].step);
+      CHECK(peers.evaluations[i].loss == Approx(servers.evaluations[i].loss).epsilon(1e-4));
+    }
+  }
+}
+
+TEST_CASE("an exchange may be evaluated at one replica's own weights", "[system]") {
+  const Outcome own = train({"replicas.exchange.custom.name=mean_seen_at_one"});
+  const Outcome mean = train({kMean});
+  REQUIRE(own.ending.exit_code == 0);
+  CHECK(own.evaluations.size() == 5);
+  // Who goes on from the mean of all has it.
+  CHECK(relative_distance(own.weights, mean.weights) < 1e-6);
+}
+
+TEST_CASE("peers go on without those that died, the evaluator among them", "[system]") {
+  for (const bool threads : {false, true}) {
+    for (const auto& deaths : std::vector<std::vector<std::pair<std::string, std::int64_t>>>{
+             {{"stage-2.0", 7}},
+             {{"stage-0.0", 0}},
+             {{"stage-0.0", 8}, {"stage-1.0", 17}},
+             {{"stage-3.0", 39}, {"stage-0.0", 39}, {"stage-1.0", 20}}}) {
+      HarnessOptions options = dying(deaths);
+      options.threads = threads;
+      const Outcome outcome = train({kMean}, options);
+      INFO(outcome.ending.cause);
+      REQUIRE(outcome.ending.exit_code == 0);
+      CHECK(outcome.ending.step == 40);
+      CHECK(outcome.lost.size() == deaths.size());
+      REQUIRE(!outcome.evaluations.empty());
+      CHECK(outcome.evaluations.back().step == 40);
+      CHECK(!outcome.weights.empty());
+    }
+  }
+}
+
+TEST_CASE("a run of peers that is stopped early ends with weights", "[system]") {
+  for (const bool threads : {false, true}) {
+    const Outcome outcome =
+        train({kMean, "stop.updates=0", threads ? "stop.seconds=0.2" : "stop.seconds=20.5"},
+              {.threads = threads});
+    INFO(outcome.ending.cause);
+    REQUIRE(outcome.ending.exit_code == 0);
+    CHECK(outcome.ending.step > 1);
+    CHECK(!outcome.weights.empty());
+    CHECK(outcome.evaluations.back().step == outcome.ending.step);
+  }
+}
+
+TEST_CASE("an extension hears the cast and scales its rates, and records tell them", "[system]") {
+  const Options brake{"extension.custom.name=brake", "extension.custom.values.at=3"};
+  for (const Options& kind :
+       std::vector<Options>{{"replicas.count=1"},
+                            {"replicas.count=1", "pipeline.stages=3"},
+                            {kMean},
+                            {"replicas.exchange=hogwild"},
+                            {"replicas.rule=asgd"},
+                            {"replicas.exchange.synchronous.reduction=ring"}}) {
+    INFO(Catch::StringMaker<Options>::convert(kind));
+    Options set = kind;
+    const Outcome plain = train(set);
+    set.insert(set.end(), brake.begin(), brake.end());
+    const Outcome braked = train(set);
+    INFO(braked.ending.cause);
+    REQUIRE(braked.ending.exit_code == 0);
+    CHECK_FALSE(same(braked.weights, plain.weights));
+    CHECK(braked.applied.front().rate == 0.02);
+    CHECK(braked.applied.back().rate == 0.01);
+  }
+}
+
+TEST_CASE("one that only listens changes no bit", "[system]") {
+  const Options never{"extension.custom.name=brake", "extension.custom.values.at=-1"};
+  CHECK(same(train(never).weights, train({}).weights));
+  Options piped{"pipeline.stages=3", "replicas.count=1"};
+  const Outcome plain = train(piped);
+  piped.insert(piped.end(), never.begin(), never.end());
+  CHECK(same(train(piped).weights, plain.weights));
+}
+
+TEST_CASE("an extension whose machine fails ends the run and is named", "[system]") {
+  for (const bool threads : {false, true}) {
+    const Outcome outcome = train({"extension.custom.name=doomed"}, {.threads = threads});
+    CHECK(outcome.ending.exit_code == 5);
+    CHECK(outcome.ending.cause == "doomed is lost: out of paper");
+  }
+}
+
+TEST_CASE("an extension that is not registered, or does not fit, is refused", "[system]") {
+  REQUIRE(kRegistered);
+  const auto refusal = [](const Options& more) {
+    const auto made = make_blueprint(experiment(tiny_task("16,14"), all_of(more)));
+    return made ? std::string() : made.error().message;
+  };
+  CHECK(refusal({"extension.custom.name=brak"}) ==
+        "extension.custom.name: \"brak\" has not been registered, did you mean \"brake\"? "
+        "(registered: brake, doomed)");
+  CHECK(refusal({"extension.custom.name=brake", "extension.custom.values.when=3"}) != "");
+  CHECK(refusal({"extension.custom.name=brake", "replicas.exchange=sandblaster"}) ==
+        "extension: brake joins stages and shards, and sandblaster has none; leave it out");
+}
