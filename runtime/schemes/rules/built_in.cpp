@@ -2,6 +2,7 @@
 // that are its own, and a line in the experiment's definition.
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -43,6 +44,27 @@ const proto::Fasgd& fasgd_options(const RuleContext& c) {
 const proto::Dana& dana_options(const RuleContext& c) {
   const auto& r = replicas(c);
   return r.step().has_dana_zero() ? r.step().dana_zero() : r.rule().dana_zero();
+}
+
+const proto::DualAveraging& dual_averaging_options(const RuleContext& c) {
+  const auto& r = replicas(c);
+  return r.step().has_dual_averaging() ? r.step().dual_averaging() : r.rule().dual_averaging();
+}
+
+/// Each push finds R (delay + 1) - 1 others before it; who waits for its update meets those of the other
+/// updates alone.
+double softsync_lag(const proto::Experiment& e, double delay) {
+  const proto::Softsync& options = softsync_options(e.replicas());
+  const auto R = static_cast<double>(e.replicas().count());
+  const double c = std::max<double>(1, static_cast<double>(e.replicas().count() / options.n()));
+  return (R * (delay + 1) - (options.wait() ? c : 1)) / c;
+}
+
+/// lwp's: what it sends is met at the update.
+std::unique_ptr<Step> look_ahead_step(const RuleContext& c) {
+  const bool paper = replicas(c).horizon() == proto::Replicas::paper;
+  const std::int64_t ahead = paper ? c.replicas - 1 : lag_of(c.experiment).of(c.delay);
+  return momentum_step(c, reach_of(ReachKind::linear, ahead));
 }
 
 std::unique_ptr<Admission> make_softsync(const RuleContext& c) {
@@ -226,7 +248,8 @@ std::vector<RuleScheme> built_in_rules() {
            [](const proto::Experiment& e) {
              return static_cast<double>(
                  std::min(e.replicas().count(), softsync_options(e.replicas()).n()));
-           }},
+           },
+       .lag = softsync_lag},
       {.info =
            {.name = "ssp",
             .summary =
@@ -350,14 +373,13 @@ std::vector<RuleScheme> built_in_rules() {
        .sends_elsewhere = true},
       {.info = {.name = "lwp",
                 .summary =
-                    "one velocity at the server; the point R - 1 steps ahead along it is sent",
+                    "one velocity at the server; the point as far ahead along it as gradients "
+                    "are late is sent",
                 .paper = "linear weight prediction: Kosson et al., MLSys 2021, arXiv:2003.11666"},
-       .equations = "v <- gamma v + g; w <- w - eta v; sent w - (R-1) eta v",
+       .equations = "v <- gamma v + g; w <- w - eta v; sent w - (R (d+1) - 1) eta v, w - (R-1) eta "
+                    "v with replicas.horizon=paper",
        .memory = "1, and the point sent",
-       .step =
-           [](const RuleContext& c) {
-             return momentum_step(c, {ReachKind::linear, c.replicas - 1});
-           },
+       .step = look_ahead_step,
        .own_momentum = true,
        .optimizers = kMomentum,
        .sends_elsewhere = true},
@@ -403,7 +425,23 @@ std::vector<RuleScheme> built_in_rules() {
        .memory = "the optimizer's moments",
        .admission = [](const RuleContext&) { return cyclic(); },
        .applies_each = true,
-       .counts_each = true}};
+       .counts_each = true},
+      {.info = {.name = "dual_averaging",
+                .summary = "delayed, by dual averaging: a step from the start along the sum of all "
+                           "gradients, of a rate that falls by itself",
+                .paper = "Agarwal & Duchi, NIPS 2011, arXiv:1104.5525"},
+       .equations =
+           "z <- z + g; w <- w_0 - z / (L + c sqrt(t + tau)), t = 1, 2, ... updates, tau = R "
+           "(d+1) - 1",
+       .memory = "2: z and w_0",
+       .admission = [](const RuleContext&) { return cyclic(); },
+       .step =
+           [](const RuleContext& c) { return dual_averaging_step(c, dual_averaging_options(c)); },
+       .applies_each = true,
+       .own_momentum = true,
+       .optimizers = {"sgd"},
+       .counts_each = true,
+       .sends_elsewhere = true}};
 }
 
 }  // namespace troupe

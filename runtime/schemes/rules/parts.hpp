@@ -74,6 +74,8 @@ std::unique_ptr<Step> multi_step(const RuleContext& context);
 std::unique_ptr<Step> dana_step(const RuleContext& context, const proto::Dana& options);
 std::unique_ptr<Step> slim_step(const RuleContext& context);
 std::unique_ptr<Step> smega2_step(const RuleContext& context);
+std::unique_ptr<Step> dual_averaging_step(const RuleContext& context,
+                                          const proto::DualAveraging& options);
 std::unique_ptr<Step> ormo_step(const RuleContext& context);
 /// w minus all changes.
 std::unique_ptr<Step> subtracting_step();
