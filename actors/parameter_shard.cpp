@@ -220,7 +220,10 @@ void ParameterShard::apply(double gradient_scale, double now, Effects& fx) {
   // place.
   Weights& newest = kept_.at(step_).base;
   const bool last_use = job.steps && c_.plan.keep == 1 && !pins_.contains(step_);
-  job.base = last_use ? std::exchange(newest, {}) : newest;
+  const Weights theirs = std::exchange(job.base, last_use ? std::exchange(newest, {}) : newest);
+  for (std::size_t s = 0; s < theirs.size(); ++s) {
+    job.base[s].values = theirs[s].values ? theirs[s].values : job.base[s].values;
+  }
   fx.send(c_.optimizer, std::move(job));
 }
 

@@ -8,6 +8,7 @@
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 #include "runtime/schemes/timeline.hpp"
 
@@ -129,14 +130,18 @@ std::string memory_table(const Blueprint& b) {
 
 std::string staleness_table(const Blueprint& b) {
   std::vector<std::vector<std::string>> rows{
-      {"", "delay", "forward reads", "backward reads", "steps left"}};
+      {"",
+       "delay",
+       "forward reads",
+       "backward reads",
+       b.link ? "lag left, of the server's updates" : "steps left"}};
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     const ChunkReads r = reads_of(b, c);
     rows.push_back({concat("shard-", c),
                     std::to_string(b.schedule->delay[static_cast<std::size_t>(c)]),
                     steps_text(r.forward_behind, r.forward_reach),
                     r.stashed ? "the same" : steps_text(r.backward_behind, r.backward_reach),
-                    std::to_string(r.left())});
+                    concat(std::round(100 * r.left()) / 100)});
   }
   return table(rows, "  ");
 }
@@ -149,12 +154,13 @@ std::string expected_lag(const Blueprint& b, std::int32_t chunk) {
     return concat("the delay of the pipeline, ",
                   b.schedule->delay[static_cast<std::size_t>(chunk)]);
   }
-  const bool each = b.batches_per_update == 1 && !b.link->steps;
-  if (!exchange.ruled || !each || !admission_of(replicas).applies_each) {
+  const RuleScheme& admit = admission_of(replicas);
+  if (!exchange.ruled || b.link->steps || !(admit.applies_each || admit.lag)) {
     return "as it comes";
   }
-  const std::int64_t delay = b.schedule->delay[static_cast<std::size_t>(chunk)];
-  return concat("R (d+1) - 1 = ", replicas.count() * (delay + 1) - 1);
+  const double lag = lag_of(b.experiment).lag(b.schedule->delay[static_cast<std::size_t>(chunk)]);
+  const bool each = b.batches_per_update == 1;
+  return concat(each ? "R (d+1) - 1 = " : "", std::round(100 * lag) / 100);
 }
 
 /// Who shares what, and what the servers keep.

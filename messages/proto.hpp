@@ -20,6 +20,7 @@ class Dana;
 class Data;
 class DcAsgd;
 class DecoupledDiloco;
+class DualAveraging;
 class Experiment;
 class Fasgd;
 class GapAware;

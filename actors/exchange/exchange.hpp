@@ -100,8 +100,8 @@ class Exchange {
 
   virtual void sum(std::vector<Tensor> gradient, TiedGradients tied, Effects& fx);
 
-  /// Adds to the optimizer's job what this exchange wants of it, rates included; the base and the
-  /// reaches are the shard's to fill in. False: the push goes on without a job, and `apply` has been
+  /// Adds to the optimizer's job what this exchange wants of it, rates included; the base, but for slices
+  /// that it puts there itself, and the reaches are the shard's to fill in. False: the push goes on without a job, and `apply` has been
   /// taken apart.
   virtual bool prepare(Apply& apply, double now, Effects& fx);
   /// The job has been done. Ends with host.install(), now or later.

@@ -51,7 +51,7 @@ bool Upstream::sends(std::size_t slice, std::int64_t n) const {
 
 bool Upstream::waits_for_fetch(std::int64_t n) const {
   const Link& link = c_.link;
-  if (link.streams) {
+  if (link.streams || link.overlaps) {
     return false;
   }
   if (link.bound >= 0) {
@@ -64,7 +64,12 @@ bool Upstream::waits_for_fetch(std::int64_t n) const {
   return link.steps && link.travel != Travel::gradient ? sends(0, n) : n % link.fetch_every == 0;
 }
 
-/// Not while what is due after the next mini-batch has yet to come (streams).
+/// Whether a fetch begins after mini-batch n that nobody waits for before the next is due.
+bool Upstream::asks(std::int64_t n) const {
+  return c_.link.overlaps && n % c_.link.fetch_every == 0;
+}
+
+/// Not while what is due after the next mini-batch has yet to come (streams, a fetch that overlaps).
 bool Upstream::ready(std::int64_t batch) const {
   return std::none_of(lines_.begin(), lines_.end(), [&](const Line& line) {
     return line.due == batch + 1 && !line.answer;
@@ -79,6 +84,9 @@ bool Upstream::prepare(Apply& apply, double now, Effects& fx) {
   factor_ = apply.gradient_scale;
   apply.steps = c_.link.steps;
   apply.forward.clear();  // the gap is the servers' to measure
+  if (c_.link.overlaps) {
+    apply.base = fetched(n);
+  }
   apply.outbound = outbound(n);
   const bool as_it_is = !apply.steps && !apply.outbound.accrue && !c_.tied;
   if (as_it_is && c_.link.travel == Travel::gradient) {
@@ -138,6 +146,25 @@ void Upstream::note_reads(const Push& push) {
   seen_rate_ = seen.front().rate;
 }
 
+/// By slice, the weights that have come and take the place of the replica's own before its step of
+/// mini-batch n; empty where none have.
+Weights Upstream::fetched(std::int64_t n) {
+  Weights theirs(lines_.size());
+  for (std::size_t s = 0; s < lines_.size(); ++s) {
+    Line& line = lines_[s];
+    if (!line.answer) {
+      continue;
+    }
+    follow_run(s, *line.answer, n - 1);
+    line.note(*line.answer);
+    theirs[s].values = line.answer->weights.front().values;
+    line.answer.reset();
+    line.due = 0;
+    line.asked = 0;
+  }
+  return theirs;
+}
+
 /// What came from the servers and is worked in with mini-batch n.
 Inbound Upstream::inbound(std::int64_t n) {
   Inbound in{.theirs = {},
@@ -194,8 +221,8 @@ void Upstream::travel(StepWeights made, Applied parts, double now, Effects& fx) 
   const bool wait = waits_for_fetch(n);
   for (std::size_t s = 0; s < lines_.size(); ++s) {
     if (!sends(s, n)) {
-      if (wait) {
-        upload(s, {}, true, fx);
+      if (wait || asks(n)) {
+        upload(s, {}, wait, fx);
       }
       continue;
     }
@@ -234,7 +261,7 @@ void Upstream::upload(std::size_t slice, std::vector<Tensor> values, bool wait, 
   Upload m{.stamp = {c_.replica, c_.chunk, n - 1, 0},
            .sequence = ++line.sequence,
            .slice = slice,
-           .answer = wait || link.streams,
+           .answer = wait || link.streams || asks(n),
            .clock = wait && link.bound >= 0 ? std::max<std::int64_t>(0, n - link.bound) : 0,
            .contribution = {},
            .read_version = link.of_reads() ? line.read_version : line.merged.version,
@@ -254,6 +281,10 @@ void Upstream::upload(std::size_t slice, std::vector<Tensor> values, bool wait, 
     line.pushed = n;
     line.read_version = -1;
     line.due = link.streams ? n + link.overlap : 0;
+  }
+  if (asks(n)) {
+    line.due = n + link.fetch_every;
+    line.asked = line.sequence;
   }
   line.awaited = wait;
   fx.send(c_.servers[slice], std::move(m));

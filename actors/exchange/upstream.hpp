@@ -55,6 +55,8 @@ class Upstream final : public Exchange {
   std::int64_t mini_batches() const;  // with the one under way
   bool sends(std::size_t slice, std::int64_t n) const;
   bool waits_for_fetch(std::int64_t n) const;
+  bool asks(std::int64_t n) const;
+  Weights fetched(std::int64_t n);
   Outbound outbound(std::int64_t n);
   Inbound inbound(std::int64_t n);
   void note_reads(const Push& push);

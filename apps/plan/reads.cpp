@@ -1,6 +1,7 @@
 #include "apps/plan/reads.hpp"
 
 #include "apps/plan/follow.hpp"
+#include "runtime/schemes/horizon.hpp"
 
 #include <map>
 
@@ -25,6 +26,7 @@ ChunkReads reads_of(const Blueprint& b, std::int32_t chunk) {
       reads.backward_reach = view ? view->reach.horizon : 0;
     }
   });
+  reads.lag = lag_of(b.experiment).lag(reads.forward_behind);
   return reads;
 }
 

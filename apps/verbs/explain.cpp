@@ -117,6 +117,7 @@ Entry described(const std::string& group, const SchemeInfo& info) {
   for (const OptimizerScheme& optimizer : optimizer_schemes()) {
     if (&optimizer.info == &info) {
       entry.facts.emplace_back("equations", optimizer.equations);
+      entry.facts.emplace_back("predicted along", optimizer.along);
       entry.facts.emplace_back("moments, in copies of the weights", moments_text(optimizer));
     }
   }

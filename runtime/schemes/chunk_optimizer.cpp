@@ -64,8 +64,21 @@ UpdateScalars ChunkOptimizer::scalars(const UpdateNumbers& numbers, double& carr
   return scalars;
 }
 
-double ChunkOptimizer::factor(const Reach& reach, double rate) const {
+/// Updates at the present direction that `horizon` fading ones come to.
+double ChunkOptimizer::faded(std::int64_t t, std::int64_t horizon) const {
   const double gamma = numbers_.momentum;
+  if (!scheme_->fades) {  // heavy ball, in closed form
+    return gamma * (1 - std::pow(gamma, static_cast<double>(horizon))) / (1 - gamma);
+  }
+  const UpdateNumbers now = numbers(t, 0);
+  double sum = 0;
+  for (std::int64_t i = 1; i <= horizon; ++i) {
+    sum += scheme_->fades(now, i);
+  }
+  return sum;
+}
+
+double ChunkOptimizer::factor(const Reach& reach, std::int64_t t, double rate) const {
   const double h = reach.horizon;
   switch (reach.kind) {
     case ReachKind::none:
@@ -73,7 +86,7 @@ double ChunkOptimizer::factor(const Reach& reach, double rate) const {
     case ReachKind::linear:
       return rate * (policy_->length ? policy_->length(policy_values_, reach.horizon) : h);
     case ReachKind::geometric:
-      return rate * gamma * (1 - std::pow(gamma, h)) / (1 - gamma);
+      return rate * faded(t, reach.horizon);
     case ReachKind::displacement:
       return -h;  // w - (-h) delta with h < 0: h updates back
   }

@@ -39,10 +39,13 @@ class ChunkOptimizer {
   /// The same for the kernel of a scheme that has one. Advances `carried`, which starts at 1.
   UpdateScalars scalars(const UpdateNumbers& numbers, double& carried) const;
 
-  /// prediction = w - factor * direction, for a reach from a step whose update has rate `rate`.
-  double factor(const Reach& reach, double rate) const;
+  /// prediction = w - factor * direction, for a reach from the step that update t = 1, 2, ... has made,
+  /// where the next update's rate is `rate`.
+  double factor(const Reach& reach, std::int64_t t, double rate) const;
 
  private:
+  double faded(std::int64_t t, std::int64_t horizon) const;
+
   const WeightScheme* policy_;
   OptionValues policy_values_;
   PolicyStep changed_;  // by the policy

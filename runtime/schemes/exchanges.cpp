@@ -45,7 +45,8 @@ Link parameter_server_link(const LinkContext& c) {
   Link link;
   link.push_every = exchange(c).parameter_server().n_push();
   link.fetch_every = exchange(c).parameter_server().n_fetch();
-  link.steps = link.fetch_every > 1;
+  link.overlaps = exchange(c).parameter_server().fetch() == proto::ParameterServer::overlaps;
+  link.steps = link.fetch_every > 1 || link.overlaps;
   link.rate_stride = std::max<std::int64_t>(1, c.experiment.replicas().count() / link.push_every);
   link.run_rate = link.steps;
   return link;

@@ -14,6 +14,8 @@ struct Link {
   bool steps = false;            // the replica's own optimizer makes a step of each mini-batch
   std::int64_t push_every = 1;   // mini-batches
   std::int64_t fetch_every = 1;  // mini-batches; a fetch is waited for
+  bool overlaps = false;  // it is not, but for the last one when the next is due: its weights take
+                          // the place of the replica's own before its first step after that
   std::int64_t bound = -1;  // >= 0: no fetch is waited for while the replica's weights hold every
                             // mini-batch of all but the last `bound` clocks (SSP, WSP)
   bool eager =

@@ -24,6 +24,18 @@ void adam_scalars(const UpdateNumbers& numbers, double& /*carried*/, UpdateScala
   s.v_scale = unbiased(s.beta2, numbers.update);
 }
 
+/// m fades by beta1, and its bias correction grows; v is taken to stay, as FTPipe's msnag for Adam has
+/// it (saareliad/FTPipe, pipe/weight_prediction/adam.py). Of v_hat's epsilon nothing is known here: it
+/// is as at t, which is the same to 1e-8 / sqrt(v_hat).
+double adam_fades(const UpdateNumbers& now, std::int64_t i) {
+  const auto unbiased_at = [&now](double beta, std::int64_t ahead) {
+    return 1 - std::pow(beta, static_cast<double>(now.update + ahead));
+  };
+  const double m = std::pow(now.momentum, static_cast<double>(i)) * unbiased_at(now.momentum, 0) /
+                   unbiased_at(now.momentum, i);
+  return m * std::sqrt(unbiased_at(now.beta2, i) / unbiased_at(now.beta2, 0));
+}
+
 /// mu_t = beta1 (1 - 0.5 * 0.96^(t psi)), psi = 0.004 (Dozat 2016 as in PyTorch). Carried: the product
 /// of all mu_i so far.
 void nadam_scalars(const UpdateNumbers& numbers, double& carried, UpdateScalars& s) {
@@ -85,6 +97,12 @@ OptimizerScheme with_kernel(proto::OptimizerRule::Kind rule,
   return of;
 }
 
+constexpr const char* kWithoutDecay = "the step without the decoupled weight decay";
+
+constexpr const char* kShareOfNadam =
+    "momentum's share of the step alone, mu_(t+1) m / (1 - mu_1 ... mu_(t+1)) over sqrt(v_hat) + "
+    "epsilon: the gradient's share, (1 - mu_t) / (1 - mu_1 ... mu_t), is not met again";
+
 std::vector<OptimizerScheme> built_in() {
   using Rule = proto::OptimizerRule;
   const UpdateMethod adam{.scalars = adam_scalars};
@@ -92,12 +110,19 @@ std::vector<OptimizerScheme> built_in() {
   return {
       with_kernel(Rule::sgd, UpdateKernel::sgd, {.plain = true}),
       with_kernel(Rule::momentum, UpdateKernel::momentum, {.heavy_ball = true, .plain = true}),
-      with_kernel(Rule::nesterov, UpdateKernel::nesterov, {.plain = true}),
-      with_kernel(Rule::adam, UpdateKernel::adam, {.method = adam}),
-      with_kernel(Rule::adamw, UpdateKernel::adamw, {.method = adam}),
-      with_kernel(Rule::nadam, UpdateKernel::nadam, {.method = nadam, .discounts_gradient = true}),
-      with_kernel(
-          Rule::nadamw, UpdateKernel::nadamw, {.method = nadam, .discounts_gradient = true}),
+      with_kernel(Rule::nesterov,
+                  UpdateKernel::nesterov,
+                  {.along = "v, its share without the look-ahead of g", .plain = true}),
+      with_kernel(Rule::adam, UpdateKernel::adam, {.method = adam, .fades = adam_fades}),
+      with_kernel(Rule::adamw,
+                  UpdateKernel::adamw,
+                  {.method = adam, .fades = adam_fades, .along = kWithoutDecay}),
+      with_kernel(Rule::nadam,
+                  UpdateKernel::nadam,
+                  {.method = nadam, .along = kShareOfNadam, .discounts_gradient = true}),
+      with_kernel(Rule::nadamw,
+                  UpdateKernel::nadamw,
+                  {.method = nadam, .along = kShareOfNadam, .discounts_gradient = true}),
       with_kernel(Rule::adagrad, UpdateKernel::adagrad),
       with_kernel(Rule::rmsprop, UpdateKernel::rmsprop),
       with_kernel(Rule::muon,

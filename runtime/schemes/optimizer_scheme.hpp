@@ -76,8 +76,13 @@ struct OptimizerScheme {
   // What others have to know of it.
 
   /// v = gamma v + g; w -= eta v, with gamma = optimizer.momentum: what the weight policies geometric,
-  /// nwpt and spike_compensation reckon with.
+  /// nwpt and spike_compensation reckon with. Policy geometric asks `fades`.
   bool heavy_ball = false;
+  /// What is left of the direction in the i-th update from now, where all gradients to come are 0: what
+  /// the weight policy geometric adds up. Empty: nobody knows.
+  std::function<double(const UpdateNumbers& now, std::int64_t i)> fades{};
+  /// What predictions reach along, where that is not the whole step. Empty: the step.
+  std::string along{};
   /// It moves along g or g's velocity and does nothing else, so that a server's step with a momentum of
   /// its own may take its place.
   bool plain = false;

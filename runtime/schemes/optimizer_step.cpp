@@ -78,7 +78,7 @@ OptimizerStep::Made OptimizerStep::apply(Stream& stream,
   const UpdateScalars scalars = optimizer_.scalars(numbers, carried_);
   std::vector<float> factors;
   for (const Reach& reach : request.reaches) {
-    factors.push_back(static_cast<float>(optimizer_.factor(reach, request.next_rate)));
+    factors.push_back(static_cast<float>(optimizer_.factor(reach, updates_, request.next_rate)));
   }
   Made made;
   made.predictions.resize(factors.size());

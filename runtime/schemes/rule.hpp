@@ -199,6 +199,10 @@ struct RuleScheme {
   /// By how many updates a gradient is late where nothing is done about it; rate_factor is one over
   /// it. Empty: as many as there are replicas, divided by `pushes`.
   std::function<double(const proto::Experiment&)> staleness{};
+  /// By how many updates a gradient is late in the mean, of a chunk that is `delay` updates of its own
+  /// replica late: affine in `delay`. What predictions look ahead. Empty: every push finds R (delay +
+  /// 1) - 1 others before it, `pushes` of which are an update.
+  std::function<double(const proto::Experiment&, double delay)> lag{};
   /// Each push makes an update of its own, and none is dropped. An empty factory does so.
   bool applies_each = false;
 

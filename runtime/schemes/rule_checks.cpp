@@ -233,6 +233,21 @@ Rows traffic_rows() {
           [](const Chosen& c) { return c.scaling().corrects || c.stepping().one_at_a_time; },
           [](const Chosen& c) { return c.scaling().corrects ? c.scale : c.step; },
           ", which has to know what weights a gradient is of"),
+      {.name = "fetch_that_overlaps",
+       .keys = {"replicas.exchange.parameter_server.fetch"},
+       .holds =
+           [](const Chosen& c) {
+             const bool counts = c.additive() || c.admission().counts_each;
+             const bool knows = c.scaling().corrects || c.stepping().one_at_a_time;
+             return c.server.fetch() == proto::ParameterServer::waits || !(counts || knows);
+           },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.exchange.parameter_server.fetch: overlaps does not go with ",
+                           c.rule,
+                           ", where a gradient has to be of the server's own weights; right is "
+                           "waits");
+           }},
   };
 }
 

@@ -100,7 +100,7 @@ TEST_CASE("what is left of the staleness is the delay less the prediction", "[ap
   const auto left = [](const Blueprint& b) {
     Counts all;
     for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-      all.push_back(reads_of(b, c).left());
+      all.push_back(std::llround(reads_of(b, c).left()));
     }
     return all;
   };

@@ -24,9 +24,10 @@ constexpr double kRate = 0.05;
 constexpr double kGamma = 0.9;
 
 proto::Experiment task(const std::string& policy, const std::vector<std::string>& more = {}) {
+  const std::string to = policy.find('=') == std::string::npos ? "weights=" : "weights.";
   std::vector<std::string> set{"pipeline.stages=4",
                                "pipeline.schedule=async_one_f_one_b",
-                               "pipeline.weights=" + policy,
+                               "pipeline." + to + policy,
                                "stop.updates=" + std::to_string(kUpdates)};
   set.insert(set.end(), more.begin(), more.end());
   return experiment(tiny_task("9,8,7", "tanh"), set);
@@ -42,7 +43,8 @@ struct Look {
 struct Policy {
   std::function<Look(std::int64_t b, std::int64_t d, int k)> forward;
   std::function<Look(std::int64_t b, std::int64_t d, int k)> backward;
-  double decay = 0;  // PipeMare's D
+  double decay = 0;          // PipeMare's D
+  bool compensates = false;  // spike compensation's step
 };
 
 /// A dense layer; `w` (outputs, inputs), then the bias.
@@ -59,14 +61,17 @@ struct Layer {
     return out;
   }
 
-  void update(const Values& gradient, double decay) {
+  void update(const Values& gradient, const Policy& policy) {
+    const double decay = policy.decay;
+    const double faded = policy.compensates ? std::pow(kGamma, static_cast<double>(delay)) : 1;
+    const double spike = (1 - faded) / (1 - kGamma);
     const double keep = delay > 0 ? std::pow(decay, 1.0 / static_cast<double>(delay)) : 0;
     Values next = w.back();
     Values velocity = v.back();
     Values smoothed = delta.back();
     for (std::size_t i = 0; i < next.size(); ++i) {
       velocity[i] = kGamma * velocity[i] + gradient[i];
-      next[i] -= kRate * velocity[i];
+      next[i] -= kRate * (faded * velocity[i] + spike * gradient[i]);
       smoothed[i] = keep * smoothed[i] - (1 - keep) * kRate * velocity[i];
     }
     w.push_back(std::move(next));
@@ -166,7 +171,7 @@ std::vector<float> by_hand(const proto::Experiment& e, const Policy& policy) {
       for (std::size_t i = 0; i < before.size(); ++i) {
         before[i] *= 1 - x[i] * x[i];  // tanh's; of no use below the first layer
       }
-      layer.update(gradient, policy.decay);
+      layer.update(gradient, policy);
       error = std::move(before);
     }
   }
@@ -224,6 +229,42 @@ TEST_CASE("the paper's SpecTrain predicts twice, by its own horizons", "[system]
   const auto e = task("spectrain_paper");
   CHECK(distance(run(e).weights, by_hand(e, paper)) < kTolerance);
   CHECK(distance(run(e).weights, run(task("spectrain")).weights) > 100 * kTolerance);
+}
+
+TEST_CASE("XPipe predicts in both passes, by position", "[system]") {
+  constexpr double kForward[] = {3, 2, 2, 2};  // XpipeAdam's expressions for m = 1, N = 4
+  constexpr double kBackward[] = {0, 0, 1, 1};
+  const Policy paper{.forward =
+                         [&](std::int64_t b, std::int64_t d, int k) {
+                           return Look{.step = natural(b, d), .velocity = kForward[k]};
+                         },
+                     .backward =
+                         [&](std::int64_t b, std::int64_t, int k) {
+                           return Look{.step = b, .velocity = kBackward[k]};
+                         }};
+  const auto e = task("xpipe");
+  CHECK(distance(run(e).weights, by_hand(e, paper)) < kTolerance);
+  const std::vector<float> by_updates = run(task("xpipe.horizon=updates")).weights;
+  CHECK(distance(run(e).weights, by_updates) > 100 * kTolerance);
+  CHECK(same(by_updates, run(task("pipeoptim")).weights));  // of one micro-batch
+}
+
+TEST_CASE("spike compensation goes without a stash, and with a prediction", "[system]") {
+  const auto check = [](const char* options, const Policy& policy) {
+    INFO(options);
+    const auto e = task(options);
+    const std::vector<float> got = run(e).weights;
+    CHECK(distance(got, by_hand(e, policy)) < kTolerance);
+    CHECK(distance(got, run(task("spike_compensation")).weights) > 100 * kTolerance);
+  };
+  check("spike_compensation.stash=false",
+        {.forward = delayed, .backward = newest, .compensates = true});
+  check("spike_compensation.predict=true",
+        {.forward = predicted, .backward = predicted, .compensates = true});
+  const auto e =
+      task("spike_compensation.predict=true", {"pipeline.weights.spike_compensation.stash=false"});
+  const Policy both{.forward = predicted, .backward = newest, .compensates = true};
+  CHECK(distance(run(e).weights, by_hand(e, both)) < kTolerance);
 }
 
 TEST_CASE("PipeMare goes back through weights reconstructed by the smoothed displacement",

@@ -210,7 +210,8 @@ void check_recursions(const std::string& policy,
                       const std::function<Recursion(int k)>& of_chunk) {
   const int K = 4;
   const int T = 120;
-  std::vector<std::string> set{"pipeline.weights=" + policy, "model.quadratic.dimensions=1"};
+  const std::string to = policy.find('=') == std::string::npos ? "weights=" : "weights.";
+  std::vector<std::string> set{"pipeline." + to + policy, "model.quadratic.dimensions=1"};
   set.insert(set.end(), more.begin(), more.end());
   const std::vector<float> w = weights(experiment(quadratic(K, T, 0.01), set));
   REQUIRE(w.size() == K);
@@ -235,7 +236,7 @@ TEST_CASE("on four stages each prediction is its own recursion", "[system]") {
   check_recursions("nwpt", {}, [&](int k) {
     return Recursion{.delay = delay(k), .factor = 0.9, .rate = constant};
   });
-  for (const std::string policy : {"spectrain", "pipeoptim", "xpipe"}) {
+  for (const std::string policy : {"spectrain", "pipeoptim", "xpipe.horizon=updates"}) {
     // Whose horizon is min(t, delay): what it is at the start is of no matter, as v[0] = 0.
     check_recursions(policy, {}, [&](int k) {
       return Recursion{
@@ -248,9 +249,17 @@ TEST_CASE("on four stages each prediction is its own recursion", "[system]") {
   });
   // Of four micro-batches the first reads one step back, but on the last stage, and predicts for
   // all.
-  check_recursions("xpipe", {"pipeline.micro_batches=4", "data.batch_size=4"}, [](int k) {
+  const std::vector<std::string> four{"pipeline.micro_batches=4", "data.batch_size=4"};
+  check_recursions("xpipe.horizon=updates", four, [](int k) {
     const int d = k < 3 ? 1 : 0;
     return Recursion{.delay = d, .factor = static_cast<double>(d), .rate = constant};
+  });
+  // By position: of XpipeAdam's expressions in Python, for one and for four micro-batches.
+  check_recursions("xpipe", {}, [&](int k) {
+    return Recursion{.delay = delay(k), .factor = k == 0 ? 3.0 : 2.0, .rate = constant};
+  });
+  check_recursions("xpipe", four, [](int k) {
+    return Recursion{.delay = k < 3 ? 1 : 0, .factor = k == 0 ? 2.0 : 1.0, .rate = constant};
   });
 }
 

@@ -149,6 +149,42 @@ TEST_CASE("clipping by the global norm does not depend on how replicas' networks
   }
 }
 
+TEST_CASE("Downpour's fetch waits, or overlaps with the mini-batches that follow",
+          "[system][replicas]") {
+  const std::string server = "replicas.exchange.parameter_server.";
+  const auto of = [&](const char* fetch, int n_fetch, const Options& more) {
+    Options set{server + "fetch=" + fetch,
+                concat(server, "n_fetch=", n_fetch),
+                "clock.forward.seconds=[1]",
+                "clock.input_gradient.seconds=[0]",
+                "clock.weight_gradient.seconds=[0]",
+                "stop.updates=120"};
+    set.insert(set.end(), more.begin(), more.end());
+    Outcome done = run(experiment(tiny_task("16,14"), set));
+    INFO(done.ending.cause);
+    REQUIRE(done.ending.exit_code == 0);
+    return done;
+  };
+  // A question and its answer take 0.8 s, a mini-batch 1 s.
+  const Options two{"replicas.count=2", "clock.exchange.seconds=[0.4]"};
+  const Outcome waits = of("waits", 1, two);
+  const Outcome overlaps = of("overlaps", 1, two);
+  check_accounts(overlaps);
+  CHECK(waits.seconds == Approx(60 * 1.8).epsilon(0.03));
+  CHECK(overlaps.seconds == Approx(60 * 1.0).epsilon(0.03));
+  check_learns(of("overlaps", 3, two));
+  CHECK(overlaps.order == of("overlaps", 1, two).order);
+  CHECK(same(overlaps.weights, of("overlaps", 1, two).weights));
+  // An answer that is longer under way than a period keeps the replica waiting, so that no more than
+  // one fetch is, nor more pushes than two periods have.
+  const Outcome late = of("overlaps", 1, {"replicas.count=2", "clock.exchange.seconds=[1.5]"});
+  CHECK(late.seconds == Approx(60 * 3.0).epsilon(0.05));
+  // Of one replica, whose server makes the steps that it makes itself, nothing is lost or made twice.
+  CHECK(same(of("overlaps", 1, {"optimizer.rule=sgd"}).weights,
+             of("waits", 1, {"optimizer.rule=sgd"}).weights));
+  check_learns(of("overlaps", 2, pipelined({"replicas.count=3", "pipeline.weights=stash"})));
+}
+
 TEST_CASE("what is pushed in sums or moved by is clipped mini-batch by mini-batch",
           "[system][replicas]") {
   const auto with = [](const char* n_push, const char* n_fetch, const char* rate) {

@@ -14,20 +14,24 @@ using namespace troupe::test;
 
 namespace {
 
+/// Spike compensation and linear prediction along the velocity.
+const std::string kCombined = "spike_compensation.predict=true";
+
 /// True where chunk 0, the one with delay K-1, has not grown after so many updates.
 bool stable(const std::string& policy, double momentum, int D, double rate) {
   char number[32];
   std::snprintf(number, sizeof number, "%.17g", rate);
-  const auto e = experiment("model { quadratic { layers: " + std::to_string(D + 1) +
-                                " } } data { batch_size: 1 none {} } "
-                                "optimizer { rule: momentum } pipeline { stages: " +
-                                std::to_string(D + 1) +
-                                " schedule { async_one_f_one_b {} } } "
-                                "stop { updates: 5000 allow_divergence: true } record { evaluate: "
-                                "false order: false gap_every: 0 }",
-                            {"pipeline.weights=" + policy,
-                             "optimizer.momentum=" + std::to_string(momentum),
-                             std::string("optimizer.learning_rate=") + number});
+  const auto e = experiment(
+      "model { quadratic { layers: " + std::to_string(D + 1) +
+          " } } data { batch_size: 1 none {} } "
+          "optimizer { rule: momentum } pipeline { stages: " +
+          std::to_string(D + 1) +
+          " schedule { async_one_f_one_b {} } } "
+          "stop { updates: 5000 allow_divergence: true } record { evaluate: "
+          "false order: false gap_every: 0 }",
+      {(policy.find('=') == std::string::npos ? "pipeline.weights=" : "pipeline.weights.") + policy,
+       "optimizer.momentum=" + std::to_string(momentum),
+       std::string("optimizer.learning_rate=") + number});
   const Outcome outcome = run(e);
   return !outcome.diverged() && std::abs(outcome.weights.front()) < 1;
 }
@@ -49,8 +53,9 @@ double limit(const std::string& policy, double momentum, int D, double guess) {
 ///   g_t = w_hat[t - D], v = gamma v + g, w -= eta (a v + b g), w_hat = w - eta reach v
 double exact_limit(const std::string& policy, double gamma, int D) {
   const double fading = gamma * (1 - std::pow(gamma, D)) / (1 - gamma);
-  const double reach = policy == "spectrain" ? D : policy == "geometric" ? fading : 0;
-  const bool spike = policy == "spike_compensation";
+  const bool both = policy == kCombined;
+  const double reach = policy == "spectrain" || both ? D : policy == "geometric" ? fading : 0;
+  const bool spike = policy == "spike_compensation" || both;
   const double a = spike ? std::pow(gamma, D) : 1;
   const double b = spike ? (1 - std::pow(gamma, D)) / (1 - gamma) : 0;
   const auto grows = [&](double eta) {
@@ -118,6 +123,7 @@ TEST_CASE("with momentum 0.9 each policy has the limit of its own recursion", "[
       {"spectrain", {{1, 2.722}, {2, 1.220}, {3, 0.728}, {7, 0.234}}},
       {"geometric", {{1, 2.556}, {2, 1.153}, {3, 0.699}, {7, 0.246}}},
       {"spike_compensation", {{1, 2.551}, {2, 1.151}, {3, 0.699}, {7, 0.246}}},
+      {kCombined, {{1, 2.925}, {2, 1.134}, {3, 0.625}, {7, 0.180}}},
   };
   for (const auto& [policy, by_delay] : notes) {
     for (const auto& [D, noted] : by_delay) {

@@ -23,15 +23,16 @@ Outcome run_policy(const std::string& policy,
   for (int i = 2; i < K; ++i) {
     widths += ",8";
   }
-  std::vector<std::string> set{"pipeline.stages=" + std::to_string(K),
-                               "pipeline.micro_batches=" + std::to_string(M),
-                               "pipeline.schedule=" + schedule,
-                               "pipeline.weights=" + policy,
-                               "stop.updates=30",
-                               "optimizer.learning_rate=0.001",
-                               // Random durations: the versions must not depend on them.
-                               "clock.forward.gamma.shape=2",
-                               "clock.input_gradient.gamma.shape=2"};
+  std::vector<std::string> set{
+      "pipeline.stages=" + std::to_string(K),
+      "pipeline.micro_batches=" + std::to_string(M),
+      "pipeline.schedule=" + schedule,
+      (policy.find('=') == std::string::npos ? "pipeline.weights=" : "pipeline.weights.") + policy,
+      "stop.updates=30",
+      "optimizer.learning_rate=0.001",
+      // Random durations: the versions must not depend on them.
+      "clock.forward.gamma.shape=2",
+      "clock.input_gradient.gamma.shape=2"};
   if (policy == "nesterov") {
     set.push_back("optimizer.rule=nadamw");
   }
@@ -87,8 +88,23 @@ TEST_CASE("the version fixture at K = 4", "[system]") {
       {"geometric", async, 1, "7+3 8+2 9+1 10", "7+3 8+2 9+1 10"},
       {"nwpt", async, 1, "7+1 8+1 9+1 10+1", "7+1 8+1 9+1 10+1"},
       {"pipeoptim", async, 1, "7+3 8+2 9+1 10", "10 10 10 10"},
-      {"xpipe", async, 1, "7+3 8+2 9+1 10", "10 10 10 10"},
+      {"spike_compensation.stash=false", async, 1, "7 8 9 10", "10 10 10 10"},
+      {"spike_compensation.predict=true", async, 1, "7+3 8+2 9+1 10", "7+3 8+2 9+1 10"},
+      // XpipeAdam's expressions in Python, round() and //, for m = M, N = 4 and k = 0 to 3.
+      {"xpipe", async, 1, "7+3 8+2 9+2 10+2", "10 10 10+1 10+1"},
+      {"xpipe", async, 2, "8+2,8+2 9+2,9+2 9+2,9+2 10+1,10+1", "10,10 10,10 10+1,10+1 10+1,10+1"},
       {"xpipe",
+       async,
+       4,
+       "9+2,9+2,9+2,9+2 9+1,9+1,9+1,9+1 9+1,9+1,9+1,9+1 10+1,10+1,10+1,10+1",
+       "10,10,10,10 10,10,10,10 10+1,10+1,10+1,10+1 10+1,10+1,10+1,10+1"},
+      {"xpipe",
+       "gpipe",
+       4,
+       "10,10,10,10 10,10,10,10 10,10,10,10 10,10,10,10",
+       "10,10,10,10 10,10,10,10 10,10,10,10 10,10,10,10"},
+      {"xpipe.horizon=updates", async, 1, "7+3 8+2 9+1 10", "10 10 10 10"},
+      {"xpipe.horizon=updates",
        async,
        4,
        "9+1,9+1,9+1,9+1 9+1,9+1,9+1,9+1 9+1,9+1,9+1,9+1 10,10,10,10",
@@ -173,7 +189,7 @@ TEST_CASE("the fixture's formulas at K = 2, 3 and 8", "[system]") {
     check("spectrain", predicted, predicted);
     check("geometric", predicted, predicted);
     check("pipeoptim", predicted, current);
-    check("xpipe", predicted, current);
+    check("xpipe.horizon=updates", predicted, current);
     check("nwpt", by_formula(K, natural, one), by_formula(K, natural, one));
     check("spectrain_paper",
           by_formula(K, natural, paper_forward),

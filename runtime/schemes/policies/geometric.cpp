@@ -1,5 +1,6 @@
 // Look-aheads along a velocity that fades: FTPipe's msnag (Eliad et al. 2021) as far as the stage's
 // delay, NWPT (Rao & Shyamala) one momentum step, Nesterov's, on every stage.
+#include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 
@@ -8,16 +9,27 @@ namespace {
 
 class Geometric final : public ViewPolicy {
  public:
+  explicit Geometric(Horizon horizon) : horizon_(horizon) {}
+
   View forward(const Action& a) const override {
-    return {a.natural, reach_of(ReachKind::geometric, a.distance())};
+    return {a.natural, reach_of(ReachKind::geometric, horizon_.of(a.distance()))};
   }
+
+ private:
+  Horizon horizon_;
 };
 
+/// One of the replica's own steps, in which others make theirs.
 class OneStep final : public ViewPolicy {
  public:
+  explicit OneStep(Horizon horizon) : horizon_(horizon) {}
+
   View forward(const Action& a) const override {
-    return {a.natural, reach_of(ReachKind::geometric, 1)};
+    return {a.natural, reach_of(ReachKind::geometric, horizon_.stride())};
   }
+
+ private:
+  Horizon horizon_;
 };
 
 }  // namespace
@@ -26,16 +38,17 @@ WeightScheme geometric() {
   return {
       .info = {.name = "geometric",
                .summary = "d steps ahead, the velocity fading: W - eta S_d v, S_d = gamma + ... + "
-                          "gamma^d",
+                          "gamma^d; with Adam its bias corrections, too",
                .paper = "msnag of FTPipe: Eliad et al., ATC 2021"},
       .reads = "forward and backward W[b-d] + d fading steps",
       .staleness = "0 where later gradients are small",
       .memory = "1 + (K-k) predictions",
-      .view = [](const WeightContext&, const Schedule&) { return std::make_shared<Geometric>(); },
+      .view = [](const WeightContext& c,
+                 const Schedule&) { return std::make_shared<Geometric>(horizon_of(c.experiment)); },
       .predicts = true,
       .goes_with =
           [](const OptimizerScheme& o) {
-            return o.heavy_ball;
+            return o.heavy_ball || o.fades;
           }};
 }
 
@@ -48,7 +61,8 @@ WeightScheme nwpt() {
       .reads = "forward and backward W[b-d] + 1 fading step",
       .staleness = "about d-1",
       .memory = "1 + (K-k) predictions",
-      .view = [](const WeightContext&, const Schedule&) { return std::make_shared<OneStep>(); },
+      .view = [](const WeightContext& c,
+                 const Schedule&) { return std::make_shared<OneStep>(horizon_of(c.experiment)); },
       .predicts = true,
       .goes_with =
           [](const OptimizerScheme& o) {

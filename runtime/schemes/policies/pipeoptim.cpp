@@ -1,5 +1,7 @@
 // PipeOptim (Guan et al. 2023): forward at weights predicted by the optimizer's own direction; the
-// backward reads the newest.
+// backward reads the newest. On servers that is late by what the other replicas do until the gradient is
+// there, and so is predicted, too.
+#include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 
 namespace troupe::policies {
@@ -7,11 +9,23 @@ namespace {
 
 class PipeOptim final : public ViewPolicy {
  public:
-  View forward(const Action& a) const override {
-    return {a.natural, reach_of(ReachKind::linear, a.distance())};
-  }
+  explicit PipeOptim(Horizon horizon) : horizon_(horizon) {}
+
+  View forward(const Action& a) const override { return ahead(a); }
 
   bool stashes() const override { return false; }
+
+ protected:
+  View unstashed(const Action& a, std::int64_t /*forward_natural*/) const override {
+    return ahead(a);
+  }
+
+ private:
+  View ahead(const Action& a) const {
+    return {a.natural, reach_of(ReachKind::linear, horizon_.of(a.distance()))};
+  }
+
+  Horizon horizon_;
 };
 
 }  // namespace
@@ -25,7 +39,8 @@ WeightScheme pipeoptim() {
       .reads = "forward W[b-d] + d steps, backward W[b]",
       .staleness = "0 where the prediction holds, 0 in the backward",
       .memory = "1 + 1 prediction",
-      .view = [](const WeightContext&, const Schedule&) { return std::make_shared<PipeOptim>(); },
+      .view = [](const WeightContext& c,
+                 const Schedule&) { return std::make_shared<PipeOptim>(horizon_of(c.experiment)); },
       .predicts = true};
 }
 

@@ -1,6 +1,7 @@
 // SpecTrain (Chen, Yang & Cheng 2018, arXiv:1809.02839): forward at weights predicted along the
 // velocity. In its consistent form the horizon is the stage's delay in updates and the backward uses
 // what the forward read; the paper counts in its time units and predicts twice.
+#include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 
 namespace troupe::policies {
@@ -8,25 +9,35 @@ namespace {
 
 class SpecTrain final : public ViewPolicy {
  public:
+  explicit SpecTrain(Horizon horizon) : horizon_(horizon) {}
+
   View forward(const Action& a) const override {
-    return {a.natural, reach_of(ReachKind::linear, a.distance())};
+    return {a.natural, reach_of(ReachKind::linear, horizon_.of(a.distance()))};
   }
+
+ private:
+  Horizon horizon_;
 };
 
 class SpecTrainPaper final : public ViewPolicy {
  public:
+  explicit SpecTrainPaper(Horizon horizon) : horizon_(horizon) {}
+
   /// s = floor(k/2) + N - k - 1 in steady state; min(b, d) stands for N - k - 1 so that start-up does
   /// not over-predict.
   View forward(const Action& a) const override {
-    return {a.natural, reach_of(ReachKind::linear, a.distance() + a.chunk / 2)};
+    return {a.natural, reach_of(ReachKind::linear, horizon_.of(a.distance() + a.chunk / 2))};
   }
 
   bool stashes() const override { return false; }
 
  protected:
   View unstashed(const Action& a, std::int64_t /*forward_natural*/) const override {
-    return {a.natural, reach_of(ReachKind::linear, a.chunk / 2)};
+    return {a.natural, reach_of(ReachKind::linear, horizon_.of(a.chunk / 2))};
   }
+
+ private:
+  Horizon horizon_;
 };
 
 }  // namespace
@@ -41,7 +52,8 @@ WeightScheme spectrain() {
       .reads = "forward and backward W[b-d] + d steps",
       .staleness = "0 where the prediction holds",
       .memory = "1 + (K-k) predictions",
-      .view = [](const WeightContext&, const Schedule&) { return std::make_shared<SpecTrain>(); },
+      .view = [](const WeightContext& c,
+                 const Schedule&) { return std::make_shared<SpecTrain>(horizon_of(c.experiment)); },
       .predicts = true,
       .steadies = true};
 }
@@ -55,8 +67,10 @@ WeightScheme spectrain_paper() {
       .reads = "forward W[b-d] + (d+floor(k/2)) steps, backward W[b] + floor(k/2) steps",
       .staleness = "looks floor(k/2) updates beyond the mini-batch's own",
       .memory = "1 + 1 or 2 predictions",
-      .view = [](const WeightContext&,
-                 const Schedule&) { return std::make_shared<SpecTrainPaper>(); },
+      .view =
+          [](const WeightContext& c, const Schedule&) {
+            return std::make_shared<SpecTrainPaper>(horizon_of(c.experiment));
+          },
       .predicts = true};
 }
 

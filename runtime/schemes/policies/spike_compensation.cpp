@@ -1,6 +1,7 @@
 // Spike compensation (Kosson et al. 2021): the weights are read as with stash, and the step gives a
 // late gradient the weight that it would have had by now, W -= eta (a v + b g) with a = gamma^d and
-// b = (1 - gamma^d) / (1 - gamma).
+// b = (1 - gamma^d) / (1 - gamma). With `predict` (the paper's combination, LWP in its velocity form and
+// SC) forwards are at weights predicted d updates ahead along v, besides.
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
@@ -10,6 +11,31 @@
 
 namespace troupe::policies {
 namespace {
+
+const proto::SpikeCompensation& options(const WeightContext& c) {
+  return c.experiment.pipeline().weights().spike_compensation();
+}
+
+class Predicted final : public ViewPolicy {
+ public:
+  explicit Predicted(bool stashes) : stashes_(stashes) {}
+
+  View forward(const Action& a) const override {
+    return {a.natural, reach_of(ReachKind::linear, a.distance())};
+  }
+
+  bool stashes() const override { return stashes_; }
+
+ private:
+  bool stashes_;
+};
+
+std::shared_ptr<const ViewPolicy> view(const WeightContext& c, const Schedule& schedule) {
+  if (options(c).predict()) {
+    return std::make_shared<Predicted>(options(c).stash());
+  }
+  return options(c).stash() ? stashed_view(c, schedule) : latest_view(c, schedule);
+}
 
 PolicyStep compensated(const WeightContext& c, std::int64_t delay) {
   const double gamma = c.experiment.optimizer().momentum();
@@ -21,13 +47,16 @@ PolicyStep compensated(const WeightContext& c, std::int64_t delay) {
 
 WeightScheme spike_compensation() {
   return {.info = {.name = "spike_compensation",
-                   .summary = "no prediction: the step gives a late gradient the weight it would "
-                              "have had by now, W -= eta (a v + b g)",
+                   .summary = "the step gives a late gradient the weight it would have had by now, "
+                              "W -= eta (a v + b g); predict=true adds LWP, stash=false a backward "
+                              "at the newest",
                    .paper = "Kosson et al., MLSys 2021, arXiv:2003.11666"},
-          .reads = "forward and backward W[b-d]",
+          .reads =
+              "forward W[b-d], with predict W[b-d] + d steps along v; backward the same, without "
+              "stash W[b]",
           .staleness = "d; the same forward weights as geometric with momentum",
-          .memory = "K-k",
-          .view = stashed_view,
+          .memory = "K-k; without stash 1, with predict 1 more",
+          .view = view,
           .goes_with = [](const OptimizerScheme& o) { return o.heavy_ball; },
           .step = compensated};
 }

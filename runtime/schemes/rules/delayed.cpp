@@ -35,6 +35,10 @@ class Cyclic final : public Admission {
 
 }  // namespace
 
+std::unique_ptr<Admission> cyclic() {
+  return std::make_unique<Cyclic>();
+}
+
 namespace rule_schemes {
 
 RuleScheme delayed() {
@@ -43,7 +47,7 @@ RuleScheme delayed() {
                    .paper = "Agarwal & Duchi, NIPS 2011, arXiv:1104.5525"},
           .equations = "w <- w - eta opt(g(w of R - 1 updates ago))",
           .memory = "the optimizer's moments",
-          .admission = [](const RuleContext&) { return std::make_unique<Cyclic>(); },
+          .admission = [](const RuleContext&) { return cyclic(); },
           .applies_each = true,
           .counts_each = true};
 }

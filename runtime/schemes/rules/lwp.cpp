@@ -1,21 +1,33 @@
-// lwp: one velocity at the server; the point that R - 1 more of its steps lead to is sent. Kosson et al.,
-// MLSys 2021, arXiv:2003.11666.
+// lwp: one velocity at the server; the point as far ahead along it as gradients are late is sent. Kosson et
+// al., MLSys 2021, arXiv:2003.11666.
+#include "experiment.pb.h"
+#include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 namespace troupe::rule_schemes {
+namespace {
+
+/// What it sends is met at the update.
+std::unique_ptr<Step> look_ahead_step(const RuleContext& c) {
+  const bool paper = c.experiment.replicas().horizon() == proto::Replicas::paper;
+  const std::int64_t ahead = paper ? c.replicas - 1 : lag_of(c.experiment).of(c.delay);
+  return momentum_step(c, reach_of(ReachKind::linear, ahead));
+}
+
+}  // namespace
 
 RuleScheme lwp() {
   return {
       .info = {.name = "lwp",
                .summary =
-                   "one velocity at the server; the point R - 1 steps ahead along it is sent",
+                   "one velocity at the server; the point as far ahead along it as gradients "
+                   "are late is sent",
                .paper = "linear weight prediction: Kosson et al., MLSys 2021, arXiv:2003.11666"},
-      .equations = "v <- gamma v + g; w <- w - eta v; sent w - (R-1) eta v",
+      .equations =
+          "v <- gamma v + g; w <- w - eta v; sent w - (R (d+1) - 1) eta v, w - (R-1) eta "
+          "v with replicas.horizon=paper",
       .memory = "1, and the point sent",
-      .step =
-          [](const RuleContext& c) {
-            return momentum_step(c, {ReachKind::linear, c.replicas - 1});
-          },
+      .step = look_ahead_step,
       .own_momentum = true,
       .optimizers = momentum_optimizers(),
       .sends_elsewhere = true};

@@ -50,6 +50,8 @@ inline std::vector<std::string> momentum_optimizers() {
 // -- admissions --------------------------------------------------------------------------------------
 
 std::unique_ptr<Admission> waves(std::int64_t wave, std::int64_t distance);
+/// The replicas in turn.
+std::unique_ptr<Admission> cyclic();
 /// An update of all living replicas but `backup`; what was computed at older weights is dropped.
 std::unique_ptr<Admission> all_together(std::int64_t backup);
 std::unique_ptr<Admission> quorum(const proto::DecoupledDiloco& options);

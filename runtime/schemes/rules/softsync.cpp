@@ -57,6 +57,15 @@ const proto::Softsync& softsync_options(const proto::Replicas& r) {
   return r.admit().has_softsync() ? r.admit().softsync() : r.rule().softsync();
 }
 
+/// Each push finds R (delay + 1) - 1 others before it; who waits for its update meets those of the other
+/// updates alone.
+double softsync_lag(const proto::Experiment& e, double delay) {
+  const proto::Softsync& options = softsync_options(e.replicas());
+  const auto R = static_cast<double>(e.replicas().count());
+  const double c = std::max<double>(1, static_cast<double>(e.replicas().count() / options.n()));
+  return (R * (delay + 1) - (options.wait() ? c : 1)) / c;
+}
+
 /// No more parts than there are replicas.
 Result<void> check_softsync(const proto::Experiment& e) {
   const proto::Replicas& r = e.replicas();
@@ -100,7 +109,8 @@ RuleScheme softsync() {
               [](const proto::Experiment& e) {
                 return static_cast<double>(
                     std::min(e.replicas().count(), softsync_options(e.replicas()).n()));
-              }};
+              },
+          .lag = softsync_lag};
 }
 
 }  // namespace rule_schemes

@@ -126,6 +126,11 @@ TEST_CASE("rules and traffic", "[schemes]") {
       {{fetch, "replicas.rule=ssp"}, "n_fetch: 3"},
       {{fetch, "replicas.rule=gap_aware"}, "n_fetch: 3 does not go with gap_aware"},
       {{fetch, "replicas.rule=dana_zero"}, "n_fetch: 3"},
+      {{"replicas.exchange.parameter_server.fetch=overlaps", "replicas.rule=dana_zero"},
+       "fetch: overlaps does not go with dana_zero"},
+      {{"replicas.exchange.parameter_server.fetch=overlaps", "replicas.rule=nag"}, ""},
+      {{"replicas.rule=dual_averaging", "optimizer.rule=adam"},
+       "dual_averaging has a momentum of its own"},
       {{fetch, "replicas.rule=adagrad"}, ""},
   });
 }

@@ -125,12 +125,36 @@ TEST_CASE("PipeMare smooths the displacement by D over one delay", "[schemes]") 
 
 TEST_CASE("a reach is rate x horizon along the direction, or fades, or goes back", "[schemes]") {
   const ChunkOptimizer r = optimizer({"optimizer.momentum=0.9"});
-  CHECK(r.factor({}, 0.5) == 0);
-  CHECK(r.factor({ReachKind::linear, 3}, 0.5) == 1.5);
-  CHECK(r.factor({ReachKind::geometric, 1}, 0.5) == Approx(0.45).epsilon(1e-12));
-  CHECK(r.factor({ReachKind::geometric, 3}, 0.5) ==
+  CHECK(r.factor({}, 1, 0.5) == 0);
+  CHECK(r.factor({ReachKind::linear, 3}, 1, 0.5) == 1.5);
+  CHECK(r.factor({ReachKind::geometric, 1}, 1, 0.5) == Approx(0.45).epsilon(1e-12));
+  CHECK(r.factor({ReachKind::geometric, 3}, 1, 0.5) ==
         Approx(1.2195).epsilon(1e-12));  // 0.5 (0.9 + 0.81 + 0.729)
-  CHECK(r.factor({ReachKind::displacement, -3}, 0.5) == 3);
+  CHECK(r.factor({ReachKind::displacement, -3}, 1, 0.5) == 3);
+}
+
+// FTPipe's prediction for Adam (pipe/weight_prediction/adam.py, msnag), run step by step in Python for
+// gradients 0.5, -1, 0.25, beta1 0.9, beta2 0.99: (w - w_hat) / (eta x direction).
+TEST_CASE("geometric fades Adam's momentum and not its second moment", "[schemes]") {
+  const std::vector<std::vector<double>> by_update{
+      {0.6682138040747659, 1.6041153508165447, 2.7625943268431965},
+      {0.770878291848388, 1.931403520972758, 3.443559276524052},
+      {0.8168911436995805, 2.0972906525133013, 3.8241313757655666}};
+  for (const char* name : {"adam", "adamw"}) {
+    const ChunkOptimizer of = optimizer({concat("optimizer.rule=", name),
+                                         "pipeline.weights=geometric",
+                                         "optimizer.momentum=0.9",
+                                         "optimizer.beta2=0.99"});
+    for (std::size_t t = 0; t < by_update.size(); ++t) {
+      const auto at = [&](std::int32_t h) {
+        return of.factor({ReachKind::geometric, h}, static_cast<std::int64_t>(t) + 1, 1);
+      };
+      INFO(name << " " << t);
+      CHECK(at(1) == Approx(by_update[t][0]).epsilon(1e-6));
+      CHECK(at(3) == Approx(by_update[t][1]).epsilon(1e-6));
+      CHECK(at(7) == Approx(by_update[t][2]).epsilon(1e-6));
+    }
+  }
 }
 
 // Both moments are weighted means, so of a gradient that never changes they are that gradient and

@@ -141,7 +141,7 @@ TEST_CASE("a policy may say how far its predictions go", "[schemes]") {
   REQUIRE(kRegistered);
   const auto factor = [](const std::vector<std::string>& assignments) {
     const proto::Experiment e = chosen(assignments);
-    return ChunkOptimizer(e, Rate(e.optimizer(), 0), 3, 0).factor({ReachKind::linear, 4}, 0.1);
+    return ChunkOptimizer(e, Rate(e.optimizer(), 0), 3, 0).factor({ReachKind::linear, 4}, 1, 0.1);
   };
   CHECK(factor({"pipeline.weights=spectrain"}) == Approx(0.4));
   CHECK(factor({kMine}) == Approx(0.2));

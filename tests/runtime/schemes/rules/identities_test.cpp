@@ -35,6 +35,53 @@ TEST_CASE("dana_slim is dana_zero by the senders' rates, across drops of the rat
   CHECK_FALSE(same(run(experiment(four({"replicas.rule=dana_zero"}))), slim(paper, falling_rate)));
 }
 
+TEST_CASE("what a dead replica has looked ahead stays in dana_slim, eta gamma v, once",
+          "[schemes]") {
+  // dana_zero takes it back, which it can as it keeps a velocity for each replica. A server of dana_slim
+  // has been told sums alone, and keeps nothing.
+  Stream stream{Device{}};
+  const proto::Experiment zero = experiment(four({"replicas.rule.dana_zero.rate=sender"}));
+  const proto::Experiment slim = experiment(four({"replicas.rule=dana_slim"}));
+  Rule of_zero = make_rule(context_of(zero));
+  Rule of_slim = make_rule(context_of(slim));
+  CHECK(of_slim.step->state_tensors() == 0);
+  std::map<int, Residual> states;
+  Tensor master = normal_tensor(stream, 9, {kElements});  // both send it first
+  Tensor sent = master;
+  Tensor slims = stream.allocate({kElements});
+  copy(stream, master, slims);
+  const auto push = [&](int replica, std::uint64_t seed) {
+    const Tensor g = normal_tensor(stream, seed, {kElements});
+    const auto update = [&](const Tensor& base, const Tensor& value) {
+      Update u{.base = base, .contributions = {}, .rate = 0.1, .next_rate = 0.1, .reaches = {}};
+      u.contributions.push_back({.replica = replica, .rate = 0.1, .values = {value}, .read = {}});
+      return u;
+    };
+    Updated made = of_zero.step->apply(stream, update(master, g));
+    master = made.next;
+    sent = made.sent;
+    const Tensor u = slim_change(stream, states[replica], slims, g, slim_numbers(slim, 0.1));
+    slims = of_slim.step->apply(stream, update(slims, u)).next;
+  };
+  const auto apart = [&] {
+    Values difference = to_host(slims);
+    const Values other = to_host(sent);
+    each(difference, [&](std::size_t j) { difference[j] -= other[j]; });
+    return difference;
+  };
+  push(0, 1);
+  push(1, 2);
+  check_close("before", apart(), Values(kElements, 0), {1e-6, 1e-6});
+  Values left = to_host(states[0].values);
+  each(left, [&](std::size_t j) { left[j] *= -0.1 * 0.9; });
+  of_zero.step->forget(stream, 0);
+  of_slim.step->forget(stream, 0);
+  for (const std::uint64_t seed : {3, 4, 5}) {
+    push(1, seed);
+    check_close("after", apart(), left, {1e-6, 1e-6});
+  }
+}
+
 TEST_CASE("dana with one replica is Nesterov's momentum", "[schemes]") {
   const Served zero = run(experiment({"replicas.rule=dana_zero"}), constant_rate);
   std::map<int, Residual> states;

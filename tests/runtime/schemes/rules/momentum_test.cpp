@@ -17,6 +17,55 @@ TEST_CASE("nag and lwp send points ahead along one velocity", "[schemes]") {
   check_against(run(experiment(four({"replicas.rule=lwp"}))), ahead(3, 1));
 }
 
+TEST_CASE("in a pipeline lwp looks R (d + 1) - 1 ahead, or R - 1 as its paper has it",
+          "[schemes]") {
+  Stream stream{Device{}};
+  const auto looks = [&](const char* horizon) {
+    const proto::Experiment e =
+        experiment(four({"replicas.rule=lwp", concat("replicas.horizon=", horizon)}));
+    RuleContext context = context_of(e);
+    context.delay = 2;
+    const Rule rule = make_rule(context);
+    Update update{.base = normal_tensor(stream, 9, {kElements}),
+                  .contributions = {},
+                  .rate = 0.1,
+                  .next_rate = 0.1,
+                  .reaches = {}};
+    update.contributions.push_back({.values = {normal_tensor(stream, 1, {kElements})}, .read = {}});
+    const Updated updated = rule.step->apply(stream, std::move(update));
+    const Values v = to_host(normal_tensor(stream, 1, {kElements}));
+    return (to_host(updated.next)[0] - to_host(updated.sent)[0]) / (0.1 * v[0]);
+  };
+  CHECK(looks("lag") == Approx(11).epsilon(1e-4));
+  CHECK(looks("paper") == Approx(3).epsilon(1e-4));
+}
+
+// Of w_0 = (1, -2), L = 2, c = 1, R = 4 replicas (tau = 3) and the gradients below, in Python from the
+// paper's equation.
+TEST_CASE("dual averaging steps from the start by all gradients so far", "[schemes]") {
+  Stream stream{Device{}};
+  const proto::Experiment e =
+      experiment(four({"replicas.rule.dual_averaging.smoothness=2", "optimizer.rule=sgd"}));
+  RuleContext context = context_of(e);
+  context.elements = 2;
+  context.parts = {{"w", 0, {2}, false}};
+  const Rule rule = make_rule(context);
+  const std::vector<std::vector<float>> gradients{{0.5f, -1}, {-0.25f, 2}, {1.5f, 0.5f}, {0, -4}};
+  const std::vector<std::vector<double>> expected{{0.875, -1.75},
+                                                  {0.9409830056250525, -2.23606797749979},
+                                                  {0.6066964750647191, -2.3371173070873836},
+                                                  {0.6233117352123222, -1.4618739074461744}};
+  Tensor base = from_host(stream, std::vector<float>{1, -2}, {2});
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    Update update{.base = base, .contributions = {}, .rate = 0.1, .next_rate = 0.1, .reaches = {}};
+    update.contributions.push_back({.values = {from_host(stream, gradients[t], {2})}, .read = {}});
+    base = rule.step->apply(stream, std::move(update)).next;
+    INFO("update " << t + 1);
+    CHECK(to_host(base)[0] == Approx(expected[t][0]).epsilon(1e-6));
+    CHECK(to_host(base)[1] == Approx(expected[t][1]).epsilon(1e-6));
+  }
+}
+
 TEST_CASE("multi and dana_zero keep a velocity for each replica", "[schemes]") {
   const auto velocities = [](bool decay, bool sender) {
     return [=](Oracle& o, const Taken& e, const std::vector<Values>& g) {

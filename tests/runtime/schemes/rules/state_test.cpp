@@ -16,7 +16,8 @@ TEST_CASE("the last handle of the weights is written over, others never", "[sche
                            "dana_slim",
                            "lwp",
                            "smega2",
-                           "ormo"}) {
+                           "ormo",
+                           "dual_averaging"}) {
     INFO(rule);
     const auto step = step_of(four({std::string("replicas.rule=") + rule}));
     for (const bool shared : {false, true}) {
@@ -64,7 +65,8 @@ TEST_CASE("a step says how much it keeps", "[schemes]") {
                                                                {"dana_slim", 0},
                                                                {"lwp", 1},
                                                                {"smega2", 2},
-                                                               {"ormo", 1}};
+                                                               {"ormo", 1},
+                                                               {"dual_averaging", 2}};
   for (const auto& [rule, tensors] : rows) {
     INFO(rule);
     CHECK(step_of(four({"replicas.rule=" + rule}))->state_tensors() == tensors);

@@ -1,0 +1,35 @@
+// How far ahead predictions have to look: by as many updates as lie between the weights that a
+// mini-batch reads and its own update. A pipeline alone counts its own; on servers the others' count.
+#pragma once
+
+#include "messages/proto.hpp"
+
+#include <cstdint>
+
+namespace troupe {
+
+/// Updates of the weights, for updates of one replica's own: slope x own + base.
+struct Horizon {
+  double slope = 1;
+  double base = 0;
+
+  /// What a gradient is late by in the mean, of weights that are read `own` of the replica's updates
+  /// before its own one. Not rounded.
+  double lag(std::int64_t own) const { return slope * static_cast<double>(own) + base; }
+
+  /// The same, for a Reach: rounded to the nearest, at least 0.
+  std::int64_t of(std::int64_t own) const;
+
+  /// Updates of the weights in one update of the replica's own; at least 1.
+  std::int64_t stride() const;
+};
+
+/// The lag of gradients that servers apply, as their exchange and rule have it: R (d + 1) - 1 where each
+/// push is an update (RuleScheme::lag). Without servers, and where replicas move by themselves and so
+/// predict by themselves, d.
+Horizon lag_of(const proto::Experiment& experiment);
+
+/// What predictions look ahead: lag_of(), or where replicas.horizon is `paper` d.
+Horizon horizon_of(const proto::Experiment& experiment);
+
+}  // namespace troupe
