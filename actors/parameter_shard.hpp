@@ -64,6 +64,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   void handle(Note m, double now, Effects& fx);
   void handle(Ran<Computed> m, double now, Effects& fx);
   std::string waits_for() const override;
+  Remains remains() const override;
 
  private:
   std::int64_t step() const override { return step_; }

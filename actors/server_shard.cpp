@@ -463,6 +463,10 @@ void ServerShard::handle(Release m, double now, Effects& fx) {
   }
 }
 
+Remains ServerShard::remains() const {
+  return {.weights = {{c_.chunk, c_.slice, {weights_.newest().front()}}}, .buffers = {}};
+}
+
 std::string ServerShard::waits_for() const {
   if (!applying_.empty()) {
     return "its optimizer";

@@ -73,6 +73,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   void handle(Release m, double now, Effects& fx);
   void handle(Alarm, double now, Effects& fx);
   std::string waits_for() const override;
+  Remains remains() const override;
 
  private:
   void receive(Upload m, double now, Effects& fx);

@@ -438,6 +438,24 @@ Forecast forecast(const Blueprint& b) {
   return p;
 }
 
+std::string memory_warning(const Blueprint& b) {
+  std::string text;
+  for (const DeviceInfo& info : devices()) {
+    const double needed = memory_needed(b, info.device);
+    const auto has = static_cast<double>(info.memory_bytes);
+    if (info.memory_bytes > 0 && needed > has) {
+      text += concat("warning    ",
+                     to_string(info.device),
+                     " has ",
+                     mebibytes(has),
+                     " of memory, and the run needs at least ",
+                     mebibytes(needed),
+                     "\n");
+    }
+  }
+  return text;
+}
+
 std::string describe(const Blueprint& b) {
   const proto::Experiment& e = b.experiment;
   const std::string& bubble = find_schedule(b.schedule->options.name)->bubble;
@@ -466,6 +484,7 @@ std::string describe(const Blueprint& b) {
       "           made in place, kernels' scratch, batches that wait for the first stage and the "
       "data set\n",
       memory_table(b),
+      memory_warning(b),
       "bubble     ",
       bubble.empty() && e.pipeline().stage_of().empty() ? "as the timeline shows\n"
       : e.pipeline().stage_of().empty()
@@ -513,7 +532,8 @@ std::string describe_briefly(const Blueprint& b) {
   }
   text += wrapped(stages, 100, "       ") + '\n';
   return text +
-         (tells_replicas(b) ? replicas_text(b).substr(0, replicas_text(b).find('\n')) + '\n' : "");
+         (tells_replicas(b) ? replicas_text(b).substr(0, replicas_text(b).find('\n')) + '\n' : "") +
+         memory_warning(b);
 }
 
 }  // namespace troupe

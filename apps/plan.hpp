@@ -28,6 +28,9 @@ ChunkMemory memory_of(const Blueprint& blueprint, std::int32_t chunk);
 /// Bytes of all chunks on `device`, of every replica.
 double memory_needed(const Blueprint& blueprint, Device device);
 
+/// A line for each device that has less memory than that; else empty.
+std::string memory_warning(const Blueprint& blueprint);
+
 /// Where a mini-batch's weights come from once the pipe is full, seen from its micro-batch 0.
 struct ChunkReads {
   std::int64_t forward_behind = 0;  // b minus the step read

@@ -114,6 +114,7 @@ Result<void> close_files(Files& files, RunResult& result, const Blueprint& bluep
                          version()));
     }
     result.summary.outcome = outcome ? outcome_text(result.exit_code, result.cause) : "lost";
+    result.summary.cause = outcome ? result.cause : outcome.error().message;
     note(write_file(*files.directory / "summary.json",
                     to_json(result.summary, blueprint.experiment)));
   }
@@ -210,6 +211,22 @@ std::string divergence(const RunResult& result, const Blueprint& blueprint) {
   return all_finite(blueprint.chunks, result.weights) ? "" : "the final weights are not finite";
 }
 
+/// Of a run that has stalled there are weights to keep where each chunk has all of its slices.
+void keep_what_is_left(RunResult& result, const Blueprint& blueprint, const Files& files) {
+  const auto& chunks = blueprint.chunks;
+  result.buffers.resize(chunks.size());
+  bool whole = result.weights.size() == chunks.size();
+  for (std::size_t c = 0; whole && c < chunks.size(); ++c) {
+    whole = result.weights[c].size() == chunks[c]->layout().slice_sizes.size() &&
+            result.buffers[c].size() == chunks[c]->buffers().size();
+  }
+  if (!whole || !all_finite(chunks, result.weights)) {
+    result.weights.clear();
+  } else if (files.directory && blueprint.experiment.record().weights()) {
+    result.cause += " What has been learned until then, the newest weights of each chunk, is kept.";
+  }
+}
+
 }  // namespace
 
 std::string outcome_text(int exit_code, const std::string& cause) {
@@ -300,8 +317,11 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
     result.weights.clear();
     ending.step = diverged->stamp.batch;
   }
-  result.summary = recorder.summary(
-      result.weights.empty() && !recorder.diverged() ? recorder.completed() : ending.step);
+  // Where replicas share servers, the mini-batch that diverged does not tell how many updates there
+  // have been; nor do the weights of a run that has stalled, whose chunks may be of different steps.
+  const bool counted = ending.exit_code == static_cast<int>(ErrorKind::lost) ||
+                       (recorder.diverged() ? blueprint.link.has_value() : result.weights.empty());
+  result.summary = recorder.summary(counted ? recorder.completed() : ending.step);
   result.summary.wall_seconds = wall.count();
   if ((result.exit_code == 0 || result.exit_code == 130) && !result.weights.empty()) {
     if (const std::string what = divergence(result, blueprint); !what.empty()) {
@@ -310,6 +330,9 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
       result.cause = "training diverged: " + what;
       result.weights.clear();
     }
+  }
+  if (result.exit_code == static_cast<int>(ErrorKind::lost)) {
+    keep_what_is_left(result, blueprint, files);
   }
   if (!result.weights.empty()) {
     result.summary.weights_sha256 = weights_sha256(blueprint.chunks, result.weights);

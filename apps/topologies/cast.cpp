@@ -113,8 +113,9 @@ class Casting {
   const bool hogwild_;
   const std::optional<ReductionKind> reduction_;
   const Rate rate_;
-  std::vector<ChunkOptimizer> rules_;                   // by chunk
-  std::vector<std::vector<std::int64_t>> samples_;      // by replica, where not all are its own
+  std::vector<ChunkOptimizer> rules_;               // by chunk
+  std::vector<std::vector<std::int64_t>> samples_;  // by replica, where not all are its own
+  std::shared_ptr<Shuffles> shuffles_;
   std::vector<std::shared_ptr<SharedWeights>> shared_;  // by chunk: hogwild
   Streams streams_on_;
   Cast cast_;
@@ -130,7 +131,8 @@ Casting::Casting(const Blueprint& blueprint)
       hogwild_(shared_by(e_) == Shared::buffer),
       reduction_(reduction_of(e_)),
       rate_(rate_of(b_)),
-      samples_(static_cast<std::size_t>(replicas_)) {
+      samples_(static_cast<std::size_t>(replicas_)),
+      shuffles_(std::make_shared<Shuffles>(b_.data->size(Split::train), e_.seed())) {
   const proto::Experiment own = own_optimizer(b_);
   for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
     const std::int64_t delay = schedule_.delay[static_cast<std::size_t>(c)];
@@ -212,6 +214,7 @@ void Casting::add_source(std::int32_t r) {
           .sizes = b_.sizes,
           .micro_batches = schedule_.options.micro_batches,
           .seed = e_.seed(),
+          .shuffles = shuffles_,
           .prefetch = kPrefetch,
           .batches = batches_of(r),
           // Where shards talk to one another replica 0 says where the run ends: nobody
