@@ -341,6 +341,11 @@ void ParameterShard::conclude(Effects& fx) {
   conclude_at_.reset();
 }
 
+Remains ParameterShard::remains() const {
+  const Weights& newest = kept_.at(step_).base;
+  return newest.empty() ? Remains{} : Remains{.weights = {{c_.chunk, 0, newest}}, .buffers = {}};
+}
+
 std::string ParameterShard::waits_for() const {
   if (applying_ || !queue_.empty()) {  // else its stage's turn comes first
     if (const std::string what = c_.exchange->waits_for(); !what.empty()) {

@@ -66,6 +66,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   void handle(ScaleRate m, double now, Effects& fx);
   void handle(Ran<Computed> m, double now, Effects& fx);
   std::string waits_for() const override;
+  Remains remains() const override;
 
  private:
   std::int64_t step() const override { return step_; }

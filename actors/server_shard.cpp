@@ -374,6 +374,10 @@ void ServerShard::handle(Release m, double now, Effects& fx) {
   }
 }
 
+Remains ServerShard::remains() const {
+  return {.weights = {{c_.chunk, c_.slice, {weights_.newest().front()}}}, .buffers = {}};
+}
+
 std::string ServerShard::waits_for() const {
   if (pushes_.updating()) {
     return "its optimizer";

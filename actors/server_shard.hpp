@@ -76,6 +76,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
 
   void handle(Alarm, double now, Effects& fx);
   std::string waits_for() const override;
+  Remains remains() const override;
 
  private:
   void receive(Upload m, double now, Effects& fx);

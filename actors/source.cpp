@@ -28,7 +28,8 @@ GatheredBatch gather(Stream& stream,
 
 Source::Source(Config config)
     : c_(std::move(config)),
-      order_(c_.samples.empty()
+      order_(c_.samples.empty() && c_.shuffles ? BatchOrder(c_.sizes, c_.shuffles)
+             : c_.samples.empty()
                  ? BatchOrder(c_.data->size(Split::train), c_.sizes, c_.seed)
                  : BatchOrder(
                        static_cast<std::int64_t>(c_.samples.size()), c_.sizes.size(0), c_.seed)),

@@ -35,10 +35,11 @@ class Source final : public Actor<Source, SourceRole> {
     BatchSizes sizes;                // samples of each mini-batch; micro_batches divides them
     std::int32_t micro_batches = 1;  // M
     std::uint64_t seed = 1;
-    std::int32_t prefetch = 4;   // micro-batches under way to the first stage
-    std::int64_t batches = 0;    // N where it is known from the start, else 0
-    double seconds = 0;          // of the clock; 0: no limit
-    EvaluationPlan evaluation;   // on its own account, in between
+    std::shared_ptr<Shuffles> shuffles{};  // of all samples; where replicas share it, else empty
+    std::int32_t prefetch = 4;             // micro-batches under way to the first stage
+    std::int64_t batches = 0;              // N where it is known from the start, else 0
+    double seconds = 0;                    // of the clock; 0: no limit
+    EvaluationPlan evaluation;             // on its own account, in between
     std::int64_t delay_max = 0;  // mini-batches that must be admitted beyond a step for it to come
     bool evaluate = false;       // at the end
     Ref<StageRole> first;

@@ -169,6 +169,15 @@ void VectorShard::handle(Release, double, Effects& fx) {
           PointReply{c_.shard, version_, vectors_.at({.kind = VectorKind::weights})});
 }
 
+Remains VectorShard::remains() const {
+  const auto weights = vectors_.find({.kind = VectorKind::weights});
+  return weights == vectors_.end() ? Remains{}
+                                   : Remains{.weights = {{0,
+                                                          static_cast<std::size_t>(c_.shard),
+                                                          {{.values = weights->second}}}},
+                                             .buffers = {}};
+}
+
 std::string VectorShard::waits_for() const {
   if (adding_ || commanded_) {
     return "its own sums";

@@ -37,6 +37,7 @@ class VectorShard final : public Actor<VectorShard, VectorShardRole> {
   void handle(Ran<PortionsAdded> m, double now, Effects& fx);
   void handle(Ran<VectorsDone> m, double now, Effects& fx);
   std::string waits_for() const override;
+  Remains remains() const override;
 
  private:
   void work(Effects& fx);

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <ostream>
+#include <string_view>
 
 namespace troupe {
 namespace {
@@ -142,7 +144,11 @@ int run_command_line(int argc, const char* const* argv, Console& console) {
   try {
     return dispatch(argc, argv, console);
   } catch (const std::exception& error) {
-    return fail(console, {ErrorKind::lost, error.what()});
+    const bool bare = std::string_view(error.what()) == std::bad_alloc().what();
+    return fail(
+        console,
+        {ErrorKind::lost,
+         bare ? "there is not enough memory; `troupe plan` tells what a run needs" : error.what()});
   }
 }
 

@@ -23,7 +23,7 @@ Error unknown(const std::string& name) {
   add("rules: ", rules().all());
   add("exchanges: ", exchanges().all());
   add("schedules: ", schedule_schemes());
-  add("weight policies: ", weight_schemes());
+  add("weight policies: ", policy_schemes());
   const std::string near = nearest(name, names);
   return {ErrorKind::usage,
           concat("conformance: there is no scheme \"",
@@ -41,7 +41,7 @@ Result<std::vector<Finding>> check_conformance(const ConformanceOptions& options
   if (const ScheduleScheme* const schedule = find_schedule(options.rule)) {
     return conformance::check_schedule_conformance(*schedule, options);
   }
-  if (const WeightScheme* const policy = find_weight_scheme(options.rule)) {
+  if (const PolicyScheme* const policy = find_policy(options.rule)) {
     return conformance::check_policy_conformance(*policy, options);
   }
   if (rules().find(options.rule)) {

@@ -72,7 +72,7 @@ std::string divergence_hint(const proto::Experiment& experiment, const std::stri
   if (replicas.count() == 1) {
     std::vector<std::string> cures{"a smaller optimizer.learning_rate", "some optimizer.warm_up"};
     if (has_stale_stages(experiment)) {
-      for (const WeightScheme& policy : weight_schemes()) {
+      for (const PolicyScheme& policy : policy_schemes()) {
         if (policy.steadies && could_have(experiment, {weights_assignment(policy)})) {
           cures.push_back(weights_assignment(policy));
         }

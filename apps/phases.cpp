@@ -44,13 +44,14 @@ std::string_view first_key(std::string_view assignment) {
   return assignment.substr(0, assignment.find_first_of(".= \t\r\n"));
 }
 
-Result<proto::Experiment> experiment_of(const proto::Experiment& whole, std::size_t phase) {
-  proto::Experiment e = whole;
-  e.clear_phases();
+/// `e`: the experiment without its phases; `of`: what it is changed by.
+Result<proto::Experiment> experiment_of(proto::Experiment e,
+                                        const proto::Phase& of,
+                                        std::size_t phase) {
   if (phase > 0) {
     e.clear_start_from();
   }
-  for (const std::string& assignment : whole.phases(static_cast<int>(phase)).set()) {
+  for (const std::string& assignment : of.set()) {
     const std::string_view key = first_key(assignment);
     if (key == "phases") {
       return Error{ErrorKind::usage, where(phase, "set") + ": a phase has no phases of its own"};
@@ -183,6 +184,7 @@ Result<void> close_folder(const fs::path& directory,
   }
   Summary summary = all.phases.back().summary;
   summary.outcome = outcome_text(all.exit_code, all.cause);
+  summary.cause = all.cause;
   return write_file(directory / "summary.json", to_json(summary, whole, all.phases));
 }
 
@@ -190,11 +192,14 @@ Result<void> close_folder(const fs::path& directory,
 
 Result<std::vector<proto::Experiment>> phases_of(const proto::Experiment& resolved) {
   std::vector<proto::Experiment> all;
+  proto::Experiment common = resolved;
+  common.clear_phases();  // each phase copies the rest, not the others
   for (std::size_t i = 0; i < static_cast<std::size_t>(resolved.phases_size()); ++i) {
-    if (auto named = check_name(resolved.phases(static_cast<int>(i)).name(), i); !named) {
+    const proto::Phase& phase = resolved.phases(static_cast<int>(i));
+    if (auto named = check_name(phase.name(), i); !named) {
       return named.error();
     }
-    auto e = experiment_of(resolved, i);
+    auto e = experiment_of(common, phase, i);
     if (!e) {
       return e.error();
     }

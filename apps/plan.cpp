@@ -45,7 +45,7 @@ std::string placement_text(const Blueprint& b) {
   return text;
 }
 
-const WeightScheme& policy_of(const Blueprint& b) {
+const PolicyScheme& policy_of(const Blueprint& b) {
   return **chosen_weights(b.experiment);  // a blueprint has one that is known
 }
 
@@ -274,7 +274,7 @@ std::string timeline(const Blueprint& b) {
 std::string describe(const Blueprint& b) {
   const proto::Experiment& e = b.experiment;
   const std::string& bubble = find_schedule(b.schedule->options.name)->bubble;
-  const WeightScheme& policy = policy_of(b);
+  const PolicyScheme& policy = policy_of(b);
   const Forecast p = forecast(b);
   const auto batch = static_cast<double>(e.data().batch_size());
   const std::string rate =
@@ -299,6 +299,7 @@ std::string describe(const Blueprint& b) {
       "           made in place, kernels' scratch, batches that wait for the first stage and the "
       "data set\n",
       memory_table(b),
+      memory_warning(b),
       "bubble     ",
       bubble.empty() && e.pipeline().stage_of().empty() ? "as the timeline shows\n"
       : e.pipeline().stage_of().empty()
@@ -347,7 +348,8 @@ std::string describe_briefly(const Blueprint& b) {
   }
   text += wrapped(stages, 100, "       ") + '\n';
   return text +
-         (tells_replicas(b) ? replicas_text(b).substr(0, replicas_text(b).find('\n')) + '\n' : "");
+         (tells_replicas(b) ? replicas_text(b).substr(0, replicas_text(b).find('\n')) + '\n' : "") +
+         memory_warning(b);
 }
 
 }  // namespace troupe

@@ -50,7 +50,7 @@ std::string values_text(const Option& option) {
 std::vector<RegisteredScheme> registered_schemes() {
   std::vector<RegisteredScheme> all;
   add_registered(all, "pipeline.schedule", schedule_schemes());
-  add_registered(all, "pipeline.weights", weight_schemes());
+  add_registered(all, "pipeline.weights", policy_schemes());
   add_registered(all, "optimizer", optimizer_schemes());
   add_registered(all, "model", network_schemes());
   for (const LayerScheme& layer : layer_schemes()) {

@@ -114,6 +114,7 @@ Result<void> close_files(Files& files, RunResult& result, const Blueprint& bluep
                          version()));
     }
     result.summary.outcome = outcome ? outcome_text(result.exit_code, result.cause) : "lost";
+    result.summary.cause = outcome ? result.cause : outcome.error().message;
     note(write_file(*files.directory / "summary.json",
                     to_json(result.summary, blueprint.experiment)));
   }
@@ -210,6 +211,22 @@ std::string divergence(const RunResult& result, const Blueprint& blueprint) {
   return all_finite(blueprint.chunks, result.weights) ? "" : "the final weights are not finite";
 }
 
+/// Of a run that has stalled there are weights to keep where each chunk has all of its slices.
+void keep_what_is_left(RunResult& result, const Blueprint& blueprint, const Files& files) {
+  const auto& chunks = blueprint.chunks;
+  result.buffers.resize(chunks.size());
+  bool whole = result.weights.size() == chunks.size();
+  for (std::size_t c = 0; whole && c < chunks.size(); ++c) {
+    whole = result.weights[c].size() == chunks[c]->layout().slice_sizes.size() &&
+            result.buffers[c].size() == chunks[c]->buffers().size();
+  }
+  if (!whole || !all_finite(chunks, result.weights)) {
+    result.weights.clear();
+  } else if (files.directory && blueprint.experiment.record().weights()) {
+    result.cause += " What has been learned until then, the newest weights of each chunk, is kept.";
+  }
+}
+
 Recorder::Config recorder_config(const Blueprint& b, const char* clock, const Cast& cast) {
   const auto replicas = static_cast<std::int32_t>(b.experiment.replicas().count());
   return {.experiment = b.experiment,
@@ -261,7 +278,10 @@ void diverged(RunResult& result, const Blueprint& b, const std::string& what) {
 }
 
 /// What the ending and the records come to, without the digest of the order.
-RunResult result_of(Ending ending, const Recorder& recorder, const Blueprint& b) {
+RunResult result_of(Ending ending,
+                    const Recorder& recorder,
+                    const Blueprint& b,
+                    const Files& files) {
   RunResult result{.exit_code = ending.exit_code,
                    .cause = std::move(ending.cause),
                    .summary = {},
@@ -273,12 +293,19 @@ RunResult result_of(Ending ending, const Recorder& recorder, const Blueprint& b)
     diverged(result, b, concat("the loss of mini-batch ", loss->stamp.batch, " is ", loss->loss));
     ending.step = loss->stamp.batch;
   }
-  const bool cut_short = result.weights.empty() && !recorder.diverged();
-  result.summary = recorder.summary(cut_short ? recorder.completed() : ending.step);
+  // Where replicas share servers, the mini-batch that diverged does not tell how many updates there
+  // have been; nor do the weights of a run that has stalled, whose chunks may be of different steps.
+  const bool stalled = ending.exit_code == static_cast<int>(ErrorKind::lost);
+  const bool counted =
+      stalled || (recorder.diverged() ? b.link.has_value() : result.weights.empty());
+  result.summary = recorder.summary(counted ? recorder.completed() : ending.step);
   if ((result.exit_code == 0 || result.exit_code == 130) && !result.weights.empty()) {
     if (const std::string what = divergence(result, b); !what.empty()) {
       diverged(result, b, what);
     }
+  }
+  if (stalled) {
+    keep_what_is_left(result, b, files);
   }
   if (!result.weights.empty()) {
     result.summary.weights_sha256 = weights_sha256(b.chunks, result.weights);
@@ -345,7 +372,7 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   recorder.finish(ending.seconds);
 
-  RunResult result = result_of(std::move(ending), recorder, blueprint);
+  RunResult result = result_of(std::move(ending), recorder, blueprint, *files);
   result.summary.wall_seconds = wall.count();
   finish_files(*files, result, blueprint);
   log::run().info("run_ended",

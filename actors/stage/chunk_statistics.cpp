@@ -19,6 +19,14 @@ void ChunkStatistics::finish_batch(std::int32_t chunk, std::int64_t batch, Effec
   conclude_when_due(fx);
 }
 
+std::vector<Buffers> ChunkStatistics::all() const {
+  std::vector<Buffers> all;
+  for (const auto& [chunk, buffers] : newest_) {
+    all.push_back({c_.replica, chunk, buffers});
+  }
+  return all;
+}
+
 /// Where none were kept, no later forward has run, and the newest are those of the step.
 const std::vector<Tensor>& ChunkStatistics::at(std::int32_t chunk, std::int64_t step) const {
   const auto kept = kept_.find({chunk, step});

@@ -29,6 +29,9 @@ class ChunkStatistics {
 
   const std::vector<Tensor>& newest(std::int32_t chunk) const { return newest_.at(chunk); }
 
+  /// The newest of every chunk.
+  std::vector<Buffers> all() const;
+
   /// As a forward has left them.
   void set(std::int32_t chunk, std::vector<Tensor> buffers) {
     newest_.at(chunk) = std::move(buffers);

@@ -45,7 +45,7 @@ Result<std::vector<Finding>> check_schedule_conformance(const ScheduleScheme& sc
 ///   identity   whether on one stage it trains what `latest` trains
 ///   replay     two equal runs: equal orders of messages, equal weights
 /// Error (usage) where its options are wrong, or it goes with no schedule.
-Result<std::vector<Finding>> check_policy_conformance(const WeightScheme& scheme,
+Result<std::vector<Finding>> check_policy_conformance(const PolicyScheme& scheme,
                                                       const ConformanceOptions& options);
 
 /// Of an exchange, in this order:

@@ -98,7 +98,7 @@ class Follower {
 };
 
 /// Nothing where the policy goes with every optimizer, so with the default one.
-Assignments first_fitting(const WeightScheme& policy) {
+Assignments first_fitting(const PolicyScheme& policy) {
   if (policy.goes_with) {
     for (const OptimizerScheme& optimizer : optimizer_schemes()) {
       if (policy.goes_with(optimizer)) {
@@ -112,7 +112,7 @@ Assignments first_fitting(const WeightScheme& policy) {
 
 class PolicyKit {
  public:
-  PolicyKit(const WeightScheme& scheme, const ConformanceOptions& options)
+  PolicyKit(const PolicyScheme& scheme, const ConformanceOptions& options)
       : scheme_(scheme),
         options_(options),
         choice_(choose(weights_assignment(scheme), options.values)),
@@ -196,7 +196,7 @@ class PolicyKit {
     if (predicts_ != scheme_.predicts) {
       return {"facts",
               false,
-              predicts_ ? "it predicts, and does not say so (WeightScheme::predicts)"
+              predicts_ ? "it predicts, and does not say so (PolicyScheme::predicts)"
                         : "it says that it predicts, and no view does"};
     }
     if (scheme_.newest_only && !newest_) {
@@ -255,7 +255,7 @@ class PolicyKit {
     return equal_runs(first.result, second.result);
   }
 
-  const WeightScheme& scheme_;
+  const PolicyScheme& scheme_;
   const ConformanceOptions& options_;
   Assignments choice_;
   Assignments optimizer_;
@@ -275,7 +275,7 @@ class PolicyKit {
 
 }  // namespace
 
-Result<std::vector<Finding>> check_policy_conformance(const WeightScheme& scheme,
+Result<std::vector<Finding>> check_policy_conformance(const PolicyScheme& scheme,
                                                       const ConformanceOptions& options) {
   return PolicyKit(scheme, options).run();
 }

@@ -2,6 +2,7 @@
 
 #include "actors/optimizer.hpp"
 #include "apps/plan/follow.hpp"
+#include "apps/text.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/rate.hpp"
 
@@ -121,6 +122,24 @@ double memory_needed(const Blueprint& b, Device device) {
     needed += copies > 0 ? static_cast<double>(copies) * memory_of(b, c).total() : 0;
   }
   return needed;
+}
+
+std::string memory_warning(const Blueprint& b) {
+  std::string text;
+  for (const DeviceInfo& info : devices()) {
+    const double needed = memory_needed(b, info.device);
+    const auto has = static_cast<double>(info.memory_bytes);
+    if (info.memory_bytes > 0 && needed > has) {
+      text += concat("warning    ",
+                     to_string(info.device),
+                     " has ",
+                     mebibytes(has),
+                     " of memory, and the run needs at least ",
+                     mebibytes(needed),
+                     "\n");
+    }
+  }
+  return text;
 }
 
 }  // namespace troupe

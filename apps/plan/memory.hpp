@@ -4,6 +4,7 @@
 #include "apps/topologies/blueprint.hpp"
 
 #include <cstdint>
+#include <string>
 
 namespace troupe {
 
@@ -24,5 +25,8 @@ ChunkMemory memory_of(const Blueprint& blueprint, std::int32_t chunk);
 
 /// Bytes of all chunks on `device`, of every replica.
 double memory_needed(const Blueprint& blueprint, Device device);
+
+/// A line for each device that has less memory than that; else empty.
+std::string memory_warning(const Blueprint& blueprint);
 
 }  // namespace troupe

@@ -15,10 +15,12 @@
 namespace troupe {
 namespace {
 
-/// Mini-batches of the flushed epochs that a weight policy may begin with.
+/// Mini-batches of the flushed epochs that a weight policy may begin with, as far as the run goes.
 std::int64_t synchronous_batches(const Blueprint& b) {
   const double epochs = synchronous_epochs(b.experiment);
-  return epochs > 0 ? b.sizes.batches(epochs) : 0;
+  const std::int64_t batches = epochs > 0 ? b.sizes.batches(epochs) : 0;
+  const std::int64_t run = b.batches * b.batches_per_update;  // 0: not known
+  return run > 0 ? std::min(batches, run) : batches;
 }
 
 Result<void> read_data(Blueprint& b) {

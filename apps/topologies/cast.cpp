@@ -87,8 +87,9 @@ class Casting {
   const std::int32_t stages_;
   const bool hogwild_;
   const bool peers_;
-  std::vector<ChunkOptimizer> rules_;                   // by chunk
-  std::vector<std::vector<std::int64_t>> samples_;      // by replica, where not all are its own
+  std::vector<ChunkOptimizer> rules_;               // by chunk
+  std::vector<std::vector<std::int64_t>> samples_;  // by replica, where not all are its own
+  std::shared_ptr<Shuffles> shuffles_;
   std::vector<std::shared_ptr<SharedWeights>> shared_;  // by chunk: hogwild
   Streams streams_on_;
   Cast cast_;
@@ -103,7 +104,8 @@ Casting::Casting(const Blueprint& blueprint)
       stages_(schedule_.options.stages),
       hogwild_(shared_by(e_) == Shared::buffer),
       peers_(replicas_ > 1 && exchange_of(e_).peer != nullptr),
-      samples_(static_cast<std::size_t>(replicas_)) {
+      samples_(static_cast<std::size_t>(replicas_)),
+      shuffles_(std::make_shared<Shuffles>(b_.data->size(Split::train), e_.seed())) {
   const proto::Experiment own = own_optimizer(b_);
   const Rate rate = rate_of(b_);
   for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
@@ -187,6 +189,7 @@ void Casting::add_source(std::int32_t r) {
           .sizes = b_.sizes,
           .micro_batches = schedule_.options.micro_batches,
           .seed = e_.seed(),
+          .shuffles = shuffles_,
           .prefetch = kPrefetch,
           .batches = batches_of(r),
           // Where shards talk to one another replica 0 says where the run ends: nobody

@@ -177,6 +177,16 @@ Rows batch_checks() {
            },
        .says =
            always("data.growth: mini-batches grow with one replica only, each of them an update")},
+      {.name = "growth_of_what_is_kept",
+       .keys = {"data.growth", "pipeline.activations"},
+       .holds =
+           [](const E& e) {
+             return e.data().growth().at().empty() ||
+                    e.pipeline().activations() != proto::Pipeline::overwrite;
+           },
+       .says = always(
+           "data.growth: does not go with pipeline.activations=overwrite, where a backward "
+           "would meet what a forward of another size has left; right is fifo or recompute")},
       asked("growth_in_order", {"data.growth", "pipeline.micro_batches"}, check_growth),
       {.name = "something_to_learn",
        .keys = {"data"},

@@ -140,12 +140,25 @@ Constraints<Blueprint> sandblaster_data_checks() {
 }
 
 Constraints<Blueprint> sandblaster_chunk_checks() {
-  return {of_sandblaster<Blueprint>(
-      "sandblaster_without_batch_norm",
-      "model",
-      [](const Blueprint& b) { return b.chunks.front()->buffers().empty(); },
-      always("model: sandblaster needs a loss that is a function of weights and samples alone; "
-             "batch norm looks at the whole portion"))};
+  return {
+      of_sandblaster<Blueprint>(
+          "sandblaster_in_one_chunk",
+          "pipeline",
+          [](const Blueprint& b) { return b.chunks.size() == 1; },
+          [](const Blueprint& b) {
+            return concat(
+                "pipeline: a sandblaster replica has the whole network in one chunk, and ",
+                "pipeline.schedule or pipeline.stage_of make ",
+                b.chunks.size(),
+                " of it; right is another schedule, and no stage_of");
+          }),
+      of_sandblaster<Blueprint>(
+          "sandblaster_without_batch_norm",
+          "model",
+          [](const Blueprint& b) { return b.chunks.front()->buffers().empty(); },
+          always("model: sandblaster needs a loss that is a function of weights and samples alone; "
+                 "batch norm looks at the whole portion")),
+  };
 }
 
 std::vector<ChunkTimes> sandblaster_times(const Blueprint& b) {

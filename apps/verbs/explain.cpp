@@ -87,7 +87,7 @@ Entry described(const std::string& group, const ScheduleScheme& scheme) {
           true};
 }
 
-Entry described(const std::string& group, const WeightScheme& scheme) {
+Entry described(const std::string& group, const PolicyScheme& scheme) {
   return {group,
           scheme.info.name,
           scheme.info.summary,
@@ -108,7 +108,7 @@ Entry described(const std::string& group, const SchemeInfo& info) {
       return described(group, schedule);
     }
   }
-  for (const WeightScheme& policy : weight_schemes()) {
+  for (const PolicyScheme& policy : policy_schemes()) {
     if (&policy.info == &info) {
       return described(group, policy);
     }
@@ -156,7 +156,7 @@ std::vector<Entry> all_entries() {
       entries.push_back(described("pipeline.schedule", scheme));
     }
   }
-  for (const WeightScheme& scheme : weight_schemes()) {
+  for (const PolicyScheme& scheme : policy_schemes()) {
     if (is_built_in(scheme)) {
       entries.push_back(described("pipeline.weights", scheme));
     }

@@ -10,13 +10,23 @@
 #include <new>
 
 namespace troupe::cpu {
+namespace {
+
+class NoMemory final : public std::bad_alloc {
+ public:
+  const char* what() const noexcept override {
+    return "there is no memory for a further tensor; `troupe plan` tells what a run needs";
+  }
+};
+
+}  // namespace
 
 std::byte* allocate_bytes(std::size_t size_bytes) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const bool huge = size_bytes >= kHugePage;
   void* data = nullptr;
   if (posix_memalign(&data, huge ? kHugePage : 64, size_bytes) != 0) {
-    throw std::bad_alloc();
+    throw NoMemory();
   }
   if (huge) {
     madvise(

@@ -5,7 +5,6 @@
 #include "runtime/record/output_file.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +13,8 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -68,7 +69,7 @@ std::optional<std::int64_t> product(std::int64_t width, const std::vector<std::i
 
 using Bytes = std::span<const std::byte>;
 
-struct Mapped {
+struct Contents {
   std::shared_ptr<const void> owner;
   Bytes bytes;
 };
@@ -77,8 +78,34 @@ std::string reason(int code) {
   return std::system_category().message(code);
 }
 
-/// The whole file, or what is wrong with it.
-Result<Mapped> map_file(const std::filesystem::path& path) {
+/// `size` bytes of `file`, or what is wrong with it.
+Result<Contents> read_bytes(int file, std::size_t size) {
+  std::shared_ptr<std::byte[]> bytes;
+  try {
+    bytes = std::make_shared_for_overwrite<std::byte[]>(size);
+  } catch (const std::bad_alloc&) {
+    return Error{ErrorKind::data, concat("there is no memory for its ", size, " bytes")};
+  }
+  for (std::size_t done = 0; done < size;) {
+    const ssize_t got = ::pread(file, bytes.get() + done, size - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got <= 0) {
+      return Error{ErrorKind::data,
+                   got < 0
+                       ? "it cannot be read: " + reason(errno)
+                       : concat("it became shorter than its ", size, " bytes while it was read")};
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  const Bytes all{bytes.get(), size};
+  return Contents{std::move(bytes), all};
+}
+
+/// The whole file, or what is wrong with it. It is read and not mapped: where somebody shortens a
+/// mapped file, the program that looks at it dies.
+Result<Contents> read_whole(const std::filesystem::path& path) {
   // A pipe without a writer would keep us waiting.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
@@ -89,22 +116,13 @@ Result<Mapped> map_file(const std::filesystem::path& path) {
 
   const bool regular = ::fstat(file, &facts) == 0 && S_ISREG(facts.st_mode);
   const auto size = static_cast<std::size_t>(facts.st_size);
-  if (!regular || size < kLengthBytes) {
-    ::close(file);
-    return Error{ErrorKind::data,
-                 regular ? concat("it is only ", size, " bytes long") : "it is not a file"};
-  }
-  void* const first = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
-  const int code = errno;
-  ::close(file);  // the mapping stays
-  if (first == MAP_FAILED) {
-    return Error{ErrorKind::data, "it cannot be mapped: " + reason(code)};
-  }
-  return Mapped{{first,
-                 [size](void* memory) {
-                   ::munmap(memory, size);
-                 }},
-                {static_cast<const std::byte*>(first), size}};
+  Result<Contents> contents =
+      regular && size >= kLengthBytes
+          ? read_bytes(file, size)
+          : Error{ErrorKind::data,
+                  regular ? concat("it is only ", size, " bytes long") : "it is not a file"};
+  ::close(file);
+  return contents;
 }
 
 /// What the header says about one tensor, checked against the `data` behind it.
@@ -243,11 +261,11 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
     return Error{ErrorKind::data,
                  concat(path.string(), " is not usable as a safetensors file: ", what)};
   };
-  auto mapped = map_file(path);
-  if (!mapped) {
-    return unusable(mapped.error().message);
+  auto contents = read_whole(path);
+  if (!contents) {
+    return unusable(contents.error().message);
   }
-  const Bytes bytes = mapped->bytes;
+  const Bytes bytes = contents->bytes;
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof length);
   if (length > kHeaderBytesMax || length > bytes.size() - kLengthBytes) {
@@ -266,7 +284,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
   const Bytes data = bytes.subspan(kLengthBytes + static_cast<std::size_t>(length));
   SafetensorsFile file;
   file.path_ = path;
-  file.mapping_ = mapped->owner;
+  file.contents_ = contents->owner;
   file.metadata_ = std::move(header->metadata);
   for (SafetensorsHeader::Tensor& tensor : header->tensors) {
     auto entry = checked(std::move(tensor), data);

@@ -36,7 +36,7 @@ struct SafetensorsEntry {
   std::int64_t elements() const;
 };
 
-/// A file mapped into memory. Copies share the mapping, and the bytes of entries live as long as
+/// A file read into memory. Copies share its contents, and the bytes of entries live as long as
 /// any of them. Whoever shortens the file meanwhile ends the process (SIGBUS); write_safetensors
 /// replaces files whole.
 class SafetensorsFile {
@@ -56,7 +56,7 @@ class SafetensorsFile {
 
  private:
   std::filesystem::path path_;
-  std::shared_ptr<const void> mapping_;  // of the whole file
+  std::shared_ptr<const void> contents_;  // of the whole file
   std::vector<SafetensorsEntry> entries_;
   std::map<std::string, std::size_t, std::less<>> by_name_;  // index into entries_
   std::map<std::string, std::string> metadata_;

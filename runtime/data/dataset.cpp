@@ -68,8 +68,23 @@ Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data, std
   return dataset;
 }
 
-BatchOrder::BatchOrder(std::int64_t samples, BatchSizes sizes, std::uint64_t seed)
-    : sizes_(std::move(sizes)), seed_(seed), order_(static_cast<std::size_t>(samples)) {}
+std::shared_ptr<const Shuffles::Order> Shuffles::of(std::int64_t epoch) {
+  const std::lock_guard lock(mutex_);
+  if (auto known = orders_[epoch].lock()) {
+    return known;
+  }
+  std::erase_if(orders_, [](const auto& order) { return order.second.expired(); });
+  // Fisher & Yates, from the order 0, 1, ... and not from the epoch before, so that an epoch's
+  // order does not depend on which was asked for first.
+  const RandomStream stream(seed_, Purpose::shuffle, static_cast<std::uint64_t>(epoch));
+  auto order = std::make_shared<Order>(static_cast<std::size_t>(samples_));
+  std::iota(order->begin(), order->end(), 0);
+  for (std::size_t i = order->size() - 1; i > 0; --i) {
+    std::swap((*order)[i], (*order)[stream.below(i, i + 1)]);
+  }
+  orders_[epoch] = order;
+  return order;
+}
 
 std::span<const std::int64_t> BatchOrder::indices(std::int64_t batch,
                                                   std::int64_t part,
@@ -87,19 +102,14 @@ std::span<const std::int64_t> BatchOrder::indices(std::int64_t batch,
                " samples");
   const std::int64_t wanted = epoch(batch);
   if (wanted != shuffled_epoch_) {
-    // Fisher & Yates, from the order 0, 1, ... and not from the epoch before, so that an epoch's
-    // order does not depend on which was asked for first.
-    const RandomStream stream(seed_, Purpose::shuffle, static_cast<std::uint64_t>(wanted));
-    std::iota(order_.begin(), order_.end(), 0);
-    for (std::size_t i = order_.size() - 1; i > 0; --i) {
-      std::swap(order_[i], order_[stream.below(i, i + 1)]);
-    }
+    order_.reset();  // before the next is made
+    order_ = shuffles_->of(wanted);
     shuffled_epoch_ = wanted;
   }
   const std::int64_t count = size / parts;
   const std::int64_t begin = sizes_.offset(batch) + part * count;
-  return std::span(order_).subspan(static_cast<std::size_t>(begin),
-                                   static_cast<std::size_t>(count));
+  return std::span(*order_).subspan(static_cast<std::size_t>(begin),
+                                    static_cast<std::size_t>(count));
 }
 
 }  // namespace troupe

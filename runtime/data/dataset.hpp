@@ -8,9 +8,12 @@
 #include "runtime/data/batch_sizes.hpp"
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -67,6 +70,23 @@ class Dataset {
 /// above the number of training samples, a pool that does not divide the side.
 Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data, std::uint64_t seed);
 
+/// The shuffles of a data set by epoch, for all who go through it in one order: replicas that are in
+/// the same epoch share it. Safe from several threads at once.
+class Shuffles {
+ public:
+  using Order = std::vector<std::int64_t>;  // (samples)
+
+  Shuffles(std::int64_t samples, std::uint64_t seed) : samples_(samples), seed_(seed) {}
+
+  std::shared_ptr<const Order> of(std::int64_t epoch);
+
+ private:
+  std::int64_t samples_;
+  std::uint64_t seed_;
+  std::mutex mutex_;
+  std::map<std::int64_t, std::weak_ptr<const Order>> orders_;  // by epoch
+};
+
 /// The order of a run. An epoch is a shuffle of the training samples by (seed, epoch), from which
 /// mini-batches are taken one after the other; a rest too short for one is left out.
 class BatchOrder {
@@ -76,7 +96,12 @@ class BatchOrder {
       : BatchOrder(samples, BatchSizes(samples, batch_size), seed) {}
 
   /// `sizes`: of as many samples.
-  BatchOrder(std::int64_t samples, BatchSizes sizes, std::uint64_t seed);
+  BatchOrder(std::int64_t samples, BatchSizes sizes, std::uint64_t seed)
+      : BatchOrder(std::move(sizes), std::make_shared<Shuffles>(samples, seed)) {}
+
+  /// `sizes`: of as many samples as are shuffled.
+  BatchOrder(BatchSizes sizes, std::shared_ptr<Shuffles> shuffles)
+      : sizes_(std::move(sizes)), shuffles_(std::move(shuffles)) {}
 
   std::int64_t batches_per_epoch() const { return sizes_.batches_per_epoch(); }
 
@@ -88,9 +113,9 @@ class BatchOrder {
 
  private:
   BatchSizes sizes_;
-  std::uint64_t seed_;
+  std::shared_ptr<Shuffles> shuffles_;
   std::int64_t shuffled_epoch_ = -1;
-  std::vector<std::int64_t> order_;  // (samples)
+  std::shared_ptr<const Shuffles::Order> order_;  // of that epoch
 };
 
 }  // namespace troupe

@@ -25,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr long kConnectSeconds = 20;
+constexpr long kBytesPerSecondMin = 1024;  // on average over Download::stall_seconds
 constexpr long kRedirectionsMax = 5;
 constexpr int kConnectionsMax = 1000;  // of a server that sends a little and hangs up
 
@@ -145,7 +146,7 @@ class Transfer {
     set(CURLOPT_USERAGENT, "troupe");
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-    set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+    set(CURLOPT_LOW_SPEED_LIMIT, kBytesPerSecondMin);
     set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(wanted_.stall_seconds));
     set(CURLOPT_ERRORBUFFER, message_.data());
     set(CURLOPT_WRITEFUNCTION, &Transfer::on_bytes);
@@ -228,7 +229,11 @@ class Transfer {
 
   std::string sentence_of(CURLcode code) const {
     if (code == CURLE_OPERATION_TIMEDOUT) {
-      return concat("nothing came for ", wanted_.stall_seconds, " s");
+      return concat("less than ",
+                    kBytesPerSecondMin,
+                    " bytes a second came for ",
+                    wanted_.stall_seconds,
+                    " s");
     }
     if (code == CURLE_PARTIAL_FILE) {
       return "the connection ended too early";

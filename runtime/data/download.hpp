@@ -21,7 +21,7 @@ struct Download {
   std::filesystem::path path;  // in a folder that exists
   std::string sha256;          // 64 hexadecimal digits in lower case
   std::int64_t bytes_max = std::int64_t{1} << 31;
-  int stall_seconds = 30;    // without a byte, after which the connection is given up
+  int stall_seconds = 30;    // of less than 1 kB/s, after which the connection is given up
   int attempts = 5;          // connections in a row that bring nothing new
   double pause_seconds = 1;  // after the first such one; doubled after each further one
 

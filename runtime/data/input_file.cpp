@@ -7,12 +7,24 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kReadBytes = std::size_t{1} << 16;  // asked for before they are there
+constexpr std::size_t kReadBytes = std::size_t{1} << 16;    // asked for before they are there
+constexpr std::size_t kInflation = 100;                     // times its size
+constexpr std::size_t kInflatedMin = std::size_t{1} << 26;  // bytes that may come of any file
 
 }  // namespace
 
-InputFile::InputFile(const std::filesystem::path& path)
-    : path_(path.string()), file_(gzopen(path.c_str(), "rb")) {}
+InputFile::InputFile(const std::filesystem::path& path) : path_(path.string()) {
+  std::error_code code;
+  const auto kind = std::filesystem::status(path, code).type();
+  if (kind != std::filesystem::file_type::regular &&
+      kind != std::filesystem::file_type::not_found && !code) {
+    refusal_ = "it is not a file";  // a pipe without a writer would keep us waiting
+    return;
+  }
+  const std::uintmax_t size = std::filesystem::file_size(path, code);
+  bytes_max_ = std::max(kInflatedMin, code ? 0 : kInflation * static_cast<std::size_t>(size));
+  file_ = gzopen(path.c_str(), "rb");
+}
 
 InputFile::~InputFile() {
   if (file_ != nullptr) {
@@ -31,6 +43,11 @@ bool InputFile::read(std::size_t count, Bytes& out) {
     const int got =
         gzread(static_cast<gzFile>(file_), out.data() + before, static_cast<unsigned>(chunk));
     out.resize(before + static_cast<std::size_t>(std::max(got, 0)));
+    bytes_read_ += static_cast<std::size_t>(std::max(got, 0));
+    if (bytes_read_ > bytes_max_) {
+      refusal_ = concat("it inflates to more than ", kInflation, " times its size");
+      return false;
+    }
     if (got < static_cast<int>(chunk)) {
       // Of a .gz that is cut short gzread hands over what there is, and keeps the error.
       int code = Z_OK;
@@ -43,6 +60,9 @@ bool InputFile::read(std::size_t count, Bytes& out) {
 }
 
 std::string InputFile::error() const {
+  if (!refusal_.empty()) {
+    return refusal_;
+  }
   if (file_ == nullptr) {
     return "it cannot be opened";
   }

@@ -13,7 +13,9 @@ namespace troupe {
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// A file as a stream of bytes, inflated where it is gzip's (whatever its name says).
+/// A file as a stream of bytes, inflated where it is gzip's (whatever its name says), to at most a
+/// hundred times its size (or 64 MiB where that is more): nothing of use shrinks so far. Pipes and
+/// devices are not opened.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path);
@@ -29,7 +31,10 @@ class InputFile {
 
  private:
   std::string path_;
-  void* file_;  // zlib's gzFile; null where it could not be opened
+  void* file_ = nullptr;  // zlib's gzFile; null where it could not be opened
+  std::string refusal_;   // why it was not opened, or is not read on; else empty
+  std::size_t bytes_max_ = 0;
+  std::size_t bytes_read_ = 0;
 };
 
 /// A whole file. Error (data) where it cannot be read or is longer than `bytes_max`.

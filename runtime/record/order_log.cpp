@@ -15,7 +15,7 @@ void OrderLog::delivered(double now, ActorId to, std::size_t message, const Stam
            .replica = stamp.replica,
            .chunk = static_cast<std::uint16_t>(stamp.chunk),
            .message = static_cast<std::uint16_t>(message)};
-  if (text_) {
+  if (text_ && text_bytes_left_ > 0) {
     write_line(entry);
   }
   if (count_ == kEntries) {
@@ -42,6 +42,10 @@ void OrderLog::write_line(const Entry& entry) {
   }
   line_.append(1, '\n');
   text_->write(line_);
+  text_bytes_left_ -= static_cast<std::int64_t>(line_.size());
+  if (text_bytes_left_ <= 0) {
+    text_->write("# the text ends here; deliveries after it are in the digest alone\n");
+  }
 }
 
 std::string OrderLog::finish() {

@@ -17,9 +17,14 @@ namespace troupe {
 /// Used by one thread. Lines of the text: "seconds recipient message chunk batch micro_batch".
 class OrderLog final : public OrderSink {
  public:
-  /// `text` may be null: the digest only. `names`: of the members of the cast, by ActorId.
-  OrderLog(std::unique_ptr<OutputFile> text, std::vector<std::string> names)
-      : text_(std::move(text)), names_(std::move(names)) {}
+  static constexpr std::int64_t kTextBytesMax = std::int64_t{1} << 26;
+
+  /// `text` may be null: the digest only. `names`: of the members of the cast, by ActorId. Beyond
+  /// `text_bytes_max` the text ends with a line that says so; the digest goes on.
+  OrderLog(std::unique_ptr<OutputFile> text,
+           std::vector<std::string> names,
+           std::int64_t text_bytes_max = kTextBytesMax)
+      : text_(std::move(text)), names_(std::move(names)), text_bytes_left_(text_bytes_max) {}
 
   void delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) override;
 
@@ -54,6 +59,7 @@ class OrderLog final : public OrderSink {
   std::unique_ptr<OutputFile> text_;
   std::vector<std::string> names_;
   std::string line_;
+  std::int64_t text_bytes_left_;
 };
 
 /// One digest of several, in their order; that of a single one is itself.

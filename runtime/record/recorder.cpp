@@ -114,13 +114,20 @@ std::optional<Diverged> Recorder::handle(const AppliedRecord& record, double now
   return {};
 }
 
-void Recorder::arrived(const LossRecord&, const Loss& loss) {
+void Recorder::arrived(const LossRecord& record, const Loss& loss) {
   window_.loss.sum += loss.sum;
   window_.loss.right += loss.right;
   window_.loss.rows += loss.rows;
   window_.loss.samples += loss.samples;
   epoch_.push_back(loss);
-  if (static_cast<std::int64_t>(epoch_.size()) > c_.sizes.batches_per_epoch() * micro_batches_) {
+  const std::int64_t kept = c_.sizes.batches_per_epoch();
+  if (c_.replicas == 1) {
+    // Its mini-batches are applied in their order, and those that no update has yet may never be.
+    epoch_.back().batch = record.stamp.batch;
+    while (epoch_.front().batch < mini_batches_ - kept) {
+      epoch_.pop_front();
+    }
+  } else if (static_cast<std::int64_t>(epoch_.size()) > kept * micro_batches_) {
     epoch_.pop_front();
   }
 }
@@ -345,7 +352,12 @@ Summary Recorder::summary(std::int64_t step) const {
       ratio(static_cast<double>(c_.sizes.samples_before(completed_ * c_.batches_per_update)),
             completed_at_);
   Loss loss;
+  const std::int64_t end = step * c_.batches_per_update;
+  const std::int64_t begin = end - c_.sizes.batches_per_epoch();
   for (const Loss& of_step : epoch_) {
+    if (of_step.batch >= 0 && (of_step.batch < begin || of_step.batch >= end)) {
+      continue;  // beyond the end, or of the epoch before
+    }
     loss.sum += of_step.sum;
     loss.rows += of_step.rows;
   }

@@ -74,6 +74,7 @@ class Recorder final : public RecordSink {
     double right = 0;
     std::int64_t rows = 0;
     std::int64_t samples = 0;
+    std::int64_t batch = -1;  // of one replica on servers; else not known
   };
 
   struct Step {                           // a mini-batch that is not complete yet

@@ -108,6 +108,7 @@ std::string to_json(const Summary& summary,
   JsonObject all(JsonObject::Layout::line_a_member);
   all.raw("experiment", nested(print_experiment_json(experiment)))
       .add("outcome", summary.outcome)
+      .add("cause", summary.cause)
       .add("clock", summary.clock)
       .add("updates", summary.updates)
       .add("epochs", summary.epochs)

@@ -22,6 +22,7 @@ struct Summary {
   };
 
   std::string outcome;       // "done", "interrupted", "diverged" or "lost"
+  std::string cause;         // of an end that was not meant; else empty
   std::string clock;         // "real" or "virtual"
   std::int64_t updates = 0;  // step of the weights reported
   double epochs = 0;

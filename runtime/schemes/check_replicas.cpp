@@ -77,7 +77,7 @@ Rows common_rows() {
                            " names steps, and the buffer that ",
                            c.exchange.info.name,
                            " shares has none: what a stage reads is whatever is there; ",
-                           use_weights([](const WeightScheme& w) { return w.newest_only; }));
+                           use_weights([](const PolicyScheme& w) { return w.newest_only; }));
            }},
       {.name = "buffer_takes_no_time",
        .keys = {"clock.exchange", "clock.bandwidth"},

@@ -9,7 +9,7 @@
 namespace troupe {
 namespace {
 
-const WeightScheme& policy_of(const proto::Experiment& experiment) {
+const PolicyScheme& policy_of(const proto::Experiment& experiment) {
   const auto chosen = chosen_weights(experiment);
   TROUPE_CHECK(chosen, chosen ? "" : chosen.error().message);
   return **chosen;

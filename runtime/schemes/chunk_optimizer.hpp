@@ -46,7 +46,7 @@ class ChunkOptimizer {
  private:
   double faded(std::int64_t t, std::int64_t horizon) const;
 
-  const WeightScheme* policy_;
+  const PolicyScheme* policy_;
   OptionValues policy_values_;
   PolicyStep changed_;  // by the policy
   const OptimizerScheme* scheme_ = nullptr;

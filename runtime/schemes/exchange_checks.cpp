@@ -220,7 +220,7 @@ std::string server_makes_the_step(const E& e, std::string_view server) {
                 " changes the step of each chunk by its own delay, and with ",
                 server,
                 " the server makes the step; ",
-                use_weights([](const WeightScheme& w) { return !w.step; }),
+                use_weights([](const PolicyScheme& w) { return !w.step; }),
                 "; or an exchange whose replicas train by themselves (averaging, easgd, diloco, "
                 "wsp)");
 }

@@ -12,12 +12,12 @@ namespace {
 
 constexpr const char* kKey = "pipeline.weights";
 
-Registry<WeightScheme>& registry() {
-  static Registry<WeightScheme> table(policies::built_in());
+Registry<PolicyScheme>& registry() {
+  static Registry<PolicyScheme> table(policies::built_in());
   return table;
 }
 
-Result<void> check_optimizer(const WeightScheme& scheme, const OptimizerScheme& optimizer) {
+Result<void> check_optimizer(const PolicyScheme& scheme, const OptimizerScheme& optimizer) {
   if (!scheme.goes_with || scheme.goes_with(optimizer)) {
     return {};
   }
@@ -27,7 +27,7 @@ Result<void> check_optimizer(const WeightScheme& scheme, const OptimizerScheme& 
       right.push_back(one.info.name);
     }
   }
-  const std::string others = use_weights([&](const WeightScheme& other) {
+  const std::string others = use_weights([&](const PolicyScheme& other) {
     return other.predicts == scheme.predicts && !other.goes_with;
   });
   return Error{ErrorKind::usage,
@@ -43,7 +43,7 @@ Result<void> check_optimizer(const WeightScheme& scheme, const OptimizerScheme& 
 }
 
 /// A step of its own is one of heavy-ball momentum.
-Result<void> check_mix(const WeightScheme& scheme,
+Result<void> check_mix(const PolicyScheme& scheme,
                        const proto::Experiment& experiment,
                        std::int64_t delay) {
   const OptimizerScheme& optimizer = optimizer_scheme(experiment.optimizer());
@@ -59,7 +59,7 @@ Result<void> check_mix(const WeightScheme& scheme,
              optimizer.info.name)};
 }
 
-const WeightScheme& chosen(const proto::Experiment& experiment) {
+const PolicyScheme& chosen(const proto::Experiment& experiment) {
   const auto scheme = chosen_weights(experiment);
   TROUPE_CHECK(scheme, scheme ? "" : scheme.error().message);
   return **scheme;
@@ -67,39 +67,39 @@ const WeightScheme& chosen(const proto::Experiment& experiment) {
 
 }  // namespace
 
-Result<void> register_weight_scheme(WeightScheme scheme) {
+Result<void> register_policy(PolicyScheme scheme) {
   if (!scheme.view) {
     return Error{ErrorKind::usage,
-                 concat("register_weight_scheme: ",
+                 concat("register_policy: ",
                         scheme.info.name,
                         " has no view, which says what weights it reads")};
   }
-  return registry().add(std::move(scheme), "register_weight_scheme");
+  return registry().add(std::move(scheme), "register_policy");
 }
 
-const std::deque<WeightScheme>& weight_schemes() {
+const std::deque<PolicyScheme>& policy_schemes() {
   return registry().all();
 }
 
-const WeightScheme* find_weight_scheme(std::string_view name) {
+const PolicyScheme* find_policy(std::string_view name) {
   return registry().find(name);
 }
 
-bool is_built_in(const WeightScheme& scheme) {
+bool is_built_in(const PolicyScheme& scheme) {
   return registry().built_in(scheme);
 }
 
-std::string weights_assignment(const WeightScheme& scheme) {
+std::string weights_assignment(const PolicyScheme& scheme) {
   return concat(kKey, is_built_in(scheme) ? "=" : ".custom.name=", scheme.info.name);
 }
 
-Result<const WeightScheme*> chosen_weights(const proto::Experiment& experiment) {
+Result<const PolicyScheme*> chosen_weights(const proto::Experiment& experiment) {
   const proto::WeightPolicy& weights = experiment.pipeline().weights();
   if (weights.has_custom()) {
     return registry().chosen(weights.custom(), kKey);
   }
   const std::string name = choice_name(weights);
-  const WeightScheme* const scheme = registry().find(name.empty() ? "latest" : name);
+  const PolicyScheme* const scheme = registry().find(name.empty() ? "latest" : name);
   TROUPE_CHECK(scheme, "no weight policy '", name, "'");
   return scheme;
 }
@@ -115,7 +115,7 @@ std::shared_ptr<const ViewPolicy> make_view(const proto::Experiment& experiment,
 }
 
 double synchronous_epochs(const proto::Experiment& experiment) {
-  const WeightScheme& scheme = chosen(experiment);
+  const PolicyScheme& scheme = chosen(experiment);
   return scheme.synchronous_epochs ? scheme.synchronous_epochs(weight_context(experiment)) : 0;
 }
 
@@ -124,7 +124,7 @@ Result<void> check_weights(const proto::Experiment& experiment) {
   if (!known) {
     return known.error();
   }
-  const WeightScheme& scheme = **known;
+  const PolicyScheme& scheme = **known;
   if (scheme.info.check) {
     if (auto sound = scheme.info.check(experiment); !sound) {
       return sound;
@@ -141,7 +141,7 @@ Result<void> check_weights(const proto::Experiment& experiment) {
                         " is ",
                         scheme.info.name,
                         ": ",
-                        use_weights([](const WeightScheme& s) { return s.newest_only; }))};
+                        use_weights([](const PolicyScheme& s) { return s.newest_only; }))};
   }
   return {};
 }
@@ -150,7 +150,7 @@ Result<void> check_policy(const proto::Experiment& experiment, const Schedule& s
   if (auto sound = check_weights(experiment); !sound) {
     return sound;
   }
-  const WeightScheme& scheme = chosen(experiment);
+  const PolicyScheme& scheme = chosen(experiment);
   if (scheme.fits) {
     if (auto sound = scheme.fits(weight_context(experiment), schedule); !sound) {
       return sound;
@@ -159,9 +159,9 @@ Result<void> check_policy(const proto::Experiment& experiment, const Schedule& s
   return check_mix(scheme, experiment, schedule.delay_max);
 }
 
-std::string use_weights(const std::function<bool(const WeightScheme&)>& is_right) {
+std::string use_weights(const std::function<bool(const PolicyScheme&)>& is_right) {
   std::vector<std::string> names;
-  for (const WeightScheme& scheme : weight_schemes()) {
+  for (const PolicyScheme& scheme : policy_schemes()) {
     if (is_right(scheme)) {
       names.push_back(scheme.info.name);
     }

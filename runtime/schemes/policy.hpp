@@ -44,7 +44,7 @@ struct PolicyStep {
 };
 
 /// A weight policy as it is registered.
-struct WeightScheme {
+struct PolicyScheme {
   SchemeInfo info;
   std::string reads{};  // which weights forward and backward read, as formulas in b, d = K-1-k, k
   std::string staleness{};  // what remains
@@ -75,19 +75,19 @@ struct WeightScheme {
 
 /// Makes a policy known under its name, for pipeline.weights.custom. Before any experiment is checked.
 /// Error (usage) where the name is taken or not in snake_case, or `view` is missing.
-Result<void> register_weight_scheme(WeightScheme scheme);
+Result<void> register_policy(PolicyScheme scheme);
 
 /// All of them, built in and registered.
-const std::deque<WeightScheme>& weight_schemes();
-const WeightScheme* find_weight_scheme(std::string_view name);
-bool is_built_in(const WeightScheme& scheme);
+const std::deque<PolicyScheme>& policy_schemes();
+const PolicyScheme* find_policy(std::string_view name);
+bool is_built_in(const PolicyScheme& scheme);
 
 /// "pipeline.weights=stash", or "pipeline.weights.custom.name=..." of a registered one.
-std::string weights_assignment(const WeightScheme& scheme);
+std::string weights_assignment(const PolicyScheme& scheme);
 
 /// The one that the experiment has chosen. Error (usage) where that has not been registered, or an
 /// option of it is wrong.
-Result<const WeightScheme*> chosen_weights(const proto::Experiment& experiment);
+Result<const PolicyScheme*> chosen_weights(const proto::Experiment& experiment);
 
 /// What the chosen policy is made from. The experiment outlives it.
 WeightContext weight_context(const proto::Experiment& experiment);
@@ -107,6 +107,6 @@ Result<void> check_weights(const proto::Experiment& experiment);
 Result<void> check_policy(const proto::Experiment& experiment, const Schedule& schedule);
 
 /// "use one of: latest, stash": the policies of which `is_right`.
-std::string use_weights(const std::function<bool(const WeightScheme&)>& is_right);
+std::string use_weights(const std::function<bool(const PolicyScheme&)>& is_right);
 
 }  // namespace troupe

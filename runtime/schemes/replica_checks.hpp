@@ -56,7 +56,7 @@ struct Chosen {
   std::string scale;
   std::string step;
   const OptimizerScheme& optimizer;
-  const WeightScheme& policy;
+  const PolicyScheme& policy;
 
  private:
   std::string part(const std::string& name) const {

@@ -101,7 +101,7 @@ bool may_stand(const Chosen& c) {
          (c.stepping().own_momentum && c.optimizer.plain);
 }
 
-bool looks_at_what_is(const WeightScheme& w) {
+bool looks_at_what_is(const PolicyScheme& w) {
   return !w.predicts && !w.step;
 }
 

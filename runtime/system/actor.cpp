@@ -70,7 +70,7 @@ class MachineActor final : public Pinned<Handle<Role>> {
   typename Handle<Role>::behavior_type behavior(const Understands<Messages...>&) {
     return {[this](Perform) { performer_.perform(); },
             [this](Watch) { watch(); },
-            [this](Explain) { return performer_.member().machine->waits_for(); },
+            [this](Explain) { return standstill_of(*performer_.member().machine); },
             delivery<Messages>()...};
   }
 

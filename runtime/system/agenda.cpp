@@ -127,14 +127,11 @@ Ending Agenda::play(const std::function<bool()>& interrupted) {
       return ending;
     }
     if (!step()) {
-      std::vector<std::pair<std::string, std::string>> waits;
+      std::vector<Standstill> told;
       for (const Cast::Member& member : cast_.members) {
-        waits.emplace_back(member.name, member.machine->waits_for());
+        told.push_back(standstill_of(*member.machine));
       }
-      Ending ending;
-      ending.exit_code = static_cast<int>(ErrorKind::lost);
-      ending.cause = explain_stall(waits);
-      return ending;
+      return stalled(cast_, std::move(told));
     }
   }
   return std::move(*ending_);

@@ -1,5 +1,10 @@
 #include "runtime/system/driver.hpp"
 
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
 namespace troupe {
 const char* to_string(Work work) {
   switch (work) {
@@ -25,15 +30,72 @@ Message run_job(Run& run, Stream& stream) {
   return made;
 }
 
-std::string explain_stall(const std::vector<std::pair<std::string, std::string>>& waits) {
+namespace {
+
+std::string explain(const Cast& cast, const std::vector<Standstill>& told) {
   std::string text = "the run has stalled:";
-  for (const auto& [name, what] : waits) {
-    if (!what.empty()) {
-      text += " " + name + " waits for " + what + ";";
+  for (std::size_t id = 0; id < told.size(); ++id) {
+    if (!told[id].waits_for.empty()) {
+      text += " " + cast.members[id].name + " waits for " + told[id].waits_for + ";";
     }
   }
   text.back() = '.';
   return text;
+}
+
+/// The smallest replica (-1: everybody's) of a machine that has `part` of the model.
+template <class Part>
+std::optional<std::int32_t> first_with(Part part,
+                                       const Cast& cast,
+                                       const std::vector<Standstill>& told) {
+  std::optional<std::int32_t> first;
+  for (std::size_t id = 0; id < told.size(); ++id) {
+    const std::int32_t replica = cast.members[id].replica;
+    if (!(told[id].remains.*part).empty() && (!first || replica < *first)) {
+      first = replica;
+    }
+  }
+  return first;
+}
+
+/// At index `chunk` of `all`, which grows.
+template <class T>
+std::vector<T>& at_chunk(std::vector<std::vector<T>>& all, std::int32_t chunk) {
+  all.resize(std::max(all.size(), static_cast<std::size_t>(chunk) + 1));
+  return all[static_cast<std::size_t>(chunk)];
+}
+
+}  // namespace
+
+Standstill standstill_of(const Machine& machine) {
+  return {machine.waits_for(), machine.remains()};
+}
+
+Ending stalled(const Cast& cast, std::vector<Standstill> told) {
+  Ending ending;
+  ending.exit_code = static_cast<int>(ErrorKind::lost);
+  ending.cause = explain(cast, told);
+  const auto weights_of = first_with(&Remains::weights, cast, told);
+  const auto buffers_of = first_with(&Remains::buffers, cast, told);
+  std::map<std::pair<std::int32_t, std::size_t>, Weights> parts;  // by chunk and slice
+  for (std::size_t id = 0; id < told.size(); ++id) {
+    const std::int32_t replica = cast.members[id].replica;
+    for (Concluded& part : told[id].remains.weights) {
+      if (replica == weights_of) {
+        parts[{part.chunk, part.slice}] = std::move(part.weights);
+      }
+    }
+    for (Buffers& of : told[id].remains.buffers) {
+      if (replica == buffers_of) {
+        at_chunk(ending.buffers, of.chunk) = std::move(of.tensors);
+      }
+    }
+  }
+  for (auto& [part, weights] : parts) {
+    Weights& chunk = at_chunk(ending.weights, part.first);
+    std::move(weights.begin(), weights.end(), std::back_inserter(chunk));
+  }
+  return ending;
 }
 
 }  // namespace troupe

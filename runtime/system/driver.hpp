@@ -31,7 +31,18 @@ const char* to_string(Work work);
 /// Runs a job on `stream`: the message that its machine gets.
 Message run_job(Run& run, Stream& stream);
 
-/// What every machine waits for, in one sentence.
-std::string explain_stall(const std::vector<std::pair<std::string, std::string>>& waits);
+/// What a machine says of itself when its run has stalled.
+struct Standstill {
+  std::string waits_for{};
+  Remains remains{};
+};
+
+Standstill standstill_of(const Machine& machine);
+
+/// How a run ends that has stalled: with what every machine waits for, in one sentence, and with what
+/// they have of the model: of what is everybody's (servers) where there is such, else of the first
+/// replica that has something. Chunks may stand at different steps, and some may be missing. `told`:
+/// by ActorId.
+Ending stalled(const Cast& cast, std::vector<Standstill> told);
 
 }  // namespace troupe

@@ -90,6 +90,13 @@ class Effects {
   std::optional<Ending> ending;
 };
 
+/// What a machine holds of the model, asked for where a run has stalled: the newest weights of a chunk
+/// or of one of its slices, and buffers of chunks.
+struct Remains {
+  std::vector<Concluded> weights;
+  std::vector<Buffers> buffers;
+};
+
 class Machine {
  public:
   virtual ~Machine() = default;
@@ -98,6 +105,9 @@ class Machine {
   /// What it waits for, as the end of a sentence ("F(7) of stage 1"), or "" where it has nothing
   /// left to do.
   virtual std::string waits_for() const = 0;
+
+  /// What it has of the model; nothing where that is not its part.
+  virtual Remains remains() const { return {}; }
 
   /// What it may be told: the type of its actor follows from it.
   virtual RoleTag role() const { return AnyRole{}; }

@@ -29,6 +29,7 @@ struct RecordBatch {
 }  // namespace troupe
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::RecordBatch)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::Standstill)
 
 namespace troupe {
 
@@ -39,7 +40,7 @@ using Explain = caf::atom_constant<caf::atom("explain")>;  // what do you wait f
 /// What the actor of a machine understands whatever its role.
 using Performing = caf::typed_actor<caf::reacts_to<Perform>,
                                     caf::reacts_to<Watch>,
-                                    caf::replies_to<Explain>::with<std::string>>;
+                                    caf::replies_to<Explain>::with<Standstill>>;
 
 using RecorderActor = caf::typed_actor<caf::reacts_to<RecordBatch>>;
 

@@ -151,8 +151,8 @@ class Company {
   Thread recording_;
 };
 
-/// What everyone waits for, in one sentence. Who is gone waits for nothing.
-std::string ask_everyone(caf::actor_system& system, const Theatre& theatre) {
+/// How the run ends that has stalled. Who is gone waits for nothing and has nothing.
+Ending ask_everyone(caf::actor_system& system, const Theatre& theatre) {
   caf::scoped_actor self{system};
   const auto ask = [&](const Performing& actor) {
     return self->request(actor, kExplainTimeout, Explain::value);
@@ -161,18 +161,16 @@ std::string ask_everyone(caf::actor_system& system, const Theatre& theatre) {
   for (const Performing& actor : theatre.actors) {
     questions.push_back(ask(actor));
   }
-  std::vector<std::pair<std::string, std::string>> waits;
+  std::vector<Standstill> told(questions.size());
   for (std::size_t id = 0; id < questions.size(); ++id) {
-    const std::string& name = theatre.cast.members[id].name;
-    questions[id].receive([&](const std::string& what) { waits.emplace_back(name, what); },
+    questions[id].receive([&](const Standstill& answer) { told[id] = answer; },
                           [&](const caf::error& error) {
                             if (error == caf::sec::request_timeout) {
-                              waits.emplace_back(name,
-                                                 "its thread, where a handler does not return");
+                              told[id].waits_for = "its thread, where a handler does not return";
                             }
                           });
   }
-  return explain_stall(waits);
+  return stalled(theatre.cast, std::move(told));
 }
 
 /// Tells when a run has stalled: for so long no message has come, no job has run and none is under
@@ -207,7 +205,7 @@ Ending await_ending(caf::actor_system& system, Theatre& theatre) {
   int interrupts = 0;
   while (future.wait_for(kLook) != std::future_status::ready) {
     if (watch.stalled()) {
-      theatre.lose(ask_everyone(system, theatre));
+      theatre.end(ask_everyone(system, theatre));
     }
     const int asked = theatre.options.interrupts ? theatre.options.interrupts() : 0;
     if (asked > interrupts) {

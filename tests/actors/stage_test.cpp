@@ -58,7 +58,7 @@ std::shared_ptr<const Schedule> schedule(const std::string& name) {
 
 std::shared_ptr<const ViewPolicy> view(const std::string& policy, const Schedule& schedule) {
   proto::Experiment experiment;
-  return find_weight_scheme(policy)->view({experiment}, schedule);
+  return find_policy(policy)->view({experiment}, schedule);
 }
 
 Stage stage(const Model& model, const std::string& name, std::int32_t index) {

@@ -53,11 +53,11 @@ void registered(const std::string& name, View (*read)(const Action&), bool predi
     View (*read_)(const Action&);
   };
 
-  REQUIRE(register_weight_scheme(
-      {.info = {.name = name, .summary = ""},
-       .view = [read](const WeightContext&,
-                      const Schedule&) { return std::make_shared<Reader>(read); },
-       .predicts = predicts}));
+  REQUIRE(
+      register_policy({.info = {.name = name, .summary = ""},
+                       .view = [read](const WeightContext&,
+                                      const Schedule&) { return std::make_shared<Reader>(read); },
+                       .predicts = predicts}));
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ TEST_CASE("every built-in schedule conforms", "[apps]") {
 }
 
 TEST_CASE("every built-in weight policy conforms", "[apps]") {
-  for (const WeightScheme& scheme : weight_schemes()) {
+  for (const PolicyScheme& scheme : policy_schemes()) {
     all_hold(scheme.info.name, 5);
   }
 }

@@ -33,7 +33,7 @@ double believed(const troupe::OptionValues& values, std::int64_t horizon) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto made = troupe::register_weight_scheme(
+  const auto made = troupe::register_policy(
       {.info = {.name = "fading_trust",
                 .summary = "spectrain that believes less of each further update",
                 .options = {{.name = "trust",

@@ -14,7 +14,7 @@ namespace {
 std::vector<std::vector<std::string>> combinations() {
   std::vector<std::vector<std::string>> all;
   for (const ScheduleScheme& schedule : schedule_schemes()) {
-    for (const WeightScheme& policy : weight_schemes()) {
+    for (const PolicyScheme& policy : policy_schemes()) {
       // vertical_sync is defined at M = 1; 2BW needs a delay of at most 1, in full duplex M >= 2 (K - 1).
       const bool asynchronous = !schedule.flushed;
       std::string M = "3";

@@ -74,7 +74,7 @@ TEST_CASE("a flushed mixed pipe is plain SGD, bit for bit", "[system]") {
 
 TEST_CASE("C chunks on K stages train as C chunks on C stages, under every policy", "[system]") {
   for (const std::string schedule : {"async_one_f_one_b", "async_full_duplex"}) {
-    for (const WeightScheme& policy : weight_schemes()) {
+    for (const PolicyScheme& policy : policy_schemes()) {
       for (const int M : {1, 4, 8}) {
         // 2BW needs M >= K, and a delay of 1 at most; vertical_sync is defined at M = 1.
         if ((policy.info.name == "double_buffered") != (M == 8) ||

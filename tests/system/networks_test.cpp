@@ -175,7 +175,7 @@ TEST_CASE("every schedule and weight policy works with every network, recomputed
   REQUIRE(plain);
   for (const std::string& network : {images(), gpt(true), lstm()}) {
     for (const ScheduleScheme& schedule : schedule_schemes()) {
-      for (const WeightScheme& policy : weight_schemes()) {
+      for (const PolicyScheme& policy : policy_schemes()) {
         INFO(network << " " << schedule.info.name << " " << policy.info.name);
         const bool asynchronous = !schedule.flushed;
         std::string M = "3";

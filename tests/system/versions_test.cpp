@@ -127,7 +127,7 @@ TEST_CASE("the version fixture at K = 4", "[system]") {
     }
     seen.push_back(e.policy);
   }
-  for (const WeightScheme& scheme : weight_schemes()) {
+  for (const PolicyScheme& scheme : policy_schemes()) {
     INFO(scheme.info.name);
     CHECK(std::find(seen.begin(), seen.end(), scheme.info.name) !=
           seen.end());  // no policy without a row

@@ -242,16 +242,16 @@ def words():
     return "".join(syllables[int(d, 16) % 10] + (" " if int(d, 16) > 9 else "") for d in digits)
 
 
-def outcome(program, folder, case, clock, number):
+def outcome(program, folder, case, clock, number, seconds_max=SECONDS_MAX):
     """What a run leaves. `folder` has the tasks; the directory of the run is `number`."""
     out = f"{Path(program).parent.name}-{number}"
     command = [program, clock, f"{case.task}.textproto", "--out", out]
     for setting in case.sets:
         command += ["--set", setting]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=seconds_max)
     except subprocess.TimeoutExpired:
-        return {"code": -1, "says": f"no end after {SECONDS_MAX} s"}
+        return {"code": -1, "says": f"no end after {seconds_max} s"}
     found = {"code": done.returncode}
     if done.returncode != 0:
         found["says"] = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""

@@ -49,18 +49,18 @@ class Dense final : public PlainLayer {
                    Saved& saved) const override {
     Stream& stream = pass.stream;
     const std::int64_t batch = x.shape()[0];
-    const Tensor rows = operand(stream, x.reshape({batch * rows_each(), o_.inputs}));
+    const Tensor input = operand(stream, x);  // in x's own shape, which the gradient by it has too
     const Shape y_shape{batch * rows_each(), o_.outputs};
     const bool fused = derivative_from_output(o_.activation);
     Tensor z = stream.allocate(y_shape);
     matmul(stream,
-           rows,
+           rows_of(input),
            w[0],
            z,
            {.transpose_b = true,
             .bias = o_.bias ? w[1] : Tensor{},
             .activation = fused ? o_.activation : ActivationKind::none});
-    saved = {rows, z};
+    saved = {input, z};
     Tensor y = z;
     if (!fused) {
       y = stream.allocate(y_shape);
@@ -71,7 +71,6 @@ class Dense final : public PlainLayer {
 
   Tensor transform_gradient(
       const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool want_dx) const override {
-    const std::int64_t batch = dy.shape()[0];
     Tensor flat = dy.reshape(saved[1].shape());
     dy = {};
     const Tensor delta = operand(
@@ -81,21 +80,27 @@ class Dense final : public PlainLayer {
       return {};
     }
     Tensor dx = pass.stream.allocate(saved[0].shape());
-    matmul(pass.stream, delta, w[0], dx);
-    return o_.positions > 0 ? dx.reshape({batch, o_.positions, o_.inputs}) : dx;
+    matmul(pass.stream, delta, w[0], rows_of(dx));
+    return dx;
   }
 
   void weight_gradient(Stream& stream,
                        const Saved& saved,
                        std::span<const Gradient> g) const override {
-    matmul(
-        stream, saved[1], saved[0], g[0].to, {.transpose_a = true, .accumulate = g[0].accumulate});
+    matmul(stream,
+           saved[1],
+           rows_of(saved[0]),
+           g[0].to,
+           {.transpose_a = true, .accumulate = g[0].accumulate});
     if (o_.bias) {
       column_sum(stream, saved[1], g[1].to, g[1].accumulate);
     }
   }
 
  private:
+  /// (B, ...) as (rows, inputs): a row for each sample, or for each position of each.
+  Tensor rows_of(const Tensor& x) const { return x.reshape({x.elements() / o_.inputs, o_.inputs}); }
+
   std::int64_t rows_each() const { return std::max<std::int64_t>(1, o_.positions); }
 
   DenseOptions o_;

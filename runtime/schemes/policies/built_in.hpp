@@ -9,7 +9,7 @@
 namespace troupe::policies {
 
 /// As runtime/CMakeLists.txt lists them: each has a function of its name in this namespace.
-std::vector<WeightScheme> built_in();
+std::vector<PolicyScheme> built_in();
 
 /// Forward and backward at the natural step: for policies that act on the step alone.
 std::shared_ptr<const ViewPolicy> stashed_view(const WeightContext& context,

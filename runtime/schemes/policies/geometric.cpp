@@ -34,7 +34,7 @@ class OneStep final : public ViewPolicy {
 
 }  // namespace
 
-WeightScheme geometric() {
+PolicyScheme geometric() {
   return {
       .info = {.name = "geometric",
                .summary = "d steps ahead, the velocity fading: W - eta S_d v, S_d = gamma + ... + "
@@ -52,7 +52,7 @@ WeightScheme geometric() {
           }};
 }
 
-WeightScheme nwpt() {
+PolicyScheme nwpt() {
   return {
       .info = {.name = "nwpt",
                .summary = "one momentum step ahead, W - eta gamma v, on every stage: Nesterov's "

@@ -19,7 +19,7 @@ std::shared_ptr<const ViewPolicy> latest_view(const WeightContext& /*context*/,
   return std::make_shared<Latest>();
 }
 
-WeightScheme latest() {
+PolicyScheme latest() {
   return {.info = {.name = "latest",
                    .summary = "the newest weights, whenever: forward and backward of a mini-batch "
                               "may differ",
@@ -31,7 +31,7 @@ WeightScheme latest() {
           .newest_only = true};
 }
 
-WeightScheme accumulate() {
+PolicyScheme accumulate() {
   return {.info = {.name = "accumulate",
                    .summary = "PACI's name for latest, the same bit for bit at every M: newest "
                               "weights, with so many micro-batches an update that they bound the "

@@ -48,7 +48,7 @@ PolicyStep step(const WeightContext& c, std::int64_t delay) {
 
 }  // namespace
 
-WeightScheme pipemare() {
+PolicyScheme pipemare() {
   return {
       .info = {.name = "pipemare",
                .summary = "T1: rate / delay^p; T2: backward at old weights reconstructed as W - d "

@@ -30,7 +30,7 @@ class PipeOptim final : public ViewPolicy {
 
 }  // namespace
 
-WeightScheme pipeoptim() {
+PolicyScheme pipeoptim() {
   return {
       .info = {.name = "pipeoptim",
                .summary = "forward at weights predicted d updates ahead by the optimizer's own "

@@ -42,7 +42,7 @@ class SpecTrainPaper final : public ViewPolicy {
 
 }  // namespace
 
-WeightScheme spectrain() {
+PolicyScheme spectrain() {
   return {
       .info = {.name = "spectrain",
                .summary = "forward at weights predicted d updates ahead along the velocity, W - d "
@@ -58,7 +58,7 @@ WeightScheme spectrain() {
       .steadies = true};
 }
 
-WeightScheme spectrain_paper() {
+PolicyScheme spectrain_paper() {
   return {
       .info = {.name = "spectrain_paper",
                .summary = "the paper's horizons, counted in its time units: s = floor(k/2)+K-k-1 "

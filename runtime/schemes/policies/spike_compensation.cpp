@@ -45,7 +45,7 @@ PolicyStep compensated(const WeightContext& c, std::int64_t delay) {
 
 }  // namespace
 
-WeightScheme spike_compensation() {
+PolicyScheme spike_compensation() {
   return {.info = {.name = "spike_compensation",
                    .summary = "the step gives a late gradient the weight it would have had by now, "
                               "W -= eta (a v + b g); predict=true adds LWP, stash=false a backward "

@@ -18,7 +18,7 @@ std::shared_ptr<const ViewPolicy> stashed_view(const WeightContext& /*context*/,
   return std::make_shared<Stash>();
 }
 
-WeightScheme stash() {
+PolicyScheme stash() {
   return {
       .info = {.name = "stash",
                .summary =
@@ -31,7 +31,7 @@ WeightScheme stash() {
       .steadies = true};
 }
 
-WeightScheme nesterov() {
+PolicyScheme nesterov() {
   return {.info = {.name = "nesterov",
                    .summary = "stash with NAdam, whose (1 - mu) factor discounts the late gradient",
                    .paper = "AsyncPP: Ajanthan et al., ICML 2025, arXiv:2505.01099"},

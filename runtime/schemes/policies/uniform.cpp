@@ -60,7 +60,7 @@ Result<void> delay_of_one(const WeightContext& /*context*/, const Schedule& sche
 
 }  // namespace
 
-WeightScheme vertical_sync() {
+PolicyScheme vertical_sync() {
   return {.info = {.name = "vertical_sync",
                    .summary =
                        "every stage uses the version that the first stage used: SGD delayed by K-1",
@@ -72,7 +72,7 @@ WeightScheme vertical_sync() {
           .fits = one_micro_batch};
 }
 
-WeightScheme double_buffered() {
+PolicyScheme double_buffered() {
   return {.info = {.name = "double_buffered",
                    .summary = "gradients of M >= K micro-batches are accumulated, so that two "
                               "versions are enough",

@@ -78,7 +78,7 @@ std::shared_ptr<const ViewPolicy> view(const WeightContext& c, const Schedule& s
 
 }  // namespace
 
-WeightScheme xpipe() {
+PolicyScheme xpipe() {
   return {
       .info = {.name = "xpipe",
                .summary = "the first micro-batch of a mini-batch predicts, its siblings read the "

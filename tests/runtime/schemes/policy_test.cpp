@@ -49,7 +49,7 @@ const std::string kMine = "pipeline.weights.custom.name=damped";
 
 /// Once for all tests: a table of schemes only grows.
 const bool kRegistered = [] {
-  return static_cast<bool>(register_weight_scheme(
+  return static_cast<bool>(register_policy(
       {.info = {.name = "damped",
                 .summary = "spectrain that believes half of what it predicts",
                 .options = {{.name = "trust", .number = 0.5, .at_least = 0, .at_most = 1},
@@ -78,22 +78,18 @@ const bool kRegistered = [] {
 
 TEST_CASE("a policy is registered once, by a name that nobody has", "[schemes]") {
   REQUIRE(kRegistered);
-  CHECK(said(register_weight_scheme(
-            {.info = {.name = "damped", .summary = ""}, .view = as_it_comes})) ==
-        "register_weight_scheme: \"damped\" is taken");
-  CHECK(said(register_weight_scheme(
-            {.info = {.name = "stash", .summary = ""}, .view = as_it_comes})) ==
-        "register_weight_scheme: \"stash\" is taken");
-  CHECK(
-      said(register_weight_scheme(
-          {.info = {.name = "Damped", .summary = ""}, .view = as_it_comes})) ==
-      "register_weight_scheme: \"Damped\" is no name; use lower-case letters, digits and _, with a "
-      "letter first");
-  CHECK(said(register_weight_scheme({.info = {.name = "blind", .summary = ""}, .view = {}})) ==
-        "register_weight_scheme: blind has no view, which says what weights it reads");
-  CHECK_FALSE(find_weight_scheme("blind"));
-  CHECK(weights_assignment(*find_weight_scheme("damped")) == kMine);
-  CHECK(weights_assignment(*find_weight_scheme("stash")) == "pipeline.weights=stash");
+  CHECK(said(register_policy({.info = {.name = "damped", .summary = ""}, .view = as_it_comes})) ==
+        "register_policy: \"damped\" is taken");
+  CHECK(said(register_policy({.info = {.name = "stash", .summary = ""}, .view = as_it_comes})) ==
+        "register_policy: \"stash\" is taken");
+  CHECK(said(register_policy({.info = {.name = "Damped", .summary = ""}, .view = as_it_comes})) ==
+        "register_policy: \"Damped\" is no name; use lower-case letters, digits and _, with a "
+        "letter first");
+  CHECK(said(register_policy({.info = {.name = "blind", .summary = ""}, .view = {}})) ==
+        "register_policy: blind has no view, which says what weights it reads");
+  CHECK_FALSE(find_policy("blind"));
+  CHECK(weights_assignment(*find_policy("damped")) == kMine);
+  CHECK(weights_assignment(*find_policy("stash")) == "pipeline.weights=stash");
 }
 
 TEST_CASE("a policy is chosen by its name, with options within their bounds", "[schemes]") {

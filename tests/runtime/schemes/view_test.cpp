@@ -13,8 +13,7 @@ ViewPlan plan(
     const std::string& schedule_name, const std::string& policy, int K, int M, int chunk) {
   const auto s = make_schedule({.name = schedule_name, .stages = K, .micro_batches = M});
   REQUIRE(s);
-  const auto made =
-      plan_views(*s, *find_weight_scheme(policy)->view({.experiment = {}}, *s), chunk);
+  const auto made = plan_views(*s, *find_policy(policy)->view({.experiment = {}}, *s), chunk);
   REQUIRE(made);
   return *made;
 }
@@ -67,7 +66,7 @@ TEST_CASE("the reaches due at a step are those that the schedule will ask for", 
 }
 
 TEST_CASE("flushed schedules ask for no prediction but nwpt's", "[schemes]") {
-  for (const WeightScheme& scheme : weight_schemes()) {
+  for (const PolicyScheme& scheme : policy_schemes()) {
     const ViewPlan p = plan("one_f_one_b", scheme.info.name, 4, 4, 0);
     INFO(scheme.info.name);
     CHECK(p.reaches(50).size() == (scheme.info.name == "nwpt" ? 1u : 0u));
