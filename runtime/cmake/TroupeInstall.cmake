@@ -12,8 +12,8 @@ foreach(folder kernels messages runtime actors apps)
           FILES_MATCHING PATTERN "*.hpp" PATTERN "*.proto"
           PATTERN "kernels/cpu" EXCLUDE PATTERN "kernels/cuda" EXCLUDE PATTERN "messages/experiment" EXCLUDE
           PATTERN "schemes/rules" EXCLUDE PATTERN "schemes/policies" EXCLUDE
-          PATTERN "schemes/schedules" EXCLUDE PATTERN "model/zoo" EXCLUDE PATTERN "apps/bench" EXCLUDE
-          PATTERN "cmake" EXCLUDE PATTERN "docs" EXCLUDE PATTERN "presets" EXCLUDE)
+          PATTERN "schemes/schedules" EXCLUDE PATTERN "schemes/partition" EXCLUDE PATTERN "model/zoo" EXCLUDE
+          PATTERN "apps/bench" EXCLUDE PATTERN "cmake" EXCLUDE PATTERN "docs" EXCLUDE PATTERN "presets" EXCLUDE)
 endforeach()
 install(FILES ${PROJECT_BINARY_DIR}/messages/experiment.pb.h DESTINATION include/troupe)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
