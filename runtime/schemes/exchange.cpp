@@ -52,6 +52,14 @@ double unattended_staleness(const proto::Experiment& e) {
 }  // namespace
 
 Result<void> register_exchange(ExchangeScheme exchange) {
+  if (exchange.peer) {
+    exchange.shared = Shared::nothing;
+  } else if (exchange.shared != Shared::servers || exchange.shares) {
+    return Error{ErrorKind::usage,
+                 concat("register_exchange: ",
+                        exchange.info.name,
+                        " has no servers, so that it needs a factory `peer`")};
+  }
   return table().add(std::move(exchange), "register_exchange");
 }
 

@@ -63,8 +63,9 @@ struct ExchangeScheme {
   std::function<std::string(const proto::Experiment&)> remedy{};
 };
 
-/// Makes an exchange known under its name. Before any experiment is checked. Error (usage) where the
-/// name is taken or not in snake_case.
+/// Makes an exchange known under its name: with `peer` one without servers, else one with them. Before
+/// any experiment is checked. Error (usage) where the name is taken or not in snake_case, or there are
+/// neither servers nor `peer`.
 Result<void> register_exchange(ExchangeScheme exchange);
 
 const Registry<ExchangeScheme>& exchanges();

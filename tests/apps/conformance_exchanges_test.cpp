@@ -78,9 +78,8 @@ class Fickle final : public PeerExchange {
 
 void registered(const char* name,
                 std::function<std::unique_ptr<PeerExchange>(const ExchangeSeat&)> peer) {
-  REQUIRE(register_exchange({.info = {.name = name, .summary = "for a test"},
-                             .shared = Shared::nothing,
-                             .peer = std::move(peer)}));
+  REQUIRE(register_exchange(
+      {.info = {.name = name, .summary = "for a test"}, .peer = std::move(peer)}));
 }
 
 }  // namespace
@@ -122,6 +121,14 @@ TEST_CASE("the kit says of an exchange of one's own what it breaks", "[apps]") {
   const auto fickle = findings({.rule = "fickle"});
   CHECK_FALSE(fickle.at("replay").holds);
   CHECK(fickle.at("crash").holds);
+}
+
+TEST_CASE("an exchange with neither servers nor peers is not registered", "[apps]") {
+  const auto made = register_exchange(
+      {.info = {.name = "nobody", .summary = "for a test"}, .shared = Shared::nothing});
+  REQUIRE_FALSE(made);
+  CHECK(made.error().message ==
+        "register_exchange: nobody has no servers, so that it needs a factory `peer`");
 }
 
 TEST_CASE("an exchange's options are its own", "[apps]") {

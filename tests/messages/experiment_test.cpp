@@ -100,7 +100,7 @@ void for_each_key(const F& f,
 
 const std::string kTopLevel =
     " (legal: name, seed, model, data, optimizer, pipeline, replicas, placement, clock, stop, "
-    "record, phases, start_from)";
+    "record, phases, extension, start_from)";
 const std::string kPipeline =
     " (legal: stages, micro_batches, schedule, weights, activations, cut, partition, stage_of)";
 const std::string kSchedules =

@@ -92,7 +92,6 @@ int main(int argc, char** argv) {
                              .at_most = 1}}},
        .equations = "x <- (a x + a' x') / (a + a'), a <- a + a'; the sender keeps half of its a",
        .memory = "no server",
-       .shared = Shared::nothing,
        .peer = [](const ExchangeSeat& seat) { return std::make_unique<GoSgd>(seat); },
        .evaluated = Evaluated::mean});
   std::cerr << (made ? "" : made.error().message + '\n');

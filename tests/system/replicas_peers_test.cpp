@@ -130,13 +130,10 @@ const bool kRegistered = [] {
   const auto peers = [](const ExchangeSeat& seat) {
     return std::make_unique<MeanOfAll>(seat);
   };
-  const bool mean = static_cast<bool>(
-      register_exchange({.info = {.name = "mean_of_all", .summary = "weights of all, each step"},
-                         .shared = Shared::nothing,
-                         .peer = peers}));
+  const bool mean = static_cast<bool>(register_exchange(
+      {.info = {.name = "mean_of_all", .summary = "weights of all, each step"}, .peer = peers}));
   const bool own = static_cast<bool>(
       register_exchange({.info = {.name = "mean_seen_at_one", .summary = "evaluated at one"},
-                         .shared = Shared::nothing,
                          .peer = peers,
                          .evaluated = Evaluated::replica}));
   const bool brake =
