@@ -56,7 +56,8 @@ void add_optimizers(std::vector<Entry>& entries) {
       entries.push_back({"optimizer.rule",
                          scheme.info.name,
                          scheme.info.summary,
-                         {{"moments, in copies of the weights", moments_text(scheme)}},
+                         {{"predicted along", scheme.along},
+                          {"moments, in copies of the weights", moments_text(scheme)}},
                          false});
     }
   }

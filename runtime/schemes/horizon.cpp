@@ -10,11 +10,12 @@
 namespace troupe {
 namespace {
 
-/// A push stands for `n_push` mini-batches, of which the mean one waits for half of the others.
+/// Pushes that a gradient finds before it. A push stands for `n_push` mini-batches, of which the mean one
+/// waits for half of the others.
 double pushes_between(const proto::Experiment& e, double delay) {
   const auto R = static_cast<double>(e.replicas().count());
   const auto p = static_cast<double>(e.replicas().exchange().parameter_server().n_push());
-  return std::max(0.0, R * (delay + (p + 1) / 2) / p - 1);
+  return R * delay / p + (R - 1) * (p + 1) / (2 * p);
 }
 
 double lag_at(const proto::Experiment& e, double delay) {

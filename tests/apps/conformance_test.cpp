@@ -45,7 +45,7 @@ TEST_CASE("every built-in rule conforms, and one replica is the optimizer that i
           "[apps]") {
   // Bit for bit, or how far from the nearest at most. DANA-Slim's replica is Nesterov's momentum and Ormo's
   // plain momentum with sums in another order: some roundings of 6e-8. The others go on from a point ahead
-  // (nag, dana_*, smega2), divide by a deviation, or are Adagrad.
+  // (nag, dana_*, smega2), divide by a deviation, have a rate that falls, or are Adagrad.
   constexpr double kRounding = 1e-6;
   const std::map<std::string, std::pair<std::string, double>> other{
       {"adagrad", {"sgd", 1}},
@@ -54,6 +54,7 @@ TEST_CASE("every built-in rule conforms, and one replica is the optimizer that i
       {"dana_zero", {"momentum", 0.01}},
       {"dana_dc", {"momentum", 0.01}},
       {"smega2", {"momentum", 0.01}},
+      {"dual_averaging", {"sgd", 0.05}},
       {"dana_slim", {"nesterov", kRounding}},
       {"ormo", {"momentum", kRounding}}};
   for (const RuleScheme& scheme : rules().all()) {

@@ -134,9 +134,9 @@ TEST_CASE("what does not go with an optimizer of one's own is refused by its fac
     return made ? std::string() : made.error().message;
   };
   CHECK(refused({}).empty());
-  CHECK_THAT(
-      refused({"pipeline.weights=geometric"}),
-      says("geometric goes with optimizer.rule momentum, momentum_by_sums; it is forgetful"));
+  CHECK_THAT(refused({"pipeline.weights=geometric"}),
+             says("geometric goes with optimizer.rule momentum, adam, adamw, "
+                  "momentum_by_sums; it is forgetful"));
   CHECK_THAT(refused({"pipeline.weights=nesterov"}), says("nadam, nadamw; it is forgetful"));
   CHECK_THAT(refused({"replicas.count=2", "replicas.rule=dana_zero"}),
              says("it is forgetful, use one of: sgd, momentum, nesterov"));
