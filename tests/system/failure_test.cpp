@@ -154,7 +154,7 @@ TEST_CASE("a stall keeps what has been learned, and its records", "[system]") {
   };
 
   REQUIRE(register_rule(
-      {.info = {.name = "takes_five", .summary = ""}, .admit = [](const RuleContext&) {
+      {.info = {.name = "takes_five", .summary = ""}, .admission = [](const RuleContext&) {
          return std::make_unique<TakesFive>();
        }}));
   const auto directory = std::filesystem::temp_directory_path() / "troupe-failure-test-stall";
