@@ -60,9 +60,6 @@ void Director::handle(MarkDone m, double, Effects& fx) {
     marks_.pop_front();
     marking_ = false;
   }
-  if (concluding_ && m.step > *concluding_) {
-    return;  // the run ends before it: the evaluation that counts is that of the end
-  }
   fx.record(EvaluationRecord{.step = m.step,
                              .loss = m.loss,
                              .accuracy = m.accuracy,

@@ -10,6 +10,7 @@
 namespace troupe {
 namespace {
 
+constexpr std::size_t kEvaluationsKept = 64;  // few are ever under way together
 constexpr int kSchema = 1;  // of metrics.jsonl; grows when a field changes its meaning
 
 double ratio(double a, double b) {
@@ -178,7 +179,11 @@ double Recorder::epoch_of(std::int64_t step) const {
 }
 
 std::optional<Diverged> Recorder::handle(const EvaluationRecord& record, double now) {
-  evaluation_ = record;
+  // One that was under way when another ended the run comes after it, and is not of its weights.
+  evaluations_[record.step] = record;
+  if (evaluations_.size() > kEvaluationsKept) {
+    evaluations_.erase(evaluations_.begin());
+  }
   JsonObject line;
   line.add("kind", "evaluation")
       .add("step", record.step)
@@ -364,10 +369,10 @@ Summary Recorder::summary(std::int64_t step) const {
   const bool known = loss.rows > 0 && !diverged_;  // the step that diverged never completes
   s.train_loss =
       known ? loss.sum / static_cast<double>(loss.rows) : std::numeric_limits<double>::quiet_NaN();
-  if (evaluation_ && evaluation_->step == step) {
-    s.test_loss = evaluation_->loss;
-    if (evaluation_->has_accuracy) {
-      s.test_accuracy = evaluation_->accuracy;
+  if (const auto evaluation = evaluations_.find(step); evaluation != evaluations_.end()) {
+    s.test_loss = evaluation->second.loss;
+    if (evaluation->second.has_accuracy) {
+      s.test_accuracy = evaluation->second.accuracy;
     }
   }
   for (std::int32_t chunk = 0; chunk < c_.chunks; ++chunk) {

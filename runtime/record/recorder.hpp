@@ -136,9 +136,9 @@ class Recorder final : public RecordSink {
   std::deque<Loss> epoch_;           // by step: the fewest last ones that make an epoch
   std::vector<ShardTotals> shards_;  // by chunk
   StageTimes times_;
-  std::map<std::int32_t, std::int64_t> stashes_;  // by stage
-  std::optional<EvaluationRecord> evaluation_;    // the last
-  std::int64_t mini_batches_ = 0;                 // arrivals: in the updates of chunk 0
+  std::map<std::int32_t, std::int64_t> stashes_;          // by stage
+  std::map<std::int64_t, EvaluationRecord> evaluations_;  // by step, the last few
+  std::int64_t mini_batches_ = 0;                         // arrivals: in the updates of chunk 0
   std::map<std::int32_t, Summary::Server> servers_;
   std::int64_t bytes_ = 0;
   std::vector<std::string> lost_;

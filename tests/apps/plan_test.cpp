@@ -153,6 +153,18 @@ TEST_CASE("a plan tells the warm-up that a rule brings", "[apps]") {
   }
 }
 
+TEST_CASE("a run that needs more memory than there is, is foreseen", "[apps]") {
+  CHECK(memory_warning(blueprint(2, {})).empty());
+  const Blueprint large =
+      blueprint(2,
+                {"model.mlp.hidden=[65536,65536,65536,65536,65536,65536,65536,65536]",
+                 "replicas.count=64",
+                 "replicas.exchange=averaging"});
+  CHECK_THAT(memory_warning(large), test::says("of memory, and the run needs at least"));
+  CHECK_THAT(describe(large), test::says("warning    cpu has"));
+  CHECK_THAT(describe_briefly(large), test::says("warning    cpu has"));
+}
+
 TEST_CASE("a plan is quick for a long pipe", "[apps]") {
   std::string layers = "[";
   for (int i = 0; i < 63; ++i) {

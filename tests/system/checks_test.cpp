@@ -97,6 +97,9 @@ const Cases& of_experiments() {
       {"micro_batches_of_a_batch", {{"pipeline.micro_batches=3"}, "3 does not divide"}},
       {"growth_of_one_replica",
        {{"stop.epochs=2", "data.growth.at=[0.5]", "replicas.count=2"}, "with one replica only"}},
+      {"growth_of_what_is_kept",
+       {{"stop.epochs=2", "data.growth.at=[0.5]", "pipeline.activations=overwrite"},
+        "fifo or recompute"}},
       {"growth_in_order",
        {{"stop.epochs=2", "data.growth.at=[0.5,0.5]"}, "the points must ascend"}},
       {"something_to_learn", {{"data=none"}, "none has nothing to learn for model mlp"}},
@@ -171,6 +174,8 @@ const Cases& of_blueprints() {
       {"sandblaster_portions_with_samples",
        {{kSandblaster, "data.batch_size=512", "replicas.exchange.sandblaster.portions=513"},
         "513 is more than the 512"}},
+      {"sandblaster_in_one_chunk",
+       {{kSandblaster, "data.batch_size=512", "pipeline.stage_of=[0,0]"}, "make 2 of it"}},
       {"sandblaster_without_batch_norm",
        {{kSandblaster, "data.batch_size=96"}, "batch norm looks at the whole portion"}},
   };

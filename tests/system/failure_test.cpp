@@ -1,13 +1,18 @@
 // What goes wrong ends the run with a name and a cause, never with a hang.
 #include "actors/director.hpp"
+#include "apps/run.hpp"
 #include "apps/topologies/cast.hpp"
+#include "runtime/schemes/rule.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <limits>
+#include <sstream>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -133,6 +138,55 @@ TEST_CASE("a stall on threads is given up and explained", "[system]") {
   INFO(ending.cause);
   CHECK(ending.cause.find("stage-2 waits for") != std::string::npos);
   CHECK(ending.cause.find("of stage 1") != std::string::npos);
+  REQUIRE(ending.weights.size() == 3);  // the shards are well, and hand in what they have
+  for (const Weights& chunk : ending.weights) {
+    CHECK(chunk.size() == 1);
+  }
+}
+
+TEST_CASE("a stall keeps what has been learned, and its records", "[system]") {
+  // Takes five pushes, and never another.
+  class TakesFive final : public Admission {
+   public:
+    Choice choose(const std::vector<Arrival>&, const Ledger& ledger, double) const override {
+      return ledger.version < 5 ? Choice{.take = {0}} : Choice{};
+    }
+  };
+
+  REQUIRE(register_rule(
+      {.info = {.name = "takes_five", .summary = ""}, .admission = [](const RuleContext&) {
+         return std::make_unique<TakesFive>();
+       }}));
+  const auto directory = std::filesystem::temp_directory_path() / "troupe-failure-test-stall";
+  std::filesystem::remove_all(directory);
+  const auto ended = [&](const std::vector<std::string>& set, const RunOptions& options) {
+    const auto b = make_blueprint(experiment(tiny_task("10,9,8", "relu"), set));
+    REQUIRE(b);
+    const auto result = run_experiment(*b, options);
+    REQUIRE(result);
+    return *result;
+  };
+  RunOptions kept;
+  kept.virtual_clock = true;
+  kept.directory = directory;
+  RunOptions virtual_clock;
+  virtual_clock.virtual_clock = true;
+  const std::string rule = "replicas.rule.custom.name=takes_five";
+  const RunResult stalled = ended({rule, "stop.updates=9"}, kept);
+  const RunResult five = ended({rule, "stop.updates=5"}, virtual_clock);
+  CHECK(five.exit_code == 0);
+  CHECK(stalled.exit_code == 5);
+  CHECK_THAT(stalled.cause, says("the run has stalled:"));
+  CHECK_THAT(stalled.cause, says("waits for pushes; 1 are waiting"));
+  CHECK_THAT(stalled.cause, says("the newest weights of each chunk, is kept"));
+  CHECK(stalled.summary.updates == 5);
+  CHECK(stalled.summary.weights_sha256 == five.summary.weights_sha256);
+  CHECK(std::filesystem::exists(directory / kWeightsFile));
+  std::ostringstream summary;
+  summary << std::ifstream(directory / "summary.json").rdbuf();
+  CHECK_THAT(summary.str(), says(R"("outcome": "lost")"));
+  CHECK_THAT(summary.str(), says(R"("cause": "the run has stalled: )"));
+  std::filesystem::remove_all(directory);
 }
 
 TEST_CASE("duplicated pushes and pulls do no harm", "[system]") {

@@ -86,6 +86,24 @@ TEST_CASE("synchronous schedules over every cut give the same bits", "[system][n
   }
 }
 
+TEST_CASE("images that a dense layer flattens get gradients in their own shape",
+          "[system][networks]") {
+  for (const char* first :
+       {"layer { activation {} } ",
+        "layer { fork {} } layer { join { activation: relu } } ",
+        "layer { fork {} } layer { batch_norm {} } layer { join {} } layer { dropout {} } "}) {
+    for (const char* act : {"fifo", "recompute"}) {
+      const Outcome done =
+          run_with("model { layers { " + std::string(first) +
+                       "layer { dense {} } } } data { glyphs { limit: 24 test_limit: 6 } } ",
+                   {"pipeline.stages=2", std::string("pipeline.activations=") + act});
+      INFO(first << done.ending.cause);
+      CHECK(done.ending.exit_code == 0);
+      CHECK(finite(done.weights));
+    }
+  }
+}
+
 TEST_CASE("a cut may fall between any two layers", "[system][networks]") {
   const Outcome one = run_with(images(), {"pipeline.stages=1"});
   for (int at = 1; at < 16; ++at) {

@@ -91,6 +91,21 @@ TEST_CASE("a batch does not depend on what was asked for before", "[runtime][dat
   }
 }
 
+TEST_CASE("who goes through the samples together shares their order", "[runtime][data]") {
+  const auto shuffles = std::make_shared<Shuffles>(50, 3);
+  const auto held = shuffles->of(1);
+  CHECK(shuffles->of(1) == held);  // the same, not an equal one
+  CHECK(*shuffles->of(2) != *held);
+  BatchOrder one(BatchSizes(50, 7), shuffles);
+  BatchOrder two(BatchSizes(50, 7), shuffles);
+  BatchOrder alone(50, 7, 3);
+  for (std::int64_t batch = 0; batch < 30; ++batch) {
+    CHECK(batch_of(one, batch) == batch_of(alone, batch));
+    CHECK(batch_of(two, batch) == batch_of(alone, batch));
+    CHECK(one.indices(batch, 0, 1).data() == two.indices(batch, 0, 1).data());
+  }
+}
+
 TEST_CASE("the parts of a batch join to the batch", "[runtime][data]") {
   const std::int64_t parts = GENERATE(1, 2, 3, 4, 12);
   BatchOrder order(100, 12, 1);

@@ -1,12 +1,16 @@
 #include "runtime/data/text.hpp"
 
 #include "experiment.pb.h"
+#include "runtime/data/input_file.hpp"
 #include "runtime/data/vocabulary.hpp"
 #include "tests/runtime/data/files.hpp"
 #include "tests/runtime/data/samples.hpp"
 #include "tests/runtime/data/surroundings.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/skip.hpp"
+
+#include <sys/stat.h>
+#include <zlib.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -165,6 +169,29 @@ TEST_CASE("text that is missing or too short is refused with one sentence", "[ru
                        "data fetch shakespeare` downloads that one"));
   folder.write("cache/troupe/shakespeare/input.txt", counting(100));
   CHECK(open_text(options_of("", 8), 1));
+}
+
+TEST_CASE("a pipe is not opened, and little that would become much not read on",
+          "[runtime][data]") {
+  const TemporaryFolder folder;
+  const std::string pipe = folder / "pipe";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  InputFile waits(pipe);  // nobody writes: opening it would never end
+  Bytes bytes;
+  CHECK_FALSE(waits.read(1, bytes));
+  CHECK(waits.error() == "it is not a file");
+
+  const std::string bomb = folder / "bomb.gz";
+  const gzFile out = gzopen(bomb.c_str(), "wb9");
+  const std::string zeros(std::size_t{1} << 20, '\0');
+  for (int i = 0; i < 100; ++i) {
+    REQUIRE(gzwrite(out, zeros.data(), static_cast<unsigned>(zeros.size())) > 0);
+  }
+  REQUIRE(gzclose(out) == Z_OK);
+  const auto read = read_input_file(bomb, std::size_t{1} << 30);
+  REQUIRE_FALSE(read);
+  CHECK(read.error().message ==
+        bomb + " is not usable: it inflates to more than 100 times its size");
 }
 
 TEST_CASE("Shakespeare is read as 65 characters", "[runtime][data]") {

@@ -64,6 +64,26 @@ TEST_CASE("the text has a line a delivery", "[record]") {
   CHECK(silent.finish() == with_text);
 }
 
+TEST_CASE("the text is bounded, and says where it ends; the digest is of all", "[record]") {
+  const auto path = std::filesystem::temp_directory_path() / "troupe-order-log-bound-test.log";
+  auto file = OutputFile::create(path);
+  REQUIRE(file);
+  OrderLog log(std::move(*file), kNames, 40);
+  OrderLog silent(nullptr, kNames);
+  for (int i = 0; i < 100; ++i) {
+    log.delivered(i, 0, Message(Start{}).index(), {});
+    silent.delivered(i, 0, Message(Start{}).index(), {});
+  }
+  CHECK(log.finish() == silent.finish());
+  REQUIRE(log.close());
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  CHECK(text.str() ==
+        "0 source Start 0 0 0\n1 source Start 0 0 0\n"
+        "# the text ends here; deliveries after it are in the digest alone\n");
+  std::filesystem::remove(path);
+}
+
 TEST_CASE("one digest of several depends on their order", "[record]") {
   CHECK(combined_sha256({"ab"}) == "ab");
   CHECK(combined_sha256({"ab", "cd"}) != combined_sha256({"cd", "ab"}));

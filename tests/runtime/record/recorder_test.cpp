@@ -244,6 +244,12 @@ TEST_CASE("the last evaluation counts only at the weights that are reported", "[
           R"({"kind":"evaluation","step":8,"epoch":2,"loss":0.5,"accuracy":0.9,"samples":100,"seconds":3})"});
   CHECK(bench.recorder->summary(8).test_accuracy == 0.9);
   CHECK_FALSE(bench.recorder->summary(9).test_loss);
+  // Another, which was under way when that one ended the run, does not take its place.
+  bench.recorder->on(
+      EvaluationRecord{
+          .step = 10, .loss = 0.4, .accuracy = 0.8, .has_accuracy = true, .samples = 100},
+      4);
+  CHECK(bench.recorder->summary(8).test_accuracy == 0.9);
 }
 
 TEST_CASE("the training loss is that of the last epoch", "[record]") {
@@ -256,6 +262,17 @@ TEST_CASE("the training loss is that of the last epoch", "[record]") {
   CHECK(summary.train_loss == 3.5);  // of mini-batches 3 and 4
   CHECK(summary.epochs == 2.5);
   CHECK(summary.samples == 50);
+}
+
+TEST_CASE("of one replica on servers the training loss is of what was applied", "[record]") {
+  Bench bench({"data.batch_size=10"}, 1, 2, true);
+  for (std::int64_t batch = 0; batch < 5; ++batch) {
+    bench.loss(batch, 0, static_cast<double>(10 * batch), 0);
+    bench.applied(0, batch, {batch});
+  }
+  bench.loss(5, 0, 1000, 0);  // on their way when the run ends
+  bench.loss(6, 0, 1000, 0);
+  CHECK(bench.recorder->summary(5).train_loss == 3.5);  // of mini-batches 3 and 4
 }
 
 TEST_CASE("a stage's busy share is of the run's seconds", "[record]") {
