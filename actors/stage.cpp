@@ -381,10 +381,6 @@ void Stage::note_finished(Effects& fx) {
   }
 }
 
-Remains Stage::remains() const {
-  return {.weights = {}, .buffers = statistics_.all()};
-}
-
 std::string Stage::waits_for() const {
   if (running_) {
     return "its own kernel";

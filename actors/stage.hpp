@@ -74,7 +74,8 @@ class Stage final : public Actor<Stage, StageRole> {
   void handle(Ran<InputGradient> m, double now, Effects& fx);
   void handle(Ran<WeightGradient> m, double now, Effects& fx);
   std::string waits_for() const override;
-  Remains remains() const override;
+
+  Remains remains() const override { return {.weights = {}, .buffers = statistics_.all()}; }
 
  private:
   void advance(double now, Effects& fx);
