@@ -39,10 +39,6 @@ bool Upstream::gradient_travels() const {
   return !c_.link.steps || c_.link.travel == Travel::gradient;
 }
 
-std::int64_t Upstream::mini_batches() const {
-  return host().step() + 1;
-}
-
 /// Whether slice `slice` is sent after the first n mini-batches.
 bool Upstream::sends(std::size_t slice, std::int64_t n) const {
   const Link& link = c_.link;

@@ -135,7 +135,7 @@ says "aggmo " "$mine" compare glyphs-mlp -q "${small[@]}" "${aggmo[@]}" --vary o
 expect 2 'did you mean "aggmo"?' "$mine" config validate glyphs-mlp --set optimizer.custom.name=agmo
 expect 2 'optimizer.custom.values.a: 2 does not do; it is from 0.001 to 1' \
   "$mine" config validate glyphs-mlp "${aggmo[@]}" --set optimizer.custom.values.a=2
-expect 2 'geometric goes with optimizer.rule momentum; it is aggmo' \
+expect 2 'geometric goes with optimizer.rule momentum, adam, adamw; it is aggmo' \
   "$mine" config validate glyphs-mlp "${aggmo[@]}" --set pipeline.weights=geometric
 
 # A layer of one's own, in two stages.
