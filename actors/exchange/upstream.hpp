@@ -52,7 +52,8 @@ class Upstream final : public Exchange {
   std::string waits_for() const override;
 
  private:
-  std::int64_t mini_batches() const { return host().step() + 1; }  // with the one under way
+  /// With the one under way.
+  std::int64_t mini_batches() const { return host().step() + 1; }
   bool sends(std::size_t slice, std::int64_t n) const;
   bool waits_for_fetch(std::int64_t n) const;
   bool asks(std::int64_t n) const;
