@@ -54,6 +54,7 @@ class Upstream final : public Exchange {
  private:
   /// With the one under way.
   std::int64_t mini_batches() const { return host().step() + 1; }
+
   bool sends(std::size_t slice, std::int64_t n) const;
   bool waits_for_fetch(std::int64_t n) const;
   bool asks(std::int64_t n) const;
