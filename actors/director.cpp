@@ -31,14 +31,14 @@ void Director::handle(MarkDue m, double, Effects& fx) {
   if (!c_.end->news(m)) {
     return;
   }
-  if (!c_.evaluate || (m.last && m.step == measured_)) {
-    release(m.step, m.last, fx);
-    return;
-  }
   announce(m, fx);
 }
 
 void Director::announce(const MarkDue& m, Effects& fx) {
+  if (!c_.evaluate || (m.last && m.step == measured_)) {
+    release(m.step, m.last, fx);
+    return;
+  }
   c_.end->queue(marks_, m);
   begin_mark(fx);
 }
@@ -97,11 +97,7 @@ void Director::end_where_all_finished(Effects& fx) {
     return;
   }
   if (const auto last = c_.end->all_finished(alive_)) {
-    if (c_.evaluate) {
-      announce({.step = *last, .last = true}, fx);
-    } else {
-      release(*last, true, fx);
-    }
+    announce({.step = *last, .last = true}, fx);
   }
 }
 

@@ -5,10 +5,11 @@
 //   source --End, MarkDone--> director     anyone --Halt, Down, Diverged--> director
 //   director --Release--> shards or servers, stages --Concluded, Buffers--> director
 //   director --Halt--> source
-//   server, or shard of a shared buffer, --MarkDue--> director --MarkDue--> source of a replica --MarkDone--> director
+//   server, or shard where replicas end on their own, --MarkDue--> director
+//   director --MarkDue--> source of a replica --MarkDone--> director
 //   director --Halt--> servers --Halted--> director --End--> servers
-//   director --Membership--> servers
-//   shard of a shared buffer --Finished--> director
+//   director --Membership--> servers, shards
+//   shard where replicas end on their own --Finished--> director
 //
 // Invariants: the run ends exactly once; final weights are those of one step on every chunk; every
 // evaluation that was announced is made once, by one replica or, where that dies, by another.

@@ -342,7 +342,8 @@ void ParameterShard::conclude(Effects& fx) {
 }
 
 Remains ParameterShard::remains() const {
-  const Weights& newest = kept_.at(step_).base;
+  const Weights& kept = kept_.at(step_).base;
+  const Weights newest = kept.empty() ? c_.exchange->newest() : kept;
   return newest.empty() ? Remains{} : Remains{.weights = {{c_.chunk, 0, newest}}, .buffers = {}};
 }
 

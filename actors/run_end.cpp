@@ -3,6 +3,18 @@
 #include <algorithm>
 
 namespace troupe {
+namespace {
+
+/// The run may be to end at the very step that waits to be evaluated.
+void queue_in_order(std::deque<MarkDue>& marks, const MarkDue& m) {
+  if (!marks.empty() && marks.back().step == m.step) {
+    marks.back().last |= m.last;
+  } else {
+    marks.push_back(m);
+  }
+}
+
+}  // namespace
 
 void RunEnd::release(std::int32_t holder, const Release& m, Effects& fx) const {
   for (const auto& shard : company_.shards.at(static_cast<std::size_t>(holder))) {
@@ -20,11 +32,7 @@ void EndAtSource::halt(const std::vector<bool>& /*alive*/, Effects& fx) {
 // -- at the servers --------------------------------------------------------------------------------
 
 void EndAtServers::queue(std::deque<MarkDue>& marks, const MarkDue& m) const {
-  if (!marks.empty() && marks.back().step == m.step) {
-    marks.back().last |= m.last;  // the run is to end at the very step
-  } else {
-    marks.push_back(m);
-  }
+  queue_in_order(marks, m);
 }
 
 void EndAtServers::release(std::int32_t /*holder*/, const Release& m, Effects& fx) const {
@@ -99,6 +107,10 @@ void EndOfAll::membership(const Membership& m, Effects& fx) const {
       }
     }
   }
+}
+
+void EndOfPeers::queue(std::deque<MarkDue>& marks, const MarkDue& m) const {
+  queue_in_order(marks, m);
 }
 
 /// The last step is what the last of the living leaves.

@@ -140,7 +140,7 @@ class EndOfPeers final : public EndOfAll {
  public:
   using EndOfAll::EndOfAll;
 
-  void queue(std::deque<MarkDue>& marks, const MarkDue& m) const override { marks.push_back(m); }
+  void queue(std::deque<MarkDue>& marks, const MarkDue& m) const override;
 };
 
 }  // namespace troupe

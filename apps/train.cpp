@@ -5,6 +5,7 @@
 #include "kernels/stream.hpp"
 
 #include <atomic>
+#include <exception>
 #include <utility>
 
 namespace troupe {
@@ -80,16 +81,21 @@ Result<Trained> train(const std::string& experiment,
   how.interrupts = [&callbacks] {
     return callbacks.stopped() ? 1 : 0;
   };
-  auto ran = run_experiment(*blueprint, how);
-  if (!ran) {
-    return ran.error();
+  try {
+    auto ran = run_experiment(*blueprint, how);
+    if (!ran) {
+      return ran.error();
+    }
+    Trained trained{
+        .exit_code = ran->exit_code, .cause = std::move(ran->cause), .summary = ran->summary};
+    if (!ran->weights.empty()) {
+      trained.weights = by_name(*blueprint, *ran);
+    }
+    return trained;
+  } catch (
+      const std::exception& error) {  // no room for a thread; a factory of the caller's that failed
+    return Error{ErrorKind::lost, concat("train: ", error.what())};
   }
-  Trained trained{
-      .exit_code = ran->exit_code, .cause = std::move(ran->cause), .summary = ran->summary};
-  if (!ran->weights.empty()) {
-    trained.weights = by_name(*blueprint, *ran);
-  }
-  return trained;
 }
 
 }  // namespace troupe

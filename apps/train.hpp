@@ -43,8 +43,9 @@ struct TrainOptions {
   /// Instead of the experiment's data, of which batch_size and growth still count (memory_dataset of
   /// runtime/data/memory.hpp makes one of vectors). Empty: the experiment's.
   std::shared_ptr<const Dataset> data{};
-  /// Called from one thread, not the caller's, in the order of the run's events; a run goes on meanwhile.
-  /// False: stop soon, as `stop` does. They must not throw.
+  /// Called in the order of the run's events: on the virtual clock by the thread that called train(), on
+  /// the real one by one thread of the run's own, while the run goes on. False: stop soon, as `stop`
+  /// does. They must not throw.
   std::function<bool(const TrainingLoss&)> on_loss{};
   std::function<bool(const TestResult&)> on_evaluation{};
   /// Asked some times a second: the run admits nothing more, finishes what is under way and ends with the
@@ -59,7 +60,8 @@ struct Trained {
   std::string cause;  // one sentence where exit_code is not 0
   Summary summary;
   /// By name ("dense1.weight"), in host memory, float32 and of the shapes that they have in the network;
-  /// buffers such as batch norm's running means among them. Empty where the run failed.
+  /// buffers such as batch norm's running means among them. Empty where the run failed, unless it stalled:
+  /// then the newest of each chunk.
   std::map<std::string, Tensor> weights{};
 };
 

@@ -101,8 +101,8 @@ class Exchange {
   virtual void sum(std::vector<Tensor> gradient, TiedGradients tied, Effects& fx);
 
   /// Adds to the optimizer's job what this exchange wants of it, rates included; the base, but for slices
-  /// that it puts there itself, and the reaches are the shard's to fill in. False: the push goes on without a job, and `apply` has been
-  /// taken apart.
+  /// that it puts there itself, and the reaches are the shard's to fill in. False: the push goes on
+  /// without a job, and `apply` has been taken apart.
   virtual bool prepare(Apply& apply, double now, Effects& fx);
   /// The job has been done. Ends with host.install(), now or later.
   virtual void applied(Applied made, double now, Effects& fx) = 0;
@@ -133,6 +133,10 @@ class Exchange {
   virtual void did(Followed m, double now, Effects& fx);
   virtual void did(SharedRead m, double now, Effects& fx);
   virtual void did(Computed m, double now, Effects& fx);
+
+  /// The newest weights where it has them, too: the shard's own may be in the optimizer's hands while it
+  /// waits for others.
+  virtual Weights newest() const { return {}; }
 
   /// What it waits for, as Machine::waits_for(); "" where it is not its turn.
   virtual std::string waits_for() const { return ""; }

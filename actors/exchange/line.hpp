@@ -22,9 +22,9 @@ struct Line {
   std::uint64_t sequence = 0;      // of the last Upload
   bool awaited = false;            // its answer
   std::optional<Answer> answer{};  // that has come and is not worked in yet
-  std::int64_t due =
-      0;  // streams: mini-batch after which it is worked in; a fetch that overlaps: with
-          // which at the latest; 0: none
+  /// Streams: the mini-batch after which it is worked in. A fetch that overlaps: the one with which it
+  /// is worked in at the latest. 0: none.
+  std::int64_t due = 0;
   std::uint64_t asked = 0;  // of a fetch that overlaps: its Upload's sequence; 0: the last one's
   Tensor since{};           // what changes are counted from
   std::deque<std::pair<std::uint64_t, Tensor>> own{};  // eager: changes that no answer held yet

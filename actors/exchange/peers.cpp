@@ -12,6 +12,7 @@ namespace {
 // What shards tell one another besides what the exchange does. No name of a user's can begin so.
 constexpr const char* kAsk = ":ask";        // for the weights of step stamp.batch
 constexpr const char* kAnswer = ":answer";  // they are
+constexpr const char* kSeen = ":seen";      // step stamp.batch is evaluated without their weights
 constexpr const char* kEnd = ":end";        // stamp.batch was the last step
 
 constexpr const char* kMix = "mix";
@@ -118,6 +119,7 @@ void PeerExchange::did(Computed m, double now, Effects& fx) {
     take_place(std::move(m.tensors), now, fx);
   } else {
     const auto step = static_cast<std::int64_t>(m.numbers.at(0));
+    gatherings_.erase(step);
     host().pin(step, weights_of(std::move(m.tensors), step), fx);
   }
 }
@@ -131,6 +133,13 @@ void PeerExchange::take_place(std::vector<Tensor> mixed, double now, Effects& fx
                made_->base.size());
   Weights before = made_->base;
   for (std::size_t s = 0; s < mixed.size(); ++s) {
+    const Tensor& own = made_->base[s].values;
+    TROUPE_CHECK(mixed[s] && mixed[s].shape() == own.shape() && mixed[s].type() == own.type(),
+                 "[PeerExchange] mix() made of slice ",
+                 s,
+                 " something else than ",
+                 own.elements(),
+                 " float32");
     made_->base[s].values = mixed[s];
   }
   if (made_->predictions.empty()) {
@@ -195,9 +204,10 @@ void PeerExchange::make_pin(std::int64_t step, Effects& fx) {
     }
   }
   const Stamp stamp{seat_.replica, seat_.chunk, step, 0};
-  for (const std::int32_t r : gathering.missing) {
-    if (r != seat_.replica) {
-      fx.send(seat_.peers[static_cast<std::size_t>(r)], Note{.stamp = stamp, .what = kAsk});
+  for (std::int32_t r = 0; r < static_cast<std::int32_t>(alive_.size()); ++r) {
+    if (alive_[static_cast<std::size_t>(r)] && r != seat_.replica) {
+      fx.send(seat_.peers[static_cast<std::size_t>(r)],
+              Note{.stamp = stamp, .what = seat_.mean ? kAsk : kSeen});
     }
   }
   asks_.insert({step, seat_.replica});
@@ -238,11 +248,12 @@ void PeerExchange::close_where_complete(std::int64_t step, Effects& fx) {
     return;
   }
   // A job even where there is one part: the shard may be in the middle of answering who asked for it.
-  Gathering whole = std::move(gatherings_.extract(step).mapped());
+  // The gathering stays until the job is done, so that nobody begins another one.
+  std::map<std::int32_t, std::vector<Tensor>> parts = std::move(gatherings_.at(step).parts);
   ask_for_job(fx,
               Lane::mark,
               {seat_.replica, seat_.chunk, step, 0},
-              [parts = std::move(whole.parts), step](Stream& stream) {
+              [parts = std::move(parts), step](Stream& stream) {
                 return Computed{.tensors = mean_by_slice(stream, parts),
                                 .numbers = {static_cast<double>(step)},
                                 .what = kMean};
@@ -276,8 +287,11 @@ void PeerExchange::membership(const Membership& m, double now, Effects& fx) {
 }
 
 void PeerExchange::leave(std::int32_t replica, std::int64_t end, double now, Effects& fx) {
-  ends_[static_cast<std::size_t>(replica)] = end;
-  left(replica, fx);
+  std::int64_t& known = ends_[static_cast<std::size_t>(replica)];
+  if (known == kUnknown) {  // else it had come to its end, and died afterwards
+    known = end;
+    left(replica, fx);
+  }
   settle_where_complete(now, fx);
 }
 
@@ -327,6 +341,8 @@ void PeerExchange::came(Note m, double now, Effects& fx) {
     hand_out(fx);
   } else if (m.what == kAnswer) {
     gathered(m.stamp.batch, from, std::move(m.tensors), fx);
+  } else if (m.what == kSeen) {
+    kept_.erase(kept_.begin(), kept_.lower_bound(m.stamp.batch));
   } else if (m.what == kEnd) {
     leave(from, m.stamp.batch, now, fx);
   } else {

@@ -45,6 +45,9 @@ class PeerExchange : public Exchange {
   void came(Note m, double now, Effects& fx) final;
   void did(Computed m, double now, Effects& fx) final;
   void did(Followed m, double now, Effects& fx) final;
+
+  Weights newest() const final { return newest_; }
+
   std::string waits_for() const override;
 
  protected:
@@ -68,7 +71,8 @@ class PeerExchange : public Exchange {
   /// What a peer has told.
   virtual void heard(Note /*note*/, Effects& /*fx*/) {}
 
-  /// Replica `replica` has died, or its last step is made: it takes no part any more.
+  /// Replica `replica` has died, or has made its last step and told all that it will. Called once. A slower
+  /// replica may still need what it has told: makes() stays true up to its last step.
   virtual void left(std::int32_t /*replica*/, Effects& /*fx*/) {}
 
   // -- what it may use

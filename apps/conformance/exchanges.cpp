@@ -16,7 +16,8 @@ class ExchangeKit {
                                                      : "replicas.exchange.custom.name=") +
                            scheme.info.name,
                        options.values)),
-        own_cast_(scheme.shared == Shared::own) {}
+        own_cast_(scheme.shared == Shared::own),
+        has_peers_(scheme.peer != nullptr) {}
 
   Result<std::vector<Finding>> run() {
     if (own_cast_) {
@@ -29,7 +30,7 @@ class ExchangeKit {
     each_update_ = made->batches_per_update;
     batch_ = made->experiment.data().batch_size();
     shares_buffer_ = shared_by(made->experiment) == Shared::buffer;
-    return std::vector<Finding>{one_is_plain(choice_), accounts(), crash(), replay()};
+    return std::vector<Finding>{identity(), accounts(), crash(), replay()};
   }
 
  private:
@@ -47,6 +48,13 @@ class ExchangeKit {
       all.push_back({check, true, "it has a cast of its own, whose members push nothing", false});
     }
     return all;
+  }
+
+  Finding identity() const {
+    if (has_peers_) {
+      return {"identity", true, "one replica has no peers, and nobody to ask what it tells", false};
+    }
+    return one_is_plain(choice_);
   }
 
   Finding accounts() const {
@@ -168,6 +176,7 @@ class ExchangeKit {
   std::int64_t each_update_ = 1;  // mini-batches
   std::int64_t batch_ = 1;        // samples of one
   bool own_cast_;
+  bool has_peers_;
   bool shares_buffer_ = false;
 };
 

@@ -50,7 +50,7 @@ Result<std::vector<Finding>> check_policy_conformance(const PolicyScheme& scheme
 
 /// Of an exchange, in this order:
 ///   identity  one replica trains; whether that is one of the plain optimizers, or how far from the
-///             nearest
+///             nearest; nothing where it has peers, which one replica has not
 ///   accounts  of replicas of different speeds: no mini-batch is applied twice, none is left out, and
 ///             those applied add up to the updates and the samples that the run tells of
 ///   crash     one or two replicas die at different moments: the run ends as it should all the same,

@@ -10,8 +10,8 @@ namespace troupe {
 
 /// Bytes of one chunk with its shard and optimizer, at most at once.
 struct ChunkMemory {
-  std::int64_t copies =
-      1;  // of its weights: kept by the shard, predicted, or held by the stage for a backward
+  /// Of its weights: kept by the shard, predicted, or held by the stage for a backward.
+  std::int64_t copies = 1;
   std::int64_t stashes = 0;  // micro-batches between forward and backward
   double weights = 0;        // all copies
   double moments = 0;        // of the optimizer

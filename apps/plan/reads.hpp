@@ -14,8 +14,9 @@ struct ChunkReads {
   bool stashed = false;             // the backward uses what the forward read
   std::int64_t backward_behind = 0;
   std::int64_t backward_reach = 0;
-  double lag = 0;  // updates in the mean from what the forward read to what the gradient is applied
-                   // to: forward_behind, and on servers those of the other replicas
+  /// Updates in the mean from what the forward read to what the gradient is applied to: forward_behind,
+  /// and on servers those of the other replicas.
+  double lag = 0;
 
   /// Of these, how many lie beyond what the forward computed at, by its prediction.
   double left() const { return lag - static_cast<double>(forward_reach); }

@@ -37,8 +37,8 @@ struct SafetensorsEntry {
 };
 
 /// A file read into memory. Copies share its contents, and the bytes of entries live as long as
-/// any of them. Whoever shortens the file meanwhile ends the process (SIGBUS); write_safetensors
-/// replaces files whole.
+/// any of them. A file that becomes shorter while it is read is an Error (data); afterwards it may
+/// change freely. write_safetensors replaces files whole.
 class SafetensorsFile {
  public:
   /// Error (data) with path and reason where the file cannot be read or is not well-formed.

@@ -53,6 +53,14 @@ double unattended_staleness(const proto::Experiment& e) {
 
 Result<void> register_exchange(ExchangeScheme exchange) {
   if (exchange.peer) {
+    if (exchange.link || exchange.rule || exchange.ruled || exchange.each_updates ||
+        exchange.shares) {
+      return Error{ErrorKind::usage,
+                   concat("register_exchange: ",
+                          exchange.info.name,
+                          " has a factory `peer`, so that it has no servers: leave `link`, `rule`, "
+                          "`ruled`, `each_updates` and `shares` alone")};
+    }
     exchange.shared = Shared::nothing;
   } else if (exchange.shared != Shared::servers || exchange.shares) {
     return Error{ErrorKind::usage,

@@ -64,8 +64,8 @@ struct ExchangeScheme {
 };
 
 /// Makes an exchange known under its name: with `peer` one without servers, else one with them. Before
-/// any experiment is checked. Error (usage) where the name is taken or not in snake_case, or there are
-/// neither servers nor `peer`.
+/// any experiment is checked. Error (usage) where the name is taken or not in snake_case, there are
+/// neither servers nor `peer`, or with `peer` something is said of servers.
 Result<void> register_exchange(ExchangeScheme exchange);
 
 const Registry<ExchangeScheme>& exchanges();

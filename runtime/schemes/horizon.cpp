@@ -10,14 +10,6 @@
 namespace troupe {
 namespace {
 
-/// Pushes that a gradient finds before it. A push stands for `n_push` mini-batches, of which the mean one
-/// waits for half of the others.
-double pushes_between(const proto::Experiment& e, double delay) {
-  const auto R = static_cast<double>(e.replicas().count());
-  const auto p = static_cast<double>(e.replicas().exchange().parameter_server().n_push());
-  return R * delay / p + (R - 1) * (p + 1) / (2 * p);
-}
-
 double lag_at(const proto::Experiment& e, double delay) {
   const RuleScheme& admit = admission_of(e.replicas());
   if (admit.lag) {
@@ -37,13 +29,23 @@ std::int64_t Horizon::stride() const {
   return std::max<std::int64_t>(1, std::llround(slope));
 }
 
+double pushes_between(const proto::Experiment& e, double delay) {
+  const auto R = static_cast<double>(e.replicas().count());
+  const auto p = static_cast<double>(e.replicas().exchange().parameter_server().n_push());
+  return R * delay / p + (R - 1) * (p + 1) / (2 * p);
+}
+
+Horizon lag_at_servers(const proto::Experiment& experiment) {
+  const double base = lag_at(experiment, 0);
+  return {.slope = lag_at(experiment, 1) - base, .base = base};
+}
+
 Horizon lag_of(const proto::Experiment& experiment) {
   const bool ruled = experiment.replicas().count() > 1 && exchange_of(experiment).ruled;
   if (!ruled || make_link({.experiment = experiment}).steps) {
     return {};
   }
-  const double base = lag_at(experiment, 0);
-  return {.slope = lag_at(experiment, 1) - base, .base = base};
+  return lag_at_servers(experiment);
 }
 
 Horizon horizon_of(const proto::Experiment& experiment) {

@@ -29,6 +29,14 @@ struct Horizon {
 /// predict by themselves, d.
 Horizon lag_of(const proto::Experiment& experiment);
 
+/// The same where the exchange has replicas that move by themselves: what is late at the server, whoever
+/// predicts. For a rule that sends a prediction (lwp).
+Horizon lag_at_servers(const proto::Experiment& experiment);
+
+/// Pushes that a gradient finds before it, of a chunk that is `delay` late in its pipeline. A push stands
+/// for `n_push` mini-batches, of which the mean one waits for half of the others.
+double pushes_between(const proto::Experiment& experiment, double delay);
+
 /// What predictions look ahead: lag_of(), or where replicas.horizon is `paper` d.
 Horizon horizon_of(const proto::Experiment& experiment);
 

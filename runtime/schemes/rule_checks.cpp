@@ -243,8 +243,12 @@ Rows traffic_rows() {
            },
        .says =
            [](const Chosen& c) {
+             const std::string& part = c.additive()                ? c.rule
+                                       : c.admission().counts_each ? c.admit
+                                       : c.scaling().corrects      ? c.scale
+                                                                   : c.step;
              return concat("replicas.exchange.parameter_server.fetch: overlaps does not go with ",
-                           c.rule,
+                           part,
                            ", where a gradient has to be of the server's own weights; right is "
                            "waits");
            }},

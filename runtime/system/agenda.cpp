@@ -107,6 +107,7 @@ bool Agenda::step() {
     if (entry.to == cast_.director.id) {
       throw;
     }
+    gone_.insert(entry.to);
     post(now_, cast_.director.id, Down{cast_.members[entry.to].name, error.what(), entry.to});
   }
   return true;
@@ -128,8 +129,10 @@ Ending Agenda::play(const std::function<bool()>& interrupted) {
     }
     if (!step()) {
       std::vector<Standstill> told;
-      for (const Cast::Member& member : cast_.members) {
-        told.push_back(standstill_of(*member.machine));
+      for (std::size_t id = 0; id < cast_.members.size(); ++id) {
+        told.push_back(gone_.contains(static_cast<ActorId>(id))
+                           ? Standstill{.gone = true}
+                           : standstill_of(*cast_.members[id].machine));
       }
       return stalled(cast_, std::move(told));
     }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,7 @@ class Agenda {
   std::vector<Message> slots_;
   std::vector<std::uint32_t> free_;
   std::map<std::pair<Device, Precision>, std::unique_ptr<Stream>> streams_;
+  std::set<ActorId> gone_;  // whose handler has thrown
   Effects fx_;
   std::optional<Ending> ending_;
   double now_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace troupe {
@@ -43,15 +44,23 @@ std::string explain(const Cast& cast, const std::vector<Standstill>& told) {
   return text;
 }
 
-/// The smallest replica (-1: everybody's) of a machine that has `part` of the model.
+/// The smallest replica (-1: everybody's) of a machine that has `part` of the model, and none of whose
+/// machines is gone: what a dead one has left is old.
 template <class Part>
 std::optional<std::int32_t> first_with(Part part,
                                        const Cast& cast,
                                        const std::vector<Standstill>& told) {
+  std::set<std::int32_t> dead;
+  for (std::size_t id = 0; id < told.size(); ++id) {
+    if (told[id].gone && cast.members[id].replica >= 0) {
+      dead.insert(cast.members[id].replica);
+    }
+  }
   std::optional<std::int32_t> first;
   for (std::size_t id = 0; id < told.size(); ++id) {
     const std::int32_t replica = cast.members[id].replica;
-    if (!(told[id].remains.*part).empty() && (!first || replica < *first)) {
+    if (!dead.contains(replica) && !(told[id].remains.*part).empty() &&
+        (!first || replica < *first)) {
       first = replica;
     }
   }

@@ -35,13 +35,14 @@ Message run_job(Run& run, Stream& stream);
 struct Standstill {
   std::string waits_for{};
   Remains remains{};
+  bool gone = false;  // an exception has ended it; the rest is empty
 };
 
 Standstill standstill_of(const Machine& machine);
 
 /// How a run ends that has stalled: with what every machine waits for, in one sentence, and with what
 /// they have of the model: of what is everybody's (servers) where there is such, else of the first
-/// replica that has something. Chunks may stand at different steps, and some may be missing. `told`:
+/// replica that has something and is whole. Chunks may stand at different steps, and some may be missing. `told`:
 /// by ActorId.
 Ending stalled(const Cast& cast, std::vector<Standstill> told);
 

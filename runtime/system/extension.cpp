@@ -24,6 +24,8 @@ class Overheard final : public Machine {
 
   std::string waits_for() const override { return machine_->waits_for(); }
 
+  Remains remains() const override { return machine_->remains(); }
+
   RoleTag role() const override { return machine_->role(); }
 
  private:
@@ -34,6 +36,10 @@ class Overheard final : public Machine {
 }  // namespace
 
 Result<void> register_extension(ExtensionScheme extension) {
+  if (!extension.join) {
+    return Error{ErrorKind::usage,
+                 concat("register_extension: ", extension.info.name, " needs a function `join`")};
+  }
   return table().add(std::move(extension), "register_extension");
 }
 

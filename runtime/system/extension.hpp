@@ -34,7 +34,7 @@ struct ExtensionScheme {
 };
 
 /// Makes an extension known under its name. Before any experiment is checked. Error (usage) where the
-/// name is taken or not in snake_case.
+/// name is taken or not in snake_case, or `join` is empty.
 Result<void> register_extension(ExtensionScheme extension);
 
 const Registry<ExtensionScheme>& extensions();
@@ -62,7 +62,8 @@ Ref<ExtensionRole> add_machine(Cast& cast, std::string name, std::unique_ptr<Mac
 /// From now on `ear` is shown all that machine `who` does, each time that it has been told something:
 /// what it sends (Effects::sends, such as an optimizer's Applied with the new weights) and what it
 /// records (Effects::records, such as a head's LossRecord). It may add to it, Notes as a rule, and must
-/// take nothing away. It is called on that machine's thread.
+/// take nothing away. It is called on that machine's thread and is part of that machine: where it
+/// throws, that machine dies.
 void overhear(Cast& cast, ActorId who, std::function<void(double now, Effects& done)> ear);
 
 }  // namespace troupe

@@ -167,6 +167,8 @@ Ending ask_everyone(caf::actor_system& system, const Theatre& theatre) {
                           [&](const caf::error& error) {
                             if (error == caf::sec::request_timeout) {
                               told[id].waits_for = "its thread, where a handler does not return";
+                            } else {
+                              told[id].gone = true;
                             }
                           });
   }

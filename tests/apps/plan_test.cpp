@@ -52,6 +52,18 @@ using Counts = std::vector<std::int64_t>;
 
 }  // namespace
 
+TEST_CASE("a schedule is no longer than its run, however many epochs are to be flushed", "[apps]") {
+  const std::vector<std::string> pipemare{"pipeline.weights=pipemare",
+                                          "pipeline.weights.pipemare.synchronous_epochs=10"};
+  const auto flushed = [&](const std::string& end) {
+    std::vector<std::string> all = pipemare;
+    all.push_back(end);
+    return blueprint(2, all).schedule->options.synchronous_batches;
+  };
+  CHECK(flushed("stop.updates=20") == 20);
+  CHECK(flushed("stop.epochs=20") > 20);
+}
+
 TEST_CASE("copies of the weights are those of the papers", "[apps]") {
   CHECK(copies(blueprint(4, {"pipeline.weights=latest"})) == Counts{1, 1, 1, 1});
   CHECK(copies(blueprint(4, {"pipeline.weights=stash"})) == Counts{4, 3, 2, 1});          // K-k

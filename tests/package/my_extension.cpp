@@ -5,6 +5,7 @@
 #include <kernels/stream.hpp>
 #include <runtime/system/extension.hpp>
 
+#include <cmath>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -36,7 +37,7 @@ class Plateau final : public ExtensionMachine<Plateau> {
     }
     const double mean = sum_ / heard_;
     sum_ = heard_ = 0;
-    if (mean < best_ * (1 - least_)) {
+    if (std::isinf(best_) || mean < best_ * (1 - least_)) {
       best_ = mean;
       return;
     }

@@ -3,10 +3,13 @@
 #include <apps/train.hpp>
 #include <runtime/data/memory.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <iostream>
+#include <map>
 #include <random>
+#include <string>
 #include <utility>
 
 namespace {

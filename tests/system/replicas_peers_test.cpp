@@ -293,6 +293,43 @@ TEST_CASE("an extension whose machine fails ends the run and is named", "[system
   }
 }
 
+TEST_CASE("what cannot work is refused when it is registered", "[system]") {
+  const auto joins_nothing = register_extension({.info = {.name = "mute", .summary = ""}});
+  REQUIRE_FALSE(joins_nothing);
+  CHECK(joins_nothing.error().message == "register_extension: mute needs a function `join`");
+  const auto both = register_exchange({.info = {.name = "both", .summary = ""},
+                                       .ruled = true,
+                                       .peer = [](const ExchangeSeat& seat) {
+                                         return std::make_unique<PeerExchange>(seat);
+                                       }});
+  REQUIRE_FALSE(both);
+  CHECK_THAT(both.error().message,
+             Catch::Contains("has a factory `peer`, so that it has no servers"));
+}
+
+TEST_CASE("who overhears a machine hides nothing of what it keeps", "[system]") {
+  struct Keeper final : Actor<Keeper, ExtensionRole> {
+    void handle(const Start&, double, Effects&) {}
+
+    void handle(const Note&, double, Effects&) {}
+
+    void handle(const Alarm&, double, Effects&) {}
+
+    void handle(const Ran<Computed>&, double, Effects&) {}
+
+    std::string waits_for() const override { return "nothing"; }
+
+    Remains remains() const override { return {.weights = {{7, 0, {}}}, .buffers = {}}; }
+  };
+
+  Cast cast;
+  add_machine(cast, "keeper", std::make_unique<Keeper>());
+  overhear(cast, 0, [](double, Effects&) {});
+  REQUIRE(cast.members[0].machine->remains().weights.size() == 1);
+  CHECK(cast.members[0].machine->remains().weights[0].chunk == 7);
+  CHECK(cast.members[0].machine->waits_for() == "nothing");
+}
+
 TEST_CASE("an extension that is not registered, or does not fit, is refused", "[system]") {
   REQUIRE(kRegistered);
   const auto refusal = [](const Options& more) {

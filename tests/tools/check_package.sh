@@ -178,7 +178,7 @@ says "extension  plateau: halves the learning rate" "$mine" plan glyphs-mlp "${p
 for verb in run sim; do
   says "plateau: the loss is" "$mine" $verb glyphs-mlp "${small[@]}" "${plateau[@]}" --set extension.custom.values.least=1 --out steered-$verb
 done
-grep -q '"step":15,.*"rate":0.005,' steered-sim/metrics.jsonl  # 0.02, halved after 6 and after 12 losses
+grep -q '"step":15,.*"rate":0.01,' steered-sim/metrics.jsonl  # 0.02, halved after 12 losses
 says "% of the test data" "$mine" run glyphs-mlp -q "${small[@]}" "${plateau[@]}" --set replicas.count=2
 expect 2 "window: 0 does not do" "$mine" config validate glyphs-mlp "${plateau[@]}" --set extension.custom.values.window=0
 expect 2 'did you mean "plateau"?' "$mine" sim glyphs-mlp --set extension.custom.name=platau

@@ -371,6 +371,9 @@ def campaign(options, messages, enums):
         if not options.list:
             ends = ", ".join(f"{n} with {code}" for code, n in sorted(judge.ends.items()))
             print(f"{done} experiments from seed {options.first} on, {len(failures)} break a law; sim ends: {ends}")
+            if done >= 100 and judge.ends.get(0, 0) < done / 8:
+                failures.append(f"only {judge.ends.get(0, 0)} of {done} were legal: what is drawn no longer fits the schema")
+                print(failures[-1])
     return failures
 
 

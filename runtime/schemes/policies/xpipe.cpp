@@ -1,7 +1,7 @@
 // XPipe (Guan et al. 2019): the first micro-batch of a mini-batch predicts, its siblings read the same
 // weights, in the forward as in the backward. Horizons are those of the only published implementation
 // (XpipeAdam, facebookresearch/fairscale, benchmarks/experimental), which for one micro-batch are
-// SpecTrain's by position:
+// SpecTrain's by position but for the rounding of odd k:
 //
 //   forward round((M + K - k/2 - 2) / M), a half to the even;  backward floor((M + floor(k/2) - 1) / M)
 //

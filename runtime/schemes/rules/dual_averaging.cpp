@@ -20,7 +20,7 @@ namespace {
 class DualAveraging final : public Step {
  public:
   DualAveraging(const RuleContext& context, const proto::DualAveraging& options)
-      : smoothness_(options.smoothness()),
+      : smoothness_(options.smoothness() > 0 ? options.smoothness() : 1 / context.rate.full()),
         growth_(options.growth()),
         delay_(lag_of(context.experiment).lag(context.delay)),
         decay_(context.experiment.optimizer().weight_decay()) {}
@@ -37,8 +37,8 @@ class DualAveraging final : public Step {
     } else {
       combine(stream, {{1, sum_}, g, {decay_, base}}, sum_);
     }
-    const double L = smoothness_ > 0 ? smoothness_ : 1 / update.rate;
-    const double alpha = 1 / (L + growth_ * std::sqrt(static_cast<double>(++updates_) + delay_));
+    const double alpha =
+        1 / (smoothness_ + growth_ * std::sqrt(static_cast<double>(++updates_) + delay_));
     update.contributions.clear();
     Updated out;
     out.next = successor(stream, base);
@@ -49,7 +49,8 @@ class DualAveraging final : public Step {
   std::int64_t state_tensors() const override { return 2; }
 
  private:
-  double smoothness_;
+  double
+      smoothness_;  // L: one number for the whole run, as alpha multiplies all that has been summed
   double growth_;
   double delay_;
   double decay_;
@@ -82,8 +83,7 @@ RuleScheme dual_averaging() {
       .step =
           [](const RuleContext& c) { return std::make_unique<DualAveraging>(c, options_of(c)); },
       .applies_each = true,
-      .own_momentum = true,
-      .optimizers = {"sgd"},
+      .optimizers = {"sgd", "momentum"},
       .counts_each = true,
       .sends_elsewhere = true};
 }

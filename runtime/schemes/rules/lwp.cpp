@@ -10,7 +10,7 @@ namespace {
 /// What it sends is met at the update.
 std::unique_ptr<Step> look_ahead_step(const RuleContext& c) {
   const bool paper = c.experiment.replicas().horizon() == proto::Replicas::paper;
-  const std::int64_t ahead = paper ? c.replicas - 1 : lag_of(c.experiment).of(c.delay);
+  const std::int64_t ahead = paper ? c.replicas - 1 : lag_at_servers(c.experiment).of(c.delay);
   return momentum_step(c, reach_of(ReachKind::linear, ahead));
 }
 

@@ -1,5 +1,5 @@
 // asgd, adagrad, heavy_ball, nag, lwp, and synchronous: one optimizer at the server, on the mean of
-// what has come. nag (Hakimi et al. 2019's baseline) sends w - eta gamma v, lwp w - (R-1) eta v, eta
+// what has come. nag (Hakimi et al. 2019's baseline) sends w - eta gamma v, lwp w - (R (d+1) - 1) eta v, eta
 // being the rate of the update to come.
 #include "experiment.pb.h"
 #include "runtime/schemes/rules/parts.hpp"

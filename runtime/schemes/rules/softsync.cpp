@@ -3,6 +3,7 @@
 // everybody where updates are slower than pushes, or their number would have no bound.
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
@@ -57,13 +58,11 @@ const proto::Softsync& softsync_options(const proto::Replicas& r) {
   return r.admit().has_softsync() ? r.admit().softsync() : r.rule().softsync();
 }
 
-/// Each push finds R (delay + 1) - 1 others before it; who waits for its update meets those of the other
-/// updates alone.
+/// An update is made of c pushes; who waits for its update does not meet the others of that one.
 double softsync_lag(const proto::Experiment& e, double delay) {
   const proto::Softsync& options = softsync_options(e.replicas());
-  const auto R = static_cast<double>(e.replicas().count());
   const double c = std::max<double>(1, static_cast<double>(e.replicas().count() / options.n()));
-  return (R * (delay + 1) - (options.wait() ? c : 1)) / c;
+  return (pushes_between(e, delay) - (options.wait() ? c - 1 : 0)) / c;
 }
 
 /// No more parts than there are replicas.

@@ -218,7 +218,12 @@ TEST_CASE("or the evaluator's own weights, without a question", "[actors]") {
   s.steps(3);
   s.fx.clear();
   s.exchange.make_pin(2, s.fx);
-  CHECK(s.fx.sends.empty());
+  for (const ActorId peer : {10, 12}) {  // they need not keep theirs
+    const auto told = sent_to<Note>(peer, s.fx);
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].what == ":seen");
+    CHECK(told[0].stamp.batch == 2);
+  }
   CHECK(s.host.pins.empty());  // never while the shard asks
   s.work();
   REQUIRE(s.host.pins.size() == 1);

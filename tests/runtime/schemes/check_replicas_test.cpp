@@ -130,7 +130,7 @@ TEST_CASE("rules and traffic", "[schemes]") {
        "fetch: overlaps does not go with dana_zero"},
       {{"replicas.exchange.parameter_server.fetch=overlaps", "replicas.rule=nag"}, ""},
       {{"replicas.rule=dual_averaging", "optimizer.rule=adam"},
-       "dual_averaging has a momentum of its own"},
+       "the step dual_averaging replaces the rule and has no momentum; it is adam"},
       {{fetch, "replicas.rule=adagrad"}, ""},
   });
 }

@@ -1,6 +1,8 @@
 // Velocities at the server, and the points ahead that replicas are sent.
 #include "tests/runtime/schemes/rules/oracle.hpp"
 
+#include <cmath>
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -20,9 +22,11 @@ TEST_CASE("nag and lwp send points ahead along one velocity", "[schemes]") {
 TEST_CASE("in a pipeline lwp looks R (d + 1) - 1 ahead, or R - 1 as its paper has it",
           "[schemes]") {
   Stream stream{Device{}};
-  const auto looks = [&](const char* horizon) {
+  const auto looks = [&](const char* horizon, int n_fetch = 1) {
     const proto::Experiment e =
-        experiment(four({"replicas.rule=lwp", concat("replicas.horizon=", horizon)}));
+        experiment(four({"replicas.rule=lwp",
+                         concat("replicas.exchange.parameter_server.n_fetch=", n_fetch),
+                         concat("replicas.horizon=", horizon)}));
     RuleContext context = context_of(e);
     context.delay = 2;
     const Rule rule = make_rule(context);
@@ -38,6 +42,8 @@ TEST_CASE("in a pipeline lwp looks R (d + 1) - 1 ahead, or R - 1 as its paper ha
   };
   CHECK(looks("lag") == Approx(11).epsilon(1e-4));
   CHECK(looks("paper") == Approx(3).epsilon(1e-4));
+  // Replicas that step between fetches predict by themselves, but what the server sends is its own.
+  CHECK(looks("lag", 2) == Approx(11).epsilon(1e-4));
 }
 
 // Of w_0 = (1, -2), L = 2, c = 1, R = 4 replicas (tau = 3) and the gradients below, in Python from the
@@ -64,6 +70,26 @@ TEST_CASE("dual averaging steps from the start by all gradients so far", "[schem
     CHECK(to_host(base)[0] == Approx(expected[t][0]).epsilon(1e-6));
     CHECK(to_host(base)[1] == Approx(expected[t][1]).epsilon(1e-6));
   }
+}
+
+TEST_CASE("dual averaging takes back nothing when the learning rate falls", "[schemes]") {
+  Stream stream{Device{}};
+  const proto::Experiment e =
+      experiment(four({"replicas.rule=dual_averaging", "optimizer.rule=sgd"}));
+  RuleContext context = context_of(e);
+  context.elements = 1;
+  context.parts = {{"w", 0, {1}, false}};
+  const double full = context.rate.full();
+  const Rule rule = make_rule(context);
+  Tensor base = from_host(stream, std::vector<float>{1}, {1});
+  for (const double rate : {full, full / 2, 0.0}) {
+    Update update{.base = base, .contributions = {}, .rate = rate, .next_rate = 0, .reaches = {}};
+    update.contributions.push_back(
+        {.values = {from_host(stream, std::vector<float>{1}, {1})}, .read = {}});
+    base = rule.step->apply(stream, std::move(update)).next;
+  }
+  // z = 3, t + tau = 3 + 3.
+  CHECK(to_host(base)[0] == Approx(1 - 3 / (1 / full + std::sqrt(6.0))).epsilon(1e-5));
 }
 
 TEST_CASE("multi and dana_zero keep a velocity for each replica", "[schemes]") {
