@@ -9,7 +9,6 @@
 #include <iostream>
 #include <limits>
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace {
