@@ -313,11 +313,12 @@ struct ScaleRate {
   double factor = 1;
 };
 
-/// A shard has applied the last mini-batch of its replica, which ends on its own (hogwild).
+/// A shard has applied the last mini-batch of its replica, which ends on its own: replicas that share a
+/// buffer, or that have peers.
 struct Finished {
   std::int32_t replica = 0;
   std::int32_t chunk = 0;
-  std::int64_t updates = 0;  // of the shared buffer, by all replicas
+  std::int64_t updates = 0;  // of the shared buffer, by all replicas; with peers the shard's own
 };
 
 // -- marks: forward-only batches at a pinned step ---------------------------------------------------
