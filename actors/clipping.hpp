@@ -43,6 +43,8 @@ class Clipping {
 
   bool globally() const { return c_.globally; }
 
+  void archive(auto& a) { a(norms_); }
+
  private:
   Config c_;
   std::map<std::int64_t, std::map<std::int32_t, std::vector<double>>>

@@ -2,6 +2,7 @@
 
 #include "actors/coordinator/vector_names.hpp"
 #include "actors/ending.hpp"
+#include "messages/fields.hpp"
 
 #include <cmath>
 #include <utility>
@@ -262,6 +263,21 @@ std::string Coordinator::waits_for() const {
     default:
       return "the shards";
   }
+}
+
+void Coordinator::archive(Archive& a) {
+  a(doing_,
+    pass_,
+    search_,
+    direction_,
+    shards_,
+    evaluations_,
+    tested_,
+    at_weights_,
+    ending_,
+    halted_,
+    finished_,
+    final_);
 }
 
 }  // namespace troupe

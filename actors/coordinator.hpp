@@ -62,6 +62,7 @@ class Coordinator final : public Actor<Coordinator, CoordinatorRole> {
   void handle(Halt, double now, Effects& fx);
   void handle(Down m, double now, Effects& fx);
   void handle(Diverged m, double now, Effects& fx);
+  void archive(Archive& a) override;
   std::string waits_for() const override;
 
  private:

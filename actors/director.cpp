@@ -1,6 +1,7 @@
 #include "actors/director.hpp"
 
 #include "actors/ending.hpp"
+#include "messages/fields.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -201,6 +202,11 @@ std::string Director::waits_for() const {
     return "";
   }
   return concluding_ ? "the weights of step " + std::to_string(*concluding_) : "the end of the run";
+}
+
+void Director::archive(Archive& a) {
+  c_.end->archive(a);
+  a(concluding_, concluded_, buffers_, alive_, epoch_, marks_, marking_, measured_, finished_);
 }
 
 }  // namespace troupe

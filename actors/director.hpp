@@ -51,6 +51,7 @@ class Director final : public Actor<Director, DirectorRole> {
   void handle(Buffers m, double now, Effects& fx);
   void handle(Down m, double now, Effects& fx);
   void handle(Diverged m, double now, Effects& fx);
+  void archive(Archive& a) override;
   std::string waits_for() const override;
 
  private:

@@ -1,6 +1,7 @@
 #include "actors/optimizer.hpp"
 
 #include "actors/optimizer_jobs.hpp"
+#include "messages/fields.hpp"
 
 #include <utility>
 
@@ -126,6 +127,17 @@ void Optimizer::handle(Ran<Followed> m, double, Effects& fx) {
 
 void Optimizer::handle(Ran<SharedRead> m, double, Effects& fx) {
   fx.send(*std::exchange(reading_for_, {}), std::move(m.made));
+}
+
+/// A job under way has the state: what it makes brings it back.
+void Optimizer::archive(Archive& a) {
+  a.lend<OptimizerStep>([this] { return std::make_shared<OptimizerStep>(c_.rule, slices_); });
+  a(step_, asked_by_, reading_for_);
+  if (c_.shared) {
+    for (const auto& slice : c_.shared->slices) {
+      troupe::archive(a, *slice);
+    }
+  }
 }
 
 }  // namespace troupe

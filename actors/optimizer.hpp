@@ -55,6 +55,8 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
   void handle(Ran<Followed> m, double now, Effects& fx);
   void handle(Ran<SharedRead> m, double now, Effects& fx);
 
+  void archive(Archive& a) override;
+
   std::string waits_for() const override { return asked_by_ ? "its own kernel" : ""; }
 
  private:

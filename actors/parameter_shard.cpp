@@ -1,5 +1,7 @@
 #include "actors/parameter_shard.hpp"
 
+#include "messages/fields.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -363,6 +365,21 @@ std::string ParameterShard::waits_for() const {
   }
   return "the gradient of mini-batch " + std::to_string(step_) +
          (queue_.empty() ? " of its stage" : " of a stage that shares a parameter");
+}
+
+void ParameterShard::archive(Archive& a) {
+  c_.exchange->archive(a);
+  a(clipping_,
+    tied_,
+    step_,
+    kept_,
+    pins_,
+    waiting_,
+    queue_,
+    applying_,
+    last_sequence_,
+    end_,
+    conclude_at_);
 }
 
 }  // namespace troupe

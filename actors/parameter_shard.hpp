@@ -65,6 +65,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   void handle(Membership m, double now, Effects& fx);
   void handle(ScaleRate m, double now, Effects& fx);
   void handle(Ran<Computed> m, double now, Effects& fx);
+  void archive(Archive& a) override;
   std::string waits_for() const override;
   Remains remains() const override;
 

@@ -1,5 +1,6 @@
 #include "actors/portion_worker.hpp"
 
+#include "messages/fields.hpp"
 #include "runtime/data/batch.hpp"
 
 #include <numeric>
@@ -108,6 +109,10 @@ std::string PortionWorker::waits_for() const {
   return point_version_ == portion_->version
              ? "its own kernels"
              : "the point of version " + std::to_string(portion_->version);
+}
+
+void PortionWorker::archive(Archive& a) {
+  a(portion_, point_, point_version_, got_, result_);
 }
 
 }  // namespace troupe

@@ -38,6 +38,7 @@ class PortionWorker final : public Actor<PortionWorker, PortionWorkerRole> {
   void handle(PointReply m, double now, Effects& fx);
   void handle(Ran<ForwardPass> m, double now, Effects& fx);
   void handle(Ran<WeightGradient> m, double now, Effects& fx);
+  void archive(Archive& a) override;
   std::string waits_for() const override;
 
  private:

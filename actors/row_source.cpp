@@ -1,6 +1,8 @@
 #include "actors/row_source.hpp"
 
 #include "actors/ending.hpp"
+#include "actors/exchange/shared_weights.hpp"
+#include "messages/fields.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -148,6 +150,11 @@ std::string RowSource::waits_for() const {
     return "";
   }
   return "the workers to come to mini-batch " + std::to_string(allowed_);
+}
+
+void RowSource::archive(Archive& a) {
+  troupe::archive(a, *c_.weights);
+  a(reached_, allowed_, end_, evaluated_, looking_, finished_);
 }
 
 }  // namespace troupe

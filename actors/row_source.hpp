@@ -39,6 +39,7 @@ class RowSource final : public Actor<RowSource, RowSourceRole> {
   void handle(Down m, double now, Effects& fx);
   void handle(Diverged m, double now, Effects& fx);
   void handle(Ran<RowsLooked> m, double now, Effects& fx);
+  void archive(Archive& a) override;
   std::string waits_for() const override;
 
  private:

@@ -1,5 +1,7 @@
 #include "actors/row_worker.hpp"
 
+#include "messages/fields.hpp"
+
 #include <utility>
 
 namespace troupe {
@@ -74,6 +76,10 @@ void RowWorker::handle(Ran<RowsDone> m, double now, Effects& fx) {
 
 std::string RowWorker::waits_for() const {
   return running_ ? "its own rows" : "leave to begin mini-batch " + std::to_string(next_);
+}
+
+void RowWorker::archive(Archive& a) {
+  a(next_, allowed_, running_, started_);
 }
 
 }  // namespace troupe

@@ -35,6 +35,7 @@ class RowWorker final : public Actor<RowWorker, RowWorkerRole> {
 
   void handle(Advance m, double now, Effects& fx);
   void handle(Ran<RowsDone> m, double now, Effects& fx);
+  void archive(Archive& a) override;
   std::string waits_for() const override;
 
  private:

@@ -1,5 +1,7 @@
 #include "actors/run_end.hpp"
 
+#include "messages/fields.hpp"
+
 #include <algorithm>
 
 namespace troupe {
@@ -123,6 +125,16 @@ std::optional<std::int64_t> EndOfAll::all_finished(const std::vector<bool>& aliv
     }
   }
   return std::exchange(told_, true) ? std::nullopt : std::optional(updates_);
+}
+
+// -- checkpoints -------------------------------------------------------------------------------------
+
+void EndAtServers::archive(Archive& a) {
+  a(halted_, progress_);
+}
+
+void EndOfAll::archive(Archive& a) {
+  a(announced_, done_, updates_, told_);
 }
 
 }  // namespace troupe

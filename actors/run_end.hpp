@@ -74,6 +74,9 @@ class RunEnd {
 
   virtual void membership(const Membership& /*m*/, Effects& /*fx*/) const {}
 
+  /// What it keeps, for checkpoints.
+  virtual void archive(Archive& /*a*/) {}
+
  protected:
   Company company_;
 };
@@ -111,6 +114,7 @@ class EndAtServers final : public RunEnd {
 
   void halted(const Halted& m, Effects& fx) override;
   void membership(const Membership& m, Effects& fx) const override;
+  void archive(Archive& a) override;
 
  private:
   bool halted_ = false;
@@ -127,6 +131,7 @@ class EndOfAll : public RunEnd {
   void finished(const Finished& m) override;
   std::optional<std::int64_t> all_finished(const std::vector<bool>& alive) override;
   void membership(const Membership& m, Effects& fx) const override;
+  void archive(Archive& a) override;
 
  private:
   std::int64_t announced_ = 0;                            // step of the last evaluation

@@ -1,6 +1,7 @@
 #include "actors/server_optimizer.hpp"
 
 #include "actors/optimizer_parts.hpp"
+#include "messages/fields.hpp"
 
 #include <utility>
 
@@ -80,6 +81,13 @@ void ServerOptimizer::handle(Ran<CombineMade> m, double, Effects& fx) {
   c_.scale = std::move(m.made.scale);
   c_.step = std::move(m.made.step);
   fx.send(*std::exchange(at_work_, std::nullopt), Combined{std::move(m.made.updated)});
+}
+
+/// There is one Scale and one Step, which are read into: here, or in what a job under way has made.
+void ServerOptimizer::archive(Archive& a) {
+  a.lend<Scale>([scale = c_.scale] { return scale; });
+  a.lend<Step>([step = c_.step] { return step; });
+  a(c_.scale, c_.step, at_work_);
 }
 
 }  // namespace troupe

@@ -28,6 +28,8 @@ class ServerOptimizer final : public Actor<ServerOptimizer, ServerOptimizerRole>
   void handle(Combine m, double now, Effects& fx);
   void handle(Ran<CombineMade> m, double now, Effects& fx);
 
+  void archive(Archive& a) override;
+
   std::string waits_for() const override { return at_work_ ? "its own kernel" : ""; }
 
  private:

@@ -75,6 +75,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   void handle(ScaleRate m, double /*now*/, Effects& /*fx*/) { c_.rate.scale(m.factor); }
 
   void handle(Alarm, double now, Effects& fx);
+  void archive(Archive& a) override;
   std::string waits_for() const override;
   Remains remains() const override;
 

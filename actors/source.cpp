@@ -1,6 +1,7 @@
 #include "actors/source.hpp"
 
 #include "kernels/stream.hpp"
+#include "messages/fields.hpp"
 #include "runtime/data/batch.hpp"
 
 #include <algorithm>
@@ -230,6 +231,10 @@ std::string Source::waits_for() const {
     return "";
   }
   return gathering_ ? "its own data" : "a credit of the first stage";
+}
+
+void Source::archive(Archive& a) {
+  a(next_, credits_, gathering_, halted_, end_, due_, mark_, mark_gathering_);
 }
 
 }  // namespace troupe

@@ -58,6 +58,7 @@ class Source final : public Actor<Source, SourceRole> {
   void handle(MarkDue m, double now, Effects& fx);
   void handle(Halt, double now, Effects& fx);
   void handle(Ran<GatheredBatch> m, double now, Effects& fx);
+  void archive(Archive& a) override;
   std::string waits_for() const override;
 
  private:
@@ -65,6 +66,8 @@ class Source final : public Actor<Source, SourceRole> {
     std::int64_t step = 0;
     std::int64_t next = 0;                     // batch to gather
     std::map<std::int64_t, Tensor> results{};  // by batch
+
+    static constexpr int kFields = 3;
   };
 
   void admit(double now, Effects& fx);

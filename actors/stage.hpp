@@ -73,6 +73,7 @@ class Stage final : public Actor<Stage, StageRole> {
   void handle(Ran<BackwardPass> m, double now, Effects& fx);
   void handle(Ran<InputGradient> m, double now, Effects& fx);
   void handle(Ran<WeightGradient> m, double now, Effects& fx);
+  void archive(Archive& a) override;
   std::string waits_for() const override;
 
   Remains remains() const override { return {.weights = {}, .buffers = statistics_.all()}; }

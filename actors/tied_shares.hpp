@@ -35,6 +35,8 @@ class TiedShares {
     return all;
   }
 
+  void archive(auto& a) { a(shares_); }
+
  private:
   std::size_t each_;
   std::map<std::int64_t, std::map<std::pair<std::size_t, std::int32_t>, Tensor>>

@@ -3,6 +3,7 @@
 #include "kernels/combine.hpp"
 #include "kernels/dot.hpp"
 #include "kernels/stream.hpp"
+#include "messages/fields.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -185,6 +186,10 @@ std::string VectorShard::waits_for() const {
   return added_ > 0 && added_ < c_.portions
              ? "portion " + std::to_string(added_) + " at version " + std::to_string(version_)
              : "";
+}
+
+void VectorShard::archive(Archive& a) {
+  a(vectors_, version_, added_, early_, commands_, adding_, commanded_, at_work_);
 }
 
 }  // namespace troupe

@@ -36,6 +36,7 @@ class VectorShard final : public Actor<VectorShard, VectorShardRole> {
   void handle(Release m, double now, Effects& fx);
   void handle(Ran<PortionsAdded> m, double now, Effects& fx);
   void handle(Ran<VectorsDone> m, double now, Effects& fx);
+  void archive(Archive& a) override;
   std::string waits_for() const override;
   Remains remains() const override;
 

@@ -1,5 +1,6 @@
 #include "apps/run.hpp"
 
+#include "apps/checkpoints.hpp"
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/topology.hpp"
 #include "apps/version.hpp"
@@ -12,6 +13,7 @@
 #include "runtime/system/threads.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -36,14 +38,28 @@ struct Files {
   }
 };
 
-Result<void> fill(Files& files, const Blueprint& blueprint, const Cast& cast) {
-  if (files.directory) {
+/// The file `name` of the run: a new one, or where it was when the checkpoint was made.
+Result<std::unique_ptr<OutputFile>> open_file(const Files& files,
+                                              const std::string& name,
+                                              const Checkpoint* resume,
+                                              std::int64_t bytes) {
+  const std::filesystem::path path = *files.directory / name;
+  return resume ? OutputFile::resume(path, bytes) : OutputFile::create(path);
+}
+
+Result<void> fill(Files& files,
+                  const Blueprint& blueprint,
+                  const Cast& cast,
+                  const Checkpoint* resume) {
+  if (files.directory && !resume) {
     if (auto written = write_file(*files.directory / "experiment.textproto",
                                   print_experiment(blueprint.experiment));
         !written) {
       return written.error();
     }
-    auto metrics = OutputFile::create(*files.directory / "metrics.jsonl");
+  }
+  if (files.directory) {
+    auto metrics = open_file(files, "metrics.jsonl", resume, resume ? resume->metrics_bytes : 0);
     if (!metrics) {
       return metrics.error();
     }
@@ -53,10 +69,14 @@ Result<void> fill(Files& files, const Blueprint& blueprint, const Cast& cast) {
   for (const Cast::Member& member : cast.members) {
     names.push_back(member.name);
   }
-  for (const std::string& log : files.order_names) {
+  if (resume && resume->order_bytes.size() != files.order_names.size()) {
+    return Error{ErrorKind::data, "the checkpoint is of a run with other texts of its order"};
+  }
+  for (std::size_t i = 0; i < files.order_names.size(); ++i) {
     std::unique_ptr<OutputFile> text;
     if (files.directory) {
-      auto file = OutputFile::create(*files.directory / log);
+      auto file =
+          open_file(files, files.order_names[i], resume, resume ? resume->order_bytes[i] : 0);
       if (!file) {
         return file.error();
       }
@@ -79,14 +99,16 @@ Result<Files> open_files(const Blueprint& blueprint, const RunOptions& options, 
       }
     }
   }
-  if (files.directory) {
+  if (files.directory && !options.resume) {
     if (auto made = make_run_directory(*files.directory); !made) {
       return made.error();
     }
   }
-  if (auto filled = fill(files, blueprint, cast); !filled) {
-    std::error_code code;
-    std::filesystem::remove_all(*files.directory, code);  // ours, and of no use to anybody
+  if (auto filled = fill(files, blueprint, cast, options.resume); !filled) {
+    if (!options.resume) {
+      std::error_code code;
+      std::filesystem::remove_all(*files.directory, code);  // ours, and of no use to anybody
+    }
     return filled.error();
   }
   return files;
@@ -121,21 +143,27 @@ Result<void> close_files(Files& files, RunResult& result, const Blueprint& bluep
   return outcome;
 }
 
-/// Shows every record to a second sink first.
+/// Shows every record to a second sink first, and tells all threads how many updates are complete.
 class Tee final : public RecordSink {
  public:
-  Tee(RecordSink& recorder, RecordSink* second) : recorder_(recorder), second_(second) {}
+  Tee(Recorder& recorder, RecordSink* second)
+      : recorder_(recorder), second_(second), completed_(recorder.completed()) {}
 
   std::optional<Diverged> on(const RecordEntry& entry, double now) override {
     if (second_) {
       second_->on(entry, now);
     }
-    return recorder_.on(entry, now);
+    auto diverged = recorder_.on(entry, now);
+    completed_.store(recorder_.completed(), std::memory_order_relaxed);
+    return diverged;
   }
 
+  std::int64_t completed() const { return completed_.load(std::memory_order_relaxed); }
+
  private:
-  RecordSink& recorder_;
+  Recorder& recorder_;
   RecordSink* second_;
+  std::atomic<std::int64_t> completed_;
 };
 
 /// On whose thread each member works: an optimizer that shares its stage's thread makes that stage
@@ -154,16 +182,39 @@ std::vector<std::int32_t> stage_of_actor(const Cast& cast) {
   return stages;
 }
 
-Ending run_virtual(Cast& cast,
-                   const TimeModel& times,
-                   RecordSink& records,
-                   OrderSink* order,
-                   const std::function<int()>& interrupts) {
-  Agenda agenda(cast, times, records, order);
+/// What both clocks need besides the cast.
+struct Performance {
+  const Blueprint& blueprint;
+  Tee& records;
+  const Files& files;
+  Checkpointer& checkpoints;
+  Archive* resume;  // null: from the beginning
+  std::function<int()> interrupts;
+};
+
+Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
+  OrderLog* const order = p.files.orders.empty() ? nullptr : p.files.orders.front().get();
+  Agenda agenda(cast, times, p.records, order);
+  const auto take = [&] {
+    p.checkpoints.take([&](Archive& a) { agenda.archive(a); });
+  };
+  if (p.resume) {
+    agenda.archive(*p.resume);
+    p.resume->expect_end();
+  }
+  std::uint64_t turns = 0;
+  agenda.between = [&] {
+    constexpr std::uint64_t kEvery = 64;  // looks at the clock on the wall are not for nothing
+    if ((p.blueprint.experiment.record().checkpoint().every() > 0 || ++turns % kEvery == 0) &&
+        p.checkpoints.due(p.records.completed())) {
+      take();
+    }
+  };
   bool halted = false;
   Ending ending = agenda.run([&] {
-    const int asked = interrupts();
+    const int asked = p.interrupts();
     if (asked == 1 && !std::exchange(halted, true)) {
+      take();
       agenda.post(agenda.now(), cast.director.id, Halt{});
     }
     return asked >= 2;
@@ -185,20 +236,25 @@ std::vector<double> held_back(const proto::Experiment& e) {
   return factors;
 }
 
-Ending run_real(Cast& cast,
-                const TimeModel* modelled,
-                const std::vector<double>& hold_back,
-                RecordSink& records,
-                const std::vector<std::unique_ptr<OrderLog>>& orders,
-                const std::function<int()>& interrupts) {
+Ending run_real(Cast& cast, const TimeModel& times, const Performance& p) {
+  const proto::Experiment& e = p.blueprint.experiment;
   ThreadOptions options;
-  options.modelled = modelled;
-  options.hold_back = hold_back;
-  options.interrupts = interrupts;
-  for (const auto& order : orders) {
+  options.modelled = e.clock().modelled() ? &times : nullptr;
+  options.hold_back = held_back(e);
+  options.interrupts = p.interrupts;
+  options.resume = p.resume;
+  bool kept = false;  // at the first interrupt
+  options.snapshot_due = [&] {
+    return p.checkpoints.due(p.records.completed()) ||
+           (p.interrupts() == 1 && !std::exchange(kept, true));
+  };
+  options.snapshot = [&](const ArchiveRun& archive) {
+    p.checkpoints.take(archive);
+  };
+  for (const auto& order : p.files.orders) {
     options.orders.push_back(order.get());
   }
-  return run_on_threads(cast, records, options);
+  return run_on_threads(cast, p.records, options);
 }
 
 /// What of a finished run is not finite, or "": the losses of mini-batches are seen before an update,
@@ -227,7 +283,10 @@ void keep_what_is_left(RunResult& result, const Blueprint& blueprint, const File
   }
 }
 
-Recorder::Config recorder_config(const Blueprint& b, const char* clock, const Cast& cast) {
+Recorder::Config recorder_config(const Blueprint& b,
+                                 const char* clock,
+                                 const Cast& cast,
+                                 bool resumed) {
   const auto replicas = static_cast<std::int32_t>(b.experiment.replicas().count());
   return {.experiment = b.experiment,
           .clock = clock,
@@ -238,35 +297,41 @@ Recorder::Config recorder_config(const Blueprint& b, const char* clock, const Ca
           .arrivals = b.link || replicas > 1,
           .chunks = b.schedule->chunks,
           .classes = b.data->classes() > 0,
+          .resumed = resumed,
           .stage_of_actor = stage_of_actor(cast)};
 }
 
 /// On the clock that the options choose. A run whose files cannot be written is not worth going on
 /// with.
-Ending play(Cast& cast,
-            const Blueprint& b,
-            const RunOptions& options,
-            RecordSink& records,
-            const Files& files) {
-  const proto::Experiment& e = b.experiment;
+Ending play(Cast& cast, const RunOptions& options, Performance p) {
+  const proto::Experiment& e = p.blueprint.experiment;
   const TimeModel times(e.clock(),
-                        modelled_times(b),
+                        modelled_times(p.blueprint),
                         e.seed(),
                         static_cast<std::int32_t>(e.replicas().count()),
-                        b.sizes);
-  const auto interrupts = [&] {
-    return files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;
+                        p.blueprint.sizes);
+  p.interrupts = [&] {
+    return p.files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;
   };
-  if (options.virtual_clock) {
-    OrderLog* const order = files.orders.empty() ? nullptr : files.orders.front().get();
-    return run_virtual(cast, times, records, order, interrupts);
+  return options.virtual_clock ? run_virtual(cast, times, p) : run_real(cast, times, p);
+}
+
+/// The run, from its beginning or from `state`. Error (data) where the state is not of this run.
+Result<Ending> perform(const RunParts& parts,
+                       const RunOptions& options,
+                       const Files& files,
+                       Archive* state) {
+  try {
+    if (state) {
+      archive_records(*state, parts);
+    }
+    Tee records(parts.recorder, options.tee);
+    Checkpointer checkpoints(
+        parts, options.directory.value_or(""), options.virtual_clock ? "virtual" : "real");
+    return play(parts.cast, options, {parts.blueprint, records, files, checkpoints, state, {}});
+  } catch (const ArchiveError& error) {
+    return Error{ErrorKind::data, concat("the checkpoint does not fit the run: ", error.what())};
   }
-  return run_real(cast,
-                  e.clock().modelled() ? &times : nullptr,
-                  held_back(e),
-                  records,
-                  files.orders,
-                  interrupts);
 }
 
 /// Exit code and cause of a run that diverged, where nobody has told them yet; its weights go.
@@ -361,18 +426,25 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
                                        .seconds = e.stop().seconds()});
   }
   const char* clock = options.virtual_clock ? "virtual" : "real";
-  Recorder recorder(recorder_config(blueprint, clock, cast),
+  Recorder recorder(recorder_config(blueprint, clock, cast, options.resume),
                     files->metrics.get(),
                     progress ? &*progress : nullptr);
-  Tee records(recorder, options.tee);
+  const RunParts parts{blueprint, cast, recorder, files->metrics.get(), files->orders};
+  std::optional<Archive> state;
+  if (options.resume) {
+    state.emplace(options.resume->run);
+  }
 
   log::run().info("run_started", {{"name", e.name()}, {"clock", clock}, {"threads", cast.threads}});
   const auto start = std::chrono::steady_clock::now();
-  Ending ending = play(cast, blueprint, options, records, *files);
+  auto ending = perform(parts, options, *files, state ? &*state : nullptr);
+  if (!ending) {
+    return ending.error();
+  }
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
-  recorder.finish(ending.seconds);
+  recorder.finish(ending->seconds);
 
-  RunResult result = result_of(std::move(ending), recorder, blueprint, *files);
+  RunResult result = result_of(*std::move(ending), recorder, blueprint, *files);
   result.summary.wall_seconds = wall.count();
   finish_files(*files, result, blueprint);
   log::run().info("run_ended",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "apps/topologies/blueprint.hpp"
+#include "runtime/checkpoint/store.hpp"
 #include "runtime/record/summary.hpp"
 #include "runtime/system/driver.hpp"
 
@@ -20,6 +21,8 @@ struct RunOptions {
   bool virtual_clock = false;
   std::optional<std::filesystem::path>
       directory;  // of the run's files: made here, must not exist; none: write nothing
+  /// Where set, the run goes on from there, and its files where they were then; `directory` exists.
+  const Checkpoint* resume = nullptr;
   std::ostream* progress = nullptr;     // lines for a person (stderr); null: none
   bool terminal = false;                // progress may rewrite its last line
   std::function<int()> interrupts;      // as ThreadOptions::interrupts

@@ -57,6 +57,15 @@ class SharedBuffer {
     own.store(own.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
+  /// Updates of one writer so far; and to set them, before anybody writes.
+  std::uint64_t updates_of(int writer) const {
+    return counters_[static_cast<std::size_t>(writer)].updates.load(std::memory_order_relaxed);
+  }
+
+  void set_updates(int writer, std::uint64_t updates) {
+    counters_[static_cast<std::size_t>(writer)].updates.store(updates, std::memory_order_relaxed);
+  }
+
   /// Updates of all writers so far. Read at the copy and again at the add, the difference is the
   /// staleness of the gradient in between.
   std::uint64_t updates() const;

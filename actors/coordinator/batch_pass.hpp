@@ -33,6 +33,8 @@ class BatchPass {
     std::int64_t version = 0;  // of the point
     std::int64_t batch = 0;    // its number; tests and the batch after them have the same
     double began = 0;          // seconds
+
+    static constexpr int kFields = 4;
   };
 
   explicit BatchPass(Config config) : c_(std::move(config)), workers_(c_.workers.size()) {}
@@ -67,10 +69,21 @@ class BatchPass {
   /// Portions that nobody has finished.
   std::int32_t left() const { return dealer_ ? dealer_->left() : 0; }
 
+  void archive(auto& a) {
+    bool dealing = dealer_.has_value();
+    a(workers_, goal_, results_, ready_, dealing);
+    if (dealing) {
+      dealer_ = dealer_.value_or(PortionDealer(c_.portions, c_.backup));
+      a(*dealer_);
+    }
+  }
+
  private:
   struct Worker {
     bool alive = true;
     bool busy = false;
+
+    static constexpr int kFields = 2;
   };
 
   Portion portion(std::int32_t index, std::int32_t worker) const;

@@ -46,6 +46,8 @@ class LbfgsDirection {
   /// Drops the history; false where there is none.
   bool forget();
 
+  void archive(auto& a) { a(pairs_, slot_, scale_, gradient_square_, phase_, at_, slope_); }
+
  private:
   enum class Phase : std::uint8_t { backward, forward, slope };
 
@@ -53,6 +55,8 @@ class LbfgsDirection {
     std::int64_t slot = 0;
     double rho = 0;    // 1 / s.y
     double alpha = 0;  // of the present direction
+
+    static constexpr int kFields = 3;
   };
 
   Commands turn();

@@ -41,6 +41,8 @@ class LineSearch {
   /// At the last accepted point.
   double loss() const { return loss_; }
 
+  void archive(auto& a) { a(loss_, slope_, length_, shortened_); }
+
  private:
   static constexpr std::int32_t kShortenedMax = 40;
 

@@ -49,6 +49,8 @@ class ShardCommands {
     return dots;
   }
 
+  void archive(auto& a) { a(replies_, request_, version_); }
+
  private:
   std::vector<Ref<VectorShardRole>> shards_;             // by slice
   std::map<std::int32_t, std::vector<double>> replies_;  // by shard

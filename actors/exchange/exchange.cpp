@@ -1,5 +1,7 @@
 #include "actors/exchange/exchange.hpp"
 
+#include "messages/fields.hpp"
+
 #include <utility>
 
 namespace troupe {
@@ -63,6 +65,10 @@ AppliedRecord record_of(Push& push, const Applied& made, std::int64_t applied_to
           .seconds = now - push.read_time,
           .gap = made.gap,
           .reads = std::move(push.reads)};
+}
+
+void Exchange::archive(Archive& a) {
+  a(asked_factor_, rate_factor_);
 }
 
 }  // namespace troupe

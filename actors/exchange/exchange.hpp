@@ -31,6 +31,8 @@ namespace troupe {
 struct StepWeights {
   Weights base;
   std::vector<Weights> predictions{};
+
+  static constexpr int kFields = 2;
 };
 
 /// What an Exchange may ask of its shard, which outlives it.
@@ -137,6 +139,9 @@ class Exchange {
   /// The newest weights where it has them, too: the shard's own may be in the optimizer's hands while it
   /// waits for others.
   virtual Weights newest() const { return {}; }
+
+  /// What it keeps, for checkpoints; one that keeps something of its own calls this first.
+  virtual void archive(Archive& a);
 
   /// What it waits for, as Machine::waits_for(); "" where it is not its turn.
   virtual std::string waits_for() const { return ""; }

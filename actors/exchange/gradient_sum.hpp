@@ -44,6 +44,8 @@ class GradientSum {
 
   std::string waits_for() const;
 
+  void archive(auto& a) { a(stamp_, active_, adding_, joining_, next_, segments_, parts_); }
+
  private:
   struct Key {  // of a GradientPart that waits
     std::int64_t batch = 0;
@@ -51,6 +53,8 @@ class GradientSum {
     std::int32_t round = 0;
 
     auto operator<=>(const Key&) const = default;
+
+    static constexpr int kFields = 3;
   };
 
   void cut(const std::vector<Tensor>& gradient, Effects& fx);

@@ -16,6 +16,8 @@ namespace troupe {
 struct Merged {
   std::int64_t version = 0;
   double rate = 0;
+
+  static constexpr int kFields = 2;
 };
 
 struct Line {
@@ -34,6 +36,8 @@ struct Line {
   double read_time = 0;                                // of the first of them
   Merged merged{};                                     // the last answer worked in
   std::int64_t clock = 0;                              // of it
+
+  static constexpr int kFields = 13;
 
   /// Whether `m` says something new; it is kept then. Answers to no open question and those that a
   /// newer one has overtaken are dropped.

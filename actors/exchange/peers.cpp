@@ -1,6 +1,7 @@
 #include "actors/exchange/peers.hpp"
 
 #include "kernels/combine.hpp"
+#include "messages/fields.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -353,6 +354,11 @@ void PeerExchange::came(Note m, double now, Effects& fx) {
 
 std::string PeerExchange::waits_for() const {
   return made_ && !mixing_ ? concat("what its peers tell after mini-batch ", step()) : "";
+}
+
+void PeerExchange::archive(Archive& a) {
+  Exchange::archive(a);
+  a(ends_, alive_, newest_, kept_, made_, mixing_, asks_, gatherings_, end_, finished_);
 }
 
 }  // namespace troupe

@@ -48,6 +48,7 @@ class PeerExchange : public Exchange {
 
   Weights newest() const final { return newest_; }
 
+  void archive(Archive& a) override;
   std::string waits_for() const override;
 
  protected:
@@ -98,6 +99,8 @@ class PeerExchange : public Exchange {
   struct Gathering {
     std::set<std::int32_t> missing;                       // replicas
     std::map<std::int32_t, std::vector<Tensor>> parts{};  // by replica
+
+    static constexpr int kFields = 2;
   };
 
   bool has(std::int64_t step) const;

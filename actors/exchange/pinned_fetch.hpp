@@ -20,10 +20,14 @@ class PinnedFetch {
   /// The pull that `m` completes, and its weights.
   std::optional<std::pair<Pull, Weights>> came(Answer m);
 
+  void archive(auto& a) { a(open_, requests_); }
+
  private:
   struct Open {
     Pull pull;
     std::map<std::size_t, Slice> slices{};  // that have come
+
+    static constexpr int kFields = 2;
   };
 
   Ref<ShardRole> self_;

@@ -1,5 +1,7 @@
 #include "actors/exchange/reduction.hpp"
 
+#include "messages/fields.hpp"
+
 #include <utility>
 
 namespace troupe {
@@ -25,6 +27,11 @@ void Reduction::did(Summed m, double now, Effects& fx) {
 
 std::string Reduction::waits_for() const {
   return sum_.active() ? sum_.waits_for() : "";
+}
+
+void Reduction::archive(Archive& a) {
+  Alone::archive(a);
+  a(sum_);
 }
 
 }  // namespace troupe

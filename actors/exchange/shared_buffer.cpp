@@ -1,5 +1,7 @@
 #include "actors/exchange/shared_buffer.hpp"
 
+#include "messages/fields.hpp"
+
 #include <utility>
 
 namespace troupe {
@@ -68,6 +70,11 @@ void SharedBufferExchange::finish(Effects& fx) {
   if (end_ && host().step() >= *end_ && !std::exchange(finished_, true)) {
     fx.send(c_.director, Finished{c_.replica, c_.chunk, updates_});
   }
+}
+
+void SharedBufferExchange::archive(Archive& a) {
+  Exchange::archive(a);
+  a(version_, updates_, to_read_, reading_, end_, finished_);
 }
 
 }  // namespace troupe

@@ -42,6 +42,7 @@ class SharedBufferExchange final : public Exchange {
   void make_pin(std::int64_t step, Effects& fx) override;
   void ended(std::int64_t batches, Effects& fx) override;
   void did(SharedRead m, double now, Effects& fx) override;
+  void archive(Archive& a) override;
 
  private:
   void read_next(Effects& fx);

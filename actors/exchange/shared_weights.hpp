@@ -9,9 +9,15 @@
 
 namespace troupe {
 
+class Archive;
+
 struct SharedWeights {
   std::vector<std::unique_ptr<SharedBuffer>> slices;  // a writer for each replica
   SharedAdd add = SharedAdd::atomic;
 };
+
+/// What is in the buffer, and how many updates each writer has made; for checkpoints. Whoever shares it
+/// may do so.
+void archive(Archive& a, SharedBuffer& buffer);
 
 }  // namespace troupe

@@ -49,6 +49,7 @@ class Upstream final : public Exchange {
   bool fetch_pinned(const Pull& pull, Effects& fx) override;
   void answered(Answer m, double now, Effects& fx) override;
   void did(Followed m, double now, Effects& fx) override;
+  void archive(Archive& a) override;
   std::string waits_for() const override;
 
  private:

@@ -52,6 +52,8 @@ class ArrivedPushes {
   /// So many mini-batches are in the update under way.
   std::int64_t mini_batches_in_work() const;
 
+  void archive(auto& a) { a(waiting_, applying_); }
+
  private:
   std::deque<Upload> waiting_;
   std::vector<Upload> applying_;  // without their tensors once the optimizer has them

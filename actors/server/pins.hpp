@@ -60,6 +60,8 @@ class Pins {
   /// Sends the weights of `step`, the last of the run, to the director: now, or when they are pinned.
   void conclude(std::int64_t step, const RunPosition& run, std::int64_t version, Effects& fx);
 
+  void archive(auto& a) { a(pins_, pulls_, released_, conclude_at_); }
+
  private:
   static constexpr std::size_t kMax = 4;
 

@@ -109,6 +109,8 @@ class Replicas {
   /// The slowest living replica, for people.
   std::string slowest() const;
 
+  void archive(auto& a) { a(ledger_.version, ledger_.replicas, replicas_, gone_, membership_); }
+
  private:
   struct Replica {
     std::uint64_t sequence = 0;                // of the last Upload
@@ -121,6 +123,8 @@ class Replicas {
     double answered_at = 0;                    // seconds
     double speed = 0;                          // mini-batches a second, at last sight
     std::int64_t period = 0;                   // mini-batches until its next push; 0: not decided
+
+    static constexpr int kFields = 10;
   };
 
   Replica& of(std::int32_t who) { return replicas_.at(static_cast<std::size_t>(who)); }

@@ -39,6 +39,8 @@ class RunPosition {
   /// of the end.
   std::int64_t up_to_end(std::int64_t step) const { return end_ ? std::min(step, *end_) : step; }
 
+  void archive(auto& a) { a(mini_batches_, end_); }
+
  private:
   std::int64_t batches_per_step_;
   std::int64_t mini_batches_ = 0;

@@ -59,6 +59,8 @@ class ServedWeights {
     return weights;
   }
 
+  void archive(auto& a) { a(newest_, sent_, moments_); }
+
  private:
   void place(std::size_t at, Tensor values, std::int64_t version, double rate) {
     Slice& slice = newest_.at(at);

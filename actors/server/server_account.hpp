@@ -53,6 +53,8 @@ class ServerAccount {
 
   bool told() const { return told_; }
 
+  void archive(auto& a) { a(record_, told_); }
+
  private:
   ServerRecord record_;
   bool told_ = false;

@@ -38,6 +38,8 @@ class VerdictSender {
   /// Numbers the verdict and sends it to all.
   void tell(Verdict verdict, Effects& fx);
 
+  void archive(auto& a) { a(told_); }
+
  private:
   std::vector<Ref<ServerRole>> followers_;
   std::uint64_t told_ = 0;  // number of the last
@@ -68,6 +70,8 @@ class Verdicts {
 
   /// None of them matters any more.
   void clear() { all_.clear(); }
+
+  void archive(auto& a) { a(all_, carried_out_); }
 
  private:
   std::map<std::uint64_t, Verdict> all_;  // by number

@@ -40,6 +40,8 @@ class Arrivals {
   /// Empty for the head.
   Bundle take_error(const Action& a);
 
+  void archive(auto& a) { a(inputs_, labels_, errors_); }
+
  private:
   std::map<MicroBatch, Bundle> inputs_;
   std::map<MicroBatch, Tensor> labels_;

@@ -49,6 +49,8 @@ class ChunkStatistics {
   /// The run ends at `step`: sends the buffers to the director, once the forwards before it are done.
   void conclude(std::int64_t step, Effects& fx);
 
+  void archive(auto& a) { a(newest_, kept_, done_, conclude_at_); }
+
  private:
   void conclude_when_due(Effects& fx);
 

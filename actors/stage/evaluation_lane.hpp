@@ -41,15 +41,21 @@ class EvaluationLane {
   /// The evaluation at `step` is over.
   void release(std::int64_t step);
 
+  void archive(auto& a) { a(waiting_, weights_, open_, running_); }
+
  private:
   struct Pinned {
     std::int64_t step = -1;
     Weights weights{};  // the parts that have come
+
+    static constexpr int kFields = 2;
   };
 
   struct Question {
     std::int32_t chunk = 0;
     std::uint64_t request = 0;
+
+    static constexpr int kFields = 2;
   };
 
   std::vector<std::shared_ptr<const Chunk>> chunks_;

@@ -19,6 +19,8 @@ struct BatchGradient {
   std::vector<Read> reads;       // by micro-batch
   double read_time = 0;          // when the oldest forward began, seconds
   Weights forward;               // what the first forward read, where the gap is to be measured
+
+  static constexpr int kFields = 4;
 };
 
 class GradientSums {
@@ -53,12 +55,16 @@ class GradientSums {
   /// All of the mini-batch that `update` pushes.
   BatchGradient take_batch(const Action& update);
 
+  void archive(auto& a) { a(sums_, open_, forward_weights_, backward_view_, backward_version_); }
+
  private:
   struct OpenRead {
     View view;
     std::int64_t version = 0;
     std::int64_t natural = 0;
     double time = 0;
+
+    static constexpr int kFields = 4;
   };
 
   std::map<std::int32_t, BatchGradient> sums_;  // by chunk

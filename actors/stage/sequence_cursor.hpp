@@ -39,6 +39,8 @@ class SequenceCursor {
     return next;
   }
 
+  void archive(auto& a) { a(at_, end_); }
+
  private:
   const Sequence& sequence() const { return schedule_->stages[stage_]; }
 

@@ -44,10 +44,14 @@ class SequenceWait {
     }
   }
 
+  void archive(auto& a) { a(open_, paused_); }
+
  private:
   struct Wait {
     Want want = Want::data;
     double since = 0;
+
+    static constexpr int kFields = 2;
   };
 
   ActorId self_;

@@ -19,6 +19,8 @@ struct WeightsPart {
   std::size_t part = 0;
 
   auto operator<=>(const WeightsPart&) const = default;
+
+  static constexpr int kFields = 2;
 };
 
 class ShardClient {
@@ -44,6 +46,8 @@ class ShardClient {
   const std::vector<BorrowedSlice>& borrowed(std::int32_t chunk) const {
     return c_.chunks[static_cast<std::size_t>(chunk)]->borrowed();
   }
+
+  void archive(auto& a) { a(requests_, pushes_); }
 
  private:
   Ref<ShardRole> shard_of(std::int32_t chunk) const {

@@ -22,6 +22,8 @@ struct KeptForward {
   Bundle input{};      // recompute
   Tensor labels{};     // recompute, head
   std::int64_t first_sample = 0;
+
+  static constexpr int kFields = 6;
 };
 
 class Stashes {
@@ -43,6 +45,8 @@ class Stashes {
 
   /// Records the greatest number that was kept at a time. Once.
   void tell(Effects& fx);
+
+  void archive(auto& a) { a(kept_, deltas_, count_max_, told_); }
 
  private:
   MicroBatch key(const Action& a) const {

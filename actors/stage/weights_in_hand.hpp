@@ -30,16 +30,22 @@ class WeightsInHand {
   /// What is asked for and of whom, for people; the chunk's own weights first.
   std::string waits_for(std::int32_t chunk) const;
 
+  void archive(auto& a) { a(held_, open_); }
+
  private:
   struct Question {
     WeightsPart part;
     View view;
     std::uint64_t request = 0;
+
+    static constexpr int kFields = 3;
   };
 
   struct Held {
     View view;
     Weights weights;
+
+    static constexpr int kFields = 2;
   };
 
   ShardClient& shards_;

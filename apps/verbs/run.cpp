@@ -13,6 +13,7 @@
 #include "runtime/system/log.hpp"
 
 #include <memory>
+#include <optional>
 #include <ostream>
 
 namespace troupe {
@@ -21,6 +22,7 @@ namespace {
 struct Arguments {
   ExperimentArguments experiment;
   std::string out;
+  std::string resume;
   bool quiet = false;
   bool verbose = false;
   bool list = false;
@@ -215,12 +217,65 @@ int run_one_by_one(Console& console,
   return result->exit_code;
 }
 
+/// The folder of the run that a checkpoint in it, or the folder itself, is named by.
+std::filesystem::path run_folder(const std::filesystem::path& checkpoint) {
+  return checkpoint.parent_path().parent_path();  // of DIR/checkpoints/step-N
+}
+
+/// The checkpoint that --resume names. Error (usage) where something else is asked for, too.
+Result<FoundCheckpoint> checkpoint_to_resume(const Arguments& arguments, bool virtual_clock) {
+  if (!arguments.out.empty() || !arguments.experiment.assignments.empty() ||
+      arguments.experiment.experiment != kDefaultPreset) {
+    return Error{ErrorKind::usage,
+                 "--resume: a run goes on as it was begun, in its own folder; leave out "
+                 "EXPERIMENT, --set and --out"};
+  }
+  auto found = find_checkpoint(std::filesystem::absolute(arguments.resume).lexically_normal());
+  if (found && (found->checkpoint.clock == "virtual") != virtual_clock) {
+    return Error{ErrorKind::usage,
+                 concat("--resume: ",
+                        found->path.string(),
+                        " is of a run on the ",
+                        found->checkpoint.clock,
+                        " clock: troupe ",
+                        virtual_clock ? "run" : "sim",
+                        " --resume goes on with it")};
+  }
+  return found;
+}
+
+/// What is to be run: from the command line, or from a checkpoint.
+Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundCheckpoint* resume) {
+  return resume
+             ? parse_experiment(resume->checkpoint.experiment, resume->path.string())
+             : load_experiment(arguments.experiment.experiment, arguments.experiment.assignments);
+}
+
+void tell_resumed(Console& console, const FoundCheckpoint& found) {
+  for (const std::string& why : found.passed_over) {
+    console.err << "troupe: passed over: " << why << '\n';
+  }
+  console.err << "going on from " << found.path.string() << ", after "
+              << grouped(found.checkpoint.step) << " updates" << std::endl;
+}
+
 int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (arguments.list) {
     return list_presets(console);
   }
   log::set_level(arguments.verbose ? log::Level::info : log::Level::warn);
+  std::optional<FoundCheckpoint> resume;
   std::error_code code;
+  if (!arguments.resume.empty()) {
+    auto found = checkpoint_to_resume(arguments, virtual_clock);
+    if (!found) {
+      return fail(console, found.error());
+    }
+    resume = *std::move(found);
+    tell_resumed(console, *resume);
+    // Where paths of data begin. Where that is no more, what is missing is told.
+    std::filesystem::current_path(resume->checkpoint.folder, code);
+  }
   if (!arguments.out.empty() && std::filesystem::exists(arguments.out, code)) {
     // Told before the data is read; made only when everything else is known to be right.
     return fail(console,
@@ -229,8 +284,12 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
                         arguments.out,
                         " exists already; name a new folder, a run never overwrites another")});
   }
-  const auto experiment =
-      load_experiment(arguments.experiment.experiment, arguments.experiment.assignments);
+  auto experiment = experiment_of(arguments, resume ? &*resume : nullptr);
+  if (experiment && resume) {
+    if (auto resolved = resolve(*experiment); !resolved) {
+      return fail(console, resolved.error());
+    }
+  }
   if (!experiment) {
     return fail(console, experiment.error());
   }
@@ -242,7 +301,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
     if (experiment->phases().empty()) {
       console.err << describe_briefly(phases->front().blueprint);
     }
-    if (arguments.out.empty()) {
+    if (arguments.out.empty() && !resume) {
       console.err << "no files are kept (--out DIR keeps them)\n";
     }
   }
@@ -252,7 +311,10 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
                      .terminal = console.terminal,
                      .interrupts = {},
                      .tee = nullptr};
-  if (!arguments.out.empty()) {
+  if (resume) {
+    options.directory = run_folder(resume->path);
+    options.resume = &resume->checkpoint;
+  } else if (!arguments.out.empty()) {
     options.directory = arguments.out;
   }
   const Interrupts interrupts;
@@ -278,7 +340,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
               result->cause,
               phases->front().blueprint.experiment,
               result->summary);
-  print_summary(console, *result, arguments.out);
+  print_summary(console, *result, options.directory ? options.directory->string() : "");
   return result->exit_code;
 }
 
@@ -290,6 +352,13 @@ Command declare(bool virtual_clock) {
                 .value = &arguments->out,
                 .doc = "folder for the run's files; made here, must not exist (default: none are "
                        "kept)",
+                .type = "DIR",
+                .refuse_empty = kEmptyFolder},
+               {.names = "--resume",
+                .value = &arguments->resume,
+                .doc = "go on with the run in DIR from its newest checkpoint, as it was begun; DIR "
+                       "can be one of its "
+                       "checkpoints, too",
                 .type = "DIR",
                 .refuse_empty = kEmptyFolder},
                {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"},

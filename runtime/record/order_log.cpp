@@ -1,6 +1,7 @@
 #include "runtime/record/order_log.hpp"
 
 #include "messages/messages.hpp"
+#include "runtime/record/sha256.hpp"
 
 #include <charconv>
 
@@ -19,8 +20,7 @@ void OrderLog::delivered(double now, ActorId to, std::size_t message, const Stam
     write_line(entry);
   }
   if (count_ == kEntries) {
-    sha_.update(entries_.data(), sizeof(entries_));
-    count_ = 0;
+    chain();
   }
 }
 
@@ -48,10 +48,17 @@ void OrderLog::write_line(const Entry& entry) {
   }
 }
 
-std::string OrderLog::finish() {
-  sha_.update(entries_.data(), count_ * sizeof(Entry));
+void OrderLog::chain() {
+  Sha256 sha;
+  sha.update(digest_.data(), digest_.size());
+  sha.update(entries_.data(), count_ * sizeof(Entry));
+  digest_ = sha.finish();
   count_ = 0;
-  return sha_.finish();
+}
+
+std::string OrderLog::finish() {
+  chain();
+  return digest_;
 }
 
 Result<void> OrderLog::close() {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "runtime/record/output_file.hpp"
-#include "runtime/record/sha256.hpp"
 #include "runtime/system/driver.hpp"
 
 #include <array>
@@ -28,9 +27,21 @@ class OrderLog final : public OrderSink {
 
   void delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) override;
 
-  /// SHA-256 over time, recipient, message index and stamp of every delivery. Once, as the last
-  /// call but close().
+  /// SHA-256 over time, recipient, message index and stamp of every delivery: a chain, in which each 128
+  /// of them are hashed together with the digest of all before, so that it can be kept half-way. Once,
+  /// as the last call but close().
   std::string finish();
+
+  /// The digest so far, for checkpoints.
+  void archive(auto& a) {
+    a(digest_, count_, text_bytes_left_);
+    for (std::size_t i = 0; i < count_; ++i) {
+      a(entries_.at(i));
+    }
+  }
+
+  /// Of the text; 0 where there is none.
+  std::int64_t text_bytes() const { return text_ ? text_->bytes() : 0; }
 
   /// Error (lost) where the text could not be written.
   Result<void> close();
@@ -46,16 +57,19 @@ class OrderLog final : public OrderSink {
     std::int32_t replica;
     std::uint16_t chunk;  // fewer than 1024 stages of 64 chunks
     std::uint16_t message;
+
+    static constexpr int kFields = 7;
   };
 
   static_assert(sizeof(Entry) == 32);
   static constexpr std::size_t kEntries = 128;  // 4 KiB: libcrypto is called once for all of them
 
   void write_line(const Entry& entry);
+  void chain();
 
   std::array<Entry, kEntries> entries_;
   std::size_t count_ = 0;
-  Sha256 sha_;
+  std::string digest_;  // of all entries before these
   std::unique_ptr<OutputFile> text_;
   std::vector<std::string> names_;
   std::string line_;

@@ -27,6 +27,30 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::filesystem::pa
   return std::unique_ptr<OutputFile>(new OutputFile(path, descriptor));
 }
 
+Result<std::unique_ptr<OutputFile>> OutputFile::resume(const std::filesystem::path& path,
+                                                       std::int64_t bytes) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    return Error{ErrorKind::lost, concat(path.string(), " could not be opened: ", reason(errno))};
+  }
+  std::unique_ptr<OutputFile> file(new OutputFile(path, descriptor));
+  const off_t size = ::lseek(descriptor, 0, SEEK_END);
+  if (size < bytes) {
+    return Error{ErrorKind::data,
+                 concat(path.string(),
+                        " has ",
+                        size,
+                        " bytes, but had ",
+                        bytes,
+                        " when the checkpoint was made")};
+  }
+  if (::ftruncate(descriptor, bytes) != 0 || ::lseek(descriptor, bytes, SEEK_SET) != bytes) {
+    return Error{ErrorKind::lost, concat(path.string(), " could not be cut: ", reason(errno))};
+  }
+  file->bytes_ = bytes;
+  return file;
+}
+
 OutputFile::~OutputFile() {
   if (descriptor_ >= 0) {
     drain();
@@ -38,6 +62,7 @@ void OutputFile::write(std::string_view text) {
   if (failed()) {
     return;
   }
+  bytes_ += static_cast<std::int64_t>(text.size());
   // What is larger than the buffer goes through it in pieces.
   for (; text.size() > kBufferBytes; text.remove_prefix(kBufferBytes)) {
     buffer_ += text.substr(0, kBufferBytes);

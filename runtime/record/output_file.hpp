@@ -5,6 +5,7 @@
 #include "kernels/result.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -20,6 +21,11 @@ class OutputFile {
   /// Makes the file, or empties it. Error (lost) with path and reason.
   static Result<std::unique_ptr<OutputFile>> create(const std::filesystem::path& path);
 
+  /// Opens the file where there is one and cuts it after its first `bytes`, to write on. Error (lost) with
+  /// path and reason; (data) where it is shorter.
+  static Result<std::unique_ptr<OutputFile>> resume(const std::filesystem::path& path,
+                                                    std::int64_t bytes);
+
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -30,6 +36,9 @@ class OutputFile {
   Result<void> flush();
   /// The same, then onto the disk, then closes.
   Result<void> close();
+
+  /// Written so far, the buffer's included.
+  std::int64_t bytes() const { return bytes_; }
 
   /// From any thread.
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
@@ -45,6 +54,7 @@ class OutputFile {
   std::filesystem::path path_;
   int descriptor_;
   std::string buffer_;
+  std::int64_t bytes_ = 0;
   std::string failure_;  // the sentence; "" while all is well
   std::atomic<bool> failed_{false};
 };

@@ -1,6 +1,7 @@
 #include "runtime/record/recorder.hpp"
 
 #include "kernels/stream.hpp"
+#include "messages/fields.hpp"
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
@@ -32,6 +33,9 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
       shards_(static_cast<std::size_t>(c_.chunks)),
       times_(static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas),
              std::move(c_.stage_of_actor)) {
+  if (c_.resumed) {
+    return;
+  }
   write(JsonObject{}
             .add("kind", "header")
             .add("schema", kSchema)
@@ -393,6 +397,24 @@ Summary Recorder::summary(std::int64_t step) const {
   s.bytes_sent = bytes_;
   s.lost = lost_;
   return s;
+}
+
+void Recorder::archive(Archive& a) {
+  a(completed_,
+    completed_at_,
+    now_,
+    diverged_,
+    open_,
+    window_,
+    epoch_,
+    shards_,
+    times_,
+    stashes_,
+    evaluations_,
+    mini_batches_,
+    servers_,
+    bytes_,
+    lost_);
 }
 
 }  // namespace troupe

@@ -34,6 +34,8 @@
 
 namespace troupe {
 
+class Archive;
+
 class Recorder final : public RecordSink {
  public:
   struct Config {
@@ -46,6 +48,7 @@ class Recorder final : public RecordSink {
     bool arrivals = false;  // several replicas, or servers: steps are counted as they come
     std::int32_t chunks = 1;
     bool classes = true;                       // predictions can be right or wrong
+    bool resumed = false;                      // the header has been written
     std::vector<std::int32_t> stage_of_actor;  // by ActorId: whose time its jobs take; -1: nobody's
   };
 
@@ -54,6 +57,9 @@ class Recorder final : public RecordSink {
 
   /// The Diverged of the first loss that is not finite.
   std::optional<Diverged> on(const RecordEntry& entry, double now) override;
+
+  /// Writes all that it has added up, or reads it back, for checkpoints.
+  void archive(Archive& a);
 
   /// The last line, of the steps since the one before. After the last record; `now`: when the run ended.
   void finish(double now);
@@ -75,6 +81,8 @@ class Recorder final : public RecordSink {
     std::int64_t rows = 0;
     std::int64_t samples = 0;
     std::int64_t batch = -1;  // of one replica on servers; else not known
+
+    static constexpr int kFields = 5;
   };
 
   struct Step {                           // a mini-batch that is not complete yet
@@ -82,6 +90,8 @@ class Recorder final : public RecordSink {
     std::int32_t updates = 0;             // shards that have applied it
     double rate = 0;                      // of the last chunk
     Histogram staleness;
+
+    static constexpr int kFields = 4;
   };
 
   struct Window {  // since the last train line
@@ -92,6 +102,8 @@ class Recorder final : public RecordSink {
     double start = 0;        // seconds
     double busy_start = 0;   // stages' busy seconds before it
     IdleTimes idle_start{};  // their idle seconds before it
+
+    static constexpr int kFields = 7;
   };
 
   struct ShardTotals {
@@ -100,6 +112,8 @@ class Recorder final : public RecordSink {
     std::int64_t updates = 0;
     double gap = 0;
     std::int64_t gaps = 0;
+
+    static constexpr int kFields = 5;
   };
 
   std::optional<Diverged> handle(const LossRecord& record, double now);

@@ -31,6 +31,8 @@ class StageTimes {
   /// Fills busy and idle: shares of a run of `seconds`. Idle is told by stages that tell when they wait.
   void summarize(double seconds, Summary& summary) const;
 
+  void archive(auto& a) { a(stages_); }
+
  private:
   struct Stage {
     double busy = 0;                                   // seconds
@@ -38,6 +40,8 @@ class StageTimes {
     bool tells = false;                                // when it waits
     double began = 0;                                  // its last job that was no update
     std::vector<std::pair<double, double>> updates{};  // start and end of those since then
+
+    static constexpr int kFields = 5;
   };
 
   /// On whose thread `actor` works, or null.

@@ -46,6 +46,8 @@ struct Summary {
     std::int64_t lag = 0;            // sum over the applied ones, in versions
     std::int64_t in_flight = 0;      // at the end
     std::int64_t in_flight_age = 0;  // sum over them, in versions
+
+    static constexpr int kFields = 6;
   };
 
   std::map<std::int32_t, Server> servers;  // by shard; of several slices the sums, but for version

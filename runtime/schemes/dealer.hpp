@@ -28,10 +28,14 @@ class PortionDealer {
 
   std::int32_t left() const { return left_; }  // portions that nobody has finished
 
+  void archive(auto& a) { a(portions_, backup_, left_); }
+
  private:
   struct Portion {
     std::set<std::int32_t> workers{};  // that work on it
     bool done = false;
+
+    static constexpr int kFields = 2;
   };
 
   std::vector<Portion> portions_;

@@ -61,6 +61,9 @@ class OptimizerStep {
   /// Bytes of the moments and the displacement.
   std::int64_t state_bytes() const;
 
+  /// Writes the state, or reads it back, for checkpoints.
+  void archive(auto& a) { a(state_, carried_, updates_); }
+
  private:
   /// A part of a slice that is moved at once, padding included: the whole slice, or, where matrices
   /// are moved by themselves, one parameter.
@@ -75,6 +78,8 @@ class OptimizerStep {
   struct State {
     std::vector<Tensor> moments;
     Tensor displacement;
+
+    static constexpr int kFields = 2;
   };
 
   static std::vector<Stretch> stretches(bool matrices, const SliceLayout& layout);

@@ -47,6 +47,8 @@ class ScaledRate {
 
   double at(std::int64_t step) const { return factor_ * rate_.at(step); }
 
+  void archive(auto& a) { a(asked_, factor_); }
+
  private:
   Rate rate_;
   double asked_ = 1;

@@ -1,6 +1,7 @@
 #include "runtime/schemes/rule.hpp"
 
 #include "experiment.pb.h"
+#include "messages/archive.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -105,6 +106,18 @@ Rule make_server_rule(const RuleContext& context) {
   TROUPE_CHECK(rule.scale, "rule ", scale.info.name, ": its factory made no Scale");
   TROUPE_CHECK(rule.step, "rule ", step.info.name, ": its factory made no Step");
   return rule;
+}
+
+void Scale::archive(Archive& /*a*/) {
+  if (state_tensors() > 0) {
+    throw ArchiveError("replicas.scale keeps something that it cannot write down (Scale::archive)");
+  }
+}
+
+void Step::archive(Archive& /*a*/) {
+  if (state_tensors() > 0) {
+    throw ArchiveError("replicas.rule keeps something that it cannot write down (Step::archive)");
+  }
 }
 
 }  // namespace troupe

@@ -23,6 +23,8 @@
 
 namespace troupe {
 
+class Archive;
+
 /// A push that has arrived, as an Admission sees it.
 struct Arrival {
   std::int32_t replica = 0;
@@ -37,6 +39,8 @@ struct Standing {
   bool alive = true;
   std::int64_t clock = 0;    // mini-batches whose pushes have been applied or dropped
   std::int64_t waiting = 0;  // its pushes that are neither applied nor dropped yet
+
+  static constexpr int kFields = 3;
 };
 
 /// What a shard knows; all that a decision may rest on.
@@ -115,6 +119,10 @@ class Scale {
 
   /// Tensors of size n that it keeps, for `plan`; read weights not counted.
   virtual std::int64_t state_tensors() const { return 0; }
+
+  /// Writes what it keeps from one update to the next, or reads it back, for checkpoints. By default
+  /// nothing; ArchiveError where state_tensors() tells of something.
+  virtual void archive(Archive& a);
 };
 
 /// Called in the optimizer's job, one at a time, in the order of versions.
@@ -141,6 +149,9 @@ class Step {
 
   /// Tensors of size n that it keeps, for `plan`.
   virtual std::int64_t state_tensors() const { return 0; }
+
+  /// As Scale::archive.
+  virtual void archive(Archive& a);
 };
 
 /// Option `key` of replicas.rule.custom.values, or `otherwise`.

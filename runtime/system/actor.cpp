@@ -56,6 +56,7 @@ class MachineActor final : public Pinned<Handle<Role>> {
  public:
   MachineActor(caf::actor_config& config, Thread& thread, Theatre* theatre, ActorId id)
       : Pinned<Handle<Role>>(config, thread), theatre_(*theatre), performer_(*theatre, id) {
+    theatre_.performers.push_back(&performer_);
     this->set_exception_handler([](std::exception_ptr& e) { return reason_of(e); });
     this->set_down_handler([this](const caf::down_msg& down) { on(down); });
   }
@@ -71,6 +72,8 @@ class MachineActor final : public Pinned<Handle<Role>> {
     return {[this](Perform) { performer_.perform(); },
             [this](Watch) { watch(); },
             [this](Explain) { return standstill_of(*performer_.member().machine); },
+            [this](Freeze) { return performer_.freeze(); },
+            [this](Thaw) { performer_.thaw(); },
             delivery<Messages>()...};
   }
 

@@ -110,7 +110,49 @@ bool Agenda::step() {
     gone_.insert(entry.to);
     post(now_, cast_.director.id, Down{cast_.members[entry.to].name, error.what(), entry.to});
   }
+  if (between) {
+    between();
+  }
   return true;
+}
+
+void Agenda::archive(Archive& a) {
+  RunState state{.now = now_,
+                 .delivered = delivered_,
+                 .pending = {},
+                 .gone = {gone_.begin(), gone_.end()},
+                 .free_at = thread_free_};
+  if (!a.reading()) {
+    std::sort(heap_.begin(), heap_.end(), [](const Entry& x, const Entry& y) { return y < x; });
+    for (const Entry& entry : heap_) {
+      state.pending.push_back(
+          {entry.time, entry.sequence, entry.to, std::move(slots_[entry.slot])});
+    }
+  }
+  archive_run(a, cast_, state);
+  now_ = state.now;
+  delivered_ = state.delivered;
+  gone_ = {state.gone.begin(), state.gone.end()};
+  thread_free_ = state.free_at;
+  thread_free_.resize(static_cast<std::size_t>(cast_.threads));
+  place(std::move(state.pending));
+}
+
+/// These messages, and no others, are on the heap. What is posted from now on comes behind them.
+void Agenda::place(std::vector<Pending> pending) {
+  std::sort(pending.begin(), pending.end(), [](const Pending& x, const Pending& y) {
+    return x.time != y.time ? x.time < y.time : x.sequence < y.sequence;
+  });
+  heap_.clear();
+  slots_.clear();
+  free_.clear();
+  for (Pending& p : pending) {
+    sequence_ = std::max(sequence_, p.sequence);
+    heap_.push_back({p.time, p.sequence, static_cast<std::uint32_t>(slots_.size()), p.to});
+    slots_.push_back(std::move(p.message));
+  }
+  std::make_heap(heap_.begin(), heap_.end());
+  ++sequence_;
 }
 
 Ending Agenda::run(const std::function<bool()>& interrupted) {

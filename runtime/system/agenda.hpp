@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/system/driver.hpp"
+#include "runtime/system/snapshot.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -30,6 +31,13 @@ class Agenda {
 
   std::uint64_t delivered() const { return delivered_; }
 
+  /// Writes the run as it is between two deliveries, or reads it back instead of beginning anew: the
+  /// same deliveries follow. From `between`, or before run(). ArchiveError as archive_run().
+  void archive(Archive& a);
+
+  /// Called between two deliveries, where set.
+  std::function<void()> between;
+
   /// Puts a message on the heap from outside; for tests of faults.
   void post(double time, ActorId to, Message message);
   /// What to do with a message instead of delivering it; for tests of faults. True: it is lost.
@@ -52,6 +60,7 @@ class Agenda {
 
   bool step();
   void carry_out(ActorId from);
+  void place(std::vector<Pending> pending);
   Stream& stream(const Cast::Member& member);
 
   Cast& cast_;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <optional>
 
 namespace troupe {
@@ -24,6 +25,9 @@ class OrderSink {
   virtual ~OrderSink() = default;
   virtual void delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) = 0;
 };
+
+/// Writes the state of a run, or reads it back.
+using ArchiveRun = std::function<void(Archive&)>;
 
 /// "forward", "update", ...
 const char* to_string(Work work);

@@ -17,6 +17,8 @@
 
 namespace troupe {
 
+class Archive;
+
 /// What a job is, for the time model and the busy account.
 enum class Work : std::uint8_t {
   unmodelled,  // takes no modelled time: the Source's batches, marks, norms
@@ -108,6 +110,10 @@ class Machine {
 
   /// What it has of the model; nothing where that is not its part.
   virtual Remains remains() const { return {}; }
+
+  /// Writes all that changes while it plays, or reads it back into a machine that was made alike, for
+  /// checkpoints. ArchiveError by default: it cannot.
+  virtual void archive(Archive& a);
 
   /// What it may be told: the type of its actor follows from it.
   virtual RoleTag role() const { return AnyRole{}; }

@@ -24,13 +24,32 @@ class Busy {
 
 }  // namespace
 
+bool Performer::freeze() {
+  frozen_ = true;
+  return jobs_.empty();
+}
+
+void Performer::thaw() {
+  frozen_ = false;
+  for (std::deque<Message> held = std::exchange(held_, {}); !held.empty(); held.pop_front()) {
+    deliver(std::move(held.front()));
+  }
+}
+
 void Performer::deliver(Message message) {
+  if (frozen_) {
+    held_.push_back(std::move(message));
+    return;
+  }
   const double now = theatre_.now();
   // Of this thread alone: no other adds to it.
   place_.deliveries.store(place_.deliveries.load(std::memory_order_relaxed) + 1,
                           std::memory_order_relaxed);
   if (place_.order) {
     place_.order->delivered(now, id_, message.index(), message_stamp(message));
+  }
+  if (std::holds_alternative<Alarm>(message)) {
+    alarm_.reset();
   }
   fx_.clear();
   member_.machine->on(std::move(message), now, fx_);
@@ -56,6 +75,7 @@ void Performer::carry_out(double now) {
     place_.thread.when_idle([&me = theatre_.actors[id_]] { caf::anon_send(me, Perform::value); });
   }
   if (fx_.alarm) {
+    alarm_ = *fx_.alarm;
     theatre_.send_later(id_, std::max(0.0, *fx_.alarm - now), Alarm{});
   }
   if (fx_.ending) {

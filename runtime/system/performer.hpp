@@ -5,6 +5,7 @@
 #include "runtime/system/theatre.hpp"
 
 #include <deque>
+#include <optional>
 
 namespace troupe {
 
@@ -24,6 +25,18 @@ class Performer {
   /// Runs the next job, whose result comes as a message.
   void perform();
 
+  /// Keeps messages for later, from now on. True where no job is left, either.
+  bool freeze();
+  /// Goes on, with the messages that have been kept first.
+  void thaw();
+
+  // -- while all are frozen, or before the first message: from any thread
+
+  /// Messages that are kept, and an alarm that has been asked for: when it is due.
+  std::deque<Message>& held() { return held_; }
+
+  std::optional<double>& alarm() { return alarm_; }
+
  private:
   void carry_out(double now);
   void record(std::vector<RecordEntry> entries);
@@ -35,6 +48,9 @@ class Performer {
   Workplace& place_;
   std::deque<Run> jobs_;
   Effects fx_;
+  bool frozen_ = false;
+  std::deque<Message> held_;
+  std::optional<double> alarm_;  // seconds of the run's clock
 };
 
 }  // namespace troupe

@@ -8,6 +8,13 @@ namespace {
 constexpr int kJobsAheadMax = 8;          // of a GPU: a thread enqueues no further
 constexpr double kDelaySecondsMax = 1e9;  // 32 years; the clock counts nanoseconds in 64 bits
 
+void raise(std::atomic<double>& to_at_least, double value) {
+  double last = to_at_least.load(std::memory_order_relaxed);
+  while (last < value &&
+         !to_at_least.compare_exchange_weak(last, value, std::memory_order_relaxed)) {
+  }
+}
+
 }  // namespace
 
 Stream& Workplace::stream(const Cast::Member& member) {
@@ -46,8 +53,9 @@ void Theatre::lose(std::string cause) {
 void Theatre::send_later(ActorId to, double seconds, Message message) {
   seconds = std::min(seconds, kDelaySecondsMax);
   const double at = now() + seconds;
-  double last = due.load(std::memory_order_relaxed);
-  while (last < at && !due.compare_exchange_weak(last, at, std::memory_order_relaxed)) {
+  raise(due, at);
+  if (!std::holds_alternative<Alarm>(message)) {
+    raise(due_from_others, at);
   }
   ports[to]->send(std::move(message),
                   std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));

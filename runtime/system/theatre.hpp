@@ -36,13 +36,21 @@ namespace troupe {
 using Perform = caf::atom_constant<caf::atom("perform")>;  // run your next job
 using Watch = caf::atom_constant<caf::atom("watch")>;      // over all others, as the Director
 using Explain = caf::atom_constant<caf::atom("explain")>;  // what do you wait for?
+using Freeze = caf::atom_constant<caf::atom("freeze")>;  // hold your messages; are your jobs done?
+using Thaw = caf::atom_constant<caf::atom("thaw")>;      // go on with them
 
 /// What the actor of a machine understands whatever its role.
 using Performing = caf::typed_actor<caf::reacts_to<Perform>,
                                     caf::reacts_to<Watch>,
-                                    caf::replies_to<Explain>::with<Standstill>>;
+                                    caf::replies_to<Explain>::with<Standstill>,
+                                    caf::replies_to<Freeze>::with<bool>,
+                                    caf::reacts_to<Thaw>>;
 
-using RecorderActor = caf::typed_actor<caf::reacts_to<RecordBatch>>;
+/// Freeze: what was recorded before has been handed over when it answers.
+using RecorderActor =
+    caf::typed_actor<caf::reacts_to<RecordBatch>, caf::replies_to<Freeze>::with<bool>>;
+
+class Performer;
 
 /// The way to one machine. Usable from every thread; what is sent to a machine that is gone is
 /// dropped.
@@ -80,11 +88,13 @@ struct Theatre {
   // By ActorId; complete before the first message.
   std::vector<Performing> actors{};
   std::vector<std::unique_ptr<Port>> ports{};
+  std::vector<Performer*> performers{};  // the actors' own
   RecorderActor recorder{};
   std::promise<Ending> ending{};
   std::atomic<bool> ended{false};
   std::atomic<int> busy{0};    // jobs that run
   std::atomic<double> due{0};  // when the last of the messages that are under way comes, or came
+  std::atomic<double> due_from_others{0};  // the same without the alarms
 
   /// Seconds since the start.
   double now() const { return std::chrono::duration<double>(Clock::now() - start).count(); }

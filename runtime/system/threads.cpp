@@ -1,6 +1,7 @@
 #include "runtime/system/threads.hpp"
 
 #include "runtime/system/actor.hpp"
+#include "runtime/system/standing_still.hpp"
 
 #include <caf/actor_system_config.hpp>
 #include <caf/scoped_actor.hpp>
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int kThreadsOfCaf = 2;  // its scheduler's, where nothing of ours runs, and its clock's
 constexpr std::chrono::milliseconds kLook{100};  // between looks at the user and the stall
+constexpr std::chrono::milliseconds kLookForSnapshots{5};
 constexpr std::chrono::seconds kExplainTimeout{1};
 
 /// How many threads the system counts of this program; 0 where it does not tell.
@@ -79,12 +81,15 @@ class RecorderHost final : public Pinned<RecorderActor> {
  protected:
   RecorderActor::behavior_type make_behavior() override {
     return {[this](const RecordBatch& batch) {
-      for (const RecordEntry& entry : batch.entries) {
-        if (auto diverged = sink_.on(entry, batch.now)) {
-          theatre_.ports[theatre_.cast.director.id]->send(std::move(*diverged));
-        }
-      }
-    }};
+              for (const RecordEntry& entry : batch.entries) {
+                if (auto diverged = sink_.on(entry, batch.now)) {
+                  theatre_.ports[theatre_.cast.director.id]->send(std::move(*diverged));
+                }
+              }
+            },
+            [](Freeze) {
+              return true;
+            }};
   }
 
  private:
@@ -205,9 +210,13 @@ Ending await_ending(caf::actor_system& system, Theatre& theatre) {
   std::future<Ending> future = theatre.ending.get_future();
   StallWatch watch(theatre);
   int interrupts = 0;
-  while (future.wait_for(kLook) != std::future_status::ready) {
+  const auto look = theatre.options.snapshot_due ? kLookForSnapshots : kLook;
+  while (future.wait_for(look) != std::future_status::ready) {
     if (watch.stalled()) {
       theatre.end(ask_everyone(system, theatre));
+    }
+    if (theatre.options.snapshot_due && theatre.options.snapshot_due()) {
+      take_snapshot(system, theatre);
     }
     const int asked = theatre.options.interrupts ? theatre.options.interrupts() : 0;
     if (asked > interrupts) {
@@ -237,8 +246,12 @@ Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& opti
   Company company(system, theatre);
   company.assemble(records);
   theatre.start = Theatre::Clock::now();
-  for (const ActorId id : cast.starting) {
-    theatre.ports[id]->send(Start{});
+  if (options.resume) {
+    resume(theatre, *options.resume);
+  } else {
+    for (const ActorId id : cast.starting) {
+      theatre.ports[id]->send(Start{});
+    }
   }
   return await_ending(system, theatre);
 }

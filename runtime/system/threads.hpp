@@ -24,6 +24,13 @@ struct ThreadOptions {
   /// Asked ten times a second: how often the user has asked to stop. 1: admit nothing more; 2: end
   /// at once.
   std::function<int()> interrupts{};
+  /// Asked often: whether the run's state is wanted now. Empty: never.
+  std::function<bool()> snapshot_due{};
+  /// Called then, while all machines stand still and every record has been handed over. `archive` writes
+  /// the run.
+  std::function<void(const ArchiveRun& archive)> snapshot{};
+  /// Where set, the run goes on from the state that is read from it. ArchiveError as archive_run().
+  Archive* resume = nullptr;
   /// Seconds without a delivery or a running job after which the run is given up and what everyone
   /// waits for is told.
   double stall_seconds = 10;

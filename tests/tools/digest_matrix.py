@@ -252,10 +252,15 @@ def outcome(program, folder, case, clock, number, seconds_max=SECONDS_MAX):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=seconds_max)
     except subprocess.TimeoutExpired:
         return {"code": -1, "says": f"no end after {seconds_max} s"}
+    return found_in(Path(folder, out), done)
+
+
+def found_in(directory, done):
+    """What the run in `directory` has left, whose program has ended as `done`."""
     found = {"code": done.returncode}
     if done.returncode != 0:
         found["says"] = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""
-    path = Path(folder, out, "summary.json")
+    path = directory / "summary.json"
     if path.is_file():
         summary = json.loads(path.read_text())
         found["weights"] = summary["weights_sha256"]

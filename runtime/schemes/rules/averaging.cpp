@@ -5,6 +5,7 @@
 //   G = mean - sent;  Delta' = mu Delta + zeta G;  W' = W + Delta';  sent' = W' (classical),
 //   W' + mu Delta' (Nesterov's)
 #include "experiment.pb.h"
+#include "messages/archive.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>
@@ -54,6 +55,8 @@ class Bmuf final : public Step {
   }
 
   std::int64_t state_tensors() const override { return 1; }
+
+  void archive(Archive& a) override { a(delta_); }
 
  private:
   proto::Bmuf options_;

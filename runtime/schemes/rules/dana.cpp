@@ -9,6 +9,7 @@
 // eta gamma v once, which nobody can take back. Nothing goes on predicting it.
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "messages/archive.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 #include "runtime/schemes/slim.hpp"
@@ -81,10 +82,14 @@ class PerReplica final : public Step {
     return replicas_ + (sends_ == Sends::master ? 0 : 1);
   }
 
+  void archive(Archive& a) override { a(velocities_, sum_, looked_at_, updates_); }
+
  private:
   struct Velocity {
     Tensor v;
     double rate = 0;  // of its last push
+
+    static constexpr int kFields = 2;
   };
 
   Velocity& of(Stream& stream, std::int32_t replica, std::int64_t elements) {

@@ -3,6 +3,7 @@
 // the correction is of the clipped gradient.
 #include "experiment.pb.h"
 #include "kernels/late_gradient.hpp"
+#include "messages/archive.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 namespace troupe {
@@ -56,6 +57,8 @@ class Compensating final : public Scale {
   }
 
   std::int64_t state_tensors() const override { return kind_ == Compensation::adaptive ? 1 : 0; }
+
+  void archive(Archive& a) override { a(mean_square_); }
 
  private:
   Compensation kind_;

@@ -10,6 +10,7 @@
 //   w' = w - eps (c mu m + D), but with every R-th arrival
 //   m' = mu m + sum D;  w' = w - eps ((1 - c R + c) mu m' + D)
 #include "experiment.pb.h"
+#include "messages/archive.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>
@@ -53,6 +54,8 @@ class Outer final : public Step {
     }
     return outer == proto::AsynchronousDiloco::sgd ? 0 : 2;
   }
+
+  void archive(Archive& a) override { a(m_, sum_); }
 
  private:
   /// w plus all terms.

@@ -8,6 +8,7 @@
 // pipeline. The rate falls by itself, and nothing is forgotten: a gradient of the first update counts
 // as much as the last one's.
 #include "experiment.pb.h"
+#include "messages/archive.hpp"
 #include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -47,6 +48,8 @@ class DualAveraging final : public Step {
   }
 
   std::int64_t state_tensors() const override { return 2; }
+
+  void archive(Archive& a) override { a(start_, sum_, updates_); }
 
  private:
   double

@@ -9,6 +9,7 @@
 #include "experiment.pb.h"
 #include "kernels/late_gradient.hpp"
 #include "kernels/update.hpp"
+#include "messages/archive.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/rules/parts.hpp"
@@ -61,6 +62,8 @@ class ByDeviation final : public Scale {
   }
 
   std::int64_t state_tensors() const override { return 3; }
+
+  void archive(Archive& a) override { a(square_, mean_, deviation_, size_); }
 
  private:
   /// Over the parameters: padding has no deviation. 1 where there are none.

@@ -14,6 +14,7 @@
 #include "experiment.pb.h"
 #include "kernels/late_gradient.hpp"
 #include "kernels/update.hpp"
+#include "messages/archive.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -46,6 +47,8 @@ class GapScale : public Scale {
     note_step(stream, before, after);
     ++steps_;
   }
+
+  void archive(Archive& a) override { a(steps_, rate_); }
 
  protected:
   double largest_rate_;
@@ -97,6 +100,11 @@ class OwnGapDamping final : public GapScale {
   }
 
   std::int64_t state_tensors() const override { return 1; }
+
+  void archive(Archive& a) override {
+    GapScale::archive(a);
+    a(square_);
+  }
 
  private:
   double decay_;
@@ -155,6 +163,11 @@ class GapDamping final : public GapScale {
     for (std::size_t i = 0; i < moved.size(); ++i) {
       travelled_[i] += moved[i] * largest_rate_ / rate_;
     }
+  }
+
+  void archive(Archive& a) override {
+    GapScale::archive(a);
+    a(travelled_);
   }
 
  private:

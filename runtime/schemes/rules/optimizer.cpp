@@ -2,6 +2,7 @@
 // what has come. nag (Hakimi et al. 2019's baseline) sends w - eta gamma v, lwp w - (R (d+1) - 1) eta v, eta
 // being the rate of the update to come.
 #include "experiment.pb.h"
+#include "messages/archive.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
@@ -59,6 +60,8 @@ class Optimizing final : public Step {
   std::int64_t state_tensors() const override {
     return (step_.state_bytes() + 4 * elements_ - 1) / std::max<std::int64_t>(1, 4 * elements_);
   }
+
+  void archive(Archive& a) override { a(step_); }
 
  private:
   Mean mean_;

@@ -11,6 +11,7 @@
 // With the replicas in turn d is 0, and R updates are one step with momentum on their sum. A
 // replica that is a bucket ahead counts with the present one.
 #include "experiment.pb.h"
+#include "messages/archive.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
@@ -54,6 +55,8 @@ class Ormo final : public Step {
   }
 
   std::int64_t state_tensors() const override { return 1; }
+
+  void archive(Archive& a) override { a(v_); }
 
  private:
   std::int32_t replicas_;

@@ -7,6 +7,7 @@
 //
 // The point sent is where R more gradients lead: R - c of them before the next tick, c after it.
 #include "experiment.pb.h"
+#include "messages/archive.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>
@@ -48,6 +49,8 @@ class Smega2 final : public Step {
   }
 
   std::int64_t state_tensors() const override { return 2; }
+
+  void archive(Archive& a) override { a(v_, sum_, count_); }
 
  private:
   std::int32_t replicas_;

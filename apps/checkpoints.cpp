@@ -1,0 +1,140 @@
+#include "apps/checkpoints.hpp"
+
+#include "apps/version.hpp"
+#include "experiment.pb.h"
+#include "messages/archive.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/checkpoint/weights.hpp"
+#include "runtime/system/log.hpp"
+
+#include <utility>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string folder_here() {
+  std::error_code code;
+  return fs::current_path(code).string();
+}
+
+void tell(const std::string& why) {
+  log::run().warn("no_checkpoint", {{"why", why}});
+}
+
+std::vector<ParameterValues> values_at_hand(const RunParts& parts) {
+  const Ending ending = weights_at_hand(parts.blueprint, parts.cast);
+  return ending.weights.empty() ? std::vector<ParameterValues>{}
+                                : values_of(parts.blueprint.chunks, ending.weights, ending.buffers);
+}
+
+}  // namespace
+
+Ending weights_at_hand(const Blueprint& blueprint, const Cast& cast) {
+  std::vector<Standstill> told;
+  for (const Cast::Member& member : cast.members) {
+    told.push_back(standstill_of(*member.machine));
+  }
+  Ending ending = stalled(cast, std::move(told));
+  const auto& chunks = blueprint.chunks;
+  ending.buffers.resize(chunks.size());
+  bool whole = ending.weights.size() == chunks.size();
+  for (std::size_t c = 0; whole && c < chunks.size(); ++c) {
+    whole = ending.weights[c].size() == chunks[c]->layout().slice_sizes.size() &&
+            ending.buffers[c].size() == chunks[c]->buffers().size();
+  }
+  if (!whole) {
+    ending.weights.clear();
+  }
+  return ending;
+}
+
+void archive_records(Archive& a, const RunParts& parts) {
+  parts.recorder.archive(a);
+  for (const auto& order : parts.orders) {
+    a(*order);
+  }
+}
+
+Checkpointer::Checkpointer(RunParts parts, fs::path folder, const char* clock)
+    : parts_(parts), folder_(std::move(folder)), clock_(clock) {
+  const proto::Checkpointing& asked = parts_.blueprint.experiment.record().checkpoint();
+  if (!folder_.empty()) {
+    every_ = asked.every();
+    seconds_ = std::chrono::duration<double>(asked.seconds());
+    keep_ = asked.keep();
+    next_ = parts_.recorder.completed() + every_;
+  }
+}
+
+Checkpointer::~Checkpointer() {
+  wait();
+}
+
+void Checkpointer::wait() {
+  if (writing_.valid()) {
+    if (const auto written = writing_.get(); !written) {
+      tell(written.error().message);
+    }
+  }
+}
+
+bool Checkpointer::due(std::int64_t step) const {
+  if (every_ > 0 && step >= next_) {
+    return true;
+  }
+  return seconds_.count() > 0 && std::chrono::steady_clock::now() - last_ >= seconds_;
+}
+
+void Checkpointer::take(const ArchiveRun& archive) {
+  if (folder_.empty()) {
+    return;
+  }
+  last_ = std::chrono::steady_clock::now();
+  next_ = parts_.recorder.completed() + every_;
+  Checkpoint made{.version = version(),
+                  .clock = clock_,
+                  .step = parts_.recorder.completed(),
+                  .seconds = 0,
+                  .experiment = print_experiment(parts_.blueprint.experiment),
+                  .folder = folder_here(),
+                  .metrics_bytes = parts_.metrics ? parts_.metrics->bytes() : 0,
+                  .order_bytes = {},
+                  .run = {}};
+  for (const auto& order : parts_.orders) {
+    made.order_bytes.push_back(order->text_bytes());
+  }
+  try {
+    Archive a;
+    archive_records(a, parts_);
+    archive(a);
+    made.run = a.take();
+  } catch (const ArchiveError& error) {
+    tell(error.what());
+    folder_.clear();  // the next one would not be better
+    every_ = 0;
+    seconds_ = {};
+    return;
+  }
+  if (parts_.metrics) {
+    if (const auto flushed = parts_.metrics->flush(); !flushed) {
+      return;  // the run ends of it
+    }
+  }
+  wait();
+  writing_ = std::async(
+      std::launch::async,
+      [made = std::move(made),
+       values = values_at_hand(parts_),
+       specs = weight_specs(parts_.blueprint.network),
+       folder = folder_ / kCheckpoints,
+       keep = keep_] {
+        return write_checkpoint(folder, made, keep, [&](const fs::path& into) -> Result<void> {
+          return values.empty() ? Result<void>{}
+                                : write_weights(into / kWeightsFile, specs, values, version());
+        });
+      });
+}
+
+}  // namespace troupe

@@ -1,0 +1,68 @@
+// When a run's checkpoints are due, and what goes into them besides the machines: records and where the
+// run's files have come to. They are written by a thread of their own while the run goes on.
+#pragma once
+
+#include "apps/topologies/blueprint.hpp"
+#include "runtime/checkpoint/store.hpp"
+#include "runtime/record/order_log.hpp"
+#include "runtime/record/output_file.hpp"
+#include "runtime/record/recorder.hpp"
+#include "runtime/system/driver.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+/// The parts of a run that a checkpoint is of. All outlive the Checkpointer.
+struct RunParts {
+  const Blueprint& blueprint;
+  Cast& cast;
+  Recorder& recorder;
+  OutputFile* metrics = nullptr;
+  const std::vector<std::unique_ptr<OrderLog>>& orders;
+};
+
+/// Writes what the run is besides its machines, or reads it back. ArchiveError.
+void archive_records(Archive& a, const RunParts& parts);
+
+/// Used by the thread that drives the run.
+class Checkpointer {
+ public:
+  /// `folder`: of the run; empty: there will be no checkpoints.
+  Checkpointer(RunParts parts, std::filesystem::path folder, const char* clock);
+  /// Waits for the one that is being written.
+  ~Checkpointer();
+  Checkpointer(const Checkpointer&) = delete;
+  Checkpointer& operator=(const Checkpointer&) = delete;
+
+  /// `step`: updates that are complete.
+  bool due(std::int64_t step) const;
+
+  /// Takes the state while all machines stand still, and begins to write it. What fails is told on stderr,
+  /// and the run goes on. `archive` writes the machines.
+  void take(const ArchiveRun& archive);
+
+ private:
+  void wait();
+
+  RunParts parts_;
+  std::filesystem::path folder_;
+  std::string clock_;
+  std::int64_t every_ = 0;                    // updates; 0: never
+  std::chrono::duration<double> seconds_{0};  // 0: never
+  std::int64_t keep_ = 1;
+  std::int64_t next_ = 0;  // step
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  std::future<Result<std::filesystem::path>> writing_;
+};
+
+/// The newest weights that the machines of `cast` have at hand, and buffers, by chunk; of no chunk where those
+/// of one are missing.
+Ending weights_at_hand(const Blueprint& blueprint, const Cast& cast);
+
+}  // namespace troupe

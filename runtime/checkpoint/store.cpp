@@ -1,0 +1,370 @@
+#include "runtime/checkpoint/store.hpp"
+
+#include "checkpoint.pb.h"
+#include "kernels/stream.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/record/output_file.hpp"
+#include "runtime/record/sha256.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFormat = 1;  // of Checkpoint::run; grows when what machines keep changes
+constexpr std::string_view kState = "state.pb";
+constexpr std::string_view kTensors = "state.safetensors";
+constexpr std::string_view kSums = "SHA256SUMS";
+constexpr std::string_view kPrefix = "step-";
+constexpr std::uintmax_t kStateBytesMax = std::uintmax_t{1} << 31;  // what protobuf reads
+
+// -- files -------------------------------------------------------------------------------------------
+
+Error broken(const fs::path& path, const std::string& why) {
+  return {ErrorKind::data, concat(path.string(), " is not whole: ", why)};
+}
+
+Result<std::string> digest(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  Sha256 sha;
+  std::array<char, 1 << 16> block{};
+  while (file.read(block.data(), block.size()) || file.gcount() > 0) {
+    sha.update(block.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (!file.eof()) {
+    return Error{ErrorKind::data, concat(path.string(), " could not be read")};
+  }
+  return sha.finish();
+}
+
+/// What was written into a folder, and its names, are on the disk then.
+void sync_folder(const fs::path& path) {
+  if (const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+      descriptor >= 0) {
+    ::fsync(
+        descriptor);  // where the file system cannot, the files themselves are there all the same
+    ::close(descriptor);
+  }
+}
+
+/// "SHA256  name" of every file, by name.
+Result<void> write_sums(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(folder, code)) {
+    files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  std::string text;
+  for (const fs::path& file : files) {
+    const auto sum = digest(file);
+    if (!sum) {
+      return sum.error();
+    }
+    text += concat(*sum, "  ", file.filename().string(), "\n");
+  }
+  return write_file(folder / kSums, text);
+}
+
+// -- tensors -----------------------------------------------------------------------------------------
+
+struct TypeName {
+  DType type;
+  std::string_view name;
+};
+
+constexpr std::array<TypeName, 4> kTypes{{{DType::float32, "F32"},
+                                          {DType::int32, "I32"},
+                                          {DType::float64, "F64"},
+                                          {DType::bfloat16, "BF16"}}};
+
+std::byte* first_byte(const Tensor& tensor) {
+  switch (tensor.type()) {
+    case DType::float32:
+      return reinterpret_cast<std::byte*>(tensor.data<float>());
+    case DType::int32:
+      return reinterpret_cast<std::byte*>(tensor.data<std::int32_t>());
+    case DType::float64:
+      return reinterpret_cast<std::byte*>(tensor.data<double>());
+    case DType::bfloat16:
+      return reinterpret_cast<std::byte*>(tensor.data<BFloat16>());
+  }
+  return nullptr;
+}
+
+SafetensorsEntry entry_of(const Tensor& tensor, std::size_t place) {
+  SafetensorsEntry entry{.name = std::to_string(place), .dtype = {}, .shape = {}, .bytes = {}};
+  for (const TypeName& known : kTypes) {
+    if (known.type == tensor.type()) {
+      entry.dtype = known.name;
+    }
+  }
+  for (int i = 0; i < tensor.shape().dimensions(); ++i) {
+    entry.shape.push_back(tensor.shape()[i]);
+  }
+  entry.bytes = {first_byte(tensor),
+                 static_cast<std::size_t>(tensor.elements()) * size_bytes(tensor.type())};
+  return entry;
+}
+
+Result<Tensor> tensor_of(Stream& stream, const SafetensorsEntry& entry, const fs::path& file) {
+  const auto type = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeName& known) {
+    return known.name == entry.dtype;
+  });
+  if (type == kTypes.end() || entry.shape.size() > Shape::kDimensionsMax) {
+    return broken(file, concat("tensor ", entry.name, " is of no kind that is known here"));
+  }
+  Shape shape;
+  for (const std::int64_t extent : entry.shape) {
+    shape.push_back(extent);
+  }
+  Tensor tensor = stream.allocate(shape, type->type);
+  if (!entry.bytes.empty()) {
+    std::memcpy(first_byte(tensor), entry.bytes.data(), entry.bytes.size());
+  }
+  return tensor;
+}
+
+Result<std::vector<Tensor>> read_tensors(const fs::path& path) {
+  auto file = SafetensorsFile::open(path);
+  if (!file) {
+    return file.error();
+  }
+  Stream stream(Device{});
+  std::vector<Tensor> tensors;
+  for (std::size_t i = 0; i < file->entries().size(); ++i) {
+    const SafetensorsEntry* entry = file->find(std::to_string(i));
+    if (!entry) {
+      return broken(path, concat("it has no tensor ", i));
+    }
+    auto tensor = tensor_of(stream, *entry, path);
+    if (!tensor) {
+      return tensor.error();
+    }
+    tensors.push_back(*std::move(tensor));
+  }
+  return tensors;
+}
+
+// -- the state ---------------------------------------------------------------------------------------
+
+Result<void> write_state(const fs::path& folder, const Checkpoint& checkpoint) {
+  proto::Checkpoint state;
+  state.set_format(kFormat);
+  state.set_version(checkpoint.version);
+  state.set_clock(checkpoint.clock);
+  state.set_step(checkpoint.step);
+  state.set_seconds(checkpoint.seconds);
+  state.set_experiment(checkpoint.experiment);
+  state.set_folder(checkpoint.folder);
+  state.set_metrics_bytes(checkpoint.metrics_bytes);
+  for (const std::int64_t bytes : checkpoint.order_bytes) {
+    state.add_order_bytes(bytes);
+  }
+  state.set_run(checkpoint.run.bytes);
+  std::vector<SafetensorsEntry> entries;
+  for (std::size_t i = 0; i < checkpoint.run.tensors.size(); ++i) {
+    entries.push_back(entry_of(checkpoint.run.tensors[i], i));
+  }
+  if (auto written = write_file(folder / kState, state.SerializeAsString()); !written) {
+    return written.error();
+  }
+  return write_safetensors(folder / kTensors, entries, {});
+}
+
+Result<proto::Checkpoint> read_state(const fs::path& path) {
+  std::error_code code;
+  if (fs::file_size(path, code) > kStateBytesMax || code) {
+    return broken(path, "it cannot be read, or is too large");
+  }
+  std::ifstream file(path, std::ios::binary);
+  proto::Checkpoint state;
+  if (!state.ParseFromIstream(&file)) {
+    return broken(path, "it is not what a run has written");
+  }
+  if (state.format() != kFormat) {
+    return Error{ErrorKind::data,
+                 concat(path.string(),
+                        " is of format ",
+                        state.format(),
+                        ", written by troupe ",
+                        state.version(),
+                        "; this program reads format ",
+                        kFormat,
+                        ". Its weights.safetensors can be trained on: --set start_from=",
+                        path.parent_path().string())};
+  }
+  return state;
+}
+
+std::optional<std::int64_t> step_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kPrefix)) {
+    return {};
+  }
+  std::int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto [stop, wrong] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  return wrong == std::errc{} && stop == end ? std::optional(step) : std::nullopt;
+}
+
+/// All but the newest `keep`, and what has been left half-written.
+void tidy(const fs::path& folder, std::int64_t keep) {
+  std::error_code code;
+  const std::vector<fs::path> all = checkpoints_in(folder);
+  for (std::size_t i = static_cast<std::size_t>(keep); i < all.size(); ++i) {
+    fs::remove_all(all[i], code);
+  }
+}
+
+Result<void> fill(const fs::path& folder,
+                  const Checkpoint& checkpoint,
+                  const std::function<Result<void>(const fs::path&)>& more) {
+  std::error_code code;
+  fs::remove_all(folder, code);  // of a run that was killed while it wrote
+  if (!fs::create_directories(folder, code)) {
+    return Error{ErrorKind::lost, concat(folder.string(), " could not be made: ", code.message())};
+  }
+  if (auto written = write_state(folder, checkpoint); !written) {
+    return written.error();
+  }
+  if (auto written = more(folder); !written) {
+    return written.error();
+  }
+  if (auto written = write_sums(folder); !written) {
+    return written.error();
+  }
+  sync_folder(folder);
+  return {};
+}
+
+}  // namespace
+
+Result<fs::path> write_checkpoint(const fs::path& folder,
+                                  const Checkpoint& checkpoint,
+                                  std::int64_t keep,
+                                  const std::function<Result<void>(const fs::path&)>& more) {
+  const fs::path path = folder / concat(kPrefix, checkpoint.step);
+  const fs::path partial = folder / concat(".", path.filename().string(), ".partial");
+  std::error_code code;
+  if (auto filled = fill(partial, checkpoint, more); !filled) {
+    fs::remove_all(partial, code);
+    return filled.error();
+  }
+  fs::remove_all(path, code);  // of the same step: as good, and older
+  fs::rename(partial, path, code);
+  if (code) {
+    const std::string why = code.message();
+    fs::remove_all(partial, code);
+    return Error{ErrorKind::lost, concat(path.string(), " could not be written: ", why)};
+  }
+  sync_folder(folder);
+  tidy(folder, keep);
+  return path;
+}
+
+std::vector<fs::path> checkpoints_in(const fs::path& folder) {
+  std::vector<fs::path> all;
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(folder, code)) {
+    if (step_of(entry.path())) {
+      all.push_back(entry.path());
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const fs::path& a, const fs::path& b) {
+    return *step_of(a) > *step_of(b);
+  });
+  return all;
+}
+
+Result<void> verify_checkpoint(const fs::path& path) {
+  std::ifstream sums(path / kSums);
+  if (!sums) {
+    return broken(path, concat("it has no ", kSums));
+  }
+  std::vector<std::string> seen;
+  for (std::string line; std::getline(sums, line);) {
+    constexpr std::size_t kDigits = 64;
+    if (line.size() < kDigits + 3 || line.find('/') != std::string::npos) {
+      return broken(path, concat(kSums, " has a line that is no sum"));
+    }
+    const std::string name = line.substr(kDigits + 2);
+    const auto sum = digest(path / name);
+    if (!sum || *sum != line.substr(0, kDigits)) {
+      return broken(
+          path,
+          concat(name, sum ? " has another SHA-256 than when it was written" : " cannot be read"));
+    }
+    seen.push_back(name);
+  }
+  for (const std::string_view needed : {kState, kTensors}) {
+    if (std::find(seen.begin(), seen.end(), needed) == seen.end()) {
+      return broken(path, concat(kSums, " does not name ", needed));
+    }
+  }
+  return {};
+}
+
+Result<Checkpoint> read_checkpoint(const fs::path& path) {
+  if (auto whole = verify_checkpoint(path); !whole) {
+    return whole.error();
+  }
+  auto state = read_state(path / kState);
+  if (!state) {
+    return state.error();
+  }
+  auto tensors = read_tensors(path / kTensors);
+  if (!tensors) {
+    return tensors.error();
+  }
+  return Checkpoint{.version = state->version(),
+                    .clock = state->clock(),
+                    .step = state->step(),
+                    .seconds = state->seconds(),
+                    .experiment = state->experiment(),
+                    .folder = state->folder(),
+                    .metrics_bytes = state->metrics_bytes(),
+                    .order_bytes = {state->order_bytes().begin(), state->order_bytes().end()},
+                    .run = {std::move(*state->mutable_run()), *std::move(tensors)}};
+}
+
+Result<FoundCheckpoint> find_checkpoint(const fs::path& path) {
+  std::error_code code;
+  std::vector<fs::path> candidates;
+  if (fs::exists(path / kState, code)) {
+    candidates = {path};
+  } else {
+    candidates = checkpoints_in(fs::exists(path / kCheckpoints, code) ? path / kCheckpoints : path);
+  }
+  FoundCheckpoint found;
+  for (const fs::path& candidate : candidates) {
+    auto checkpoint = read_checkpoint(candidate);
+    if (checkpoint) {
+      found.path = candidate;
+      found.checkpoint = *std::move(checkpoint);
+      return found;
+    }
+    found.passed_over.push_back(checkpoint.error().message);
+  }
+  std::string why = candidates.empty() ? "there is none in it" : "";
+  for (const std::string& reason : found.passed_over) {
+    why += (why.empty() ? "" : "; ") + reason;
+  }
+  return Error{ErrorKind::data,
+               concat("no checkpoint to go on from in ", path.string(), ": ", why)};
+}
+
+}  // namespace troupe

@@ -1,0 +1,34 @@
+// A run between two turns: what every machine keeps, and the messages that are on their way. Made and
+// read by both clocks.
+#pragma once
+
+#include "messages/archive.hpp"
+#include "runtime/system/machine.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+/// A message that has been sent and not been delivered.
+struct Pending {
+  double time = 0;             // when it is due, seconds of the run's clock
+  std::uint64_t sequence = 0;  // of two that are due at once the smaller is first
+  ActorId to = 0;
+  Message message{};
+};
+
+/// What a run is besides its machines.
+struct RunState {
+  double now = 0;                // seconds of the run's clock
+  std::uint64_t delivered = 0;   // messages so far
+  std::vector<Pending> pending;  // those of one recipient in their order
+  std::vector<ActorId> gone;     // machines that an exception has ended
+  std::vector<double> free_at;   // by thread: when its last modelled job is over
+};
+
+/// Writes the machines of `cast` and `state`, or reads them back into machines that were made alike.
+/// ArchiveError, with the name of the machine, where one cannot be written or is not what was read.
+void archive_run(Archive& a, Cast& cast, RunState& state);
+
+}  // namespace troupe

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""A run that goes on from a checkpoint ends as if it had not been stopped: over the experiments of digest_matrix.py.
+
+    resume_matrix.py --program P               # each seventh experiment, as ctest does
+    resume_matrix.py --program P --each 1      # all of them
+    ... --only REGEX                           # experiments by name
+
+Of each: one run without checkpoints, one that makes some, and the rest of the run from up to three of these. On the virtual
+clock all of them have equal weights, updates, staleness and order of deliveries; on the real one, where `run` is promised to have
+the weights of `sim`, equal weights and updates.
+"""
+
+import argparse
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from digest_matrix import CLOCK, SECONDS_MAX, TASKS, Case, cases, found_in, jobs, outcome, words
+
+EVERY = ["record.checkpoint.every=2", "record.checkpoint.keep=100"]
+RESUMED_MAX = 3
+CANNOT = ("phases",)  # each phase is a run of its own
+
+
+def resumed(program, clock, original, copy, step):
+    """The outcome of the run in `original`, gone on with from its checkpoint `step` in a copy of the folder."""
+    shutil.copytree(original, copy)
+    command = [program, clock, "--resume", str(copy / "checkpoints" / step)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        return {"code": -1, "says": f"no end after {SECONDS_MAX} s"}
+    return found_in(copy, done)
+
+
+def compared(clock, result):
+    keys = ["code", "weights", "updates"] + (["staleness", "order"] if clock == "sim" else [])
+    return {key: result.get(key) for key in keys}
+
+
+def check(program, folder, case, clock, number):
+    """What is wrong, and how many checkpoints were gone on from."""
+    wrong = []
+    plain = outcome(program, folder, case, clock, f"{number}-plain")
+    with_them = outcome(program, folder, Case(case.task, case.sets + EVERY), clock, f"{number}-kept")
+    if compared(clock, with_them) != compared(clock, plain):
+        wrong.append(f"{clock} {case.name}: with checkpoints {with_them}, without {plain}")
+    original = Path(folder, f"{Path(program).parent.name}-{number}-kept")
+    steps = sorted(path.name for path in original.glob("checkpoints/step-*"))
+    if not steps and clock == "sim" and case.code == 0:
+        wrong.append(f"{clock} {case.name}: no checkpoint was made")
+    chosen = random.Random(number).sample(steps, min(RESUMED_MAX, len(steps)))
+    for step in chosen:
+        again = resumed(program, clock, original, Path(folder, f"{number}-{step}"), step)
+        if compared(clock, again) != compared(clock, plain):
+            wrong.append(f"{clock} {case.name}: from {step} {again}, in one piece {plain}")
+    return wrong, len(chosen)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--each", type=int, default=7)
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    program = str(Path(given.program).resolve())
+    selected = [case for case in cases() if re.search(given.only, case.name) and case.task not in CANNOT][:: given.each]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+        for task, text in TASKS.items():
+            Path(folder, f"{task}.textproto").write_text(text + "\n" + CLOCK)
+        Path(folder, "words.txt").write_text(words())
+        all_jobs = jobs(selected)
+        results = list(pool.map(lambda i: check(program, folder, *all_jobs[i], i), range(len(all_jobs))))
+    wrong = [sentence for sentences, _ in results for sentence in sentences]
+    for sentence in wrong:
+        print(sentence)
+    count = sum(made for _, made in results)
+    print(f"{len(all_jobs)} runs, {count} times gone on from a checkpoint, {len(wrong)} differences")
+    if count < len(all_jobs) / 2:
+        print("too few checkpoints were made for this to say anything")
+        return 1
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
