@@ -7,6 +7,7 @@
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/system/log.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -87,6 +88,25 @@ bool Checkpointer::due(std::int64_t step) const {
   return seconds_.count() > 0 && std::chrono::steady_clock::now() - last_ >= seconds_;
 }
 
+/// Hands the run's texts to the operating system and notes in `made` how long they are. Returns where they
+/// stand. What fails is told by the files themselves.
+std::vector<fs::path> Checkpointer::flush(Checkpoint& made) const {
+  std::vector<fs::path> files;
+  const auto note = [&](OutputFile* file) -> std::int64_t {
+    if (!file) {
+      return 0;
+    }
+    (void)file->flush();
+    files.push_back(file->path());
+    return file->bytes();
+  };
+  made.metrics_bytes = note(parts_.metrics);
+  for (const auto& order : parts_.orders) {
+    made.order_bytes.push_back(note(order->text()));
+  }
+  return files;
+}
+
 void Checkpointer::take(const ArchiveRun& archive) {
   if (folder_.empty()) {
     return;
@@ -99,12 +119,10 @@ void Checkpointer::take(const ArchiveRun& archive) {
                   .seconds = 0,
                   .experiment = print_experiment(parts_.blueprint.experiment),
                   .folder = folder_here(),
-                  .metrics_bytes = parts_.metrics ? parts_.metrics->bytes() : 0,
+                  .metrics_bytes = 0,
                   .order_bytes = {},
                   .run = {}};
-  for (const auto& order : parts_.orders) {
-    made.order_bytes.push_back(order->text_bytes());
-  }
+  const std::vector<fs::path> files = flush(made);
   try {
     Archive a;
     archive_records(a, parts_);
@@ -117,11 +135,6 @@ void Checkpointer::take(const ArchiveRun& archive) {
     seconds_ = {};
     return;
   }
-  if (parts_.metrics) {
-    if (const auto flushed = parts_.metrics->flush(); !flushed) {
-      return;  // the run ends of it
-    }
-  }
   wait();
   writing_ = std::async(
       std::launch::async,
@@ -129,7 +142,9 @@ void Checkpointer::take(const ArchiveRun& archive) {
        values = values_at_hand(parts_),
        specs = weight_specs(parts_.blueprint.network),
        folder = folder_ / kCheckpoints,
-       keep = keep_] {
+       keep = keep_,
+       files] {
+        std::for_each(files.begin(), files.end(), sync_path);  // they are as long as it says
         return write_checkpoint(folder, made, keep, [&](const fs::path& into) -> Result<void> {
           return values.empty() ? Result<void>{}
                                 : write_weights(into / kWeightsFile, specs, values, version());

@@ -48,6 +48,7 @@ class Checkpointer {
   void take(const ArchiveRun& archive);
 
  private:
+  std::vector<std::filesystem::path> flush(Checkpoint& made) const;
   void wait();
 
   RunParts parts_;

@@ -225,7 +225,7 @@ std::filesystem::path run_folder(const std::filesystem::path& checkpoint) {
 /// The checkpoint that --resume names. Error (usage) where something else is asked for, too.
 Result<FoundCheckpoint> checkpoint_to_resume(const Arguments& arguments, bool virtual_clock) {
   if (!arguments.out.empty() || !arguments.experiment.assignments.empty() ||
-      arguments.experiment.experiment != kDefaultPreset) {
+      !arguments.experiment.experiment.empty()) {
     return Error{ErrorKind::usage,
                  "--resume: a run goes on as it was begun, in its own folder; leave out "
                  "EXPERIMENT, --set and --out"};
@@ -246,9 +246,18 @@ Result<FoundCheckpoint> checkpoint_to_resume(const Arguments& arguments, bool vi
 
 /// What is to be run: from the command line, or from a checkpoint.
 Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundCheckpoint* resume) {
-  return resume
-             ? parse_experiment(resume->checkpoint.experiment, resume->path.string())
-             : load_experiment(arguments.experiment.experiment, arguments.experiment.assignments);
+  if (!resume) {
+    const std::string& named = arguments.experiment.experiment;
+    return load_experiment(named.empty() ? std::string(kDefaultPreset) : named,
+                           arguments.experiment.assignments);
+  }
+  auto experiment = parse_experiment(resume->checkpoint.experiment, resume->path.string());
+  if (experiment) {
+    if (auto resolved = resolve(*experiment); !resolved) {
+      return resolved.error();
+    }
+  }
+  return experiment;
 }
 
 void tell_resumed(Console& console, const FoundCheckpoint& found) {
@@ -284,12 +293,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
                         arguments.out,
                         " exists already; name a new folder, a run never overwrites another")});
   }
-  auto experiment = experiment_of(arguments, resume ? &*resume : nullptr);
-  if (experiment && resume) {
-    if (auto resolved = resolve(*experiment); !resolved) {
-      return fail(console, resolved.error());
-    }
-  }
+  const auto experiment = experiment_of(arguments, resume ? &*resume : nullptr);
   if (!experiment) {
     return fail(console, experiment.error());
   }
@@ -346,29 +350,29 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
 
 Command declare(bool virtual_clock) {
   auto arguments = std::make_shared<Arguments>();
-  return {.options = experiment_options(
-              arguments->experiment,
-              {{.names = "--out",
-                .value = &arguments->out,
-                .doc = "folder for the run's files; made here, must not exist (default: none are "
-                       "kept)",
-                .type = "DIR",
-                .refuse_empty = kEmptyFolder},
-               {.names = "--resume",
-                .value = &arguments->resume,
-                .doc = "go on with the run in DIR from its newest checkpoint, as it was begun; DIR "
-                       "can be one of its "
-                       "checkpoints, too",
-                .type = "DIR",
-                .refuse_empty = kEmptyFolder},
-               {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"},
-               {.names = "--verbose,-v",
-                .value = &arguments->verbose,
-                .doc = "log the run's life cycle on stderr"},
-               {.names = "--list", .value = &arguments->list, .doc = "show the presets and end"}}),
-          .action = [arguments, virtual_clock](
-                        Console& console) { return run(console, *arguments, virtual_clock); },
-          .footer = experiment_footer};
+  Command command{
+      .options = experiment_options(
+          arguments->experiment,
+          {{.names = "--out",
+            .value = &arguments->out,
+            .doc = "folder for the run's files; made here, must not exist (default: none are kept)",
+            .type = "DIR",
+            .refuse_empty = kEmptyFolder},
+           {.names = "--resume",
+            .value = &arguments->resume,
+            .doc = "go on with the run in DIR, from its newest checkpoint; or DIR is a checkpoint",
+            .type = "DIR",
+            .refuse_empty = kEmptyFolder},
+           {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"},
+           {.names = "--verbose,-v",
+            .value = &arguments->verbose,
+            .doc = "log the run's life cycle on stderr"},
+           {.names = "--list", .value = &arguments->list, .doc = "show the presets and end"}}),
+      .action = [arguments, virtual_clock](
+                    Console& console) { return run(console, *arguments, virtual_clock); },
+      .footer = experiment_footer};
+  arguments->experiment.experiment.clear();  // the default is chosen where nothing is resumed
+  return command;
 }
 
 }  // namespace

@@ -6,9 +6,6 @@
 #include "runtime/record/output_file.hpp"
 #include "runtime/record/sha256.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -48,16 +45,6 @@ Result<std::string> digest(const fs::path& path) {
     return Error{ErrorKind::data, concat(path.string(), " could not be read")};
   }
   return sha.finish();
-}
-
-/// What was written into a folder, and its names, are on the disk then.
-void sync_folder(const fs::path& path) {
-  if (const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-      descriptor >= 0) {
-    ::fsync(
-        descriptor);  // where the file system cannot, the files themselves are there all the same
-    ::close(descriptor);
-  }
 }
 
 /// "SHA256  name" of every file, by name.
@@ -247,7 +234,7 @@ Result<void> fill(const fs::path& folder,
   if (auto written = write_sums(folder); !written) {
     return written.error();
   }
-  sync_folder(folder);
+  sync_path(folder);
   return {};
 }
 
@@ -271,7 +258,7 @@ Result<fs::path> write_checkpoint(const fs::path& folder,
     fs::remove_all(partial, code);
     return Error{ErrorKind::lost, concat(path.string(), " could not be written: ", why)};
   }
-  sync_folder(folder);
+  sync_path(folder);
   tidy(folder, keep);
   return path;
 }
@@ -359,7 +346,9 @@ Result<FoundCheckpoint> find_checkpoint(const fs::path& path) {
     }
     found.passed_over.push_back(checkpoint.error().message);
   }
-  std::string why = candidates.empty() ? "there is none in it" : "";
+  std::string why = !candidates.empty()      ? ""
+                    : fs::exists(path, code) ? "there is none in it"
+                                             : "there is no such folder";
   for (const std::string& reason : found.passed_over) {
     why += (why.empty() ? "" : "; ") + reason;
   }

@@ -40,8 +40,8 @@ class OrderLog final : public OrderSink {
     }
   }
 
-  /// Of the text; 0 where there is none.
-  std::int64_t text_bytes() const { return text_ ? text_->bytes() : 0; }
+  /// The text, for a checkpoint; null where there is none.
+  OutputFile* text() const { return text_.get(); }
 
   /// Error (lost) where the text could not be written.
   Result<void> close();

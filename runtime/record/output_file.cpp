@@ -120,6 +120,13 @@ Result<void> OutputFile::outcome() const {
   return {};
 }
 
+void sync_path(const std::filesystem::path& path) {
+  if (const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC); descriptor >= 0) {
+    ::fsync(descriptor);
+    ::close(descriptor);
+  }
+}
+
 Result<void> write_file(const std::filesystem::path& path, std::string_view text) {
   auto file = OutputFile::create(path);
   if (!file) {

@@ -40,6 +40,8 @@ class OutputFile {
   /// Written so far, the buffer's included.
   std::int64_t bytes() const { return bytes_; }
 
+  const std::filesystem::path& path() const { return path_; }
+
   /// From any thread.
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
 
@@ -58,6 +60,10 @@ class OutputFile {
   std::string failure_;  // the sentence; "" while all is well
   std::atomic<bool> failed_{false};
 };
+
+/// What has been handed to the operating system for the file, or the names in the folder, is on the disk when
+/// it returns, where the file system can do so.
+void sync_path(const std::filesystem::path& path);
 
 /// A whole file at once.
 Result<void> write_file(const std::filesystem::path& path, std::string_view text);

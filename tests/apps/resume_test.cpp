@@ -1,0 +1,184 @@
+// Runs that are interrupted, killed and damaged go on from their checkpoints, or say why not. Which schemes do so bit
+// for bit: tests/tools/resume_matrix.py. A few kills by default; for N of each verb set TROUPE_INTERRUPTIONS=N.
+#include "tests/support/catch.hpp"
+#include "tests/support/program.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace troupe::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+int kills() {
+  const char* wanted = std::getenv("TROUPE_INTERRUPTIONS");
+  return wanted ? std::atoi(wanted) : 3;
+}
+
+/// A pipeline of four stages that takes some tenths of a second.
+std::vector<std::string> pipeline(const std::string& verb,
+                                  const std::string& out,
+                                  const std::string& updates = "2000") {
+  return {verb,
+          "teacher-mlp",
+          "--quiet",
+          "--out",
+          out,
+          "--set",
+          "data.teacher.train=1000",
+          "--set",
+          "data.teacher.test=100",
+          "--set",
+          "stop.epochs=0",
+          "--set",
+          "stop.updates=" + updates,
+          "--set",
+          "record.checkpoint.every=20"};
+}
+
+std::string digest_of(const Said& said) {
+  const std::size_t at = said.out.find("sha256 ");
+  return at == std::string::npos ? "none: " + said.out + said.err : said.out.substr(at + 7, 64);
+}
+
+bool has_checkpoint(const std::string& run) {
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(fs::path(run) / "checkpoints", code)) {
+    if (entry.path().filename().string().starts_with("step-")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void wait_for_checkpoint(const std::string& run) {
+  for (int i = 0; i < 5000 && !has_checkpoint(run); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  REQUIRE(has_checkpoint(run));
+}
+
+}  // namespace
+
+TEST_CASE("a run that was killed at any moment ends as if it had not been", "[apps]") {
+  std::mt19937 random(1);
+  std::uniform_int_distribution<int> delay(0, 100'000);  // us
+  for (const std::string verb : {"sim", "run"}) {
+    const Folder folder;
+    const Said whole = run_program(pipeline(verb, folder / "whole"));
+    REQUIRE(whole.code == 0);
+    for (int i = 0; i < kills(); ++i) {
+      INFO(verb << ", kill " << i);
+      const std::string run = folder / ("run-" + std::to_string(i));
+      Program program(pipeline(verb, run));
+      wait_for_checkpoint(run);
+      std::this_thread::sleep_for(std::chrono::microseconds(delay(random)));
+      program.signal(SIGKILL);
+      program.wait();
+      const Said resumed = run_program({verb, "--resume", run, "--quiet"});
+      CHECK(resumed.code == 0);
+      CHECK(digest_of(resumed) == digest_of(whole));
+    }
+  }
+}
+
+TEST_CASE("a run that is interrupted writes a checkpoint first, and goes on from it", "[apps]") {
+  for (const std::string verb : {"sim", "run"}) {
+    const Folder folder;
+    const std::string run = folder / "run";
+    const std::vector<std::string> asked{verb,
+                                         "glyphs-mlp",
+                                         "--out",
+                                         run,
+                                         "--set",
+                                         "data.glyphs.limit=2000",
+                                         "--set",
+                                         "stop.epochs=200"};
+    Program program(asked);
+    for (int i = 0; i < 2000 && program.err().find("step ") == std::string::npos; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    program.signal(SIGINT);
+    CHECK(program.wait().code == 130);
+    REQUIRE(has_checkpoint(run));
+    Program again({verb, "--resume", run});
+    for (int i = 0; i < 2000 && again.err().find("step ") == std::string::npos; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    CHECK_THAT(again.err(), says("going on from"));
+    again.signal(SIGTERM);
+    CHECK(again.wait().code == 130);
+  }
+}
+
+TEST_CASE("a checkpoint that is not whole is passed over", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  const Said whole = run_program(pipeline("sim", run, "60"));
+  REQUIRE(whole.code == 0);
+  std::ofstream(run + "/checkpoints/step-60/state.pb", std::ios::app) << "more";
+  const Said resumed = run_program({"sim", "--resume", run, "--quiet"});
+  CHECK(resumed.code == 0);
+  CHECK_THAT(resumed.err, says("passed over") && says("step-60 is not whole"));
+  CHECK_THAT(resumed.err, says("going on from") && says("step-40"));
+  CHECK(digest_of(resumed) == digest_of(whole));
+
+  fs::remove(run + "/checkpoints/step-40/SHA256SUMS");
+  fs::remove(run + "/checkpoints/step-60/SHA256SUMS");
+  const Said refused = run_program({"sim", "--resume", run});
+  CHECK(refused.code == 3);
+  CHECK_THAT(refused.err, says("no checkpoint to go on from") && says("it has no SHA256SUMS"));
+  CHECK_THAT(contents(run + "/summary.json"), says("done"));  // nothing of the run was touched
+}
+
+TEST_CASE("what --resume cannot do is said", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  REQUIRE(run_program(pipeline("sim", run, "40")).code == 0);
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"glyphs-mlp"}, {"--set", "seed=2"}, {"--out", folder / "other"}}) {
+    std::vector<std::string> asked{"sim", "--resume", run};
+    asked.insert(asked.end(), more.begin(), more.end());
+    const Said said = run_program(asked);
+    CHECK(said.code == 2);
+    CHECK_THAT(said.err, says("leave out EXPERIMENT, --set and --out"));
+  }
+  const Said clock = run_program({"run", "--resume", run});
+  CHECK(clock.code == 2);
+  CHECK_THAT(clock.err, says("on the virtual clock: troupe sim --resume goes on with it"));
+  const Said nowhere = run_program({"sim", "--resume", folder / "nowhere"});
+  CHECK(nowhere.code == 3);
+  CHECK_THAT(nowhere.err, says("there is no such folder"));
+  const Said empty = run_program({"sim", "--resume", ""});
+  CHECK(empty.code == 2);
+}
+
+TEST_CASE("metrics that are shorter than at the checkpoint are not those of the run", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  REQUIRE(run_program(pipeline("sim", run, "40")).code == 0);
+  fs::resize_file(run + "/metrics.jsonl", 10);
+  const Said said = run_program({"sim", "--resume", run});
+  CHECK(said.code == 3);
+  CHECK_THAT(said.err, says("metrics.jsonl has 10 bytes, but had"));
+}
+
+TEST_CASE("where a checkpoint cannot be written the run goes on and says so", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  Program program(pipeline("run", run, "20000"));
+  wait_for_checkpoint(run);
+  fs::remove_all(run + "/checkpoints");
+  std::ofstream(run + "/checkpoints") << "in the way";
+  const Said said = program.wait();
+  CHECK(said.code == 0);
+  CHECK_THAT(said.err, says("no_checkpoint"));
+}
