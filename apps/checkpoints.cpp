@@ -58,10 +58,13 @@ void archive_records(Archive& a, const RunParts& parts) {
   }
 }
 
-Checkpointer::Checkpointer(RunParts parts, fs::path folder, const char* clock)
-    : parts_(parts), folder_(std::move(folder)), clock_(clock) {
+Checkpointer::Checkpointer(RunParts parts,
+                           fs::path folder,
+                           const char* clock,
+                           std::vector<Checkpoint>* kept)
+    : parts_(parts), folder_(std::move(folder)), clock_(clock), kept_(kept) {
   const proto::Checkpointing& asked = parts_.blueprint.experiment.record().checkpoint();
-  if (!folder_.empty()) {
+  if (!folder_.empty() || kept_) {
     every_ = asked.every();
     seconds_ = std::chrono::duration<double>(asked.seconds());
     keep_ = asked.keep();
@@ -108,7 +111,7 @@ std::vector<fs::path> Checkpointer::flush(Checkpoint& made) const {
 }
 
 void Checkpointer::take(const ArchiveRun& archive) {
-  if (folder_.empty()) {
+  if (folder_.empty() && !kept_) {
     return;
   }
   last_ = std::chrono::steady_clock::now();
@@ -129,12 +132,23 @@ void Checkpointer::take(const ArchiveRun& archive) {
     archive(a);
     made.run = a.take();
   } catch (const ArchiveError& error) {
+    if (kept_) {
+      throw;
+    }
     tell(error.what());
     folder_.clear();  // the next one would not be better
     every_ = 0;
     seconds_ = {};
     return;
   }
+  if (kept_) {
+    kept_->push_back(std::move(made));
+  } else {
+    write(std::move(made), files);
+  }
+}
+
+void Checkpointer::write(Checkpoint made, const std::vector<fs::path>& files) {
   wait();
   writing_ = std::async(
       std::launch::async,

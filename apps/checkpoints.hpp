@@ -33,8 +33,12 @@ void archive_records(Archive& a, const RunParts& parts);
 /// Used by the thread that drives the run.
 class Checkpointer {
  public:
-  /// `folder`: of the run; empty: there will be no checkpoints.
-  Checkpointer(RunParts parts, std::filesystem::path folder, const char* clock);
+  /// `folder`: of the run; empty: there will be no checkpoints, unless they are to be `kept`, which may be
+  /// null.
+  Checkpointer(RunParts parts,
+               std::filesystem::path folder,
+               const char* clock,
+               std::vector<Checkpoint>* kept);
   /// Waits for the one that is being written.
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
@@ -44,16 +48,18 @@ class Checkpointer {
   bool due(std::int64_t step) const;
 
   /// Takes the state while all machines stand still, and begins to write it. What fails is told on stderr,
-  /// and the run goes on. `archive` writes the machines.
+  /// and the run goes on; where they are kept it is an ArchiveError. `archive` writes the machines.
   void take(const ArchiveRun& archive);
 
  private:
   std::vector<std::filesystem::path> flush(Checkpoint& made) const;
+  void write(Checkpoint made, const std::vector<std::filesystem::path>& files);
   void wait();
 
   RunParts parts_;
   std::filesystem::path folder_;
   std::string clock_;
+  std::vector<Checkpoint>* kept_;
   std::int64_t every_ = 0;                    // updates; 0: never
   std::chrono::duration<double> seconds_{0};  // 0: never
   std::int64_t keep_ = 1;

@@ -316,7 +316,8 @@ Ending play(Cast& cast, const RunOptions& options, Performance p) {
   return options.virtual_clock ? run_virtual(cast, times, p) : run_real(cast, times, p);
 }
 
-/// The run, from its beginning or from `state`. Error (data) where the state is not of this run.
+/// The run, from its beginning or from `state`. Error (data) where the state is not of this run, or, with
+/// RunOptions::kept, where its own cannot be written.
 Result<Ending> perform(const RunParts& parts,
                        const RunOptions& options,
                        const Files& files,
@@ -326,11 +327,16 @@ Result<Ending> perform(const RunParts& parts,
       archive_records(*state, parts);
     }
     Tee records(parts.recorder, options.tee);
-    Checkpointer checkpoints(
-        parts, options.directory.value_or(""), options.virtual_clock ? "virtual" : "real");
+    Checkpointer checkpoints(parts,
+                             options.directory.value_or(""),
+                             options.virtual_clock ? "virtual" : "real",
+                             options.kept);
     return play(parts.cast, options, {parts.blueprint, records, files, checkpoints, state, {}});
   } catch (const ArchiveError& error) {
-    return Error{ErrorKind::data, concat("the checkpoint does not fit the run: ", error.what())};
+    return Error{ErrorKind::data,
+                 concat(state ? "the checkpoint does not fit the run: "
+                              : "no checkpoint can be made of the run: ",
+                        error.what())};
   }
 }
 

@@ -26,7 +26,7 @@ set(public_headers
     # Machines, and what the end of a run tells.
     runtime/record/json.hpp runtime/record/summary.hpp runtime/system/extension.hpp runtime/system/machine.hpp
     # What machines say, and the experiment as text.
-    messages/archive.hpp messages/experiment.hpp messages/messages.hpp messages/proto.hpp messages/protocol.hpp messages/record.hpp
+    messages/archive.hpp messages/experiment.hpp messages/fields.hpp messages/messages.hpp messages/proto.hpp messages/protocol.hpp messages/record.hpp
     messages/results.hpp messages/stamp.hpp messages/update.hpp
     # Tensors and their arithmetic.
     kernels/activation.hpp kernels/attention.hpp kernels/buffer.hpp kernels/check.hpp kernels/combine.hpp kernels/convert.hpp
