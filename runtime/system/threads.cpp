@@ -1,6 +1,7 @@
 #include "runtime/system/threads.hpp"
 
 #include "runtime/system/actor.hpp"
+#include "runtime/system/thread_limits.hpp"
 
 #include <caf/actor_system_config.hpp>
 #include <caf/scoped_actor.hpp>
@@ -38,13 +39,13 @@ void rehearse(int count) {
     for (int i = 0; i < count; ++i) {
       made.emplace_back([wait] { wait.wait(); });
     }
-  } catch (const std::exception& error) {
+  } catch (const std::system_error& error) {
     throw std::runtime_error(concat("only ",
                                     made.size(),
                                     " of the ",
                                     count,
                                     " threads that the run needs could be made: ",
-                                    error.what()));
+                                    no_room_for_thread(error)));
   }
 }
 
