@@ -156,7 +156,7 @@ void ServerShard::pass_over(double now, Effects& fx) {
   const std::int64_t before = run_.step();
   run_.add(std::exchange(missing_, 0));
   replicas_.next_version();
-  weights_.keep(version(), c_.rate.at(version()));
+  weights_.keep(version(), rate(version()));
   conclude_update(before, now, fx);
 }
 
@@ -175,7 +175,7 @@ void ServerShard::drop(std::vector<std::size_t> which, Effects& fx) {
 // -- updates ---------------------------------------------------------------------------------------
 
 void ServerShard::combine(Effects& fx) {
-  c_.rate.begin();
+  rate_factor_.begin();
   // Not of the first update, unless of each: it is made at the weights that all have read.
   const bool measure = c_.gap_every > 0 && (version() + 1) % c_.gap_every == 0;
   Update update = make_update(measure);
@@ -192,8 +192,8 @@ Update ServerShard::make_update(bool measure) {
   Update update{.version = version(),
                 .base = weights_.slice(),
                 .contributions = {},
-                .rate = c_.rate.at(version()),
-                .next_rate = c_.rate.at(version() + 1),
+                .rate = rate(version()),
+                .next_rate = rate(version() + 1),
                 .reaches = c_.reaches};
   for (Upload& m : pushes_.applying()) {
     Contribution of = std::exchange(m.contribution, {});
@@ -214,7 +214,7 @@ void ServerShard::handle(Combined m, double now, Effects& fx) {
   pushes_.applied();
   run_.add(std::exchange(missing_, 0));
   replicas_.next_version();
-  weights_.set(std::move(m.updated), version(), c_.rate.at(version()));
+  weights_.set(std::move(m.updated), version(), rate(version()));
   conclude_update(before, now, fx);
   advance(now, fx);
 }
@@ -242,7 +242,7 @@ void ServerShard::note_applied(Updated& updated, double now, Effects& fx) {
     account_.applied(version() - u.read_version);
     fx.record(AppliedRecord{.stamp = u.stamp,
                             .applied_to = version(),
-                            .rate = c_.replicas_step ? u.contribution.rate : c_.rate.at(version()),
+                            .rate = c_.replicas_step ? u.contribution.rate : rate(version()),
                             .seconds = now - u.read_time,
                             .gap = i == 0 ? updated.gap : -1,
                             .reads = std::move(u.reads),
@@ -392,7 +392,7 @@ std::string ServerShard::waits_for() const {
 }
 
 void ServerShard::archive(Archive& a) {
-  a(c_.rate,
+  a(rate_factor_,
     weights_,
     replicas_,
     run_,

@@ -93,7 +93,7 @@ Error unexpected(const Syntax& verb, const std::string& word) {
                  did_you_mean(word.substr(0, word.find('=')), names),
                  " (options: ",
                  legal,
-                 ")")};
+                 verb.name.empty() ? "; those of a verb stand behind it)" : ")")};
 }
 
 int dispatch(int argc, const char* const* argv, Console& console) {

@@ -2,6 +2,7 @@
 
 #include "runtime/system/actor.hpp"
 #include "runtime/system/standing_still.hpp"
+#include "runtime/system/thread_limits.hpp"
 
 #include <caf/actor_system_config.hpp>
 #include <caf/scoped_actor.hpp>
@@ -40,13 +41,13 @@ void rehearse(int count) {
     for (int i = 0; i < count; ++i) {
       made.emplace_back([wait] { wait.wait(); });
     }
-  } catch (const std::exception& error) {
+  } catch (const std::system_error& error) {
     throw std::runtime_error(concat("only ",
                                     made.size(),
                                     " of the ",
                                     count,
                                     " threads that the run needs could be made: ",
-                                    error.what()));
+                                    no_room_for_thread(error)));
   }
 }
 

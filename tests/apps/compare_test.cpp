@@ -10,6 +10,7 @@
 
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
@@ -179,6 +180,21 @@ void check_refused(const std::vector<std::string>& arguments, const std::string&
 }
 
 }  // namespace
+
+TEST_CASE("without room for a thread a trial, as many run at once as there is room for", "[apps]") {
+  // Stacks of 16 TiB, of which the address space holds no more than eight.
+  pthread_attr_t usual;
+  REQUIRE(pthread_getattr_default_np(&usual) == 0);
+  pthread_attr_t large;
+  REQUIRE(pthread_attr_init(&large) == 0);
+  REQUIRE(pthread_attr_setstacksize(&large, std::size_t{1} << 44) == 0);
+  REQUIRE(pthread_setattr_default_np(&large) == 0);
+  const Comparison c = compared(schemes_of("teacher-mlp", kQuick, {}), 16);
+  REQUIRE(pthread_setattr_default_np(&usual) == 0);
+  for (const Trial& trial : c.trials) {
+    CHECK(trial.outcome == Outcome::finished);
+  }
+}
 
 TEST_CASE("means and sample deviations are those of the textbook", "[apps]") {
   check_spread(spread_of({2, 4, 4, 4, 5, 5, 7, 9}), 8, 5, std::sqrt(32.0 / 7));

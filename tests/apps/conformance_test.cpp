@@ -190,6 +190,6 @@ TEST_CASE("the verb prints a line a promise, and refuses what is misspelt", "[ap
   for (const char* bound : {"x", "-1"}) {
     const Said unbound = run_program({"conformance", "asgd", "--bound", bound});
     CHECK(unbound.code == 2);
-    CHECK_THAT(unbound.err, says("not in range 0 to 1000000000"));
+    CHECK_THAT(unbound.err, says("is no whole number from 0 to 1000000000"));
   }
 }

@@ -128,6 +128,9 @@ TEST_CASE("rules and traffic", "[schemes]") {
       {{fetch, "replicas.rule=dana_zero"}, "n_fetch: 3"},
       {{"replicas.exchange.parameter_server.fetch=overlaps", "replicas.rule=dana_zero"},
        "fetch: overlaps does not go with dana_zero"},
+      {{"replicas.exchange.parameter_server.fetch=overlaps", "replicas.scale=dc_asgd"},
+       "replicas.exchange.parameter_server.fetch: overlaps does not go with dc_asgd, where a "
+       "gradient has to be of the server's own weights; right is waits"},
       {{"replicas.exchange.parameter_server.fetch=overlaps", "replicas.rule=nag"}, ""},
       {{"replicas.rule=dual_averaging", "optimizer.rule=adam"},
        "the step dual_averaging replaces the rule and has no momentum; it is adam"},
