@@ -145,7 +145,7 @@ Constraints<Blueprint> chunk_checks() {
                            b.chunks[chunk]->layout().entries.size(),
                            " tensors, too few for ",
                            b.experiment.replicas().shards(),
-                           " shards");
+                           " slices");
            }},
   };
 }

@@ -7,6 +7,7 @@
 #include "tests/support/catch.hpp"
 
 using namespace troupe;
+using troupe::test::says;
 
 namespace {
 
@@ -192,11 +193,11 @@ TEST_CASE("keys that would do nothing are refused", "[schemes]") {
   check({
       {{shards}, ""},
       {{shards, one},
-       "replicas.shards: 4 parts are for as many servers, and one replica has none"},
+       "replicas.shards: 4 slices are for as many servers, and one replica has none"},
       {{shards, one, "replicas.rule=nag"}, ""},
       {{shards, one, x + "averaging"}, ""},
       {{shards, one, x + "sandblaster"}, ""},
-      {{shards, x + "hogwild"}, "replicas.shards: 4 parts are for as many servers, and"},
+      {{shards, x + "hogwild"}, "replicas.shards: 4 slices are for as many servers, and"},
       {{shards, x + "synchronous"}, ""},
       {{shards, "replicas.exchange.synchronous.reduction=ring"}, "an all-reduce"},
       {{shards, "replicas.exchange.synchronous.reduction=tree"}, "an all-reduce"},
