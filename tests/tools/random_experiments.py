@@ -240,13 +240,16 @@ class Draw:
                 self.sets.append(f"pipeline.partition={self.random.choice(self.enums['Pipeline.Partition'])}")
 
     def draw_growth(self):
-        if self.chance(0.1) and (self.count == 1 or not self.mostly()):
+        if self.chance(0.1) and (self.count == 1 or not self.mostly()) and not self.endless():
             self.sets += ["data.growth.at=[0.5]", f"data.growth.factor={self.random.choice([1.5, 2, 3])}", "stop.epochs=2"]
+
+    def endless(self):
+        return "data { none" in self.base  # whose epoch is a million samples
 
     def draw_stop(self):
         pick = self.random.choice
         self.updates = pick([1, 2, 5, 9, 20])
-        if "data { none" not in self.base and self.chance(0.25):  # whose epoch is a million samples
+        if self.chance(0.25) and not self.endless():
             self.sets.append(f"stop.epochs={pick([0.3, 1, 2])}")
         if not any(s.startswith("stop.epochs") for s in self.sets) or self.chance(0.3):
             self.sets.append(f"stop.updates={self.updates}")
