@@ -16,8 +16,8 @@ namespace troupe::conformance {
 ///             nearest
 ///   accounts  of replicas of different speeds: every gradient applied, dropped or in flight, none
 ///             applied twice, the version one more at each update; whether the law of lags holds
-///             (lags and ages in flight are updates x (R - 1) where nobody waits and nothing is
-///             dropped)
+///             (with those in flight, so far, they add up to updates x (R - 1) where nobody waits and
+///             nothing is dropped)
 ///   bound     the largest staleness applied, one replica ten times slower; held to `bound`, if any
 ///   crash     one or two replicas die at different moments: the run ends as it should all the same
 ///   replay    two equal runs: equal orders of messages, equal weights

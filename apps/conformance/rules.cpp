@@ -72,7 +72,7 @@ class RuleKit {
                dropped,
                " dropped, ",
                in_flight,
-               " in flight; lags and ages are ",
+               " in flight; all their lags add up to ",
                lags,
                lags == law ? ", updates x (R - 1)" : concat(", not updates x (R - 1) = ", law))};
   }
