@@ -1,7 +1,5 @@
 #include "actors/server_shard.hpp"
 
-#include "messages/fields.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -389,22 +387,6 @@ std::string ServerShard::waits_for() const {
   }
   return "pushes; " + std::to_string(pushes_.waiting().size()) + " are waiting, the slowest is " +
          replicas_.slowest();
-}
-
-void ServerShard::archive(Archive& a) {
-  a(rate_factor_,
-    weights_,
-    replicas_,
-    run_,
-    pins_,
-    account_,
-    pushes_,
-    verdicts_,
-    verdicts_to_tell_,
-    missing_,
-    told_clock_,
-    finished_,
-    halted_);
 }
 
 }  // namespace troupe
