@@ -9,7 +9,7 @@ install(TARGETS troupe_proto troupe_kernels troupe_messages troupe_runtime troup
         EXPORT troupeTargets)
 
 # The public headers: what schemes, machines and programs of one's own include (apps/docs/tutorial.md), and what these
-# include in their turn. All others are private. tests/tools/check_package.sh compiles each alone.
+# include in their turn. All others are private. tests/tools/check_package.sh compiles them as they are installed.
 set(public_headers
     # A program: the command line, or training from within.
     apps/program.hpp apps/train.hpp
