@@ -1,4 +1,3 @@
-#include "kernels/functors/update.hpp"
 #include "kernels/update.hpp"
 
 #include <algorithm>
