@@ -1,7 +1,5 @@
 #include "actors/exchange/upstream.hpp"
 
-#include "messages/fields.hpp"
-
 #include <algorithm>
 #include <utility>
 
@@ -396,22 +394,6 @@ std::string Upstream::waits_for() const {
     return "the servers' answer that is due after mini-batch " + std::to_string(host().step());
   }
   return "";
-}
-
-void Upstream::archive(Archive& a) {
-  Exchange::archive(a);
-  a(pinned_,
-    lines_,
-    seen_,
-    next_,
-    following_,
-    seen_rate_,
-    factor_,
-    ahead_,
-    period_,
-    residuals_,
-    moments_,
-    reset_moments_);
 }
 
 }  // namespace troupe
