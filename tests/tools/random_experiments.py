@@ -11,11 +11,13 @@ Keys, bounds and alternatives are read from messages/experiment.proto, so a new 
   repeated   `sim` twice: equal weights, order, updates and staleness
   clocks     `run` has the weights of `sim` where apps/docs/determinism.md promises it
   end        a run that is to end with stop.updates ends there
+  resumed    from a checkpoint it ends as in one piece
 What is refused is asked once more without the setting that the sentence names. What breaks a law is shrunk: layers, phases and
 settings are left out as long as the same law is broken. Exit status 1 if one was broken.
 """
 
 import argparse
+import copy
 import json
 import random
 import re
@@ -27,6 +29,7 @@ import time
 from pathlib import Path
 
 from digest_matrix import outcome, words
+from resume_matrix import EVERY, compared, resumed
 
 PROTO = Path(__file__).resolve().parents[2] / "messages" / "experiment.proto"
 SECONDS_MAX = 60  # of one command, which takes a fraction of one
@@ -421,7 +424,26 @@ class Judge:
             seen["sim again"] = self.ask(asked, "sim")
         if valid["code"] == 0:
             seen["run"] = self.ask(asked, "run")
-        return self.unsound(seen) or self.unforeseen(seen) or self.unequal(asked, seen)
+        return self.unsound(seen) or self.unforeseen(seen) or self.unequal(asked, seen) or self.not_resumed(asked, first)
+
+    def not_resumed(self, asked, first):
+        """Of each third that ends well: whether it ends so with checkpoints, and from one of them."""
+        if first["code"] != 0 or asked.phases or self.number % 3:
+            return None
+        kept = copy.copy(asked)
+        kept.sets = asked.sets + EVERY
+        with_them = self.ask(kept, "sim")
+        if compared("sim", with_them) != compared("sim", first):
+            return "resumed", f"with checkpoints {with_them}, without {first}"
+        original = Path(self.folder, f"{Path(self.program).parent.name}-{self.number}")
+        steps = sorted(path.name for path in original.glob("checkpoints/step-*"))
+        if not steps:  # too few updates
+            return None
+        step = steps[self.number % len(steps)]
+        again = resumed(self.program, "sim", original, Path(self.folder, f"again-{self.number}"), step)
+        if compared("sim", again) != compared("sim", first):
+            return "resumed", f"from {step} {again}, in one piece {first}"
+        return None
 
     @staticmethod
     def unsound(seen):
