@@ -14,6 +14,8 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -44,15 +46,22 @@ class Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
+  /// There may be checkpoints.
+  bool active() const { return !folder_.empty() || kept_; }
+
   /// `step`: updates that are complete.
   bool due(std::int64_t step) const;
+
+  /// The last one is being written still: the next would wait for it.
+  bool writing() const;
 
   /// Takes the state while all machines stand still, and begins to write it. What fails is told on stderr,
   /// and the run goes on; where they are kept it is an ArchiveError. `archive` writes the machines.
   void take(const ArchiveRun& archive);
 
  private:
-  std::vector<std::filesystem::path> flush(Checkpoint& made) const;
+  std::optional<Checkpoint> copied(const ArchiveRun& archive) const;
+  bool flush(Checkpoint& made, std::vector<std::filesystem::path>& files) const;
   void write(Checkpoint made, const std::vector<std::filesystem::path>& files);
   void wait();
 

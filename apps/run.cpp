@@ -79,15 +79,18 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
     agenda.archive(*p.resume);
     p.resume->expect_end();
   }
+  bool halted = false;
   std::uint64_t turns = 0;
   agenda.between = [&] {
     constexpr std::uint64_t kEvery = 64;  // looks at the clock on the wall are not for nothing
+    if (halted) {
+      return;  // what comes now is the run's end
+    }
     if ((p.blueprint.experiment.record().checkpoint().every() > 0 || ++turns % kEvery == 0) &&
         p.checkpoints.due(p.records.completed())) {
       take();
     }
   };
-  bool halted = false;
   Ending ending = agenda.run([&] {
     const int asked = p.interrupts();
     if (asked == 1 && !std::exchange(halted, true)) {
@@ -120,14 +123,14 @@ Ending run_real(Cast& cast, const TimeModel& times, const Performance& p) {
   options.hold_back = held_back(e);
   options.interrupts = p.interrupts;
   options.resume = p.resume;
-  bool kept = false;  // at the first interrupt
-  options.snapshot_due = [&] {
-    return p.checkpoints.due(p.records.completed()) ||
-           (p.interrupts() == 1 && !std::exchange(kept, true));
-  };
-  options.snapshot = [&](const ArchiveRun& archive) {
-    p.checkpoints.take(archive);
-  };
+  if (p.checkpoints.active()) {
+    options.snapshot_due = [&] {
+      return p.checkpoints.due(p.records.completed()) && !p.checkpoints.writing();
+    };
+    options.snapshot = [&](const ArchiveRun& archive) {
+      p.checkpoints.take(archive);
+    };
+  }
   for (const auto& order : p.files.orders) {
     options.orders.push_back(order.get());
   }

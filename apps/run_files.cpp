@@ -31,6 +31,9 @@ Result<void> fill(RunFiles& files,
       return written.error();
     }
   }
+  if (files.directory && resume) {
+    drop_newer(*files.directory / kCheckpoints, resume->step);
+  }
   if (files.directory) {
     auto metrics = open_file(files, "metrics.jsonl", resume, resume ? resume->metrics_bytes : 0);
     if (!metrics) {

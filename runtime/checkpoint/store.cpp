@@ -154,7 +154,6 @@ Result<void> write_state(const fs::path& folder, const Checkpoint& checkpoint) {
   state.set_version(checkpoint.version);
   state.set_clock(checkpoint.clock);
   state.set_step(checkpoint.step);
-  state.set_seconds(checkpoint.seconds);
   state.set_experiment(checkpoint.experiment);
   state.set_folder(checkpoint.folder);
   state.set_metrics_bytes(checkpoint.metrics_bytes);
@@ -208,12 +207,18 @@ std::optional<std::int64_t> step_of(const fs::path& path) {
   return wrong == std::errc{} && stop == end ? std::optional(step) : std::nullopt;
 }
 
-/// All but the newest `keep`, and what has been left half-written.
+/// Takes away all but the newest `keep`, and what runs that were killed have left half-written.
 void tidy(const fs::path& folder, std::int64_t keep) {
   std::error_code code;
-  const std::vector<fs::path> all = checkpoints_in(folder);
-  for (std::size_t i = static_cast<std::size_t>(keep); i < all.size(); ++i) {
-    fs::remove_all(all[i], code);
+  std::vector<fs::path> gone = checkpoints_in(folder);
+  gone.erase(gone.begin(), gone.begin() + std::min<std::ptrdiff_t>(keep, std::ssize(gone)));
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
+    if (at->path().filename().string().starts_with(concat(".", kPrefix))) {
+      gone.push_back(at->path());
+    }
+  }
+  for (const fs::path& path : gone) {
+    fs::remove_all(path, code);
   }
 }
 
@@ -251,24 +256,39 @@ Result<fs::path> write_checkpoint(const fs::path& folder,
     fs::remove_all(partial, code);
     return filled.error();
   }
-  fs::remove_all(path, code);  // of the same step: as good, and older
+  const fs::path aside = folder / concat(".", path.filename().string(), ".old");
+  fs::rename(path, aside, code);  // one of the same step: as good, and older
+  const bool had = !code;
   fs::rename(partial, path, code);
   if (code) {
     const std::string why = code.message();
+    if (had) {
+      fs::rename(aside, path, code);
+    }
     fs::remove_all(partial, code);
     return Error{ErrorKind::lost, concat(path.string(), " could not be written: ", why)};
   }
   sync_path(folder);
+  sync_path(folder.parent_path());
   tidy(folder, keep);
   return path;
+}
+
+void drop_newer(const fs::path& folder, std::int64_t step) {
+  std::error_code code;
+  for (const fs::path& path : checkpoints_in(folder)) {
+    if (*step_of(path) > step) {
+      fs::remove_all(path, code);
+    }
+  }
 }
 
 std::vector<fs::path> checkpoints_in(const fs::path& folder) {
   std::vector<fs::path> all;
   std::error_code code;
-  for (const auto& entry : fs::directory_iterator(folder, code)) {
-    if (step_of(entry.path())) {
-      all.push_back(entry.path());
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
+    if (step_of(at->path())) {
+      all.push_back(at->path());
     }
   }
   std::sort(all.begin(), all.end(), [](const fs::path& a, const fs::path& b) {
@@ -320,7 +340,6 @@ Result<Checkpoint> read_checkpoint(const fs::path& path) {
   return Checkpoint{.version = state->version(),
                     .clock = state->clock(),
                     .step = state->step(),
-                    .seconds = state->seconds(),
                     .experiment = state->experiment(),
                     .folder = state->folder(),
                     .metrics_bytes = state->metrics_bytes(),

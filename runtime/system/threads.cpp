@@ -185,7 +185,10 @@ Ending ask_everyone(caf::actor_system& system, const Theatre& theatre) {
 /// way.
 class StallWatch {
  public:
-  explicit StallWatch(const Theatre& theatre) : theatre_(theatre) {}
+  explicit StallWatch(const Theatre& theatre) : theatre_(theatre), moved_(theatre.now()) {}
+
+  /// It has stood still because it was told to.
+  void moved() { moved_ = theatre_.now(); }
 
   bool stalled() {
     std::uint64_t deliveries = 0;
@@ -203,7 +206,7 @@ class StallWatch {
  private:
   const Theatre& theatre_;
   std::uint64_t seen_ = 0;
-  double moved_ = 0;
+  double moved_;
 };
 
 /// Waits for the run's end, looking after its stalls and the user's wishes meanwhile.
@@ -216,17 +219,20 @@ Ending await_ending(caf::actor_system& system, Theatre& theatre) {
     if (watch.stalled()) {
       theatre.end(ask_everyone(system, theatre));
     }
-    if (theatre.options.snapshot_due && theatre.options.snapshot_due()) {
-      take_snapshot(system, theatre);
-    }
     const int asked = theatre.options.interrupts ? theatre.options.interrupts() : 0;
     if (asked > interrupts) {
       interrupts = asked;
       if (asked >= 2) {
         theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});
-      } else {
-        theatre.ports[theatre.cast.director.id]->send(Halt{});
+        continue;
       }
+      if (theatre.options.snapshot) {
+        take_snapshot(system, theatre);  // the last: what comes now is the run's end
+      }
+      theatre.ports[theatre.cast.director.id]->send(Halt{});
+    } else if (interrupts == 0 && theatre.options.snapshot_due && theatre.options.snapshot_due()) {
+      take_snapshot(system, theatre);
+      watch.moved();
     }
   }
   Ending ending = future.get();
