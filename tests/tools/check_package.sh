@@ -73,7 +73,7 @@ expect 2 '"half_life" has not been registered' "$installed/bin/troupe" sim half_
 
 for name in half_life half_life_limited; do
   says "optimizer.rule momentum, bit for bit" "$mine" conformance $name --value half_life=4
-  grep -c holds said | grep -qx 5
+  grep -c holds said | grep -qx 6
 done
 expect 0 "is 7, the bound 7" "$mine" conformance half_life_limited --value half_life=4 --value limit=2 --bound 7
 # So is a weight policy, and so is a schedule.
@@ -165,7 +165,7 @@ expect 2 "probability: 2 does not do; it is from 0 to 1" "$mine" config validate
 expect 2 'did you mean "gosgd"?' "$mine" sim glyphs-mlp --set replicas.count=2 --set replicas.exchange.custom.name=gosdg
 expect 2 '"gosgd" has not been registered' "$installed/bin/troupe" sim glyphs-mlp "${gossip[@]}"
 says "replicas died in 16 runs, and 16 went on" "$mine" conformance gosgd --value probability=0.5
-grep -c holds said | grep -qx 3  # "identity" does not apply to it
+grep -c holds said | grep -qx 4  # "identity" does not apply to it
 
 # A machine of one's own that joins the cast: it hears the losses and steers the rate.
 mine=$PWD/build/my_extension
