@@ -35,20 +35,24 @@ std::int64_t bytes_of(F&& work) {
 
 }  // namespace
 
-// All of the program's, so that they can be counted.
-void* operator new(std::size_t size) {
+// All of the program's, so that they can be counted. Not inlined: compilers complain of new beside free.
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   bytes_taken += static_cast<std::int64_t>(size);
-  if (void* const memory = std::malloc(size)) {
+  return std::malloc(size > 0 ? size : 1);
+}
+
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  if (void* const memory = operator new(size, std::nothrow)) {
     return memory;
   }
   throw std::bad_alloc();
 }
 
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
 
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
