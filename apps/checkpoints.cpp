@@ -32,20 +32,26 @@ std::vector<ParameterValues> values_at_hand(const RunParts& parts) {
 
 }  // namespace
 
+bool is_whole(const Blueprint& blueprint,
+              const std::vector<Weights>& weights,
+              std::vector<std::vector<Tensor>>& buffers) {
+  const auto& chunks = blueprint.chunks;
+  buffers.resize(chunks.size());
+  bool whole = weights.size() == chunks.size();
+  for (std::size_t c = 0; whole && c < chunks.size(); ++c) {
+    whole = weights[c].size() == chunks[c]->layout().slice_sizes.size() &&
+            buffers[c].size() == chunks[c]->buffers().size();
+  }
+  return whole;
+}
+
 Ending weights_at_hand(const Blueprint& blueprint, const Cast& cast) {
   std::vector<Standstill> told;
   for (const Cast::Member& member : cast.members) {
     told.push_back(standstill_of(*member.machine));
   }
   Ending ending = stalled(cast, std::move(told));
-  const auto& chunks = blueprint.chunks;
-  ending.buffers.resize(chunks.size());
-  bool whole = ending.weights.size() == chunks.size();
-  for (std::size_t c = 0; whole && c < chunks.size(); ++c) {
-    whole = ending.weights[c].size() == chunks[c]->layout().slice_sizes.size() &&
-            ending.buffers[c].size() == chunks[c]->buffers().size();
-  }
-  if (!whole) {
+  if (!is_whole(blueprint, ending.weights, ending.buffers)) {
     ending.weights.clear();
   }
   return ending;

@@ -77,6 +77,12 @@ class Checkpointer {
   std::future<Result<std::filesystem::path>> writing_;
 };
 
+/// Whether every chunk has all of its slices and buffers. `buffers`, which a network may have none of, gets an
+/// entry for each chunk.
+bool is_whole(const Blueprint& blueprint,
+              const std::vector<Weights>& weights,
+              std::vector<std::vector<Tensor>>& buffers);
+
 /// The newest weights that the machines of `cast` have at hand, and buffers, by chunk; of no chunk where those
 /// of one are missing.
 Ending weights_at_hand(const Blueprint& blueprint, const Cast& cast);

@@ -149,14 +149,8 @@ std::string divergence(const RunResult& result, const Blueprint& blueprint) {
 
 /// Of a run that has stalled there are weights to keep where each chunk has all of its slices.
 void keep_what_is_left(RunResult& result, const Blueprint& blueprint, const RunFiles& files) {
-  const auto& chunks = blueprint.chunks;
-  result.buffers.resize(chunks.size());
-  bool whole = result.weights.size() == chunks.size();
-  for (std::size_t c = 0; whole && c < chunks.size(); ++c) {
-    whole = result.weights[c].size() == chunks[c]->layout().slice_sizes.size() &&
-            result.buffers[c].size() == chunks[c]->buffers().size();
-  }
-  if (!whole || !all_finite(chunks, result.weights)) {
+  if (!is_whole(blueprint, result.weights, result.buffers) ||
+      !all_finite(blueprint.chunks, result.weights)) {
     result.weights.clear();
   } else if (files.directory && blueprint.experiment.record().weights()) {
     result.cause += " What has been learned until then, the newest weights of each chunk, is kept.";

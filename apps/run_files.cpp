@@ -31,8 +31,8 @@ Result<void> fill(RunFiles& files,
       return written.error();
     }
   }
-  if (files.directory && resume) {
-    drop_newer(*files.directory / kCheckpoints, resume->step);
+  if (resume && resume->order_bytes.size() != files.order_names.size()) {
+    return Error{ErrorKind::data, "the checkpoint is of a run with other texts of its order"};
   }
   if (files.directory) {
     auto metrics = open_file(files, "metrics.jsonl", resume, resume ? resume->metrics_bytes : 0);
@@ -45,9 +45,6 @@ Result<void> fill(RunFiles& files,
   for (const Cast::Member& member : cast.members) {
     names.push_back(member.name);
   }
-  if (resume && resume->order_bytes.size() != files.order_names.size()) {
-    return Error{ErrorKind::data, "the checkpoint is of a run with other texts of its order"};
-  }
   for (std::size_t i = 0; i < files.order_names.size(); ++i) {
     std::unique_ptr<OutputFile> text;
     if (files.directory) {
@@ -59,6 +56,10 @@ Result<void> fill(RunFiles& files,
       text = std::move(*file);
     }
     files.orders.push_back(std::make_unique<OrderLog>(std::move(text), names));
+  }
+  if (files.directory && resume) {
+    // Only now: the run is this program's alone, and its files are as long as they were.
+    drop_newer(*files.directory / kCheckpoints, resume->step);
   }
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include "checkpoint.pb.h"
 #include "kernels/stream.hpp"
+#include "messages/tensor_bytes.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/record/sha256.hpp"
@@ -78,20 +79,6 @@ constexpr std::array<TypeName, 4> kTypes{{{DType::float32, "F32"},
                                           {DType::float64, "F64"},
                                           {DType::bfloat16, "BF16"}}};
 
-std::byte* first_byte(const Tensor& tensor) {
-  switch (tensor.type()) {
-    case DType::float32:
-      return reinterpret_cast<std::byte*>(tensor.data<float>());
-    case DType::int32:
-      return reinterpret_cast<std::byte*>(tensor.data<std::int32_t>());
-    case DType::float64:
-      return reinterpret_cast<std::byte*>(tensor.data<double>());
-    case DType::bfloat16:
-      return reinterpret_cast<std::byte*>(tensor.data<BFloat16>());
-  }
-  return nullptr;
-}
-
 SafetensorsEntry entry_of(const Tensor& tensor, std::size_t place) {
   SafetensorsEntry entry{.name = std::to_string(place), .dtype = {}, .shape = {}, .bytes = {}};
   for (const TypeName& known : kTypes) {
@@ -102,8 +89,7 @@ SafetensorsEntry entry_of(const Tensor& tensor, std::size_t place) {
   for (int i = 0; i < tensor.shape().dimensions(); ++i) {
     entry.shape.push_back(tensor.shape()[i]);
   }
-  entry.bytes = {first_byte(tensor),
-                 static_cast<std::size_t>(tensor.elements()) * size_bytes(tensor.type())};
+  entry.bytes = bytes_of(tensor);
   return entry;
 }
 
@@ -120,7 +106,7 @@ Result<Tensor> tensor_of(Stream& stream, const SafetensorsEntry& entry, const fs
   }
   Tensor tensor = stream.allocate(shape, type->type);
   if (!entry.bytes.empty()) {
-    std::memcpy(first_byte(tensor), entry.bytes.data(), entry.bytes.size());
+    std::memcpy(bytes_of(tensor).data(), entry.bytes.data(), entry.bytes.size());
   }
   return tensor;
 }

@@ -166,14 +166,27 @@ TEST_CASE("what --resume cannot do is said", "[apps]") {
   CHECK(empty.code == 2);
 }
 
-TEST_CASE("metrics that are shorter than at the checkpoint are not those of the run", "[apps]") {
+TEST_CASE("a run that cannot go on from an older checkpoint keeps its newer ones", "[apps]") {
   const Folder folder;
   const std::string run = folder / "run";
   REQUIRE(run_program(pipeline("sim", run, "40")).code == 0);
   fs::resize_file(run + "/metrics.jsonl", 10);
-  const Said said = run_program({"sim", "--resume", run});
+  const Said said = run_program({"sim", "--resume", run + "/checkpoints/step-20"});
   CHECK(said.code == 3);
   CHECK_THAT(said.err, says("metrics.jsonl has 10 bytes, but had"));
+  CHECK(fs::exists(run + "/checkpoints/step-40"));
+}
+
+TEST_CASE("a run that goes on is not gone on with by another program", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  Program program(pipeline("run", run, "1000000"));
+  wait_for_checkpoint(run);
+  const Said said = run_program({"run", "--resume", run});
+  CHECK(said.code == 2);
+  CHECK_THAT(said.err, says("metrics.jsonl is being written by a run that goes on"));
+  program.signal(SIGKILL);
+  CHECK(program.wait().code == 128 + SIGKILL);
 }
 
 TEST_CASE("where a checkpoint cannot be written the run goes on and says so", "[apps]") {
