@@ -59,6 +59,10 @@ endfunction()
 # the eight; files that are meant to look alike are APART. What each file includes is checked where it is OFF.
 option(TROUPE_UNITY "Compile eight files at a time" OFF)
 
+# The tests that share memory outside CAF, which are all that the race detector is asked about; and the libraries whole:
+# of the builds that tests/run.sh makes this is the one that compiles each file by itself.
+add_custom_target(tsan_tests)
+
 # troupe_add_library(<name> SOURCES <files> [APART <files>] [PUBLIC <targets>] [PRIVATE <targets>])
 # Defines troupe_<name> with the alias troupe::<name>. APART: those of the files that are always compiled one at a time.
 function(troupe_add_library name)
@@ -67,6 +71,7 @@ function(troupe_add_library name)
   set_target_properties(troupe_${name} PROPERTIES UNITY_BUILD ${TROUPE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   set_source_files_properties(${arg_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_library(troupe::${name} ALIAS troupe_${name})
+  add_dependencies(tsan_tests troupe_${name})
   set_target_properties(troupe_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
   target_compile_features(troupe_${name} PUBLIC cxx_std_20)
   # cxx_std_20 does not reach nvcc, and CMake 3.25.1 knows no cuda_std_20.
@@ -76,9 +81,6 @@ function(troupe_add_library name)
   target_link_libraries(troupe_${name} PUBLIC ${arg_PUBLIC}
                                        PRIVATE ${arg_PRIVATE} $<BUILD_INTERFACE:troupe_build_flags>)
 endfunction()
-
-# The tests that share memory outside CAF: all that the race detector is asked about.
-add_custom_target(tsan_tests)
 
 # troupe_add_test(<name> [SERIAL] [LABELS <labels>] [LINK <targets>] [TIMEOUT <s>])
 # Builds <name>.cpp into an executable of its own. The ctest is called after the path below tests/: in tests/kernels,

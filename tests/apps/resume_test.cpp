@@ -23,7 +23,8 @@ int kills() {
   return wanted ? std::atoi(wanted) : 3;
 }
 
-/// A pipeline of four stages that takes some tenths of a second.
+/// A pipeline of four stages that takes some tenths of a second, with twenty checkpoints or more; with 40 or 60
+/// updates with two or three.
 std::vector<std::string> pipeline(const std::string& verb,
                                   const std::string& out,
                                   const std::string& updates = "2000") {
@@ -41,7 +42,7 @@ std::vector<std::string> pipeline(const std::string& verb,
           "--set",
           "stop.updates=" + updates,
           "--set",
-          "record.checkpoint.every=20"};
+          updates.size() < 3 ? "record.checkpoint.every=20" : "record.checkpoint.every=100"};
 }
 
 std::string digest_of(const Said& said) {
@@ -192,7 +193,7 @@ TEST_CASE("a run that goes on is not gone on with by another program", "[apps]")
 TEST_CASE("where a checkpoint cannot be written the run goes on and says so", "[apps]") {
   const Folder folder;
   const std::string run = folder / "run";
-  Program program(pipeline("run", run, "20000"));
+  Program program(pipeline("run", run, "6000"));
   wait_for_checkpoint(run);
   fs::remove_all(run + "/checkpoints");
   std::ofstream(run + "/checkpoints") << "in the way";
