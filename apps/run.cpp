@@ -106,6 +106,14 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
   return ending;
 }
 
+std::vector<OrderSink*> sinks_of(const RunFiles& files) {
+  std::vector<OrderSink*> sinks;
+  for (const auto& order : files.orders) {
+    sinks.push_back(order.get());
+  }
+  return sinks;
+}
+
 /// Factors on the seconds of each replica's jobs.
 std::vector<double> held_back(const proto::Experiment& e) {
   const auto& listed = e.clock().workers().hold_back();
@@ -131,9 +139,7 @@ Ending run_real(Cast& cast, const TimeModel& times, const Performance& p) {
       p.checkpoints.take(archive);
     };
   }
-  for (const auto& order : p.files.orders) {
-    options.orders.push_back(order.get());
-  }
+  options.orders = sinks_of(p.files);
   return run_on_threads(cast, p.records, options);
 }
 
@@ -178,15 +184,19 @@ Recorder::Config recorder_config(const Blueprint& b,
 /// On the clock that the options choose. A run whose files cannot be written is not worth going on
 /// with.
 Ending play(Cast& cast, const RunOptions& options, Performance p) {
+  p.interrupts = [&] {
+    return p.files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;
+  };
+  if (options.driver) {
+    return options.driver->play(
+        cast, p.records, sinks_of(p.files), [&] { return p.interrupts() > 0; });
+  }
   const proto::Experiment& e = p.blueprint.experiment;
   const TimeModel times(e.clock(),
                         modelled_times(p.blueprint),
                         e.seed(),
                         static_cast<std::int32_t>(e.replicas().count()),
                         p.blueprint.sizes);
-  p.interrupts = [&] {
-    return p.files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;
-  };
   return options.virtual_clock ? run_virtual(cast, times, p) : run_real(cast, times, p);
 }
 
@@ -293,6 +303,11 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
   Cast cast = make_cast(blueprint);
   if (options.recast) {
     options.recast(cast);
+  }
+  if (options.driver) {
+    if (auto ready = options.driver->prepare(blueprint, cast); !ready) {
+      return ready.error();
+    }
   }
   auto files = open_files(blueprint, options, cast);
   if (!files) {

@@ -5,7 +5,6 @@
 #include "runtime/system/time_model.hpp"
 
 #include <atomic>
-#include <cstddef>
 #include <functional>
 #include <optional>
 
@@ -23,7 +22,7 @@ class RecordSink {
 class OrderSink {
  public:
   virtual ~OrderSink() = default;
-  virtual void delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) = 0;
+  virtual void delivered(double now, ActorId to, const Message& message) = 0;
 };
 
 /// Writes the state of a run, or reads it back.
