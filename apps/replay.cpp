@@ -23,12 +23,12 @@ namespace {
 namespace fs = std::filesystem;
 namespace pb = google::protobuf;
 
-/// Members of summary.json that a replay comes to. The others are of the real clock, or of files.
-constexpr std::array<const char*, 14> kCompared{"outcome",
+/// Members of summary.json that a replay comes to. The others are of the real clock, or of the order in which
+/// records came from different threads: train_loss is a mean over the last losses that had come.
+constexpr std::array<const char*, 13> kCompared{"outcome",
                                                 "updates",
                                                 "epochs",
                                                 "samples",
-                                                "train_loss",
                                                 "test_loss",
                                                 "test_accuracy",
                                                 "staleness",
@@ -70,11 +70,6 @@ Result<pb::Struct> read_summary(const fs::path& path) {
   return parsed(text.str(), path);
 }
 
-std::string text_of(const pb::Struct& all, const std::string& key) {
-  const auto found = all.fields().find(key);
-  return found == all.fields().end() ? "" : found->second.string_value();
-}
-
 std::string shown(const pb::Value& value) {
   std::string json;
   return pb::util::MessageToJsonString(value, &json).ok() ? json : "nothing";
@@ -82,27 +77,49 @@ std::string shown(const pb::Value& value) {
 
 std::string difference(const std::string& path, const pb::Value& then, const pb::Value& now);
 
+/// What stands there under `key`, or nothing.
+pb::Value at(const pb::Struct& all, const std::string& key) {
+  const auto found = all.fields().find(key);
+  return found == all.fields().end() ? pb::Value() : found->second;
+}
+
+std::string text_of(const pb::Struct& all, const std::string& key) {
+  return at(all, key).string_value();
+}
+
+/// The first of a member's differences, whichever that is.
 std::string difference(const std::string& path, const pb::Struct& then, const pb::Struct& now) {
+  std::string found;
   for (const auto* both : {&then, &now}) {
     for (const auto& [key, value] : both->fields()) {
-      const auto before = then.fields().find(key);
-      const auto after = now.fields().find(key);
-      const pb::Value none;
-      std::string found = difference(path + "." + key,
-                                     before == then.fields().end() ? none : before->second,
-                                     after == now.fields().end() ? none : after->second);
-      if (!found.empty()) {
-        return found;
+      if (found.empty()) {
+        found = difference(concat(path, ".", key), at(then, key), at(now, key));
       }
     }
   }
-  return "";
+  return found;
 }
 
-/// "updates: 60 then, 59 now": the first of a struct's; "" where both are the same.
+std::string difference(const std::string& path,
+                       const pb::ListValue& then,
+                       const pb::ListValue& now) {
+  std::string found;
+  if (then.values_size() != now.values_size()) {
+    found = concat(path, " has ", then.values_size(), " entries then, ", now.values_size(), " now");
+  }
+  for (int i = 0; i < then.values_size() && found.empty(); ++i) {
+    found = difference(concat(path, "[", i, "]"), then.values(i), now.values(i));
+  }
+  return found;
+}
+
+/// "updates: 60 then, 59 now"; "" where both are the same.
 std::string difference(const std::string& path, const pb::Value& then, const pb::Value& now) {
   if (then.has_struct_value() && now.has_struct_value()) {
     return difference(path, then.struct_value(), now.struct_value());
+  }
+  if (then.has_list_value() && now.has_list_value()) {
+    return difference(path, then.list_value(), now.list_value());
   }
   const std::string before = shown(then);
   const std::string after = shown(now);
@@ -193,11 +210,7 @@ class Record {
     TROUPE_CHECK(now, "[Record] a summary of our own that is no JSON");
     std::vector<std::string> found;
     for (const char* key : kCompared) {
-      const auto value = [key](const pb::Struct& all) {
-        const auto at = all.fields().find(key);
-        return at == all.fields().end() ? pb::Value() : at->second;
-      };
-      if (std::string one = difference(key, value(summary_), value(*now)); !one.empty()) {
+      if (std::string one = difference(key, at(summary_, key), at(*now, key)); !one.empty()) {
         found.push_back(std::move(one));
       }
     }
@@ -224,9 +237,7 @@ class Record {
     if (!ours) {
       return ours.error();
     }
-    const auto found = summary_.fields().find("experiment");
-    pb::Struct then =
-        found == summary_.fields().end() ? pb::Struct() : found->second.struct_value();
+    pb::Struct then = at(summary_, "experiment").struct_value();
     then.mutable_fields()->erase("start_from");
     ours->mutable_fields()->erase("start_from");
     const std::string what = difference("experiment", then, *ours);

@@ -35,7 +35,7 @@ void print(Console& console, const Replayed& replayed, double seconds, const std
                          " updates in ",
                          duration(seconds))});
   if (replayed.differences.empty()) {
-    rows.push_back({"equal", "weights, updates, losses, staleness, order of deliveries"});
+    rows.push_back({"equal", "weights, updates, staleness, test results, order of deliveries"});
   }
   if (!s.weights_sha256.empty()) {
     rows.push_back({"weights", "sha256 " + s.weights_sha256});
