@@ -166,7 +166,7 @@ void keep_what_is_left(RunResult& result, const Blueprint& blueprint, const RunF
 Recorder::Config recorder_config(const Blueprint& b,
                                  const char* clock,
                                  const Cast& cast,
-                                 bool resumed) {
+                                 const RunOptions& options) {
   const auto replicas = static_cast<std::int32_t>(b.experiment.replicas().count());
   return {.experiment = b.experiment,
           .clock = clock,
@@ -177,8 +177,8 @@ Recorder::Config recorder_config(const Blueprint& b,
           .arrivals = b.link || replicas > 1,
           .chunks = b.schedule->chunks,
           .classes = b.data->classes() > 0,
-          .resumed = resumed,
-          .stage_of_actor = stage_of_actor(cast)};
+          .resumed = options.resume != nullptr,
+          .stage_of_actor = options.driver ? std::vector<std::int32_t>{} : stage_of_actor(cast)};
 }
 
 /// On the clock that the options choose. A run whose files cannot be written is not worth going on
@@ -321,7 +321,7 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
                                        .seconds = e.stop().seconds()});
   }
   const char* clock = options.virtual_clock ? "virtual" : "real";
-  Recorder recorder(recorder_config(blueprint, clock, cast, options.resume),
+  Recorder recorder(recorder_config(blueprint, clock, cast, options),
                     files->metrics.get(),
                     progress ? &*progress : nullptr);
   const RunParts parts{blueprint, cast, recorder, files->metrics.get(), files->orders};

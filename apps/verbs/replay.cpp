@@ -30,9 +30,7 @@ void print(Console& console, const Replayed& replayed, double seconds, const std
                   concat(grouped(static_cast<std::int64_t>(replayed.deliveries)),
                          " deliveries of ",
                          replayed.threads,
-                         replayed.threads == 1 ? " thread, " : " threads, ",
-                         grouped(s.updates),
-                         " updates in ",
+                         replayed.threads == 1 ? " thread in " : " threads in ",
                          duration(seconds))});
   if (replayed.differences.empty()) {
     rows.push_back({"equal", "weights, updates, staleness, test results, order of deliveries"});

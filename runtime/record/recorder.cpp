@@ -30,8 +30,10 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
       progress_(progress),
       micro_batches_(c_.experiment.pipeline().micro_batches()),
       shards_(static_cast<std::size_t>(c_.chunks)),
-      times_(static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas),
-             std::move(c_.stage_of_actor)) {
+      times_(c_.stage_of_actor.empty()
+                 ? 0
+                 : static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas),
+             c_.stage_of_actor) {
   if (!c_.resumed) {
     write(JsonObject{}
               .add("kind", "header")
@@ -292,7 +294,7 @@ ProgressLine Recorder::progress_line(double now) const {
     line.loss = window_.loss.sum / rows;
     line.accuracy = c_.classes ? std::optional(window_.loss.right / rows) : std::nullopt;
   }
-  if (seconds > 0) {
+  if (seconds > 0 && times_.stages() > 0) {
     const double all = seconds * static_cast<double>(times_.stages());
     line.busy = std::clamp((times_.busy() - window_.busy_start) / all, 0.0, 1.0);
     line.idle = times_.idle();

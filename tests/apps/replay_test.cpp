@@ -126,7 +126,7 @@ TEST_CASE("a replay says that all is equal, and leaves the same files", "[apps][
   REQUIRE(run_program(asynchronous(run)).code == 0);
   const Said said = run_program({"replay", run, "--out", again});
   CHECK(said.code == 0);
-  CHECK_THAT(said.out, says("replayed") && says("14 threads, 40 updates in"));
+  CHECK_THAT(said.out, says("replayed") && says("14 threads in"));
   CHECK_THAT(said.out, says("weights, updates, staleness, test results, order of deliveries"));
   CHECK_THAT(said.err, says("40"));  // progress
   const std::string weights = said.out.substr(said.out.find("sha256 ") + 7, 64);
