@@ -17,11 +17,6 @@ double ratio(double a, double b) {
   return b > 0 ? a / b : 0;
 }
 
-/// "nan", never "-nan": the sign of what is no number says nothing.
-double without_sign(double x) {
-  return std::isnan(x) ? std::numeric_limits<double>::quiet_NaN() : x;
-}
-
 }  // namespace
 
 Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
@@ -59,9 +54,9 @@ std::optional<Diverged> Recorder::handle(const LossRecord& record, double now) {
     step_of(record.stamp.batch).losses[record.stamp.micro_batch] = loss;
     complete(now);
   }
-  if (!diverged_ && !std::isfinite(result[0])) {
+  if (!diverged_) {
     // The head works in the order of Stamps, so this is the first.
-    diverged_ = Diverged{record.stamp, without_sign(result[0])};
+    diverged_ = divergence_of(record.stamp, result[0]);
     return diverged_;
   }
   return {};

@@ -18,6 +18,9 @@ class RecordSink {
   virtual std::optional<Diverged> on(const RecordEntry& entry, double now) = 0;
 };
 
+/// What the Director has to hear of a loss; nothing where it is finite.
+std::optional<Diverged> divergence_of(const Stamp& stamp, double loss);
+
 /// Receives every delivery. On threads each thread has its own.
 class OrderSink {
  public:

@@ -122,9 +122,8 @@ void Replay::lose(ActorId who, double now, const std::string& cause) {
 
 void Replay::carry_out(ActorId from, double now) {
   for (const RecordEntry& record : fx_.records) {
-    if (auto diverged = records_.on(record, now)) {
-      waiting_[cast_.director.id].emplace_back(std::move(*diverged));
-    }
+    records_.on(record, now);
+    tell_divergence(record);
   }
   for (Effects::Send& send : fx_.sends) {
     send.message.from = from;
@@ -137,6 +136,16 @@ void Replay::carry_out(ActorId from, double now) {
   if (fx_.ending && !ending_) {
     ending_ = std::move(fx_.ending);
     ending_->seconds = now;
+  }
+}
+
+/// Which of several bad losses the recorder had met first, and told, is in the record: records of different
+/// threads came to it in an order of their own.
+void Replay::tell_divergence(const RecordEntry& record) {
+  if (const auto* loss = std::get_if<LossRecord>(&record)) {
+    if (auto bad = divergence_of(loss->stamp, to_host(loss->result)[0])) {
+      waiting_[cast_.director.id].emplace_back(std::move(*bad));
+    }
   }
 }
 

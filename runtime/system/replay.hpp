@@ -72,6 +72,7 @@ class Replay {
   std::optional<Message> take(const Delivery& next);
   void deliver(const Delivery& next, Message message);
   void carry_out(ActorId from, double now);
+  void tell_divergence(const RecordEntry& record);
   void run_jobs(ActorId from);
   void lose(ActorId who, double now, const std::string& cause);
   Departure departure_at(std::size_t thread) const;
