@@ -23,21 +23,21 @@ namespace {
 namespace fs = std::filesystem;
 namespace pb = google::protobuf;
 
-/// Members of summary.json that a replay comes to. The others are of the real clock, or of the order in which
-/// records came from different threads: train_loss is a mean over the last losses that had come.
-constexpr std::array<const char*, 13> kCompared{"outcome",
+/// Members of summary.json that a replay comes to. The others are of the real clock, or are means (train_loss, gap
+/// and kMeanOfStaleness) over records of several threads, which were added in an order of their own.
+constexpr std::array<const char*, 12> kCompared{"outcome",
                                                 "updates",
                                                 "epochs",
                                                 "samples",
                                                 "test_loss",
                                                 "test_accuracy",
                                                 "staleness",
-                                                "gap",
                                                 "stashes",
                                                 "bytes_sent",
                                                 "servers",
                                                 "weights_sha256",
                                                 "order_sha256"};
+constexpr const char* kMeanOfStaleness = "seconds_mean";
 constexpr std::uintmax_t kSummaryBytesMax = std::uintmax_t{64} << 20;
 
 Error data_error(const fs::path& path, const std::string& what) {
@@ -126,6 +126,19 @@ std::string difference(const std::string& path, const pb::Value& then, const pb:
   return before == after ? "" : concat(path, ": ", before, " then, ", after, " now");
 }
 
+/// What stands under `key`, without means that depend on who was added first.
+pb::Value comparable(const pb::Struct& all, const std::string& key) {
+  pb::Value value = at(all, key);
+  if (value.has_struct_value()) {
+    for (auto& [shard, numbers] : *value.mutable_struct_value()->mutable_fields()) {
+      if (numbers.has_struct_value()) {
+        numbers.mutable_struct_value()->mutable_fields()->erase(kMeanOfStaleness);
+      }
+    }
+  }
+  return value;
+}
+
 /// The recorded run of one folder.
 class Record {
  public:
@@ -210,7 +223,8 @@ class Record {
     TROUPE_CHECK(now, "[Record] a summary of our own that is no JSON");
     std::vector<std::string> found;
     for (const char* key : kCompared) {
-      if (std::string one = difference(key, at(summary_, key), at(*now, key)); !one.empty()) {
+      if (std::string one = difference(key, comparable(summary_, key), comparable(*now, key));
+          !one.empty()) {
         found.push_back(std::move(one));
       }
     }
