@@ -24,6 +24,7 @@ struct Verb {
 constexpr std::array kVerbs{
     Verb{"run", "train on the real clock", declare_run},
     Verb{"sim", "train on the virtual clock: exactly repeatable, times modelled", declare_sim},
+    Verb{"replay", "a recorded run of the real clock once more, bit for bit", declare_replay},
     Verb{"compare", "several schemes side by side, on equal terms", declare_compare},
     Verb{"plan",
          "stages, memory, bubble and staleness of an experiment, without running it",
@@ -44,8 +45,10 @@ constexpr std::array kVerbs{
 };
 
 constexpr const char* kExitCodes =
-    "Exit codes: 0 done; 1 a rule does not conform; 2 command line or experiment wrong;\n"
-    "3 data wrong or missing; 4 training diverged; 5 something was lost for good or could not be\n"
+    "Exit codes: 0 done; 1 a rule does not conform, a replay departs; 2 command line or "
+    "experiment\n"
+    "wrong; 3 data wrong or missing; 4 training diverged; 5 something was lost for good or could "
+    "not be\n"
     "written; 130 interrupted.";
 
 std::string did_you_mean(const std::string& name, const std::vector<std::string>& names) {

@@ -106,6 +106,14 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
   return ending;
 }
 
+std::vector<OrderSink*> sinks_of(const RunFiles& files) {
+  std::vector<OrderSink*> sinks;
+  for (const auto& order : files.orders) {
+    sinks.push_back(order.get());
+  }
+  return sinks;
+}
+
 /// Factors on the seconds of each replica's jobs.
 std::vector<double> held_back(const proto::Experiment& e) {
   const auto& listed = e.clock().workers().hold_back();
@@ -131,9 +139,7 @@ Ending run_real(Cast& cast, const TimeModel& times, const Performance& p) {
       p.checkpoints.take(archive);
     };
   }
-  for (const auto& order : p.files.orders) {
-    options.orders.push_back(order.get());
-  }
+  options.orders = sinks_of(p.files);
   return run_on_threads(cast, p.records, options);
 }
 
@@ -160,7 +166,7 @@ void keep_what_is_left(RunResult& result, const Blueprint& blueprint, const RunF
 Recorder::Config recorder_config(const Blueprint& b,
                                  const char* clock,
                                  const Cast& cast,
-                                 bool resumed) {
+                                 const RunOptions& options) {
   const auto replicas = static_cast<std::int32_t>(b.experiment.replicas().count());
   return {.experiment = b.experiment,
           .clock = clock,
@@ -171,22 +177,26 @@ Recorder::Config recorder_config(const Blueprint& b,
           .arrivals = b.link || replicas > 1,
           .chunks = b.schedule->chunks,
           .classes = b.data->classes() > 0,
-          .resumed = resumed,
-          .stage_of_actor = stage_of_actor(cast)};
+          .resumed = options.resume != nullptr,
+          .stage_of_actor = options.driver ? std::vector<std::int32_t>{} : stage_of_actor(cast)};
 }
 
 /// On the clock that the options choose. A run whose files cannot be written is not worth going on
 /// with.
 Ending play(Cast& cast, const RunOptions& options, Performance p) {
+  p.interrupts = [&] {
+    return p.files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;
+  };
+  if (options.driver) {
+    return options.driver->play(
+        cast, p.records, sinks_of(p.files), [&] { return p.interrupts() > 0; });
+  }
   const proto::Experiment& e = p.blueprint.experiment;
   const TimeModel times(e.clock(),
                         modelled_times(p.blueprint),
                         e.seed(),
                         static_cast<std::int32_t>(e.replicas().count()),
                         p.blueprint.sizes);
-  p.interrupts = [&] {
-    return p.files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;
-  };
   return options.virtual_clock ? run_virtual(cast, times, p) : run_real(cast, times, p);
 }
 
@@ -294,6 +304,11 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
   if (options.recast) {
     options.recast(cast);
   }
+  if (options.driver) {
+    if (auto ready = options.driver->prepare(blueprint, cast); !ready) {
+      return ready.error();
+    }
+  }
   auto files = open_files(blueprint, options, cast);
   if (!files) {
     return files.error();
@@ -306,7 +321,7 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
                                        .seconds = e.stop().seconds()});
   }
   const char* clock = options.virtual_clock ? "virtual" : "real";
-  Recorder recorder(recorder_config(blueprint, clock, cast, options.resume),
+  Recorder recorder(recorder_config(blueprint, clock, cast, options),
                     files->metrics.get(),
                     progress ? &*progress : nullptr);
   const RunParts parts{blueprint, cast, recorder, files->metrics.get(), files->orders};

@@ -17,6 +17,19 @@
 
 namespace troupe {
 
+/// Plays a run's cast in place of the two clocks.
+class Driver {
+ public:
+  virtual ~Driver() = default;
+  /// Before anything is written. Error: the run cannot begin.
+  virtual Result<void> prepare(const Blueprint& blueprint, const Cast& cast) = 0;
+  /// `orders`: as ThreadOptions::orders. `interrupted`: whether it is to end at once.
+  virtual Ending play(Cast& cast,
+                      RecordSink& records,
+                      const std::vector<OrderSink*>& orders,
+                      const std::function<bool()>& interrupted) = 0;
+};
+
 struct RunOptions {
   bool virtual_clock = false;
   std::optional<std::filesystem::path>
@@ -30,6 +43,7 @@ struct RunOptions {
   std::function<int()> interrupts;      // as ThreadOptions::interrupts
   RecordSink* tee = nullptr;            // sees every record, too; for tests
   std::function<void(Cast&)> recast{};  // before the run: machines may be replaced; for tests
+  Driver* driver = nullptr;             // null: the clock; without checkpoints
 };
 
 struct RunResult {

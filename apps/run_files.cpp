@@ -121,6 +121,7 @@ Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& bl
                          values_of(blueprint.chunks, result.weights, result.buffers),
                          version()));
     }
+    result.summary.version = version();
     result.summary.outcome = outcome ? outcome_text(result.exit_code, result.cause) : "lost";
     result.summary.cause = outcome ? result.cause : outcome.error().message;
     note(write_file(*files.directory / "summary.json",

@@ -33,7 +33,10 @@ constexpr std::array<std::string_view, std::variant_size_v<Message::variant>> kN
 
 template <class M>
 Stamp stamp_of(const M& m) {
-  if constexpr (requires { m.stamp; }) {
+  if constexpr (requires { m.lane; }) {
+    return {.micro_batch =
+                static_cast<std::int32_t>(m.lane)};  // results of one lane keep their order
+  } else if constexpr (requires { m.stamp; }) {
     return m.stamp;
   } else if constexpr (requires { m.view; }) {
     return {.batch = m.view.step};

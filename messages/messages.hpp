@@ -9,9 +9,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -490,7 +492,10 @@ struct GradientReady {
   std::int64_t version = 0;
 };
 
-/// One of them. A class, so that what copies, moves and destroys so many alternatives is compiled
+/// Who sends what comes from no machine: a driver, an interrupt, a test.
+constexpr ActorId kOutside = std::numeric_limits<ActorId>::max();
+
+/// One of them, and who sends it. A class, so that what copies, moves and destroys so many alternatives is compiled
 /// once: in every file that touches a message it was most of a build's time.
 class Message : public std::variant<Start,
                                     Credit,
@@ -572,7 +577,23 @@ class Message : public std::variant<Start,
   Message& operator=(const Message&);
   Message& operator=(Message&&) noexcept;
   ~Message();
+
+  /// The driver's to fill in, for the order of deliveries: no machine sees it.
+  ActorId from = kOutside;
 };
+
+/// The message m of that sender.
+template <class M>
+Message sent_by(ActorId from, M m) {
+  if constexpr (std::is_same_v<M, Message>) {
+    m.from = from;
+    return m;
+  } else {
+    Message message(std::in_place_type<M>, std::move(m));
+    message.from = from;
+    return message;
+  }
+}
 
 /// "Activation", "Pull", ...; `index` as Message::index().
 std::string_view message_name(std::size_t index);

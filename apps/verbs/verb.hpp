@@ -32,6 +32,7 @@ struct Command {
 
 Command declare_run();
 Command declare_sim();
+Command declare_replay();
 Command declare_compare();
 Command declare_plan();
 Command declare_config();

@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-void OrderLog::delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) {
+void OrderLog::delivered(double now, ActorId to, const Message& message) {
+  const Stamp stamp = message_stamp(message);
   Entry& entry = entries_[count_++];
   entry = {.now = now,
            .batch = stamp.batch,
@@ -15,16 +16,20 @@ void OrderLog::delivered(double now, ActorId to, std::size_t message, const Stam
            .micro_batch = stamp.micro_batch,
            .replica = stamp.replica,
            .chunk = static_cast<std::uint16_t>(stamp.chunk),
-           .message = static_cast<std::uint16_t>(message)};
+           .message = static_cast<std::uint16_t>(message.index())};
   if (text_ && text_bytes_left_ > 0) {
-    write_line(entry);
+    write_line(entry, message.from);
   }
   if (count_ == kEntries) {
     chain();
   }
 }
 
-void OrderLog::write_line(const Entry& entry) {
+std::string_view OrderLog::name_of(ActorId id) const {
+  return id < names_.size() ? std::string_view(names_[id]) : kNoMachine;
+}
+
+void OrderLog::write_line(const Entry& entry, ActorId from) {
   line_.clear();
   const auto append = [&](auto value) {
     std::array<char, 32> text;
@@ -32,19 +37,23 @@ void OrderLog::write_line(const Entry& entry) {
   };
   append(entry.now);
   line_.append(1, ' ');
-  line_ += entry.to < names_.size() ? std::string_view(names_[entry.to]) : "?";
+  line_ += name_of(entry.to);
   line_.append(1, ' ');
   line_ += message_name(entry.message);
-  for (const std::int64_t number :
-       {std::int64_t{entry.chunk}, entry.batch, std::int64_t{entry.micro_batch}}) {
+  for (const std::int64_t number : {std::int64_t{entry.replica},
+                                    std::int64_t{entry.chunk},
+                                    entry.batch,
+                                    std::int64_t{entry.micro_batch}}) {
     line_.append(1, ' ');
     append(number);
   }
+  line_.append(1, ' ');
+  line_ += name_of(from);
   line_.append(1, '\n');
   text_->write(line_);
   text_bytes_left_ -= static_cast<std::int64_t>(line_.size());
   if (text_bytes_left_ <= 0) {
-    text_->write("# the text ends here; deliveries after it are in the digest alone\n");
+    text_->write(std::string(kCut) + '\n');
   }
 }
 

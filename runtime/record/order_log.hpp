@@ -9,14 +9,19 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
 
-/// Used by one thread. Lines of the text: "seconds recipient message chunk batch micro_batch".
+/// Used by one thread. Lines of the text: "seconds recipient message replica chunk batch micro_batch sender",
+/// the seconds with all of their bits, the sender "-" where it is no machine. order_text.hpp reads them.
 class OrderLog final : public OrderSink {
  public:
   static constexpr std::int64_t kTextBytesMax = std::int64_t{1} << 26;
+  static constexpr std::string_view kNoMachine = "-";  // the name of kOutside
+  static constexpr std::string_view kCut =
+      "# the text ends here; deliveries after it are in the digest alone";
 
   /// `text` may be null: the digest only. `names`: of the members of the cast, by ActorId. Beyond
   /// `text_bytes_max` the text ends with a line that says so; the digest goes on.
@@ -25,7 +30,7 @@ class OrderLog final : public OrderSink {
            std::int64_t text_bytes_max = kTextBytesMax)
       : text_(std::move(text)), names_(std::move(names)), text_bytes_left_(text_bytes_max) {}
 
-  void delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) override;
+  void delivered(double now, ActorId to, const Message& message) override;
 
   /// SHA-256 over time, recipient, message index and stamp of every delivery: a chain, in which each 128
   /// of them are hashed together with the digest of all before, so that it can be kept half-way. Once,
@@ -64,7 +69,8 @@ class OrderLog final : public OrderSink {
   static_assert(sizeof(Entry) == 32);
   static constexpr std::size_t kEntries = 128;  // 4 KiB: libcrypto is called once for all of them
 
-  void write_line(const Entry& entry);
+  std::string_view name_of(ActorId id) const;
+  void write_line(const Entry& entry, ActorId from);
   void chain();
 
   std::array<Entry, kEntries> entries_;

@@ -17,11 +17,6 @@ double ratio(double a, double b) {
   return b > 0 ? a / b : 0;
 }
 
-/// "nan", never "-nan": the sign of what is no number says nothing.
-double without_sign(double x) {
-  return std::isnan(x) ? std::numeric_limits<double>::quiet_NaN() : x;
-}
-
 }  // namespace
 
 Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
@@ -30,8 +25,10 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
       progress_(progress),
       micro_batches_(c_.experiment.pipeline().micro_batches()),
       shards_(static_cast<std::size_t>(c_.chunks)),
-      times_(static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas),
-             std::move(c_.stage_of_actor)) {
+      times_(c_.stage_of_actor.empty()
+                 ? 0
+                 : static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas),
+             c_.stage_of_actor) {
   if (!c_.resumed) {
     write(JsonObject{}
               .add("kind", "header")
@@ -57,9 +54,9 @@ std::optional<Diverged> Recorder::handle(const LossRecord& record, double now) {
     step_of(record.stamp.batch).losses[record.stamp.micro_batch] = loss;
     complete(now);
   }
-  if (!diverged_ && !std::isfinite(result[0])) {
+  if (!diverged_) {
     // The head works in the order of Stamps, so this is the first.
-    diverged_ = Diverged{record.stamp, without_sign(result[0])};
+    diverged_ = divergence_of(record.stamp, result[0]);
     return diverged_;
   }
   return {};
@@ -292,7 +289,7 @@ ProgressLine Recorder::progress_line(double now) const {
     line.loss = window_.loss.sum / rows;
     line.accuracy = c_.classes ? std::optional(window_.loss.right / rows) : std::nullopt;
   }
-  if (seconds > 0) {
+  if (seconds > 0 && times_.stages() > 0) {
     const double all = seconds * static_cast<double>(times_.stages());
     line.busy = std::clamp((times_.busy() - window_.busy_start) / all, 0.0, 1.0);
     line.idle = times_.idle();

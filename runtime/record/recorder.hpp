@@ -47,9 +47,10 @@ class Recorder final : public RecordSink {
     std::int32_t replicas = 1;
     bool arrivals = false;  // several replicas, or servers: steps are counted as they come
     std::int32_t chunks = 1;
-    bool classes = true;                       // predictions can be right or wrong
-    bool resumed = false;                      // the header has been written
-    std::vector<std::int32_t> stage_of_actor;  // by ActorId: whose time its jobs take; -1: nobody's
+    bool classes = true;   // predictions can be right or wrong
+    bool resumed = false;  // the header has been written
+    std::vector<std::int32_t>
+        stage_of_actor;  // by ActorId: whose time its jobs take; -1: nobody's; empty: all nobody's
   };
 
   /// `metrics` and `progress` may be null; both outlive the Recorder.

@@ -107,6 +107,7 @@ std::string to_json(const Summary& summary,
   }
   JsonObject all(JsonObject::Layout::line_a_member);
   all.raw("experiment", nested(print_experiment_json(experiment)))
+      .add("version", summary.version)
       .add("outcome", summary.outcome)
       .add("cause", summary.cause)
       .add("clock", summary.clock)

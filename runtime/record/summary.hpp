@@ -21,6 +21,7 @@ struct Summary {
     double seconds_mean = 0;  // the same in seconds of the run's clock, one entry a mini-batch
   };
 
+  std::string version;       // of the program
   std::string outcome;       // "done", "interrupted", "diverged" or "lost"
   std::string cause;         // of an end that was not meant; else empty
   std::string clock;         // "real" or "virtual"

@@ -17,11 +17,11 @@ class RolePort final : public Port {
       : name_(std::move(name)), actor_(std::move(actor)) {}
 
   void send(Message message, std::chrono::nanoseconds delay) override {
-    const bool understood = open(message, [&](auto& m) {
+    const bool understood = open(message, [&, from = message.from](auto& m) {
       if (delay.count() > 0) {
-        caf::delayed_anon_send(actor_, delay, std::move(m));
+        caf::delayed_anon_send(actor_, delay, std::move(m), from);
       } else {
-        caf::anon_send(actor_, std::move(m));
+        caf::anon_send(actor_, std::move(m), from);
       }
     });
     TROUPE_CHECK(understood, name_, " does not understand ", message_name(message));
@@ -79,12 +79,8 @@ class MachineActor final : public Pinned<Handle<Role>> {
 
   template <class M>
   auto delivery() {
-    return [this](M& m) {
-      if constexpr (std::is_same_v<M, Message>) {
-        performer_.deliver(std::move(m));
-      } else {
-        performer_.deliver(Message(std::in_place_type<M>, std::move(m)));
-      }
+    return [this](M& m, ActorId from) {
+      performer_.deliver(sent_by(from, std::move(m)));
     };
   }
 
@@ -103,9 +99,11 @@ class MachineActor final : public Pinned<Handle<Role>> {
     }
     for (std::size_t id = 0; id < theatre_.actors.size(); ++id) {
       if (theatre_.actors[id].address() == down.source) {
-        performer_.deliver(Down{.actor = theatre_.cast.members[id].name,
-                                .cause = words_of(down.reason),
-                                .id = static_cast<ActorId>(id)});
+        const auto who = static_cast<ActorId>(id);
+        performer_.deliver(sent_by(who,
+                                   Down{.actor = theatre_.cast.members[id].name,
+                                        .cause = words_of(down.reason),
+                                        .id = who}));
       }
     }
   }

@@ -28,9 +28,9 @@ struct caf::allowed_unsafe_message_type<M> : std::true_type {};
 namespace troupe {
 
 template <class... Messages>
-Performing::extend<caf::reacts_to<Messages>...> handle_of(const Understands<Messages...>&);
+Performing::extend<caf::reacts_to<Messages, ActorId>...> handle_of(const Understands<Messages...>&);
 
-/// The handle of an actor that plays `Role`.
+/// The handle of an actor that plays `Role`. With a message goes who sends it.
 template <class Role>
 using Handle = decltype(handle_of(std::declval<const Role&>()));
 

@@ -53,6 +53,7 @@ void Agenda::carry_out(ActorId from) {
       continue;
     }
     const double way = send.modelled ? times_.link(send.message) : 0;  // before it is moved from
+    send.message.from = from;
     post(now_ + way, send.to, std::move(send.message));
   }
   for (Run& run : fx_.runs) {
@@ -61,6 +62,7 @@ void Agenda::carry_out(ActorId from) {
     const Stamp stamp = run.stamp;
     const Work work = run.work;
     Message made = run_job(run, stream(cast_.members[from]));
+    made.from = from;
     double start = now_;
     if (duration > 0) {
       start = std::max(now_, free);
@@ -77,7 +79,7 @@ void Agenda::carry_out(ActorId from) {
     }
   }
   if (fx_.alarm) {
-    post(std::max(now_, *fx_.alarm), from, Alarm{});
+    post(std::max(now_, *fx_.alarm), from, sent_by(from, Alarm{}));
   }
   if (fx_.ending) {
     ending_ = std::move(fx_.ending);
@@ -97,7 +99,7 @@ bool Agenda::step() {
   free_.push_back(entry.slot);
   ++delivered_;
   if (order_) {
-    order_->delivered(now_, entry.to, message.index(), message_stamp(message));
+    order_->delivered(now_, entry.to, message);
   }
   try {
     cast_.members[entry.to].machine->on(std::move(message), now_, fx_);
@@ -108,7 +110,9 @@ bool Agenda::step() {
       throw;
     }
     gone_.insert(entry.to);
-    post(now_, cast_.director.id, Down{cast_.members[entry.to].name, error.what(), entry.to});
+    post(now_,
+         cast_.director.id,
+         sent_by(entry.to, Down{cast_.members[entry.to].name, error.what(), entry.to}));
   }
   if (between && !ending_) {
     between();

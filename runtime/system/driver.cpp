@@ -1,7 +1,9 @@
 #include "runtime/system/driver.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -23,6 +25,14 @@ const char* to_string(Work work) {
       return "update";
   }
   return "";
+}
+
+std::optional<Diverged> divergence_of(const Stamp& stamp, double loss) {
+  if (std::isfinite(loss)) {
+    return {};
+  }
+  // "nan", never "-nan": the sign of what is no number says nothing.
+  return Diverged{stamp, std::isnan(loss) ? std::numeric_limits<double>::quiet_NaN() : loss};
 }
 
 Message run_job(Run& run, Stream& stream) {

@@ -5,7 +5,6 @@
 #include "runtime/system/time_model.hpp"
 
 #include <atomic>
-#include <cstddef>
 #include <functional>
 #include <optional>
 
@@ -19,11 +18,14 @@ class RecordSink {
   virtual std::optional<Diverged> on(const RecordEntry& entry, double now) = 0;
 };
 
+/// What the Director has to hear of a loss; nothing where it is finite.
+std::optional<Diverged> divergence_of(const Stamp& stamp, double loss);
+
 /// Receives every delivery. On threads each thread has its own.
 class OrderSink {
  public:
   virtual ~OrderSink() = default;
-  virtual void delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) = 0;
+  virtual void delivered(double now, ActorId to, const Message& message) = 0;
 };
 
 /// Writes the state of a run, or reads it back.

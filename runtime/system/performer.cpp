@@ -46,7 +46,7 @@ void Performer::deliver(Message message) {
   place_.deliveries.store(place_.deliveries.load(std::memory_order_relaxed) + 1,
                           std::memory_order_relaxed);
   if (place_.order) {
-    place_.order->delivered(now, id_, message.index(), message_stamp(message));
+    place_.order->delivered(now, id_, message);
   }
   if (std::holds_alternative<Alarm>(message)) {
     alarm_.reset();
@@ -62,6 +62,7 @@ void Performer::carry_out(double now) {
     record(std::exchange(fx_.records, {}));
   }
   for (Effects::Send& send : fx_.sends) {
+    send.message.from = id_;
     const TimeModel* times = send.modelled ? theatre_.options.modelled : nullptr;
     const bool travels = times && theatre_.cast.members[send.to].thread != member_.thread;
     if (const double way = travels ? times->link(send.message) : 0; way > 0) {
@@ -76,7 +77,7 @@ void Performer::carry_out(double now) {
   }
   if (fx_.alarm) {
     alarm_ = *fx_.alarm;
-    theatre_.send_later(id_, std::max(0.0, *fx_.alarm - now), Alarm{});
+    theatre_.send_later(id_, std::max(0.0, *fx_.alarm - now), sent_by(id_, Alarm{}));
   }
   if (fx_.ending) {
     theatre_.end(std::move(*fx_.ending));
@@ -103,6 +104,7 @@ void Performer::perform() {
     const Busy busy(theatre_.busy);
     Stream& stream = place_.stream(member_);
     made = run_job(run, stream);
+    made.from = id_;
     place_.keep_pace(stream);
   }
   const double end = theatre_.now();

@@ -37,7 +37,7 @@ void archive_member(Archive& a,
   a(count);
   for (std::uint64_t i = 0; i < count; ++i) {
     Pending& p = a.reading() ? pending.emplace_back() : pending[i];
-    a(p.time, p.sequence, p.to);
+    a(p.time, p.sequence, p.to, p.message.from);
     if (p.to != id) {
       throw ArchiveError("a message of another stands among its own");
     }

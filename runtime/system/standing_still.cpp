@@ -82,7 +82,7 @@ void write(Theatre& theatre, const std::vector<ActorId>& gone, Archive& a) {
       rung = rung || std::holds_alternative<Alarm>(message);
     }
     if (const auto& alarm = theatre.performers[id]->alarm(); alarm && !rung) {
-      state.pending.push_back({*alarm, state.pending.size(), to, Alarm{}});
+      state.pending.push_back({*alarm, state.pending.size(), to, sent_by(to, Alarm{})});
     }
   }
   for (const auto& place : theatre.workplaces) {
@@ -130,7 +130,7 @@ void resume(Theatre& theatre, Archive& from) {
     }
   }
   for (const Pending& p : alarms) {  // from here on others write to what is held
-    theatre.send_later(p.to, p.time - state.now, Alarm{});
+    theatre.send_later(p.to, p.time - state.now, sent_by(p.to, Alarm{}));
   }
   for (const ActorId id : state.gone) {
     caf::anon_send_exit(theatre.actors[id], caf::exit_reason::kill);

@@ -35,10 +35,11 @@ void check_refused(const std::vector<std::string>& arguments,
 }  // namespace
 
 TEST_CASE("unknown verbs, options, presets and names are met with the nearest one", "[apps]") {
-  check_refused({"rnu"},
-                2,
-                "there is no verb \"rnu\", did you mean \"run\"? (verbs: run, sim, compare, plan, "
-                "config, data, sample, sharpness, ckpt, explain, conformance, doctor, bench)");
+  check_refused(
+      {"rnu"},
+      2,
+      "there is no verb \"rnu\", did you mean \"run\"? (verbs: run, sim, replay, compare, plan, "
+      "config, data, sample, sharpness, ckpt, explain, conformance, doctor, bench)");
   check_refused({"xyzzyx"}, 2, "there is no verb \"xyzzyx\" (verbs: ");
   check_refused({"--sett"}, 2, "there is no option \"--sett\"");
   check_refused(

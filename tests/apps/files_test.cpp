@@ -118,7 +118,7 @@ TEST_CASE("a virtual run leaves its experiment, metrics, order and summary", "[a
   CHECK(train == std::vector<double>{1, 10, 20, 30});
   CHECK(evaluations == std::vector<double>{10, 20, 30});
   CHECK(versions == 60);
-  CHECK_THAT(contents(run + "/order.log"), says(" stage-0 Activation 0 0 0\n"));
+  CHECK_THAT(contents(run + "/order.log"), says(" stage-0 Activation 0 0 0 0 source\n"));
 }
 
 TEST_CASE("a run's own experiment.textproto gives the same run again, bit for bit", "[apps]") {

@@ -55,13 +55,14 @@ class Collector final : public RecordSink, public OrderSink {
     return std::nullopt;
   }
 
-  void delivered(double now, ActorId to, std::size_t message, const Stamp& stamp) override {
+  void delivered(double now, ActorId to, const Message& message) override {
+    const Stamp stamp = message_stamp(message);
     const auto add = [&](std::uint64_t value) {
       outcome_.order = mix(outcome_.order ^ value);
     };
     add(std::bit_cast<std::uint64_t>(now));
     add(to);
-    add(message);
+    add(message.index());
     add(static_cast<std::uint64_t>(stamp.batch));
     add(static_cast<std::uint64_t>(stamp.chunk * 1000 + stamp.micro_batch));
   }

@@ -12,6 +12,7 @@ Keys, bounds and alternatives are read from messages/experiment.proto, so a new 
   clocks     `run` has the weights of `sim` where apps/docs/determinism.md promises it
   end        a run that is to end with stop.updates ends there
   resumed    from a checkpoint it ends as in one piece
+  replayed   what `run` has recorded, `replay` repeats
 What is refused is asked once more without the setting that the sentence names. What breaks a law is shrunk: layers, phases and
 settings are left out as long as the same law is broken. Exit status 1 if one was broken.
 """
@@ -29,6 +30,7 @@ import time
 from pathlib import Path
 
 from digest_matrix import outcome, words
+from replay_matrix import replayed
 from resume_matrix import EVERY, compared, resumed
 
 PROTO = Path(__file__).resolve().parents[2] / "messages" / "experiment.proto"
@@ -424,7 +426,18 @@ class Judge:
             seen["sim again"] = self.ask(asked, "sim")
         if valid["code"] == 0:
             seen["run"] = self.ask(asked, "run")
-        return self.unsound(seen) or self.unforeseen(seen) or self.unequal(asked, seen) or self.not_resumed(asked, first)
+        broken = self.unsound(seen) or self.unforeseen(seen) or self.unequal(asked, seen)
+        return broken or self.not_replayed(seen.get("run")) or self.not_resumed(asked, first)
+
+    def not_replayed(self, run):
+        """Whether the run that was asked for last is replayed to what it was."""
+        directory = Path(self.folder, f"{Path(self.program).parent.name}-{self.number}")
+        if not run or run["code"] not in (0, 4) or not list(directory.glob("**/order-0.log")):
+            return None
+        done = replayed(self.program, directory, self.folder)
+        if done.returncode == 0 or "has not recorded its order" in done.stderr:  # one of its phases
+            return None
+        return "replayed", f"exit code {done.returncode}: {done.stderr.strip()}"
 
     def not_resumed(self, asked, first):
         """Of each third that ends well: whether it ends so with checkpoints, and from one of them."""

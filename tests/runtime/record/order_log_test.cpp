@@ -16,7 +16,7 @@ const std::vector<std::string> kNames{"source", "stage-0"};
 std::string digest(int deliveries, int changed = -1, double by = 0) {
   OrderLog log(nullptr, kNames);
   for (int i = 0; i < deliveries; ++i) {
-    log.delivered(0.5 * i + (i == changed ? by : 0), 1, 2, {.batch = i});
+    log.delivered(0.5 * i + (i == changed ? by : 0), 1, Activation{{.batch = i}, {}});
   }
   return log.finish();
 }
@@ -28,18 +28,20 @@ TEST_CASE("equal orders have equal digests and every part of a delivery counts",
   CHECK(digest(1000) != digest(999));
   CHECK(digest(1000) != digest(1000, 999, 1e-12));  // in the last, partial buffer
   CHECK(digest(1000) != digest(1000, 0, 1e-12));
-  const auto one = [](ActorId to, std::size_t message, Stamp stamp) {
+  const auto one = [](ActorId to, const Message& message) {
     OrderLog log(nullptr, kNames);
-    log.delivered(1, to, message, stamp);
+    log.delivered(1, to, message);
     return log.finish();
   };
-  const std::string base = one(0, 0, {});
-  CHECK(base != one(1, 0, {}));
-  CHECK(base != one(0, 1, {}));
-  CHECK(base != one(0, 0, {.replica = 1}));
-  CHECK(base != one(0, 0, {.chunk = 1}));
-  CHECK(base != one(0, 0, {.batch = 1}));
-  CHECK(base != one(0, 0, {.micro_batch = 1}));
+  const std::string base = one(0, Activation{});
+  CHECK(base != one(1, Activation{}));
+  CHECK(base != one(0, Labels{}));
+  CHECK(base != one(0, Activation{{.replica = 1}, {}}));
+  CHECK(base != one(0, Activation{{.chunk = 1}, {}}));
+  CHECK(base != one(0, Activation{{.batch = 1}, {}}));
+  CHECK(base != one(0, Activation{{.micro_batch = 1}, {}}));
+  CHECK(one(0, Ran<ForwardPass>{.made = {}}) !=
+        one(0, Ran<ForwardPass>{.lane = Lane::mark, .made = {}}));
 }
 
 TEST_CASE("the text has a line a delivery", "[record]") {
@@ -47,20 +49,21 @@ TEST_CASE("the text has a line a delivery", "[record]") {
   auto file = OutputFile::create(path);
   REQUIRE(file);
   OrderLog log(std::move(*file), kNames);
-  log.delivered(0, 0, Message(Start{}).index(), {});
-  log.delivered(
-      0.25, 1, Message(Activation{}).index(), {.chunk = 3, .batch = 1000000, .micro_batch = 2});
+  const Stamp stamp{.replica = 4, .chunk = 3, .batch = 1000000, .micro_batch = 2};
+  log.delivered(0, 0, Start{});
+  log.delivered(0.1 + 0.2, 1, sent_by(0, Activation{stamp, {}}));
   const std::string with_text = log.finish();
   REQUIRE(log.close());
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
-  CHECK(text.str() == "0 source Start 0 0 0\n0.25 stage-0 Activation 3 1000000 2\n");
+  CHECK(text.str() ==
+        "0 source Start 0 0 0 0 -\n"
+        "0.30000000000000004 stage-0 Activation 4 3 1000000 2 source\n");
   std::filesystem::remove(path);
 
   OrderLog silent(nullptr, kNames);
-  silent.delivered(0, 0, Message(Start{}).index(), {});
-  silent.delivered(
-      0.25, 1, Message(Activation{}).index(), {.chunk = 3, .batch = 1000000, .micro_batch = 2});
+  silent.delivered(0, 0, Start{});
+  silent.delivered(0.1 + 0.2, 1, Activation{stamp, {}});
   CHECK(silent.finish() == with_text);
 }
 
@@ -71,15 +74,15 @@ TEST_CASE("the text is bounded, and says where it ends; the digest is of all", "
   OrderLog log(std::move(*file), kNames, 40);
   OrderLog silent(nullptr, kNames);
   for (int i = 0; i < 100; ++i) {
-    log.delivered(i, 0, Message(Start{}).index(), {});
-    silent.delivered(i, 0, Message(Start{}).index(), {});
+    log.delivered(i, 0, Start{});
+    silent.delivered(i, 0, Start{});
   }
   CHECK(log.finish() == silent.finish());
   REQUIRE(log.close());
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   CHECK(text.str() ==
-        "0 source Start 0 0 0\n1 source Start 0 0 0\n"
+        "0 source Start 0 0 0 0 -\n1 source Start 0 0 0 0 -\n"
         "# the text ends here; deliveries after it are in the digest alone\n");
   std::filesystem::remove(path);
 }

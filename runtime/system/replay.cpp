@@ -1,0 +1,231 @@
+#include "runtime/system/replay.hpp"
+
+#include "kernels/stream.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace troupe {
+namespace {
+
+constexpr std::uint64_t kInterruptEvery = 256;  // deliveries
+constexpr int kDeparted = 1;                    // the exit code
+constexpr std::size_t kToldMax = 5;             // messages that a departure lists
+constexpr std::string_view kHalt = "Halt";
+
+/// "Upload 1 0 3 0", as a line of the record has it.
+std::string told(std::string_view name, const Stamp& stamp) {
+  return concat(
+      name, ' ', stamp.replica, ' ', stamp.chunk, ' ', stamp.batch, ' ', stamp.micro_batch);
+}
+
+}  // namespace
+
+Replay::Replay(Cast& cast,
+               const Deliveries& order,
+               RecordSink& records,
+               std::vector<OrderSink*> orders)
+    : cast_(cast),
+      order_(order),
+      records_(records),
+      orders_(std::move(orders)),
+      made_(order.size()),
+      waiting_(cast.members.size()) {
+  for (std::size_t thread = 0; thread < order_.size(); ++thread) {
+    if (!order_[thread].empty()) {
+      heads_.emplace(next_of(thread).now, thread);
+    }
+  }
+  for (const ActorId id : cast_.starting) {
+    waiting_[id].emplace_back(Start{});
+  }
+}
+
+Replay::~Replay() = default;
+
+Stream& Replay::stream(const Cast::Member& member) {
+  auto& stream = streams_[{member.device, member.precision}];
+  if (!stream) {
+    stream = std::make_unique<Stream>(member.device, member.precision);
+  }
+  return *stream;
+}
+
+/// The message that the record names, where it is on its way.
+std::optional<Message> Replay::take(const Delivery& next) {
+  if (gone_.contains(next.to)) {
+    return {};
+  }
+  if (next.from == kOutside && next.to == cast_.director.id && next.message == kHalt) {
+    halted_ = true;
+    return Message(Halt{});
+  }
+  std::deque<Message>& waiting = waiting_[next.to];
+  const auto found = std::find_if(
+      waiting.begin(), waiting.end(), [&](const Message& message) { return next.is(message); });
+  if (found == waiting.end()) {
+    return {};
+  }
+  std::optional<Message> message(std::move(*found));
+  waiting.erase(found);
+  return message;
+}
+
+/// Makes the earliest delivery: whatever it follows from was earlier, as one clock has measured all of them.
+/// Of several at the same time one that can be made; false where there is none.
+bool Replay::step() {
+  const double now = heads_.begin()->first;
+  for (auto head = heads_.begin(); head != heads_.end() && head->first == now; ++head) {
+    const std::size_t thread = head->second;
+    const Delivery& next = next_of(thread);
+    auto message = take(next);
+    if (!message) {
+      continue;
+    }
+    heads_.erase(head);
+    if (thread < orders_.size() && orders_[thread]) {
+      orders_[thread]->delivered(next.now, next.to, *message);
+    }
+    deliver(next, *std::move(message));
+    if (++made_[thread] < order_[thread].size()) {
+      heads_.emplace(next_of(thread).now, thread);
+    }
+    ++delivered_;
+    return true;
+  }
+  return false;
+}
+
+void Replay::deliver(const Delivery& next, Message message) {
+  try {
+    cast_.members[next.to].machine->on(std::move(message), next.now, fx_);
+    carry_out(next.to, next.now);
+  } catch (const std::exception& error) {
+    gone_.emplace(next.to, error.what());
+    lose(next.to, next.now, error.what());
+  }
+  fx_.clear();
+}
+
+/// What happens then on the real clock: the Director is told, or the run ends with it.
+void Replay::lose(ActorId who, double now, const std::string& cause) {
+  const std::string& name = cast_.members[who].name;
+  if (who != cast_.director.id) {
+    waiting_[cast_.director.id].push_back(sent_by(who, Down{name, cause, who}));
+  } else if (!ending_) {
+    ending_ = Ending{.exit_code = static_cast<int>(ErrorKind::lost),
+                     .cause = name + " is lost: " + cause,
+                     .weights = {},
+                     .seconds = now};
+  }
+}
+
+void Replay::carry_out(ActorId from, double now) {
+  for (const RecordEntry& record : fx_.records) {
+    records_.on(record, now);
+    tell_divergence(record);
+  }
+  for (Effects::Send& send : fx_.sends) {
+    send.message.from = from;
+    waiting_[send.to].push_back(std::move(send.message));
+  }
+  run_jobs(from);
+  if (fx_.alarm) {
+    waiting_[from].push_back(sent_by(from, Alarm{}));
+  }
+  if (fx_.ending && !ending_) {
+    ending_ = std::move(fx_.ending);
+    ending_->seconds = now;
+  }
+}
+
+/// Which of several bad losses the recorder had met first, and told, is in the record: records of different
+/// threads came to it in an order of their own.
+void Replay::tell_divergence(const RecordEntry& record) {
+  if (const auto* loss = std::get_if<LossRecord>(&record)) {
+    if (auto bad = divergence_of(loss->stamp, to_host(loss->result)[0])) {
+      waiting_[cast_.director.id].emplace_back(std::move(*bad));
+    }
+  }
+}
+
+/// At once: a job is a pure function. One that throws ends its machine, though not before the messages that
+/// had come to it until then.
+void Replay::run_jobs(ActorId from) {
+  for (Run& run : fx_.runs) {
+    try {
+      Message made = run_job(run, stream(cast_.members[from]));
+      made.from = from;
+      waiting_[from].push_back(std::move(made));
+    } catch (const std::exception& error) {
+      lose(from, 0, error.what());
+    }
+  }
+}
+
+Departure Replay::departure_at(std::size_t thread) const {
+  const Delivery& next = next_of(thread);
+  const auto name = [&](ActorId id) {
+    return id == kOutside ? std::string("outside") : cast_.members[id].name;
+  };
+  std::string why = concat("at ",
+                           next.now,
+                           " s ",
+                           name(next.to),
+                           " got \"",
+                           told(next.message, next.stamp),
+                           "\" from ",
+                           name(next.from),
+                           " then; now ");
+  if (const auto gone = gone_.find(next.to); gone != gone_.end()) {
+    why += "it has failed before: " + gone->second;
+  } else if (waiting_[next.to].empty()) {
+    why += "nothing has come for it";
+  } else {
+    const std::deque<Message>& waiting = waiting_[next.to];
+    why += "that has not come, but";
+    for (std::size_t i = 0; i < std::min(waiting.size(), kToldMax); ++i) {
+      why += concat(i > 0 ? ", \"" : " \"",
+                    told(message_name(waiting[i]), message_stamp(waiting[i])),
+                    "\" from ",
+                    name(waiting[i].from));
+    }
+    why += waiting.size() > kToldMax ? concat(" and ", waiting.size() - kToldMax, " more") : "";
+  }
+  return {thread, made_[thread], std::move(why)};
+}
+
+Ending Replay::ending_without_word(bool broken_off) const {
+  if (broken_off) {
+    return {.exit_code = 130, .cause = "interrupted", .weights = {}};
+  }
+  std::vector<Standstill> all;
+  for (std::size_t id = 0; id < cast_.members.size(); ++id) {
+    all.push_back(gone_.contains(static_cast<ActorId>(id))
+                      ? Standstill{.gone = true}
+                      : standstill_of(*cast_.members[id].machine));
+  }
+  return stalled(cast_, std::move(all));
+}
+
+Ending Replay::run(bool broken_off, const std::function<bool()>& interrupted) {
+  while (!heads_.empty()) {
+    if (interrupted && delivered_ % kInterruptEvery == 0 && interrupted()) {
+      return {.exit_code = 130, .cause = "interrupted", .weights = {}};
+    }
+    if (!step()) {
+      departure_ = departure_at(heads_.begin()->second);
+      return {.exit_code = kDeparted, .cause = departure_->why, .weights = {}};
+    }
+  }
+  if (!ending_) {
+    return ending_without_word(broken_off);
+  }
+  if (halted_ && ending_->exit_code == 0) {
+    ending_->exit_code = 130;
+    ending_->cause = "interrupted";
+  }
+  return *std::exchange(ending_, {});
+}
+
+}  // namespace troupe
