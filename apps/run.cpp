@@ -1,6 +1,7 @@
 #include "apps/run.hpp"
 
 #include "apps/checkpoints.hpp"
+#include "apps/real_clock.hpp"
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/topology.hpp"
 #include "apps/version.hpp"
@@ -87,10 +88,14 @@ Result<void> fill(Files& files,
   return {};
 }
 
-Result<Files> open_files(const Blueprint& blueprint, const RunOptions& options, const Cast& cast) {
+/// `apart`: a part of the cast plays in other processes, where nobody writes down an order.
+Result<Files> open_files(const Blueprint& blueprint,
+                         const RunOptions& options,
+                         const Cast& cast,
+                         bool apart) {
   Files files;
   files.directory = options.directory;
-  if (blueprint.experiment.record().order()) {
+  if (blueprint.experiment.record().order() && !apart) {
     files.order_names = {"order.log"};
     if (!options.virtual_clock) {
       files.order_names.clear();
@@ -189,6 +194,7 @@ struct Performance {
   const Files& files;
   Checkpointer& checkpoints;
   Archive* resume;  // null: from the beginning
+  Others* others;   // null: all play here
   std::function<int()> interrupts;
 };
 
@@ -226,21 +232,10 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
   return ending;
 }
 
-/// Factors on the seconds of each replica's jobs.
-std::vector<double> held_back(const proto::Experiment& e) {
-  const auto& listed = e.clock().workers().hold_back();
-  std::vector<double> factors;
-  for (std::int64_t r = 0; r < e.replicas().count() && !listed.empty(); ++r) {
-    factors.push_back(listed[static_cast<int>(r) % listed.size()]);
-  }
-  return factors;
-}
-
-Ending run_real(Cast& cast, const TimeModel& times, const Performance& p) {
-  const proto::Experiment& e = p.blueprint.experiment;
-  ThreadOptions options;
-  options.modelled = e.clock().modelled() ? &times : nullptr;
-  options.hold_back = held_back(e);
+Ending run_real(Cast& cast, const Performance& p) {
+  const RealClock clock(p.blueprint);
+  ThreadOptions options = clock.options();
+  options.others = p.others;
   options.interrupts = p.interrupts;
   options.resume = p.resume;
   bool kept = false;  // at the first interrupt
@@ -248,6 +243,9 @@ Ending run_real(Cast& cast, const TimeModel& times, const Performance& p) {
     return p.checkpoints.due(p.records.completed()) ||
            (p.interrupts() == 1 && !std::exchange(kept, true));
   };
+  if (p.others) {
+    options.snapshot_due = nullptr;  // what the others keep is not here
+  }
   options.snapshot = [&](const ArchiveRun& archive) {
     p.checkpoints.take(archive);
   };
@@ -304,23 +302,19 @@ Recorder::Config recorder_config(const Blueprint& b,
 /// On the clock that the options choose. A run whose files cannot be written is not worth going on
 /// with.
 Ending play(Cast& cast, const RunOptions& options, Performance p) {
-  const proto::Experiment& e = p.blueprint.experiment;
-  const TimeModel times(e.clock(),
-                        modelled_times(p.blueprint),
-                        e.seed(),
-                        static_cast<std::int32_t>(e.replicas().count()),
-                        p.blueprint.sizes);
   p.interrupts = [&] {
     return p.files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;
   };
-  return options.virtual_clock ? run_virtual(cast, times, p) : run_real(cast, times, p);
+  return options.virtual_clock ? run_virtual(cast, time_model_of(p.blueprint), p)
+                               : run_real(cast, p);
 }
 
 /// The run, from its beginning or from `state`. Error (data) where the state is not of this run.
 Result<Ending> perform(const RunParts& parts,
                        const RunOptions& options,
                        const Files& files,
-                       Archive* state) {
+                       Archive* state,
+                       Others* others) {
   try {
     if (state) {
       archive_records(*state, parts);
@@ -328,7 +322,8 @@ Result<Ending> perform(const RunParts& parts,
     Tee records(parts.recorder, options.tee);
     Checkpointer checkpoints(
         parts, options.directory.value_or(""), options.virtual_clock ? "virtual" : "real");
-    return play(parts.cast, options, {parts.blueprint, records, files, checkpoints, state, {}});
+    return play(
+        parts.cast, options, {parts.blueprint, records, files, checkpoints, state, others, {}});
   } catch (const ArchiveError& error) {
     return Error{ErrorKind::data, concat("the checkpoint does not fit the run: ", error.what())};
   }
@@ -394,6 +389,9 @@ void finish_files(Files& files, RunResult& result, const Blueprint& blueprint) {
   }
 }
 
+/// `others`: null where all machines play here.
+Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Others* others);
+
 }  // namespace
 
 std::string outcome_text(int exit_code, const std::string& cause) {
@@ -406,6 +404,18 @@ std::string outcome_text(int exit_code, const std::string& cause) {
 }
 
 Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& options) {
+  return run(blueprint, options, nullptr);
+}
+
+Result<RunResult> run_experiment(const Blueprint& blueprint,
+                                 const RunOptions& options,
+                                 Others& others) {
+  return run(blueprint, options, &others);
+}
+
+namespace {
+
+Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Others* others) {
   const proto::Experiment& e = blueprint.experiment;
   if (auto sound = check_clock(blueprint, options.virtual_clock); !sound) {
     return sound.error();
@@ -414,7 +424,7 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
   if (options.recast) {
     options.recast(cast);
   }
-  auto files = open_files(blueprint, options, cast);
+  auto files = open_files(blueprint, options, cast, others != nullptr);
   if (!files) {
     return files.error();
   }
@@ -437,7 +447,7 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
 
   log::run().info("run_started", {{"name", e.name()}, {"clock", clock}, {"threads", cast.threads}});
   const auto start = std::chrono::steady_clock::now();
-  auto ending = perform(parts, options, *files, state ? &*state : nullptr);
+  auto ending = perform(parts, options, *files, state ? &*state : nullptr, others);
   if (!ending) {
     return ending.error();
   }
@@ -451,5 +461,7 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
                   {{"exit_code", result.exit_code}, {"steps", result.summary.updates}});
   return result;
 }
+
+}  // namespace
 
 }  // namespace troupe

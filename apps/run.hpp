@@ -17,6 +17,8 @@
 
 namespace troupe {
 
+class Others;
+
 struct RunOptions {
   bool virtual_clock = false;
   std::optional<std::filesystem::path>
@@ -43,5 +45,10 @@ std::string outcome_text(int exit_code, const std::string& cause);
 
 /// Error (usage, data or lost) where the run could not begin: nothing has been written then.
 Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& options);
+
+/// The same on the real clock, where the others play a part of the cast. Without checkpoints.
+Result<RunResult> run_experiment(const Blueprint& blueprint,
+                                 const RunOptions& options,
+                                 Others& others);
 
 }  // namespace troupe

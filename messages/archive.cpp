@@ -2,6 +2,7 @@
 
 #include "kernels/check.hpp"
 #include "kernels/stream.hpp"
+#include "messages/tensor_bytes.hpp"
 
 namespace troupe {
 namespace {
@@ -14,20 +15,6 @@ std::vector<std::int64_t> extents_of(const Tensor& tensor) {
     all.push_back(tensor.shape()[i]);
   }
   return all;
-}
-
-const void* first_element(const Tensor& tensor) {
-  switch (tensor.type()) {
-    case DType::float32:
-      return tensor.data<float>();
-    case DType::int32:
-      return tensor.data<std::int32_t>();
-    case DType::float64:
-      return tensor.data<double>();
-    case DType::bfloat16:
-      return tensor.data<BFloat16>();
-  }
-  return nullptr;
 }
 
 }  // namespace
@@ -109,10 +96,14 @@ void Archive::value(Tensor& tensor) {
 
 std::uint32_t Archive::place_of(const Tensor& tensor) {
   const auto [found, fresh] =
-      written_.try_emplace({first_element(tensor), tensor.type(), extents_of(tensor)},
+      written_.try_emplace({bytes_of(tensor).data(), tensor.type(), extents_of(tensor)},
                            static_cast<std::uint32_t>(data_.tensors.size()));
   if (fresh) {
-    data_.tensors.push_back(copied(tensor, Device{}));
+    const bool as_it_is = shares_ && tensor.device().kind == DeviceKind::cpu;
+    if (as_it_is) {
+      tensor.ready().wait();
+    }
+    data_.tensors.push_back(as_it_is ? tensor : copied(tensor, Device{}));
     kept_.push_back(tensor);  // so that no other tensor gets its place in memory meanwhile
   }
   return found->second;

@@ -6,6 +6,7 @@
 #include "apps/phases.hpp"
 #include "apps/plan.hpp"
 #include "apps/presets.hpp"
+#include "apps/processes.hpp"
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
@@ -19,10 +20,13 @@
 namespace troupe {
 namespace {
 
+constexpr double kProcessesMax = 256;
+
 struct Arguments {
   ExperimentArguments experiment;
   std::string out;
   std::string resume;
+  std::int64_t processes = 1;
   bool quiet = false;
   bool verbose = false;
   bool list = false;
@@ -275,6 +279,12 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   log::set_level(arguments.verbose ? log::Level::info : log::Level::warn);
   std::optional<FoundCheckpoint> resume;
   std::error_code code;
+  if (arguments.processes > 1 && !arguments.resume.empty()) {
+    return fail(console,
+                {ErrorKind::usage,
+                 "--processes: a run goes on from a checkpoint in one process; leave out one of "
+                 "--processes and --resume"});
+  }
   if (!arguments.resume.empty()) {
     auto found = checkpoint_to_resume(arguments, virtual_clock);
     if (!found) {
@@ -296,6 +306,13 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   const auto experiment = experiment_of(arguments, resume ? &*resume : nullptr);
   if (!experiment) {
     return fail(console, experiment.error());
+  }
+  if (arguments.processes > 1 && !experiment->phases().empty()) {
+    return fail(
+        console,
+        {ErrorKind::usage,
+         "--processes: an experiment with phases runs in one process; leave out --processes, "
+         "or the phases by --set phases=[]"});
   }
   auto phases = make_phases(*experiment, virtual_clock);
   if (!phases) {
@@ -335,7 +352,12 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (!experiment->phases().empty()) {
     return run_one_by_one(console, *experiment, *std::move(phases), options);
   }
-  auto result = run_experiment(phases->front().blueprint, options);
+  const Blueprint& blueprint = phases->front().blueprint;
+  auto result = arguments.processes > 1 ? run_in_processes(blueprint,
+                                                           static_cast<int>(arguments.processes),
+                                                           options,
+                                                           arguments.quiet ? nullptr : &console.err)
+                                        : run_experiment(blueprint, options);
   if (!result) {
     return fail(console, result.error());
   }
@@ -372,6 +394,16 @@ Command declare(bool virtual_clock) {
                     Console& console) { return run(console, *arguments, virtual_clock); },
       .footer = experiment_footer};
   arguments->experiment.experiment.clear();  // the default is chosen where nothing is resumed
+  if (!virtual_clock) {
+    command.options.push_back(
+        {.names = "--processes",
+         .value = &arguments->processes,
+         .doc =
+             "play the run in so many processes of this machine; what does not choose by arrival "
+             "ends with the same weights",
+         .type = "N",
+         .range = OptionRange{1, kProcessesMax}});
+  }
   return command;
 }
 
