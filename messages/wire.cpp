@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::uint32_t kProtocol = 1;
 constexpr std::size_t kInHeaderMax = 4096;  // bytes of a tensor that lie in the header
-constexpr std::uint32_t kTypes = 4;         // of DType
+constexpr std::uint32_t kWhole = 1;
+constexpr std::uint32_t kTypes = 4;  // of DType
 
 template <class Proto>
 Proto parsed(std::span<const std::byte> frame, const char* what) {
@@ -100,6 +101,7 @@ std::string header_frame(const Parcel& parcel, std::uint32_t sender, std::uint64
       announced.set_elements(bytes.data(), bytes.size());
     }
   }
+  header.set_whole(kWhole);
   std::string frame = header.SerializeAsString();
   if (frame.size() > kFrameBytesMax) {
     throw WireError(concat("a message without its tensors takes ",
@@ -118,7 +120,7 @@ std::vector<Frame> tensor_frames(const Parcel& parcel) {
       continue;
     }
     while (!left.empty()) {
-      const std::size_t size = std::min(left.size(), kFrameBytesMax);
+      const std::size_t size = std::min(left.size(), kFrameBytes);
       frames.push_back({tensor, left.first(size)});
       left = left.subspan(size);
     }
@@ -149,7 +151,7 @@ void Unpacker::begin(std::span<const std::byte> frame) {
                            sender_,
                            " was expected"));
   }
-  if (header.kind() >= kParcelKinds || !std::isfinite(header.due()) ||
+  if (header.whole() != kWhole || header.kind() >= kParcelKinds || !std::isfinite(header.due()) ||
       static_cast<std::size_t>(header.tensors_size()) > kTensorsMax) {
     throw WireError("a header says what no header can say");
   }
@@ -189,7 +191,7 @@ void Unpacker::begin(std::span<const std::byte> frame) {
 void Unpacker::fill(std::span<const std::byte> frame) {
   const Announced& now = announced_[filling_];
   Tensor& tensor = parcel_->content.tensors[filling_];
-  const std::size_t expected = std::min(now.bytes - filled_, kFrameBytesMax);
+  const std::size_t expected = std::min(now.bytes - filled_, kFrameBytes);
   if (frame.size() != expected) {
     throw WireError(concat(
         "a tensor's frame has ", frame.size(), " bytes where ", expected, " were announced"));

@@ -1,7 +1,7 @@
 // What crosses from one process to another: parcels, and their form as frames of bytes (wire.proto).
 //
 //   hello                                    once, from both ends
-//   header | elements of tensor 0, in frames of at most 16 MiB | of tensor 1 | ...
+//   header | elements of tensor 0, in frames of 1 MiB | of tensor 1 | ...
 //
 // Small tensors lie in the header itself. Nothing that arrives is believed before it has been checked.
 #pragma once
@@ -46,7 +46,8 @@ struct Parcel {
   Archived content{};
 };
 
-constexpr std::size_t kFrameBytesMax = std::size_t{16} << 20;
+constexpr std::size_t kFrameBytesMax = std::size_t{16} << 20;  // of a header
+constexpr std::size_t kFrameBytes = std::size_t{1} << 20;      // of tensors: what stays in a cache
 constexpr std::size_t kTensorsMax = 1 << 16;                   // of a parcel
 constexpr std::size_t kParcelBytesMax = std::size_t{4} << 30;  // of its tensors
 

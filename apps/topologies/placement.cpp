@@ -23,7 +23,7 @@ std::string obstacle(const proto::Experiment& e) {
     return "sandblaster plays in one process; leave --processes out, or choose another "
            "replicas.exchange";
   }
-  if (e.has_extension()) {
+  if (e.extension().has_custom()) {
     return "the machines of an extension share memory with those that they overhear; leave "
            "--processes or the extension out";
   }

@@ -42,7 +42,7 @@ class Channel {
   };
 
   static constexpr std::chrono::milliseconds kTick{20};
-  static constexpr int kFramesAhead = 8;
+  static constexpr int kFramesAhead = 16;
 
   /// Of process `self`. Throws std::runtime_error where sockets cannot be had.
   Channel(int self, std::string token);

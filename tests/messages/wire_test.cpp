@@ -63,6 +63,7 @@ proto::WireHeader header() {
   proto::WireHeader made;
   made.set_sender(kSender);
   made.set_sequence(1);
+  made.set_whole(1);
   return made;
 }
 
@@ -75,7 +76,7 @@ void check_refused(const proto::WireHeader& forged) {
 
 TEST_CASE("parcels come out as they went in") {
   Unpacker unpacker(kSender);
-  const std::int64_t two_frames = static_cast<std::int64_t>(kFrameBytesMax / sizeof(float)) + 5;
+  const std::int64_t two_frames = static_cast<std::int64_t>(kFrameBytes / sizeof(float)) + 5;
   const std::vector<std::vector<Tensor>> loads{
       {},
       {numbers(3)},
@@ -98,13 +99,13 @@ TEST_CASE("parcels come out as they went in") {
 }
 
 TEST_CASE("a large tensor is cut into frames that are not copies") {
-  const std::int64_t count = 3 * static_cast<std::int64_t>(kFrameBytesMax / sizeof(float)) / 2;
+  const std::int64_t count = 3 * static_cast<std::int64_t>(kFrameBytes / sizeof(float)) / 2;
   const Parcel parcel = parcel_with({numbers(count)});
   const auto frames = tensor_frames(parcel);
   REQUIRE(frames.size() == 2);
-  CHECK(frames[0].bytes.size() == kFrameBytesMax);
+  CHECK(frames[0].bytes.size() == kFrameBytes);
   CHECK(frames[0].bytes.data() == bytes_of(parcel.content.tensors[0]).data());
-  CHECK(frames[1].bytes.data() == frames[0].bytes.data() + kFrameBytesMax);
+  CHECK(frames[1].bytes.data() == frames[0].bytes.data() + kFrameBytes);
 }
 
 TEST_CASE("frames that are cut short, too long, or none are refused") {
@@ -230,10 +231,10 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
 
   const std::vector<RecordEntry> records{
       LossRecord{.stamp = {.batch = 1}, .samples = 2, .rows = 3, .result = x},
-      AppliedRecord{.applied_to = 5, .reads = {{}, {}}},
+      AppliedRecord{.stamp = {}, .applied_to = 5, .reads = {{}, {}}},
       EvaluationRecord{.step = 6, .loss = 0.5},
       StageRecord{.stage = 1, .stashes_max = 4},
-      BusyRecord{.actor = 2, .start = 1, .end = 2, .what = "forward"},
+      BusyRecord{.actor = 2, .start = 1, .end = 2, .what = "forward", .stamp = {}},
       WaitRecord{.actor = 3, .want = Want::weights},
       ServerRecord{.version = 9},
       LossOfReplica{.replica = 1, .cause = "gone"},

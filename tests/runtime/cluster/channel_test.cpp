@@ -253,6 +253,7 @@ TEST_CASE("a peer whose frames cannot be believed is heard no more") {
     proto::WireHeader header;
     header.set_sender(1);
     header.set_sequence(1);
+    header.set_whole(1);
     header.add_tensors()->add_extents(std::int64_t{1} << 32);
     forger.send(header.SerializeAsString());
   }
