@@ -50,6 +50,22 @@ void play(const Blueprint& blueprint, Node& node) {
 
 }  // namespace
 
+Result<void> check_processes(const proto::Experiment& experiment,
+                             std::int64_t processes,
+                             bool resumed) {
+  if (processes > 1 && resumed) {
+    return Error{ErrorKind::usage,
+                 "--processes: a run goes on from a checkpoint in one process; leave out one of "
+                 "--processes and --resume"};
+  }
+  if (processes > 1 && !experiment.phases().empty()) {
+    return Error{ErrorKind::usage,
+                 "--processes: an experiment with phases runs in one process; leave out "
+                 "--processes, or the phases by --set phases=[]"};
+  }
+  return {};
+}
+
 Result<RunResult> run_in_processes(const Blueprint& blueprint,
                                    int processes,
                                    RunOptions options,

@@ -160,6 +160,11 @@ void Unpacker::begin(std::span<const std::byte> frame) {
                    .recipient = header.recipient(),
                    .due = header.due()};
   parcel_->content.bytes = std::move(*header.mutable_content());
+  announce(header);
+}
+
+/// What its tensors will be; those that lie in the header are filled.
+void Unpacker::announce(const proto::WireHeader& header) {
   announced_.clear();
   filling_ = 0;
   std::size_t total = 0;

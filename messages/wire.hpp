@@ -18,6 +18,10 @@
 #include <string_view>
 #include <vector>
 
+namespace troupe::proto {
+class WireHeader;
+}  // namespace troupe::proto
+
 namespace troupe {
 
 /// What has arrived is not what this side of the wire can have been sent; what() is a sentence.
@@ -81,6 +85,7 @@ class Unpacker {
 
  private:
   void begin(std::span<const std::byte> frame);
+  void announce(const proto::WireHeader& header);
   void fill(std::span<const std::byte> frame);
   void find_next_to_fill();
 

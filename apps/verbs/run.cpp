@@ -272,6 +272,23 @@ void tell_resumed(Console& console, const FoundCheckpoint& found) {
               << grouped(found.checkpoint.step) << " updates" << std::endl;
 }
 
+int run_single(Console& console,
+               const Arguments& arguments,
+               const Blueprint& blueprint,
+               const RunOptions& options) {
+  auto result = arguments.processes > 1 ? run_in_processes(blueprint,
+                                                           static_cast<int>(arguments.processes),
+                                                           options,
+                                                           arguments.quiet ? nullptr : &console.err)
+                                        : run_experiment(blueprint, options);
+  if (!result) {
+    return fail(console, result.error());
+  }
+  print_cause(console, result->exit_code, result->cause, blueprint.experiment, result->summary);
+  print_summary(console, *result, options.directory ? options.directory->string() : "");
+  return result->exit_code;
+}
+
 int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (arguments.list) {
     return list_presets(console);
@@ -279,12 +296,6 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   log::set_level(arguments.verbose ? log::Level::info : log::Level::warn);
   std::optional<FoundCheckpoint> resume;
   std::error_code code;
-  if (arguments.processes > 1 && !arguments.resume.empty()) {
-    return fail(console,
-                {ErrorKind::usage,
-                 "--processes: a run goes on from a checkpoint in one process; leave out one of "
-                 "--processes and --resume"});
-  }
   if (!arguments.resume.empty()) {
     auto found = checkpoint_to_resume(arguments, virtual_clock);
     if (!found) {
@@ -307,12 +318,8 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (!experiment) {
     return fail(console, experiment.error());
   }
-  if (arguments.processes > 1 && !experiment->phases().empty()) {
-    return fail(
-        console,
-        {ErrorKind::usage,
-         "--processes: an experiment with phases runs in one process; leave out --processes, "
-         "or the phases by --set phases=[]"});
+  if (auto sound = check_processes(*experiment, arguments.processes, resume.has_value()); !sound) {
+    return fail(console, sound.error());
   }
   auto phases = make_phases(*experiment, virtual_clock);
   if (!phases) {
@@ -352,22 +359,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (!experiment->phases().empty()) {
     return run_one_by_one(console, *experiment, *std::move(phases), options);
   }
-  const Blueprint& blueprint = phases->front().blueprint;
-  auto result = arguments.processes > 1 ? run_in_processes(blueprint,
-                                                           static_cast<int>(arguments.processes),
-                                                           options,
-                                                           arguments.quiet ? nullptr : &console.err)
-                                        : run_experiment(blueprint, options);
-  if (!result) {
-    return fail(console, result.error());
-  }
-  print_cause(console,
-              result->exit_code,
-              result->cause,
-              phases->front().blueprint.experiment,
-              result->summary);
-  print_summary(console, *result, options.directory ? options.directory->string() : "");
-  return result->exit_code;
+  return run_single(console, arguments, phases->front().blueprint, options);
 }
 
 Command declare(bool virtual_clock) {

@@ -207,8 +207,8 @@ def killed_lead(program, folder):
 def refused(program, folder):
     for more, says in [
         (["--processes", "3"], "name at most 2"),
-        (["--processes", "2", "--resume", "."], "--resume"),
         (["--processes", "0"], "--processes"),
+        (["--processes", "2", "--set", 'phases=[{name:"a"}]'], "phases"),
     ]:
         done = subprocess.run([program, "run", *PIPELINE, *more], cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
         if done.returncode != 2 or says not in done.stderr:
