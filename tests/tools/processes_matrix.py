@@ -6,8 +6,7 @@
     ... --only REGEX                              # experiments by name; no losses
 
 Of each experiment that promises the weights of `sim` on the real clock: `run --processes N` has equal weights, updates and exit
-code, N from 2 to 4 as far as there are places. Of the others: the run ends as it should, and the mean lag of its servers is at
-most what the number of replicas allows.
+code, N from 2 to 4 as far as there are places. Of the others: the run ends with the exit code that it should.
 """
 
 import argparse
