@@ -1,7 +1,5 @@
 #include "actors/server_shard.hpp"
 
-#include "messages/fields.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -156,7 +154,7 @@ void ServerShard::pass_over(double now, Effects& fx) {
   const std::int64_t before = run_.step();
   run_.add(std::exchange(missing_, 0));
   replicas_.next_version();
-  weights_.keep(version(), c_.rate.at(version()));
+  weights_.keep(version(), rate(version()));
   conclude_update(before, now, fx);
 }
 
@@ -175,7 +173,7 @@ void ServerShard::drop(std::vector<std::size_t> which, Effects& fx) {
 // -- updates ---------------------------------------------------------------------------------------
 
 void ServerShard::combine(Effects& fx) {
-  c_.rate.begin();
+  rate_factor_.begin();
   // Not of the first update, unless of each: it is made at the weights that all have read.
   const bool measure = c_.gap_every > 0 && (version() + 1) % c_.gap_every == 0;
   Update update = make_update(measure);
@@ -192,8 +190,8 @@ Update ServerShard::make_update(bool measure) {
   Update update{.version = version(),
                 .base = weights_.slice(),
                 .contributions = {},
-                .rate = c_.rate.at(version()),
-                .next_rate = c_.rate.at(version() + 1),
+                .rate = rate(version()),
+                .next_rate = rate(version() + 1),
                 .reaches = c_.reaches};
   for (Upload& m : pushes_.applying()) {
     Contribution of = std::exchange(m.contribution, {});
@@ -214,7 +212,7 @@ void ServerShard::handle(Combined m, double now, Effects& fx) {
   pushes_.applied();
   run_.add(std::exchange(missing_, 0));
   replicas_.next_version();
-  weights_.set(std::move(m.updated), version(), c_.rate.at(version()));
+  weights_.set(std::move(m.updated), version(), rate(version()));
   conclude_update(before, now, fx);
   advance(now, fx);
 }
@@ -242,7 +240,7 @@ void ServerShard::note_applied(Updated& updated, double now, Effects& fx) {
     account_.applied(version() - u.read_version);
     fx.record(AppliedRecord{.stamp = u.stamp,
                             .applied_to = version(),
-                            .rate = c_.replicas_step ? u.contribution.rate : c_.rate.at(version()),
+                            .rate = c_.replicas_step ? u.contribution.rate : rate(version()),
                             .seconds = now - u.read_time,
                             .gap = i == 0 ? updated.gap : -1,
                             .reads = std::move(u.reads),
@@ -389,22 +387,6 @@ std::string ServerShard::waits_for() const {
   }
   return "pushes; " + std::to_string(pushes_.waiting().size()) + " are waiting, the slowest is " +
          replicas_.slowest();
-}
-
-void ServerShard::archive(Archive& a) {
-  a(c_.rate,
-    weights_,
-    replicas_,
-    run_,
-    pins_,
-    account_,
-    pushes_,
-    verdicts_,
-    verdicts_to_tell_,
-    missing_,
-    told_clock_,
-    finished_,
-    halted_);
 }
 
 }  // namespace troupe

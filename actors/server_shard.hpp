@@ -23,6 +23,7 @@
 #include "actors/server/verdicts.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/link.hpp"
+#include "runtime/schemes/rate_factor.hpp"
 #include "runtime/schemes/rule.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -41,7 +42,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     Ref<ServerOptimizerRole> optimizer;
     std::shared_ptr<const Admission> admission;
     bool needs_read = false;  // contributions come with the weights that they were computed at
-    ScaledRate rate;
+    Rate rate;
     bool replicas_step = false;  // pushes, and their rates, are of the replicas' own optimizers
     std::vector<Reach> reaches;  // predictions that somebody may ask for
     std::vector<Ref<ShardRole>> replicas;  // the shards of this chunk, by replica
@@ -72,7 +73,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   void handle(Halt, double now, Effects& fx);
   void handle(Release m, double now, Effects& fx);
 
-  void handle(ScaleRate m, double /*now*/, Effects& /*fx*/) { c_.rate.scale(m.factor); }
+  void handle(ScaleRate m, double /*now*/, Effects& /*fx*/) { rate_factor_.ask(m.factor); }
 
   void handle(Alarm, double now, Effects& fx);
   void archive(Archive& a) override;
@@ -104,7 +105,10 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
 
   std::int64_t version() const { return replicas_.ledger().version; }
 
+  double rate(std::int64_t version) const { return rate_factor_.value() * c_.rate.at(version); }
+
   Config c_;
+  RateFactor rate_factor_;
   ServedWeights weights_;
   Replicas replicas_;
   RunPosition run_;

@@ -1,7 +1,6 @@
 #include "actors/stage.hpp"
 
 #include "actors/stage/jobs.hpp"
-#include "messages/fields.hpp"
 
 #include <iterator>
 #include <utility>
@@ -393,22 +392,6 @@ std::string Stage::waits_for() const {
   const auto missing = arrivals_.missing(a, is_head(a.chunk));
   return to_string(a) + " needs " +
          (missing ? arrivals_.describe(*missing, a, *c_.schedule) : in_hand_.waits_for(a.chunk));
-}
-
-void Stage::archive(Archive& a) {
-  a(cursor_,
-    shards_,
-    in_hand_,
-    arrivals_,
-    stashes_,
-    sums_,
-    statistics_,
-    evaluations_,
-    wait_,
-    forward_weights_,
-    updates_,
-    running_,
-    finished_);
 }
 
 }  // namespace troupe

@@ -32,20 +32,26 @@ std::vector<ParameterValues> values_at_hand(const RunParts& parts) {
 
 }  // namespace
 
+bool is_whole(const Blueprint& blueprint,
+              const std::vector<Weights>& weights,
+              std::vector<std::vector<Tensor>>& buffers) {
+  const auto& chunks = blueprint.chunks;
+  buffers.resize(chunks.size());
+  bool whole = weights.size() == chunks.size();
+  for (std::size_t c = 0; whole && c < chunks.size(); ++c) {
+    whole = weights[c].size() == chunks[c]->layout().slice_sizes.size() &&
+            buffers[c].size() == chunks[c]->buffers().size();
+  }
+  return whole;
+}
+
 Ending weights_at_hand(const Blueprint& blueprint, const Cast& cast) {
   std::vector<Standstill> told;
   for (const Cast::Member& member : cast.members) {
     told.push_back(standstill_of(*member.machine));
   }
   Ending ending = stalled(cast, std::move(told));
-  const auto& chunks = blueprint.chunks;
-  ending.buffers.resize(chunks.size());
-  bool whole = ending.weights.size() == chunks.size();
-  for (std::size_t c = 0; whole && c < chunks.size(); ++c) {
-    whole = ending.weights[c].size() == chunks[c]->layout().slice_sizes.size() &&
-            ending.buffers[c].size() == chunks[c]->buffers().size();
-  }
-  if (!whole) {
+  if (!is_whole(blueprint, ending.weights, ending.buffers)) {
     ending.weights.clear();
   }
   return ending;
@@ -58,10 +64,13 @@ void archive_records(Archive& a, const RunParts& parts) {
   }
 }
 
-Checkpointer::Checkpointer(RunParts parts, fs::path folder, const char* clock)
-    : parts_(parts), folder_(std::move(folder)), clock_(clock) {
+Checkpointer::Checkpointer(RunParts parts,
+                           fs::path folder,
+                           const char* clock,
+                           std::vector<Checkpoint>* kept)
+    : parts_(parts), folder_(std::move(folder)), clock_(clock), kept_(kept) {
   const proto::Checkpointing& asked = parts_.blueprint.experiment.record().checkpoint();
-  if (!folder_.empty()) {
+  if (!folder_.empty() || kept_) {
     every_ = asked.every();
     seconds_ = std::chrono::duration<double>(asked.seconds());
     keep_ = asked.keep();
@@ -81,6 +90,11 @@ void Checkpointer::wait() {
   }
 }
 
+bool Checkpointer::writing() const {
+  return writing_.valid() &&
+         writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+}
+
 bool Checkpointer::due(std::int64_t step) const {
   if (every_ > 0 && step >= next_) {
     return true;
@@ -88,15 +102,15 @@ bool Checkpointer::due(std::int64_t step) const {
   return seconds_.count() > 0 && std::chrono::steady_clock::now() - last_ >= seconds_;
 }
 
-/// Hands the run's texts to the operating system and notes in `made` how long they are. Returns where they
-/// stand. What fails is told by the files themselves.
-std::vector<fs::path> Checkpointer::flush(Checkpoint& made) const {
-  std::vector<fs::path> files;
+/// Hands the run's texts to the operating system and notes in `made` how long they are; in `files` where they
+/// stand. False where one could not be written: the run ends of that.
+bool Checkpointer::flush(Checkpoint& made, std::vector<fs::path>& files) const {
+  bool written = true;
   const auto note = [&](OutputFile* file) -> std::int64_t {
     if (!file) {
       return 0;
     }
-    (void)file->flush();
+    written = file->flush() && written;
     files.push_back(file->path());
     return file->bytes();
   };
@@ -104,52 +118,76 @@ std::vector<fs::path> Checkpointer::flush(Checkpoint& made) const {
   for (const auto& order : parts_.orders) {
     made.order_bytes.push_back(note(order->text()));
   }
-  return files;
+  return written;
 }
 
-void Checkpointer::take(const ArchiveRun& archive) {
-  if (folder_.empty()) {
-    return;
-  }
-  last_ = std::chrono::steady_clock::now();
-  next_ = parts_.recorder.completed() + every_;
-  Checkpoint made{.version = version(),
-                  .clock = clock_,
-                  .step = parts_.recorder.completed(),
-                  .seconds = 0,
-                  .experiment = print_experiment(parts_.blueprint.experiment),
-                  .folder = folder_here(),
-                  .metrics_bytes = 0,
-                  .order_bytes = {},
-                  .run = {}};
-  const std::vector<fs::path> files = flush(made);
+/// The state as it is now; nothing, which is told, where it cannot be copied.
+std::optional<Checkpoint> Checkpointer::copied(const ArchiveRun& archive) const {
   try {
     Archive a;
     archive_records(a, parts_);
     archive(a);
-    made.run = a.take();
-  } catch (const ArchiveError& error) {
+    return Checkpoint{.version = version(),
+                      .clock = clock_,
+                      .step = parts_.recorder.completed(),
+                      .experiment = print_experiment(parts_.blueprint.experiment),
+                      .folder = folder_here(),
+                      .metrics_bytes = 0,
+                      .order_bytes = {},
+                      .run = a.take()};
+  } catch (const std::exception& error) {
+    if (kept_) {
+      throw;
+    }
     tell(error.what());
+    return {};
+  }
+}
+
+void Checkpointer::take(const ArchiveRun& archive) {
+  if (!active()) {
+    return;
+  }
+  last_ = std::chrono::steady_clock::now();
+  next_ = parts_.recorder.completed() + every_;
+  auto made = copied(archive);
+  std::vector<fs::path> files;
+  if (!made) {
     folder_.clear();  // the next one would not be better
     every_ = 0;
     seconds_ = {};
+  } else if (!flush(*made, files)) {
     return;
+  } else if (kept_) {
+    kept_->push_back(*std::move(made));
+  } else {
+    write(*std::move(made), files);
   }
+}
+
+void Checkpointer::write(Checkpoint made, const std::vector<fs::path>& files) {
   wait();
-  writing_ = std::async(
-      std::launch::async,
-      [made = std::move(made),
-       values = values_at_hand(parts_),
-       specs = weight_specs(parts_.blueprint.network),
-       folder = folder_ / kCheckpoints,
-       keep = keep_,
-       files] {
-        std::for_each(files.begin(), files.end(), sync_path);  // they are as long as it says
-        return write_checkpoint(folder, made, keep, [&](const fs::path& into) -> Result<void> {
-          return values.empty() ? Result<void>{}
-                                : write_weights(into / kWeightsFile, specs, values, version());
-        });
+  auto job = [made = std::move(made),
+              values = values_at_hand(parts_),
+              specs = weight_specs(parts_.blueprint.network),
+              folder = folder_ / kCheckpoints,
+              keep = keep_,
+              files]() -> Result<fs::path> {
+    try {
+      std::for_each(files.begin(), files.end(), sync_path);  // they are as long as it says
+      return write_checkpoint(folder, made, keep, [&](const fs::path& into) -> Result<void> {
+        return values.empty() ? Result<void>{}
+                              : write_weights(into / kWeightsFile, specs, values, version());
       });
+    } catch (const std::exception& error) {
+      return Error{ErrorKind::lost, concat(folder.string(), ": ", error.what())};
+    }
+  };
+  try {
+    writing_ = std::async(std::launch::async, std::move(job));
+  } catch (const std::exception& error) {
+    tell(concat("no thread could be started to write it: ", error.what()));
+  }
 }
 
 }  // namespace troupe

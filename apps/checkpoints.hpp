@@ -14,6 +14,8 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -33,27 +35,40 @@ void archive_records(Archive& a, const RunParts& parts);
 /// Used by the thread that drives the run.
 class Checkpointer {
  public:
-  /// `folder`: of the run; empty: there will be no checkpoints.
-  Checkpointer(RunParts parts, std::filesystem::path folder, const char* clock);
+  /// `folder`: of the run; empty: there will be no checkpoints, unless they are to be `kept`, which may be
+  /// null.
+  Checkpointer(RunParts parts,
+               std::filesystem::path folder,
+               const char* clock,
+               std::vector<Checkpoint>* kept);
   /// Waits for the one that is being written.
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
+  /// There may be checkpoints.
+  bool active() const { return !folder_.empty() || kept_; }
+
   /// `step`: updates that are complete.
   bool due(std::int64_t step) const;
 
+  /// The last one is being written still: the next would wait for it.
+  bool writing() const;
+
   /// Takes the state while all machines stand still, and begins to write it. What fails is told on stderr,
-  /// and the run goes on. `archive` writes the machines.
+  /// and the run goes on; where they are kept it is an ArchiveError. `archive` writes the machines.
   void take(const ArchiveRun& archive);
 
  private:
-  std::vector<std::filesystem::path> flush(Checkpoint& made) const;
+  std::optional<Checkpoint> copied(const ArchiveRun& archive) const;
+  bool flush(Checkpoint& made, std::vector<std::filesystem::path>& files) const;
+  void write(Checkpoint made, const std::vector<std::filesystem::path>& files);
   void wait();
 
   RunParts parts_;
   std::filesystem::path folder_;
   std::string clock_;
+  std::vector<Checkpoint>* kept_;
   std::int64_t every_ = 0;                    // updates; 0: never
   std::chrono::duration<double> seconds_{0};  // 0: never
   std::int64_t keep_ = 1;
@@ -61,6 +76,12 @@ class Checkpointer {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
   std::future<Result<std::filesystem::path>> writing_;
 };
+
+/// Whether every chunk has all of its slices and buffers. `buffers`, which a network may have none of, gets an
+/// entry for each chunk.
+bool is_whole(const Blueprint& blueprint,
+              const std::vector<Weights>& weights,
+              std::vector<std::vector<Tensor>>& buffers);
 
 /// The newest weights that the machines of `cast` have at hand, and buffers, by chunk; of no chunk where those
 /// of one are missing.

@@ -1,5 +1,6 @@
 #include "apps/command_line.hpp"
 
+#include "actors/exchange/built_in.hpp"
 #include "apps/options.hpp"
 #include "apps/processes.hpp"
 #include "apps/version.hpp"
@@ -94,7 +95,7 @@ Error unexpected(const Syntax& verb, const std::string& word) {
                  did_you_mean(word.substr(0, word.find('=')), names),
                  " (options: ",
                  legal,
-                 ")")};
+                 verb.name.empty() ? "; those of a verb stand behind it)" : ")")};
 }
 
 int dispatch(int argc, const char* const* argv, Console& console) {
@@ -146,7 +147,8 @@ int dispatch(int argc, const char* const* argv, Console& console) {
 
 int run_command_line(int argc, const char* const* argv, Console& console) {
   try {
-    return dispatch(argc, argv, console);
+    const auto known = register_peer_exchanges();  // before a verb lists what there is
+    return known ? dispatch(argc, argv, console) : fail(console, known.error());
   } catch (const std::exception& error) {
     const bool bare = std::string_view(error.what()) == std::bad_alloc().what();
     return fail(

@@ -1,8 +1,12 @@
 #include "apps/interrupts.hpp"
 
+#include "runtime/system/thread_limits.hpp"
+
 #include <pthread.h>
 
 #include <atomic>
+#include <stdexcept>
+#include <system_error>
 
 namespace troupe {
 namespace {
@@ -48,13 +52,23 @@ Interrupts::Interrupts()
   }
   pthread_sigmask(SIG_BLOCK, &counted_, &mask_before_);
   over = false;
-  waiting_ = std::thread([this] { wait(); });
+  try {
+    waiting_ = std::thread([this] { wait(); });
+  } catch (const std::system_error& error) {
+    restore();
+    throw std::runtime_error(
+        concat("the thread that waits for Ctrl-C could not be made: ", no_room_for_thread(error)));
+  }
 }
 
 Interrupts::~Interrupts() {
   over = true;
   pthread_kill(waiting_.native_handle(), kOver);
   waiting_.join();
+  restore();
+}
+
+void Interrupts::restore() {
   std::signal(SIGINT, int_before_);
   std::signal(SIGTERM, term_before_);
   std::signal(SIGHUP, hang_up_before_);

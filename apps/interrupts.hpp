@@ -13,6 +13,7 @@ namespace troupe {
 /// One at a time, and no child process meanwhile, which would inherit the mask.
 class Interrupts {
  public:
+  /// std::runtime_error where there is no room for the thread.
   Interrupts();
   ~Interrupts();
   Interrupts(const Interrupts&) = delete;
@@ -23,6 +24,7 @@ class Interrupts {
 
  private:
   void wait();
+  void restore();
 
   using Handler = void (*)(int);
   Handler int_before_;

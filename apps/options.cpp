@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cmath>
 #include <sstream>
 #include <type_traits>
 
@@ -26,14 +27,27 @@ bool holds_one_of(const OptionValue& value) {
   return (std::holds_alternative<Ts*>(value) || ...);
 }
 
-CLI::Validator validator(const OptionValue& value, const OptionRange& range) {
-  if (range.most == std::numeric_limits<double>::max()) {
-    return CLI::NonNegativeNumber;
-  }
-  if (holds_one_of<double, std::vector<double>, std::optional<double>>(value)) {
-    return CLI::Range(range.least, range.most);
-  }
-  return CLI::Range(static_cast<std::int64_t>(range.least), static_cast<std::int64_t>(range.most));
+/// "no number from 0 up", "no whole number from 1 to 1024".
+std::string outside(const OptionRange& range, bool whole) {
+  const auto written = [whole](double bound) {
+    return whole ? std::to_string(static_cast<std::int64_t>(bound)) : concat(bound);
+  };
+  const bool bounded = range.most < std::numeric_limits<double>::max();
+  return concat("no ",
+                whole ? "whole number" : "number",
+                " from ",
+                written(range.least),
+                bounded ? " to " + written(range.most) : " up");
+}
+
+/// What is wrong with `text`; "" where it is a number in the range. "nan" is in none.
+std::string misplaced(const std::string& text, const OptionRange& range, bool whole) {
+  double number = 0;
+  const bool read = CLI::detail::lexical_cast(text, number);
+  const bool inside = read && number >= range.least && number <= range.most;
+  return inside && (!whole || number == std::floor(number))
+             ? std::string()
+             : concat(text, " is ", outside(range, whole));
 }
 
 void add_option(CLI::App& app, const CommandOption& option) {
@@ -46,7 +60,11 @@ void add_option(CLI::App& app, const CommandOption& option) {
     added->type_name(option.type);
   }
   if (option.range) {
-    added->check(validator(option.value, *option.range));
+    const bool whole =
+        !holds_one_of<double, std::vector<double>, std::optional<double>>(option.value);
+    added->check([range = *option.range, whole](const std::string& text) {
+      return misplaced(text, range, whole);
+    });
   }
   if (!option.legal.empty()) {
     added->check(CLI::IsMember(option.legal));
@@ -109,12 +127,15 @@ Result<Request> parse_words(int argc,
   } catch (const CLI::ParseError& error) {
     return Error{ErrorKind::usage, complaint(error)};
   }
+  if (auto before = app.remaining(); !before.empty()) {
+    return Request{.extra = std::move(before)};
+  }
   for (std::size_t i = 0; i < parsers.size(); ++i) {
     if (parsers[i]->parsed()) {
       return Request{.verb = i, .extra = parsers[i]->remaining()};
     }
   }
-  return Request{.extra = app.remaining(), .help = app.help()};
+  return Request{.help = app.help()};
 }
 
 }  // namespace troupe

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -122,17 +123,6 @@ Error of_phase(bool one, std::size_t i, const Error& error) {
   return one ? error : Error{error.kind, concat(where(i, ""), ": ", error.message)};
 }
 
-/// The last phase takes the data of the first that has the same.
-void share_data(std::vector<Phase>& phases) {
-  Blueprint& last = phases.back().blueprint;
-  for (const Phase& phase : phases) {
-    if (data_key(phase.blueprint.experiment) == data_key(last.experiment)) {
-      last.data = phase.blueprint.data;
-      return;
-    }
-  }
-}
-
 /// A cut that was measured when its phase was made is part of the phase from then on, so that a
 /// repeat is exact.
 proto::Experiment with_measured_cuts(proto::Experiment whole, const std::vector<Phase>& phases) {
@@ -224,11 +214,13 @@ Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved,
     }
   }
   std::vector<Phase> phases;
+  std::map<std::string, decltype(Blueprint::data)> opened;  // by what it is opened with
   for (std::size_t i = 0; i < experiments->size(); ++i) {
     auto blueprint = make_blueprint((*experiments)[i]);
     if (!blueprint) {
       return of_phase(one, i, blueprint.error());
     }
+    blueprint->data = opened.emplace(data_key((*experiments)[i]), blueprint->data).first->second;
     const std::string name = one ? "" : resolved.phases(static_cast<int>(i)).name();
     phases.push_back({name, one ? "" : folder_of(name, i), *std::move(blueprint)});
     if (i > 0) {
@@ -241,7 +233,6 @@ Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved,
                             wrong)};
       }
     }
-    share_data(phases);
   }
   return phases;
 }

@@ -2,11 +2,9 @@
 
 #include "apps/checkpoints.hpp"
 #include "apps/real_clock.hpp"
+#include "apps/run_files.hpp"
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/topology.hpp"
-#include "apps/version.hpp"
-#include "messages/experiment.hpp"
-#include "runtime/record/order_log.hpp"
 #include "runtime/record/recorder.hpp"
 #include "runtime/record/weights_digest.hpp"
 #include "runtime/system/agenda.hpp"
@@ -22,131 +20,6 @@
 
 namespace troupe {
 namespace {
-
-/// Everything that is written while the run goes on. Without a directory nothing is; the order's
-/// digest is taken all the same.
-struct Files {
-  std::optional<std::filesystem::path> directory;
-  std::unique_ptr<OutputFile> metrics;
-  std::vector<std::string>
-      order_names;  // on the virtual clock one, else one a thread; empty: not wanted
-  std::vector<std::unique_ptr<OrderLog>> orders;
-
-  bool failed() const {
-    return (metrics && metrics->failed()) ||
-           std::any_of(
-               orders.begin(), orders.end(), [](const auto& order) { return order->failed(); });
-  }
-};
-
-/// The file `name` of the run: a new one, or where it was when the checkpoint was made.
-Result<std::unique_ptr<OutputFile>> open_file(const Files& files,
-                                              const std::string& name,
-                                              const Checkpoint* resume,
-                                              std::int64_t bytes) {
-  const std::filesystem::path path = *files.directory / name;
-  return resume ? OutputFile::resume(path, bytes) : OutputFile::create(path);
-}
-
-Result<void> fill(Files& files,
-                  const Blueprint& blueprint,
-                  const Cast& cast,
-                  const Checkpoint* resume) {
-  if (files.directory && !resume) {
-    if (auto written = write_file(*files.directory / "experiment.textproto",
-                                  print_experiment(blueprint.experiment));
-        !written) {
-      return written.error();
-    }
-  }
-  if (files.directory) {
-    auto metrics = open_file(files, "metrics.jsonl", resume, resume ? resume->metrics_bytes : 0);
-    if (!metrics) {
-      return metrics.error();
-    }
-    files.metrics = std::move(*metrics);
-  }
-  std::vector<std::string> names;
-  for (const Cast::Member& member : cast.members) {
-    names.push_back(member.name);
-  }
-  if (resume && resume->order_bytes.size() != files.order_names.size()) {
-    return Error{ErrorKind::data, "the checkpoint is of a run with other texts of its order"};
-  }
-  for (std::size_t i = 0; i < files.order_names.size(); ++i) {
-    std::unique_ptr<OutputFile> text;
-    if (files.directory) {
-      auto file =
-          open_file(files, files.order_names[i], resume, resume ? resume->order_bytes[i] : 0);
-      if (!file) {
-        return file.error();
-      }
-      text = std::move(*file);
-    }
-    files.orders.push_back(std::make_unique<OrderLog>(std::move(text), names));
-  }
-  return {};
-}
-
-/// `apart`: a part of the cast plays in other processes, where nobody writes down an order.
-Result<Files> open_files(const Blueprint& blueprint,
-                         const RunOptions& options,
-                         const Cast& cast,
-                         bool apart) {
-  Files files;
-  files.directory = options.directory;
-  if (blueprint.experiment.record().order() && !apart) {
-    files.order_names = {"order.log"};
-    if (!options.virtual_clock) {
-      files.order_names.clear();
-      for (int thread = 0; thread < cast.threads; ++thread) {
-        files.order_names.push_back(concat("order-", thread, ".log"));
-      }
-    }
-  }
-  if (files.directory && !options.resume) {
-    if (auto made = make_run_directory(*files.directory); !made) {
-      return made.error();
-    }
-  }
-  if (auto filled = fill(files, blueprint, cast, options.resume); !filled) {
-    if (!options.resume) {
-      std::error_code code;
-      std::filesystem::remove_all(*files.directory, code);  // ours, and of no use to anybody
-    }
-    return filled.error();
-  }
-  return files;
-}
-
-/// The last words of every file; the first error.
-Result<void> close_files(Files& files, RunResult& result, const Blueprint& blueprint) {
-  Result<void> outcome;
-  const auto note = [&](Result<void> closed) {
-    if (outcome && !closed) {
-      outcome = std::move(closed);
-    }
-  };
-  if (files.metrics) {
-    note(files.metrics->close());
-  }
-  for (const auto& order : files.orders) {
-    note(order->close());
-  }
-  if (files.directory) {
-    if (blueprint.experiment.record().weights() && !result.weights.empty()) {
-      note(write_weights(*files.directory / kWeightsFile,
-                         weight_specs(blueprint.network),
-                         values_of(blueprint.chunks, result.weights, result.buffers),
-                         version()));
-    }
-    result.summary.outcome = outcome ? outcome_text(result.exit_code, result.cause) : "lost";
-    result.summary.cause = outcome ? result.cause : outcome.error().message;
-    note(write_file(*files.directory / "summary.json",
-                    to_json(result.summary, blueprint.experiment)));
-  }
-  return outcome;
-}
 
 /// Shows every record to a second sink first, and tells all threads how many updates are complete.
 class Tee final : public RecordSink {
@@ -191,7 +64,7 @@ std::vector<std::int32_t> stage_of_actor(const Cast& cast) {
 struct Performance {
   const Blueprint& blueprint;
   Tee& records;
-  const Files& files;
+  const RunFiles& files;
   Checkpointer& checkpoints;
   Archive* resume;  // null: from the beginning
   Others* others;   // null: all play here
@@ -208,15 +81,18 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
     agenda.archive(*p.resume);
     p.resume->expect_end();
   }
+  bool halted = false;
   std::uint64_t turns = 0;
   agenda.between = [&] {
     constexpr std::uint64_t kEvery = 64;  // looks at the clock on the wall are not for nothing
+    if (halted) {
+      return;  // what comes now is the run's end
+    }
     if ((p.blueprint.experiment.record().checkpoint().every() > 0 || ++turns % kEvery == 0) &&
         p.checkpoints.due(p.records.completed())) {
       take();
     }
   };
-  bool halted = false;
   Ending ending = agenda.run([&] {
     const int asked = p.interrupts();
     if (asked == 1 && !std::exchange(halted, true)) {
@@ -238,17 +114,14 @@ Ending run_real(Cast& cast, const Performance& p) {
   options.others = p.others;
   options.interrupts = p.interrupts;
   options.resume = p.resume;
-  bool kept = false;  // at the first interrupt
-  options.snapshot_due = [&] {
-    return p.checkpoints.due(p.records.completed()) ||
-           (p.interrupts() == 1 && !std::exchange(kept, true));
-  };
-  if (p.others) {
-    options.snapshot_due = nullptr;  // what the others keep is not here
+  if (p.checkpoints.active() && !p.others) {  // what the others keep is not here
+    options.snapshot_due = [&] {
+      return p.checkpoints.due(p.records.completed()) && !p.checkpoints.writing();
+    };
+    options.snapshot = [&](const ArchiveRun& archive) {
+      p.checkpoints.take(archive);
+    };
   }
-  options.snapshot = [&](const ArchiveRun& archive) {
-    p.checkpoints.take(archive);
-  };
   for (const auto& order : p.files.orders) {
     options.orders.push_back(order.get());
   }
@@ -266,15 +139,9 @@ std::string divergence(const RunResult& result, const Blueprint& blueprint) {
 }
 
 /// Of a run that has stalled there are weights to keep where each chunk has all of its slices.
-void keep_what_is_left(RunResult& result, const Blueprint& blueprint, const Files& files) {
-  const auto& chunks = blueprint.chunks;
-  result.buffers.resize(chunks.size());
-  bool whole = result.weights.size() == chunks.size();
-  for (std::size_t c = 0; whole && c < chunks.size(); ++c) {
-    whole = result.weights[c].size() == chunks[c]->layout().slice_sizes.size() &&
-            result.buffers[c].size() == chunks[c]->buffers().size();
-  }
-  if (!whole || !all_finite(chunks, result.weights)) {
+void keep_what_is_left(RunResult& result, const Blueprint& blueprint, const RunFiles& files) {
+  if (!is_whole(blueprint, result.weights, result.buffers) ||
+      !all_finite(blueprint.chunks, result.weights)) {
     result.weights.clear();
   } else if (files.directory && blueprint.experiment.record().weights()) {
     result.cause += " What has been learned until then, the newest weights of each chunk, is kept.";
@@ -309,10 +176,11 @@ Ending play(Cast& cast, const RunOptions& options, Performance p) {
                                : run_real(cast, p);
 }
 
-/// The run, from its beginning or from `state`. Error (data) where the state is not of this run.
+/// The run, from its beginning or from `state`. Error (data) where the state is not of this run, or, with
+/// RunOptions::kept, where its own cannot be written.
 Result<Ending> perform(const RunParts& parts,
                        const RunOptions& options,
-                       const Files& files,
+                       const RunFiles& files,
                        Archive* state,
                        Others* others) {
   try {
@@ -320,12 +188,17 @@ Result<Ending> perform(const RunParts& parts,
       archive_records(*state, parts);
     }
     Tee records(parts.recorder, options.tee);
-    Checkpointer checkpoints(
-        parts, options.directory.value_or(""), options.virtual_clock ? "virtual" : "real");
+    Checkpointer checkpoints(parts,
+                             options.directory.value_or(""),
+                             options.virtual_clock ? "virtual" : "real",
+                             options.kept);
     return play(
         parts.cast, options, {parts.blueprint, records, files, checkpoints, state, others, {}});
   } catch (const ArchiveError& error) {
-    return Error{ErrorKind::data, concat("the checkpoint does not fit the run: ", error.what())};
+    return Error{ErrorKind::data,
+                 concat(state ? "the checkpoint does not fit the run: "
+                              : "no checkpoint can be made of the run: ",
+                        error.what())};
   }
 }
 
@@ -341,7 +214,7 @@ void diverged(RunResult& result, const Blueprint& b, const std::string& what) {
 RunResult result_of(Ending ending,
                     const Recorder& recorder,
                     const Blueprint& b,
-                    const Files& files) {
+                    const RunFiles& files) {
   RunResult result{.exit_code = ending.exit_code,
                    .cause = std::move(ending.cause),
                    .summary = {},
@@ -375,7 +248,7 @@ RunResult result_of(Ending ending,
 
 /// Takes the digests of the order and closes all files. Where one of them could not be written whole,
 /// the result says so.
-void finish_files(Files& files, RunResult& result, const Blueprint& blueprint) {
+void finish_files(RunFiles& files, RunResult& result, const Blueprint& blueprint) {
   std::vector<std::string> digests;
   for (const auto& order : files.orders) {
     digests.push_back(order->finish());

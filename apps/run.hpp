@@ -25,6 +25,8 @@ struct RunOptions {
       directory;  // of the run's files: made here, must not exist; none: write nothing
   /// Where set, the run goes on from there, and its files where they were then; `directory` exists.
   const Checkpoint* resume = nullptr;
+  /// Where set, checkpoints go here instead of into the folder; for tests.
+  std::vector<Checkpoint>* kept = nullptr;
   std::ostream* progress = nullptr;     // lines for a person (stderr); null: none
   bool terminal = false;                // progress may rewrite its last line
   std::function<int()> interrupts;      // as ThreadOptions::interrupts

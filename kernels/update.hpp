@@ -1,8 +1,9 @@
 // Optimizer steps: one pass over memory reads w, g and the moments, and writes the new weights, the
-// moments and every prediction that is due. Formulas: functors/update.hpp. Convention (PyTorch's):
+// moments and every prediction that is due. Kernels and formulas: functors/update.hpp. Convention (PyTorch's):
 // v <- gamma v + g, w <- w - eta v.
 #pragma once
 
+#include "kernels/functors/update.hpp"
 #include "kernels/stream.hpp"
 
 #include <cstdint>
@@ -12,41 +13,12 @@
 
 namespace troupe {
 
-enum class UpdateKernel : std::uint8_t {
-  sgd,                 // w -= eta g; no state
-  momentum,            // v = gamma v + g; w -= eta v
-  nesterov,            // v = gamma v + g; w -= eta (g + gamma v)
-  spike_compensation,  // v = gamma v + g; w -= eta (a v + b g)            Kosson et al. 2020 (SC_D)
-  adam,                // Kingma & Ba 2015, algorithm 1; weight decay joins g
-  adamw,               // Loshchilov & Hutter 2019: w *= 1 - eta lambda first
-  nadam,               // Dozat 2016 as in PyTorch; weight decay joins g
-  nadamw,              // the same with decoupled decay                    AsyncPP
-  adagrad,             // Duchi et al. 2011; weight decay joins g
-  rmsprop,             // Tieleman & Hinton 2012 as in PyTorch; weight decay joins g
-  muon,  // w *= 1 - eta lambda; w -= eta s g, with g orthogonalised before (see below)
-};
-
 std::string_view to_string(UpdateKernel kernel);
 
 /// Tensors of the size of w that the kernel keeps: 0, 1 (m: the velocity v, adagrad's sum of squares)
 /// or 2 (m and v: Adam's moments, rmsprop's buffer and mean square). Muon's momentum is not among
 /// them: nesterov_direction() has it.
 int moments(UpdateKernel kernel);
-
-/// All numbers of one step, computed on the host in double and rounded once.
-struct UpdateScalars {
-  float gradient_scale = 1;  // g is multiplied by it first (clipping; muon's s)
-  float rate = 0;            // eta of this step
-  float decay = 0;           // weight decay lambda
-  float gamma = 0;           // momentum, Adam's beta1
-  float beta2 = 0;           // decay of Adam's second moment and of rmsprop's mean square
-  float epsilon = 0;
-  float a = 1;        // spike compensation: the velocity's factor gamma^D
-  float b = 0;        // spike compensation: the gradient's factor (1 - gamma^D) / (1 - gamma)
-  float m_scale = 1;  // Adam: 1 / (1 - beta1^t). NAdam: mu_{t+1} / (1 - prod_{i<=t+1} mu_i)
-  float g_scale = 0;  // NAdam: (1 - mu_t) / (1 - prod_{i<=t} mu_i)
-  float v_scale = 1;  // Adam, NAdam: 1 / (1 - beta2^t)
-};
 
 /// A point that the pass also writes: out = w_new - factor * d, where d is the kernel's own direction
 /// (v for the momentum kernels, g for sgd, m_hat / (sqrt(v_hat) + epsilon) for the Adam family,

@@ -292,7 +292,7 @@ void Archive::value(std::optional<T>& x) {
   if (reading_) {
     x.reset();
     if (there) {
-      x.emplace();
+      x = T{};  // emplace() asks whether T can be made of nothing, which a class inside another cannot tell yet
     }
   }
   if (there) {

@@ -68,7 +68,7 @@ AppliedRecord record_of(Push& push, const Applied& made, std::int64_t applied_to
 }
 
 void Exchange::archive(Archive& a) {
-  a(asked_factor_, rate_factor_);
+  a(rate_factor_);
 }
 
 }  // namespace troupe

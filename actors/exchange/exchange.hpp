@@ -18,6 +18,7 @@
 // (runtime/schemes/exchange.hpp).
 #pragma once
 
+#include "runtime/schemes/rate_factor.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>
@@ -75,7 +76,7 @@ class Exchange {
   virtual double planned_rate(std::int64_t step) const = 0;
 
   /// The same, times what the run has been told since (ScaleRate).
-  double rate(std::int64_t step) const { return rate_factor_ * planned_rate(step); }
+  double rate(std::int64_t step) const { return rate_factor_.value() * planned_rate(step); }
 
   /// Of the newest step.
   virtual Label label(std::size_t slice) const;
@@ -88,11 +89,12 @@ class Exchange {
 
   // -- a push --------------------------------------------------------------------------------------
 
-  /// From the next push that is taken the rate is `factor` times the planned one.
-  void scale_rate(double factor) { asked_factor_ = factor; }
+  /// From the next push that is taken the rate is `factor` times the planned one; bounds:
+  /// RateFactor.
+  void scale_rate(double factor) { rate_factor_.ask(factor); }
 
   /// A push has been taken.
-  void begin() { rate_factor_ = asked_factor_; }
+  void begin() { rate_factor_.begin(); }
 
   /// Whether the push of mini-batch `batch` may be taken now.
   virtual bool ready(std::int64_t /*batch*/) const { return true; }
@@ -151,8 +153,7 @@ class Exchange {
 
  private:
   ExchangeHost* host_ = nullptr;
-  double asked_factor_ = 1;
-  double rate_factor_ = 1;  // of the update under way, or of the last one
+  RateFactor rate_factor_;
 };
 
 /// The record of the push that the host has under way, once it has been applied at `applied_to`.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "messages/messages.hpp"
+#include "messages/proto.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/registry.hpp"
@@ -24,6 +25,8 @@ struct ExchangeSeat {
   EvaluationPlan evaluation;
   bool mean = true;  // evaluations read the mean of the replicas' weights; else the evaluator's own
   Ref<DirectorRole> director;
+  /// Resolved; alive while the factory runs. A built-in exchange reads its own keys there.
+  const proto::Experiment* experiment = nullptr;
 };
 
 }  // namespace troupe

@@ -1,7 +1,5 @@
 #include "actors/exchange/upstream.hpp"
 
-#include "messages/fields.hpp"
-
 #include <algorithm>
 #include <utility>
 
@@ -186,7 +184,9 @@ Inbound Upstream::inbound(std::int64_t n) {
     for (const auto& [sequence, change] : line.own) {
       in.own[s].push_back(change);
     }
-    follow_run(s, *line.answer, n - 1);
+    const auto since = static_cast<std::int64_t>(line.own.size()) * c_.link.push_every;
+    follow_run(
+        s, *line.answer, n - 1 - since);  // which the answer's step of the run does not count
     line.note(*line.answer);
     in.theirs[s] = line.answer->weights.front().values;
     line.due = 0;
@@ -198,7 +198,7 @@ Inbound Upstream::inbound(std::int64_t n) {
   return in;
 }
 
-/// After n of its own mini-batches the replica hears how far the run is.
+/// The replica hears how far the run was with n of its own mini-batches.
 void Upstream::follow_run(std::size_t slice, const Answer& answer, std::int64_t n) {
   if (c_.link.run_rate && slice == 0) {
     ahead_ = answer.step - n * c_.link.rate_stride;
@@ -394,22 +394,6 @@ std::string Upstream::waits_for() const {
     return "the servers' answer that is due after mini-batch " + std::to_string(host().step());
   }
   return "";
-}
-
-void Upstream::archive(Archive& a) {
-  Exchange::archive(a);
-  a(pinned_,
-    lines_,
-    seen_,
-    next_,
-    following_,
-    seen_rate_,
-    factor_,
-    ahead_,
-    period_,
-    residuals_,
-    moments_,
-    reset_moments_);
 }
 
 }  // namespace troupe

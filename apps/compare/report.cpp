@@ -195,9 +195,14 @@ JsonObject json_object(const Trial& trial) {
 JsonObject json_object(const Comparison& c, std::size_t index) {
   const Contender& scheme = c.schemes.schemes[index];
   const Figures& f = c.figures[index];
+  JsonObject values;
+  for (std::size_t i = 0; i < c.varied.size(); ++i) {
+    values.add(c.varied[i].path, scheme.values[i]);
+  }
   JsonObject object;
   object.add("scheme", scheme.label)
       .add("experiment", scheme.experiment)
+      .add("values", values)
       .raw("set", json_strings(scheme.assignments))
       .add("trials", f.trials)
       .add("diverged", f.diverged)

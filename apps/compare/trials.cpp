@@ -7,6 +7,7 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -132,7 +133,11 @@ std::vector<Trial> run_trials(const std::vector<Contender>& schemes, const Trial
   // Beside the calling thread, which works, too.
   std::vector<std::jthread> threads;
   for (int i = 1; i < options.jobs; ++i) {
-    threads.emplace_back(work);
+    try {
+      threads.emplace_back(work);
+    } catch (const std::system_error&) {
+      break;  // no room for another thread: fewer at once
+    }
   }
   work();
   threads.clear();

@@ -30,7 +30,8 @@ class ExchangeKit {
     each_update_ = made->batches_per_update;
     batch_ = made->experiment.data().batch_size();
     shares_buffer_ = shared_by(made->experiment) == Shared::buffer;
-    return std::vector<Finding>{identity(), accounts(), crash(), replay()};
+    return std::vector<Finding>{
+        identity(), accounts(), crash(), replay(), resumes(shared({"clock.workers.spread=0.6"}))};
   }
 
  private:
@@ -44,7 +45,7 @@ class ExchangeKit {
 
   static std::vector<Finding> not_for_it() {
     std::vector<Finding> all;
-    for (const char* check : {"identity", "accounts", "crash", "replay"}) {
+    for (const char* check : {"identity", "accounts", "crash", "replay", "resume"}) {
       all.push_back({check, true, "it has a cast of its own, whose members push nothing", false});
     }
     return all;

@@ -16,11 +16,12 @@ namespace troupe::conformance {
 ///             nearest
 ///   accounts  of replicas of different speeds: every gradient applied, dropped or in flight, none
 ///             applied twice, the version one more at each update; whether the law of lags holds
-///             (lags and ages in flight are updates x (R - 1) where nobody waits and nothing is
-///             dropped)
+///             (with those in flight, so far, they add up to updates x (R - 1) where nobody waits and
+///             nothing is dropped)
 ///   bound     the largest staleness applied, one replica ten times slower; held to `bound`, if any
 ///   crash     one or two replicas die at different moments: the run ends as it should all the same
 ///   replay    two equal runs: equal orders of messages, equal weights
+///   resume    from each of its checkpoints a run ends as it does in one piece
 /// Error (usage) where its options are wrong.
 Result<std::vector<Finding>> check_rule_conformance(const ConformanceOptions& options);
 
@@ -56,6 +57,7 @@ Result<std::vector<Finding>> check_policy_conformance(const PolicyScheme& scheme
 ///   crash     one or two replicas die at different moments: the run ends as it should all the same,
 ///             or, where the exchange needs all of them, at once and with the cause
 ///   replay    two equal runs: equal orders of messages, equal weights
+///   resume    from each of its checkpoints a run ends as it does in one piece
 /// Error (usage) where its options are wrong.
 Result<std::vector<Finding>> check_exchange_conformance(const ExchangeScheme& scheme,
                                                         const ConformanceOptions& options);

@@ -1,5 +1,6 @@
 #include "apps/conformance/replicas.hpp"
 
+#include "apps/conformance/kits.hpp"
 #include "kernels/stream.hpp"
 
 #include <array>
@@ -172,6 +173,43 @@ Finding one_is_plain(Assignments assignments) {
                  two_digits(least),
                  " of themselves"),
           false};
+}
+
+Finding resumes(Assignments assignments) {
+  assignments.push_back(concat("record.checkpoint.every=", kReplicaUpdates / 4));
+  const auto made = replicas_blueprint(assignments);
+  if (!made) {
+    return {"resume", false, made.error().message};
+  }
+  int asked = 0;
+  std::vector<Checkpoint> kept;
+  RunOptions options{.virtual_clock = true, .directory = {}, .interrupts = {}, .recast = {}};
+  options.interrupts = [&] {
+    return ++asked > kQuestionsMax ? 2 : 0;
+  };
+  options.kept = &kept;
+  const auto whole = run_experiment(*made, options);
+  if (!whole) {
+    return {"resume", true, whole.error().message, false};
+  }
+  if (whole->exit_code != 0) {
+    return {"resume", false, whole->cause};
+  }
+  options.kept = nullptr;
+  for (const Checkpoint& checkpoint : kept) {
+    asked = 0;
+    options.resume = &checkpoint;
+    const auto rest = run_experiment(*made, options);
+    if (!rest) {
+      return {"resume", false, rest.error().message};
+    }
+    if (const Finding equal = equal_runs(*whole, *rest); !equal.holds) {
+      return {"resume", false, concat("after ", checkpoint.step, " updates: ", equal.what)};
+    }
+  }
+  return {"resume",
+          !kept.empty(),
+          concat("from each of ", kept.size(), " checkpoints it ends as in one piece")};
 }
 
 }  // namespace troupe::conformance

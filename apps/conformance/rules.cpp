@@ -17,7 +17,12 @@ class RuleKit {
     if (auto made = replicas_blueprint(ruled({})); !made) {
       return made.error();
     }
-    return std::vector<Finding>{one_is_plain(ruled({})), accounts(), bound(), crash(), replay()};
+    return std::vector<Finding>{one_is_plain(ruled({})),
+                                accounts(),
+                                bound(),
+                                crash(),
+                                replay(),
+                                resumes(ruled({"clock.workers.spread=0.6", "replicas.shards=2"}))};
   }
 
  private:
@@ -67,7 +72,7 @@ class RuleKit {
                dropped,
                " dropped, ",
                in_flight,
-               " in flight; lags and ages are ",
+               " in flight; all their lags add up to ",
                lags,
                lags == law ? ", updates x (R - 1)" : concat(", not updates x (R - 1) = ", law))};
   }

@@ -1,5 +1,6 @@
 #include "apps/topologies/checks.hpp"
 
+#include "actors/exchange/built_in.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/sandblaster.hpp"
 #include "apps/topologies/topology.hpp"
@@ -144,7 +145,7 @@ Constraints<Blueprint> chunk_checks() {
                            b.chunks[chunk]->layout().entries.size(),
                            " tensors, too few for ",
                            b.experiment.replicas().shards(),
-                           " shards");
+                           " slices");
            }},
   };
 }
@@ -229,6 +230,9 @@ const Constraints<Blueprint>& blueprint_checks(Known known) {
 }
 
 Result<void> check_experiment(const proto::Experiment& resolved) {
+  if (auto known = register_peer_exchanges(); !known) {
+    return known;
+  }
   return check_rows(experiment_checks(), resolved);
 }
 

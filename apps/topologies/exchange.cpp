@@ -71,7 +71,8 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
                           .seed = e.seed(),
                           .evaluation = {b.evaluate_every},
                           .mean = scheme.evaluated == Evaluated::mean,
-                          .director = who.director()});
+                          .director = who.director(),
+                          .experiment = &e});
   TROUPE_CHECK(own, "exchange ", scheme.info.name, ": its factory made nothing");
   return own;
 }

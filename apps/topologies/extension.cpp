@@ -46,7 +46,6 @@ void join_extension(Cast& cast, const Blueprint& b, const Roster& who) {
     context.shards.push_back(who.shards(r));
     context.optimizers.push_back(who.optimizers(r));
   }
-  TROUPE_CHECK(extension->join, "extension ", extension->info.name, " has no join()");
   extension->join(context);
 }
 

@@ -8,6 +8,7 @@
 #include "apps/presets.hpp"
 #include "apps/processes.hpp"
 #include "apps/text.hpp"
+#include "apps/verbs/resume.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
@@ -221,31 +222,16 @@ int run_one_by_one(Console& console,
   return result->exit_code;
 }
 
-/// The folder of the run that a checkpoint in it, or the folder itself, is named by.
-std::filesystem::path run_folder(const std::filesystem::path& checkpoint) {
-  return checkpoint.parent_path().parent_path();  // of DIR/checkpoints/step-N
-}
-
 /// The checkpoint that --resume names. Error (usage) where something else is asked for, too.
-Result<FoundCheckpoint> checkpoint_to_resume(const Arguments& arguments, bool virtual_clock) {
+Result<FoundCheckpoint> asked_checkpoint(const Arguments& arguments, bool virtual_clock) {
   if (!arguments.out.empty() || !arguments.experiment.assignments.empty() ||
       !arguments.experiment.experiment.empty()) {
-    return Error{ErrorKind::usage,
-                 "--resume: a run goes on as it was begun, in its own folder; leave out "
-                 "EXPERIMENT, --set and --out"};
+    return Error{
+        ErrorKind::usage,
+        "--resume: a run goes on as it was begun, in its own folder; leave out EXPERIMENT, "
+        "--set and --out"};
   }
-  auto found = find_checkpoint(std::filesystem::absolute(arguments.resume).lexically_normal());
-  if (found && (found->checkpoint.clock == "virtual") != virtual_clock) {
-    return Error{ErrorKind::usage,
-                 concat("--resume: ",
-                        found->path.string(),
-                        " is of a run on the ",
-                        found->checkpoint.clock,
-                        " clock: troupe ",
-                        virtual_clock ? "run" : "sim",
-                        " --resume goes on with it")};
-  }
-  return found;
+  return checkpoint_to_resume(arguments.resume, virtual_clock);
 }
 
 /// What is to be run: from the command line, or from a checkpoint.
@@ -260,16 +246,9 @@ Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundC
     if (auto resolved = resolve(*experiment); !resolved) {
       return resolved.error();
     }
+    experiment->clear_start_from();  // the weights are in the checkpoint
   }
   return experiment;
-}
-
-void tell_resumed(Console& console, const FoundCheckpoint& found) {
-  for (const std::string& why : found.passed_over) {
-    console.err << "troupe: passed over: " << why << '\n';
-  }
-  console.err << "going on from " << found.path.string() << ", after "
-              << grouped(found.checkpoint.step) << " updates" << std::endl;
 }
 
 int run_single(Console& console,
@@ -297,7 +276,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   std::optional<FoundCheckpoint> resume;
   std::error_code code;
   if (!arguments.resume.empty()) {
-    auto found = checkpoint_to_resume(arguments, virtual_clock);
+    auto found = asked_checkpoint(arguments, virtual_clock);
     if (!found) {
       return fail(console, found.error());
     }

@@ -1,4 +1,4 @@
-#include "kernels/functors/update.hpp"
+#include "kernels/update.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,18 +2,48 @@
 //
 // A functor has `step(scalars, element)`: it reads w, g and the moments that the kernel keeps, and
 // leaves the new w, the new moments and the direction along which predictions reach (update.hpp).
-// Explicit float operations, no fused multiply-add. To add a kernel: the enumerator in UpdateKernel,
-// the struct here, its name in `UpdateKernels`.
+// Explicit float operations, no fused multiply-add. A new kernel is all in this file: its enumerator
+// in UpdateKernel, its struct, the struct's name in `UpdateKernels`.
 #pragma once
 
+#include "kernels/check.hpp"
 #include "kernels/hd.hpp"
-#include "kernels/update.hpp"
 
 #include <cmath>
+#include <cstdint>
 #include <string_view>
 #include <tuple>
 
 namespace troupe {
+
+enum class UpdateKernel : std::uint8_t {
+  sgd,                 // w -= eta g; no state
+  momentum,            // v = gamma v + g; w -= eta v
+  nesterov,            // v = gamma v + g; w -= eta (g + gamma v)
+  spike_compensation,  // v = gamma v + g; w -= eta (a v + b g)            Kosson et al. 2020 (SC_D)
+  adam,                // Kingma & Ba 2015, algorithm 1; weight decay joins g
+  adamw,               // Loshchilov & Hutter 2019: w *= 1 - eta lambda first
+  nadam,               // Dozat 2016 as in PyTorch; weight decay joins g
+  nadamw,              // the same with decoupled decay                    AsyncPP
+  adagrad,             // Duchi et al. 2011; weight decay joins g
+  rmsprop,             // Tieleman & Hinton 2012 as in PyTorch; weight decay joins g
+  muon,  // w *= 1 - eta lambda; w -= eta s g, with g orthogonalised before (update.hpp)
+};
+
+/// All numbers of one step, computed on the host in double and rounded once.
+struct UpdateScalars {
+  float gradient_scale = 1;  // g is multiplied by it first (clipping; muon's s)
+  float rate = 0;            // eta of this step
+  float decay = 0;           // weight decay lambda
+  float gamma = 0;           // momentum, Adam's beta1
+  float beta2 = 0;           // decay of Adam's second moment and of rmsprop's mean square
+  float epsilon = 0;
+  float a = 1;        // spike compensation: the velocity's factor gamma^D
+  float b = 0;        // spike compensation: the gradient's factor (1 - gamma^D) / (1 - gamma)
+  float m_scale = 1;  // Adam: 1 / (1 - beta1^t). NAdam: mu_{t+1} / (1 - prod_{i<=t+1} mu_i)
+  float g_scale = 0;  // NAdam: (1 - mu_t) / (1 - prod_{i<=t} mu_i)
+  float v_scale = 1;  // Adam, NAdam: 1 / (1 - beta2^t)
+};
 
 struct UpdateElement {
   float w = 0;          // in: the weight; out: the new one

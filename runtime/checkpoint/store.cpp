@@ -2,6 +2,7 @@
 
 #include "checkpoint.pb.h"
 #include "kernels/stream.hpp"
+#include "messages/tensor_bytes.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/record/sha256.hpp"
@@ -78,20 +79,6 @@ constexpr std::array<TypeName, 4> kTypes{{{DType::float32, "F32"},
                                           {DType::float64, "F64"},
                                           {DType::bfloat16, "BF16"}}};
 
-std::byte* first_byte(const Tensor& tensor) {
-  switch (tensor.type()) {
-    case DType::float32:
-      return reinterpret_cast<std::byte*>(tensor.data<float>());
-    case DType::int32:
-      return reinterpret_cast<std::byte*>(tensor.data<std::int32_t>());
-    case DType::float64:
-      return reinterpret_cast<std::byte*>(tensor.data<double>());
-    case DType::bfloat16:
-      return reinterpret_cast<std::byte*>(tensor.data<BFloat16>());
-  }
-  return nullptr;
-}
-
 SafetensorsEntry entry_of(const Tensor& tensor, std::size_t place) {
   SafetensorsEntry entry{.name = std::to_string(place), .dtype = {}, .shape = {}, .bytes = {}};
   for (const TypeName& known : kTypes) {
@@ -102,8 +89,7 @@ SafetensorsEntry entry_of(const Tensor& tensor, std::size_t place) {
   for (int i = 0; i < tensor.shape().dimensions(); ++i) {
     entry.shape.push_back(tensor.shape()[i]);
   }
-  entry.bytes = {first_byte(tensor),
-                 static_cast<std::size_t>(tensor.elements()) * size_bytes(tensor.type())};
+  entry.bytes = bytes_of(tensor);
   return entry;
 }
 
@@ -120,7 +106,7 @@ Result<Tensor> tensor_of(Stream& stream, const SafetensorsEntry& entry, const fs
   }
   Tensor tensor = stream.allocate(shape, type->type);
   if (!entry.bytes.empty()) {
-    std::memcpy(first_byte(tensor), entry.bytes.data(), entry.bytes.size());
+    std::memcpy(bytes_of(tensor).data(), entry.bytes.data(), entry.bytes.size());
   }
   return tensor;
 }
@@ -154,7 +140,6 @@ Result<void> write_state(const fs::path& folder, const Checkpoint& checkpoint) {
   state.set_version(checkpoint.version);
   state.set_clock(checkpoint.clock);
   state.set_step(checkpoint.step);
-  state.set_seconds(checkpoint.seconds);
   state.set_experiment(checkpoint.experiment);
   state.set_folder(checkpoint.folder);
   state.set_metrics_bytes(checkpoint.metrics_bytes);
@@ -208,12 +193,18 @@ std::optional<std::int64_t> step_of(const fs::path& path) {
   return wrong == std::errc{} && stop == end ? std::optional(step) : std::nullopt;
 }
 
-/// All but the newest `keep`, and what has been left half-written.
+/// Takes away all but the newest `keep`, and what runs that were killed have left half-written.
 void tidy(const fs::path& folder, std::int64_t keep) {
   std::error_code code;
-  const std::vector<fs::path> all = checkpoints_in(folder);
-  for (std::size_t i = static_cast<std::size_t>(keep); i < all.size(); ++i) {
-    fs::remove_all(all[i], code);
+  std::vector<fs::path> gone = checkpoints_in(folder);
+  gone.erase(gone.begin(), gone.begin() + std::min<std::ptrdiff_t>(keep, std::ssize(gone)));
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
+    if (at->path().filename().string().starts_with(concat(".", kPrefix))) {
+      gone.push_back(at->path());
+    }
+  }
+  for (const fs::path& path : gone) {
+    fs::remove_all(path, code);
   }
 }
 
@@ -251,24 +242,39 @@ Result<fs::path> write_checkpoint(const fs::path& folder,
     fs::remove_all(partial, code);
     return filled.error();
   }
-  fs::remove_all(path, code);  // of the same step: as good, and older
+  const fs::path aside = folder / concat(".", path.filename().string(), ".old");
+  fs::rename(path, aside, code);  // one of the same step: as good, and older
+  const bool had = !code;
   fs::rename(partial, path, code);
   if (code) {
     const std::string why = code.message();
+    if (had) {
+      fs::rename(aside, path, code);
+    }
     fs::remove_all(partial, code);
     return Error{ErrorKind::lost, concat(path.string(), " could not be written: ", why)};
   }
   sync_path(folder);
+  sync_path(folder.parent_path());
   tidy(folder, keep);
   return path;
+}
+
+void drop_newer(const fs::path& folder, std::int64_t step) {
+  std::error_code code;
+  for (const fs::path& path : checkpoints_in(folder)) {
+    if (*step_of(path) > step) {
+      fs::remove_all(path, code);
+    }
+  }
 }
 
 std::vector<fs::path> checkpoints_in(const fs::path& folder) {
   std::vector<fs::path> all;
   std::error_code code;
-  for (const auto& entry : fs::directory_iterator(folder, code)) {
-    if (step_of(entry.path())) {
-      all.push_back(entry.path());
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
+    if (step_of(at->path())) {
+      all.push_back(at->path());
     }
   }
   std::sort(all.begin(), all.end(), [](const fs::path& a, const fs::path& b) {
@@ -320,7 +326,6 @@ Result<Checkpoint> read_checkpoint(const fs::path& path) {
   return Checkpoint{.version = state->version(),
                     .clock = state->clock(),
                     .step = state->step(),
-                    .seconds = state->seconds(),
                     .experiment = state->experiment(),
                     .folder = state->folder(),
                     .metrics_bytes = state->metrics_bytes(),

@@ -27,7 +27,6 @@ struct Checkpoint {
   std::string version;             // of the program that wrote it
   std::string clock;               // "real" or "virtual"
   std::int64_t step = 0;           // updates that were complete
-  double seconds = 0;              // of the run's clock
   std::string experiment;          // resolved, as textproto
   std::string folder;              // that the program was started in: paths of data may begin there
   std::int64_t metrics_bytes = 0;  // of metrics.jsonl
@@ -43,6 +42,9 @@ Result<std::filesystem::path> write_checkpoint(
     const Checkpoint& checkpoint,
     std::int64_t keep,
     const std::function<Result<void>(const std::filesystem::path&)>& more);
+
+/// Takes away the checkpoints in FOLDER that are newer than `step`: a run goes on from there.
+void drop_newer(const std::filesystem::path& folder, std::int64_t step);
 
 /// The checkpoints in FOLDER, the newest first, whole or not.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);

@@ -9,7 +9,7 @@ install(TARGETS troupe_proto troupe_kernels troupe_messages troupe_runtime troup
         EXPORT troupeTargets)
 
 # The public headers: what schemes, machines and programs of one's own include (apps/docs/tutorial.md), and what these
-# include in their turn. All others are private. tests/tools/check_package.sh compiles each alone.
+# include in their turn. All others are private. tests/tools/check_package.sh compiles them as they are installed.
 set(public_headers
     # A program: the command line, or training from within.
     apps/program.hpp apps/train.hpp
@@ -17,24 +17,24 @@ set(public_headers
     actors/exchange/exchange.hpp actors/exchange/peers.hpp actors/exchange/seat.hpp
     # Schemes.
     runtime/schemes/chunk_optimizer.hpp runtime/schemes/evaluation.hpp runtime/schemes/exchange.hpp runtime/schemes/link.hpp
-    runtime/schemes/optimizer_scheme.hpp runtime/schemes/policy.hpp runtime/schemes/rate.hpp runtime/schemes/registry.hpp
-    runtime/schemes/rule.hpp runtime/schemes/schedule.hpp runtime/schemes/schedule_scheme.hpp
-    runtime/schemes/sequence_builder.hpp runtime/schemes/view.hpp
+    runtime/schemes/optimizer_scheme.hpp runtime/schemes/policy.hpp runtime/schemes/rate.hpp runtime/schemes/rate_factor.hpp
+    runtime/schemes/registry.hpp runtime/schemes/rule.hpp runtime/schemes/schedule.hpp
+    runtime/schemes/schedule_scheme.hpp runtime/schemes/sequence_builder.hpp runtime/schemes/view.hpp
     # Layers, networks, data.
     runtime/data/batch_sizes.hpp runtime/data/dataset.hpp runtime/data/memory.hpp runtime/data/registry.hpp
     runtime/model/layer.hpp runtime/model/layers.hpp runtime/model/network.hpp runtime/model/registry.hpp
     # Machines, and what the end of a run tells.
     runtime/record/json.hpp runtime/record/summary.hpp runtime/system/extension.hpp runtime/system/machine.hpp
     # What machines say, and the experiment as text.
-    messages/archive.hpp messages/experiment.hpp messages/messages.hpp messages/proto.hpp messages/protocol.hpp messages/record.hpp
-    messages/results.hpp messages/stamp.hpp messages/update.hpp
+    messages/archive.hpp messages/experiment.hpp messages/fields.hpp messages/messages.hpp messages/proto.hpp
+    messages/protocol.hpp messages/record.hpp messages/results.hpp messages/stamp.hpp messages/update.hpp
     # Tensors and their arithmetic.
     kernels/activation.hpp kernels/attention.hpp kernels/buffer.hpp kernels/check.hpp kernels/combine.hpp kernels/convert.hpp
     kernels/convolution.hpp kernels/device.hpp kernels/dot.hpp kernels/dropout.hpp kernels/elementwise.hpp
     kernels/embedding.hpp kernels/event.hpp kernels/functors/bfloat16.hpp kernels/hd.hpp kernels/late_gradient.hpp
     kernels/loss.hpp kernels/lstm.hpp kernels/matmul.hpp kernels/normalization.hpp kernels/orthogonalize.hpp
     kernels/random.hpp kernels/result.hpp kernels/shape.hpp kernels/stream.hpp kernels/tensor.hpp
-    kernels/update.hpp)
+    kernels/functors/update.hpp kernels/update.hpp)
 foreach(header ${public_headers} messages/experiment.proto)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION include/troupe/${folder})

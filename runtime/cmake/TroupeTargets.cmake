@@ -46,8 +46,12 @@ set(troupe_precompiled <algorithm> <array> <cmath> <cstdint> <functional> <map> 
 # troupe_compile_quickly(<target>): for tests, which wait for the libraries that they test and not for their own code. With
 # optimisation a test takes twice as long to compile, and with a precompiled header GCC 12 then takes copies of short
 # strings for out of bounds. Not for libraries, even under sanitizers: tests of sharpness would take thirty times as long.
+# Line numbers are for what the sanitizers find, and for debuggers in a debug build: Catch knows those of its checks.
 function(troupe_compile_quickly target)
   target_compile_options(${target} PRIVATE -O0)
+  if(NOT TROUPE_SANITIZERS)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-g0>)
+  endif()
 endfunction()
 
 # troupe_add_library(<name> SOURCES <files> [PUBLIC <targets>] [PRIVATE <targets>])
@@ -72,8 +76,9 @@ add_custom_target(tsan_tests)
 # troupe_add_test(<name> [SERIAL] [LABELS <labels>] [LINK <targets>] [TIMEOUT <s>])
 # Builds <name>.cpp into an executable of its own. The ctest is called after the path below tests/: in tests/kernels,
 # activation_test is the ctest kernels/activation_test and the target kernels_activation_test.
-# Exit status 4 means skipped (Catch2 v2 has no SKIP; tests/support/main.cpp). SERIAL: it measures times or fills all cores
-# with threads, so no other test runs beside it. What the sanitizers' presets leave out is not built for them either.
+# Exit status 4 means skipped (Catch2 v2 has no SKIP; tests/support/main.cpp). SERIAL: it fills all cores with threads or
+# stops by the real clock, so no other test runs beside it. What the sanitizers' presets leave out is not built for them
+# either. The longer a test may take, the earlier it starts, so that no core is idle at the end.
 function(troupe_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "LABELS;LINK")
   if(NOT arg_TIMEOUT)
@@ -86,11 +91,15 @@ function(troupe_add_test name)
   string(REPLACE "/" "_" target ${path})
   add_executable(${target} ${name}.cpp)
   target_link_libraries(${target} PRIVATE troupe_test_main ${arg_LINK} troupe_build_flags)
-  troupe_compile_quickly(${target})
-  target_precompile_headers(${target} REUSE_FROM troupe_test_main)
+  # Of a function that is inline the linker takes the test's copy for the libraries, too: what runs for minutes takes twice
+  # as long with copies that are not optimised.
+  if(NOT arg_LABELS MATCHES "slow")
+    troupe_compile_quickly(${target})
+    target_precompile_headers(${target} REUSE_FROM troupe_test_main)
+  endif()
   add_test(NAME ${path} COMMAND ${target})
   set_tests_properties(${path} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 4
-                                        RUN_SERIAL ${arg_SERIAL})
+                                        RUN_SERIAL ${arg_SERIAL} COST ${arg_TIMEOUT})
   if(TROUPE_SANITIZERS AND arg_LABELS MATCHES "gpu|slow")
     set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()

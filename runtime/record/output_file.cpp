@@ -1,6 +1,7 @@
 #include "runtime/record/output_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,6 +25,8 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::filesystem::pa
   if (descriptor < 0) {
     return Error{ErrorKind::lost, concat(path.string(), " could not be created: ", reason(errno))};
   }
+  ::flock(descriptor,
+          LOCK_EX | LOCK_NB);  // for resume(); where the file system cannot, nobody is kept out
   return std::unique_ptr<OutputFile>(new OutputFile(path, descriptor));
 }
 
@@ -34,6 +37,10 @@ Result<std::unique_ptr<OutputFile>> OutputFile::resume(const std::filesystem::pa
     return Error{ErrorKind::lost, concat(path.string(), " could not be opened: ", reason(errno))};
   }
   std::unique_ptr<OutputFile> file(new OutputFile(path, descriptor));
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return Error{ErrorKind::usage,
+                 concat(path.string(), " is being written by a run that goes on")};
+  }
   const off_t size = ::lseek(descriptor, 0, SEEK_END);
   if (size < bytes) {
     return Error{ErrorKind::data,

@@ -22,7 +22,8 @@ class OutputFile {
   static Result<std::unique_ptr<OutputFile>> create(const std::filesystem::path& path);
 
   /// Opens the file where there is one and cuts it after its first `bytes`, to write on. Error (lost) with
-  /// path and reason; (data) where it is shorter.
+  /// path and reason; (data) where it is shorter, (usage) where another
+  /// process writes it.
   static Result<std::unique_ptr<OutputFile>> resume(const std::filesystem::path& path,
                                                     std::int64_t bytes);
 

@@ -1,7 +1,6 @@
 #include "runtime/record/recorder.hpp"
 
 #include "kernels/stream.hpp"
-#include "messages/fields.hpp"
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
@@ -18,7 +17,7 @@ double ratio(double a, double b) {
   return b > 0 ? a / b : 0;
 }
 
-/// What is no number has a sign bit all the same, which says nothing: "nan", never "-nan".
+/// "nan", never "-nan": the sign of what is no number says nothing.
 double without_sign(double x) {
   return std::isnan(x) ? std::numeric_limits<double>::quiet_NaN() : x;
 }
@@ -33,16 +32,15 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
       shards_(static_cast<std::size_t>(c_.chunks)),
       times_(static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas),
              std::move(c_.stage_of_actor)) {
-  if (c_.resumed) {
-    return;
+  if (!c_.resumed) {
+    write(JsonObject{}
+              .add("kind", "header")
+              .add("schema", kSchema)
+              .add("clock", c_.clock)
+              .add("name", c_.experiment.name())
+              .add("seed", c_.experiment.seed())
+              .text());
   }
-  write(JsonObject{}
-            .add("kind", "header")
-            .add("schema", kSchema)
-            .add("clock", c_.clock)
-            .add("name", c_.experiment.name())
-            .add("seed", c_.experiment.seed())
-            .text());
 }
 
 std::optional<Diverged> Recorder::on(const RecordEntry& entry, double now) {
@@ -397,24 +395,6 @@ Summary Recorder::summary(std::int64_t step) const {
   s.bytes_sent = bytes_;
   s.lost = lost_;
   return s;
-}
-
-void Recorder::archive(Archive& a) {
-  a(completed_,
-    completed_at_,
-    now_,
-    diverged_,
-    open_,
-    window_,
-    epoch_,
-    shards_,
-    times_,
-    stashes_,
-    evaluations_,
-    mini_batches_,
-    servers_,
-    bytes_,
-    lost_);
 }
 
 }  // namespace troupe

@@ -44,7 +44,7 @@ Rows common_rows() {
              const bool alone = c.replicas.count() == 1 && !shares_buffer(c);
              return concat("replicas.shards: ",
                            c.replicas.shards(),
-                           " parts are for as many servers, and ",
+                           " slices are for as many servers, and ",
                            alone ? "one replica" : "replicas.exchange " + c.exchange.info.name,
                            " has none; right is 1");
            }},

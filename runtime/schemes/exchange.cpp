@@ -49,9 +49,8 @@ double unattended_staleness(const proto::Experiment& e) {
   return std::max(1.0, static_cast<double>(r.count()) / pushes);
 }
 
-}  // namespace
-
-Result<void> register_exchange(ExchangeScheme exchange) {
+/// What a registered exchange's replicas share. Error (usage) where it does not hold together.
+Result<void> settle_shared(ExchangeScheme& exchange) {
   if (exchange.peer) {
     if (exchange.link || exchange.rule || exchange.ruled || exchange.each_updates ||
         exchange.shares) {
@@ -68,7 +67,23 @@ Result<void> register_exchange(ExchangeScheme exchange) {
                         exchange.info.name,
                         " has no servers, so that it needs a factory `peer`")};
   }
+  return {};
+}
+
+}  // namespace
+
+Result<void> register_exchange(ExchangeScheme exchange) {
+  if (auto sound = settle_shared(exchange); !sound) {
+    return sound;
+  }
   return table().add(std::move(exchange), "register_exchange");
+}
+
+Result<void> register_built_in_exchange(ExchangeScheme exchange) {
+  if (auto sound = settle_shared(exchange); !sound) {
+    return sound;
+  }
+  return table().add_built_in(std::move(exchange), "register_built_in_exchange");
 }
 
 const Registry<ExchangeScheme>& exchanges() {

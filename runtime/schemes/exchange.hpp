@@ -68,6 +68,10 @@ struct ExchangeScheme {
 /// neither servers nor `peer`, or with `peer` something is said of servers.
 Result<void> register_exchange(ExchangeScheme exchange);
 
+/// The same of one that comes with Troupe but whose `peer` the runtime cannot know; chosen as all
+/// built-in ones are.
+Result<void> register_built_in_exchange(ExchangeScheme exchange);
+
 const Registry<ExchangeScheme>& exchanges();
 
 /// The exchange that a resolved experiment has chosen. ContractError where it is not registered.

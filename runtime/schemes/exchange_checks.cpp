@@ -87,7 +87,7 @@ Rows synchronous_rows() {
                       [](const E& e) {
                         return concat("replicas.shards: ",
                                       e.replicas().shards(),
-                                      " parts are for as many servers, and an all-reduce "
+                                      " slices are for as many servers, and an all-reduce "
                                       "(synchronous.reduction ring or tree) has none; right is 1");
                       }});
   rows.push_back({.name = "synchronous_step_by_the_server",

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -32,27 +31,6 @@ class Rate {
   std::int64_t updates_;
   std::vector<std::int64_t> milestones_;  // steps
   double factor_;
-};
-
-/// A Rate that may be scaled while the run goes on (ScaleRate). An update under way keeps the rate that
-/// it began with.
-class ScaledRate {
- public:
-  ScaledRate(Rate rate) : rate_(std::move(rate)) {}  // NOLINT: every Rate is one
-
-  void scale(double factor) { asked_ = factor; }
-
-  /// An update begins: what was asked for counts from now on.
-  void begin() { factor_ = asked_; }
-
-  double at(std::int64_t step) const { return factor_ * rate_.at(step); }
-
-  void archive(auto& a) { a(asked_, factor_); }
-
- private:
-  Rate rate_;
-  double asked_ = 1;
-  double factor_ = 1;
 };
 
 }  // namespace troupe

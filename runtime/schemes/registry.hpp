@@ -98,13 +98,20 @@ class Registry {
 
   /// Error (usage) where the name is taken or not in snake_case.
   Result<void> add(S scheme, std::string_view what) {
-    if (auto legal = check_name(scheme.info.name, what); !legal) {
+    if (auto legal = check_new(scheme, what); !legal) {
       return legal;
     }
-    if (find(scheme.info.name)) {
-      return Error{ErrorKind::usage, concat(what, ": \"", scheme.info.name, "\" is taken")};
-    }
     all_.push_back(std::move(scheme));
+    return {};
+  }
+
+  /// The same of one that comes with Troupe, in front of all.
+  Result<void> add_built_in(S scheme, std::string_view what) {
+    if (auto legal = check_new(scheme, what); !legal) {
+      return legal;
+    }
+    all_.push_front(std::move(scheme));
+    ++built_in_;
     return {};
   }
 
@@ -152,6 +159,16 @@ class Registry {
   }
 
  private:
+  Result<void> check_new(const S& scheme, std::string_view what) const {
+    if (auto legal = check_name(scheme.info.name, what); !legal) {
+      return legal;
+    }
+    if (find(scheme.info.name)) {
+      return Error{ErrorKind::usage, concat(what, ": \"", scheme.info.name, "\" is taken")};
+    }
+    return {};
+  }
+
   static const std::string& name_of(const proto::CustomScheme& custom);
 
   std::size_t built_in_;

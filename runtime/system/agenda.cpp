@@ -110,24 +110,29 @@ bool Agenda::step() {
     gone_.insert(entry.to);
     post(now_, cast_.director.id, Down{cast_.members[entry.to].name, error.what(), entry.to});
   }
-  if (between) {
+  if (between && !ending_) {
     between();
   }
   return true;
 }
 
 void Agenda::archive(Archive& a) {
+  for (const auto& [where, stream] : streams_) {
+    stream->synchronize();  // what a job has enqueued on a GPU is done then
+  }
   RunState state{.now = now_,
                  .delivered = delivered_,
                  .pending = {},
                  .gone = {gone_.begin(), gone_.end()},
                  .free_at = thread_free_};
   if (!a.reading()) {
-    std::sort(heap_.begin(), heap_.end(), [](const Entry& x, const Entry& y) { return y < x; });
+    // Copies: where a machine cannot be written the run goes on with what it has.
     for (const Entry& entry : heap_) {
-      state.pending.push_back(
-          {entry.time, entry.sequence, entry.to, std::move(slots_[entry.slot])});
+      state.pending.push_back({entry.time, entry.sequence, entry.to, slots_[entry.slot]});
     }
+    std::sort(state.pending.begin(), state.pending.end(), earlier);
+    archive_run(a, cast_, state);
+    return;
   }
   archive_run(a, cast_, state);
   now_ = state.now;
@@ -140,9 +145,7 @@ void Agenda::archive(Archive& a) {
 
 /// These messages, and no others, are on the heap. What is posted from now on comes behind them.
 void Agenda::place(std::vector<Pending> pending) {
-  std::sort(pending.begin(), pending.end(), [](const Pending& x, const Pending& y) {
-    return x.time != y.time ? x.time < y.time : x.sequence < y.sequence;
-  });
+  std::sort(pending.begin(), pending.end(), earlier);
   heap_.clear();
   slots_.clear();
   free_.clear();

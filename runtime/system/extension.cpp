@@ -26,6 +26,8 @@ class Overheard final : public Machine {
 
   Remains remains() const override { return machine_->remains(); }
 
+  void archive(Archive& a) override { machine_->archive(a); }
+
   RoleTag role() const override { return machine_->role(); }
 
  private:

@@ -18,6 +18,9 @@ struct Pending {
   Message message{};
 };
 
+/// In the order of deliveries.
+bool earlier(const Pending& x, const Pending& y);
+
 /// What a run is besides its machines.
 struct RunState {
   double now = 0;                // seconds of the run's clock

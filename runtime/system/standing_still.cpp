@@ -38,14 +38,30 @@ Rest ask_all(const caf::scoped_actor& self, const Theatre& theatre) {
   return rest;
 }
 
+/// Returns when CAF's clock has sent all that it was given to send until now but alarms: it keeps the
+/// order of times, so what it is given last for a later time comes last.
+void await_late_messages(const caf::scoped_actor& self, const Theatre& theatre) {
+  constexpr double kLater = 0.005;  // seconds; the clock's own idea of now may be that much behind
+  const double left = std::max(0.0, theatre.due_from_others - theatre.now()) + kLater;
+  self->delayed_send(
+      self, std::chrono::nanoseconds(static_cast<std::int64_t>(left * 1e9)), Thaw::value);
+  self->receive([](Thaw) {});
+}
+
 /// Until all jobs are done and nothing is on its way. What jobs have made, and what came late, stands
 /// among the messages that are kept once all have been asked again.
 Rest come_to_rest(const caf::scoped_actor& self, const Theatre& theatre) {
   Rest rest = ask_all(self, theatre);
-  while (!theatre.ended && (!rest.complete || theatre.due_from_others > theatre.now())) {
+  while (!theatre.ended && !rest.complete) {
     std::this_thread::sleep_for(kLook);
     rest = ask_all(self, theatre);
   }
+  if (theatre.due_from_others > 0) {
+    await_late_messages(self, theatre);
+  }
+  // What was recorded may be news for the Director.
+  self->request(theatre.recorder, caf::infinite, Freeze::value)
+      .receive([](bool) {}, [](const caf::error&) {});
   return ask_all(self, theatre);
 }
 
@@ -60,10 +76,12 @@ void write(Theatre& theatre, const std::vector<ActorId>& gone, Archive& a) {
   RunState state{.now = theatre.now(), .delivered = 0, .pending = {}, .gone = gone, .free_at = {}};
   for (std::size_t id = 0; id < theatre.performers.size(); ++id) {
     const auto to = static_cast<ActorId>(id);
+    bool rung = false;  // its alarm is among them
     for (const Message& message : theatre.performers[id]->held()) {
       state.pending.push_back({state.now, state.pending.size(), to, message});
+      rung = rung || std::holds_alternative<Alarm>(message);
     }
-    if (const auto& alarm = theatre.performers[id]->alarm()) {
+    if (const auto& alarm = theatre.performers[id]->alarm(); alarm && !rung) {
       state.pending.push_back({*alarm, state.pending.size(), to, Alarm{}});
     }
   }
@@ -79,8 +97,11 @@ void take_snapshot(caf::actor_system& system, Theatre& theatre) {
   caf::scoped_actor self{system};
   const Rest rest = come_to_rest(self, theatre);
   if (!theatre.ended) {
-    self->request(theatre.recorder, caf::infinite, Freeze::value)
-        .receive([](bool) {}, [](const caf::error&) {});
+    for (const auto& place : theatre.workplaces) {
+      for (const auto& [where, stream] : place->streams) {
+        stream->synchronize();  // what a job has enqueued on a GPU is done then
+      }
+    }
     theatre.options.snapshot([&](Archive& a) { write(theatre, rest.gone, a); });
   }
   thaw_all(theatre);
@@ -95,20 +116,21 @@ void resume(Theatre& theatre, Archive& from) {
   for (std::size_t i = 0; i < std::min(theatre.workplaces.size(), state.free_at.size()); ++i) {
     theatre.workplaces[i]->free_at = state.free_at[i];
   }
-  std::stable_sort(
-      state.pending.begin(), state.pending.end(), [](const Pending& x, const Pending& y) {
-        return x.time != y.time ? x.time < y.time : x.sequence < y.sequence;
-      });
+  std::sort(state.pending.begin(), state.pending.end(), earlier);
   for (Performer* performer : theatre.performers) {
     performer->freeze();
   }
+  std::vector<Pending> alarms;
   for (Pending& p : state.pending) {
-    if (std::holds_alternative<Alarm>(p.message)) {
+    if (std::holds_alternative<Alarm>(p.message) && p.time > state.now) {
       theatre.performers[p.to]->alarm() = p.time;
-      theatre.send_later(p.to, std::max(0.0, p.time - state.now), Alarm{});
+      alarms.push_back(std::move(p));
     } else {
       theatre.performers[p.to]->held().push_back(std::move(p.message));
     }
+  }
+  for (const Pending& p : alarms) {  // from here on others write to what is held
+    theatre.send_later(p.to, p.time - state.now, Alarm{});
   }
   for (const ActorId id : state.gone) {
     caf::anon_send_exit(theatre.actors[id], caf::exit_reason::kill);

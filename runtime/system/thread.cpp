@@ -1,6 +1,6 @@
 #include "runtime/system/thread.hpp"
 
-#include "kernels/check.hpp"
+#include "runtime/system/thread_limits.hpp"
 
 #include <caf/resumable.hpp>
 
@@ -19,7 +19,7 @@ std::thread started(std::function<void()> work) {
   try {
     return std::thread(std::move(work));
   } catch (const std::system_error& error) {
-    throw std::runtime_error(concat("a thread could not be made: ", error.what()));
+    throw std::runtime_error(concat("a thread could not be made: ", no_room_for_thread(error)));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "runtime/system/actor.hpp"
 #include "runtime/system/standing_still.hpp"
+#include "runtime/system/thread_limits.hpp"
 
 #include <caf/actor_system_config.hpp>
 #include <caf/scoped_actor.hpp>
@@ -43,13 +44,13 @@ void rehearse(int count) {
     for (int i = 0; i < count; ++i) {
       made.emplace_back([wait] { wait.wait(); });
     }
-  } catch (const std::exception& error) {
+  } catch (const std::system_error& error) {
     throw std::runtime_error(concat("only ",
                                     made.size(),
                                     " of the ",
                                     count,
                                     " threads that the run needs could be made: ",
-                                    error.what()));
+                                    no_room_for_thread(error)));
   }
 }
 
@@ -240,7 +241,10 @@ Ending end_of_stalled(const Theatre& theatre) {
 /// way.
 class StallWatch {
  public:
-  explicit StallWatch(const Theatre& theatre) : theatre_(theatre) {}
+  explicit StallWatch(const Theatre& theatre) : theatre_(theatre), moved_(theatre.now()) {}
+
+  /// It has stood still because it was told to.
+  void moved() { moved_ = theatre_.now(); }
 
   bool stalled() {
     const Others* others = theatre_.options.others;
@@ -258,7 +262,7 @@ class StallWatch {
  private:
   const Theatre& theatre_;
   std::uint64_t seen_ = 0;
-  double moved_ = 0;
+  double moved_;
 };
 
 /// Waits for the run's end, looking after its stalls and the user's wishes meanwhile.
@@ -271,17 +275,20 @@ Ending await_ending(Theatre& theatre) {
     if (watch.stalled()) {
       theatre.end(end_of_stalled(theatre));
     }
-    if (theatre.options.snapshot_due && theatre.options.snapshot_due()) {
-      take_snapshot(theatre.system, theatre);
-    }
     const int asked = theatre.options.interrupts ? theatre.options.interrupts() : 0;
     if (asked > interrupts) {
       interrupts = asked;
       if (asked >= 2) {
         theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});
-      } else {
-        theatre.ports[theatre.cast.director.id]->send(Halt{});
+        continue;
       }
+      if (theatre.options.snapshot) {
+        take_snapshot(theatre.system, theatre);  // the last: what comes now is the run's end
+      }
+      theatre.ports[theatre.cast.director.id]->send(Halt{});
+    } else if (interrupts == 0 && theatre.options.snapshot_due && theatre.options.snapshot_due()) {
+      take_snapshot(theatre.system, theatre);
+      watch.moved();
     }
   }
   Ending ending = future.get();

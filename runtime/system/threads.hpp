@@ -27,7 +27,7 @@ struct ThreadOptions {
   std::function<int()> interrupts{};
   /// Asked often: whether the run's state is wanted now. Empty: never.
   std::function<bool()> snapshot_due{};
-  /// Called then, while all machines stand still and every record has been handed over. `archive` writes
+  /// Called then and before the first interrupt is heeded, while all machines stand still and every record has been handed over. `archive` writes
   /// the run.
   std::function<void(const ArchiveRun& archive)> snapshot{};
   /// Where set, the run goes on from the state that is read from it. ArchiveError as archive_run().

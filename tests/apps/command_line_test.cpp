@@ -42,6 +42,12 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
   check_refused({"xyzzyx"}, 2, "there is no verb \"xyzzyx\" (verbs: ");
   check_refused({"--sett"}, 2, "there is no option \"--sett\"");
   check_refused(
+      {"--nope", "run", "x"},
+      2,
+      "troupe: there is no option \"--nope\" (options: --help, --version; those of a verb "
+      "stand behind it)\n");
+  check_refused({"--quiet", "run"}, 2, "there is no option \"--quiet\"");
+  check_refused(
       {"run", "--sett", "a=b"}, 2, "run: there is no option \"--sett\", did you mean \"--set\"?");
   check_refused(
       {"sim", "--quite"}, 2, "sim: there is no option \"--quite\", did you mean \"--quiet\"?");
@@ -75,6 +81,25 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
   check_refused({"run", "--out", "a", "--out", "b"}, 2, "troupe: --out: may be given once only\n");
   check_refused({"run", "--out", ""}, 2, "--out: the name of the folder is empty");
   check_refused({"config", "validate", "/dev/full"}, 2, "/dev/full is larger than 1 MiB");
+}
+
+TEST_CASE("a number of an option is in its range, and a number", "[apps]") {
+  const std::string epsilon = "troupe: --epsilon: ";
+  check_refused(
+      {"sharpness", "w", "--epsilon", "2"}, 2, epsilon + "2 is no number from 1e-09 to 1\n");
+  check_refused(
+      {"sharpness", "w", "--epsilon", "0"}, 2, epsilon + "0 is no number from 1e-09 to 1\n");
+  check_refused({"sharpness", "w", "--epsilon", "nan"}, 2, epsilon + "nan is no number from");
+  for (const char* target : {"-1", "nan", "inf", "high"}) {
+    check_refused({"compare", "--target", target},
+                  2,
+                  concat("troupe: --target: ", target, " is no number from 0 up\n"));
+  }
+  check_refused({"compare", "--seeds", "0"}, 2, "--seeds: 0 is no whole number from 1 to 1000\n");
+  check_refused({"compare", "--seeds", "1.5"}, 2, "--seeds: 1.5 is no whole number from 1 to 1000");
+  check_refused({"compare", "--jobs", "1025"}, 2, "--jobs: 1025 is no whole number from 1 to 1024");
+  check_refused({"sample", "d", "--temperature", "nan"}, 2, "nan is no number from 0 to 100\n");
+  check_refused({"sample", "d", "--tokens", "0"}, 2, "0 is no whole number from 1 to 10000000\n");
 }
 
 TEST_CASE("no verb at all shows the help and is an error", "[apps]") {

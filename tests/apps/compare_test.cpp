@@ -5,11 +5,13 @@
 #include "apps/compare/statistics.hpp"
 #include "apps/compare/trials.hpp"
 #include "apps/run.hpp"
+#include "runtime/schemes/optimizer_scheme.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
@@ -180,6 +182,21 @@ void check_refused(const std::vector<std::string>& arguments, const std::string&
 
 }  // namespace
 
+TEST_CASE("without room for a thread a trial, as many run at once as there is room for", "[apps]") {
+  // Stacks of 16 TiB, of which the address space holds no more than eight.
+  pthread_attr_t usual;
+  REQUIRE(pthread_getattr_default_np(&usual) == 0);
+  pthread_attr_t large;
+  REQUIRE(pthread_attr_init(&large) == 0);
+  REQUIRE(pthread_attr_setstacksize(&large, std::size_t{1} << 44) == 0);
+  REQUIRE(pthread_setattr_default_np(&large) == 0);
+  const Comparison c = compared(schemes_of("teacher-mlp", kQuick, {}), 16);
+  REQUIRE(pthread_setattr_default_np(&usual) == 0);
+  for (const Trial& trial : c.trials) {
+    CHECK(trial.outcome == Outcome::finished);
+  }
+}
+
 TEST_CASE("means and sample deviations are those of the textbook", "[apps]") {
   check_spread(spread_of({2, 4, 4, 4, 5, 5, 7, 9}), 8, 5, std::sqrt(32.0 / 7));
   const Spread one = spread_of({3});
@@ -309,6 +326,25 @@ TEST_CASE("every combination is a scheme, all with the seed of the first", "[app
   REQUIRE(two);
   CHECK(two->schemes[1].label == "snn");
   CHECK(unequal_terms(two->schemes).size() >= 2);  // other networks, for other epochs
+}
+
+TEST_CASE("a registered scheme is shown by its own name", "[apps]") {
+  REQUIRE(register_optimizer({.info = {.name = "plain_steps", .summary = "for a test"},
+                              .method = {.kernel = UpdateKernel::sgd}}));
+  Comparison c;
+  c.varied = {{"optimizer.rule", {"sgd", "custom"}}};
+  c.schemes = schemes_of("teacher-mlp", {"optimizer.custom.name=plain_steps"}, c.varied);
+  c.seeds = 1;
+  c.trials = {trial(0, 1, {{1, 10, 0.5}}), trial(1, 1, {{1, 10, 0.5}})};
+  judge(c);
+  const auto schemes = parsed_json(json_text(c)).fields().at("schemes").list_value();
+  REQUIRE(schemes.values_size() == 2);
+  const auto& custom = schemes.values(1).struct_value().fields();
+  CHECK(custom.at("scheme").string_value() == "rule=plain_steps");
+  const auto& values = custom.at("values").struct_value().fields();
+  CHECK(values.at("optimizer.rule").string_value() == "plain_steps");
+  const auto& set = custom.at("set").list_value();
+  CHECK(set.values(1).string_value() == "optimizer.rule=custom");  // as `troupe sim` takes it
 }
 
 TEST_CASE("combinations that make no sense are refused with the reason, the rest stays", "[apps]") {

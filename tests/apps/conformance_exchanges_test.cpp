@@ -1,6 +1,7 @@
 // Every built-in exchange conforms, and the kit finds what does not.
 #include "actors/exchange/peers.hpp"
 #include "apps/conformance.hpp"
+#include "messages/archive.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 
@@ -16,7 +17,7 @@ std::map<std::string, Finding> findings(const ConformanceOptions& options) {
   auto found = check_conformance(options);
   INFO((found ? std::string() : found.error().message));
   REQUIRE(found);
-  REQUIRE(found->size() == 4);
+  REQUIRE(found->size() == 5);
   std::map<std::string, Finding> all;
   for (const Finding& finding : *found) {
     all[finding.check] = finding;
@@ -24,12 +25,21 @@ std::map<std::string, Finding> findings(const ConformanceOptions& options) {
   return all;
 }
 
-/// Tells everybody, and waits for everybody: the dead, too, where `for_all`.
+/// Tells everybody, and waits for everybody: the dead, too, where `for_all`. Where it is `forgetful` a
+/// checkpoint does not have what it was told.
 class Waiting final : public PeerExchange {
  public:
-  Waiting(const ExchangeSeat& seat, bool for_all) : PeerExchange(seat), for_all_(for_all) {}
+  Waiting(const ExchangeSeat& seat, bool for_all, bool forgetful = false)
+      : PeerExchange(seat), for_all_(for_all), forgetful_(forgetful) {}
 
  private:
+  void archive(Archive& a) override {
+    PeerExchange::archive(a);
+    if (!forgetful_) {
+      a(here_);
+    }
+  }
+
   void stepped(const Weights&, Effects& fx) override {
     for (std::int32_t r = 0; r < static_cast<std::int32_t>(seat().peers.size()); ++r) {
       if (r != seat().replica) {
@@ -52,6 +62,7 @@ class Waiting final : public PeerExchange {
   void heard(Note note, Effects&) override { here_[note.stamp.replica] = note.stamp.batch; }
 
   bool for_all_;
+  bool forgetful_;
   std::map<std::int32_t, std::int64_t> here_;  // by replica: the newest step told of
 };
 
@@ -110,6 +121,12 @@ TEST_CASE("the kit says of an exchange of one's own what it breaks", "[apps]") {
     CHECK(finding.holds);
     CHECK(finding.applies == (check != "identity"));  // one replica has no peers
   }
+
+  registered("forgetful",
+             [](const ExchangeSeat& seat) { return std::make_unique<Waiting>(seat, false, true); });
+  const auto forgetful = findings({.rule = "forgetful"});
+  CHECK(forgetful.at("replay").holds);
+  CHECK_FALSE(forgetful.at("resume").holds);
 
   registered("waiting_for_the_dead",
              [](const ExchangeSeat& seat) { return std::make_unique<Waiting>(seat, true); });

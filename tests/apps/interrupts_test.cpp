@@ -5,6 +5,7 @@
 #include "runtime/record/json.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
+#include "tests/support/skip.hpp"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -32,7 +33,34 @@ void wait_for_first_steps(const Program& program) {
   }
 }
 
+/// `command` of the shell, as a user whom limits bind, which they do not root.
+Said as_a_user(const std::string& command) {
+  if (geteuid() != 0) {
+    return Program({"-c", command}, "", "/bin/sh").wait();
+  }
+  return Program({"--reuid", "65534", "--clear-groups", "/bin/sh", "-c", command},
+                 "",
+                 "/usr/bin/setpriv")
+      .wait();
+}
+
 }  // namespace
+
+TEST_CASE("without room for a single thread a run says which limits there are", "[apps]") {
+  // The leak checker of asan makes a thread, too.
+  const std::string troupe = "ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 exec " + program_path();
+  const std::string alone = "prlimit --nproc=1 --pid $$ && ";  // not every shell's ulimit knows -u
+  if (!std::filesystem::exists("/usr/bin/setpriv") || as_a_user(troupe + " --version").code != 0) {
+    return skip("no user but root may run the program");
+  }
+  for (const char* verb : {"run", "sim"}) {
+    const Said said = as_a_user(concat(alone, troupe, " ", verb, " quadratic --quiet"));
+    CHECK(said.code == 5);
+    CHECK(said.out.empty());
+    CHECK_THAT(said.err, says("troupe: the thread that waits for Ctrl-C could not be made: "));
+    CHECK_THAT(said.err, says("(`ulimit -u`, or a container's limit, says how many there may be;"));
+  }
+}
 
 TEST_CASE("an interrupt at any moment ends a run in order, with its weights", "[apps]") {
   constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};

@@ -9,14 +9,52 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
+#include <new>
 #include <thread>
 
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
+
+namespace {
+
+std::atomic<std::int64_t> bytes_taken{0};
+
+/// What `work` takes from the heap, whether it gives it back or not.
+template <class F>
+std::int64_t bytes_of(F&& work) {
+  const std::int64_t before = bytes_taken;
+  work();
+  return bytes_taken - before;
+}
+
+}  // namespace
+
+// All of the program's, so that they can be counted. Not inlined: compilers complain of new beside free.
+[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  bytes_taken += static_cast<std::int64_t>(size);
+  return std::malloc(size > 0 ? size : 1);
+}
+
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  if (void* const memory = operator new(size, std::nothrow)) {
+    return memory;
+  }
+  throw std::bad_alloc();
+}
+
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
 
 namespace {
 
@@ -264,6 +302,27 @@ TEST_CASE("phases with the same data share it", "[apps]") {
   REQUIRE(phases->size() == 3);
   CHECK((*phases)[0].blueprint.data == (*phases)[1].blueprint.data);
   CHECK((*phases)[0].blueprint.data != (*phases)[2].blueprint.data);  // drawn by seed
+}
+
+TEST_CASE("what phases take grows with their number, not with its square", "[apps]") {
+  const auto many = [](int count, bool own_data) {
+    std::string phases;
+    for (int i = 0; i < count; ++i) {
+      phases += concat("phases { name: 'p", i, "' ");
+      phases += own_data ? concat("set: 'data.teacher.train=", 100 + i, "' ") : "";
+      phases += "}\n";
+    }
+    return parsed(with_phases(phases));
+  };
+  for (const bool own_data : {false, true}) {
+    INFO((own_data ? "each with data of its own" : "all with the same data"));
+    const auto few = many(100, own_data);
+    const auto all = many(1000, own_data);
+    CHECK(bytes_of([&] { REQUIRE(phases_of(all)); }) <
+          20 * bytes_of([&] { REQUIRE(phases_of(few)); }));
+    CHECK(bytes_of([&] { REQUIRE(make_phases(all)); }) <
+          20 * bytes_of([&] { REQUIRE(make_phases(few)); }));
+  }
 }
 
 TEST_CASE("plan and config know phases", "[apps]") {

@@ -1,32 +1,34 @@
-// troupe with one exchange more: GoSGD, gossip without servers (Blot, Picard, Cord & Thome 2016,
-// arXiv:1611.09726).
-//
-// After a step a replica sends, with some probability, its weights and half of its share to another
-// one, which works them in after its own next step:  x <- (share x + theirs x') / (share + theirs).
-// The shares of all replicas, and of what is on its way, add up to 1.
+// troupe with one exchange more: GoSGD, gossip without servers (Blot, Picard, Cord & Thome 2016).
+// After a step a replica may send its weights and half of its share to another one, which works them
+// in after its own next step:  x <- (share x + theirs x') / (share + theirs). All shares add up to 1.
 #include <actors/exchange/peers.hpp>
 #include <apps/program.hpp>
 #include <kernels/combine.hpp>
+#include <kernels/random.hpp>
+#include <messages/fields.hpp>
 #include <runtime/schemes/exchange.hpp>
 
 #include <iostream>
 #include <memory>
-#include <random>
 #include <utility>
 #include <vector>
 
-namespace {
-
 using namespace troupe;
 
+namespace {
 class GoSgd final : public PeerExchange {
  public:
   explicit GoSgd(const ExchangeSeat& seat)
       : PeerExchange(seat),
         share_(1.0 / static_cast<double>(seat.peers.size())),
-        random_(seat.seed * 1000 + seat.replica) {}
+        random_(seat.seed, Purpose::sample, static_cast<std::uint64_t>(seat.replica)) {}
 
  private:
+  void archive(Archive& a) override {
+    PeerExchange::archive(a);
+    a(share_, letters_);
+  }
+
   void heard(Note note, Effects&) override { letters_.push_back(std::move(note)); }
 
   /// The replica's own step is made: what has come meanwhile is worked in, by a job on its device.
@@ -45,9 +47,8 @@ class GoSgd final : public PeerExchange {
         double sum = share;
         for (const Note& letter : letters) {
           const double kept = sum / (sum + letter.numbers[0]);
-          const Tensor next = stream.allocate(x.shape());
-          combine(stream, {{kept, x}, {1 - kept, letter.tensors[s]}}, next);
-          x = next;
+          const Tensor before = std::exchange(x, stream.allocate(x.shape()));
+          combine(stream, {{kept, before}, {1 - kept, letter.tensors[s]}}, x);
           sum += letter.numbers[0];
         }
         mixed.push_back(x);
@@ -58,11 +59,11 @@ class GoSgd final : public PeerExchange {
 
   /// The weights of the next step are decided: now and then somebody is told.
   void settled(const Weights& weights, Effects& fx) override {
-    const double draw = static_cast<double>(random_() >> 11) * 0x1p-53;
-    const auto replicas = static_cast<std::int32_t>(seat().peers.size());
-    const auto ahead = 1 + static_cast<std::int32_t>(random_() >> 33) % (replicas - 1);
-    const std::int32_t other = (seat().replica + ahead) % replicas;
-    if (draw >= seat().options.number("probability") || !makes(other, step())) {
+    const auto at = 2 * static_cast<std::uint64_t>(step());
+    const std::uint64_t others = seat().peers.size() - 1;
+    const int other =
+        static_cast<int>((seat().replica + 1 + random_.below(at, others)) % (others + 1));
+    if (random_.uniform(at + 1) >= seat().options.number("probability") || !makes(other, step())) {
       return;
     }
     share_ /= 2;
@@ -74,7 +75,7 @@ class GoSgd final : public PeerExchange {
   }
 
   double share_;
-  std::mt19937_64 random_;
+  RandomStream random_;  // a function of the step: nothing to keep
   std::vector<Note> letters_;
 };
 

@@ -3,18 +3,17 @@
 //   last stage of each replica --Note "loss"--> plateau --ScaleRate--> shards, servers
 #include <apps/program.hpp>
 #include <kernels/stream.hpp>
+#include <messages/archive.hpp>
 #include <runtime/system/extension.hpp>
 
 #include <cmath>
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <vector>
 
-namespace {
-
 using namespace troupe;
 
+namespace {
 class Plateau final : public ExtensionMachine<Plateau> {
  public:
   explicit Plateau(const ExtensionContext& c)
@@ -25,6 +24,8 @@ class Plateau final : public ExtensionMachine<Plateau> {
       shards_.insert(shards_.end(), of_replica.begin(), of_replica.end());
     }
   }
+
+  void archive(Archive& a) override { a(sum_, heard_, best_, factor_); }
 
   using ExtensionMachine::handle;  // of what it is told otherwise: nothing
 
@@ -57,7 +58,7 @@ class Plateau final : public ExtensionMachine<Plateau> {
   std::vector<Ref<ServerRole>> servers_;
   double sum_ = 0;
   double heard_ = 0;
-  double best_ = std::numeric_limits<double>::infinity();
+  double best_ = INFINITY;
   double factor_ = 1;
 };
 
@@ -87,8 +88,7 @@ int main(int argc, char** argv) {
                 .options = {{.name = "window",
                              .doc = "micro-batches that a mean loss is of",
                              .number = 100,
-                             .at_least = 1,
-                             .at_most = 1e6},
+                             .at_least = 1},
                             {.name = "least",
                              .doc = "share by which the mean has to fall",
                              .number = 0.02,

@@ -82,6 +82,16 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[: len(body) // 2 if behaviour == "stall-once" else 0])
             self.wfile.flush()
             time.sleep(60)
+        elif behaviour == "trickle-once":  # 200 bytes a second, which is some, and never all of it within a test
+            if not first:
+                return self.serve(body)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            for at in range(0, len(body), 10):
+                self.wfile.write(body[at : at + 10])
+                self.wfile.flush()
+                time.sleep(0.05)
         elif behaviour == "too-long":  # says
             self.answer(200, body, length=len(body) + 100)
         elif behaviour == "too-short":  # says

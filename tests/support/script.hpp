@@ -68,6 +68,46 @@ inline void end_when_told(const Message& message, Effects& fx) {
   }
 }
 
+/// A member of replica `replica` that has weights of chunk 0, known by their step.
+inline ActorId add_keeper(
+    Cast& cast, const std::string& name, std::int32_t replica, std::int64_t step, Part part) {
+  class Keeper final : public Machine {
+   public:
+    Keeper(Part part, std::int64_t step) : part_(std::move(part)), step_(step) {}
+
+    void on(Message message, double now, Effects& fx) override {
+      part_(std::move(message), now, fx);
+    }
+
+    std::string waits_for() const override { return ""; }
+
+    Remains remains() const override {
+      return {.weights = {{0, 0, {Slice{.step = step_}}}}, .buffers = {}};
+    }
+
+   private:
+    Part part_;
+    std::int64_t step_;
+  };
+
+  const ActorId id = add(cast, name, 1, std::make_unique<Keeper>(std::move(part), step));
+  cast.members[id].replica = replica;
+  return id;
+}
+
+/// A cast that stalls when one machine of replica 0 has died: another one of it and both of replica 1 have
+/// weights. Those of replica r are of step r + 1, the dead machine's of step 9.
+inline Cast stalling_without_replica_0() {
+  Cast cast = directed_by([](Message, double, Effects&) {});
+  const Part idle = [](Message, double, Effects&) {
+  };
+  add_keeper(cast, "whole-0", 0, 1, idle);
+  cast.starting = {add_keeper(
+      cast, "dead-0", 0, 9, [](Message, double, Effects&) { throw std::runtime_error("no"); })};
+  add_keeper(cast, "whole-1", 1, 2, idle);
+  return cast;
+}
+
 /// Answers Advance with Advanced of its own number.
 inline Part answering(std::int32_t number) {
   return [number](Message message, double, Effects& fx) {

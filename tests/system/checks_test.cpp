@@ -169,7 +169,7 @@ const Cases& of_blueprints() {
          "replicas.exchange.synchronous.reduction=ring"},
         "ring and tree do not go with"}},
       {"a_tensor_for_each_shard",
-       {{"replicas.count=2", "replicas.shards=50"}, "tensors, too few for 50 shards"}},
+       {{"replicas.count=2", "replicas.shards=50"}, "tensors, too few for 50 slices"}},
       {"sandblaster_of_all_the_data", {{kSandblaster}, "set it to 512 (it is 16)"}},
       {"sandblaster_portions_with_samples",
        {{kSandblaster, "data.batch_size=512", "replicas.exchange.sandblaster.portions=513"},

@@ -189,6 +189,43 @@ TEST_CASE("a stall keeps what has been learned, and its records", "[system]") {
   std::filesystem::remove_all(directory);
 }
 
+TEST_CASE("a divergence on servers is told with the versions that there were", "[system]") {
+  // Counts the updates of the first server.
+  class Counting final : public RecordSink {
+   public:
+    std::optional<Diverged> on(const RecordEntry& entry, double) override {
+      if (const auto* applied = std::get_if<AppliedRecord>(&entry)) {
+        versions = std::max(versions, applied->applied_to + 1);
+      }
+      return std::nullopt;
+    }
+
+    std::int64_t versions = 0;
+  };
+
+  for (const int p : {1, 2, 8}) {
+    for (const char* rule : {"asgd", "softsync"}) {
+      INFO(rule << ", n_push " << p);
+      const auto b = make_blueprint(
+          experiment("model { quadratic { layers: 1 } } data { none {} batch_size: 1 } optimizer { "
+                     "rule: sgd learning_rate: 8 } record { evaluate: false order: false }",
+                     {"replicas.count=4",
+                      concat("replicas.exchange.parameter_server.n_push=", p),
+                      concat("replicas.rule=", rule),
+                      "stop.updates=102"}));
+      REQUIRE(b);
+      Counting counting;
+      const auto result = run_experiment(
+          *b, {.virtual_clock = true, .directory = {}, .interrupts = {}, .tee = &counting});
+      REQUIRE(result);
+      CHECK(result->exit_code == 4);
+      CHECK(counting.versions > 0);
+      CHECK(counting.versions < 102);
+      CHECK(result->summary.updates == counting.versions);
+    }
+  }
+}
+
 TEST_CASE("duplicated pushes and pulls do no harm", "[system]") {
   const Blueprint b = blueprint({"pipeline.weights=stash", "stop.updates=40"});
   const auto train = [&](bool twice) {

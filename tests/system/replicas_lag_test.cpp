@@ -92,18 +92,31 @@ TEST_CASE("softsync's lag is (R - 1) / floor(R / n) in the mean", "[system][repl
   }
 }
 
-TEST_CASE("of sums of p gradients the mean one is R d / p + (R - 1) (p + 1) / (2 p) late",
+TEST_CASE("of sums of p gradients the mean one is R d / p + (R - 1) (p + 1) / (2 p) pushes late",
           "[system][replicas]") {
-  for (const int p : {1, 2, 3}) {
-    const proto::Experiment e = experiment(tiny_task("8,8"),
+  constexpr int kStages = 4;
+
+  struct Case {
+    int p;
+    const char* rule;
+    int pushes;  // an update
+  };
+
+  for (const auto& [p, rule, pushes] : std::vector<Case>{{1, "replicas.rule=asgd", 1},
+                                                         {2, "replicas.rule=asgd", 1},
+                                                         {3, "replicas.rule=asgd", 1},
+                                                         {2, "replicas.rule.softsync.n=2", 2}}) {
+    const proto::Experiment e = experiment(tiny_task("8,8,8"),
                                            {"replicas.count=4",
+                                            rule,
                                             concat("replicas.exchange.parameter_server.n_push=", p),
-                                            "pipeline.stages=3",
+                                            concat("pipeline.stages=", kStages),
                                             "pipeline.schedule=async_one_f_one_b",
                                             "pipeline.weights=stash",
                                             "optimizer.learning_rate=0.002",
                                             "stop.updates=240",
-                                            "clock.workers.slowness=[1,1.01,1.03,0.98]",
+                                            "clock.workers.spread=0.1",
+                                            "clock.forward.gamma.shape=4",
                                             "clock.forward.seconds=[1]",
                                             "clock.input_gradient.seconds=[1]",
                                             "clock.weight_gradient.seconds=[1]"});
@@ -117,10 +130,11 @@ TEST_CASE("of sums of p gradients the mean one is R d / p + (R - 1) (p + 1) / (2
         ++lags[applied.stamp.chunk].second;
       }
     }
-    for (int k = 0; k < 3; ++k) {
-      INFO("p " << p << " chunk " << k);
-      const double law = 4.0 * (2 - k) / p + 3.0 * (p + 1) / (2 * p);
-      CHECK(lag_of(e).lag(2 - k) == Approx(law));
+    for (int k = 0; k < kStages; ++k) {
+      INFO("p " << p << " " << rule << " chunk " << k);
+      const int d = kStages - 1 - k;
+      const double law = (4.0 * d / p + 3.0 * (p + 1) / (2 * p)) / pushes;
+      CHECK(lag_of(e).lag(d) == Approx(law));
       REQUIRE(lags[k].second >= 200);
       CHECK(lags[k].first / lags[k].second == Approx(law).epsilon(0.03));
     }

@@ -76,11 +76,20 @@ class MeanOfAll final : public PeerExchange {
   std::map<std::pair<std::int64_t, std::int32_t>, Note> notes_;  // by step and replica
 };
 
+/// The weights told for step `step` never arrive.
+HarnessOptions losing_notes_of(std::int64_t step) {
+  return {.lose = [step](ActorId, const Message& message) {
+    const auto* note = std::get_if<Note>(&message);
+    return note && note->what == "weights" && note->stamp.batch == step;
+  }};
+}
+
 /// Tells every shard to scale its rate when it hears of the loss of mini-batch `at`.
 class Brake final : public ExtensionMachine<Brake> {
  public:
   explicit Brake(const ExtensionContext& c)
       : at_(static_cast<std::int64_t>(c.options.number("at"))),
+        factor_(c.options.number("factor")),
         shards_(c.shards),
         servers_(c.servers) {}
 
@@ -92,16 +101,17 @@ class Brake final : public ExtensionMachine<Brake> {
     }
     for (const auto& of_replica : shards_) {
       for (const auto& shard : of_replica) {
-        fx.send(shard, ScaleRate{0.5});
+        fx.send(shard, ScaleRate{factor_});
       }
     }
     for (const auto& server : servers_) {
-      fx.send(server, ScaleRate{0.5});
+      fx.send(server, ScaleRate{factor_});
     }
   }
 
  private:
   std::int64_t at_;
+  double factor_;
   std::vector<std::vector<Ref<ShardRole>>> shards_;
   std::vector<Ref<ServerRole>> servers_;
   bool done_ = false;
@@ -132,20 +142,25 @@ const bool kRegistered = [] {
   };
   const bool mean = static_cast<bool>(register_exchange(
       {.info = {.name = "mean_of_all", .summary = "weights of all, each step"}, .peer = peers}));
-  const bool own = static_cast<bool>(
-      register_exchange({.info = {.name = "mean_seen_at_one", .summary = "evaluated at one"},
-                         .peer = peers,
+  const auto strangers = [](const ExchangeSeat& seat) {
+    return std::make_unique<PeerExchange>(seat);
+  };
+  const bool apart = static_cast<bool>(register_exchange(
+      {.info = {.name = "apart", .summary = "tells nobody anything"}, .peer = strangers}));
+  const bool apart_one = static_cast<bool>(
+      register_exchange({.info = {.name = "apart_seen_at_one", .summary = "evaluated at one"},
+                         .peer = strangers,
                          .evaluated = Evaluated::replica}));
-  const bool brake =
-      static_cast<bool>(register_extension({.info = {.name = "brake",
-                                                     .summary = "halves the rate once",
-                                                     .options = {{.name = "at", .number = 3}}},
-                                            .join = join_brake}));
+  const bool brake = static_cast<bool>(register_extension(
+      {.info = {.name = "brake",
+                .summary = "scales the rate once",
+                .options = {{.name = "at", .number = 3}, {.name = "factor", .number = 0.5}}},
+       .join = join_brake}));
   const bool doomed = static_cast<bool>(register_extension(
       {.info = {.name = "doomed", .summary = "fails"}, .join = [](const ExtensionContext& c) {
          add_machine(c.cast, "doomed", std::make_unique<Doomed>());
        }}));
-  return mean && own && brake && doomed;
+  return mean && apart && apart_one && brake && doomed;
 }();
 
 using Options = std::vector<std::string>;
@@ -211,13 +226,34 @@ TEST_CASE("peers that take the mean of all after each step are averaging with pe
   }
 }
 
-TEST_CASE("an exchange may be evaluated at one replica's own weights", "[system]") {
-  const Outcome own = train({"replicas.exchange.custom.name=mean_seen_at_one"});
-  const Outcome mean = train({kMean});
+TEST_CASE("replicas that never mix are evaluated at their mean, or at the first of the living",
+          "[system]") {
+  const std::string apart = "replicas.exchange.custom.name=apart";
+  const Outcome mean = train({apart});
+  const Outcome own = train({apart + "_seen_at_one"});
+  // Where the others have died before their first step, replica 0's weights are the mean.
+  const HarnessOptions alone = dying({{"stage-1.0", 0}, {"stage-2.0", 0}, {"stage-3.0", 0}});
+  const Outcome first = train({apart}, alone);
+  REQUIRE(mean.ending.exit_code == 0);
   REQUIRE(own.ending.exit_code == 0);
-  CHECK(own.evaluations.size() == 5);
-  // Who goes on from the mean of all has it.
-  CHECK(relative_distance(own.weights, mean.weights) < 1e-6);
+  REQUIRE(first.ending.exit_code == 0);
+  CHECK(relative_distance(own.weights, first.weights) < 1e-6);
+  CHECK(relative_distance(mean.weights, first.weights) > 1e-3);
+  REQUIRE(own.evaluations.size() == 5);
+  REQUIRE(first.evaluations.size() == 5);
+  for (std::size_t i = 0; i < 5; ++i) {
+    CHECK(own.evaluations[i].loss == Approx(first.evaluations[i].loss).epsilon(1e-5));
+    CHECK(mean.evaluations[i].loss != Approx(first.evaluations[i].loss).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("peers that stall keep the newest step that they had settled", "[system]") {
+  const Outcome stalled = train({kMean}, losing_notes_of(5));
+  CHECK(stalled.ending.exit_code == 5);
+  CHECK_THAT(stalled.ending.cause, says("what its peers tell after mini-batch 5"));
+  const Outcome five = train({kMean, "stop.updates=5"});
+  REQUIRE(five.ending.exit_code == 0);
+  CHECK(relative_distance(stalled.weights, five.weights) < 1e-6);
 }
 
 TEST_CASE("peers go on without those that died, the evaluator among them", "[system]") {
@@ -274,6 +310,14 @@ TEST_CASE("an extension hears the cast and scales its rates, and records tell th
     CHECK(braked.applied.front().rate == 0.02);
     CHECK(braked.applied.back().rate == 0.01);
   }
+}
+
+TEST_CASE("a factor that is none ends who is told it", "[system]") {
+  const Outcome outcome = train(
+      {"replicas.count=1", "extension.custom.name=brake", "extension.custom.values.factor=-1"});
+  CHECK(outcome.ending.exit_code == 5);
+  CHECK_THAT(outcome.ending.cause,
+             says("shard-0 is lost: [ScaleRate] the learning rate cannot be multiplied by -1: "));
 }
 
 TEST_CASE("one that only listens changes no bit", "[system]") {

@@ -376,6 +376,35 @@ TEST_CASE("streaming DiLoCo works a fragment in late, and mixes it with the repl
   }
 }
 
+// Two fragments of one number each, which no gradient mixes: what becomes of a number is its first value times
+// a figure. The figures are of a Python script of 10 lines that follows one number through section 2.3 of the
+// paper, with v <- 0.9 v + d, shared <- shared - 0.7 (d + 0.9 v): it leaves at mini-batches 4, 8, 12 or 6, 10, 12
+// (12 is the last), and comes back one mini-batch later.
+TEST_CASE("of streaming DiLoCo's two fragments each has its own turn and momentum",
+          "[system][replicas]") {
+  const auto weights_at = [](const char* rate) {
+    const std::string diloco = "replicas.exchange.diloco.";
+    const Outcome done = run(experiment(kOneNumber,
+                                        {"model.quadratic.layers=2",
+                                         "replicas.count=2",
+                                         "replicas.shards=2",
+                                         concat("optimizer.learning_rate=", rate),
+                                         diloco + "period=4",
+                                         diloco + "rate=0.7",
+                                         diloco + "momentum=0.9",
+                                         diloco + "mode.streaming.overlap=1",
+                                         diloco + "mode.streaming.mix=0.25",
+                                         "stop.updates=12"}));
+    REQUIRE(done.ending.exit_code == 0);
+    REQUIRE(done.weights.size() == 2);
+    return done.weights;
+  };
+  const std::vector<float> start = weights_at("1e-30");
+  const std::vector<float> end = weights_at("0.1");
+  CHECK(end[0] / start[0] == Approx(-0.10072459314593563).epsilon(1e-5));
+  CHECK(end[1] / start[1] == Approx(-0.2075973158157729).epsilon(1e-5));
+}
+
 TEST_CASE("delayed is SGD with a delay of R - 1, whatever the speeds", "[system][replicas]") {
   for (const int R : {2, 3, 5}) {
     INFO("R " << R);

@@ -37,7 +37,7 @@ SHELL_WORDS = r"(troupe|build/my_troupe|cmp|grep|cmake|mkdir|ctest|apps/start\.s
 
 # What is added to a command that matches. A page may count on what is not shortened here.
 SHORTER = [
-    (r"^troupe (run|sim|compare) (?!--list|--help|batch-growth|warm-start|$)", "--set stop.updates=12 --set record.evaluate_every=6"),
+    (r"^troupe (run|sim|compare) (?!--list|--help|--resume|batch-growth|warm-start|$)", "--set stop.updates=12 --set record.evaluate_every=6"),
     (r"^troupe (run|sim) .*(snn|glyphs-mlp)", "--set data.glyphs.limit=2000 --set data.glyphs.test_limit=200"),
     (r"^troupe (run|sim|compare) .*teacher-mlp", "--set data.teacher.train=1000 --set data.teacher.test=200"),
     (r"^build/my_troupe (sim|compare) ", "--set stop.updates=24"),
@@ -45,6 +45,7 @@ SHORTER = [
     (r"cifar10-resnet20", "--set data.batch_size=2"),
     (r"shakespeare-gpt", "--set data.batch_size=2"),
     (r"mine\.textproto", "--set data.mnist.path=$TROUPE_DATA/mnist"),
+    (r"record\.checkpoint\.every=200", "--set record.checkpoint.every=4 --set record.checkpoint.keep=9"),
     (r"^troupe data fetch mnist ", "$FROM_MNIST"),  # from a server on this machine: see serve()
     (r"^troupe data fetch cifar10 ", "$FROM_CIFAR10"),
     (r"^troupe data fetch shakespeare ", "$FROM_SHAKESPEARE"),

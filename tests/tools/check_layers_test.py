@@ -13,7 +13,7 @@ CASES = [
     ("kernels/a.hpp", '#include "kernels/cpu/backend.hpp"', "public headers see no backend"),
     ("kernels/cpu/a.cpp", '#include "kernels/cuda/check.hpp"', "kernels/cpu may not include kernels/cuda"),
     ("messages/a.hpp", '#include "runtime/system/machine.hpp"', "messages may not include runtime"),
-    ("runtime/schemes/a.hpp", '#include "messages/messages.hpp"', "only the stamp, the update and the experiment"),
+    ("runtime/schemes/a.hpp", '#include "messages/messages.hpp"', "only the stamp, the update, the experiment and the archive"),
     ("runtime/model/a.hpp", "#include <caf/all.hpp>", "belongs to"),
     ("actors/a.cpp", "#include <spdlog/spdlog.h>", "belongs to"),
     ("actors/a.cpp", '#include "actors/no_such_file.hpp"', "no such file"),

@@ -29,6 +29,11 @@ class Adding final : public PeerExchange {
   }
 
   Mix mix(const Weights& own) override {
+    if (wrong) {
+      return [made = *wrong](Stream&) {
+        return made;
+      };
+    }
     if (come.empty()) {
       return {};
     }
@@ -57,6 +62,7 @@ class Adding final : public PeerExchange {
   }
 
   bool waits = true;
+  std::optional<std::vector<Tensor>> wrong;  // what mix() makes instead
   std::map<std::int32_t, Note> come;
   std::vector<float> at;
   std::vector<std::int32_t> gone;
@@ -149,6 +155,31 @@ TEST_CASE("a step waits for its peers, is mixed by a job, and predictions move a
   CHECK(s.exchange.at == std::vector<float>{111});
 }
 
+TEST_CASE("a mix that is not of the weights' shape is refused", "[actors]") {
+  const auto refusal = [](std::vector<Tensor> made) {
+    Shard s;
+    s.exchange.waits = false;
+    s.exchange.wrong = std::move(made);
+    s.apply(1);
+    try {
+      s.work();
+    } catch (const ContractError& e) {
+      CHECK(s.host.installed.empty());
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal({filled(1)}).empty());
+  CHECK_THAT(refusal({}), says("[PeerExchange] mix() made 0 slices of 1"));
+  CHECK_THAT(refusal({filled(1), filled(1)}), says("[PeerExchange] mix() made 2 slices of 1"));
+  const auto other = says("[PeerExchange] mix() made of slice 0 something else than 8 float32");
+  CHECK_THAT(refusal({filled(1, 7)}), other);
+  CHECK_THAT(refusal({Tensor()}), other);
+  Stream stream(Device{});
+  CHECK_THAT(refusal({stream.allocate({8}, DType::bfloat16)}), other);
+  CHECK_THAT(refusal({stream.allocate({2, 4})}), other);
+}
+
 TEST_CASE("without a mix the step is the optimizer's own, with its rate on record", "[actors]") {
   Shard s;
   s.exchange.waits = false;
@@ -163,6 +194,7 @@ TEST_CASE("without a mix the step is the optimizer's own, with its rate on recor
   CHECK(s.exchange.rate(1) == 0.5);  // the update under way keeps its rate
   s.exchange.begin();
   CHECK(s.exchange.rate(1) == 0.0625);
+  CHECK_THROWS_AS(s.exchange.scale_rate(-1), ContractError);
 }
 
 TEST_CASE("who has died or come to its end is not waited for", "[actors]") {
@@ -185,6 +217,27 @@ TEST_CASE("who has died or come to its end is not waited for", "[actors]") {
   CHECK(later.fx.runs.size() == 1);
 }
 
+TEST_CASE("who came to its end and died is told of once, in either order", "[actors]") {
+  const Membership without_0{.epoch = 1, .alive = {false, true, true}};
+  Shard ended_first;
+  ended_first.note(0, 0, ":end", 5);
+  ended_first.exchange.membership(without_0, 0, ended_first.fx);
+  CHECK(ended_first.exchange.gone == std::vector<std::int32_t>{0});
+  Shard died_first;
+  died_first.exchange.membership(without_0, 0, died_first.fx);
+  died_first.note(0, 0, ":end", 5);  // had been on its way
+  CHECK(died_first.exchange.gone == std::vector<std::int32_t>{0});
+}
+
+TEST_CASE("while a step waits for its peers the newest weights are those before it", "[actors]") {
+  Shard s;
+  CHECK(first_of(s.exchange.newest().at(0).values) == 0);  // what the run began with
+  s.steps(2);
+  s.exchange.waits = true;
+  s.apply(7);
+  CHECK(first_of(s.exchange.newest().at(0).values) == 2);
+}
+
 TEST_CASE("an evaluation reads the mean of the living, each at that very step", "[actors]") {
   Shard s;
   s.steps(1);
@@ -199,6 +252,9 @@ TEST_CASE("an evaluation reads the mean of the living, each at that very step", 
 
   SECTION("all of them") {
     s.note(2, 5, ":answer", 2);
+    s.exchange.make_pin(2, s.fx);  // asked again before the job of the mean is done
+    CHECK(s.said(10) == Said{":ask"});
+    CHECK(s.fx.runs.size() == 1);
     s.work();
     REQUIRE(s.host.pins.size() == 1);
     CHECK(s.host.pins[0].first == 2);

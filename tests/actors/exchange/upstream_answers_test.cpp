@@ -72,7 +72,9 @@ TEST_CASE("an answer counts once, and only where it was asked for", "[actors]") 
 
 TEST_CASE("what comes unasked is worked in with what it does not hold of the replica's own",
           "[actors]") {
-  Replica r(eager_link(), 1);
+  Link link = eager_link();
+  link.run_rate = true;
+  Replica r(link, 1);
   r.mini_batch();
   r.mini_batch();
   REQUIRE(r.step() == 2);  // two changes under way: 100 and 200
@@ -84,6 +86,7 @@ TEST_CASE("what comes unasked is worked in with what it does not hold of the rep
   CHECK(firsts(job->inbound.theirs) == Values{40});
   REQUIRE(job->inbound.own.size() == 1);
   CHECK(firsts(job->inbound.own[0]) == Values{200});  // the first is in it
+  CHECK(job->rate == 1.0 / 32);  // the run was at step 4 then, and one of its own has followed
   r.apply(*job, 3);
   r.answer(unasked(6, 60, 3));
   r.answer(unasked(5, 50, 2));  // overtaken

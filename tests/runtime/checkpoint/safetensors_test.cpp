@@ -74,7 +74,9 @@ struct Folder {
   fs::path path;
 };
 
+/// A new file each time: ext4 waits for the disk when one is written over.
 void store(const fs::path& path, const std::string& bytes) {
+  fs::remove(path);
   std::ofstream(path, std::ios::binary) << bytes;
 }
 

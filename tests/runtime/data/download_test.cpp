@@ -204,6 +204,17 @@ TEST_CASE("a server that stalls is given up, and asked again", "[runtime][data]"
   }
 }
 
+TEST_CASE("a server that trickles is given up, and asked for the rest", "[runtime][data]") {
+  Scene scene("trickle-once");  // all of the file in 25 s, never a pause of one
+  scene.check_arrived();
+  CHECK(scene.notes == Lines{"less than 1024 bytes a second came for 1 s; trying again"});
+  const Lines ranges = scene.ranges();
+  REQUIRE(ranges.size() == 2);
+  CHECK(ranges[0].empty());
+  CHECK(ranges[1].starts_with("bytes="));  // what had come is kept
+  CHECK(ranges[1] != "bytes=0-");
+}
+
 TEST_CASE("a length that is not true does no harm", "[runtime][data]") {
   SECTION("too long") {
     Scene scene("too-long");

@@ -38,6 +38,7 @@ class TemporaryFolder {
 
   void write(const std::string& name, std::string_view text) const {
     std::filesystem::create_directories((path_ / name).parent_path());
+    std::filesystem::remove(path_ / name);  // ext4 waits for the disk when a file is written over
     std::ofstream out(path_ / name, std::ios::binary);
     out.write(text.data(), static_cast<std::streamsize>(text.size()));
     REQUIRE(out.good());

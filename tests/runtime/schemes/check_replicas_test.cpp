@@ -1,10 +1,13 @@
 // What goes together in `replicas`, and the sentences where it does not.
+#include "actors/exchange/built_in.hpp"
+#include "actors/exchange/peers.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace troupe;
+using troupe::test::says;
 
 namespace {
 
@@ -128,6 +131,9 @@ TEST_CASE("rules and traffic", "[schemes]") {
       {{fetch, "replicas.rule=dana_zero"}, "n_fetch: 3"},
       {{"replicas.exchange.parameter_server.fetch=overlaps", "replicas.rule=dana_zero"},
        "fetch: overlaps does not go with dana_zero"},
+      {{"replicas.exchange.parameter_server.fetch=overlaps", "replicas.scale=dc_asgd"},
+       "replicas.exchange.parameter_server.fetch: overlaps does not go with dc_asgd, where a "
+       "gradient has to be of the server's own weights; right is waits"},
       {{"replicas.exchange.parameter_server.fetch=overlaps", "replicas.rule=nag"}, ""},
       {{"replicas.rule=dual_averaging", "optimizer.rule=adam"},
        "the step dual_averaging replaces the rule and has no momentum; it is adam"},
@@ -189,11 +195,12 @@ TEST_CASE("keys that would do nothing are refused", "[schemes]") {
   const std::string x = "replicas.exchange=";
   check({
       {{shards}, ""},
-      {{shards, one}, "replicas.shards: 4 parts are for as many servers, and one replica has none"},
+      {{shards, one},
+       "replicas.shards: 4 slices are for as many servers, and one replica has none"},
       {{shards, one, "replicas.rule=nag"}, ""},
       {{shards, one, x + "averaging"}, ""},
       {{shards, one, x + "sandblaster"}, ""},
-      {{shards, x + "hogwild"}, "replicas.shards: 4 parts are for as many servers, and"},
+      {{shards, x + "hogwild"}, "replicas.shards: 4 slices are for as many servers, and"},
       {{shards, x + "synchronous"}, ""},
       {{shards, "replicas.exchange.synchronous.reduction=ring"}, "an all-reduce"},
       {{shards, "replicas.exchange.synchronous.reduction=tree"}, "an all-reduce"},
@@ -256,12 +263,36 @@ TEST_CASE("every rule and exchange that can be named has its row", "[schemes]") 
       CHECK_FALSE(scheme->info.paper.empty());
     }
   }
+  REQUIRE(register_peer_exchanges());
   const auto& ways = *proto::Exchange::descriptor()->oneof_decl(0);
   for (int i = 0; i < ways.field_count(); ++i) {
     const std::string& name = ways.field(i)->name();
     INFO(name);
-    CHECK((name == "custom" || exchanges().find(name)));
+    const ExchangeScheme* const scheme = exchanges().find(name);
+    CHECK((name == "custom" || (scheme && exchanges().built_in(*scheme))));
   }
+}
+
+TEST_CASE("an exchange with a class among the actors is built in like others", "[schemes]") {
+  const auto of_name = [](std::string name) {
+    return ExchangeScheme{.info = {.name = std::move(name), .summary = "for a test"},
+                          .peer = [](const ExchangeSeat&) -> std::unique_ptr<PeerExchange> {
+                            return nullptr;
+                          }};
+  };
+  REQUIRE(register_exchange(of_name("of_a_program")));  // before the built-in ones are known
+  REQUIRE(register_built_in_exchange(of_name("of_the_tree")));
+  const ExchangeScheme* const built_in = exchanges().find("of_the_tree");
+  REQUIRE(built_in);
+  CHECK(built_in->shared == Shared::nothing);
+  CHECK(exchanges().built_in(*built_in));
+  CHECK(exchanges().built_in(*exchanges().find("synchronous")));
+  CHECK_FALSE(exchanges().built_in(*exchanges().find("of_a_program")));
+  CHECK_THAT(verdict({"replicas.exchange.custom.name=of_the_tree"}),
+             says("of_the_tree is built in; choose it by replicas.exchange=of_the_tree"));
+  const auto again = register_built_in_exchange(of_name("of_a_program"));
+  REQUIRE_FALSE(again);
+  CHECK_THAT(again.error().message, says("is taken"));
 }
 
 TEST_CASE("a scheme of one's own is known by its name and options", "[schemes]") {

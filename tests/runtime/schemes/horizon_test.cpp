@@ -41,6 +41,8 @@ TEST_CASE("a gradient's lag follows from exchange and rule", "[schemes]") {
     CHECK(lag({"replicas.rule.softsync.n=3"}, d) == 4 * (own + 1) - 1);  // floor(4 / 3) = 1
     CHECK(lag({"replicas.rule.softsync.n=1", "replicas.rule.softsync.wait=true"}, d) == own);
     CHECK(lag({"replicas.exchange.parameter_server.n_push=2"}, d) == 2 * own + 2.25);
+    CHECK(lag({"replicas.rule.softsync.n=2", "replicas.exchange.parameter_server.n_push=2"}, d) ==
+          own + 1.125);  // two sums of two an update
     // Who waits for all, and who moves by himself.
     for (const char* exchange : {"synchronous", "averaging", "diloco", "wsp", "easgd"}) {
       INFO(exchange);

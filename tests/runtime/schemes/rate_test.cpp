@@ -1,7 +1,11 @@
 #include "runtime/schemes/rate.hpp"
 
 #include "experiment.pb.h"
+#include "runtime/schemes/rate_factor.hpp"
 #include "tests/support/catch.hpp"
+
+#include <cmath>
+#include <limits>
 
 using namespace troupe;
 
@@ -87,4 +91,34 @@ TEST_CASE("milestones are shares of the updates, or the steps that are given", "
   CHECK(steps.at(1) == 0.5);
   CHECK(steps.at(7) == 0.5);
   CHECK(steps.at(8) == 0.25);
+}
+
+TEST_CASE("a factor counts from the next update on", "[schemes]") {
+  RateFactor factor;
+  CHECK(factor.value() == 1);
+  factor.ask(0.25);
+  CHECK(factor.value() == 1);
+  factor.ask(0.5);
+  factor.begin();
+  CHECK(factor.value() == 0.5);
+  factor.begin();
+  CHECK(factor.value() == 0.5);
+  factor.ask(0);
+  factor.begin();
+  CHECK(factor.value() == 0);
+}
+
+TEST_CASE("a factor that is no finite number of at least 0 is refused", "[schemes]") {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  RateFactor factor;
+  for (const double wrong : {-0.5, kInfinity, -kInfinity, std::nan("")}) {
+    INFO(wrong);
+    CHECK_THROWS_AS(factor.ask(wrong), ContractError);
+    factor.begin();
+    CHECK(factor.value() == 1);
+  }
+  CHECK_THROWS_WITH(
+      factor.ask(-0.5),
+      test::says("the learning rate cannot be multiplied by -0.5: a factor is a finite "
+                 "number of at least 0"));
 }

@@ -148,6 +148,15 @@ TEST_CASE("when nothing is left to happen the Agenda tells what everyone waits f
   CHECK(ending.cause == "the run has stalled: waiting waits for better times.");
 }
 
+TEST_CASE("of a dead replica nothing is kept when the Agenda stalls", "[agenda]") {
+  Cast cast = stalling_without_replica_0();
+  Ledger ledger;
+  const Ending ending = Agenda(cast, no_times(), ledger, nullptr).run();
+  REQUIRE(ending.weights.size() == 1);
+  REQUIRE(ending.weights[0].size() == 1);
+  CHECK(ending.weights[0][0].step == 2);
+}
+
 TEST_CASE("the same cast and times give the same order, other times another", "[agenda]") {
   class Order final : public OrderSink {
    public:

@@ -144,6 +144,14 @@ TEST_CASE("a stall is told with what everyone who is left waits for", "[threads]
         "the run has stalled: director waits for the end; waiting waits for better times.");
 }
 
+TEST_CASE("of a dead replica nothing is kept when threads stall", "[threads]") {
+  Cast cast = stalling_without_replica_0();
+  const Ending ending = perform(cast, {.stall_seconds = 0.01});
+  REQUIRE(ending.weights.size() == 1);
+  REQUIRE(ending.weights[0].size() == 1);
+  CHECK(ending.weights[0][0].step == 2);
+}
+
 TEST_CASE("a handler that does not return is named when the run stalls", "[threads]") {
   class Asked final : public Machine {
    public:

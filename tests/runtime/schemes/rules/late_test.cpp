@@ -181,6 +181,50 @@ TEST_CASE("gap_aware by its authors' code: each parameter in its own steps, weig
       {1e-4, 1e-4});  // a step is a difference of weights near 3, of 1e-3 or less
 }
 
+// Of two numbers that begin as (1, -2), with w <- w - eta (g + 0.1 w) / (1 + |w - read| / C), where C = 0.1 times
+// the root of the moving mean (0.5, corrected) of (step / eta)^2: in Python, one number at a time.
+TEST_CASE("gap_aware's first steps by hand", "[schemes]") {
+  struct Step {
+    double rate;
+    std::size_t read;  // the weights after so many steps
+    std::vector<float> gradient;
+    std::vector<double> expected;
+  };
+
+  const std::vector<Step> steps{{0.1, 0, {0.5f, -1}, {0.94, -1.88}},
+                                {0.1, 0, {0.25f, 2}, {0.9227999998566666, -1.9706000003775}},
+                                {0.05, 1, {-1.5f, 0.5f}, {0.97100479100288, -1.9785977246844484}},
+                                {0.05, 3, {0.75f, -4}, {0.9286497670478655, -1.7687047360610262}}};
+  Stream stream{Device{}};
+  const proto::Experiment e = experiment(four({"replicas.rule.gap_aware.decay=0.5",
+                                               "optimizer.rule=sgd",
+                                               "optimizer.learning_rate=0.1",
+                                               "optimizer.weight_decay=0.1"}));
+  RuleContext context = context_of(e);
+  context.elements = 2;
+  context.parts = {{"w", 0, {2}, false}};
+  const Rule rule = make_rule(context);
+  std::vector<Tensor> weights{from_host(stream, std::vector<float>{1, -2}, {2})};
+  for (const Step& step : steps) {
+    Update update{.base = weights.back(),
+                  .contributions = {},
+                  .rate = step.rate,
+                  .next_rate = step.rate,
+                  .reaches = {}};
+    update.contributions.push_back(
+        {.values = {from_host(stream, step.gradient, {2})}, .read = weights[step.read]});
+    Contribution& of = update.contributions.front();
+    of.aim = rule.step->aim(stream, of, update.base);
+    of.values.front() = rule.scale->correct(stream, of, update);
+    const Tensor next = rule.step->apply(stream, std::move(update)).next;
+    rule.scale->observe(stream, weights.back(), next);
+    weights.push_back(next);
+    INFO("step " << weights.size() - 1);
+    CHECK(to_host(next)[0] == Approx(step.expected[0]).epsilon(1e-5));
+    CHECK(to_host(next)[1] == Approx(step.expected[1]).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("gap_aware damps by the gap in steps of the largest rate", "[schemes]") {
   const auto per = GENERATE("parameter_by_mean", "layer", "all");
   const auto step = GENERATE("optimizer", "dana_zero");

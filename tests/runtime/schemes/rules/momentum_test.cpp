@@ -6,6 +6,43 @@
 using namespace troupe;
 using namespace troupe::test;
 
+namespace {
+
+/// Dual averaging over a slice of one tensor w, which steps by one gradient after the other.
+class DualAveraging {
+ public:
+  /// `w`: the weights that it starts with. `set` selects the rule, with its options.
+  DualAveraging(const std::vector<float>& w, const char* set)
+      : experiment_(experiment(four({set, "optimizer.rule=sgd"}))),
+        context_(context_of(experiment_)) {
+    context_.elements = static_cast<std::int64_t>(w.size());
+    context_.parts = {{"w", 0, {context_.elements}, false}};
+    rule_ = make_rule(context_);
+    base_ = from_host(stream_, w, {context_.elements});
+  }
+
+  double full_rate() const { return context_.rate.full(); }
+
+  /// The weights after a step at `rate`.
+  Values step(const std::vector<float>& gradient, double rate) {
+    Update update{
+        .base = base_, .contributions = {}, .rate = rate, .next_rate = rate, .reaches = {}};
+    update.contributions.push_back(
+        {.values = {from_host(stream_, gradient, {context_.elements})}, .read = {}});
+    base_ = rule_.step->apply(stream_, std::move(update)).next;
+    return to_host(base_);
+  }
+
+ private:
+  Stream stream_{Device{}};
+  proto::Experiment experiment_;  // the context refers to it
+  RuleContext context_;
+  Rule rule_;
+  Tensor base_;
+};
+
+}  // namespace
+
 TEST_CASE("nag and lwp send points ahead along one velocity", "[schemes]") {
   const auto ahead = [](double horizon, double fading) {
     return [=](Oracle& o, const Taken& e, const std::vector<Values>& g) {
@@ -49,47 +86,29 @@ TEST_CASE("in a pipeline lwp looks R (d + 1) - 1 ahead, or R - 1 as its paper ha
 // Of w_0 = (1, -2), L = 2, c = 1, R = 4 replicas (tau = 3) and the gradients below, in Python from the
 // paper's equation.
 TEST_CASE("dual averaging steps from the start by all gradients so far", "[schemes]") {
-  Stream stream{Device{}};
-  const proto::Experiment e =
-      experiment(four({"replicas.rule.dual_averaging.smoothness=2", "optimizer.rule=sgd"}));
-  RuleContext context = context_of(e);
-  context.elements = 2;
-  context.parts = {{"w", 0, {2}, false}};
-  const Rule rule = make_rule(context);
   const std::vector<std::vector<float>> gradients{{0.5f, -1}, {-0.25f, 2}, {1.5f, 0.5f}, {0, -4}};
   const std::vector<std::vector<double>> expected{{0.875, -1.75},
                                                   {0.9409830056250525, -2.23606797749979},
                                                   {0.6066964750647191, -2.3371173070873836},
                                                   {0.6233117352123222, -1.4618739074461744}};
-  Tensor base = from_host(stream, std::vector<float>{1, -2}, {2});
+  DualAveraging rule({1, -2}, "replicas.rule.dual_averaging.smoothness=2");
   for (std::size_t t = 0; t < gradients.size(); ++t) {
-    Update update{.base = base, .contributions = {}, .rate = 0.1, .next_rate = 0.1, .reaches = {}};
-    update.contributions.push_back({.values = {from_host(stream, gradients[t], {2})}, .read = {}});
-    base = rule.step->apply(stream, std::move(update)).next;
+    const Values w = rule.step(gradients[t], 0.1);
     INFO("update " << t + 1);
-    CHECK(to_host(base)[0] == Approx(expected[t][0]).epsilon(1e-6));
-    CHECK(to_host(base)[1] == Approx(expected[t][1]).epsilon(1e-6));
+    CHECK(w[0] == Approx(expected[t][0]).epsilon(1e-6));
+    CHECK(w[1] == Approx(expected[t][1]).epsilon(1e-6));
   }
 }
 
 TEST_CASE("dual averaging takes back nothing when the learning rate falls", "[schemes]") {
-  Stream stream{Device{}};
-  const proto::Experiment e =
-      experiment(four({"replicas.rule=dual_averaging", "optimizer.rule=sgd"}));
-  RuleContext context = context_of(e);
-  context.elements = 1;
-  context.parts = {{"w", 0, {1}, false}};
-  const double full = context.rate.full();
-  const Rule rule = make_rule(context);
-  Tensor base = from_host(stream, std::vector<float>{1}, {1});
+  DualAveraging rule({1}, "replicas.rule=dual_averaging");
+  const double full = rule.full_rate();
+  Values w;
   for (const double rate : {full, full / 2, 0.0}) {
-    Update update{.base = base, .contributions = {}, .rate = rate, .next_rate = 0, .reaches = {}};
-    update.contributions.push_back(
-        {.values = {from_host(stream, std::vector<float>{1}, {1})}, .read = {}});
-    base = rule.step->apply(stream, std::move(update)).next;
+    w = rule.step({1}, rate);
   }
   // z = 3, t + tau = 3 + 3.
-  CHECK(to_host(base)[0] == Approx(1 - 3 / (1 / full + std::sqrt(6.0))).epsilon(1e-5));
+  CHECK(w[0] == Approx(1 - 3 / (1 / full + std::sqrt(6.0))).epsilon(1e-5));
 }
 
 TEST_CASE("multi and dana_zero keep a velocity for each replica", "[schemes]") {

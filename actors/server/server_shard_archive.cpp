@@ -1,0 +1,22 @@
+#include "actors/server_shard.hpp"
+#include "messages/fields.hpp"
+
+namespace troupe {
+
+void ServerShard::archive(Archive& a) {
+  a(rate_factor_,
+    weights_,
+    replicas_,
+    run_,
+    pins_,
+    account_,
+    pushes_,
+    verdicts_,
+    verdicts_to_tell_,
+    missing_,
+    told_clock_,
+    finished_,
+    halted_);
+}
+
+}  // namespace troupe

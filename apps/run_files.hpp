@@ -1,0 +1,39 @@
+// The files of a run: opened before it, new or where they were at a checkpoint, and closed after it.
+#pragma once
+
+#include "apps/run.hpp"
+#include "runtime/record/order_log.hpp"
+#include "runtime/record/output_file.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Everything that is written while the run goes on. Without a directory nothing is; the order's
+/// digest is taken all the same.
+struct RunFiles {
+  std::optional<std::filesystem::path> directory;
+  std::unique_ptr<OutputFile> metrics;
+  std::vector<std::string>
+      order_names;  // on the virtual clock one, else one a thread; empty: not wanted
+  std::vector<std::unique_ptr<OrderLog>> orders;
+
+  bool failed() const;
+};
+
+/// In the folder that the options name, which is made here unless the run is resumed. `apart`: a part of the
+/// cast plays in other processes, where nobody writes down an order. Error (usage, data or lost): nothing is
+/// left of what was made.
+Result<RunFiles> open_files(const Blueprint& blueprint,
+                            const RunOptions& options,
+                            const Cast& cast,
+                            bool apart);
+
+/// The last words of every file; the first error.
+Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& blueprint);
+
+}  // namespace troupe

@@ -1,0 +1,57 @@
+#include "apps/verbs/resume.hpp"
+
+#include "apps/text.hpp"
+#include "apps/version.hpp"
+
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+/// `named` in full, without a "/" at its end.
+std::filesystem::path in_full(const std::string& named) {
+  const auto path = std::filesystem::absolute(named).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
+}  // namespace
+
+Result<FoundCheckpoint> checkpoint_to_resume(const std::string& named, bool virtual_clock) {
+  auto found = find_checkpoint(in_full(named));
+  if (found && found->checkpoint.version != version()) {
+    return Error{
+        ErrorKind::data,
+        concat(found->path.string(),
+               " was written by troupe ",
+               found->checkpoint.version,
+               "; this is ",
+               version(),
+               ", which may keep other things. Its weights can start a run: --set start_from=",
+               found->path.string())};
+  }
+  if (found && (found->checkpoint.clock == "virtual") != virtual_clock) {
+    return Error{ErrorKind::usage,
+                 concat("--resume: ",
+                        found->path.string(),
+                        " is of a run on the ",
+                        found->checkpoint.clock,
+                        " clock: troupe ",
+                        virtual_clock ? "run" : "sim",
+                        " --resume goes on with it")};
+  }
+  return found;
+}
+
+std::filesystem::path run_folder(const std::filesystem::path& checkpoint) {
+  return checkpoint.parent_path().parent_path();
+}
+
+void tell_resumed(Console& console, const FoundCheckpoint& found) {
+  for (const std::string& why : found.passed_over) {
+    console.err << "troupe: passed over: " << why << '\n';
+  }
+  console.err << "going on from " << found.path.string() << ", after "
+              << grouped(found.checkpoint.step) << " updates" << std::endl;
+}
+
+}  // namespace troupe
