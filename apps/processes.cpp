@@ -38,6 +38,14 @@ Result<Blueprint> blueprint_of(const Invitation& invitation) {
   return make_blueprint(*experiment);
 }
 
+RecordBounds bounds_of(const Blueprint& b, std::size_t actors) {
+  return {.replicas = static_cast<std::int32_t>(b.experiment.replicas().count()),
+          .stages = b.schedule->options.stages,
+          .chunks = b.schedule->chunks,
+          .slices = slices_wanted(b),
+          .actors = actors};
+}
+
 void play(const Blueprint& blueprint, Node& node) {
   Cast cast = make_cast(blueprint);
   const RealClock clock(blueprint);
@@ -63,6 +71,11 @@ Result<void> check_processes(const proto::Experiment& experiment,
                  "--processes: an experiment with phases runs in one process; leave out "
                  "--processes, or the phases by --set phases=[]"};
   }
+  if (processes > 1 && experiment.record().checkpoint().every() > 0) {
+    return Error{ErrorKind::usage,
+                 "--processes: a run in several processes writes no checkpoints; leave out "
+                 "--processes or record.checkpoint.every"};
+  }
   return {};
 }
 
@@ -87,7 +100,9 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
              .version = version(),
              .cast = placement->digest,
              .experiment = print_experiment(blueprint.experiment),
-             .program = program});
+             .bounds = bounds_of(blueprint, placement->process_of.size()),
+             .program = program,
+             .interrupts = options.interrupts});
   if (auto started = lead.start(); !started) {
     return started.error();
   }
@@ -95,7 +110,7 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
 }
 
 int play_as_node(Console& console) {
-  end_with_the_lead();
+  mind_the_lead_alone();
   const auto invitation = read_invitation();
   if (!invitation) {
     return fail(console,

@@ -16,6 +16,10 @@ namespace {
 constexpr std::uint32_t kProtocol = 1;
 constexpr std::size_t kInHeaderMax = 4096;  // bytes of a tensor that lie in the header
 constexpr std::uint32_t kWhole = 1;
+// What a header takes at most beside its content, and beside the elements of each tensor: numbers of at most
+// eleven bytes with their tags, and lengths.
+constexpr std::size_t kHeaderMax = 128;
+constexpr std::size_t kTensorMax = 32 + 11 * Shape::kDimensionsMax;
 constexpr std::uint32_t kTypes = 4;  // of DType
 
 template <class Proto>
@@ -82,6 +86,29 @@ void check_hello(std::span<const std::byte> frame, std::uint32_t from, std::stri
   }
 }
 
+void check_parcel(const Parcel& parcel) {
+  const std::vector<Tensor>& tensors = parcel.content.tensors;
+  const auto in_bounds = [](const char* what, std::size_t size, std::size_t most) {
+    if (size > most) {
+      throw WireError(
+          concat("a message has ", size, ' ', what, "; between processes it can have ", most));
+    }
+  };
+  in_bounds("tensors", tensors.size(), kTensorsMax);
+  std::size_t header = kHeaderMax + parcel.content.bytes.size();
+  std::size_t total = 0;
+  for (const Tensor& tensor : tensors) {
+    const std::size_t bytes = bytes_of(tensor).size();
+    header += kTensorMax + (bytes <= kInHeaderMax ? bytes : 0);
+    total += bytes;
+    in_bounds("bytes of tensors", total, kParcelBytesMax);
+  }
+  in_bounds("bytes beside its tensors", header, kFrameBytesMax);
+  if (!std::isfinite(parcel.due)) {
+    throw WireError("a message is due at a time that is none");
+  }
+}
+
 std::string header_frame(const Parcel& parcel, std::uint32_t sender, std::uint64_t sequence) {
   proto::WireHeader header;
   header.set_sender(sender);
@@ -102,14 +129,7 @@ std::string header_frame(const Parcel& parcel, std::uint32_t sender, std::uint64
     }
   }
   header.set_whole(kWhole);
-  std::string frame = header.SerializeAsString();
-  if (frame.size() > kFrameBytesMax) {
-    throw WireError(concat("a message without its tensors takes ",
-                           frame.size(),
-                           " bytes; between processes it can take ",
-                           kFrameBytesMax));
-  }
-  return frame;
+  return header.SerializeAsString();
 }
 
 std::vector<Frame> tensor_frames(const Parcel& parcel) {

@@ -40,8 +40,9 @@ enum class ParcelKind : std::uint8_t {
   explained,  // ... the answer
   end,        // from the lead: the run is over
   bye,        // ... the answer, the last that comes
+  distrust,   // to the lead: process `recipient` cannot be believed, or heard
 };
-constexpr std::uint32_t kParcelKinds = 9;
+constexpr std::uint32_t kParcelKinds = 10;
 
 struct Parcel {
   ParcelKind kind = ParcelKind::message;
@@ -69,7 +70,11 @@ std::string hello_frame(std::uint32_t from, std::string_view token);
 /// WireError where it is not the one of process `from` with this token.
 void check_hello(std::span<const std::byte> frame, std::uint32_t from, std::string_view token);
 
-/// The parcel's first frame. WireError where its content is too long for one.
+/// WireError where the other side would refuse the parcel: more tensors, or more bytes, than one can have, or
+/// a time that is none.
+void check_parcel(const Parcel& parcel);
+
+/// The parcel's first frame; check_parcel() has found nothing.
 std::string header_frame(const Parcel& parcel, std::uint32_t sender, std::uint64_t sequence);
 /// Those behind it.
 std::vector<Frame> tensor_frames(const Parcel& parcel);

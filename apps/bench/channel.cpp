@@ -25,6 +25,8 @@ Channel::Events events(std::function<void(Parcel)> parcel) {
               [](int, const std::string& why) {
                 TROUPE_CHECK(false, "[bench] a channel broke: ", why);
               },
+          .failed =
+              [](const std::string& why) { TROUPE_CHECK(false, "[bench] a channel failed: ", why); },
           .tick = [] {},
           .readable =
               [](int) {
@@ -41,7 +43,7 @@ double over_channel(std::int64_t size, std::int64_t count) {
   std::int64_t got = 0;
   Channel from(0, "bench");
   Channel to(1, "bench");
-  to.connect(0, from.listen(1));
+  to.connect(0, from.listen(1, ::getpid()));
   from.open(events([](Parcel) {}));
   to.open(events([&](Parcel) {
     const std::lock_guard lock(mutex);

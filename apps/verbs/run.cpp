@@ -261,7 +261,8 @@ int run_single(Console& console,
                                                            arguments.quiet ? nullptr : &console.err)
                                         : run_experiment(blueprint, options);
   if (!result) {
-    return fail(console, result.error());
+    const int code = fail(console, result.error());
+    return Interrupts::count() > 0 ? 130 : code;  // while other processes were waited for
   }
   print_cause(console, result->exit_code, result->cause, blueprint.experiment, result->summary);
   print_summary(console, *result, options.directory ? options.directory->string() : "");

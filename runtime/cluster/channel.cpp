@@ -1,6 +1,6 @@
 #include "runtime/cluster/channel.hpp"
 
-#include "runtime/cluster/doorkeeper.hpp"
+#include "runtime/cluster/descriptor.hpp"
 #include "runtime/cluster/zmq_calls.hpp"
 
 #include <sys/eventfd.h>
@@ -49,13 +49,13 @@ struct Channel::Peer {
   bool greeted = false;    // its hello has come
 
   // Guarded by mutex_.
-  std::deque<Piece> queue{};
-  std::uint64_t sequence = 0;
+  std::deque<Parcel> queue{};
   bool dropped = false;
 
   // Of the thread alone.
   std::chrono::steady_clock::time_point heard = std::chrono::steady_clock::now();
-  std::deque<Piece> taken{};
+  std::uint64_t sequence = 0;
+  std::deque<Piece> pieces{};           // of the parcel that is under way
   std::optional<ZmqMessage> pending{};  // there was no room for it
 };
 
@@ -63,20 +63,18 @@ Channel::Channel(int self, std::string token)
     : self_(self),
       token_(std::move(token)),
       context_(zmq_ctx_new()),
-      doorkeeper_(std::make_unique<Doorkeeper>(context_, token_)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   check_zmq(wake_ >= 0, "an eventfd");
 }
 
 Channel::~Channel() {
-  close({});
+  close();
   for (const auto& [number, peer] : peers_) {
     peer->pending.reset();
     if (peer->socket) {
       zmq_close(peer->socket);
     }
   }
-  doorkeeper_.reset();
   zmq_ctx_term(context_);
   ::close(wake_);
 }
@@ -92,23 +90,22 @@ void* Channel::make_socket(int peer) {
   const auto frame_max = static_cast<std::int64_t>(kFrameBytesMax);
   check_zmq(zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max, sizeof frame_max) == 0,
             "the limit of a socket");
-  peers_.at(peer)->queue.push_back(
+  peers_.at(peer)->pieces.push_back(
       {.text = hello_frame(static_cast<std::uint32_t>(self_), token_)});
   return socket;
 }
 
-std::string Channel::listen(int peer) {
+std::string Channel::listen(int peer, pid_t pid) {
   void* const socket = make_socket(peer);
-  Doorkeeper::guard(socket);
-  check_zmq(zmq_bind(socket, "tcp://127.0.0.1:*") == 0, "a port of the loopback address");
-  char endpoint[64];
-  std::size_t size = sizeof endpoint;
-  check_zmq(zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, endpoint, &size) == 0, "a port's number");
+  set_zmq_option(socket, ZMQ_IPC_FILTER_PID, pid);
+  // '@': a name that is no file's. Random, so that nobody can have taken it.
+  const std::string endpoint = "ipc://@troupe-" + make_token();
+  check_zmq(zmq_bind(socket, endpoint.c_str()) == 0, "a socket for another process");
   return endpoint;
 }
 
 void Channel::connect(int peer, const std::string& endpoint) {
-  Doorkeeper::show(make_socket(peer), token_);
+  make_socket(peer);
   peers_.at(peer)->endpoint = endpoint;
 }
 
@@ -131,23 +128,21 @@ std::chrono::steady_clock::time_point Channel::heard(int peer) const {
   return peers_.at(peer)->heard;
 }
 
+bool Channel::greeted(int peer) const {
+  return peers_.at(peer)->greeted;
+}
+
 void Channel::send(int to, Parcel parcel) {
   const auto found = peers_.find(to);
   if (found == peers_.end()) {
     return;
   }
-  Peer& peer = *found->second;
+  check_parcel(parcel);
   const std::lock_guard lock(mutex_);
-  if (peer.dropped) {
-    return;
+  if (!found->second->dropped) {
+    found->second->queue.push_back(std::move(parcel));
+    wake();
   }
-  peer.queue.push_back(
-      {.text = header_frame(parcel, static_cast<std::uint32_t>(self_), peer.sequence + 1)});
-  ++peer.sequence;
-  for (Frame& frame : tensor_frames(parcel)) {
-    peer.queue.push_back({.frame = std::move(frame)});
-  }
-  wake();
 }
 
 void Channel::drop(int peer) {
@@ -159,22 +154,16 @@ void Channel::drop(int peer) {
   }
 }
 
-void Channel::close(std::chrono::milliseconds limit) {
+void Channel::close() {
   if (!thread_.joinable()) {
     return;
   }
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
-    close_by_ = std::chrono::steady_clock::now() + limit;
     wake();
   }
   thread_.join();
-  for (const auto& [number, peer] : peers_) {
-    if (peer->socket) {  // what ZeroMQ holds of it is sent when the context ends
-      set_zmq_option(peer->socket, ZMQ_LINGER, static_cast<int>(limit.count()));
-    }
-  }
 }
 
 /// The mutex is locked.
@@ -186,16 +175,24 @@ void Channel::wake() {
 }
 
 void Channel::work() {
-  auto next_tick = std::chrono::steady_clock::now() + kTick;
-  do {
-    watch_over(next_tick);
-  } while (!all_sent());
+  try {
+    auto next_tick = std::chrono::steady_clock::now() + kTick;
+    while (!closing()) {
+      watch_over(next_tick);
+    }
+  } catch (const std::exception& error) {
+    events_.failed(error.what());
+  }
+}
+
+bool Channel::closing() {
+  const std::lock_guard lock(mutex_);
+  return closing_;
 }
 
 /// One turn: waits for whatever comes first, and does all that can be done then.
 void Channel::watch_over(std::chrono::steady_clock::time_point& next_tick) {
-  std::vector<zmq_pollitem_t> items{{nullptr, wake_, ZMQ_POLLIN, 0},
-                                    {doorkeeper_->socket(), 0, ZMQ_POLLIN, 0}};
+  std::vector<zmq_pollitem_t> items{{nullptr, wake_, ZMQ_POLLIN, 0}};
   for (const int descriptor : events_.watched) {
     items.push_back({nullptr, descriptor, ZMQ_POLLIN, 0});
   }
@@ -210,20 +207,21 @@ void Channel::watch_over(std::chrono::steady_clock::time_point& next_tick) {
   }
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(next_tick - std::chrono::steady_clock::now());
-  zmq_poll(items.data(), static_cast<int>(items.size()), std::max<long>(0, left.count()));
+  const int ready =
+      zmq_poll(items.data(), static_cast<int>(items.size()), std::max<long>(0, left.count()));
+  check_zmq(ready >= 0 || zmq_errno() == EINTR, "waiting for other processes");
   if (items[0].revents != 0) {
     const std::lock_guard lock(mutex_);
     std::uint64_t count = 0;
     [[maybe_unused]] const auto read = ::read(wake_, &count, sizeof count);
     woken_ = false;
   }
-  doorkeeper_->answer();
   for (std::size_t i = 0; i < living.size(); ++i) {
     if ((items[items.size() - living.size() + i].revents & ZMQ_POLLIN) != 0) {
       receive(living[i].first, *living[i].second);
     }
   }
-  for (std::size_t i = 2; i < items.size() - living.size(); ++i) {
+  for (std::size_t i = 1; i < items.size() - living.size(); ++i) {
     if (items[i].revents != 0) {
       events_.readable(items[i].fd);
     }
@@ -239,6 +237,10 @@ void Channel::receive(int from, Peer& peer) {
     const std::lock_guard lock(mutex_);
     return !peer.dropped;
   };
+  const auto give_up = [&](const std::exception& error) {
+    drop(from);
+    events_.broken(from, error.what());
+  };
   try {
     for (int i = 0; i < kFramesInATurn && believed(); ++i) {
       ZmqMessage frame;
@@ -247,9 +249,12 @@ void Channel::receive(int from, Peer& peer) {
       }
       take(from, peer, frame.bytes());
     }
-  } catch (const std::exception& error) {
-    drop(from);
-    events_.broken(from, error.what());
+  } catch (const WireError& error) {
+    give_up(error);
+  } catch (const ArchiveError& error) {
+    give_up(error);
+  } catch (const ContractError& error) {
+    give_up(error);
   }
 }
 
@@ -265,47 +270,51 @@ void Channel::take(int from, Peer& peer, std::span<const std::byte> frame) {
 
 /// Gives ZeroMQ as much as it takes. False where the peer was dropped.
 bool Channel::transmit(Peer& peer) {
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (peer.dropped) {
-        break;
-      }
-      if (peer.taken.empty()) {
-        peer.taken.swap(peer.queue);
-      }
-    }
-    if (!peer.pending && peer.taken.empty()) {
-      return true;
-    }
+  while (next_piece(peer)) {
     if (!peer.pending) {
-      make_message(peer.pending, std::move(peer.taken.front()));
-      peer.taken.pop_front();
+      make_message(peer.pending, std::move(peer.pieces.front()));
+      peer.pieces.pop_front();
     }
     if (!peer.pending->send(peer.socket)) {
       return true;
     }
     peer.pending.reset();
   }
+  const std::lock_guard lock(mutex_);
+  if (!peer.dropped) {
+    return true;
+  }
   peer.pending.reset();
-  peer.taken.clear();
+  peer.pieces.clear();
   if (void* const socket = std::exchange(peer.socket, nullptr)) {
     zmq_close(socket);
   }
   return false;
 }
 
-/// Whether the thread may end: it was asked to, and nothing is left to send or the time for that is over.
-bool Channel::all_sent() {
-  const std::lock_guard lock(mutex_);
-  if (!closing_) {
-    return false;
+/// Whether there is something to send to the peer: what is pending, or the first of its pieces.
+bool Channel::next_piece(Peer& peer) {
+  Parcel next;
+  {
+    const std::lock_guard lock(mutex_);
+    if (peer.dropped) {
+      return false;
+    }
+    if (peer.pending || !peer.pieces.empty()) {
+      return true;
+    }
+    if (peer.queue.empty()) {
+      return false;
+    }
+    next = std::move(peer.queue.front());
+    peer.queue.pop_front();
   }
-  const bool sent = std::all_of(peers_.begin(), peers_.end(), [](const auto& entry) {
-    const Peer& peer = *entry.second;
-    return peer.dropped || (peer.queue.empty() && peer.taken.empty() && !peer.pending);
-  });
-  return sent || std::chrono::steady_clock::now() >= close_by_;
+  peer.pieces.push_back(
+      {.text = header_frame(next, static_cast<std::uint32_t>(self_), ++peer.sequence)});
+  for (Frame& frame : tensor_frames(next)) {
+    peer.pieces.push_back({.frame = std::move(frame)});
+  }
+  return true;
 }
 
 }  // namespace troupe

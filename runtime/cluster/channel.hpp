@@ -1,8 +1,11 @@
-// The channels of a process to the others of its run, one a pair: ordered, over ZeroMQ on the loopback
-// address, let in by token (doorkeeper.hpp). One thread sends and receives for the process and never waits
-// for a peer.
+// The channels of a process to the others of its run, one a pair: ordered, over ZeroMQ on sockets of this
+// machine. One thread sends and receives for the process and never waits for a peer.
 //
-//   any thread --send()--> queue --this thread--> ZeroMQ's thread --TCP--> the peer's ... --Events::parcel
+//   any thread --send()--> queue --this thread--> ZeroMQ's thread --ipc--> the peer's ... --Events::parcel
+//
+// Who may connect is the kernel's word: a socket takes the process with the number that it was told, and hangs
+// up on all others before it reads a byte. Both ends show the run's token in their greeting, so that nobody
+// else can have taken the name of a socket. The names are in Linux's abstract space: no file is made.
 //
 // What a peer has not taken yet waits in the queue, as it would in a mailbox of the same process: the
 // machines' protocol bounds it. ZeroMQ itself holds at most kFramesAhead frames a direction and channel,
@@ -22,18 +25,21 @@
 #include <thread>
 #include <vector>
 
-namespace troupe {
+#include <sys/types.h>
 
-class Doorkeeper;
+namespace troupe {
 
 class Channel {
  public:
   /// All are called by the channel's thread, and must not block for long.
   struct Events {
-    /// In the order in which `from` has sent them. What it throws breaks the channel.
+    /// In the order in which `from` has sent them. A WireError, ArchiveError or ContractError that it throws
+    /// breaks the channel.
     std::function<void(int from, Parcel parcel)> parcel;
     /// Process `from` has sent what cannot be believed, `why` in words; nothing more comes from there.
     std::function<void(int from, const std::string& why)> broken;
+    /// The thread has ended, `why` in words: nothing is sent or comes any more.
+    std::function<void(const std::string& why)> failed;
     /// Every kTick.
     std::function<void()> tick;
     /// A descriptor of `watched` can be read, or is at its end; asked for again while that is so.
@@ -52,8 +58,8 @@ class Channel {
 
   // -- before open()
 
-  /// Waits for `peer` on a port of the loopback address: where that has to connect to.
-  std::string listen(int peer);
+  /// Waits for `peer`, which is process `pid` of the system: where that has to connect to.
+  std::string listen(int peer, pid_t pid);
   void connect(int peer, const std::string& endpoint);
 
   /// Begins to send and to receive. Once.
@@ -68,16 +74,18 @@ class Channel {
 
   /// When the last frame of `peer` came, or open() was called. In Events alone.
   std::chrono::steady_clock::time_point heard(int peer) const;
+  /// Whether the greeting of `peer` has come. In Events alone.
+  bool greeted(int peer) const;
 
   // -- from any thread
 
-  /// Nothing is sent to a peer that was dropped, or that there is no channel to. Throws WireError where
-  /// the parcel is too long.
+  /// Waits for nothing but a moment of the thread's. Nothing is sent to a peer that was dropped, or that there
+  /// is no channel to. WireError as check_parcel().
   void send(int to, Parcel parcel);
   /// Nothing goes to `peer` or comes from there any more, even if it was on its way.
   void drop(int peer);
-  /// Returns when all that was sent has left the process, or after `limit`; then ends the thread.
-  void close(std::chrono::milliseconds limit);
+  /// Ends the thread. What has not left the process is lost.
+  void close();
 
  private:
   struct Peer;
@@ -87,14 +95,14 @@ class Channel {
   void receive(int from, Peer& peer);
   void take(int from, Peer& peer, std::span<const std::byte> frame);
   bool transmit(Peer& peer);
-  bool all_sent();
+  bool next_piece(Peer& peer);
+  bool closing();
   void wake();
   void watch_over(std::chrono::steady_clock::time_point& next_tick);
 
   int self_;
   std::string token_;
   void* context_;
-  std::unique_ptr<Doorkeeper> doorkeeper_;
   int wake_;  // an eventfd: something has been queued, or dropped
   std::map<int, std::unique_ptr<Peer>> peers_;
   Events events_;
@@ -102,7 +110,6 @@ class Channel {
   std::mutex mutex_;  // guards Peer::queue, Peer::dropped and these
   bool woken_ = false;
   bool closing_ = false;
-  std::chrono::steady_clock::time_point close_by_{};
 
   std::thread thread_;  // last: it uses all the others
 };

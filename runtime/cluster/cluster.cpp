@@ -7,13 +7,21 @@
 #include <utility>
 
 namespace troupe {
+namespace {
+
+constexpr double kSoon = 1e-6;  // seconds; the clock counts nanoseconds
+
+}  // namespace
 
 void Cluster::send(ActorId to, Message message, double due) {
+  channel_.send(process_of_.at(to), packed(to, std::move(message), due));
+}
+
+Parcel Cluster::packed(ActorId to, Message message, double due) {
   Archive a;
   a.share_tensors();
   archive(a, message);
-  channel_.send(process_of_.at(to),
-                {.kind = ParcelKind::message, .recipient = to, .due = due, .content = a.take()});
+  return {.kind = ParcelKind::message, .recipient = to, .due = due, .content = a.take()};
 }
 
 void Cluster::deliver(Parcel parcel) {
@@ -27,7 +35,8 @@ void Cluster::deliver(Parcel parcel) {
   archive(a, message);
   a.expect_end();
   if (parcel.due > 0) {
-    theatre_->send_later(to, std::max(0.0, parcel.due - theatre_->now()), std::move(message));
+    // By the clock even where that has passed: there it comes behind those that were due before it.
+    theatre_->send_later(to, std::max(kSoon, parcel.due - theatre_->now()), std::move(message));
   } else {
     theatre_->ports[to]->send(std::move(message));
   }

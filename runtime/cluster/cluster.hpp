@@ -25,6 +25,9 @@ class Cluster : public Others {
   Cluster(int self, std::vector<int> process_of, std::string token)
       : self_(self), process_of_(std::move(process_of)), channel_(self, std::move(token)) {}
 
+  /// The message as it crosses. Waits where a GPU has still to make a tensor of it.
+  static Parcel packed(ActorId to, Message message, double due);
+
   /// Gives a message of another process to the machine that it is for. WireError, ArchiveError or
   /// ContractError where it cannot be one.
   void deliver(Parcel parcel);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <google/protobuf/message.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -30,7 +31,19 @@ Error failed(const std::string& what, int number) {
   return {ErrorKind::lost, concat(what, ": ", std::system_category().message(number))};
 }
 
-/// What a started process begins with: its end of the pair, no terminal's keys, no signals held back.
+constexpr std::array kInterrupts{SIGINT, SIGTERM, SIGHUP};
+
+sigset_t interrupts() {
+  sigset_t all;
+  sigemptyset(&all);
+  for (const int signal : kInterrupts) {
+    sigaddset(&all, signal);
+  }
+  return all;
+}
+
+/// What a started process begins with: its end of the pair, no terminal's keys, interrupts held back until it
+/// minds them.
 class Beginnings {
  public:
   explicit Beginnings(int end) {
@@ -39,11 +52,10 @@ class Beginnings {
     posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_adddup2(&files, end, kInherited);
     posix_spawnattr_init(&how);
-    sigset_t none;
+    const sigset_t held_back = interrupts();
     sigset_t all;
-    sigemptyset(&none);
     sigfillset(&all);
-    posix_spawnattr_setsigmask(&how, &none);
+    posix_spawnattr_setsigmask(&how, &held_back);
     posix_spawnattr_setsigdefault(&how, &all);
     posix_spawnattr_setpgroup(&how, 0);
     posix_spawnattr_setflags(
@@ -62,32 +74,55 @@ class Beginnings {
   posix_spawnattr_t how{};
 };
 
-bool write_all(int descriptor, const char* data, std::size_t size) {
-  while (size > 0) {
-    const ssize_t n = ::send(descriptor, data, size, MSG_NOSIGNAL);
-    if (n < 0 && errno != EINTR) {
-      return false;
+/// Waits until the descriptor is ready for what is `wanted`.
+Talk await(int descriptor, short wanted, const Patience& patience) {
+  constexpr int kLook = 100;  // milliseconds
+  for (;;) {
+    pollfd one{.fd = descriptor, .events = wanted, .revents = 0};
+    if (::poll(&one, 1, kLook) > 0) {
+      return Talk::done;
     }
-    if (n > 0) {
-      data += n;
-      size -= static_cast<std::size_t>(n);
+    if (patience.given_up && patience.given_up()) {
+      return Talk::given_up;
+    }
+    if (std::chrono::steady_clock::now() >= patience.until) {
+      return Talk::late;
     }
   }
-  return true;
 }
 
-bool read_all(int descriptor, char* data, std::size_t size) {
+/// Calls `pass(data, size)`, which is send() or recv() without waiting, until all has been passed.
+template <class Pass>
+Talk pass_all(
+    int descriptor, short wanted, char* data, std::size_t size, const Patience& patience, Pass pass) {
   while (size > 0) {
-    const ssize_t n = ::recv(descriptor, data, size, 0);
-    if (n == 0 || (n < 0 && errno != EINTR)) {
-      return false;
+    const ssize_t n = pass(data, size);
+    const bool not_now = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    if (n == 0 || (n < 0 && errno != EINTR && !not_now)) {
+      return Talk::gone;
     }
     if (n > 0) {
       data += n;
       size -= static_cast<std::size_t>(n);
+    } else if (not_now) {
+      if (const Talk ready = await(descriptor, wanted, patience); ready != Talk::done) {
+        return ready;
+      }
     }
   }
-  return true;
+  return Talk::done;
+}
+
+Talk write_all(int descriptor, std::string bytes, const Patience& patience) {
+  return pass_all(descriptor, POLLOUT, bytes.data(), bytes.size(), patience, [&](char* p, auto n) {
+    return ::send(descriptor, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+  });
+}
+
+Talk read_all(int descriptor, char* data, std::size_t size, const Patience& patience) {
+  return pass_all(descriptor, POLLIN, data, size, patience, [&](char* p, auto n) {
+    return ::recv(descriptor, p, n, MSG_DONTWAIT);
+  });
 }
 
 std::string words_of(int status) {
@@ -143,33 +178,60 @@ void await_process(const StartedProcess& process, double seconds) {
   }
 }
 
-void end_with_the_lead() {
+void mind_the_lead_alone() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (const int signal : kInterrupts) {
+    std::signal(signal, SIG_IGN);  // those that were held back are dropped with it
+  }
+  const sigset_t all = interrupts();
+  sigprocmask(SIG_UNBLOCK, &all, nullptr);
 }
 
 std::string make_token() {
-  std::string token(16, '\0');
-  if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size())) {
+  std::array<unsigned char, 16> bits{};
+  if (::getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size())) {
     throw std::runtime_error("the system gives no random bytes");
+  }
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string token;
+  for (const unsigned char byte : bits) {
+    token += kDigits[byte / 16];
+    token += kDigits[byte % 16];
   }
   return token;
 }
 
-bool write_message(int descriptor, const google::protobuf::Message& message) {
+Talk write_message(int descriptor,
+                   const google::protobuf::Message& message,
+                   const Patience& patience) {
   const std::string bytes = message.SerializeAsString();
+  TROUPE_CHECK(bytes.size() <= kBytesMax, "[cluster] a word of ", bytes.size(), " bytes");
   const auto size = static_cast<std::uint32_t>(bytes.size());
-  return bytes.size() <= kBytesMax &&
-         write_all(descriptor, reinterpret_cast<const char*>(&size), sizeof size) &&
-         write_all(descriptor, bytes.data(), bytes.size());
+  std::string frame(reinterpret_cast<const char*>(&size), sizeof size);
+  return write_all(descriptor, frame + bytes, patience);
 }
 
-bool read_message(int descriptor, google::protobuf::Message& message) {
+Talk read_message(int descriptor, google::protobuf::Message& message, const Patience& patience) {
   std::uint32_t size = 0;
-  if (!read_all(descriptor, reinterpret_cast<char*>(&size), sizeof size) || size > kBytesMax) {
-    return false;
+  if (const Talk said =
+          read_all(descriptor, reinterpret_cast<char*>(&size), sizeof size, patience);
+      said != Talk::done) {
+    return said;
+  }
+  if (size > kBytesMax) {
+    return Talk::gone;
   }
   std::string bytes(size, '\0');
-  return read_all(descriptor, bytes.data(), size) && message.ParseFromString(bytes);
+  if (const Talk said = read_all(descriptor, bytes.data(), size, patience); said != Talk::done) {
+    return said;
+  }
+  return message.ParseFromString(bytes) ? Talk::done : Talk::gone;
+}
+
+void await_silence(int descriptor) {
+  char byte = 0;
+  while (read_all(descriptor, &byte, 1, {}) == Talk::done) {
+  }
 }
 
 }  // namespace troupe

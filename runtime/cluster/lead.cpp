@@ -6,6 +6,7 @@
 #include "wire.pb.h"
 
 #include <caf/send.hpp>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,8 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kSilenceMax{2500};  // of a process that is there and frozen
-constexpr std::chrono::seconds kOwnSilence{1};  // after it this process has been frozen itself
+constexpr std::chrono::milliseconds kLook{100};  // between looks at the user
 constexpr std::chrono::seconds kExplainTimeout{3};
 constexpr double kExitSeconds = 3;
 
@@ -35,6 +35,25 @@ Lead::~Lead() {
 
 // -- the beginning ---------------------------------------------------------------------------------
 
+Patience Lead::patience() const {
+  return {.until = Clock::now() + c_.limits.join,
+          .given_up = [this] { return asked_to_stop() > 0; }};
+}
+
+/// Why process `number` does not take part.
+Error Lead::not_joined(Member& member, int number, Talk how) {
+  if (how == Talk::given_up) {
+    return lost("interrupted before the run began");
+  }
+  if (how == Talk::late) {
+    const std::chrono::duration<double> limit = c_.limits.join;
+    return lost(concat("process ", number, " has not answered within ", limit.count(), " s"));
+  }
+  const std::string end = end_process(member.process);
+  member.process.pid = -1;
+  return lost(concat("process ", number, " ", end, " before the run began"));
+}
+
 Result<void> Lead::start() {
   for (int number = 1; number < c_.processes; ++number) {
     auto started = start_process(c_.program);
@@ -42,17 +61,13 @@ Result<void> Lead::start() {
       return started.error();
     }
     members_[number].process = *started;
-    proto::Join join;
-    join.set_version(c_.version);
-    join.set_process(static_cast<std::uint32_t>(number));
-    join.set_processes(static_cast<std::uint32_t>(c_.processes));
-    join.set_token(channel_.token());
-    join.set_experiment(c_.experiment);
-    write_message(started->descriptor, join);  // where it is gone, no answer comes
   }
   std::vector<std::map<int, std::string>> where(static_cast<std::size_t>(c_.processes));
   for (auto& [number, member] : members_) {
-    where[static_cast<std::size_t>(number)][kLead] = channel_.listen(number);
+    if (auto invited = invite(member, number); !invited) {
+      return invited.error();
+    }
+    where[static_cast<std::size_t>(number)][kLead] = channel_.listen(number, member.process.pid);
   }
   for (auto& [number, member] : members_) {
     if (auto joined = join(member, number, where); !joined) {
@@ -64,9 +79,27 @@ Result<void> Lead::start() {
     for (const auto& [other, endpoint] : where[static_cast<std::size_t>(number)]) {
       (*connect.mutable_endpoints())[static_cast<std::uint32_t>(other)] = endpoint;
     }
-    write_message(member.process.descriptor, connect);
+    if (const Talk said = write_message(member.process.descriptor, connect, patience());
+        said != Talk::done) {
+      return not_joined(member, number, said);
+    }
   }
   return {};
+}
+
+Result<void> Lead::invite(Member& member, int number) {
+  proto::Join join;
+  join.set_version(c_.version);
+  join.set_process(static_cast<std::uint32_t>(number));
+  join.set_processes(static_cast<std::uint32_t>(c_.processes));
+  join.set_token(channel_.token());
+  join.set_experiment(c_.experiment);
+  join.add_pids(static_cast<std::uint32_t>(::getpid()));
+  for (const auto& [other, started] : members_) {
+    join.add_pids(static_cast<std::uint32_t>(started.process.pid));
+  }
+  const Talk said = write_message(member.process.descriptor, join, patience());
+  return said == Talk::done ? Result<void>() : not_joined(member, number, said);
 }
 
 /// The answer of process `number`; notes where the others find it.
@@ -74,10 +107,9 @@ Result<void> Lead::join(Member& member,
                         int number,
                         std::vector<std::map<int, std::string>>& where) {
   proto::Joined joined;
-  if (!read_message(member.process.descriptor, joined)) {
-    const std::string end = end_process(member.process);
-    member.process.pid = -1;
-    return lost(concat("process ", number, " ", end, " before the run began"));
+  if (const Talk said = read_message(member.process.descriptor, joined, patience());
+      said != Talk::done) {
+    return not_joined(member, number, said);
   }
   if (joined.exit_code() != 0) {
     return Error{static_cast<ErrorKind>(joined.exit_code()),
@@ -102,30 +134,37 @@ Result<void> Lead::join(Member& member,
 Result<void> Lead::open(Theatre& theatre) {
   theatre_ = &theatre;
   for (auto& [number, member] : members_) {
-    if (proto::Connect stands; !read_message(member.process.descriptor, stands)) {
-      return lost(concat("process ", number, " was lost before the run began"));
+    proto::Connect stands;
+    if (const Talk said = read_message(member.process.descriptor, stands, patience());
+        said != Talk::done) {
+      if (said == Talk::given_up) {
+        theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});
+      }
+      return not_joined(member, number, said);
     }
   }
-  theatre.start = Theatre::Clock::now();
+  theatre.start = Clock::now();
   proto::Begin begin;
   begin.set_start_ns(
       std::chrono::duration_cast<std::chrono::nanoseconds>(theatre.start.time_since_epoch())
           .count());
-  Channel::Events events{.parcel = [this](int from, Parcel parcel) { on(from, std::move(parcel)); },
-                         .broken = [this](int from, const std::string& why) { lose(from, why); },
-                         .tick = [this] { tick(); },
-                         .readable =
-                             [this](int descriptor) {
-                               for (const auto& [number, member] : members_) {
-                                 if (member.process.descriptor == descriptor) {
-                                   lose(number, "");
-                                 }
-                               }
-                             }};
+  Channel::Events events{
+      .parcel = [this](int from, Parcel parcel) { on(from, std::move(parcel)); },
+      .broken =
+          [this](int from, const std::string& why) {
+            lose(from, "said what cannot be believed: " + why);
+          },
+      .failed = [this](const std::string& why) { fail(why); },
+      .tick = [this] { tick(); },
+      .readable = [this](int descriptor) { readable(descriptor); }};
   for (auto& [number, member] : members_) {
-    write_message(member.process.descriptor, begin);
+    if (const Talk said = write_message(member.process.descriptor, begin, patience());
+        said != Talk::done) {
+      return not_joined(member, number, said);
+    }
     events.watched.push_back(member.process.descriptor);
   }
+  vigil_.emplace(c_.limits.silence, Clock::now());
   channel_.open(std::move(events));
   return {};
 }
@@ -135,43 +174,44 @@ Result<void> Lead::open(Theatre& theatre) {
 void Lead::on(int from, Parcel parcel) {
   switch (parcel.kind) {
     case ParcelKind::message:
-      deliver(std::move(parcel));
-      return;
+      return deliver(std::move(parcel));
     case ParcelKind::records:
-      take_records(std::move(parcel));
-      return;
-    case ParcelKind::heartbeat: {
-      Progress told;
-      Archive a(std::move(parcel.content));
-      a(told.deliveries, told.busy, told.due);
-      const std::lock_guard lock(mutex_);
-      members_.at(from).progress = told;
-      return;
-    }
-    case ParcelKind::down: {
-      std::string cause;
-      Archive a(std::move(parcel.content));
-      a(cause);
-      const auto id = static_cast<ActorId>(parcel.recipient);
-      if (id >= process_of_.size() || process_of_[id] != from) {
-        throw WireError("a process tells of the end of a machine that is not its own");
-      }
-      theatre_->ports[theatre_->cast.director.id]->send(
-          Down{.actor = theatre_->cast.members[id].name, .cause = cause, .id = id});
-      return;
-    }
+      return take_records(std::move(parcel));
+    case ParcelKind::heartbeat:
+      return take_heartbeat(from, std::move(parcel));
+    case ParcelKind::down:
+      return take_down(from, std::move(parcel));
     case ParcelKind::explained:
-      take_explained(from, std::move(parcel));
-      return;
-    case ParcelKind::bye: {
-      const std::lock_guard lock(mutex_);
-      members_.at(from).bye = true;
-      changed_.notify_all();
-      return;
-    }
+      return take_explained(from, std::move(parcel));
+    case ParcelKind::bye:
+      return take_bye(from);
+    case ParcelKind::distrust:
+      return take_distrust(from, std::move(parcel));
     default:
       throw WireError("a process says what the lead alone can say");
   }
+}
+
+void Lead::take_heartbeat(int from, Parcel parcel) {
+  Progress told;
+  Archive a(std::move(parcel.content));
+  a(told.deliveries, told.busy, told.due);
+  a.expect_end();
+  const std::lock_guard lock(mutex_);
+  members_.at(from).progress = told;
+}
+
+void Lead::take_down(int from, Parcel parcel) {
+  std::string cause;
+  Archive a(std::move(parcel.content));
+  a(cause);
+  a.expect_end();
+  const auto id = static_cast<ActorId>(parcel.recipient);
+  if (id >= process_of_.size() || process_of_[id] != from) {
+    throw WireError("a process tells of the end of a machine that is not its own");
+  }
+  theatre_->ports[theatre_->cast.director.id]->send(
+      Down{.actor = theatre_->cast.members[id].name, .cause = cause, .id = id});
 }
 
 void Lead::take_records(Parcel parcel) {
@@ -182,9 +222,33 @@ void Lead::take_records(Parcel parcel) {
     RecordBatch batch{.entries = {RecordEntry{}}};
     a(batch.now);
     archive(a, batch.entries[0]);
+    check_record(batch.entries[0], c_.bounds);
     caf::anon_send(theatre_->recorder, std::move(batch));
   }
   a.expect_end();
+}
+
+/// Everything that it has sent has been read: it may go.
+void Lead::take_bye(int from) {
+  Member& member = members_.at(from);
+  channel_.unwatch(member.process.descriptor);
+  ::shutdown(member.process.descriptor, SHUT_WR);
+  const std::lock_guard lock(mutex_);
+  member.bye = true;
+  changed_.notify_all();
+}
+
+/// One of two is wrong, and it is not known which: the one that has been told of is given up.
+void Lead::take_distrust(int from, Parcel parcel) {
+  std::string why;
+  Archive a(std::move(parcel.content));
+  a(why);
+  a.expect_end();
+  const auto whom = static_cast<int>(parcel.recipient);
+  if (whom == from || !members_.contains(whom)) {
+    throw WireError("a process does not believe itself, or one that there is none of");
+  }
+  lose(whom, concat("was given up by process ", from, ": ", why));
 }
 
 void Lead::take_explained(int from, Parcel parcel) {
@@ -203,42 +267,56 @@ void Lead::take_explained(int from, Parcel parcel) {
 }
 
 void Lead::tick() {
-  const auto now = Clock::now();
-  const bool was_frozen = now - std::exchange(last_tick_, now) > kOwnSilence;
+  vigil_->look(Clock::now());
   for (const auto& [number, member] : members_) {
     bool watched = false;
     {
       const std::lock_guard lock(mutex_);
       watched = !member.gone && !member.bye;
     }
-    // What has come while this process stood still is read before anybody is found silent.
-    if (watched && !was_frozen && now - channel_.heard(number) > kSilenceMax) {
+    if (watched && vigil_->too_long(channel_.heard(number))) {
       lose(number, "was silent for too long");
     }
   }
 }
 
+void Lead::readable(int descriptor) {
+  for (const auto& [number, member] : members_) {
+    if (member.process.descriptor == descriptor) {
+      lose(number, "");
+    }
+  }
+}
+
+/// Of this process's own thread: nobody can be heard any more.
+void Lead::fail(const std::string& why) {
+  theatre_->lose("the channel to the other processes has failed: " + why);
+  const std::lock_guard lock(mutex_);
+  for (auto& [number, member] : members_) {
+    member.gone = true;
+  }
+  changed_.notify_all();
+}
+
 /// `why` empty: as its end tells.
 void Lead::lose(int number, const std::string& why) {
-  bool expected = false;
   Member& member = members_.at(number);
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(member.gone, true)) {
+    if (member.bye || std::exchange(member.gone, true)) {
       return;
     }
-    expected = member.bye;
   }
   channel_.drop(number);
   channel_.unwatch(member.process.descriptor);
   const std::string end = end_process(member.process);
   member.process.pid = -1;
-  if (!expected) {
-    to_all(ParcelKind::gone,
-           static_cast<std::uint32_t>(number));  // before what the Director says of it
-    tell_director(number, concat("process ", number, " ", why.empty() ? end : why));
-  }
+  // The others hear it before the Director does, and so before what follows from that.
+  to_all(ParcelKind::gone, static_cast<std::uint32_t>(number));
+  const std::string cause = concat("process ", number, " ", why.empty() ? end : why);
+  tell_director(number, cause);
   const std::lock_guard lock(mutex_);
+  member.cause = cause;
   changed_.notify_all();
 }
 
@@ -300,17 +378,53 @@ void Lead::explain(std::vector<Standstill>& told) {
   told_.clear();
 }
 
-void Lead::collect() {
+Result<void> Lead::collect() {
   if (!channel_.is_open()) {
-    return;
+    return {};
+  }
+  std::vector<int> asked;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, member] : members_) {
+      if (!member.gone) {
+        asked.push_back(number);
+      }
+    }
   }
   to_all(ParcelKind::end, 0);
+  await_byes();
+  const std::lock_guard lock(mutex_);
+  for (const int number : asked) {
+    if (const Member& member = members_.at(number); !member.bye) {
+      return lost(
+          concat(member.gone ? member.cause : concat("process ", number, " has not ended its part"),
+                 " when the run was over; what it had recorded last is missing"));
+    }
+  }
+  return {};
+}
+
+/// Until all have said goodbye or are gone, the user has lost patience, or one that has no job is late.
+void Lead::await_byes() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return each(&Member::bye); });
+  auto since = Clock::now();
+  while (!each(&Member::bye) && asked_to_stop() < 2 && Clock::now() - since < c_.limits.end) {
+    if (any_busy()) {
+      since = Clock::now();
+    }
+    changed_.wait_for(lock, kLook);
+  }
+}
+
+/// The mutex is locked.
+bool Lead::any_busy() const {
+  return std::any_of(members_.begin(), members_.end(), [](const auto& entry) {
+    return !entry.second.gone && !entry.second.bye && entry.second.progress.busy;
+  });
 }
 
 void Lead::close() {
-  channel_.close({});
+  channel_.close();
   for (auto& [number, member] : members_) {
     if (member.process.pid > 0 && member.bye) {
       await_process(member.process, kExitSeconds);

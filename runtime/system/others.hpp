@@ -49,10 +49,12 @@ class Others {
   virtual void explain(std::vector<Standstill>& told) = 0;
 
   /// The run is over: returns when all other processes have ended their part and all that they have
-  /// recorded has been handed to the recorder. Nothing where the recorder is elsewhere.
-  virtual void collect() = 0;
+  /// recorded has been handed to the recorder. Error (lost) where one has not, so that records are missing.
+  /// Nothing where the recorder is elsewhere.
+  virtual Result<void> collect() = 0;
 
-  /// This process's machines are gone. Nothing comes any more when it returns.
+  /// This process's machines have ended; what they had still stands. Nothing comes any more, and nothing of the
+  /// theatre is used, when it returns. A second time it does nothing.
   virtual void close() = 0;
 };
 

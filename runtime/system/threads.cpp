@@ -150,6 +150,9 @@ class Company {
     // A thread may go once its actors are down: nobody can call it any more.
     caf::scoped_actor self{theatre_.system};
     self->wait_for(here);
+    if (theatre_.options.others) {
+      theatre_.options.others->close();  // who uses the workplaces
+    }
     theatre_.workplaces.clear();
     if (theatre_.recorder) {
       caf::anon_send_exit(theatre_.recorder, caf::exit_reason::user_shutdown);
@@ -317,29 +320,13 @@ Ending play(Theatre& theatre, RecordSink& records) {
     }
   }
   Ending ending = await_ending(theatre);
-  if (others) {
-    others->collect();
+  const auto collected = others ? others->collect() : Result<void>();
+  if (!collected && ending.exit_code == 0) {
+    ending.exit_code = static_cast<int>(collected.error().kind);
+    ending.cause = collected.error().message;
   }
   return ending;
 }
-
-/// Closes what is between this process and the others, whatever happens.
-class Closing {
- public:
-  explicit Closing(Others* others) : others_(others) {}
-
-  ~Closing() {
-    if (others_) {
-      others_->close();
-    }
-  }
-
-  Closing(const Closing&) = delete;
-  Closing& operator=(const Closing&) = delete;
-
- private:
-  Others* others_;
-};
 
 }  // namespace
 
@@ -348,7 +335,6 @@ Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& opti
   caf::actor_system_config config = caf_config();
   caf::actor_system system{config};
   Theatre theatre{.system = system, .cast = cast, .options = options};
-  const Closing closing(options.others);
   return play(theatre, records);
 }
 
