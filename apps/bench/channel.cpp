@@ -20,17 +20,18 @@ constexpr std::int64_t kMebibyte = 1 << 20;
 constexpr std::int64_t kAheadMax = 64 * kMebibyte;  // bytes that the receiver has not got yet
 
 Channel::Events events(std::function<void(Parcel)> parcel) {
-  return {.parcel = [parcel = std::move(parcel)](int, Parcel p) { parcel(std::move(p)); },
-          .broken =
-              [](int, const std::string& why) {
-                TROUPE_CHECK(false, "[bench] a channel broke: ", why);
-              },
-          .failed =
-              [](const std::string& why) { TROUPE_CHECK(false, "[bench] a channel failed: ", why); },
-          .tick = [] {},
-          .readable =
-              [](int) {
-              }};
+  return {
+      .parcel = [parcel = std::move(parcel)](int, Parcel p) { parcel(std::move(p)); },
+      .broken =
+          [](int, const std::string& why) {
+            TROUPE_CHECK(false, "[bench] a channel broke: ", why);
+          },
+      .failed =
+          [](const std::string& why) { TROUPE_CHECK(false, "[bench] a channel failed: ", why); },
+      .tick = [] {},
+      .readable =
+          [](int) {
+          }};
 }
 
 /// Seconds for `count` tensors of `size` bytes.

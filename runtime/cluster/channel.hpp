@@ -14,6 +14,8 @@
 
 #include "messages/wire.hpp"
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -24,8 +26,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#include <sys/types.h>
 
 namespace troupe {
 

@@ -93,8 +93,12 @@ Talk await(int descriptor, short wanted, const Patience& patience) {
 
 /// Calls `pass(data, size)`, which is send() or recv() without waiting, until all has been passed.
 template <class Pass>
-Talk pass_all(
-    int descriptor, short wanted, char* data, std::size_t size, const Patience& patience, Pass pass) {
+Talk pass_all(int descriptor,
+              short wanted,
+              char* data,
+              std::size_t size,
+              const Patience& patience,
+              Pass pass) {
   while (size > 0) {
     const ssize_t n = pass(data, size);
     const bool not_now = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
@@ -213,8 +217,7 @@ Talk write_message(int descriptor,
 
 Talk read_message(int descriptor, google::protobuf::Message& message, const Patience& patience) {
   std::uint32_t size = 0;
-  if (const Talk said =
-          read_all(descriptor, reinterpret_cast<char*>(&size), sizeof size, patience);
+  if (const Talk said = read_all(descriptor, reinterpret_cast<char*>(&size), sizeof size, patience);
       said != Talk::done) {
     return said;
   }

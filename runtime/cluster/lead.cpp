@@ -36,8 +36,9 @@ Lead::~Lead() {
 // -- the beginning ---------------------------------------------------------------------------------
 
 Patience Lead::patience() const {
-  return {.until = Clock::now() + c_.limits.join,
-          .given_up = [this] { return asked_to_stop() > 0; }};
+  return {.until = Clock::now() + c_.limits.join, .given_up = [this] {
+            return asked_to_stop() > 0;
+          }};
 }
 
 /// Why process `number` does not take part.
@@ -148,15 +149,17 @@ Result<void> Lead::open(Theatre& theatre) {
   begin.set_start_ns(
       std::chrono::duration_cast<std::chrono::nanoseconds>(theatre.start.time_since_epoch())
           .count());
-  Channel::Events events{
-      .parcel = [this](int from, Parcel parcel) { on(from, std::move(parcel)); },
-      .broken =
-          [this](int from, const std::string& why) {
-            lose(from, "said what cannot be believed: " + why);
-          },
-      .failed = [this](const std::string& why) { fail(why); },
-      .tick = [this] { tick(); },
-      .readable = [this](int descriptor) { readable(descriptor); }};
+  Channel::Events events{.parcel = [this](int from, Parcel parcel) { on(from, std::move(parcel)); },
+                         .broken =
+                             [this](int from, const std::string& why) {
+                               lose(from, "said what cannot be believed: " + why);
+                             },
+                         .failed = [this](const std::string& why) { fail(why); },
+                         .tick = [this] { tick(); },
+                         .readable =
+                             [this](int descriptor) {
+                               readable(descriptor);
+                             }};
   for (auto& [number, member] : members_) {
     if (const Talk said = write_message(member.process.descriptor, begin, patience());
         said != Talk::done) {

@@ -70,6 +70,7 @@ class Lead final : public Cluster {
   Error not_joined(Member& member, int number, Talk how);
   Result<void> invite(Member& member, int number);
   Result<void> join(Member& member, int number, std::vector<std::map<int, std::string>>& where);
+
   int asked_to_stop() const { return c_.interrupts ? c_.interrupts() : 0; }
 
   void on(int from, Parcel parcel);

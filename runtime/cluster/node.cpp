@@ -91,12 +91,13 @@ Result<void> Node::open(Theatre& theatre) {
     }
   }
   vigil_.emplace(kGreetingMax, Theatre::Clock::now());
-  channel_.open({.parcel = [this](int from, Parcel parcel) { on(from, std::move(parcel)); },
-                 .broken = [this](int from, const std::string& why) { distrust(from, why); },
-                 .failed = [this](const std::string& why) { leave(concat("process ", self_, ": ", why)); },
-                 .tick = [this] { tick(); },
-                 .readable = [this](int /*descriptor*/) { readable(); },
-                 .watched = {kInherited}});
+  channel_.open(
+      {.parcel = [this](int from, Parcel parcel) { on(from, std::move(parcel)); },
+       .broken = [this](int from, const std::string& why) { distrust(from, why); },
+       .failed = [this](const std::string& why) { leave(concat("process ", self_, ": ", why)); },
+       .tick = [this] { tick(); },
+       .readable = [this](int /*descriptor*/) { readable(); },
+       .watched = {kInherited}});
   errands_ = std::thread([this] { run_errands(); });
   return {};
 }

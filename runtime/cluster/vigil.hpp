@@ -24,9 +24,7 @@ class Vigil {
   }
 
   /// At the last look(): whether somebody who was `heard` last then has been silent for too long.
-  bool too_long(Time heard) const {
-    return looked_ - std::max(heard, awake_since_) > silence_max_;
-  }
+  bool too_long(Time heard) const { return looked_ - std::max(heard, awake_since_) > silence_max_; }
 
  private:
   std::chrono::milliseconds silence_max_;

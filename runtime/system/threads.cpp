@@ -322,8 +322,10 @@ Ending play(Theatre& theatre, RecordSink& records) {
   Ending ending = await_ending(theatre);
   const auto collected = others ? others->collect() : Result<void>();
   if (!collected && ending.exit_code == 0) {
-    ending.exit_code = static_cast<int>(collected.error().kind);
-    ending.cause = collected.error().message;
+    const auto& asked = theatre.options.interrupts;
+    const bool interrupted = asked && asked() >= 2;
+    ending.exit_code = interrupted ? 130 : static_cast<int>(collected.error().kind);
+    ending.cause = interrupted ? "interrupted" : collected.error().message;
   }
   return ending;
 }

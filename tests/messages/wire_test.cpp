@@ -193,10 +193,54 @@ TEST_CASE("headers that promise what cannot be are refused before memory is take
   }
 }
 
-TEST_CASE("a content that is too long for a frame is the sender's error") {
-  Parcel parcel;
-  parcel.content.bytes.assign(kFrameBytesMax, 'x');
-  CHECK_THROWS_AS(header_frame(parcel, kSender, 1), WireError);
+TEST_CASE("what the other side would refuse is the sender's error") {
+  Parcel parcel = parcel_with({});
+  SECTION("a content that is too long for a frame") {
+    parcel.content.bytes.assign(kFrameBytesMax, 'x');
+  }
+  SECTION("more tensors than a header can announce") {
+    parcel.content.tensors.assign(kTensorsMax + 1, numbers(0));
+  }
+  SECTION("tensors that are too large together") {
+    const Tensor one = numbers(static_cast<std::int64_t>(kFrameBytes / sizeof(float)));
+    parcel.content.tensors.assign(kParcelBytesMax / kFrameBytes + 1, one);
+  }
+  SECTION("small tensors that do not fit into the header") {
+    parcel.content.tensors.assign(kFrameBytesMax / 4096 + 1, numbers(1024));
+  }
+  SECTION("a time that is none") {
+    parcel.due = std::numeric_limits<double>::quiet_NaN();
+  }
+  CHECK_THROWS_AS(check_parcel(parcel), WireError);
+}
+
+TEST_CASE("what the sender finds within the limits, the other side takes") {
+  Parcel parcel = parcel_with({});
+  SECTION("nothing") {}
+  SECTION("the longest content") {
+    parcel.content.bytes.assign(kFrameBytesMax, 'x');
+    while (parcel.content.bytes.size() > 0) {
+      try {
+        check_parcel(parcel);
+        break;
+      } catch (const WireError&) {
+        parcel.content.bytes.pop_back();
+      }
+    }
+    CHECK(parcel.content.bytes.size() > kFrameBytesMax / 2);
+  }
+  SECTION("as many tensors as can be") {
+    parcel.content.tensors.assign(kTensorsMax, numbers(1));
+  }
+  SECTION("small tensors that fill the header") {
+    Stream stream(Device{});
+    parcel.content.tensors.assign(4000, stream.allocate({1, 1, 1, 1, 1000}));
+  }
+  REQUIRE_NOTHROW(check_parcel(parcel));
+  Unpacker unpacker(kSender);
+  const std::string frame = header_frame(parcel, kSender, 1);
+  CHECK(frame.size() <= kFrameBytesMax);
+  CHECK(unpacker.take(bytes(frame)));
 }
 
 TEST_CASE("a greeting with another token, of another process or protocol is refused") {

@@ -1,21 +1,26 @@
-// Channels keep the order and the bytes of what goes over them, and let nobody in who does not know the
-// run's token.
+// Channels keep the order and the bytes of what goes over them, and let nobody in but the process that they
+// wait for.
 #include "runtime/cluster/channel.hpp"
 
 #include "messages/tensor_bytes.hpp"
 #include "tests/support/catch.hpp"
 #include "wire.pb.h"
 
-#include <arpa/inet.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
-#include <cstring>
+#include <cstddef>
+#include <deque>
+#include <filesystem>
+#include <limits>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,6 +48,12 @@ class Inbox {
                   broken.push_back(why);
                   changed_.notify_all();
                 },
+            .failed =
+                [this](const std::string& why) {
+                  const std::lock_guard lock(mutex_);
+                  failed.push_back(why);
+                  changed_.notify_all();
+                },
             .tick = [] {},
             .readable =
                 [](int) {
@@ -60,8 +71,14 @@ class Inbox {
     return changed_.wait_for(lock, kPatience, [&] { return !broken.empty(); });
   }
 
+  bool await_failed() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return !failed.empty(); });
+  }
+
   std::vector<std::pair<int, Parcel>> parcels;
   std::vector<std::string> broken;
+  std::vector<std::string> failed;
 
  private:
   std::mutex mutex_;
@@ -86,7 +103,7 @@ TEST_CASE("what goes over a channel keeps its order and its bytes, whatever it c
   Inbox of_b;
   Channel a(0, "token");
   Channel b(1, "token");
-  b.connect(0, a.listen(1));
+  b.connect(0, a.listen(1, ::getpid()));
   a.open(of_a.events());
   b.open(of_b.events());
   constexpr std::uint32_t kCount = 400;
@@ -111,106 +128,174 @@ TEST_CASE("what goes over a channel keeps its order and its bytes, whatever it c
   CHECK(of_b.broken.empty());
 }
 
-TEST_CASE("close() hands over what was sent before it") {
-  Inbox of_a;
-  Inbox of_b;
-  Channel a(0, "token");
-  auto b = std::make_unique<Channel>(1, "token");
-  b->connect(0, a.listen(1));
-  a.open(of_a.events());
-  b->open(of_b.events());
-  for (std::uint32_t i = 0; i < 50; ++i) {
-    b->send(0, numbered(i, {numbers(300'000, 1)}));
-  }
-  b->close(20s);
-  b.reset();
-  REQUIRE(of_a.await(50));
-  CHECK(of_a.parcels.back().second.recipient == 49);
-}
-
 TEST_CASE("nothing comes from a peer that was dropped, and what goes there is dropped") {
   Inbox of_a;
   Inbox of_b;
   Channel a(0, "token");
   Channel b(1, "token");
-  b.connect(0, a.listen(1));
-  a.open(of_a.events());
+  b.connect(0, a.listen(1, ::getpid()));
+  std::atomic<int> heard = 0;
+  Channel::Events events = of_a.events();
+  events.parcel = [&](int from, Parcel) {
+    heard += 1;
+    a.drop(from);  // of 1000 that are there, the first is the last
+    a.send(from, numbered(3));
+    a.send(7, numbered(4));  // there is no such peer
+  };
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    b.send(0, numbered(i));
+  }
+  a.open(std::move(events));
   b.open(of_b.events());
-  b.send(0, numbered(1));
-  REQUIRE(of_a.await(1));
-  a.drop(1);
-  b.send(0, numbered(2));
-  a.send(1, numbered(3));
-  a.send(7, numbered(4));  // there is no such peer
-  std::this_thread::sleep_for(200ms);
-  CHECK(of_a.parcels.size() == 1);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (heard == 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(1ms);
+  }
+  std::this_thread::sleep_for(50ms);
+  b.close();
+  a.close();
+  CHECK(heard == 1);
   CHECK(of_b.parcels.empty());
-}
-
-TEST_CASE("who does not know the token is not let in and disturbs nobody") {
-  Inbox of_a;
-  Inbox of_b;
-  Inbox of_stranger;
-  Channel a(0, "token");
-  Channel stranger(1, "guess");
-  Channel b(1, "token");
-  const std::string endpoint = a.listen(1);
-  stranger.connect(0, endpoint);
-  b.connect(0, endpoint);
-  a.open(of_a.events());
-  stranger.open(of_stranger.events());
-  stranger.send(0, numbered(66));
-  std::this_thread::sleep_for(200ms);  // the stranger is first
-  b.open(of_b.events());
-  b.send(0, numbered(1));
-  REQUIRE(of_a.await(1));
-  CHECK(of_a.parcels[0].second.recipient == 1);
-  CHECK(of_a.broken.empty());
-  CHECK(of_stranger.parcels.empty());
-}
-
-TEST_CASE("bytes that are no ZeroMQ, and connections that say nothing, disturb nobody") {
-  Inbox of_a;
-  Inbox of_b;
-  Channel a(0, "token");
-  const std::string endpoint = a.listen(1);
-  a.open(of_a.events());
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port =
-      htons(static_cast<std::uint16_t>(std::stoi(endpoint.substr(endpoint.rfind(':') + 1))));
-  ::inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-  std::vector<int> strangers;
-  for (int i = 0; i < 20; ++i) {
-    strangers.push_back(::socket(AF_INET, SOCK_STREAM, 0));
-    REQUIRE(::connect(strangers.back(), reinterpret_cast<sockaddr*>(&address), sizeof address) ==
-            0);
-    std::string noise(i % 4 == 0 ? 0 : 1000, static_cast<char>(0xff - i));
-    REQUIRE(::send(strangers.back(), noise.data(), noise.size(), MSG_NOSIGNAL) ==
-            static_cast<ssize_t>(noise.size()));
-  }
-  Channel b(1, "token");
-  b.connect(0, endpoint);
-  b.open(of_b.events());
-  b.send(0, numbered(1));
-  CHECK(of_a.await(1));
-  CHECK(of_a.broken.empty());
-  for (const int descriptor : strangers) {
-    ::close(descriptor);
-  }
 }
 
 namespace {
 
-/// A peer that knows the token and sends what it likes.
+/// A connection without ZeroMQ to a socket of a Channel's.
+class Connection {
+ public:
+  explicit Connection(const std::string& endpoint) : socket_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
+    const std::string name = endpoint.substr(std::string("ipc://@").size());
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::copy(
+        name.begin(), name.end(), address.sun_path + 1);  // behind the zero of an abstract name
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    connected = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), size) == 0;
+  }
+
+  ~Connection() { ::close(socket_); }
+
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  /// Whether the other end has hung up without a word.
+  bool hung_up() {
+    char byte = 0;
+    return ::recv(socket_, &byte, 1, 0) <= 0;
+  }
+
+  bool connected = false;
+
+ private:
+  int socket_;
+};
+
+std::ptrdiff_t descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+}  // namespace
+
+TEST_CASE("a process that is not the expected one is hung up on, however often it comes") {
+  Inbox of_a;
+  Inbox of_stranger;
+  Channel a(0, "token");
+  Channel stranger(1, "token");  // it even knows the token
+  const std::string endpoint = a.listen(1, ::getppid());
+  stranger.connect(0, endpoint);
+  a.open(of_a.events());
+  stranger.open(of_stranger.events());
+  stranger.send(0, numbered(1));
+  a.send(1, numbered(2));
+  const std::ptrdiff_t before = descriptors();
+  for (int i = 0; i < 300; ++i) {
+    Connection again(endpoint);
+    REQUIRE(again.connected);
+    REQUIRE(again.hung_up());  // at the latest now, the first one has been hung up on as well
+  }
+  CHECK(descriptors() <= before);
+  stranger.close();
+  a.close();
+  CHECK(of_a.parcels.empty());
+  CHECK(of_a.broken.empty());
+  CHECK(of_stranger.parcels.empty());
+}
+
+TEST_CASE("connections that say nothing disturb nobody") {
+  Inbox of_a;
+  Inbox of_b;
+  Channel a(0, "token");
+  Channel b(1, "token");
+  const std::string endpoint = a.listen(1, ::getpid());
+  a.open(of_a.events());
+  std::deque<Connection> silent;
+  for (int i = 0; i < 20; ++i) {
+    silent.emplace_back(endpoint);
+    REQUIRE(silent.back().connected);
+  }
+  b.connect(0, endpoint);
+  b.open(of_b.events());
+  b.send(0, numbered(1));
+  a.send(1, numbered(2));
+  REQUIRE(of_a.await(1));
+  CHECK(of_a.parcels[0].second.recipient == 1);
+  REQUIRE(of_b.await(1));
+  CHECK(of_b.parcels[0].second.recipient == 2);
+  CHECK(of_a.broken.empty());
+}
+
+TEST_CASE("an exception of the channel's thread is told, and ends it") {
+  Inbox of_a;
+  Inbox of_b;
+  Channel a(0, "token");
+  Channel b(1, "token");
+  b.connect(0, a.listen(1, ::getpid()));
+  Channel::Events events = of_a.events();
+  SECTION("of a parcel that could not be taken, though it may be believed") {
+    events.parcel = [](int, Parcel) {
+      throw std::runtime_error("no memory");
+    };
+  }
+  SECTION("of a tick") {
+    events.tick = [] {
+      throw std::runtime_error("no memory");
+    };
+  }
+  a.open(std::move(events));
+  b.open(of_b.events());
+  b.send(0, numbered(1));
+  REQUIRE(of_a.await_failed());
+  CHECK(of_a.failed == std::vector<std::string>{"no memory"});
+  CHECK(of_a.broken.empty());
+  a.close();
+}
+
+TEST_CASE("a parcel that the other side would refuse is not sent") {
+  Inbox of_a;
+  Inbox of_b;
+  Channel a(0, "token");
+  Channel b(1, "token");
+  b.connect(0, a.listen(1, ::getpid()));
+  a.open(of_a.events());
+  b.open(of_b.events());
+  Parcel late = numbered(1);
+  late.due = std::numeric_limits<double>::infinity();
+  CHECK_THROWS_AS(b.send(0, std::move(late)), WireError);
+  b.send(0, numbered(2));
+  REQUIRE(of_a.await(1));
+  CHECK(of_a.parcels[0].second.recipient == 2);
+}
+
+namespace {
+
+/// A peer that is let in and sends what it likes.
 class Forger {
  public:
-  Forger(const std::string& endpoint, const std::string& token)
+  explicit Forger(const std::string& endpoint)
       : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_PAIR)) {
     const int none = 0;
     zmq_setsockopt(socket_, ZMQ_LINGER, &none, sizeof none);
-    zmq_setsockopt(socket_, ZMQ_PLAIN_USERNAME, "x", 1);
-    zmq_setsockopt(socket_, ZMQ_PLAIN_PASSWORD, token.data(), token.size());
     zmq_connect(socket_, endpoint.c_str());
   }
 
@@ -231,9 +316,9 @@ class Forger {
 TEST_CASE("a peer whose frames cannot be believed is heard no more") {
   Inbox of_a;
   Channel a(0, "token");
-  const std::string endpoint = a.listen(1);
+  const std::string endpoint = a.listen(1, ::getpid());
   a.open(of_a.events());
-  Forger forger(endpoint, "token");
+  Forger forger(endpoint);
   SECTION("without a greeting") {
     forger.send(header_frame(numbered(1), 1, 1));
   }
@@ -286,6 +371,6 @@ TEST_CASE("a descriptor at its end is told of until nobody watches it") {
   }
   std::this_thread::sleep_for(50ms);
   CHECK(told == 1);
-  a.close({});
+  a.close();
   ::close(ends[0]);
 }
