@@ -4,10 +4,10 @@
 #include "messages/tensor_bytes.hpp"
 #include "runtime/cluster/channel.hpp"
 
-#include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <condition_variable>
 #include <mutex>
@@ -63,20 +63,11 @@ double over_channel(std::int64_t size, std::int64_t count) {
   return seconds_of([&] { send_all(1 + count); });
 }
 
-/// The same over a bare connection.
-double over_tcp(std::int64_t size, std::int64_t count) {
-  const int listening = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int sending = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  auto* const where = reinterpret_cast<sockaddr*>(&address);
-  TROUPE_CHECK(::bind(listening, where, length) == 0 && ::listen(listening, 1) == 0 &&
-                   ::getsockname(listening, where, &length) == 0 &&
-                   ::connect(sending, where, length) == 0,
-               "[bench] a connection on the loopback address");
-  const int receiving = ::accept(listening, nullptr, nullptr);
+/// The same over a bare pair of sockets.
+double over_sockets(std::int64_t size, std::int64_t count) {
+  std::array<int, 2> ends{};
+  TROUPE_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0,
+               "[bench] a pair of sockets");
   std::vector<char> out(static_cast<std::size_t>(size), 1);
   std::vector<char> in(static_cast<std::size_t>(size), 1);
   const double seconds = seconds_of([&] {
@@ -84,7 +75,7 @@ double over_tcp(std::int64_t size, std::int64_t count) {
       for (std::int64_t i = 0; i < count; ++i) {
         for (std::int64_t at = 0; at < size;) {
           at += std::max<ssize_t>(0,
-                                  ::send(sending,
+                                  ::send(ends[0],
                                          &out[static_cast<std::size_t>(at)],
                                          static_cast<std::size_t>(size - at),
                                          MSG_NOSIGNAL));
@@ -94,7 +85,7 @@ double over_tcp(std::int64_t size, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       for (std::int64_t at = 0; at < size;) {
         at += std::max<ssize_t>(0,
-                                ::recv(receiving,
+                                ::recv(ends[1],
                                        &in[static_cast<std::size_t>(at)],
                                        static_cast<std::size_t>(size - at),
                                        0));
@@ -102,7 +93,7 @@ double over_tcp(std::int64_t size, std::int64_t count) {
     }
     sender.join();
   });
-  for (const int descriptor : {listening, sending, receiving}) {
+  for (const int descriptor : ends) {
     ::close(descriptor);
   }
   return seconds;
@@ -122,12 +113,12 @@ Rows channels(double seconds) {
     for (int round = 0; round < turns(seconds, 5); ++round) {
       const double bytes = static_cast<double>(size * count);
       rates.push_back(bytes / over_channel(size, count));
-      bare.push_back(bytes / over_tcp(size, count));
+      bare.push_back(bytes / over_sockets(size, count));
       shares.push_back(rates.back() / bare.back());
     }
     rows.push_back({concat("tensors of ", mebibytes, " MiB between two processes' ends"),
                     number("%.0f MB/s", median(rates) / 1e6),
-                    number("bare TCP, %.0f MB/s", median(bare) / 1e6),
+                    number("bare sockets, %.0f MB/s", median(bare) / 1e6),
                     number("%.0f %%", 100 * median(shares)),
                     ">= 70 %"});
   }

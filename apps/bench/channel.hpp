@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-/// A row a size: MB/s of tensors over a channel on the loopback address (runtime/cluster/channel.hpp), and
-/// of as many bytes over a TCP connection there, in turn. Both ends are in this process, with memory and
+/// A row a size: MB/s of tensors over a channel (runtime/cluster/channel.hpp), and of as many bytes over a
+/// pair of the machine's own sockets, in turn. Both ends are in this process, with memory and
 /// threads of their own.
 Rows channels(double seconds);
 

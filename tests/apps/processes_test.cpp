@@ -51,7 +51,7 @@ Words with(Words words, const Words& more) {
 const Words kPipeline{
     "pipeline.stages=3", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"};
 const Words kServers{"pipeline.stages=1", "replicas.count=3"};
-const Words kSynchronous{"pipeline.stages=1", "replicas.count=3", "replicas.rule=synchronous"};
+const Words kSynchronous{"pipeline.stages=1", "replicas.count=3", "replicas.exchange=synchronous"};
 const Words kAveraging{"pipeline.stages=1", "replicas.count=3", "replicas.exchange=averaging"};
 
 const std::string kShort = "stop.updates=120";
