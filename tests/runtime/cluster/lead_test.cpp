@@ -3,7 +3,6 @@
 // that stands for the experiment.
 #include "runtime/cluster/lead.hpp"
 
-#include "experiment.pb.h"
 #include "runtime/cluster/node.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"
@@ -29,13 +28,6 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::int64_t kRecords = 3000;
-constexpr std::int64_t kLate = 1000;
-
-/// A link takes 2 ms.
-const TimeModel& slow_links() {
-  static const TimeModel times(proto::Clock{}, {{.link = 0.002}, {}}, 1);
-  return times;
-}
 
 /// A cast, of which machine i plays in process i. Machine 0 is the Director.
 Cast cast_of(int processes, const Part& director, const Part& other) {
@@ -123,15 +115,6 @@ const std::map<std::string, Part>& parts() {
        [](Message, double, Effects&) {
          stand_still();
        }},
-      // All are due when the first ones have come, or soon after.
-      {"late messages",
-       [](Message, double, Effects& fx) {
-         for (std::int64_t i = 0; i < kLate; ++i) {
-           Activation late;
-           late.stamp = {.chunk = 1, .batch = i};
-           fx.send(Ref<StageRole>{0}, late);
-         }
-       }},
       {"idle", [](Message, double, Effects&) {
        }}};
   return all;
@@ -143,11 +126,8 @@ void play_honestly(const Invitation& invitation) {
   Node node(invitation, own_processes(invitation.processes));
   if (node.join("version", "cast")) {
     Ledger none;
-    run_on_threads(cast,
-                   none,
-                   {.modelled = &slow_links(),
-                    .others = &node,
-                    .stall_seconds = std::numeric_limits<double>::infinity()});
+    run_on_threads(
+        cast, none, {.others = &node, .stall_seconds = std::numeric_limits<double>::infinity()});
   }
 }
 
@@ -349,30 +329,6 @@ TEST_CASE("who plays the lead is not believed, and the lead gives him up") {
   CHECK(ending.exit_code == 0);
   CHECK(honest == 0);
   CHECK(cause == "process 1 was given up by process 2: a process says what the lead alone can say");
-}
-
-TEST_CASE("messages that are due later keep their order, those that come too late as well") {
-  std::vector<std::int64_t> came;
-  double first = 0;
-  Cast cast = cast_of(
-      2,
-      [&](Message message, double now, Effects& fx) {
-        if (const auto* late = std::get_if<Activation>(&message)) {
-          first = came.empty() ? now : first;
-          came.push_back(late->stamp.batch);
-        }
-        if (came.size() == kLate) {
-          fx.finish({});
-        }
-      },
-      [](Message, double, Effects&) {});
-  Lead lead(config("late messages", 2));
-  REQUIRE(lead.start());
-  Ledger ledger;
-  CHECK(run_on_threads(cast, ledger, {.others = &lead}).exit_code == 0);
-  CHECK(first >= 0.002);
-  CHECK(came.size() == kLate);
-  CHECK(std::is_sorted(came.begin(), came.end()));
 }
 
 TEST_CASE("a process whose machines do not answer lives, and tells what they wait for") {
