@@ -165,6 +165,22 @@ TEST_CASE("a process that is killed while the run begins is told of", "[apps]") 
   }
 }
 
+TEST_CASE("an interrupt ends a run in order while it begins", "[apps]") {
+  std::mt19937 random(4);
+  std::uniform_int_distribution<int> delay(0, 30'000);  // us
+  for (int i = 0; i < kills(); ++i) {
+    const Folder folder;
+    Run run(kPipeline, folder / "run");
+    wait_until([&] { return !nodes_of(run.program().pid()).empty(); });
+    run.nodes = nodes_of(run.program().pid());
+    std::this_thread::sleep_for(std::chrono::microseconds(delay(random)));
+    run.program().signal(SIGINT);
+    const Said said = run.wait();
+    CHECK(said.code == 130);
+    CHECK_THAT(said.err, says("interrupted"));
+  }
+}
+
 TEST_CASE("where the scheme goes on without a replica, a run survives its process", "[apps]") {
   const Folder folder;
   Run run(kServers, folder / "run");
