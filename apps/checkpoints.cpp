@@ -30,6 +30,9 @@ std::vector<ParameterValues> values_at_hand(const RunParts& parts) {
                                 : values_of(parts.blueprint.chunks, ending.weights, ending.buffers);
 }
 
+/// From one checkpoint that `seconds` asks for to the next, in times that the last was written for.
+constexpr int kTimesWriting = 10;
+
 }  // namespace
 
 bool is_whole(const Blueprint& blueprint,
@@ -99,7 +102,12 @@ bool Checkpointer::due(std::int64_t step) const {
   if (every_ > 0 && step >= next_) {
     return true;
   }
-  return seconds_.count() > 0 && std::chrono::steady_clock::now() - last_ >= seconds_;
+  if (seconds_.count() == 0 || writing()) {
+    return false;
+  }
+  // However short that is, most of the time is the run's own.
+  const auto least = std::max(seconds_, kTimesWriting * last_writing_.load());
+  return std::chrono::steady_clock::now() - last_ >= least;
 }
 
 /// Hands the run's texts to the operating system and notes in `made` how long they are; in `files` where they
@@ -167,18 +175,22 @@ void Checkpointer::take(const ArchiveRun& archive) {
 
 void Checkpointer::write(Checkpoint made, const std::vector<fs::path>& files) {
   wait();
-  auto job = [made = std::move(made),
+  auto job = [this,
+              made = std::move(made),
               values = values_at_hand(parts_),
               specs = weight_specs(parts_.blueprint.network),
               folder = folder_ / kCheckpoints,
               keep = keep_,
               files]() -> Result<fs::path> {
     try {
+      const auto start = std::chrono::steady_clock::now();
       std::for_each(files.begin(), files.end(), sync_path);  // they are as long as it says
-      return write_checkpoint(folder, made, keep, [&](const fs::path& into) -> Result<void> {
+      auto written = write_checkpoint(folder, made, keep, [&](const fs::path& into) {
         return values.empty() ? Result<void>{}
                               : write_weights(into / kWeightsFile, specs, values, version());
       });
+      last_writing_ = std::chrono::steady_clock::now() - start;
+      return written;
     } catch (const std::exception& error) {
       return Error{ErrorKind::lost, concat(folder.string(), ": ", error.what())};
     }

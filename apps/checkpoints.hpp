@@ -9,6 +9,7 @@
 #include "runtime/record/recorder.hpp"
 #include "runtime/system/driver.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -74,6 +75,7 @@ class Checkpointer {
   std::int64_t keep_ = 1;
   std::int64_t next_ = 0;  // step
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  std::atomic<std::chrono::duration<double>> last_writing_{};  // how long it took
   std::future<Result<std::filesystem::path>> writing_;
 };
 

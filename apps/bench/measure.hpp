@@ -42,9 +42,14 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// How often a bench that may take `seconds` repeats its comparison: for a quick look (`--quick`) once.
+/// Whether a bench that may take `seconds` is a quick look (`--quick`).
+inline bool is_quick(double seconds) {
+  return seconds < 1;
+}
+
+/// How often it repeats its comparison: for a quick look once.
 inline int turns(double seconds, int many) {
-  return seconds < 1 ? 1 : many;
+  return is_quick(seconds) ? 1 : many;
 }
 
 inline std::string number(const char* format, double value) {

@@ -189,7 +189,7 @@ std::vector<double> pulls_of(std::int64_t pulls, bool beside_updates) {
 }
 
 Row pulls(double seconds) {
-  const auto many = static_cast<std::int64_t>(2000 * std::max(1.0, seconds));
+  const auto many = is_quick(seconds) ? 200 : std::llround(2000 * seconds);
   std::vector<double> alone;
   std::vector<double> beside;
   std::vector<double> ratios;

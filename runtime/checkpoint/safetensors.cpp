@@ -67,11 +67,11 @@ std::optional<std::int64_t> product(std::int64_t width, const std::vector<std::i
 
 // -- reading --------------------------------------------------------------------------------------
 
-using Bytes = std::span<const std::byte>;
+using RawBytes = std::span<const std::byte>;
 
 struct Contents {
   std::shared_ptr<const void> owner;
-  Bytes bytes;
+  RawBytes bytes;
 };
 
 std::string reason(int code) {
@@ -99,7 +99,7 @@ Result<Contents> read_bytes(int file, std::size_t size) {
     }
     done += static_cast<std::size_t>(got);
   }
-  const Bytes all{bytes.get(), size};
+  const RawBytes all{bytes.get(), size};
   return Contents{std::move(bytes), all};
 }
 
@@ -126,7 +126,7 @@ Result<Contents> read_whole(const std::filesystem::path& path) {
 }
 
 /// What the header says about one tensor, checked against the `data` behind it.
-Result<SafetensorsEntry> checked(SafetensorsHeader::Tensor tensor, Bytes data) {
+Result<SafetensorsEntry> checked(SafetensorsHeader::Tensor tensor, RawBytes data) {
   const auto wrong = [&](const std::string& what) {
     return Error{ErrorKind::data, concat("its tensor ", json_string(tensor.name), " ", what)};
   };
@@ -157,16 +157,16 @@ Result<SafetensorsEntry> checked(SafetensorsHeader::Tensor tensor, Bytes data) {
 }
 
 /// Whether the entries, in whatever order, are all of `data`, each byte once.
-bool fill_without_gaps(const std::vector<SafetensorsEntry>& entries, Bytes data) {
-  std::vector<Bytes> parts;
+bool fill_without_gaps(const std::vector<SafetensorsEntry>& entries, RawBytes data) {
+  std::vector<RawBytes> parts;
   for (const SafetensorsEntry& entry : entries) {
     parts.push_back(entry.bytes);
   }
-  std::sort(parts.begin(), parts.end(), [](Bytes a, Bytes b) {
+  std::sort(parts.begin(), parts.end(), [](RawBytes a, RawBytes b) {
     return std::pair(a.data(), a.size()) < std::pair(b.data(), b.size());
   });
   const std::byte* end = data.data();
-  for (const Bytes part : parts) {
+  for (const RawBytes part : parts) {
     if (part.data() != end) {
       return false;
     }
@@ -195,7 +195,7 @@ float float_of_f16(std::uint16_t bits) {
 }
 
 template <class Convert>
-std::vector<float> widened(Bytes bytes, Convert convert) {
+std::vector<float> widened(RawBytes bytes, Convert convert) {
   std::vector<float> values(bytes.size() / sizeof(std::uint16_t));
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::uint16_t bits = 0;  // tensors of a file need not be aligned
@@ -265,7 +265,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
   if (!contents) {
     return unusable(contents.error().message);
   }
-  const Bytes bytes = contents->bytes;
+  const RawBytes bytes = contents->bytes;
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof length);
   if (length > kHeaderBytesMax || length > bytes.size() - kLengthBytes) {
@@ -281,7 +281,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
     return unusable(header.error().message);
   }
 
-  const Bytes data = bytes.subspan(kLengthBytes + static_cast<std::size_t>(length));
+  const RawBytes data = bytes.subspan(kLengthBytes + static_cast<std::size_t>(length));
   SafetensorsFile file;
   file.path_ = path;
   file.contents_ = contents->owner;

@@ -27,9 +27,9 @@ constexpr double kGain = 1.0;
 constexpr std::int64_t kScaleSamples = 256;
 
 /// y = W x with W of (outputs, inputs), kept transposed so that the inner loop adds to many sums.
-class Layer {
+class Matrix {
  public:
-  Layer(std::int64_t inputs, std::int64_t outputs, double deviation, RandomStream stream)
+  Matrix(std::int64_t inputs, std::int64_t outputs, double deviation, RandomStream stream)
       : inputs_(static_cast<std::size_t>(inputs)),
         outputs_(static_cast<std::size_t>(outputs)),
         weights_(inputs_ * outputs_) {
@@ -184,9 +184,9 @@ class Teacher final : public Dataset {
   std::int64_t outputs_;
   bool values_;
   std::uint64_t seed_;
-  Layer first_;
-  Layer second_;
-  Layer last_;
+  Matrix first_;
+  Matrix second_;
+  Matrix last_;
   Part train_;
   Part test_;
 };

@@ -13,7 +13,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{1};
+constexpr std::chrono::milliseconds kPause{1};
 
 struct Rest {
   bool complete = true;         // nobody has a job left
@@ -53,7 +53,7 @@ void await_late_messages(const caf::scoped_actor& self, const Theatre& theatre) 
 Rest come_to_rest(const caf::scoped_actor& self, const Theatre& theatre) {
   Rest rest = ask_all(self, theatre);
   while (!theatre.ended && !rest.complete) {
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kPause);
     rest = ask_all(self, theatre);
   }
   if (theatre.due_from_others > 0) {

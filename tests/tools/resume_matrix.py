@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A run that goes on from a checkpoint ends as if it had not been stopped: over the experiments of digest_matrix.py.
 
-    resume_matrix.py --program P               # each seventh experiment, as ctest does
+    resume_matrix.py --program P               # each 13th experiment, as ctest does
     resume_matrix.py --program P --each 1      # all of them
     ... --only REGEX                           # experiments by name
 
@@ -65,7 +65,7 @@ def check(program, folder, case, clock, number):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True)
-    parser.add_argument("--each", type=int, default=7)
+    parser.add_argument("--each", type=int, default=13)
     parser.add_argument("--only", default="")
     given = parser.parse_args()
     program = str(Path(given.program).resolve())
