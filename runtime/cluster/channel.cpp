@@ -15,30 +15,31 @@ namespace {
 
 constexpr int kFramesInATurn = 16;  // of one peer, before the next has its turn
 
-/// What one frame of ZeroMQ's will be made of: text, or a piece of a tensor.
-struct Piece {
-  std::string text{};
-  Frame frame{};
-};
-
 template <class T>
 void let_go(void* /*data*/, void* keeper) {
   delete static_cast<T*>(keeper);
 }
 
-void make_message(std::optional<ZmqMessage>& message, Piece piece) {
-  if (piece.frame.of) {
-    auto keeper = std::make_unique<Tensor>(std::move(piece.frame.of));
-    message.emplace(piece.frame.bytes, let_go<Tensor>, keeper.get());
+/// Of a piece of a tensor, or where there is none, of text.
+void make_message(std::optional<ZmqMessage>& message, Frame frame, std::string text) {
+  if (frame.of) {
+    auto keeper = std::make_unique<Tensor>(std::move(frame.of));
+    message.emplace(frame.bytes, let_go<Tensor>, keeper.get());
     keeper.release();
   } else {
-    auto keeper = std::make_unique<std::string>(std::move(piece.text));
+    auto keeper = std::make_unique<std::string>(std::move(text));
     message.emplace(std::as_bytes(std::span(*keeper)), let_go<std::string>, keeper.get());
     keeper.release();
   }
 }
 
 }  // namespace
+
+/// What one frame of ZeroMQ's will be made of: text, or a piece of a tensor.
+struct Channel::Piece {
+  std::string text{};
+  Frame frame{};
+};
 
 struct Channel::Peer {
   Peer(int number, void* with) : socket(with), unpacker(static_cast<std::uint32_t>(number)) {}
@@ -272,7 +273,8 @@ void Channel::take(int from, Peer& peer, std::span<const std::byte> frame) {
 bool Channel::transmit(Peer& peer) {
   while (next_piece(peer)) {
     if (!peer.pending) {
-      make_message(peer.pending, std::move(peer.pieces.front()));
+      Piece& first = peer.pieces.front();
+      make_message(peer.pending, std::move(first.frame), std::move(first.text));
       peer.pieces.pop_front();
     }
     if (!peer.pending->send(peer.socket)) {

@@ -88,6 +88,7 @@ class Channel {
   void close();
 
  private:
+  struct Piece;
   struct Peer;
 
   void* make_socket(int peer);
