@@ -111,10 +111,6 @@ const std::map<std::string, Part>& parts() {
            stand_still();
          }
        }},
-      {"stands still",
-       [](Message, double, Effects&) {
-         stand_still();
-       }},
       {"idle", [](Message, double, Effects&) {
        }}};
   return all;
@@ -344,7 +340,7 @@ TEST_CASE("who plays the lead is not believed, and the lead gives him up") {
 }
 
 TEST_CASE("a process whose machines do not answer lives, and tells what they wait for") {
-  Lead::Config c = config("stands still", 2);
+  Lead::Config c = config("never ends", 2);
   c.limits.end = 100ms;
   const Part idle = [](Message, double, Effects&) {
   };
@@ -352,7 +348,7 @@ TEST_CASE("a process whose machines do not answer lives, and tells what they wai
   Lead lead(std::move(c));
   REQUIRE(lead.start());
   Ledger ledger;
-  const Ending ending = run_on_threads(cast, ledger, {.others = &lead, .stall_seconds = 0.3});
+  const Ending ending = run_on_threads(cast, ledger, {.others = &lead, .stall_seconds = 1.5});
   CHECK(ending.exit_code == 5);
   CHECK_THAT(ending.cause, says("machine-1") && says("a handler does not return"));
 }
