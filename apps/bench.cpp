@@ -4,6 +4,7 @@
 #include "apps/bench.hpp"
 
 #include "apps/bench/actors.hpp"
+#include "apps/bench/channel.hpp"
 #include "apps/bench/cut.hpp"
 #include "apps/bench/gpu.hpp"
 #include "apps/bench/hogwild.hpp"
@@ -42,6 +43,7 @@ const std::vector<Bench>& benches() {
     }
     add("actors", [](double seconds) { return Rows{actors_against_loop(seconds)}; });
     add("hop", hops);
+    add("channel", channels);
     add("stages", [](double seconds) { return Rows{two_stages(seconds)}; });
     add("cut", profiled_cuts);
     add("optimizer", [](double seconds) { return Rows{optimizer_bandwidth(seconds)}; });

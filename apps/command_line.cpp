@@ -2,6 +2,7 @@
 
 #include "actors/exchange/built_in.hpp"
 #include "apps/options.hpp"
+#include "apps/processes.hpp"
 #include "apps/version.hpp"
 #include "messages/experiment.hpp"
 
@@ -104,6 +105,9 @@ int dispatch(int argc, const char* const* argv, Console& console) {
   const auto named = [&](const Verb& verb) {
     return std::string(verb.name) == argv[1];
   };
+  if (argc == 2 && argv[1] == std::string_view("node")) {
+    return play_as_node(console);  // no verb for people: what `run --processes` starts
+  }
   if (argc > 1 && argv[1][0] != '-' && std::none_of(kVerbs.begin(), kVerbs.end(), named)) {
     return fail(console, unknown_verb(argv[1]));
   }

@@ -1,6 +1,7 @@
 #include "apps/run.hpp"
 
 #include "apps/checkpoints.hpp"
+#include "apps/real_clock.hpp"
 #include "apps/run_files.hpp"
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/topology.hpp"
@@ -66,6 +67,7 @@ struct Performance {
   const RunFiles& files;
   Checkpointer& checkpoints;
   Archive* resume;  // null: from the beginning
+  Others* others;   // null: all play here
   std::function<int()> interrupts;
 };
 
@@ -114,24 +116,13 @@ std::vector<OrderSink*> sinks_of(const RunFiles& files) {
   return sinks;
 }
 
-/// Factors on the seconds of each replica's jobs.
-std::vector<double> held_back(const proto::Experiment& e) {
-  const auto& listed = e.clock().workers().hold_back();
-  std::vector<double> factors;
-  for (std::int64_t r = 0; r < e.replicas().count() && !listed.empty(); ++r) {
-    factors.push_back(listed[static_cast<int>(r) % listed.size()]);
-  }
-  return factors;
-}
-
-Ending run_real(Cast& cast, const TimeModel& times, const Performance& p) {
-  const proto::Experiment& e = p.blueprint.experiment;
-  ThreadOptions options;
-  options.modelled = e.clock().modelled() ? &times : nullptr;
-  options.hold_back = held_back(e);
+Ending run_real(Cast& cast, const Performance& p) {
+  const RealClock clock(p.blueprint);
+  ThreadOptions options = clock.options();
+  options.others = p.others;
   options.interrupts = p.interrupts;
   options.resume = p.resume;
-  if (p.checkpoints.active()) {
+  if (p.checkpoints.active() && !p.others) {  // what the others keep is not here
     options.snapshot_due = [&] {
       return p.checkpoints.due(p.records.completed()) && !p.checkpoints.writing();
     };
@@ -191,13 +182,8 @@ Ending play(Cast& cast, const RunOptions& options, Performance p) {
     return options.driver->play(
         cast, p.records, sinks_of(p.files), [&] { return p.interrupts() > 0; });
   }
-  const proto::Experiment& e = p.blueprint.experiment;
-  const TimeModel times(e.clock(),
-                        modelled_times(p.blueprint),
-                        e.seed(),
-                        static_cast<std::int32_t>(e.replicas().count()),
-                        p.blueprint.sizes);
-  return options.virtual_clock ? run_virtual(cast, times, p) : run_real(cast, times, p);
+  return options.virtual_clock ? run_virtual(cast, time_model_of(p.blueprint), p)
+                               : run_real(cast, p);
 }
 
 /// The run, from its beginning or from `state`. Error (data) where the state is not of this run, or, with
@@ -205,7 +191,8 @@ Ending play(Cast& cast, const RunOptions& options, Performance p) {
 Result<Ending> perform(const RunParts& parts,
                        const RunOptions& options,
                        const RunFiles& files,
-                       Archive* state) {
+                       Archive* state,
+                       Others* others) {
   try {
     if (state) {
       archive_records(*state, parts);
@@ -215,7 +202,8 @@ Result<Ending> perform(const RunParts& parts,
                              options.directory.value_or(""),
                              options.virtual_clock ? "virtual" : "real",
                              options.kept);
-    return play(parts.cast, options, {parts.blueprint, records, files, checkpoints, state, {}});
+    return play(
+        parts.cast, options, {parts.blueprint, records, files, checkpoints, state, others, {}});
   } catch (const ArchiveError& error) {
     return Error{ErrorKind::data,
                  concat(state ? "the checkpoint does not fit the run: "
@@ -284,6 +272,9 @@ void finish_files(RunFiles& files, RunResult& result, const Blueprint& blueprint
   }
 }
 
+/// `others`: null where all machines play here.
+Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Others* others);
+
 }  // namespace
 
 std::string outcome_text(int exit_code, const std::string& cause) {
@@ -296,6 +287,18 @@ std::string outcome_text(int exit_code, const std::string& cause) {
 }
 
 Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& options) {
+  return run(blueprint, options, nullptr);
+}
+
+Result<RunResult> run_experiment(const Blueprint& blueprint,
+                                 const RunOptions& options,
+                                 Others& others) {
+  return run(blueprint, options, &others);
+}
+
+namespace {
+
+Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Others* others) {
   const proto::Experiment& e = blueprint.experiment;
   if (auto sound = check_clock(blueprint, options.virtual_clock); !sound) {
     return sound.error();
@@ -309,7 +312,7 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
       return ready.error();
     }
   }
-  auto files = open_files(blueprint, options, cast);
+  auto files = open_files(blueprint, options, cast, others != nullptr);
   if (!files) {
     return files.error();
   }
@@ -332,7 +335,7 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
 
   log::run().info("run_started", {{"name", e.name()}, {"clock", clock}, {"threads", cast.threads}});
   const auto start = std::chrono::steady_clock::now();
-  auto ending = perform(parts, options, *files, state ? &*state : nullptr);
+  auto ending = perform(parts, options, *files, state ? &*state : nullptr, others);
   if (!ending) {
     return ending.error();
   }
@@ -346,5 +349,7 @@ Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& o
                   {{"exit_code", result.exit_code}, {"steps", result.summary.updates}});
   return result;
 }
+
+}  // namespace
 
 }  // namespace troupe

@@ -17,6 +17,8 @@
 
 namespace troupe {
 
+class Others;
+
 /// Plays a run's cast in place of the two clocks.
 class Driver {
  public:
@@ -59,5 +61,10 @@ std::string outcome_text(int exit_code, const std::string& cause);
 
 /// Error (usage, data or lost) where the run could not begin: nothing has been written then.
 Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& options);
+
+/// The same on the real clock, where the others play a part of the cast. Without checkpoints.
+Result<RunResult> run_experiment(const Blueprint& blueprint,
+                                 const RunOptions& options,
+                                 Others& others);
 
 }  // namespace troupe

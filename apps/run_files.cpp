@@ -74,10 +74,11 @@ bool RunFiles::failed() const {
 
 Result<RunFiles> open_files(const Blueprint& blueprint,
                             const RunOptions& options,
-                            const Cast& cast) {
+                            const Cast& cast,
+                            bool apart) {
   RunFiles files;
   files.directory = options.directory;
-  if (blueprint.experiment.record().order()) {
+  if (blueprint.experiment.record().order() && !apart) {
     files.order_names = {"order.log"};
     if (!options.virtual_clock) {
       files.order_names.clear();

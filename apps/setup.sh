@@ -1,7 +1,7 @@
 # Sourced by apps/start.sh and tests/run.sh: installs what is missing, for Debian 12 and Ubuntu 24.04. Needs root, or sudo.
 # CUDA is used where it is found and never installed here.
 
-troupe_packages=(g++ cmake ninja-build libdnnl-dev libcaf-dev libprotobuf-dev protobuf-compiler libspdlog-dev
+troupe_packages=(g++ cmake ninja-build libdnnl-dev libcaf-dev libzmq3-dev libprotobuf-dev protobuf-compiler libspdlog-dev
                  libcli11-dev zlib1g-dev libssl-dev libcurl4-openssl-dev)
 
 # What a verb makes use of where it is there, and tells where it is not: gnuplot draws the curves of `troupe compare`.

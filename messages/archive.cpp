@@ -99,7 +99,11 @@ std::uint32_t Archive::place_of(const Tensor& tensor) {
       written_.try_emplace({bytes_of(tensor).data(), tensor.type(), extents_of(tensor)},
                            static_cast<std::uint32_t>(data_.tensors.size()));
   if (fresh) {
-    data_.tensors.push_back(copied(tensor, Device{}));
+    const bool as_it_is = shares_ && tensor.device().kind == DeviceKind::cpu;
+    if (as_it_is) {
+      tensor.ready().wait();
+    }
+    data_.tensors.push_back(as_it_is ? tensor : copied(tensor, Device{}));
     kept_.push_back(tensor);  // so that no other tensor gets its place in memory meanwhile
   }
   return found->second;

@@ -67,6 +67,10 @@ class Archive {
 
   bool reading() const { return reading_; }
 
+  /// Writes tensors of the host as the handles that they are: for who is done with what was written before
+  /// their contents change, as it never does once another actor has the handle. Else they are copied.
+  void share_tensors() { shares_ = true; }
+
   /// Where tensors belong that were on a device when they were written.
   void set_device(Device device) { device_ = device; }
 
@@ -136,6 +140,7 @@ class Archive {
 
   Archived data_;
   bool reading_ = false;
+  bool shares_ = false;
   std::size_t at_ = 0;  // bytes read
   Device device_;
   std::map<const void*, std::function<void(Archive&, std::shared_ptr<void>&)>> lent_;  // by kKey

@@ -6,6 +6,7 @@
 #include "apps/phases.hpp"
 #include "apps/plan.hpp"
 #include "apps/presets.hpp"
+#include "apps/processes.hpp"
 #include "apps/text.hpp"
 #include "apps/verbs/resume.hpp"
 #include "apps/verbs/verb.hpp"
@@ -20,10 +21,13 @@
 namespace troupe {
 namespace {
 
+constexpr double kProcessesMax = 256;
+
 struct Arguments {
   ExperimentArguments experiment;
   std::string out;
   std::string resume;
+  std::int64_t processes = 1;
   bool quiet = false;
   bool verbose = false;
   bool list = false;
@@ -247,6 +251,24 @@ Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundC
   return experiment;
 }
 
+int run_single(Console& console,
+               const Arguments& arguments,
+               const Blueprint& blueprint,
+               const RunOptions& options) {
+  auto result = arguments.processes > 1 ? run_in_processes(blueprint,
+                                                           static_cast<int>(arguments.processes),
+                                                           options,
+                                                           arguments.quiet ? nullptr : &console.err)
+                                        : run_experiment(blueprint, options);
+  if (!result) {
+    const int code = fail(console, result.error());
+    return Interrupts::count() > 0 ? 130 : code;  // while other processes were waited for
+  }
+  print_cause(console, result->exit_code, result->cause, blueprint.experiment, result->summary);
+  print_summary(console, *result, options.directory ? options.directory->string() : "");
+  return result->exit_code;
+}
+
 int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (arguments.list) {
     return list_presets(console);
@@ -275,6 +297,9 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   const auto experiment = experiment_of(arguments, resume ? &*resume : nullptr);
   if (!experiment) {
     return fail(console, experiment.error());
+  }
+  if (auto sound = check_processes(*experiment, arguments.processes, resume.has_value()); !sound) {
+    return fail(console, sound.error());
   }
   auto phases = make_phases(*experiment, virtual_clock);
   if (!phases) {
@@ -314,17 +339,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (!experiment->phases().empty()) {
     return run_one_by_one(console, *experiment, *std::move(phases), options);
   }
-  auto result = run_experiment(phases->front().blueprint, options);
-  if (!result) {
-    return fail(console, result.error());
-  }
-  print_cause(console,
-              result->exit_code,
-              result->cause,
-              phases->front().blueprint.experiment,
-              result->summary);
-  print_summary(console, *result, options.directory ? options.directory->string() : "");
-  return result->exit_code;
+  return run_single(console, arguments, phases->front().blueprint, options);
 }
 
 Command declare(bool virtual_clock) {
@@ -351,6 +366,16 @@ Command declare(bool virtual_clock) {
                     Console& console) { return run(console, *arguments, virtual_clock); },
       .footer = experiment_footer};
   arguments->experiment.experiment.clear();  // the default is chosen where nothing is resumed
+  if (!virtual_clock) {
+    command.options.push_back(
+        {.names = "--processes",
+         .value = &arguments->processes,
+         .doc =
+             "play the run in so many processes of this machine; what does not choose by arrival "
+             "ends with the same weights",
+         .type = "N",
+         .range = OptionRange{1, kProcessesMax}});
+  }
   return command;
 }
 

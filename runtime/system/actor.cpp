@@ -51,6 +51,31 @@ class RolePort final : public Port {
   Handle<Role> actor_;
 };
 
+/// The way to a machine of another process.
+template <class Role>
+class FarPort final : public Port {
+ public:
+  FarPort(std::string name, Theatre& theatre, ActorId id)
+      : name_(std::move(name)), theatre_(theatre), id_(id) {}
+
+  void send(Message message, std::chrono::nanoseconds delay) override {
+    const bool understood = std::visit(
+        []<class M>(const M&) {
+          return Role::template accepts<M> || Role::template accepts<Message>;
+        },
+        static_cast<const Message::variant&>(message));
+    TROUPE_CHECK(understood, name_, " does not understand ", message_name(message));
+    const double seconds = std::chrono::duration<double>(delay).count();
+    theatre_.options.others->send(
+        id_, std::move(message), seconds > 0 ? theatre_.now() + seconds : 0);
+  }
+
+ private:
+  std::string name_;
+  Theatre& theatre_;
+  ActorId id_;
+};
+
 template <class Role>
 class MachineActor final : public Pinned<Handle<Role>> {
  public:
@@ -86,7 +111,7 @@ class MachineActor final : public Pinned<Handle<Role>> {
 
   void watch() {
     for (const Performing& other : theatre_.actors) {
-      if (other.address() != this->address()) {
+      if (other && other.address() != this->address()) {
         this->monitor(other);
       }
     }
@@ -98,7 +123,7 @@ class MachineActor final : public Pinned<Handle<Role>> {
       return;  // the run is over
     }
     for (std::size_t id = 0; id < theatre_.actors.size(); ++id) {
-      if (theatre_.actors[id].address() == down.source) {
+      if (theatre_.actors[id] && theatre_.actors[id].address() == down.source) {
         const auto who = static_cast<ActorId>(id);
         performer_.deliver(sent_by(who,
                                    Down{.actor = theatre_.cast.members[id].name,
@@ -131,15 +156,23 @@ std::string words_of(const caf::error& reason) {
 }
 
 void hire_machine(Theatre& theatre, ActorId id) {
-  const Cast::Member& member = theatre.cast.members[id];
+  Cast::Member& member = theatre.cast.members[id];
   std::visit(
       [&]<class Role>(Role) {
+        if (!theatre.is_here(id)) {
+          theatre.actors.emplace_back();
+          theatre.ports.push_back(std::make_unique<FarPort<Role>>(member.name, theatre, id));
+          return;
+        }
         Handle<Role> actor =
             hire<MachineActor<Role>>(theatre.workplace_of(id).thread, &theatre, id);
         theatre.actors.push_back(actor);
         theatre.ports.push_back(std::make_unique<RolePort<Role>>(member.name, std::move(actor)));
       },
       member.machine->role());
+  if (!theatre.is_here(id)) {
+    member.machine.reset();  // what it has of the model is there
+  }
 }
 
 }  // namespace troupe

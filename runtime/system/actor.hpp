@@ -59,7 +59,8 @@ auto hire(Thread& thread, const Args&... args) {
 caf::error reason_of(const std::exception_ptr& exception);
 std::string words_of(const caf::error& reason);
 
-/// Makes the actor of machine `id`: adds its handle and its port to the theatre's.
+/// Makes the actor of machine `id`: adds its handle and its port to the theatre's. A machine that plays
+/// in another process is thrown away.
 void hire_machine(Theatre& theatre, ActorId id);
 
 }  // namespace troupe

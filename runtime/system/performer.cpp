@@ -68,7 +68,7 @@ void Performer::carry_out(double now) {
     if (const double way = travels ? times->link(send.message) : 0; way > 0) {
       theatre_.send_later(send.to, way, std::move(send.message));
     } else {
-      theatre_.ports[send.to]->send(std::move(send.message));
+      theatre_.ports.at(send.to)->send(std::move(send.message));
     }
   }
   for (Run& run : fx_.runs) {
@@ -136,7 +136,12 @@ double Performer::seconds_held_back(const Run& run, double spent) const {
 }
 
 void Performer::record(std::vector<RecordEntry> entries) {
-  caf::anon_send(theatre_.recorder, RecordBatch{std::move(entries), theatre_.now()});
+  RecordBatch batch{std::move(entries), theatre_.now()};
+  if (theatre_.recorder) {
+    caf::anon_send(theatre_.recorder, std::move(batch));
+  } else {
+    theatre_.options.others->record(std::move(batch));
+  }
 }
 
 }  // namespace troupe

@@ -36,6 +36,14 @@ void Workplace::keep_pace(Stream& stream) {
   }
 }
 
+std::uint64_t Theatre::deliveries() const {
+  std::uint64_t all = 0;
+  for (const auto& place : workplaces) {
+    all += place ? place->deliveries.load(std::memory_order_relaxed) : 0;
+  }
+  return all;
+}
+
 void Theatre::end(Ending how) {
   if (!ended.exchange(true)) {
     how.seconds = now();

@@ -81,20 +81,26 @@ struct Workplace {
 struct Theatre {
   using Clock = std::chrono::steady_clock;
 
+  caf::actor_system& system;
   Cast& cast;
   const ThreadOptions& options;
   Clock::time_point start = Clock::now();
-  std::vector<std::unique_ptr<Workplace>> workplaces{};  // by thread
-  // By ActorId; complete before the first message.
+  // By thread; null where its members play in another process.
+  std::vector<std::unique_ptr<Workplace>> workplaces{};
+  // By ActorId; complete before the first message. An actor is null, too, where its machine plays in
+  // another process; the port is the way to there.
   std::vector<Performing> actors{};
   std::vector<std::unique_ptr<Port>> ports{};
   std::vector<Performer*> performers{};  // the actors' own
-  RecorderActor recorder{};
+  RecorderActor recorder{};              // null where another process has it
   std::promise<Ending> ending{};
   std::atomic<bool> ended{false};
   std::atomic<int> busy{0};    // jobs that run
   std::atomic<double> due{0};  // when the last of the messages that are under way comes, or came
   std::atomic<double> due_from_others{0};  // the same without the alarms
+
+  /// Whether machine `id` plays in this process.
+  bool is_here(ActorId id) const { return !options.others || options.others->is_here(id); }
 
   /// Seconds since the start.
   double now() const { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -102,6 +108,9 @@ struct Theatre {
   Workplace& workplace_of(ActorId id) const {
     return *workplaces[static_cast<std::size_t>(cast.members[id].thread)];
   }
+
+  /// Messages delivered here so far.
+  std::uint64_t deliveries() const;
 
   /// The first to call it decides. From any thread.
   void end(Ending how);
@@ -111,5 +120,9 @@ struct Theatre {
   /// A message after `seconds`, never a sleep.
   void send_later(ActorId to, double seconds, Message message);
 };
+
+/// Asks every machine of this process what it waits for and has; by ActorId, empty for those of others. Who
+/// is gone waits for nothing and has nothing.
+std::vector<Standstill> ask_everyone(const Theatre& theatre);
 
 }  // namespace troupe

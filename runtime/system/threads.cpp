@@ -8,10 +8,13 @@
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <future>
 #include <iterator>
+#include <map>
+#include <set>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -98,20 +101,36 @@ class RecorderHost final : public Pinned<RecorderActor> {
   RecordSink& sink_;
 };
 
+/// Numbers of the threads whose members play in this process.
+std::set<int> threads_here(const Cast& cast, const ThreadOptions& options) {
+  std::set<int> here;
+  for (std::size_t id = 0; id < cast.members.size(); ++id) {
+    if (!options.others || options.others->is_here(static_cast<ActorId>(id))) {
+      here.insert(cast.members[id].thread);
+    }
+  }
+  return here;
+}
+
 /// The actors of a run and their threads, from the first to the last.
 class Company {
  public:
-  Company(caf::actor_system& system, Theatre& theatre)
-      : system_(system), theatre_(theatre), recording_(system) {}
+  explicit Company(Theatre& theatre) : theatre_(theatre), recording_(theatre.system) {}
 
   /// `records` is called on a thread of its own.
   void assemble(RecordSink& records) {
     const std::vector<OrderSink*>& orders = theatre_.options.orders;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(theatre_.cast.threads); ++i) {
+    const std::set<int> here = threads_here(theatre_.cast, theatre_.options);
+    for (int i = 0; i < theatre_.cast.threads; ++i) {
+      const auto at = static_cast<std::size_t>(i);
       theatre_.workplaces.push_back(
-          std::make_unique<Workplace>(system_, i < orders.size() ? orders[i] : nullptr));
+          here.contains(i) ? std::make_unique<Workplace>(theatre_.system,
+                                                         at < orders.size() ? orders[at] : nullptr)
+                           : nullptr);
     }
-    theatre_.recorder = hire<RecorderHost>(recording_, &theatre_, &records);
+    if (theatre_.is_here(theatre_.cast.director.id)) {
+      theatre_.recorder = hire<RecorderHost>(recording_, &theatre_, &records);
+    }
     for (std::size_t id = 0; id < theatre_.cast.members.size(); ++id) {
       hire_machine(theatre_, static_cast<ActorId>(id));
     }
@@ -120,12 +139,20 @@ class Company {
 
   /// Sends everybody home. What they had recorded until then has been handed over when it returns.
   ~Company() {
-    for (const Performing& actor : theatre_.actors) {
+    std::vector<Performing> here;
+    std::copy_if(theatre_.actors.begin(),
+                 theatre_.actors.end(),
+                 std::back_inserter(here),
+                 [](const Performing& actor) { return static_cast<bool>(actor); });
+    for (const Performing& actor : here) {
       caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
     }
     // A thread may go once its actors are down: nobody can call it any more.
-    caf::scoped_actor self{system_};
-    self->wait_for(theatre_.actors);
+    caf::scoped_actor self{theatre_.system};
+    self->wait_for(here);
+    if (theatre_.options.others) {
+      theatre_.options.others->close();  // who uses the workplaces
+    }
     theatre_.workplaces.clear();
     if (theatre_.recorder) {
       caf::anon_send_exit(theatre_.recorder, caf::exit_reason::user_shutdown);
@@ -140,9 +167,26 @@ class Company {
   /// The Director watches over the machines. Where it is lost itself, or the recorder, the run ends.
   void watch() {
     const ActorId director = theatre_.cast.director.id;
+    if (!theatre_.is_here(director)) {
+      watch_for_others();
+      return;
+    }
     end_with(theatre_.actors[director], theatre_.cast.members[director].name);
     end_with(theatre_.recorder, "the recorder");
     caf::anon_send(theatre_.actors[director], Watch::value);
+  }
+
+  /// ... in the process where it is.
+  void watch_for_others() {
+    for (std::size_t id = 0; id < theatre_.actors.size(); ++id) {
+      if (theatre_.actors[id]) {
+        theatre_.actors[id]->attach_functor([this, id](const caf::error& reason) {
+          if (reason != caf::exit_reason::user_shutdown) {
+            theatre_.options.others->down(static_cast<ActorId>(id), words_of(reason));
+          }
+        });
+      }
+    }
   }
 
   template <class Handle>
@@ -152,31 +196,46 @@ class Company {
     });
   }
 
-  caf::actor_system& system_;
   Theatre& theatre_;
   Thread recording_;
 };
 
-/// How the run ends that has stalled. Who is gone waits for nothing and has nothing.
-Ending ask_everyone(caf::actor_system& system, const Theatre& theatre) {
-  caf::scoped_actor self{system};
+}  // namespace
+
+std::vector<Standstill> ask_everyone(const Theatre& theatre) {
+  caf::scoped_actor self{theatre.system};
   const auto ask = [&](const Performing& actor) {
     return self->request(actor, kExplainTimeout, Explain::value);
   };
-  std::vector<decltype(ask(Performing{}))> questions;  // all at once: they share the timeout
-  for (const Performing& actor : theatre.actors) {
-    questions.push_back(ask(actor));
+  // All at once: they share the timeout.
+  std::map<std::size_t, decltype(ask(Performing{}))> questions;
+  for (std::size_t id = 0; id < theatre.actors.size(); ++id) {
+    if (theatre.actors[id]) {
+      questions.emplace(id, ask(theatre.actors[id]));
+    }
   }
-  std::vector<Standstill> told(questions.size());
-  for (std::size_t id = 0; id < questions.size(); ++id) {
-    questions[id].receive([&](const Standstill& answer) { told[id] = answer; },
-                          [&](const caf::error& error) {
-                            if (error == caf::sec::request_timeout) {
-                              told[id].waits_for = "its thread, where a handler does not return";
-                            } else {
-                              told[id].gone = true;
-                            }
-                          });
+  std::vector<Standstill> told(theatre.actors.size());
+  for (auto& [id, question] : questions) {
+    Standstill& of = told[id];
+    question.receive([&](const Standstill& answer) { of = answer; },
+                     [&](const caf::error& error) {
+                       if (error == caf::sec::request_timeout) {
+                         of.waits_for = "its thread, where a handler does not return";
+                       } else {
+                         of.gone = true;
+                       }
+                     });
+  }
+  return told;
+}
+
+namespace {
+
+/// How the run ends that has stalled.
+Ending end_of_stalled(const Theatre& theatre) {
+  std::vector<Standstill> told = ask_everyone(theatre);
+  if (theatre.options.others) {
+    theatre.options.others->explain(told);
   }
   return stalled(theatre.cast, std::move(told));
 }
@@ -191,12 +250,12 @@ class StallWatch {
   void moved() { moved_ = theatre_.now(); }
 
   bool stalled() {
-    std::uint64_t deliveries = 0;
-    for (const auto& place : theatre_.workplaces) {
-      deliveries += place->deliveries.load(std::memory_order_relaxed);
-    }
+    const Others* others = theatre_.options.others;
+    const Others::Progress elsewhere = others ? others->progress() : Others::Progress{};
+    const std::uint64_t deliveries = theatre_.deliveries() + elsewhere.deliveries;
     const double now = theatre_.now();
-    if (deliveries != seen_ || theatre_.busy > 0 || theatre_.due > now) {
+    if (deliveries != seen_ || theatre_.busy > 0 || elsewhere.busy ||
+        std::max(theatre_.due.load(), elsewhere.due) > now) {
       seen_ = deliveries;
       moved_ = now;
     }
@@ -210,14 +269,14 @@ class StallWatch {
 };
 
 /// Waits for the run's end, looking after its stalls and the user's wishes meanwhile.
-Ending await_ending(caf::actor_system& system, Theatre& theatre) {
+Ending await_ending(Theatre& theatre) {
   std::future<Ending> future = theatre.ending.get_future();
   StallWatch watch(theatre);
   int interrupts = 0;
   const auto look = theatre.options.snapshot_due ? kLookForSnapshots : kLook;
   while (future.wait_for(look) != std::future_status::ready) {
     if (watch.stalled()) {
-      theatre.end(ask_everyone(system, theatre));
+      theatre.end(end_of_stalled(theatre));
     }
     const int asked = theatre.options.interrupts ? theatre.options.interrupts() : 0;
     if (asked > interrupts) {
@@ -227,11 +286,11 @@ Ending await_ending(caf::actor_system& system, Theatre& theatre) {
         continue;
       }
       if (theatre.options.snapshot) {
-        take_snapshot(system, theatre);  // the last: what comes now is the run's end
+        take_snapshot(theatre.system, theatre);  // the last: what comes now is the run's end
       }
       theatre.ports[theatre.cast.director.id]->send(Halt{});
     } else if (interrupts == 0 && theatre.options.snapshot_due && theatre.options.snapshot_due()) {
-      take_snapshot(system, theatre);
+      take_snapshot(theatre.system, theatre);
       watch.moved();
     }
   }
@@ -243,24 +302,42 @@ Ending await_ending(caf::actor_system& system, Theatre& theatre) {
   return ending;
 }
 
+/// From the first message to the end, when all that has been recorded anywhere has been handed over.
+Ending play(Theatre& theatre, RecordSink& records) {
+  Company company(theatre);
+  company.assemble(records);
+  theatre.start = Theatre::Clock::now();
+  Others* const others = theatre.options.others;
+  if (const auto opened = others ? others->open(theatre) : Result<void>(); !opened) {
+    theatre.lose(opened.error().message);
+  } else if (theatre.options.resume) {
+    resume(theatre, *theatre.options.resume);
+  } else {
+    for (const ActorId id : theatre.cast.starting) {
+      if (theatre.is_here(id)) {
+        theatre.ports[id]->send(Start{});
+      }
+    }
+  }
+  Ending ending = await_ending(theatre);
+  const auto collected = others ? others->collect() : Result<void>();
+  if (!collected && ending.exit_code == 0) {
+    const auto& asked = theatre.options.interrupts;
+    const bool interrupted = asked && asked() >= 2;
+    ending.exit_code = interrupted ? 130 : static_cast<int>(collected.error().kind);
+    ending.cause = interrupted ? "interrupted" : collected.error().message;
+  }
+  return ending;
+}
+
 }  // namespace
 
 Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& options) {
-  check_room(cast.threads);
+  check_room(static_cast<int>(threads_here(cast, options).size()));
   caf::actor_system_config config = caf_config();
   caf::actor_system system{config};
-  Theatre theatre{.cast = cast, .options = options};
-  Company company(system, theatre);
-  company.assemble(records);
-  theatre.start = Theatre::Clock::now();
-  if (options.resume) {
-    resume(theatre, *options.resume);
-  } else {
-    for (const ActorId id : cast.starting) {
-      theatre.ports[id]->send(Start{});
-    }
-  }
-  return await_ending(system, theatre);
+  Theatre theatre{.system = system, .cast = cast, .options = options};
+  return play(theatre, records);
 }
 
 }  // namespace troupe

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/system/driver.hpp"
+#include "runtime/system/others.hpp"
 
 #include <functional>
 #include <memory>
@@ -31,6 +32,10 @@ struct ThreadOptions {
   std::function<void(const ArchiveRun& archive)> snapshot{};
   /// Where set, the run goes on from the state that is read from it. ArchiveError as archive_run().
   Archive* resume = nullptr;
+  /// Where set, this process plays a part of the cast alone: the machines of the others are thrown away,
+  /// and where the Director is one of them, the run goes on until they say that it is over. Without
+  /// snapshots and `resume`.
+  Others* others = nullptr;
   /// Seconds without a delivery or a running job after which the run is given up and what everyone
   /// waits for is told.
   double stall_seconds = 10;

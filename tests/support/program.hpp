@@ -42,6 +42,8 @@ class Program {
                    std::string path = "");
   ~Program();
 
+  pid_t pid() const { return pid_; }
+
   void signal(int number) const;
   /// What has come on stderr so far.
   std::string err() const;

@@ -29,11 +29,12 @@ MAY_INCLUDE = {
 
 # Third-party headers and the only places that may see them; nothing else has third-party headers at all.
 ROOMS = [
-    (r"caf/", {"runtime/system", "apps", "tests"}),
+    (r"caf/", {"runtime/system", "runtime/cluster", "apps", "tests"}),
     (r"(google/protobuf/|.*\.pb\.h$)", {"messages", "runtime", "runtime/schemes", "apps", "tests"}),
     (r"(cuda|cublas|cudnn|nccl|cooperative_groups|nvtx)", {"kernels/cuda"}),
     (r"(oneapi/|dnnl|omp\.h)", {"kernels/cpu"}),
     (r"curl/", {"runtime/data"}),
+    (r"zmq\.h", {"runtime/cluster", "tests"}),
     (r"zlib\.h", {"runtime/data", "tests"}),
     (r"openssl/", {"runtime/record"}),
     (r"spdlog/|fmt/", {"runtime/system"}),

@@ -1,0 +1,23 @@
+// Which process of a run plays which machine.
+#pragma once
+
+#include "apps/topologies/blueprint.hpp"
+
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+struct Placement {
+  std::vector<int> process_of;  // by ActorId
+  std::string words{};          // "process 0 plays replica 0 and the servers, 1 replica 1"
+  std::string digest{};         // of names, threads and processes: equal where two casts are
+};
+
+/// Whole replicas where there are as many as processes or more, else each replica's stages in groups of
+/// neighbours. A shard and its optimizer stand with their stage, a source with its first one. What is
+/// everybody's, the Director and the servers, is in process 0: so a process that is lost costs no more
+/// than its replicas. Error (usage) where the experiment cannot be played by so many.
+Result<Placement> place(const Blueprint& blueprint, int processes);
+
+}  // namespace troupe

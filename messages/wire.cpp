@@ -1,0 +1,242 @@
+#include "messages/wire.hpp"
+
+#include "kernels/check.hpp"
+#include "messages/tensor_bytes.hpp"
+#include "wire.pb.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr std::uint32_t kProtocol = 1;
+constexpr std::size_t kInHeaderMax = 4096;  // bytes of a tensor that lie in the header
+constexpr std::uint32_t kWhole = 1;
+// What a header takes at most beside its content, and beside the elements of each tensor: numbers of at most
+// eleven bytes with their tags, and lengths.
+constexpr std::size_t kHeaderMax = 128;
+constexpr std::size_t kTensorMax = 32 + 11 * Shape::kDimensionsMax;
+constexpr std::uint32_t kTypes = 4;  // of DType
+
+template <class Proto>
+Proto parsed(std::span<const std::byte> frame, const char* what) {
+  Proto proto;
+  if (frame.size() > kFrameBytesMax ||
+      !proto.ParseFromArray(frame.data(), static_cast<int>(frame.size()))) {
+    throw WireError(concat("a frame is not the ", what, " that has to come now"));
+  }
+  return proto;
+}
+
+/// A shape that can be, and what its elements take; the sizes are those of a stranger.
+Shape shape_of(const proto::WireTensor& tensor, std::size_t& bytes) {
+  Shape shape;
+  if (tensor.type() >= kTypes || tensor.extents_size() > Shape::kDimensionsMax) {
+    throw WireError("a header announces a tensor of a type or shape that there is none of");
+  }
+  bytes = size_bytes(static_cast<DType>(tensor.type()));
+  for (const std::int64_t extent : tensor.extents()) {
+    if (extent < 0 ||
+        (extent > 0 && bytes > kParcelBytesMax / static_cast<std::uint64_t>(extent))) {
+      throw WireError("a header announces a tensor that is too large");
+    }
+    bytes *= static_cast<std::size_t>(extent);
+    shape.push_back(extent);
+  }
+  return shape;
+}
+
+}  // namespace
+
+bool same_secret(std::string_view x, std::string_view y) {
+  unsigned differs = x.size() == y.size() ? 0 : 1;
+  for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
+    differs |= static_cast<unsigned>(static_cast<unsigned char>(x[i] ^ y[i]));
+  }
+  return differs == 0;
+}
+
+std::string hello_frame(std::uint32_t from, std::string_view token) {
+  proto::WireHello hello;
+  hello.set_protocol(kProtocol);
+  hello.set_process(from);
+  hello.set_token(std::string(token));
+  return hello.SerializeAsString();
+}
+
+void check_hello(std::span<const std::byte> frame, std::uint32_t from, std::string_view token) {
+  const auto hello = parsed<proto::WireHello>(frame, "greeting");
+  if (!same_secret(hello.token(), token)) {
+    throw WireError("a stranger has connected: it does not know this run's token");
+  }
+  if (hello.protocol() != kProtocol || hello.process() != from) {
+    throw WireError(concat("process ",
+                           hello.process(),
+                           " speaks version ",
+                           hello.protocol(),
+                           " of the wire's protocol where process ",
+                           from,
+                           " with version ",
+                           kProtocol,
+                           " was expected"));
+  }
+}
+
+void check_parcel(const Parcel& parcel) {
+  const std::vector<Tensor>& tensors = parcel.content.tensors;
+  const auto in_bounds = [](const char* what, std::size_t size, std::size_t most) {
+    if (size > most) {
+      throw WireError(
+          concat("a message has ", size, ' ', what, "; between processes it can have ", most));
+    }
+  };
+  in_bounds("tensors", tensors.size(), kTensorsMax);
+  std::size_t header = kHeaderMax + parcel.content.bytes.size();
+  std::size_t total = 0;
+  for (const Tensor& tensor : tensors) {
+    const std::size_t bytes = bytes_of(tensor).size();
+    header += kTensorMax + (bytes <= kInHeaderMax ? bytes : 0);
+    total += bytes;
+    in_bounds("bytes of tensors", total, kParcelBytesMax);
+  }
+  in_bounds("bytes beside its tensors", header, kFrameBytesMax);
+  if (!std::isfinite(parcel.due)) {
+    throw WireError("a message is due at a time that is none");
+  }
+}
+
+std::string header_frame(const Parcel& parcel, std::uint32_t sender, std::uint64_t sequence) {
+  proto::WireHeader header;
+  header.set_sender(sender);
+  header.set_sequence(sequence);
+  header.set_kind(static_cast<std::uint32_t>(parcel.kind));
+  header.set_recipient(parcel.recipient);
+  header.set_due(parcel.due);
+  header.set_content(parcel.content.bytes);
+  for (const Tensor& tensor : parcel.content.tensors) {
+    proto::WireTensor& announced = *header.add_tensors();
+    announced.set_type(static_cast<std::uint32_t>(tensor.type()));
+    for (int i = 0; i < tensor.shape().dimensions(); ++i) {
+      announced.add_extents(tensor.shape()[i]);
+    }
+    const auto bytes = bytes_of(tensor);
+    if (bytes.size() <= kInHeaderMax) {
+      announced.set_elements(bytes.data(), bytes.size());
+    }
+  }
+  header.set_whole(kWhole);
+  return header.SerializeAsString();
+}
+
+std::vector<Frame> tensor_frames(const Parcel& parcel) {
+  std::vector<Frame> frames;
+  for (const Tensor& tensor : parcel.content.tensors) {
+    std::span<const std::byte> left = bytes_of(tensor);
+    if (left.size() <= kInHeaderMax) {
+      continue;
+    }
+    while (!left.empty()) {
+      const std::size_t size = std::min(left.size(), kFrameBytes);
+      frames.push_back({tensor, left.first(size)});
+      left = left.subspan(size);
+    }
+  }
+  return frames;
+}
+
+std::optional<Parcel> Unpacker::take(std::span<const std::byte> frame) {
+  if (parcel_) {
+    fill(frame);
+  } else {
+    begin(frame);
+  }
+  find_next_to_fill();
+  return filling_ < announced_.size() ? std::nullopt : std::exchange(parcel_, std::nullopt);
+}
+
+void Unpacker::begin(std::span<const std::byte> frame) {
+  auto header = parsed<proto::WireHeader>(frame, "header");
+  if (header.sender() != sender_ || header.sequence() != sequence_ + 1) {
+    throw WireError(concat("parcel ",
+                           header.sequence(),
+                           " of process ",
+                           header.sender(),
+                           " has come where parcel ",
+                           sequence_ + 1,
+                           " of process ",
+                           sender_,
+                           " was expected"));
+  }
+  if (header.whole() != kWhole || header.kind() >= kParcelKinds || !std::isfinite(header.due()) ||
+      static_cast<std::size_t>(header.tensors_size()) > kTensorsMax) {
+    throw WireError("a header says what no header can say");
+  }
+  sequence_ = header.sequence();
+  parcel_ = Parcel{.kind = static_cast<ParcelKind>(header.kind()),
+                   .recipient = header.recipient(),
+                   .due = header.due()};
+  parcel_->content.bytes = std::move(*header.mutable_content());
+  announce(header);
+}
+
+/// What its tensors will be; those that lie in the header are filled.
+void Unpacker::announce(const proto::WireHeader& header) {
+  announced_.clear();
+  filling_ = 0;
+  std::size_t total = 0;
+  for (const proto::WireTensor& tensor : header.tensors()) {
+    Announced one{.shape = {}, .type = static_cast<DType>(tensor.type())};
+    one.shape = shape_of(tensor, one.bytes);
+    total += one.bytes;
+    const bool inside = one.bytes <= kInHeaderMax;
+    if (total > kParcelBytesMax || tensor.elements().size() != (inside ? one.bytes : 0)) {
+      throw WireError("the tensors of a header are too large, or not of the size that it says");
+    }
+    announced_.push_back(one);
+  }
+  if (!host_) {
+    host_.emplace(Device{});
+  }
+  parcel_->content.tensors.resize(announced_.size());
+  for (std::size_t i = 0; i < announced_.size(); ++i) {
+    if (const Announced& one = announced_[i]; one.bytes <= kInHeaderMax) {
+      Tensor& made = parcel_->content.tensors[i];
+      made = host_->allocate(one.shape, one.type);
+      std::memcpy(
+          bytes_of(made).data(), header.tensors(static_cast<int>(i)).elements().data(), one.bytes);
+    }
+  }
+}
+
+/// Memory is taken when the first bytes of a tensor are there, not when they are announced.
+void Unpacker::fill(std::span<const std::byte> frame) {
+  const Announced& now = announced_[filling_];
+  Tensor& tensor = parcel_->content.tensors[filling_];
+  const std::size_t expected = std::min(now.bytes - filled_, kFrameBytes);
+  if (frame.size() != expected) {
+    throw WireError(concat(
+        "a tensor's frame has ", frame.size(), " bytes where ", expected, " were announced"));
+  }
+  if (filled_ == 0) {
+    tensor = host_->allocate(now.shape, now.type);
+  }
+  std::memcpy(bytes_of(tensor).data() + filled_, frame.data(), frame.size());
+  filled_ += frame.size();
+  if (filled_ == now.bytes) {
+    ++filling_;
+    filled_ = 0;
+  }
+}
+
+void Unpacker::find_next_to_fill() {
+  while (filled_ == 0 && filling_ < announced_.size() &&
+         announced_[filling_].bytes <= kInHeaderMax) {
+    ++filling_;
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,112 @@
+// What crosses from one process to another: parcels, and their form as frames of bytes (wire.proto).
+//
+//   hello                                    once, from both ends
+//   header | elements of tensor 0, in frames of 1 MiB | of tensor 1 | ...
+//
+// Small tensors lie in the header itself. Nothing that arrives is believed before it has been checked.
+#pragma once
+
+#include "kernels/stream.hpp"
+#include "messages/archive.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::proto {
+class WireHeader;
+}  // namespace troupe::proto
+
+namespace troupe {
+
+/// What has arrived is not what this side of the wire can have been sent; what() is a sentence.
+class WireError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+enum class ParcelKind : std::uint8_t {
+  message,    // to machine `recipient`
+  records,    // to the lead
+  heartbeat,  // to the lead: how a process is getting on
+  down,       // to the lead: machine `recipient` has ended by an exception
+  gone,       // from the lead: process `recipient` is lost, and all that it may still send
+  explain,    // from the lead: what do your machines wait for?
+  explained,  // ... the answer
+  end,        // from the lead: the run is over
+  bye,        // ... the answer, the last that comes
+  distrust,   // to the lead: process `recipient` cannot be believed, or heard
+};
+constexpr std::uint32_t kParcelKinds = 10;
+
+struct Parcel {
+  ParcelKind kind = ParcelKind::message;
+  std::uint32_t recipient = 0;
+  double due = 0;  // seconds of the run's clock before which it is not delivered
+  Archived content{};
+};
+
+constexpr std::size_t kFrameBytesMax = std::size_t{16} << 20;  // of a header
+constexpr std::size_t kFrameBytes = std::size_t{1} << 20;      // of tensors: what stays in a cache
+constexpr std::size_t kTensorsMax = 1 << 16;                   // of a parcel
+constexpr std::size_t kParcelBytesMax = std::size_t{4} << 30;  // of its tensors
+
+/// A piece of a tensor, which `of` keeps.
+struct Frame {
+  Tensor of;
+  std::span<const std::byte> bytes;
+};
+
+/// Takes as long wherever they differ, so that its time tells a stranger nothing.
+bool same_secret(std::string_view x, std::string_view y);
+
+/// The first frame that process `from` sends.
+std::string hello_frame(std::uint32_t from, std::string_view token);
+/// WireError where it is not the one of process `from` with this token.
+void check_hello(std::span<const std::byte> frame, std::uint32_t from, std::string_view token);
+
+/// WireError where the other side would refuse the parcel: more tensors, or more bytes, than one can have, or
+/// a time that is none.
+void check_parcel(const Parcel& parcel);
+
+/// The parcel's first frame; check_parcel() has found nothing.
+std::string header_frame(const Parcel& parcel, std::uint32_t sender, std::uint64_t sequence);
+/// Those behind it.
+std::vector<Frame> tensor_frames(const Parcel& parcel);
+
+/// Puts the parcels of one sender together again.
+class Unpacker {
+ public:
+  explicit Unpacker(std::uint32_t sender) : sender_(sender) {}
+
+  /// The next frame; the parcel, where this was its last. WireError where it is not what has to come now:
+  /// then nothing more is to be given to it.
+  std::optional<Parcel> take(std::span<const std::byte> frame);
+
+ private:
+  void begin(std::span<const std::byte> frame);
+  void announce(const proto::WireHeader& header);
+  void fill(std::span<const std::byte> frame);
+  void find_next_to_fill();
+
+  struct Announced {
+    Shape shape;
+    DType type = DType::float32;
+    std::size_t bytes = 0;
+  };
+
+  std::uint32_t sender_;
+  std::uint64_t sequence_ = 0;
+  std::optional<Parcel> parcel_;      // under way
+  std::vector<Announced> announced_;  // its tensors; those in the header are filled already
+  std::size_t filling_ = 0;           // which
+  std::size_t filled_ = 0;            // bytes of it
+  std::optional<Stream> host_;        // allocates
+};
+
+}  // namespace troupe

@@ -1,0 +1,322 @@
+#include "runtime/cluster/channel.hpp"
+
+#include "runtime/cluster/descriptor.hpp"
+#include "runtime/cluster/zmq_calls.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr int kFramesInATurn = 16;  // of one peer, before the next has its turn
+
+template <class T>
+void let_go(void* /*data*/, void* keeper) {
+  delete static_cast<T*>(keeper);
+}
+
+/// Of a piece of a tensor, or where there is none, of text.
+void make_message(std::optional<ZmqMessage>& message, Frame frame, std::string text) {
+  if (frame.of) {
+    auto keeper = std::make_unique<Tensor>(std::move(frame.of));
+    message.emplace(frame.bytes, let_go<Tensor>, keeper.get());
+    keeper.release();
+  } else {
+    auto keeper = std::make_unique<std::string>(std::move(text));
+    message.emplace(std::as_bytes(std::span(*keeper)), let_go<std::string>, keeper.get());
+    keeper.release();
+  }
+}
+
+}  // namespace
+
+/// What one frame of ZeroMQ's will be made of: text, or a piece of a tensor.
+struct Channel::Piece {
+  std::string text{};
+  Frame frame{};
+};
+
+struct Channel::Peer {
+  Peer(int number, void* with) : socket(with), unpacker(static_cast<std::uint32_t>(number)) {}
+
+  void* socket;  // null once it was dropped and the thread has seen that
+  Unpacker unpacker;
+  std::string endpoint{};  // to connect to
+  bool greeted = false;    // its hello has come
+
+  // Guarded by mutex_.
+  std::deque<Parcel> queue{};
+  bool dropped = false;
+
+  // Of the thread alone.
+  std::chrono::steady_clock::time_point heard = std::chrono::steady_clock::now();
+  std::uint64_t sequence = 0;
+  std::deque<Piece> pieces{};           // of the parcel that is under way
+  std::optional<ZmqMessage> pending{};  // there was no room for it
+};
+
+Channel::Channel(int self, std::string token)
+    : self_(self),
+      token_(std::move(token)),
+      context_(zmq_ctx_new()),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  check_zmq(wake_ >= 0, "an eventfd");
+}
+
+Channel::~Channel() {
+  close();
+  for (const auto& [number, peer] : peers_) {
+    peer->pending.reset();
+    if (peer->socket) {
+      zmq_close(peer->socket);
+    }
+  }
+  zmq_ctx_term(context_);
+  ::close(wake_);
+}
+
+void* Channel::make_socket(int peer) {
+  void* const socket = zmq_socket(context_, ZMQ_PAIR);
+  check_zmq(socket != nullptr, "a ZeroMQ socket");
+  peers_.emplace(peer, std::make_unique<Peer>(peer, socket));
+  set_zmq_option(socket, ZMQ_SNDHWM, kFramesAhead);
+  set_zmq_option(socket, ZMQ_RCVHWM, kFramesAhead);
+  set_zmq_option(socket, ZMQ_LINGER, 0);
+  set_zmq_option(socket, ZMQ_RECONNECT_IVL, -1);  // who is gone does not come back
+  const auto frame_max = static_cast<std::int64_t>(kFrameBytesMax);
+  check_zmq(zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max, sizeof frame_max) == 0,
+            "the limit of a socket");
+  peers_.at(peer)->pieces.push_back(
+      {.text = hello_frame(static_cast<std::uint32_t>(self_), token_)});
+  return socket;
+}
+
+std::string Channel::listen(int peer, pid_t pid) {
+  void* const socket = make_socket(peer);
+  set_zmq_option(socket, ZMQ_IPC_FILTER_PID, pid);
+  // '@': a name that is no file's. Random, so that nobody can have taken it.
+  const std::string endpoint = "ipc://@troupe-" + make_token();
+  check_zmq(zmq_bind(socket, endpoint.c_str()) == 0, "a socket for another process");
+  return endpoint;
+}
+
+void Channel::connect(int peer, const std::string& endpoint) {
+  make_socket(peer);
+  peers_.at(peer)->endpoint = endpoint;
+}
+
+void Channel::open(Events events) {
+  events_ = std::move(events);
+  for (const auto& [number, peer] : peers_) {
+    peer->heard = std::chrono::steady_clock::now();
+    if (!peer->endpoint.empty()) {
+      check_zmq(zmq_connect(peer->socket, peer->endpoint.c_str()) == 0, "a connection");
+    }
+  }
+  thread_ = std::thread([this] { work(); });
+}
+
+void Channel::unwatch(int descriptor) {
+  std::erase(events_.watched, descriptor);
+}
+
+std::chrono::steady_clock::time_point Channel::heard(int peer) const {
+  return peers_.at(peer)->heard;
+}
+
+bool Channel::greeted(int peer) const {
+  return peers_.at(peer)->greeted;
+}
+
+void Channel::send(int to, Parcel parcel) {
+  const auto found = peers_.find(to);
+  if (found == peers_.end()) {
+    return;
+  }
+  check_parcel(parcel);
+  const std::lock_guard lock(mutex_);
+  if (!found->second->dropped) {
+    found->second->queue.push_back(std::move(parcel));
+    wake();
+  }
+}
+
+void Channel::drop(int peer) {
+  if (const auto found = peers_.find(peer); found != peers_.end()) {
+    const std::lock_guard lock(mutex_);
+    found->second->dropped = true;
+    found->second->queue.clear();
+    wake();
+  }
+}
+
+void Channel::close() {
+  if (!thread_.joinable()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    wake();
+  }
+  thread_.join();
+}
+
+/// The mutex is locked.
+void Channel::wake() {
+  if (!std::exchange(woken_, true)) {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof one);
+  }
+}
+
+void Channel::work() {
+  try {
+    auto next_tick = std::chrono::steady_clock::now() + kTick;
+    while (!closing()) {
+      watch_over(next_tick);
+    }
+  } catch (const std::exception& error) {
+    events_.failed(error.what());
+  }
+}
+
+bool Channel::closing() {
+  const std::lock_guard lock(mutex_);
+  return closing_;
+}
+
+/// One turn: waits for whatever comes first, and does all that can be done then.
+void Channel::watch_over(std::chrono::steady_clock::time_point& next_tick) {
+  std::vector<zmq_pollitem_t> items{{nullptr, wake_, ZMQ_POLLIN, 0}};
+  for (const int descriptor : events_.watched) {
+    items.push_back({nullptr, descriptor, ZMQ_POLLIN, 0});
+  }
+  std::vector<std::pair<int, Peer*>> living;
+  for (const auto& [number, peer] : peers_) {
+    if (!transmit(*peer)) {
+      continue;
+    }
+    const short events = peer->pending ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN;
+    items.push_back({peer->socket, 0, events, 0});
+    living.emplace_back(number, peer.get());
+  }
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(next_tick - std::chrono::steady_clock::now());
+  const int ready =
+      zmq_poll(items.data(), static_cast<int>(items.size()), std::max<long>(0, left.count()));
+  check_zmq(ready >= 0 || zmq_errno() == EINTR, "waiting for other processes");
+  if (items[0].revents != 0) {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto read = ::read(wake_, &count, sizeof count);
+    woken_ = false;
+  }
+  for (std::size_t i = 0; i < living.size(); ++i) {
+    if ((items[items.size() - living.size() + i].revents & ZMQ_POLLIN) != 0) {
+      receive(living[i].first, *living[i].second);
+    }
+  }
+  for (std::size_t i = 1; i < items.size() - living.size(); ++i) {
+    if (items[i].revents != 0) {
+      events_.readable(items[i].fd);
+    }
+  }
+  if (const auto now = std::chrono::steady_clock::now(); now >= next_tick) {
+    next_tick = now + kTick;
+    events_.tick();
+  }
+}
+
+void Channel::receive(int from, Peer& peer) {
+  const auto believed = [&] {
+    const std::lock_guard lock(mutex_);
+    return !peer.dropped;
+  };
+  const auto give_up = [&](const std::exception& error) {
+    drop(from);
+    events_.broken(from, error.what());
+  };
+  try {
+    for (int i = 0; i < kFramesInATurn && believed(); ++i) {
+      ZmqMessage frame;
+      if (!frame.receive(peer.socket)) {
+        return;
+      }
+      take(from, peer, frame.bytes());
+    }
+  } catch (const WireError& error) {
+    give_up(error);
+  } catch (const ArchiveError& error) {
+    give_up(error);
+  } catch (const ContractError& error) {
+    give_up(error);
+  }
+}
+
+void Channel::take(int from, Peer& peer, std::span<const std::byte> frame) {
+  peer.heard = std::chrono::steady_clock::now();
+  if (!peer.greeted) {
+    check_hello(frame, static_cast<std::uint32_t>(from), token_);
+    peer.greeted = true;
+  } else if (auto parcel = peer.unpacker.take(frame)) {
+    events_.parcel(from, *std::move(parcel));
+  }
+}
+
+/// Gives ZeroMQ as much as it takes. False where the peer was dropped.
+bool Channel::transmit(Peer& peer) {
+  while (next_piece(peer)) {
+    if (!peer.pending) {
+      Piece& first = peer.pieces.front();
+      make_message(peer.pending, std::move(first.frame), std::move(first.text));
+      peer.pieces.pop_front();
+    }
+    if (!peer.pending->send(peer.socket)) {
+      return true;
+    }
+    peer.pending.reset();
+  }
+  const std::lock_guard lock(mutex_);
+  if (!peer.dropped) {
+    return true;
+  }
+  peer.pending.reset();
+  peer.pieces.clear();
+  if (void* const socket = std::exchange(peer.socket, nullptr)) {
+    zmq_close(socket);
+  }
+  return false;
+}
+
+/// Whether there is something to send to the peer: what is pending, or the first of its pieces.
+bool Channel::next_piece(Peer& peer) {
+  Parcel next;
+  {
+    const std::lock_guard lock(mutex_);
+    if (peer.dropped) {
+      return false;
+    }
+    if (peer.pending || !peer.pieces.empty()) {
+      return true;
+    }
+    if (peer.queue.empty()) {
+      return false;
+    }
+    next = std::move(peer.queue.front());
+    peer.queue.pop_front();
+  }
+  peer.pieces.push_back(
+      {.text = header_frame(next, static_cast<std::uint32_t>(self_), ++peer.sequence)});
+  for (Frame& frame : tensor_frames(next)) {
+    peer.pieces.push_back({.frame = std::move(frame)});
+  }
+  return true;
+}
+
+}  // namespace troupe

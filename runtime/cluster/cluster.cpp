@@ -1,0 +1,45 @@
+#include "runtime/cluster/cluster.hpp"
+
+#include "messages/fields.hpp"
+#include "runtime/system/theatre.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr double kSoon = 1e-6;  // seconds; the clock counts nanoseconds
+
+}  // namespace
+
+void Cluster::send(ActorId to, Message message, double due) {
+  channel_.send(process_of_.at(to), packed(to, std::move(message), due));
+}
+
+Parcel Cluster::packed(ActorId to, Message message, double due) {
+  Archive a;
+  a.share_tensors();
+  archive(a, message);
+  return {.kind = ParcelKind::message, .recipient = to, .due = due, .content = a.take()};
+}
+
+void Cluster::deliver(Parcel parcel) {
+  const auto to = static_cast<ActorId>(parcel.recipient);
+  if (!is_here(to)) {
+    throw WireError(concat("a message has come for machine ", to, ", which does not play here"));
+  }
+  Archive a(std::move(parcel.content));
+  a.set_device(theatre_->cast.members[to].device);
+  Message message;
+  archive(a, message);
+  a.expect_end();
+  if (parcel.due > 0) {
+    // By the clock even where that has passed: there it comes behind those that were due before it.
+    theatre_->send_later(to, std::max(kSoon, parcel.due - theatre_->now()), std::move(message));
+  } else {
+    theatre_->ports[to]->send(std::move(message));
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,49 @@
+// What the lead of a run and its other processes have in common: who plays where, and messages between
+// machines. README.md tells the story of a run.
+#pragma once
+
+#include "runtime/cluster/channel.hpp"
+#include "runtime/system/others.hpp"
+
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+class Cluster : public Others {
+ public:
+  bool is_here(ActorId id) const override {
+    return id < process_of_.size() && process_of_[id] == self_;
+  }
+
+  void send(ActorId to, Message message, double due) override;
+
+ protected:
+  static constexpr int kLead = 0;
+
+  /// `process_of`: by ActorId.
+  Cluster(int self, std::vector<int> process_of, std::string token)
+      : self_(self), process_of_(std::move(process_of)), channel_(self, std::move(token)) {}
+
+  /// The message as it crosses. Waits where a GPU has still to make a tensor of it.
+  static Parcel packed(ActorId to, Message message, double due);
+
+  /// Gives a message of another process to the machine that it is for. WireError, ArchiveError or
+  /// ContractError where it cannot be one.
+  void deliver(Parcel parcel);
+
+  const int self_;
+  const std::vector<int> process_of_;
+  Theatre* theatre_ = nullptr;  // between open() and close()
+  Channel channel_;
+};
+
+/// What stands in a parcel, T an archive's.
+template <class... T>
+Archived archived(T... values) {
+  Archive a;
+  a(values...);
+  return a.take();
+}
+
+}  // namespace troupe

@@ -1,0 +1,302 @@
+#include "runtime/cluster/lead.hpp"
+
+#include "messages/record_archive.hpp"
+#include "runtime/cluster/standstills.hpp"
+#include "runtime/system/theatre.hpp"
+
+#include <caf/send.hpp>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLook{100};  // between looks at the user
+constexpr std::chrono::seconds kExplainTimeout{3};
+constexpr double kExitSeconds = 3;
+
+}  // namespace
+
+Lead::Lead(Config config)
+    : Cluster(kLead, config.process_of, make_token()), c_(std::move(config)) {}
+
+Lead::~Lead() {
+  close();
+}
+
+// -- on the channel's thread -----------------------------------------------------------------------
+
+void Lead::on(int from, Parcel parcel) {
+  switch (parcel.kind) {
+    case ParcelKind::message:
+      return deliver(std::move(parcel));
+    case ParcelKind::records:
+      return take_records(std::move(parcel));
+    case ParcelKind::heartbeat:
+      return take_heartbeat(from, std::move(parcel));
+    case ParcelKind::down:
+      return take_down(from, std::move(parcel));
+    case ParcelKind::explained:
+      return take_explained(from, std::move(parcel));
+    case ParcelKind::bye:
+      return take_bye(from);
+    case ParcelKind::distrust:
+      return take_distrust(from, std::move(parcel));
+    default:
+      throw WireError("a process says what the lead alone can say");
+  }
+}
+
+void Lead::take_heartbeat(int from, Parcel parcel) {
+  Progress told;
+  Archive a(std::move(parcel.content));
+  a(told.deliveries, told.busy, told.due);
+  a.expect_end();
+  const std::lock_guard lock(mutex_);
+  members_.at(from).progress = told;
+}
+
+void Lead::take_down(int from, Parcel parcel) {
+  std::string cause;
+  Archive a(std::move(parcel.content));
+  a(cause);
+  a.expect_end();
+  const auto id = static_cast<ActorId>(parcel.recipient);
+  if (id >= process_of_.size() || process_of_[id] != from) {
+    throw WireError("a process tells of the end of a machine that is not its own");
+  }
+  theatre_->ports[theatre_->cast.director.id]->send(
+      Down{.actor = theatre_->cast.members[id].name, .cause = cause, .id = id});
+}
+
+void Lead::take_records(Parcel parcel) {
+  Archive a(std::move(parcel.content));
+  std::uint32_t count = 0;
+  a(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    RecordBatch batch{.entries = {RecordEntry{}}};
+    a(batch.now);
+    archive(a, batch.entries[0]);
+    check_record(batch.entries[0], c_.bounds);
+    caf::anon_send(theatre_->recorder, std::move(batch));
+  }
+  a.expect_end();
+}
+
+/// Everything that it has sent has been read: it may go.
+void Lead::take_bye(int from) {
+  Member& member = members_.at(from);
+  channel_.unwatch(member.process.descriptor);
+  ::shutdown(member.process.descriptor, SHUT_WR);
+  const std::lock_guard lock(mutex_);
+  member.bye = true;
+  changed_.notify_all();
+}
+
+/// One of two is wrong, and it is not known which: the one that has been told of is given up.
+void Lead::take_distrust(int from, Parcel parcel) {
+  std::string why;
+  Archive a(std::move(parcel.content));
+  a(why);
+  a.expect_end();
+  const auto whom = static_cast<int>(parcel.recipient);
+  if (whom == from || !members_.contains(whom)) {
+    throw WireError("a process does not believe itself, or one that there is none of");
+  }
+  lose(whom, concat("was given up by process ", from, ": ", why));
+}
+
+void Lead::take_explained(int from, Parcel parcel) {
+  Told told;
+  Archive a(std::move(parcel.content));
+  archive(a, told);
+  a.expect_end();
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, standstill] : told) {
+    if (id < process_of_.size() && process_of_[id] == from) {
+      told_.emplace_back(id, std::move(standstill));
+    }
+  }
+  members_.at(from).explained = true;
+  changed_.notify_all();
+}
+
+void Lead::tick() {
+  vigil_->look(Clock::now());
+  for (const auto& [number, member] : members_) {
+    bool watched = false;
+    {
+      const std::lock_guard lock(mutex_);
+      watched = !member.gone && !member.bye;
+    }
+    if (watched && vigil_->too_long(channel_.heard(number))) {
+      lose(number, "was silent for too long");
+    }
+  }
+}
+
+void Lead::readable(int descriptor) {
+  for (const auto& [number, member] : members_) {
+    if (member.process.descriptor == descriptor) {
+      lose(number, "");
+    }
+  }
+}
+
+/// Of this process's own thread: nobody can be heard any more.
+void Lead::fail(const std::string& why) {
+  theatre_->lose("the channel to the other processes has failed: " + why);
+  const std::lock_guard lock(mutex_);
+  for (auto& [number, member] : members_) {
+    member.gone = true;
+  }
+  changed_.notify_all();
+}
+
+/// `why` empty: as its end tells.
+void Lead::lose(int number, const std::string& why) {
+  Member& member = members_.at(number);
+  {
+    const std::lock_guard lock(mutex_);
+    if (member.bye || std::exchange(member.gone, true)) {
+      return;
+    }
+  }
+  channel_.drop(number);
+  channel_.unwatch(member.process.descriptor);
+  const std::string end = end_process(member.process);
+  member.process.pid = -1;
+  // The others hear it before the Director does, and so before what follows from that.
+  to_all(ParcelKind::gone, static_cast<std::uint32_t>(number));
+  const std::string cause = concat("process ", number, " ", why.empty() ? end : why);
+  tell_director(number, cause);
+  const std::lock_guard lock(mutex_);
+  member.cause = cause;
+  changed_.notify_all();
+}
+
+void Lead::tell_director(int number, const std::string& cause) {
+  for (std::size_t id = 0; id < process_of_.size(); ++id) {
+    if (process_of_[id] == number) {
+      theatre_->ports[theatre_->cast.director.id]->send(
+          Down{.actor = theatre_->cast.members[id].name,
+               .cause = cause,
+               .id = static_cast<ActorId>(id)});
+    }
+  }
+}
+
+// -- from other threads ----------------------------------------------------------------------------
+
+void Lead::record(RecordBatch /*batch*/) {
+  TROUPE_CHECK(false, "[Lead] the recorder is here");
+}
+
+void Lead::down(ActorId /*id*/, const std::string& /*cause*/) {
+  TROUPE_CHECK(false, "[Lead] the Director is here");
+}
+
+Others::Progress Lead::progress() const {
+  Progress all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, member] : members_) {
+    all.deliveries += member.progress.deliveries;
+    all.busy = all.busy || (!member.gone && member.progress.busy);
+    all.due = std::max(all.due, member.progress.due);
+  }
+  return all;
+}
+
+void Lead::to_all(ParcelKind kind, std::uint32_t recipient) {
+  for (const auto& [number, member] : members_) {
+    channel_.send(number, {.kind = kind, .recipient = recipient});
+  }
+}
+
+/// Whether each member has done it, or is gone. The mutex is locked.
+bool Lead::each(bool Member::*done) const {
+  return std::all_of(members_.begin(), members_.end(), [done](const auto& entry) {
+    return entry.second.gone || entry.second.*done;
+  });
+}
+
+void Lead::explain(std::vector<Standstill>& told) {
+  to_all(ParcelKind::explain, 0);
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kExplainTimeout, [this] { return each(&Member::explained); });
+  for (std::size_t id = 0; id < told.size(); ++id) {
+    told[id].gone = told[id].gone || !is_here(static_cast<ActorId>(id));
+  }
+  for (auto& [id, standstill] : told_) {
+    told[id] = std::move(standstill);
+  }
+  told_.clear();
+}
+
+Result<void> Lead::collect() {
+  if (!channel_.is_open()) {
+    return {};
+  }
+  std::vector<int> asked;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, member] : members_) {
+      if (!member.gone) {
+        asked.push_back(number);
+      }
+    }
+  }
+  to_all(ParcelKind::end, 0);
+  await_byes();
+  const std::lock_guard lock(mutex_);
+  for (const int number : asked) {
+    if (const Member& member = members_.at(number); !member.bye) {
+      return Error{
+          ErrorKind::lost,
+          concat(member.gone ? member.cause : concat("process ", number, " has not ended its part"),
+                 " when the run was over; what it had recorded last is missing")};
+    }
+  }
+  return {};
+}
+
+/// Until all have said goodbye or are gone, the user has lost patience, or one that has no job is late.
+void Lead::await_byes() {
+  std::unique_lock lock(mutex_);
+  auto since = Clock::now();
+  while (!each(&Member::bye) && asked_to_stop() < 2 && Clock::now() - since < c_.limits.end) {
+    if (any_busy()) {
+      since = Clock::now();
+    }
+    changed_.wait_for(lock, kLook);
+  }
+}
+
+/// The mutex is locked.
+bool Lead::any_busy() const {
+  return std::any_of(members_.begin(), members_.end(), [](const auto& entry) {
+    return !entry.second.gone && !entry.second.bye && entry.second.progress.busy;
+  });
+}
+
+void Lead::close() {
+  channel_.close();
+  for (auto& [number, member] : members_) {
+    if (member.process.pid > 0 && member.bye) {
+      await_process(member.process, kExitSeconds);
+    } else if (member.process.pid > 0) {
+      end_process(member.process);
+    }
+    if (member.process.descriptor >= 0) {
+      ::close(member.process.descriptor);
+    }
+  }
+  members_.clear();
+  theatre_ = nullptr;
+}
+
+}  // namespace troupe

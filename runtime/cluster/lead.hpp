@@ -1,0 +1,103 @@
+// The process that a run was begun in: it starts the others, has the Director and the recorder, and tells
+// the Director who was lost.
+#pragma once
+
+#include "runtime/cluster/cluster.hpp"
+#include "runtime/cluster/descriptor.hpp"
+#include "runtime/cluster/record_bounds.hpp"
+#include "runtime/cluster/vigil.hpp"
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace troupe {
+
+class Lead final : public Cluster {
+ public:
+  /// How long others are waited for.
+  struct Limits {
+    std::chrono::milliseconds join{600'000};  // one that reads the experiment and its data
+    std::chrono::milliseconds silence{2500};  // one that should be heard every 0.2 s
+    std::chrono::milliseconds end{10'000};    // one that has no job and should end its part
+  };
+
+  struct Config {
+    int processes = 2;
+    std::vector<int> process_of;  // by ActorId; the Director's is 0
+    std::string version{};        // of the program
+    std::string cast{};           // all processes must make the same of the experiment
+    std::string experiment{};     // resolved, as text
+    RecordBounds bounds{};
+    std::string program = "/proc/self/exe";
+    std::function<int()> interrupts{};  // as ThreadOptions has it
+    Limits limits{};
+  };
+
+  explicit Lead(Config config);
+  /// Ends all processes that are left.
+  ~Lead() override;
+  Lead(const Lead&) = delete;
+  Lead& operator=(const Lead&) = delete;
+
+  /// Starts the other processes; returns when each has read the experiment and its data. Error, of the
+  /// kind that it tells, where one cannot take part; (lost) where one does not answer in time, or the user has
+  /// interrupted. The calling thread lives as long as the run.
+  Result<void> start();
+
+  Result<void> open(Theatre& theatre) override;
+  void record(RecordBatch batch) override;
+  void down(ActorId id, const std::string& cause) override;
+  Progress progress() const override;
+  void explain(std::vector<Standstill>& told) override;
+  Result<void> collect() override;
+  void close() override;
+
+ private:
+  struct Member {
+    StartedProcess process;
+    bool gone = false;  // lost
+    bool bye = false;   // has ended its part
+    bool explained = false;
+    std::string cause{};  // of its loss
+    Progress progress{};
+  };
+
+  Patience patience() const;
+  Error not_joined(Member& member, int number, Talk how);
+  Result<void> invite(Member& member, int number);
+  Result<void> join(Member& member, int number, std::vector<std::map<int, std::string>>& where);
+
+  int asked_to_stop() const { return c_.interrupts ? c_.interrupts() : 0; }
+
+  void on(int from, Parcel parcel);
+  void tick();
+  void readable(int descriptor);
+  void fail(const std::string& why);
+  void lose(int number, const std::string& why);
+  void tell_director(int number, const std::string& cause);
+  void take_down(int from, Parcel parcel);
+  void take_records(Parcel parcel);
+  void take_heartbeat(int from, Parcel parcel);
+  void take_explained(int from, Parcel parcel);
+  void take_bye(int from);
+  void take_distrust(int from, Parcel parcel);
+
+  void to_all(ParcelKind kind, std::uint32_t recipient);
+  bool each(bool Member::*done) const;
+  bool any_busy() const;
+  void await_byes();
+
+  Config c_;
+  std::map<int, Member> members_;  // by number, from 1
+
+  mutable std::mutex mutex_;  // guards what Member has but `process`, and these
+  std::condition_variable changed_;
+  std::vector<std::pair<ActorId, Standstill>> told_;
+  std::optional<Vigil> vigil_;  // of the channel's thread
+};
+
+}  // namespace troupe

@@ -1,0 +1,289 @@
+#include "runtime/cluster/node.hpp"
+
+#include "messages/record_archive.hpp"
+#include "runtime/cluster/descriptor.hpp"
+#include "runtime/cluster/standstills.hpp"
+#include "wire.pb.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr std::uint64_t kTicksOfHeartbeat = 10;
+constexpr std::size_t kRecordsOfParcel = 1024;
+constexpr std::chrono::seconds kGreetingMax{10};  // after the beginning
+
+/// For a process that nobody waits for any more, or that cannot tell the lead: without ado.
+[[noreturn]] void leave(const std::string& why) {
+  if (!why.empty()) {
+    std::cerr << "troupe: " << why << std::endl;
+  }
+  ::_exit(static_cast<int>(ErrorKind::lost));
+}
+
+}  // namespace
+
+std::optional<Invitation> read_invitation() {
+  proto::Join join;
+  if (read_message(kInherited, join) != Talk::done ||
+      join.pids_size() != static_cast<int>(join.processes())) {
+    return std::nullopt;
+  }
+  return Invitation{.process = static_cast<int>(join.process()),
+                    .processes = static_cast<int>(join.processes()),
+                    .token = join.token(),
+                    .version = join.version(),
+                    .experiment = join.experiment(),
+                    .pids = {join.pids().begin(), join.pids().end()}};
+}
+
+void refuse_invitation(const Error& why) {
+  proto::Joined refused;
+  refused.set_exit_code(static_cast<std::uint32_t>(why.kind));
+  refused.set_refusal(why.message);
+  write_message(kInherited, refused);  // where the lead is gone, nobody asks
+}
+
+Node::Node(const Invitation& invitation, std::vector<int> process_of)
+    : Cluster(invitation.process, std::move(process_of), invitation.token),
+      processes_(invitation.processes),
+      pids_(invitation.pids) {}
+
+Node::~Node() {
+  stop_errands();
+}
+
+bool Node::join(const std::string& version, const std::string& cast) {
+  proto::Joined joined;
+  joined.set_version(version);
+  joined.set_cast(cast);
+  for (int other = self_ + 1; other < processes_; ++other) {
+    (*joined.mutable_endpoints())[static_cast<std::uint32_t>(other)] =
+        channel_.listen(other, pids_.at(static_cast<std::size_t>(other)));
+  }
+  proto::Connect where;
+  if (write_message(kInherited, joined) != Talk::done ||
+      read_message(kInherited, where) != Talk::done) {
+    return false;
+  }
+  for (const auto& [other, endpoint] : where.endpoints()) {
+    channel_.connect(static_cast<int>(other), endpoint);
+  }
+  return true;
+}
+
+Result<void> Node::open(Theatre& theatre) {
+  theatre_ = &theatre;
+  proto::Begin begin;
+  if (write_message(kInherited, proto::Connect{}) != Talk::done ||
+      read_message(kInherited, begin) != Talk::done) {
+    return Error{ErrorKind::lost, "the lead of the run is gone"};
+  }
+  theatre.start = Theatre::Clock::time_point(std::chrono::nanoseconds(begin.start_ns()));
+  for (int other = 1; other < processes_; ++other) {
+    if (other != self_) {
+      unheard_.insert(other);
+    }
+  }
+  vigil_.emplace(kGreetingMax, Theatre::Clock::now());
+  channel_.open(
+      {.parcel = [this](int from, Parcel parcel) { on(from, std::move(parcel)); },
+       .broken = [this](int from, const std::string& why) { distrust(from, why); },
+       .failed = [this](const std::string& why) { leave(concat("process ", self_, ": ", why)); },
+       .tick = [this] { tick(); },
+       .readable = [this](int /*descriptor*/) { readable(); },
+       .watched = {kInherited}});
+  errands_ = std::thread([this] { run_errands(); });
+  return {};
+}
+
+// -- on the channel's thread -----------------------------------------------------------------------
+
+void Node::on(int from, Parcel parcel) {
+  if (parcel.kind == ParcelKind::message) {
+    deliver(std::move(parcel));
+  } else if (from == kLead) {
+    take_order(std::move(parcel));
+  } else {
+    throw WireError("a process says what the lead alone can say");
+  }
+}
+
+void Node::take_order(Parcel parcel) {
+  switch (parcel.kind) {
+    case ParcelKind::gone:
+      unheard_.erase(static_cast<int>(parcel.recipient));
+      channel_.drop(static_cast<int>(parcel.recipient));
+      return;
+    case ParcelKind::explain: {
+      const std::lock_guard lock(errands_mutex_);
+      asked_to_explain_ = true;
+      errand_.notify_one();
+      return;
+    }
+    case ParcelKind::end:
+      theatre_->end({});
+      return;
+    default:
+      throw WireError("the lead says what is the lead's to hear");
+  }
+}
+
+void Node::tick() {
+  if (ticks_++ % kTicksOfHeartbeat == 0) {
+    channel_.send(
+        kLead,
+        {.kind = ParcelKind::heartbeat,
+         .content = archived(theatre_->deliveries(), theatre_->busy > 0, theatre_->due.load())});
+    look_for_the_unheard();
+  }
+}
+
+/// Who stands on the other end of a channel that has not come about is for the lead to judge.
+void Node::look_for_the_unheard() {
+  vigil_->look(Theatre::Clock::now());
+  std::erase_if(unheard_, [this](int other) { return channel_.greeted(other); });
+  for (const int other : std::exchange(unheard_, {})) {
+    if (vigil_->too_long(channel_.heard(other))) {
+      distrust(other, "no greeting has come from it");
+    } else {
+      unheard_.insert(other);
+    }
+  }
+}
+
+/// What is lost is the lead's to decide.
+void Node::distrust(int whom, const std::string& why) {
+  if (whom == kLead) {
+    leave(concat("process ", self_, " cannot believe the lead: ", why));
+  }
+  channel_.send(kLead,
+                {.kind = ParcelKind::distrust,
+                 .recipient = static_cast<std::uint32_t>(whom),
+                 .content = archived(why)});
+}
+
+/// The lead says no more: it has heard the goodbye of this process, or it is gone.
+void Node::readable() {
+  if (!leaving_) {
+    leave("");
+  }
+  channel_.unwatch(kInherited);
+}
+
+// -- from other threads ----------------------------------------------------------------------------
+
+/// Whoever hears of what follows from a record has had it put on its way to the recorder before.
+void Node::send(ActorId to, Message message, double due) {
+  Parcel parcel = packed(to, std::move(message), due);
+  const std::lock_guard lock(order_mutex_);
+  hand_over_records();
+  channel_.send(process_of_.at(to), std::move(parcel));
+}
+
+void Node::to_lead(Parcel parcel) {
+  const std::lock_guard lock(order_mutex_);
+  hand_over_records();
+  channel_.send(kLead, std::move(parcel));
+}
+
+void Node::record(RecordBatch batch) {
+  const std::lock_guard lock(records_mutex_);
+  records_.push_back(std::move(batch));
+}
+
+/// The order's mutex is locked. Waits where a GPU has still to make a tensor of them.
+void Node::hand_over_records() {
+  std::vector<RecordBatch> batches;
+  {
+    const std::lock_guard lock(records_mutex_);
+    batches.swap(records_);
+  }
+  std::vector<std::pair<double, RecordEntry*>> records;
+  for (RecordBatch& batch : batches) {
+    for (RecordEntry& entry : batch.entries) {
+      records.emplace_back(batch.now, &entry);
+    }
+  }
+  for (std::size_t i = 0; i < records.size(); i += kRecordsOfParcel) {
+    auto count = static_cast<std::uint32_t>(std::min(kRecordsOfParcel, records.size() - i));
+    Archive a;
+    a.share_tensors();
+    a(count);
+    for (std::size_t k = i; k < i + count; ++k) {
+      a(records[k].first);
+      archive(a, *records[k].second);
+    }
+    channel_.send(kLead, {.kind = ParcelKind::records, .content = a.take()});
+  }
+}
+
+void Node::down(ActorId id, const std::string& cause) {
+  to_lead({.kind = ParcelKind::down, .recipient = id, .content = archived(cause)});
+}
+
+void Node::run_errands() {
+  try {
+    std::unique_lock lock(errands_mutex_);
+    while (!over_) {
+      errand_.wait_for(lock, Channel::kTick, [this] { return over_ || asked_to_explain_; });
+      const bool explain = std::exchange(asked_to_explain_, false);
+      lock.unlock();
+      if (explain) {
+        tell_of_standstill();
+      } else {
+        const std::lock_guard order(order_mutex_);
+        hand_over_records();
+      }
+      lock.lock();
+    }
+  } catch (const std::exception& error) {
+    leave(concat("process ", self_, ": ", error.what()));
+  }
+}
+
+void Node::tell_of_standstill() {
+  std::vector<Standstill> all = ask_everyone(*theatre_);
+  Told told;
+  for (std::size_t id = 0; id < all.size(); ++id) {
+    if (is_here(static_cast<ActorId>(id))) {
+      told.emplace_back(static_cast<ActorId>(id), std::move(all[id]));
+    }
+  }
+  Archive a;
+  archive(a, told);
+  to_lead({.kind = ParcelKind::explained, .content = a.take()});
+}
+
+void Node::stop_errands() {
+  if (errands_.joinable()) {
+    {
+      const std::lock_guard lock(errands_mutex_);
+      over_ = true;
+      errand_.notify_one();
+    }
+    errands_.join();
+  }
+}
+
+void Node::close() {
+  stop_errands();
+  if (channel_.is_open()) {
+    try {
+      leaving_ = true;
+      to_lead({.kind = ParcelKind::bye});
+    } catch (const std::exception& error) {
+      leave(concat("process ", self_, ": ", error.what()));
+    }
+    await_silence(kInherited);  // all has arrived
+    channel_.close();
+  }
+  theatre_ = nullptr;
+}
+
+}  // namespace troupe

@@ -1,0 +1,98 @@
+// A process that the lead of a run has started.
+#pragma once
+
+#include "runtime/cluster/cluster.hpp"
+#include "runtime/cluster/vigil.hpp"
+#include "runtime/system/theatre.hpp"
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe {
+
+/// What the lead wants played.
+struct Invitation {
+  int process = 0;
+  int processes = 0;
+  std::string token{};
+  std::string version{};
+  std::string experiment{};   // resolved, as text
+  std::vector<pid_t> pids{};  // of all processes
+};
+
+/// The first word of the lead, over the descriptor that was inherited; nothing where there is none.
+std::optional<Invitation> read_invitation();
+/// Answers that this process cannot take part.
+void refuse_invitation(const Error& why);
+
+class Node final : public Cluster {
+ public:
+  /// `process_of`: by ActorId.
+  Node(const Invitation& invitation, std::vector<int> process_of);
+  ~Node() override;
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  /// Answers the invitation; returns when it is known where all others are. `cast`: as the lead's. False
+  /// where the lead is gone.
+  bool join(const std::string& version, const std::string& cast);
+
+  Result<void> open(Theatre& theatre) override;
+  void send(ActorId to, Message message, double due) override;
+  void record(RecordBatch batch) override;
+  void down(ActorId id, const std::string& cause) override;
+
+  Progress progress() const override { return {}; }
+
+  void explain(std::vector<Standstill>& /*told*/) override {}
+
+  Result<void> collect() override { return {}; }
+
+  void close() override;
+
+ private:
+  void on(int from, Parcel parcel);
+  void take_order(Parcel parcel);
+  void tick();
+  void readable();
+  void distrust(int whom, const std::string& why);
+  void look_for_the_unheard();
+
+  void to_lead(Parcel parcel);
+  void hand_over_records();
+  void run_errands();
+  void tell_of_standstill();
+  void stop_errands();
+
+  const int processes_;
+  const std::vector<pid_t> pids_;
+
+  // Of the channel's thread.
+  std::uint64_t ticks_ = 0;
+  std::set<int> unheard_;  // no greeting has come yet
+  std::optional<Vigil> vigil_;
+
+  std::mutex order_mutex_;  // of what goes to others: held from the records until what follows them
+  std::mutex records_mutex_;  // guards records_
+  std::vector<RecordBatch> records_;
+
+  // What may take long (it waits for a GPU, or for a handler) is not for the channel's thread, whose
+  // heartbeats tell that this process lives.
+  std::mutex errands_mutex_;  // guards these
+  std::condition_variable errand_;
+  bool asked_to_explain_ = false;
+  bool over_ = false;
+  std::atomic<bool> leaving_ = false;  // has said goodbye
+  std::thread errands_;                // last: it uses all the others
+};
+
+}  // namespace troupe

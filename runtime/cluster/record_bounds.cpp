@@ -1,0 +1,86 @@
+#include "runtime/cluster/record_bounds.hpp"
+
+#include "kernels/tensor.hpp"
+#include "messages/wire.hpp"
+
+#include <variant>
+
+namespace troupe {
+namespace {
+
+void expect(bool sound, const char* what) {
+  if (!sound) {
+    throw WireError(concat("a record tells of ", what));
+  }
+}
+
+/// One overload a kind of record.
+class Check {
+ public:
+  explicit Check(const RecordBounds& bounds) : b_(bounds) {}
+
+  void operator()(const LossRecord& r) const {
+    stamp(r.stamp);
+    const Tensor& result = r.result;
+    expect(result && result.type() == DType::float64 && result.elements() == 2,
+           "a loss that is not two numbers");
+    expect(r.samples >= 0 && r.rows >= 0, "fewer samples than none");
+  }
+
+  void operator()(const AppliedRecord& r) const {
+    stamp(r.stamp);
+    slice(r.slice);
+    expect(r.mini_batches >= 0, "fewer mini-batches than none");
+  }
+
+  void operator()(const EvaluationRecord& r) const { expect(r.step >= 0, "a step that is none"); }
+
+  void operator()(const StageRecord& r) const {
+    expect(r.stage >= 0 && r.stage < b_.stages * b_.replicas, "a stage that the run does not have");
+  }
+
+  void operator()(const BusyRecord& r) const { actor(r.actor); }
+
+  void operator()(const WaitRecord& r) const { actor(r.actor); }
+
+  void operator()(const ServerRecord& r) const {
+    chunk(r.chunk);
+    slice(r.slice);
+  }
+
+  void operator()(const LossOfReplica& r) const { replica(r.replica); }
+
+  void operator()(const TrafficRecord& r) const {
+    replica(r.replica);
+    chunk(r.chunk);
+  }
+
+ private:
+  void stamp(const Stamp& s) const {
+    replica(s.replica);
+    chunk(s.chunk);
+    expect(s.batch >= 0 && s.micro_batch >= 0, "a mini-batch that is none");
+  }
+
+  void replica(std::int32_t r) const {
+    expect(r >= 0 && r < b_.replicas, "a replica that the run does not have");
+  }
+
+  void chunk(std::int32_t c) const {
+    expect(c >= 0 && c < b_.chunks, "a chunk that the run does not have");
+  }
+
+  void slice(std::size_t s) const { expect(s < b_.slices, "a slice that no chunk has"); }
+
+  void actor(ActorId id) const { expect(id < b_.actors, "an actor that the run does not have"); }
+
+  const RecordBounds& b_;
+};
+
+}  // namespace
+
+void check_record(const RecordEntry& record, const RecordBounds& bounds) {
+  std::visit(Check(bounds), static_cast<const RecordEntry::variant&>(record));
+}
+
+}  // namespace troupe

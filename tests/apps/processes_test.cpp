@@ -1,0 +1,254 @@
+// Runs in several processes as users start them: the weights of one process, and what becomes of a run when one of
+// its processes is killed at any moment. Which experiments keep their weights: tests/tools/processes_matrix.py. A few
+// kills by default; for N of each kind set TROUPE_INTERRUPTIONS=N.
+#include "tests/support/catch.hpp"
+#include "tests/support/program.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace troupe::test;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+int kills() {
+  const char* wanted = std::getenv("TROUPE_INTERRUPTIONS");
+  return wanted ? std::atoi(wanted) : 2;
+}
+
+/// `settings`: KEY=VALUE. Small, so that it takes some tenths of a second.
+Words training(const Words& settings) {
+  Words all{"run", "teacher-mlp", "--quiet"};
+  Words set{"data.teacher.train=1000",
+            "data.teacher.test=100",
+            "stop.epochs=0",
+            "record.every=1",
+            "clock.modelled=false"};
+  set.insert(set.end(), settings.begin(), settings.end());
+  for (const std::string& setting : set) {
+    all.insert(all.end(), {"--set", setting});
+  }
+  return all;
+}
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+const Words kPipeline{
+    "pipeline.stages=3", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"};
+const Words kServers{"pipeline.stages=1", "replicas.count=3"};
+const Words kSynchronous{"pipeline.stages=1", "replicas.count=3", "replicas.exchange=synchronous"};
+const Words kAveraging{"pipeline.stages=1", "replicas.count=3", "replicas.exchange=averaging"};
+
+const std::string kShort = "stop.updates=120";
+const std::string kEndless = "stop.updates=1000000000";
+
+std::string digest_of(const Said& said) {
+  const std::size_t at = said.out.find("sha256 ");
+  return at == std::string::npos ? "none: " + said.out + said.err : said.out.substr(at + 7, 64);
+}
+
+void wait_until(const std::function<bool()>& condition) {
+  const auto until = std::chrono::steady_clock::now() + 60s;
+  while (!condition() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(2ms);
+  }
+  REQUIRE(condition());
+}
+
+/// The processes that `lead` has started and that are there.
+std::vector<pid_t> nodes_of(pid_t lead) {
+  const std::string task = "/proc/" + std::to_string(lead) + "/task/" + std::to_string(lead);
+  std::ifstream file(task + "/children");
+  std::vector<pid_t> all;
+  for (pid_t pid = 0; file >> pid;) {
+    all.push_back(pid);
+  }
+  return all;
+}
+
+bool lives(pid_t pid) {
+  const std::string stat = contents("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t name_ends = stat.rfind(')');
+  return name_ends != std::string::npos && stat.at(name_ends + 2) != 'Z' &&
+         stat.at(name_ends + 2) != 'X';
+}
+
+/// A run in three processes that goes on until it is stopped.
+class Run {
+ public:
+  Run(const Words& settings, const std::string& out)
+      : program_(with(training(with(settings, {kEndless})), {"--out", out, "--processes", "3"})),
+        metrics_(out + "/metrics.jsonl") {}
+
+  void wait_until_it_trains() {
+    wait_until([&] { return contents(metrics_).find("\"kind\":\"train\"") != std::string::npos; });
+    nodes = nodes_of(program_.pid());
+    REQUIRE(nodes.size() == 2);
+  }
+
+  Program& program() { return program_; }
+
+  /// How it has ended; no process of it is left then.
+  Said wait() {
+    const Said said = program_.wait();
+    for (const pid_t node : nodes) {
+      wait_until([&] { return !lives(node); });
+    }
+    return said;
+  }
+
+  std::vector<pid_t> nodes;
+
+ private:
+  Program program_;
+  fs::path metrics_;
+};
+
+}  // namespace
+
+TEST_CASE("a run in several processes ends with the weights of one", "[apps]") {
+  for (const Words& settings : {kPipeline, kSynchronous, kAveraging}) {
+    const Words run = training(with(settings, {kShort}));
+    const Said one = run_program(run);
+    REQUIRE(one.code == 0);
+    for (const std::string processes : {"2", "3"}) {
+      const Said several = run_program(with(run, {"--processes", processes}));
+      CHECK(several.code == 0);
+      CHECK(digest_of(several) == digest_of(one));
+    }
+  }
+}
+
+TEST_CASE("a pipeline ends when a process of it is killed, at any moment", "[apps]") {
+  std::mt19937 random(1);
+  std::uniform_int_distribution<int> delay(0, 200'000);  // us
+  for (int i = 0; i < kills(); ++i) {
+    const Folder folder;
+    Run run(kPipeline, folder / "run");
+    run.wait_until_it_trains();
+    std::this_thread::sleep_for(std::chrono::microseconds(delay(random)));
+    ::kill(run.nodes[static_cast<std::size_t>(i % 2)], SIGKILL);
+    const Said said = run.wait();
+    CHECK(said.code == 5);
+    CHECK_THAT(said.err, says("process " + std::to_string(1 + i % 2) + " was killed by signal 9"));
+  }
+}
+
+TEST_CASE("a process that is killed while the run begins is told of", "[apps]") {
+  std::mt19937 random(2);
+  std::uniform_int_distribution<int> delay(0, 30'000);  // us
+  for (int i = 0; i < kills(); ++i) {
+    const Folder folder;
+    Run run(kPipeline, folder / "run");
+    wait_until([&] { return !nodes_of(run.program().pid()).empty(); });
+    run.nodes = nodes_of(run.program().pid());
+    std::this_thread::sleep_for(std::chrono::microseconds(delay(random)));
+    ::kill(run.nodes[0], SIGKILL);
+    const Said said = run.wait();
+    CHECK(said.code == 5);
+    CHECK_THAT(said.err, says("process 1 was killed by signal 9"));
+  }
+}
+
+TEST_CASE("an interrupt ends a run in order while it begins", "[apps]") {
+  std::mt19937 random(4);
+  std::uniform_int_distribution<int> delay(0, 30'000);  // us
+  for (int i = 0; i < kills(); ++i) {
+    const Folder folder;
+    Run run(kPipeline, folder / "run");
+    wait_until([&] { return !nodes_of(run.program().pid()).empty(); });
+    run.nodes = nodes_of(run.program().pid());
+    std::this_thread::sleep_for(std::chrono::microseconds(delay(random)));
+    run.program().signal(SIGINT);
+    const Said said = run.wait();
+    CHECK(said.code == 130);
+    CHECK_THAT(said.err, says("interrupted"));
+  }
+}
+
+TEST_CASE("where the scheme goes on without a replica, a run survives its process", "[apps]") {
+  const Folder folder;
+  Run run(kServers, folder / "run");
+  run.wait_until_it_trains();
+  ::kill(run.nodes[1], SIGKILL);
+  const fs::path metrics = folder / "run/metrics.jsonl";
+  wait_until([&] { return contents(metrics).find("\"kind\":\"lost\"") != std::string::npos; });
+  const std::size_t lost_at = contents(metrics).size();
+  wait_until(
+      [&] { return contents(metrics).find("\"kind\":\"train\"", lost_at) != std::string::npos; });
+  run.program().signal(SIGINT);
+  const Said said = run.wait();
+  CHECK(said.code == 130);
+  CHECK_THAT(said.out, says("process 2 was killed by signal 9") && says("the others went on"));
+}
+
+TEST_CASE("no process survives its lead, at whatever moment that is killed", "[apps]") {
+  std::mt19937 random(3);
+  std::uniform_int_distribution<int> delay(0, 200'000);  // us
+  for (int i = 0; i < kills(); ++i) {
+    const Folder folder;
+    Run run(kServers, folder / "run");
+    wait_until([&] { return nodes_of(run.program().pid()).size() == 2; });
+    run.nodes = nodes_of(run.program().pid());
+    std::this_thread::sleep_for(std::chrono::microseconds(delay(random)));
+    run.program().signal(SIGKILL);
+    CHECK(run.wait().code == 128 + SIGKILL);
+  }
+}
+
+TEST_CASE("an interrupt that all processes get ends the run in order", "[apps]") {
+  const Folder folder;
+  Run run(kServers, folder / "run");
+  run.wait_until_it_trains();
+  for (const pid_t node : run.nodes) {
+    ::kill(node, SIGINT);
+    ::kill(node, SIGTERM);
+    ::kill(node, SIGHUP);
+  }
+  run.program().signal(SIGINT);
+  const Said said = run.wait();
+  CHECK(said.code == 130);
+  CHECK(digest_of(said).size() == 64);
+}
+
+TEST_CASE("what cannot be played in several processes is refused, in a sentence", "[apps]") {
+  const Words run = training(with(kPipeline, {kShort}));
+  const std::vector<std::pair<Words, std::string>> cases{
+      {{"--processes", "4"}, "name at most 3"},
+      {{"--processes", "0"}, "--processes"},
+      {{"--processes", "2", "--set", "record.checkpoint.every=5"}, "writes no checkpoints"},
+  };
+  for (const auto& [more, why] : cases) {
+    const Said said = run_program(with(run, more));
+    CHECK(said.code == 2);
+    CHECK_THAT(said.err, says(why));
+  }
+  const Folder folder;
+  std::ofstream(folder / "phases.textproto") << "phases { name: \"first\" }";
+  const Said phases = run_program({"run", folder / "phases.textproto", "--processes", "2"});
+  CHECK(phases.code == 2);
+  CHECK_THAT(phases.err, says("an experiment with phases runs in one process"));
+  REQUIRE(run_program(with(run, {"--out", folder / "run", "--set", "record.checkpoint.every=50"}))
+              .code == 0);
+  const Said resumed = run_program({"run", "--resume", folder / "run", "--processes", "2"});
+  CHECK(resumed.code == 2);
+  CHECK_THAT(resumed.err, says("a run goes on from a checkpoint in one process"));
+  const Said by_hand = run_program({"node"});
+  CHECK(by_hand.code == 2);
+  CHECK_THAT(by_hand.err, says("not by hand"));
+}

@@ -1,0 +1,376 @@
+// Channels keep the order and the bytes of what goes over them, and let nobody in but the process that they
+// wait for.
+#include "runtime/cluster/channel.hpp"
+
+#include "messages/tensor_bytes.hpp"
+#include "tests/support/catch.hpp"
+#include "wire.pb.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <filesystem>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto kPatience = 30s;
+
+/// What has come, from all peers.
+class Inbox {
+ public:
+  Channel::Events events() {
+    return {.parcel =
+                [this](int from, Parcel parcel) {
+                  const std::lock_guard lock(mutex_);
+                  parcels.emplace_back(from, std::move(parcel));
+                  changed_.notify_all();
+                },
+            .broken =
+                [this](int /*from*/, const std::string& why) {
+                  const std::lock_guard lock(mutex_);
+                  broken.push_back(why);
+                  changed_.notify_all();
+                },
+            .failed =
+                [this](const std::string& why) {
+                  const std::lock_guard lock(mutex_);
+                  failed.push_back(why);
+                  changed_.notify_all();
+                },
+            .tick = [] {},
+            .readable =
+                [](int) {
+                }};
+  }
+
+  /// False where they have not come in time.
+  bool await(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return parcels.size() >= count; });
+  }
+
+  bool await_broken() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return !broken.empty(); });
+  }
+
+  bool await_failed() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return !failed.empty(); });
+  }
+
+  std::vector<std::pair<int, Parcel>> parcels;
+  std::vector<std::string> broken;
+  std::vector<std::string> failed;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+Tensor numbers(std::int64_t count, float first) {
+  Stream stream(Device{});
+  std::vector<float> all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), first);
+  return from_host(stream, all, {count});
+}
+
+Parcel numbered(std::uint32_t number, std::vector<Tensor> tensors = {}) {
+  return {.recipient = number, .content = {.bytes = "b", .tensors = std::move(tensors)}};
+}
+
+}  // namespace
+
+TEST_CASE("what goes over a channel keeps its order and its bytes, whatever it carries") {
+  Inbox of_a;
+  Inbox of_b;
+  Channel a(0, "token");
+  Channel b(1, "token");
+  b.connect(0, a.listen(1, ::getpid()));
+  a.open(of_a.events());
+  b.open(of_b.events());
+  constexpr std::uint32_t kCount = 400;
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    const std::int64_t size = i % 100 == 7 ? 5'000'000 : i % 10 == 3 ? 3000 : 2;
+    a.send(1, numbered(i, {numbers(size, static_cast<float>(i))}));
+    b.send(0, numbered(i));
+  }
+  REQUIRE(of_b.await(kCount));
+  REQUIRE(of_a.await(kCount));
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    REQUIRE(of_a.parcels[i].second.recipient == i);
+    const auto& [from, parcel] = of_b.parcels[i];
+    REQUIRE(from == 0);
+    REQUIRE(parcel.recipient == i);
+    const Tensor& tensor = parcel.content.tensors.at(0);
+    const float last = static_cast<float>(i) + static_cast<float>(tensor.elements() - 1);
+    REQUIRE(tensor.span<float>().front() == static_cast<float>(i));
+    REQUIRE(tensor.span<float>().back() == Approx(last));
+  }
+  CHECK(of_a.broken.empty());
+  CHECK(of_b.broken.empty());
+}
+
+TEST_CASE("nothing comes from a peer that was dropped, and what goes there is dropped") {
+  Inbox of_a;
+  Inbox of_b;
+  Channel a(0, "token");
+  Channel b(1, "token");
+  b.connect(0, a.listen(1, ::getpid()));
+  std::atomic<int> heard = 0;
+  Channel::Events events = of_a.events();
+  events.parcel = [&](int from, Parcel) {
+    heard += 1;
+    a.drop(from);  // of 1000 that are there, the first is the last
+    a.send(from, numbered(3));
+    a.send(7, numbered(4));  // there is no such peer
+  };
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    b.send(0, numbered(i));
+  }
+  a.open(std::move(events));
+  b.open(of_b.events());
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (heard == 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(1ms);
+  }
+  std::this_thread::sleep_for(50ms);
+  b.close();
+  a.close();
+  CHECK(heard == 1);
+  CHECK(of_b.parcels.empty());
+}
+
+namespace {
+
+/// A connection without ZeroMQ to a socket of a Channel's.
+class Connection {
+ public:
+  explicit Connection(const std::string& endpoint) : socket_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
+    const std::string name = endpoint.substr(std::string("ipc://@").size());
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::copy(
+        name.begin(), name.end(), address.sun_path + 1);  // behind the zero of an abstract name
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    connected = ::connect(socket_, reinterpret_cast<sockaddr*>(&address), size) == 0;
+  }
+
+  ~Connection() { ::close(socket_); }
+
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  /// Whether the other end has hung up without a word.
+  bool hung_up() {
+    char byte = 0;
+    return ::recv(socket_, &byte, 1, 0) <= 0;
+  }
+
+  bool connected = false;
+
+ private:
+  int socket_;
+};
+
+std::ptrdiff_t descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+}  // namespace
+
+TEST_CASE("a process that is not the expected one is hung up on, however often it comes") {
+  Inbox of_a;
+  Inbox of_stranger;
+  Channel a(0, "token");
+  Channel stranger(1, "token");  // it even knows the token
+  const std::string endpoint = a.listen(1, ::getppid());
+  stranger.connect(0, endpoint);
+  a.open(of_a.events());
+  stranger.open(of_stranger.events());
+  stranger.send(0, numbered(1));
+  a.send(1, numbered(2));
+  const std::ptrdiff_t before = descriptors();
+  for (int i = 0; i < 300; ++i) {
+    Connection again(endpoint);
+    REQUIRE(again.connected);
+    REQUIRE(again.hung_up());  // at the latest now, the first one has been hung up on as well
+  }
+  CHECK(descriptors() <= before);
+  stranger.close();
+  a.close();
+  CHECK(of_a.parcels.empty());
+  CHECK(of_a.broken.empty());
+  CHECK(of_stranger.parcels.empty());
+}
+
+TEST_CASE("connections that say nothing disturb nobody") {
+  Inbox of_a;
+  Inbox of_b;
+  Channel a(0, "token");
+  Channel b(1, "token");
+  const std::string endpoint = a.listen(1, ::getpid());
+  a.open(of_a.events());
+  std::deque<Connection> silent;
+  for (int i = 0; i < 20; ++i) {
+    silent.emplace_back(endpoint);
+    REQUIRE(silent.back().connected);
+  }
+  b.connect(0, endpoint);
+  b.open(of_b.events());
+  b.send(0, numbered(1));
+  a.send(1, numbered(2));
+  REQUIRE(of_a.await(1));
+  CHECK(of_a.parcels[0].second.recipient == 1);
+  REQUIRE(of_b.await(1));
+  CHECK(of_b.parcels[0].second.recipient == 2);
+  CHECK(of_a.broken.empty());
+}
+
+TEST_CASE("an exception of the channel's thread is told, and ends it") {
+  Inbox of_a;
+  Inbox of_b;
+  Channel a(0, "token");
+  Channel b(1, "token");
+  b.connect(0, a.listen(1, ::getpid()));
+  Channel::Events events = of_a.events();
+  SECTION("of a parcel that could not be taken, though it may be believed") {
+    events.parcel = [](int, Parcel) {
+      throw std::runtime_error("no memory");
+    };
+  }
+  SECTION("of a tick") {
+    events.tick = [] {
+      throw std::runtime_error("no memory");
+    };
+  }
+  a.open(std::move(events));
+  b.open(of_b.events());
+  b.send(0, numbered(1));
+  REQUIRE(of_a.await_failed());
+  CHECK(of_a.failed == std::vector<std::string>{"no memory"});
+  CHECK(of_a.broken.empty());
+  a.close();
+}
+
+TEST_CASE("a parcel that the other side would refuse is not sent") {
+  Inbox of_a;
+  Inbox of_b;
+  Channel a(0, "token");
+  Channel b(1, "token");
+  b.connect(0, a.listen(1, ::getpid()));
+  a.open(of_a.events());
+  b.open(of_b.events());
+  Parcel late = numbered(1);
+  late.due = std::numeric_limits<double>::infinity();
+  CHECK_THROWS_AS(b.send(0, std::move(late)), WireError);
+  b.send(0, numbered(2));
+  REQUIRE(of_a.await(1));
+  CHECK(of_a.parcels[0].second.recipient == 2);
+}
+
+namespace {
+
+/// A peer that is let in and sends what it likes.
+class Forger {
+ public:
+  explicit Forger(const std::string& endpoint)
+      : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_PAIR)) {
+    const int none = 0;
+    zmq_setsockopt(socket_, ZMQ_LINGER, &none, sizeof none);
+    zmq_connect(socket_, endpoint.c_str());
+  }
+
+  ~Forger() {
+    zmq_close(socket_);
+    zmq_ctx_term(context_);
+  }
+
+  void send(const std::string& frame) { zmq_send(socket_, frame.data(), frame.size(), 0); }
+
+ private:
+  void* context_;
+  void* socket_;
+};
+
+}  // namespace
+
+TEST_CASE("a peer whose frames cannot be believed is heard no more") {
+  Inbox of_a;
+  Channel a(0, "token");
+  const std::string endpoint = a.listen(1, ::getpid());
+  a.open(of_a.events());
+  Forger forger(endpoint);
+  SECTION("without a greeting") {
+    forger.send(header_frame(numbered(1), 1, 1));
+  }
+  SECTION("with the greeting of another run") {
+    forger.send(hello_frame(1, "guess"));
+  }
+  SECTION("with the greeting of another process") {
+    forger.send(hello_frame(2, "token"));
+  }
+  SECTION("a parcel twice") {
+    forger.send(hello_frame(1, "token"));
+    forger.send(header_frame(numbered(1), 1, 1));
+    forger.send(header_frame(numbered(1), 1, 1));
+  }
+  SECTION("a tensor of 4 GiB") {
+    forger.send(hello_frame(1, "token"));
+    proto::WireHeader header;
+    header.set_sender(1);
+    header.set_sequence(1);
+    header.set_whole(1);
+    header.add_tensors()->add_extents(std::int64_t{1} << 32);
+    forger.send(header.SerializeAsString());
+  }
+  REQUIRE(of_a.await_broken());
+  const std::size_t before = of_a.parcels.size();
+  forger.send(header_frame(numbered(2), 1, 2));
+  std::this_thread::sleep_for(100ms);
+  CHECK(of_a.parcels.size() == before);
+}
+
+TEST_CASE("a descriptor at its end is told of until nobody watches it") {
+  Inbox of_a;
+  std::array<int, 2> ends{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
+  Channel a(0, "token");
+  Channel::Events events = of_a.events();
+  std::atomic<int> told = 0;
+  events.readable = [&](int descriptor) {
+    a.unwatch(descriptor);
+    told += descriptor == ends[0] ? 1 : 100;
+  };
+  events.watched = {ends[0]};
+  a.open(std::move(events));
+  std::this_thread::sleep_for(50ms);
+  CHECK(told == 0);
+  ::close(ends[1]);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (told == 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(1ms);
+  }
+  std::this_thread::sleep_for(50ms);
+  CHECK(told == 1);
+  a.close();
+  ::close(ends[0]);
+}

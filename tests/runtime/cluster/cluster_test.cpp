@@ -1,0 +1,106 @@
+// A message of another process reaches the machine that it is for, when it is due.
+#include "runtime/cluster/cluster.hpp"
+
+#include "messages/fields.hpp"
+#include "runtime/system/theatre.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/script.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Delivery {
+  std::string message;
+  std::chrono::nanoseconds delay{};
+};
+
+class Mailbox final : public Port {
+ public:
+  explicit Mailbox(std::vector<Delivery>& all) : all_(all) {}
+
+  void send(Message message, std::chrono::nanoseconds delay) override {
+    all_.push_back({.message = std::string(message_name(message)), .delay = delay});
+  }
+
+ private:
+  std::vector<Delivery>& all_;
+};
+
+/// Process 0, where machine 0 plays, of a run whose clock shows one second or more. Machine 1 plays elsewhere.
+class Process final : public Cluster {
+ public:
+  Process() : Cluster(0, {0, 1}, "token") {
+    theatre.start -= 1s;
+    theatre.ports.push_back(std::make_unique<Mailbox>(delivered));
+    theatre_ = &theatre;
+  }
+
+  using Cluster::deliver;
+  using Cluster::packed;
+
+  Result<void> open(Theatre&) override { return {}; }
+
+  void record(RecordBatch) override {}
+
+  void down(ActorId, const std::string&) override {}
+
+  Progress progress() const override { return {}; }
+
+  void explain(std::vector<Standstill>&) override {}
+
+  Result<void> collect() override { return {}; }
+
+  void close() override {}
+
+  std::vector<Delivery> delivered;
+  caf::actor_system_config config;
+  caf::actor_system system{config};
+  Cast cast = directed_by([](Message, double, Effects&) {});
+  ThreadOptions options;
+  Theatre theatre{.system = system, .cast = cast, .options = options};
+};
+
+}  // namespace
+
+TEST_CASE("a message that is due at once goes by no clock") {
+  Process process;
+  process.deliver(Process::packed(0, Advanced{}, 0));
+  REQUIRE(process.delivered.size() == 1);
+  CHECK(process.delivered[0].message == "Advanced");
+  CHECK(process.delivered[0].delay == 0ns);
+}
+
+TEST_CASE("a message that is due later goes by the clock, behind those that were due before it") {
+  Process process;
+  SECTION("in time") {
+    process.deliver(Process::packed(0, Advanced{}, 1000));
+    REQUIRE(process.delivered.size() == 1);
+    CHECK(process.delivered[0].delay > 900s);
+    CHECK(process.delivered[0].delay < 999s);
+  }
+  SECTION("too late") {
+    process.deliver(Process::packed(0, Advanced{}, 0.5));
+    REQUIRE(process.delivered.size() == 1);
+    CHECK(process.delivered[0].delay > 0ns);
+    CHECK(process.delivered[0].delay < 1ms);
+  }
+}
+
+TEST_CASE("a message for a machine of another process, or that is none, is refused") {
+  Process process;
+  CHECK_THROWS_AS(process.deliver(Process::packed(1, Advanced{}, 0)), WireError);
+  CHECK_THROWS_AS(process.deliver(Process::packed(2, Advanced{}, 0)), WireError);
+  Parcel longer = Process::packed(0, Advanced{}, 0);
+  longer.content.bytes += "x";
+  CHECK_THROWS_AS(process.deliver(std::move(longer)), ArchiveError);
+  Parcel shorter = Process::packed(0, Advanced{}, 0);
+  shorter.content.bytes.pop_back();
+  CHECK_THROWS_AS(process.deliver(std::move(shorter)), ArchiveError);
+  CHECK(process.delivered.empty());
+}

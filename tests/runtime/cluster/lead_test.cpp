@@ -1,0 +1,404 @@
+// A lead and its nodes: how a run begins and ends, who is lost, and who is believed. The nodes are this same
+// program, started with the word "node", which is the name of a test case; what they play is told by the text
+// that stands for the experiment.
+#include "runtime/cluster/lead.hpp"
+
+#include "runtime/cluster/node.hpp"
+#include "runtime/system/threads.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/script.hpp"
+#include "wire.pb.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <thread>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::int64_t kRecords = 3000;
+
+/// A cast, of which machine i plays in process i. Machine 0 is the Director.
+Cast cast_of(int processes, const Part& director, const Part& other) {
+  Cast cast = directed_by(director);
+  for (int p = 1; p < processes; ++p) {
+    cast.starting.push_back(add(cast, concat("machine-", p), p, other));
+  }
+  return cast;
+}
+
+std::vector<int> own_processes(int processes) {
+  std::vector<int> all;
+  for (int p = 0; p < processes; ++p) {
+    all.push_back(p);
+  }
+  return all;
+}
+
+/// Tells the Director that it has got that far.
+void tell(Effects& fx, std::int32_t number = 0) {
+  fx.send(kDirector, Advanced{number, 0});
+}
+
+void record_many(Effects& fx) {
+  for (std::int64_t i = 0; i < kRecords; ++i) {
+    fx.record(StageRecord{.stashes_max = i});
+  }
+}
+
+[[noreturn]] void stand_still() {
+  for (;;) {
+    std::this_thread::sleep_for(1s);
+  }
+}
+
+/// What the machines of the nodes do, by the name of the play.
+const std::map<std::string, Part>& parts() {
+  static const std::map<std::string, Part> all{
+      {"records",
+       [](Message, double, Effects& fx) {
+         record_many(fx);
+         tell(fx);
+       }},
+      // Its run is over while this job is under way, and the record of it comes after that.
+      {"last record",
+       [](Message message, double, Effects& fx) {
+         if (std::holds_alternative<Start>(message)) {
+           tell(fx);
+           fx.run(job_of([] { std::this_thread::sleep_for(300ms); }, Work::forward));
+         }
+       }},
+      {"signals",
+       [](Message, double, Effects& fx) {
+         for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+           ::kill(::getpid(), signal);
+         }
+         tell(fx);
+       }},
+      {"dies",
+       [](Message, double, Effects&) {
+         ::kill(::getpid(), SIGKILL);
+       }},
+      {"freezes",
+       [](Message, double, Effects&) {
+         ::kill(::getpid(), SIGSTOP);
+       }},
+      {"throws",
+       [](Message, double, Effects&) {
+         throw std::runtime_error("no such kernel");
+       }},
+      {"forges a record",
+       [](Message, double, Effects& fx) {
+         fx.record(StageRecord{.stage = 77});
+       }},
+      {"never ends",
+       [](Message message, double, Effects& fx) {
+         if (std::holds_alternative<Start>(message)) {
+           tell(fx);
+           fx.send(worker(1), Advance{});
+         } else {
+           stand_still();
+         }
+       }},
+      {"idle", [](Message, double, Effects&) {
+       }}};
+  return all;
+}
+
+void play_honestly(const Invitation& invitation) {
+  Cast cast = cast_of(
+      invitation.processes, [](Message, double, Effects&) {}, parts().at(invitation.experiment));
+  Node node(invitation, own_processes(invitation.processes));
+  if (node.join("version", "cast")) {
+    Ledger none;
+    run_on_threads(
+        cast, none, {.others = &node, .stall_seconds = std::numeric_limits<double>::infinity()});
+  }
+}
+
+/// Process 1 joins as it should, and then says to process 2 what the lead alone may say.
+void play_the_lead(const Invitation& invitation) {
+  Channel channel(1, invitation.token);
+  proto::Joined joined;
+  joined.set_version("version");
+  joined.set_cast("cast");
+  (*joined.mutable_endpoints())[2] = channel.listen(2, invitation.pids.at(2));
+  proto::Connect where;
+  proto::Begin begin;
+  write_message(kInherited, joined);
+  read_message(kInherited, where);
+  channel.connect(0, where.endpoints().at(0));
+  write_message(kInherited, proto::Connect{});
+  read_message(kInherited, begin);
+  channel.open({.parcel = [](int, Parcel) {},
+                .broken = [](int, const std::string&) {},
+                .failed = [](const std::string&) {},
+                .tick =
+                    [&] {
+                      channel.send(0,
+                                   {.kind = ParcelKind::heartbeat,
+                                    .content = archived(std::uint64_t{0}, false, 0.0)});
+                    },
+                .readable = [](int) { ::_exit(0); },
+                .watched = {kInherited}});
+  channel.send(2, {.kind = ParcelKind::end});
+  stand_still();
+}
+
+Lead::Config config(const std::string& play, int processes) {
+  return {.processes = processes,
+          .process_of = own_processes(processes),
+          .version = "version",
+          .cast = "cast",
+          .experiment = play,
+          .bounds = {.stages = 1, .actors = static_cast<std::size_t>(processes)}};
+}
+
+struct Played {
+  Ending ending;
+  std::vector<RecordEntry> records;
+  std::vector<std::string> downs;  // "machine-1: why"
+};
+
+/// Ends when all other machines have told, or been told of. `impatient`: the user interrupts twice then.
+Played play(Lead::Config config, bool impatient = false) {
+  Played played;
+  std::atomic<bool> over = false;
+  config.interrupts = [&over, impatient] {
+    return over && impatient ? 2 : 0;
+  };
+  const int others = config.processes - 1;
+  int heard = 0;
+  Cast cast = cast_of(
+      config.processes,
+      [&](Message message, double, Effects& fx) {
+        if (const auto* down = std::get_if<Down>(&message)) {
+          played.downs.push_back(concat(down->actor, ": ", down->cause));
+          ++heard;
+        } else if (std::holds_alternative<Advanced>(message)) {
+          ++heard;
+        }
+        if (heard == others) {
+          over = true;
+          fx.finish({});
+        }
+      },
+      [](Message, double, Effects&) {});
+  const auto interrupts = config.interrupts;
+  Lead lead(std::move(config));
+  const auto started = lead.start();
+  INFO((started ? "" : started.error().message));
+  REQUIRE(started);
+  Ledger ledger;
+  played.ending = run_on_threads(cast, ledger, {.interrupts = interrupts, .others = &lead});
+  played.records = std::move(ledger.entries);
+  return played;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string refusal(Lead::Config config) {
+  Lead lead(std::move(config));
+  const auto started = lead.start();
+  return started ? "none" : started.error().message;
+}
+
+std::ptrdiff_t count_in(const char* folder) {
+  const std::filesystem::directory_iterator all(folder);
+  return std::distance(begin(all), end(all));
+}
+
+/// Alive or dead, but for those of a sanitizer.
+std::vector<std::string> children() {
+  const std::string self = std::to_string(::getpid());
+  std::ifstream pids("/proc/self/task/" + self + "/children");
+  std::vector<std::string> names;
+  for (std::string pid; pids >> pid;) {
+    std::ifstream file("/proc/" + pid + "/comm");
+    std::string name;
+    std::getline(file, name);
+    if (!has(name, "symbolizer")) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("node", "[.]") {
+  mind_the_lead_alone();
+  if (const auto invitation = read_invitation()) {
+    if (invitation->experiment == "plays the lead" && invitation->process == 1) {
+      play_the_lead(*invitation);
+    } else if (invitation->experiment == "plays the lead") {
+      Invitation honest = *invitation;
+      honest.experiment = "idle";
+      play_honestly(honest);
+    } else {
+      play_honestly(*invitation);
+    }
+  }
+}
+
+TEST_CASE("all that nodes have recorded comes before the run ends, each one's in order") {
+  const Played played = play(config("records", 3));
+  CHECK(played.ending.exit_code == 0);
+  REQUIRE(played.records.size() == 2 * kRecords);
+  CHECK(played.downs.empty());
+  CHECK(children().empty());
+}
+
+TEST_CASE("what a node records after the end of the run comes, too") {
+  const Played played = play(config("last record", 2));
+  CHECK(played.ending.exit_code == 0);
+  REQUIRE(played.records.size() == 1);
+  CHECK(std::string(std::get<BusyRecord>(played.records[0]).what) == "forward");
+}
+
+TEST_CASE("many runs leave no descriptor, no process and no file") {
+  play(config("records", 2));  // what the first run of a program makes for good
+  const std::ptrdiff_t descriptors = count_in("/proc/self/fd");
+  for (int i = 0; i < 20; ++i) {
+    REQUIRE(play(config("records", 2)).ending.exit_code == 0);
+  }
+  CHECK(count_in("/proc/self/fd") == descriptors);
+  CHECK(children().empty());
+}
+
+TEST_CASE("interrupts that a node gets are the lead's to heed") {
+  const Played played = play(config("signals", 2));
+  CHECK(played.ending.exit_code == 0);
+  CHECK(played.downs.empty());
+}
+
+TEST_CASE("the Director hears of each machine of a process that is lost, and how") {
+  SECTION("it was killed") {
+    const Played played = play(config("dies", 2));
+    REQUIRE(played.downs.size() == 1);
+    CHECK(has(played.downs[0], "machine-1: process 1 was killed by signal 9"));
+  }
+  SECTION("it is frozen") {
+    Lead::Config c = config("freezes", 2);
+    c.limits.silence = 500ms;
+    const Played played = play(std::move(c));
+    REQUIRE(played.downs.size() == 1);
+    CHECK(played.downs[0] == "machine-1: process 1 was silent for too long");
+  }
+  SECTION("it tells what cannot be") {
+    const Played played = play(config("forges a record", 2));
+    REQUIRE(played.downs.size() == 1);
+    CHECK(has(played.downs[0], "a record tells of a stage that the run does not have"));
+    CHECK(played.records.empty());
+  }
+  CHECK(children().empty());
+}
+
+TEST_CASE("a machine that throws is lost alone") {
+  const Played played = play(config("throws", 3));
+  std::vector<std::string> downs = played.downs;
+  std::sort(downs.begin(), downs.end());
+  CHECK(downs ==
+        std::vector<std::string>{"machine-1: no such kernel", "machine-2: no such kernel"});
+  CHECK(played.ending.exit_code == 0);
+}
+
+TEST_CASE("who plays the lead is not believed, and the lead gives him up") {
+  // The honest one lives on and tells nothing more: the Director ends the run at the first Down.
+  int honest = 0;
+  std::string cause;
+  Cast cast = cast_of(
+      3,
+      [&](Message message, double, Effects& fx) {
+        if (const auto* down = std::get_if<Down>(&message)) {
+          honest += down->actor == "machine-2" ? 1 : 0;
+          cause = down->cause;
+          fx.finish({});
+        }
+      },
+      [](Message, double, Effects&) {});
+  Lead lead(config("plays the lead", 3));
+  REQUIRE(lead.start());
+  Ledger ledger;
+  const Ending ending = run_on_threads(cast, ledger, {.others = &lead});
+  CHECK(ending.exit_code == 0);
+  CHECK(honest == 0);
+  CHECK(cause == "process 1 was given up by process 2: a process says what the lead alone can say");
+}
+
+TEST_CASE("a process whose machines do not answer lives, and tells what they wait for") {
+  Lead::Config c = config("never ends", 2);
+  c.limits.end = 100ms;
+  const Part idle = [](Message, double, Effects&) {
+  };
+  Cast cast = cast_of(2, idle, idle);
+  Lead lead(std::move(c));
+  REQUIRE(lead.start());
+  Ledger ledger;
+  const Ending ending = run_on_threads(cast, ledger, {.others = &lead, .stall_seconds = 1.5});
+  CHECK(ending.exit_code == 5);
+  CHECK_THAT(ending.cause, says("machine-1") && says("a handler does not return"));
+}
+
+TEST_CASE("a process that does not end its part is not waited for, for ever") {
+  Lead::Config c = config("never ends", 2);
+  SECTION("longer than the limit") {
+    c.limits.end = 300ms;
+    const Played played = play(std::move(c));
+    CHECK(played.ending.exit_code == 5);
+    CHECK(has(played.ending.cause, "process 1 has not ended its part when the run was over"));
+  }
+  SECTION("after a second interrupt") {
+    c.limits.end = 1min;
+    CHECK(play(std::move(c), true).ending.exit_code == 130);
+  }
+  CHECK(children().empty());
+}
+
+TEST_CASE("a process that cannot take part is told of before the run begins") {
+  Lead::Config c = config("idle", 2);
+  SECTION("one that ends") {
+    c.program = "/bin/false";
+    CHECK(refusal(c) == "process 1 ended with exit code 1 before the run began");
+  }
+  SECTION("one that says nothing") {
+    c.program = "/usr/bin/yes";
+    c.limits.join = 200ms;
+    CHECK(refusal(c) == "process 1 has not answered within 0.2 s");
+  }
+  SECTION("one that does not even listen") {
+    c.program = "/usr/bin/yes";
+    c.limits.join = 200ms;
+    c.experiment.assign(8 << 20, 'x');
+    CHECK(refusal(c) == "process 1 has not answered within 0.2 s");
+  }
+  SECTION("one that is none") {
+    c.program = "/nowhere";
+    CHECK(has(refusal(c), "/nowhere could not be started"));
+  }
+  SECTION("one that the user does not wait for") {
+    c.program = "/usr/bin/yes";
+    c.interrupts = [] {
+      return 1;
+    };
+    CHECK(refusal(c) == "interrupted before the run began");
+  }
+  SECTION("one that makes another cast") {
+    c.cast = "another";
+    CHECK(has(refusal(c), "makes another cast of the experiment"));
+  }
+  CHECK(children().empty());
+}

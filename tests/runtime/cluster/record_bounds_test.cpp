@@ -1,0 +1,82 @@
+// Records of another process tell of what the run has, or are refused.
+#include "runtime/cluster/record_bounds.hpp"
+
+#include "kernels/stream.hpp"
+#include "messages/wire.hpp"
+#include "tests/support/catch.hpp"
+
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+constexpr RecordBounds kBounds{.replicas = 2, .stages = 3, .chunks = 4, .slices = 5, .actors = 6};
+
+Tensor two_numbers() {
+  Stream stream(Device{});
+  return stream.allocate({2}, DType::float64);
+}
+
+Stamp last() {
+  return {.replica = 1, .chunk = 3, .batch = 1'000'000, .micro_batch = 7};
+}
+
+/// The last of everything that there is.
+std::vector<RecordEntry> sound() {
+  return {LossRecord{.stamp = last(), .samples = 1, .rows = 1, .result = two_numbers()},
+          AppliedRecord{.stamp = last(), .reads = {}, .slice = 4},
+          EvaluationRecord{.step = 0},
+          StageRecord{.stage = 5},
+          BusyRecord{.actor = 5, .stamp = {}},
+          WaitRecord{.actor = 5},
+          ServerRecord{.chunk = 3, .slice = 4},
+          LossOfReplica{.replica = 1, .cause = ""},
+          TrafficRecord{.replica = 1, .chunk = 3}};
+}
+
+/// Each with one thing that there is not.
+std::vector<RecordEntry> unsound() {
+  Stream stream(Device{});
+  std::vector<RecordEntry> all{
+      EvaluationRecord{.step = -1},
+      StageRecord{.stage = 6},
+      StageRecord{.stage = -1},
+      BusyRecord{.actor = 6, .stamp = {}},
+      WaitRecord{.actor = 6},
+      ServerRecord{.chunk = 4},
+      ServerRecord{.chunk = -1},
+      ServerRecord{.slice = 5},
+      LossOfReplica{.replica = 2, .cause = ""},
+      TrafficRecord{.replica = -1},
+      TrafficRecord{.chunk = 4},
+      AppliedRecord{.stamp = {}, .reads = {}, .slice = 5},
+      LossRecord{.stamp = last(), .result = Tensor()},
+      LossRecord{.stamp = last(), .result = stream.allocate({2})},
+      LossRecord{.stamp = last(), .result = stream.allocate({3}, DType::float64)}};
+  for (const Stamp& stamp : {Stamp{.replica = 2},
+                             Stamp{.replica = -1},
+                             Stamp{.chunk = 4},
+                             Stamp{.chunk = -1},
+                             Stamp{.batch = -1},
+                             Stamp{.micro_batch = -1}}) {
+    all.push_back(LossRecord{.stamp = stamp, .result = two_numbers()});
+    all.push_back(AppliedRecord{.stamp = stamp, .reads = {}});
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("records of what the run has are taken") {
+  for (const RecordEntry& record : sound()) {
+    CHECK_NOTHROW(check_record(record, kBounds));
+  }
+}
+
+TEST_CASE("records of what the run does not have are refused") {
+  for (const RecordEntry& record : unsound()) {
+    CAPTURE(record.index());
+    CHECK_THROWS_AS(check_record(record, kBounds), WireError);
+  }
+}

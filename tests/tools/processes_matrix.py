@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Runs in several processes end as in one: over the experiments of digest_matrix.py.
+
+    processes_matrix.py --program P               # each eleventh experiment, as ctest does
+    processes_matrix.py --program P --each 1      # all of them
+    ... --only REGEX                              # experiments by name
+
+Of each experiment that promises the weights of `sim` on the real clock: `run --processes N` has equal weights, updates and exit
+code, N from 2 to 4 as far as there are places. Of the others: the run ends with the exit code that it should.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from digest_matrix import CLOCK, SECONDS_MAX, TASKS, cases, found_in, outcome, words
+
+# What plays in one process alone, and is refused otherwise.
+ALONE = r"hogwild|^sparse|^batch|^phases"
+
+
+def value(case, key, otherwise):
+    found = [s.split("=")[1] for s in case.sets if s.startswith(key + "=")]
+    return int(found[0]) if found else otherwise
+
+
+def places(case):
+    return value(case, "replicas.count", 1) * value(case, "pipeline.stages", 1)
+
+
+def in_processes(program, folder, case, count, number):
+    """The outcome of a run in `count` processes."""
+    out = f"processes-{number}-{count}"
+    command = [program, "run", f"{case.task}.textproto", "--out", out, "--processes", str(count)]
+    for setting in case.sets + (["record.order=false"] if re.search(ALONE, case.name) else []):
+        command += ["--set", setting]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        return {"code": -1, "says": f"no end after {SECONDS_MAX} s"}
+    return found_in(Path(folder, out), done)
+
+
+def check(program, folder, case, number):
+    """What is wrong, and how many runs were made."""
+    if re.search(ALONE, case.name):
+        found = in_processes(program, folder, case, 2, number)
+        right = found["code"] == 2 and "--processes" in found.get("says", "")
+        return [] if right else [f"{case.name}: not refused: {found}"], 1
+    wrong = []
+    counts = [n for n in (2, 3, 4) if n <= places(case) and fits(case, n)]
+    virtual = outcome(program, folder, case, "sim", number) if counts else {}
+    for count in counts:
+        found = in_processes(program, folder, case, count, number)
+        keys = ["code", "weights", "updates"] if case.run and case.code == 0 else ["code"]
+        if any(found.get(key) != virtual.get(key) for key in keys):
+            wrong.append(f"{count} processes, {case.name}: {found}; sim {virtual}")
+    return wrong, len(counts)
+
+
+def fits(case, count):
+    """No replica has more processes than stages."""
+    replicas = value(case, "replicas.count", 1)
+    return -(-count // replicas) <= value(case, "pipeline.stages", 1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--each", type=int, default=11)
+    parser.add_argument("--only")
+    given = parser.parse_args()
+    program = str(Path(given.program).resolve())
+    selected = [case for case in cases() if re.search(given.only or "", case.name)]
+    selected = [case for case in selected if places(case) > 1 or re.search(ALONE, case.name)][:: given.each]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+        for task, text in TASKS.items():
+            Path(folder, f"{task}.textproto").write_text(text + "\n" + CLOCK.replace("clock {", "clock { modelled: false"))
+        Path(folder, "words.txt").write_text(words())
+        results = list(pool.map(lambda i: check(program, folder, selected[i], i), range(len(selected))))
+        wrong = [sentence for sentences, _ in results for sentence in sentences]
+    for sentence in wrong:
+        print(sentence)
+    print(f"{len(selected)} experiments, {sum(count for _, count in results)} runs in several processes, {len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
