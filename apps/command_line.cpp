@@ -2,7 +2,6 @@
 
 #include "actors/exchange/built_in.hpp"
 #include "apps/options.hpp"
-#include "apps/processes.hpp"
 #include "apps/version.hpp"
 #include "messages/experiment.hpp"
 
@@ -41,6 +40,8 @@ constexpr std::array kVerbs{
     Verb{"conformance",
          "whether a rule keeps what the runtime promises of every rule",
          declare_conformance},
+    Verb{"node", "plays its part of runs that are led from other hosts", declare_node},
+    Verb{"keys", "certificates for the hosts of a cluster", declare_keys},
     Verb{"doctor", "what this machine has and what would be used", declare_doctor},
     Verb{"bench", "measures the budgets of the project here, as ratios", declare_bench},
 };
@@ -105,9 +106,6 @@ int dispatch(int argc, const char* const* argv, Console& console) {
   const auto named = [&](const Verb& verb) {
     return std::string(verb.name) == argv[1];
   };
-  if (argc == 2 && argv[1] == std::string_view("node")) {
-    return play_as_node(console);  // no verb for people: what `run --processes` starts
-  }
   if (argc > 1 && argv[1][0] != '-' && std::none_of(kVerbs.begin(), kVerbs.end(), named)) {
     return fail(console, unknown_verb(argv[1]));
   }

@@ -1,18 +1,26 @@
 #include "apps/processes.hpp"
 
+#include "apps/hosts_file.hpp"
 #include "apps/real_clock.hpp"
 #include "apps/topologies/placement.hpp"
 #include "apps/topologies/topology.hpp"
 #include "apps/verbs/verb.hpp"
 #include "apps/version.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/cluster/descriptor.hpp"
-#include "runtime/cluster/lead.hpp"
+#include "runtime/cluster/door.hpp"
 #include "runtime/cluster/node.hpp"
+#include "runtime/cluster/started_process.hpp"
+#include "runtime/cluster/tls.hpp"
 #include "runtime/system/threads.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <limits>
+#include <optional>
 #include <ostream>
+#include <sstream>
 #include <utility>
 
 namespace troupe {
@@ -56,6 +64,103 @@ void play(const Blueprint& blueprint, Node& node) {
   run_on_threads(cast, records, options);
 }
 
+/// The run of `invitation`, from its answer to its end; the exit code. `host`: as Node has it.
+int play_part(const Invitation& invitation,
+              std::unique_ptr<ControlStream> lead,
+              const std::string& host) {
+  const auto blueprint = blueprint_of(invitation);
+  const auto placement =
+      blueprint ? place(*blueprint, invitation.processes) : Result<Placement>(blueprint.error());
+  if (!placement) {
+    refuse_invitation(*lead, placement.error());
+    return static_cast<int>(placement.error().kind);
+  }
+  Node node(invitation, placement->process_of, std::move(lead), host);
+  if (node.join(version(), placement->digest)) {
+    play(*blueprint, node);
+  }
+  return 0;
+}
+
+/// Standard input and output, which nobody else reads or writes from now on.
+std::unique_ptr<ControlStream> standard_stream() {
+  const int in = ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, kInherited);
+  const int out = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, kInherited);
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(nothing, STDOUT_FILENO);
+  ::close(nothing);
+  return std::make_unique<DescriptorStream>(in, out);
+}
+
+/// What a node that listens does with a visitor.
+class Host {
+ public:
+  Host(Console& console, const Credentials* credentials, std::string address)
+      : console_(console), credentials_(credentials), address_(std::move(address)) {}
+
+  /// In a process of its own.
+  int play(const Visit& visit, const Seat& seat) const {
+    mind_the_lead_alone();
+    const Patience patience{.until = visit.until};
+    const std::string host = address_.empty() ? near_host(visit.socket) : address_;
+    std::string who = visit.who;
+    auto lead = stream_to(visit, patience, who);
+    if (!lead) {
+      return turn_away(who, lead.error().message);
+    }
+    const auto invitation = read_invitation(**lead, patience);
+    if (!invitation) {
+      return turn_away(who, "what a lead says first has not come from it, or not in time");
+    }
+    Result<void> fits = check_invitation(*invitation, version());
+    if (fits && !seat.take()) {
+      fits = Error{ErrorKind::lost, "this node plays another run now"};
+    }
+    if (!fits) {
+      refuse_invitation(**lead, fits.error(), patience);
+      return turn_away(who, fits.error().message);
+    }
+    tell(concat("a run of ",
+                who,
+                " has begun, as process ",
+                invitation->process,
+                " of ",
+                invitation->processes));
+    return play_part(*invitation, *std::move(lead), host);
+  }
+
+ private:
+  Result<std::unique_ptr<ControlStream>> stream_to(const Visit& visit,
+                                                   const Patience& patience,
+                                                   std::string& who) const {
+    if (!credentials_) {
+      return std::unique_ptr<ControlStream>(
+          std::make_unique<DescriptorStream>(visit.socket, visit.socket));
+    }
+    auto stream = credentials_->welcome(visit.socket, patience);
+    if (!stream) {
+      return stream.error();
+    }
+    who += concat(" (", (*stream)->peer(), ")");
+    return std::unique_ptr<ControlStream>(*std::move(stream));
+  }
+
+  int turn_away(const std::string& who, const std::string& why) const {
+    tell(concat("refused ", who, ": ", why));
+    return kTurnedAway;
+  }
+
+  /// In one piece: others write there, too.
+  void tell(const std::string& what) const {
+    console_.err << "troupe: " + what + "\n" << std::flush;
+  }
+
+  Console& console_;
+  const Credentials* credentials_;  // none: who comes is of this machine
+  std::string address_;
+};
+
 }  // namespace
 
 Result<void> check_processes(const proto::Experiment& experiment,
@@ -79,17 +184,49 @@ Result<void> check_processes(const proto::Experiment& experiment,
   return {};
 }
 
+Result<Company> company_of(std::int64_t processes,
+                           const std::string& hosts_file,
+                           const std::string& keys) {
+  Company company{.processes = static_cast<int>(processes)};
+  if (hosts_file.empty()) {
+    return keys.empty() ? Result<Company>(company)
+                        : Error{ErrorKind::usage, "--keys goes with --hosts FILE"};
+  }
+  if (processes > 1) {
+    return Error{ErrorKind::usage,
+                 "--hosts: a run has a process for each line of the file, and this one; leave out "
+                 "--processes"};
+  }
+  auto hosts = read_hosts_file(hosts_file);
+  if (!hosts) {
+    return hosts.error();
+  }
+  company.hosts = *std::move(hosts);
+  company.processes = static_cast<int>(company.hosts.size()) + 1;
+  if (!keys.empty()) {
+    auto credentials = Credentials::load(keys);
+    if (!credentials) {
+      return Error{ErrorKind::usage, "--keys: " + credentials.error().message};
+    }
+    company.credentials = std::make_shared<const Credentials>(*std::move(credentials));
+  }
+  return company;
+}
+
 Result<RunResult> run_in_processes(const Blueprint& blueprint,
-                                   int processes,
+                                   const Company& company,
                                    RunOptions options,
-                                   std::ostream* notes,
-                                   const std::string& program) {
+                                   std::ostream* notes) {
+  const int processes = company.processes;
   const auto placement = place(blueprint, processes);
   if (!placement) {
     return placement.error();
   }
   if (notes) {
     *notes << processes << " processes: " << placement->words << '\n';
+    for (std::size_t i = 0; i < company.hosts.size(); ++i) {
+      *notes << "process " << i + 1 << " is on " << company.hosts[i].text() << '\n';
+    }
     if (options.directory) {
       *notes << "with --processes neither checkpoints nor order logs are written\n";
     }
@@ -101,7 +238,8 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
              .cast = placement->digest,
              .experiment = print_experiment(blueprint.experiment),
              .bounds = bounds_of(blueprint, placement->process_of.size()),
-             .program = program,
+             .hosts = company.hosts,
+             .credentials = company.credentials,
              .interrupts = options.interrupts});
   if (auto started = lead.start(); !started) {
     return started.error();
@@ -109,26 +247,74 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
   return run_experiment(blueprint, options, lead);
 }
 
-int play_as_node(Console& console) {
+int play_as_started(Console& console) {
   mind_the_lead_alone();
-  const auto invitation = read_invitation();
+  auto lead = std::make_unique<DescriptorStream>(kInherited, kInherited);
+  const auto invitation = read_invitation(*lead);
   if (!invitation) {
     return fail(console,
                 {ErrorKind::usage,
-                 "node: processes of a run are started by `troupe run --processes`, not by hand"});
+                 "node: name --listen HOST:PORT to wait for leads here (`troupe run --processes` "
+                 "starts its own)"});
   }
-  const auto blueprint = blueprint_of(*invitation);
-  const auto placement =
-      blueprint ? place(*blueprint, invitation->processes) : Result<Placement>(blueprint.error());
-  if (!placement) {
-    refuse_invitation(placement.error());
-    return static_cast<int>(placement.error().kind);
+  return play_part(*invitation, std::move(lead), "");
+}
+
+int play_over_ssh(Console& console) {
+  mind_the_lead_alone();
+  const char* const connection = std::getenv("SSH_CONNECTION");
+  std::istringstream words(connection ? connection : "");
+  std::string host;  // of the client, its port, of this end
+  words >> host >> host >> host;
+  if (!is_ip(host)) {
+    return fail(console,
+                {ErrorKind::usage,
+                 "node: --stdio is for ssh, whose SSH_CONNECTION tells the address of this host"});
   }
-  Node node(*invitation, placement->process_of);
-  if (node.join(version(), placement->digest)) {
-    play(*blueprint, node);
+  auto lead = standard_stream();
+  const auto invitation = read_invitation(*lead);
+  if (!invitation) {
+    return fail(console, {ErrorKind::usage, "node: at the other end of stdin is no lead of a run"});
   }
-  return 0;
+  if (auto fits = check_invitation(*invitation, version()); !fits) {
+    refuse_invitation(*lead, fits.error());
+    return fail(console, fits.error());
+  }
+  return play_part(*invitation, std::move(lead), host);
+}
+
+int play_for_visitors(Console& console, const NodeOptions& options) {
+  const auto at = parse_address(options.listen);
+  if (!at) {
+    return fail(console, {ErrorKind::usage, "--listen: " + at.error().message});
+  }
+  if (!options.address.empty() && !is_ip(options.address)) {
+    return fail(console,
+                {ErrorKind::usage,
+                 concat("--address: \"", options.address, "\" is no address as numbers")});
+  }
+  std::optional<Credentials> credentials;
+  if (!options.keys.empty()) {
+    auto loaded = Credentials::load(options.keys);
+    if (!loaded) {
+      return fail(console, {loaded.error().kind, "--keys: " + loaded.error().message});
+    }
+    credentials = *std::move(loaded);
+  }
+  const auto listening = listen_at(*at, credentials ? Nearness::anywhere : Nearness::this_machine);
+  if (!listening) {
+    return fail(console, {listening.error().kind, "--listen: " + listening.error().message});
+  }
+  console.err << "troupe: listening at " << near_address(*listening)
+              << (credentials ? " as " + credentials->name() : "") << std::endl;
+  const Host host(console, credentials ? &*credentials : nullptr, options.address);
+  return receive({.listening = *listening,
+                  .once = options.once,
+                  .play =
+                      [&host](const Visit& visit, const Seat& seat) {
+                        return host.play(visit, seat);
+                      }},
+                 console.err);
 }
 
 }  // namespace troupe

@@ -1,9 +1,13 @@
-// troupe run --processes: one experiment played by several processes of this machine.
+// troupe run --processes, --hosts: one experiment played by several processes of this machine, or of several.
 #pragma once
 
 #include "apps/run.hpp"
+#include "runtime/cluster/lead.hpp"
 
 #include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -15,17 +19,42 @@ Result<void> check_processes(const proto::Experiment& experiment,
                              std::int64_t processes,
                              bool resumed);
 
-/// As run_experiment on the real clock, in `processes` processes (2 or more): this one is the lead and the
-/// others are its own program, started with the word `node`. `notes`: where who plays what is told; null:
-/// nowhere. `program`: instead of this one. Error, besides run_experiment's, (usage) where the experiment
-/// cannot be played so, and whatever keeps another process from taking part.
-Result<RunResult> run_in_processes(const Blueprint& blueprint,
-                                   int processes,
-                                   RunOptions options,
-                                   std::ostream* notes,
-                                   const std::string& program = "/proc/self/exe");
+/// Who plays a run besides this process.
+struct Company {
+  int processes = 1;                                 // with this one
+  std::vector<HostPlace> hosts{};                    // of the others; none: they are started here
+  std::shared_ptr<const Credentials> credentials{};  // for hosts that are not this machine
+};
 
-/// What a process does that was started so; its exit code. For the command line alone.
-int play_as_node(Console& console);
+/// What --hosts and --keys name, either "" where it is not given. Error (usage): a sentence.
+Result<Company> company_of(std::int64_t processes,
+                           const std::string& hosts_file,
+                           const std::string& keys);
+
+/// As run_experiment on the real clock, in several processes: this one is the lead, and the others are its own
+/// program or run on other hosts. `notes`: where who plays what is told; null: nowhere. Error, besides
+/// run_experiment's, (usage) where the experiment cannot be played so, and whatever keeps another process from
+/// taking part.
+Result<RunResult> run_in_processes(const Blueprint& blueprint,
+                                   const Company& company,
+                                   RunOptions options,
+                                   std::ostream* notes);
+
+// -- `troupe node`: each returns the exit code -----------------------------------------------------
+
+struct NodeOptions {
+  std::string listen{};
+  std::string keys{};
+  std::string address{};
+  bool once = false;
+  bool over_ssh = false;
+};
+
+/// One that a lead has started on its own machine.
+int play_as_started(Console& console);
+/// One that a lead has started through ssh: its standard input and output are the stream to the lead.
+int play_over_ssh(Console& console);
+/// One that waits for leads.
+int play_for_visitors(Console& console, const NodeOptions& options);
 
 }  // namespace troupe

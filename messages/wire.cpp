@@ -13,7 +13,6 @@
 namespace troupe {
 namespace {
 
-constexpr std::uint32_t kProtocol = 1;
 constexpr std::size_t kInHeaderMax = 4096;  // bytes of a tensor that lie in the header
 constexpr std::uint32_t kWhole = 1;
 // What a header takes at most beside its content, and beside the elements of each tensor: numbers of at most
@@ -62,7 +61,7 @@ bool same_secret(std::string_view x, std::string_view y) {
 
 std::string hello_frame(std::uint32_t from, std::string_view token) {
   proto::WireHello hello;
-  hello.set_protocol(kProtocol);
+  hello.set_protocol(kWireProtocol);
   hello.set_process(from);
   hello.set_token(std::string(token));
   return hello.SerializeAsString();
@@ -73,7 +72,7 @@ void check_hello(std::span<const std::byte> frame, std::uint32_t from, std::stri
   if (!same_secret(hello.token(), token)) {
     throw WireError("a stranger has connected: it does not know this run's token");
   }
-  if (hello.protocol() != kProtocol || hello.process() != from) {
+  if (hello.protocol() != kWireProtocol || hello.process() != from) {
     throw WireError(concat("process ",
                            hello.process(),
                            " speaks version ",
@@ -81,7 +80,7 @@ void check_hello(std::span<const std::byte> frame, std::uint32_t from, std::stri
                            " of the wire's protocol where process ",
                            from,
                            " with version ",
-                           kProtocol,
+                           kWireProtocol,
                            " was expected"));
   }
 }

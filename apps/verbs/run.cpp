@@ -28,6 +28,8 @@ struct Arguments {
   std::string out;
   std::string resume;
   std::int64_t processes = 1;
+  std::string hosts;
+  std::string keys;
   bool quiet = false;
   bool verbose = false;
   bool list = false;
@@ -253,13 +255,13 @@ Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundC
 
 int run_single(Console& console,
                const Arguments& arguments,
+               const Company& company,
                const Blueprint& blueprint,
                const RunOptions& options) {
-  auto result = arguments.processes > 1 ? run_in_processes(blueprint,
-                                                           static_cast<int>(arguments.processes),
-                                                           options,
-                                                           arguments.quiet ? nullptr : &console.err)
-                                        : run_experiment(blueprint, options);
+  auto result =
+      company.processes > 1
+          ? run_in_processes(blueprint, company, options, arguments.quiet ? nullptr : &console.err)
+          : run_experiment(blueprint, options);
   if (!result) {
     const int code = fail(console, result.error());
     return Interrupts::count() > 0 ? 130 : code;  // while other processes were waited for
@@ -294,11 +296,15 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
                         arguments.out,
                         " exists already; name a new folder, a run never overwrites another")});
   }
+  const auto company = company_of(arguments.processes, arguments.hosts, arguments.keys);
+  if (!company) {
+    return fail(console, company.error());
+  }
   const auto experiment = experiment_of(arguments, resume ? &*resume : nullptr);
   if (!experiment) {
     return fail(console, experiment.error());
   }
-  if (auto sound = check_processes(*experiment, arguments.processes, resume.has_value()); !sound) {
+  if (auto sound = check_processes(*experiment, company->processes, resume.has_value()); !sound) {
     return fail(console, sound.error());
   }
   auto phases = make_phases(*experiment, virtual_clock);
@@ -339,7 +345,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (!experiment->phases().empty()) {
     return run_one_by_one(console, *experiment, *std::move(phases), options);
   }
-  return run_single(console, arguments, phases->front().blueprint, options);
+  return run_single(console, arguments, *company, phases->front().blueprint, options);
 }
 
 Command declare(bool virtual_clock) {
@@ -375,6 +381,18 @@ Command declare(bool virtual_clock) {
              "ends with the same weights",
          .type = "N",
          .range = OptionRange{1, kProcessesMax}});
+    command.options.push_back(
+        {.names = "--hosts",
+         .value = &arguments->hosts,
+         .doc = "play the run on several hosts: FILE has a line for each other process, HOST:PORT "
+                "of a `troupe node` or a HOST for ssh",
+         .type = "FILE",
+         .refuse_empty = "the name of the file is empty"});
+    command.options.push_back({.names = "--keys",
+                               .value = &arguments->keys,
+                               .doc = "this host's folder of `troupe keys`, for hosts that listen",
+                               .type = "DIR",
+                               .refuse_empty = kEmptyFolder});
   }
   return command;
 }

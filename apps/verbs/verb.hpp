@@ -44,6 +44,8 @@ Command declare_conformance();
 Command declare_data();
 Command declare_doctor();
 Command declare_bench();
+Command declare_keys();
+Command declare_node();
 
 // -- what several verbs share ---------------------------------------------------------------------
 

@@ -1,19 +1,22 @@
 #include "runtime/cluster/channel.hpp"
 
-#include "runtime/cluster/descriptor.hpp"
+#include "runtime/cluster/started_process.hpp"
 #include "runtime/cluster/zmq_calls.hpp"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
 namespace troupe {
 namespace {
 
-constexpr int kFramesInATurn = 16;  // of one peer, before the next has its turn
+constexpr int kFramesInATurn = 16;        // of one peer, before the next has its turn
+constexpr int kHandshakeMax = 10'000;     // milliseconds
+constexpr std::int64_t kCurveBytes = 64;  // around a frame
 
 template <class T>
 void let_go(void* /*data*/, void* keeper) {
@@ -31,6 +34,20 @@ void make_message(std::optional<ZmqMessage>& message, Frame frame, std::string t
     message.emplace(std::as_bytes(std::span(*keeper)), let_go<std::string>, keeper.get());
     keeper.release();
   }
+}
+
+/// A stranger, who cannot say a word before he has shown a key, does not stay long.
+void limit_tcp(void* socket) {
+  set_zmq_option(socket, ZMQ_IPV6, 1);
+  set_zmq_option(socket, ZMQ_HANDSHAKE_IVL, kHandshakeMax);
+  const std::int64_t frame_max = static_cast<std::int64_t>(kFrameBytesMax) + kCurveBytes;
+  check_zmq(zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max, sizeof frame_max) == 0,
+            "the limit of a socket");
+}
+
+/// What a doorkeeper knows a peer by.
+std::string domain_of(int peer) {
+  return std::to_string(peer);
 }
 
 }  // namespace
@@ -64,6 +81,7 @@ Channel::Channel(int self, std::string token)
     : self_(self),
       token_(std::move(token)),
       context_(zmq_ctx_new()),
+      doorkeeper_(context_),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   check_zmq(wake_ >= 0, "an eventfd");
 }
@@ -76,6 +94,7 @@ Channel::~Channel() {
       zmq_close(peer->socket);
     }
   }
+  doorkeeper_.close();
   zmq_ctx_term(context_);
   ::close(wake_);
 }
@@ -105,8 +124,30 @@ std::string Channel::listen(int peer, pid_t pid) {
   return endpoint;
 }
 
-void Channel::connect(int peer, const std::string& endpoint) {
-  make_socket(peer);
+std::string Channel::listen_at(int peer, const std::string& host) {
+  void* const socket = make_socket(peer);
+  limit_tcp(socket);
+  keys_.guard(socket, domain_of(peer));
+  const bool six = host.find(':') != std::string::npos;
+  check_zmq(
+      zmq_bind(socket, concat(six ? "tcp://[" : "tcp://", host, six ? "]:*" : ":*").c_str()) == 0,
+      "a socket for another host");
+  std::array<char, 256> endpoint{};
+  std::size_t size = endpoint.size();
+  check_zmq(zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, endpoint.data(), &size) == 0, "an endpoint");
+  return endpoint.data();
+}
+
+void Channel::expect(int peer, const std::string& public_key) {
+  doorkeeper_.expect(domain_of(peer), public_key);
+}
+
+void Channel::connect(int peer, const std::string& endpoint, const std::string& public_key) {
+  void* const socket = make_socket(peer);
+  if (!public_key.empty()) {
+    limit_tcp(socket);
+    keys_.show(socket, public_key);
+  }
   peers_.at(peer)->endpoint = endpoint;
 }
 
@@ -193,7 +234,9 @@ bool Channel::closing() {
 
 /// One turn: waits for whatever comes first, and does all that can be done then.
 void Channel::watch_over(std::chrono::steady_clock::time_point& next_tick) {
-  std::vector<zmq_pollitem_t> items{{nullptr, wake_, ZMQ_POLLIN, 0}};
+  std::vector<zmq_pollitem_t> items{{nullptr, wake_, ZMQ_POLLIN, 0},
+                                    {doorkeeper_.socket(), 0, ZMQ_POLLIN, 0}};
+  const std::size_t first_watched = items.size();
   for (const int descriptor : events_.watched) {
     items.push_back({nullptr, descriptor, ZMQ_POLLIN, 0});
   }
@@ -217,12 +260,15 @@ void Channel::watch_over(std::chrono::steady_clock::time_point& next_tick) {
     [[maybe_unused]] const auto read = ::read(wake_, &count, sizeof count);
     woken_ = false;
   }
+  if (items[1].revents != 0) {
+    doorkeeper_.answer();
+  }
   for (std::size_t i = 0; i < living.size(); ++i) {
     if ((items[items.size() - living.size() + i].revents & ZMQ_POLLIN) != 0) {
       receive(living[i].first, *living[i].second);
     }
   }
-  for (std::size_t i = 1; i < items.size() - living.size(); ++i) {
+  for (std::size_t i = first_watched; i < items.size() - living.size(); ++i) {
     if (items[i].revents != 0) {
       events_.readable(items[i].fd);
     }

@@ -1,11 +1,12 @@
 // The channels of a process to the others of its run, one a pair: ordered, over ZeroMQ on sockets of this
-// machine. One thread sends and receives for the process and never waits for a peer.
+// machine or on TCP between hosts. One thread sends and receives for the process and never waits for a peer.
 //
-//   any thread --send()--> queue --this thread--> ZeroMQ's thread --ipc--> the peer's ... --Events::parcel
+//   any thread --send()--> queue --this thread--> ZeroMQ's thread --ipc, tcp--> the peer's ... --Events::parcel
 //
-// Who may connect is the kernel's word: a socket takes the process with the number that it was told, and hangs
-// up on all others before it reads a byte. Both ends show the run's token in their greeting, so that nobody
-// else can have taken the name of a socket. The names are in Linux's abstract space: no file is made.
+// Who may connect is on one machine the kernel's word: a socket takes the process with the number that it was
+// told, and hangs up on all others before it reads a byte. The names are in Linux's abstract space: no file is
+// made. Between hosts it is who has the key that the control stream has told of (curve.hpp). Both ends show the
+// run's token in their greeting, so that nobody else can have taken the place of a socket.
 //
 // What a peer has not taken yet waits in the queue, as it would in a mailbox of the same process: the
 // machines' protocol bounds it. ZeroMQ itself holds at most kFramesAhead frames a direction and channel,
@@ -13,6 +14,7 @@
 #pragma once
 
 #include "messages/wire.hpp"
+#include "runtime/cluster/curve.hpp"
 
 #include <sys/types.h>
 
@@ -60,7 +62,14 @@ class Channel {
 
   /// Waits for `peer`, which is process `pid` of the system: where that has to connect to.
   std::string listen(int peer, pid_t pid);
-  void connect(int peer, const std::string& endpoint);
+  /// Waits for `peer` at an address of this host, "10.0.0.2" or "::1"; which key it has is told later, by expect().
+  std::string listen_at(int peer, const std::string& host);
+  void expect(int peer, const std::string& public_key);
+  /// `public_key`: that of `peer`, where the endpoint is one of TCP.
+  void connect(int peer, const std::string& endpoint, const std::string& public_key = "");
+
+  /// Of this process and run.
+  const std::string& public_key() const { return keys_.public_key(); }
 
   /// Begins to send and to receive. Once.
   void open(Events events);
@@ -104,6 +113,8 @@ class Channel {
   int self_;
   std::string token_;
   void* context_;
+  CurveKeys keys_;
+  Doorkeeper doorkeeper_;
   int wake_;  // an eventfd: something has been queued, or dropped
   std::map<int, std::unique_ptr<Peer>> peers_;
   Events events_;

@@ -5,8 +5,6 @@
 #include "runtime/system/theatre.hpp"
 
 #include <caf/send.hpp>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -90,8 +88,8 @@ void Lead::take_records(Parcel parcel) {
 /// Everything that it has sent has been read: it may go.
 void Lead::take_bye(int from) {
   Member& member = members_.at(from);
-  channel_.unwatch(member.process.descriptor);
-  ::shutdown(member.process.descriptor, SHUT_WR);
+  channel_.unwatch(member.process.stream->descriptor());
+  member.process.stream->finish();
   const std::lock_guard lock(mutex_);
   member.bye = true;
   changed_.notify_all();
@@ -107,7 +105,7 @@ void Lead::take_distrust(int from, Parcel parcel) {
   if (whom == from || !members_.contains(whom)) {
     throw WireError("a process does not believe itself, or one that there is none of");
   }
-  lose(whom, concat("was given up by process ", from, ": ", why));
+  lose(whom, concat("was given up by ", name_of(from), ": ", why));
 }
 
 void Lead::take_explained(int from, Parcel parcel) {
@@ -141,7 +139,8 @@ void Lead::tick() {
 
 void Lead::readable(int descriptor) {
   for (const auto& [number, member] : members_) {
-    if (member.process.descriptor == descriptor) {
+    ControlStream& stream = *member.process.stream;
+    if (stream.descriptor() == descriptor && stream.at_end()) {
       lose(number, "");
     }
   }
@@ -167,16 +166,28 @@ void Lead::lose(int number, const std::string& why) {
     }
   }
   channel_.drop(number);
-  channel_.unwatch(member.process.descriptor);
-  const std::string end = end_process(member.process);
-  member.process.pid = -1;
+  channel_.unwatch(member.process.stream->descriptor());
+  const std::string how = end(member);
   // The others hear it before the Director does, and so before what follows from that.
   to_all(ParcelKind::gone, static_cast<std::uint32_t>(number));
-  const std::string cause = concat("process ", number, " ", why.empty() ? end : why);
+  const std::string cause = concat(name_of(number), " ", why.empty() ? how : why);
   tell_director(number, cause);
   const std::lock_guard lock(mutex_);
   member.cause = cause;
   changed_.notify_all();
+}
+
+/// Has it gone, however it does; in words, how it has.
+std::string Lead::end(Member& member) const {
+  if (member.process.pid > 0) {
+    return end_process(std::exchange(member.process.pid, -1));
+  }
+  member.process.stream->finish();
+  const std::string trouble = member.process.stream->trouble();
+  return concat("has closed the connection",
+                trouble.empty() ? "" : " (",
+                trouble,
+                trouble.empty() ? "" : ")");
 }
 
 void Lead::tell_director(int number, const std::string& cause) {
@@ -257,7 +268,7 @@ Result<void> Lead::collect() {
     if (const Member& member = members_.at(number); !member.bye) {
       return Error{
           ErrorKind::lost,
-          concat(member.gone ? member.cause : concat("process ", number, " has not ended its part"),
+          concat(member.gone ? member.cause : concat(name_of(number), " has not ended its part"),
                  " when the run was over; what it had recorded last is missing")};
     }
   }
@@ -287,12 +298,9 @@ void Lead::close() {
   channel_.close();
   for (auto& [number, member] : members_) {
     if (member.process.pid > 0 && member.bye) {
-      await_process(member.process, kExitSeconds);
+      await_process(member.process.pid, kExitSeconds);
     } else if (member.process.pid > 0) {
-      end_process(member.process);
-    }
-    if (member.process.descriptor >= 0) {
-      ::close(member.process.descriptor);
+      end_process(member.process.pid);
     }
   }
   members_.clear();

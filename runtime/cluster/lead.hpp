@@ -1,25 +1,43 @@
-// The process that a run was begun in: it starts the others, has the Director and the recorder, and tells
+// The process that a run was begun in: it starts or reaches the others, has the Director and the recorder, and tells
 // the Director who was lost.
 #pragma once
 
 #include "runtime/cluster/cluster.hpp"
-#include "runtime/cluster/descriptor.hpp"
 #include "runtime/cluster/record_bounds.hpp"
+#include "runtime/cluster/started_process.hpp"
+#include "runtime/cluster/tcp.hpp"
 #include "runtime/cluster/vigil.hpp"
 
 #include <condition_variable>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+namespace troupe::proto {
+class Connect;
+}  // namespace troupe::proto
+
 namespace troupe {
+
+class Credentials;
+
+/// Where a process of a run on several hosts plays.
+struct HostPlace {
+  HostAddress address;    // of a node that listens; port 0: it is started there through ssh
+  std::string program{};  // what ssh starts
+
+  /// "beta:7000", "beta"
+  std::string text() const { return address.port > 0 ? address.text() : address.host; }
+};
 
 class Lead final : public Cluster {
  public:
   /// How long others are waited for.
   struct Limits {
+    std::chrono::milliseconds reach{20'000};  // a host that should answer, and show who it is
     std::chrono::milliseconds join{600'000};  // one that reads the experiment and its data
     std::chrono::milliseconds silence{2500};  // one that should be heard every 0.2 s
     std::chrono::milliseconds end{10'000};    // one that has no job and should end its part
@@ -33,7 +51,9 @@ class Lead final : public Cluster {
     std::string experiment{};     // resolved, as text
     RecordBounds bounds{};
     std::string program = "/proc/self/exe";
-    std::function<int()> interrupts{};  // as ThreadOptions has it
+    std::vector<HostPlace> hosts{};  // of processes 1, 2, ...; none: they are started here
+    std::shared_ptr<const Credentials> credentials{};  // none: listening nodes are of this machine
+    std::function<int()> interrupts{};                 // as ThreadOptions has it
     Limits limits{};
   };
 
@@ -43,9 +63,10 @@ class Lead final : public Cluster {
   Lead(const Lead&) = delete;
   Lead& operator=(const Lead&) = delete;
 
-  /// Starts the other processes; returns when each has read the experiment and its data. Error, of the
-  /// kind that it tells, where one cannot take part; (lost) where one does not answer in time, or the user has
-  /// interrupted. The calling thread lives as long as the run.
+  /// Starts or reaches the other processes; returns when each has read the experiment and its data. Error, of
+  /// the kind that it tells, where one cannot take part; (lost) where one does not answer in time, is not whom
+  /// it should be, or the user has interrupted; (usage) where a host needs credentials that there are none of.
+  /// The calling thread lives as long as the run.
   Result<void> start();
 
   Result<void> open(Theatre& theatre) override;
@@ -67,9 +88,14 @@ class Lead final : public Cluster {
   };
 
   Patience patience() const;
+  std::string name_of(int number) const;
+  Result<StartedProcess> summon(int number) const;
+  Result<StartedProcess> reach(const HostPlace& place) const;
+  std::string end(Member& member) const;
   Error not_joined(Member& member, int number, Talk how);
   Result<void> invite(Member& member, int number);
-  Result<void> join(Member& member, int number, std::vector<std::map<int, std::string>>& where);
+  Result<void> join(Member& member, int number, std::vector<proto::Connect>& where);
+  Result<std::chrono::nanoseconds> clock_of(Member& member, int number);
 
   int asked_to_stop() const { return c_.interrupts ? c_.interrupts() : 0; }
 

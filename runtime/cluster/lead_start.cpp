@@ -1,5 +1,6 @@
 // How a lead's run begins.
 #include "runtime/cluster/lead.hpp"
+#include "runtime/cluster/tls.hpp"
 #include "runtime/system/theatre.hpp"
 #include "wire.pb.h"
 
@@ -10,8 +11,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int kRoundTrips = 16;  // to read the clock of another host
+constexpr std::size_t kEndpointMax = 300;
+
 Error lost(const std::string& what) {
   return {ErrorKind::lost, what};
+}
+
+/// A process that means well names no other sockets.
+bool can_be_connected_to(const std::string& endpoint, bool on_hosts) {
+  return endpoint.size() <= kEndpointMax &&
+         endpoint.starts_with(on_hosts ? "tcp://" : "ipc://@troupe-");
 }
 
 }  // namespace
@@ -22,6 +32,42 @@ Patience Lead::patience() const {
           }};
 }
 
+/// "process 1", "process 1 on beta:7000"
+std::string Lead::name_of(int number) const {
+  const auto at = static_cast<std::size_t>(number - 1);
+  return concat("process ", number, at < c_.hosts.size() ? " on " + c_.hosts[at].text() : "");
+}
+
+Result<StartedProcess> Lead::summon(int number) const {
+  if (c_.hosts.empty()) {
+    return start_process(c_.program);
+  }
+  const HostPlace& place = c_.hosts.at(static_cast<std::size_t>(number - 1));
+  return place.address.port > 0 ? reach(place) : start_over_ssh(place.address.host, place.program);
+}
+
+/// A node that listens.
+Result<StartedProcess> Lead::reach(const HostPlace& place) const {
+  Patience patience = this->patience();
+  patience.until = Clock::now() + c_.limits.reach;
+  const Nearness within_reach = c_.credentials ? Nearness::anywhere : Nearness::this_machine;
+  const auto socket = connect_to(place.address, within_reach, patience);
+  if (!socket) {
+    return socket.error();
+  }
+  StartedProcess reached;
+  if (!c_.credentials) {
+    reached.stream = std::make_unique<DescriptorStream>(*socket, *socket);
+    return reached;
+  }
+  auto stream = c_.credentials->greet(*socket, place.address.host, patience);
+  if (!stream) {
+    return lost(concat(place.text(), " is not believed: ", stream.error().message));
+  }
+  reached.stream = *std::move(stream);
+  return reached;
+}
+
 /// Why process `number` does not take part.
 Error Lead::not_joined(Member& member, int number, Talk how) {
   if (how == Talk::given_up) {
@@ -29,42 +75,50 @@ Error Lead::not_joined(Member& member, int number, Talk how) {
   }
   if (how == Talk::late) {
     const std::chrono::duration<double> limit = c_.limits.join;
-    return lost(concat("process ", number, " has not answered within ", limit.count(), " s"));
+    return lost(concat(name_of(number), " has not answered within ", limit.count(), " s"));
   }
-  const std::string end = end_process(member.process);
-  member.process.pid = -1;
-  return lost(concat("process ", number, " ", end, " before the run began"));
+  const bool bare = !c_.hosts.empty() && !c_.credentials && member.process.pid < 0;
+  return lost(concat(name_of(number),
+                     " ",
+                     end(member),
+                     " before the run began",
+                     bare ? "; where that node has --keys, name --keys here, too" : ""));
 }
 
 Result<void> Lead::start() {
   for (int number = 1; number < c_.processes; ++number) {
-    auto started = start_process(c_.program);
+    auto started = summon(number);
     if (!started) {
-      return started.error();
+      return asked_to_stop() > 0 ? lost("interrupted before the run began") : started.error();
     }
-    members_[number].process = *started;
+    members_[number].process = *std::move(started);
   }
-  std::vector<std::map<int, std::string>> where(static_cast<std::size_t>(c_.processes));
   for (auto& [number, member] : members_) {
     if (auto invited = invite(member, number); !invited) {
       return invited.error();
     }
-    where[static_cast<std::size_t>(number)][kLead] = channel_.listen(number, member.process.pid);
   }
+  std::vector<proto::Connect> where(static_cast<std::size_t>(c_.processes));
   for (auto& [number, member] : members_) {
     if (auto joined = join(member, number, where); !joined) {
       return joined.error();
     }
   }
   for (auto& [number, member] : members_) {
-    proto::Connect connect;
-    for (const auto& [other, endpoint] : where[static_cast<std::size_t>(number)]) {
-      (*connect.mutable_endpoints())[static_cast<std::uint32_t>(other)] = endpoint;
+    proto::Connect& connect = where[static_cast<std::size_t>(number)];
+    *connect.mutable_keys() = where[kLead].keys();
+    if (!c_.hosts.empty()) {
+      (*connect.mutable_keys())[kLead] = channel_.public_key();
     }
-    if (const Talk said = write_message(member.process.descriptor, connect, patience());
+    if (const Talk said = write_message(*member.process.stream, connect, patience());
         said != Talk::done) {
       return not_joined(member, number, said);
     }
+  }
+  for (const auto& [number, endpoint] : where[kLead].endpoints()) {
+    const auto key = where[kLead].keys().find(number);
+    channel_.connect(
+        static_cast<int>(number), endpoint, key == where[kLead].keys().end() ? "" : key->second);
   }
   return {};
 }
@@ -72,64 +126,106 @@ Result<void> Lead::start() {
 Result<void> Lead::invite(Member& member, int number) {
   proto::Join join;
   join.set_version(c_.version);
+  join.set_protocol(kWireProtocol);
   join.set_process(static_cast<std::uint32_t>(number));
   join.set_processes(static_cast<std::uint32_t>(c_.processes));
   join.set_token(channel_.token());
   join.set_experiment(c_.experiment);
-  join.add_pids(static_cast<std::uint32_t>(::getpid()));
-  for (const auto& [other, started] : members_) {
-    join.add_pids(static_cast<std::uint32_t>(started.process.pid));
+  if (c_.hosts.empty()) {
+    join.add_pids(static_cast<std::uint32_t>(::getpid()));
+    for (const auto& [other, started] : members_) {
+      join.add_pids(static_cast<std::uint32_t>(started.process.pid));
+    }
   }
-  const Talk said = write_message(member.process.descriptor, join, patience());
+  const Talk said = write_message(*member.process.stream, join, patience());
   return said == Talk::done ? Result<void>() : not_joined(member, number, said);
 }
 
-/// The answer of process `number`; notes where the others find it.
-Result<void> Lead::join(Member& member,
-                        int number,
-                        std::vector<std::map<int, std::string>>& where) {
+/// The answer of process `number`; notes where the others find it, in where[kLead] its key.
+Result<void> Lead::join(Member& member, int number, std::vector<proto::Connect>& where) {
   proto::Joined joined;
-  if (const Talk said = read_message(member.process.descriptor, joined, patience());
+  if (const Talk said = read_message(*member.process.stream, joined, patience());
       said != Talk::done) {
     return not_joined(member, number, said);
   }
   if (joined.exit_code() != 0) {
     return Error{static_cast<ErrorKind>(joined.exit_code()),
-                 concat("process ", number, ": ", joined.refusal())};
+                 concat(name_of(number), ": ", joined.refusal())};
   }
-  if (joined.version() != c_.version || joined.cast() != c_.cast) {
-    return lost(concat("process ",
-                       number,
+  if (joined.version() != c_.version || joined.protocol() != kWireProtocol ||
+      joined.cast() != c_.cast) {
+    return lost(concat(name_of(number),
                        " is of version ",
                        joined.version(),
                        " and makes another cast of the experiment; this one is of version ",
                        c_.version));
   }
   for (const auto& [other, endpoint] : joined.endpoints()) {
-    if (static_cast<int>(other) > number && static_cast<int>(other) < c_.processes) {
-      where[other][number] = endpoint;
+    if (static_cast<int>(other) < number) {
+      if (!can_be_connected_to(endpoint, !c_.hosts.empty())) {
+        return lost(concat(name_of(number), " names no socket that others could connect to"));
+      }
+      (*where[other].mutable_endpoints())[static_cast<std::uint32_t>(number)] = endpoint;
     }
+  }
+  if (!c_.hosts.empty()) {
+    if (joined.key().size() != kCurveKeySize) {
+      return lost(concat(name_of(number), " has shown no key for its channels"));
+    }
+    (*where[kLead].mutable_keys())[static_cast<std::uint32_t>(number)] = joined.key();
   }
   return {};
 }
 
+/// What its clock shows when this one's shows zero: between hosts CLOCK_MONOTONIC is not shared. Of many round
+/// trips the shortest tells best: it is wrong by half of it at most (Cristian 1989).
+Result<std::chrono::nanoseconds> Lead::clock_of(Member& member, int number) {
+  using std::chrono::nanoseconds;
+  nanoseconds ahead{0};
+  if (c_.hosts.empty()) {
+    return ahead;
+  }
+  nanoseconds shortest = nanoseconds::max();
+  proto::Begin ask;
+  ask.set_tell_clock(true);
+  for (int i = 0; i < kRoundTrips; ++i) {
+    proto::ClockTold told;
+    const auto asked = Clock::now();
+    Talk said = write_message(*member.process.stream, ask, patience());
+    if (said == Talk::done) {
+      said = read_message(*member.process.stream, told, patience());
+    }
+    if (said != Talk::done) {
+      return not_joined(member, number, said);
+    }
+    const nanoseconds took = Clock::now() - asked;
+    if (took < shortest) {
+      shortest = took;
+      ahead = nanoseconds(told.now_ns()) - asked.time_since_epoch() - took / 2;
+    }
+  }
+  return ahead;
+}
+
 Result<void> Lead::open(Theatre& theatre) {
   theatre_ = &theatre;
+  std::map<int, std::chrono::nanoseconds> ahead;
   for (auto& [number, member] : members_) {
     proto::Connect stands;
-    if (const Talk said = read_message(member.process.descriptor, stands, patience());
+    if (const Talk said = read_message(*member.process.stream, stands, patience());
         said != Talk::done) {
       if (said == Talk::given_up) {
         theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});
       }
       return not_joined(member, number, said);
     }
+    const auto clock = clock_of(member, number);
+    if (!clock) {
+      return clock.error();
+    }
+    ahead[number] = *clock;
   }
   theatre.start = Clock::now();
-  proto::Begin begin;
-  begin.set_start_ns(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(theatre.start.time_since_epoch())
-          .count());
   Channel::Events events{.parcel = [this](int from, Parcel parcel) { on(from, std::move(parcel)); },
                          .broken =
                              [this](int from, const std::string& why) {
@@ -142,11 +238,14 @@ Result<void> Lead::open(Theatre& theatre) {
                                readable(descriptor);
                              }};
   for (auto& [number, member] : members_) {
-    if (const Talk said = write_message(member.process.descriptor, begin, patience());
+    proto::Begin begin;
+    begin.set_start_ns(
+        std::chrono::nanoseconds(theatre.start.time_since_epoch() + ahead[number]).count());
+    if (const Talk said = write_message(*member.process.stream, begin, patience());
         said != Talk::done) {
       return not_joined(member, number, said);
     }
-    events.watched.push_back(member.process.descriptor);
+    events.watched.push_back(member.process.stream->descriptor());
   }
   vigil_.emplace(c_.limits.silence, Clock::now());
   channel_.open(std::move(events));

@@ -1,7 +1,6 @@
 #include "runtime/cluster/node.hpp"
 
 #include "messages/record_archive.hpp"
-#include "runtime/cluster/descriptor.hpp"
 #include "runtime/cluster/standstills.hpp"
 #include "wire.pb.h"
 
@@ -16,6 +15,8 @@ namespace {
 
 constexpr std::uint64_t kTicksOfHeartbeat = 10;
 constexpr std::size_t kRecordsOfParcel = 1024;
+constexpr std::uint32_t kProcessesMax = 1 << 16;
+constexpr std::size_t kTextMax = 64;
 constexpr std::chrono::seconds kGreetingMax{10};  // after the beginning
 
 /// For a process that nobody waits for any more, or that cannot tell the lead: without ado.
@@ -26,12 +27,21 @@ constexpr std::chrono::seconds kGreetingMax{10};  // after the beginning
   ::_exit(static_cast<int>(ErrorKind::lost));
 }
 
+/// Text of a stranger, for a line of a log.
+std::string printable(std::string text) {
+  text.resize(std::min(text.size(), kTextMax));
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
 }  // namespace
 
-std::optional<Invitation> read_invitation() {
+std::optional<Invitation> read_invitation(ControlStream& lead, const Patience& patience) {
   proto::Join join;
-  if (read_message(kInherited, join) != Talk::done ||
-      join.pids_size() != static_cast<int>(join.processes())) {
+  if (read_message(lead, join, patience) != Talk::done || join.process() >= join.processes() ||
+      join.processes() > kProcessesMax ||
+      (join.pids_size() > 0 && join.pids_size() != static_cast<int>(join.processes()))) {
     return std::nullopt;
   }
   return Invitation{.process = static_cast<int>(join.process()),
@@ -39,20 +49,42 @@ std::optional<Invitation> read_invitation() {
                     .token = join.token(),
                     .version = join.version(),
                     .experiment = join.experiment(),
-                    .pids = {join.pids().begin(), join.pids().end()}};
+                    .pids = {join.pids().begin(), join.pids().end()},
+                    .protocol = join.protocol()};
 }
 
-void refuse_invitation(const Error& why) {
+Result<void> check_invitation(const Invitation& invitation, const std::string& version) {
+  if (invitation.version == version && invitation.protocol == kWireProtocol) {
+    return {};
+  }
+  return Error{ErrorKind::lost,
+               concat("the lead is of version ",
+                      printable(invitation.version),
+                      " with protocol ",
+                      invitation.protocol,
+                      ", this node of version ",
+                      version,
+                      " with protocol ",
+                      kWireProtocol,
+                      "; all processes of a run must be of one")};
+}
+
+void refuse_invitation(ControlStream& lead, const Error& why, const Patience& patience) {
   proto::Joined refused;
   refused.set_exit_code(static_cast<std::uint32_t>(why.kind));
   refused.set_refusal(why.message);
-  write_message(kInherited, refused);  // where the lead is gone, nobody asks
+  write_message(lead, refused, patience);  // where the lead is gone, nobody asks
 }
 
-Node::Node(const Invitation& invitation, std::vector<int> process_of)
+Node::Node(const Invitation& invitation,
+           std::vector<int> process_of,
+           std::unique_ptr<ControlStream> lead,
+           std::string host)
     : Cluster(invitation.process, std::move(process_of), invitation.token),
       processes_(invitation.processes),
-      pids_(invitation.pids) {}
+      pids_(invitation.pids),
+      lead_(std::move(lead)),
+      host_(std::move(host)) {}
 
 Node::~Node() {
   stop_errands();
@@ -62,17 +94,24 @@ bool Node::join(const std::string& version, const std::string& cast) {
   proto::Joined joined;
   joined.set_version(version);
   joined.set_cast(cast);
-  for (int other = self_ + 1; other < processes_; ++other) {
+  joined.set_protocol(kWireProtocol);
+  joined.set_key(channel_.public_key());
+  for (int other = 0; other < self_; ++other) {
     (*joined.mutable_endpoints())[static_cast<std::uint32_t>(other)] =
-        channel_.listen(other, pids_.at(static_cast<std::size_t>(other)));
+        pids_.empty() ? channel_.listen_at(other, host_)
+                      : channel_.listen(other, pids_.at(static_cast<std::size_t>(other)));
   }
   proto::Connect where;
-  if (write_message(kInherited, joined) != Talk::done ||
-      read_message(kInherited, where) != Talk::done) {
+  if (write_message(*lead_, joined) != Talk::done || read_message(*lead_, where) != Talk::done) {
     return false;
   }
+  for (const auto& [other, key] : where.keys()) {
+    channel_.expect(static_cast<int>(other), key);
+  }
   for (const auto& [other, endpoint] : where.endpoints()) {
-    channel_.connect(static_cast<int>(other), endpoint);
+    const auto key = where.keys().find(other);
+    channel_.connect(
+        static_cast<int>(other), endpoint, key == where.keys().end() ? "" : key->second);
   }
   return true;
 }
@@ -80,8 +119,17 @@ bool Node::join(const std::string& version, const std::string& cast) {
 Result<void> Node::open(Theatre& theatre) {
   theatre_ = &theatre;
   proto::Begin begin;
-  if (write_message(kInherited, proto::Connect{}) != Talk::done ||
-      read_message(kInherited, begin) != Talk::done) {
+  begin.set_tell_clock(true);
+  Talk said = write_message(*lead_, proto::Connect{});
+  while (said == Talk::done && begin.tell_clock()) {
+    said = read_message(*lead_, begin);
+    if (said == Talk::done && begin.tell_clock()) {
+      proto::ClockTold told;
+      told.set_now_ns(std::chrono::nanoseconds(Theatre::Clock::now().time_since_epoch()).count());
+      said = write_message(*lead_, told);
+    }
+  }
+  if (said != Talk::done) {
     return Error{ErrorKind::lost, "the lead of the run is gone"};
   }
   theatre.start = Theatre::Clock::time_point(std::chrono::nanoseconds(begin.start_ns()));
@@ -97,7 +145,7 @@ Result<void> Node::open(Theatre& theatre) {
        .failed = [this](const std::string& why) { leave(concat("process ", self_, ": ", why)); },
        .tick = [this] { tick(); },
        .readable = [this](int /*descriptor*/) { readable(); },
-       .watched = {kInherited}});
+       .watched = {lead_->descriptor()}});
   errands_ = std::thread([this] { run_errands(); });
   return {};
 }
@@ -170,10 +218,12 @@ void Node::distrust(int whom, const std::string& why) {
 
 /// The lead says no more: it has heard the goodbye of this process, or it is gone.
 void Node::readable() {
-  if (!leaving_) {
+  const std::lock_guard lock(leaving_mutex_);
+  if (leaving_) {
+    channel_.unwatch(lead_->descriptor());
+  } else if (lead_->at_end()) {
     leave("");
   }
-  channel_.unwatch(kInherited);
 }
 
 // -- from other threads ----------------------------------------------------------------------------
@@ -275,12 +325,15 @@ void Node::close() {
   stop_errands();
   if (channel_.is_open()) {
     try {
-      leaving_ = true;
+      {
+        const std::lock_guard lock(leaving_mutex_);
+        leaving_ = true;
+      }
       to_lead({.kind = ParcelKind::bye});
     } catch (const std::exception& error) {
       leave(concat("process ", self_, ": ", error.what()));
     }
-    await_silence(kInherited);  // all has arrived
+    await_silence(*lead_);  // all has arrived
     channel_.close();
   }
   theatre_ = nullptr;

@@ -1,15 +1,17 @@
-// A process that the lead of a run has started.
+// A process that the lead of a run has started or reached.
 #pragma once
 
+#include "kernels/result.hpp"
 #include "runtime/cluster/cluster.hpp"
+#include "runtime/cluster/control_stream.hpp"
 #include "runtime/cluster/vigil.hpp"
 #include "runtime/system/theatre.hpp"
 
 #include <sys/types.h>
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -26,18 +28,25 @@ struct Invitation {
   std::string token{};
   std::string version{};
   std::string experiment{};   // resolved, as text
-  std::vector<pid_t> pids{};  // of all processes
+  std::vector<pid_t> pids{};  // of all processes; empty where they play on several hosts
+  std::uint32_t protocol = 0;
 };
 
-/// The first word of the lead, over the descriptor that was inherited; nothing where there is none.
-std::optional<Invitation> read_invitation();
+/// The first word of the lead; nothing where there is none, or it comes too late.
+std::optional<Invitation> read_invitation(ControlStream& lead, const Patience& patience = {});
+/// Error (lost) where the lead is of another version than this program.
+Result<void> check_invitation(const Invitation& invitation, const std::string& version);
 /// Answers that this process cannot take part.
-void refuse_invitation(const Error& why);
+void refuse_invitation(ControlStream& lead, const Error& why, const Patience& patience = {});
 
 class Node final : public Cluster {
  public:
-  /// `process_of`: by ActorId.
-  Node(const Invitation& invitation, std::vector<int> process_of);
+  /// Has heard the invitation from `lead`. `process_of`: by ActorId. `host`: the address of this host at which
+  /// others reach it; needed where they play on several.
+  Node(const Invitation& invitation,
+       std::vector<int> process_of,
+       std::unique_ptr<ControlStream> lead,
+       std::string host = "");
   ~Node() override;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -75,6 +84,8 @@ class Node final : public Cluster {
 
   const int processes_;
   const std::vector<pid_t> pids_;
+  const std::unique_ptr<ControlStream> lead_;
+  const std::string host_;
 
   // Of the channel's thread.
   std::uint64_t ticks_ = 0;
@@ -91,8 +102,10 @@ class Node final : public Cluster {
   std::condition_variable errand_;
   bool asked_to_explain_ = false;
   bool over_ = false;
-  std::atomic<bool> leaving_ = false;  // has said goodbye
-  std::thread errands_;                // last: it uses all the others
+
+  std::mutex leaving_mutex_;  // of the stream to the lead, once the run has begun
+  bool leaving_ = false;      // has said goodbye
+  std::thread errands_;       // last: it uses all the others
 };
 
 }  // namespace troupe

@@ -36,7 +36,7 @@ ROOMS = [
     (r"curl/", {"runtime/data"}),
     (r"zmq\.h", {"runtime/cluster", "tests"}),
     (r"zlib\.h", {"runtime/data", "tests"}),
-    (r"openssl/", {"runtime/record"}),
+    (r"openssl/", {"runtime/record", "runtime/cluster", "tests"}),
     (r"spdlog/|fmt/", {"runtime/system"}),
     (r"CLI/", {"apps"}),
     (r"catch2/", {"tests"}),

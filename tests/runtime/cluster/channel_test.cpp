@@ -4,6 +4,7 @@
 
 #include "messages/tensor_bytes.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/inbox.hpp"
 #include "wire.pb.h"
 
 #include <sys/socket.h>
@@ -14,7 +15,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <filesystem>
@@ -26,64 +26,12 @@
 #include <vector>
 
 using namespace troupe;
+using namespace troupe::test;
 using namespace std::chrono_literals;
 
 namespace {
 
 constexpr auto kPatience = 30s;
-
-/// What has come, from all peers.
-class Inbox {
- public:
-  Channel::Events events() {
-    return {.parcel =
-                [this](int from, Parcel parcel) {
-                  const std::lock_guard lock(mutex_);
-                  parcels.emplace_back(from, std::move(parcel));
-                  changed_.notify_all();
-                },
-            .broken =
-                [this](int /*from*/, const std::string& why) {
-                  const std::lock_guard lock(mutex_);
-                  broken.push_back(why);
-                  changed_.notify_all();
-                },
-            .failed =
-                [this](const std::string& why) {
-                  const std::lock_guard lock(mutex_);
-                  failed.push_back(why);
-                  changed_.notify_all();
-                },
-            .tick = [] {},
-            .readable =
-                [](int) {
-                }};
-  }
-
-  /// False where they have not come in time.
-  bool await(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return parcels.size() >= count; });
-  }
-
-  bool await_broken() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return !broken.empty(); });
-  }
-
-  bool await_failed() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return !failed.empty(); });
-  }
-
-  std::vector<std::pair<int, Parcel>> parcels;
-  std::vector<std::string> broken;
-  std::vector<std::string> failed;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-};
 
 Tensor numbers(std::int64_t count, float first) {
   Stream stream(Device{});

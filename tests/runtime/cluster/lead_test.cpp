@@ -116,10 +116,14 @@ const std::map<std::string, Part>& parts() {
   return all;
 }
 
-void play_honestly(const Invitation& invitation) {
+std::unique_ptr<ControlStream> inherited() {
+  return std::make_unique<DescriptorStream>(kInherited, kInherited);
+}
+
+void play_honestly(const Invitation& invitation, std::unique_ptr<ControlStream> lead) {
   Cast cast = cast_of(
       invitation.processes, [](Message, double, Effects&) {}, parts().at(invitation.experiment));
-  Node node(invitation, own_processes(invitation.processes));
+  Node node(invitation, own_processes(invitation.processes), std::move(lead));
   if (node.join("version", "cast")) {
     Ledger none;
     run_on_threads(
@@ -128,19 +132,20 @@ void play_honestly(const Invitation& invitation) {
 }
 
 /// Process 1 joins as it should, and then says to process 2 what the lead alone may say.
-void play_the_lead(const Invitation& invitation) {
+void play_the_lead(const Invitation& invitation, ControlStream& lead) {
   Channel channel(1, invitation.token);
   proto::Joined joined;
   joined.set_version("version");
   joined.set_cast("cast");
-  (*joined.mutable_endpoints())[2] = channel.listen(2, invitation.pids.at(2));
+  joined.set_protocol(kWireProtocol);
+  (*joined.mutable_endpoints())[0] = channel.listen(0, invitation.pids.at(0));
   proto::Connect where;
   proto::Begin begin;
-  write_message(kInherited, joined);
-  read_message(kInherited, where);
-  channel.connect(0, where.endpoints().at(0));
-  write_message(kInherited, proto::Connect{});
-  read_message(kInherited, begin);
+  write_message(lead, joined);
+  read_message(lead, where);
+  channel.connect(2, where.endpoints().at(2));
+  write_message(lead, proto::Connect{});
+  read_message(lead, begin);
   channel.open({.parcel = [](int, Parcel) {},
                 .broken = [](int, const std::string&) {},
                 .failed = [](const std::string&) {},
@@ -241,15 +246,16 @@ std::vector<std::string> children() {
 
 TEST_CASE("node", "[.]") {
   mind_the_lead_alone();
-  if (const auto invitation = read_invitation()) {
+  auto lead = inherited();
+  if (const auto invitation = read_invitation(*lead)) {
     if (invitation->experiment == "plays the lead" && invitation->process == 1) {
-      play_the_lead(*invitation);
+      play_the_lead(*invitation, *lead);
     } else if (invitation->experiment == "plays the lead") {
       Invitation honest = *invitation;
       honest.experiment = "idle";
-      play_honestly(honest);
+      play_honestly(honest, std::move(lead));
     } else {
-      play_honestly(*invitation);
+      play_honestly(*invitation, std::move(lead));
     }
   }
 }

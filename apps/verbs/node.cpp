@@ -1,0 +1,56 @@
+// troupe node: a process that plays its part of other people's runs.
+#include "apps/processes.hpp"
+#include "apps/verbs/verb.hpp"
+
+#include <memory>
+
+namespace troupe {
+namespace {
+
+int play(Console& console, const NodeOptions& options) {
+  if (!options.listen.empty() && options.over_ssh) {
+    return fail(console, {ErrorKind::usage, "node: --listen and --stdio exclude each other"});
+  }
+  if (options.listen.empty() &&
+      (options.once || !options.keys.empty() || !options.address.empty())) {
+    return fail(
+        console,
+        {ErrorKind::usage, "node: --keys, --address and --once go with --listen HOST:PORT"});
+  }
+  if (options.over_ssh) {
+    return play_over_ssh(console);
+  }
+  return options.listen.empty() ? play_as_started(console) : play_for_visitors(console, options);
+}
+
+}  // namespace
+
+Command declare_node() {
+  auto options = std::make_shared<NodeOptions>();
+  return {.options = {{.names = "--listen",
+                       .value = &options->listen,
+                       .doc = "wait here for leads (`troupe run --hosts`) and play one run after "
+                              "another",
+                       .type = "HOST:PORT"},
+                      {.names = "--keys",
+                       .value = &options->keys,
+                       .doc = "this host's folder of `troupe keys`; needed where HOST is not an "
+                              "address of this machine alone",
+                       .type = "DIR",
+                       .refuse_empty = kEmptyFolder},
+                      {.names = "--address",
+                       .value = &options->address,
+                       .doc = "where the other hosts reach this one (default: the address that the "
+                              "lead has connected to)",
+                       .type = "IP"},
+                      {.names = "--once", .value = &options->once, .doc = "end after one run"},
+                      {.names = "--stdio",
+                       .value = &options->over_ssh,
+                       .doc = "the lead has started this by ssh and is at the other end of stdin "
+                              "and stdout"}},
+          .action = [options](Console& console) {
+            return play(console, *options);
+          }};
+}
+
+}  // namespace troupe
