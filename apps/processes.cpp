@@ -26,6 +26,8 @@
 namespace troupe {
 namespace {
 
+constexpr double kProcessesMax = 256;
+
 /// Records of a node go to the lead before a sink sees them.
 class NoRecords final : public RecordSink {
  public:
@@ -184,27 +186,45 @@ Result<void> check_processes(const proto::Experiment& experiment,
   return {};
 }
 
-Result<Company> company_of(std::int64_t processes,
-                           const std::string& hosts_file,
-                           const std::string& keys) {
-  Company company{.processes = static_cast<int>(processes)};
-  if (hosts_file.empty()) {
-    return keys.empty() ? Result<Company>(company)
-                        : Error{ErrorKind::usage, "--keys goes with --hosts FILE"};
+std::vector<CommandOption> company_options(CompanyArguments& arguments) {
+  return {{.names = "--processes",
+           .value = &arguments.processes,
+           .doc = "play the run in so many processes of this machine; what does not choose by "
+                  "arrival ends with the same weights",
+           .type = "N",
+           .range = OptionRange{1, kProcessesMax}},
+          {.names = "--hosts",
+           .value = &arguments.hosts,
+           .doc = "play the run on several hosts: FILE has a line for each other process, "
+                  "HOST:PORT of a `troupe node` or a HOST for ssh",
+           .type = "FILE",
+           .refuse_empty = "the name of the file is empty"},
+          {.names = "--keys",
+           .value = &arguments.keys,
+           .doc = "this host's folder of `troupe keys`, for hosts that listen",
+           .type = "DIR",
+           .refuse_empty = kEmptyFolder}};
+}
+
+Result<Company> company_of(const CompanyArguments& arguments) {
+  Company company{.processes = static_cast<int>(arguments.processes)};
+  if (arguments.hosts.empty()) {
+    return arguments.keys.empty() ? Result<Company>(company)
+                                  : Error{ErrorKind::usage, "--keys goes with --hosts FILE"};
   }
-  if (processes > 1) {
+  if (arguments.processes > 1) {
     return Error{ErrorKind::usage,
                  "--hosts: a run has a process for each line of the file, and this one; leave out "
                  "--processes"};
   }
-  auto hosts = read_hosts_file(hosts_file);
+  auto hosts = read_hosts_file(arguments.hosts);
   if (!hosts) {
     return hosts.error();
   }
   company.hosts = *std::move(hosts);
   company.processes = static_cast<int>(company.hosts.size()) + 1;
-  if (!keys.empty()) {
-    auto credentials = Credentials::load(keys);
+  if (!arguments.keys.empty()) {
+    auto credentials = Credentials::load(arguments.keys);
     if (!credentials) {
       return Error{ErrorKind::usage, "--keys: " + credentials.error().message};
     }

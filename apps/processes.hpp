@@ -1,6 +1,7 @@
 // troupe run --processes, --hosts: one experiment played by several processes of this machine, or of several.
 #pragma once
 
+#include "apps/options.hpp"
 #include "apps/run.hpp"
 #include "runtime/cluster/lead.hpp"
 
@@ -19,6 +20,15 @@ Result<void> check_processes(const proto::Experiment& experiment,
                              std::int64_t processes,
                              bool resumed);
 
+/// --processes, --hosts and --keys.
+struct CompanyArguments {
+  std::int64_t processes = 1;
+  std::string hosts{};
+  std::string keys{};
+};
+
+std::vector<CommandOption> company_options(CompanyArguments& arguments);
+
 /// Who plays a run besides this process.
 struct Company {
   int processes = 1;                                 // with this one
@@ -26,10 +36,8 @@ struct Company {
   std::shared_ptr<const Credentials> credentials{};  // for hosts that are not this machine
 };
 
-/// What --hosts and --keys name, either "" where it is not given. Error (usage): a sentence.
-Result<Company> company_of(std::int64_t processes,
-                           const std::string& hosts_file,
-                           const std::string& keys);
+/// Error (usage): a sentence.
+Result<Company> company_of(const CompanyArguments& arguments);
 
 /// As run_experiment on the real clock, in several processes: this one is the lead, and the others are its own
 /// program or run on other hosts. `notes`: where who plays what is told; null: nowhere. Error, besides

@@ -21,15 +21,11 @@
 namespace troupe {
 namespace {
 
-constexpr double kProcessesMax = 256;
-
 struct Arguments {
   ExperimentArguments experiment;
   std::string out;
   std::string resume;
-  std::int64_t processes = 1;
-  std::string hosts;
-  std::string keys;
+  CompanyArguments company;
   bool quiet = false;
   bool verbose = false;
   bool list = false;
@@ -296,7 +292,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
                         arguments.out,
                         " exists already; name a new folder, a run never overwrites another")});
   }
-  const auto company = company_of(arguments.processes, arguments.hosts, arguments.keys);
+  const auto company = company_of(arguments.company);
   if (!company) {
     return fail(console, company.error());
   }
@@ -373,26 +369,9 @@ Command declare(bool virtual_clock) {
       .footer = experiment_footer};
   arguments->experiment.experiment.clear();  // the default is chosen where nothing is resumed
   if (!virtual_clock) {
-    command.options.push_back(
-        {.names = "--processes",
-         .value = &arguments->processes,
-         .doc =
-             "play the run in so many processes of this machine; what does not choose by arrival "
-             "ends with the same weights",
-         .type = "N",
-         .range = OptionRange{1, kProcessesMax}});
-    command.options.push_back(
-        {.names = "--hosts",
-         .value = &arguments->hosts,
-         .doc = "play the run on several hosts: FILE has a line for each other process, HOST:PORT "
-                "of a `troupe node` or a HOST for ssh",
-         .type = "FILE",
-         .refuse_empty = "the name of the file is empty"});
-    command.options.push_back({.names = "--keys",
-                               .value = &arguments->keys,
-                               .doc = "this host's folder of `troupe keys`, for hosts that listen",
-                               .type = "DIR",
-                               .refuse_empty = kEmptyFolder});
+    for (CommandOption& option : company_options(arguments->company)) {
+      command.options.push_back(std::move(option));
+    }
   }
   return command;
 }
