@@ -237,5 +237,5 @@ TEST_CASE("what cannot be played in several processes is refused, in a sentence"
   CHECK_THAT(resumed.err, says("a run goes on from a checkpoint in one process"));
   const Said by_hand = run_program({"node"});
   CHECK(by_hand.code == 2);
-  CHECK_THAT(by_hand.err, says("not by hand"));
+  CHECK_THAT(by_hand.err, says("name --listen HOST:PORT"));
 }

@@ -4,6 +4,7 @@
     processes_matrix.py --program P               # each eleventh experiment, as ctest does
     processes_matrix.py --program P --each 1      # all of them
     ... --only REGEX                              # experiments by name
+    ... --hosts                                   # on nodes of this machine that listen, with keys, instead of --processes
 
 Of each experiment that promises the weights of `sim` on the real clock: `run --processes N` has equal weights, updates and exit
 code, N from 2 to 4 as far as there are places. Of the others: the run ends with the exit code that it should.
@@ -32,10 +33,35 @@ def places(case):
     return value(case, "replicas.count", 1) * value(case, "pipeline.stages", 1)
 
 
-def in_processes(program, folder, case, count, number):
+class Nodes:
+    """So many that listen, each for one run. `words`: what a run takes to play on them."""
+
+    def __init__(self, program, folder, count, name):
+        command = [program, "node", "--listen", "127.0.0.1:0", "--once", "--keys", "keys/127.0.0.1"]
+        self.all = [subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) for _ in range(count)]
+        lines = [node.stderr.readline() for node in self.all]  # "troupe: listening at 127.0.0.1:40001 as 127.0.0.1"
+        Path(folder, name).write_text("".join(line.split()[3] + "\n" for line in lines))
+        self.words = ["--hosts", name, "--keys", "keys/lead"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for node in self.all:
+            node.kill()
+            node.communicate()
+
+
+def in_processes(program, folder, case, count, number, hosts):
     """The outcome of a run in `count` processes."""
-    out = f"processes-{number}-{count}"
-    command = [program, "run", f"{case.task}.textproto", "--out", out, "--processes", str(count)]
+    if not hosts:
+        return run(program, folder, case, f"processes-{number}-{count}", ["--processes", str(count)])
+    with Nodes(program, folder, count - 1, f"hosts-{number}-{count}") as nodes:
+        return run(program, folder, case, f"processes-{number}-{count}", nodes.words)
+
+
+def run(program, folder, case, out, company):
+    command = [program, "run", f"{case.task}.textproto", "--out", out, *company]
     for setting in case.sets + (["record.order=false"] if re.search(ALONE, case.name) else []):
         command += ["--set", setting]
     try:
@@ -45,17 +71,17 @@ def in_processes(program, folder, case, count, number):
     return found_in(Path(folder, out), done)
 
 
-def check(program, folder, case, number):
+def check(program, folder, case, number, hosts):
     """What is wrong, and how many runs were made."""
     if re.search(ALONE, case.name):
-        found = in_processes(program, folder, case, 2, number)
+        found = in_processes(program, folder, case, 2, number, hosts)
         right = found["code"] == 2 and "--processes" in found.get("says", "")
         return [] if right else [f"{case.name}: not refused: {found}"], 1
     wrong = []
     counts = [n for n in (2, 3, 4) if n <= places(case) and fits(case, n)]
     virtual = outcome(program, folder, case, "sim", number) if counts else {}
     for count in counts:
-        found = in_processes(program, folder, case, count, number)
+        found = in_processes(program, folder, case, count, number, hosts)
         keys = ["code", "weights", "updates"] if case.run and case.code == 0 else ["code"]
         if any(found.get(key) != virtual.get(key) for key in keys):
             wrong.append(f"{count} processes, {case.name}: {found}; sim {virtual}")
@@ -73,6 +99,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--each", type=int, default=11)
     parser.add_argument("--only")
+    parser.add_argument("--hosts", action="store_true")
     given = parser.parse_args()
     program = str(Path(given.program).resolve())
     selected = [case for case in cases() if re.search(given.only or "", case.name)]
@@ -81,7 +108,9 @@ def main():
         for task, text in TASKS.items():
             Path(folder, f"{task}.textproto").write_text(text + "\n" + CLOCK.replace("clock {", "clock { modelled: false"))
         Path(folder, "words.txt").write_text(words())
-        results = list(pool.map(lambda i: check(program, folder, selected[i], i), range(len(selected))))
+        if given.hosts:
+            subprocess.run([program, "keys", "keys", "--hosts", "127.0.0.1,lead"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        results = list(pool.map(lambda i: check(program, folder, selected[i], i, given.hosts), range(len(selected))))
         wrong = [sentence for sentences, _ in results for sentence in sentences]
     for sentence in wrong:
         print(sentence)
