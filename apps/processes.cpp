@@ -58,23 +58,11 @@ void play(const Blueprint& blueprint, Node& node) {
 
 }  // namespace
 
-Result<void> check_processes(const proto::Experiment& experiment,
-                             std::int64_t processes,
-                             bool resumed) {
-  if (processes > 1 && resumed) {
-    return Error{ErrorKind::usage,
-                 "--processes: a run goes on from a checkpoint in one process; leave out one of "
-                 "--processes and --resume"};
-  }
+Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes) {
   if (processes > 1 && !experiment.phases().empty()) {
     return Error{ErrorKind::usage,
                  "--processes: an experiment with phases runs in one process; leave out "
                  "--processes, or the phases by --set phases=[]"};
-  }
-  if (processes > 1 && experiment.record().checkpoint().every() > 0) {
-    return Error{ErrorKind::usage,
-                 "--processes: a run in several processes writes no checkpoints; leave out "
-                 "--processes or record.checkpoint.every"};
   }
   return {};
 }
@@ -91,7 +79,7 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
   if (notes) {
     *notes << processes << " processes: " << placement->words << '\n';
     if (options.directory) {
-      *notes << "with --processes neither checkpoints nor order logs are written\n";
+      *notes << "with --processes no order logs are written\n";
     }
     notes->flush();
   }
@@ -100,6 +88,7 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
              .version = version(),
              .cast = placement->digest,
              .experiment = print_experiment(blueprint.experiment),
+             .resumes = options.resume != nullptr,
              .bounds = bounds_of(blueprint, placement->process_of.size()),
              .program = program,
              .interrupts = options.interrupts});

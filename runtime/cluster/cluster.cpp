@@ -17,6 +17,13 @@ void Cluster::send(ActorId to, Message message, double due) {
   channel_.send(process_of_.at(to), packed(to, std::move(message), due));
 }
 
+bool Cluster::settle() {
+  for (const int other : channel_.peers()) {
+    post(other, {.kind = ParcelKind::rested, .recipient = halt_});
+  }
+  return halts_.await(halt_, channel_.peers(), [this] { return hurried(); });
+}
+
 Parcel Cluster::packed(ActorId to, Message message, double due) {
   Archive a;
   a.share_tensors();

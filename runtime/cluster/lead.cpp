@@ -40,6 +40,10 @@ void Lead::on(int from, Parcel parcel) {
       return take_heartbeat(from, std::move(parcel));
     case ParcelKind::down:
       return take_down(from, std::move(parcel));
+    case ParcelKind::rested:
+      return halts_.rested(from, parcel.recipient);
+    case ParcelKind::state:
+      return take_state(from, std::move(parcel));
     case ParcelKind::explained:
       return take_explained(from, std::move(parcel));
     case ParcelKind::bye:
@@ -116,6 +120,9 @@ void Lead::take_explained(int from, Parcel parcel) {
   archive(a, told);
   a.expect_end();
   const std::lock_guard lock(mutex_);
+  if (parcel.recipient != questions_) {
+    return;  // nobody waits for it any more
+  }
   for (auto& [id, standstill] : told) {
     if (id < process_of_.size() && process_of_[id] == from) {
       told_.emplace_back(id, std::move(standstill));
@@ -167,6 +174,7 @@ void Lead::lose(int number, const std::string& why) {
     }
   }
   channel_.drop(number);
+  halts_.lost(number);
   channel_.unwatch(member.process.descriptor);
   const std::string end = end_process(member.process);
   member.process.pid = -1;
@@ -225,7 +233,16 @@ bool Lead::each(bool Member::*done) const {
 }
 
 void Lead::explain(std::vector<Standstill>& told) {
-  to_all(ParcelKind::explain, 0);
+  std::uint32_t question = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    question = ++questions_;
+    told_.clear();
+    for (auto& [number, member] : members_) {
+      member.explained = false;
+    }
+  }
+  to_all(ParcelKind::explain, question);
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kExplainTimeout, [this] { return each(&Member::explained); });
   for (std::size_t id = 0; id < told.size(); ++id) {

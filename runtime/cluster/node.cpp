@@ -3,6 +3,7 @@
 #include "messages/record_archive.hpp"
 #include "runtime/cluster/descriptor.hpp"
 #include "runtime/cluster/standstills.hpp"
+#include "runtime/system/standing_still.hpp"
 #include "wire.pb.h"
 
 #include <unistd.h>
@@ -39,6 +40,7 @@ std::optional<Invitation> read_invitation() {
                     .token = join.token(),
                     .version = join.version(),
                     .experiment = join.experiment(),
+                    .resumes = join.resumes(),
                     .pids = {join.pids().begin(), join.pids().end()}};
 }
 
@@ -52,7 +54,8 @@ void refuse_invitation(const Error& why) {
 Node::Node(const Invitation& invitation, std::vector<int> process_of)
     : Cluster(invitation.process, std::move(process_of), invitation.token),
       processes_(invitation.processes),
-      pids_(invitation.pids) {}
+      pids_(invitation.pids),
+      resumes_(invitation.resumes) {}
 
 Node::~Node() {
   stop_errands();
@@ -84,6 +87,7 @@ Result<void> Node::open(Theatre& theatre) {
       read_message(kInherited, begin) != Talk::done) {
     return Error{ErrorKind::lost, "the lead of the run is gone"};
   }
+  theatre.before = begin.at();
   theatre.start = Theatre::Clock::time_point(std::chrono::nanoseconds(begin.start_ns()));
   for (int other = 1; other < processes_; ++other) {
     if (other != self_) {
@@ -107,6 +111,8 @@ Result<void> Node::open(Theatre& theatre) {
 void Node::on(int from, Parcel parcel) {
   if (parcel.kind == ParcelKind::message) {
     deliver(std::move(parcel));
+  } else if (parcel.kind == ParcelKind::rested) {
+    halts_.rested(from, parcel.recipient);
   } else if (from == kLead) {
     take_order(std::move(parcel));
   } else {
@@ -118,14 +124,17 @@ void Node::take_order(Parcel parcel) {
   switch (parcel.kind) {
     case ParcelKind::gone:
       unheard_.erase(static_cast<int>(parcel.recipient));
+      halts_.lost(static_cast<int>(parcel.recipient));
       channel_.drop(static_cast<int>(parcel.recipient));
       return;
-    case ParcelKind::explain: {
-      const std::lock_guard lock(errands_mutex_);
-      asked_to_explain_ = true;
-      errand_.notify_one();
-      return;
-    }
+    case ParcelKind::go_on:
+      halts_.over(parcel.recipient);
+      [[fallthrough]];
+    case ParcelKind::explain:
+    case ParcelKind::halt:
+      return put_off(std::move(parcel));
+    case ParcelKind::state:
+      return take_state(std::move(parcel));
     case ParcelKind::end:
       theatre_->end({});
       return;
@@ -141,6 +150,24 @@ void Node::tick() {
         {.kind = ParcelKind::heartbeat,
          .content = archived(theatre_->deliveries(), theatre_->busy > 0, theatre_->due.load())});
     look_for_the_unheard();
+  }
+}
+
+/// For the thread that does what may take long.
+void Node::put_off(Parcel order) {
+  const std::lock_guard lock(errands_mutex_);
+  orders_.push_back(std::move(order));
+  errand_.notify_one();
+}
+
+void Node::take_state(Parcel parcel) {
+  const std::uint32_t number = parcel.recipient;
+  auto state = reader_.take(std::move(parcel));
+  if (state && *state) {
+    const std::lock_guard lock(errands_mutex_);
+    state_ = **std::move(state);
+    orders_.push_back({.kind = ParcelKind::state, .recipient = number});
+    errand_.notify_one();
   }
 }
 
@@ -180,16 +207,13 @@ void Node::readable() {
 
 /// Whoever hears of what follows from a record has had it put on its way to the recorder before.
 void Node::send(ActorId to, Message message, double due) {
-  Parcel parcel = packed(to, std::move(message), due);
-  const std::lock_guard lock(order_mutex_);
-  hand_over_records();
-  channel_.send(process_of_.at(to), std::move(parcel));
+  post(process_of_.at(to), packed(to, std::move(message), due));
 }
 
-void Node::to_lead(Parcel parcel) {
+void Node::post(int to, Parcel parcel) {
   const std::lock_guard lock(order_mutex_);
   hand_over_records();
-  channel_.send(kLead, std::move(parcel));
+  channel_.send(to, std::move(parcel));
 }
 
 void Node::record(RecordBatch batch) {
@@ -224,21 +248,25 @@ void Node::hand_over_records() {
 }
 
 void Node::down(ActorId id, const std::string& cause) {
-  to_lead({.kind = ParcelKind::down, .recipient = id, .content = archived(cause)});
+  post(kLead, {.kind = ParcelKind::down, .recipient = id, .content = archived(cause)});
 }
 
 void Node::run_errands() {
   try {
     std::unique_lock lock(errands_mutex_);
     while (!over_) {
-      errand_.wait_for(lock, Channel::kTick, [this] { return over_ || asked_to_explain_; });
-      const bool explain = std::exchange(asked_to_explain_, false);
+      errand_.wait_for(lock, Channel::kTick, [this] { return over_ || !orders_.empty(); });
+      const bool idle = orders_.empty();
+      const Parcel order = idle ? Parcel{} : std::move(orders_.front());
+      if (!idle) {
+        orders_.pop_front();
+      }
       lock.unlock();
-      if (explain) {
-        tell_of_standstill();
-      } else {
-        const std::lock_guard order(order_mutex_);
+      if (idle) {
+        const std::lock_guard guard(order_mutex_);
         hand_over_records();
+      } else {
+        do_errand(order);
       }
       lock.lock();
     }
@@ -247,7 +275,68 @@ void Node::run_errands() {
   }
 }
 
-void Node::tell_of_standstill() {
+void Node::do_errand(const Parcel& order) {
+  switch (order.kind) {
+    case ParcelKind::explain:
+      return tell_of_standstill(order.recipient);
+    case ParcelKind::halt:
+      halt_ = order.recipient;
+      return rest();
+    case ParcelKind::state:
+      halt_ = order.recipient;
+      return take_up_state();
+    default:
+      return thaw_all(*theatre_);
+  }
+}
+
+/// ... and tells the lead what the machines here keep.
+void Node::rest() {
+  try {
+    if (auto state = state_at_rest(*theatre_)) {
+      for (Parcel& parcel : state_parcels(halt_, *std::move(state))) {
+        post(kLead, std::move(parcel));
+      }
+    }
+  } catch (const ArchiveError& error) {
+    post(kLead, state_refused(halt_, error.what()));
+  }
+}
+
+void Node::take_up_state() {
+  Archived taken;
+  {
+    const std::lock_guard lock(errands_mutex_);
+    taken = *std::exchange(state_, {});
+  }
+  Archive a(std::move(taken));
+  RunState state;
+  archive_part(a, theatre_->cast, state);
+  a.expect_end();
+  take_up(*theatre_, state);
+  wake_up(*theatre_, state);
+  post(kLead, {.kind = ParcelKind::rested, .recipient = halt_});
+}
+
+bool Node::hurried() const {
+  return over_ || theatre_->ended;
+}
+
+void Node::deal(Cast& /*cast*/, RunState& /*state*/) {
+  TROUPE_CHECK(false, "[Node] the lead has the checkpoint");
+}
+
+void Node::halt() {
+  TROUPE_CHECK(false, "[Node] the lead says when machines come to rest");
+}
+
+Result<Others::Kept> Node::gather() {
+  return Error{ErrorKind::lost, "the lead gathers what machines keep"};
+}
+
+void Node::go_on() {}
+
+void Node::tell_of_standstill(std::uint32_t question) {
   std::vector<Standstill> all = ask_everyone(*theatre_);
   Told told;
   for (std::size_t id = 0; id < all.size(); ++id) {
@@ -257,7 +346,7 @@ void Node::tell_of_standstill() {
   }
   Archive a;
   archive(a, told);
-  to_lead({.kind = ParcelKind::explained, .content = a.take()});
+  post(kLead, {.kind = ParcelKind::explained, .recipient = question, .content = a.take()});
 }
 
 void Node::stop_errands() {
@@ -276,7 +365,7 @@ void Node::close() {
   if (channel_.is_open()) {
     try {
       leaving_ = true;
-      to_lead({.kind = ParcelKind::bye});
+      post(kLead, {.kind = ParcelKind::bye});
     } catch (const std::exception& error) {
       leave(concat("process ", self_, ": ", error.what()));
     }

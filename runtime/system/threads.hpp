@@ -27,14 +27,13 @@ struct ThreadOptions {
   std::function<int()> interrupts{};
   /// Asked often: whether the run's state is wanted now. Empty: never.
   std::function<bool()> snapshot_due{};
-  /// Called then and before the first interrupt is heeded, while all machines stand still and every record has been handed over. `archive` writes
-  /// the run.
-  std::function<void(const ArchiveRun& archive)> snapshot{};
+  /// Called then and before the first interrupt is heeded, while all machines stand still and every record has
+  /// been handed over.
+  std::function<void(const StandingRun& run)> snapshot{};
   /// Where set, the run goes on from the state that is read from it. ArchiveError as archive_run().
   Archive* resume = nullptr;
   /// Where set, this process plays a part of the cast alone: the machines of the others are thrown away,
-  /// and where the Director is one of them, the run goes on until they say that it is over. Without
-  /// snapshots and `resume`.
+  /// and where the Director is one of them, the run goes on until they say that it is over.
   Others* others = nullptr;
   /// Seconds without a delivery or a running job after which the run is given up and what everyone
   /// waits for is told.

@@ -44,7 +44,21 @@ class Process final : public Cluster {
   using Cluster::deliver;
   using Cluster::packed;
 
+  bool resumes() const override { return false; }
+
+  void deal(Cast&, RunState&) override {}
+
   Result<void> open(Theatre&) override { return {}; }
+
+  void halt() override {}
+
+  Result<Kept> gather() override { return Kept{}; }
+
+  void go_on() override {}
+
+  void post(int, Parcel) override {}
+
+  bool hurried() const override { return false; }
 
   void record(RecordBatch) override {}
 
