@@ -51,6 +51,9 @@ void play(const Blueprint& blueprint, Node& node) {
   const RealClock clock(blueprint);
   ThreadOptions options = clock.options();
   options.others = &node;
+  if (blueprint.experiment.record().order()) {
+    options.orders = node.order_sinks(cast.threads);
+  }
   options.stall_seconds = std::numeric_limits<double>::infinity();  // the lead's to find
   NoRecords records;
   run_on_threads(cast, records, options);
@@ -78,9 +81,6 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
   }
   if (notes) {
     *notes << processes << " processes: " << placement->words << '\n';
-    if (options.directory) {
-      *notes << "with --processes no order logs are written\n";
-    }
     notes->flush();
   }
   Lead lead({.processes = processes,

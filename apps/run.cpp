@@ -316,7 +316,7 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
       return ready.error();
     }
   }
-  auto files = open_files(blueprint, options, cast, others != nullptr);
+  auto files = open_files(blueprint, options, cast);
   if (!files) {
     return files.error();
   }

@@ -32,9 +32,9 @@ class Cluster : public Others {
   /// The message as it crosses. Waits where a GPU has still to make a tensor of it.
   static Parcel packed(ActorId to, Message message, double due);
 
-  /// Gives a message of another process to the machine that it is for. WireError, ArchiveError or
+  /// Gives a message of process `process` to the machine that it is for. WireError, ArchiveError or
   /// ContractError where it cannot be one.
-  void deliver(Parcel parcel);
+  void deliver(int process, Parcel parcel);
 
   /// Puts the parcel on its way to another process, behind all that goes there before. From every thread.
   virtual void post(int to, Parcel parcel) = 0;

@@ -98,6 +98,7 @@ class Lead final : public Cluster {
   void take_records(Parcel parcel);
   void take_heartbeat(int from, Parcel parcel);
   void take_explained(int from, Parcel parcel);
+  void take_order(int from, Parcel parcel);
   void take_state(int from, Parcel parcel);
   void take_bye(int from);
   void take_distrust(int from, Parcel parcel);

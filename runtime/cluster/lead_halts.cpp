@@ -67,7 +67,8 @@ void Lead::halt() {
     const std::lock_guard lock(mutex_);
     ++halt_;
     for (auto& [number, member] : members_) {
-      member.asked = !member.gone;
+      member.asked =
+          !member.gone || member.cause.empty();  // the Director has not heard of its loss
       member.reader = {};
       member.kept.reset();
     }
@@ -90,7 +91,10 @@ Result<Others::Kept> Lead::gather() {
     changed_.wait_for(lock, kLook, told);
   }
   for (auto& [number, member] : members_) {
-    if (member.gone || !member.kept) {
+    if (member.gone && member.asked) {
+      return Error{ErrorKind::lost, "a process is lost"};
+    }
+    if (member.gone) {
       for (std::size_t id = 0; id < process_of_.size(); ++id) {
         if (process_of_[id] == number) {
           all.lost.push_back(static_cast<ActorId>(id));

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kTicksOfHeartbeat = 10;
 constexpr std::size_t kRecordsOfParcel = 1024;
+constexpr std::size_t kDeliveriesOfParcel = 8192;
 constexpr std::chrono::seconds kGreetingMax{10};  // after the beginning
 
 /// For a process that nobody waits for any more, or that cannot tell the lead: without ado.
@@ -59,6 +60,14 @@ Node::Node(const Invitation& invitation, std::vector<int> process_of)
 
 Node::~Node() {
   stop_errands();
+}
+
+std::vector<OrderSink*> Node::order_sinks(int threads) {
+  std::vector<OrderSink*> sinks;
+  for (int thread = 0; thread < threads; ++thread) {
+    sinks.push_back(delivered_.emplace_back(std::make_unique<FarOrder>()).get());
+  }
+  return sinks;
 }
 
 bool Node::join(const std::string& version, const std::string& cast) {
@@ -110,7 +119,7 @@ Result<void> Node::open(Theatre& theatre) {
 
 void Node::on(int from, Parcel parcel) {
   if (parcel.kind == ParcelKind::message) {
-    deliver(std::move(parcel));
+    deliver(from, std::move(parcel));
   } else if (parcel.kind == ParcelKind::rested) {
     halts_.rested(from, parcel.recipient);
   } else if (from == kLead) {
@@ -158,17 +167,6 @@ void Node::put_off(Parcel order) {
   const std::lock_guard lock(errands_mutex_);
   orders_.push_back(std::move(order));
   errand_.notify_one();
-}
-
-void Node::take_state(Parcel parcel) {
-  const std::uint32_t number = parcel.recipient;
-  auto state = reader_.take(std::move(parcel));
-  if (state && *state) {
-    const std::lock_guard lock(errands_mutex_);
-    state_ = **std::move(state);
-    orders_.push_back({.kind = ParcelKind::state, .recipient = number});
-    errand_.notify_one();
-  }
 }
 
 /// Who stands on the other end of a channel that has not come about is for the lead to judge.
@@ -221,8 +219,23 @@ void Node::record(RecordBatch batch) {
   records_.push_back(std::move(batch));
 }
 
-/// The order's mutex is locked. Waits where a GPU has still to make a tensor of them.
+void Node::hand_over_order() {
+  for (std::size_t thread = 0; thread < delivered_.size(); ++thread) {
+    const std::vector<Delivered> made = delivered_[thread]->take();
+    for (std::size_t i = 0; i < made.size(); i += kDeliveriesOfParcel) {
+      const auto begin = made.begin() + static_cast<std::ptrdiff_t>(i);
+      const auto end =
+          begin + static_cast<std::ptrdiff_t>(std::min(kDeliveriesOfParcel, made.size() - i));
+      OrderPiece piece{.thread = static_cast<std::uint32_t>(thread), .made = {begin, end}};
+      channel_.send(kLead, {.kind = ParcelKind::order, .content = archived(piece)});
+    }
+  }
+}
+
+/// ... and what has been delivered. The order's mutex is locked. Waits where a GPU has still to make a tensor of
+/// them.
 void Node::hand_over_records() {
+  hand_over_order();
   std::vector<RecordBatch> batches;
   {
     const std::lock_guard lock(records_mutex_);
@@ -289,52 +302,6 @@ void Node::do_errand(const Parcel& order) {
       return thaw_all(*theatre_);
   }
 }
-
-/// ... and tells the lead what the machines here keep.
-void Node::rest() {
-  try {
-    if (auto state = state_at_rest(*theatre_)) {
-      for (Parcel& parcel : state_parcels(halt_, *std::move(state))) {
-        post(kLead, std::move(parcel));
-      }
-    }
-  } catch (const ArchiveError& error) {
-    post(kLead, state_refused(halt_, error.what()));
-  }
-}
-
-void Node::take_up_state() {
-  Archived taken;
-  {
-    const std::lock_guard lock(errands_mutex_);
-    taken = *std::exchange(state_, {});
-  }
-  Archive a(std::move(taken));
-  RunState state;
-  archive_part(a, theatre_->cast, state);
-  a.expect_end();
-  take_up(*theatre_, state);
-  wake_up(*theatre_, state);
-  post(kLead, {.kind = ParcelKind::rested, .recipient = halt_});
-}
-
-bool Node::hurried() const {
-  return over_ || theatre_->ended;
-}
-
-void Node::deal(Cast& /*cast*/, RunState& /*state*/) {
-  TROUPE_CHECK(false, "[Node] the lead has the checkpoint");
-}
-
-void Node::halt() {
-  TROUPE_CHECK(false, "[Node] the lead says when machines come to rest");
-}
-
-Result<Others::Kept> Node::gather() {
-  return Error{ErrorKind::lost, "the lead gathers what machines keep"};
-}
-
-void Node::go_on() {}
 
 void Node::tell_of_standstill(std::uint32_t question) {
   std::vector<Standstill> all = ask_everyone(*theatre_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/cluster/cluster.hpp"
+#include "runtime/cluster/far_order.hpp"
 #include "runtime/cluster/vigil.hpp"
 #include "runtime/system/theatre.hpp"
 
@@ -11,6 +12,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -40,6 +42,10 @@ class Node final : public Cluster {
  public:
   /// `process_of`: by ActorId.
   Node(const Invitation& invitation, std::vector<int> process_of);
+
+  /// For ThreadOptions::orders, by thread: what is delivered is told to the lead. To be asked for before open().
+  std::vector<OrderSink*> order_sinks(int threads);
+
   ~Node() override;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -84,6 +90,7 @@ class Node final : public Cluster {
   void rest();
   void take_up_state();
   void hand_over_records();
+  void hand_over_order();
   void run_errands();
   void tell_of_standstill(std::uint32_t question);
   void stop_errands();
@@ -101,6 +108,7 @@ class Node final : public Cluster {
   std::mutex order_mutex_;  // of what goes to others: held from the records until what follows them
   std::mutex records_mutex_;  // guards records_
   std::vector<RecordBatch> records_;
+  std::vector<std::unique_ptr<FarOrder>> delivered_;  // by thread
 
   // What may take long (it waits for a GPU, or for a handler) is not for the channel's thread, whose
   // heartbeats tell that this process lives.

@@ -21,11 +21,27 @@ class RecordSink {
 /// What the Director has to hear of a loss; nothing where it is finite.
 std::optional<Diverged> divergence_of(const Stamp& stamp, double loss);
 
+/// One delivery, without what the message carries.
+struct Delivered {
+  double now = 0;  // seconds of the run's clock
+  ActorId to = 0;
+  ActorId from = kOutside;
+  std::uint16_t message = 0;  // its index in Message
+  Stamp stamp{};
+};
+
+Delivered delivered_of(double now, ActorId to, const Message& message);
+
 /// Receives every delivery. On threads each thread has its own.
 class OrderSink {
  public:
   virtual ~OrderSink() = default;
-  virtual void delivered(double now, ActorId to, const Message& message) = 0;
+
+  void delivered(double now, ActorId to, const Message& message) {
+    note(delivered_of(now, to, message));
+  }
+
+  virtual void note(const Delivered& made) = 0;
 };
 
 /// "forward", "update", ...

@@ -131,6 +131,14 @@ bool is_ahead(const Pending& p, const RunState& state) {
   return std::holds_alternative<Alarm>(p.message) && p.time > state.now;
 }
 
+/// A run that goes on from here would go on to lose a machine: whether it bears that is not known yet.
+bool has_news_of_a_loss(const Theatre& theatre) {
+  const auto& news = theatre.performers[theatre.cast.director.id]->held();
+  return std::any_of(news.begin(), news.end(), [](const Message& message) {
+    return std::holds_alternative<Down>(message);
+  });
+}
+
 }  // namespace
 
 void freeze_all(const Theatre& theatre) {
@@ -157,8 +165,8 @@ void take_snapshot(Theatre& theatre) {
   const auto rest = come_to_rest(theatre);
   if (rest && !theatre.ended) {
     const auto elsewhere = others ? others->gather() : Others::Kept{};
-    // Who is lost while the run ends is of no account any more.
-    if (elsewhere || elsewhere.error().kind == ErrorKind::data) {
+    const bool known = elsewhere || elsewhere.error().kind == ErrorKind::data;
+    if (known && !has_news_of_a_loss(theatre)) {
       theatre.options.snapshot(
           {.archive = [&](Archive& a) { write(theatre, rest->gone, elsewhere, a); },
            .explain =

@@ -20,7 +20,8 @@ struct ThreadOptions {
   /// By replica: a job's results arrive after so many times the seconds that it took. Empty: 1.
   /// Only where `modelled` is not set.
   std::vector<double> hold_back{};
-  /// One a thread, or empty. Each is used by its thread alone.
+  /// One a thread, or empty. Each is used by its thread alone; that of a thread in another process by the one
+  /// that hears of it.
   std::vector<OrderSink*> orders{};
   /// Asked ten times a second: how often the user has asked to stop. 1: admit nothing more; 2: end
   /// at once.
