@@ -61,6 +61,9 @@ void play(const Blueprint& blueprint, Node& node) {
   const RealClock clock(blueprint);
   ThreadOptions options = clock.options();
   options.others = &node;
+  if (blueprint.experiment.record().order()) {
+    options.orders = node.order_sinks(cast.threads);
+  }
   options.stall_seconds = std::numeric_limits<double>::infinity();  // the lead's to find
   NoRecords records;
   run_on_threads(cast, records, options);
@@ -165,23 +168,11 @@ class Host {
 
 }  // namespace
 
-Result<void> check_processes(const proto::Experiment& experiment,
-                             std::int64_t processes,
-                             bool resumed) {
-  if (processes > 1 && resumed) {
-    return Error{ErrorKind::usage,
-                 "--processes: a run goes on from a checkpoint in one process; leave out one of "
-                 "--processes and --resume"};
-  }
+Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes) {
   if (processes > 1 && !experiment.phases().empty()) {
     return Error{ErrorKind::usage,
                  "--processes: an experiment with phases runs in one process; leave out "
                  "--processes, or the phases by --set phases=[]"};
-  }
-  if (processes > 1 && experiment.record().checkpoint().every() > 0) {
-    return Error{ErrorKind::usage,
-                 "--processes: a run in several processes writes no checkpoints; leave out "
-                 "--processes or record.checkpoint.every"};
   }
   return {};
 }
@@ -247,9 +238,6 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
     for (std::size_t i = 0; i < company.hosts.size(); ++i) {
       *notes << "process " << i + 1 << " is on " << company.hosts[i].text() << '\n';
     }
-    if (options.directory) {
-      *notes << "with --processes neither checkpoints nor order logs are written\n";
-    }
     notes->flush();
   }
   Lead lead({.processes = processes,
@@ -257,6 +245,7 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
              .version = version(),
              .cast = placement->digest,
              .experiment = print_experiment(blueprint.experiment),
+             .resumes = options.resume != nullptr,
              .bounds = bounds_of(blueprint, placement->process_of.size()),
              .hosts = company.hosts,
              .credentials = company.credentials,

@@ -16,9 +16,7 @@ struct Console;
 
 /// Error (usage) where a run cannot be played by so many processes, whatever its network; place() of
 /// topologies/placement.hpp has the rest.
-Result<void> check_processes(const proto::Experiment& experiment,
-                             std::int64_t processes,
-                             bool resumed);
+Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes);
 
 /// --processes, --hosts and --keys.
 struct CompanyArguments {

@@ -272,6 +272,10 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
     return list_presets(console);
   }
   log::set_level(arguments.verbose ? log::Level::info : log::Level::warn);
+  const auto company = company_of(arguments.company);
+  if (!company) {
+    return fail(console, company.error());
+  }
   std::optional<FoundCheckpoint> resume;
   std::error_code code;
   if (!arguments.resume.empty()) {
@@ -292,15 +296,11 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
                         arguments.out,
                         " exists already; name a new folder, a run never overwrites another")});
   }
-  const auto company = company_of(arguments.company);
-  if (!company) {
-    return fail(console, company.error());
-  }
   const auto experiment = experiment_of(arguments, resume ? &*resume : nullptr);
   if (!experiment) {
     return fail(console, experiment.error());
   }
-  if (auto sound = check_processes(*experiment, company->processes, resume.has_value()); !sound) {
+  if (auto sound = check_processes(*experiment, company->processes); !sound) {
     return fail(console, sound.error());
   }
   auto phases = make_phases(*experiment, virtual_clock);

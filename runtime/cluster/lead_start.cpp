@@ -131,6 +131,7 @@ Result<void> Lead::invite(Member& member, int number) {
   join.set_processes(static_cast<std::uint32_t>(c_.processes));
   join.set_token(channel_.token());
   join.set_experiment(c_.experiment);
+  join.set_resumes(c_.resumes);
   if (c_.hosts.empty()) {
     join.add_pids(static_cast<std::uint32_t>(::getpid()));
     for (const auto& [other, started] : members_) {
@@ -239,6 +240,7 @@ Result<void> Lead::open(Theatre& theatre) {
                              }};
   for (auto& [number, member] : members_) {
     proto::Begin begin;
+    begin.set_at(theatre.before);
     begin.set_start_ns(
         std::chrono::nanoseconds(theatre.start.time_since_epoch() + ahead[number]).count());
     if (const Talk said = write_message(*member.process.stream, begin, patience());
@@ -249,7 +251,11 @@ Result<void> Lead::open(Theatre& theatre) {
   }
   vigil_.emplace(c_.limits.silence, Clock::now());
   channel_.open(std::move(events));
-  return {};
+  const auto ready = resumes() ? hand_out_states() : Result<void>();
+  if (!ready) {
+    theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});
+  }
+  return ready;
 }
 
 }  // namespace troupe

@@ -24,6 +24,7 @@ from pathlib import Path
 
 SECONDS_MAX = 120
 SHORTER = "--set data.glyphs.limit=2000 --set data.glyphs.test_limit=200 --set stop.updates=12 --set record.evaluate_every=6"
+LONGER = "updates=600 --set stop.epochs=0"  # instead of updates=12, of a run that is to be killed
 NETEM = "netem delay 10ms rate 100mbit"
 
 STAND_INS = {
@@ -172,17 +173,32 @@ def missing(said, expected):
     return None
 
 
+def kill(machines, typed, out):
+    """What `kill -9 $!` does to a run, as soon as it has a checkpoint."""
+    until = time.monotonic() + SECONDS_MAX
+    while not list((machines.root / "alpha" / out / "checkpoints").glob("step-*")):
+        if time.monotonic() > until or typed.process.poll() is not None:
+            raise AssertionError(f"it has no checkpoint to go on from:\n{typed.text()}")
+        time.sleep(0.01)
+    typed.end()
+
+
 def type_page(machines, page, verbose):
     """Types everything; returns the nodes that have been left running."""
     nodes = []
+    last = None
     for number, host, command, expected in steps_of(page):
         if verbose:
             print(f"{host}$ {command}")
         background = command.endswith("&")
-        run = command.startswith("troupe run")
-        typed = Typed(machines, host, f"{command} {SHORTER}" if run else command.removesuffix("&"))
+        run = command.startswith("troupe run") and "--resume" not in command
+        if command.startswith("kill"):
+            kill(machines, last, "run-1")
+            continue
+        shorter = (SHORTER.replace("updates=12", LONGER) if background else SHORTER) if run else ""
+        last = typed = Typed(machines, host, f"{command.removesuffix('&')} {shorter}")
         if background:
-            nodes.append(typed)
+            nodes += [] if run else [typed]
             typed.wait_for("\n")
         elif typed.wait() != 0:
             raise AssertionError(f"hosts.md:{number}: {command}: exit code {typed.process.returncode}\n{typed.text()}")
@@ -198,15 +214,28 @@ def weights(text):
     return found[1] if found else text
 
 
+def digest(machines, words):
+    typed = Typed(machines, "alpha", words)
+    typed.wait()
+    return weights(typed.text())
+
+
+def compare(what, one, other):
+    if one != other or len(one) != 64:
+        raise AssertionError(f"{what}: other weights:\n{one}\n{other}")
+
+
 def run_here_and_there(machines):
     words = "troupe run glyphs-mlp --quiet --set pipeline.stages=2 --set pipeline.schedule=async_one_f_one_b " + SHORTER
-    said = []
-    for more in ("", " --hosts hosts --keys keys/alpha"):
-        typed = Typed(machines, "alpha", words + more)
-        typed.wait()
-        said.append(weights(typed.text()))
-    if said[0] != said[1] or len(said[0]) != 64:
-        raise AssertionError(f"one machine and two end with other weights:\n{said[0]}\n{said[1]}")
+    compare("one machine and two", digest(machines, words), digest(machines, words + " --hosts hosts --keys keys/alpha"))
+
+
+def undisturbed(machines):
+    """The run that was killed and resumed has ended with the weights of one that was not."""
+    words = "troupe run glyphs-mlp --quiet --set pipeline.stages=2 --set pipeline.schedule=async_one_f_one_b " + SHORTER
+    summary = (machines.root / "alpha/run-1/summary.json").read_text()
+    resumed = json.loads(summary)["weights_sha256"]
+    compare("resumed and undisturbed", resumed, digest(machines, words.replace("updates=12", LONGER)))
 
 
 def compare_clocks(machines):
@@ -269,6 +298,7 @@ def main():
                 try:
                     nodes = type_page(machines, page, arguments.v)
                     run_here_and_there(machines)
+                    undisturbed(machines)
                     compare_clocks(machines)
                     refuse_without_keys(machines)
                     cut_the_cable(machines, nodes[0])
