@@ -1,5 +1,4 @@
-// Without libFuzzer: every seed whole, then damaged at random. TROUPE_FUZZ=N inputs (default 2000), TROUPE_SEED=n. With
-// "--write FOLDER" the seeds become files there, for libFuzzer to begin with.
+// Without libFuzzer: every seed whole, then damaged at random. TROUPE_FUZZ=N inputs (default 2000), TROUPE_SEED=n.
 #include "kernels/random.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
@@ -70,14 +69,8 @@ void take(const std::string& text) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main() {
   const std::vector<std::string> all = fuzz::seeds();
-  if (argc == 3 && std::strcmp(argv[1], "--write") == 0) {
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      std::ofstream(std::filesystem::path(argv[2]) / std::to_string(i), std::ios::binary) << all[i];
-    }
-    return 0;
-  }
   for (std::size_t i = 0; i < all.size(); ++i) {
     fuzz::sound = false;
     take(all[i]);

@@ -17,7 +17,7 @@ for name in "${names[@]}"; do
   mkdir -p "$corpus"
   echo "== $name"
   # Allocations are bounded where sizes are read: 4 GiB is what a tensor may have, and more than anything here needs.
-  if ! "build/fuzz/tests/fuzz/fuzz_$name" -max_total_time="$seconds" -rss_limit_mb=4096 -malloc_limit_mb=2048 -timeout=20 \
+  if ! TROUPE_CORPUS=$corpus "build/fuzz/tests/fuzz/fuzz_$name" -max_total_time="$seconds" -rss_limit_mb=4096 -malloc_limit_mb=2048 -timeout=20 \
     -print_final_stats=1 -artifact_prefix="build/fuzz/found/$name-" "$corpus" 2>&1 | tail -n 40 | grep -v '^#'; then
     found=$((found + 1))
   fi
