@@ -86,11 +86,11 @@ std::optional<Message> Replay::take(const Delivery& next) {
   return message;
 }
 
-/// Makes the earliest delivery: whatever it follows from was earlier, as one clock has measured all of them.
-/// Of several at the same time one that can be made; false where there is none.
+/// Makes the earliest delivery that can be made; false where there is none. On one host that is the earliest of
+/// all, as whatever it follows from was earlier. Clocks of several hosts differ by a little, so that what was
+/// sent there may have come before; and no machine can tell in which order others get theirs.
 bool Replay::step() {
-  const double now = heads_.begin()->first;
-  for (auto head = heads_.begin(); head != heads_.end() && head->first == now; ++head) {
+  for (auto head = heads_.begin(); head != heads_.end(); ++head) {
     const std::size_t thread = head->second;
     const Delivery& next = next_of(thread);
     auto message = take(next);
