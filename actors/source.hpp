@@ -45,6 +45,8 @@ class Source final : public Actor<Source, SourceRole> {
     Ref<StageRole> first;
     Ref<StageRole> head;
     std::int32_t head_chunk = 0;
+    /// By chunk: stages that get the labels too, where modules make error signals of them.
+    std::vector<Ref<StageRole>> labelled{};
     std::vector<Ref<StageRole>> stages;
     std::vector<Ref<ShardRole>> shards;
     Ref<DirectorRole> director;

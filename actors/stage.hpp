@@ -5,6 +5,7 @@
 //   previous stage <--ErrorSignal-- stage <--ErrorSignal-- next stage
 //   stage --Pull{view}--> shard --PullReply--> stage --Push{gradient}--> shard
 //   stage --Pull, TiedPush--> shard of the chunk that owns a tied parameter
+//   head --ErrorSignal--> every stage (decoupled modules that the head sends its error to)
 //
 // Invariants: actions run in sequence order, one at a time; a backward meets the stash of its own
 // forward; micro-batches are accumulated in order and divided by M once; Marks run between two
@@ -22,6 +23,7 @@
 #include "actors/stage/weights_in_hand.hpp"
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/model/chunk.hpp"
+#include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/schedule.hpp"
 #include "runtime/schemes/view.hpp"
@@ -53,6 +55,9 @@ class Stage final : public Actor<Stage, StageRole> {
     std::vector<Ref<ShardRole>> shard_of;                 // by chunk
     EvaluationPlan evaluation;                            // steps whose buffers a Mark will read
     std::map<std::int32_t, std::vector<Tensor>> buffers;  // how they start, of this stage's chunks
+    SignalFrom signal_from = SignalFrom::next;
+    /// Of decoupled modules, by chunk of this stage; empty: backpropagation.
+    std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals{};
     Ref<SourceRole> source;
     Ref<DirectorRole> director;
   };
@@ -88,7 +93,8 @@ class Stage final : public Actor<Stage, StageRole> {
   void push(const Action& a, Effects& fx);
   Action finished_action();
   void finish_forward(const Action& a, ForwardPass out, Effects& fx);
-  void keep_for_backward(const Action& a, Arrivals::ForwardInput in, Stash stash);
+  void keep_for_backward(const Action& a, Arrivals::ForwardInput in, ForwardPass& out);
+  void send_output_error(const Action& a, const Stash& stash, Effects& fx);
   void finish_input_gradient(const Action& a, Bundle dx, Effects& fx);
   void finish_evaluation_batch(ForwardPass made, double now, Effects& fx);
   void note_finished(Effects& fx);
@@ -106,6 +112,21 @@ class Stage final : public Actor<Stage, StageRole> {
 
   bool is_head(std::int32_t chunk) const {
     return chunk + 1 == static_cast<std::int32_t>(c_.chunks.size());
+  }
+
+  /// Whether the chunk's own ModuleSignal makes its error signal.
+  bool makes_error(std::int32_t chunk) const {
+    return c_.signal_from != SignalFrom::next && !is_head(chunk);
+  }
+
+  Arrivals::Needs needs(std::int32_t chunk) const {
+    const bool alone = c_.signal_from == SignalFrom::nobody;
+    return {.labels = is_head(chunk) || alone, .error = !is_head(chunk) && !alone};
+  }
+
+  std::shared_ptr<const ModuleSignal> signal(std::int32_t chunk) const {
+    const auto found = c_.signals.find(chunk);
+    return found == c_.signals.end() ? nullptr : found->second;
   }
 
   const std::shared_ptr<const Chunk>& chunk(std::int32_t index) const {

@@ -63,6 +63,7 @@ class Casting {
   void add_shard(std::int32_t r, std::int32_t c);
   void add_optimizer(std::int32_t r, std::int32_t c);
   void add_servers();
+  std::shared_ptr<const ModuleSignal> module_signal(std::int32_t r, std::int32_t c);
   std::shared_ptr<SharedWeights> shared_weights(std::int32_t c);
   EvaluationPlan evaluation(std::int32_t r) const;
   std::int64_t batches_of(std::int32_t r) const;
@@ -87,6 +88,7 @@ class Casting {
   const std::int32_t stages_;
   const bool hogwild_;
   const bool peers_;
+  const DecoupledScheme* const decoupled_;          // empty: backpropagation
   std::vector<ChunkOptimizer> rules_;               // by chunk
   std::vector<std::vector<std::int64_t>> samples_;  // by replica, where not all are its own
   std::shared_ptr<Shuffles> shuffles_;
@@ -104,6 +106,7 @@ Casting::Casting(const Blueprint& blueprint)
       stages_(schedule_.options.stages),
       hogwild_(shared_by(e_) == Shared::buffer),
       peers_(replicas_ > 1 && exchange_of(e_).peer != nullptr),
+      decoupled_(decoupled_of(e_)),
       samples_(static_cast<std::size_t>(replicas_)),
       shuffles_(std::make_shared<Shuffles>(b_.data->size(Split::train), e_.seed())) {
   const proto::Experiment own = own_optimizer(b_);
@@ -178,6 +181,10 @@ std::int64_t Casting::batches_of(std::int32_t r) const {
 void Casting::add_source(std::int32_t r) {
   const std::vector<Ref<StageRole>> stage_of = who_.stage_of_chunks(r, schedule_);
   const bool together = !served() && !ends_apart();
+  std::vector<Ref<StageRole>> labelled;
+  if (decoupled_ && decoupled_->from == SignalFrom::nobody) {
+    labelled.assign(stage_of.begin(), stage_of.end() - 1);
+  }
   // Uploads on a stream of its own, while the stage's is at work on what came before.
   add(who_.source(r).id,
       std::make_unique<Source>(Source::Config{
@@ -201,6 +208,7 @@ void Casting::add_source(std::int32_t r) {
           .first = stage_of.front(),
           .head = stage_of.back(),
           .head_chunk = schedule_.chunks - 1,
+          .labelled = std::move(labelled),
           .stages = who_.stages(r),
           .shards = who_.shards(r),
           .director = who_.director()}),
@@ -242,7 +250,11 @@ void Casting::add_director() {
 void Casting::add_stage(std::int32_t r, std::int32_t k) {
   const auto at = static_cast<std::size_t>(k);
   std::map<std::int32_t, std::vector<Tensor>> buffers;
+  std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals;
   for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
+    if (schedule_.stage_of(c) == k && decoupled_) {
+      signals[c] = module_signal(r, c);
+    }
     if (schedule_.stage_of(c) == k) {
       buffers[c] =
           starting_buffers(streams_on_.on(device_of(r, k)), b_, static_cast<std::size_t>(c));
@@ -266,6 +278,8 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
                         .shard_of = who_.shards(r),
                         .evaluation = evaluation(r),
                         .buffers = std::move(buffers),
+                        .signal_from = decoupled_ ? decoupled_->from : SignalFrom::next,
+                        .signals = std::move(signals),
                         .source = who_.source(r),
                         .director = who_.director()}),
       device_of(r, k),
@@ -292,6 +306,21 @@ void Casting::add_shard(std::int32_t r, std::int32_t c) {
                                  .exchange = make_exchange(b_, who_, rules_[at], r, c)}),
       device,
       b_.precision);
+}
+
+/// The same for all replicas: it follows from the seed.
+std::shared_ptr<const ModuleSignal> Casting::module_signal(std::int32_t r, std::int32_t c) {
+  const Chunk& chunk = *b_.chunks[static_cast<std::size_t>(c)];
+  Stream& stream = streams_on_.on(device_of(r, schedule_.stage_of(c)));
+  return decoupled_->module({.experiment = e_,
+                             .values = decoupled_values(e_),
+                             .chunk = c,
+                             .width = chunk.output_bytes() / 4,
+                             .outputs = b_.chunks.back()->output_bytes() / 4,
+                             .stream = stream,
+                             .initial_slices = [&](std::uint64_t seed) {
+                               return chunk.initial_slices(stream, seed);
+                             }});
 }
 
 /// What chunk `c` starts with, in buffers that all replicas write to.

@@ -6,6 +6,7 @@
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/registry.hpp"
+#include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policy.hpp"
@@ -102,6 +103,17 @@ Entry described(const std::string& group, const PolicyScheme& scheme) {
           false};
 }
 
+Entry described(const std::string& group, const DecoupledScheme& scheme) {
+  return {group,
+          scheme.info.name,
+          scheme.info.summary,
+          {{"error signal", scheme.signal},
+           {"locks that remain", scheme.locks},
+           {"source", scheme.info.paper},
+           {"symbols", "k module, h(k) its output, y the network's output, L the loss"}},
+          false};
+}
+
 /// The entry of the registered scheme that `info` is of, without its options.
 Entry described(const std::string& group, const SchemeInfo& info) {
   for (const ScheduleScheme& schedule : schedule_schemes()) {
@@ -112,6 +124,11 @@ Entry described(const std::string& group, const SchemeInfo& info) {
   for (const PolicyScheme& policy : policy_schemes()) {
     if (&policy.info == &info) {
       return described(group, policy);
+    }
+  }
+  for (const DecoupledScheme& method : decoupled_schemes().all()) {
+    if (&method.info == &info) {
+      return described(group, method);
     }
   }
   Entry entry{group, info.name, info.summary, {}, false};
@@ -160,6 +177,11 @@ std::vector<Entry> all_entries() {
   for (const PolicyScheme& scheme : policy_schemes()) {
     if (is_built_in(scheme)) {
       entries.push_back(described("pipeline.weights", scheme));
+    }
+  }
+  for (const DecoupledScheme& method : decoupled_schemes().all()) {
+    if (decoupled_schemes().built_in(method)) {
+      entries.push_back(described("decoupled", method));
     }
   }
   const auto replicated = [&](const std::string& group,
