@@ -178,6 +178,11 @@ class Record {
           "into one buffer (hogwild) never does: what they met there is in no message");
     }
     for (int thread = 0; thread < cast.threads; ++thread) {
+      if (const fs::path text = text_of_thread(thread); !fs::exists(text)) {
+        return data_error(text,
+                          "there is no such file: it was removed, or the run was played by several "
+                          "processes, which record no order");
+      }
       auto deliveries = read_order(text_of_thread(thread), cast, thread);
       if (!deliveries) {
         return deliveries.error();

@@ -63,13 +63,18 @@ option(TROUPE_UNITY "Compile eight files at a time" OFF)
 # of the builds that tests/run.sh makes this is the one that compiles each file by itself.
 add_custom_target(tsan_tests)
 
-# troupe_add_library(<name> SOURCES <files> [APART <files>] [PUBLIC <targets>] [PRIVATE <targets>])
-# Defines troupe_<name> with the alias troupe::<name>. APART: those of the files that are always compiled one at a time.
+# troupe_add_library(<name> SOURCES <files> [APART <patterns>] [PUBLIC <targets>] [PRIVATE <targets>])
+# Defines troupe_<name> with the alias troupe::<name>. APART: regular expressions; files that match one are always compiled
+# one at a time.
 function(troupe_add_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;APART;PUBLIC;PRIVATE")
   add_library(troupe_${name} STATIC ${arg_SOURCES})
   set_target_properties(troupe_${name} PROPERTIES UNITY_BUILD ${TROUPE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
-  set_source_files_properties(${arg_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  foreach(pattern ${arg_APART})
+    set(apart ${arg_SOURCES})
+    list(FILTER apart INCLUDE REGEX "${pattern}")
+    set_source_files_properties(${apart} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endforeach()
   add_library(troupe::${name} ALIAS troupe_${name})
   add_dependencies(tsan_tests troupe_${name})
   set_target_properties(troupe_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)

@@ -57,19 +57,6 @@ const Words kAveraging{"pipeline.stages=1", "replicas.count=3", "replicas.exchan
 const std::string kShort = "stop.updates=120";
 const std::string kEndless = "stop.updates=1000000000";
 
-std::string digest_of(const Said& said) {
-  const std::size_t at = said.out.find("sha256 ");
-  return at == std::string::npos ? "none: " + said.out + said.err : said.out.substr(at + 7, 64);
-}
-
-void wait_until(const std::function<bool()>& condition) {
-  const auto until = std::chrono::steady_clock::now() + 60s;
-  while (!condition() && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(2ms);
-  }
-  REQUIRE(condition());
-}
-
 /// The processes that `lead` has started and that are there.
 std::vector<pid_t> nodes_of(pid_t lead) {
   const std::string task = "/proc/" + std::to_string(lead) + "/task/" + std::to_string(lead);

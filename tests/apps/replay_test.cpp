@@ -100,23 +100,6 @@ struct Uploads {
   }
 };
 
-void wait_for(const std::function<bool()>& there) {
-  for (int i = 0; i < 10000 && !there(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  REQUIRE(there());
-}
-
-bool has_checkpoint(const std::string& run) {
-  std::error_code code;
-  for (const auto& entry : fs::directory_iterator(fs::path(run) / "checkpoints", code)) {
-    if (entry.path().filename().string().starts_with("step-")) {
-      return true;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 TEST_CASE("a replay says that all is equal, and leaves the same files", "[apps][replay]") {
@@ -258,7 +241,7 @@ TEST_CASE("files that are no record are refused with what is wrong", "[apps][rep
       {"order-1.log", order + "0 director Halt 0 0 0 0 -\n", "before that of the line above"},
       {"order-1.log", first_line("\x1b[2J\x01 \xff"), "\"?[2J? ?\""},
       {"order-14.log", order, "this experiment has 14 threads alone"},
-      {"order-13.log", "", "order-13.log cannot be read"},
+      {"order-13.log", "", "order-13.log: there is no such file: it was removed"},
       {"summary.json", "", "the run has not come to an end"},
       {"summary.json", "{", "this is no JSON"},
       {"summary.json", "[]", "this is no JSON"},
@@ -316,7 +299,7 @@ TEST_CASE("a run that was interrupted is replayed to its end", "[apps][replay]")
     const Folder folder;
     const std::string run = folder / "run";
     Program program(asynchronous(run, {"stop.updates=1000000", "record.every=10"}));
-    wait_for([&] { return fs::exists(run + "/order-13.log"); });
+    wait_until([&] { return fs::exists(run + "/order-13.log"); });
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     for (int i = 0; i < signals; ++i) {
       program.signal(SIGINT);
@@ -334,7 +317,7 @@ TEST_CASE("a run that was killed and went on is replayed as if in one piece", "[
   const Folder folder;
   const std::string run = folder / "run";
   Program program(asynchronous(run, {"record.checkpoint.every=20", "stop.updates=3000"}));
-  wait_for([&] { return has_checkpoint(run); });
+  wait_until([&] { return has_checkpoint(run); });
   program.signal(SIGKILL);
   program.wait();
   if (!fs::exists(run + "/summary.json")) {
@@ -366,5 +349,5 @@ TEST_CASE("all phases of a run are replayed, or one of them", "[apps][replay]") 
   fs::remove(run + "/02-b/order-0.log");
   const Said half = replayed(run);
   CHECK(half.code == 3);
-  CHECK_THAT(half.err, says("02-b/order-0.log cannot be read"));
+  CHECK_THAT(half.err, says("02-b/order-0.log: there is no such file"));
 }

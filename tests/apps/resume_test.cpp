@@ -45,26 +45,8 @@ std::vector<std::string> pipeline(const std::string& verb,
           updates.size() < 3 ? "record.checkpoint.every=20" : "record.checkpoint.every=100"};
 }
 
-std::string digest_of(const Said& said) {
-  const std::size_t at = said.out.find("sha256 ");
-  return at == std::string::npos ? "none: " + said.out + said.err : said.out.substr(at + 7, 64);
-}
-
-bool has_checkpoint(const std::string& run) {
-  std::error_code code;
-  for (const auto& entry : fs::directory_iterator(fs::path(run) / "checkpoints", code)) {
-    if (entry.path().filename().string().starts_with("step-")) {
-      return true;
-    }
-  }
-  return false;
-}
-
 void wait_for_checkpoint(const std::string& run) {
-  for (int i = 0; i < 5000 && !has_checkpoint(run); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  REQUIRE(has_checkpoint(run));
+  wait_until([&] { return has_checkpoint(run); });
 }
 
 }  // namespace
@@ -188,6 +170,21 @@ TEST_CASE("a run that goes on is not gone on with by another program", "[apps]")
   CHECK_THAT(said.err, says("metrics.jsonl is being written by a run that goes on"));
   program.signal(SIGKILL);
   CHECK(program.wait().code == 128 + SIGKILL);
+}
+
+TEST_CASE("a run that is to write checkpoints without a pause has most of the time for itself",
+          "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  std::vector<std::string> words = pipeline("sim", run);
+  words.back() = "record.checkpoint.seconds=1e-9";
+  words.insert(words.end(), {"--set", "record.checkpoint.keep=10000"});
+  REQUIRE(run_program(words).code == 0);
+  const auto all = fs::directory_iterator(run + "/checkpoints");
+  const auto made = std::distance(fs::begin(all), fs::end(all));
+  // Writing one takes longer than an update; without a pause there would be one an update.
+  CHECK(made > 0);
+  CHECK(made < 1000);  // of 2000 updates
 }
 
 TEST_CASE("where a checkpoint cannot be written the run goes on and says so", "[apps]") {

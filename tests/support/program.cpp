@@ -103,4 +103,29 @@ Said run_program(std::vector<std::string> arguments) {
   return Program(std::move(arguments)).wait();
 }
 
+std::string digest_of(const Said& said) {
+  const std::size_t at = said.out.find("sha256 ");
+  return at == std::string::npos ? "none: " + said.out + said.err : said.out.substr(at + 7, 64);
+}
+
+void wait_until(const std::function<bool()>& condition) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() >= until) {
+      throw std::runtime_error("what was waited for has not come about within a minute");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+bool has_checkpoint(const std::filesystem::path& run) {
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints", code)) {
+    if (entry.path().filename().string().starts_with("step-")) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace troupe::test

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -61,5 +62,14 @@ Said run_program(std::vector<std::string> arguments);
 
 /// Where the program is, for shell commands.
 std::string program_path();
+
+/// Of the weights, as a run has printed it; where it has not, all that it said.
+std::string digest_of(const Said& said);
+
+/// Looks every 2 ms; throws std::runtime_error where it has not come about within a minute.
+void wait_until(const std::function<bool()>& condition);
+
+/// Whether a checkpoint of the run in this folder is whole.
+bool has_checkpoint(const std::filesystem::path& run);
 
 }  // namespace troupe::test
