@@ -198,7 +198,7 @@ void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
   const std::int64_t samples = in.bundle.front().tensor.shape()[0];
   const std::int64_t rows =
       head && in.labels.type() == DType::int32 ? in.labels.elements() : samples;
-  if (head && c_.signal_from == SignalFrom::head) {
+  if (head && c_.schedule->signal_from == SignalFrom::head) {
     send_output_error(a, out.stash, fx);
   }
   keep_for_backward(a, std::move(in), out);
@@ -206,7 +206,7 @@ void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
   if (last_micro_batch(a)) {
     statistics_.finish_batch(a.chunk, a.batch, fx);
   }
-  if (a.chunk == 0) {
+  if (a.chunk == c_.credit_chunk) {
     fx.send(c_.source, Credit{});
   }
   if (head) {
@@ -215,15 +215,7 @@ void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
                          .rows = rows,
                          .result = std::move(out.result)});
   } else {
-    fx.send(stage_of(a.chunk + 1), Activation{stamp(a, a.chunk + 1), std::move(out.y)});
-  }
-}
-
-/// dL / d(output of the network) is known as soon as the loss is: no module waits for the backward of
-/// another.
-void Stage::send_output_error(const Action& a, const Stash& stash, Effects& fx) {
-  for (std::int32_t c = 0; c < a.chunk; ++c) {
-    fx.send(stage_of(c), ErrorSignal{stamp(a, c), {{"x", stash.back().front()}}});
+    send_output(a, std::move(out.y), fx);
   }
 }
 
@@ -317,21 +309,6 @@ void Stage::handle(Ran<WeightGradient> m, double now, Effects& fx) {
   advance(now, fx);
 }
 
-void Stage::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
-  sums_.close_read(a);
-  if (a.chunk > 0 && c_.signal_from == SignalFrom::next) {
-    fx.send(stage_of(a.chunk - 1), ErrorSignal{stamp(a, a.chunk - 1), std::move(dx)});
-  }
-}
-
-void Stage::push(const Action& a, Effects& fx) {
-  // The shard is to have the only handle of these weights, so that the update may be made in place.
-  in_hand_.drop({a.chunk, 0});
-  shards_.push(a, sums_.take_batch(a), fx);
-  ++updates_;
-  note_finished(fx);
-}
-
 // -- evaluations -----------------------------------------------------------------------------------
 
 void Stage::handle(MarkBatch m, double now, Effects& fx) {
@@ -408,8 +385,7 @@ std::string Stage::waits_for() const {
   const Action a = cursor_.action();
   const auto missing = arrivals_.missing(a, needs(a.chunk));
   return to_string(a) + " needs " +
-         (missing ? arrivals_.describe(*missing, a, *c_.schedule, c_.signal_from)
-                  : in_hand_.waits_for(a.chunk));
+         (missing ? arrivals_.describe(*missing, a, *c_.schedule) : in_hand_.waits_for(a.chunk));
 }
 
 }  // namespace troupe

@@ -6,6 +6,8 @@
 //   stage --Pull{view}--> shard --PullReply--> stage --Push{gradient}--> shard
 //   stage --Pull, TiedPush--> shard of the chunk that owns a tied parameter
 //   head --ErrorSignal--> every stage (decoupled modules that the head sends its error to)
+//   stage --Activation--> predictor of its chunk --ErrorSignal--> stage (synthetic gradients)
+//   stage --ErrorSignal--> predictor of the chunk before, in place of its stage
 //
 // Invariants: actions run in sequence order, one at a time; a backward meets the stash of its own
 // forward; micro-batches are accumulated in order and divided by M once; Marks run between two
@@ -55,9 +57,11 @@ class Stage final : public Actor<Stage, StageRole> {
     std::vector<Ref<ShardRole>> shard_of;                 // by chunk
     EvaluationPlan evaluation;                            // steps whose buffers a Mark will read
     std::map<std::int32_t, std::vector<Tensor>> buffers;  // how they start, of this stage's chunks
-    SignalFrom signal_from = SignalFrom::next;
+    std::int32_t credit_chunk = 0;  // whose forwards let the Source admit more
     /// Of decoupled modules, by chunk of this stage; empty: backpropagation.
     std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals{};
+    std::vector<Ref<StageRole>> predictors{};  // of error signals, by chunk but the last; or empty
+    double update_probability = 1;             // of a mini-batch, at chunks but the last
     Ref<SourceRole> source;
     Ref<DirectorRole> director;
   };
@@ -94,6 +98,7 @@ class Stage final : public Actor<Stage, StageRole> {
   Action finished_action();
   void finish_forward(const Action& a, ForwardPass out, Effects& fx);
   void keep_for_backward(const Action& a, Arrivals::ForwardInput in, ForwardPass& out);
+  void send_output(const Action& a, Bundle y, Effects& fx);
   void send_output_error(const Action& a, const Stash& stash, Effects& fx);
   void finish_input_gradient(const Action& a, Bundle dx, Effects& fx);
   void finish_evaluation_batch(ForwardPass made, double now, Effects& fx);
@@ -116,11 +121,15 @@ class Stage final : public Actor<Stage, StageRole> {
 
   /// Whether the chunk's own ModuleSignal makes its error signal.
   bool makes_error(std::int32_t chunk) const {
-    return c_.signal_from != SignalFrom::next && !is_head(chunk);
+    const SignalFrom from = c_.schedule->signal_from;
+    return (from == SignalFrom::head || from == SignalFrom::nobody) && !is_head(chunk);
   }
 
+  /// Whether the update of mini-batch `batch` is made.
+  bool updates(std::int32_t chunk, std::int64_t batch) const;
+
   Arrivals::Needs needs(std::int32_t chunk) const {
-    const bool alone = c_.signal_from == SignalFrom::nobody;
+    const bool alone = c_.schedule->signal_from == SignalFrom::nobody;
     return {.labels = is_head(chunk) || alone, .error = !is_head(chunk) && !alone};
   }
 

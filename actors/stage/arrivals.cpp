@@ -22,10 +22,7 @@ std::optional<Want> Arrivals::missing(const Action& a, Needs needs) const {
   return needs.labels && !labels_.contains(key) ? std::optional(Want::data) : std::nullopt;
 }
 
-std::string Arrivals::describe(Want missing,
-                               const Action& a,
-                               const Schedule& schedule,
-                               SignalFrom from) const {
+std::string Arrivals::describe(Want missing, const Action& a, const Schedule& schedule) const {
   const std::string which =
       "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")";
   const auto of_stage = [&](std::int32_t chunk) {
@@ -37,8 +34,8 @@ std::string Arrivals::describe(Want missing,
     case Want::activation:
       return "F" + of_stage(a.chunk - 1);
     case Want::error:
-      return from == SignalFrom::head ? "F" + of_stage(schedule.chunks - 1)
-                                      : "B" + of_stage(a.chunk + 1);
+      return schedule.signal_from == SignalFrom::head ? "F" + of_stage(schedule.chunks - 1)
+                                                      : "B" + of_stage(a.chunk + 1);
     case Want::weights:
       break;
   }

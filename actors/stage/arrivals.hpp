@@ -5,7 +5,7 @@
 #include "actors/stage/micro_batch.hpp"
 #include "messages/messages.hpp"
 #include "messages/record.hpp"
-#include "runtime/schemes/decoupled.hpp"
+#include "runtime/schemes/schedule.hpp"
 
 #include <map>
 #include <optional>
@@ -35,11 +35,8 @@ class Arrivals {
   /// Which arrival the forward or backward `a` still lacks.
   std::optional<Want> missing(const Action& a, Needs needs) const;
 
-  /// What `a` lacks and who is to send it, for people. `from`: who sends error signals.
-  std::string describe(Want missing,
-                       const Action& a,
-                       const Schedule& schedule,
-                       SignalFrom from = SignalFrom::next) const;
+  /// What `a` lacks and who is to send it, for people.
+  std::string describe(Want missing, const Action& a, const Schedule& schedule) const;
 
   /// For a forward that starts: it stays here until the forward is done.
   ForwardInput input(const Action& a) const;

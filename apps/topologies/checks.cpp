@@ -170,8 +170,13 @@ Result<void> check_modules(const Blueprint& b) {
   }
   if (cuts_skip(b)) {
     return refuse(
-        "pipeline.cut: a module that makes its error signal itself ends where no skip connection "
-        "is open; cut between two blocks");
+        "pipeline.cut: a module that makes its error signal itself, or has a predictor, ends where "
+        "no skip connection is open; cut between two blocks");
+  }
+  if (b.experiment.decoupled().synthetic().conditioned() && b.data->classes() == 0) {
+    return refuse(
+        "decoupled.synthetic.conditioned: the data's targets are values, no labels; right is "
+        "false");
   }
   return {};
 }

@@ -32,8 +32,10 @@ Result<const DecoupledScheme*> chosen(const E& e) {
   return name.empty() || name == "none" ? nullptr : table().find(name);
 }
 
-SignalFrom from(const E& e) {
-  return decoupled_of(e)->from;
+/// The chunk makes its error signal of what its forward has left.
+bool makes_error(const E& e) {
+  const SignalFrom from = decoupled_of(e)->from;
+  return from == SignalFrom::head || from == SignalFrom::nobody;
 }
 
 Result<void> check_own(const E& e) {
@@ -68,8 +70,7 @@ const Constraints<E>& rows() {
        .keys = {"pipeline.activations"},
        .holds =
            [](const E& e) {
-             return from(e) == SignalFrom::next ||
-                    e.pipeline().activations() == proto::Pipeline::fifo;
+             return !makes_error(e) || e.pipeline().activations() == proto::Pipeline::fifo;
            },
        .says =
            [](const E& e) {
@@ -81,7 +82,9 @@ const Constraints<E>& rows() {
        .keys = {"optimizer.clip_norm"},
        .holds =
            [](const E& e) {
-             return from(e) != SignalFrom::nobody || e.optimizer().clip_norm() == 0;
+             const SignalFrom from = signal_from(e);
+             return from == SignalFrom::next || from == SignalFrom::head ||
+                    e.optimizer().clip_norm() == 0;
            },
        .says =
            [](const E& e) {
@@ -92,10 +95,22 @@ const Constraints<E>& rows() {
            }},
       {.name = "decoupled_loss",
        .keys = {"model"},
-       .holds =
-           [](const E& e) { return from(e) == SignalFrom::next || !e.model().has_quadratic(); },
+       .holds = [](const E& e) { return !makes_error(e) || !e.model().has_quadratic(); },
        .says = always("model: quadratic has neither labels nor an error at its output; choose "
                       "decoupled=none or feedback_alignment")},
+      {.name = "decoupled_update_probability",
+       .keys = {"decoupled.synthetic.update_probability"},
+       .holds =
+           [](const E& e) {
+             const auto& weights = e.pipeline().weights();
+             return e.decoupled().synthetic().update_probability() == 1 ||
+                    !e.decoupled().has_synthetic() ||
+                    (e.replicas().count() == 1 && !has_servers(e) &&
+                     (weights.has_latest() || weights.has_stash()));
+           },
+       .says = always("decoupled.synthetic.update_probability: an update that is left out is none "
+                      "for servers, other replicas and predictions either; right is 1, or "
+                      "replicas.count=1 with pipeline.weights latest or stash")},
   };
   return all;
 }
@@ -103,11 +118,13 @@ const Constraints<E>& rows() {
 }  // namespace
 
 Result<void> register_decoupled(DecoupledScheme scheme) {
-  if (!scheme.module) {
+  const bool predicted = scheme.from == SignalFrom::predictor;
+  if (predicted ? !scheme.predictor : !scheme.module) {
     return Error{ErrorKind::usage,
                  concat("register_decoupled: ",
                         scheme.info.name,
-                        " has no `module`, which makes a module's error signal")};
+                        predicted ? " has no `predictor`, which estimates error signals"
+                                  : " has no `module`, which makes a module's error signal")};
   }
   return table().add(std::move(scheme), "register_decoupled");
 }
@@ -120,6 +137,18 @@ const DecoupledScheme* decoupled_of(const E& experiment) {
   const auto found = chosen(experiment);
   TROUPE_CHECK(found, found ? "" : found.error().message);
   return *found;
+}
+
+SignalFrom signal_from(const E& experiment) {
+  const DecoupledScheme* const scheme = decoupled_of(experiment);
+  // An estimate that is mixed with what the next module sends waits for that.
+  return !scheme || experiment.decoupled().synthetic().lambda() > 0 ? SignalFrom::next
+                                                                    : scheme->from;
+}
+
+bool has_predictors(const E& experiment) {
+  const DecoupledScheme* const scheme = decoupled_of(experiment);
+  return scheme && scheme->predictor && experiment.decoupled().synthetic().lambda() < 1;
 }
 
 OptionValues decoupled_values(const E& experiment) {

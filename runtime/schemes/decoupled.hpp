@@ -8,7 +8,9 @@
 #include "kernels/stream.hpp"
 #include "messages/proto.hpp"
 #include "messages/stamp.hpp"
+#include "runtime/model/network.hpp"
 #include "runtime/schemes/registry.hpp"
+#include "runtime/schemes/schedule.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -19,13 +21,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// Who sends a module what its error signal is made of.
-enum class SignalFrom : std::uint8_t {
-  next,    // the next module after its backward: the gradient by its input
-  head,    // the last module after its forward: dL / d(output of the network)
-  nobody,  // the module makes it of its own output and the labels, and waits for no later one
-};
 
 /// What a module knows of a micro-batch when its backward begins.
 struct SignalInputs {
@@ -53,9 +48,11 @@ class ModuleSignal {
 struct ModuleContext {
   const proto::Experiment& experiment;  // resolved
   OptionValues values;                  // of decoupled.custom
+  std::uint64_t seed = 1;
   std::int32_t chunk = 0;
   std::int64_t width = 0;    // elements of the module's output, of a sample
   std::int64_t outputs = 0;  // of the network's
+  std::int64_t classes = 0;  // of the labels; 0 where they are values
   Stream& stream;            // to make constants on
   /// The module's slices as a run of this seed starts them.
   std::function<std::vector<Tensor>(std::uint64_t seed)> initial_slices;
@@ -67,8 +64,13 @@ struct DecoupledScheme {
   SignalFrom from = SignalFrom::next;
   std::string signal{};  // formula of the error signal
   std::string locks{};   // which locks remain
-  /// Of every module, the head included.
-  std::function<std::shared_ptr<const ModuleSignal>(const ModuleContext&)> module;
+  std::string arrows{};  // picture of who sends what, lines of at most 90 characters
+  /// Of every module, the head included. Not of SignalFrom::predictor.
+  std::function<std::shared_ptr<const ModuleSignal>(const ModuleContext&)> module{};
+  /// Of SignalFrom::predictor, of every module but the head: layers that make (width) of (width), or of
+  /// (width + classes) where `conditioned`; their loss is squared_error. ContractError where the shapes
+  /// are others.
+  std::function<Network(const ModuleContext&)> predictor{};
 };
 
 /// Makes a method known under its name, for decoupled.custom. Before any experiment is checked. Error
@@ -81,10 +83,18 @@ const Registry<DecoupledScheme>& decoupled_schemes();
 /// ContractError where it is not registered.
 const DecoupledScheme* decoupled_of(const proto::Experiment& experiment);
 
+/// Who sends error signals in this experiment. ContractError as decoupled_of.
+SignalFrom signal_from(const proto::Experiment& experiment);
+
+/// Whether modules have predictors. ContractError as decoupled_of.
+bool has_predictors(const proto::Experiment& experiment);
+
 /// ContractError as decoupled_of.
 OptionValues decoupled_values(const proto::Experiment& experiment);
 
-/// A matrix (rows, columns) of U(-1, 1) / sqrt(columns), by seed and name.
+/// A matrix (rows, columns) of U(-1, 1) / sqrt(columns), by seed and name: as a dense layer from the
+/// module's output (columns) to the network's (rows) starts, so that a signal has the size that
+/// backpropagation through one such layer would give it.
 Tensor feedback_matrix(Stream& stream,
                        std::uint64_t seed,
                        std::string_view name,

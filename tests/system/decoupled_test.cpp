@@ -2,13 +2,16 @@
 // module waits for no later one, and a decoupled run is as repeatable as any other.
 #include "runtime/schemes/decoupled.hpp"
 
+#include "apps/plan/forecast.hpp"
 #include "apps/topologies/cast.hpp"
 #include "kernels/matmul.hpp"
+#include "runtime/schemes/timeline.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 #include "tests/support/text_file.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -34,6 +37,26 @@ class Given final : public ModuleSignal {
 
  private:
   std::vector<Tensor> fixed_;  // empty: the backward's own
+};
+
+/// Mini-batches that FeedbackThenOwn takes the feedback for.
+std::int64_t& feedback_updates() {
+  static std::int64_t updates = 0;
+  return updates;
+}
+
+/// Other fixed weights for so many backwards, its own after that.
+class FeedbackThenOwn final : public ModuleSignal {
+ public:
+  explicit FeedbackThenOwn(std::vector<Tensor> fixed) : feedback_(std::move(fixed)) {}
+
+  Weights backward(Weights read) const override {
+    return backwards_++ < feedback_updates() ? feedback_.backward(std::move(read)) : read;
+  }
+
+ private:
+  Given feedback_;
+  mutable std::int64_t backwards_ = 0;
 };
 
 /// Weights of the head at the start of the run, (outputs, inputs).
@@ -66,7 +89,10 @@ const bool kRegistered = [] {
   const bool head = add("first_head", SignalFrom::head, [](const ModuleContext&) {
     return std::make_shared<ByHead>();
   });
-  return own && first && head;
+  const bool mixed = add("feedback_then_own", SignalFrom::next, [](const ModuleContext& c) {
+    return std::make_shared<FeedbackThenOwn>(c.initial_slices(2));
+  });
+  return own && first && head && mixed;
 }();
 
 proto::Experiment task(const Options& set, const std::string& hidden = "24,20,16") {
@@ -96,6 +122,21 @@ std::int64_t updates_of(const Outcome& outcome, std::int32_t chunk) {
   });
 }
 
+/// All parameters as the run starts, on two stages cut behind layer 2.
+std::vector<float> initial_weights() {
+  const auto blueprint = make_blueprint(task({"pipeline.stages=2", "pipeline.cut=[2]"}));
+  REQUIRE(blueprint);
+  Stream stream(Device{});
+  std::vector<Weights> all;
+  for (const auto& chunk : blueprint->chunks) {
+    all.emplace_back();
+    for (Tensor& slice : chunk->initial_slices(stream, 1)) {
+      all.back().push_back({.values = std::move(slice)});
+    }
+  }
+  return flatten(*blueprint, all);
+}
+
 std::string refusal(const Options& set, const std::string& hidden = "24,20,16") {
   const auto made = make_blueprint(task(set, hidden));
   return made ? "" : made.error().message;
@@ -105,6 +146,9 @@ std::string refusal(const Options& set, const std::string& hidden = "24,20,16") 
 const Options kSeconds{"clock.forward.seconds=[1]",
                        "clock.input_gradient.seconds=[1]",
                        "clock.weight_gradient.seconds=[1]"};
+
+const Options kPredicted{
+    "decoupled=synthetic", "clock.predict.seconds=[0.5]", "clock.teach.seconds=[0]"};
 
 }  // namespace
 
@@ -162,17 +206,25 @@ TEST_CASE("each method learns, in its own way, and as often as one asks for it",
       continue;
     }
     INFO(method.info.name);
-    const Options set = with(pipeline, {"decoupled=" + method.info.name});
+    Options set = with(pipeline, {"decoupled=" + method.info.name});
+    if (method.from == SignalFrom::predictor) {
+      set.push_back("decoupled.synthetic.conditioned=false");
+      set.push_back("optimizer.rule=adam");
+      set.push_back("optimizer.learning_rate=0.003");
+    }
     const Outcome outcome = train(set);
     CHECK_FALSE(same(outcome.weights, plain.weights));
-    CHECK(outcome.mean_loss(180, 200) < 0.8 * outcome.mean_loss(0, 20));
+    CHECK(outcome.mean_loss(180, 200) < 0.9 * outcome.mean_loss(0, 20));
     const Outcome again = train(set);
     CHECK(same(again.weights, outcome.weights));
     CHECK(again.order == outcome.order);
     const Outcome threads = run(task(set), {.threads = true});
-    CHECK(same(threads.weights, outcome.weights));
-    const Outcome split = train(with(set, {"pipeline.schedule=zb_h1"}));
-    CHECK(same(split.weights, outcome.weights));
+    CHECK(threads.ending.exit_code == 0);
+    if (method.from != SignalFrom::predictor) {  // its estimates are of what has arrived
+      CHECK(same(threads.weights, outcome.weights));
+      const Outcome split = train(with(set, {"pipeline.schedule=zb_h1"}));
+      CHECK(same(split.weights, outcome.weights));
+    }
   }
 }
 
@@ -189,8 +241,8 @@ TEST_CASE("replicas have the same feedback", "[system]") {
 }
 
 TEST_CASE("an unlocked module goes on when those behind it have stopped for good", "[system]") {
-  const auto updates = [](const std::string& method, std::int32_t chunk) {
-    const proto::Experiment e = task({"pipeline.stages=3", "decoupled=" + method});
+  const auto updates = [](const Options& set, std::int32_t chunk) {
+    const proto::Experiment e = task(with({"pipeline.stages=3"}, set));
     ActorId last = 0;
     const Outcome outcome = run(e,
                                 {.lose =
@@ -207,10 +259,15 @@ TEST_CASE("an unlocked module goes on when those behind it have stopped for good
     CHECK(updates_of(outcome, 2) == 0);
     return updates_of(outcome, chunk);
   };
-  CHECK(updates("local_loss", 0) == 40);
-  CHECK(updates("local_loss", 1) == 40);
-  CHECK(updates("direct_feedback_alignment", 0) == 0);
-  CHECK(updates("none", 0) == 0);
+  for (const std::string method : {"local_loss", "synthetic"}) {
+    INFO(method);
+    CHECK(updates({"decoupled=" + method, "decoupled.ahead=0"}, 0) == 40);
+    CHECK(updates({"decoupled=" + method, "decoupled.ahead=0"}, 1) == 40);
+    CHECK(updates({"decoupled=" + method, "decoupled.ahead=8"}, 0) == 8);  // and no further
+    CHECK(updates({"decoupled=" + method, "decoupled.ahead=8"}, 1) == 8);
+  }
+  CHECK(updates({"decoupled=direct_feedback_alignment"}, 0) == 0);
+  CHECK(updates({"decoupled=none"}, 0) == 0);
 }
 
 TEST_CASE("unlocked modules work all at once, and no slow one holds up those before it",
@@ -218,17 +275,116 @@ TEST_CASE("unlocked modules work all at once, and no slow one holds up those bef
   const Options four = with({"pipeline.stages=4", "pipeline.schedule=sequential"}, kSeconds);
   CHECK(train(four).seconds == 40 * 4 * 3);  // F and B of each stage in turn
   CHECK(train(with(four, {"decoupled=local_loss"})).seconds == 40 * 3 + 3);  // the pipe fills once
+  // The last one has no predictor.
+  CHECK(train(with(four, kPredicted)).seconds == 39 * 3.5 + 4 + 2);
 
   const Options slow{"clock.forward.seconds=[1,1,1,4]", "decoupled=local_loss"};
-  const Outcome held = train(with(four, slow));
-  for (std::int32_t chunk = 0; chunk < 3; ++chunk) {
-    double end = 0;
+  const auto ends = [&](const Options& set) {
+    const Outcome held = train(with(with(four, slow), set));
+    std::vector<double> all(4);
     for (const BusyRecord& busy : held.busy) {
-      end = busy.stamp.chunk == chunk ? std::max(end, busy.end) : end;
+      double& end = all[static_cast<std::size_t>(busy.stamp.chunk)];
+      end = std::max(end, busy.end);
     }
-    CHECK(end == 40 * 3 + chunk);
+    return all;
+  };
+  CHECK(ends({}) == std::vector<double>{40 * 3, 40 * 3 + 1, 40 * 3 + 2, 3 + 40 * 6});
+  // With no more than four under way they keep its pace: mini-batch 39 begins when 35 has its forward.
+  CHECK(
+      ends({"decoupled.ahead=4"}) ==
+      std::vector<double>{3 + 35 * 6 + 4 + 3, 3 + 35 * 6 + 4 + 4, 3 + 35 * 6 + 4 + 5, 3 + 40 * 6});
+}
+
+TEST_CASE("the plan knows which locks are gone", "[system]") {
+  const Options four = with({"pipeline.stages=4", "pipeline.schedule=sequential"}, kSeconds);
+  for (const Options& set : std::vector<Options>{{"decoupled=none"},
+                                                 {"decoupled=feedback_alignment"},
+                                                 {"decoupled=direct_feedback_alignment"},
+                                                 {"decoupled=local_loss"},
+                                                 kPredicted,
+                                                 {"decoupled.synthetic.lambda=1"}}) {
+    INFO(Catch::StringMaker<Options>::convert(set));
+    const auto blueprint = make_blueprint(task(with(four, set)));
+    REQUIRE(blueprint);
+    CHECK(simulate(*blueprint->schedule, blueprint->times, blueprint->batches).end ==
+          Approx(train(with(four, set)).seconds).epsilon(1e-12));
   }
-  CHECK(held.seconds == 3 + 40 * 6);
+  const auto period = [&](const std::string& method) {
+    return forecast(*make_blueprint(task(with(four, {"decoupled=" + method})))).period;
+  };
+  CHECK(period("none") == 4 * 3);
+  CHECK(period("local_loss") == 3);
+  CHECK(period("direct_feedback_alignment") == 4 * 1 + 2);  // all backwards at once
+}
+
+TEST_CASE("evaluations see each module at their step, however far modules are apart", "[system]") {
+  const Options slow = with({"pipeline.stages=3",
+                             "pipeline.schedule=sequential",
+                             "clock.forward.seconds=[1,1,9]",
+                             "decoupled=local_loss"},
+                            {"clock.input_gradient.seconds=[1]"});
+  const Outcome plain = train(slow);
+  const Outcome looked = train(with(slow, {"record.evaluate=true", "record.evaluate_every=5"}));
+  CHECK(same(looked.weights, plain.weights));
+  CHECK(looked.evaluations.size() == 8);
+  const Outcome even = train({"pipeline.stages=3",
+                              "decoupled=local_loss",
+                              "record.evaluate=true",
+                              "record.evaluate_every=5"});
+  REQUIRE(even.evaluations.size() == 8);
+  for (std::size_t i = 0; i < 8; ++i) {
+    CHECK(looked.evaluations[i].step == even.evaluations[i].step);
+    CHECK(looked.evaluations[i].loss == even.evaluations[i].loss);
+  }
+}
+
+TEST_CASE("a module that sends nothing back makes no gradient by its input", "[system]") {
+  const auto flops = [](const std::string& method) {
+    const auto made = make_blueprint(task({"pipeline.stages=2", "pipeline.cut=[2]", method}));
+    REQUIRE(made);
+    return made->chunks.back()->flops().input_gradient;
+  };
+  CHECK(flops("decoupled=none") == 2.0 * (20 * 16 + 16 * 5));
+  CHECK(flops("decoupled=synthetic") == flops("decoupled=none"));
+  CHECK(flops("decoupled=local_loss") == 2.0 * 16 * 5);
+  CHECK(flops("decoupled=direct_feedback_alignment") == 2.0 * 16 * 5);
+}
+
+TEST_CASE("under feedback alignment updates come to point where backpropagation's do", "[system]") {
+  // After `updates` by the feedback: the cosine between the next by it and the next by the chain rule,
+  // over the parameters of the first module.
+  const auto cosine = [](std::int64_t updates) {
+    const auto after = [&](std::int64_t all, std::int64_t by_feedback) {
+      feedback_updates() = by_feedback;
+      const auto stop = concat("stop.updates=", all);
+      return train({"pipeline.stages=2",
+                    "pipeline.cut=[2]",
+                    "pipeline.schedule=sequential",
+                    "optimizer.rule=sgd",
+                    custom("feedback_then_own"),
+                    stop})
+          .weights;
+    };
+    const std::vector<float> start = updates == 0 ? initial_weights() : after(updates, updates);
+    const std::vector<float> feedback = after(updates + 1, updates + 1);
+    const std::vector<float> own = after(updates + 1, updates);
+    double product = 0;
+    double a = 0;
+    double b = 0;
+    for (std::size_t i = 0; i < 12 * 24 + 24; ++i) {
+      const double x = feedback[i] - start[i];
+      const double y = own[i] - start[i];
+      product += x * y;
+      a += x * x;
+      b += y * y;
+    }
+    return product / std::sqrt(a * b);
+  };
+  const double first = cosine(0);
+  const double later = cosine(400);
+  INFO(first << " " << later);
+  CHECK(std::abs(first) < 0.2);
+  CHECK(later > 0.25);
 }
 
 TEST_CASE("what does not go together with decoupled modules is refused", "[system]") {

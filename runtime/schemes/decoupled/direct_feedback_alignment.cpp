@@ -1,7 +1,6 @@
 // Direct feedback alignment (Nokland 2016, arXiv:1609.01596): the error at the network's output goes
 // to every module at once, each of which has a fixed random matrix B of its own, e(k) = e B(k). With
 // one hidden module, a head of one dense layer W and B = W it is backpropagation.
-#include "experiment.pb.h"
 #include "kernels/matmul.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
 
@@ -36,10 +35,13 @@ DecoupledScheme direct_feedback_alignment() {
       .from = SignalFrom::head,
       .signal = "error(k) = dL/dy B(k), B(k) fixed and random",
       .locks = "forward, and update until the head's forward is done",
+      .arrows =
+          "module k --h(k)--> module k+1 --> ... --> head\n"
+          "module k <---------------dL/dy------------- head      (to every module at once)",
       .module = [](const ModuleContext& c) {
         const std::string name = "feedback" + std::to_string(c.chunk);
         return std::make_shared<DirectFeedback>(
-            feedback_matrix(c.stream, c.experiment.seed(), name, c.outputs, c.width));
+            feedback_matrix(c.stream, c.seed, name, c.outputs, c.width));
       }};
 }
 

@@ -1,7 +1,6 @@
 // Feedback alignment (Lillicrap et al. 2016): errors go back through fixed random weights B in place
 // of W^T, and the forward's weights learn to agree with them. B starts as another seed would start W.
 // With B = W^T it is backpropagation.
-#include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "kernels/random.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
@@ -36,8 +35,11 @@ DecoupledScheme feedback_alignment() {
           .from = SignalFrom::next,
           .signal = "error(k) = the next module's input gradient, each W^T in it a fixed B",
           .locks = "all three, as in backpropagation",
+          .arrows =
+              "module k --h(k)-----------------> module k+1 --> ... --> head\n"
+              "module k <--error through B(k+1)-- module k+1 <-- ... <-- head",
           .module = [](const ModuleContext& c) {
-            const std::uint64_t other = mix(c.experiment.seed() + 1);
+            const std::uint64_t other = mix(c.seed + 1);
             return std::make_shared<FixedFeedback>(c.initial_slices(other));
           }};
 }

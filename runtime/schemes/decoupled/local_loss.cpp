@@ -49,10 +49,13 @@ DecoupledScheme local_loss() {
       .from = SignalFrom::nobody,
       .signal = "error(k) = dL/dz C(k), z = h(k) C(k)^T, C(k) fixed and random",
       .locks = "forward",
+      .arrows =
+          "source --labels--> every module\n"
+          "module k --h(k)--> module k+1 --> ... --> head        (no arrow back)",
       .module = [](const ModuleContext& c) {
         const std::string name = "classifier" + std::to_string(c.chunk);
         return std::make_shared<LocalLoss>(
-            feedback_matrix(c.stream, c.experiment.seed(), name, c.outputs, c.width),
+            feedback_matrix(c.stream, c.seed, name, c.outputs, c.width),
             static_cast<float>(c.experiment.model().label_smoothing()));
       }};
 }
