@@ -250,7 +250,7 @@ std::string decoupled_text(const Blueprint& b) {
                             method->info.name,
                             ": ",
                             method->info.summary,
-                            "; locks that remain: ",
+                            "\n           locks that remain: ",
                             method->locks.empty() ? "it does not say" : method->locks,
                             "\n");
   double parameters = 0;

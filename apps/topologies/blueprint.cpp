@@ -5,6 +5,7 @@
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
+#include "runtime/model/layers.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 
@@ -117,15 +118,36 @@ void link_replicas(Blueprint& b) {
   }
 }
 
+/// Of module `chunk`: (width + classes) -> (width).
+Network predictor_network(const PredictorPlan& plan,
+                          std::size_t chunk,
+                          std::int64_t width,
+                          std::int64_t classes) {
+  const std::string name = concat("predictor", chunk);
+  Network network({width + (plan.conditioned ? classes : 0)});
+  network.loss = Loss::squared_error;
+  for (std::size_t i = 0; i < plan.hidden.size(); ++i) {
+    network.add(dense_layer(
+        concat(name, ".dense", i + 1),
+        {.inputs = network.shape().elements(), .outputs = plan.hidden[i], .bias = false}));
+    network.add(
+        batch_norm_layer(concat(name, ".norm", i + 1), network.shape(), ActivationKind::relu));
+  }
+  network.add(dense_layer(concat(name, ".estimate"),
+                          {.inputs = network.shape().elements(),
+                           .outputs = width,
+                           .initial = Initial::zero,
+                           .head = true}));
+  return network;
+}
+
 /// One for each module but the last, where modules have predictors.
 std::vector<std::shared_ptr<const Chunk>> make_predictors(const Blueprint& b) {
   std::vector<std::shared_ptr<const Chunk>> all;
-  if (!has_predictors(b.experiment)) {
-    return all;
-  }
-  Stream stream(Device{});
-  for (std::size_t c = 0; c + 1 < b.chunks.size(); ++c) {
-    const Network network = decoupled_of(b.experiment)->predictor(module_context(b, c, stream));
+  const auto plan = predictor_plan(b.experiment);
+  for (std::size_t c = 0; plan && c + 1 < b.chunks.size(); ++c) {
+    const Network network =
+        predictor_network(*plan, c, b.chunks[c]->output_bytes() / 4, b.data->classes());
     all.push_back(std::make_shared<const Chunk>(network, std::vector<std::int64_t>{0}, 0));
   }
   return all;

@@ -173,7 +173,8 @@ Result<void> check_modules(const Blueprint& b) {
         "pipeline.cut: a module that makes its error signal itself, or has a predictor, ends where "
         "no skip connection is open; cut between two blocks");
   }
-  if (b.experiment.decoupled().synthetic().conditioned() && b.data->classes() == 0) {
+  if (const auto plan = predictor_plan(b.experiment);
+      plan && plan->conditioned && b.data->classes() == 0) {
     return refuse(
         "decoupled.synthetic.conditioned: the data's targets are values, no labels; right is "
         "false");

@@ -22,7 +22,7 @@ PredictorMachines make_predictor(
                                 .seed = e.seed(),
                                 .micro_batches = b.schedule->options.micro_batches,
                                 .lambda = options.lambda(),
-                                .classes = options.conditioned() ? b.data->classes() : 0,
+                                .classes = predictor_plan(e)->conditioned ? b.data->classes() : 0,
                                 .model = model,
                                 .buffers = model->initial_buffers(stream),
                                 .module = who.stage_of_chunks(r, *b.schedule)[at],
@@ -54,7 +54,7 @@ std::vector<Ref<StageRole>> label_readers(const Blueprint& b, const Roster& who,
   if (b.schedule->signal_from == SignalFrom::nobody) {
     all = who.stage_of_chunks(r, *b.schedule);
     all.pop_back();
-  } else if (b.experiment.decoupled().synthetic().conditioned()) {
+  } else if (const auto plan = predictor_plan(b.experiment); plan && plan->conditioned) {
     all = predictors_of(who, r);
   }
   return all;

@@ -146,9 +146,12 @@ SignalFrom signal_from(const E& experiment) {
                                                                     : scheme->from;
 }
 
-bool has_predictors(const E& experiment) {
+std::optional<PredictorPlan> predictor_plan(const E& experiment) {
   const DecoupledScheme* const scheme = decoupled_of(experiment);
-  return scheme && scheme->predictor && experiment.decoupled().synthetic().lambda() < 1;
+  if (!scheme || !scheme->predictor || experiment.decoupled().synthetic().lambda() == 1) {
+    return {};
+  }
+  return scheme->predictor(experiment, decoupled_values(experiment));
 }
 
 OptionValues decoupled_values(const E& experiment) {

@@ -8,7 +8,6 @@
 #include "kernels/stream.hpp"
 #include "messages/proto.hpp"
 #include "messages/stamp.hpp"
-#include "runtime/model/network.hpp"
 #include "runtime/schemes/registry.hpp"
 #include "runtime/schemes/schedule.hpp"
 
@@ -16,6 +15,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,6 +58,13 @@ struct ModuleContext {
   std::function<std::vector<Tensor>(std::uint64_t seed)> initial_slices;
 };
 
+/// What estimates the error signal of each module but the last, of the module's output: dense layers
+/// with batch norm and relu, then a dense layer that is zero at first.
+struct PredictorPlan {
+  std::vector<std::int64_t> hidden{};  // widths
+  bool conditioned = false;            // on the label, too
+};
+
 /// A method as it is registered.
 struct DecoupledScheme {
   SchemeInfo info;
@@ -67,14 +74,13 @@ struct DecoupledScheme {
   std::string arrows{};  // picture of who sends what, lines of at most 90 characters
   /// Of every module, the head included. Not of SignalFrom::predictor.
   std::function<std::shared_ptr<const ModuleSignal>(const ModuleContext&)> module{};
-  /// Of SignalFrom::predictor, of every module but the head: layers that make (width) of (width), or of
-  /// (width + classes) where `conditioned`; their loss is squared_error. ContractError where the shapes
-  /// are others.
-  std::function<Network(const ModuleContext&)> predictor{};
+  /// Of SignalFrom::predictor; `values`: of decoupled.custom.
+  std::function<PredictorPlan(const proto::Experiment&, const OptionValues& values)> predictor{};
 };
 
 /// Makes a method known under its name, for decoupled.custom. Before any experiment is checked. Error
-/// (usage) where the name is taken or not in snake_case, or `module` is missing.
+/// (usage) where the name is taken or not in snake_case, or `module` (of SignalFrom::predictor
+/// `predictor`) is missing.
 Result<void> register_decoupled(DecoupledScheme scheme);
 
 const Registry<DecoupledScheme>& decoupled_schemes();
@@ -86,8 +92,8 @@ const DecoupledScheme* decoupled_of(const proto::Experiment& experiment);
 /// Who sends error signals in this experiment. ContractError as decoupled_of.
 SignalFrom signal_from(const proto::Experiment& experiment);
 
-/// Whether modules have predictors. ContractError as decoupled_of.
-bool has_predictors(const proto::Experiment& experiment);
+/// Of modules that have predictors. ContractError as decoupled_of.
+std::optional<PredictorPlan> predictor_plan(const proto::Experiment& experiment);
 
 /// ContractError as decoupled_of.
 OptionValues decoupled_values(const proto::Experiment& experiment);

@@ -4,33 +4,19 @@
 // module, whose signal is exact. BP(lambda) mixes the two; with lambda = 1 it is backpropagation. The
 // predictor's last layer starts at zero, and so does the signal.
 #include "experiment.pb.h"
-#include "runtime/model/layers.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
 
 namespace troupe::decoupled {
 namespace {
 
-Network predictor_of(const ModuleContext& c) {
-  const proto::Synthetic& options = c.experiment.decoupled().synthetic();
-  const std::string name = concat("predictor", c.chunk);
-  Network network({c.width + (options.conditioned() ? c.classes : 0)});
-  network.loss = Loss::squared_error;
+PredictorPlan predictor_of(const proto::Experiment& e, const OptionValues& /*values*/) {
+  const proto::Synthetic& options = e.decoupled().synthetic();
+  PredictorPlan plan{.conditioned = options.conditioned()};
   if (options.predictor().has_mlp()) {
     const proto::PredictorMlp& mlp = options.predictor().mlp();
-    for (std::int64_t i = 1; i <= mlp.depth(); ++i) {
-      network.add(dense_layer(
-          concat(name, ".dense", i),
-          {.inputs = network.shape().elements(), .outputs = mlp.width(), .bias = false}));
-      network.add(
-          batch_norm_layer(concat(name, ".norm", i), network.shape(), ActivationKind::relu));
-    }
+    plan.hidden.assign(static_cast<std::size_t>(mlp.depth()), mlp.width());
   }
-  network.add(dense_layer(concat(name, ".estimate"),
-                          {.inputs = network.shape().elements(),
-                           .outputs = c.width,
-                           .initial = Initial::zero,
-                           .head = true}));
-  return network;
+  return plan;
 }
 
 }  // namespace
