@@ -24,8 +24,8 @@ void tell(const std::string& why) {
   log::run().warn("no_checkpoint", {{"why", why}});
 }
 
-std::vector<ParameterValues> values_at_hand(const RunParts& parts) {
-  const Ending ending = weights_at_hand(parts.blueprint, parts.cast);
+std::vector<ParameterValues> values_at_hand(const RunParts& parts, const StandingRun& run) {
+  const Ending ending = weights_at_hand(parts.blueprint, parts.cast, run.explain());
   return ending.weights.empty() ? std::vector<ParameterValues>{}
                                 : values_of(parts.blueprint.chunks, ending.weights, ending.buffers);
 }
@@ -48,11 +48,7 @@ bool is_whole(const Blueprint& blueprint,
   return whole;
 }
 
-Ending weights_at_hand(const Blueprint& blueprint, const Cast& cast) {
-  std::vector<Standstill> told;
-  for (const Cast::Member& member : cast.members) {
-    told.push_back(standstill_of(*member.machine));
-  }
+Ending weights_at_hand(const Blueprint& blueprint, const Cast& cast, std::vector<Standstill> told) {
   Ending ending = stalled(cast, std::move(told));
   if (!is_whole(blueprint, ending.weights, ending.buffers)) {
     ending.weights.clear();
@@ -130,11 +126,11 @@ bool Checkpointer::flush(Checkpoint& made, std::vector<fs::path>& files) const {
 }
 
 /// The state as it is now; nothing, which is told, where it cannot be copied.
-std::optional<Checkpoint> Checkpointer::copied(const ArchiveRun& archive) const {
+std::optional<Checkpoint> Checkpointer::copied(const StandingRun& run) const {
   try {
     Archive a;
     archive_records(a, parts_);
-    archive(a);
+    run.archive(a);
     return Checkpoint{.version = version(),
                       .clock = clock_,
                       .step = parts_.recorder.completed(),
@@ -152,13 +148,13 @@ std::optional<Checkpoint> Checkpointer::copied(const ArchiveRun& archive) const 
   }
 }
 
-void Checkpointer::take(const ArchiveRun& archive) {
+void Checkpointer::take(const StandingRun& run) {
   if (!active()) {
     return;
   }
   last_ = std::chrono::steady_clock::now();
   next_ = parts_.recorder.completed() + every_;
-  auto made = copied(archive);
+  auto made = copied(run);
   std::vector<fs::path> files;
   if (!made) {
     folder_.clear();  // the next one would not be better
@@ -169,15 +165,17 @@ void Checkpointer::take(const ArchiveRun& archive) {
   } else if (kept_) {
     kept_->push_back(*std::move(made));
   } else {
-    write(*std::move(made), files);
+    write(*std::move(made), run, files);
   }
 }
 
-void Checkpointer::write(Checkpoint made, const std::vector<fs::path>& files) {
+void Checkpointer::write(Checkpoint made,
+                         const StandingRun& run,
+                         const std::vector<fs::path>& files) {
   wait();
   auto job = [this,
               made = std::move(made),
-              values = values_at_hand(parts_),
+              values = values_at_hand(parts_, run),
               specs = weight_specs(parts_.blueprint.network),
               folder = folder_ / kCheckpoints,
               keep = keep_,

@@ -57,13 +57,15 @@ class Checkpointer {
   bool writing() const;
 
   /// Takes the state while all machines stand still, and begins to write it. What fails is told on stderr,
-  /// and the run goes on; where they are kept it is an ArchiveError. `archive` writes the machines.
-  void take(const ArchiveRun& archive);
+  /// and the run goes on; where they are kept it is an ArchiveError.
+  void take(const StandingRun& run);
 
  private:
-  std::optional<Checkpoint> copied(const ArchiveRun& archive) const;
+  std::optional<Checkpoint> copied(const StandingRun& run) const;
   bool flush(Checkpoint& made, std::vector<std::filesystem::path>& files) const;
-  void write(Checkpoint made, const std::vector<std::filesystem::path>& files);
+  void write(Checkpoint made,
+             const StandingRun& run,
+             const std::vector<std::filesystem::path>& files);
   void wait();
 
   RunParts parts_;
@@ -85,8 +87,8 @@ bool is_whole(const Blueprint& blueprint,
               const std::vector<Weights>& weights,
               std::vector<std::vector<Tensor>>& buffers);
 
-/// The newest weights that the machines of `cast` have at hand, and buffers, by chunk; of no chunk where those
-/// of one are missing.
-Ending weights_at_hand(const Blueprint& blueprint, const Cast& cast);
+/// The newest weights that the machines of `cast` have at hand, by what they have `told`, and buffers, by chunk;
+/// of no chunk where those of one are missing.
+Ending weights_at_hand(const Blueprint& blueprint, const Cast& cast, std::vector<Standstill> told);
 
 }  // namespace troupe

@@ -51,6 +51,9 @@ void play(const Blueprint& blueprint, Node& node) {
   const RealClock clock(blueprint);
   ThreadOptions options = clock.options();
   options.others = &node;
+  if (blueprint.experiment.record().order()) {
+    options.orders = node.order_sinks(cast.threads);
+  }
   options.stall_seconds = std::numeric_limits<double>::infinity();  // the lead's to find
   NoRecords records;
   run_on_threads(cast, records, options);
@@ -58,23 +61,11 @@ void play(const Blueprint& blueprint, Node& node) {
 
 }  // namespace
 
-Result<void> check_processes(const proto::Experiment& experiment,
-                             std::int64_t processes,
-                             bool resumed) {
-  if (processes > 1 && resumed) {
-    return Error{ErrorKind::usage,
-                 "--processes: a run goes on from a checkpoint in one process; leave out one of "
-                 "--processes and --resume"};
-  }
+Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes) {
   if (processes > 1 && !experiment.phases().empty()) {
     return Error{ErrorKind::usage,
                  "--processes: an experiment with phases runs in one process; leave out "
                  "--processes, or the phases by --set phases=[]"};
-  }
-  if (processes > 1 && experiment.record().checkpoint().every() > 0) {
-    return Error{ErrorKind::usage,
-                 "--processes: a run in several processes writes no checkpoints; leave out "
-                 "--processes or record.checkpoint.every"};
   }
   return {};
 }
@@ -90,9 +81,6 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
   }
   if (notes) {
     *notes << processes << " processes: " << placement->words << '\n';
-    if (options.directory) {
-      *notes << "with --processes neither checkpoints nor order logs are written\n";
-    }
     notes->flush();
   }
   Lead lead({.processes = processes,
@@ -100,6 +88,7 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
              .version = version(),
              .cast = placement->digest,
              .experiment = print_experiment(blueprint.experiment),
+             .resumes = options.resume != nullptr,
              .bounds = bounds_of(blueprint, placement->process_of.size()),
              .program = program,
              .interrupts = options.interrupts});

@@ -11,9 +11,7 @@ struct Console;
 
 /// Error (usage) where a run cannot be played by so many processes, whatever its network; place() of
 /// topologies/placement.hpp has the rest.
-Result<void> check_processes(const proto::Experiment& experiment,
-                             std::int64_t processes,
-                             bool resumed);
+Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes);
 
 /// As run_experiment on the real clock, in `processes` processes (2 or more): this one is the lead and the
 /// others are its own program, started with the word `node`. `notes`: where who plays what is told; null:

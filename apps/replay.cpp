@@ -179,9 +179,7 @@ class Record {
     }
     for (int thread = 0; thread < cast.threads; ++thread) {
       if (const fs::path text = text_of_thread(thread); !fs::exists(text)) {
-        return data_error(text,
-                          "there is no such file: it was removed, or the run was played by several "
-                          "processes, which record no order");
+        return data_error(text, "there is no such file");
       }
       auto deliveries = read_order(text_of_thread(thread), cast, thread);
       if (!deliveries) {

@@ -75,7 +75,11 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
   OrderLog* const order = p.files.orders.empty() ? nullptr : p.files.orders.front().get();
   Agenda agenda(cast, times, p.records, order);
   const auto take = [&] {
-    p.checkpoints.take([&](Archive& a) { agenda.archive(a); });
+    p.checkpoints.take({.archive = [&](Archive& a) { agenda.archive(a); },
+                        .explain =
+                            [&] {
+                              return standstills_of(cast);
+                            }});
   };
   if (p.resume) {
     agenda.archive(*p.resume);
@@ -122,12 +126,12 @@ Ending run_real(Cast& cast, const Performance& p) {
   options.others = p.others;
   options.interrupts = p.interrupts;
   options.resume = p.resume;
-  if (p.checkpoints.active() && !p.others) {  // what the others keep is not here
+  if (p.checkpoints.active()) {
     options.snapshot_due = [&] {
       return p.checkpoints.due(p.records.completed()) && !p.checkpoints.writing();
     };
-    options.snapshot = [&](const ArchiveRun& archive) {
-      p.checkpoints.take(archive);
+    options.snapshot = [&](const StandingRun& run) {
+      p.checkpoints.take(run);
     };
   }
   options.orders = sinks_of(p.files);
@@ -312,7 +316,7 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
       return ready.error();
     }
   }
-  auto files = open_files(blueprint, options, cast, others != nullptr);
+  auto files = open_files(blueprint, options, cast);
   if (!files) {
     return files.error();
   }

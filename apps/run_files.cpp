@@ -74,11 +74,10 @@ bool RunFiles::failed() const {
 
 Result<RunFiles> open_files(const Blueprint& blueprint,
                             const RunOptions& options,
-                            const Cast& cast,
-                            bool apart) {
+                            const Cast& cast) {
   RunFiles files;
   files.directory = options.directory;
-  if (blueprint.experiment.record().order() && !apart) {
+  if (blueprint.experiment.record().order()) {
     files.order_names = {"order.log"};
     if (!options.virtual_clock) {
       files.order_names.clear();

@@ -25,13 +25,11 @@ struct RunFiles {
   bool failed() const;
 };
 
-/// In the folder that the options name, which is made here unless the run is resumed. `apart`: a part of the
-/// cast plays in other processes, where nobody writes down an order. Error (usage, data or lost): nothing is
-/// left of what was made.
+/// In the folder that the options name, which is made here unless the run is resumed. Error (usage, data or
+/// lost): nothing is left of what was made.
 Result<RunFiles> open_files(const Blueprint& blueprint,
                             const RunOptions& options,
-                            const Cast& cast,
-                            bool apart);
+                            const Cast& cast);
 
 /// The last words of every file; the first error.
 Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& blueprint);

@@ -13,7 +13,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::uint32_t kProtocol = 1;
+constexpr std::uint32_t kProtocol = 2;
 constexpr std::size_t kInHeaderMax = 4096;  // bytes of a tensor that lie in the header
 constexpr std::uint32_t kWhole = 1;
 // What a header takes at most beside its content, and beside the elements of each tensor: numbers of at most

@@ -33,6 +33,7 @@ class WireError : public std::runtime_error {
 enum class ParcelKind : std::uint8_t {
   message,    // to machine `recipient`
   records,    // to the lead
+  order,      // to the lead: what has been delivered
   heartbeat,  // to the lead: how a process is getting on
   down,       // to the lead: machine `recipient` has ended by an exception
   gone,       // from the lead: process `recipient` is lost, and all that it may still send
@@ -41,8 +42,12 @@ enum class ParcelKind : std::uint8_t {
   end,        // from the lead: the run is over
   bye,        // ... the answer, the last that comes
   distrust,   // to the lead: process `recipient` cannot be believed, or heard
+  halt,       // from the lead: come to rest, for the time `recipient`
+  rested,     // from and to all: nothing of mine is on its way to you, for the time `recipient`
+  state,      // a piece of what machines keep: a node's to the lead, or its own from the lead
+  go_on,      // from the lead: the halt `recipient` is over
 };
-constexpr std::uint32_t kParcelKinds = 10;
+constexpr std::uint32_t kParcelKinds = 15;
 
 struct Parcel {
   ParcelKind kind = ParcelKind::message;

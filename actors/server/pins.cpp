@@ -1,5 +1,6 @@
 #include "actors/server/pins.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -21,9 +22,11 @@ void Pins::pin_due(std::int64_t before,
 
 void Pins::announce(std::int64_t step, const RunPosition& run, Effects& fx) {
   const bool last = run.end() == step;
-  // An end that was found on the way may lie within what a push stands for.
+  // An end that was found on the way may lie within what a push stands for; the run has no more updates than it
+  // was to have.
   const bool found = last && step != c_.updates;
-  fx.send(c_.director, MarkDue{.step = found ? run.step() : step, .last = last});
+  const std::int64_t reached = c_.updates > 0 ? std::min(run.step(), c_.updates) : run.step();
+  fx.send(c_.director, MarkDue{.step = found ? reached : step, .last = last});
 }
 
 void Pins::pin(std::int64_t step,

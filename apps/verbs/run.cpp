@@ -298,7 +298,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (!experiment) {
     return fail(console, experiment.error());
   }
-  if (auto sound = check_processes(*experiment, arguments.processes, resume.has_value()); !sound) {
+  if (auto sound = check_processes(*experiment, arguments.processes); !sound) {
     return fail(console, sound.error());
   }
   auto phases = make_phases(*experiment, virtual_clock);

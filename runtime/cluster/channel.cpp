@@ -121,6 +121,14 @@ void Channel::open(Events events) {
   thread_ = std::thread([this] { work(); });
 }
 
+std::vector<int> Channel::peers() const {
+  std::vector<int> numbers;
+  for (const auto& [number, peer] : peers_) {
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
 void Channel::unwatch(int descriptor) {
   std::erase(events_.watched, descriptor);
 }

@@ -67,6 +67,9 @@ class Channel {
 
   const std::string& token() const { return token_; }
 
+  /// Numbers of those that there are channels to.
+  std::vector<int> peers() const;
+
   bool is_open() const { return thread_.joinable(); }
 
   /// No more Events::readable of it. In Events alone.

@@ -3,8 +3,11 @@
 #pragma once
 
 #include "runtime/cluster/channel.hpp"
+#include "runtime/cluster/halts.hpp"
 #include "runtime/system/others.hpp"
 
+#include <atomic>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +20,7 @@ class Cluster : public Others {
   }
 
   void send(ActorId to, Message message, double due) override;
+  bool settle() override;
 
  protected:
   static constexpr int kLead = 0;
@@ -28,14 +32,22 @@ class Cluster : public Others {
   /// The message as it crosses. Waits where a GPU has still to make a tensor of it.
   static Parcel packed(ActorId to, Message message, double due);
 
-  /// Gives a message of another process to the machine that it is for. WireError, ArchiveError or
+  /// Gives a message of process `process` to the machine that it is for. WireError, ArchiveError or
   /// ContractError where it cannot be one.
-  void deliver(Parcel parcel);
+  void deliver(int process, Parcel parcel);
+
+  /// Puts the parcel on its way to another process, behind all that goes there before. From every thread.
+  virtual void post(int to, Parcel parcel) = 0;
+
+  /// Whether the halt that is under way is to be given up.
+  virtual bool hurried() const = 0;
 
   const int self_;
   const std::vector<int> process_of_;
   Theatre* theatre_ = nullptr;  // between open() and close()
   Channel channel_;
+  Halts halts_;
+  std::atomic<std::uint32_t> halt_{0};  // the last one here
 };
 
 /// What stands in a parcel, T an archive's.

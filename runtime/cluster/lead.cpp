@@ -1,6 +1,7 @@
 #include "runtime/cluster/lead.hpp"
 
 #include "messages/record_archive.hpp"
+#include "runtime/cluster/far_order.hpp"
 #include "runtime/cluster/standstills.hpp"
 #include "runtime/system/theatre.hpp"
 
@@ -33,13 +34,19 @@ Lead::~Lead() {
 void Lead::on(int from, Parcel parcel) {
   switch (parcel.kind) {
     case ParcelKind::message:
-      return deliver(std::move(parcel));
+      return deliver(from, std::move(parcel));
     case ParcelKind::records:
       return take_records(std::move(parcel));
     case ParcelKind::heartbeat:
       return take_heartbeat(from, std::move(parcel));
     case ParcelKind::down:
       return take_down(from, std::move(parcel));
+    case ParcelKind::order:
+      return take_order(from, std::move(parcel));
+    case ParcelKind::rested:
+      return halts_.rested(from, parcel.recipient);
+    case ParcelKind::state:
+      return take_state(from, std::move(parcel));
     case ParcelKind::explained:
       return take_explained(from, std::move(parcel));
     case ParcelKind::bye:
@@ -70,7 +77,7 @@ void Lead::take_down(int from, Parcel parcel) {
     throw WireError("a process tells of the end of a machine that is not its own");
   }
   theatre_->ports[theatre_->cast.director.id]->send(
-      Down{.actor = theatre_->cast.members[id].name, .cause = cause, .id = id});
+      sent_by(id, Down{.actor = theatre_->cast.members[id].name, .cause = cause, .id = id}));
 }
 
 void Lead::take_records(Parcel parcel) {
@@ -85,6 +92,24 @@ void Lead::take_records(Parcel parcel) {
     caf::anon_send(theatre_->recorder, std::move(batch));
   }
   a.expect_end();
+}
+
+void Lead::take_order(int from, Parcel parcel) {
+  OrderPiece piece;
+  Archive a(std::move(parcel.content));
+  a(piece);
+  a.expect_end();
+  const auto& sinks = theatre_->options.orders;
+  for (const Delivered& made : piece.made) {
+    const bool plays = made.to < process_of_.size() && process_of_[made.to] == from;
+    if (!plays || made.message >= std::variant_size_v<Message::variant> ||
+        theatre_->cast.members[made.to].thread != static_cast<int>(piece.thread)) {
+      throw WireError("a process tells of deliveries that cannot have been made there");
+    }
+    if (piece.thread < sinks.size() && sinks[piece.thread]) {
+      sinks[piece.thread]->note(made);
+    }
+  }
 }
 
 /// Everything that it has sent has been read: it may go.
@@ -116,6 +141,9 @@ void Lead::take_explained(int from, Parcel parcel) {
   archive(a, told);
   a.expect_end();
   const std::lock_guard lock(mutex_);
+  if (parcel.recipient != questions_) {
+    return;  // nobody waits for it any more
+  }
   for (auto& [id, standstill] : told) {
     if (id < process_of_.size() && process_of_[id] == from) {
       told_.emplace_back(id, std::move(standstill));
@@ -167,6 +195,7 @@ void Lead::lose(int number, const std::string& why) {
     }
   }
   channel_.drop(number);
+  halts_.lost(number);
   channel_.unwatch(member.process.descriptor);
   const std::string end = end_process(member.process);
   member.process.pid = -1;
@@ -182,10 +211,10 @@ void Lead::lose(int number, const std::string& why) {
 void Lead::tell_director(int number, const std::string& cause) {
   for (std::size_t id = 0; id < process_of_.size(); ++id) {
     if (process_of_[id] == number) {
-      theatre_->ports[theatre_->cast.director.id]->send(
-          Down{.actor = theatre_->cast.members[id].name,
-               .cause = cause,
-               .id = static_cast<ActorId>(id)});
+      theatre_->ports[theatre_->cast.director.id]->send(Down{
+          .actor = theatre_->cast.members[id].name,  // from nobody: no handler of it has thrown
+          .cause = cause,
+          .id = static_cast<ActorId>(id)});
     }
   }
 }
@@ -225,7 +254,16 @@ bool Lead::each(bool Member::*done) const {
 }
 
 void Lead::explain(std::vector<Standstill>& told) {
-  to_all(ParcelKind::explain, 0);
+  std::uint32_t question = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    question = ++questions_;
+    told_.clear();
+    for (auto& [number, member] : members_) {
+      member.explained = false;
+    }
+  }
+  to_all(ParcelKind::explain, question);
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kExplainTimeout, [this] { return each(&Member::explained); });
   for (std::size_t id = 0; id < told.size(); ++id) {

@@ -31,6 +31,7 @@ class Lead final : public Cluster {
     std::string version{};        // of the program
     std::string cast{};           // all processes must make the same of the experiment
     std::string experiment{};     // resolved, as text
+    bool resumes = false;         // from a checkpoint
     RecordBounds bounds{};
     std::string program = "/proc/self/exe";
     std::function<int()> interrupts{};  // as ThreadOptions has it
@@ -48,11 +49,17 @@ class Lead final : public Cluster {
   /// interrupted. The calling thread lives as long as the run.
   Result<void> start();
 
+  bool resumes() const override { return c_.resumes; }
+
+  void deal(Cast& cast, RunState& state) override;
   Result<void> open(Theatre& theatre) override;
   void record(RecordBatch batch) override;
   void down(ActorId id, const std::string& cause) override;
   Progress progress() const override;
   void explain(std::vector<Standstill>& told) override;
+  void halt() override;
+  Result<Kept> gather() override;
+  void go_on() override;
   Result<void> collect() override;
   void close() override;
 
@@ -62,7 +69,10 @@ class Lead final : public Cluster {
     bool gone = false;  // lost
     bool bye = false;   // has ended its part
     bool explained = false;
-    std::string cause{};  // of its loss
+    std::string cause{};   // of its loss
+    bool asked = false;    // what its machines keep
+    StateReader reader{};  // of the channel's thread
+    std::optional<Result<Archived>> kept{};
     Progress progress{};
   };
 
@@ -70,6 +80,11 @@ class Lead final : public Cluster {
   Error not_joined(Member& member, int number, Talk how);
   Result<void> invite(Member& member, int number);
   Result<void> join(Member& member, int number, std::vector<std::map<int, std::string>>& where);
+
+  void post(int to, Parcel parcel) override { channel_.send(to, std::move(parcel)); }
+
+  bool hurried() const override;
+  Result<void> hand_out_states();
 
   int asked_to_stop() const { return c_.interrupts ? c_.interrupts() : 0; }
 
@@ -83,6 +98,8 @@ class Lead final : public Cluster {
   void take_records(Parcel parcel);
   void take_heartbeat(int from, Parcel parcel);
   void take_explained(int from, Parcel parcel);
+  void take_order(int from, Parcel parcel);
+  void take_state(int from, Parcel parcel);
   void take_bye(int from);
   void take_distrust(int from, Parcel parcel);
 
@@ -96,8 +113,10 @@ class Lead final : public Cluster {
 
   mutable std::mutex mutex_;  // guards what Member has but `process`, and these
   std::condition_variable changed_;
+  std::uint32_t questions_ = 0;  // how often all were asked to explain themselves
   std::vector<std::pair<ActorId, Standstill>> told_;
-  std::optional<Vigil> vigil_;  // of the channel's thread
+  std::map<int, Archived> dealt_;  // by process: what its machines begin with
+  std::optional<Vigil> vigil_;     // of the channel's thread
 };
 
 }  // namespace troupe

@@ -76,6 +76,7 @@ Result<void> Lead::invite(Member& member, int number) {
   join.set_processes(static_cast<std::uint32_t>(c_.processes));
   join.set_token(channel_.token());
   join.set_experiment(c_.experiment);
+  join.set_resumes(c_.resumes);
   join.add_pids(static_cast<std::uint32_t>(::getpid()));
   for (const auto& [other, started] : members_) {
     join.add_pids(static_cast<std::uint32_t>(started.process.pid));
@@ -127,6 +128,7 @@ Result<void> Lead::open(Theatre& theatre) {
   }
   theatre.start = Clock::now();
   proto::Begin begin;
+  begin.set_at(theatre.before);
   begin.set_start_ns(
       std::chrono::duration_cast<std::chrono::nanoseconds>(theatre.start.time_since_epoch())
           .count());
@@ -150,7 +152,11 @@ Result<void> Lead::open(Theatre& theatre) {
   }
   vigil_.emplace(c_.limits.silence, Clock::now());
   channel_.open(std::move(events));
-  return {};
+  const auto ready = resumes() ? hand_out_states() : Result<void>();
+  if (!ready) {
+    theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});
+  }
+  return ready;
 }
 
 }  // namespace troupe

@@ -3,6 +3,7 @@
 #include "messages/record_archive.hpp"
 #include "runtime/cluster/descriptor.hpp"
 #include "runtime/cluster/standstills.hpp"
+#include "runtime/system/standing_still.hpp"
 #include "wire.pb.h"
 
 #include <unistd.h>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kTicksOfHeartbeat = 10;
 constexpr std::size_t kRecordsOfParcel = 1024;
+constexpr std::size_t kDeliveriesOfParcel = 8192;
 constexpr std::chrono::seconds kGreetingMax{10};  // after the beginning
 
 /// For a process that nobody waits for any more, or that cannot tell the lead: without ado.
@@ -39,6 +41,7 @@ std::optional<Invitation> read_invitation() {
                     .token = join.token(),
                     .version = join.version(),
                     .experiment = join.experiment(),
+                    .resumes = join.resumes(),
                     .pids = {join.pids().begin(), join.pids().end()}};
 }
 
@@ -52,10 +55,19 @@ void refuse_invitation(const Error& why) {
 Node::Node(const Invitation& invitation, std::vector<int> process_of)
     : Cluster(invitation.process, std::move(process_of), invitation.token),
       processes_(invitation.processes),
-      pids_(invitation.pids) {}
+      pids_(invitation.pids),
+      resumes_(invitation.resumes) {}
 
 Node::~Node() {
   stop_errands();
+}
+
+std::vector<OrderSink*> Node::order_sinks(int threads) {
+  std::vector<OrderSink*> sinks;
+  for (int thread = 0; thread < threads; ++thread) {
+    sinks.push_back(delivered_.emplace_back(std::make_unique<FarOrder>()).get());
+  }
+  return sinks;
 }
 
 bool Node::join(const std::string& version, const std::string& cast) {
@@ -84,6 +96,7 @@ Result<void> Node::open(Theatre& theatre) {
       read_message(kInherited, begin) != Talk::done) {
     return Error{ErrorKind::lost, "the lead of the run is gone"};
   }
+  theatre.before = begin.at();
   theatre.start = Theatre::Clock::time_point(std::chrono::nanoseconds(begin.start_ns()));
   for (int other = 1; other < processes_; ++other) {
     if (other != self_) {
@@ -106,7 +119,9 @@ Result<void> Node::open(Theatre& theatre) {
 
 void Node::on(int from, Parcel parcel) {
   if (parcel.kind == ParcelKind::message) {
-    deliver(std::move(parcel));
+    deliver(from, std::move(parcel));
+  } else if (parcel.kind == ParcelKind::rested) {
+    halts_.rested(from, parcel.recipient);
   } else if (from == kLead) {
     take_order(std::move(parcel));
   } else {
@@ -118,14 +133,17 @@ void Node::take_order(Parcel parcel) {
   switch (parcel.kind) {
     case ParcelKind::gone:
       unheard_.erase(static_cast<int>(parcel.recipient));
+      halts_.lost(static_cast<int>(parcel.recipient));
       channel_.drop(static_cast<int>(parcel.recipient));
       return;
-    case ParcelKind::explain: {
-      const std::lock_guard lock(errands_mutex_);
-      asked_to_explain_ = true;
-      errand_.notify_one();
-      return;
-    }
+    case ParcelKind::go_on:
+      halts_.over(parcel.recipient);
+      [[fallthrough]];
+    case ParcelKind::explain:
+    case ParcelKind::halt:
+      return put_off(std::move(parcel));
+    case ParcelKind::state:
+      return take_state(std::move(parcel));
     case ParcelKind::end:
       theatre_->end({});
       return;
@@ -142,6 +160,13 @@ void Node::tick() {
          .content = archived(theatre_->deliveries(), theatre_->busy > 0, theatre_->due.load())});
     look_for_the_unheard();
   }
+}
+
+/// For the thread that does what may take long.
+void Node::put_off(Parcel order) {
+  const std::lock_guard lock(errands_mutex_);
+  orders_.push_back(std::move(order));
+  errand_.notify_one();
 }
 
 /// Who stands on the other end of a channel that has not come about is for the lead to judge.
@@ -180,16 +205,13 @@ void Node::readable() {
 
 /// Whoever hears of what follows from a record has had it put on its way to the recorder before.
 void Node::send(ActorId to, Message message, double due) {
-  Parcel parcel = packed(to, std::move(message), due);
-  const std::lock_guard lock(order_mutex_);
-  hand_over_records();
-  channel_.send(process_of_.at(to), std::move(parcel));
+  post(process_of_.at(to), packed(to, std::move(message), due));
 }
 
-void Node::to_lead(Parcel parcel) {
+void Node::post(int to, Parcel parcel) {
   const std::lock_guard lock(order_mutex_);
   hand_over_records();
-  channel_.send(kLead, std::move(parcel));
+  channel_.send(to, std::move(parcel));
 }
 
 void Node::record(RecordBatch batch) {
@@ -197,8 +219,23 @@ void Node::record(RecordBatch batch) {
   records_.push_back(std::move(batch));
 }
 
-/// The order's mutex is locked. Waits where a GPU has still to make a tensor of them.
+void Node::hand_over_order() {
+  for (std::size_t thread = 0; thread < delivered_.size(); ++thread) {
+    const std::vector<Delivered> made = delivered_[thread]->take();
+    for (std::size_t i = 0; i < made.size(); i += kDeliveriesOfParcel) {
+      const auto begin = made.begin() + static_cast<std::ptrdiff_t>(i);
+      const auto end =
+          begin + static_cast<std::ptrdiff_t>(std::min(kDeliveriesOfParcel, made.size() - i));
+      OrderPiece piece{.thread = static_cast<std::uint32_t>(thread), .made = {begin, end}};
+      channel_.send(kLead, {.kind = ParcelKind::order, .content = archived(piece)});
+    }
+  }
+}
+
+/// ... and what has been delivered. The order's mutex is locked. Waits where a GPU has still to make a tensor of
+/// them.
 void Node::hand_over_records() {
+  hand_over_order();
   std::vector<RecordBatch> batches;
   {
     const std::lock_guard lock(records_mutex_);
@@ -224,21 +261,25 @@ void Node::hand_over_records() {
 }
 
 void Node::down(ActorId id, const std::string& cause) {
-  to_lead({.kind = ParcelKind::down, .recipient = id, .content = archived(cause)});
+  post(kLead, {.kind = ParcelKind::down, .recipient = id, .content = archived(cause)});
 }
 
 void Node::run_errands() {
   try {
     std::unique_lock lock(errands_mutex_);
     while (!over_) {
-      errand_.wait_for(lock, Channel::kTick, [this] { return over_ || asked_to_explain_; });
-      const bool explain = std::exchange(asked_to_explain_, false);
+      errand_.wait_for(lock, Channel::kTick, [this] { return over_ || !orders_.empty(); });
+      const bool idle = orders_.empty();
+      const Parcel order = idle ? Parcel{} : std::move(orders_.front());
+      if (!idle) {
+        orders_.pop_front();
+      }
       lock.unlock();
-      if (explain) {
-        tell_of_standstill();
-      } else {
-        const std::lock_guard order(order_mutex_);
+      if (idle) {
+        const std::lock_guard guard(order_mutex_);
         hand_over_records();
+      } else {
+        do_errand(order);
       }
       lock.lock();
     }
@@ -247,7 +288,22 @@ void Node::run_errands() {
   }
 }
 
-void Node::tell_of_standstill() {
+void Node::do_errand(const Parcel& order) {
+  switch (order.kind) {
+    case ParcelKind::explain:
+      return tell_of_standstill(order.recipient);
+    case ParcelKind::halt:
+      halt_ = order.recipient;
+      return rest();
+    case ParcelKind::state:
+      halt_ = order.recipient;
+      return take_up_state();
+    default:
+      return thaw_all(*theatre_);
+  }
+}
+
+void Node::tell_of_standstill(std::uint32_t question) {
   std::vector<Standstill> all = ask_everyone(*theatre_);
   Told told;
   for (std::size_t id = 0; id < all.size(); ++id) {
@@ -257,7 +313,7 @@ void Node::tell_of_standstill() {
   }
   Archive a;
   archive(a, told);
-  to_lead({.kind = ParcelKind::explained, .content = a.take()});
+  post(kLead, {.kind = ParcelKind::explained, .recipient = question, .content = a.take()});
 }
 
 void Node::stop_errands() {
@@ -276,7 +332,7 @@ void Node::close() {
   if (channel_.is_open()) {
     try {
       leaving_ = true;
-      to_lead({.kind = ParcelKind::bye});
+      post(kLead, {.kind = ParcelKind::bye});
     } catch (const std::exception& error) {
       leave(concat("process ", self_, ": ", error.what()));
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/cluster/cluster.hpp"
+#include "runtime/cluster/far_order.hpp"
 #include "runtime/cluster/vigil.hpp"
 #include "runtime/system/theatre.hpp"
 
@@ -10,6 +11,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -26,6 +29,7 @@ struct Invitation {
   std::string token{};
   std::string version{};
   std::string experiment{};   // resolved, as text
+  bool resumes = false;       // from a checkpoint
   std::vector<pid_t> pids{};  // of all processes
 };
 
@@ -38,6 +42,10 @@ class Node final : public Cluster {
  public:
   /// `process_of`: by ActorId.
   Node(const Invitation& invitation, std::vector<int> process_of);
+
+  /// For ThreadOptions::orders, by thread: what is delivered is told to the lead. To be asked for before open().
+  std::vector<OrderSink*> order_sinks(int threads);
+
   ~Node() override;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -46,6 +54,9 @@ class Node final : public Cluster {
   /// where the lead is gone.
   bool join(const std::string& version, const std::string& cast);
 
+  bool resumes() const override { return resumes_; }
+
+  void deal(Cast& cast, RunState& state) override;
   Result<void> open(Theatre& theatre) override;
   void send(ActorId to, Message message, double due) override;
   void record(RecordBatch batch) override;
@@ -55,6 +66,10 @@ class Node final : public Cluster {
 
   void explain(std::vector<Standstill>& /*told*/) override {}
 
+  void halt() override;
+  Result<Kept> gather() override;
+  void go_on() override;
+
   Result<void> collect() override { return {}; }
 
   void close() override;
@@ -62,35 +77,46 @@ class Node final : public Cluster {
  private:
   void on(int from, Parcel parcel);
   void take_order(Parcel parcel);
+  void put_off(Parcel order);
+  void take_state(Parcel parcel);
   void tick();
   void readable();
   void distrust(int whom, const std::string& why);
   void look_for_the_unheard();
 
-  void to_lead(Parcel parcel);
+  void post(int to, Parcel parcel) override;
+  bool hurried() const override;
+  void do_errand(const Parcel& order);
+  void rest();
+  void take_up_state();
   void hand_over_records();
+  void hand_over_order();
   void run_errands();
-  void tell_of_standstill();
+  void tell_of_standstill(std::uint32_t question);
   void stop_errands();
 
   const int processes_;
   const std::vector<pid_t> pids_;
+  const bool resumes_;
 
   // Of the channel's thread.
   std::uint64_t ticks_ = 0;
+  StateReader reader_;
   std::set<int> unheard_;  // no greeting has come yet
   std::optional<Vigil> vigil_;
 
   std::mutex order_mutex_;  // of what goes to others: held from the records until what follows them
   std::mutex records_mutex_;  // guards records_
   std::vector<RecordBatch> records_;
+  std::vector<std::unique_ptr<FarOrder>> delivered_;  // by thread
 
   // What may take long (it waits for a GPU, or for a handler) is not for the channel's thread, whose
   // heartbeats tell that this process lives.
   std::mutex errands_mutex_;  // guards these
   std::condition_variable errand_;
-  bool asked_to_explain_ = false;
-  bool over_ = false;
+  std::deque<Parcel> orders_;      // of the lead
+  std::optional<Archived> state_;  // what machines here begin with
+  std::atomic<bool> over_ = false;
   std::atomic<bool> leaving_ = false;  // has said goodbye
   std::thread errands_;                // last: it uses all the others
 };

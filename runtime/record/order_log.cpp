@@ -7,18 +7,17 @@
 
 namespace troupe {
 
-void OrderLog::delivered(double now, ActorId to, const Message& message) {
-  const Stamp stamp = message_stamp(message);
+void OrderLog::note(const Delivered& made) {
   Entry& entry = entries_[count_++];
-  entry = {.now = now,
-           .batch = stamp.batch,
-           .to = to,
-           .micro_batch = stamp.micro_batch,
-           .replica = stamp.replica,
-           .chunk = static_cast<std::uint16_t>(stamp.chunk),
-           .message = static_cast<std::uint16_t>(message.index())};
+  entry = {.now = made.now,
+           .batch = made.stamp.batch,
+           .to = made.to,
+           .micro_batch = made.stamp.micro_batch,
+           .replica = made.stamp.replica,
+           .chunk = static_cast<std::uint16_t>(made.stamp.chunk),
+           .message = made.message};
   if (text_ && text_bytes_left_ > 0) {
-    write_line(entry, message.from);
+    write_line(entry, made.from);
   }
   if (count_ == kEntries) {
     chain();

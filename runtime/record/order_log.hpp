@@ -30,7 +30,7 @@ class OrderLog final : public OrderSink {
            std::int64_t text_bytes_max = kTextBytesMax)
       : text_(std::move(text)), names_(std::move(names)), text_bytes_left_(text_bytes_max) {}
 
-  void delivered(double now, ActorId to, const Message& message) override;
+  void note(const Delivered& made) override;
 
   /// SHA-256 over time, recipient, message index and stamp of every delivery: a chain, in which each 128
   /// of them are hashed together with the digest of all before, so that it can be kept half-way. Once,

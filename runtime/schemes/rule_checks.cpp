@@ -154,7 +154,8 @@ Rows optimizer_rows() {
        .keys = {"pipeline.weights"},
        .holds =
            [](const Chosen& c) {
-             const bool several = c.replicas.count() > 1 || c.rule != "asgd";
+             const bool own = c.rule == "asgd" && (c.step == c.rule || c.step == "optimizer");
+             const bool several = c.replicas.count() > 1 || !own;
              return !several || !c.policy.step || c.travel() == Travel::change;
            },
        .says =

@@ -161,6 +161,7 @@ void hire_machine(Theatre& theatre, ActorId id) {
       [&]<class Role>(Role) {
         if (!theatre.is_here(id)) {
           theatre.actors.emplace_back();
+          theatre.performers.push_back(nullptr);
           theatre.ports.push_back(std::make_unique<FarPort<Role>>(member.name, theatre, id));
           return;
         }

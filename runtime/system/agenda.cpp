@@ -139,6 +139,7 @@ void Agenda::archive(Archive& a) {
     return;
   }
   archive_run(a, cast_, state);
+  expect_all(cast_, state);
   now_ = state.now;
   delivered_ = state.delivered;
   gone_ = {state.gone.begin(), state.gone.end()};

@@ -90,6 +90,22 @@ std::vector<T>& at_chunk(std::vector<std::vector<T>>& all, std::int32_t chunk) {
 
 }  // namespace
 
+Delivered delivered_of(double now, ActorId to, const Message& message) {
+  return {.now = now,
+          .to = to,
+          .from = message.from,
+          .message = static_cast<std::uint16_t>(message.index()),
+          .stamp = message_stamp(message)};
+}
+
+std::vector<Standstill> standstills_of(const Cast& cast) {
+  std::vector<Standstill> told;
+  for (const Cast::Member& member : cast.members) {
+    told.push_back(member.machine ? standstill_of(*member.machine) : Standstill{.gone = true});
+  }
+  return told;
+}
+
 Standstill standstill_of(const Machine& machine) {
   return {machine.waits_for(), machine.remains()};
 }

@@ -21,15 +21,28 @@ class RecordSink {
 /// What the Director has to hear of a loss; nothing where it is finite.
 std::optional<Diverged> divergence_of(const Stamp& stamp, double loss);
 
+/// One delivery, without what the message carries.
+struct Delivered {
+  double now = 0;  // seconds of the run's clock
+  ActorId to = 0;
+  ActorId from = kOutside;
+  std::uint16_t message = 0;  // its index in Message
+  Stamp stamp{};
+};
+
+Delivered delivered_of(double now, ActorId to, const Message& message);
+
 /// Receives every delivery. On threads each thread has its own.
 class OrderSink {
  public:
   virtual ~OrderSink() = default;
-  virtual void delivered(double now, ActorId to, const Message& message) = 0;
-};
 
-/// Writes the state of a run, or reads it back.
-using ArchiveRun = std::function<void(Archive&)>;
+  void delivered(double now, ActorId to, const Message& message) {
+    note(delivered_of(now, to, message));
+  }
+
+  virtual void note(const Delivered& made) = 0;
+};
 
 /// "forward", "update", ...
 const char* to_string(Work work);
@@ -45,6 +58,16 @@ struct Standstill {
 };
 
 Standstill standstill_of(const Machine& machine);
+/// By ActorId. Of machines that play in another process nothing is known: they are gone.
+std::vector<Standstill> standstills_of(const Cast& cast);
+
+/// A run whose machines stand still between two turns.
+struct StandingRun {
+  /// Writes it. ArchiveError where a machine cannot be written.
+  std::function<void(Archive&)> archive;
+  /// What every machine says of itself, by ActorId; one whose process does not answer is gone.
+  std::function<std::vector<Standstill>()> explain;
+};
 
 /// How a run ends that has stalled: with what every machine waits for, in one sentence, and with what
 /// they have of the model: of what is everybody's (servers) where there is such, else of the first

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/result.hpp"
+#include "messages/archive.hpp"
 #include "runtime/system/driver.hpp"
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 namespace troupe {
 
 struct RecordBatch;
+struct RunState;
 struct Theatre;
 
 class Others {
@@ -23,13 +25,26 @@ class Others {
     double due = 0;     // as Theatre::due
   };
 
+  /// What other processes keep of a run that stands still.
+  struct Kept {
+    std::vector<Archived> parts{};  // each as archive_part() has written it
+    std::vector<ActorId> lost{};    // machines of processes that are lost
+  };
+
   virtual ~Others() = default;
 
   /// Whether machine `id` plays in this process.
   virtual bool is_here(ActorId id) const = 0;
 
-  /// Returns when the machines of all processes stand; sets theatre.start, the same moment for all. From
-  /// then on messages come from elsewhere. Error (lost) where a process was lost meanwhile.
+  /// Whether the run goes on from a checkpoint: then all machines are frozen when it opens.
+  virtual bool resumes() const = 0;
+
+  /// Where the Director is, before open(): what all machines of the run begin with, read into `cast`.
+  virtual void deal(Cast& cast, RunState& state) = 0;
+
+  /// Returns when the machines of all processes stand, and have what they begin with; sets theatre.start, the
+  /// same moment for all. From then on messages come from elsewhere. Error (lost) where a process was lost
+  /// meanwhile.
   virtual Result<void> open(Theatre& theatre) = 0;
 
   /// A message to a machine elsewhere, not to be delivered before `due`, seconds of the run's clock (0:
@@ -47,6 +62,22 @@ class Others {
 
   /// Fills in what the machines elsewhere say of themselves; those that do not answer are gone.
   virtual void explain(std::vector<Standstill>& told) = 0;
+
+  // -- a run that stands still between two turns. All but settle() where the Director is.
+
+  /// Machines elsewhere are to come to rest.
+  virtual void halt() = 0;
+
+  /// From a process whose machines are frozen and have no job: returns when nothing of any process is on its
+  /// way to another. False where the halt has been given up, or the run is over.
+  virtual bool settle() = 0;
+
+  /// After settle(). Error (data) where a machine elsewhere cannot be written, (lost) where the halt has been
+  /// given up.
+  virtual Result<Kept> gather() = 0;
+
+  /// All go on, whatever the halt has come to; also after open(), where machines were frozen.
+  virtual void go_on() = 0;
 
   /// The run is over: returns when all other processes have ended their part and all that they have
   /// recorded has been handed to the recorder. Error (lost) where one has not, so that records are missing.

@@ -12,6 +12,8 @@ constexpr std::uint64_t kInterruptEvery = 256;  // deliveries
 constexpr int kDeparted = 1;                    // the exit code
 constexpr std::size_t kToldMax = 5;             // messages that a departure lists
 constexpr std::string_view kHalt = "Halt";
+constexpr std::string_view kDown = "Down";
+constexpr const char* kLost = "it was lost with the process that it played in";
 
 /// "Upload 1 0 3 0", as a line of the record has it.
 std::string told(std::string_view name, const Stamp& stamp) {
@@ -51,6 +53,16 @@ Stream& Replay::stream(const Cast::Member& member) {
   return *stream;
 }
 
+/// Where a machine was lost with the process that it played in, which its own machines did not have a part in.
+std::optional<Message> Replay::lost_with_process(std::int64_t machine) {
+  if (machine < 0 || machine >= static_cast<std::int64_t>(cast_.members.size())) {
+    return {};
+  }
+  const auto id = static_cast<ActorId>(machine);
+  gone_.emplace(id, kLost);
+  return Message(Down{cast_.members[id].name, kLost, id});
+}
+
 /// The message that the record names, where it is on its way.
 std::optional<Message> Replay::take(const Delivery& next) {
   if (gone_.contains(next.to)) {
@@ -59,6 +71,9 @@ std::optional<Message> Replay::take(const Delivery& next) {
   if (next.from == kOutside && next.to == cast_.director.id && next.message == kHalt) {
     halted_ = true;
     return Message(Halt{});
+  }
+  if (next.from == kOutside && next.to == cast_.director.id && next.message == kDown) {
+    return lost_with_process(next.stamp.batch);
   }
   std::deque<Message>& waiting = waiting_[next.to];
   const auto found = std::find_if(

@@ -5,10 +5,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 
 namespace troupe {
+template <>
+inline constexpr int kFieldsOf<Archived> = 2;
+
 namespace {
 
 /// Those of `state` that go to `id`.
@@ -45,6 +49,48 @@ void archive_member(Archive& a,
   }
 }
 
+std::vector<ActorId> all_here(const Cast& cast) {
+  std::vector<ActorId> here;
+  for (std::size_t id = 0; id < cast.members.size(); ++id) {
+    if (cast.members[id].machine) {
+      here.push_back(static_cast<ActorId>(id));
+    }
+  }
+  return here;
+}
+
+void append(auto& to, auto&& from) {
+  std::move(from.begin(), from.end(), std::back_inserter(to));
+}
+
+/// What another process has written, as if it had been written here.
+void add(RunState& state, RunState theirs) {
+  append(state.pending, std::move(theirs.pending));
+  append(state.gone, std::move(theirs.gone));
+  append(state.members, std::move(theirs.members));
+  state.free_at.resize(std::max(state.free_at.size(), theirs.free_at.size()));
+  for (std::size_t i = 0; i < theirs.free_at.size(); ++i) {
+    state.free_at[i] = std::max(state.free_at[i], theirs.free_at[i]);
+  }
+}
+
+void archive_elsewhere(Archive& a, Cast& cast, RunState& state) {
+  a.set_device(Device{});
+  if (!a.reading()) {
+    a.share_tensors();  // nobody else has them
+  }
+  a(state.elsewhere);
+  if (a.reading()) {
+    for (Archived& one : std::exchange(state.elsewhere, {})) {
+      Archive part(std::move(one));
+      RunState theirs;
+      archive_part(part, cast, theirs);
+      part.expect_end();
+      add(state, std::move(theirs));
+    }
+  }
+}
+
 }  // namespace
 
 void Machine::archive(Archive& /*a*/) {
@@ -55,24 +101,47 @@ bool earlier(const Pending& x, const Pending& y) {
   return x.time != y.time ? x.time < y.time : x.sequence < y.sequence;
 }
 
-void archive_run(Archive& a, Cast& cast, RunState& state) {
-  a(state.now, state.delivered, state.gone, state.free_at);
-  if (std::any_of(state.gone.begin(), state.gone.end(), [&](ActorId id) {
-        return id >= cast.members.size();
-      })) {
-    throw ArchiveError("the state has a machine that this run has not");
+void archive_part(Archive& a, Cast& cast, RunState& state) {
+  if (!a.reading() && state.members.empty()) {
+    state.members = all_here(cast);
+  }
+  a(state.now, state.delivered, state.gone, state.free_at, state.members);
+  for (const std::vector<ActorId>* ids : {&state.gone, &state.members}) {
+    if (std::any_of(
+            ids->begin(), ids->end(), [&](ActorId id) { return id >= cast.members.size(); })) {
+      throw ArchiveError("the state has a machine that this run has not");
+    }
   }
   std::vector<Pending> all;
-  for (std::size_t id = 0; id < cast.members.size(); ++id) {
-    std::vector<Pending> pending = pending_of(state, static_cast<ActorId>(id));
+  for (const ActorId id : state.members) {
+    std::vector<Pending> pending = pending_of(state, id);
+    const Cast::Member& member = cast.members[id];
     try {
-      archive_member(a, cast.members[id], static_cast<ActorId>(id), pending);
+      if (!member.machine) {
+        throw ArchiveError("it plays in another process");
+      }
+      archive_member(a, member, id, pending);
     } catch (const ArchiveError& error) {
-      throw ArchiveError(concat(cast.members[id].name, ": ", error.what()));
+      throw ArchiveError(concat(member.name, ": ", error.what()));
     }
-    std::move(pending.begin(), pending.end(), std::back_inserter(all));
+    append(all, std::move(pending));
   }
-  state.pending = std::move(all);
+  append(state.pending, std::move(all));
+}
+
+void archive_run(Archive& a, Cast& cast, RunState& state) {
+  archive_part(a, cast, state);
+  archive_elsewhere(a, cast, state);
+}
+
+void expect_all(const Cast& cast, const RunState& read) {
+  std::set<ActorId> told(read.members.begin(), read.members.end());
+  told.insert(read.gone.begin(), read.gone.end());
+  for (std::size_t id = 0; id < cast.members.size(); ++id) {
+    if (!told.contains(static_cast<ActorId>(id))) {
+      throw ArchiveError(concat("the state has no ", cast.members[id].name));
+    }
+  }
 }
 
 }  // namespace troupe

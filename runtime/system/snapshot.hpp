@@ -26,12 +26,22 @@ struct RunState {
   double now = 0;                // seconds of the run's clock
   std::uint64_t delivered = 0;   // messages so far
   std::vector<Pending> pending;  // those of one recipient in their order
-  std::vector<ActorId> gone;     // machines that an exception has ended
-  std::vector<double> free_at;   // by thread: when its last modelled job is over
+  std::vector<ActorId>
+      gone;  // machines that an exception has ended, or that were lost with their process
+  std::vector<double> free_at;        // by thread: when its last modelled job is over
+  std::vector<ActorId> members{};     // whose machines are written; empty: of all that play here
+  std::vector<Archived> elsewhere{};  // what other processes have written by archive_part()
 };
 
-/// Writes the machines of `cast` and `state`, or reads them back into machines that were made alike.
-/// ArchiveError, with the name of the machine, where one cannot be written or is not what was read.
+/// Writes machines of `cast` and `state` but what comes from elsewhere, or reads them back into machines that
+/// were made alike. ArchiveError, with the name of the machine, where one cannot be written or is not what was
+/// read.
+void archive_part(Archive& a, Cast& cast, RunState& state);
+
+/// The same of the whole run: what was written elsewhere is read into the machines here.
 void archive_run(Archive& a, Cast& cast, RunState& state);
+
+/// ArchiveError where a machine of `cast` is neither among those that were read nor gone.
+void expect_all(const Cast& cast, const RunState& read);
 
 }  // namespace troupe

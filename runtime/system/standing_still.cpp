@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -25,15 +26,16 @@ Rest ask_all(const caf::scoped_actor& self, const Theatre& theatre) {
   const auto ask = [&](const Performing& actor) {
     return self->request(actor, caf::infinite, Freeze::value);
   };
-  std::vector<decltype(ask(Performing{}))> questions;
-  for (const Performing& actor : theatre.actors) {
-    questions.push_back(ask(actor));
+  std::map<ActorId, decltype(ask(Performing{}))> questions;
+  for (std::size_t id = 0; id < theatre.actors.size(); ++id) {
+    if (theatre.actors[id]) {
+      questions.emplace(static_cast<ActorId>(id), ask(theatre.actors[id]));
+    }
   }
   Rest rest;
-  for (std::size_t id = 0; id < questions.size(); ++id) {
-    questions[id].receive(
-        [&](bool idle) { rest.complete = rest.complete && idle; },
-        [&](const caf::error&) { rest.gone.push_back(static_cast<ActorId>(id)); });
+  for (auto& [id, question] : questions) {
+    question.receive([&](bool idle) { rest.complete = rest.complete && idle; },
+                     [&, gone = id](const caf::error&) { rest.gone.push_back(gone); });
   }
   return rest;
 }
@@ -49,32 +51,43 @@ void await_late_messages(const caf::scoped_actor& self, const Theatre& theatre) 
 }
 
 /// Until all jobs are done and nothing is on its way. What jobs have made, and what came late, stands
-/// among the messages that are kept once all have been asked again.
-Rest come_to_rest(const caf::scoped_actor& self, const Theatre& theatre) {
+/// among the messages that are kept once all have been asked again. Nothing where others do not come to rest.
+std::optional<Rest> come_to_rest(const Theatre& theatre) {
+  const caf::scoped_actor self{theatre.system};
   Rest rest = ask_all(self, theatre);
   while (!theatre.ended && !rest.complete) {
     std::this_thread::sleep_for(kPause);
     rest = ask_all(self, theatre);
   }
+  if (theatre.options.others && !theatre.options.others->settle()) {
+    return {};
+  }
   if (theatre.due_from_others > 0) {
     await_late_messages(self, theatre);
   }
-  // What was recorded may be news for the Director.
-  self->request(theatre.recorder, caf::infinite, Freeze::value)
-      .receive([](bool) {}, [](const caf::error&) {});
-  return ask_all(self, theatre);
-}
-
-void thaw_all(const Theatre& theatre) {
-  for (const Performing& actor : theatre.actors) {
-    caf::anon_send(actor, Thaw::value);
+  if (theatre.recorder) {
+    // What was recorded may be news for the Director.
+    self->request(theatre.recorder, caf::infinite, Freeze::value)
+        .receive([](bool) {}, [](const caf::error&) {});
   }
+  rest = ask_all(self, theatre);
+  for (const auto& place : theatre.workplaces) {
+    if (place) {
+      for (const auto& [where, stream] : place->streams) {
+        stream->synchronize();  // what a job has enqueued on a GPU is done then
+      }
+    }
+  }
+  return rest;
 }
 
-/// The machines and what is kept for them, to write; what is kept stays.
-void write(Theatre& theatre, const std::vector<ActorId>& gone, Archive& a) {
+/// The machines here and what is kept for them, to write; what is kept stays.
+RunState state_of(const Theatre& theatre, const std::vector<ActorId>& gone) {
   RunState state{.now = theatre.now(), .delivered = 0, .pending = {}, .gone = gone, .free_at = {}};
   for (std::size_t id = 0; id < theatre.performers.size(); ++id) {
+    if (!theatre.performers[id]) {
+      continue;
+    }
     const auto to = static_cast<ActorId>(id);
     bool rung = false;  // its alarm is among them
     for (const Message& message : theatre.performers[id]->held()) {
@@ -86,56 +99,128 @@ void write(Theatre& theatre, const std::vector<ActorId>& gone, Archive& a) {
     }
   }
   for (const auto& place : theatre.workplaces) {
-    state.free_at.push_back(place->free_at);
+    state.free_at.push_back(place ? place->free_at : 0);
   }
+  return state;
+}
+
+/// ... and those elsewhere. ArchiveError.
+void write(Theatre& theatre,
+           const std::vector<ActorId>& gone,
+           const Result<Others::Kept>& elsewhere,
+           Archive& a) {
+  if (!elsewhere) {
+    throw ArchiveError(elsewhere.error().message);
+  }
+  RunState state = state_of(theatre, gone);
+  state.gone.insert(state.gone.end(), elsewhere->lost.begin(), elsewhere->lost.end());
+  state.elsewhere = elsewhere->parts;
   archive_run(a, theatre.cast, state);
+}
+
+std::vector<Standstill> ask_all_machines(const Theatre& theatre) {
+  std::vector<Standstill> told = standstills_of(theatre.cast);
+  if (theatre.options.others) {
+    theatre.options.others->explain(told);
+  }
+  return told;
+}
+
+/// An alarm that has not gone off.
+bool is_ahead(const Pending& p, const RunState& state) {
+  return std::holds_alternative<Alarm>(p.message) && p.time > state.now;
+}
+
+/// A run that goes on from here would go on to lose a machine: whether it bears that is not known yet.
+bool has_news_of_a_loss(const Theatre& theatre) {
+  const auto& news = theatre.performers[theatre.cast.director.id]->held();
+  return std::any_of(news.begin(), news.end(), [](const Message& message) {
+    return std::holds_alternative<Down>(message);
+  });
 }
 
 }  // namespace
 
-void take_snapshot(caf::actor_system& system, Theatre& theatre) {
-  caf::scoped_actor self{system};
-  const Rest rest = come_to_rest(self, theatre);
-  if (!theatre.ended) {
-    for (const auto& place : theatre.workplaces) {
-      for (const auto& [where, stream] : place->streams) {
-        stream->synchronize();  // what a job has enqueued on a GPU is done then
-      }
+void freeze_all(const Theatre& theatre) {
+  for (Performer* performer : theatre.performers) {
+    if (performer) {
+      performer->freeze();
     }
-    theatre.options.snapshot([&](Archive& a) { write(theatre, rest.gone, a); });
   }
-  thaw_all(theatre);
 }
 
-void resume(Theatre& theatre, Archive& from) {
-  RunState state;
-  archive_run(from, theatre.cast, state);
-  from.expect_end();
-  theatre.start -= std::chrono::duration_cast<Theatre::Clock::duration>(
-      std::chrono::duration<double>(state.now));
-  for (std::size_t i = 0; i < std::min(theatre.workplaces.size(), state.free_at.size()); ++i) {
-    theatre.workplaces[i]->free_at = state.free_at[i];
-  }
-  std::sort(state.pending.begin(), state.pending.end(), earlier);
-  for (Performer* performer : theatre.performers) {
-    performer->freeze();
-  }
-  std::vector<Pending> alarms;
-  for (Pending& p : state.pending) {
-    if (std::holds_alternative<Alarm>(p.message) && p.time > state.now) {
-      theatre.performers[p.to]->alarm() = p.time;
-      alarms.push_back(std::move(p));
-    } else {
-      theatre.performers[p.to]->held().push_back(std::move(p.message));
+void thaw_all(const Theatre& theatre) {
+  for (const Performing& actor : theatre.actors) {
+    if (actor) {
+      caf::anon_send(actor, Thaw::value);
     }
   }
-  for (const Pending& p : alarms) {  // from here on others write to what is held
-    theatre.send_later(p.to, p.time - state.now, sent_by(p.to, Alarm{}));
+}
+
+void take_snapshot(Theatre& theatre) {
+  Others* const others = theatre.options.others;
+  if (others) {
+    others->halt();
   }
-  for (const ActorId id : state.gone) {
-    caf::anon_send_exit(theatre.actors[id], caf::exit_reason::kill);
+  const auto rest = come_to_rest(theatre);
+  if (rest && !theatre.ended) {
+    const auto elsewhere = others ? others->gather() : Others::Kept{};
+    const bool known = elsewhere || elsewhere.error().kind == ErrorKind::data;
+    if (known && !has_news_of_a_loss(theatre)) {
+      theatre.options.snapshot(
+          {.archive = [&](Archive& a) { write(theatre, rest->gone, elsewhere, a); },
+           .explain =
+               [&] {
+                 return ask_all_machines(theatre);
+               }});
+    }
   }
   thaw_all(theatre);
+  if (others) {
+    others->go_on();
+  }
+}
+
+std::optional<Archived> state_at_rest(Theatre& theatre) {
+  const auto rest = come_to_rest(theatre);
+  if (!rest || theatre.ended) {
+    return {};
+  }
+  RunState state = state_of(theatre, rest->gone);
+  Archive a;
+  archive_part(a, theatre.cast, state);
+  return a.take();
+}
+
+void take_up(Theatre& theatre, const RunState& state) {
+  for (std::size_t i = 0; i < std::min(theatre.workplaces.size(), state.free_at.size()); ++i) {
+    if (theatre.workplaces[i]) {
+      theatre.workplaces[i]->free_at = state.free_at[i];
+    }
+  }
+  std::vector<Pending> pending = state.pending;
+  std::sort(pending.begin(), pending.end(), earlier);
+  for (Pending& p : pending) {
+    Performer* const performer = theatre.performers[p.to];
+    if (performer && is_ahead(p, state)) {
+      performer->alarm() = p.time;
+    } else if (performer) {
+      performer->held().push_back(std::move(p.message));
+    }
+  }
+}
+
+void wake_up(Theatre& theatre, const RunState& state) {
+  for (const Pending& p : state.pending) {
+    if (theatre.is_here(p.to) && is_ahead(p, state)) {
+      theatre.send_later(p.to, p.time - state.now, sent_by(p.to, Alarm{}));
+    }
+  }
+  for (const ActorId id : state.gone) {
+    if (theatre.actors[id]) {
+      caf::anon_send_exit(theatre.actors[id], caf::exit_reason::kill);
+    }
+  }
 }
 
 }  // namespace troupe

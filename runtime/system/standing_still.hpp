@@ -5,16 +5,26 @@
 #include "runtime/system/snapshot.hpp"
 #include "runtime/system/theatre.hpp"
 
-#include <caf/actor_system.hpp>
+#include <optional>
 
 namespace troupe {
 
 /// Lets all machines come to rest, hands their state out by ThreadOptions::snapshot, and lets them go on.
-/// Nothing where the run ends meanwhile. From a thread of no actor.
-void take_snapshot(caf::actor_system& system, Theatre& theatre);
+/// Nothing where the run ends meanwhile. From a thread of no actor; where the Director is.
+void take_snapshot(Theatre& theatre);
 
-/// Reads a run's state into its machines and lets them go on from there, in the place of Start.
-/// ArchiveError as archive_run(). Before the first message.
-void resume(Theatre& theatre, Archive& from);
+/// Lets the machines here come to rest: their state, as archive_part() writes it; nothing where the halt was given
+/// up. They stand still until thaw_all(). ArchiveError where one cannot be written. From a thread of no actor.
+std::optional<Archived> state_at_rest(Theatre& theatre);
+
+// -- how a run goes on, in this order
+
+/// Before the first message: whatever comes is kept for later.
+void freeze_all(const Theatre& theatre);
+/// Gives frozen machines the messages of `state` to keep. Before the first message.
+void take_up(Theatre& theatre, const RunState& state);
+/// Alarms, and the ends of machines that are gone.
+void wake_up(Theatre& theatre, const RunState& state);
+void thaw_all(const Theatre& theatre);
 
 }  // namespace troupe

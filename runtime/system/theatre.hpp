@@ -85,13 +85,14 @@ struct Theatre {
   Cast& cast;
   const ThreadOptions& options;
   Clock::time_point start = Clock::now();
+  double before = 0;  // seconds of the run's clock at the start, of a run that goes on
   // By thread; null where its members play in another process.
   std::vector<std::unique_ptr<Workplace>> workplaces{};
   // By ActorId; complete before the first message. An actor is null, too, where its machine plays in
   // another process; the port is the way to there.
   std::vector<Performing> actors{};
   std::vector<std::unique_ptr<Port>> ports{};
-  std::vector<Performer*> performers{};  // the actors' own
+  std::vector<Performer*> performers{};  // the actors' own; null as they are
   RecorderActor recorder{};              // null where another process has it
   std::promise<Ending> ending{};
   std::atomic<bool> ended{false};
@@ -102,8 +103,10 @@ struct Theatre {
   /// Whether machine `id` plays in this process.
   bool is_here(ActorId id) const { return !options.others || options.others->is_here(id); }
 
-  /// Seconds since the start.
-  double now() const { return std::chrono::duration<double>(Clock::now() - start).count(); }
+  /// Seconds of the run's clock.
+  double now() const {
+    return before + std::chrono::duration<double>(Clock::now() - start).count();
+  }
 
   Workplace& workplace_of(ActorId id) const {
     return *workplaces[static_cast<std::size_t>(cast.members[id].thread)];

@@ -14,6 +14,7 @@
 #include <future>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <system_error>
@@ -286,11 +287,11 @@ Ending await_ending(Theatre& theatre) {
         continue;
       }
       if (theatre.options.snapshot) {
-        take_snapshot(theatre.system, theatre);  // the last: what comes now is the run's end
+        take_snapshot(theatre);  // the last: what comes now is the run's end
       }
       theatre.ports[theatre.cast.director.id]->send(Halt{});
     } else if (interrupts == 0 && theatre.options.snapshot_due && theatre.options.snapshot_due()) {
-      take_snapshot(theatre.system, theatre);
+      take_snapshot(theatre);
       watch.moved();
     }
   }
@@ -303,16 +304,28 @@ Ending await_ending(Theatre& theatre) {
 }
 
 /// From the first message to the end, when all that has been recorded anywhere has been handed over.
-Ending play(Theatre& theatre, RecordSink& records) {
+/// `state`: what the run goes on from; null where it begins, or where others have it.
+Ending play(Theatre& theatre, RecordSink& records, const RunState* state) {
   Company company(theatre);
   company.assemble(records);
-  theatre.start = Theatre::Clock::now();
   Others* const others = theatre.options.others;
+  if (state) {
+    theatre.before = state->now;
+    freeze_all(theatre);
+    take_up(theatre, *state);
+  } else if (others && others->resumes()) {
+    freeze_all(theatre);
+  }
+  theatre.start = Theatre::Clock::now();
   if (const auto opened = others ? others->open(theatre) : Result<void>(); !opened) {
     theatre.lose(opened.error().message);
-  } else if (theatre.options.resume) {
-    resume(theatre, *theatre.options.resume);
-  } else {
+  } else if (state) {
+    wake_up(theatre, *state);
+    thaw_all(theatre);
+    if (others) {
+      others->go_on();
+    }
+  } else if (!others || !others->resumes()) {
     for (const ActorId id : theatre.cast.starting) {
       if (theatre.is_here(id)) {
         theatre.ports[id]->send(Start{});
@@ -336,8 +349,18 @@ Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& opti
   check_room(static_cast<int>(threads_here(cast, options).size()));
   caf::actor_system_config config = caf_config();
   caf::actor_system system{config};
+  std::optional<RunState> state;
+  if (options.resume) {
+    state.emplace();
+    archive_run(*options.resume, cast, *state);
+    options.resume->expect_end();
+    expect_all(cast, *state);
+    if (options.others) {
+      options.others->deal(cast, *state);
+    }
+  }
   Theatre theatre{.system = system, .cast = cast, .options = options};
-  return play(theatre, records);
+  return play(theatre, records, state ? &*state : nullptr);
 }
 
 }  // namespace troupe

@@ -20,21 +20,21 @@ struct ThreadOptions {
   /// By replica: a job's results arrive after so many times the seconds that it took. Empty: 1.
   /// Only where `modelled` is not set.
   std::vector<double> hold_back{};
-  /// One a thread, or empty. Each is used by its thread alone.
+  /// One a thread, or empty. Each is used by its thread alone; that of a thread in another process by the one
+  /// that hears of it.
   std::vector<OrderSink*> orders{};
   /// Asked ten times a second: how often the user has asked to stop. 1: admit nothing more; 2: end
   /// at once.
   std::function<int()> interrupts{};
   /// Asked often: whether the run's state is wanted now. Empty: never.
   std::function<bool()> snapshot_due{};
-  /// Called then and before the first interrupt is heeded, while all machines stand still and every record has been handed over. `archive` writes
-  /// the run.
-  std::function<void(const ArchiveRun& archive)> snapshot{};
+  /// Called then and before the first interrupt is heeded, while all machines stand still and every record has
+  /// been handed over.
+  std::function<void(const StandingRun& run)> snapshot{};
   /// Where set, the run goes on from the state that is read from it. ArchiveError as archive_run().
   Archive* resume = nullptr;
   /// Where set, this process plays a part of the cast alone: the machines of the others are thrown away,
-  /// and where the Director is one of them, the run goes on until they say that it is over. Without
-  /// snapshots and `resume`.
+  /// and where the Director is one of them, the run goes on until they say that it is over.
   Others* others = nullptr;
   /// Seconds without a delivery or a running job after which the run is given up and what everyone
   /// waits for is told.

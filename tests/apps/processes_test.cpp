@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -198,6 +199,74 @@ TEST_CASE("no process survives its lead, at whatever moment that is killed", "[a
   }
 }
 
+TEST_CASE("whatever ends a run in several processes, any number goes on with it", "[apps]") {
+  const Words settings = with(kPipeline, {"stop.updates=600", "record.checkpoint.every=20"});
+  const Said one = run_program(training(settings));
+  REQUIRE(one.code == 0);
+  const Folder folder;
+  const auto [end, processes] = GENERATE(table<std::string, std::string>({
+      {"the lead is killed", "3"},
+      {"a node is killed", "2"},
+      {"an interrupt", "1"},
+  }));
+  INFO(end);
+  const std::string run = folder / "run";
+  Program program(with(training(settings), {"--out", run, "--processes", "3"}));
+  wait_until([&] { return has_checkpoint(run); });
+  if (end == "the lead is killed") {
+    program.signal(SIGKILL);
+  } else if (end == "a node is killed") {
+    ::kill(nodes_of(program.pid()).at(0), SIGKILL);
+  } else {
+    program.signal(SIGINT);
+  }
+  REQUIRE(program.wait().code != 0);
+  const Said resumed = run_program({"run", "--resume", run, "--processes", processes});
+  CHECK(resumed.code == 0);
+  CHECK(digest_of(resumed) == digest_of(one));
+  CHECK(run_program({"replay", run}).code == 0);
+}
+
+TEST_CASE("a run that has lost a process goes on without its replicas, and is replayed", "[apps]") {
+  const Folder folder;
+  const std::string path = folder / "run";
+  Run run(with(kServers, {"record.checkpoint.every=20", "record.checkpoint.keep=1"}), path);
+  run.wait_until_it_trains();
+  ::kill(run.nodes[1], SIGKILL);
+  const auto told = [&] {
+    return contents(path + "/metrics.jsonl").find("\"kind\":\"lost\"");
+  };
+  wait_until([&] { return told() != std::string::npos; });
+  const auto steps = [&] {
+    std::set<fs::path> all;
+    std::error_code none_yet;
+    for (const auto& entry : fs::directory_iterator(path + "/checkpoints", none_yet)) {
+      all.insert(entry.path());
+    }
+    return all;
+  };
+  const std::set<fs::path> before = steps();
+  wait_until([&] {
+    const std::set<fs::path> now = steps();
+    return !now.empty() && std::none_of(now.begin(), now.end(), [&](const fs::path& step) {
+      return before.contains(step);
+    });
+  });
+  run.program().signal(SIGINT);
+  REQUIRE(run.wait().code == 130);
+  CHECK(run_program({"replay", path}).code == 0);
+  Program again({"run", "--resume", path, "--processes", "2"});
+  const std::size_t trained = contents(path + "/metrics.jsonl").size();
+  wait_until([&] {
+    return contents(path + "/metrics.jsonl").find("\"kind\":\"train\"", trained) !=
+           std::string::npos;
+  });
+  again.signal(SIGINT);
+  const Said said = again.wait();
+  CHECK(said.code == 130);
+  CHECK_THAT(said.out, says("the others went on"));
+}
+
 TEST_CASE("an interrupt that all processes get ends the run in order", "[apps]") {
   const Folder folder;
   Run run(kServers, folder / "run");
@@ -218,7 +287,6 @@ TEST_CASE("what cannot be played in several processes is refused, in a sentence"
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--processes", "4"}, "name at most 3"},
       {{"--processes", "0"}, "--processes"},
-      {{"--processes", "2", "--set", "record.checkpoint.every=5"}, "writes no checkpoints"},
   };
   for (const auto& [more, why] : cases) {
     const Said said = run_program(with(run, more));
@@ -230,11 +298,6 @@ TEST_CASE("what cannot be played in several processes is refused, in a sentence"
   const Said phases = run_program({"run", folder / "phases.textproto", "--processes", "2"});
   CHECK(phases.code == 2);
   CHECK_THAT(phases.err, says("an experiment with phases runs in one process"));
-  REQUIRE(run_program(with(run, {"--out", folder / "run", "--set", "record.checkpoint.every=50"}))
-              .code == 0);
-  const Said resumed = run_program({"run", "--resume", folder / "run", "--processes", "2"});
-  CHECK(resumed.code == 2);
-  CHECK_THAT(resumed.err, says("a run goes on from a checkpoint in one process"));
   const Said by_hand = run_program({"node"});
   CHECK(by_hand.code == 2);
   CHECK_THAT(by_hand.err, says("not by hand"));

@@ -241,7 +241,7 @@ TEST_CASE("files that are no record are refused with what is wrong", "[apps][rep
       {"order-1.log", order + "0 director Halt 0 0 0 0 -\n", "before that of the line above"},
       {"order-1.log", first_line("\x1b[2J\x01 \xff"), "\"?[2J? ?\""},
       {"order-14.log", order, "this experiment has 14 threads alone"},
-      {"order-13.log", "", "order-13.log: there is no such file: it was removed"},
+      {"order-13.log", "", "order-13.log: there is no such file"},
       {"summary.json", "", "the run has not come to an end"},
       {"summary.json", "{", "this is no JSON"},
       {"summary.json", "[]", "this is no JSON"},

@@ -55,16 +55,15 @@ class Collector final : public RecordSink, public OrderSink {
     return std::nullopt;
   }
 
-  void delivered(double now, ActorId to, const Message& message) override {
-    const Stamp stamp = message_stamp(message);
+  void note(const Delivered& made) override {
     const auto add = [&](std::uint64_t value) {
       outcome_.order = mix(outcome_.order ^ value);
     };
-    add(std::bit_cast<std::uint64_t>(now));
-    add(to);
-    add(message.index());
-    add(static_cast<std::uint64_t>(stamp.batch));
-    add(static_cast<std::uint64_t>(stamp.chunk * 1000 + stamp.micro_batch));
+    add(std::bit_cast<std::uint64_t>(made.now));
+    add(made.to);
+    add(made.message);
+    add(static_cast<std::uint64_t>(made.stamp.batch));
+    add(static_cast<std::uint64_t>(made.stamp.chunk * 1000 + made.stamp.micro_batch));
   }
 
  private:

@@ -135,6 +135,21 @@ TEST_CASE("a run may be stopped at any time, whatever the exchange", "[system][r
   }
 }
 
+TEST_CASE("a run has no more updates than it was to have, though a push stands for more",
+          "[system][replicas]") {
+  for (const char* seconds : {"0", "3"}) {
+    INFO("at " << seconds);
+    const Outcome done = run(task({"replicas.exchange.diloco.mode=asynchronous",
+                                   "replicas.exchange.diloco.period=50",
+                                   "replicas.count=1",
+                                   "clock.workers.slowness=[1]",
+                                   "stop.updates=2",
+                                   concat("stop.seconds=", seconds)}));
+    REQUIRE(done.ending.exit_code == 0);
+    CHECK(done.ending.step == 2);
+  }
+}
+
 TEST_CASE("servers whose quorums differ get to the end", "[system][replicas]") {
   for (int seed = 1; seed <= 24; ++seed) {
     for (const char* shape : {"1", "2"}) {

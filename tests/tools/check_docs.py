@@ -46,6 +46,7 @@ SHORTER = [
     (r"shakespeare-gpt", "--set data.batch_size=2"),
     (r"mine\.textproto", "--set data.mnist.path=$TROUPE_DATA/mnist"),
     (r"record\.checkpoint\.every=200", "--set record.checkpoint.every=4 --set record.checkpoint.keep=9"),
+    (r"^troupe run .*record\.checkpoint\.every=200", "--set stop.updates=100"),  # it looks for them every 5 ms
     (r"^troupe data fetch mnist ", "$FROM_MNIST"),  # from a server on this machine: see serve()
     (r"^troupe data fetch cifar10 ", "$FROM_CIFAR10"),
     (r"^troupe data fetch shakespeare ", "$FROM_SHAKESPEARE"),

@@ -6,7 +6,8 @@
     ... --only REGEX                              # experiments by name
 
 Of each experiment that promises the weights of `sim` on the real clock: `run --processes N` has equal weights, updates and exit
-code, N from 2 to 4 as far as there are places. Of the others: the run ends with the exit code that it should.
+code, N from 2 to 4 as far as there are places. Of the others: the run ends with the exit code that it should. Of all: `replay`
+repeats it in one process.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from digest_matrix import CLOCK, SECONDS_MAX, TASKS, cases, found_in, outcome, words
+from replay_matrix import replayed
 
 # What plays in one process alone, and is refused otherwise.
 ALONE = r"hogwild|^sparse|^batch|^phases"
@@ -59,6 +61,9 @@ def check(program, folder, case, number):
         keys = ["code", "weights", "updates"] if case.run and case.code == 0 else ["code"]
         if any(found.get(key) != virtual.get(key) for key in keys):
             wrong.append(f"{count} processes, {case.name}: {found}; sim {virtual}")
+        again = replayed(program, Path(folder, f"processes-{number}-{count}"), folder)
+        if again.returncode != 0:
+            wrong.append(f"{count} processes, {case.name}: replayed with {again.returncode}: {again.stderr.strip()}")
     return wrong, len(counts)
 
 

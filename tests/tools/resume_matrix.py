@@ -4,10 +4,12 @@
     resume_matrix.py --program P               # each 13th experiment, as ctest does
     resume_matrix.py --program P --each 1      # all of them
     ... --only REGEX                           # experiments by name
+    ... --processes                            # `run` in several processes, gone on with in others; by default of few of them
 
 Of each: one run without checkpoints, one that makes some, and the rest of the run from up to three of these. On the virtual
 clock all of them have equal weights, updates, staleness and order of deliveries; on the real one, where `run` is promised to have
-the weights of `sim`, equal weights and updates.
+the weights of `sim`, equal weights and updates. With --processes a run in two to four processes makes the checkpoints, and one in
+one to four goes on from them.
 """
 
 import argparse
@@ -21,16 +23,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from digest_matrix import CLOCK, SECONDS_MAX, TASKS, Case, cases, found_in, jobs, outcome, words
+from processes_matrix import ALONE, fits, in_processes, places
 
 EVERY = ["record.checkpoint.every=2", "record.checkpoint.keep=100"]
 RESUMED_MAX = 3
 CANNOT = ("phases",)  # each phase is a run of its own
 
 
-def resumed(program, clock, original, copy, step):
+def resumed(program, clock, original, copy, step, processes=1):
     """The outcome of the run in `original`, gone on with from its checkpoint `step` in a copy of the folder."""
     shutil.copytree(original, copy)
     command = [program, clock, "--resume", str(copy / "checkpoints" / step)]
+    command += ["--processes", str(processes)] if processes > 1 else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
     except subprocess.TimeoutExpired:
@@ -62,11 +66,38 @@ def check(program, folder, case, clock, number):
     return wrong, len(chosen)
 
 
+def check_processes(program, folder, case, clock, number):
+    """The same of a run in several processes, which records no order."""
+    draw = random.Random(number)
+    counts = [n for n in (2, 3, 4) if n <= places(case) and fits(case, n)]
+    kept = Case(case.task, case.sets + EVERY + ["record.order=false"])
+    plain = outcome(program, folder, case, clock, f"{number}-plain")
+    first = in_processes(program, folder, kept, draw.choice(counts), number)
+    wrong = []
+    if compared(clock, first) != compared(clock, plain):
+        wrong.append(f"processes {case.name}: with checkpoints {first}, in one process without {plain}")
+    original = next(Path(folder).glob(f"processes-{number}-*"))
+    steps = sorted(path.name for path in original.glob("checkpoints/step-*"))
+    chosen = draw.sample(steps, min(RESUMED_MAX, len(steps)))
+    for step in chosen:
+        count = draw.choice([1] + counts)
+        again = resumed(program, clock, original, Path(folder, f"{number}-{step}"), step, count)
+        if compared(clock, again) != compared(clock, plain):
+            wrong.append(f"processes {case.name}: from {step} in {count} {again}, in one piece {plain}")
+    return wrong, len(chosen)
+
+
+def of_processes(selected):
+    return [(case, clock) for case, clock in jobs(selected)
+            if clock == "run" and case.code == 0 and not re.search(ALONE, case.name) and places(case) > 1]  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True)
     parser.add_argument("--each", type=int, default=13)
     parser.add_argument("--only", default="")
+    parser.add_argument("--processes", action="store_true")
     given = parser.parse_args()
     program = str(Path(given.program).resolve())
     selected = [case for case in cases() if re.search(given.only, case.name) and case.task not in CANNOT][:: given.each]
@@ -74,8 +105,9 @@ def main():
         for task, text in TASKS.items():
             Path(folder, f"{task}.textproto").write_text(text + "\n" + CLOCK)
         Path(folder, "words.txt").write_text(words())
-        all_jobs = jobs(selected)
-        results = list(pool.map(lambda i: check(program, folder, *all_jobs[i], i), range(len(all_jobs))))
+        all_jobs = of_processes(selected) if given.processes else jobs(selected)
+        judge = check_processes if given.processes else check
+        results = list(pool.map(lambda i: judge(program, folder, *all_jobs[i], i), range(len(all_jobs))))
     wrong = [sentence for sentences, _ in results for sentence in sentences]
     for sentence in wrong:
         print(sentence)

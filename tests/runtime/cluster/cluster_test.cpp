@@ -44,7 +44,21 @@ class Process final : public Cluster {
   using Cluster::deliver;
   using Cluster::packed;
 
+  bool resumes() const override { return false; }
+
+  void deal(Cast&, RunState&) override {}
+
   Result<void> open(Theatre&) override { return {}; }
+
+  void halt() override {}
+
+  Result<Kept> gather() override { return Kept{}; }
+
+  void go_on() override {}
+
+  void post(int, Parcel) override {}
+
+  bool hurried() const override { return false; }
 
   void record(RecordBatch) override {}
 
@@ -70,7 +84,7 @@ class Process final : public Cluster {
 
 TEST_CASE("a message that is due at once goes by no clock") {
   Process process;
-  process.deliver(Process::packed(0, Advanced{}, 0));
+  process.deliver(1, Process::packed(0, Advanced{}, 0));
   REQUIRE(process.delivered.size() == 1);
   CHECK(process.delivered[0].message == "Advanced");
   CHECK(process.delivered[0].delay == 0ns);
@@ -79,13 +93,13 @@ TEST_CASE("a message that is due at once goes by no clock") {
 TEST_CASE("a message that is due later goes by the clock, behind those that were due before it") {
   Process process;
   SECTION("in time") {
-    process.deliver(Process::packed(0, Advanced{}, 1000));
+    process.deliver(1, Process::packed(0, Advanced{}, 1000));
     REQUIRE(process.delivered.size() == 1);
     CHECK(process.delivered[0].delay > 900s);
     CHECK(process.delivered[0].delay < 999s);
   }
   SECTION("too late") {
-    process.deliver(Process::packed(0, Advanced{}, 0.5));
+    process.deliver(1, Process::packed(0, Advanced{}, 0.5));
     REQUIRE(process.delivered.size() == 1);
     CHECK(process.delivered[0].delay > 0ns);
     CHECK(process.delivered[0].delay < 1ms);
@@ -94,13 +108,13 @@ TEST_CASE("a message that is due later goes by the clock, behind those that were
 
 TEST_CASE("a message for a machine of another process, or that is none, is refused") {
   Process process;
-  CHECK_THROWS_AS(process.deliver(Process::packed(1, Advanced{}, 0)), WireError);
-  CHECK_THROWS_AS(process.deliver(Process::packed(2, Advanced{}, 0)), WireError);
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(1, Advanced{}, 0)), WireError);
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(2, Advanced{}, 0)), WireError);
   Parcel longer = Process::packed(0, Advanced{}, 0);
   longer.content.bytes += "x";
-  CHECK_THROWS_AS(process.deliver(std::move(longer)), ArchiveError);
+  CHECK_THROWS_AS(process.deliver(1, std::move(longer)), ArchiveError);
   Parcel shorter = Process::packed(0, Advanced{}, 0);
   shorter.content.bytes.pop_back();
-  CHECK_THROWS_AS(process.deliver(std::move(shorter)), ArchiveError);
+  CHECK_THROWS_AS(process.deliver(1, std::move(shorter)), ArchiveError);
   CHECK(process.delivered.empty());
 }

@@ -160,9 +160,7 @@ TEST_CASE("of a dead replica nothing is kept when the Agenda stalls", "[agenda]"
 TEST_CASE("the same cast and times give the same order, other times another", "[agenda]") {
   class Order final : public OrderSink {
    public:
-    void delivered(double now, ActorId to, const Message& message) override {
-      all.emplace_back(now, to, message.index());
-    }
+    void note(const Delivered& made) override { all.emplace_back(made.now, made.to, made.message); }
 
     std::vector<std::tuple<double, ActorId, std::size_t>> all;
   };

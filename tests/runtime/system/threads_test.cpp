@@ -183,8 +183,8 @@ TEST_CASE("when a run returns its records have been handed over, each sender's i
 TEST_CASE("each thread has a log of its own deliveries", "[threads]") {
   class Deliveries final : public OrderSink {
    public:
-    void delivered(double, ActorId to, const Message& message) override {
-      all.emplace_back(to, message_name(message));
+    void note(const Delivered& made) override {
+      all.emplace_back(made.to, message_name(made.message));
     }
 
     std::vector<std::pair<ActorId, std::string>> all;

@@ -1,0 +1,122 @@
+// How a lead's run comes to stand still, and goes on from there.
+#include "runtime/cluster/lead.hpp"
+#include "runtime/system/snapshot.hpp"
+#include "runtime/system/theatre.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{100};  // between looks at the user
+
+}  // namespace
+
+/// What comes of a halt that has been given up is not for anybody.
+void Lead::take_state(int from, Parcel parcel) {
+  const std::lock_guard lock(mutex_);
+  Member& member = members_.at(from);
+  if (!member.asked || parcel.recipient != halt_) {
+    return;
+  }
+  if (member.kept) {
+    throw WireError("a process tells twice what its machines keep");
+  }
+  member.kept = member.reader.take(std::move(parcel));
+  changed_.notify_all();
+}
+
+void Lead::deal(Cast& cast, RunState& state) {
+  std::map<int, std::vector<ActorId>> played;
+  for (std::size_t id = 0; id < process_of_.size(); ++id) {
+    if (process_of_[id] != kLead) {
+      played[process_of_[id]].push_back(static_cast<ActorId>(id));
+    }
+  }
+  for (auto& [number, ids] : played) {
+    std::swap(state.members, ids);
+    Archive a;
+    archive_part(a, cast, state);
+    dealt_[number] = a.take();
+    std::swap(state.members, ids);
+  }
+}
+
+/// Every process has what its machines begin with when it returns.
+Result<void> Lead::hand_out_states() {
+  halt_ = 1;
+  for (auto& [number, state] : dealt_) {
+    for (Parcel& parcel : state_parcels(halt_, std::move(state))) {
+      channel_.send(number, std::move(parcel));
+    }
+  }
+  dealt_.clear();
+  if (!halts_.await(halt_, channel_.peers(), [this] { return asked_to_stop() > 0; })) {
+    return Error{ErrorKind::lost, "interrupted before the run went on"};
+  }
+  return {};
+}
+
+bool Lead::hurried() const {
+  return asked_to_stop() >= 2 || theatre_->ended;
+}
+
+void Lead::halt() {
+  {
+    const std::lock_guard lock(mutex_);
+    ++halt_;
+    for (auto& [number, member] : members_) {
+      member.asked =
+          !member.gone || member.cause.empty();  // the Director has not heard of its loss
+      member.reader = {};
+      member.kept.reset();
+    }
+  }
+  to_all(ParcelKind::halt, halt_);
+}
+
+Result<Others::Kept> Lead::gather() {
+  Kept all;
+  std::unique_lock lock(mutex_);
+  const auto told = [this] {
+    return std::all_of(members_.begin(), members_.end(), [](const auto& entry) {
+      return entry.second.gone || entry.second.kept;
+    });
+  };
+  while (!told()) {
+    if (hurried()) {
+      return Error{ErrorKind::lost, "the run ends"};
+    }
+    changed_.wait_for(lock, kLook, told);
+  }
+  for (auto& [number, member] : members_) {
+    if (member.gone && member.asked) {
+      return Error{ErrorKind::lost, "a process is lost"};
+    }
+    if (member.gone) {
+      for (std::size_t id = 0; id < process_of_.size(); ++id) {
+        if (process_of_[id] == number) {
+          all.lost.push_back(static_cast<ActorId>(id));
+        }
+      }
+    } else if (auto kept = *std::exchange(member.kept, {}); !kept) {
+      return kept.error();
+    } else {
+      all.parts.push_back(*std::move(kept));
+    }
+  }
+  return all;
+}
+
+void Lead::go_on() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [number, member] : members_) {
+      member.asked = false;
+    }
+  }
+  to_all(ParcelKind::go_on, halt_);
+}
+
+}  // namespace troupe

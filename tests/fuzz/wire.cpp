@@ -1,0 +1,137 @@
+// All that another process of a run can send once it has connected: its greeting, then frames, which become parcels, which
+// become messages, records, standstills, deliveries and states.
+#include "messages/wire.hpp"
+
+#include "messages/fields.hpp"
+#include "messages/record_archive.hpp"
+#include "runtime/cluster/far_order.hpp"
+#include "runtime/cluster/halts.hpp"
+#include "runtime/cluster/record_bounds.hpp"
+#include "runtime/cluster/standstills.hpp"
+#include "tests/fuzz/fuzz.hpp"
+
+namespace troupe::fuzz {
+namespace {
+
+constexpr std::uint32_t kSender = 1;
+constexpr const char* kToken = "token";
+
+/// As lead and nodes take it.
+void take(Parcel parcel, StateReader& reader) {
+  if (parcel.kind == ParcelKind::state) {
+    reader.take(std::move(parcel));
+    return;
+  }
+  Archive a(std::move(parcel.content));
+  if (parcel.kind == ParcelKind::message) {
+    Message message;
+    a(message.from);
+    archive(a, message);
+  } else if (parcel.kind == ParcelKind::records) {
+    std::uint32_t count = 0;
+    a(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      double now = 0;
+      RecordEntry record;
+      a(now);
+      archive(a, record);
+      check_record(record, {.replicas = 2, .stages = 2, .chunks = 2, .slices = 2, .actors = 9});
+    }
+  } else if (parcel.kind == ParcelKind::order) {
+    OrderPiece piece;
+    a(piece);
+  } else if (parcel.kind == ParcelKind::explained) {
+    Told told;
+    archive(a, told);
+  } else {
+    std::string text;
+    a(text);
+  }
+  a.expect_end();
+}
+
+std::string stream_of(std::vector<Parcel> parcels) {
+  std::vector<std::string> frames{hello_frame(kSender, kToken)};
+  std::uint64_t sequence = 0;
+  for (const Parcel& parcel : parcels) {
+    frames.push_back(header_frame(parcel, kSender, ++sequence));
+    for (const Frame& frame : tensor_frames(parcel)) {
+      frames.emplace_back(reinterpret_cast<const char*>(frame.bytes.data()), frame.bytes.size());
+    }
+  }
+  return joined(frames);
+}
+
+template <class... T>
+Parcel parcel_of(ParcelKind kind, T... values) {
+  Archive a;
+  (archive(a, values), ...);
+  return {.kind = kind, .recipient = 1, .content = a.take()};
+}
+
+Parcel message_of(Message message) {
+  Archive a;
+  a(message.from);
+  archive(a, message);
+  return {.kind = ParcelKind::message, .recipient = 1, .due = 0.5, .content = a.take()};
+}
+
+Tensor numbers(std::int64_t count) {
+  Stream stream(Device{});
+  return from_host(stream, std::vector<float>(static_cast<std::size_t>(count), 0.5F), {count});
+}
+
+Parcel records() {
+  Archive a;
+  std::uint32_t count = 1;
+  double now = 1;
+  RecordEntry record = StageRecord{.stage = 1, .stashes_max = 2};
+  a(count, now);
+  archive(a, record);
+  return {.kind = ParcelKind::records, .content = a.take()};
+}
+
+Parcel order() {
+  OrderPiece piece{.thread = 1, .made = {{.now = 1, .to = 2, .from = 0, .message = 3}}};
+  Archive a;
+  a(piece);
+  return {.kind = ParcelKind::order, .content = a.take()};
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+  Archived kept{.bytes = "state", .tensors = {numbers(3)}};
+  return {stream_of({message_of(Start{}), message_of(Advance{7}), message_of(End{3})}),
+          stream_of({message_of(Activation{{.batch = 4}, {{"x", numbers(6)}}}),
+                     message_of(Activation{{.batch = 5}, {{"x", numbers(2000)}}})}),
+          stream_of({records(), order()}),
+          stream_of(state_parcels(1, kept)),
+          stream_of({parcel_of(ParcelKind::explained,
+                               Told{{3, Standstill{.waits_for = "F(7) of stage 1"}}})})};
+}
+
+}  // namespace troupe::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace troupe;
+  Unpacker unpacker(fuzz::kSender);
+  StateReader reader;
+  bool greeted = false;
+  try {
+    for (const std::string& frame : fuzz::parted(fuzz::text_of(data, size))) {
+      const auto bytes = std::as_bytes(std::span(frame));
+      if (!greeted) {
+        check_hello(bytes, fuzz::kSender, fuzz::kToken);
+        greeted = true;
+      } else if (auto parcel = unpacker.take(bytes)) {
+        fuzz::take(*std::move(parcel), reader);
+      }
+    }
+    fuzz::sound = greeted;
+  } catch (const WireError&) {
+  } catch (const ArchiveError&) {
+  } catch (const ContractError&) {
+  }
+  return 0;
+}
