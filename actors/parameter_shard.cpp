@@ -131,12 +131,13 @@ void ParameterShard::handle(Push m, double now, Effects& fx) {
   if (!is_new(m.from, m.sequence)) {
     return;
   }
-  TROUPE_CHECK(m.gradient.size() == kept_.begin()->second.base.size() || applying_,
-               "shard ",
-               c_.chunk,
-               ": a push of ",
-               m.gradient.size(),
-               " slices");
+  TROUPE_CHECK(
+      m.gradient.empty() || m.gradient.size() == kept_.begin()->second.base.size() || applying_,
+      "shard ",
+      c_.chunk,
+      ": a push of ",
+      m.gradient.size(),
+      " slices");
   queue_.push_back(std::move(m));
   next(now, fx);
 }
@@ -158,7 +159,10 @@ void ParameterShard::next(double now, Effects& fx) {
                batch,
                " came at step ",
                step_);
-  if (c_.exchange->sums()) {
+  if (applying_->gradient.empty()) {  // an update that is left out: a step that moves nothing
+    const StepWeights& kept = kept_.at(step_);
+    c_.exchange->applied({.next = kept.base, .predictions = kept.predictions}, now, fx);
+  } else if (c_.exchange->sums()) {
     c_.exchange->sum(std::exchange(applying_->gradient, {}), tied_.take(batch), fx);
   } else {
     clip(now, fx);
@@ -344,6 +348,9 @@ void ParameterShard::conclude(Effects& fx) {
 }
 
 Remains ParameterShard::remains() const {
+  if (!c_.exchange->of_network()) {
+    return {};
+  }
   const Weights& kept = kept_.at(step_).base;
   const Weights newest = kept.empty() ? c_.exchange->newest() : kept;
   return newest.empty() ? Remains{} : Remains{.weights = {{c_.chunk, 0, newest}}, .buffers = {}};

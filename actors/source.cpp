@@ -119,6 +119,10 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
   const std::int64_t batch = next_ / c_.micro_batches;
   const auto part = static_cast<std::int32_t>(next_ % c_.micro_batches);
   const Stamp stamp{c_.replica, 0, batch, part};
+  for (std::size_t c = 0; c < c_.labelled.size(); ++c) {
+    fx.send(c_.labelled[c],
+            Labels{{c_.replica, static_cast<std::int32_t>(c), batch, part}, m.made.target});
+  }
   fx.send(c_.head, Labels{{c_.replica, c_.head_chunk, batch, part}, std::move(m.made.target)});
   fx.send(c_.first, Activation{stamp, {{"x", std::move(m.made.x)}}});
   gathering_ = false;

@@ -2,14 +2,15 @@
 // of evaluations. Where a run ends is decided here, at admission; what was admitted finishes.
 //
 //   source --Activation--> first stage --Credit--> source     source --Labels--> head
+//   (where modules wait for no later one: head --Credit--> source, and Labels to every stage)
 //   source --End{N}--> everyone
 //   source --MarkBatch--> first stage ... head --MarkResult--> source --MarkDone--> director
 //   director --MarkDue--> source --Halt--> director            (replicas with servers)
 //
 // Where replicas share servers, those decide where the run ends and what is evaluated.
 //
-// Invariants: micro-batches leave in order; at most `prefetch` are under way to the first stage and
-// `kMarksInFlight` batches of one Mark to the head; End is sent once, a second time only to bring
+// Invariants: micro-batches leave in order; at most `prefetch` are under way to the stage that gives
+// credit and `kMarksInFlight` batches of one Mark to the head; End is sent once, a second time only to bring
 // the end forward, and nothing of mini-batch N or later is ever admitted.
 #pragma once
 
@@ -36,7 +37,7 @@ class Source final : public Actor<Source, SourceRole> {
     std::int32_t micro_batches = 1;  // M
     std::uint64_t seed = 1;
     std::shared_ptr<Shuffles> shuffles{};  // of all samples; where replicas share it, else empty
-    std::int32_t prefetch = 4;             // micro-batches under way to the first stage
+    std::int32_t prefetch = 4;             // micro-batches under way to the stage that gives credit
     std::int64_t batches = 0;              // N where it is known from the start, else 0
     double seconds = 0;                    // of the clock; 0: no limit
     EvaluationPlan evaluation;             // on its own account, in between
@@ -45,6 +46,8 @@ class Source final : public Actor<Source, SourceRole> {
     Ref<StageRole> first;
     Ref<StageRole> head;
     std::int32_t head_chunk = 0;
+    /// By chunk: stages that get the labels too, where modules make error signals of them.
+    std::vector<Ref<StageRole>> labelled{};
     std::vector<Ref<StageRole>> stages;
     std::vector<Ref<ShardRole>> shards;
     Ref<DirectorRole> director;

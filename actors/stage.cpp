@@ -102,7 +102,7 @@ bool Stage::start(const Action& a, double now, Effects& fx) {
 
 /// What the next action lacks; if several things are missing, one that the stage cannot pull itself.
 Want Stage::want(const Action& a) const {
-  return arrivals_.missing(a, is_head(a.chunk)).value_or(Want::weights);
+  return arrivals_.missing(a, needs(a.chunk)).value_or(Want::weights);
 }
 
 /// The action whose job has come back; the next one may start.
@@ -121,7 +121,7 @@ std::int64_t Stage::first_sample(const Action& a, std::int64_t rows) const {
 bool Stage::start_forward(const Action& a, double now, Effects& fx) {
   const View view = c_.view->forward(a);
   // Weights are asked for before the activation has come.
-  if (!gather_weights(a, view, fx) || arrivals_.missing(a, is_head(a.chunk))) {
+  if (!gather_weights(a, view, fx) || arrivals_.missing(a, needs(a.chunk))) {
     return false;
   }
   sums_.open_read(a, view, forward_weights_.front().version, now);
@@ -198,12 +198,15 @@ void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
   const std::int64_t samples = in.bundle.front().tensor.shape()[0];
   const std::int64_t rows =
       head && in.labels.type() == DType::int32 ? in.labels.elements() : samples;
-  keep_for_backward(a, std::move(in), std::move(out.stash));
+  if (head && c_.schedule->signal_from == SignalFrom::head) {
+    send_output_error(a, out.stash, fx);
+  }
+  keep_for_backward(a, std::move(in), out);
   statistics_.set(a.chunk, std::move(out.buffers));
   if (last_micro_batch(a)) {
     statistics_.finish_batch(a.chunk, a.batch, fx);
   }
-  if (a.chunk == 0) {
+  if (a.chunk == c_.credit_chunk) {
     fx.send(c_.source, Credit{});
   }
   if (head) {
@@ -212,11 +215,11 @@ void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
                          .rows = rows,
                          .result = std::move(out.result)});
   } else {
-    fx.send(stage_of(a.chunk + 1), Activation{stamp(a, a.chunk + 1), std::move(out.y)});
+    send_output(a, std::move(out.y), fx);
   }
 }
 
-void Stage::keep_for_backward(const Action& a, Arrivals::ForwardInput in, Stash stash) {
+void Stage::keep_for_backward(const Action& a, Arrivals::ForwardInput in, ForwardPass& out) {
   KeptForward kept;
   kept.first_sample = first_sample(a, in.bundle.front().tensor.shape()[0]);
   Weights read = std::exchange(forward_weights_, {});
@@ -233,7 +236,11 @@ void Stage::keep_for_backward(const Action& a, Arrivals::ForwardInput in, Stash 
     kept.input = std::move(in.bundle);
     kept.labels = std::move(in.labels);
   } else {
-    kept.stash = std::move(stash);
+    kept.stash = std::move(out.stash);
+  }
+  if (makes_error(a.chunk)) {
+    kept.output = out.y.front().tensor;
+    kept.labels = std::move(in.labels);
   }
   stashes_.keep(a, std::move(kept));
 }
@@ -244,7 +251,7 @@ bool Stage::start_backward(const Action& a, Effects& fx) {
   const auto view = c_.view->backward(a, sums_.forward_natural(a));
   const Weights* weights =
       view ? in_hand_.find_or_ask({a.chunk, 0}, *view, fx) : &stashes_.weights(a);
-  if (!weights || arrivals_.missing(a, is_head(a.chunk))) {
+  if (!weights || arrivals_.missing(a, needs(a.chunk))) {
     return false;
   }
   sums_.begin_backward(view, weights->front().version);
@@ -258,7 +265,9 @@ bool Stage::start_backward(const Action& a, Effects& fx) {
                                   .error = arrivals_.take_error(a),
                                   .recompute = c_.keep == KeepActivations::recompute,
                                   .buffers = statistics_.newest(a.chunk),
-                                  .seed = c_.seed};
+                                  .seed = c_.seed,
+                                  .signal = signal(a.chunk),
+                                  .makes_error = makes_error(a.chunk)};
   if (a.act == Act::input_gradient) {
     run(fx, job(a, Work::input_gradient), std::move(input_gradient));
   } else {
@@ -298,21 +307,6 @@ void Stage::handle(Ran<InputGradient> m, double now, Effects& fx) {
 void Stage::handle(Ran<WeightGradient> m, double now, Effects& fx) {
   sums_.put(finished_action().chunk, std::move(m.made.gradient));
   advance(now, fx);
-}
-
-void Stage::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
-  sums_.close_read(a);
-  if (a.chunk > 0) {
-    fx.send(stage_of(a.chunk - 1), ErrorSignal{stamp(a, a.chunk - 1), std::move(dx)});
-  }
-}
-
-void Stage::push(const Action& a, Effects& fx) {
-  // The shard is to have the only handle of these weights, so that the update may be made in place.
-  in_hand_.drop({a.chunk, 0});
-  shards_.push(a, sums_.take_batch(a), fx);
-  ++updates_;
-  note_finished(fx);
 }
 
 // -- evaluations -----------------------------------------------------------------------------------
@@ -389,7 +383,7 @@ std::string Stage::waits_for() const {
     return "";
   }
   const Action a = cursor_.action();
-  const auto missing = arrivals_.missing(a, is_head(a.chunk));
+  const auto missing = arrivals_.missing(a, needs(a.chunk));
   return to_string(a) + " needs " +
          (missing ? arrivals_.describe(*missing, a, *c_.schedule) : in_hand_.waits_for(a.chunk));
 }

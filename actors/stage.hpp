@@ -5,6 +5,9 @@
 //   previous stage <--ErrorSignal-- stage <--ErrorSignal-- next stage
 //   stage --Pull{view}--> shard --PullReply--> stage --Push{gradient}--> shard
 //   stage --Pull, TiedPush--> shard of the chunk that owns a tied parameter
+//   head --ErrorSignal--> every stage (decoupled modules that the head sends its error to)
+//   stage --Activation--> predictor of its chunk --ErrorSignal--> stage (synthetic gradients)
+//   stage --ErrorSignal--> predictor of the chunk before, in place of its stage
 //
 // Invariants: actions run in sequence order, one at a time; a backward meets the stash of its own
 // forward; micro-batches are accumulated in order and divided by M once; Marks run between two
@@ -22,6 +25,7 @@
 #include "actors/stage/weights_in_hand.hpp"
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/model/chunk.hpp"
+#include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/schedule.hpp"
 #include "runtime/schemes/view.hpp"
@@ -53,6 +57,11 @@ class Stage final : public Actor<Stage, StageRole> {
     std::vector<Ref<ShardRole>> shard_of;                 // by chunk
     EvaluationPlan evaluation;                            // steps whose buffers a Mark will read
     std::map<std::int32_t, std::vector<Tensor>> buffers;  // how they start, of this stage's chunks
+    std::int32_t credit_chunk = 0;  // whose forwards let the Source admit more
+    /// Of decoupled modules, by chunk of this stage; empty: backpropagation.
+    std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals{};
+    std::vector<Ref<StageRole>> predictors{};  // of error signals, by chunk but the last; or empty
+    double update_probability = 1;             // of a mini-batch, at chunks but the last
     Ref<SourceRole> source;
     Ref<DirectorRole> director;
   };
@@ -88,7 +97,9 @@ class Stage final : public Actor<Stage, StageRole> {
   void push(const Action& a, Effects& fx);
   Action finished_action();
   void finish_forward(const Action& a, ForwardPass out, Effects& fx);
-  void keep_for_backward(const Action& a, Arrivals::ForwardInput in, Stash stash);
+  void keep_for_backward(const Action& a, Arrivals::ForwardInput in, ForwardPass& out);
+  void send_output(const Action& a, Bundle y, Effects& fx);
+  void send_output_error(const Action& a, const Stash& stash, Effects& fx);
   void finish_input_gradient(const Action& a, Bundle dx, Effects& fx);
   void finish_evaluation_batch(ForwardPass made, double now, Effects& fx);
   void note_finished(Effects& fx);
@@ -106,6 +117,25 @@ class Stage final : public Actor<Stage, StageRole> {
 
   bool is_head(std::int32_t chunk) const {
     return chunk + 1 == static_cast<std::int32_t>(c_.chunks.size());
+  }
+
+  /// Whether the chunk's own ModuleSignal makes its error signal.
+  bool makes_error(std::int32_t chunk) const {
+    const SignalFrom from = c_.schedule->signal_from;
+    return (from == SignalFrom::head || from == SignalFrom::nobody) && !is_head(chunk);
+  }
+
+  /// Whether the update of mini-batch `batch` is made.
+  bool updates(std::int32_t chunk, std::int64_t batch) const;
+
+  Arrivals::Needs needs(std::int32_t chunk) const {
+    const bool alone = c_.schedule->signal_from == SignalFrom::nobody;
+    return {.labels = is_head(chunk) || alone, .error = !is_head(chunk) && !alone};
+  }
+
+  std::shared_ptr<const ModuleSignal> signal(std::int32_t chunk) const {
+    const auto found = c_.signals.find(chunk);
+    return found == c_.signals.end() ? nullptr : found->second;
   }
 
   const std::shared_ptr<const Chunk>& chunk(std::int32_t index) const {

@@ -240,6 +240,32 @@ std::string clipping_text(const Blueprint& b) {
                    "to norm ", norm, " by each shard for itself: a norm over all would be a flush");
 }
 
+/// Where modules get their error signals; "" under backpropagation.
+std::string decoupled_text(const Blueprint& b) {
+  const DecoupledScheme* const method = decoupled_of(b.experiment);
+  if (!method) {
+    return "";
+  }
+  std::string text = concat("decoupled  ",
+                            method->info.name,
+                            ": ",
+                            method->info.summary,
+                            "\n           locks that remain: ",
+                            method->locks.empty() ? "it does not say" : method->locks,
+                            "\n");
+  double parameters = 0;
+  for (const auto& predictor : b.predictors) {
+    parameters += static_cast<double>(predictor->layout().parameters());
+  }
+  return b.predictors.empty() ? text
+                              : concat(text,
+                                       "           ",
+                                       b.predictors.size(),
+                                       " predictors, with ",
+                                       short_number(parameters),
+                                       " parameters beside the memory above\n");
+}
+
 /// The machines of one's own that join; "" where there are none.
 std::string extension_text(const Blueprint& b) {
   const ExtensionScheme* const extension = extension_of(b.experiment);
@@ -301,7 +327,9 @@ std::string describe(const Blueprint& b) {
       memory_table(b),
       memory_warning(b),
       "bubble     ",
-      bubble.empty() && e.pipeline().stage_of().empty() ? "as the timeline shows\n"
+      b.schedule->signal_from != SignalFrom::next
+          ? "as the timeline shows: not all locks are there\n"
+      : bubble.empty() && e.pipeline().stage_of().empty() ? "as the timeline shows\n"
       : e.pipeline().stage_of().empty()
           ? concat(bubble, " (a mini-batch and stage, all stages alike)\n")
           : "as the timeline shows; delays are those of a pipe with a stage for each chunk\n",
@@ -325,6 +353,7 @@ std::string describe(const Blueprint& b) {
       "clipping   ",
       clipping_text(b),
       "\n",
+      decoupled_text(b),
       extension_text(b),
       "timeline   ",
       timeline(b));

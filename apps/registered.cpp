@@ -3,6 +3,7 @@
 #include "apps/text.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/registry.hpp"
+#include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policy.hpp"
@@ -65,6 +66,11 @@ std::vector<RegisteredScheme> registered_schemes() {
   for (const RuleScheme& rule : rules().all()) {
     if (!rules().built_in(rule)) {
       all.push_back({"replicas.rule", &rule.info});
+    }
+  }
+  for (const DecoupledScheme& method : decoupled_schemes().all()) {
+    if (!decoupled_schemes().built_in(method)) {
+      all.push_back({"decoupled", &method.info});
     }
   }
   for (const ExtensionScheme& extension : extensions().all()) {

@@ -46,7 +46,8 @@ struct ExtensionRole;
 /// The cast stands: begin.
 struct Start {};
 
-/// The first stage has taken a micro-batch: another may be admitted.
+/// The first stage (where modules wait for no later one, the last) has taken a micro-batch: another
+/// may be admitted.
 struct Credit {};
 
 /// The input of a chunk. stamp.chunk is the chunk that is to work on it.

@@ -51,6 +51,14 @@ struct TrafficRecord {
   std::int64_t bytes = 0;
 };
 
+/// A predictor of error signals has had a lesson.
+struct PredictionRecord {
+  Stamp stamp;  // of the module whose error signals it predicts
+  /// float64 (5), sums over the micro-batch, of gradients of a sample's own loss: squares of estimate
+  /// minus signal, of signal minus its mean, of the signal, of the estimate; their product.
+  Tensor result;
+};
+
 /// A replica has died and the run goes on without it.
 struct LossOfReplica {
   std::int32_t replica = 0;
@@ -112,7 +120,8 @@ class RecordEntry : public std::variant<LossRecord,
                                         WaitRecord,
                                         ServerRecord,
                                         LossOfReplica,
-                                        TrafficRecord> {
+                                        TrafficRecord,
+                                        PredictionRecord> {
  public:
   using variant::variant;
   RecordEntry();

@@ -22,6 +22,8 @@ template <>
 inline constexpr int kFieldsOf<LossOfReplica> = 2;
 template <>
 inline constexpr int kFieldsOf<TrafficRecord> = 3;
+template <>
+inline constexpr int kFieldsOf<PredictionRecord> = 2;
 
 namespace {
 

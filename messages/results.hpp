@@ -48,7 +48,7 @@ struct ForwardPass {
 
 /// The half of a backward that the chunk before waits for.
 struct InputGradient {
-  Bundle dx;     // empty for the first chunk
+  Bundle dx;     // empty where no chunk before wants it
   Stash deltas;  // for the weight gradient
 };
 

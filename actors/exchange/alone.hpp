@@ -22,4 +22,16 @@ class Alone : public Exchange {
   ChunkOptimizer rule_;
 };
 
+/// Of a shard that is no part of the network, a predictor's: it tells the recorder nothing.
+class Aside final : public Alone {
+ public:
+  using Alone::Alone;
+
+  bool of_network() const override { return false; }
+
+  void applied(Applied made, double now, Effects& fx) override {
+    host().install({std::move(made.next), std::move(made.predictions)}, now, fx);
+  }
+};
+
 }  // namespace troupe

@@ -81,6 +81,9 @@ class Exchange {
   /// Of the newest step.
   virtual Label label(std::size_t slice) const;
 
+  /// Whether the shard's weights are a part of the network.
+  virtual bool of_network() const { return true; }
+
   /// Whether the gradient itself leaves the replica, so that clipping comes before it.
   virtual bool gradient_travels() const { return false; }
 

@@ -11,15 +11,15 @@ T take(std::map<MicroBatch, T>& from, const MicroBatch& key) {
 
 }  // namespace
 
-std::optional<Want> Arrivals::missing(const Action& a, bool head) const {
+std::optional<Want> Arrivals::missing(const Action& a, Needs needs) const {
   const MicroBatch key = micro_batch_of(a);
   if (a.act != Act::forward) {
-    return !head && !errors_.contains(key) ? std::optional(Want::error) : std::nullopt;
+    return needs.error && !errors_.contains(key) ? std::optional(Want::error) : std::nullopt;
   }
   if (!inputs_.contains(key)) {
     return a.chunk == 0 ? Want::data : Want::activation;
   }
-  return head && !labels_.contains(key) ? std::optional(Want::data) : std::nullopt;
+  return needs.labels && !labels_.contains(key) ? std::optional(Want::data) : std::nullopt;
 }
 
 std::string Arrivals::describe(Want missing, const Action& a, const Schedule& schedule) const {
@@ -34,7 +34,8 @@ std::string Arrivals::describe(Want missing, const Action& a, const Schedule& sc
     case Want::activation:
       return "F" + of_stage(a.chunk - 1);
     case Want::error:
-      return "B" + of_stage(a.chunk + 1);
+      return schedule.signal_from == SignalFrom::head ? "F" + of_stage(schedule.chunks - 1)
+                                                      : "B" + of_stage(a.chunk + 1);
     case Want::weights:
       break;
   }

@@ -5,6 +5,7 @@
 #include "actors/stage/micro_batch.hpp"
 #include "messages/messages.hpp"
 #include "messages/record.hpp"
+#include "runtime/schemes/schedule.hpp"
 
 #include <map>
 #include <optional>
@@ -16,7 +17,7 @@ class Arrivals {
  public:
   struct ForwardInput {
     Bundle bundle;
-    Tensor labels;  // of the head; elsewhere empty
+    Tensor labels;  // where the chunk needs them; elsewhere empty
   };
 
   void keep(Activation m) { inputs_[micro_batch_of(m.stamp)] = std::move(m.bundle); }
@@ -25,9 +26,14 @@ class Arrivals {
 
   void keep(ErrorSignal m) { errors_[micro_batch_of(m.stamp)] = std::move(m.bundle); }
 
-  /// Which arrival the forward or backward `a` still lacks. `head`: its chunk ends with the loss, so
-  /// that it needs labels and no error signal.
-  std::optional<Want> missing(const Action& a, bool head) const;
+  /// What is to arrive for a chunk beside its inputs.
+  struct Needs {
+    bool labels = false;
+    bool error = false;
+  };
+
+  /// Which arrival the forward or backward `a` still lacks.
+  std::optional<Want> missing(const Action& a, Needs needs) const;
 
   /// What `a` lacks and who is to send it, for people.
   std::string describe(Want missing, const Action& a, const Schedule& schedule) const;
@@ -37,7 +43,7 @@ class Arrivals {
 
   ForwardInput take_input(const Action& a);
 
-  /// Empty for the head.
+  /// Empty where nobody sends one.
   Bundle take_error(const Action& a);
 
   void archive(auto& a) { a(inputs_, labels_, errors_); }

@@ -16,6 +16,14 @@ InputGradient InputGradientJob::operator()(Stream& stream) {
     kept.stash =
         chunk->forward(pass, kept.weights, std::move(buffers), kept.input, kept.labels, true).stash;
   }
+  if (signal) {
+    kept.weights = signal->backward(std::move(kept.weights));
+  }
+  if (makes_error) {
+    const Tensor sent = error.empty() ? Tensor{} : error.front().tensor;
+    error.clear();
+    error.push_back({"x", signal->error(stream, {sent, kept.output, kept.labels})});
+  }
   InputGradient made =
       chunk->input_gradient(pass, kept.weights, std::move(kept.stash), std::move(error));
   kept = {};  // nothing of it is needed by the other half

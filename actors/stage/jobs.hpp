@@ -4,6 +4,7 @@
 
 #include "actors/stage/stashes.hpp"
 #include "runtime/model/chunk.hpp"
+#include "runtime/schemes/decoupled.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -36,6 +37,8 @@ struct InputGradientJob {
   /// makes of the buffers is dropped.
   std::vector<Tensor> buffers;
   std::uint64_t seed = 0;
+  std::shared_ptr<const ModuleSignal> signal{};  // of a decoupled module; empty: backpropagation
+  bool makes_error = false;                      // `signal` makes the error signal
 
   InputGradient operator()(Stream& stream);
 };

@@ -20,10 +20,11 @@ struct KeptForward {
   Weights borrowed{};  // the forward's slices of tied parameters, which the backward uses too
   Stash stash{};       // fifo, overwrite
   Bundle input{};      // recompute
-  Tensor labels{};     // recompute, head
+  Tensor labels{};     // recompute, head; where a module makes its error signal of them
+  Tensor output{};     // where a module makes its error signal itself
   std::int64_t first_sample = 0;
 
-  static constexpr int kFields = 6;
+  static constexpr int kFields = 7;
 };
 
 class Stashes {

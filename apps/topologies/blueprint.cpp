@@ -5,6 +5,7 @@
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
+#include "runtime/model/layers.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 
@@ -117,6 +118,41 @@ void link_replicas(Blueprint& b) {
   }
 }
 
+/// Of module `chunk`: (width + classes) -> (width).
+Network predictor_network(const PredictorPlan& plan,
+                          std::size_t chunk,
+                          std::int64_t width,
+                          std::int64_t classes) {
+  const std::string name = concat("predictor", chunk);
+  Network network({width + (plan.conditioned ? classes : 0)});
+  network.loss = Loss::squared_error;
+  for (std::size_t i = 0; i < plan.hidden.size(); ++i) {
+    network.add(dense_layer(
+        concat(name, ".dense", i + 1),
+        {.inputs = network.shape().elements(), .outputs = plan.hidden[i], .bias = false}));
+    network.add(
+        batch_norm_layer(concat(name, ".norm", i + 1), network.shape(), ActivationKind::relu));
+  }
+  network.add(dense_layer(concat(name, ".estimate"),
+                          {.inputs = network.shape().elements(),
+                           .outputs = width,
+                           .initial = Initial::zero,
+                           .head = true}));
+  return network;
+}
+
+/// One for each module but the last, where modules have predictors.
+std::vector<std::shared_ptr<const Chunk>> make_predictors(const Blueprint& b) {
+  std::vector<std::shared_ptr<const Chunk>> all;
+  const auto plan = predictor_plan(b.experiment);
+  for (std::size_t c = 0; plan && c + 1 < b.chunks.size(); ++c) {
+    const Network network =
+        predictor_network(*plan, c, b.chunks[c]->output_bytes() / 4, b.data->classes());
+    all.push_back(std::make_shared<const Chunk>(network, std::vector<std::int64_t>{0}, 0));
+  }
+  return all;
+}
+
 /// Those who borrow a tied parameter read it up to the owner's delay later than the owner does.
 void keep_for_borrowers(Blueprint& b) {
   std::set<std::int32_t> lenders;
@@ -189,6 +225,7 @@ Result<void> schedule_blueprint(Blueprint& b) {
   if (!schedule) {
     return schedule.error();
   }
+  schedule->signal_from = signal_from(e);
   b.schedule = std::make_shared<const Schedule>(std::move(*schedule));
   if (auto sound = check_blueprint(b, Known::schedule); !sound) {
     return sound;
@@ -209,8 +246,11 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
   b.plans.clear();
   std::vector<ChunkFlops> flops;
   const auto rows = static_cast<double>(e.data().batch_size() / e.pipeline().micro_batches());
+  const SignalFrom from = b.schedule->signal_from;
+  const bool sends_back = from == SignalFrom::next || from == SignalFrom::predictor;
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-    b.chunks.push_back(std::make_shared<const Chunk>(b.network, b.cut, c, slices_wanted(b)));
+    b.chunks.push_back(
+        std::make_shared<const Chunk>(b.network, b.cut, c, slices_wanted(b), sends_back));
     auto plan = plan_views(*b.schedule, *b.view, c);
     if (!plan) {
       return plan.error();
@@ -218,6 +258,12 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
     b.plans.push_back(*std::move(plan));
     const Flops f = b.chunks.back()->flops();
     flops.push_back({f.forward * rows, f.input_gradient * rows, f.weight_gradient * rows});
+  }
+  b.predictors = make_predictors(b);
+  for (std::size_t c = 0; c < b.predictors.size(); ++c) {
+    const Flops f = b.predictors[c]->flops();
+    flops[c].predict = f.forward * rows;
+    flops[c].teach = f.total() * rows;
   }
   keep_for_borrowers(b);
   auto times = mean_times(e.clock(), flops, b.schedule->placement);
@@ -247,6 +293,20 @@ ChunkOptimizer chunk_optimizer(const Blueprint& b, std::int32_t chunk) {
           rate_of(b),
           b.schedule->delay[static_cast<std::size_t>(chunk)],
           b.schedule->options.synchronous_batches};
+}
+
+ModuleContext module_context(const Blueprint& b, std::size_t index, Stream& stream) {
+  return {.experiment = b.experiment,
+          .values = decoupled_values(b.experiment),
+          .seed = b.experiment.seed(),
+          .chunk = static_cast<std::int32_t>(index),
+          .width = b.chunks[index]->output_bytes() / 4,
+          .outputs = b.chunks.back()->output_bytes() / 4,
+          .classes = b.data->classes(),
+          .stream = stream,
+          .initial_slices = [&chunk = *b.chunks[index], &stream](std::uint64_t seed) {
+            return chunk.initial_slices(stream, seed);
+          }};
 }
 
 std::int64_t largest_micro_batch(const Blueprint& b) {

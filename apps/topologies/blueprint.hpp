@@ -6,6 +6,7 @@
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/chunk.hpp"
+#include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/rate.hpp"
@@ -29,6 +30,7 @@ struct Blueprint {
   Network network;
   std::vector<std::int64_t> cut;  // first layer of each chunk
   std::vector<std::shared_ptr<const Chunk>> chunks;
+  std::vector<std::shared_ptr<const Chunk>> predictors;  // of error signals, by module; or empty
   std::vector<ParameterValues> start;  // as weight_specs; empty: initialised by seed
   std::shared_ptr<const Schedule> schedule;
   std::shared_ptr<const ViewPolicy> view;
@@ -74,6 +76,9 @@ ChunkOptimizer chunk_optimizer(const Blueprint& blueprint, std::int32_t chunk);
 
 /// The experiment's optimizer, with the warm-up that its rule brings.
 proto::Optimizer optimizer_of(const Blueprint& blueprint);
+
+/// What a decoupled module's parts are made from. Blueprint and stream outlive it.
+ModuleContext module_context(const Blueprint& blueprint, std::size_t chunk, Stream& stream);
 
 /// Samples of the largest micro-batch of the run.
 std::int64_t largest_micro_batch(const Blueprint& blueprint);

@@ -7,6 +7,7 @@
 #include "actors/stage.hpp"
 #include "apps/topologies/exchange.hpp"
 #include "apps/topologies/extension.hpp"
+#include "apps/topologies/predictors.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/servers.hpp"
 #include "runtime/data/sharding.hpp"
@@ -62,6 +63,7 @@ class Casting {
   void add_stage(std::int32_t r, std::int32_t k);
   void add_shard(std::int32_t r, std::int32_t c);
   void add_optimizer(std::int32_t r, std::int32_t c);
+  void add_predictor(std::int32_t r, std::int32_t c);
   void add_servers();
   std::shared_ptr<SharedWeights> shared_weights(std::int32_t c);
   EvaluationPlan evaluation(std::int32_t r) const;
@@ -72,6 +74,20 @@ class Casting {
   }
 
   bool served() const { return b_.link.has_value(); }
+
+  /// Modules wait for no later one: what bounds how far the first runs ahead is its data alone.
+  bool far_ahead() const {
+    const bool unlocked = schedule_.signal_from == SignalFrom::nobody ||
+                          schedule_.signal_from == SignalFrom::predictor;
+    return unlocked && e_.decoupled().ahead() > 0;
+  }
+
+  /// Micro-batches between the Source and the chunk that gives it credit.
+  std::int32_t window() const {
+    return far_ahead()
+               ? static_cast<std::int32_t>(e_.decoupled().ahead()) * schedule_.options.micro_batches
+               : kPrefetch;
+  }
 
   /// Each replica ends by itself, the run with the last of them.
   bool ends_apart() const { return hogwild_ || peers_; }
@@ -87,6 +103,7 @@ class Casting {
   const std::int32_t stages_;
   const bool hogwild_;
   const bool peers_;
+  const DecoupledScheme* const decoupled_;          // empty: backpropagation
   std::vector<ChunkOptimizer> rules_;               // by chunk
   std::vector<std::vector<std::int64_t>> samples_;  // by replica, where not all are its own
   std::shared_ptr<Shuffles> shuffles_;
@@ -104,6 +121,7 @@ Casting::Casting(const Blueprint& blueprint)
       stages_(schedule_.options.stages),
       hogwild_(shared_by(e_) == Shared::buffer),
       peers_(replicas_ > 1 && exchange_of(e_).peer != nullptr),
+      decoupled_(decoupled_of(e_)),
       samples_(static_cast<std::size_t>(replicas_)),
       shuffles_(std::make_shared<Shuffles>(b_.data->size(Split::train), e_.seed())) {
   const proto::Experiment own = own_optimizer(b_);
@@ -132,6 +150,10 @@ Cast Casting::all() {
     }
     for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
       add_optimizer(r, c);
+    }
+    for (std::int32_t c = 0; c < static_cast<std::int32_t>(who_.predictors(r).size()); ++c) {
+      add_predictor(r, c);
+      cast_.starting.push_back(who_.predictors(r)[static_cast<std::size_t>(c)].self.id);
     }
     cast_.starting.push_back(who_.source(r).id);
     for (const auto& stage : who_.stages(r)) {
@@ -190,7 +212,7 @@ void Casting::add_source(std::int32_t r) {
           .micro_batches = schedule_.options.micro_batches,
           .seed = e_.seed(),
           .shuffles = shuffles_,
-          .prefetch = kPrefetch,
+          .prefetch = window(),
           .batches = batches_of(r),
           // Where shards talk to one another replica 0 says where the run ends: nobody
           // gets beyond it.
@@ -201,6 +223,7 @@ void Casting::add_source(std::int32_t r) {
           .first = stage_of.front(),
           .head = stage_of.back(),
           .head_chunk = schedule_.chunks - 1,
+          .labelled = label_readers(b_, who_, r),
           .stages = who_.stages(r),
           .shards = who_.shards(r),
           .director = who_.director()}),
@@ -242,32 +265,41 @@ void Casting::add_director() {
 void Casting::add_stage(std::int32_t r, std::int32_t k) {
   const auto at = static_cast<std::size_t>(k);
   std::map<std::int32_t, std::vector<Tensor>> buffers;
+  std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals;
   for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
+    if (schedule_.stage_of(c) == k && decoupled_ && decoupled_->module) {
+      signals[c] = decoupled_->module(
+          module_context(b_, static_cast<std::size_t>(c), streams_on_.on(device_of(r, k))));
+    }
     if (schedule_.stage_of(c) == k) {
       buffers[c] =
           starting_buffers(streams_on_.on(device_of(r, k)), b_, static_cast<std::size_t>(c));
     }
   }
   add(who_.stages(r)[at].id,
-      std::make_unique<Stage>(
-          Stage::Config{.self = who_.stages(r)[at],
-                        .replica = r,
-                        .replicas = replicas_,
-                        .served = served() || ends_apart(),
-                        .stage = k,
-                        .seed = e_.seed(),
-                        .sizes = b_.sizes,
-                        .schedule = b_.schedule,
-                        .view = b_.view,
-                        .keep = static_cast<KeepActivations>(e_.pipeline().activations()),
-                        .gap_every = served() ? 0 : e_.record().gap_every(),
-                        .chunks = b_.chunks,
-                        .stage_of = who_.stage_of_chunks(r, schedule_),
-                        .shard_of = who_.shards(r),
-                        .evaluation = evaluation(r),
-                        .buffers = std::move(buffers),
-                        .source = who_.source(r),
-                        .director = who_.director()}),
+      std::make_unique<Stage>(Stage::Config{
+          .self = who_.stages(r)[at],
+          .replica = r,
+          .replicas = replicas_,
+          .served = served() || ends_apart(),
+          .stage = k,
+          .seed = e_.seed(),
+          .sizes = b_.sizes,
+          .schedule = b_.schedule,
+          .view = b_.view,
+          .keep = static_cast<KeepActivations>(e_.pipeline().activations()),
+          .gap_every = served() ? 0 : e_.record().gap_every(),
+          .chunks = b_.chunks,
+          .stage_of = who_.stage_of_chunks(r, schedule_),
+          .shard_of = who_.shards(r),
+          .evaluation = evaluation(r),
+          .buffers = std::move(buffers),
+          .credit_chunk = far_ahead() ? schedule_.chunks - 1 : 0,
+          .signals = std::move(signals),
+          .predictors = predictors_of(who_, r),
+          .update_probability = decoupled_ ? e_.decoupled().synthetic().update_probability() : 1,
+          .source = who_.source(r),
+          .director = who_.director()}),
       device_of(r, k),
       b_.precision,
       r * stages_ + k);
@@ -292,6 +324,16 @@ void Casting::add_shard(std::int32_t r, std::int32_t c) {
                                  .exchange = make_exchange(b_, who_, rules_[at], r, c)}),
       device,
       b_.precision);
+}
+
+void Casting::add_predictor(std::int32_t r, std::int32_t c) {
+  const std::int32_t k = schedule_.stage_of(c);
+  const Device device = device_of(r, k);
+  PredictorMachines made = make_predictor(b_, who_, r, c, streams_on_.on(device));
+  const Roster::PredictorSeat& seat = who_.predictors(r)[static_cast<std::size_t>(c)];
+  add(seat.self.id, std::move(made.predictor), device, b_.precision, r * stages_ + k);
+  add(seat.shard.id, std::move(made.shard), device, b_.precision);
+  add(seat.optimizer.id, std::move(made.optimizer), device, b_.precision);
 }
 
 /// What chunk `c` starts with, in buffers that all replicas write to.

@@ -5,6 +5,7 @@
 #include "apps/topologies/sandblaster.hpp"
 #include "apps/topologies/topology.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 
 #include <algorithm>
@@ -131,8 +132,59 @@ Constraints<Blueprint> schedule_checks() {
   };
 }
 
+/// Whether a cut of the network goes through a skip connection.
+bool cuts_skip(const Blueprint& b) {
+  return std::any_of(b.cut.begin() + 1, b.cut.end(), [&](std::int64_t layer) {
+    return b.network.after[static_cast<std::size_t>(layer - 1)].size() > 1;
+  });
+}
+
+/// Of modules that take their error signals elsewhere than by backpropagation.
+Result<void> check_modules(const Blueprint& b) {
+  const DecoupledScheme* const method = decoupled_of(b.experiment);
+  const auto refuse = [](const char* why) {
+    return Error{ErrorKind::usage, why};
+  };
+  if (!method) {
+    return {};
+  }
+  if (b.chunks.size() < 2) {
+    return refuse(
+        "decoupled: a network in one part has no modules to decouple; set pipeline.stages to 2 or "
+        "more");
+  }
+  if (std::any_of(b.chunks.begin(), b.chunks.end(), [](const auto& chunk) {
+        return !chunk->borrowed().empty();
+      })) {
+    return refuse(
+        "decoupled: modules that share a tied parameter wait for each other; set "
+        "model.gpt.tied=false, or decoupled=none");
+  }
+  if (method->from == SignalFrom::next) {
+    return {};
+  }
+  if (b.network.tokens) {
+    return refuse(
+        "decoupled: a text has a label at each position, for which this method is not defined "
+        "here; choose feedback_alignment or none");
+  }
+  if (cuts_skip(b)) {
+    return refuse(
+        "pipeline.cut: a module that makes its error signal itself, or has a predictor, ends where "
+        "no skip connection is open; cut between two blocks");
+  }
+  if (const auto plan = predictor_plan(b.experiment);
+      plan && plan->conditioned && b.data->classes() == 0) {
+    return refuse(
+        "decoupled.synthetic.conditioned: the data's targets are values, no labels; right is "
+        "false");
+  }
+  return {};
+}
+
 Constraints<Blueprint> chunk_checks() {
   return {
+      asked("modules_to_decouple", {"decoupled", "pipeline.cut"}, check_modules),
       {.name = "a_tensor_for_each_shard",
        .keys = {"replicas.shards"},
        .holds = [](const Blueprint& b) { return too_small(b) < 0; },

@@ -6,6 +6,7 @@
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/registry.hpp"
+#include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 
@@ -302,6 +303,9 @@ Rows all_checks() {
              {"replicas", "pipeline.weights", "optimizer", "placement", "clock"},
              check_replicas),
        asked("weights", {"pipeline", "optimizer"}, check_weights),
+       asked("decoupled",
+             {"decoupled", "placement", "pipeline", "optimizer", "model"},
+             check_decoupled),
        asked("schedule_keys", {"pipeline"}, check_schedule_keys)});
   add(partition_checks());
   add(batch_checks());

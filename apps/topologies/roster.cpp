@@ -49,6 +49,13 @@ void Roster::enter_replica(std::int32_t r, const Blueprint& b) {
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     replica.optimizers.push_back(enter<OptimizerRole>(named("optimizer", c), thread_of(c), r));
   }
+  for (std::int32_t c = 0; c < static_cast<std::int32_t>(b.predictors.size()); ++c) {
+    const int thread = first + b.schedule->stage_of(c);  // the module's
+    replica.predictors.push_back(
+        {.self = enter<StageRole>(named("predictor", c), thread, r),
+         .shard = enter<ShardRole>(named("predictor-shard", c), thread, r),
+         .optimizer = enter<OptimizerRole>(named("predictor-optimizer", c), thread, r)});
+  }
 }
 
 /// A thread for a server and one for its optimizer, so that it answers while that is at work.

@@ -18,8 +18,16 @@ class Roster {
     std::int32_t replica = -1;  // that it dies with; -1: everybody's
   };
 
+  /// A predictor of error signals has a shard and an optimizer of its own.
+  struct PredictorSeat {
+    Ref<StageRole> self;
+    Ref<ShardRole> shard;
+    Ref<OptimizerRole> optimizer;
+  };
+
   /// Replica 0's source comes first, the director after it; then replica by replica stages, shards
-  /// and optimizers, and at the end the servers, each with its optimizer.
+  /// and optimizers, and where modules have predictors those; at the end the servers, each with its
+  /// optimizer.
   explicit Roster(const Blueprint& blueprint);
 
   Ref<DirectorRole> director() const { return director_; }
@@ -37,6 +45,11 @@ class Roster {
 
   const std::vector<Ref<OptimizerRole>>& optimizers(std::int32_t replica) const {
     return of(replica).optimizers;
+  }
+
+  /// By module, the last of which has none; or empty.
+  const std::vector<PredictorSeat>& predictors(std::int32_t replica) const {
+    return of(replica).predictors;
   }
 
   /// The same chunk's shards, by replica.
@@ -66,6 +79,7 @@ class Roster {
     std::vector<Ref<StageRole>> stages;
     std::vector<Ref<ShardRole>> shards;
     std::vector<Ref<OptimizerRole>> optimizers;
+    std::vector<PredictorSeat> predictors;
   };
 
   template <class Role>

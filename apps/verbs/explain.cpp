@@ -6,6 +6,7 @@
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/registry.hpp"
+#include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policy.hpp"
@@ -31,6 +32,7 @@ struct Entry {
   std::string summary;
   std::vector<std::pair<std::string, std::string>> facts;
   bool schedule = false;
+  const DecoupledScheme* method = nullptr;
 };
 
 void add_enum(std::vector<Entry>& entries,
@@ -102,6 +104,18 @@ Entry described(const std::string& group, const PolicyScheme& scheme) {
           false};
 }
 
+Entry described(const std::string& group, const DecoupledScheme& scheme) {
+  return {group,
+          scheme.info.name,
+          scheme.info.summary,
+          {{"error signal", scheme.signal},
+           {"locks that remain", scheme.locks},
+           {"source", scheme.info.paper},
+           {"symbols", "k module, h(k) its output, y the network's output, L the loss"}},
+          false,
+          &scheme};
+}
+
 /// The entry of the registered scheme that `info` is of, without its options.
 Entry described(const std::string& group, const SchemeInfo& info) {
   for (const ScheduleScheme& schedule : schedule_schemes()) {
@@ -112,6 +126,11 @@ Entry described(const std::string& group, const SchemeInfo& info) {
   for (const PolicyScheme& policy : policy_schemes()) {
     if (&policy.info == &info) {
       return described(group, policy);
+    }
+  }
+  for (const DecoupledScheme& method : decoupled_schemes().all()) {
+    if (&method.info == &info) {
+      return described(group, method);
     }
   }
   Entry entry{group, info.name, info.summary, {}, false};
@@ -160,6 +179,11 @@ std::vector<Entry> all_entries() {
   for (const PolicyScheme& scheme : policy_schemes()) {
     if (is_built_in(scheme)) {
       entries.push_back(described("pipeline.weights", scheme));
+    }
+  }
+  for (const DecoupledScheme& method : decoupled_schemes().all()) {
+    if (decoupled_schemes().built_in(method)) {
+      entries.push_back(described("decoupled", method));
     }
   }
   const auto replicated = [&](const std::string& group,
@@ -237,6 +261,29 @@ std::string picture(const ScheduleScheme& scheme) {
                 text);
 }
 
+/// Who sends what to whom, and what a mini-batch after another makes of it: sequential, four stages.
+std::string picture(const DecoupledScheme& method) {
+  std::string text = method.arrows.empty() ? "" : "  arrows:\n";
+  for (std::size_t at = 0; at < method.arrows.size();) {
+    const std::size_t end = std::min(method.arrows.find('\n', at), method.arrows.size());
+    text += "    " + method.arrows.substr(at, end - at) + '\n';
+    at = end + 1;
+  }
+  auto schedule = make_schedule({.name = "sequential", .stages = 4, .micro_batches = 1});
+  schedule->signal_from = method.from;
+  const std::vector<ChunkTimes> unit(
+      4, {.forward = 1, .input_gradient = 1, .weight_gradient = 1, .predict = 1});
+  const Timeline times = simulate(*schedule, unit, 3);
+  text +=
+      "  picture: 4 stages, the first 3 mini-batches, pipeline.schedule=sequential, a backward "
+      "twice\n"
+      "    as long as a forward (digit: forward, letter: backward, . idle)\n";
+  for (const std::string& row : draw(times, 1, 2 * static_cast<int>(times.end))) {
+    text += "    " + row + '\n';
+  }
+  return text;
+}
+
 void explain(Console& console, const Entry& entry) {
   console.out << entry.name << " (" << entry.group << ")\n  "
               << wrapped(entry.summary, kWidth - 2, "  ") << '\n';
@@ -248,6 +295,8 @@ void explain(Console& console, const Entry& entry) {
   }
   if (entry.schedule) {
     console.out << picture(*find_schedule(entry.name));
+  } else if (entry.method) {
+    console.out << picture(*entry.method);
   }
 }
 

@@ -50,6 +50,13 @@ class Check {
 
   void operator()(const LossOfReplica& r) const { replica(r.replica); }
 
+  void operator()(const PredictionRecord& r) const {
+    stamp(r.stamp);
+    const Tensor& result = r.result;
+    expect(result && result.type() == DType::float64 && result.elements() == 5,
+           "a lesson that is not five numbers");
+  }
+
   void operator()(const TrafficRecord& r) const {
     replica(r.replica);
     chunk(r.chunk);

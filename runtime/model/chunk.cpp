@@ -73,9 +73,11 @@ Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed, Stream& str
 Chunk::Chunk(const Network& network,
              const std::vector<std::int64_t>& first_layers,
              std::int32_t index,
-             std::size_t shards)
+             std::size_t shards,
+             bool sends_back)
     : index_(index),
       first_(index == 0),
+      sends_back_(sends_back && index > 0),
       last_(index + 1 == static_cast<std::int32_t>(first_layers.size())),
       loss_(network.loss),
       label_smoothing_(static_cast<float>(network.label_smoothing)) {
@@ -101,7 +103,7 @@ Flops Chunk::flops() const {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Flops f = layers_[i]->flops();
     all.forward += f.forward;
-    all.input_gradient += first_ && i == 0 ? 0 : f.input_gradient;
+    all.input_gradient += i > 0 || sends_back_ ? f.input_gradient : 0;
     all.weight_gradient += f.weight_gradient;
   }
   return all;
@@ -242,9 +244,9 @@ InputGradient Chunk::input_gradient(const Pass& pass,
     error = on_device(pass.stream, error);
   }
   for (std::size_t i = layers_.size(); i-- > 0;) {
-    layers_[i]->input_gradient(pass, views(i, slices), stash[i], error, !(first_ && i == 0));
+    layers_[i]->input_gradient(pass, views(i, slices), stash[i], error, i > 0 || sends_back_);
   }
-  if (!first_) {
+  if (sends_back_) {
     out.dx = std::move(error);
   }
   out.deltas = std::move(stash);

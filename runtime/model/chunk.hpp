@@ -15,11 +15,12 @@ class Chunk {
  public:
   /// Chunk `index` of a network whose chunks begin at layers `first_layers`. Its untied parameters
   /// are divided in layer order among `shards` slices (no more than it has parameters), as equal in
-  /// size as that allows.
+  /// size as that allows. `sends_back`: the chunk before it, if any, wants the gradient by its output.
   Chunk(const Network& network,
         const std::vector<std::int64_t>& first_layers,
         std::int32_t index,
-        std::size_t shards = 1);
+        std::size_t shards = 1,
+        bool sends_back = true);
 
   std::int32_t index() const { return index_; }
 
@@ -74,6 +75,7 @@ class Chunk {
 
   std::int32_t index_;
   bool first_;
+  bool sends_back_;  // the gradient by its input
   bool last_;
   Loss loss_;
   float label_smoothing_;

@@ -167,11 +167,6 @@ std::optional<Diverged> Recorder::handle(const LossOfReplica& record, double now
   return {};
 }
 
-std::optional<Diverged> Recorder::handle(const TrafficRecord& record, double) {
-  bytes_ += record.bytes;
-  return {};
-}
-
 /// Mini-batches of all replicas over those of an epoch.
 double Recorder::epoch_of(std::int64_t step) const {
   return c_.sizes.epochs(step * c_.batches_per_update);
@@ -312,7 +307,11 @@ void Recorder::train_line(double now) {
       .add("staleness_max", line.staleness_max)
       .add("seconds", now);
   line.busy ? json.add("busy", *line.busy) : json.add_null("busy");
-  write(json.add("idle", idle_object(line.idle)).text());
+  json.add("idle", idle_object(line.idle));
+  if (predictors_ = std::move(window_.predictors); !predictors_.empty()) {
+    json.add("predictors", predictors_object(predictors_));
+  }
+  write(json.text());
   if (metrics_) {
     (void)metrics_->flush();  // a failure is remembered and told at the end
   }
@@ -391,6 +390,7 @@ Summary Recorder::summary(std::int64_t step) const {
   s.servers = servers_;
   s.bytes_sent = bytes_;
   s.lost = lost_;
+  s.predictors = predictors_;
   return s;
 }
 

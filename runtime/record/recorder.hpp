@@ -100,11 +100,12 @@ class Recorder final : public RecordSink {
     std::int64_t steps = 0;
     Histogram staleness;
     double rate = 0;
-    double start = 0;        // seconds
-    double busy_start = 0;   // stages' busy seconds before it
-    IdleTimes idle_start{};  // their idle seconds before it
+    double start = 0;                                         // seconds
+    double busy_start = 0;                                    // stages' busy seconds before it
+    IdleTimes idle_start{};                                   // their idle seconds before it
+    std::map<std::int32_t, Summary::Predictor> predictors{};  // by module
 
-    static constexpr int kFields = 7;
+    static constexpr int kFields = 8;
   };
 
   struct ShardTotals {
@@ -125,7 +126,16 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> handle(const WaitRecord& record, double now);
   std::optional<Diverged> handle(const ServerRecord& record, double now);
   std::optional<Diverged> handle(const LossOfReplica& record, double now);
-  std::optional<Diverged> handle(const TrafficRecord& record, double now);
+
+  std::optional<Diverged> handle(const TrafficRecord& record, double) {
+    bytes_ += record.bytes;
+    return {};
+  }
+
+  std::optional<Diverged> handle(const PredictionRecord& record, double) {
+    window_.predictors[record.stamp.chunk].add(record);
+    return {};
+  }
 
   Step& step_of(std::int64_t batch);
   void complete(double now);
@@ -157,6 +167,7 @@ class Recorder final : public RecordSink {
   std::map<std::int32_t, Summary::Server> servers_;
   std::int64_t bytes_ = 0;
   std::vector<std::string> lost_;
+  std::map<std::int32_t, Summary::Predictor> predictors_;  // of the last train line
 };
 
 }  // namespace troupe

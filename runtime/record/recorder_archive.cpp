@@ -18,7 +18,8 @@ void Recorder::archive(Archive& a) {
     mini_batches_,
     servers_,
     bytes_,
-    lost_);
+    lost_,
+    predictors_);
 }
 
 }  // namespace troupe

@@ -1,8 +1,10 @@
 #include "runtime/record/summary.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
 
+#include <cmath>
 #include <limits>
 
 namespace troupe {
@@ -78,6 +80,29 @@ std::string list(const std::vector<PhaseSummary>& phases) {
 
 }  // namespace
 
+void Summary::Predictor::add(const PredictionRecord& lesson) {
+  const std::vector<double> sums = to_host(lesson.result);
+  ++lessons;
+  error += sums[0];
+  variance += sums[1];
+  signal += sums[2];
+  estimate += sums[3];
+  product += sums[4];
+}
+
+JsonObject predictors_object(const std::map<std::int32_t, Summary::Predictor>& predictors) {
+  JsonObject all;
+  for (const auto& [module, p] : predictors) {
+    const double lengths = std::sqrt(p.signal * p.estimate);
+    all.add(concat("predictor-", module),
+            JsonObject{}
+                .add("lessons", p.lessons)
+                .add("error", p.variance > 0 ? p.error / p.variance : 0)
+                .add("cosine", lengths > 0 ? p.product / lengths : 0));
+  }
+  return all;
+}
+
 JsonObject idle_object(const IdleTimes& idle) {
   JsonObject all;
   for (std::size_t want = 0; want < idle.size(); ++want) {
@@ -130,6 +155,9 @@ std::string to_json(const Summary& summary,
       .add("lost", lost)
       .add("weights_sha256", summary.weights_sha256)
       .add("order_sha256", summary.order_sha256);
+  if (!summary.predictors.empty()) {
+    all.add("predictors", predictors_object(summary.predictors));
+  }
   if (!phases.empty()) {
     all.raw("phases", list(phases));
   }

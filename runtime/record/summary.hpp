@@ -51,6 +51,21 @@ struct Summary {
     static constexpr int kFields = 6;
   };
 
+  /// Lessons of a module's predictor of error signals, sums over samples: what PredictionRecord has.
+  struct Predictor {
+    std::int64_t lessons = 0;
+    double error = 0;     // squares of estimate - signal
+    double variance = 0;  // of signal - its mean over the micro-batch
+    double signal = 0;
+    double estimate = 0;
+    double product = 0;
+
+    void add(const PredictionRecord& lesson);
+
+    static constexpr int kFields = 6;
+  };
+
+  std::map<std::int32_t, Predictor> predictors;  // by module, of the last line of metrics
   std::map<std::int32_t, Server> servers;  // by shard; of several slices the sums, but for version
   std::vector<std::string> lost;           // replicas that died, and of what
   std::map<std::int32_t, std::int64_t> stashes;  // by stage: the most micro-batches kept at once
@@ -69,6 +84,10 @@ struct PhaseSummary {
 
 /// {"data": ..., "activation": ..., ...}
 JsonObject idle_object(const IdleTimes& idle);
+
+/// {"predictor-0": {"lessons": ..., "error": ..., "cosine": ...}, ...}; error in variances of the
+/// signal.
+JsonObject predictors_object(const std::map<std::int32_t, Summary::Predictor>& predictors);
 
 /// summary.json's text; `phases`, where there are any, as its last member.
 std::string to_json(const Summary& summary,

@@ -60,9 +60,18 @@ struct ScheduleOptions {
   OptionValues values{};                 // of pipeline.schedule.custom
 };
 
+/// Who sends a chunk what its error signal is made of.
+enum class SignalFrom : std::uint8_t {
+  next,       // the next chunk after its backward: the gradient by its input (backpropagation)
+  head,       // the last chunk after its forward: dL / d(output of the network)
+  nobody,     // the chunk makes it of its own output and the labels, and waits for no later one
+  predictor,  // the chunk's own predictor, of the chunk's output; no later chunk is waited for
+};
+
 struct Schedule {
   ScheduleOptions options;
-  bool flushed = true;  // no mini-batch starts before the last one's update
+  SignalFrom signal_from = SignalFrom::next;  // other than `next`: decoupled modules
+  bool flushed = true;                        // no mini-batch starts before the last one's update
   std::int32_t chunks = 1;
   std::vector<std::int32_t> placement;  // by chunk: the stage that works on it
   std::vector<Sequence> stages;         // by stage

@@ -68,7 +68,8 @@ Timeline simulate(const Schedule& schedule,
     double ready = 0;
     if (a.act == Act::forward && a.chunk > 0) {
       ready = taken(activations, a.chunk);
-    } else if (sends_error(a.act) && a.chunk + 1 < schedule.chunks) {
+    } else if (sends_error(a.act) && a.chunk + 1 < schedule.chunks &&
+               schedule.signal_from != SignalFrom::nobody) {
       ready = taken(errors, a.chunk);
     }
     const double start = std::max(clock[k], ready);
@@ -79,8 +80,15 @@ Timeline simulate(const Schedule& schedule,
     }
     if (a.act == Act::forward && a.chunk + 1 < schedule.chunks) {
       activations[static_cast<std::size_t>(a.chunk + 1)].push_back(end + t.link);
-    } else if (sends_error(a.act) && a.chunk > 0) {
+    } else if (a.act == Act::forward && schedule.signal_from == SignalFrom::head) {
+      for (std::size_t c = 0; c + 1 < errors.size(); ++c) {
+        errors[c].push_back(end + times[c + 1].link_back);  // the way of the chunk behind it
+      }
+    } else if (sends_error(a.act) && a.chunk > 0 && schedule.signal_from == SignalFrom::next) {
       errors[static_cast<std::size_t>(a.chunk - 1)].push_back(end + t.link_back);
+    }
+    if (a.act == Act::forward && schedule.signal_from == SignalFrom::predictor) {
+      errors[static_cast<std::size_t>(a.chunk)].push_back(end + t.predict);
     }
     timeline.end = std::max(timeline.end, end);
   });

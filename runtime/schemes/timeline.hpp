@@ -16,6 +16,8 @@ struct ChunkTimes {
   double update = 0;
   double link = 0;       // of an activation to the next chunk
   double link_back = 0;  // of an error signal to the chunk before
+  double predict = 0;    // of an estimate of its error signal (SignalFrom::predictor)
+  double teach = 0;      // of a lesson, which no stage waits for
 };
 
 struct Interval {

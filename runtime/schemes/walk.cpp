@@ -92,13 +92,27 @@ class Walker {
         return a.chunk == 0 || of(a.chunk - 1).forwards > n;
       case Act::backward:
       case Act::input_gradient:
-        return of(a.chunk).forwards > n && (last(a.chunk) || of(a.chunk + 1).errors > n);
+        return of(a.chunk).forwards > n && (last(a.chunk) || signalled(a.chunk, n));
       case Act::weight_gradient:
         return of(a.chunk).errors > n;
       case Act::update:
         return of(a.chunk).gradients >= n + micro_batches_ && of(a.chunk).updates == a.batch;
     }
     return false;
+  }
+
+  /// What chunk `chunk` makes the error signal of micro-batch `n` of has left its sender.
+  bool signalled(std::int32_t chunk, std::int64_t n) const {
+    switch (s_.signal_from) {
+      case SignalFrom::next:
+        return of(chunk + 1).errors > n;
+      case SignalFrom::head:
+        return of(s_.chunks - 1).forwards > n;
+      case SignalFrom::nobody:
+      case SignalFrom::predictor:
+        break;
+    }
+    return true;
   }
 
   void count(const Action& a) {
@@ -108,6 +122,10 @@ class Walker {
         ++done.forwards;
         if (!last(a.chunk)) {
           wake(s_.stage_of(a.chunk + 1));
+        } else if (s_.signal_from == SignalFrom::head) {
+          for (std::int32_t c = 0; c < a.chunk; ++c) {
+            wake(s_.stage_of(c));
+          }
         }
         break;
       case Act::backward:
@@ -147,8 +165,9 @@ class Walker {
         return concat("F", which, a.chunk - 1);
       case Act::backward:
       case Act::input_gradient:
-        return done.forwards > number(a) ? concat("B", which, a.chunk + 1)
-                                         : concat("F", which, a.chunk);
+        return done.forwards <= number(a)           ? concat("F", which, a.chunk)
+               : s_.signal_from == SignalFrom::head ? concat("F", which, s_.chunks - 1)
+                                                    : concat("B", which, a.chunk + 1);
       case Act::weight_gradient:
         return concat("I", which, a.chunk);
       case Act::update:

@@ -23,6 +23,10 @@ const char* to_string(Work work) {
       return "backward";
     case Work::update:
       return "update";
+    case Work::predict:
+      return "predict";
+    case Work::teach:
+      return "teach";
   }
   return "";
 }

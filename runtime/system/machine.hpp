@@ -27,6 +27,8 @@ enum class Work : std::uint8_t {
   weight_gradient,
   backward,  // both halves at once
   update,
+  predict,  // of a predictor of error signals
+  teach,
 };
 
 /// A pure function of tensor handles, run by the driver on the machine's device. Mutable tensors

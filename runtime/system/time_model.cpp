@@ -128,6 +128,10 @@ double TimeModel::work(const Run& run, double now) const {
                       run.stamp);
       case Work::update:
         return sample(clock_->update(), mean.update, 4, run.stamp);
+      case Work::predict:
+        return sample(clock_->predict(), grown(clock_->predict(), mean.predict), 11, run.stamp);
+      case Work::teach:
+        return sample(clock_->teach(), grown(clock_->teach(), mean.teach), 12, run.stamp);
       default:
         return 0.0;
     }
@@ -246,7 +250,9 @@ Result<std::vector<ChunkTimes>> mean_times(const proto::Clock& clock,
                                  flops[c].weight_gradient / clock.flops()),
          .update = work("update", clock.update(), c, 0),
          .link = link(c, c + 1),
-         .link_back = link(c, c - 1)});
+         .link_back = link(c, c - 1),
+         .predict = work("predict", clock.predict(), c, flops[c].predict / clock.flops()),
+         .teach = work("teach", clock.teach(), c, flops[c].teach / clock.flops())});
   }
   if (!wrong.empty()) {
     return Error{ErrorKind::usage, wrong};

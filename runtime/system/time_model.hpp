@@ -53,12 +53,14 @@ class TimeModel {
 
 /// The mean times of each chunk: `clock`'s seconds (of a stage, shared equally by its chunks, or
 /// of a chunk), or FLOPs over clock.flops. flops: of one micro-batch, by chunk: {forward, input
-/// gradient, weight gradient}. stage_of: by chunk; between neighbours on one stage no link takes
+/// gradient, weight gradient, ...}. stage_of: by chunk; between neighbours on one stage no link takes
 /// time.
 struct ChunkFlops {
   double forward = 0;
   double input_gradient = 0;
   double weight_gradient = 0;
+  double predict = 0;  // an estimate of the chunk's error signal, where something predicts it
+  double teach = 0;
 };
 
 Result<std::vector<ChunkTimes>> mean_times(const proto::Clock& clock,

@@ -17,6 +17,9 @@ Action forward(std::int64_t batch, std::int32_t micro_batch = 0, std::int32_t ch
   return {.act = Act::forward, .chunk = chunk, .batch = batch, .micro_batch = micro_batch};
 }
 
+constexpr Arrivals::Needs kHead{.labels = true, .error = false};
+constexpr Arrivals::Needs kInner{.labels = false, .error = true};
+
 Action backward(std::int64_t batch, std::int32_t micro_batch = 0, std::int32_t chunk = 0) {
   return {.act = Act::backward, .chunk = chunk, .batch = batch, .micro_batch = micro_batch};
 }
@@ -62,16 +65,16 @@ ChunkStatistics statistics(bool served) {
 
 TEST_CASE("an action lacks first what only another machine can bring") {
   Arrivals arrivals;
-  CHECK(arrivals.missing(forward(3), true) == Want::data);
-  CHECK(arrivals.missing(forward(3, 0, 1), true) == Want::activation);
+  CHECK(arrivals.missing(forward(3), kHead) == Want::data);
+  CHECK(arrivals.missing(forward(3, 0, 1), kHead) == Want::activation);
   arrivals.keep(Activation{{0, 1, 3, 0}, {}});
-  CHECK(arrivals.missing(forward(3, 0, 1), true) == Want::data);  // labels
-  CHECK_FALSE(arrivals.missing(forward(3, 0, 1), false));
+  CHECK(arrivals.missing(forward(3, 0, 1), kHead) == Want::data);  // labels
+  CHECK_FALSE(arrivals.missing(forward(3, 0, 1), kInner));
   arrivals.keep(Labels{{0, 1, 3, 0}, value(1)});
-  CHECK_FALSE(arrivals.missing(forward(3, 0, 1), true));
-  CHECK(arrivals.missing(forward(3, 1, 1), true) == Want::activation);
-  CHECK(arrivals.missing(backward(3, 0, 1), false) == Want::error);
-  CHECK_FALSE(arrivals.missing(backward(3, 0, 1), true));
+  CHECK_FALSE(arrivals.missing(forward(3, 0, 1), kHead));
+  CHECK(arrivals.missing(forward(3, 1, 1), kHead) == Want::activation);
+  CHECK(arrivals.missing(backward(3, 0, 1), kInner) == Want::error);
+  CHECK_FALSE(arrivals.missing(backward(3, 0, 1), kHead));
 }
 
 TEST_CASE("a wait is recorded when it ends or turns into another") {

@@ -282,7 +282,8 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
       WaitRecord{.actor = 3, .want = Want::weights},
       ServerRecord{.version = 9},
       LossOfReplica{.replica = 1, .cause = "gone"},
-      TrafficRecord{.bytes = 12}};
+      TrafficRecord{.bytes = 12},
+      PredictionRecord{.stamp = {.batch = 3}, .result = x}};
   for (RecordEntry record : records) {
     Archive a;
     archive(a, record);

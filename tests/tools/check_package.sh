@@ -180,6 +180,20 @@ says "% of the test data" "$mine" run glyphs-mlp -q "${small[@]}" "${plateau[@]}
 expect 2 "window: 0 does not do" "$mine" config validate glyphs-mlp "${plateau[@]}" --set extension.custom.values.window=0
 expect 2 'did you mean "plateau"?' "$mine" sim glyphs-mlp --set extension.custom.name=platau
 
+# A way to train modules of one's own: no error comes from a later one, so that none waits.
+mine=$PWD/build/my_module
+modules=(glyphs-mlp "${small[@]}" --set pipeline.stages=3 --set pipeline.schedule=sequential
+  --set decoupled.custom.name=target_projection)
+says "target_projection (decoupled.custom.name)" "$mine" explain target_projection
+says "option decoupled.custom.values.strength: multiplies the signal (1; from 0 to 1000)" "$mine" explain target_projection
+says "decoupled  target_projection" "$mine" plan "${modules[@]}"
+says "% of the test data" "$mine" sim "${modules[@]}" -q --out projected
+says "% of the test data" "$mine" run "${modules[@]}" -q --out projected-run
+[ -n "$(sha projected)" ] && [ "$(sha projected)" = "$(sha projected-run)" ]
+expect 2 "strength: -1 does not do" "$mine" config validate "${modules[@]}" --set decoupled.custom.values.strength=-1
+expect 2 'did you mean "target_projection"?' "$mine" sim "${modules[@]}" --set decoupled.custom.name=target_projektion
+expect 2 '"target_projection" has not been registered' "$installed/bin/troupe" sim "${modules[@]}"
+
 # A program of one's own that trains on its own data and takes the weights.
 says "(0, 0.5) is on circle 0, (0, 1) on circle 1" build/my_program
 for line in "losses heard" "interrupted" "dense1.weight: 32 numbers" "dense2.bias: 2 numbers"; do

@@ -231,8 +231,25 @@ def endings():
     yield Case("mlp", ["seed=7", K + "3", ASYNC, W + "stash"])
 
 
+def decoupled():
+    """Modules that take their error signals elsewhere. A predictor estimates by what it has been taught when it is asked."""
+    d, synthetic = "decoupled=", "decoupled.synthetic."
+    for method in ["feedback_alignment", "direct_feedback_alignment", "local_loss"]:
+        for pipeline in [[S + "sequential"], [S + "zb_h1", M + "4"], [ASYNC, W + "stash"], [ASYNC, W + "spectrain", M + "2"]]:
+            yield Case("mlp", [K + "3", d + method] + pipeline)
+        yield Case("mlp", [K + "2", d + method, R + "2", EX + "synchronous"])
+        yield Case("mlp", [K + "2", d + method, R + "3", RULE + "asgd"], run=False)
+    yield Case("mlp", [K + "4", d + "local_loss", "decoupled.ahead=2"])
+    yield Case("mlp", [K + "4", d + "local_loss", "decoupled.ahead=0", "pipeline.stage_of=[0,1,2,3]"])
+    for more in [[], ["predictor=mlp", "predictor.mlp.width=16", "conditioned=true"], ["lambda=0.5"], ["update_probability=0.4"]]:
+        yield Case("mlp", [K + "3", d + "synthetic"] + [synthetic + s for s in more], run=False)
+    yield Case("mlp", [K + "3", d + "synthetic", M + "4", S + "zb_h1"], run=False)
+    yield Case("mlp", [K + "2", d + "synthetic", R + "2", EX + "averaging"], run=False)
+    yield Case("mlp", [K + "2", synthetic + "lambda=1"])
+
+
 def cases():
-    return [case for family in (pipelines, optimizers, networks, rules, exchanges, endings) for case in family()]
+    return [case for family in (pipelines, optimizers, networks, rules, exchanges, endings, decoupled) for case in family()]
 
 
 def words():

@@ -54,7 +54,7 @@ class Nodes:
             node.communicate()
 
 
-def in_processes(program, folder, case, count, number, hosts):
+def in_processes(program, folder, case, count, number, hosts=False):
     """The outcome of a run in `count` processes."""
     if not hosts:
         return run(program, folder, case, f"processes-{number}-{count}", ["--processes", str(count)])

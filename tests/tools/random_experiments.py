@@ -372,6 +372,8 @@ class Asked:
         if any(s.startswith(("stop.seconds", "stop.target_accuracy")) for s in self.sets):
             return False
         sets = self.sets + [s for phase in self.phases for s in phase]
+        if any(s.startswith("decoupled.synthetic") or s == "decoupled=synthetic" for s in sets):
+            return False
         if any(s.startswith("replicas.exchange") and ("hogwild" in s or "overlaps" in s) for s in sets):
             return False
         return all(s == "replicas.count=1" for s in sets if s.startswith("replicas.count"))

@@ -1,0 +1,245 @@
+#include "actors/predictor.hpp"
+
+#include "kernels/combine.hpp"
+#include "messages/fields.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+std::int64_t rows_of(const Tensor& output) {
+  return output.shape()[0];
+}
+
+Shape flat(const Tensor& output) {
+  return {rows_of(output), output.elements() / rows_of(output)};
+}
+
+/// (B, elements of h + classes): h, then the label as one among `classes`.
+Tensor model_input(Stream& stream, const Predictor::Known& of, std::int64_t classes) {
+  const Tensor h = of.output.reshape(flat(of.output));
+  if (classes == 0) {
+    return h;
+  }
+  const std::int64_t rows = h.shape()[0];
+  const std::int64_t width = h.shape()[1];
+  Tensor x = stream.allocate({rows, width + classes});
+  fill(stream, x, 0);
+  const auto from = h.span<float>();
+  const auto labels = of.labels.span<std::int32_t>();
+  const auto to = x.span<float>();
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto row = to.begin() + r * (width + classes);
+    std::copy_n(from.begin() + r * width, width, row);
+    row[width + labels[static_cast<std::size_t>(r)]] = 1;
+  }
+  return x;
+}
+
+/// PredictionRecord::result. Shapes: (B, n) both.
+Tensor sums_of(Stream& stream, const Tensor& estimate, const Tensor& signal) {
+  const std::int64_t rows = signal.shape()[0];
+  const std::int64_t width = signal.shape()[1];
+  const auto y = estimate.span<float>();
+  const auto t = signal.span<float>();
+  Tensor sums = stream.allocate({5}, DType::float64);
+  const auto all = sums.span<double>();
+  std::fill(all.begin(), all.end(), 0);
+  for (std::int64_t j = 0; j < width; ++j) {
+    double mean = 0;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      mean += static_cast<double>(t[static_cast<std::size_t>(r * width + j)]);
+    }
+    mean /= static_cast<double>(rows);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const double e = y[static_cast<std::size_t>(r * width + j)];
+      const double s = t[static_cast<std::size_t>(r * width + j)];
+      all[0] += (e - s) * (e - s);
+      all[1] += (s - mean) * (s - mean);
+      all[2] += s * s;
+      all[3] += e * e;
+      all[4] += e * s;
+    }
+  }
+  return sums;
+}
+
+/// To a machine on the same thread: no link takes time.
+template <class M>
+void send_beside(Ref<StageRole> to, M message, Effects& fx) {
+  fx.sends.push_back({to.id, Message(std::in_place_type<M>, std::move(message)), false});
+}
+
+}  // namespace
+
+void Predictor::handle(Start, double, Effects& fx) {
+  ask(fx);
+}
+
+void Predictor::handle(Activation m, double, Effects& fx) {
+  known_[micro_batch_of(m.stamp)].output = m.bundle.front().tensor;
+  advance(fx);
+}
+
+void Predictor::handle(Labels m, double, Effects& fx) {
+  known_[micro_batch_of(m.stamp)].labels = std::move(m.labels);
+  advance(fx);
+}
+
+void Predictor::handle(ErrorSignal m, double, Effects& fx) {
+  known_[micro_batch_of(m.stamp)].signal = m.bundle.front().tensor;
+  advance(fx);
+}
+
+void Predictor::handle(PullReply m, double, Effects& fx) {
+  weights_ = std::move(m.weights);
+  advance(fx);
+}
+
+bool Predictor::answerable(const Known& known) const {
+  return !known.answered && known.output && (c_.classes == 0 || known.labels) &&
+         (c_.lambda == 0 || known.signal);
+}
+
+void Predictor::advance(Effects& fx) {
+  if (running_ || weights_.empty()) {
+    return;
+  }
+  const auto next = std::find_if(
+      known_.begin(), known_.end(), [&](const auto& one) { return answerable(one.second); });
+  if (next != known_.end()) {
+    at_ = next->first;
+    answer(fx);
+  } else if (!known_.empty() && known_.begin()->second.answered && known_.begin()->second.signal) {
+    at_ = known_.begin()->first;
+    teach(fx);
+  }
+}
+
+Run Predictor::job(Work work) const {
+  return {
+      .work = work, .stage = c_.stage, .stamp = {c_.replica, c_.chunk, at_.batch, at_.micro_batch}};
+}
+
+void Predictor::answer(Effects& fx) {
+  running_ = true;
+  run(fx,
+      job(Work::predict),
+      [model = c_.model,
+       weights = weights_,
+       buffers = c_.buffers,
+       of = known_.at(at_),
+       classes = c_.classes,
+       lambda = c_.lambda,
+       seed = c_.seed](Stream& stream) {
+        const Pass pass{.stream = stream, .seed = seed};
+        const Bundle input{{"x", model_input(stream, of, classes)}};
+        const Tensor y = model->forward(pass, weights, buffers, input, {}, false).y.front().tensor;
+        Tensor error = stream.allocate(y.shape());
+        std::vector<Term> terms{{(1 - lambda) / static_cast<double>(rows_of(y)), y}};
+        if (lambda > 0) {
+          terms.push_back({lambda, of.signal.reshape(y.shape())});
+        }
+        combine(stream, terms, error);
+        ForwardPass made;
+        made.y.push_back({"x", error.reshape(of.output.shape())});
+        return made;
+      });
+}
+
+void Predictor::handle(Ran<ForwardPass> m, double, Effects& fx) {
+  running_ = false;
+  known_.at(at_).answered = true;
+  send_beside(c_.module,
+              ErrorSignal{{c_.replica, c_.chunk, at_.batch, at_.micro_batch}, std::move(m.made.y)},
+              fx);
+  advance(fx);
+}
+
+/// The forward again, at the weights of now: so the gradient is theirs, and no stash waits for a lesson
+/// that may never come.
+void Predictor::teach(Effects& fx) {
+  running_ = true;
+  const bool last = parts_ + 1 == c_.micro_batches;
+  run(fx,
+      job(Work::teach),
+      [model = c_.model,
+       weights = weights_,
+       buffers = c_.buffers,
+       of = known_.at(at_),
+       classes = c_.classes,
+       seed = c_.seed,
+       gradient = std::move(gradient_),
+       divide_by = last ? c_.micro_batches : 1](Stream& stream) mutable {
+        const Pass pass{.stream = stream, .seed = seed};
+        const Tensor signal = stream.allocate(flat(of.output));
+        combine(stream,
+                {{static_cast<double>(rows_of(of.output)), of.signal.reshape(signal.shape())}},
+                signal);
+        const Bundle input{{"x", model_input(stream, of, classes)}};
+        ForwardPass forward =
+            model->forward(pass, weights, std::move(buffers), input, signal, true);
+        // Its loss leaves (estimate - signal) / B behind.
+        const Tensor estimate = stream.allocate(signal.shape());
+        combine(
+            stream,
+            {{static_cast<double>(rows_of(of.output)), forward.stash.back().front()}, {1, signal}},
+            estimate);
+        BackwardPass made;
+        made.dx.push_back({"sums", sums_of(stream, estimate, signal)});
+        const InputGradient half =
+            model->input_gradient(pass, weights, std::move(forward.stash), {});
+        made.gradient =
+            model->weight_gradient(stream, half.deltas, std::move(gradient), divide_by).gradient;
+        return made;
+      });
+  gradient_.clear();
+}
+
+void Predictor::handle(Ran<BackwardPass> m, double now, Effects& fx) {
+  running_ = false;
+  known_.erase(at_);
+  fx.record(PredictionRecord{{c_.replica, c_.chunk, at_.batch, at_.micro_batch},
+                             m.made.dx.front().tensor});
+  gradient_ = std::move(m.made.gradient);
+  if (++parts_ == c_.micro_batches) {
+    parts_ = 0;
+    weights_.clear();  // the shard has the only handle of them: the update may be made in place
+    fx.send(c_.shard,
+            Push{.from = c_.self,
+                 .stamp = {c_.replica, c_.chunk, updates_, 0},
+                 .sequence = ++pushes_,
+                 .read_time = now,
+                 .gradient = std::exchange(gradient_, {}),
+                 .reads = {},
+                 .forward = {}});
+    ++updates_;
+    ask(fx);
+  }
+  advance(fx);
+}
+
+void Predictor::ask(Effects& fx) {
+  fx.send(c_.shard,
+          Pull{.from = c_.self,
+               .request = static_cast<std::uint64_t>(updates_),
+               .view = {updates_, {}}});
+}
+
+std::string Predictor::waits_for() const {
+  if (running_) {
+    return "its own kernel";
+  }
+  if (weights_.empty()) {
+    return "its shard";
+  }
+  return known_.empty() ? "" : "what the next module makes of its module's output";
+}
+
+void Predictor::archive(Archive& a) {
+  a(known_, weights_, gradient_, parts_, updates_, pushes_, at_, running_);
+}
+
+}  // namespace troupe

@@ -1,0 +1,93 @@
+// Estimates the error signals of one module of a network, and learns from those that the next module
+// sends later: synthetic gradients (Jaderberg et al. 2017, arXiv:1608.05343).
+//
+//   stage --Activation{h}--> predictor --ErrorSignal{estimate}--> stage
+//   stage of the next module --ErrorSignal{dL/dh}--> predictor
+//   source --Labels--> predictor                                    (where it is conditioned on them)
+//   predictor --Push--> its own shard, which has its own optimizer
+//
+// It works on gradients of a sample's own loss, those of the micro-batch's mean times the rows, so that
+// no estimate depends on the batch size. With lambda > 0 an estimate waits for the next module and is
+// mixed with what that sends.
+//
+// Invariants: estimates come before lessons, because the module waits for them; lessons are taken in
+// the order of micro-batches, M of them make an update; an estimate is made at the newest weights.
+#pragma once
+
+#include "actors/stage/micro_batch.hpp"
+#include "runtime/model/chunk.hpp"
+#include "runtime/system/machine.hpp"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+class Predictor final : public Actor<Predictor, StageRole> {
+ public:
+  struct Config {
+    Ref<StageRole> self;
+    std::int32_t replica = 0;
+    std::int32_t chunk = 0;  // the module
+    std::int32_t stage = 0;  // whose modelled time its jobs take
+    std::uint64_t seed = 1;
+    std::int32_t micro_batches = 1;  // M
+    double lambda = 0;
+    std::int64_t classes = 0;            // of the labels that it is told; 0: it is told none
+    std::shared_ptr<const Chunk> model;  // (elements of h + classes) -> (elements of h)
+    std::vector<Tensor> buffers{};       // of the model: every job begins with these
+    Ref<StageRole> module;
+    Ref<ShardRole> shard;
+  };
+
+  explicit Predictor(Config config) : c_(std::move(config)) {}
+
+  void handle(Start, double now, Effects& fx);
+  void handle(Activation m, double now, Effects& fx);
+  void handle(Labels m, double now, Effects& fx);
+  void handle(ErrorSignal m, double now, Effects& fx);
+  void handle(PullReply m, double now, Effects& fx);
+  void handle(Ran<ForwardPass> m, double now, Effects& fx);
+  void handle(Ran<BackwardPass> m, double now, Effects& fx);
+
+  /// What else a stage is told, nobody tells a predictor.
+  template <class M>
+  void handle(M, double, Effects&) {
+    TROUPE_CHECK(false, "predictor ", c_.chunk, ": a message that is for stages");
+  }
+
+  void archive(Archive& a) override;
+  std::string waits_for() const override;
+
+  /// What is known of a micro-batch.
+  struct Known {
+    Tensor output{};  // h, (B, ...)
+    Tensor labels{};  // int32 (B)
+    Tensor signal{};  // dL/dh as the next module has sent it, (B, ...)
+    bool answered = false;
+
+    static constexpr int kFields = 4;
+  };
+
+ private:
+  void advance(Effects& fx);
+  bool answerable(const Known& known) const;
+  void answer(Effects& fx);
+  void teach(Effects& fx);
+  void ask(Effects& fx);
+  Run job(Work work) const;
+
+  Config c_;
+  std::map<MicroBatch, Known> known_;  // of micro-batches that are not behind it
+  Weights weights_;                    // empty while the shard makes the next
+  std::vector<Tensor> gradient_;       // of the mini-batch's lessons so far, by slice
+  std::int32_t parts_ = 0;             // that are in it
+  std::int64_t updates_ = 0;
+  std::uint64_t pushes_ = 0;
+  MicroBatch at_;  // of the job that runs
+  bool running_ = false;
+};
+
+}  // namespace troupe

@@ -1,0 +1,114 @@
+// Where modules get their error signals (decoupled). A module is a chunk of a network that has been
+// cut. Under backpropagation it waits for the next module's input gradient; each method here takes
+// its signal from somewhere else, so that a lock is gone. Built-in methods and those of a program of
+// one's own stand in one table. decoupled/README.md has the design.
+#pragma once
+
+#include "kernels/result.hpp"
+#include "kernels/stream.hpp"
+#include "messages/proto.hpp"
+#include "messages/stamp.hpp"
+#include "runtime/schemes/registry.hpp"
+#include "runtime/schemes/schedule.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// What a module knows of a micro-batch when its backward begins.
+struct SignalInputs {
+  Tensor sent{};    // by the head: dL / d(output of the network), (B, ...); else empty
+  Tensor output{};  // of the module, (B, ...)
+  Tensor labels{};  // of the micro-batch, where nobody sends anything; else empty
+};
+
+/// What a method does at one module. It is constant and made from the seed alone: one object serves
+/// all of the module's jobs, and no checkpoint holds it.
+class ModuleSignal {
+ public:
+  virtual ~ModuleSignal() = default;
+
+  /// The weights by which the module's backward multiplies errors. `read`: the slices that its View
+  /// names. In a kernel job.
+  virtual Weights backward(Weights read) const { return read; }
+
+  /// The mean loss's gradient by the module's output, in the output's shape. Not asked of the head,
+  /// which has the loss, nor where the next module sends it. In a kernel job.
+  virtual Tensor error(Stream& /*stream*/, const SignalInputs& inputs) const { return inputs.sent; }
+};
+
+/// What a ModuleSignal is made from. References live while it is made.
+struct ModuleContext {
+  const proto::Experiment& experiment;  // resolved
+  OptionValues values;                  // of decoupled.custom
+  std::uint64_t seed = 1;
+  std::int32_t chunk = 0;
+  std::int64_t width = 0;    // elements of the module's output, of a sample
+  std::int64_t outputs = 0;  // of the network's
+  std::int64_t classes = 0;  // of the labels; 0 where they are values
+  Stream& stream;            // to make constants on
+  /// The module's slices as a run of this seed starts them.
+  std::function<std::vector<Tensor>(std::uint64_t seed)> initial_slices;
+};
+
+/// What estimates the error signal of each module but the last, of the module's output: dense layers
+/// with batch norm and relu, then a dense layer that is zero at first.
+struct PredictorPlan {
+  std::vector<std::int64_t> hidden{};  // widths
+  bool conditioned = false;            // on the label, too
+};
+
+/// A method as it is registered.
+struct DecoupledScheme {
+  SchemeInfo info;
+  SignalFrom from = SignalFrom::next;
+  std::string signal{};  // formula of the error signal
+  std::string locks{};   // which locks remain
+  std::string arrows{};  // picture of who sends what, lines of at most 90 characters
+  /// Of every module, the head included. Not of SignalFrom::predictor.
+  std::function<std::shared_ptr<const ModuleSignal>(const ModuleContext&)> module{};
+  /// Of SignalFrom::predictor; `values`: of decoupled.custom.
+  std::function<PredictorPlan(const proto::Experiment&, const OptionValues& values)> predictor{};
+};
+
+/// Makes a method known under its name, for decoupled.custom. Before any experiment is checked. Error
+/// (usage) where the name is taken or not in snake_case, or `module` (of SignalFrom::predictor
+/// `predictor`) is missing.
+Result<void> register_decoupled(DecoupledScheme scheme);
+
+const Registry<DecoupledScheme>& decoupled_schemes();
+
+/// The method that a resolved experiment has chosen, nothing where that is backpropagation.
+/// ContractError where it is not registered.
+const DecoupledScheme* decoupled_of(const proto::Experiment& experiment);
+
+/// Who sends error signals in this experiment. ContractError as decoupled_of.
+SignalFrom signal_from(const proto::Experiment& experiment);
+
+/// Of modules that have predictors. ContractError as decoupled_of.
+std::optional<PredictorPlan> predictor_plan(const proto::Experiment& experiment);
+
+/// ContractError as decoupled_of.
+OptionValues decoupled_values(const proto::Experiment& experiment);
+
+/// A matrix (rows, columns) of U(-1, 1) / sqrt(columns), by seed and name: as a dense layer from the
+/// module's output (columns) to the network's (rows) starts, so that a signal has the size that
+/// backpropagation through one such layer would give it.
+Tensor feedback_matrix(Stream& stream,
+                       std::uint64_t seed,
+                       std::string_view name,
+                       std::int64_t rows,
+                       std::int64_t columns);
+
+/// Error (usage) with the reason where the method is not registered, or does not go with the rest of
+/// the experiment.
+Result<void> check_decoupled(const proto::Experiment& experiment);
+
+}  // namespace troupe

@@ -1,0 +1,42 @@
+// Decoupled neural interfaces (Jaderberg et al. 2017, arXiv:1608.05343), update-unlocked: a module's
+// error signal is an estimate M(h) of dL/dh by a predictor of its own, which learns from what the next
+// module, itself at work on an estimate, sends back: |M(h) - dL/dh|^2, bootstrapped up to the last
+// module, whose signal is exact. BP(lambda) mixes the two; with lambda = 1 it is backpropagation. The
+// predictor's last layer starts at zero, and so does the signal.
+#include "experiment.pb.h"
+#include "runtime/schemes/decoupled/built_in.hpp"
+
+namespace troupe::decoupled {
+namespace {
+
+PredictorPlan predictor_of(const proto::Experiment& e, const OptionValues& /*values*/) {
+  const proto::Synthetic& options = e.decoupled().synthetic();
+  PredictorPlan plan{.conditioned = options.conditioned()};
+  if (options.predictor().has_mlp()) {
+    const proto::PredictorMlp& mlp = options.predictor().mlp();
+    plan.hidden.assign(static_cast<std::size_t>(mlp.depth()), mlp.width());
+  }
+  return plan;
+}
+
+}  // namespace
+
+DecoupledScheme synthetic() {
+  return {
+      .info = {.name = "synthetic",
+               .summary = "an estimate by the module's own predictor, which learns from what the "
+                          "next module sends later",
+               .paper = "DNI: Jaderberg et al. 2017, arXiv:1608.05343"},
+      .from = SignalFrom::predictor,
+      .signal =
+          "error(k) = lambda dL/dh(k) + (1 - lambda) M(h(k)); M learns by |M(h(k)) - "
+          "dL/dh(k)|^2 from what module k+1, at work on its own error signal, sends",
+      .locks = "forward; with lambda > 0 all three",
+      .arrows =
+          "module k --h(k)--> module k+1 --> ... --> head\n"
+          "module k --h(k)--> predictor k --M(h(k))--> module k\n"
+          "                   predictor k <--dL/dh(k)-- module k+1   (later: a lesson)",
+      .predictor = predictor_of};
+}
+
+}  // namespace troupe::decoupled

@@ -1,0 +1,211 @@
+// Synthetic gradients: with the true gradient in the place of an estimate they are backpropagation bit
+// for bit; estimates begin at zero; predictors learn; and a run with them is archived and repeated like
+// any other.
+#include "actors/predictor.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/harness.hpp"
+
+#include <algorithm>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+using Options = std::vector<std::string>;
+
+const Options kThree{"pipeline.stages=3"};
+
+Options with(Options set, const Options& more) {
+  set.insert(set.end(), more.begin(), more.end());
+  return set;
+}
+
+proto::Experiment task(const Options& set) {
+  return experiment(tiny_task("24,20,16", "relu"), set);
+}
+
+Outcome train(const Options& set, const HarnessOptions& options = {}) {
+  const Outcome outcome = run(task(set), options);
+  INFO(outcome.ending.cause);
+  REQUIRE(outcome.ending.exit_code == 0);
+  return outcome;
+}
+
+/// In a predictor's place: hands its module what the next one sends.
+class Relay final : public Actor<Relay, StageRole> {
+ public:
+  explicit Relay(Ref<StageRole> module) : module_(module) {}
+
+  void handle(ErrorSignal m, double, Effects& fx) { fx.send(module_, std::move(m)); }
+
+  template <class M>
+  void handle(M, double, Effects&) {}
+
+  std::string waits_for() const override { return ""; }
+
+ private:
+  Ref<StageRole> module_;
+};
+
+void relay_all(Cast& cast) {
+  for (int c = 0; c < 2; ++c) {
+    const auto stage = &member(cast, concat("stage-", c)) - cast.members.data();
+    member(cast, concat("predictor-", c)).machine =
+        std::make_unique<Relay>(Ref<StageRole>{static_cast<ActorId>(stage)});
+  }
+}
+
+/// Sums over the lessons of mini-batches [first, last) of each predictor: error and variance.
+struct Lessons {
+  std::map<std::int32_t, std::vector<std::pair<double, double>>> of;  // by module and mini-batch
+
+  void add(const RecordEntry& entry) {
+    if (const auto* lesson = std::get_if<PredictionRecord>(&entry)) {
+      const std::vector<double> sums = to_host(lesson->result);
+      of[lesson->stamp.chunk].emplace_back(sums[0], sums[1]);
+    }
+  }
+
+  double error_in_variances(std::int32_t module, std::size_t first, std::size_t last) const {
+    double error = 0;
+    double variance = 0;
+    for (std::size_t i = first; i < last; ++i) {
+      error += of.at(module)[i].first;
+      variance += of.at(module)[i].second;
+    }
+    return error / variance;
+  }
+};
+
+const Options kAdam{"optimizer.rule=adam", "optimizer.learning_rate=0.003"};
+
+const Options kGlyphs{"pipeline.stages=3",
+                      "optimizer.rule=adam",
+                      "optimizer.learning_rate=0.001",
+                      "data=glyphs",
+                      "data.glyphs.limit=2000",
+                      "data.batch_size=50",
+                      "stop.updates=400",
+                      "decoupled.synthetic.conditioned=true"};
+
+}  // namespace
+
+TEST_CASE("lambda = 1 is backpropagation", "[system]") {
+  for (const Options& pipeline :
+       std::vector<Options>{kThree, {"pipeline.stages=2", "pipeline.schedule=zb_h1"}}) {
+    const Outcome plain = train(pipeline);
+    const Outcome one = train(with(pipeline, {"decoupled.synthetic.lambda=1"}));
+    CHECK(same(one.weights, plain.weights));
+    CHECK(one.order == plain.order);
+    CHECK_FALSE(
+        same(train(with(pipeline, {"decoupled.synthetic.lambda=0.5"})).weights, plain.weights));
+  }
+}
+
+TEST_CASE("a predictor that is handed the true gradient gives backpropagation's trajectory",
+          "[system]") {
+  const Options pipelines[] = {
+      kThree,
+      {"pipeline.stages=3", "pipeline.schedule=sequential"},
+      {"pipeline.stages=3", "pipeline.micro_batches=4", "pipeline.schedule=zb_h1"},
+      {"pipeline.stages=3", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"}};
+  for (const Options& pipeline : pipelines) {
+    INFO(Catch::StringMaker<Options>::convert(pipeline));
+    const Outcome plain = train(pipeline);
+    const Outcome relayed = train(with(pipeline, {"decoupled=synthetic"}), {.recast = relay_all});
+    CHECK(same(relayed.weights, plain.weights));
+  }
+}
+
+TEST_CASE("estimates begin at zero, and the first update moves the last module alone", "[system]") {
+  for (const std::string predictor : {"linear", "mlp"}) {
+    for (const std::string conditioned : {"false", "true"}) {
+      const Options set = with(kThree,
+                               {"decoupled.synthetic.predictor=" + predictor,
+                                "decoupled.synthetic.conditioned=" + conditioned,
+                                "data=glyphs",
+                                "data.glyphs.limit=100",
+                                "stop.updates=1"});
+      const auto blueprint = make_blueprint(task(set));
+      REQUIRE(blueprint);
+      Stream stream(Device{});
+      std::vector<Weights> start;
+      for (const auto& chunk : blueprint->chunks) {
+        start.emplace_back();
+        for (Tensor& slice : chunk->initial_slices(stream, 1)) {
+          start.back().push_back({.values = std::move(slice)});
+        }
+      }
+      const std::vector<float> before = flatten(*blueprint, start);
+      const std::vector<float> after = train(set).weights;
+      const auto head = static_cast<std::size_t>(blueprint->chunks.back()->layout().parameters());
+      const auto hidden = static_cast<std::ptrdiff_t>(before.size() - head);
+      CHECK(std::equal(before.begin(), before.begin() + hidden, after.begin()));
+      CHECK_FALSE(std::equal(before.begin() + hidden, before.end(), after.begin() + hidden));
+    }
+  }
+}
+
+TEST_CASE("predictors learn what the next module sends, and modules learn by them", "[system]") {
+  for (const std::string predictor : {"predictor=linear", "predictor.mlp.width=64"}) {
+    INFO(predictor);
+    Lessons lessons;
+    const Outcome outcome = train(with(kGlyphs, {"decoupled.synthetic." + predictor}),
+                                  {.record = [&](const RecordEntry& e) {
+                                    lessons.add(e);
+                                  }});
+    for (const std::int32_t module : {0, 1}) {
+      REQUIRE(lessons.of[module].size() >= 390);  // the last few may come after the end
+      CHECK(lessons.error_in_variances(module, 100, 390) < 0.8);
+    }
+    CHECK(lessons.error_in_variances(1, 0, 1) >= 1);  // an estimate of zero
+    CHECK(outcome.mean_loss(380, 400) < 0.7 * outcome.mean_loss(0, 10));
+  }
+}
+
+TEST_CASE("a module that updates now and then still learns, and each step is there", "[system]") {
+  const Options set = with(kGlyphs, {"decoupled.synthetic.update_probability=0.2"});
+  const Outcome outcome = train(set);
+  CHECK(outcome.mean_loss(380, 400) < 0.7 * outcome.mean_loss(0, 10));
+  const Outcome one = train(with(set, {"stop.updates=1", "decoupled.synthetic.lambda=1"}));
+  const Outcome plain = train(with(set, {"stop.updates=1", "decoupled=none"}));
+  CHECK_FALSE(same(one.weights, plain.weights));  // by this seed a module leaves the first one out
+  CHECK(std::count_if(outcome.applied.begin(), outcome.applied.end(), [](const auto& applied) {
+          return applied.stamp.chunk == 0;
+        }) == 400);
+}
+
+TEST_CASE("a run with predictors is repeated, in any number of micro-batches", "[system]") {
+  for (const Options& pipeline : std::vector<Options>{
+           kThree,
+           {"pipeline.stages=3", "pipeline.micro_batches=4"},
+           {"pipeline.stages=2", "replicas.count=2"},
+           {"pipeline.stages=2", "replicas.count=2", "replicas.exchange=synchronous"},
+           {"pipeline.stages=3", "decoupled.synthetic.lambda=0.5"},
+           {"pipeline.stages=3", "pipeline.schedule=async_one_f_one_b"}}) {
+    INFO(Catch::StringMaker<Options>::convert(pipeline));
+    const Options set = with(with({"decoupled=synthetic"}, pipeline), kAdam);
+    const Outcome outcome = train(set);
+    const Outcome again = train(set);
+    CHECK(same(again.weights, outcome.weights));
+    CHECK(again.order == outcome.order);
+    if (std::count(set.begin(), set.end(), "replicas.count=2") == 0) {
+      CHECK(outcome.mean_loss(30, 40) < outcome.mean_loss(0, 10));
+    }
+  }
+}
+
+TEST_CASE("what does not go together with synthetic gradients is refused", "[system]") {
+  const auto refusal = [](const Options& set) {
+    const auto made = make_blueprint(task(set));
+    return made ? "" : made.error().message;
+  };
+  CHECK(refusal({"decoupled=synthetic"}).starts_with("decoupled: a network in one part"));
+  CHECK(refusal(with(kThree, {"decoupled.synthetic.update_probability=0.5", "replicas.count=2"}))
+            .starts_with("decoupled.synthetic.update_probability: "));
+  CHECK(refusal(with(kThree, {"decoupled.synthetic.conditioned=true", "data.teacher.values=true"}))
+            .starts_with("decoupled.synthetic.conditioned: "));
+  CHECK(refusal(with(kThree, {"decoupled=synthetic", "optimizer.clip_norm=1"}))
+            .starts_with("optimizer.clip_norm: "));
+}
