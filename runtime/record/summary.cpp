@@ -130,6 +130,13 @@ std::string to_json(const Summary& summary,
       .add("lost", lost)
       .add("weights_sha256", summary.weights_sha256)
       .add("order_sha256", summary.order_sha256);
+  if (!summary.faults.empty()) {
+    JsonObject faults;
+    for (const auto& [what, times] : summary.faults) {
+      faults.add(what, times);
+    }
+    all.add("faults", faults);
+  }
   if (!phases.empty()) {
     all.raw("phases", list(phases));
   }
