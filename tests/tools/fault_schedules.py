@@ -6,8 +6,8 @@
     fault_schedules.py --program P --first 77 --count 1 --list  # what seed 77 asks
     fault_schedules.py --program P --broken-link                # that a link without its numbers is noticed
 
-Experiments are drawn as random_experiments.py draws them, mostly with several replicas; faults (clock.faults) in the scale of the
-seconds that the experiment takes undisturbed. Laws, of each:
+Experiments are drawn as random_experiments.py draws them, mostly with several replicas; each serves four seeds, whose faults
+(clock.faults) are in the scale of the seconds that it takes undisturbed. Laws, of each:
   laws       the run breaks none of its Witness's laws (runtime/system/witness.hpp)
   end        it ends: well and where it was to end, or because of a host that is lost, in a sentence that names it; nothing stalls
   repeated   twice the same: weights, order, updates, staleness, faults
@@ -32,6 +32,7 @@ from random_experiments import MEMORY_MAX, PROTO, Asked, Draw, Judge, schema, ve
 from resume_matrix import EVERY, compared, resumed
 
 FAULTS = "clock.faults."
+EACH = 4  # seeds that have the same experiment
 SENTENCES = [  # of runs that a host's death has ended
     r"\S+ is lost: host \d+ (has crashed|was silent for too long)(; it is of replica \d+, and an all-reduce needs all of them)?$",
     r"host 0 has crashed, and the Director with it: the run is lost$",
@@ -114,7 +115,10 @@ class ReplicasDraw(Draw):
 
 
 class FaultJudge(Judge):
-    """`plain`: the undisturbed run of the experiment that is judged."""
+    def __init__(self, program, folder):
+        super().__init__(program, folder)
+        self.told = {}  # what becomes of experiments undisturbed, the last few
+        self.drawn = (-1, None)  # the last experiment, by its own seed
 
     def summary(self):
         """Of what was asked last."""
@@ -128,10 +132,14 @@ class FaultJudge(Judge):
                 shutil.rmtree(path)
 
     def undisturbed(self, asked):
-        """What becomes of it, and what it is measured by; None where there is nothing to disturb."""
+        """What becomes of it, and its seconds; None where there is nothing to disturb. Its file is written."""
         Path(self.folder, "asked.textproto").write_text(asked.text())
-        found = self.ask(asked, "sim")
-        return (found, self.summary()) if found["code"] == 0 else None
+        name = (asked.text(), *asked.sets)
+        if name not in self.told:
+            self.told = dict(list(self.told.items())[-EACH:])
+            found = self.ask(asked, "sim")
+            self.told[name] = (found, self.summary().get("seconds", 0)) if found["code"] == 0 else None
+        return self.told[name]
 
     def hurt(self, asked, faults, extra=()):
         both = Asked(asked.base, asked.layers, asked.sets + faults.settings() + list(extra), asked.phases)
@@ -228,15 +236,14 @@ def places_of(asked):
     return replicas + 1, replicas * stages
 
 
-def legal(judge, draw):
-    """What was drawn, without what a refusal names; None where it is refused all the same."""
-    asked = Asked(draw.base, draw.layers, draw.sets, draw.phases)
+def legal(judge, drawn):
+    """What was drawn, without what refusals name; None where it is refused all the same, or does not end well."""
+    asked = Asked(drawn.base, drawn.layers, drawn.sets, drawn.phases)
     for _ in range(3):
-        Path(judge.folder, "asked.textproto").write_text(asked.text())
-        valid = verb_ends(judge.program, judge.folder, asked, ["config", "validate"])
-        if valid["code"] == 0:
+        if judge.undisturbed(asked):
             return asked
-        asked = asked.mended(valid["says"])
+        refused = verb_ends(judge.program, judge.folder, asked, ["config", "validate"])
+        asked = asked.mended(refused["says"]) if refused["code"] == 2 else None
         if not asked:
             return None
     return None
@@ -244,14 +251,15 @@ def legal(judge, draw):
 
 def draw(judge, seed, tables):
     """An experiment and its faults, or None where it comes to nothing undisturbed."""
-    asked = legal(judge, ReplicasDraw(seed, *tables))
-    told = asked and judge.undisturbed(asked)
-    if not told:
+    if judge.drawn[0] != seed // EACH:
+        judge.drawn = (seed // EACH, legal(judge, ReplicasDraw(seed // EACH, *tables)))
+    asked = judge.drawn[1]
+    if not asked:
         return None
     dice = random.Random(-seed - 1)
     hosts, most = places_of(asked)
     placed = dice.randrange(1, most + 1) if most and dice.random() < 0.3 else 0
-    return asked, draw_faults(dice, placed or hosts, placed, told[1].get("seconds", 0))
+    return asked, draw_faults(dice, placed or hosts, placed, judge.undisturbed(asked)[1])
 
 
 def report(seed, asked, faults, found):
