@@ -9,7 +9,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::uint64_t kInterruptEvery = 256;  // deliveries
+constexpr std::uint64_t kInterruptEvery = 256;  // turns: deliveries, and what befalls hosts
 
 }  // namespace
 
@@ -146,8 +146,8 @@ std::optional<Agenda::Entry> Agenda::next_entry() {
 }
 
 bool Agenda::step() {
-  if (faults_ && !befall()) {
-    return true;  // the run has ended
+  if (faults_ && befall()) {
+    return true;
   }
   const std::optional<Entry> entry = next_entry();
   if (!entry) {
@@ -228,8 +228,8 @@ Ending Agenda::run(const std::function<bool()>& interrupted) {
 }
 
 Ending Agenda::play(const std::function<bool()>& interrupted) {
-  while (!ending_) {
-    if (interrupted && delivered_ % kInterruptEvery == 0 && interrupted()) {
+  for (std::uint64_t turn = 0; !ending_; ++turn) {
+    if (interrupted && turn % kInterruptEvery == 0 && interrupted()) {
       Ending ending;
       ending.exit_code = 130;
       ending.cause = "interrupted";
@@ -270,31 +270,30 @@ double Agenda::next_thaw() const {
   return first;
 }
 
-/// All that happens to hosts before the next message is delivered. False: the run has ended by it.
+/// What happens to hosts before the next message is delivered, one thing at a time. False: nothing does.
 bool Agenda::befall() {
-  while (thawed_.empty() && !(heap_.empty() && withheld_.empty())) {
-    const double thaw = next_thaw();
-    const double message =
-        heap_.empty() ? std::numeric_limits<double>::infinity() : heap_.front().time;
-    if (const double next = std::min(thaw, message); faults_->next() <= next) {
-      now_ = std::max(now_, faults_->next());
-      for (const Faults::Death& death : faults_->happen()) {
-        bury(death);
-      }
-      if (ending_) {
-        return false;
-      }
-    } else if (thaw <= message) {
-      now_ = std::max(now_, thaw);
-      const auto host = std::find_if(withheld_.begin(), withheld_.end(), [&](const auto& held) {
-        return faults_->frozen_until(held.second.front().to) == thaw;
-      });
-      thawed_ = std::move(host->second);
-      withheld_.erase(host);
-    } else {
-      break;
-    }
+  if (!thawed_.empty() || (heap_.empty() && withheld_.empty())) {
+    return false;
   }
+  const double thaw = next_thaw();
+  const double message =
+      heap_.empty() ? std::numeric_limits<double>::infinity() : heap_.front().time;
+  if (faults_->next() <= std::min(thaw, message)) {
+    now_ = std::max(now_, faults_->next());
+    for (const Faults::Death& death : faults_->happen()) {
+      bury(death);
+    }
+    return true;
+  }
+  if (thaw > message) {
+    return false;
+  }
+  now_ = std::max(now_, thaw);
+  const auto host = std::find_if(withheld_.begin(), withheld_.end(), [&](const auto& held) {
+    return faults_->frozen_until(held.second.front().to) == thaw;
+  });
+  thawed_ = std::move(host->second);
+  withheld_.erase(host);
   return true;
 }
 

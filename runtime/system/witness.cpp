@@ -56,6 +56,8 @@ void Witness::delivered(ActorId to, const Message& message) {
     taken(servers_[combine->from.id], *combine);
   } else if (const auto* combined = std::get_if<Combined>(&message)) {
     made(servers_[to], *combined);
+  } else if (std::holds_alternative<Verdict>(message)) {
+    servers_[to].follows = true;
   }
 }
 
@@ -70,13 +72,17 @@ void Witness::arrived(Server& server, const Upload& m) {
     sender.early.erase(sender.early.begin());
     ++sender.come;
   }
-  if (m.contribution.values.empty() || server.over) {
+  if (m.contribution.values.empty()) {
     return;
   }
-  const Push push{m.stamp.replica, m.sequence, server.version};
-  const auto [place, free] =
-      server.waiting.insert_or_assign(where(m.contribution.values.front()), push);
-  server.vanished += free ? 0 : 1;  // the tensor that had this place is gone, and was in no update
+  const Push push{m.stamp.replica, m.sequence, server.version, dead_.contains(m.stamp.replica)};
+  const auto [place, free] = server.waiting.try_emplace(where(m.contribution.values.front()), push);
+  if (!free && !server.over &&
+      !place->second.of_dead) {  // the tensor that had this place is gone, and was in no update
+    ++server.vanished;
+    server.last_vanished = named(place->second);
+  }
+  place->second = push;
 }
 
 void Witness::taken(Server& server, const Combine& m) {
@@ -186,12 +192,16 @@ void Witness::applied(const AppliedRecord& m) {
 }
 
 void Witness::ended() const {
+  if (resumed_) {
+    return;  // what has come, and whether a server had told its account, is not known
+  }
   for (const auto& [id, server] : servers_) {
     const auto bound = kPatience * static_cast<std::int64_t>(server.replicas.size() + 1);
     const auto left =
         std::count_if(server.waiting.begin(), server.waiting.end(), [&](const auto& waiting) {
           const Push& push = waiting.second;
-          return dead_.contains(push.replica) && server.version - push.version > bound;
+          return dead_.contains(push.replica) && !push.of_dead && !server.follows &&
+                 server.version - push.version > bound;
         });
     law(server.vanished + left <= server.dropped,
         "cost",
@@ -199,7 +209,9 @@ void Witness::ended() const {
         server.chunk,
         " ",
         server.vanished + left,
-        " are in no update, and it has dropped ",
+        " are in no update (the last that is gone: ",
+        server.last_vanished,
+        "), and it has dropped ",
         server.dropped);
   }
 }

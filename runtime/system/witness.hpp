@@ -66,6 +66,7 @@ class Witness {
     std::int32_t replica = 0;
     std::uint64_t sequence = 0;
     std::int64_t version = 0;  // of its server, when it came
+    bool of_dead = false;      // its replica had been struck off: it need not count
   };
 
   struct Replica {                    // as a server knows it
@@ -83,8 +84,10 @@ class Witness {
     std::map<const void*, Push> waiting;  // arrived, by the tensor that came with them
     std::map<const void*, Push> in_work;
     std::map<std::int32_t, Replica> replicas;
-    std::int64_t vanished =
-        0;                     // pushes that had come, whose tensors are gone and were in no update
+    bool follows =
+        false;  // another decides, to whom what has come of a dead replica may not have come
+    std::int64_t vanished = 0;  // pushes that had come: their tensors are gone, and were in no update
+    std::string last_vanished{};
     bool over = false;         // it has told its account
     std::int64_t dropped = 0;  // as it tells
   };

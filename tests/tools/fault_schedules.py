@@ -88,10 +88,9 @@ def draw_faults(dice, hosts, placed, seconds):
         faults.crashes = [(at, host()) for at in times(3)]
     if dice.random() < 0.5:
         faults.freezes = [(at, dice.randrange(hosts)) for at in times(4)]
-        faults.sets.append(f"{FAULTS}freezes.seconds={some()}")
     if dice.random() < 0.5:
         faults.cuts = [(at, a, other(a)) for at in times(4) for a in [dice.randrange(hosts)]]
-        faults.sets.append(f"{FAULTS}cuts.seconds={some()}")
+    faults.sets += [f"{FAULTS}freezes.seconds={some()}", f"{FAULTS}cuts.seconds={some()}"]
     for kind in ("crashes", "freezes", "cuts"):
         if dice.random() < 0.15:
             faults.sets.append(f"{FAULTS}{kind}.every={dice.choice([0.1, 0.5, 3]) * scale:g}")
