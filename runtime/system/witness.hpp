@@ -86,7 +86,7 @@ class Witness {
     std::map<std::int32_t, Replica> replicas;
     bool follows =
         false;  // another decides, to whom what has come of a dead replica may not have come
-    std::int64_t vanished = 0;  // pushes that had come: their tensors are gone, and were in no update
+    std::int64_t vanished = 0;  // pushes that came, whose tensors are gone: they are in no update
     std::string last_vanished{};
     bool over = false;         // it has told its account
     std::int64_t dropped = 0;  // as it tells
