@@ -196,8 +196,10 @@ TEST_CASE("under whatever faults, by seed, a run ends as documented and breaks n
     CHECK(once.ending.cause == again.ending.cause);
     well += once.ending.exit_code == 0 ? 1 : 0;
   }
-  CHECK(well > seeds.count / 3);
-  CHECK(well < seeds.count);
+  if (seeds.count >= 60) {  // else the seeds may all be of one kind
+    CHECK(well > seeds.count / 3);
+    CHECK(well < seeds.count);
+  }
 }
 
 }  // namespace troupe::test
