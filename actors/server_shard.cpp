@@ -313,6 +313,7 @@ void ServerShard::handle(PinnedPull m, double, Effects& fx) {
 
 void ServerShard::handle(Membership m, double now, Effects& fx) {
   if (replicas_.update(m)) {
+    give_up_waiting(fx);
     advance(now, fx);
   }
 }
@@ -323,14 +324,20 @@ void ServerShard::finish(Effects& fx) {
     return;
   }
   tell_account(fx);
-  if (c_.together || one_decides()) {
-    // Replicas whose pushes wait for an update that will not come go on all the same.
-    for (const Upload& m : pushes_.give_up_all()) {
-      replicas_.dropped(m);
-      verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
-    }
-  }
+  give_up_waiting(fx);
   pins_.pin(*run_.end(), weights_.slice(), run_, version(), fx);
+}
+
+/// Where others may still need a replica's pushes, one whose push waits for an update that will not come goes
+/// on all the same.
+void ServerShard::give_up_waiting(Effects& fx) {
+  if (!run_.over() || !(c_.together || one_decides() || replicas_.lost_some())) {
+    return;
+  }
+  for (const Upload& m : pushes_.give_up_all()) {
+    replicas_.dropped(m);
+    verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
+  }
 }
 
 void ServerShard::tell_account(Effects& fx) {

@@ -101,6 +101,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   bool others_may_lack() const;
   void answer(std::int32_t who, std::uint64_t request, double now, Effects& fx);
   void finish(Effects& fx);
+  void give_up_waiting(Effects& fx);
   void tell_account(Effects& fx);
 
   std::int64_t version() const { return replicas_.ledger().version; }

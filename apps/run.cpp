@@ -4,6 +4,7 @@
 #include "apps/real_clock.hpp"
 #include "apps/run_files.hpp"
 #include "apps/topologies/checks.hpp"
+#include "apps/topologies/hosts.hpp"
 #include "apps/topologies/topology.hpp"
 #include "runtime/record/recorder.hpp"
 #include "runtime/record/weights_digest.hpp"
@@ -15,7 +16,9 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace troupe {
@@ -69,11 +72,37 @@ struct Performance {
   Archive* resume;  // null: from the beginning
   Others* others;   // null: all play here
   std::function<int()> interrupts;
+  std::map<std::string, std::int64_t>* faults = nullptr;  // Summary::faults
 };
+
+/// How a run ends that has broken a law of its Witness: nothing that it has made can be believed.
+Ending broken_ending(const LawBroken& broken, const Agenda& agenda) {
+  Ending ending;
+  ending.exit_code = static_cast<int>(ErrorKind::lost);
+  ending.cause = broken.what();
+  ending.seconds = agenda.now();
+  return ending;
+}
+
+std::map<std::string, std::int64_t> counts_of(const Faults& faults) {
+  const Faults::Counts& n = faults.counts();
+  return {{"crashes", n.crashes},
+          {"given_up", n.given_up},
+          {"freezes", n.freezes},
+          {"cuts", n.cuts},
+          {"packets_lost", n.packets_lost},
+          {"packets_doubled", n.packets_doubled}};
+}
 
 Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
   OrderLog* const order = p.files.orders.empty() ? nullptr : p.files.orders.front().get();
   Agenda agenda(cast, times, p.records, order);
+  std::optional<Faults> faults;
+  Witness witness(p.resume != nullptr);
+  if (any_faults(p.blueprint.experiment.clock().faults())) {
+    faults.emplace(make_faults(p.blueprint, cast));
+    agenda.suffer(*faults, witness);
+  }
   const auto take = [&] {
     p.checkpoints.take({.archive = [&](Archive& a) { agenda.archive(a); },
                         .explain =
@@ -97,14 +126,22 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
       take();
     }
   };
-  Ending ending = agenda.run([&] {
-    const int asked = p.interrupts();
-    if (asked == 1 && !std::exchange(halted, true)) {
-      take();
-      agenda.post(agenda.now(), cast.director.id, Halt{});
-    }
-    return asked >= 2;
-  });
+  Ending ending;
+  try {
+    ending = agenda.run([&] {
+      const int asked = p.interrupts();
+      if (asked == 1 && !std::exchange(halted, true)) {
+        take();
+        agenda.post(agenda.now(), cast.director.id, Halt{});
+      }
+      return asked >= 2;
+    });
+  } catch (const LawBroken& broken) {
+    ending = broken_ending(broken, agenda);
+  }
+  if (faults) {
+    *p.faults = counts_of(*faults);
+  }
   if (halted && ending.exit_code == 0) {
     ending.exit_code = 130;
     ending.cause = "interrupted";
@@ -196,7 +233,8 @@ Result<Ending> perform(const RunParts& parts,
                        const RunOptions& options,
                        const RunFiles& files,
                        Archive* state,
-                       Others* others) {
+                       Others* others,
+                       std::map<std::string, std::int64_t>& faults) {
   try {
     if (state) {
       archive_records(*state, parts);
@@ -206,8 +244,9 @@ Result<Ending> perform(const RunParts& parts,
                              options.directory.value_or(""),
                              options.virtual_clock ? "virtual" : "real",
                              options.kept);
-    return play(
-        parts.cast, options, {parts.blueprint, records, files, checkpoints, state, others, {}});
+    return play(parts.cast,
+                options,
+                {parts.blueprint, records, files, checkpoints, state, others, {}, &faults});
   } catch (const ArchiveError& error) {
     return Error{ErrorKind::data,
                  concat(state ? "the checkpoint does not fit the run: "
@@ -339,7 +378,8 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
 
   log::run().info("run_started", {{"name", e.name()}, {"clock", clock}, {"threads", cast.threads}});
   const auto start = std::chrono::steady_clock::now();
-  auto ending = perform(parts, options, *files, state ? &*state : nullptr, others);
+  std::map<std::string, std::int64_t> faults;
+  auto ending = perform(parts, options, *files, state ? &*state : nullptr, others, faults);
   if (!ending) {
     return ending.error();
   }
@@ -348,6 +388,7 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
 
   RunResult result = result_of(*std::move(ending), recorder, blueprint, *files);
   result.summary.wall_seconds = wall.count();
+  result.summary.faults = std::move(faults);
   finish_files(*files, result, blueprint);
   log::run().info("run_ended",
                   {{"exit_code", result.exit_code}, {"steps", result.summary.updates}});

@@ -2,6 +2,7 @@
 
 #include "actors/exchange/built_in.hpp"
 #include "apps/topologies/hogwild.hpp"
+#include "apps/topologies/hosts.hpp"
 #include "apps/topologies/sandblaster.hpp"
 #include "apps/topologies/topology.hpp"
 #include "messages/experiment.hpp"
@@ -199,6 +200,7 @@ Constraints<Blueprint> chunk_checks() {
                            b.experiment.replicas().shards(),
                            " slices");
            }},
+      asked("hosts_for_all_machines", {"clock.faults.hosts"}, check_hosts),
   };
 }
 
@@ -255,6 +257,15 @@ const Constraints<OnClock>& clock_checks() {
                  run.virtual_clock ? "on the virtual one" : "with clock.modelled",
                  " they are modelled; slow replicas are clock.workers.slowness there");
            }},
+      {.name = "faults_that_are_simulated",
+       .keys = {"clock.faults"},
+       .holds =
+           [](const OnClock& run) {
+             return run.virtual_clock || !any_faults(run.experiment.clock().faults());
+           },
+       .says =
+           always("clock.faults: hosts, links and what befalls them are simulated, on the virtual "
+                  "clock alone; use troupe sim")},
   };
   return rows;
 }

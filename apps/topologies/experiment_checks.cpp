@@ -2,6 +2,7 @@
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/extension.hpp"
 #include "apps/topologies/hogwild.hpp"
+#include "apps/topologies/hosts.hpp"
 #include "apps/topologies/sandblaster.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
@@ -310,6 +311,7 @@ Rows all_checks() {
   add(partition_checks());
   add(batch_checks());
   add(replica_times_checks());
+  add(fault_checks());
   add(stop_checks());
   add({asked("extension", {"extension"}, check_extension)});
   add(sparse_hogwild_checks());

@@ -158,6 +158,13 @@ std::string to_json(const Summary& summary,
   if (!summary.predictors.empty()) {
     all.add("predictors", predictors_object(summary.predictors));
   }
+  if (!summary.faults.empty()) {
+    JsonObject faults;
+    for (const auto& [what, times] : summary.faults) {
+      faults.add(what, times);
+    }
+    all.add("faults", faults);
+  }
   if (!phases.empty()) {
     all.raw("phases", list(phases));
   }

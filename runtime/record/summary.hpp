@@ -68,6 +68,8 @@ struct Summary {
   std::map<std::int32_t, Predictor> predictors;  // by module, of the last line of metrics
   std::map<std::int32_t, Server> servers;  // by shard; of several slices the sums, but for version
   std::vector<std::string> lost;           // replicas that died, and of what
+  std::map<std::string, std::int64_t>
+      faults;  // how often each happened; empty: none were asked for
   std::map<std::int32_t, std::int64_t> stashes;  // by stage: the most micro-batches kept at once
   std::string weights_sha256;  // over the parameters in layer order, float32 little endian, no
                                // padding; "" where the run failed

@@ -3,12 +3,13 @@
 #include "kernels/stream.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace troupe {
 namespace {
 
-constexpr std::uint64_t kInterruptEvery = 256;  // deliveries
+constexpr std::uint64_t kInterruptEvery = 256;  // turns: deliveries, and what befalls hosts
 
 }  // namespace
 
@@ -26,16 +27,21 @@ Agenda::Agenda(Cast& cast, const TimeModel& times, RecordSink& records, OrderSin
 Agenda::~Agenda() = default;
 
 void Agenda::post(double time, ActorId to, Message message) {
-  std::uint32_t slot;
+  push({.time = time, .sequence = 0, .slot = 0, .to = to}, std::move(message));
+}
+
+/// Its sequence and slot are filled in.
+void Agenda::push(Entry entry, Message message) {
   if (free_.empty()) {
-    slot = static_cast<std::uint32_t>(slots_.size());
+    entry.slot = static_cast<std::uint32_t>(slots_.size());
     slots_.push_back(std::move(message));
   } else {
-    slot = free_.back();
+    entry.slot = free_.back();
     free_.pop_back();
-    slots_[slot] = std::move(message);
+    slots_[entry.slot] = std::move(message);
   }
-  heap_.push_back({time, sequence_++, slot, to});
+  entry.sequence = sequence_++;
+  heap_.push_back(entry);
   std::push_heap(heap_.begin(), heap_.end());
 }
 
@@ -47,14 +53,28 @@ Stream& Agenda::stream(const Cast::Member& member) {
   return *stream;
 }
 
-void Agenda::carry_out(ActorId from) {
-  for (Effects::Send& send : fx_.sends) {
-    if (lose && lose(send.to, send.message)) {
-      continue;
-    }
-    const double way = send.modelled ? times_.link(send.message) : 0;  // before it is moved from
-    send.message.from = from;
+void Agenda::send(ActorId from, Effects::Send& send) {
+  if (lose && lose(send.to, send.message)) {
+    return;
+  }
+  const double way = send.modelled ? times_.link(send.message) : 0;  // before it is moved from
+  send.message.from = from;
+  if (witness_) {
+    witness_->sent(from, send.message);
+  }
+  if (!faults_ || !faults_->apart(from, send.to)) {
     post(now_ + way, send.to, std::move(send.message));
+    return;
+  }
+  const std::uint64_t number = witness_->passes(from, send.to);
+  for (const double time : faults_->arrivals(from, send.to, now_, way)) {
+    push({.time = time, .sequence = 0, .slot = 0, .to = send.to, .number = number}, send.message);
+  }
+}
+
+void Agenda::carry_out(ActorId from) {
+  for (Effects::Send& one : fx_.sends) {
+    send(from, one);
   }
   for (Run& run : fx_.runs) {
     double& free = thread_free_[static_cast<std::size_t>(cast_.members[from].thread)];
@@ -74,6 +94,9 @@ void Agenda::carry_out(ActorId from) {
     }
   }
   for (const RecordEntry& record : fx_.records) {
+    if (witness_) {
+      witness_->recorded(record);
+    }
     if (auto diverged = records_.on(record, now_)) {
       post(now_, cast_.director.id, std::move(*diverged));
     }
@@ -87,33 +110,56 @@ void Agenda::carry_out(ActorId from) {
   fx_.clear();
 }
 
-bool Agenda::step() {
+void Agenda::deliver(ActorId to, Message message) {
+  ++delivered_;
+  if (order_) {
+    order_->delivered(now_, to, message);
+  }
+  try {
+    cast_.members[to].machine->on(std::move(message), now_, fx_);
+    carry_out(to);
+  } catch (const LawBroken&) {
+    throw;  // no machine's fault alone
+  } catch (const std::exception& error) {
+    fx_.clear();
+    if (to == cast_.director.id) {
+      throw;
+    }
+    gone_.insert(to);
+    post(now_, cast_.director.id, sent_by(to, Down{cast_.members[to].name, error.what(), to}));
+  }
+}
+
+std::optional<Agenda::Entry> Agenda::next_entry() {
+  if (!thawed_.empty()) {
+    const Entry entry = thawed_.front();
+    thawed_.pop_front();
+    return entry;
+  }
   if (heap_.empty()) {
-    return false;
+    return {};
   }
   std::pop_heap(heap_.begin(), heap_.end());
   const Entry entry = heap_.back();
   heap_.pop_back();
-  now_ = entry.time;
-  Message message = std::move(slots_[entry.slot]);
-  free_.push_back(entry.slot);
-  ++delivered_;
-  if (order_) {
-    order_->delivered(now_, entry.to, message);
+  return entry;
+}
+
+bool Agenda::step() {
+  if (faults_ && befall()) {
+    return true;
   }
-  try {
-    cast_.members[entry.to].machine->on(std::move(message), now_, fx_);
-    carry_out(entry.to);
-  } catch (const std::exception& error) {
-    fx_.clear();
-    if (entry.to == cast_.director.id) {
-      throw;
-    }
-    gone_.insert(entry.to);
-    post(now_,
-         cast_.director.id,
-         sent_by(entry.to, Down{cast_.members[entry.to].name, error.what(), entry.to}));
+  const std::optional<Entry> entry = next_entry();
+  if (!entry) {
+    return false;
   }
+  now_ = std::max(now_, entry->time);  // one that was withheld was due before
+  if (withheld(*entry)) {
+    return true;
+  }
+  Message message = std::move(slots_[entry->slot]);
+  free_.push_back(entry->slot);
+  deliver(entry->to, std::move(message));
   if (between && !ending_) {
     between();
   }
@@ -131,15 +177,28 @@ void Agenda::archive(Archive& a) {
                  .free_at = thread_free_};
   if (!a.reading()) {
     // Copies: where a machine cannot be written the run goes on with what it has.
-    for (const Entry& entry : heap_) {
-      state.pending.push_back({entry.time, entry.sequence, entry.to, slots_[entry.slot]});
+    const auto add = [&](const auto& entries) {
+      for (const Entry& entry : entries) {
+        state.pending.push_back({entry.time, entry.sequence, entry.to, slots_[entry.slot]});
+      }
+    };
+    add(heap_);
+    add(thawed_);
+    for (const auto& [host, entries] : withheld_) {
+      add(entries);
     }
     std::sort(state.pending.begin(), state.pending.end(), earlier);
     archive_run(a, cast_, state);
+    if (faults_) {
+      faults_->archive(a);
+    }
     return;
   }
   archive_run(a, cast_, state);
   expect_all(cast_, state);
+  if (faults_) {
+    faults_->archive(a);
+  }
   now_ = state.now;
   delivered_ = state.delivered;
   gone_ = {state.gone.begin(), state.gone.end()};
@@ -170,14 +229,17 @@ Ending Agenda::run(const std::function<bool()>& interrupted) {
 }
 
 Ending Agenda::play(const std::function<bool()>& interrupted) {
-  while (!ending_) {
-    if (interrupted && delivered_ % kInterruptEvery == 0 && interrupted()) {
+  for (std::uint64_t turn = 0; !ending_; ++turn) {
+    if (interrupted && turn % kInterruptEvery == 0 && interrupted()) {
       Ending ending;
       ending.exit_code = 130;
       ending.cause = "interrupted";
       return ending;
     }
     if (!step()) {
+      if (witness_) {
+        witness_->still(gone_);
+      }
       std::vector<Standstill> told;
       for (std::size_t id = 0; id < cast_.members.size(); ++id) {
         told.push_back(gone_.contains(static_cast<ActorId>(id))
@@ -187,7 +249,100 @@ Ending Agenda::play(const std::function<bool()>& interrupted) {
       return stalled(cast_, std::move(told));
     }
   }
+  if (witness_ && ending_->exit_code == 0) {
+    witness_->ended();
+  }
   return std::move(*ending_);
+}
+
+// -- faults ----------------------------------------------------------------------------------------
+
+void Agenda::suffer(Faults& faults, Witness& witness) {
+  faults_ = &faults;
+  witness_ = &witness;
+}
+
+/// When the first host goes on for which messages are withheld; infinity: there is none.
+double Agenda::next_thaw() const {
+  double first = std::numeric_limits<double>::infinity();
+  for (const auto& [host, entries] : withheld_) {
+    first = std::min(first, faults_->frozen_until(entries.front().to));
+  }
+  return first;
+}
+
+/// What happens to hosts before the next message is delivered, one thing at a time. False: nothing does.
+bool Agenda::befall() {
+  if (!thawed_.empty() || (heap_.empty() && withheld_.empty())) {
+    return false;
+  }
+  const double thaw = next_thaw();
+  const double message =
+      heap_.empty() ? std::numeric_limits<double>::infinity() : heap_.front().time;
+  if (faults_->next() <= std::min(thaw, message)) {
+    now_ = std::max(now_, faults_->next());
+    for (const Faults::Death& death : faults_->happen()) {
+      bury(death);
+    }
+    return true;
+  }
+  if (thaw > message) {
+    return false;
+  }
+  now_ = std::max(now_, thaw);
+  const auto host = std::find_if(withheld_.begin(), withheld_.end(), [&](const auto& held) {
+    return faults_->frozen_until(held.second.front().to) == thaw;
+  });
+  thawed_ = std::move(host->second);
+  withheld_.erase(host);
+  return true;
+}
+
+/// All machines of the host are gone, and the Director hears of each.
+void Agenda::bury(const Faults::Death& death) {
+  if (const auto held = withheld_.find(death.host); held != withheld_.end()) {
+    for (const Entry& entry : held->second) {
+      slots_[entry.slot] = {};
+      free_.push_back(entry.slot);
+    }
+    withheld_.erase(held);
+  }
+  for (ActorId id = 0; id < cast_.members.size(); ++id) {
+    if (faults_->host_of(id) != death.host || gone_.contains(id)) {
+      continue;
+    }
+    if (id == cast_.director.id) {
+      ending_.emplace();
+      ending_->exit_code = static_cast<int>(ErrorKind::lost);
+      ending_->cause = death.cause + ", and the Director with it: the run is lost";
+      return;
+    }
+    gone_.insert(id);
+    post(now_, cast_.director.id, sent_by(id, Down{cast_.members[id].name, death.cause, id}));
+  }
+}
+
+/// Whether the message is not delivered now: who has gone hears nothing, nobody hears a host that is dead,
+/// and one that stands still gets it when it goes on.
+bool Agenda::withheld(const Entry& entry) {
+  const Message& message = slots_[entry.slot];
+  const bool passes = faults_ && faults_->apart(message.from, entry.to);
+  if (gone_.contains(entry.to) ||
+      (passes && faults_->dead(message.from) && !std::holds_alternative<Down>(message))) {
+    slots_[entry.slot] = {};
+    free_.push_back(entry.slot);
+    return true;
+  }
+  if (!faults_) {
+    return false;
+  }
+  if (faults_->frozen_until(entry.to) > now_) {
+    withheld_[faults_->host_of(entry.to)].push_back(entry);
+    return true;
+  }
+  witness_->delivered(message.from, entry.to, entry.number);
+  witness_->delivered(entry.to, message);
+  return false;
 }
 
 }  // namespace troupe

@@ -5,9 +5,12 @@
 #pragma once
 
 #include "runtime/system/driver.hpp"
+#include "runtime/system/faults.hpp"
 #include "runtime/system/snapshot.hpp"
+#include "runtime/system/witness.hpp"
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,6 +41,10 @@ class Agenda {
   /// Called between two deliveries, where set.
   std::function<void()> between;
 
+  /// From now on these befall the run, and `witness` watches it; both outlive the Agenda. LawBroken, out of
+  /// run(), where the run breaks one of the witness's laws.
+  void suffer(Faults& faults, Witness& witness);
+
   /// Puts a message on the heap from outside; for tests of faults.
   void post(double time, ActorId to, Message message);
   /// What to do with a message instead of delivering it; for tests of faults. True: it is lost.
@@ -51,6 +58,7 @@ class Agenda {
     std::uint64_t sequence;
     std::uint32_t slot;
     ActorId to;
+    std::uint64_t number = 0;  // that the Witness has given it
 
     bool operator<(
         const Entry& other) const {  // the heap's top is the earliest, then the first posted
@@ -59,6 +67,14 @@ class Agenda {
   };
 
   bool step();
+  std::optional<Entry> next_entry();
+  bool befall();
+  void bury(const Faults::Death& death);
+  double next_thaw() const;
+  bool withheld(const Entry& entry);
+  void push(Entry entry, Message message);
+  void send(ActorId from, Effects::Send& send);
+  void deliver(ActorId to, Message message);
   void carry_out(ActorId from);
   void place(std::vector<Pending> pending);
   Stream& stream(const Cast::Member& member);
@@ -78,6 +94,11 @@ class Agenda {
   std::uint64_t sequence_ = 0;
   std::uint64_t delivered_ = 0;
   std::vector<double> thread_free_;  // by thread: members that share one take turns
+
+  Faults* faults_ = nullptr;  // null: nothing goes wrong
+  Witness* witness_ = nullptr;
+  std::map<int, std::deque<Entry>> withheld_;  // by host that stands still: in their order
+  std::deque<Entry> thawed_;                   // of hosts that go on: before all others
 };
 
 }  // namespace troupe

@@ -520,6 +520,32 @@ TEST_CASE("after a death a server at its end still answers: another may lack wha
   CHECK(sent<Answer>(fx).front().second.weights.front().version == 1);
 }
 
+TEST_CASE("after a death a push that waited at the end is given up: its sender waits for it",
+          "[actors]") {
+  for (const bool dead_before : {false, true}) {
+    ServerShard s = server({.updates = 1});
+    const Membership alone{.epoch = 1, .alive = {false, false, true}};
+    Effects fx;
+    s.handle(upload(0, 0, 0), 0, fx);
+    (void)combine(fx);
+    Upload late = upload(2, 0, 0);
+    late.clock = 1;  // an answer that has every replica's first mini-batch, its own among them
+    s.handle(late, 0, fx);
+    if (dead_before) {
+      s.handle(alone, 0, fx);
+    }
+    CHECK(sent<Answer>(fx).empty());
+    s.handle(combined(1), 0, fx);
+    if (!dead_before) {
+      CHECK(sent<Answer>(fx).empty());
+      s.handle(alone, 0, fx);
+    }
+    CHECK(sent<Combine>(fx).empty());
+    REQUIRE(sent<Answer>(fx).size() == 1);
+    CHECK(sent<Answer>(fx).front().first == kShards[2].id);
+  }
+}
+
 TEST_CASE("where slices take turns a server at its end still answers: another's turn is to come",
           "[actors]") {
   for (const bool streams : {false, true}) {

@@ -1,6 +1,7 @@
 #include "tests/support/harness.hpp"
 
 #include "apps/topologies/cast.hpp"
+#include "apps/topologies/hosts.hpp"
 #include "kernels/stream.hpp"
 #include "kernels/update.hpp"
 #include "messages/experiment.hpp"
@@ -158,7 +159,18 @@ Outcome run(const proto::Experiment& e, const HarnessOptions& options) {
         return options.meddle(agenda, to, message);
       };
     }
-    outcome.ending = agenda.run();
+    Witness witness;
+    std::optional<Faults> faults;
+    if (any_faults(e.clock().faults())) {
+      faults.emplace(make_faults(*blueprint, cast));
+      agenda.suffer(*faults, witness);
+    }
+    try {
+      outcome.ending = agenda.run();
+    } catch (const LawBroken& broken) {
+      outcome.broken = broken.what();
+    }
+    outcome.faults = faults ? faults->counts() : Faults::Counts{};
     outcome.seconds = std::max(outcome.seconds, agenda.now());
     outcome.delivered = agenda.delivered();
   }

@@ -32,7 +32,9 @@ struct Outcome {
   std::vector<BusyRecord> busy;
   std::vector<ServerRecord> servers;  // as they came
   std::vector<LossOfReplica> lost;
-  double seconds = 0;           // of the run's clock
+  Faults::Counts faults;  // with clock.faults
+  std::string broken;     // the law of the Witness that was broken, and what was seen; "": none
+  double seconds = 0;     // of the run's clock
   std::uint64_t delivered = 0;  // virtual clock
   std::uint64_t order = 0;      // hash of the deliveries, virtual clock
   std::vector<float> weights;   // all parameters in layer order, without padding
@@ -60,6 +62,7 @@ std::unique_ptr<Machine> failing_at(std::unique_ptr<Machine> stage, std::int64_t
 /// The member of this name.
 Cast::Member& member(Cast& cast, std::string_view name);
 
+/// With clock.faults, where the experiment has some.
 Outcome run(const proto::Experiment& experiment, const HarnessOptions& options = {});
 
 /// What holds of every run with servers: on each the version grows by 1 an update from 0 to what the

@@ -113,6 +113,8 @@ const Cases& of_experiments() {
        {{"replicas.count=3", "clock.exchange.seconds=[1,2]"}, "each of the 3; there are 2"}},
       {"straggler_among_replicas",
        {{"clock.workers.straggler.permanent.replica=1"}, "1 of replicas.count 1"}},
+      {"hosts_of_faults",
+       {{"clock.faults.crashes.at=[1]", "clock.faults.crashes.host=[2]"}, "2 of 2 hosts"}},
       {"an_end", {{"stop.updates=0"}, "the run would never end"}},
       {"extension", {{"extension.custom.name=nobody"}, "has not been registered"}},
       {"accuracy_is_evaluated", {{"stop.target_accuracy=0.5"}, "needs record.evaluate"}},
@@ -173,6 +175,8 @@ const Cases& of_blueprints() {
       {"modules_to_decouple", {{"decoupled=local_loss"}, "has no modules"}},
       {"a_tensor_for_each_shard",
        {{"replicas.count=2", "replicas.shards=50"}, "tensors, too few for 50 slices"}},
+      {"hosts_for_all_machines",
+       {{"replicas.count=3", "clock.faults.hosts=4"}, "4 are more than this run has places for"}},
       {"sandblaster_of_all_the_data", {{kSandblaster}, "set it to 512 (it is 16)"}},
       {"sandblaster_portions_with_samples",
        {{kSandblaster, "data.batch_size=512", "replicas.exchange.sandblaster.portions=513"},
@@ -251,6 +255,34 @@ TEST_CASE("what is wrong with an experiment alone is told before its data is ope
       CHECK_THAT(made.error().message, Catch::Contains(refused.says));
     }
   }
+}
+
+TEST_CASE("hosts that faults name are there, one for each second", "[checks]") {
+  const auto said = [](const std::vector<std::string>& set) {
+    std::vector<std::string> all{"replicas.count=2"};
+    for (const std::string& assignment : set) {
+      all.push_back("clock.faults." + assignment);
+    }
+    return told(task(all));
+  };
+  CHECK(said({"cuts.at=[1,2]", "cuts.host=[0,2]", "cuts.other=[-1,1]"}).empty());
+  CHECK_THAT(said({"freezes.at=[1,2]", "freezes.host=[1]"}),
+             Catch::StartsWith("clock.faults.freezes.host: one host for each of the 2 seconds"));
+  CHECK_THAT(said({"cuts.other=[1]"}), Catch::StartsWith("clock.faults.cuts.other: one host"));
+  CHECK_THAT(said({"cuts.at=[1]", "cuts.host=[3]"}), Catch::Contains("3 of 3 hosts"));
+  CHECK_THAT(said({"cuts.at=[1]", "cuts.host=[2]", "cuts.other=[2]"}),
+             Catch::StartsWith("clock.faults.cuts.other: 2 is the same host"));
+  CHECK_THAT(said({"hosts=2", "crashes.at=[1]", "crashes.host=[2]"}),
+             Catch::Contains("2 of 2 hosts"));
+}
+
+TEST_CASE("faults are for the virtual clock alone", "[checks]") {
+  const proto::Experiment seeded = task({"clock.faults.seed=3"});  // and nothing goes wrong
+  CHECK(check_clock(seeded, false));
+  const proto::Experiment lossy = task({"clock.faults.wire.loss=0.1"});
+  CHECK(check_clock(lossy, true));
+  REQUIRE_FALSE(check_clock(lossy, false));
+  CHECK_THAT(check_clock(lossy, false).error().message, Catch::EndsWith("use troupe sim"));
 }
 
 TEST_CASE("the clock's rows, and a later phase's, come before the first one's data", "[checks]") {

@@ -99,6 +99,7 @@ SKIPS = [["fork { name: 'a' }", "join { name: 'a' }"], ["fork { name: 'b' }", "a
 LEFT_OUT = {
     "placement.devices",  # of this machine
     "clock.modelled",  # real seconds
+    "clock.faults",  # fault_schedules.py draws them
     "pipeline.cut", "pipeline.stage_of", "pipeline.partition",  # drawn below, so that some fit and nothing is measured
     "name", "start_from", "phases", "model", "data", "stop",  # drawn below
 }  # fmt: skip

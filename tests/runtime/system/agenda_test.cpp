@@ -2,11 +2,16 @@
 #include "runtime/system/agenda.hpp"
 
 #include "experiment.pb.h"
+#include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/script.hpp"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -155,6 +160,97 @@ TEST_CASE("of a dead replica nothing is kept when the Agenda stalls", "[agenda]"
   REQUIRE(ending.weights.size() == 1);
   REQUIRE(ending.weights[0].size() == 1);
   CHECK(ending.weights[0][0].step == 2);
+}
+
+TEST_CASE("a machine that has thrown hears nothing more", "[agenda]") {
+  Listening a(1);
+  int heard = 0;
+  const ActorId fragile = add(a.cast, "fragile", 1, [&](Message, double, Effects&) {
+    if (++heard == 2) {
+      throw std::runtime_error("no");
+    }
+  });
+  a.cast.starting = {add(a.cast, "sender", 2, [=](Message, double now, Effects& fx) {
+    fx.send(worker(fragile), Advance{1});
+    if (now < 5) {
+      fx.wake(now + 1);
+    } else {
+      fx.send(kDirector, Advanced{0, 7});
+    }
+  })};
+  Ledger ledger;
+  CHECK(Agenda(a.cast, no_times(), ledger, nullptr).run().exit_code == 0);
+  CHECK(heard == 2);
+}
+
+namespace {
+
+/// When machine 1, on host 1, hears what machine 2, on host 2, sends it at 0, 1, ..., 9.
+std::vector<std::pair<double, std::int64_t>> heard_of(const std::vector<std::string>& set) {
+  Listening a(1);
+  std::vector<std::pair<double, std::int64_t>> heard;
+  const ActorId listener = add(a.cast, "listener", 1, [&](Message message, double now, Effects&) {
+    heard.emplace_back(now, std::get<Advance>(message).batches);
+  });
+  const ActorId sender =
+      add(a.cast, "sender", 2, [=, n = std::int64_t{0}](Message, double now, Effects& fx) mutable {
+        if (n < 10) {
+          fx.send(worker(listener), Advance{n++});
+          fx.wake(now + 1);
+        }
+      });
+  const ActorId clock = add(a.cast, "clock", 3, [](Message, double now, Effects& fx) {
+    if (now < 20) {
+      fx.wake(20);
+    } else {
+      fx.send(kDirector, Advanced{0, 7});
+    }
+  });
+  a.cast.starting = {sender, clock};
+  proto::Experiment e;
+  for (const std::string& assignment : set) {
+    REQUIRE(set_value(e, "clock.faults." + assignment));
+  }
+  Faults faults(e.clock().faults(), 1, {0, 1, 2, 0}, 3);
+  Witness witness;
+  Ledger ledger;
+  Agenda agenda(a.cast, no_times(), ledger, nullptr);
+  agenda.suffer(faults, witness);
+  CHECK(agenda.run().exit_code == 0);
+  return heard;
+}
+
+using Heard = std::vector<std::pair<double, std::int64_t>>;
+
+}  // namespace
+
+TEST_CASE(
+    "who stands still hears what has come meanwhile, in its order, and before what comes then",
+    "[agenda]") {
+  const Heard all =
+      heard_of({"freezes.at=[2.5]", "freezes.host=[1]", "freezes.seconds=2.5", "detection=9"});
+  CHECK(all ==
+        Heard{{0, 0}, {1, 1}, {2, 2}, {5, 3}, {5, 4}, {5, 5}, {6, 6}, {7, 7}, {8, 8}, {9, 9}});
+}
+
+TEST_CASE("over a link that was cut all comes when it is whole", "[agenda]") {
+  const Heard all = heard_of(
+      {"cuts.at=[2.5]", "cuts.host=[1]", "cuts.other=[2]", "cuts.seconds=2.75", "wire.again=0.5"});
+  // Sent again at 5.5 (the one of 3: the first half second after 5.25), and in that order.
+  CHECK(
+      all ==
+      Heard{{0, 0}, {1, 1}, {2, 2}, {5.5, 3}, {5.5, 4}, {5.5, 5}, {6, 6}, {7, 7}, {8, 8}, {9, 9}});
+}
+
+TEST_CASE("nobody hears what the dead had under way, and they hear nothing", "[agenda]") {
+  CHECK(heard_of({"crashes.at=[4.5]", "crashes.host=[1]"}).size() == 5);
+  // What was sent at 3 waits for the link when its sender dies.
+  CHECK(heard_of({"cuts.at=[2.5]",
+                  "cuts.host=[1]",
+                  "cuts.other=[2]",
+                  "crashes.at=[3.5]",
+                  "crashes.host=[2]"})
+            .size() == 3);
 }
 
 TEST_CASE("the same cast and times give the same order, other times another", "[agenda]") {

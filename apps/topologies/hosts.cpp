@@ -1,0 +1,95 @@
+#include "apps/topologies/hosts.hpp"
+
+#include "apps/topologies/placement.hpp"
+
+#include <string>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+using E = proto::Experiment;
+
+/// What is wrong with a list of hosts that goes with `at`, or "".
+template <class Hosts>
+std::string wrong_list(const E& e, const std::string& key, const Hosts& listed, int times) {
+  if (listed.size() != 0 && listed.size() != times) {
+    return concat(key,
+                  ": one host for each of the ",
+                  times,
+                  " seconds of at, or none; there are ",
+                  listed.size());
+  }
+  for (const std::int64_t host : listed) {
+    if (host >= hosts_of(e)) {
+      return concat(key, ": ", host, " of ", hosts_of(e), " hosts, which are numbered from 0");
+    }
+  }
+  return "";
+}
+
+std::string wrong_cuts(const E& e) {
+  const proto::Cuts& cuts = e.clock().faults().cuts();
+  for (int i = 0; i < cuts.at_size() && i < cuts.host_size() && i < cuts.other_size(); ++i) {
+    if (cuts.host(i) == cuts.other(i)) {
+      return concat("clock.faults.cuts.other: ", cuts.host(i), " is the same host as in host");
+    }
+  }
+  return "";
+}
+
+Result<void> check_lists(const E& e) {
+  const proto::Faults& f = e.clock().faults();
+  for (const std::string& wrong :
+       {wrong_list(e, "clock.faults.crashes.host", f.crashes().host(), f.crashes().at_size()),
+        wrong_list(e, "clock.faults.freezes.host", f.freezes().host(), f.freezes().at_size()),
+        wrong_list(e, "clock.faults.cuts.host", f.cuts().host(), f.cuts().at_size()),
+        wrong_list(e, "clock.faults.cuts.other", f.cuts().other(), f.cuts().at_size()),
+        wrong_cuts(e)}) {
+    if (!wrong.empty()) {
+      return Error{ErrorKind::usage, wrong};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Constraints<proto::Experiment> fault_checks() {
+  return {asked("hosts_of_faults", {"clock.faults"}, check_lists)};
+}
+
+std::int64_t hosts_of(const proto::Experiment& e) {
+  const std::int64_t asked = e.clock().faults().hosts();
+  return asked > 0 ? asked : e.replicas().count() + 1;
+}
+
+Result<void> check_hosts(const Blueprint& b) {
+  const auto asked = static_cast<int>(b.experiment.clock().faults().hosts());
+  if (asked == 0) {
+    return {};
+  }
+  if (const auto placed = place(b, asked); !placed) {
+    return Error{ErrorKind::usage,
+                 concat("clock.faults.hosts: they would play as the processes of ",
+                        placed.error().message,
+                        "; 0 gives each replica a host")};
+  }
+  return {};
+}
+
+Faults make_faults(const Blueprint& b, const Cast& cast) {
+  const proto::Faults& asked = b.experiment.clock().faults();
+  std::vector<int> host_of;
+  if (asked.hosts() > 0) {
+    host_of = place(b, static_cast<int>(asked.hosts())).value().process_of;
+  } else {
+    for (const Cast::Member& member : cast.members) {
+      host_of.push_back(member.replica + 1);
+    }
+  }
+  return Faults(
+      asked, b.experiment.seed(), std::move(host_of), static_cast<int>(hosts_of(b.experiment)));
+}
+
+}  // namespace troupe

@@ -1,0 +1,110 @@
+// Watches a run with faults from outside and ends it, by LawBroken, where it breaks a law. It sees what is
+// sent, delivered and recorded, and believes no machine: who has applied what it tells from the tensors that
+// a server hands to its optimizer.
+//
+//   link        a message between hosts comes once, and in its sender's order
+//   once        no push is in two updates, and none that has not arrived
+//   chain       each update of a server begins with the weights that the one before has made
+//   kept        what a server tells a replica to be in the weights is in them, or was given up
+//   forward     versions do not fall: a server's answers to a replica, and what records tell
+//   cost        pushes that have arrived are in an update, unless the rule drops them: a dead replica's, too
+//
+// That a run ends, and equal seeds give equal runs, is seen from outside the program
+// (tests/tools/fault_schedules.py).
+#pragma once
+
+#include "kernels/check.hpp"
+#include "messages/messages.hpp"
+#include "messages/record.hpp"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace troupe {
+
+/// What no fault may lead to; what() says which law and what was seen.
+class LawBroken : public ContractError {
+ public:
+  using ContractError::ContractError;
+};
+
+class Witness {
+ public:
+  /// `resumed`: the run has begun before it was watched.
+  explicit Witness(bool resumed = false) : resumed_(resumed) {}
+
+  /// A message that passes a link: its number, which comes with it.
+  std::uint64_t passes(ActorId from, ActorId to) { return ++links_[{from, to}].sent; }
+
+  /// Numbers begin at 1; 0: it passes none, or was sent before the run was watched.
+  void delivered(ActorId from, ActorId to, std::uint64_t number);
+
+  /// What a machine has sent to another, and what is delivered to one.
+  void sent(ActorId from, const Message& message);
+  void delivered(ActorId to, const Message& message);
+  void recorded(const RecordEntry& entry);
+
+  /// Nothing comes from this replica any more that was not there.
+  void died(std::int32_t replica) { dead_.insert(replica); }
+
+  /// The run has ended well.
+  void ended() const;
+  /// Nothing is under way any more. `gone`: machines that are dead.
+  void still(const std::set<ActorId>& gone) const;
+
+ private:
+  struct Link {
+    std::uint64_t sent = 0;
+    std::uint64_t come = 0;
+  };
+
+  struct Push {
+    std::int32_t replica = 0;
+    std::uint64_t sequence = 0;
+    std::int64_t version = 0;  // of its server, when it came
+    bool of_dead = false;      // its replica had been struck off: it need not count
+  };
+
+  struct Replica {                    // as a server knows it
+    std::uint64_t come = 0;           // all up to this one
+    std::set<std::uint64_t> early{};  // beyond it
+    std::uint64_t told = 0;           // to be in the weights, or given up
+    std::int64_t version = 0;         // of the last answer
+  };
+
+  struct Server {
+    std::int32_t chunk = 0;
+    std::size_t slice = 0;
+    std::int64_t version = -1;            // of the last update's base
+    const void* newest = nullptr;         // weights that the last update has made
+    std::map<const void*, Push> waiting;  // arrived, by the tensor that came with them
+    std::map<const void*, Push> in_work;
+    std::map<std::int32_t, Replica> replicas;
+    bool follows =
+        false;  // another decides, to whom what has come of a dead replica may not have come
+    std::int64_t vanished = 0;  // pushes that came, whose tensors are gone: they are in no update
+    std::string last_vanished{};
+    bool over = false;         // it has told its account
+    std::int64_t dropped = 0;  // as it tells
+  };
+
+  void arrived(Server& server, const Upload& upload);
+  void taken(Server& server, const Combine& combine);
+  void made(Server& server, const Combined& combined);
+  void answered(Server& server, const Answer& answer);
+  void applied(const AppliedRecord& record);
+
+  bool resumed_;
+  std::map<std::pair<ActorId, ActorId>, Link> links_;
+  std::map<ActorId, Server> servers_;
+  std::set<std::int32_t> dead_;
+  using Part = std::tuple<std::int32_t, std::int32_t, std::size_t>;  // replica, chunk, slice
+  std::map<Part, std::int64_t> applied_;                             // the last mini-batch
+  std::map<Part, std::int64_t> applied_to_;  // the last version; with servers of replica -1
+};
+
+}  // namespace troupe
