@@ -23,6 +23,7 @@ class DecoupledDiloco;
 class DualAveraging;
 class Experiment;
 class Fasgd;
+class Faults;
 class GapAware;
 class Glyphs;
 class Gpt;
