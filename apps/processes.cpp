@@ -177,7 +177,7 @@ Result<void> check_processes(const proto::Experiment& experiment, std::int64_t p
   return {};
 }
 
-std::vector<CommandOption> company_options(CompanyArguments& arguments) {
+std::vector<CommandOption> player_options(PlayerArguments& arguments) {
   return {{.names = "--processes",
            .value = &arguments.processes,
            .doc = "play the run in so many processes of this machine; what does not choose by "
@@ -197,10 +197,10 @@ std::vector<CommandOption> company_options(CompanyArguments& arguments) {
            .refuse_empty = kEmptyFolder}};
 }
 
-Result<Company> company_of(const CompanyArguments& arguments) {
-  Company company{.processes = static_cast<int>(arguments.processes)};
+Result<Players> players_of(const PlayerArguments& arguments) {
+  Players players{.processes = static_cast<int>(arguments.processes)};
   if (arguments.hosts.empty()) {
-    return arguments.keys.empty() ? Result<Company>(company)
+    return arguments.keys.empty() ? Result<Players>(players)
                                   : Error{ErrorKind::usage, "--keys goes with --hosts FILE"};
   }
   if (arguments.processes > 1) {
@@ -212,31 +212,31 @@ Result<Company> company_of(const CompanyArguments& arguments) {
   if (!hosts) {
     return hosts.error();
   }
-  company.hosts = *std::move(hosts);
-  company.processes = static_cast<int>(company.hosts.size()) + 1;
+  players.hosts = *std::move(hosts);
+  players.processes = static_cast<int>(players.hosts.size()) + 1;
   if (!arguments.keys.empty()) {
     auto credentials = Credentials::load(arguments.keys);
     if (!credentials) {
       return Error{ErrorKind::usage, "--keys: " + credentials.error().message};
     }
-    company.credentials = std::make_shared<const Credentials>(*std::move(credentials));
+    players.credentials = std::make_shared<const Credentials>(*std::move(credentials));
   }
-  return company;
+  return players;
 }
 
 Result<RunResult> run_in_processes(const Blueprint& blueprint,
-                                   const Company& company,
+                                   const Players& players,
                                    RunOptions options,
                                    std::ostream* notes) {
-  const int processes = company.processes;
+  const int processes = players.processes;
   const auto placement = place(blueprint, processes);
   if (!placement) {
     return placement.error();
   }
   if (notes) {
     *notes << processes << " processes: " << placement->words << '\n';
-    for (std::size_t i = 0; i < company.hosts.size(); ++i) {
-      *notes << "process " << i + 1 << " is on " << company.hosts[i].text() << '\n';
+    for (std::size_t i = 0; i < players.hosts.size(); ++i) {
+      *notes << "process " << i + 1 << " is on " << players.hosts[i].text() << '\n';
     }
     notes->flush();
   }
@@ -247,8 +247,8 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
              .experiment = print_experiment(blueprint.experiment),
              .resumes = options.resume != nullptr,
              .bounds = bounds_of(blueprint, placement->process_of.size()),
-             .hosts = company.hosts,
-             .credentials = company.credentials,
+             .hosts = players.hosts,
+             .credentials = players.credentials,
              .interrupts = options.interrupts});
   if (auto started = lead.start(); !started) {
     return started.error();

@@ -19,30 +19,30 @@ struct Console;
 Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes);
 
 /// --processes, --hosts and --keys.
-struct CompanyArguments {
+struct PlayerArguments {
   std::int64_t processes = 1;
   std::string hosts{};
   std::string keys{};
 };
 
-std::vector<CommandOption> company_options(CompanyArguments& arguments);
+std::vector<CommandOption> player_options(PlayerArguments& arguments);
 
 /// Who plays a run besides this process.
-struct Company {
+struct Players {
   int processes = 1;                                 // with this one
   std::vector<HostPlace> hosts{};                    // of the others; none: they are started here
   std::shared_ptr<const Credentials> credentials{};  // for hosts that are not this machine
 };
 
 /// Error (usage): a sentence.
-Result<Company> company_of(const CompanyArguments& arguments);
+Result<Players> players_of(const PlayerArguments& arguments);
 
 /// As run_experiment on the real clock, in several processes: this one is the lead, and the others are its own
 /// program or run on other hosts. `notes`: where who plays what is told; null: nowhere. Error, besides
 /// run_experiment's, (usage) where the experiment cannot be played so, and whatever keeps another process from
 /// taking part.
 Result<RunResult> run_in_processes(const Blueprint& blueprint,
-                                   const Company& company,
+                                   const Players& players,
                                    RunOptions options,
                                    std::ostream* notes);
 

@@ -25,7 +25,7 @@ struct Arguments {
   ExperimentArguments experiment;
   std::string out;
   std::string resume;
-  CompanyArguments company;
+  PlayerArguments players;
   bool quiet = false;
   bool verbose = false;
   bool list = false;
@@ -251,12 +251,12 @@ Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundC
 
 int run_single(Console& console,
                const Arguments& arguments,
-               const Company& company,
+               const Players& players,
                const Blueprint& blueprint,
                const RunOptions& options) {
   auto result =
-      company.processes > 1
-          ? run_in_processes(blueprint, company, options, arguments.quiet ? nullptr : &console.err)
+      players.processes > 1
+          ? run_in_processes(blueprint, players, options, arguments.quiet ? nullptr : &console.err)
           : run_experiment(blueprint, options);
   if (!result) {
     const int code = fail(console, result.error());
@@ -272,9 +272,9 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
     return list_presets(console);
   }
   log::set_level(arguments.verbose ? log::Level::info : log::Level::warn);
-  const auto company = company_of(arguments.company);
-  if (!company) {
-    return fail(console, company.error());
+  const auto players = players_of(arguments.players);
+  if (!players) {
+    return fail(console, players.error());
   }
   std::optional<FoundCheckpoint> resume;
   std::error_code code;
@@ -300,7 +300,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (!experiment) {
     return fail(console, experiment.error());
   }
-  if (auto sound = check_processes(*experiment, company->processes); !sound) {
+  if (auto sound = check_processes(*experiment, players->processes); !sound) {
     return fail(console, sound.error());
   }
   auto phases = make_phases(*experiment, virtual_clock);
@@ -341,7 +341,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (!experiment->phases().empty()) {
     return run_one_by_one(console, *experiment, *std::move(phases), options);
   }
-  return run_single(console, arguments, *company, phases->front().blueprint, options);
+  return run_single(console, arguments, *players, phases->front().blueprint, options);
 }
 
 Command declare(bool virtual_clock) {
@@ -369,7 +369,7 @@ Command declare(bool virtual_clock) {
       .footer = experiment_footer};
   arguments->experiment.experiment.clear();  // the default is chosen where nothing is resumed
   if (!virtual_clock) {
-    for (CommandOption& option : company_options(arguments->company)) {
+    for (CommandOption& option : player_options(arguments->players)) {
       command.options.push_back(std::move(option));
     }
   }

@@ -1,6 +1,7 @@
 // Stale synchronous parallel, eager and by waves, under thousands of random schedules: speeds that
 // differ and vary, stragglers, latencies, a death in a third of them.
-//   - nobody begins clock c before all living have finished clock c - s - 1
+//   - nobody begins clock c before all living have finished clock c - s - 1, up to the end of the run: where a
+//     replica has died, a server that has come to the end answers on, for others may lack the pushes
 //   - every run ends, whoever died
 // A failure names its seed.
 #include "apps/topologies/cast.hpp"
@@ -91,7 +92,7 @@ Blueprint blueprint(const Choice& c) {
 class Referee final : public RecordSink {
  public:
   explicit Referee(const Choice& choice)
-      : c_(choice), dead_(static_cast<std::size_t>(choice.replicas)) {}
+      : c_(choice), dead_(static_cast<std::size_t>(choice.replicas)), over_(static_cast<std::size_t>(choice.slices)) {}
 
   std::optional<Diverged> on(const RecordEntry& entry, double) override {
     if (const auto* lost = std::get_if<LossOfReplica>(&entry)) {
@@ -99,6 +100,8 @@ class Referee final : public RecordSink {
     } else if (const auto* applied = std::get_if<AppliedRecord>(&entry)) {
       std::int64_t& finished = finished_[{applied->stamp.replica, applied->slice}];
       finished = std::max(finished, applied->stamp.batch + 1);
+    } else if (const auto* server = std::get_if<ServerRecord>(&entry)) {
+      over_[server->slice] = true;
     } else if (const auto* busy = std::get_if<BusyRecord>(&entry)) {
       if (std::string_view(busy->what) == "forward") {
         begins(busy->stamp.replica, busy->stamp.batch);
@@ -118,8 +121,11 @@ class Referee final : public RecordSink {
     const std::int64_t least =
         c_.rule == "wsp" ? (clock / c_.wave - c_.bound) * c_.wave : clock - c_.bound;
     for (std::int32_t p = 0; p < c_.replicas; ++p) {
-      for (int s = 0; s < c_.slices && !dead_[static_cast<std::size_t>(p)]; ++s) {
-        const std::int64_t finished = finished_[{p, static_cast<std::size_t>(s)}];
+      for (std::size_t s = 0; s < over_.size() && !dead_[static_cast<std::size_t>(p)]; ++s) {
+        if (over_[s]) {
+          continue;
+        }
+        const std::int64_t finished = finished_[{p, s}];
         ahead_max = std::max(ahead_max, clock - finished);
         if (finished < least && verdict.empty()) {
           verdict = concat("replica ",
@@ -137,6 +143,7 @@ class Referee final : public RecordSink {
 
   Choice c_;
   std::vector<bool> dead_;
+  std::vector<bool> over_;  // by slice
   std::map<std::pair<std::int32_t, std::size_t>, std::int64_t> finished_;  // clocks at the server
 };
 

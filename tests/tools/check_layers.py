@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may include whom: exit status 1 lists each offence as file:line with the reason.
+"""Who may include whom, and no type defined twice: exit status 1 lists each offence as file:line with the reason.
 
 The tables are the architecture. To change the architecture, change a table in the commit that adds the include, and say
 why in its message.
@@ -43,6 +43,12 @@ ROOMS = [
 ]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+# A type at the left edge, and what opens and closes a namespace; the formatter sees to it that they look so.
+TYPE = re.compile(r"^(?:template <.*> )?(?:struct|class|union|enum class) (\w+)(?: final)?(?: :.*)?(?: \{.*|)$")
+OPENS = re.compile(r"^(?:inline )?namespace(?: ([\w:]+))? \{")
+CLOSES = re.compile(r"^\}  // namespace")
+
 SUFFIXES = {".hpp", ".cpp", ".cu", ".cuh"}
 
 
@@ -96,8 +102,21 @@ def files():
     return sorted(n for n in names if Path(n).suffix in SUFFIXES and not n.startswith("build") and (ROOT / n).exists())
 
 
+def types(text):
+    """(line number, full name) of each type that `text` defines for other files to see: outside of unnamed namespaces."""
+    inside = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if opened := OPENS.match(line):
+            inside.append(opened[1])
+        elif CLOSES.match(line):
+            inside.pop()
+        elif (found := TYPE.match(line)) and None not in inside:
+            yield number, "::".join([*inside, found[1]])
+
+
 def main():
     offences = 0
+    defined = {}  # where; of two types of one name the linker takes any one's members, and says nothing
     names = files()
     for name in names:
         for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), start=1):
@@ -106,6 +125,11 @@ def main():
             if reason:
                 print(f"{name}:{number}: {reason}: {line.strip()}", file=sys.stderr)
                 offences += 1
+        for number, full in types((ROOT / name).read_text(encoding="utf-8")):
+            if full in defined and not name.startswith("tests/package/"):
+                print(f"{name}:{number}: {full} is defined in {defined[full]}, too", file=sys.stderr)
+                offences += 1
+            defined[full] = f"{name}:{number}"
     if not names:
         print("no source files found", file=sys.stderr)
         return 1

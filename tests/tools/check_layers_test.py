@@ -43,7 +43,28 @@ def main():
             if run(root).returncode != 0:
                 print(f"a clean tree is refused:\n{run(root).stderr}", file=sys.stderr)
                 failures += 1
-    return 1 if failures else 0
+    return 1 if failures + twice() else 0
+
+
+def twice():
+    """Two types of one name are found, not those that only their own file sees."""
+    failures = 0
+    for text, refused in [
+        ("namespace troupe {\nstruct Same {\n}  // namespace troupe\n", True),
+        ("namespace troupe {\nclass Same final : public Other {\n}  // namespace troupe\n", True),
+        ("namespace troupe {\nclass Same;\n}  // namespace troupe\n", False),
+        ("namespace troupe {\nnamespace {\nstruct Same {\n}  // namespace\n}  // namespace troupe\n", False),
+        ("namespace troupe::other {\nstruct Same {\n}  // namespace troupe::other\n", False),
+    ]:
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("actors/a.hpp", "apps/b.hpp"):
+                (Path(folder) / name).parent.mkdir()
+                (Path(folder) / name).write_text(text if name.startswith("apps") else "namespace troupe {\nstruct Same {\n}  // namespace troupe\n")
+            result = run(Path(folder))
+            if (result.returncode != 0) != refused or ("apps/b.hpp:2: troupe::Same is defined in actors/a.hpp:2, too" in result.stderr) != refused:
+                print(f"two types of one name, {text!r}: {result.stderr or 'not found'}", file=sys.stderr)
+                failures += 1
+    return failures
 
 
 if __name__ == "__main__":
