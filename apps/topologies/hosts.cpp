@@ -2,6 +2,7 @@
 
 #include "apps/topologies/placement.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -38,6 +39,38 @@ std::string wrong_cuts(const E& e) {
   return "";
 }
 
+/// What is wrong with a rate of events that last, or "": where they begin so often that a host, or a link, is hardly
+/// ever free of them the run would not come to its end. With `most` of them under way at a time in the mean
+/// (Poisson), it is free for exp(-most) of the time.
+template <class Events>
+std::string wrong_rate(const std::string& key, const Events& events, double targets) {
+  constexpr double most = 5;
+  if (events.every() == 0 || events.seconds() <= most * events.every() * targets) {
+    return "";
+  }
+  return concat(key,
+                ".every: one every ",
+                events.every(),
+                " seconds, each for ",
+                events.seconds(),
+                ", and the run hardly goes on; at least ",
+                events.seconds() / (most * targets),
+                " does");
+}
+
+Result<void> check_events(const E& e) {
+  const proto::Faults& f = e.clock().faults();
+  const auto hosts = static_cast<double>(hosts_of(e));
+  for (const std::string& wrong :
+       {wrong_rate("clock.faults.freezes", f.freezes(), hosts),
+        wrong_rate("clock.faults.cuts", f.cuts(), std::max(1.0, hosts * (hosts - 1) / 2))}) {
+    if (!wrong.empty()) {
+      return Error{ErrorKind::usage, wrong};
+    }
+  }
+  return {};
+}
+
 Result<void> check_lists(const E& e) {
   const proto::Faults& f = e.clock().faults();
   for (const std::string& wrong :
@@ -56,7 +89,8 @@ Result<void> check_lists(const E& e) {
 }  // namespace
 
 Constraints<proto::Experiment> fault_checks() {
-  return {asked("hosts_of_faults", {"clock.faults"}, check_lists)};
+  return {asked("hosts_of_faults", {"clock.faults"}, check_lists),
+          asked("lasting_faults", {"clock.faults"}, check_events)};
 }
 
 std::int64_t hosts_of(const proto::Experiment& e) {

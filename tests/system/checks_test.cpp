@@ -276,6 +276,19 @@ TEST_CASE("hosts that faults name are there, one for each second", "[checks]") {
              Catch::Contains("2 of 2 hosts"));
 }
 
+TEST_CASE("faults leave hosts and links time between them", "[checks]") {
+  const auto said = [](const std::string& kind, const std::string& every) {
+    return told(task({"replicas.count=2",
+                      concat("clock.faults.", kind, ".every=", every),
+                      concat("clock.faults.", kind, ".seconds=30")}));
+  };
+  CHECK_THAT(said("freezes", "1.9"),
+             Catch::Contains("each for 30, and the run hardly goes on; at least 2 does"));
+  CHECK(said("freezes", "2").empty());
+  CHECK_THAT(said("cuts", "1.9"), Catch::StartsWith("clock.faults.cuts.every: one every 1.9"));
+  CHECK(said("cuts", "2").empty());
+}
+
 TEST_CASE("faults are for the virtual clock alone", "[checks]") {
   const proto::Experiment seeded = task({"clock.faults.seed=3"});  // and nothing goes wrong
   CHECK(check_clock(seeded, false));

@@ -92,7 +92,9 @@ Blueprint blueprint(const Choice& c) {
 class Referee final : public RecordSink {
  public:
   explicit Referee(const Choice& choice)
-      : c_(choice), dead_(static_cast<std::size_t>(choice.replicas)), over_(static_cast<std::size_t>(choice.slices)) {}
+      : c_(choice),
+        dead_(static_cast<std::size_t>(choice.replicas)),
+        over_(static_cast<std::size_t>(choice.slices)) {}
 
   std::optional<Diverged> on(const RecordEntry& entry, double) override {
     if (const auto* lost = std::get_if<LossOfReplica>(&entry)) {
@@ -143,7 +145,7 @@ class Referee final : public RecordSink {
 
   Choice c_;
   std::vector<bool> dead_;
-  std::vector<bool> over_;  // by slice
+  std::vector<bool> over_;                                                 // by slice
   std::map<std::pair<std::int32_t, std::size_t>, std::int64_t> finished_;  // clocks at the server
 };
 
