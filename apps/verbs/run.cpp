@@ -276,6 +276,9 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (!company) {
     return fail(console, company.error());
   }
+  if (company->ranks && company->ranks->rank > 0) {
+    return play_as_rank(console, *company);
+  }
   std::optional<FoundCheckpoint> resume;
   std::error_code code;
   if (!arguments.resume.empty()) {
