@@ -145,7 +145,9 @@ Result<void> Node::open(Theatre& theatre) {
     return Error{ErrorKind::lost, "the lead of the run is gone"};
   }
   theatre.before = begin.at();
-  theatre.start = Theatre::Clock::time_point(std::chrono::nanoseconds(begin.start_ns()));
+  // It has begun: by a clock that was read over a network it may seem that it will.
+  theatre.start = std::min(Theatre::Clock::now(),
+                           Theatre::Clock::time_point(std::chrono::nanoseconds(begin.start_ns())));
   for (int other = 1; other < processes_; ++other) {
     if (other != self_) {
       unheard_.insert(other);

@@ -9,9 +9,11 @@
 #include "tests/support/script.hpp"
 #include "wire.pb.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -372,6 +374,57 @@ TEST_CASE("a process that does not end its part is not waited for, for ever") {
     CHECK(play(std::move(c), true).ending.exit_code == 130);
   }
   CHECK(children().empty());
+}
+
+TEST_CASE(
+    "nothing happens at a node before the run has begun, whatever its clock is thought to show") {
+  std::array<int, 2> ends{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
+  std::atomic<double> begun = -1e9;
+  std::thread other([&] {
+    auto stream = std::make_unique<DescriptorStream>(ends[1], ends[1]);
+    const Invitation invitation{.process = 1, .processes = 2, .token = "token"};
+    Cast cast = cast_of(
+        2, [](Message, double, Effects&) {}, [&](Message, double now, Effects&) { begun = now; });
+    Node node(invitation, own_processes(2), std::move(stream), "127.0.0.1");
+    node.join("version", "cast");
+    Ledger none;
+    run_on_threads(
+        cast, none, {.others = &node, .stall_seconds = std::numeric_limits<double>::infinity()});
+  });
+  DescriptorStream node(ends[0], ends[0]);
+  Channel channel(0, "token");
+  proto::Joined joined;
+  REQUIRE(read_message(node, joined) == Talk::done);
+  channel.connect(1, joined.endpoints().at(0), joined.key());
+  proto::Connect connect;
+  (*connect.mutable_keys())[0] = channel.public_key();
+  REQUIRE(write_message(node, connect) == Talk::done);
+  REQUIRE(read_message(node, connect) == Talk::done);
+  proto::Begin begin;
+  const auto later = std::chrono::steady_clock::now() + 10s;
+  begin.set_start_ns(std::chrono::nanoseconds(later.time_since_epoch()).count());
+  REQUIRE(write_message(node, begin) == Talk::done);
+  std::atomic<bool> bye = false;
+  channel.open({.parcel = [&](int, Parcel parcel) { bye = bye || parcel.kind == ParcelKind::bye; },
+                .broken = [](int, const std::string&) {},
+                .failed = [](const std::string&) {},
+                .tick = [] {},
+                .readable =
+                    [](int) {
+                    }});
+  const auto wait_for = [](const auto& condition) {
+    for (int i = 0; i < 3000 && !condition(); ++i) {
+      std::this_thread::sleep_for(10ms);
+    }
+    return condition();
+  };
+  CHECK(wait_for([&] { return begun > -1e8; }));
+  channel.send(1, {.kind = ParcelKind::end});
+  CHECK(wait_for([&] { return bye.load(); }));
+  node.finish();
+  other.join();
+  CHECK(begun >= 0);
 }
 
 TEST_CASE("a process that cannot take part is told of before the run begins") {
