@@ -24,7 +24,7 @@ from pathlib import Path
 
 SECONDS_MAX = 120
 SHORTER = "--set data.glyphs.limit=2000 --set data.glyphs.test_limit=200 --set stop.updates=12 --set record.evaluate_every=6"
-LONGER = "updates=600 --set stop.epochs=0"  # instead of updates=12, of a run that is to be killed
+LONGER = "updates=250 --set stop.epochs=0"  # instead of updates=12, of a run that is to be killed
 NETEM = "netem delay 10ms rate 100mbit"
 
 STAND_INS = {
