@@ -204,9 +204,8 @@ def kill(machines, typed, out):
     typed.end()
 
 
-def type_page(machines, page, verbose):
-    """Types everything; returns the nodes that have been left running."""
-    nodes = []
+def type_page(machines, page, verbose, nodes):
+    """Types everything; notes the nodes that go on running in `nodes`."""
     last = None
     for number, host, command, expected in steps_of(page):
         if verbose:
@@ -227,7 +226,6 @@ def type_page(machines, page, verbose):
             raise AssertionError(f"hosts.md:{number}: {command}: \"{line}\" was not said, but:\n{typed.text()}")
     if not nodes or len(steps_of(page)) < 6:
         raise AssertionError("hosts.md: its commands were not found")
-    return nodes
 
 
 def weights(text):
@@ -317,7 +315,7 @@ def main():
         try:
             with Machines(folder, arguments.program.resolve()) as machines:
                 try:
-                    nodes = type_page(machines, page, arguments.v)
+                    type_page(machines, page, arguments.v, nodes)
                     run_here_and_there(machines)
                     undisturbed(machines)
                     compare_clocks(machines)
