@@ -8,6 +8,7 @@
 #include "apps/version.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/cluster/door.hpp"
+#include "runtime/cluster/meeting.hpp"
 #include "runtime/cluster/node.hpp"
 #include "runtime/cluster/started_process.hpp"
 #include "runtime/cluster/tls.hpp"
@@ -16,7 +17,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <iostream>
 #include <limits>
 #include <optional>
 #include <ostream>
@@ -27,6 +30,7 @@ namespace troupe {
 namespace {
 
 constexpr double kProcessesMax = 256;
+constexpr std::chrono::minutes kLeadMax{10};  // until it is there and everybody has come
 
 /// Records of a node go to the lead before a sink sees them.
 class NoRecords final : public RecordSink {
@@ -166,6 +170,27 @@ class Host {
   std::string address_;
 };
 
+/// With this process there is one more than the file has lines.
+Result<void> add_hosts(Players& players, const std::string& file) {
+  auto hosts = read_hosts_file(file);
+  if (!hosts) {
+    return hosts.error();
+  }
+  players.hosts = *std::move(hosts);
+  players.processes = static_cast<int>(players.hosts.size()) + 1;
+  return {};
+}
+
+Result<void> add_ranks(Players& players) {
+  auto ranks = ranks_of_environment();
+  if (!ranks) {
+    return ranks.error();
+  }
+  players.processes = ranks->processes;
+  players.ranks = *std::move(ranks);
+  return {};
+}
+
 }  // namespace
 
 Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes) {
@@ -178,42 +203,48 @@ Result<void> check_processes(const proto::Experiment& experiment, std::int64_t p
 }
 
 std::vector<CommandOption> player_options(PlayerArguments& arguments) {
-  return {{.names = "--processes",
-           .value = &arguments.processes,
-           .doc = "play the run in so many processes of this machine; what does not choose by "
-                  "arrival ends with the same weights",
-           .type = "N",
-           .range = OptionRange{1, kProcessesMax}},
-          {.names = "--hosts",
-           .value = &arguments.hosts,
-           .doc = "play the run on several hosts: FILE has a line for each other process, "
-                  "HOST:PORT of a `troupe node` or a HOST for ssh",
-           .type = "FILE",
-           .refuse_empty = "the name of the file is empty"},
-          {.names = "--keys",
-           .value = &arguments.keys,
-           .doc = "this host's folder of `troupe keys`, for hosts that listen",
-           .type = "DIR",
-           .refuse_empty = kEmptyFolder}};
+  return {
+      {.names = "--processes",
+       .value = &arguments.processes,
+       .doc = "play the run in so many processes of this machine; what does not choose by "
+              "arrival ends with the same weights",
+       .type = "N",
+       .range = OptionRange{1, kProcessesMax}},
+      {.names = "--hosts",
+       .value = &arguments.hosts,
+       .doc = "play the run on several hosts: FILE has a line for each other process, "
+              "HOST:PORT of a `troupe node` or a HOST for ssh",
+       .type = "FILE",
+       .refuse_empty = "the name of the file is empty"},
+      {.names = "--join",
+       .value = &arguments.join,
+       .doc = "this is one of several processes that something else has started alike, and "
+              "told in the environment which: torchrun, Slurm, mpirun, Kubernetes; rank 0 leads",
+       .type = "env",
+       .legal = {"env"}},
+      {.names = "--keys",
+       .value = &arguments.keys,
+       .doc = "this host's folder of `troupe keys`, for hosts that are reached over a network",
+       .type = "DIR",
+       .refuse_empty = kEmptyFolder}};
 }
 
 Result<Players> players_of(const PlayerArguments& arguments) {
   Players players{.processes = static_cast<int>(arguments.processes)};
-  if (arguments.hosts.empty()) {
-    return arguments.keys.empty() ? Result<Players>(players)
-                                  : Error{ErrorKind::usage, "--keys goes with --hosts FILE"};
+  if (arguments.hosts.empty() && arguments.join.empty()) {
+    return arguments.keys.empty()
+               ? Result<Players>(players)
+               : Error{ErrorKind::usage, "--keys goes with --hosts FILE or --join env"};
   }
-  if (arguments.processes > 1) {
+  if (arguments.processes > 1 || (!arguments.hosts.empty() && !arguments.join.empty())) {
     return Error{ErrorKind::usage,
-                 "--hosts: a run has a process for each line of the file, and this one; leave out "
-                 "--processes"};
+                 "--processes, --hosts and --join each say how many processes a run has; name one"};
   }
-  auto hosts = read_hosts_file(arguments.hosts);
-  if (!hosts) {
-    return hosts.error();
+  if (auto found =
+          arguments.join.empty() ? add_hosts(players, arguments.hosts) : add_ranks(players);
+      !found) {
+    return found.error();
   }
-  players.hosts = *std::move(hosts);
-  players.processes = static_cast<int>(players.hosts.size()) + 1;
   if (!arguments.keys.empty()) {
     auto credentials = Credentials::load(arguments.keys);
     if (!credentials) {
@@ -240,6 +271,17 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
     }
     notes->flush();
   }
+  std::shared_ptr<Meeting> meeting;
+  if (players.ranks) {
+    auto opened = Meeting::open(
+        players.ranks->lead, processes, players.credentials, [](const std::string& line) {
+          std::cerr << "troupe: " + line + "\n";
+        });
+    if (!opened) {
+      return opened.error();
+    }
+    meeting = *std::move(opened);
+  }
   Lead lead({.processes = processes,
              .process_of = placement->process_of,
              .version = version(),
@@ -249,11 +291,36 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
              .bounds = bounds_of(blueprint, placement->process_of.size()),
              .hosts = players.hosts,
              .credentials = players.credentials,
+             .meeting = std::move(meeting),
              .interrupts = options.interrupts});
   if (auto started = lead.start(); !started) {
     return started.error();
   }
   return run_experiment(blueprint, options, lead);
+}
+
+int play_as_rank(Console& console, const Players& players) {
+  mind_the_lead_alone();
+  const Ranks& ranks = *players.ranks;
+  const Patience patience{.until = std::chrono::steady_clock::now() + kLeadMax};
+  auto lead = come_to(ranks.lead, ranks.rank, ranks.processes, players.credentials.get(), patience);
+  if (!lead) {
+    return fail(console, lead.error());
+  }
+  const auto invitation = read_invitation(**lead, patience);
+  if (!invitation) {
+    return fail(
+        console,
+        {ErrorKind::lost,
+         concat(
+             "the lead at ", ranks.lead.text(), " has not begun a run with process ", ranks.rank)});
+  }
+  if (auto fits = check_invitation(*invitation, version()); !fits) {
+    refuse_invitation(**lead, fits.error());
+    return fail(console, fits.error());
+  }
+  const std::string host = near_host((*lead)->descriptor());
+  return play_part(*invitation, *std::move(lead), host);
 }
 
 int play_as_started(Console& console) {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "apps/options.hpp"
+#include "apps/ranks.hpp"
 #include "apps/run.hpp"
 #include "runtime/cluster/lead.hpp"
 
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,11 +20,12 @@ struct Console;
 /// topologies/placement.hpp has the rest.
 Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes);
 
-/// --processes, --hosts and --keys.
+/// --processes, --hosts, --join and --keys.
 struct PlayerArguments {
   std::int64_t processes = 1;
   std::string hosts{};
   std::string keys{};
+  std::string join{};
 };
 
 std::vector<CommandOption> player_options(PlayerArguments& arguments);
@@ -32,6 +35,7 @@ struct Players {
   int processes = 1;                                 // with this one
   std::vector<HostPlace> hosts{};                    // of the others; none: they are started here
   std::shared_ptr<const Credentials> credentials{};  // for hosts that are not this machine
+  std::optional<Ranks> ranks{};                      // where something else has started all of them
 };
 
 /// Error (usage): a sentence.
@@ -45,6 +49,9 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
                                    const Players& players,
                                    RunOptions options,
                                    std::ostream* notes);
+
+/// What a process does that has come to play its part, `players.ranks` being of another than the lead; the exit code.
+int play_as_rank(Console& console, const Players& players);
 
 // -- `troupe node`: each returns the exit code -----------------------------------------------------
 

@@ -3,7 +3,9 @@
 #include "kernels/check.hpp"
 #include "messages/tensor_bytes.hpp"
 #include "runtime/cluster/channel.hpp"
+#include "runtime/cluster/tcp.hpp"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +19,7 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t kMebibyte = 1 << 20;
+constexpr const char* kLoopback = "127.0.0.1";
 constexpr std::int64_t kAheadMax = 64 * kMebibyte;  // bytes that the receiver has not got yet
 
 Channel::Events events(std::function<void(Parcel)> parcel) {
@@ -34,8 +37,11 @@ Channel::Events events(std::function<void(Parcel)> parcel) {
           }};
 }
 
+/// What lies between the two ends.
+enum class Between { processes, hosts };
+
 /// Seconds for `count` tensors of `size` bytes.
-double over_channel(std::int64_t size, std::int64_t count) {
+double over_channel(Between between, std::int64_t size, std::int64_t count) {
   Stream stream(Device{});
   const Tensor tensor = stream.allocate({size / 4});
   fill(stream, tensor, 1);
@@ -44,7 +50,13 @@ double over_channel(std::int64_t size, std::int64_t count) {
   std::int64_t got = 0;
   Channel from(0, "bench");
   Channel to(1, "bench");
-  to.connect(0, from.listen(1, ::getpid()));
+  if (between == Between::hosts) {
+    const std::string endpoint = from.listen_at(1, kLoopback);
+    from.expect(1, to.public_key());
+    to.connect(0, endpoint, from.public_key());
+  } else {
+    to.connect(0, from.listen(1, ::getpid()));
+  }
   from.open(events([](Parcel) {}));
   to.open(events([&](Parcel) {
     const std::lock_guard lock(mutex);
@@ -63,11 +75,29 @@ double over_channel(std::int64_t size, std::int64_t count) {
   return seconds_of([&] { send_all(1 + count); });
 }
 
-/// The same over a bare pair of sockets.
-double over_sockets(std::int64_t size, std::int64_t count) {
+std::array<int, 2> connected_sockets(Between between) {
   std::array<int, 2> ends{};
-  TROUPE_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0,
-               "[bench] a pair of sockets");
+  if (between == Between::processes) {
+    TROUPE_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0,
+                 "[bench] a pair of sockets");
+    return ends;
+  }
+  std::string who;
+  const int listening = listen_at({kLoopback, 0}, Nearness::this_machine).value();
+  ends[0] = connect_to(parse_address(near_address(listening)).value(), Nearness::this_machine, {})
+                .value();
+  ends[1] = accept_one(listening, who);
+  TROUPE_CHECK(ends[1] >= 0, "[bench] a connection");
+  ::close(listening);
+  for (const int end : ends) {
+    ::fcntl(end, F_SETFL, 0);  // the calls below wait
+  }
+  return ends;
+}
+
+/// The same over a bare pair of sockets.
+double over_sockets(Between between, std::int64_t size, std::int64_t count) {
+  const std::array<int, 2> ends = connected_sockets(between);
   std::vector<char> out(static_cast<std::size_t>(size), 1);
   std::vector<char> in(static_cast<std::size_t>(size), 1);
   const double seconds = seconds_of([&] {
@@ -99,10 +129,8 @@ double over_sockets(std::int64_t size, std::int64_t count) {
   return seconds;
 }
 
-}  // namespace
-
-Rows channels(double seconds) {
-  Rows rows;
+/// A row a size.
+void add_rows(Rows& rows, Between between, double seconds) {
   for (const std::int64_t mebibytes : {1, 16, 64}) {
     const std::int64_t size = mebibytes * kMebibyte;
     const auto count =
@@ -112,16 +140,29 @@ Rows channels(double seconds) {
     std::vector<double> shares;
     for (int round = 0; round < turns(seconds, 5); ++round) {
       const double bytes = static_cast<double>(size * count);
-      rates.push_back(bytes / over_channel(size, count));
-      bare.push_back(bytes / over_sockets(size, count));
+      rates.push_back(bytes / over_channel(between, size, count));
+      bare.push_back(bytes / over_sockets(between, size, count));
       shares.push_back(rates.back() / bare.back());
     }
-    rows.push_back({concat("tensors of ", mebibytes, " MiB between two processes' ends"),
-                    number("%.0f MB/s", median(rates) / 1e6),
-                    number("bare sockets, %.0f MB/s", median(bare) / 1e6),
-                    number("%.0f %%", 100 * median(shares)),
-                    ">= 70 %"});
+    const bool hosts = between == Between::hosts;
+    rows.push_back(
+        {concat("tensors of ",
+                mebibytes,
+                hosts ? " MiB between two hosts' ends, encrypted"
+                      : " MiB between two processes' ends"),
+         number("%.0f MB/s", median(rates) / 1e6),
+         number(hosts ? "bare TCP, %.0f MB/s" : "bare sockets, %.0f MB/s", median(bare) / 1e6),
+         number("%.0f %%", 100 * median(shares)),
+         hosts ? "" : ">= 70 %"});
   }
+}
+
+}  // namespace
+
+Rows channels(double seconds) {
+  Rows rows;
+  add_rows(rows, Between::processes, seconds);
+  add_rows(rows, Between::hosts, seconds);
   return rows;
 }
 

@@ -6,8 +6,8 @@
 namespace troupe {
 
 /// A row a size: MB/s of tensors over a channel (runtime/cluster/channel.hpp), and of as many bytes over a
-/// pair of the machine's own sockets, in turn. Both ends are in this process, with memory and
-/// threads of their own.
+/// pair of the machine's own sockets, in turn; then the same between hosts, over TCP of the loopback device and
+/// encrypted, beside bare TCP. Both ends are in this process, with memory and threads of their own.
 Rows channels(double seconds);
 
 }  // namespace troupe

@@ -276,6 +276,9 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (!players) {
     return fail(console, players.error());
   }
+  if (players->ranks && players->ranks->rank > 0) {
+    return play_as_rank(console, *players);
+  }
   std::optional<FoundCheckpoint> resume;
   std::error_code code;
   if (!arguments.resume.empty()) {

@@ -23,6 +23,7 @@ class Connect;
 namespace troupe {
 
 class Credentials;
+class Meeting;
 
 /// Where a process of a run on several hosts plays.
 struct HostPlace {
@@ -54,6 +55,7 @@ class Lead final : public Cluster {
     std::string program = "/proc/self/exe";
     std::vector<HostPlace> hosts{};  // of processes 1, 2, ...; none: they are started here
     std::shared_ptr<const Credentials> credentials{};  // none: listening nodes are of this machine
+    std::shared_ptr<Meeting> meeting{};                // where the others come by themselves
     std::function<int()> interrupts{};                 // as ThreadOptions has it
     Limits limits{};
   };
@@ -99,7 +101,10 @@ class Lead final : public Cluster {
 
   Patience patience() const;
   std::string name_of(int number) const;
-  Result<StartedProcess> summon(int number) const;
+
+  bool on_hosts() const { return c_.meeting || !c_.hosts.empty(); }
+
+  Result<StartedProcess> summon(int number);
   Result<StartedProcess> reach(const HostPlace& place) const;
   std::string end(Member& member) const;
   Error not_joined(Member& member, int number, Talk how);
@@ -135,7 +140,8 @@ class Lead final : public Cluster {
   void await_byes();
 
   Config c_;
-  std::map<int, Member> members_;  // by number, from 1
+  std::map<int, Member> members_;         // by number, from 1
+  std::map<int, std::string> come_from_;  // those that have come by themselves
 
   mutable std::mutex mutex_;  // guards what Member has but `process`, and these
   std::condition_variable changed_;

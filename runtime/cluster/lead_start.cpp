@@ -1,5 +1,6 @@
 // How a lead's run begins.
 #include "runtime/cluster/lead.hpp"
+#include "runtime/cluster/meeting.hpp"
 #include "runtime/cluster/tls.hpp"
 #include "runtime/system/theatre.hpp"
 #include "wire.pb.h"
@@ -35,10 +36,22 @@ Patience Lead::patience() const {
 /// "process 1", "process 1 on beta:7000"
 std::string Lead::name_of(int number) const {
   const auto at = static_cast<std::size_t>(number - 1);
-  return concat("process ", number, at < c_.hosts.size() ? " on " + c_.hosts[at].text() : "");
+  const auto come = come_from_.find(number);
+  const std::string where = at < c_.hosts.size()       ? c_.hosts[at].text()
+                            : come != come_from_.end() ? come->second
+                                                       : "";
+  return concat("process ", number, where.empty() ? "" : " on ", where);
 }
 
-Result<StartedProcess> Lead::summon(int number) const {
+Result<StartedProcess> Lead::summon(int number) {
+  if (c_.meeting) {
+    auto arrived = c_.meeting->await(number, patience());
+    if (!arrived) {
+      return arrived.error();
+    }
+    come_from_[number] = arrived->where;
+    return StartedProcess{.stream = std::move(arrived->stream)};
+  }
   if (c_.hosts.empty()) {
     return start_process(c_.program);
   }
@@ -77,7 +90,7 @@ Error Lead::not_joined(Member& member, int number, Talk how) {
     const std::chrono::duration<double> limit = c_.limits.join;
     return lost(concat(name_of(number), " has not answered within ", limit.count(), " s"));
   }
-  const bool bare = !c_.hosts.empty() && !c_.credentials && member.process.pid < 0;
+  const bool bare = on_hosts() && !c_.credentials && member.process.pid < 0;
   return lost(concat(name_of(number),
                      " ",
                      end(member),
@@ -93,6 +106,9 @@ Result<void> Lead::start() {
     }
     members_[number].process = *std::move(started);
   }
+  if (c_.meeting) {
+    c_.meeting->close();
+  }
   for (auto& [number, member] : members_) {
     if (auto invited = invite(member, number); !invited) {
       return invited.error();
@@ -107,7 +123,7 @@ Result<void> Lead::start() {
   for (auto& [number, member] : members_) {
     proto::Connect& connect = where[static_cast<std::size_t>(number)];
     *connect.mutable_keys() = where[kLead].keys();
-    if (!c_.hosts.empty()) {
+    if (on_hosts()) {
       (*connect.mutable_keys())[kLead] = channel_.public_key();
     }
     if (const Talk said = write_message(*member.process.stream, connect, patience());
@@ -132,7 +148,7 @@ Result<void> Lead::invite(Member& member, int number) {
   join.set_token(channel_.token());
   join.set_experiment(c_.experiment);
   join.set_resumes(c_.resumes);
-  if (c_.hosts.empty()) {
+  if (!on_hosts()) {
     join.add_pids(static_cast<std::uint32_t>(::getpid()));
     for (const auto& [other, started] : members_) {
       join.add_pids(static_cast<std::uint32_t>(started.process.pid));
@@ -163,13 +179,13 @@ Result<void> Lead::join(Member& member, int number, std::vector<proto::Connect>&
   }
   for (const auto& [other, endpoint] : joined.endpoints()) {
     if (static_cast<int>(other) < number) {
-      if (!can_be_connected_to(endpoint, !c_.hosts.empty())) {
+      if (!can_be_connected_to(endpoint, on_hosts())) {
         return lost(concat(name_of(number), " names no socket that others could connect to"));
       }
       (*where[other].mutable_endpoints())[static_cast<std::uint32_t>(number)] = endpoint;
     }
   }
-  if (!c_.hosts.empty()) {
+  if (on_hosts()) {
     if (joined.key().size() != kCurveKeySize) {
       return lost(concat(name_of(number), " has shown no key for its channels"));
     }
@@ -183,7 +199,7 @@ Result<void> Lead::join(Member& member, int number, std::vector<proto::Connect>&
 Result<std::chrono::nanoseconds> Lead::clock_of(Member& member, int number) {
   using std::chrono::nanoseconds;
   nanoseconds ahead{0};
-  if (c_.hosts.empty()) {
+  if (!on_hosts()) {
     return ahead;
   }
   nanoseconds shortest = nanoseconds::max();

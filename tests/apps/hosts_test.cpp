@@ -219,7 +219,7 @@ TEST_CASE("hosts that cannot be reached, and words that are wrong, are told of",
     CHECK(told.code == code);
     CHECK_THAT(told.err, says(why));
   }
-  CHECK_THAT(said("127.0.0.1:1\n", {"--processes", "2"}).err, says("leave out --processes"));
+  CHECK_THAT(said("127.0.0.1:1\n", {"--processes", "2"}).err, says("name one"));
   CHECK_THAT(run_program(training("stop.updates=120", {"--keys", "k"})).err,
              says("--keys goes with --hosts"));
   CHECK_THAT(said("127.0.0.1:1\n", {"--keys", folder / "none"}).err, says("cannot be read"));

@@ -5,8 +5,8 @@
 
 Lines of the page's code blocks that begin with `alpha$` or `beta$` are typed on that machine, one after the other; of the lines
 behind each the words must be said, in that order (of a run's summary those before a line's first number count). A machine is a
-network namespace with a folder and an /etc/hosts of its own, and beta's clock was started some months before alpha's; ssh and scp are
-stand-ins. Runs are made short. Where the kernel has netem, the cable takes 10 ms each way and carries 100 Mbit/s. Needs root: exit
+network namespace with a folder and an /etc/hosts of its own, and beta's clock was started some months before alpha's; ssh, scp,
+srun and mpirun are stand-ins. Runs are made short. Where the kernel has netem, the cable takes 10 ms each way and carries 100 Mbit/s. Needs root: exit
 status 4, with the reason, where namespaces cannot be made.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 
 SECONDS_MAX = 120
 SHORTER = "--set data.glyphs.limit=2000 --set data.glyphs.test_limit=200 --set stop.updates=12 --set record.evaluate_every=6"
-LONGER = "updates=600 --set stop.epochs=0"  # instead of updates=12, of a run that is to be killed
+LONGER = "updates=250 --set stop.epochs=0"  # instead of updates=12, of a run that is to be killed
 NETEM = "netem delay 10ms rate 100mbit"
 
 STAND_INS = {
@@ -35,6 +35,27 @@ exec {enter_any} "$2" "$3"
 """,
     "scp": """#!/bin/sh
 [ "$1" = -r ] && exec cp -r --preserve=mode "$2" "{root}/${{3%%:*}}/${{3#*:}}"
+""",
+    # Both know no more than these say to a task; alpha's folder is the one that machines share.
+    "srun": """#!/bin/sh
+shift
+export SLURM_NTASKS=2 SLURM_JOB_ID=4711 SLURM_JOB_NODELIST=alpha,beta
+SLURM_PROCID=1 {enter_any} beta "cd ../alpha && $*" &
+SLURM_PROCID=0 {enter_any} alpha "$*" && wait $!
+""",
+    "mpirun": """#!/bin/sh
+shift 2
+other=alpha
+export OMPI_COMM_WORLD_SIZE=2
+if [ "$1" = --host ]; then
+  export "$4"
+  shift 4
+  other=beta
+else
+  export OMPI_COMM_WORLD_LOCAL_SIZE=2
+fi
+OMPI_COMM_WORLD_RANK=1 {enter_any} $other "cd ../alpha && $*" &
+OMPI_COMM_WORLD_RANK=0 {enter_any} alpha "$*" && wait $!
 """,
 }
 
@@ -190,7 +211,7 @@ def type_page(machines, page, verbose, nodes):
         if verbose:
             print(f"{host}$ {command}")
         background = command.endswith("&")
-        run = command.startswith("troupe run") and "--resume" not in command
+        run = re.match(r"(troupe|srun|mpirun) .*run", command) and "--resume" not in command
         if command.startswith("kill"):
             kill(machines, last, "run-1")
             continue

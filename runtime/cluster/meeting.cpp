@@ -1,0 +1,182 @@
+#include "runtime/cluster/meeting.hpp"
+
+#include "wire.pb.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kLook = 50;                      // milliseconds
+constexpr int kStrangersMax = 64;              // beside those that are waited for
+constexpr std::chrono::seconds kStranger{10};  // what one has to show who he is
+constexpr std::chrono::milliseconds kAgain{200};
+
+Error lost(const std::string& why) {
+  return {ErrorKind::lost, why};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Meeting>> Meeting::open(const HostAddress& at,
+                                               int processes,
+                                               std::shared_ptr<const Credentials> credentials,
+                                               std::function<void(const std::string&)> tell) {
+  // A host's own name may mean the loopback device to itself, and not to others.
+  auto listening = credentials ? listen_at({"0.0.0.0", at.port}, Nearness::anywhere)
+                               : listen_at(at, Nearness::this_machine);
+  if (!listening) {
+    return listening.error();
+  }
+  return std::unique_ptr<Meeting>(
+      new Meeting(*listening, processes, std::move(credentials), std::move(tell)));
+}
+
+Meeting::Meeting(int listening,
+                 int processes,
+                 std::shared_ptr<const Credentials> credentials,
+                 std::function<void(const std::string&)> tell)
+    : listening_(listening),
+      processes_(processes),
+      credentials_(std::move(credentials)),
+      tell_(std::move(tell)),
+      porter_([this] { receive(); }) {}
+
+Meeting::~Meeting() {
+  close();
+}
+
+bool Meeting::closed() const {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+void Meeting::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(closed_, true)) {
+      return;
+    }
+  }
+  porter_.join();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return strangers_ == 0; });  // each looks ten times a second
+  ::close(listening_);
+}
+
+void Meeting::receive() {
+  while (!closed()) {
+    pollfd one{.fd = listening_, .events = POLLIN, .revents = 0};
+    ::poll(&one, 1, kLook);
+    std::string who;
+    const int socket = accept_one(listening_, who);
+    if (socket < 0) {
+      continue;
+    }
+    const std::lock_guard lock(mutex_);
+    if (strangers_ == processes_ + kStrangersMax) {
+      ::close(socket);
+      continue;
+    }
+    ++strangers_;
+    std::thread([this, socket, who] { talk_to(socket, who); }).detach();
+  }
+}
+
+void Meeting::talk_to(int socket, const std::string& who) {
+  if (const std::string why = let_in(socket, who); !why.empty() && !closed()) {
+    tell_(concat("refused ", who, ": ", why));
+  }
+  const std::lock_guard lock(mutex_);
+  --strangers_;
+  changed_.notify_all();  // under the lock: the next moment there may be no meeting
+}
+
+/// Why not, or "".
+std::string Meeting::let_in(int socket, const std::string& who) {
+  const Patience patience{.until = Clock::now() + kStranger, .given_up = [this] {
+                            return closed();
+                          }};
+  Arrived one{.where = who};
+  if (credentials_) {
+    auto stream = credentials_->welcome(socket, patience);
+    if (!stream) {
+      return stream.error().message;
+    }
+    one.stream = *std::move(stream);
+  } else {
+    one.stream = std::make_unique<DescriptorStream>(socket, socket);
+  }
+  proto::Arrival arrival;
+  if (read_message(*one.stream, arrival, patience) != Talk::done) {
+    return "what a process of a run says first has not come from it, or not in time";
+  }
+  const auto number = static_cast<int>(arrival.process());
+  if (arrival.processes() != static_cast<std::uint32_t>(processes_) || number < 1 ||
+      number >= processes_) {
+    return concat("it is process ", number, " of ", arrival.processes(), " of another run");
+  }
+  const std::lock_guard lock(mutex_);
+  if (arrived_.contains(number)) {
+    return concat("there is a process ", number, " already");
+  }
+  arrived_[number] = std::move(one);
+  changed_.notify_all();
+  return "";
+}
+
+Result<Arrived> Meeting::await(int number, const Patience& patience) {
+  std::unique_lock lock(mutex_);
+  while (!arrived_.contains(number)) {
+    if (patience.given_up && patience.given_up()) {
+      return lost("interrupted before the run began");
+    }
+    if (Clock::now() >= patience.until) {
+      return lost(concat("process ", number, " has not come"));
+    }
+    changed_.wait_for(lock, std::chrono::milliseconds{kLook});
+  }
+  Arrived& one = arrived_.at(number);
+  return Arrived{.stream = std::move(one.stream), .where = one.where};
+}
+
+Result<std::unique_ptr<ControlStream>> come_to(const HostAddress& lead,
+                                               int number,
+                                               int processes,
+                                               const Credentials* credentials,
+                                               const Patience& patience) {
+  const Nearness within = credentials ? Nearness::anywhere : Nearness::this_machine;
+  auto socket = connect_to(lead, within, patience);
+  while (!socket && socket.error().kind == ErrorKind::lost && Clock::now() < patience.until) {
+    std::this_thread::sleep_for(kAgain);
+    socket = connect_to(lead, within, patience);
+  }
+  if (!socket) {
+    return socket.error();
+  }
+  std::unique_ptr<ControlStream> stream;
+  if (credentials) {
+    auto greeted = credentials->greet(*socket, lead.host, patience);
+    if (!greeted) {
+      return lost(concat(lead.text(), " is not believed: ", greeted.error().message));
+    }
+    stream = *std::move(greeted);
+  } else {
+    stream = std::make_unique<DescriptorStream>(*socket, *socket);
+  }
+  proto::Arrival arrival;
+  arrival.set_process(static_cast<std::uint32_t>(number));
+  arrival.set_processes(static_cast<std::uint32_t>(processes));
+  if (write_message(*stream, arrival, patience) != Talk::done) {
+    return lost(concat(lead.text(), " has closed the connection"));
+  }
+  return stream;
+}
+
+}  // namespace troupe

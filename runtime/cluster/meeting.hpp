@@ -1,0 +1,78 @@
+// How processes find each other that something else has started, each with its number: Slurm, mpirun, Kubernetes, torchrun.
+// Process 0 leads the run and listens; the others come to it.
+#pragma once
+
+#include "kernels/result.hpp"
+#include "runtime/cluster/started_process.hpp"
+#include "runtime/cluster/tcp.hpp"
+#include "runtime/cluster/tls.hpp"
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe {
+
+/// Of one that has come.
+struct Arrived {
+  std::unique_ptr<ControlStream> stream{};
+  std::string where{};  // "10.0.0.3:4711"
+};
+
+/// The lead's end: lets in who has the number of a process that has not come yet.
+class Meeting {
+ public:
+  /// Listens at the lead's port: at all addresses of this host, where there are credentials, else at `at`.
+  /// `tell`: a line for each that is refused; called by any thread. Error: as listen_at().
+  static Result<std::unique_ptr<Meeting>> open(const HostAddress& at,
+                                               int processes,
+                                               std::shared_ptr<const Credentials> credentials,
+                                               std::function<void(const std::string&)> tell);
+  ~Meeting();
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+  /// Waits for process `number`; each once. Error (lost) where it does not come in time.
+  Result<Arrived> await(int number, const Patience& patience);
+  /// Lets nobody in any more.
+  void close();
+
+ private:
+  Meeting(int listening,
+          int processes,
+          std::shared_ptr<const Credentials> credentials,
+          std::function<void(const std::string&)> tell);
+
+  void receive();
+  void talk_to(int socket, const std::string& who);
+  std::string let_in(int socket, const std::string& who);
+  bool closed() const;
+
+  int listening_;
+  int processes_;
+  std::shared_ptr<const Credentials> credentials_;
+  std::function<void(const std::string&)> tell_;
+
+  mutable std::mutex mutex_;  // guards these
+  std::condition_variable changed_;
+  std::map<int, Arrived> arrived_;  // by number; without a stream once it was taken
+  int strangers_ = 0;
+  bool closed_ = false;
+
+  std::thread porter_;  // last: it uses all the others
+};
+
+/// The other end: comes to the lead, which may not listen yet, as process `number`. Error (lost) where the lead
+/// cannot be reached in time or is not believed, (usage) where it is another host and there are no credentials.
+Result<std::unique_ptr<ControlStream>> come_to(const HostAddress& lead,
+                                               int number,
+                                               int processes,
+                                               const Credentials* credentials,
+                                               const Patience& patience);
+
+}  // namespace troupe
