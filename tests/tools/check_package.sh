@@ -183,7 +183,7 @@ expect 2 'did you mean "plateau"?' "$mine" sim glyphs-mlp --set extension.custom
 # A way to train modules of one's own: no error comes from a later one, so that none waits.
 mine=$PWD/build/my_module
 modules=(glyphs-mlp "${small[@]}" --set pipeline.stages=3 --set pipeline.schedule=sequential
-  --set decoupled.custom.name=target_projection)
+  --set decoupled.custom.name=target_projection --set model.mlp.activation=tanh)
 says "target_projection (decoupled.custom.name)" "$mine" explain target_projection
 says "option decoupled.custom.values.strength: multiplies the signal (1; from 0 to 1000)" "$mine" explain target_projection
 says "decoupled  target_projection" "$mine" plan "${modules[@]}"
