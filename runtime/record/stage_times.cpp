@@ -4,11 +4,19 @@
 #include <string_view>
 
 namespace troupe {
+namespace {
+
+/// Work of an optimizer or of a predictor, on their stage's thread.
+bool beside_the_stage(std::string_view what) {
+  return what == "update" || what == "predict" || what == "teach";
+}
+
+}  // namespace
 
 void StageTimes::add(const BusyRecord& record) {
   if (Stage* stage = of(record.actor)) {
     stage->busy += record.end - record.start;
-    if (std::string_view(record.what) == "update") {
+    if (beside_the_stage(record.what)) {
       stage->updates.emplace_back(record.start, record.end);
     } else {  // no wait that has still to be told began before the last such job
       std::erase_if(stage->updates, [&](const auto& job) { return job.second <= stage->began; });

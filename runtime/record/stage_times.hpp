@@ -19,7 +19,7 @@ class StageTimes {
       : stage_of_actor_(std::move(stage_of_actor)), stages_(stages) {}
 
   void add(const BusyRecord& record);
-  /// While its optimizer had their thread, a stage was not idle.
+  /// While its optimizer or its predictor had their thread, a stage was not idle.
   void add(const WaitRecord& record);
 
   std::size_t stages() const { return stages_.size(); }
@@ -38,8 +38,8 @@ class StageTimes {
     double busy = 0;                                   // seconds
     IdleTimes idle{};                                  // seconds
     bool tells = false;                                // when it waits
-    double began = 0;                                  // its last job that was no update
-    std::vector<std::pair<double, double>> updates{};  // start and end of those since then
+    double began = 0;                                  // its own last job
+    std::vector<std::pair<double, double>> updates{};  // start and end of others' jobs since then
 
     static constexpr int kFields = 5;
   };

@@ -63,6 +63,17 @@ TEST_CASE("a wait is idle but for the updates within it", "[record]") {
   CHECK(shares == Approx(0.5));
 }
 
+TEST_CASE("nor is a stage idle while its predictor has their thread", "[record]") {
+  for (const char* what : {"predict", "teach"}) {
+    StageTimes times(1, {0, 0});
+    times.add(busy(0, "forward", 0, 1));
+    times.add(busy(1, what, 1, 3));
+    times.add(wait(0, 1, 4));
+    CHECK(idle_of(times) == 1);
+    CHECK(times.busy() == 3);
+  }
+}
+
 TEST_CASE("shares of a run of no length are 0, and none is above 1", "[record]") {
   StageTimes times(1, {0});
   times.add(busy(0, "forward", 0, 3));
