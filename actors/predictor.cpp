@@ -99,7 +99,7 @@ void Predictor::handle(PullReply m, double, Effects& fx) {
 }
 
 bool Predictor::answerable(const Known& known) const {
-  return !known.answered && known.output && (c_.classes == 0 || known.labels) &&
+  return !known.answered && known.output && ((c_.classes == 0 && !c_.head) || known.labels) &&
          (c_.lambda == 0 || known.signal);
 }
 
@@ -111,7 +111,7 @@ void Predictor::advance(Effects& fx) {
       known_.begin(), known_.end(), [&](const auto& one) { return answerable(one.second); });
   if (next != known_.end()) {
     at_ = next->first;
-    answer(fx);
+    c_.head ? judge(fx) : answer(fx);
   } else if (!known_.empty() && known_.begin()->second.answered && known_.begin()->second.signal) {
     at_ = known_.begin()->first;
     teach(fx);
@@ -152,10 +152,41 @@ void Predictor::answer(Effects& fx) {
 void Predictor::handle(Ran<ForwardPass> m, double, Effects& fx) {
   running_ = false;
   known_.at(at_).answered = true;
-  send_beside(c_.module,
-              ErrorSignal{{c_.replica, c_.chunk, at_.batch, at_.micro_batch}, std::move(m.made.y)},
-              fx);
+  send_error(std::move(m.made.y), fx);
   advance(fx);
+}
+
+void Predictor::send_error(Bundle error, Effects& fx) {
+  send_beside(c_.module,
+              ErrorSignal{{c_.replica, c_.chunk, at_.batch, at_.micro_batch}, std::move(error)},
+              fx);
+}
+
+/// Forward and backward of a head: the gradient by h is the answer, that by the weights the lesson.
+void Predictor::judge(Effects& fx) {
+  running_ = true;
+  const bool last = parts_ + 1 == c_.micro_batches;
+  run(fx,
+      job(Work::predict),
+      [model = c_.model,
+       weights = weights_,
+       buffers = c_.buffers,
+       of = known_.at(at_),
+       seed = c_.seed,
+       gradient = std::move(gradient_),
+       divide_by = last ? c_.micro_batches : 1](Stream& stream) mutable {
+        const Pass pass{.stream = stream, .seed = seed};
+        const Bundle input{{"x", of.output.reshape(flat(of.output))}};
+        ForwardPass forward =
+            model->forward(pass, weights, std::move(buffers), input, of.labels, true);
+        InputGradient half = model->input_gradient(pass, weights, std::move(forward.stash), {});
+        BackwardPass made;
+        made.dx.push_back({"x", half.dx.front().tensor.reshape(of.output.shape())});
+        made.gradient =
+            model->weight_gradient(stream, half.deltas, std::move(gradient), divide_by).gradient;
+        return made;
+      });
+  gradient_.clear();
 }
 
 /// The forward again, at the weights of now: so the gradient is theirs, and no stash waits for a lesson
@@ -201,24 +232,34 @@ void Predictor::teach(Effects& fx) {
 void Predictor::handle(Ran<BackwardPass> m, double now, Effects& fx) {
   running_ = false;
   known_.erase(at_);
-  fx.record(PredictionRecord{{c_.replica, c_.chunk, at_.batch, at_.micro_batch},
-                             m.made.dx.front().tensor});
-  gradient_ = std::move(m.made.gradient);
-  if (++parts_ == c_.micro_batches) {
-    parts_ = 0;
-    weights_.clear();  // the shard has the only handle of them: the update may be made in place
-    fx.send(c_.shard,
-            Push{.from = c_.self,
-                 .stamp = {c_.replica, c_.chunk, updates_, 0},
-                 .sequence = ++pushes_,
-                 .read_time = now,
-                 .gradient = std::exchange(gradient_, {}),
-                 .reads = {},
-                 .forward = {}});
-    ++updates_;
-    ask(fx);
+  if (c_.head) {
+    send_error(std::move(m.made.dx), fx);
+  } else {
+    fx.record(PredictionRecord{{c_.replica, c_.chunk, at_.batch, at_.micro_batch},
+                               m.made.dx.front().tensor});
   }
+  count(std::move(m.made.gradient), now, fx);
   advance(fx);
+}
+
+/// A lesson more; the last one of a mini-batch makes an update.
+void Predictor::count(std::vector<Tensor> gradient, double now, Effects& fx) {
+  gradient_ = std::move(gradient);
+  if (++parts_ < c_.micro_batches) {
+    return;
+  }
+  parts_ = 0;
+  weights_.clear();  // the shard has the only handle of them: the update may be made in place
+  fx.send(c_.shard,
+          Push{.from = c_.self,
+               .stamp = {c_.replica, c_.chunk, updates_, 0},
+               .sequence = ++pushes_,
+               .read_time = now,
+               .gradient = std::exchange(gradient_, {}),
+               .reads = {},
+               .forward = {}});
+  ++updates_;
+  ask(fx);
 }
 
 void Predictor::ask(Effects& fx) {
@@ -235,7 +276,7 @@ std::string Predictor::waits_for() const {
   if (weights_.empty()) {
     return "its shard";
   }
-  return known_.empty() ? "" : "what the next module makes of its module's output";
+  return known_.empty() ? "" : "labels, or what the next module makes of its module's output";
 }
 
 void Predictor::archive(Archive& a) {

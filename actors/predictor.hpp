@@ -6,6 +6,9 @@
 //   source --Labels--> predictor                                    (where it is conditioned on them)
 //   predictor --Push--> its own shard, which has its own optimizer
 //
+// Or it is a head of the module's own (decoupled greedy learning, Belilovsky et al. 2020): it has the
+// labels' loss, whose gradient by h is the error signal, and learns from the same pass.
+//
 // It works on gradients of a sample's own loss, those of the micro-batch's mean times the rows, so that
 // no estimate depends on the batch size. With lambda > 0 an estimate waits for the next module and is
 // mixed with what that sends.
@@ -36,7 +39,8 @@ class Predictor final : public Actor<Predictor, StageRole> {
     std::int32_t micro_batches = 1;  // M
     double lambda = 0;
     std::int64_t classes = 0;            // of the labels that it is told; 0: it is told none
-    std::shared_ptr<const Chunk> model;  // (elements of h + classes) -> (elements of h)
+    bool head = false;                   // has the labels' loss, and learns while it answers
+    std::shared_ptr<const Chunk> model;  // (elements of h + classes) -> (elements of h), or outputs
     std::vector<Tensor> buffers{};       // of the model: every job begins with these
     Ref<StageRole> module;
     Ref<ShardRole> shard;
@@ -76,6 +80,9 @@ class Predictor final : public Actor<Predictor, StageRole> {
   bool answerable(const Known& known) const;
   void answer(Effects& fx);
   void teach(Effects& fx);
+  void judge(Effects& fx);
+  void send_error(Bundle error, Effects& fx);
+  void count(std::vector<Tensor> gradient, double now, Effects& fx);
   void ask(Effects& fx);
   Run job(Work work) const;
 

@@ -118,14 +118,13 @@ void link_replicas(Blueprint& b) {
   }
 }
 
-/// Of module `chunk`: (width + classes) -> (width).
-Network predictor_network(const PredictorPlan& plan,
-                          std::size_t chunk,
-                          std::int64_t width,
-                          std::int64_t classes) {
+/// Of module `chunk`: (width + classes) -> (width), or of a head (width) -> (outputs).
+Network predictor_network(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
+  const std::int64_t width = b.chunks[chunk]->output_bytes() / 4;
   const std::string name = concat("predictor", chunk);
-  Network network({width + (plan.conditioned ? classes : 0)});
-  network.loss = Loss::squared_error;
+  Network network({width + (plan.conditioned ? b.data->classes() : 0)});
+  network.loss = plan.head ? b.network.loss : Loss::squared_error;
+  network.label_smoothing = plan.head ? b.network.label_smoothing : 0;
   for (std::size_t i = 0; i < plan.hidden.size(); ++i) {
     network.add(dense_layer(
         concat(name, ".dense", i + 1),
@@ -133,10 +132,10 @@ Network predictor_network(const PredictorPlan& plan,
     network.add(
         batch_norm_layer(concat(name, ".norm", i + 1), network.shape(), ActivationKind::relu));
   }
-  network.add(dense_layer(concat(name, ".estimate"),
+  network.add(dense_layer(concat(name, plan.head ? ".head" : ".estimate"),
                           {.inputs = network.shape().elements(),
-                           .outputs = width,
-                           .initial = Initial::zero,
+                           .outputs = plan.head ? b.network.shape().elements() : width,
+                           .initial = plan.head ? Initial::uniform_fan_in : Initial::zero,
                            .head = true}));
   return network;
 }
@@ -146,9 +145,8 @@ std::vector<std::shared_ptr<const Chunk>> make_predictors(const Blueprint& b) {
   std::vector<std::shared_ptr<const Chunk>> all;
   const auto plan = predictor_plan(b.experiment);
   for (std::size_t c = 0; plan && c + 1 < b.chunks.size(); ++c) {
-    const Network network =
-        predictor_network(*plan, c, b.chunks[c]->output_bytes() / 4, b.data->classes());
-    all.push_back(std::make_shared<const Chunk>(network, std::vector<std::int64_t>{0}, 0));
+    all.push_back(std::make_shared<const Chunk>(
+        predictor_network(b, *plan, c), std::vector<std::int64_t>{0}, 0, 1, plan->head));
   }
   return all;
 }
@@ -246,11 +244,12 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
   b.plans.clear();
   std::vector<ChunkFlops> flops;
   const auto rows = static_cast<double>(e.data().batch_size() / e.pipeline().micro_batches());
-  const SignalFrom from = b.schedule->signal_from;
-  const bool sends_back = from == SignalFrom::next || from == SignalFrom::predictor;
+  const auto plan_of_predictors = predictor_plan(e);
+  const bool sends_back = b.schedule->signal_from == SignalFrom::next ||
+                          (plan_of_predictors && !plan_of_predictors->head);
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     b.chunks.push_back(
-        std::make_shared<const Chunk>(b.network, b.cut, c, slices_wanted(b), sends_back));
+        std::make_shared<const Chunk>(b.network, b.cut, c, slices_wanted(b), sends_back && c > 0));
     auto plan = plan_views(*b.schedule, *b.view, c);
     if (!plan) {
       return plan.error();
@@ -262,8 +261,9 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
   b.predictors = make_predictors(b);
   for (std::size_t c = 0; c < b.predictors.size(); ++c) {
     const Flops f = b.predictors[c]->flops();
-    flops[c].predict = f.forward * rows;
-    flops[c].teach = f.total() * rows;
+    // A head learns while it answers.
+    flops[c].predict = (plan_of_predictors->head ? f.total() : f.forward) * rows;
+    flops[c].teach = plan_of_predictors->head ? 0 : f.total() * rows;
   }
   keep_for_borrowers(b);
   auto times = mean_times(e.clock(), flops, b.schedule->placement);

@@ -8,6 +8,7 @@ PredictorMachines make_predictor(
     const Blueprint& b, const Roster& who, std::int32_t r, std::int32_t c, Stream& stream) {
   const proto::Experiment& e = b.experiment;
   const proto::Synthetic& options = e.decoupled().synthetic();
+  const PredictorPlan plan = *predictor_plan(e);
   const auto at = static_cast<std::size_t>(c);
   const Roster::PredictorSeat& seat = who.predictors(r)[at];
   const std::int32_t k = b.schedule->stage_of(c);
@@ -22,7 +23,8 @@ PredictorMachines make_predictor(
                                 .seed = e.seed(),
                                 .micro_batches = b.schedule->options.micro_batches,
                                 .lambda = options.lambda(),
-                                .classes = predictor_plan(e)->conditioned ? b.data->classes() : 0,
+                                .classes = plan.conditioned ? b.data->classes() : 0,
+                                .head = plan.head,
                                 .model = model,
                                 .buffers = model->initial_buffers(stream),
                                 .module = who.stage_of_chunks(r, *b.schedule)[at],
@@ -54,7 +56,8 @@ std::vector<Ref<StageRole>> label_readers(const Blueprint& b, const Roster& who,
   if (b.schedule->signal_from == SignalFrom::nobody) {
     all = who.stage_of_chunks(r, *b.schedule);
     all.pop_back();
-  } else if (const auto plan = predictor_plan(b.experiment); plan && plan->conditioned) {
+  } else if (const auto plan = predictor_plan(b.experiment);
+             plan && (plan->conditioned || plan->head)) {
     all = predictors_of(who, r);
   }
   return all;

@@ -74,10 +74,10 @@ Chunk::Chunk(const Network& network,
              const std::vector<std::int64_t>& first_layers,
              std::int32_t index,
              std::size_t shards,
-             bool sends_back)
+             std::optional<bool> sends_back)
     : index_(index),
       first_(index == 0),
-      sends_back_(sends_back && index > 0),
+      sends_back_(sends_back.value_or(index > 0)),
       last_(index + 1 == static_cast<std::int32_t>(first_layers.size())),
       loss_(network.loss),
       label_smoothing_(static_cast<float>(network.label_smoothing)) {

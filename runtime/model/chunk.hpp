@@ -6,6 +6,7 @@
 #include "runtime/model/parameter_layout.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,13 @@ class Chunk {
  public:
   /// Chunk `index` of a network whose chunks begin at layers `first_layers`. Its untied parameters
   /// are divided in layer order among `shards` slices (no more than it has parameters), as equal in
-  /// size as that allows. `sends_back`: the chunk before it, if any, wants the gradient by its output.
+  /// size as that allows. `sends_back`: somebody wants the gradient by its input; by default where a chunk
+  /// is before it.
   Chunk(const Network& network,
         const std::vector<std::int64_t>& first_layers,
         std::int32_t index,
         std::size_t shards = 1,
-        bool sends_back = true);
+        std::optional<bool> sends_back = {});
 
   std::int32_t index() const { return index_; }
 

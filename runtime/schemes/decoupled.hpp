@@ -58,11 +58,14 @@ struct ModuleContext {
   std::function<std::vector<Tensor>(std::uint64_t seed)> initial_slices;
 };
 
-/// What estimates the error signal of each module but the last, of the module's output: dense layers
-/// with batch norm and relu, then a dense layer that is zero at first.
+/// What gives each module but the last its error signal, of the module's output: dense layers with
+/// batch norm and relu, then a dense layer. One that estimates the signal is zero at first there, and
+/// learns from what the next module sends. A head of the module's own has the network's outputs and
+/// its loss, and learns from the labels; its input gradient is the signal.
 struct PredictorPlan {
   std::vector<std::int64_t> hidden{};  // widths
-  bool conditioned = false;            // on the label, too
+  bool conditioned = false;            // an estimate: on the label, too
+  bool head = false;
 };
 
 /// A method as it is registered.

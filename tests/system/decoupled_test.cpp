@@ -207,7 +207,7 @@ TEST_CASE("each method learns, in its own way, and as often as one asks for it",
     }
     INFO(method.info.name);
     Options set = with(pipeline, {"decoupled=" + method.info.name});
-    if (method.from == SignalFrom::predictor) {
+    if (method.info.name == "synthetic") {
       set.push_back("decoupled.synthetic.conditioned=false");
       set.push_back("optimizer.rule=adam");
       set.push_back("optimizer.learning_rate=0.003");
@@ -220,7 +220,7 @@ TEST_CASE("each method learns, in its own way, and as often as one asks for it",
     CHECK(again.order == outcome.order);
     const Outcome threads = run(task(set), {.threads = true});
     CHECK(threads.ending.exit_code == 0);
-    if (method.from != SignalFrom::predictor) {  // its estimates are of what has arrived
+    if (method.info.name != "synthetic") {  // its estimates are of what has arrived
       CHECK(same(threads.weights, outcome.weights));
       const Outcome split = train(with(set, {"pipeline.schedule=zb_h1"}));
       CHECK(same(split.weights, outcome.weights));
@@ -259,7 +259,7 @@ TEST_CASE("an unlocked module goes on when those behind it have stopped for good
     CHECK(updates_of(outcome, 2) == 0);
     return updates_of(outcome, chunk);
   };
-  for (const std::string method : {"local_loss", "synthetic"}) {
+  for (const std::string method : {"local_loss", "synthetic", "greedy"}) {
     INFO(method);
     CHECK(updates({"decoupled=" + method, "decoupled.ahead=0"}, 0) == 40);
     CHECK(updates({"decoupled=" + method, "decoupled.ahead=0"}, 1) == 40);
@@ -347,6 +347,7 @@ TEST_CASE("a module that sends nothing back makes no gradient by its input", "[s
   CHECK(flops("decoupled=none") == 2.0 * (20 * 16 + 16 * 5));
   CHECK(flops("decoupled=synthetic") == flops("decoupled=none"));
   CHECK(flops("decoupled=local_loss") == 2.0 * 16 * 5);
+  CHECK(flops("decoupled=greedy") == 2.0 * 16 * 5);
   CHECK(flops("decoupled=direct_feedback_alignment") == 2.0 * 16 * 5);
 }
 

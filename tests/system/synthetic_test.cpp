@@ -1,7 +1,10 @@
 // Synthetic gradients: with the true gradient in the place of an estimate they are backpropagation bit
 // for bit; estimates begin at zero; predictors learn; and a run with them is archived and repeated like
 // any other.
+#include "actors/exchange/alone.hpp"
+#include "actors/parameter_shard.hpp"
 #include "actors/predictor.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -194,6 +197,49 @@ TEST_CASE("a run with predictors is repeated, in any number of micro-batches", "
       CHECK(outcome.mean_loss(30, 40) < outcome.mean_loss(0, 10));
     }
   }
+}
+
+TEST_CASE("a module whose own head starts as the network's is trained as by backpropagation",
+          "[system]") {
+  const auto task_of = [](const Options& set) {
+    return experiment(tiny_task("24", "relu"),
+                      with({"pipeline.stages=2", "pipeline.cut=[1]"}, set));
+  };
+  for (const Options& set :
+       std::vector<Options>{{}, {"pipeline.micro_batches=4"}, {"pipeline.schedule=sequential"}}) {
+    const proto::Experiment e = task_of(with(set, {"decoupled=greedy"}));
+    const auto blueprint = make_blueprint(e);
+    REQUIRE(blueprint);
+    const auto as_the_head = [&](Cast& cast) {
+      const auto id = [&](const char* name) {
+        return static_cast<ActorId>(&member(cast, name) - cast.members.data());
+      };
+      Stream stream(Device{});
+      member(cast, "predictor-shard-0").machine =
+          std::make_unique<ParameterShard>(ParameterShard::Config{
+              .self = {id("predictor-shard-0")},
+              .optimizer = {id("predictor-optimizer-0")},
+              .plan = {},
+              .shards = {},
+              .evaluation = {},
+              .director = cast.director,
+              .initial = blueprint->chunks.back()->initial_slices(stream, 1),
+              .exchange = std::make_unique<Aside>(chunk_optimizer(*blueprint, 1))});
+    };
+    const Outcome plain = run(task_of(set));
+    const Outcome greedy = run(e, {.recast = as_the_head});
+    REQUIRE(greedy.ending.exit_code == 0);
+    CHECK(same(greedy.weights, plain.weights));
+    CHECK_FALSE(same(run(e).weights, plain.weights));
+  }
+}
+
+TEST_CASE("a head of a module's own has the same bits on both clocks", "[system]") {
+  const Options set = with(kGlyphs, {"decoupled.greedy.depth=1", "decoupled.greedy.width=32"});
+  const Outcome outcome = train(set);
+  CHECK(outcome.mean_loss(380, 400) < 0.5 * outcome.mean_loss(0, 10));
+  const Outcome threads = train(set, {.threads = true});
+  CHECK(same(threads.weights, outcome.weights));
 }
 
 TEST_CASE("what does not go together with synthetic gradients is refused", "[system]") {

@@ -1,0 +1,29 @@
+// Decoupled greedy learning (Belilovsky, Eickenberg & Oyallon 2020, arXiv:1901.08164): each module is
+// trained by the loss of a small head of its own, which learns at the same time, and waits for nobody
+// behind it. With one hidden module whose head starts as the network's own it is backpropagation.
+#include "experiment.pb.h"
+#include "runtime/schemes/decoupled/built_in.hpp"
+
+namespace troupe::decoupled {
+
+DecoupledScheme greedy() {
+  return {
+      .info = {.name = "greedy",
+               .summary = "each module's own loss, behind a head of its own that learns with it",
+               .paper = "DGL: Belilovsky, Eickenberg & Oyallon 2020, arXiv:1901.08164"},
+      .from = SignalFrom::predictor,
+      .signal = "error(k) = dL(A(h(k)))/dh(k), A the module's own head, which learns by the same L",
+      .locks = "forward",
+      .arrows =
+          "source --labels--> predictor k\n"
+          "module k --h(k)--> predictor k --dL/dh(k)--> module k\n"
+          "module k --h(k)--> module k+1 --> ... --> head        (no arrow back)",
+      .predictor = [](const proto::Experiment& e, const OptionValues& /*values*/) {
+        const proto::Greedy& options = e.decoupled().greedy();
+        PredictorPlan plan{.head = true};
+        plan.hidden.assign(static_cast<std::size_t>(options.depth()), options.width());
+        return plan;
+      }};
+}
+
+}  // namespace troupe::decoupled
