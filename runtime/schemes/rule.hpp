@@ -1,4 +1,4 @@
-// What becomes of a push at a server shard. Three independent parts: an Admission says which pushes
+// What becomes of a push at a server. Three independent parts: an Admission says which pushes
 // make an update and who waits, a Scale weakens or corrects a late gradient, a Step makes the new
 // weights. The names that users know (replicas.rule, replicas.exchange) are presets of the three;
 // a scheme of one's own registers whichever part is new (register_rule).
@@ -157,7 +157,7 @@ class Step {
 /// Option `key` of replicas.rule.custom.values, or `otherwise`.
 double custom_value(const proto::Experiment& experiment, std::string_view key, double otherwise);
 
-/// What the parts of a rule are made from: one set a server shard.
+/// What the parts of a rule are made from: one set a server.
 struct RuleContext {
   const proto::Experiment& experiment;  // resolved
   std::int32_t replicas = 1;            // R

@@ -29,13 +29,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 /// A pipeline of three stages, small, so that it takes some tenths of a second.
 Words training(const std::string& stop = "stop.updates=120", const Words& more = {}) {
   Words all{"run", "teacher-mlp", "--quiet"};

@@ -22,8 +22,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Words = std::vector<std::string>;
-
 int kills() {
   const char* wanted = std::getenv("TROUPE_INTERRUPTIONS");
   return wanted ? std::atoi(wanted) : 2;
@@ -42,11 +40,6 @@ Words training(const Words& settings) {
     all.insert(all.end(), {"--set", setting});
   }
   return all;
-}
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
 }
 
 const Words kPipeline{

@@ -18,7 +18,6 @@ using namespace troupe::test;
 
 namespace {
 
-using Words = std::vector<std::string>;
 using Variables = std::map<std::string, std::string>;
 
 Result<Ranks> ranks(const Variables& variables) {

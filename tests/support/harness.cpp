@@ -113,6 +113,11 @@ void append(std::vector<float>& all, const Chunk& chunk, const Weights& weights)
 
 }  // namespace
 
+Options joined(Options a, const Options& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 proto::Experiment experiment(std::string_view text, const std::vector<std::string>& assignments) {
   auto parsed = parse_experiment(text, "test");
   INFO((parsed ? std::string() : parsed.error().message));

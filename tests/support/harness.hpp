@@ -18,6 +18,11 @@
 
 namespace troupe::test {
 
+/// Assignments, as of --set.
+using Options = std::vector<std::string>;
+
+Options joined(Options a, const Options& b);
+
 /// An experiment from textproto and assignments, resolved. Fails the test where anything is wrong
 /// with it. Its learning rate is as written unless they have replicas.rate_factor.
 proto::Experiment experiment(std::string_view text,

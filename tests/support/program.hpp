@@ -28,6 +28,11 @@ class Folder {
 
 std::string contents(const std::filesystem::path& path);
 
+/// Of a command line.
+using Words = std::vector<std::string>;
+
+Words with(Words words, const Words& more);
+
 struct Said {
   int code = -1;  // exit code; 128 + signal where one ended it
   std::string out;

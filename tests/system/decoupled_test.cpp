@@ -18,8 +18,6 @@ using namespace troupe::test;
 
 namespace {
 
-using Options = std::vector<std::string>;
-
 /// Feedback weights that are given: at a step of the forward's weights they are its own, copied.
 class Given final : public ModuleSignal {
  public:

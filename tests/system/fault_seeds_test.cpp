@@ -16,8 +16,6 @@
 namespace troupe::test {
 namespace {
 
-using Options = std::vector<std::string>;
-
 /// What is drawn of one seed, choice by choice.
 class Dice {
  public:

@@ -19,13 +19,6 @@
 namespace troupe::test {
 namespace {
 
-using Options = std::vector<std::string>;
-
-Options joined(Options a, const Options& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 /// Three replicas, whose mini-batches take a second in the mean.
 proto::Experiment task(const Options& set) {
   return experiment(tiny_task("10,9", "relu"),

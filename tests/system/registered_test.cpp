@@ -17,8 +17,6 @@ using namespace troupe::test;
 
 namespace {
 
-using Options = std::vector<std::string>;
-
 /// v <- gamma v + g, w <- w - eta v by sums, in the order of the fused kernel's operations.
 Tensor momentum_by_sums(Stream& stream,
                         const UpdateNumbers& numbers,

@@ -22,7 +22,6 @@ namespace fs = std::filesystem;
 namespace {
 
 using Recast = std::function<void(Cast&)>;
-using Options = std::vector<std::string>;
 
 proto::Experiment task(const Options& set) {
   Options all{"record.order=true", "record.weights=false", "stop.updates=16"};

@@ -21,8 +21,6 @@ using namespace troupe::test;
 
 namespace {
 
-using Sets = std::vector<std::string>;
-
 /// Gaps by version, as they were measured.
 class Gaps final : public RecordSink {
  public:
@@ -50,7 +48,7 @@ class Gaps final : public RecordSink {
   std::vector<std::pair<std::int64_t, double>> gaps_;
 };
 
-Summary simulate(const std::string& text, const Sets& sets, RecordSink* tee = nullptr) {
+Summary simulate(const std::string& text, const Options& sets, RecordSink* tee = nullptr) {
   const auto e = experiment(text, sets);
   const auto blueprint = make_blueprint(e);
   INFO((blueprint ? std::string() : blueprint.error().message));
@@ -61,11 +59,6 @@ Summary simulate(const std::string& text, const Sets& sets, RecordSink* tee = nu
   const auto result = run_experiment(*blueprint, options);
   REQUIRE(result);
   return result->summary;
-}
-
-Sets joined(Sets a, const Sets& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
 }
 
 std::string key(const std::string& name, double value) {
@@ -105,8 +98,8 @@ std::string training(double epochs) {
 }
 
 /// `replicas`, the first epoch's rate rising from eta / replicas.
-Sets crowd(std::int64_t replicas, const std::string& rule) {
-  Sets sets{concat("replicas.count=", replicas), "replicas.rule=" + rule};
+Options crowd(std::int64_t replicas, const std::string& rule) {
+  Options sets{concat("replicas.count=", replicas), "replicas.rule=" + rule};
   if (replicas > 1) {
     sets.insert(sets.end(),
                 {"optimizer.warm_up=312",
@@ -130,8 +123,8 @@ double over_seeds(const Measure& measure) {
 }
 
 /// Seconds of 100 mini-batches of each replica where all wait for all, over those where nobody waits.
-double waiting_over_not(std::int64_t replicas, const Sets& more) {
-  const Sets sets = joined({concat("replicas.count=", replicas)}, more);
+double waiting_over_not(std::int64_t replicas, const Options& more) {
+  const Options sets = joined({concat("replicas.count=", replicas)}, more);
   const Summary together =
       simulate(kNoTraining, joined(sets, {"replicas.exchange=synchronous", "stop.updates=100"}));
   const Summary alone =
@@ -180,9 +173,9 @@ TEST_CASE("softsync's staleness is (R - 1) / floor(R / n), and at most 2 n among
   for (const std::int64_t n : {1, 2, 3, 4, 5, 6, 7, 10, 15, 30}) {
     const std::int64_t group = kReplicas / n;
     const std::int64_t pushes = 12000;
-    const Sets sets{"replicas.count=30",
-                    concat("replicas.rule.softsync.n=", n),
-                    concat("stop.updates=", pushes / group)};
+    const Options sets{"replicas.count=30",
+                       concat("replicas.rule.softsync.n=", n),
+                       concat("stop.updates=", pushes / group)};
     INFO("n " << n);
     const Summary even = simulate(kNoTraining, sets);
     const auto& staleness = even.staleness.at(0);
@@ -205,7 +198,7 @@ TEST_CASE("a bound on clocks costs what a loop over finish times says", "[system
   const std::string text =
       kNoTraining + "replicas { count: 8 rule { ssp {} } } stop { updates: 1872 }";
   for (const std::int64_t bound : {0, 1, 3, 10, 100000}) {
-    const Sets sets{concat("replicas.rule.ssp.bound=", bound), "clock.forward=constant"};
+    const Options sets{concat("replicas.rule.ssp.bound=", bound), "clock.forward=constant"};
     INFO("bound " << bound);
     const Summary rotating =
         simulate(text, joined(sets, {"clock.workers.straggler.rotating.seconds=10"}));
@@ -244,7 +237,8 @@ TEST_CASE("among machines that differ waiting costs the slowest one's time", "[s
     INFO(row.replicas << " machines");
     double sum = 0;
     for (int seed = 1; seed <= kDraws; ++seed) {
-      const Sets sets{"clock.forward=constant", "clock.workers.spread=0.6", concat("seed=", seed)};
+      const Options sets{
+          "clock.forward=constant", "clock.workers.spread=0.6", concat("seed=", seed)};
       const auto e = experiment(kNoTraining, sets);
       const TimeModel times(e.clock(), {}, e.seed(), static_cast<std::int32_t>(row.replicas));
       double slowest = 0;
@@ -300,11 +294,11 @@ TEST_CASE("the point that DANA sends is as near as without momentum", "[system]"
   }
   const std::string text = training(10);  // the rate drops after 1560 and 2340 updates
   for (const std::int64_t replicas : {4, 8}) {
-    const auto gap = [&](const std::string& rule, const Sets& more) {
+    const auto gap = [&](const std::string& rule, const Options& more) {
       return over_seeds([&](const std::string& seed) {
         Gaps gaps;
-        const Sets sets = joined(crowd(replicas, rule),
-                                 {"optimizer.learning_rate=0.02", "record.gap_every=1", seed});
+        const Options sets = joined(crowd(replicas, rule),
+                                    {"optimizer.learning_rate=0.02", "record.gap_every=1", seed});
         simulate(text, joined(sets, more), &gaps);
         // The first steps at the new rate are left out: velocities are still of the old one.
         CHECK(gaps.mean(1600, 2340) < gaps.mean(312, 1560) / 8);
@@ -331,7 +325,7 @@ TEST_CASE("averaging models needs no averaged moments, and suffers when they are
     return;
   }
   const std::string text = training(6);
-  const auto at = [&](const std::string& state, std::int64_t period, const Sets& more = {}) {
+  const auto at = [&](const std::string& state, std::int64_t period, const Options& more = {}) {
     return accuracy(simulate(text,
                              joined({"replicas.count=4",
                                      "optimizer.learning_rate=0.02",
@@ -358,7 +352,7 @@ TEST_CASE(
   const std::string text =
       training(0) +
       "replicas { count: 4 exchange { diloco { period: 20 mode { asynchronous {} } } } }";
-  const auto outcome = [&](const Sets& more) {
+  const auto outcome = [&](const Options& more) {
     return simulate(text,
                     joined({"stop.updates=2000",
                             "optimizer.rule=adamw",
@@ -370,7 +364,7 @@ TEST_CASE(
                            more));
   };
   const std::string asynchronous = "replicas.exchange.diloco.mode.asynchronous.";
-  const Sets same_steps{asynchronous + "dynamic_steps=false"};
+  const Options same_steps{asynchronous + "dynamic_steps=false"};
   const Summary together = outcome({"replicas.exchange.diloco.mode=synchronous"});
   const Summary sgd = outcome(joined(same_steps, {asynchronous + "outer=sgd"}));
   const Summary nesterov = outcome(joined(same_steps, {asynchronous + "outer=nesterov"}));

@@ -14,7 +14,6 @@ using namespace troupe::test;
 
 namespace {
 
-using Options = std::vector<std::string>;
 using Place = std::pair<std::int32_t, std::size_t>;  // chunk and slice
 using Push = std::pair<std::int32_t, std::int64_t>;  // replica and mini-batch
 

@@ -13,14 +13,7 @@ using namespace troupe::test;
 
 namespace {
 
-using Options = std::vector<std::string>;
-
 constexpr std::int32_t kVictim = 1;
-
-Options joined(Options a, const Options& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 proto::Experiment task(const Options& set) {
   return experiment(tiny_task("10,9", "relu"),

@@ -17,8 +17,6 @@ using namespace troupe::test;
 
 namespace {
 
-using Options = std::vector<std::string>;
-
 /// One stage a replica, whose times vary and which differ, so that no two push at one time.
 const Options kUneven{"clock.forward.seconds=[1]",
                       "clock.forward.gamma.shape=4",

@@ -10,8 +10,6 @@ using namespace troupe::test;
 
 namespace {
 
-using Options = std::vector<std::string>;
-
 constexpr std::int64_t kUpdates = 600;
 
 struct Kept {

@@ -163,8 +163,6 @@ const bool kRegistered = [] {
   return mean && apart && apart_one && brake && doomed;
 }();
 
-using Options = std::vector<std::string>;
-
 Options all_of(const Options& more) {
   Options all{"clock.forward.seconds=[1]",
               "clock.forward.gamma.shape=4",

@@ -18,18 +18,11 @@ using namespace troupe::test;
 
 namespace {
 
-using Options = std::vector<std::string>;
-
 /// Replicas whose speeds differ and vary.
 const Options kUneven{"clock.forward.seconds=[1]",
                       "clock.forward.gamma.shape=4",
                       "clock.input_gradient.seconds=[0.5]",
                       "clock.weight_gradient.seconds=[0.5]"};
-
-Options joined(Options a, const Options& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 /// The tiny task, one stage a replica, uneven speeds.
 proto::Experiment task(const Options& set) {

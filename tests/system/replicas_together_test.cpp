@@ -11,8 +11,6 @@ using namespace troupe::test;
 
 namespace {
 
-using Options = std::vector<std::string>;
-
 /// Mean over all replicas' losses of the first or last `share` of the mini-batches.
 void check_learns(const Outcome& done) {
   INFO(done.ending.cause);

@@ -15,8 +15,6 @@ using namespace troupe::test;
 
 namespace {
 
-using Options = std::vector<std::string>;
-
 const Options kThree{"pipeline.stages=3"};
 
 Options with(Options set, const Options& more) {
