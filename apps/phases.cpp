@@ -151,8 +151,8 @@ proto::Experiment with_measured_cuts(proto::Experiment whole, const std::vector<
 }
 
 /// The folder of the whole, with what is known before the first phase.
-Result<void> open_folder(const fs::path& directory, const proto::Experiment& whole) {
-  if (auto made = make_run_directory(directory); !made) {
+Result<void> open_folder(const fs::path& directory, bool is_made, const proto::Experiment& whole) {
+  if (auto made = is_made ? Result<void>() : make_run_directory(directory); !made) {
     return made;
   }
   return write_file(directory / "experiment.textproto", print_experiment(whole));
@@ -262,7 +262,7 @@ Result<PhasesResult> run_phases(const proto::Experiment& whole,
   const auto& directory = options.directory;
   const proto::Experiment exact = with_measured_cuts(whole, phases);
   if (directory) {
-    if (auto opened = open_folder(*directory, exact); !opened) {
+    if (auto opened = open_folder(*directory, options.directory_is_made, exact); !opened) {
       return opened.error();
     }
   }
@@ -274,6 +274,7 @@ Result<PhasesResult> run_phases(const proto::Experiment& whole,
     RunOptions of_phase = options;
     if (directory) {
       of_phase.directory = *directory / phases[i].folder;
+      of_phase.directory_is_made = false;
     }
     if (i > 0) {
       blueprint.start = std::move(weights);

@@ -36,6 +36,7 @@ struct RunOptions {
   bool virtual_clock = false;
   std::optional<std::filesystem::path>
       directory;  // of the run's files: made here, must not exist; none: write nothing
+  bool directory_is_made = false;  // it is there, and empty
   /// Where set, the run goes on from there, and its files where they were then; `directory` exists.
   const Checkpoint* resume = nullptr;
   /// Where set, checkpoints go here instead of into the folder; for tests.

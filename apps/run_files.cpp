@@ -1,5 +1,6 @@
 #include "apps/run_files.hpp"
 
+#include "apps/machine.hpp"
 #include "apps/version.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
@@ -86,7 +87,7 @@ Result<RunFiles> open_files(const Blueprint& blueprint,
       }
     }
   }
-  if (files.directory && !options.resume) {
+  if (files.directory && !options.resume && !options.directory_is_made) {
     if (auto made = make_run_directory(*files.directory); !made) {
       return made.error();
     }
@@ -122,6 +123,7 @@ Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& bl
                          version()));
     }
     result.summary.version = version();
+    result.summary.origin = origin_of_run();
     result.summary.outcome = outcome ? outcome_text(result.exit_code, result.cause) : "lost";
     result.summary.cause = outcome ? result.cause : outcome.error().message;
     note(write_file(*files.directory / "summary.json",

@@ -5,6 +5,8 @@ namespace troupe {
 
 /// "0.1.0"
 const char* version();
+/// Of the source that was built, "1a2b3c4d5e6f", with "+" where it had been changed since; "unknown" without git.
+const char* commit();
 /// Of the oneDNN that we were built with.
 const char* onednn_version();
 /// -march of the CPU kernels.

@@ -1,4 +1,5 @@
 // troupe doctor: what this machine and this build have, and what of it would be used.
+#include "apps/machine.hpp"
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
 #include "apps/version.hpp"
@@ -16,20 +17,6 @@
 
 namespace troupe {
 namespace {
-
-/// What stands behind the first "key" of a file like /proc/cpuinfo.
-std::string value_of(const char* path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(key)) {
-      const std::size_t colon = line.find(':');
-      const std::size_t value =
-          colon == line.npos ? colon : line.find_first_not_of(" \t", colon + 1);
-      return value == line.npos ? "" : line.substr(value);
-    }
-  }
-  return "";
-}
 
 std::string cpu_features() {
   std::istringstream flags(value_of("/proc/cpuinfo", "flags"));
@@ -70,20 +57,8 @@ std::string caf_version() {
 }
 
 std::string gpus() {
-  std::string text;
-  for (const DeviceInfo& info : devices()) {
-    if (info.device.kind == DeviceKind::cuda) {
-      text += concat(text.empty() ? "" : "; ",
-                     to_string(info.device),
-                     " ",
-                     info.name,
-                     ", ",
-                     std::round(static_cast<double>(info.memory_bytes) / 1073741824),
-                     " GiB");
-    }
-  }
-  if (!text.empty()) {
-    return text;
+  if (std::string models = gpu_models(); !models.empty()) {
+    return models;
   }
   const auto available = check_available({DeviceKind::cuda, 0});
   return "none: " + (available ? "no device" : available.error().message);
@@ -105,10 +80,12 @@ std::string precisions_text() {
 int doctor(Console& console) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const bool gpu = static_cast<bool>(check_available({DeviceKind::cuda, 0}));
-  const std::string model = value_of("/proc/cpuinfo", "model name");
+  const std::string model = cpu_model();
   console.out << table(
       {{"troupe",
         concat(version(),
+               " of commit ",
+               commit(),
                ", CPU kernels for ",
                cpu_kernel_architecture(),
                built_with_cuda() ? ", CUDA" : ", no CUDA")},

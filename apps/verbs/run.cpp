@@ -1,17 +1,17 @@
 // troupe run, troupe sim: the same experiment on the real and on the virtual clock.
 #include "apps/run.hpp"
 
-#include "apps/divergence_hint.hpp"
 #include "apps/interrupts.hpp"
 #include "apps/phases.hpp"
 #include "apps/plan.hpp"
 #include "apps/presets.hpp"
 #include "apps/processes.hpp"
+#include "apps/run_folder.hpp"
 #include "apps/text.hpp"
+#include "apps/verbs/endings.hpp"
 #include "apps/verbs/resume.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/record/progress.hpp"
 #include "runtime/system/log.hpp"
 
 #include <memory>
@@ -38,142 +38,6 @@ int list_presets(Console& console) {
   }
   console.out << table(rows);
   return 0;
-}
-
-/// "3,125 applied, 3 in flight, 0 dropped; 331 MB moved", over all shards.
-std::string servers_text(const Summary& summary) {
-  if (summary.servers.empty()) {
-    return "";
-  }
-  std::int64_t applied = 0;
-  std::int64_t dropped = 0;
-  std::int64_t in_flight = 0;
-  for (const auto& [shard, server] : summary.servers) {
-    applied += server.applied;
-    dropped += server.dropped;
-    in_flight += server.in_flight;
-  }
-  return concat(grouped(applied),
-                " pushes applied, ",
-                grouped(dropped),
-                " dropped, ",
-                grouped(in_flight),
-                " in flight at the end; ",
-                mebibytes(static_cast<double>(summary.bytes_sent)),
-                " moved");
-}
-
-std::string staleness_text(const Summary& summary) {
-  std::string text;
-  for (const auto& [shard, staleness] : summary.staleness) {
-    text += concat(text.empty() ? "" : "  ",
-                   "shard-",
-                   shard,
-                   " ",
-                   number(staleness.mean, "%.2f"),
-                   "/",
-                   staleness.max);
-  }
-  return text + "  (mean/max, versions)";
-}
-
-/// "busy 88.1 %; idle for want of data 0.0 %, activation 2.1 %, ...": means over the stages; the
-/// reasons where all stages tell them.
-std::string stages_text(const Summary& summary) {
-  const auto stages = static_cast<double>(summary.busy.size());
-  const auto percent = [&](double sum) {
-    return number(100 * sum / stages, "%.1f %%");
-  };
-  double busy = 0;
-  for (const auto& [stage, share] : summary.busy) {
-    busy += share;
-  }
-  std::string text = "busy " + percent(busy);
-  for (std::size_t want = 0; want < kWants.size(); ++want) {
-    double idle = 0;
-    for (const auto& [stage, shares] : summary.idle) {
-      idle += shares[want];
-    }
-    if (summary.idle.size() == summary.busy.size()) {
-      text += concat(want == 0 ? "; idle for want of " : ", ", kWants[want], ' ', percent(idle));
-    }
-  }
-  return text;
-}
-
-void print_cause(Console& console,
-                 int exit_code,
-                 const std::string& cause,
-                 const proto::Experiment& experiment,
-                 const Summary& summary) {
-  if (!cause.empty()) {
-    console.err << "troupe: " << cause << std::endl;
-  }
-  if (exit_code == static_cast<int>(ErrorKind::diverged)) {
-    console.err << divergence_hint(experiment, staleness_text(summary)) << std::endl;
-  }
-}
-
-void print_summary(Console& console, const RunResult& result, const std::string& directory) {
-  const Summary& s = result.summary;
-  std::vector<std::vector<std::string>> rows;
-  rows.push_back({result.exit_code == 0 ? "done" : "ended",
-                  concat(grouped(s.updates),
-                         " updates, ",
-                         number(s.epochs, "%.4g"),
-                         " epochs, ",
-                         grouped(s.samples),
-                         " samples in ",
-                         duration(s.seconds),
-                         " (",
-                         s.clock,
-                         " clock): ",
-                         short_number(s.samples_per_second),
-                         " samples/s")});
-  rows.push_back({"loss",
-                  "train " + (s.updates == 0 ? "none" : number(s.train_loss)) +
-                      (s.test_loss ? "  test " + number(*s.test_loss) : "")});
-  if (s.test_accuracy) {
-    rows.push_back({"accuracy", number(100 * *s.test_accuracy, "%.2f %%") + " of the test data"});
-  }
-  rows.push_back({"staleness", staleness_text(s)});
-  if (!s.busy.empty()) {
-    rows.push_back({"stages", stages_text(s)});
-  }
-  if (const std::string servers = servers_text(s); !servers.empty()) {
-    rows.push_back({"servers", servers});
-  }
-  for (const std::string& lost : s.lost) {
-    rows.push_back({"lost", lost + "; the others went on"});
-  }
-  if (!s.weights_sha256.empty()) {
-    rows.push_back({"weights", "sha256 " + s.weights_sha256});
-  }
-  if (!directory.empty()) {
-    rows.push_back({"files", directory});
-  }
-  console.out << table(rows) << std::flush;
-}
-
-/// A line a phase.
-void print_phases(Console& console, const PhasesResult& result, const std::string& directory) {
-  std::vector<std::vector<std::string>> rows{
-      {"phase", "updates", "epochs", "seconds", "train loss", "test loss", "accuracy"}};
-  for (const PhaseSummary& phase : result.phases) {
-    const Summary& s = phase.summary;
-    rows.push_back({phase.name,
-                    grouped(s.updates),
-                    number(s.epochs, "%.4g"),
-                    number(s.seconds, "%.1f"),
-                    number(s.train_loss),
-                    s.test_loss ? number(*s.test_loss) : "",
-                    s.test_accuracy ? number(100 * *s.test_accuracy, "%.2f %%") : ""});
-  }
-  console.out << "\nphases\n" << table(rows, "  ");
-  if (!directory.empty()) {
-    console.out << table({{"files", directory}});
-  }
-  console.out << std::flush;
 }
 
 int run_one_by_one(Console& console,
@@ -232,12 +96,15 @@ Result<FoundCheckpoint> asked_checkpoint(const Arguments& arguments, bool virtua
   return checkpoint_to_resume(arguments.resume, virtual_clock);
 }
 
+std::string named(const Arguments& arguments) {
+  const std::string& named = arguments.experiment.experiment;
+  return named.empty() ? kDefaultPreset : named;
+}
+
 /// What is to be run: from the command line, or from a checkpoint.
 Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundCheckpoint* resume) {
   if (!resume) {
-    const std::string& named = arguments.experiment.experiment;
-    return load_experiment(named.empty() ? std::string(kDefaultPreset) : named,
-                           arguments.experiment.assignments);
+    return load_experiment(named(arguments), arguments.experiment.assignments);
   }
   auto experiment = parse_experiment(resume->checkpoint.experiment, resume->path.string());
   if (experiment) {
@@ -291,7 +158,8 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
     // Where paths of data begin. Where that is no more, what is missing is told.
     std::filesystem::current_path(resume->checkpoint.folder, code);
   }
-  if (!arguments.out.empty() && std::filesystem::exists(arguments.out, code)) {
+  const bool keeps = arguments.out != kKeepNothing;
+  if (!arguments.out.empty() && keeps && std::filesystem::exists(arguments.out, code)) {
     // Told before the data is read; made only when everything else is known to be right.
     return fail(console,
                 {ErrorKind::usage,
@@ -314,9 +182,6 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
     if (experiment->phases().empty()) {
       console.err << describe_briefly(phases->front().blueprint);
     }
-    if (arguments.out.empty() && !resume) {
-      console.err << "no files are kept (--out DIR keeps them)\n";
-    }
   }
   RunOptions options{.virtual_clock = virtual_clock,
                      .directory = {},
@@ -324,11 +189,24 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
                      .terminal = console.terminal,
                      .interrupts = {},
                      .tee = nullptr};
+  std::optional<RunFolder> numbered;
   if (resume) {
     options.directory = run_folder(resume->path);
     options.resume = &resume->checkpoint;
-  } else if (!arguments.out.empty()) {
+  } else if (arguments.out.empty() && folder_of_runs() != kKeepNothing) {
+    auto made = RunFolder::make(folder_of_runs(), named(arguments));
+    if (!made) {
+      return fail(console, made.error());
+    }
+    numbered = *std::move(made);
+    options.directory = numbered->path();
+    options.directory_is_made = true;
+  } else if (!arguments.out.empty() && keeps) {
     options.directory = arguments.out;
+  }
+  if (!arguments.quiet && numbered) {
+    console.err << "files are kept in " << numbered->path().string()
+                << " (--out DIR: elsewhere, --out none: nowhere)\n";
   }
   const Interrupts interrupts;
   options.interrupts = [&console, told = 0]() mutable {
@@ -354,7 +232,9 @@ Command declare(bool virtual_clock) {
           arguments->experiment,
           {{.names = "--out",
             .value = &arguments->out,
-            .doc = "folder for the run's files; made here, must not exist (default: none are kept)",
+            .doc = "folder for the run's files; made here, must not exist; none: keep nothing "
+                   "(default: "
+                   "runs/EXPERIMENT-N, the next one)",
             .type = "DIR",
             .refuse_empty = kEmptyFolder},
            {.names = "--resume",

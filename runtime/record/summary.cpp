@@ -130,9 +130,16 @@ std::string to_json(const Summary& summary,
   for (std::size_t i = 0; i < summary.lost.size(); ++i) {
     lost.add(std::to_string(i + 1), summary.lost[i]);
   }
+  JsonObject origin;
+  origin.add("commit", summary.origin.commit)
+      .add("host", summary.origin.host)
+      .add("cpu", summary.origin.cpu)
+      .add("gpu", summary.origin.gpu)
+      .add("command", summary.origin.command);
   JsonObject all(JsonObject::Layout::line_a_member);
   all.raw("experiment", nested(print_experiment_json(experiment)))
       .add("version", summary.version)
+      .add("origin", origin)
       .add("outcome", summary.outcome)
       .add("cause", summary.cause)
       .add("clock", summary.clock)

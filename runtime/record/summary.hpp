@@ -21,6 +21,17 @@ struct Summary {
     double seconds_mean = 0;  // the same in seconds of the run's clock, one entry a mini-batch
   };
 
+  /// Where and of what program a run is; empty: not told.
+  struct Origin {
+    std::string
+        commit;  // of the program's source: "1a2b3c4d5e6f", with "+" where it had been changed since
+    std::string host;     // its name
+    std::string cpu;      // model
+    std::string gpu;      // models; "": none
+    std::string command;  // the program's words, as a shell would take them
+  };
+
+  Origin origin;
   std::string version;       // of the program
   std::string outcome;       // "done", "interrupted", "diverged" or "lost"
   std::string cause;         // of an end that was not meant; else empty

@@ -1,0 +1,35 @@
+// Where a run keeps its files unless it is told where: runs/NAME-1, runs/NAME-2, ..., and runs/latest, a link to the newest.
+#pragma once
+
+#include "kernels/result.hpp"
+
+#include <filesystem>
+#include <string>
+
+namespace troupe {
+
+/// What --out takes for: keep nothing.
+inline constexpr const char* kKeepNothing = "none";
+
+/// $TROUPE_RUNS, or "runs".
+std::string folder_of_runs();
+
+/// A folder for one run, made with this; taken away again with it where nothing has been put into it.
+class RunFolder {
+ public:
+  /// The next one in `runs` for an experiment that a user calls so: a preset's name, or a file's. Error (lost)
+  /// where it cannot be made.
+  static Result<RunFolder> make(const std::string& runs, const std::string& experiment);
+  RunFolder(RunFolder&& other) noexcept;
+  ~RunFolder();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  explicit RunFolder(std::filesystem::path path);
+
+  std::filesystem::path path_;    // empty: moved from
+  std::filesystem::path before_;  // what `latest` led to
+};
+
+}  // namespace troupe

@@ -1,0 +1,150 @@
+#include "apps/verbs/endings.hpp"
+
+#include "apps/divergence_hint.hpp"
+#include "apps/text.hpp"
+#include "apps/verbs/verb.hpp"
+#include "runtime/record/progress.hpp"
+
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+/// "3,125 applied, 3 in flight, 0 dropped; 331 MB moved", over all shards.
+std::string servers_text(const Summary& summary) {
+  if (summary.servers.empty()) {
+    return "";
+  }
+  std::int64_t applied = 0;
+  std::int64_t dropped = 0;
+  std::int64_t in_flight = 0;
+  for (const auto& [shard, server] : summary.servers) {
+    applied += server.applied;
+    dropped += server.dropped;
+    in_flight += server.in_flight;
+  }
+  return concat(grouped(applied),
+                " pushes applied, ",
+                grouped(dropped),
+                " dropped, ",
+                grouped(in_flight),
+                " in flight at the end; ",
+                mebibytes(static_cast<double>(summary.bytes_sent)),
+                " moved");
+}
+
+std::string staleness_text(const Summary& summary) {
+  std::string text;
+  for (const auto& [shard, staleness] : summary.staleness) {
+    text += concat(text.empty() ? "" : "  ",
+                   "shard-",
+                   shard,
+                   " ",
+                   number(staleness.mean, "%.2f"),
+                   "/",
+                   staleness.max);
+  }
+  return text + "  (mean/max, versions)";
+}
+
+/// "busy 88.1 %; idle for want of data 0.0 %, activation 2.1 %, ...": means over the stages; the
+/// reasons where all stages tell them.
+std::string stages_text(const Summary& summary) {
+  const auto stages = static_cast<double>(summary.busy.size());
+  const auto percent = [&](double sum) {
+    return number(100 * sum / stages, "%.1f %%");
+  };
+  double busy = 0;
+  for (const auto& [stage, share] : summary.busy) {
+    busy += share;
+  }
+  std::string text = "busy " + percent(busy);
+  for (std::size_t want = 0; want < kWants.size(); ++want) {
+    double idle = 0;
+    for (const auto& [stage, shares] : summary.idle) {
+      idle += shares[want];
+    }
+    if (summary.idle.size() == summary.busy.size()) {
+      text += concat(want == 0 ? "; idle for want of " : ", ", kWants[want], ' ', percent(idle));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+void print_cause(Console& console,
+                 int exit_code,
+                 const std::string& cause,
+                 const proto::Experiment& experiment,
+                 const Summary& summary) {
+  if (!cause.empty()) {
+    console.err << "troupe: " << cause << std::endl;
+  }
+  if (exit_code == static_cast<int>(ErrorKind::diverged)) {
+    console.err << divergence_hint(experiment, staleness_text(summary)) << std::endl;
+  }
+}
+
+void print_summary(Console& console, const RunResult& result, const std::string& directory) {
+  const Summary& s = result.summary;
+  std::vector<std::vector<std::string>> rows;
+  rows.push_back({result.exit_code == 0 ? "done" : "ended",
+                  concat(grouped(s.updates),
+                         " updates, ",
+                         number(s.epochs, "%.4g"),
+                         " epochs, ",
+                         grouped(s.samples),
+                         " samples in ",
+                         duration(s.seconds),
+                         " (",
+                         s.clock,
+                         " clock): ",
+                         short_number(s.samples_per_second),
+                         " samples/s")});
+  rows.push_back({"loss",
+                  "train " + (s.updates == 0 ? "none" : number(s.train_loss)) +
+                      (s.test_loss ? "  test " + number(*s.test_loss) : "")});
+  if (s.test_accuracy) {
+    rows.push_back({"accuracy", number(100 * *s.test_accuracy, "%.2f %%") + " of the test data"});
+  }
+  rows.push_back({"staleness", staleness_text(s)});
+  if (!s.busy.empty()) {
+    rows.push_back({"stages", stages_text(s)});
+  }
+  if (const std::string servers = servers_text(s); !servers.empty()) {
+    rows.push_back({"servers", servers});
+  }
+  for (const std::string& lost : s.lost) {
+    rows.push_back({"lost", lost + "; the others went on"});
+  }
+  if (!s.weights_sha256.empty()) {
+    rows.push_back({"weights", "sha256 " + s.weights_sha256});
+  }
+  if (!directory.empty()) {
+    rows.push_back({"files", directory});
+  }
+  console.out << table(rows) << std::flush;
+}
+
+void print_phases(Console& console, const PhasesResult& result, const std::string& directory) {
+  std::vector<std::vector<std::string>> rows{
+      {"phase", "updates", "epochs", "seconds", "train loss", "test loss", "accuracy"}};
+  for (const PhaseSummary& phase : result.phases) {
+    const Summary& s = phase.summary;
+    rows.push_back({phase.name,
+                    grouped(s.updates),
+                    number(s.epochs, "%.4g"),
+                    number(s.seconds, "%.1f"),
+                    number(s.train_loss),
+                    s.test_loss ? number(*s.test_loss) : "",
+                    s.test_accuracy ? number(100 * *s.test_accuracy, "%.2f %%") : ""});
+  }
+  console.out << "\nphases\n" << table(rows, "  ");
+  if (!directory.empty()) {
+    console.out << table({{"files", directory}});
+  }
+  console.out << std::flush;
+}
+
+}  // namespace troupe
