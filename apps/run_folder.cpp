@@ -16,14 +16,25 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLatest = "latest";
 
-/// "dir/my run.textproto" is "my_run".
+std::string variable_of_runs() {
+  const char* const named = std::getenv("TROUPE_RUNS");
+  return named ? named : "";
+}
+
+/// What a run of `experiment` is called: "my_run" of "dir/my run.textproto", and of the folder "runs/my_run-3".
 std::string name_of_run(const std::string& experiment) {
+  std::error_code code;
   fs::path path(experiment);
-  if (!path.has_filename()) {
-    path = path.parent_path();  // "dir/"
+  const bool is_run = fs::is_directory(path, code);
+  if (is_run) {
+    path = fs::canonical(path, code);  // what `latest` leads to
   }
   std::string name =
       path.extension() == ".textproto" ? path.stem().string() : path.filename().string();
+  const std::size_t dash = name.find_last_not_of("0123456789");
+  if (is_run && dash != name.npos && dash + 1 < name.size() && name[dash] == '-') {
+    name.resize(dash);
+  }
   const auto odd = [](unsigned char c) {
     return std::isalnum(c) == 0 && c != '-' && c != '_' && c != '.';
   };
@@ -68,8 +79,12 @@ void point_latest(const fs::path& runs, const fs::path& target) {
 }  // namespace
 
 std::string folder_of_runs() {
-  const char* const named = std::getenv("TROUPE_RUNS");
-  return named && *named != '\0' ? named : "runs";
+  const std::string named = variable_of_runs();
+  return named.empty() || named == kKeepNothing ? "runs" : named;
+}
+
+bool runs_are_kept() {
+  return variable_of_runs() != kKeepNothing;
 }
 
 Result<RunFolder> RunFolder::make(const std::string& runs, const std::string& experiment) {

@@ -11,8 +11,11 @@ namespace troupe {
 /// What --out takes for: keep nothing.
 inline constexpr const char* kKeepNothing = "none";
 
-/// $TROUPE_RUNS, or "runs".
+/// $TROUPE_RUNS, or "runs" where it names no folder.
 std::string folder_of_runs();
+
+/// Whether a run that is not told where to keep its files keeps any: not with TROUPE_RUNS=none.
+bool runs_are_kept();
 
 /// A folder for one run, made with this; taken away again with it where nothing has been put into it.
 class RunFolder {

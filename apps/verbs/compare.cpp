@@ -5,6 +5,7 @@
 #include "apps/compare/trials.hpp"
 #include "apps/interrupts.hpp"
 #include "apps/presets.hpp"
+#include "apps/run_folder.hpp"
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
 #include "runtime/record/output_file.hpp"
@@ -33,17 +34,6 @@ struct Arguments {
   int jobs = 0;  // 0: as many as there are cores
   bool quiet = false;
 };
-
-/// runs/compare-1, or the first number behind it that is free.
-std::string free_folder() {
-  std::error_code code;
-  for (int number = 1;; ++number) {
-    const std::string name = concat("runs/compare-", number);
-    if (!std::filesystem::exists(name, code)) {
-      return name;
-    }
-  }
-}
 
 Result<Comparison> prepare(const Arguments& arguments) {
   Comparison c;
@@ -189,9 +179,6 @@ Result<void> report(Console& console, const Comparison& c, const std::string& fo
 }
 
 int compare(Console& console, Arguments arguments) {
-  if (arguments.out.empty()) {
-    arguments.out = free_folder();
-  }
   if (auto checked = check(arguments); !checked) {
     return fail(console, checked.error());
   }
@@ -199,7 +186,15 @@ int compare(Console& console, Arguments arguments) {
   if (!prepared) {
     return fail(console, prepared.error());
   }
-  if (auto made = make_run_directory(arguments.out); !made) {
+  std::optional<RunFolder> numbered;
+  if (arguments.out.empty()) {
+    auto made = RunFolder::make(folder_of_runs(), "compare");
+    if (!made) {
+      return fail(console, made.error());
+    }
+    numbered = *std::move(made);
+    arguments.out = numbered->path().string();
+  } else if (auto made = make_run_directory(arguments.out); !made) {
     return fail(console, made.error());
   }
   const int jobs = jobs_of(

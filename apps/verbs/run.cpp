@@ -193,7 +193,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (resume) {
     options.directory = run_folder(resume->path);
     options.resume = &resume->checkpoint;
-  } else if (arguments.out.empty() && folder_of_runs() != kKeepNothing) {
+  } else if (arguments.out.empty() && runs_are_kept()) {
     auto made = RunFolder::make(folder_of_runs(), named(arguments));
     if (!made) {
       return fail(console, made.error());

@@ -4,7 +4,7 @@
 #include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "tests/runtime/data/samples.hpp"
-#include "tests/runtime/data/surroundings.hpp"
+#include "tests/support/surroundings.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/skip.hpp"
 

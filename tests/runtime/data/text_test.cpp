@@ -5,7 +5,7 @@
 #include "runtime/data/vocabulary.hpp"
 #include "tests/runtime/data/files.hpp"
 #include "tests/runtime/data/samples.hpp"
-#include "tests/runtime/data/surroundings.hpp"
+#include "tests/support/surroundings.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/skip.hpp"
 

@@ -1,0 +1,162 @@
+#include "apps/run_folder.hpp"
+
+#include "apps/version.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/program.hpp"
+#include "tests/support/surroundings.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+RunFolder made(const std::string& runs, const std::string& experiment) {
+  auto folder = RunFolder::make(runs, experiment);
+  INFO((folder ? "" : folder.error().message));
+  REQUIRE(folder);
+  return *std::move(folder);
+}
+
+/// One in which something has been kept.
+std::string used(const std::string& runs, const std::string& experiment) {
+  const RunFolder folder = made(runs, experiment);
+  std::ofstream(folder.path() / "summary.json") << "{}";
+  return folder.path().filename();
+}
+
+std::string latest(const std::string& runs) {
+  std::error_code code;
+  return fs::read_symlink(fs::path(runs) / "latest", code);
+}
+
+const std::vector<std::string> kShort{"sim", "quadratic", "--quiet", "--set", "stop.updates=10"};
+
+}  // namespace
+
+TEST_CASE("runs are numbered by what is run, and the newest one has a link", "[apps]") {
+  const Folder folder;
+  const std::string runs = folder / "deep/runs";
+  CHECK(used(runs, "glyphs-mlp") == "glyphs-mlp-1");
+  CHECK(used(runs, "glyphs-mlp") == "glyphs-mlp-2");
+  CHECK(used(runs, "elsewhere/mine.textproto") == "mine-1");
+  CHECK(latest(runs) == "mine-1");
+  fs::remove_all(fs::path(runs) / "glyphs-mlp-1");
+  CHECK(used(runs, "glyphs-mlp") == "glyphs-mlp-3");  // no number comes again below a newer one
+  CHECK(latest(runs) == "glyphs-mlp-3");
+  CHECK(used(runs, "some run") == "some_run-1");
+  CHECK(used(runs, runs + "/glyphs-mlp-3") == "glyphs-mlp-4");  // once more
+  CHECK(used(runs, runs + "/latest") == "glyphs-mlp-5");
+  CHECK(used(runs, "dir/.textproto") == "run-1");
+  CHECK(used(runs, "a\nb") == "a_b-1");
+  CHECK(used(runs, "..") == "run-2");
+}
+
+TEST_CASE("a folder that nothing was put into is taken away again", "[apps]") {
+  const Folder folder;
+  const std::string runs = folder / "runs";
+  { const RunFolder first = made(runs, "a"); }
+  CHECK(fs::is_empty(runs));
+  used(runs, "a");
+  {
+    const RunFolder second = made(runs, "a");
+    CHECK(latest(runs) == "a-2");
+  }
+  CHECK(latest(runs) == "a-1");
+  CHECK_FALSE(fs::exists(fs::path(runs) / "a-2"));
+  {
+    const RunFolder removed = made(runs, "a");
+    fs::remove_all(removed.path());  // by a run that could not begin
+  }
+  CHECK(latest(runs) == "a-1");
+}
+
+TEST_CASE("somebody's own file of that name is left alone", "[apps]") {
+  const Folder folder;
+  std::ofstream(folder / "latest") << "mine";
+  CHECK(used(folder.path(), "a") == "a-1");
+  CHECK(contents(folder / "latest") == "mine");
+}
+
+TEST_CASE("runs that begin at the same moment have folders of their own", "[apps]") {
+  const Folder folder;
+  std::array<std::string, 16> names;
+  std::vector<std::thread> threads;
+  for (std::string& name : names) {
+    threads.emplace_back([&] { name = used(folder.path(), "a"); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  CHECK(std::set<std::string>(names.begin(), names.end()).size() == names.size());
+}
+
+TEST_CASE("where no folder can be made is told, and what does", "[apps]") {
+  const Folder folder;
+  std::ofstream(folder / "runs") << "a file";
+  const auto refused = RunFolder::make(folder / "runs", "a");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().kind == ErrorKind::lost);
+  CHECK_THAT(refused.error().message,
+             Catch::Contains(folder / "runs") && Catch::Contains("--out none keeps nothing"));
+}
+
+TEST_CASE("a run that is told nothing keeps its files, and where they are from", "[apps]") {
+  const Folder folder;
+  const Environment runs("TROUPE_RUNS", folder / "runs");
+  const Said said = run_program(kShort);
+  CHECK(said.code == 0);
+  const std::string kept = folder / "runs/quadratic-1";
+  CHECK_THAT(said.out, Catch::Contains("files      " + kept));
+  const std::string summary = contents(folder / "runs/latest/summary.json");
+  std::array<char, 256> host{};
+  REQUIRE(::gethostname(host.data(), host.size() - 1) == 0);
+  for (const std::string& word : {concat("\"version\": \"", version(), "\""),
+                                  concat("\"commit\": \"", commit(), "\""),
+                                  concat("\"host\": \"", host.data(), "\""),
+                                  std::string("\"outcome\": \"done\""),
+                                  std::string("sim quadratic --quiet --set stop.updates=10\"")}) {
+    CHECK_THAT(summary, Catch::Contains(word));
+  }
+  CHECK(fs::exists(kept + "/order.log"));
+  CHECK(run_program(kShort).code == 0);
+  CHECK(latest(folder / "runs") == "quadratic-2");
+  const Said wrong = run_program(with(kShort, {"--set", "model.quadratic.layers=0"}));
+  CHECK(wrong.code == 2);
+  CHECK(latest(folder / "runs") == "quadratic-2");
+  CHECK_FALSE(fs::exists(folder / "runs/quadratic-3"));
+}
+
+TEST_CASE("a run keeps nothing where it is asked to", "[apps]") {
+  const Folder folder;
+  const WorkingFolder here(folder.path());
+  CHECK(run_program(kShort).code == 0);  // TROUPE_RUNS=none, as tests are run
+  const Environment runs("TROUPE_RUNS", "");
+  CHECK(run_program(with(kShort, {"--out", "none"})).code == 0);
+  CHECK(fs::is_empty(folder.path()));
+  CHECK(run_program(kShort).code == 0);
+  CHECK(fs::exists("runs/quadratic-1/summary.json"));
+}
+
+TEST_CASE("phases are kept in a folder of the whole", "[apps]") {
+  const Folder folder;
+  const Environment runs("TROUPE_RUNS", folder.path());
+  std::ofstream(folder / "two.textproto")
+      << "model { quadratic {} } data { none {} } optimizer { learning_rate: 0.01 } "
+         "stop { updates: 5 } phases { name: \"a\" } phases { name: \"b\" }";
+  const Said said = run_program({"sim", folder / "two.textproto", "--quiet"});
+  INFO(said.err);
+  CHECK(said.code == 0);
+  CHECK(fs::exists(folder / "two-1/01-a/summary.json"));
+  CHECK(fs::exists(folder / "two-1/summary.json"));
+}
