@@ -192,7 +192,7 @@ int compare(Console& console, Arguments arguments) {
     if (!made) {
       return fail(console, made.error());
     }
-    numbered = *std::move(made);
+    numbered.emplace(*std::move(made));
     arguments.out = numbered->path().string();
   } else if (auto made = make_run_directory(arguments.out); !made) {
     return fail(console, made.error());

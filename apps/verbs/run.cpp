@@ -98,7 +98,7 @@ Result<FoundCheckpoint> asked_checkpoint(const Arguments& arguments, bool virtua
 
 std::string named(const Arguments& arguments) {
   const std::string& named = arguments.experiment.experiment;
-  return named.empty() ? kDefaultPreset : named;
+  return named.empty() ? std::string(kDefaultPreset) : named;
 }
 
 /// What is to be run: from the command line, or from a checkpoint.
@@ -198,7 +198,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
     if (!made) {
       return fail(console, made.error());
     }
-    numbered = *std::move(made);
+    numbered.emplace(*std::move(made));
     options.directory = numbered->path();
     options.directory_is_made = true;
   } else if (!arguments.out.empty() && keeps) {
