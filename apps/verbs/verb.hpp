@@ -37,6 +37,8 @@ Command declare_compare();
 Command declare_plan();
 Command declare_config();
 Command declare_ckpt();
+Command declare_eval();
+Command declare_predict();
 Command declare_sample();
 Command declare_sharpness();
 Command declare_explain();
