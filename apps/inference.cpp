@@ -9,8 +9,8 @@
 namespace troupe {
 namespace {
 
-constexpr std::int64_t kSamples = 500;  // of a batch
-constexpr std::int64_t kLabels = 4096;  // of a batch, where samples have many
+constexpr std::int64_t kBatchSamples = 500;  // of a batch
+constexpr std::int64_t kBatchLabels = 4096;  // of a batch, where samples have many
 
 Tensor moved_to(Stream& stream, const Tensor& x) {
   if (stream.device() == x.device()) {
@@ -52,7 +52,7 @@ void answer_all(const Blueprint& blueprint,
   const std::vector<Tensor> buffers = starting_buffers(stream, blueprint, 0);
   const Dataset& data = *blueprint.data;
   const std::int64_t rows =
-      std::clamp<std::int64_t>(kLabels / data.labels_per_sample(), 1, kSamples);
+      std::clamp<std::int64_t>(kBatchLabels / data.labels_per_sample(), 1, kBatchSamples);
   for (std::int64_t first = 0; first < data.size(split); first += rows) {
     std::vector<std::int64_t> indices(
         static_cast<std::size_t>(std::min(rows, data.size(split) - first)));
