@@ -407,6 +407,22 @@ TEST_CASE("doctor says what is there and what is not", "[apps]") {
   }
 }
 
+TEST_CASE("short forms set their keys, and are the last", "[apps]") {
+  const Words print{"config", "print", "glyphs-mlp"};
+  const Said said = run_program(
+      with(print, {"--seed", "7", "--lr", "0.0125", "--epochs", "2.5", "--set", "seed=3"}));
+  REQUIRE(said.code == 0);
+  for (const char* line : {"\nseed: 7\n", "learning_rate: 0.0125\n", "epochs: 2.5\n"}) {
+    CHECK_THAT(said.out, says(line));
+  }
+  CHECK_THAT(run_program(with(print, {"--lr", "-1"})).err, says("optimizer.learning_rate: -1"));
+  CHECK_THAT(run_program(with(print, {"--epochs", "few"})).err, says("--epochs"));
+  CHECK(run_program({"plan", "glyphs-mlp", "--lr", "-1"}).code == 2);
+  const Said resumed = run_program({"run", "--resume", "nowhere", "--lr", "0.1"});
+  CHECK(resumed.code == 2);
+  CHECK_THAT(resumed.err, says("leave out EXPERIMENT"));
+}
+
 TEST_CASE("a standard output that is full is an error, one that is closed is not", "[apps]") {
   const Said full = Program({"explain"}, "/dev/full").wait();
   CHECK(full.code == 5);
