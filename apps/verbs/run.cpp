@@ -134,6 +134,47 @@ int run_single(Console& console,
   return result->exit_code;
 }
 
+/// Where the files go; `numbered`: a folder that nobody has named.
+Result<void> choose_folder(Console& console,
+                           const Arguments& arguments,
+                           const FoundCheckpoint* resume,
+                           RunOptions& options,
+                           std::optional<RunFolder>& numbered) {
+  if (resume) {
+    options.directory = run_folder(resume->path);
+    options.resume = &resume->checkpoint;
+  } else if (!arguments.out.empty() && arguments.out != kKeepNothing) {
+    options.directory = arguments.out;
+  } else if (arguments.out.empty() && runs_are_kept()) {
+    auto made = RunFolder::make(folder_of_runs(), named(arguments));
+    if (!made) {
+      return made.error();
+    }
+    numbered.emplace(*std::move(made));
+    options.directory = numbered->path();
+    options.directory_is_made = true;
+    if (!arguments.quiet) {
+      console.err << "files are kept in " << numbered->path().string()
+                  << " (--out DIR: elsewhere, --out none: nowhere)\n";
+    }
+  }
+  return {};
+}
+
+/// How many interrupts there were; at the first it says what comes.
+std::function<int()> told_interrupts(Console& console) {
+  return [&console, told = 0]() mutable {
+    const int asked = Interrupts::count();
+    if (asked == 1 && told == 0) {
+      console.err << (console.terminal ? "\n" : "")
+                  << "interrupted: what was admitted is finished first; once more ends at once"
+                  << std::endl;
+    }
+    told = asked;
+    return asked;
+  };
+}
+
 int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (arguments.list) {
     return list_presets(console);
@@ -158,8 +199,7 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
     // Where paths of data begin. Where that is no more, what is missing is told.
     std::filesystem::current_path(resume->checkpoint.folder, code);
   }
-  const bool keeps = arguments.out != kKeepNothing;
-  if (!arguments.out.empty() && keeps && std::filesystem::exists(arguments.out, code)) {
+  if (arguments.out != kKeepNothing && std::filesystem::exists(arguments.out, code)) {
     // Told before the data is read; made only when everything else is known to be right.
     return fail(console,
                 {ErrorKind::usage,
@@ -178,10 +218,8 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
   if (!phases) {
     return fail(console, phases.error());
   }
-  if (!arguments.quiet) {
-    if (experiment->phases().empty()) {
-      console.err << describe_briefly(phases->front().blueprint);
-    }
+  if (!arguments.quiet && experiment->phases().empty()) {
+    console.err << describe_briefly(phases->front().blueprint);
   }
   RunOptions options{.virtual_clock = virtual_clock,
                      .directory = {},
@@ -190,35 +228,13 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
                      .interrupts = {},
                      .tee = nullptr};
   std::optional<RunFolder> numbered;
-  if (resume) {
-    options.directory = run_folder(resume->path);
-    options.resume = &resume->checkpoint;
-  } else if (arguments.out.empty() && runs_are_kept()) {
-    auto made = RunFolder::make(folder_of_runs(), named(arguments));
-    if (!made) {
-      return fail(console, made.error());
-    }
-    numbered.emplace(*std::move(made));
-    options.directory = numbered->path();
-    options.directory_is_made = true;
-  } else if (!arguments.out.empty() && keeps) {
-    options.directory = arguments.out;
-  }
-  if (!arguments.quiet && numbered) {
-    console.err << "files are kept in " << numbered->path().string()
-                << " (--out DIR: elsewhere, --out none: nowhere)\n";
+  if (auto chosen =
+          choose_folder(console, arguments, resume ? &*resume : nullptr, options, numbered);
+      !chosen) {
+    return fail(console, chosen.error());
   }
   const Interrupts interrupts;
-  options.interrupts = [&console, told = 0]() mutable {
-    const int asked = Interrupts::count();
-    if (asked == 1 && told == 0) {
-      console.err << (console.terminal ? "\n" : "")
-                  << "interrupted: what was admitted is finished first; once more ends at once"
-                  << std::endl;
-    }
-    told = asked;
-    return asked;
-  };
+  options.interrupts = told_interrupts(console);
   if (!experiment->phases().empty()) {
     return run_one_by_one(console, *experiment, *std::move(phases), options);
   }
