@@ -279,14 +279,15 @@ std::string timeline(const Blueprint& b) {
   std::int64_t batches = schedule.flushed ? 2 : schedule.delay_max + 4;
   batches = b.batches > 0 ? std::min(batches, b.batches) : batches;
   const Timeline times = simulate(schedule, b.times, batches);
-  std::string text = concat("the first ",
-                            batches,
-                            batches == 1 ? " mini-batch" : " mini-batches",
-                            ", one character = ",
-                            duration(times.end / kTimelineColumns),
-                            "; digits: forwards (micro-batch modulo 10), letters:\n           "
-                            "backwards (a = 0), = input gradient, "
-                            "- weight gradient, ! update, . idle\n");
+  std::string text =
+      concat("the first ",
+             batches,
+             batches == 1 ? " mini-batch" : " mini-batches",
+             ", one character = ",
+             duration(times.end / kTimelineColumns),
+             "; digits: forwards (micro-batch modulo 10), letters:\n           "
+             "backwards (a = 0), = input gradient, "
+             "- weight gradient, ! update, . idle; none is too short for a character\n");
   const std::vector<std::string> rows =
       draw(times, schedule.options.micro_batches, kTimelineColumns);
   for (std::size_t k = 0; k < rows.size(); ++k) {

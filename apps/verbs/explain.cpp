@@ -1,6 +1,7 @@
 // troupe explain: what a name in an experiment stands for.
 #include "apps/registered.hpp"
 #include "apps/text.hpp"
+#include "apps/verbs/explain_words.hpp"
 #include "apps/verbs/verb.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
@@ -345,12 +346,22 @@ int explain(Console& console, const std::string& name) {
       explain(console, entry);
     }
   }
+  // A word may be a scheme's, a term and a key at once ("stash", "delay", "model").
+  for (const auto& text : {term_text(name), key_text(name), preset_text(name)}) {
+    if (text) {
+      console.out << *text;
+      found = true;
+    }
+  }
   if (found) {
     return 0;
   }
   if (const auto other = other_names().find(name); other != other_names().end()) {
     console.out << name << ": " << other->second.how << '\n';
     return explain(console, other->second.entry);
+  }
+  for (std::string& word : explained_words()) {
+    names.push_back(std::move(word));
   }
   const std::string near = nearest(name, names);
   return fail(console,
@@ -359,7 +370,8 @@ int explain(Console& console, const std::string& name) {
                       name,
                       "\"",
                       near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                      " (`troupe explain` lists all names)")});
+                      " (`troupe explain` lists the schemes; keys, presets and the terms of the "
+                      "pages are explained, too)")});
 }
 
 }  // namespace
@@ -367,11 +379,13 @@ int explain(Console& console, const std::string& name) {
 Command declare_explain() {
   auto name = std::make_shared<std::string>();
   return {
-      .options = {{.names = "NAME",
-                   .value = name.get(),
-                   .doc = "a schedule, weight policy, exchange, rule, activation policy, "
-                          "partition, optimizer, network or data set, or whatever this program has "
-                          "registered; without one all are listed"}},
+      .options =
+          {{.names = "NAME",
+            .value = name.get(),
+            .doc = "a schedule, weight policy, exchange, rule, activation policy, "
+                   "partition, optimizer, network or data set, or whatever this program has "
+                   "registered; a key of an experiment, a preset, or a term of the pages; without "
+                   "one all schemes are listed"}},
       .action = [name](Console& console) {
         return explain(console, *name);
       }};

@@ -128,6 +128,11 @@ std::vector<std::string> draw(const Timeline& timeline, std::int32_t micro_batch
       for (int c = first; c < last; ++c) {
         row[static_cast<std::size_t>(c)] = letter;
       }
+      // Work that is too short to be seen takes a character that would else look idle.
+      const auto at = static_cast<std::size_t>(std::min(first, columns - 1));
+      if (i.end > i.start && first >= last && row[at] == '.') {
+        row[at] = letter;
+      }
     }
     rows.push_back(std::move(row));
   }

@@ -407,6 +407,30 @@ TEST_CASE("doctor says what is there and what is not", "[apps]") {
   }
 }
 
+TEST_CASE("explain knows keys, presets and terms, too", "[apps]") {
+  const auto explained = [](const std::string& word) {
+    const Said said = run_program({"explain", word});
+    CHECK(said.code == 0);
+    return said.out;
+  };
+  CHECK(explained("lag").starts_with("staleness (lag)\n  versions between"));
+  const std::string lag = explained("lag");  // and nothing that only stands in a sentence
+  CHECK(std::count(lag.begin(), lag.end(), '\n') == 2);
+  CHECK_THAT(explained("data.batch_size"), says("data.batch_size=128") && says("samples in a"));
+  CHECK(explained("data.batch_size").find("growth") == std::string::npos);
+  CHECK_THAT(
+      explained("pipeline.weights"),
+      says("pipeline.weights=latest") && says("\n  stash ") && says("pipeline.weights.pipemare"));
+  CHECK_THAT(explained("record.checkpoint"), says("record.checkpoint.every=0"));
+  CHECK_THAT(explained("mnist-lenet5"), says("(a preset)") && says("lenet5"));
+  // A scheme and a term.
+  CHECK_THAT(explained("delay"), says("updates of a chunk between"));
+  const Said near = run_program({"explain", "stalenes"});
+  CHECK(near.code == 2);
+  CHECK_THAT(near.err, says("did you mean \"staleness\"?"));
+  CHECK(run_program({"explain", "data.batch_sise"}).code == 2);
+}
+
 TEST_CASE("short forms set their keys, and are the last", "[apps]") {
   const Words print{"config", "print", "glyphs-mlp"};
   const Said said = run_program(

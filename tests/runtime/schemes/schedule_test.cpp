@@ -345,6 +345,21 @@ TEST_CASE("a mixed pipe is as fast as its busiest stage where no cut could be", 
   CHECK(simulate(cut, {seconds(6), seconds(2)}, N).end == Approx(12 * N));
 }
 
+TEST_CASE("a picture shows work that is shorter than a character, and no work that is none") {
+  Timeline times;
+  const auto at = [](double start, double end, Act act) {
+    return Interval{.action = {.act = act}, .start = start, .end = end};
+  };
+  times.end = 100;
+  times.stages = {
+      {at(0, 50, Act::forward), at(50.1, 50.2, Act::backward), at(99.9, 100, Act::backward)},
+      {at(31, 31.1, Act::forward), at(71, 71, Act::update)}};
+  CHECK(draw(times, 1, 10) == std::vector<std::string>{"00000a...a", "...0......"});
+  times.stages = {
+      {at(0, 50, Act::forward), at(49.9, 50, Act::backward), at(50, 100, Act::forward)}};
+  CHECK(draw(times, 1, 10) == std::vector<std::string>{"0000000000"});  // nothing is painted over
+}
+
 TEST_CASE("a placement that makes no sense is refused", "[schemes]") {
   CHECK(refusal({.name = "gpipe", .stages = 2, .stage_of = {0, 2, 1}}) ==
         "pipeline.stage_of: there is no stage 2; with pipeline.stages 2 they are numbered from 0 "

@@ -1,0 +1,102 @@
+#include "apps/verbs/explain_words.hpp"
+
+#include "apps/presets.hpp"
+#include "apps/text.hpp"
+#include "kernels/result.hpp"
+#include "messages/experiment.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+namespace troupe {
+
+extern const char* const kTerms;  // made of README.md
+
+namespace {
+
+constexpr std::size_t kWidth = 100;
+
+/// What each term stands for, as a person reads it in plain text.
+std::vector<std::pair<std::string, std::string>> terms() {
+  std::vector<std::pair<std::string, std::string>> all;
+  std::istringstream lines(kTerms);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t middle = line.find(" | ");
+    if (!line.starts_with("| ") || !line.ends_with(" |") || middle == line.npos ||
+        line.starts_with("| term |")) {
+      continue;
+    }
+    std::string meaning = line.substr(middle + 3, line.size() - middle - 5);
+    std::erase(meaning, '`');
+    all.emplace_back(line.substr(2, middle - 2), meaning);
+  }
+  return all;
+}
+
+/// "staleness (lag)" goes by either word.
+bool goes_by(const std::string& term, const std::string& word) {
+  const std::size_t open = term.find(" (");
+  return term == word || term.substr(0, open) == word ||
+         (open != term.npos && term.substr(open + 2, term.size() - open - 3) == word);
+}
+
+std::size_t indent_of(const std::string& line) {
+  return std::min(line.find_first_not_of(' '), line.size());
+}
+
+}  // namespace
+
+std::optional<std::string> key_text(const std::string& path) {
+  std::istringstream lines(experiment_help());
+  std::string text;
+  bool inside = false;    // of what stands below the key
+  std::size_t block = 0;  // indent of the key's own line
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t indent = indent_of(line);
+    if (inside && indent > block && !line.empty()) {
+      text += line.substr(block) + '\n';
+      continue;
+    }
+    inside = false;
+    const std::string key = line.substr(indent, line.find_first_of("= ", indent) - indent);
+    // A word further in without a dot is no key, but a value's name or the rest of a sentence.
+    const bool is_key = indent == 0 || key.find('.') != key.npos;
+    if (is_key && (key == path || key.starts_with(path + "."))) {
+      inside = true;
+      block = indent;
+      text += line.substr(indent) + '\n';
+    }
+  }
+  return text.empty() || path.empty() ? std::nullopt : std::optional(text);
+}
+
+std::optional<std::string> preset_text(const std::string& name) {
+  for (const Preset& preset : presets()) {
+    if (preset.name == name) {
+      return concat(name, " (a preset)\n", preset.text);
+    }
+  }
+  return {};
+}
+
+std::optional<std::string> term_text(const std::string& term) {
+  for (const auto& [name, meaning] : terms()) {
+    if (goes_by(name, term)) {
+      return name + "\n  " + wrapped(meaning, kWidth - 2, "  ") + '\n';
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> explained_words() {
+  std::vector<std::string> all;
+  for (const Preset& preset : presets()) {
+    all.emplace_back(preset.name);
+  }
+  for (const auto& [name, meaning] : terms()) {
+    all.push_back(name.substr(0, name.find(" (")));
+  }
+  return all;
+}
+
+}  // namespace troupe
