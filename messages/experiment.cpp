@@ -112,6 +112,20 @@ Result<void> set_entry(pb::Message& group,
   return assign(*entry, text, value, where);
 }
 
+/// A value, or a list of them. An empty list with a default would be the default when all is resolved.
+Result<void> set_plain(pb::Message& group,
+                       const pb::FieldDescriptor& field,
+                       std::string_view value,
+                       const std::string& where) {
+  const std::string& list = field.options().GetExtension(proto::default_list);
+  auto done = assign(group, &field, value, where);
+  if (done && !list.empty() && group.GetReflection()->FieldSize(group, &field) == 0) {
+    return usage(where + ": an empty list would be taken for the default, " + list +
+                 "; write that, or at least one value");
+  }
+  return done;
+}
+
 /// Walks down `path`, selecting the alternatives on the way, and sets what it ends at.
 Result<void> set_path(pb::Message& experiment, const std::string& path, std::string_view value) {
   const std::string where = legible(path);
@@ -127,7 +141,7 @@ Result<void> set_path(pb::Message& experiment, const std::string& path, std::str
     above = under(above, name);
     const bool last = above.size() == path.size();
     if (!is_group(*field)) {
-      return last ? assign(*group, field, value, where)
+      return last ? set_plain(*group, *field, value, where)
                   : usage(where + ": " + above + " is a value and has no keys");
     }
     if (field->is_repeated()) {

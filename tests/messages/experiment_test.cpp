@@ -359,8 +359,12 @@ TEST_CASE("lists are [a,b], [] or one element, and replace what was there", "[me
   using List = std::vector<std::int64_t>;
   CHECK(hidden(with({"model.mlp.hidden=[64, 32]"})) == List{64, 32});
   CHECK(hidden(with({"model.mlp.hidden=[64,32]", "model.mlp.hidden=8"})) == List{8});
-  CHECK(hidden(with({"model.mlp.hidden=[64,32]", "model.mlp.hidden=[ ]"})) == List{});
-  CHECK(hidden(resolved(with({"model.mlp.hidden=[]"}))) == List{256, 128});
+  CHECK(with({"pipeline.cut=[3,4]", "pipeline.cut=[ ]"}).pipeline().cut().empty());
+  for (const char* none : {"model.mlp.hidden=[]", "model.mlp.hidden=[ ]"}) {
+    CHECK(set_error(none) ==
+          "model.mlp.hidden: an empty list would be taken for the default, [256,128]; write that, "
+          "or at least one value");
+  }
 
   const auto devices = with({R"(placement.devices=["a,b", cuda:1 ,'c'])"}).placement().devices();
   REQUIRE(devices.size() == 3);
