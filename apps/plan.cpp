@@ -304,8 +304,11 @@ std::string describe(const Blueprint& b) {
   const PolicyScheme& policy = policy_of(b);
   const Forecast p = forecast(b);
   const auto batch = static_cast<double>(e.data().batch_size());
-  const std::string rate =
-      p.period > 0 ? concat("; at most ", short_number(batch / p.period), " samples/s") : "";
+  const std::string rate = p.period > 0 ? concat("; at most ",
+                                                 short_number(batch / p.period),
+                                                 " samples/s",
+                                                 e.replicas().count() > 1 ? " by each replica" : "")
+                                        : "";
   return concat(
       "plan       ",
       e.name(),

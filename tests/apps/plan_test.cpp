@@ -78,6 +78,11 @@ TEST_CASE("copies of the weights are those of the papers", "[apps]") {
   CHECK(copies(blueprint(4, {"pipeline.weights=spectrain"})) == Counts{5, 4, 3, 1});
 }
 
+TEST_CASE("the speed of several replicas is told as one replica's", "[apps]") {
+  CHECK_THAT(describe(blueprint(1, {"replicas.count=4"})), test::says("samples/s by each replica"));
+  CHECK_THAT(describe(blueprint(1, {})), test::says("samples/s") && !test::says("by each replica"));
+}
+
 TEST_CASE("activations are kept as long as the schedule needs them", "[apps]") {
   CHECK(stashes(blueprint(4, {})) == Counts{4, 3, 2, 1});
   CHECK(
