@@ -20,74 +20,82 @@ std::size_t nth(std::int64_t i) {
 
 /// What samples are compared by: rows of z. Of an image of more than three channels, how much each
 /// varies over the image.
-struct ComparedFeatures {
-  Tensor x;                    // (B, F)
-  std::int64_t positions = 0;  // of an image whose channels they stand for; 0: z itself
-  std::vector<double> mean{};  // of each channel of each image
-
+class ComparedFeatures {
+ public:
   ComparedFeatures(Stream& stream, const Tensor& z) {
     const Shape& s = z.shape();
-    const bool image = s.dimensions() == 4 && s[3] > 3 && s[1] * s[2] > 1;
-    if (!image) {
-      x = z.reshape({s[0], z.elements() / s[0]});
+    if (s.dimensions() != 4 || s[3] <= 3 || s[1] * s[2] == 1) {
+      x_ = z.reshape({s[0], z.elements() / s[0]});
       return;
     }
-    positions = s[1] * s[2];
-    x = stream.allocate({s[0], s[3]});
-    mean.resize(nth(x.elements()));
-    deviations(z.span<float>(), s[3]);
+    positions_ = s[1] * s[2];
+    x_ = stream.allocate({s[0], s[3]});
+    const auto to = x_.span<float>();
+    mean_ = sums(z, [](std::size_t, double value) { return value; });
+    for (double& mean : mean_) {
+      mean /= static_cast<double>(positions_);
+    }
+    const std::vector<double> squares = sums(
+        z, [&](std::size_t at, double value) { return (value - mean_[at]) * (value - mean_[at]); });
+    for (std::size_t at = 0; at < to.size(); ++at) {
+      to[at] = static_cast<float>(std::sqrt(squares[at] / static_cast<double>(positions_ - 1)));
+    }
   }
+
+  const Tensor& x() const { return x_; }  // (B, F)
 
   /// From dx to dz.
   Tensor gradient(Stream& stream, const Tensor& z, const Tensor& dx) const {
-    if (positions == 0) {
+    if (positions_ == 0) {
       return dx.reshape(z.shape());
     }
     Tensor dz = stream.allocate(z.shape());
-    const std::int64_t channels = x.shape()[1];
-    for (std::int64_t i = 0; i < z.elements(); ++i) {
-      const std::size_t at = nth(i / (positions * channels) * channels + i % channels);
-      const double deviation = x.span<float>()[at];
-      const double away = z.span<float>()[nth(i)] - mean[at];
-      dz.span<float>()[nth(i)] =
-          deviation < kSame ? 0
-                            : static_cast<float>(dx.span<float>()[at] * away /
-                                                 (deviation * static_cast<double>(positions - 1)));
-    }
+    const auto to = dz.span<float>();
+    const auto deviation = x_.span<float>();
+    const auto d = dx.span<float>();
+    each(z, [&](std::size_t i, std::size_t at, double value) {
+      const double scale = deviation[at] * static_cast<double>(positions_ - 1);
+      to[i] = deviation[at] < kSame ? 0 : static_cast<float>(d[at] * (value - mean_[at]) / scale);
+    });
     return dz;
   }
 
  private:
-  void deviations(std::span<const float> z, std::int64_t channels) {
-    for (std::int64_t at = 0; at < x.elements(); ++at) {
-      const std::int64_t first = at / channels * positions * channels + at % channels;
-      double sum = 0;
-      for (std::int64_t p = 0; p < positions; ++p) {
-        sum += static_cast<double>(z[nth(first + p * channels)]);
-      }
-      const double m = mean[nth(at)] = sum / static_cast<double>(positions);
-      double squares = 0;
-      for (std::int64_t p = 0; p < positions; ++p) {
-        const double away = z[nth(first + p * channels)] - m;
-        squares += away * away;
-      }
-      x.span<float>()[nth(at)] =
-          static_cast<float>(std::sqrt(squares / static_cast<double>(positions - 1)));
+  /// f(i, at, z[i]) of each element, whose channel of its image is element `at` of x.
+  template <class F>
+  void each(const Tensor& z, F f) const {
+    const auto from = z.span<float>();
+    const std::size_t channels = nth(x_.shape()[1]);
+    const std::size_t image = nth(positions_) * channels;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      f(i, i / image * channels + i % channels, static_cast<double>(from[i]));
     }
   }
+
+  /// Of each channel of each image: the sum of f(at, value) over the image.
+  template <class F>
+  std::vector<double> sums(const Tensor& z, F f) const {
+    std::vector<double> all(nth(x_.elements()));
+    each(z, [&](std::size_t, std::size_t at, double value) { all[at] += f(at, value); });
+    return all;
+  }
+
+  Tensor x_;
+  std::int64_t positions_ = 0;  // of an image whose channels x stands for; 0: x is z
+  std::vector<double> mean_{};  // as x: of each channel of each image
 };
 
 /// x (B, F), each row minus its mean and over its length; zeros where it does not vary.
-struct Directions {
+struct RowDirections {
   Tensor unit;
   std::vector<double> length;
 
-  Directions(Stream& stream, const Tensor& x)
+  RowDirections(Stream& stream, const Tensor& x)
       : unit(stream.allocate(x.shape())), length(nth(x.shape()[0])) {
-    const std::int64_t width = x.shape()[1];
-    for (std::int64_t r = 0; r < x.shape()[0]; ++r) {
-      const auto row = x.span<float>().subspan(nth(r * width), nth(width));
-      const auto to = unit.span<float>().subspan(nth(r * width), nth(width));
+    const std::size_t width = nth(x.shape()[1]);
+    for (std::size_t r = 0; r < length.size(); ++r) {
+      const auto row = x.span<float>().subspan(r * width, width);
+      const auto to = unit.span<float>().subspan(r * width, width);
       double mean = 0;
       for (const float value : row) {
         mean += static_cast<double>(value);
@@ -97,7 +105,7 @@ struct Directions {
       for (const float value : row) {
         squares += (value - mean) * (value - mean);
       }
-      const double norm = length[nth(r)] = std::sqrt(squares);
+      const double norm = length[r] = std::sqrt(squares);
       std::transform(row.begin(), row.end(), to.begin(), [&](float value) {
         return norm < kSame ? 0 : static_cast<float>((value - mean) / norm);
       });
@@ -106,21 +114,21 @@ struct Directions {
 
   /// From the gradient by `unit` to that by x.
   Tensor gradient(Stream& stream, const Tensor& du) const {
-    const std::int64_t width = unit.shape()[1];
+    const std::size_t width = nth(unit.shape()[1]);
     Tensor dx = stream.allocate(unit.shape());
-    for (std::int64_t r = 0; r < unit.shape()[0]; ++r) {
-      const auto u = unit.span<float>().subspan(nth(r * width), nth(width));
-      const auto d = du.span<float>().subspan(nth(r * width), nth(width));
+    for (std::size_t r = 0; r < length.size(); ++r) {
+      const auto u = unit.span<float>().subspan(r * width, width);
+      const auto d = du.span<float>().subspan(r * width, width);
+      const auto to = dx.span<float>().subspan(r * width, width);
       double along = 0;
       double mean = 0;  // u itself has none
-      for (std::size_t j = 0; j < u.size(); ++j) {
+      for (std::size_t j = 0; j < width; ++j) {
         along += static_cast<double>(u[j]) * d[j];
         mean += static_cast<double>(d[j]) / static_cast<double>(width);
       }
-      const double norm = length[nth(r)];
-      for (std::size_t j = 0; j < u.size(); ++j) {
-        dx.span<float>()[nth(r * width) + j] =
-            norm < kSame ? 0 : static_cast<float>((d[j] - mean - u[j] * along) / norm);
+      for (std::size_t j = 0; j < width; ++j) {
+        to[j] =
+            length[r] < kSame ? 0 : static_cast<float>((d[j] - mean - u[j] * along) / length[r]);
       }
     }
     return dx;
@@ -169,17 +177,17 @@ class SimilarityLoss final : public Layer {
   Tensor gradient(Stream& stream, const Tensor& z, const Tensor& labels) const {
     const std::int64_t rows = z.shape()[0];
     const ComparedFeatures features(stream, z);
-    const Directions directions(stream, features.x);
+    const RowDirections directions(stream, features.x());
     const Tensor alike = stream.allocate({rows, rows});
     matmul(stream, directions.unit, directions.unit, alike, {.transpose_b = true});
     // One-hot labels of C classes, each minus its mean: the cosine of two that differ.
     const double apart = -1 / static_cast<double>(o_.classes - 1);
     const auto y = labels.span<std::int32_t>();
     const auto s = alike.span<float>();
-    const double factor = 4 * o_.share / (static_cast<double>(rows) * static_cast<double>(rows));
-    for (std::int64_t at = 0; at < rows * rows; ++at) {
-      const double target = y[nth(at / rows)] == y[nth(at % rows)] ? 1 : apart;
-      s[nth(at)] = static_cast<float>(factor * (s[nth(at)] - target));
+    const double factor = 4 * o_.share / static_cast<double>(rows * rows);  // S is symmetric
+    for (std::size_t at = 0; at < s.size(); ++at) {
+      const bool same = y[at / y.size()] == y[at % y.size()];
+      s[at] = static_cast<float>(factor * (s[at] - (same ? 1 : apart)));
     }
     const Tensor du = stream.allocate(directions.unit.shape());
     matmul(stream, alike, directions.unit, du);
