@@ -232,15 +232,18 @@ TEST_CASE("a module whose own head starts as the network's is trained as by back
   }
 }
 
-TEST_CASE("a head of a module's own has the same bits on both clocks", "[system]") {
-  const std::vector<Options> heads{{"decoupled.greedy.depth=1", "decoupled.greedy.width=32"},
-                                   {"decoupled.greedy.similarity=0.99"},
-                                   {"decoupled.greedy.similarity=1"}};
+TEST_CASE("a head of a module's own teaches it, and has the same bits on both clocks", "[system]") {
+  // Where no module but the last learns: its inputs are random features.
+  const double alone =
+      train(with(kGlyphs, {"decoupled.synthetic.rate_factor=1e-30"})).mean_loss(380, 400);
   std::vector<std::vector<float>> all;
-  for (const Options& head : heads) {
+  for (const Options& head :
+       std::vector<Options>{{"decoupled.greedy.depth=1", "decoupled.greedy.width=32"},
+                            {"decoupled.greedy.similarity=0.99"},
+                            {"decoupled.greedy.similarity=1"}}) {
     INFO(Catch::StringMaker<Options>::convert(head));
     const Outcome outcome = train(with(kGlyphs, head));
-    CHECK(outcome.mean_loss(380, 400) < 0.5 * outcome.mean_loss(0, 10));
+    CHECK(outcome.mean_loss(380, 400) < 0.8 * alone);
     const Outcome threads = train(with(kGlyphs, head), {.threads = true});
     CHECK(same(threads.weights, outcome.weights));
     CHECK(std::none_of(all.begin(), all.end(), [&](const std::vector<float>& other) {
