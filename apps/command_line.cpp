@@ -31,6 +31,8 @@ constexpr std::array kVerbs{
          declare_plan},
     Verb{"config", "print or validate an experiment", declare_config},
     Verb{"data", "download a data set, or write what a run reads of it", declare_data},
+    Verb{"eval", "how good trained weights are, on test or training data", declare_eval},
+    Verb{"predict", "what trained weights say of each sample, as CSV", declare_predict},
     Verb{"sample", "write text with a language model that a run has trained", declare_sample},
     Verb{"sharpness",
          "how much the loss rises in a small box around trained weights",

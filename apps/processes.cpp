@@ -29,7 +29,6 @@
 namespace troupe {
 namespace {
 
-constexpr double kProcessesMax = 256;
 constexpr std::chrono::minutes kLeadMax{10};  // until it is there and everybody has come
 
 /// Records of a node go to the lead before a sink sees them.

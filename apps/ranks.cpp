@@ -9,7 +9,6 @@ namespace troupe {
 namespace {
 
 constexpr int kPort = 29500;  // torchrun's
-constexpr int kProcessesMax = 256;
 constexpr int kPortMax = 65535;
 
 /// Who starts processes, and what he tells each of them.
@@ -26,7 +25,7 @@ constexpr std::array kStarters{
     Starter{"SLURM_PROCID", "SLURM_NTASKS", nullptr},
 };
 
-Error refused(const std::string& why) {
+Error wrong_environment(const std::string& why) {
   return {ErrorKind::usage, "--join env: " + why};
 }
 
@@ -35,7 +34,7 @@ Result<int> number_in(const std::string& name, const std::string& text, int leas
   const char* const end = text.data() + text.size();
   const auto [read, code] = std::from_chars(text.data(), end, number);
   if (text.empty() || read != end || code != std::errc() || number < least || number > most) {
-    return refused(
+    return wrong_environment(
         concat(name, " is \"", text, "\", right is a number from ", least, " to ", most));
   }
   return number;
@@ -68,7 +67,7 @@ Result<HostAddress> lead_in(const std::function<std::string(const char*)>& value
     lead.host = first_node(nodes.empty() ? value("SLURM_JOB_NODELIST") : nodes);
   }
   if (!is_host(lead.host)) {
-    return refused(
+    return wrong_environment(
         concat(starter.rank,
                " is set, but nothing tells where process 0 is; set MASTER_ADDR, the name "
                "of its host, for all processes"));
@@ -103,7 +102,7 @@ Result<Ranks> ranks_in(const std::function<std::string(const char*)>& value) {
     return !value(s.rank).empty() && !value(s.processes).empty();
   });
   if (starter == kStarters.end()) {
-    return refused(
+    return wrong_environment(
         "nothing in the environment tells which process this is; torchrun, Slurm, Open MPI and PMI "
         "are known, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT");
   }

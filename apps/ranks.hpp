@@ -9,6 +9,9 @@
 
 namespace troupe {
 
+/// Of one run.
+inline constexpr int kProcessesMax = 256;
+
 struct Ranks {
   int rank = 0;  // 0 leads the run
   int processes = 1;

@@ -189,7 +189,8 @@ Result<std::string> initial_weights(const Arguments& arguments) {
   if (auto free = refuse_existing(out); !free) {
     return free.error();
   }
-  const auto blueprint = make_blueprint({arguments.files[0], arguments.assignments});
+  const auto blueprint =
+      make_blueprint({.experiment = arguments.files[0], .assignments = arguments.assignments});
   if (!blueprint) {
     return blueprint.error();
   }

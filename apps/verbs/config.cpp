@@ -19,7 +19,7 @@ struct Arguments {
 
 int print(Console& console, const Arguments& arguments) {
   auto experiment =
-      load_experiment(arguments.experiment.experiment, arguments.experiment.assignments);
+      load_experiment(arguments.experiment.experiment, arguments.experiment.settings());
   if (!experiment) {
     return fail(console, experiment.error());
   }
@@ -31,7 +31,7 @@ int print(Console& console, const Arguments& arguments) {
 
 /// On which clock alone the experiment can be run, and why; "" where on both. Error where on none.
 Result<std::string> check(const ExperimentArguments& arguments) {
-  const auto experiment = load_experiment(arguments.experiment, arguments.assignments);
+  const auto experiment = load_experiment(arguments.experiment, arguments.settings());
   if (!experiment) {
     return experiment.error();
   }

@@ -229,7 +229,8 @@ Result<std::string> write_batches(const Arguments& arguments) {
   if (std::filesystem::exists(std::filesystem::symlink_status(out, code))) {
     return usage(concat(out, " exists already; name a new file"));
   }
-  const auto blueprint = make_blueprint({arguments.words[0], arguments.assignments});
+  const auto blueprint =
+      make_blueprint({.experiment = arguments.words[0], .assignments = arguments.assignments});
   if (!blueprint) {
     return blueprint.error();
   }

@@ -174,7 +174,7 @@ struct Arguments {
 
 int plan(Console& console, const Arguments& arguments) {
   const auto experiment =
-      load_experiment(arguments.experiment.experiment, arguments.experiment.assignments);
+      load_experiment(arguments.experiment.experiment, arguments.experiment.settings());
   if (!experiment) {
     return fail(console, experiment.error());
   }

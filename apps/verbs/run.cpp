@@ -86,7 +86,7 @@ int run_one_by_one(Console& console,
 
 /// The checkpoint that --resume names. Error (usage) where something else is asked for, too.
 Result<FoundCheckpoint> asked_checkpoint(const Arguments& arguments, bool virtual_clock) {
-  if (!arguments.out.empty() || !arguments.experiment.assignments.empty() ||
+  if (!arguments.out.empty() || !arguments.experiment.settings().empty() ||
       !arguments.experiment.experiment.empty()) {
     return Error{
         ErrorKind::usage,
@@ -104,7 +104,7 @@ std::string named(const Arguments& arguments) {
 /// What is to be run: from the command line, or from a checkpoint.
 Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundCheckpoint* resume) {
   if (!resume) {
-    return load_experiment(named(arguments), arguments.experiment.assignments);
+    return load_experiment(named(arguments), arguments.experiment.settings());
   }
   auto experiment = parse_experiment(resume->checkpoint.experiment, resume->path.string());
   if (experiment) {

@@ -1,9 +1,7 @@
 // troupe sample: text from a language model that a run has trained.
-#include "apps/phases.hpp"
-#include "apps/presets.hpp"
+#include "apps/trained.hpp"
 #include "apps/verbs/verb.hpp"
 #include "kernels/random.hpp"
-#include "messages/experiment.hpp"
 #include "runtime/data/vocabulary.hpp"
 
 #include <algorithm>
@@ -32,24 +30,7 @@ Result<Blueprint> trained(const Arguments& arguments) {
     return Error{ErrorKind::data,
                  concat("sample: ", arguments.directory, " is no folder of a run (--out of one)")};
   }
-  const auto whole = load_experiment((directory / "experiment.textproto").string(), {});
-  if (!whole) {
-    return whole.error();
-  }
-  const auto phases = phases_of(*whole);
-  if (!phases) {
-    return phases.error();
-  }
-  proto::Experiment experiment = phases->back();
-  experiment.clear_pipeline();
-  experiment.clear_replicas();
-  experiment.clear_placement();
-  experiment.clear_clock();
-  experiment.set_start_from(directory.string());
-  if (auto resolved = resolve(experiment); !resolved) {
-    return resolved.error();
-  }
-  auto blueprint = make_blueprint(experiment);
+  auto blueprint = trained_blueprint("sample", {.weights = directory.string(), .experiment = ""});
   if (blueprint && !blueprint->data->vocabulary()) {
     return Error{ErrorKind::usage,
                  concat("sample: ",

@@ -1,11 +1,9 @@
 // troupe sharpness: how much the loss rises in a small box around trained weights.
 #include "apps/sharpness.hpp"
 
-#include "apps/phases.hpp"
-#include "apps/presets.hpp"
 #include "apps/text.hpp"
+#include "apps/trained.hpp"
 #include "apps/verbs/verb.hpp"
-#include "messages/experiment.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"
 
@@ -22,65 +20,16 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Arguments {
-  std::string weights;
-  std::string experiment;
-  std::vector<std::string> assignments;
+  TrainedArguments trained;
   std::vector<double> epsilons;
   std::int64_t subspace = 0;
   std::uint64_t seed = 1;
   std::string split = "train";
-  std::string device = "cpu";
   std::string out;
 };
 
 Error usage(std::string sentence) {
   return {ErrorKind::usage, "sharpness: " + std::move(sentence)};
-}
-
-/// EXPERIMENT, or what stands beside the weights.
-Result<std::string> experiment_of(const Arguments& arguments) {
-  if (!arguments.experiment.empty()) {
-    return arguments.experiment;
-  }
-  std::error_code code;
-  const fs::path weights(arguments.weights);
-  const fs::path folder = fs::is_directory(weights, code) ? weights : weights.parent_path();
-  const fs::path beside = folder / "experiment.textproto";
-  if (!fs::exists(beside, code)) {
-    return usage(
-        concat(arguments.weights,
-               ": there is no experiment.textproto beside it, so name the experiment behind it: "
-               "`troupe sharpness WEIGHTS EXPERIMENT`"));
-  }
-  return beside.string();
-}
-
-/// The experiment's network as one chunk that starts with the weights.
-Result<Blueprint> trained(const Arguments& arguments) {
-  const auto name = experiment_of(arguments);
-  if (!name) {
-    return name.error();
-  }
-  const auto whole = load_experiment(*name, arguments.assignments);
-  if (!whole) {
-    return whole.error();
-  }
-  const auto phases = phases_of(*whole);
-  if (!phases) {
-    return phases.error();
-  }
-  proto::Experiment e = phases->back();
-  e.clear_pipeline();
-  e.clear_replicas();
-  e.clear_placement();
-  e.clear_clock();
-  e.mutable_placement()->add_devices(arguments.device);
-  *e.mutable_model() = without_dropout(e.model());
-  e.set_start_from(arguments.weights);
-  if (auto resolved = resolve(e); !resolved) {
-    return resolved.error();
-  }
-  return make_blueprint(e);
 }
 
 std::string decimal(double value) {
@@ -95,7 +44,7 @@ std::string to_text(const Arguments& arguments, const SharpnessReport& report) {
     rows.push_back({decimal(s.epsilon), decimal(s.loss_max), decimal(s.phi)});
   }
   return concat("weights    ",
-                arguments.weights,
+                arguments.trained.weights,
                 ": ",
                 grouped(report.parameters),
                 " parameters\nloss       ",
@@ -123,7 +72,7 @@ std::string to_json(const Arguments& arguments, const SharpnessReport& report) {
                        .text());
   }
   return JsonObject(JsonObject::Layout::line_a_member)
-             .add("weights", arguments.weights)
+             .add("weights", arguments.trained.weights)
              .add("parameters", report.parameters)
              .add("split", arguments.split)
              .add("samples", report.samples)
@@ -149,7 +98,7 @@ Result<std::string> sharpness(const Arguments& arguments) {
   if (options.epsilons.empty()) {
     options.epsilons = SharpnessOptions{}.epsilons;
   }
-  const auto blueprint = trained(arguments);
+  const auto blueprint = trained_blueprint("sharpness", arguments.trained);
   if (!blueprint) {
     return blueprint.error();
   }
@@ -172,13 +121,13 @@ Command declare_sharpness() {
   return {
       .options =
           {{.names = "WEIGHTS",
-            .value = &arguments->weights,
+            .value = &arguments->trained.weights,
             .doc = "folder of a finished run (its --out), or a file of weights",
             .required = true},
            {.names = "EXPERIMENT",
-            .value = &arguments->experiment,
+            .value = &arguments->trained.experiment,
             .doc = "whose network and data they are (default: experiment.textproto beside them)"},
-           set_option(arguments->assignments, "sets a key of the experiment; repeatable"),
+           set_option(arguments->trained.assignments, "sets a key of the experiment; repeatable"),
            {.names = "--epsilon",
             .value = &arguments->epsilons,
             .doc = "half the box's side at a weight of 0; repeatable (default: 1e-3 and 5e-4)",
@@ -195,7 +144,7 @@ Command declare_sharpness() {
             .doc = "train or test: whose loss (default: train)",
             .legal = {"train", "test"}},
            {.names = "--device",
-            .value = &arguments->device,
+            .value = &arguments->trained.device,
             .doc = "cpu or cuda:N (default: cpu)"},
            {.names = "--out",
             .value = &arguments->out,

@@ -5,6 +5,7 @@
 #include "apps/registered.hpp"
 #include "apps/text.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/record/json.hpp"
 
 #include <ostream>
 
@@ -19,9 +20,32 @@ std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
        .doc = concat(
            "a preset's name, or a .textproto or .json file (default: ", kDefaultPreset, ")")},
       set_option(arguments.assignments,
-                 "path=value: sets a key, or selects a choice with its defaults; repeatable")};
+                 "path=value: sets a key, or selects a choice with its defaults; repeatable"),
+      {.names = "--seed", .value = &arguments.seed, .doc = "short for --set seed=N", .type = "N"},
+      {.names = "--epochs",
+       .value = &arguments.epochs,
+       .doc = "short for --set stop.epochs=N",
+       .type = "N"},
+      {.names = "--lr",
+       .value = &arguments.learning_rate,
+       .doc = "short for --set optimizer.learning_rate=X",
+       .type = "X"}};
   options.insert(options.end(), more.begin(), more.end());
   return options;
+}
+
+std::vector<std::string> ExperimentArguments::settings() const {
+  std::vector<std::string> all = assignments;
+  if (seed) {
+    all.push_back(concat("seed=", *seed));
+  }
+  if (epochs) {
+    all.push_back("stop.epochs=" + json_number(*epochs));
+  }
+  if (learning_rate) {
+    all.push_back("optimizer.learning_rate=" + json_number(*learning_rate));
+  }
+  return all;
 }
 
 CommandOption set_option(std::vector<std::string>& assignments, const std::string& doc) {
@@ -38,7 +62,7 @@ std::string experiment_footer() {
 }
 
 Result<Blueprint> make_blueprint(const ExperimentArguments& arguments) {
-  auto experiment = load_experiment(arguments.experiment, arguments.assignments);
+  auto experiment = load_experiment(arguments.experiment, arguments.settings());
   if (!experiment) {
     return experiment.error();
   }

@@ -5,8 +5,10 @@
 #include "apps/options.hpp"
 #include "kernels/result.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +39,8 @@ Command declare_compare();
 Command declare_plan();
 Command declare_config();
 Command declare_ckpt();
+Command declare_eval();
+Command declare_predict();
 Command declare_sample();
 Command declare_sharpness();
 Command declare_explain();
@@ -52,13 +56,19 @@ Command declare_node();
 /// What is wrong with --out "".
 constexpr const char* kEmptyFolder = "the name of the folder is empty";
 
-/// EXPERIMENT and --set.
+/// EXPERIMENT, --set, and short forms of the keys that are set most often.
 struct ExperimentArguments {
   std::string experiment;
-  std::vector<std::string> assignments;
+  std::vector<std::string> assignments{};
+  std::optional<std::int64_t> seed{};
+  std::optional<double> epochs{};
+  std::optional<double> learning_rate{};
+
+  /// All that is set, as of --set; the short forms are the last.
+  std::vector<std::string> settings() const;
 };
 
-/// EXPERIMENT, which becomes the default preset, and --set, followed by `more`.
+/// EXPERIMENT, which becomes the default preset, --set and the short forms, followed by `more`.
 std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
                                               const std::vector<CommandOption>& more);
 /// "--set PATH=VALUE", with its `doc`.

@@ -39,7 +39,8 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
       {"rnu"},
       2,
       "there is no verb \"rnu\", did you mean \"run\"? (verbs: run, sim, replay, compare, plan, "
-      "config, data, sample, sharpness, ckpt, explain, conformance, node, keys, doctor, bench)");
+      "config, data, eval, predict, sample, sharpness, ckpt, explain, conformance, node, keys, "
+      "doctor, bench)");
   check_refused({"xyzzyx"}, 2, "there is no verb \"xyzzyx\" (verbs: ");
   check_refused({"--sett"}, 2, "there is no option \"--sett\"");
   check_refused(
@@ -410,6 +411,22 @@ TEST_CASE("doctor says what is there and what is not", "[apps]") {
                            "will use"}) {
     CHECK_THAT(said.out, says(part));
   }
+}
+
+TEST_CASE("short forms set their keys, and are the last", "[apps]") {
+  const Words print{"config", "print", "glyphs-mlp"};
+  const Said said = run_program(
+      with(print, {"--seed", "7", "--lr", "0.0125", "--epochs", "2.5", "--set", "seed=3"}));
+  REQUIRE(said.code == 0);
+  for (const char* line : {"\nseed: 7\n", "learning_rate: 0.0125\n", "epochs: 2.5\n"}) {
+    CHECK_THAT(said.out, says(line));
+  }
+  CHECK_THAT(run_program(with(print, {"--lr", "-1"})).err, says("optimizer.learning_rate: -1"));
+  CHECK_THAT(run_program(with(print, {"--epochs", "few"})).err, says("--epochs"));
+  CHECK(run_program({"plan", "glyphs-mlp", "--lr", "-1"}).code == 2);
+  const Said resumed = run_program({"run", "--resume", "nowhere", "--lr", "0.1"});
+  CHECK(resumed.code == 2);
+  CHECK_THAT(resumed.err, says("leave out EXPERIMENT"));
 }
 
 TEST_CASE("a standard output that is full is an error, one that is closed is not", "[apps]") {

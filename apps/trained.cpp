@@ -1,0 +1,71 @@
+#include "apps/trained.hpp"
+
+#include "apps/phases.hpp"
+#include "apps/presets.hpp"
+#include "apps/sharpness.hpp"
+#include "messages/experiment.hpp"
+
+#include <filesystem>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// EXPERIMENT, or what stands beside the weights.
+Result<std::string> experiment_beside(const std::string& verb, const TrainedArguments& arguments) {
+  if (!arguments.experiment.empty()) {
+    return arguments.experiment;
+  }
+  std::error_code code;
+  const fs::path weights(arguments.weights);
+  if (!fs::exists(weights, code)) {
+    return Error{ErrorKind::data,
+                 concat(verb, ": ", arguments.weights, ": there is no such folder or file")};
+  }
+  const fs::path folder = fs::is_directory(weights, code) ? weights : weights.parent_path();
+  const fs::path beside = folder / "experiment.textproto";
+  if (!fs::exists(beside, code)) {
+    return Error{ErrorKind::usage,
+                 concat(verb,
+                        ": ",
+                        arguments.weights,
+                        ": there is no experiment.textproto beside it, so name the experiment "
+                        "behind it: `troupe ",
+                        verb,
+                        " WEIGHTS EXPERIMENT`")};
+  }
+  return beside.string();
+}
+
+}  // namespace
+
+Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArguments& arguments) {
+  const auto name = experiment_beside(verb, arguments);
+  if (!name) {
+    return name.error();
+  }
+  const auto whole = load_experiment(*name, arguments.assignments);
+  if (!whole) {
+    return whole.error();
+  }
+  const auto phases = phases_of(*whole);
+  if (!phases) {
+    return phases.error();
+  }
+  proto::Experiment e = phases->back();
+  e.clear_pipeline();
+  e.clear_replicas();
+  e.clear_decoupled();
+  e.clear_placement();
+  e.clear_clock();
+  e.mutable_placement()->add_devices(arguments.device);
+  *e.mutable_model() = without_dropout(e.model());
+  e.set_start_from(arguments.weights);
+  if (auto resolved = resolve(e); !resolved) {
+    return resolved.error();
+  }
+  return make_blueprint(e);
+}
+
+}  // namespace troupe

@@ -1,0 +1,312 @@
+// troupe eval, troupe predict: what a trained network makes of data.
+#include "apps/inference.hpp"
+#include "apps/text.hpp"
+#include "apps/trained.hpp"
+#include "apps/verbs/verb.hpp"
+#include "runtime/record/json.hpp"
+#include "runtime/record/output_file.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+constexpr int kClassesShown = 20;  // beyond these only --out has the classes
+
+struct Arguments {
+  TrainedArguments trained;
+  std::string split = "test";
+  std::string out;
+  bool confusion = false;
+  bool probabilities = false;
+};
+
+Split split_of(const Arguments& arguments) {
+  return arguments.split == "train" ? Split::train : Split::test;
+}
+
+/// The network, where it has data to judge it by. Error (usage) for `verb` besides.
+Result<Blueprint> open(const std::string& verb, const Arguments& arguments) {
+  std::error_code code;
+  if (!arguments.out.empty() &&
+      std::filesystem::exists(std::filesystem::symlink_status(arguments.out, code))) {
+    return Error{ErrorKind::usage,
+                 concat(verb, ": --out: ", arguments.out, " exists already; name a new file")};
+  }
+  auto blueprint = trained_blueprint(verb, arguments.trained);
+  if (blueprint && blueprint->network.loss == Loss::sum) {
+    return Error{ErrorKind::usage, verb + ": this network has no data to be right or wrong about"};
+  }
+  return blueprint;
+}
+
+/// A share of so many; "" of none.
+std::string share(std::int64_t of, std::int64_t all) {
+  return all == 0 ? ""
+                  : number(100 * static_cast<double>(of) / static_cast<double>(all), "%.2f %%");
+}
+
+/// Row and column sums of the confusion table: samples of each class, and those that were taken for it.
+struct ClassSums {
+  explicit ClassSums(const std::vector<std::vector<std::int64_t>>& confusion)
+      : samples(confusion.size()), taken(confusion.size()) {
+    for (std::size_t l = 0; l < confusion.size(); ++l) {
+      for (std::size_t c = 0; c < confusion.size(); ++c) {
+        samples[l] += confusion[l][c];
+        taken[c] += confusion[l][c];
+      }
+    }
+  }
+
+  std::vector<std::int64_t> samples, taken;
+};
+
+std::string classes_table(const std::vector<std::vector<std::int64_t>>& confusion) {
+  const ClassSums sums(confusion);
+  std::vector<std::vector<std::string>> rows{{"class", "samples", "recall", "precision"}};
+  for (std::size_t c = 0; c < confusion.size(); ++c) {
+    rows.push_back({std::to_string(c),
+                    grouped(sums.samples[c]),
+                    share(confusion[c][c], sums.samples[c]),
+                    share(confusion[c][c], sums.taken[c])});
+  }
+  return table(rows);
+}
+
+std::string confusion_table(const std::vector<std::vector<std::int64_t>>& confusion) {
+  std::vector<std::vector<std::string>> rows{{"is \\ taken for"}};
+  for (std::size_t c = 0; c < confusion.size(); ++c) {
+    rows.front().push_back(std::to_string(c));
+    rows.push_back({std::to_string(c)});
+    for (const std::int64_t count : confusion[c]) {
+      rows.back().push_back(std::to_string(count));
+    }
+  }
+  return table(rows);
+}
+
+std::string to_text(const Arguments& arguments, const Blueprint& b, const Evaluation& e) {
+  std::vector<std::vector<std::string>> rows{
+      {"weights", arguments.trained.weights},
+      {"data",
+       concat(grouped(e.samples), arguments.split == "train" ? " training" : " test", " samples")},
+      {"loss", number(e.loss)}};
+  if (b.data->classes() > 0) {
+    rows.push_back({"accuracy", number(100 * e.accuracy, "%.2f %%")});
+  }
+  if (b.data->vocabulary() || b.network.tokens) {
+    rows.push_back({"perplexity", concat(number(std::exp(e.loss), "%.3f"), " a token")});
+  }
+  std::string text = table(rows);
+  if (!e.confusion.empty() && b.data->classes() <= kClassesShown) {
+    text += '\n' + classes_table(e.confusion);
+  }
+  if (arguments.confusion) {
+    text += '\n' + confusion_table(e.confusion);
+  }
+  return text;
+}
+
+std::string to_json(const Arguments& arguments, const Blueprint& b, const Evaluation& e) {
+  JsonObject all(JsonObject::Layout::line_a_member);
+  all.add("weights", arguments.trained.weights)
+      .add("split", arguments.split)
+      .add("samples", e.samples)
+      .add("labels", e.labels)
+      .add("loss", e.loss);
+  if (b.data->classes() > 0) {
+    all.add("accuracy", e.accuracy);
+  }
+  if (!e.confusion.empty()) {
+    std::string rows;
+    for (const std::vector<std::int64_t>& row : e.confusion) {
+      std::string counts;
+      for (const std::int64_t count : row) {
+        counts += concat(counts.empty() ? "" : ",", count);
+      }
+      rows += concat(rows.empty() ? "" : ",", "\n    [", counts, "]");
+    }
+    all.raw("confusion", "[" + rows + "\n  ]");
+  }
+  return all.text() + '\n';
+}
+
+Result<std::string> evaluated(const Arguments& arguments) {
+  const auto blueprint = open("eval", arguments);
+  if (!blueprint) {
+    return blueprint.error();
+  }
+  const Evaluation evaluation = evaluate(*blueprint, split_of(arguments));
+  if (arguments.confusion && evaluation.confusion.empty()) {
+    return Error{
+        ErrorKind::usage,
+        concat(
+            "eval: --confusion: there is such a table where each sample has one label of at most ",
+            Evaluation::kClassesMax,
+            " classes")};
+  }
+  if (!arguments.out.empty()) {
+    if (auto written = write_file(arguments.out, to_json(arguments, *blueprint, evaluation));
+        !written) {
+      return written.error();
+    }
+  }
+  return to_text(arguments, *blueprint, evaluation);
+}
+
+// -- predict ---------------------------------------------------------------------------------------
+
+std::string csv_number(double value) {
+  return number(value, "%.9g");
+}
+
+std::string csv_head(const Arguments& arguments, const Dataset& data) {
+  if (data.classes() > 0) {
+    std::string head = "sample,label,prediction,probability";
+    for (int c = 0; c < data.classes() && arguments.probabilities; ++c) {
+      head += concat(",p", c);
+    }
+    return head + '\n';
+  }
+  std::string head = "sample";
+  for (const char* what : {"target", "prediction"}) {
+    for (std::int64_t v = 0; v < data.values(); ++v) {
+      head += concat(',', what, data.values() == 1 ? "" : std::to_string(v));
+    }
+  }
+  return head + '\n';
+}
+
+/// exp(y - largest) over their sum.
+std::vector<double> softmax(const double* y, std::size_t classes) {
+  const double top = y[largest(y, classes)];
+  std::vector<double> shares(y, y + classes);
+  double sum = 0;
+  for (double& share : shares) {
+    sum += share = std::exp(share - top);
+  }
+  for (double& share : shares) {
+    share /= sum;
+  }
+  return shares;
+}
+
+std::string csv_line(const Arguments& arguments,
+                     const Dataset& data,
+                     const Answers& answers,
+                     std::size_t i) {
+  std::string line = std::to_string(answers.first + static_cast<std::int64_t>(i));
+  const auto width =
+      static_cast<std::size_t>(std::max<std::int64_t>(data.classes(), data.values()));
+  const double* const y = answers.y.data() + i * width;
+  if (data.classes() > 0) {
+    const std::vector<double> shares = softmax(y, width);
+    const std::size_t best = largest(y, width);
+    line += concat(',',
+                   static_cast<std::int64_t>(answers.targets[i]),
+                   ',',
+                   best,
+                   ',',
+                   csv_number(shares[best]));
+    for (std::size_t c = 0; c < width && arguments.probabilities; ++c) {
+      line += ',' + csv_number(shares[c]);
+    }
+    return line + '\n';
+  }
+  for (const double* from : {answers.targets.data() + i * width, y}) {
+    for (std::size_t v = 0; v < width; ++v) {
+      line += ',' + csv_number(from[v]);
+    }
+  }
+  return line + '\n';
+}
+
+Result<std::string> predicted(const Arguments& arguments) {
+  const auto blueprint = open("predict", arguments);
+  if (!blueprint) {
+    return blueprint.error();
+  }
+  const Dataset& data = *blueprint->data;
+  if (data.labels_per_sample() > 1) {
+    return Error{ErrorKind::usage,
+                 "predict: of text every token is predicted; `troupe sample` writes some, `troupe "
+                 "eval` judges "
+                 "them"};
+  }
+  std::string text = csv_head(arguments, data);
+  answer_all(*blueprint, split_of(arguments), [&](const Answers& answers) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(answers.samples); ++i) {
+      text += csv_line(arguments, data, answers, i);
+    }
+  });
+  if (arguments.out.empty()) {
+    return text;
+  }
+  if (auto written = write_file(arguments.out, text); !written) {
+    return written.error();
+  }
+  return concat(grouped(data.size(split_of(arguments))), " predictions in ", arguments.out, '\n');
+}
+
+// -- what both share -------------------------------------------------------------------------------
+
+Command declare(const char* out,
+                Result<std::string> (*act)(const Arguments&),
+                CommandOption flag(Arguments&)) {
+  auto arguments = std::make_shared<Arguments>();
+  return {
+      .options =
+          {{.names = "WEIGHTS",
+            .value = &arguments->trained.weights,
+            .doc = "folder of a run, or a file of weights",
+            .required = true},
+           {.names = "EXPERIMENT",
+            .value = &arguments->trained.experiment,
+            .doc = "whose network and data they are (default: experiment.textproto beside them)"},
+           set_option(arguments->trained.assignments,
+                      "sets a key of the experiment, such as where other data is; repeatable"),
+           {.names = "--split",
+            .value = &arguments->split,
+            .doc = "train or test (default: test)",
+            .legal = {"train", "test"}},
+           flag(*arguments),
+           {.names = "--device",
+            .value = &arguments->trained.device,
+            .doc = "cpu or cuda:N (default: cpu)"},
+           {.names = "--out", .value = &arguments->out, .doc = out, .type = "FILE"}},
+      .action = [arguments, act](Console& console) {
+        const auto text = act(*arguments);
+        if (!text) {
+          return fail(console, text.error());
+        }
+        console.out << *text;
+        return 0;
+      }};
+}
+
+}  // namespace
+
+Command declare_eval() {
+  return declare(
+      "file for the numbers as JSON; must not exist", evaluated, [](Arguments& arguments) {
+        return CommandOption{.names = "--confusion",
+                             .value = &arguments.confusion,
+                             .doc = "a table of which class was taken for which"};
+      });
+}
+
+Command declare_predict() {
+  return declare("file for the lines; must not exist (default: on stdout)",
+                 predicted,
+                 [](Arguments& arguments) {
+                   return CommandOption{.names = "--probabilities",
+                                        .value = &arguments.probabilities,
+                                        .doc = "of every class, not only of the likeliest"};
+                 });
+}
+
+}  // namespace troupe

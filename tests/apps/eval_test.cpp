@@ -1,0 +1,222 @@
+#include "tests/support/catch.hpp"
+#include "tests/support/program.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace troupe::test;
+
+namespace {
+
+Words settings(const Words& keys) {
+  Words all;
+  for (const std::string& key : keys) {
+    all.insert(all.end(), {"--set", key});
+  }
+  return all;
+}
+
+/// Trains into `folder`.
+void train(const std::string& folder, const std::string& experiment, const Words& keys) {
+  const Said said =
+      run_program(with({"sim", experiment, "--quiet", "--out", folder}, settings(keys)));
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+}
+
+const Words kGlyphs{"data.glyphs.limit=2000", "data.glyphs.test_limit=310", "stop.epochs=3"};
+const Words kTeacher{"data.teacher.train=500",
+                     "data.teacher.test=90",
+                     "data.teacher.outputs=2",
+                     "data.teacher.values=true",
+                     "stop.epochs=2"};
+
+/// A number behind "key": in JSON.
+double member(const std::string& json, const std::string& key) {
+  std::smatch found;
+  const std::regex pattern("\"" + key + "\": ([-0-9.e]+)");
+  INFO(json);
+  REQUIRE(std::regex_search(json, found, pattern));
+  return std::stod(found[1]);
+}
+
+/// A CSV's fields, by line; the head is the first.
+std::vector<Words> fields(const std::string& csv) {
+  std::vector<Words> lines;
+  std::istringstream text(csv);
+  for (std::string line; std::getline(text, line);) {
+    lines.emplace_back();
+    std::istringstream parts(line);
+    for (std::string field; std::getline(parts, field, ',');) {
+      lines.back().push_back(field);
+    }
+  }
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("eval finds what the run found at its end", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+
+  struct Case {
+    std::string experiment;
+    Words keys;
+  };
+
+  // Its running statistics and its dropout are not those of training; modules have predictors besides.
+  const std::string normalized = folder / "normalized.textproto";
+  std::ofstream(normalized)
+      << "model { layers { layer { dense { outputs: 16 } } layer { batch_norm {} } "
+         "layer { activation {} } layer { dropout {} } layer { dense {} } } } "
+         "data { glyphs {} batch_size: 50 } pipeline { stages: 2 cut: [4] "
+         "schedule { sequential {} } } decoupled { synthetic {} }";
+  for (const Case& c : {Case{"glyphs-mlp", kGlyphs},
+                        Case{"glyphs-mlp", with(kGlyphs, {"pipeline.stages=3"})},
+                        Case{normalized, kGlyphs},
+                        Case{"teacher-mlp", kTeacher}}) {
+    std::filesystem::remove_all(run);
+    train(run, c.experiment, c.keys);
+    const std::string json = folder / (c.keys.back() + ".json");
+    const Said said = run_program({"eval", run, "--out", json});
+    INFO(said.err << said.out);
+    REQUIRE(said.code == 0);
+    const std::string summary = contents(run + "/summary.json");
+    const std::string found = contents(json);
+    CHECK(member(found, "loss") == Approx(member(summary, "test_loss")).epsilon(1e-6));
+    if (c.experiment != "teacher-mlp") {
+      CHECK(member(found, "accuracy") == member(summary, "test_accuracy"));
+      CHECK(member(found, "samples") == 310);
+    } else {
+      CHECK(found.find("accuracy") == std::string::npos);
+    }
+    std::filesystem::remove(json);
+  }
+}
+
+TEST_CASE("eval counts classes, and which was taken for which", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  train(run, "glyphs-mlp", kGlyphs);
+  const Said said = run_program({"eval", run, "--confusion", "--out", folder / "json"});
+  REQUIRE(said.code == 0);
+  CHECK_THAT(said.out,
+             Catch::Contains("310 test samples") && Catch::Contains("recall") &&
+                 Catch::Contains("taken for"));
+  // The table of the JSON, row by row.
+  const std::string json = contents(folder / "json");
+  const std::regex row("\\[((?:\\d+,){9}\\d+)\\]");
+  double all = 0;
+  double right = 0;
+  int label = 0;
+  for (std::sregex_iterator at(json.begin(), json.end(), row), end; at != end; ++at, ++label) {
+    const Words counts = fields((*at)[1].str()).front();
+    for (std::size_t c = 0; c < counts.size(); ++c) {
+      all += std::stod(counts[c]);
+      right += static_cast<int>(c) == label ? std::stod(counts[c]) : 0;
+    }
+  }
+  CHECK(label == 10);
+  CHECK(all == 310);
+  CHECK(right / all == Approx(member(json, "accuracy")));
+  const Said training = run_program({"eval", run, "--split", "train"});
+  CHECK_THAT(training.out, Catch::Contains("2,000 training samples"));
+  // Other data for the same weights.
+  const Said other = run_program({"eval", run, "--set", "data.glyphs.test_limit=50"});
+  CHECK_THAT(other.out, Catch::Contains("50 test samples"));
+}
+
+TEST_CASE("predict has a line for each sample", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  train(run, "glyphs-mlp", kGlyphs);
+  const Said said = run_program({"predict", run, "--probabilities"});
+  REQUIRE(said.code == 0);
+  const std::vector<Words> lines = fields(said.out);
+  REQUIRE(lines.size() == 311);
+  CHECK(lines.front()[3] == "probability");
+  double right = 0;
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    REQUIRE(lines[i].size() == 14);
+    CHECK(std::stoul(lines[i][0]) == i - 1);
+    right += lines[i][1] == lines[i][2] ? 1 : 0;
+    double sum = 0;
+    double most = 0;
+    for (std::size_t c = 4; c < 14; ++c) {
+      sum += std::stod(lines[i][c]);
+      most = std::max(most, std::stod(lines[i][c]));
+    }
+    CHECK(sum == Approx(1).epsilon(1e-7));
+    CHECK(std::stod(lines[i][3]) == most);
+  }
+  CHECK(right / 310 == Approx(member(contents(run + "/summary.json"), "test_accuracy")));
+  const Said kept = run_program({"predict", run, "--out", folder / "csv"});
+  CHECK_THAT(kept.out, Catch::Contains("310 predictions in "));
+  CHECK(fields(contents(folder / "csv")).size() == 311);
+}
+
+TEST_CASE("predictions of values stand beside what was due", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  train(run, "teacher-mlp", kTeacher);
+  const std::vector<Words> lines = fields(run_program({"predict", run}).out);
+  REQUIRE(lines.size() == 91);
+  CHECK(lines.front() == Words{"sample", "target0", "target1", "prediction0", "prediction1"});
+  double loss = 0;
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    for (std::size_t v = 1; v <= 2; ++v) {
+      loss += 0.5 * std::pow(std::stod(lines[i][v]) - std::stod(lines[i][v + 2]), 2);
+    }
+  }
+  CHECK(loss / 90 == Approx(member(contents(run + "/summary.json"), "test_loss")).epsilon(1e-5));
+}
+
+TEST_CASE("text has a perplexity, and samples instead of predictions", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  std::ofstream text(folder / "text");
+  for (int i = 0; i < 400; ++i) {
+    text << "to be or not to be, that is the question " << i << '\n';
+  }
+  text.close();
+  train(run,
+        "shakespeare-lstm",
+        {"data.text.path=" + folder / "text",
+         "data.text.context=8",
+         "model.lstm.width=16",
+         "data.batch_size=4",
+         "stop.updates=20"});
+  const Said said = run_program({"eval", run, "--out", folder / "json"});
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  CHECK_THAT(said.out, Catch::Contains("a token"));
+  CHECK(member(contents(folder / "json"), "loss") ==
+        Approx(member(contents(run + "/summary.json"), "test_loss")).epsilon(1e-6));
+  const Said refused = run_program({"predict", run});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Catch::Contains("`troupe sample` writes some"));
+  CHECK(run_program({"eval", run, "--confusion"}).code == 2);
+}
+
+TEST_CASE("what cannot be judged is refused with a sentence", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  const Said missing = run_program({"eval", folder / "nowhere"});
+  CHECK(missing.code == 3);
+  CHECK_THAT(missing.err, Catch::Contains("there is no such folder or file"));
+  train(run, "quadratic", {"stop.updates=3"});
+  const Said quadratic = run_program({"eval", run});
+  CHECK(quadratic.code == 2);
+  CHECK_THAT(quadratic.err, Catch::Contains("no data to be right or wrong about"));
+  const Said there = run_program({"predict", run, "--out", run});
+  CHECK(there.code == 2);
+  CHECK_THAT(there.err, Catch::Contains("exists already"));
+  std::filesystem::remove(run + "/experiment.textproto");
+  CHECK_THAT(run_program({"eval", run}).err, Catch::Contains("`troupe eval WEIGHTS EXPERIMENT`"));
+}
