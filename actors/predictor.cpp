@@ -2,6 +2,7 @@
 
 #include "kernels/combine.hpp"
 #include "messages/fields.hpp"
+#include "runtime/model/layers.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -176,12 +177,12 @@ void Predictor::judge(Effects& fx) {
        gradient = std::move(gradient_),
        divide_by = last ? c_.micro_batches : 1](Stream& stream) mutable {
         const Pass pass{.stream = stream, .seed = seed};
-        const Bundle input{{"x", of.output.reshape(flat(of.output))}};
+        const Bundle input{{"x", of.output}, {kLabelsEntry, of.labels}};
         ForwardPass forward =
             model->forward(pass, weights, std::move(buffers), input, of.labels, true);
         InputGradient half = model->input_gradient(pass, weights, std::move(forward.stash), {});
         BackwardPass made;
-        made.dx.push_back({"x", half.dx.front().tensor.reshape(of.output.shape())});
+        made.dx = std::move(half.dx);
         made.gradient =
             model->weight_gradient(stream, half.deltas, std::move(gradient), divide_by).gradient;
         return made;

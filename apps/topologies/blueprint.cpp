@@ -2,10 +2,10 @@
 
 #include "apps/profiled_cut.hpp"
 #include "apps/topologies/checks.hpp"
+#include "apps/topologies/predictors.hpp"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
-#include "runtime/model/layers.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 
@@ -118,39 +118,6 @@ void link_replicas(Blueprint& b) {
   }
 }
 
-/// Of module `chunk`: (width + classes) -> (width), or of a head (width) -> (outputs).
-Network predictor_network(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
-  const std::int64_t width = b.chunks[chunk]->output_bytes() / 4;
-  const std::string name = concat("predictor", chunk);
-  Network network({width + (plan.conditioned ? b.data->classes() : 0)});
-  network.loss = plan.head ? b.network.loss : Loss::squared_error;
-  network.label_smoothing = plan.head ? b.network.label_smoothing : 0;
-  for (std::size_t i = 0; i < plan.hidden.size(); ++i) {
-    network.add(dense_layer(
-        concat(name, ".dense", i + 1),
-        {.inputs = network.shape().elements(), .outputs = plan.hidden[i], .bias = false}));
-    network.add(
-        batch_norm_layer(concat(name, ".norm", i + 1), network.shape(), ActivationKind::relu));
-  }
-  network.add(dense_layer(concat(name, plan.head ? ".head" : ".estimate"),
-                          {.inputs = network.shape().elements(),
-                           .outputs = plan.head ? b.network.shape().elements() : width,
-                           .initial = plan.head ? Initial::uniform_fan_in : Initial::zero,
-                           .head = true}));
-  return network;
-}
-
-/// One for each module but the last, where modules have predictors.
-std::vector<std::shared_ptr<const Chunk>> make_predictors(const Blueprint& b) {
-  std::vector<std::shared_ptr<const Chunk>> all;
-  const auto plan = predictor_plan(b.experiment);
-  for (std::size_t c = 0; plan && c + 1 < b.chunks.size(); ++c) {
-    all.push_back(std::make_shared<const Chunk>(
-        predictor_network(b, *plan, c), std::vector<std::int64_t>{0}, 0, 1, plan->head));
-  }
-  return all;
-}
-
 /// Those who borrow a tied parameter read it up to the owner's delay later than the owner does.
 void keep_for_borrowers(Blueprint& b) {
   std::set<std::int32_t> lenders;
@@ -258,7 +225,7 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
     const Flops f = b.chunks.back()->flops();
     flops.push_back({f.forward * rows, f.input_gradient * rows, f.weight_gradient * rows});
   }
-  b.predictors = make_predictors(b);
+  b.predictors = predictor_chunks(b);
   for (std::size_t c = 0; c < b.predictors.size(); ++c) {
     const Flops f = b.predictors[c]->flops();
     // A head learns while it answers.

@@ -180,6 +180,12 @@ Result<void> check_modules(const Blueprint& b) {
         "decoupled.synthetic.conditioned: the data's targets are values, no labels; right is "
         "false");
   }
+  if (const auto plan = predictor_plan(b.experiment);
+      plan && plan->similarity > 0 && b.data->classes() < 2) {
+    return refuse(
+        "decoupled.greedy.similarity: samples are to be as alike as their labels, and the data's "
+        "targets are values; right is 0");
+  }
   return {};
 }
 

@@ -1,8 +1,110 @@
 #include "apps/topologies/predictors.hpp"
 
 #include "actors/exchange/alone.hpp"
+#include "runtime/model/layers.hpp"
+
+#include <algorithm>
 
 namespace troupe {
+namespace {
+
+constexpr const char* kCompared = "similarity";
+
+void add_hidden_layers(Network& network, const std::string& name, const PredictorPlan& plan) {
+  for (std::size_t i = 0; i < plan.hidden.size(); ++i) {
+    network.add(dense_layer(
+        concat(name, ".dense", i + 1),
+        {.inputs = network.shape().elements(), .outputs = plan.hidden[i], .bias = false}));
+    network.add(
+        batch_norm_layer(concat(name, ".norm", i + 1), network.shape(), ActivationKind::relu));
+  }
+}
+
+/// (width + classes) -> (width).
+Network estimator(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
+  const std::int64_t width = b.chunks[chunk]->output_bytes() / 4;
+  const std::string name = concat("predictor", chunk);
+  Network network({width + (plan.conditioned ? b.data->classes() : 0)});
+  network.loss = Loss::squared_error;
+  add_hidden_layers(network, name, plan);
+  network.add(dense_layer(name + ".estimate",
+                          {.inputs = network.shape().elements(),
+                           .outputs = width,
+                           .initial = Initial::zero,
+                           .head = true}));
+  return network;
+}
+
+/// What the similarity loss compares is a linear map of the output, which learns, too.
+void add_projection(Network& network, const std::string& name) {
+  const Shape& shape = network.shape();
+  std::shared_ptr<const Layer> layer;
+  if (shape.dimensions() == 3) {
+    layer = convolution_layer(name + ".projection",
+                              {.input = shape,
+                               .outputs = shape.back(),
+                               .geometry = {.kernel = 3, .stride = 1, .padding = 1},
+                               .bias = false});
+  } else {
+    const std::int64_t width = shape.elements();
+    layer = dense_layer(name + ".projection", {.inputs = width, .outputs = width, .bias = false});
+  }
+  network.add(fork_layer(name + ".fork", kCompared));
+  network.add(on_skip(kCompared, std::move(layer)));
+}
+
+/// Averages an image of more than `positions` on a side to at most so many.
+void add_pool(Network& network, const std::string& name, std::int64_t positions) {
+  const Shape& shape = network.shape();
+  if (positions == 0 || shape.dimensions() != 3 || std::max(shape[0], shape[1]) <= positions) {
+    return;
+  }
+  const std::int64_t wanted = (std::max(shape[0], shape[1]) + positions - 1) / positions;
+  const std::int64_t window = std::min({wanted, shape[0], shape[1]});
+  network.add(average_pool_layer(name + ".pool", shape, {.kernel = window, .stride = window}));
+}
+
+/// A module's output -> the network's.
+Network own_head(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
+  const auto last = static_cast<std::size_t>(b.cut[chunk + 1] - 1);
+  const std::string name = concat("predictor", chunk);
+  Network network(b.network.after[last].front().shape);
+  network.loss = b.network.loss;
+  network.label_smoothing = b.network.label_smoothing;
+  if (plan.similarity > 0) {
+    add_projection(network, name);
+  }
+  add_pool(network, name, plan.pool);
+  add_hidden_layers(network, name, plan);
+  network.add(dense_layer(name + ".head",
+                          {.inputs = network.shape().elements(),
+                           .outputs = b.network.shape().elements(),
+                           .head = true}));
+  if (plan.similarity > 0) {
+    network.add(similarity_loss_layer(name + ".similarity",
+                                      {.skip = kCompared,
+                                       .features = network.entry(kCompared).elements(),
+                                       .classes = b.data->classes(),
+                                       .share = plan.similarity}));
+  }
+  return network;
+}
+
+}  // namespace
+
+std::vector<std::shared_ptr<const Chunk>> predictor_chunks(const Blueprint& b) {
+  std::vector<std::shared_ptr<const Chunk>> all;
+  const auto plan = predictor_plan(b.experiment);
+  for (std::size_t c = 0; plan && c + 1 < b.chunks.size(); ++c) {
+    all.push_back(
+        std::make_shared<const Chunk>(plan->head ? own_head(b, *plan, c) : estimator(b, *plan, c),
+                                      std::vector<std::int64_t>{0},
+                                      0,
+                                      1,
+                                      plan->head));
+  }
+  return all;
+}
 
 PredictorMachines make_predictor(
     const Blueprint& b, const Roster& who, std::int32_t r, std::int32_t c, Stream& stream) {

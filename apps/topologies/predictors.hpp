@@ -17,6 +17,10 @@ struct PredictorMachines {
   std::unique_ptr<Optimizer> optimizer;
 };
 
+/// What estimates error signals, or the head of a module's own: one for each module but the last, where
+/// modules have such. The blueprint is cut.
+std::vector<std::shared_ptr<const Chunk>> predictor_chunks(const Blueprint& blueprint);
+
 /// Of module `c` of replica `r`. `stream`: to make its first weights on. No exchange and no evaluation
 /// knows the shard: replicas have predictors of their own.
 PredictorMachines make_predictor(

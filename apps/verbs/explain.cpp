@@ -327,7 +327,17 @@ struct OtherName {
 
 const std::map<std::string, OtherName>& other_names() {
   static const std::map<std::string, OtherName> all{
-      {"eamsgd", {"easgd", "easgd with momentum, optimizer.rule=nesterov (or momentum)"}}};
+      {"eamsgd", {"easgd", "easgd with momentum, optimizer.rule=nesterov (or momentum)"}},
+      {"ddg",
+       {"stash",
+        "decoupled delayed gradients (Huo et al. 2018, arXiv:1804.10574), which are "
+        "pipeline.schedule=async_one_f_one_b with pipeline.weights=stash, bit for bit"}},
+      {"features_replay",
+       {"recompute",
+        "Huo et al. 2018, arXiv:1807.04511, which is pipeline.schedule=async_one_f_one_b with "
+        "pipeline.weights=latest and pipeline.activations=recompute, bit for bit"}},
+      {"dgl", {"greedy", "decoupled.greedy with heads as deep as one asks for"}},
+      {"predsim", {"greedy", "decoupled.greedy.similarity=0.99"}}};
   return all;
 }
 

@@ -107,6 +107,23 @@ std::shared_ptr<const Layer> join_layer(std::string name,
                                         ActivationKind activation);
 std::shared_ptr<const Layer> on_skip(std::string skip, std::shared_ptr<const Layer> layer);
 
+/// The end of a network whose skip is to make samples as alike as their labels are (Nokland & Eidnes
+/// 2019): x goes on to the network's loss L. The gradients are those of (1 - share) L + share D, D the
+/// mean over pairs of samples of (S(skip) - S(one-hot labels))^2, where S is the cosine between what
+/// two samples have, each minus its mean; of images of more than three channels, between their
+/// channels' deviations. Pairs are those of a micro-batch. The input has int32 labels (B) in an entry
+/// kLabelsEntry. CPU only.
+struct SimilarityOptions {
+  std::string skip;
+  std::int64_t features = 1;  // elements of the skip
+  std::int64_t classes = 2;   // of the labels, 2 or more
+  double share = 0;
+};
+
+inline constexpr const char* kLabelsEntry = "labels";
+std::shared_ptr<const Layer> similarity_loss_layer(std::string name,
+                                                   const SimilarityOptions& options);
+
 /// y = x + 1/2 sum_i lambda_i w_i^2 on a column x (B, 1): the loss of a separable quadratic, one
 /// block a layer. Its gradient lambda w is taken at the weights of the forward. CPU only.
 std::shared_ptr<const Layer> quadratic_layer(std::string name, std::vector<double> curvatures);

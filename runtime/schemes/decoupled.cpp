@@ -38,6 +38,12 @@ bool makes_error(const E& e) {
   return from == SignalFrom::head || from == SignalFrom::nobody;
 }
 
+/// A module has a loss of its own, with labels.
+bool has_own_head(const E& e) {
+  const auto plan = predictor_plan(e);
+  return plan && plan->head;
+}
+
 Result<void> check_own(const E& e) {
   const SchemeInfo& info = decoupled_of(e)->info;
   return info.check ? info.check(e) : Result<void>();
@@ -95,7 +101,10 @@ const Constraints<E>& rows() {
            }},
       {.name = "decoupled_loss",
        .keys = {"model"},
-       .holds = [](const E& e) { return !makes_error(e) || !e.model().has_quadratic(); },
+       .holds =
+           [](const E& e) {
+             return !(makes_error(e) || has_own_head(e)) || !e.model().has_quadratic();
+           },
        .says = always("model: quadratic has neither labels nor an error at its output; choose "
                       "decoupled=none or feedback_alignment")},
       {.name = "decoupled_update_probability",

@@ -66,6 +66,8 @@ struct PredictorPlan {
   std::vector<std::int64_t> hidden{};  // widths
   bool conditioned = false;            // an estimate: on the label, too
   bool head = false;
+  std::int64_t pool = 0;  // a head sees an image averaged to so many positions on a side; 0: all
+  double similarity = 0;  // of a head: the share of the similarity loss (similarity_loss_layer)
 };
 
 /// A method as it is registered.

@@ -383,6 +383,12 @@ TEST_CASE("explain knows every name that an experiment can choose", "[apps]") {
   CHECK(eamsgd.code == 0);
   CHECK_THAT(eamsgd.out, says("eamsgd: easgd with momentum"));
   CHECK_THAT(eamsgd.out, says("easgd (replicas.exchange)"));
+  const Said delayed = run_program({"explain", "ddg"});
+  CHECK(delayed.code == 0);
+  CHECK_THAT(delayed.out, says("pipeline.schedule=async_one_f_one_b with pipeline.weights=stash"));
+  CHECK_THAT(delayed.out, says("stash (pipeline.weights)"));
+  const Said replayed = run_program({"explain", "features_replay"});
+  CHECK_THAT(replayed.out, says("recompute (pipeline.activations)"));
   // A name with two meanings shows both.
   const Said nesterov = run_program({"explain", "nesterov"});
   CHECK_THAT(nesterov.out, says("nesterov (pipeline.weights)"));

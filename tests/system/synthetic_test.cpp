@@ -232,12 +232,51 @@ TEST_CASE("a module whose own head starts as the network's is trained as by back
   }
 }
 
-TEST_CASE("a head of a module's own has the same bits on both clocks", "[system]") {
-  const Options set = with(kGlyphs, {"decoupled.greedy.depth=1", "decoupled.greedy.width=32"});
-  const Outcome outcome = train(set);
-  CHECK(outcome.mean_loss(380, 400) < 0.5 * outcome.mean_loss(0, 10));
-  const Outcome threads = train(set, {.threads = true});
-  CHECK(same(threads.weights, outcome.weights));
+TEST_CASE("a head of a module's own teaches it, and has the same bits on both clocks", "[system]") {
+  // Where no module but the last learns: its inputs are random features.
+  const double alone =
+      train(with(kGlyphs, {"decoupled.synthetic.rate_factor=1e-30"})).mean_loss(380, 400);
+  std::vector<std::vector<float>> all;
+  for (const Options& head :
+       std::vector<Options>{{"decoupled.greedy.depth=1", "decoupled.greedy.width=32"},
+                            {"decoupled.greedy.similarity=0.99"},
+                            {"decoupled.greedy.similarity=1"}}) {
+    INFO(Catch::StringMaker<Options>::convert(head));
+    const Outcome outcome = train(with(kGlyphs, head));
+    CHECK(outcome.mean_loss(380, 400) < 0.8 * alone);
+    const Outcome threads = train(with(kGlyphs, head), {.threads = true});
+    CHECK(same(threads.weights, outcome.weights));
+    CHECK(std::none_of(all.begin(), all.end(), [&](const std::vector<float>& other) {
+      return same(other, outcome.weights);
+    }));
+    all.push_back(outcome.weights);
+  }
+}
+
+TEST_CASE("a head sees an image averaged to so many positions", "[system]") {
+  const std::string convolutions =
+      "model { layers { layer { convolution { outputs: 4 } } layer { convolution { outputs: 5 } } "
+      "layer { dense {} } } } data { glyphs { limit: 200 } batch_size: 20 } "
+      "optimizer { rule: adam learning_rate: 0.002 } stop { updates: 60 } pipeline { stages: 3 } "
+      "record { evaluate: false order: false } ";
+  const auto inputs_of_head = [&](const std::string& option) {
+    const auto b = make_blueprint(experiment(convolutions, {option}));
+    REQUIRE(b);
+    const auto& entries = b->predictors[0]->layout().entries;
+    return entries[entries.size() - 2].spec.shape[1];  // of its weight, before the bias
+  };
+  const std::int64_t side = 28;  // of a glyph
+  CHECK(inputs_of_head("decoupled.greedy.pool=0") == side * side * 4);
+  CHECK(inputs_of_head("decoupled.greedy.pool=28") == side * side * 4);
+  CHECK(inputs_of_head("decoupled.greedy.pool=4") == 4 * 4 * 4);
+  CHECK(inputs_of_head("decoupled.greedy.pool=5") == 4 * 4 * 4);  // windows of 6
+  CHECK(inputs_of_head("decoupled.greedy.pool=1") == 4);
+  CHECK(inputs_of_head("decoupled=greedy") == 4 * 4 * 4);
+  for (const std::string option : {"decoupled=greedy", "decoupled.greedy.similarity=0.99"}) {
+    const Outcome outcome = run(experiment(convolutions, {option}));
+    REQUIRE(outcome.ending.exit_code == 0);
+    CHECK(outcome.mean_loss(50, 60) < 0.8 * outcome.mean_loss(0, 10));
+  }
 }
 
 TEST_CASE("what does not go together with synthetic gradients is refused", "[system]") {
@@ -252,4 +291,14 @@ TEST_CASE("what does not go together with synthetic gradients is refused", "[sys
             .starts_with("decoupled.synthetic.conditioned: "));
   CHECK(refusal(with(kThree, {"decoupled=synthetic", "optimizer.clip_norm=1"}))
             .starts_with("optimizer.clip_norm: "));
+  CHECK(refusal(with(kThree, {"decoupled.greedy.similarity=0.99", "data.teacher.values=true"}))
+            .starts_with("decoupled.greedy.similarity: "));
+  CHECK(refusal(with(kThree, {"decoupled=greedy", "optimizer.clip_norm=1"}))
+            .starts_with("optimizer.clip_norm: "));
+  CHECK(refusal({"pipeline.stages=2",
+                 "model=quadratic",
+                 "data=none",
+                 "data.batch_size=1",
+                 "decoupled=greedy"})
+            .starts_with("model: quadratic has neither labels"));
 }

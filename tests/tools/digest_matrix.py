@@ -239,7 +239,8 @@ def decoupled():
             yield Case("mlp", [K + "3", d + method] + pipeline)
         yield Case("mlp", [K + "2", d + method, R + "2", EX + "synchronous"])
         yield Case("mlp", [K + "2", d + method, R + "3", RULE + "asgd"], run=False)
-    for more in [[S + "sequential"], [S + "zb_h1", M + "4", "decoupled.greedy.depth=1", "decoupled.greedy.width=8"], [ASYNC, W + "stash"]]:
+    for more in [[S + "sequential"], [S + "zb_h1", M + "4", "decoupled.greedy.depth=1", "decoupled.greedy.width=8"], [ASYNC, W + "stash"],
+                 [S + "sequential", M + "2", "decoupled.greedy.similarity=0.99"]]:
         yield Case("mlp", [K + "3", d + "greedy"] + more)
     yield Case("mlp", [K + "4", d + "local_loss", "decoupled.ahead=2"])
     yield Case("mlp", [K + "4", d + "local_loss", "decoupled.ahead=0", "pipeline.stage_of=[0,1,2,3]"])
