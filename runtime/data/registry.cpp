@@ -2,13 +2,16 @@
 
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
+#include "runtime/data/arrays.hpp"
 #include "runtime/data/cifar.hpp"
+#include "runtime/data/csv.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/glyphs.hpp"
 #include "runtime/data/idx.hpp"
 #include "runtime/data/sparse.hpp"
 #include "runtime/data/teacher.hpp"
 #include "runtime/data/text.hpp"
+#include "runtime/data/tokens.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -57,6 +60,9 @@ std::vector<DatasetScheme> built_in() {
       scheme("cifar100",
              [](const Context& c) { return open_cifar(kCifar100, c.data.cifar100(), c.seed); }),
       scheme("text", [](const Context& c) { return open_text(c.data.text(), c.seed); }),
+      scheme("csv", [](const Context& c) { return open_csv(c.data.csv(), c.seed); }),
+      scheme("arrays", [](const Context& c) { return open_arrays(c.data.arrays(), c.seed); }),
+      scheme("tokens", [](const Context& c) { return open_tokens(c.data.tokens(), c.seed); }),
       scheme("sparse", [](const Context& c) { return make_sparse(c.data.sparse(), c.seed); }),
       scheme("none",
              [](const Context&) {

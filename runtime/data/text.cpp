@@ -1,10 +1,10 @@
 #include "runtime/data/text.hpp"
 
 #include "experiment.pb.h"
-#include "kernels/random.hpp"
 #include "runtime/data/folders.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/input_file.hpp"
+#include "runtime/data/token_windows.hpp"
 #include "runtime/data/vocabulary.hpp"
 
 #include <algorithm>
@@ -24,37 +24,25 @@ constexpr std::size_t kFileBytesMax = std::size_t{1} << 30;  // as tokens: 4 GiB
 
 class Text final : public Dataset {
  public:
-  /// `tokens` are at least context + 1 in either part.
+  /// `tokens`: the training part, then the test part, which `test_begin` is the first one of.
   Text(std::shared_ptr<const Vocabulary> vocabulary,
        std::vector<std::int32_t> tokens,
        std::int64_t test_begin,
-       std::int64_t context,
-       std::int64_t stride,
-       std::uint64_t seed)
+       TokenWindows windows)
       : vocabulary_(std::move(vocabulary)),
         tokens_(std::move(tokens)),
         test_begin_(test_begin),
-        context_(context),
-        stride_(stride),
-        seed_(seed) {
-    // As many as there are at every offset, or one where not even that fits.
-    const std::int64_t starts = test_begin - context;  // of a window in the training part
-    train_size_ = std::max<std::int64_t>(1, starts / stride);
-    offsets_ = std::min(stride, starts - (train_size_ - 1) * stride);
-    test_size_ = (static_cast<std::int64_t>(tokens_.size()) - test_begin - 1) / context;
-  }
+        windows_(windows) {}
 
-  std::int64_t size(Split split) const override {
-    return split == Split::train ? train_size_ : test_size_;
-  }
+  std::int64_t size(Split split) const override { return windows_.size(split); }
 
-  Shape sample_shape() const override { return {context_}; }
+  Shape sample_shape() const override { return {windows_.context()}; }
 
   DType input_type() const override { return DType::int32; }
 
   int classes() const override { return vocabulary_->size(); }
 
-  std::int64_t labels_per_sample() const override { return context_; }
+  std::int64_t labels_per_sample() const override { return windows_.context(); }
 
   const Vocabulary* vocabulary() const override { return vocabulary_.get(); }
 
@@ -63,32 +51,21 @@ class Text final : public Dataset {
               std::int64_t epoch,
               const Samples& to) const override {
     check_gather(*this, split, indices, to);
-    const bool train = split == Split::train;
-    const std::int64_t first = train ? offset(epoch) : test_begin_;
-    const std::int64_t stride = train ? stride_ : context_;
+    const std::int64_t context = windows_.context();
+    const std::int64_t first = split == Split::train ? 0 : test_begin_;
     for (std::size_t i = 0; i < indices.size(); ++i) {
-      const auto from = tokens_.begin() + first + indices[i] * stride;
-      const auto at = static_cast<std::ptrdiff_t>(i) * context_;
-      std::copy_n(from, context_, to.tokens.begin() + at);
-      std::copy_n(from + 1, context_, to.labels.begin() + at);
+      const auto from = tokens_.begin() + first + windows_.begin(split, indices[i], epoch);
+      const auto at = static_cast<std::ptrdiff_t>(i) * context;
+      std::copy_n(from, context, to.tokens.begin() + at);
+      std::copy_n(from + 1, context, to.labels.begin() + at);
     }
   }
 
  private:
-  std::int64_t offset(std::int64_t epoch) const {
-    const RandomStream random(seed_, Purpose::augment, static_cast<std::uint64_t>(epoch));
-    return static_cast<std::int64_t>(random.below(0, static_cast<std::uint64_t>(offsets_)));
-  }
-
   std::shared_ptr<const Vocabulary> vocabulary_;
-  std::vector<std::int32_t> tokens_;  // training, then test
+  std::vector<std::int32_t> tokens_;
   std::int64_t test_begin_;
-  std::int64_t context_;
-  std::int64_t stride_;
-  std::uint64_t seed_;
-  std::int64_t train_size_;
-  std::int64_t offsets_;  // an epoch's windows begin at one of 0 .. offsets_ - 1
-  std::int64_t test_size_;
+  TokenWindows windows_;
 };
 
 Result<fs::path> find_text(const proto::Text& options) {
@@ -148,13 +125,10 @@ Result<std::shared_ptr<const Dataset>> open_text(const proto::Text& options, std
                         options.context(),
                         " needs one more than that")};
   }
+  const TokenWindows windows(
+      test_begin, count - test_begin, options.context(), options.stride(), seed);
   return std::shared_ptr<const Dataset>(
-      std::make_shared<Text>(*vocabulary,
-                             *std::move(tokens),
-                             test_begin,
-                             options.context(),
-                             options.stride() > 0 ? options.stride() : options.context(),
-                             seed));
+      std::make_shared<Text>(*vocabulary, *std::move(tokens), test_begin, windows));
 }
 
 }  // namespace troupe

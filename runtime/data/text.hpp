@@ -1,12 +1,5 @@
-// The next token of a text: a sample is T tokens, and its labels are the same moved on by one.
-//
-//   tokens   |<---------------- training: the first nine tenths --------------->|<--- test --->|
-//   epoch e     |offset(e)| T+1 |
-//               |offset(e)| stride | T+1 |
-//               |offset(e)| stride | stride | T+1 |  ...                         | T | T | ...
-//
-// Each epoch's windows begin at a place of its own, below the stride, by (seed, epoch). Test windows
-// lie side by side and never move; what is left over at the end of either part is not used.
+// The next token of a text: a sample is T tokens, and its labels are the same moved on by one. The
+// last tenth of the tokens is for tests; token_windows.hpp says where samples begin.
 #pragma once
 
 #include "kernels/result.hpp"

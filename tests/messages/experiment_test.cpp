@@ -185,7 +185,7 @@ TEST_CASE("every alternative can be chosen and resolves with its own defaults", 
     CHECK(text.find(' ' + field.name() + " {") != text.npos);
     CHECK(MessageDifferencer::Equals(parsed(text), experiment));
   });
-  CHECK(count == 148);
+  CHECK(count == 152);
 }
 
 TEST_CASE("a list of groups is read, printed and checked like any other", "[messages]") {
@@ -461,8 +461,8 @@ TEST_CASE("--set names what is wrong, what is near and what is legal", "[message
   CHECK(set_error("pipeline..stages=4") ==
         "pipeline..stages: pipeline has no key \"\"" + kPipeline);
   CHECK(set_error("seed.x=4") == "seed.x: seed is a value and has no keys");
-  CHECK(set_error("pipeline.weights.stash.x=1") ==
-        "pipeline.weights.stash.x: pipeline.weights.stash has no key \"x\"");
+  CHECK(set_error("pipeline.weights.stash.qqq=1") ==
+        "pipeline.weights.stash.qqq: pipeline.weights.stash has no key \"qqq\"");
 
   // choices
   CHECK(set_error("pipeline.schedule=gpype") ==

@@ -21,12 +21,15 @@ import gzip
 import hashlib
 import io
 import os
+import random
 import re
+import struct
 import subprocess
 import sys
 import tarfile
 import tempfile
 import threading
+import zipfile
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -214,6 +217,41 @@ def make_data(folder):
     (folder / "shakespeare" / "input.txt").write_text("To be, or not to be, that is the question:\n" * 400)
 
 
+def npy(kind, shape, elements):
+    """A .npy file of NumPy's version 1."""
+    text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + elements
+
+
+def make_own_data(folder):
+    """The files of apps/docs/data.md, whose readers have their own: tables, arrays and tokens."""
+    draw = random.Random(1)
+    species = ["aster", "rose", "tulip"]
+    with open(folder / "flowers.csv", "w") as table:
+        print("stem,petal,width,species", file=table)
+        for i in range(150):
+            at = 2 * (i % 3)
+            print(*(f"{draw.gauss(mean, 0.5):.2f}" for mean in (20 + at, 4 - at, 1 + at / 2)), species[i % 3], sep=",", file=table)
+    with open(folder / "houses.csv", "w") as table:
+        print("number;rooms;area;district;price", file=table)
+        for i in range(200):
+            rooms, district = draw.randrange(1, 7), draw.choice(["north", "old town", "south"])
+            area = round(18 * rooms + draw.gauss(10, 6), 1)
+            print(i, rooms, area, district, round(2000 * area + 20000 * len(district)), sep=";", file=table)
+    with zipfile.ZipFile(folder / "digits.npz", "w", zipfile.ZIP_DEFLATED) as archive_of:
+        for part, count in (("train", 600), ("test", 100)):
+            lit = [[180 if at // 56 in (digit, digit + 3) else 0 for at in range(784)] for digit in range(10)]  # two bars
+            pixels = b"".join(bytes(light + draw.randrange(60) for light in lit[i % 10]) for i in range(count))
+            archive_of.writestr(f"x_{part}.npy", npy("|u1", (count, 28, 28), pixels))
+            archive_of.writestr(f"y_{part}.npy", npy("<i8", (count,), struct.pack(f"<{count}q", *(i % 10 for i in range(count)))))
+    (folder / "points").mkdir()
+    points = [[draw.gauss(0, 1) for _ in range(8)] for _ in range(400)]
+    (folder / "points/x.npy").write_bytes(npy("<f4", (400, 8), b"".join(struct.pack("<8f", *point) for point in points)))
+    (folder / "points/y.npy").write_bytes(npy("<f8", (400,), b"".join(struct.pack("<d", point[0] - point[1]) for point in points)))
+    for name, count in (("train.bin", 20000), ("val.bin", 3000)):
+        (folder / name).write_bytes(struct.pack(f"<{count}H", *(i * i % 509 for i in range(count))))
+
+
 def archive(folder):
     """CIFAR-10 as it is downloaded."""
     packed = io.BytesIO()
@@ -336,6 +374,8 @@ def check_page(name, text, environment, given, top_keys):
             Path(folder, "build").mkdir()
             Path(folder, "build", "my_troupe").symlink_to(Path(given.mine).resolve())
             Path(folder, "half_life.textproto").write_text(Path(given.root, "tests/package/half_life.textproto").read_text())
+        if name == "apps/docs/data.md":
+            make_own_data(Path(folder))
         for command in BEFORE.get(name, []) if steps else []:
             session.step(Step(0, command))
         for step in steps + inline_steps(inline, top_keys):

@@ -23,10 +23,12 @@ import json
 import random
 import re
 import resource
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 from digest_matrix import outcome, words
@@ -142,7 +144,8 @@ class Draw:
         """Also `batch`, `depth`: layers at least; `alone`: sections that the task leaves nothing to say in."""
         pick = self.random.choice
         self.batch, self.depth, self.alone, self.classes = pick([1, 2, 3, 4, 6, 8]), 5, (), True
-        kind = pick(["mlp", "small", "layers", "images", "colours", "text", "tokens", "quadratic", "sparse", "whole"])
+        kind = pick(["mlp", "small", "layers", "images", "colours", "text", "tokens", "own", "numbers", "quadratic", "sparse",
+                     "whole"])
         return getattr(self, "draw_" + kind)(pick) + f" batch_size: {self.batch} }}"
 
     def draw_mlp(self, pick):
@@ -190,6 +193,31 @@ class Draw:
     def draw_words(self, pick):
         vocabulary = pick(["", "", "vocabulary { bytes {} }"])
         return f"data {{ text {{ path: 'words.txt' context: {pick([2, 5])} stride: {pick([40, 23])} {vocabulary} }}"
+
+    def draw_own(self, pick):
+        """A table or arrays of one's own, whose options fit them mostly."""
+        values = self.chance(0.5)
+        self.classes = not values
+        asked = {"values": str(values).lower(), "normalize": pick(["true", "false"]), "test_share": pick([0.1, 0.3])}
+        if self.chance(0.5):
+            name = "csv"
+            asked.update(path="'table.csv'", target=pick(["'number'", "4"]) if values or not self.mostly() else "'word'",
+                         categories=pick(["['colour']", "'2'"]) if self.mostly() else "[]",
+                         leave_out="'word'" if values else pick(["[]", "'number'"]))  # fmt: skip
+        else:
+            name = "arrays"
+            asked.update(path=pick(["'.'", "'all.npz'"]), x="'x'", y=("'numbers'" if values else "'labels'") if self.mostly() else "'x'")
+        self.layers = self.some_layers("vectors", 4) + ["dense {}"]
+        return f"data {{ {name} {{ " + " ".join(f"{key}: {value}" for key, value in asked.items()) + " }"
+
+    def draw_numbers(self, pick):
+        """Tokens of one's own."""
+        self.layers = ["embedding { width: 4 }"] + self.some_layers("tokens", 4) + ["dense {}"]
+        asked = {"path": "'tokens.bin'", "context": pick([2, 5]), "stride": pick([0, 23]), "test_limit": pick([0, 3]),
+                 "vocabulary": 40 if self.mostly() else 30}  # fmt: skip
+        if self.chance(0.5):
+            asked["test_path"] = "'llm_c.bin'"
+        return "data { tokens { " + " ".join(f"{key}: {value}" for key, value in asked.items()) + " }"
 
     def draw_quadratic(self, pick):
         self.depth, self.classes = pick([1, 3, 6]), False
@@ -403,6 +431,27 @@ def write_data(folder):
         Path(folder, name).write_bytes(b"".join(bytes([label]) + pixels[label:] + pixels[:label] for label in (1, 2, 5, 9)))
 
 
+def npy(kind, shape, elements):
+    text = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + elements
+
+
+def write_own_data(folder):
+    """A table of 40 rows, arrays of as many samples, and tokens below 40."""
+    rows = [f"{i % 7 / 4},{('red', 'blue', 'green')[i * i % 3]},{('yes', 'no')[i % 3 % 2]},{i % 5}" for i in range(40)]
+    Path(folder, "table.csv").write_text("\n".join(["length,colour,word,number", *rows]) + "\n")
+    arrays = {"x": npy("<f4", (40, 3), struct.pack("<120f", *(i * 29 % 17 - 8 for i in range(120)))),
+              "labels": npy("|u1", (40,), bytes(i % 3 for i in range(40))),
+              "numbers": npy("<f8", (40, 2), struct.pack("<80d", *(i * 31 % 13 / 4 for i in range(80))))}  # fmt: skip
+    with zipfile.ZipFile(Path(folder, "all.npz"), "w", zipfile.ZIP_DEFLATED) as together:
+        for name, content in arrays.items():
+            Path(folder, name + ".npy").write_bytes(content)
+            together.writestr(name + ".npy", content)
+    tokens = struct.pack("<600H", *(i * i % 37 for i in range(600)))
+    Path(folder, "tokens.bin").write_bytes(tokens)
+    Path(folder, "llm_c.bin").write_bytes(struct.pack("<256i", 20240520, 1, 600, *([0] * 253)) + tokens)
+
+
 class Judge:
     def __init__(self, program, folder):
         self.program, self.folder, self.number = program, folder, 0
@@ -525,6 +574,7 @@ def campaign(options, messages, enums):
     failures, begin, done, legal, mendable = [], time.time(), 0, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         write_data(folder)
+        write_own_data(folder)
         judge = Judge(str(Path(options.program).resolve()), folder)
         for seed in range(options.first, options.first + options.count):
             draw = Draw(seed, messages, enums)

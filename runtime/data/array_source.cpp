@@ -1,0 +1,114 @@
+#include "runtime/data/array_source.hpp"
+
+#include "runtime/data/zip.hpp"
+#include "runtime/record/json.hpp"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kArrayFileMax = std::size_t{1} << 34;
+
+Result<NumberArray> npy_of(Bytes bytes) {
+  const auto owner = std::make_shared<const Bytes>(std::move(bytes));
+  return parse_npy(std::as_bytes(std::span(*owner)), owner);
+}
+
+std::optional<NumberType> type_of_dtype(std::string_view dtype) {
+  constexpr std::array<std::pair<std::string_view, NumberType>, 5> kTypes{
+      {{"F32", NumberType::float32},
+       {"F64", NumberType::float64},
+       {"U8", NumberType::uint8},
+       {"I32", NumberType::int32},
+       {"I64", NumberType::int64}}};
+  const auto row =
+      std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& t) { return t.first == dtype; });
+  return row == kTypes.end() ? std::nullopt : std::optional(row->second);
+}
+
+Error unusable_array(const std::string& path, const std::string& name, const std::string& what) {
+  return {ErrorKind::data, concat(path, " is not usable: array ", json_string(name), ": ", what)};
+}
+
+}  // namespace
+
+Result<ArraySource> ArraySource::open(const std::string& path) {
+  ArraySource source;
+  source.path_ = path;
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    return source;
+  }
+  const std::string kind = fs::path(path).extension().string();
+  if (kind == ".npz") {
+    auto bytes = read_input_file(path, kArrayFileMax);
+    if (!bytes) {
+      return bytes.error();
+    }
+    source.archive_ = std::make_shared<const Bytes>(*std::move(bytes));
+    return source;
+  }
+  if (kind == ".safetensors") {
+    auto file = SafetensorsFile::open(path);
+    if (!file) {
+      return file.error();
+    }
+    source.tensors_ = *std::move(file);
+    return source;
+  }
+  return Error{ErrorKind::data,
+               concat(path,
+                      " is neither a folder of .npy files nor a .npz or .safetensors file",
+                      kind == ".npy" ? "; name the folder that it is in" : "")};
+}
+
+Result<NumberArray> ArraySource::array(const std::string& name) const {
+  return archive_ ? from_archive(name) : tensors_ ? from_safetensors(name) : from_folder(name);
+}
+
+Result<NumberArray> ArraySource::from_folder(const std::string& name) const {
+  const fs::path path = fs::path(path_) / (name + ".npy");
+  auto bytes = read_input_file(path, kArrayFileMax);
+  if (!bytes) {
+    return bytes.error();
+  }
+  auto array = npy_of(*std::move(bytes));
+  return array ? array
+               : Error{ErrorKind::data,
+                       concat(path.string(), " is not usable: ", array.error().message)};
+}
+
+Result<NumberArray> ArraySource::from_archive(const std::string& name) const {
+  auto bytes = unzip(*archive_, name + ".npy");
+  auto array = bytes ? npy_of(*std::move(bytes)) : bytes.error();
+  return array ? array : unusable_array(path_, name, array.error().message);
+}
+
+Result<NumberArray> ArraySource::from_safetensors(const std::string& name) const {
+  const SafetensorsEntry* entry = tensors_->find(name);
+  if (!entry) {
+    return unusable_array(path_, name, "there is none of that name");
+  }
+  const auto type = type_of_dtype(entry->dtype);
+  if (!type) {
+    return unusable_array(
+        path_,
+        name,
+        concat("its numbers are ", entry->dtype, "; right are F32, F64, U8, I32 and I64"));
+  }
+  if (!counted_bytes(entry->shape, number_width(*type))) {
+    return unusable_array(
+        path_, name, "its shape is " + extents_text(entry->shape) + ", which holds no number");
+  }
+  return NumberArray{
+      *type, entry->shape, entry->bytes, std::make_shared<SafetensorsFile>(*tensors_)};
+}
+
+}  // namespace troupe

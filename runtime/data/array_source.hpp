@@ -1,0 +1,36 @@
+// Where arrays of one's own are: a folder of .npy files, a .npz archive or a safetensors file.
+#pragma once
+
+#include "kernels/result.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/data/input_file.hpp"
+#include "runtime/data/number_array.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+class ArraySource {
+ public:
+  /// Reads an archive or a safetensors file whole, and of a folder nothing yet. Error (data).
+  static Result<ArraySource> open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+
+  /// Error (data) with path, name and reason where it is missing or malformed.
+  Result<NumberArray> array(const std::string& name) const;
+
+ private:
+  Result<NumberArray> from_folder(const std::string& name) const;
+  Result<NumberArray> from_archive(const std::string& name) const;
+  Result<NumberArray> from_safetensors(const std::string& name) const;
+
+  std::string path_;
+  std::shared_ptr<const Bytes> archive_;  // null where it is no .npz
+  std::optional<SafetensorsFile> tensors_;
+};
+
+}  // namespace troupe

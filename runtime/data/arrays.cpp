@@ -1,0 +1,293 @@
+#include "runtime/data/arrays.hpp"
+
+#include "experiment.pb.h"
+#include "runtime/data/array_source.hpp"
+#include "runtime/data/memory.hpp"
+#include "runtime/data/preparation.hpp"
+#include "runtime/record/json.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+constexpr std::int64_t kArrayNumbersMax = std::int64_t{1} << 31;  // of all samples: 8 GiB
+constexpr double kLabelMax = 65535;
+
+/// Samples and their targets, where they are, and what they are called there.
+struct ArrayPair {
+  std::string path;
+  std::string x_name;
+  std::string y_name;
+  NumberArray x;
+  NumberArray y;
+
+  std::int64_t rows() const { return x.shape[0]; }
+
+  /// Numbers of one sample, or of one target.
+  static std::size_t width(const NumberArray& array) {
+    return array.size() / static_cast<std::size_t>(array.shape[0]);
+  }
+
+  Error unusable(const std::string& name, const std::string& what) const {
+    return {ErrorKind::data, concat(path, " is not usable: array ", json_string(name), ": ", what)};
+  }
+};
+
+Result<void> check_shapes(const ArrayPair& pair, bool values) {
+  const auto& x = pair.x.shape;
+  const auto& y = pair.y.shape;
+  if (x.size() < 2 || x.size() > 4) {
+    return pair.unusable(
+        pair.x_name,
+        concat("its shape is ", extents_text(x), "; right are (N, D), (N, H, W) and (N, H, W, C)"));
+  }
+  if (pair.x.size() > static_cast<std::size_t>(kArrayNumbersMax)) {
+    return pair.unusable(pair.x_name, concat("it has more than ", kArrayNumbersMax, " numbers"));
+  }
+  const bool column = y.size() == 1 || (y.size() == 2 && (values || y[1] == 1));
+  if (!column || y[0] != x[0]) {
+    return pair.unusable(pair.y_name,
+                         concat("its shape is ",
+                                extents_text(y),
+                                "; right ",
+                                values ? "are (N) and (N, V)" : "is (N)",
+                                " with the ",
+                                x[0],
+                                " of ",
+                                json_string(pair.x_name)));
+  }
+  if (!values && !pair.y.is_whole()) {
+    return pair.unusable(pair.y_name,
+                         "labels are whole numbers (u1, i4 or i8), and these are not; to predict "
+                         "them as numbers, set data.arrays.values=true");
+  }
+  return {};
+}
+
+Result<ArrayPair> read_pair(const ArraySource& source,
+                            const std::string& x_name,
+                            const std::string& y_name,
+                            bool values) {
+  auto x = source.array(x_name);
+  if (!x) {
+    return x.error();
+  }
+  auto y = source.array(y_name);
+  if (!y) {
+    return y.error();
+  }
+  ArrayPair pair{source.path(), x_name, y_name, *std::move(x), *std::move(y)};
+  if (auto right = check_shapes(pair, values); !right) {
+    return right.error();
+  }
+  return pair;
+}
+
+/// Test samples are of the shape of the training samples, and so are their targets.
+Result<void> check_alike(const ArrayPair& train, const ArrayPair& test) {
+  if (!std::equal(train.x.shape.begin() + 1,
+                  train.x.shape.end(),
+                  test.x.shape.begin() + 1,
+                  test.x.shape.end())) {
+    return test.unusable(test.x_name,
+                         concat("its shape is ",
+                                extents_text(test.x.shape),
+                                "; training samples have ",
+                                extents_text(train.x.shape)));
+  }
+  if (ArrayPair::width(train.y) != ArrayPair::width(test.y)) {
+    return test.unusable(test.y_name,
+                         concat("its shape is ",
+                                extents_text(test.y.shape),
+                                "; training targets have ",
+                                extents_text(train.y.shape)));
+  }
+  return {};
+}
+
+/// That all numbers are finite as float32, and labels in their range.
+Result<void> check_numbers(const ArrayPair& pair, bool values) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  for (std::size_t i = 0; i < pair.x.size(); ++i) {
+    if (!(std::abs(pair.x[i]) <= kMost)) {
+      return pair.unusable(pair.x_name,
+                           concat("sample ",
+                                  i / ArrayPair::width(pair.x),
+                                  " has the number ",
+                                  pair.x[i],
+                                  ", which is not finite (as float32)"));
+    }
+  }
+  for (std::size_t i = 0; i < pair.y.size(); ++i) {
+    const double y = pair.y[i];
+    if (values ? !(std::abs(y) <= kMost) : y < 0 || y > kLabelMax) {
+      return pair.unusable(pair.y_name,
+                           concat("the target of sample ",
+                                  i / ArrayPair::width(pair.y),
+                                  " is ",
+                                  y,
+                                  values ? ", which is not finite (as float32)"
+                                         : ", which is no label: right are 0 to 65535"));
+    }
+  }
+  return {};
+}
+
+/// How features and targets are scaled. Of images there is a column a channel.
+struct ArrayScales {
+  std::vector<ColumnScale> x;
+  std::vector<ColumnScale> y;
+};
+
+ArrayScales array_scales(const ArrayPair& pair,
+                         const std::vector<std::int64_t>& rows,
+                         const proto::Arrays& options) {
+  const std::size_t columns =
+      pair.x.shape.size() == 3 ? 1 : static_cast<std::size_t>(pair.x.shape.back());
+  const std::size_t width = ArrayPair::width(pair.x);
+  const std::size_t targets = ArrayPair::width(pair.y);
+  ColumnMoments x(columns);
+  ColumnMoments y(targets);
+  for (const std::int64_t row : options.normalize() ? rows : std::vector<std::int64_t>()) {
+    const auto first = static_cast<std::size_t>(row);
+    for (std::size_t i = 0; i < width; ++i) {
+      x.add(i % columns, pair.x[first * width + i]);
+    }
+    for (std::size_t i = 0; options.values() && i < targets; ++i) {
+      y.add(i, pair.y[first * targets + i]);
+    }
+  }
+  return {x.scales(), y.scales()};
+}
+
+MemorySamples array_samples(const ArrayPair& pair,
+                            const std::vector<std::int64_t>& rows,
+                            bool values,
+                            const ArrayScales& scales) {
+  const std::size_t width = ArrayPair::width(pair.x);
+  MemorySamples to;
+  to.x.reserve(rows.size() * width);
+  for (const std::int64_t row : rows) {
+    const auto first = static_cast<std::size_t>(row);
+    for (std::size_t i = 0; i < width; ++i) {
+      to.x.push_back(scales.x[i % scales.x.size()](pair.x[first * width + i]));
+    }
+    for (std::size_t i = 0; i < scales.y.size(); ++i) {
+      const double y = pair.y[first * scales.y.size() + i];
+      if (values) {
+        to.values.push_back(scales.y[i](y));
+      } else {
+        to.labels.push_back(static_cast<std::int32_t>(y));
+      }
+    }
+  }
+  return to;
+}
+
+Shape array_sample_shape(const ArrayPair& pair) {
+  Shape shape;
+  for (std::size_t i = 1; i < pair.x.shape.size(); ++i) {
+    shape.push_back(pair.x.shape[i]);
+  }
+  if (pair.x.shape.size() == 3) {
+    shape.push_back(1);
+  }
+  return shape;
+}
+
+std::vector<std::int64_t> rows_of(const ArrayPair& pair) {
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(pair.rows()));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+/// The data set of two pairs, or of one whose rows are parted.
+Result<std::shared_ptr<const Dataset>> make_arrays(const proto::Arrays& options,
+                                                   const ArrayPair& train,
+                                                   const ArrayPair& test,
+                                                   const HeldOut& rows) {
+  const ArrayScales scales = array_scales(train, rows.train, options);
+  MemoryData data{.sample = array_sample_shape(train),
+                  .values = options.values() ? static_cast<std::int64_t>(scales.y.size()) : 0,
+                  .train = array_samples(train, rows.train, options.values(), scales),
+                  .test = array_samples(test, rows.test, options.values(), scales)};
+  for (const MemorySamples* part : {&data.train, &data.test}) {
+    for (const std::int32_t label : part->labels) {
+      data.classes = std::max(data.classes, label + 1);
+    }
+  }
+  return memory_dataset(std::move(data));
+}
+
+/// The pair of test samples where it is named.
+Result<ArrayPair> read_test(const proto::Arrays& options, const ArraySource& source) {
+  const std::string& x = options.test_x().empty() ? options.x() : options.test_x();
+  const std::string& y = options.test_y().empty() ? options.y() : options.test_y();
+  if (options.test_path().empty()) {
+    return read_pair(source, x, y, options.values());
+  }
+  const auto other = ArraySource::open(options.test_path());
+  return other ? read_pair(*other, x, y, options.values()) : other.error();
+}
+
+Result<void> check_array_options(const proto::Arrays& options) {
+  const auto usage = [](const char* what) {
+    return Error{ErrorKind::usage, what};
+  };
+  if (options.path().empty()) {
+    return usage(
+        "data.arrays.path is not set: name a folder of .npy files, a .npz or a .safetensors file "
+        "by --set data.arrays.path=PATH");
+  }
+  if (options.test_path().empty() && options.test_x().empty() != options.test_y().empty()) {
+    return usage("data.arrays: test_x and test_y name the test samples and their targets together");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
+                                                   std::uint64_t seed) {
+  if (auto right = check_array_options(options); !right) {
+    return right.error();
+  }
+  const auto source = ArraySource::open(options.path());
+  if (!source) {
+    return source.error();
+  }
+  const auto train = read_pair(*source, options.x(), options.y(), options.values());
+  if (!train) {
+    return train.error();
+  }
+  if (auto right = check_numbers(*train, options.values()); !right) {
+    return right.error();
+  }
+  if (options.test_path().empty() && options.test_x().empty()) {
+    if (train->rows() < 2) {
+      return train->unusable(options.x(), "it holds one sample, and test samples are drawn of it");
+    }
+    return make_arrays(
+        options, *train, *train, hold_out(train->rows(), options.test_share(), seed));
+  }
+  const auto test = read_test(options, *source);
+  if (!test) {
+    return test.error();
+  }
+  if (auto right = check_alike(*train, *test); !right) {
+    return right.error();
+  }
+  if (auto right = check_numbers(*test, options.values()); !right) {
+    return right.error();
+  }
+  return make_arrays(options, *train, *test, {rows_of(*train), rows_of(*test)});
+}
+
+}  // namespace troupe

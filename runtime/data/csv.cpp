@@ -1,0 +1,147 @@
+#include "runtime/data/csv.hpp"
+
+#include "experiment.pb.h"
+#include "runtime/data/csv_table.hpp"
+#include "runtime/data/memory.hpp"
+#include "runtime/data/preparation.hpp"
+#include "runtime/record/json.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kNumbersMax = std::size_t{1} << 31;  // of all samples: 8 GiB
+
+/// The rows `rows` of a table, scaled; columns of words as 0 and 1. The last scale is the target's.
+MemorySamples samples_of(const CsvTable& table,
+                         const std::vector<std::int64_t>& rows,
+                         const std::vector<std::size_t>& widths,
+                         bool values,
+                         const std::vector<ColumnScale>& scales) {
+  MemorySamples to;
+  for (const std::int64_t row : rows) {
+    const double* cells = table.cells.data() + static_cast<std::size_t>(row) * widths.size();
+    for (std::size_t column = 0; column < widths.size(); ++column) {
+      if (widths[column] == 0) {
+        to.x.push_back(scales[column](cells[column]));
+        continue;
+      }
+      const std::size_t first = to.x.size();
+      to.x.resize(first + widths[column]);
+      to.x[first + static_cast<std::size_t>(cells[column])] = 1;
+    }
+    const double target = table.targets[static_cast<std::size_t>(row)];
+    if (values) {
+      to.values.push_back(scales.back()(target));
+    } else {
+      to.labels.push_back(static_cast<std::int32_t>(target));
+    }
+  }
+  return to;
+}
+
+std::vector<ColumnScale> scales_of(const CsvTable& table,
+                                   const std::vector<std::int64_t>& rows,
+                                   const std::vector<std::size_t>& widths,
+                                   const proto::Csv& options) {
+  ColumnMoments moments(widths.size() + 1);
+  for (const std::int64_t row : options.normalize() ? rows : std::vector<std::int64_t>()) {
+    const double* cells = table.cells.data() + static_cast<std::size_t>(row) * widths.size();
+    for (std::size_t column = 0; column < widths.size(); ++column) {
+      if (widths[column] == 0) {
+        moments.add(column, cells[column]);
+      }
+    }
+    if (options.values()) {
+      moments.add(widths.size(), table.targets[static_cast<std::size_t>(row)]);
+    }
+  }
+  return moments.scales();
+}
+
+std::vector<std::int64_t> all_rows(const CsvTable& table) {
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(table.rows()));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+/// What of the options and of the file as a whole does not make a data set.
+Result<void> check_csv(const proto::Csv& options, const CsvLoader& loader, const CsvTable& table) {
+  const auto& widths = loader.widths();
+  const std::size_t width = std::accumulate(
+      widths.begin(), widths.end(), std::size_t{0}, [](std::size_t sum, std::size_t words) {
+        return sum + std::max<std::size_t>(1, words);
+      });
+  const auto unusable = [&](const std::string& what) {
+    return Error{ErrorKind::data, concat(options.path(), " is not usable: ", what)};
+  };
+  if (static_cast<std::size_t>(table.rows()) > kNumbersMax / width) {
+    return unusable(concat(
+        table.rows(), " samples of ", width, " numbers are more than ", kNumbersMax, " numbers"));
+  }
+  if (table.rows() < 2 && options.test_path().empty()) {
+    return unusable("it holds one sample, and the test samples are drawn from it, too");
+  }
+  if (loader.classes() == 1) {
+    return unusable("all of its samples are of one class");
+  }
+  return {};
+}
+
+Result<void> check_options(const proto::Csv& options) {
+  if (options.path().empty()) {
+    return Error{ErrorKind::usage,
+                 "data.csv.path is not set: name a CSV file by --set data.csv.path=FILE"};
+  }
+  const std::string& separator = options.separator();
+  const bool one = separator.size() == 1 && !std::isalnum(static_cast<unsigned char>(separator[0]));
+  if (separator != "tab" && (!one || separator.find_first_of("\"\n\r+-._") != separator.npos)) {
+    return Error{ErrorKind::usage,
+                 concat("data.csv.separator is ",
+                        json_string(separator),
+                        "; right are the word tab and one character that no number has")};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options, std::uint64_t seed) {
+  if (auto right = check_options(options); !right) {
+    return right.error();
+  }
+  CsvLoader loader(options);
+  const auto table = loader.read(options.path());
+  if (!table) {
+    return table.error();
+  }
+  if (auto right = check_csv(options, loader, *table); !right) {
+    return right.error();
+  }
+  const bool apart = !options.test_path().empty();
+  const auto other = apart ? loader.read(options.test_path()) : Result<CsvTable>(CsvTable());
+  if (!other) {
+    return other.error();
+  }
+  const HeldOut rows = apart ? HeldOut{all_rows(*table), all_rows(*other)}
+                             : hold_out(table->rows(), options.test_share(), seed);
+  const auto& widths = loader.widths();
+  const auto scales = scales_of(*table, rows.train, widths, options);
+  const auto part = [&](const CsvTable& from, const std::vector<std::int64_t>& which) {
+    return samples_of(from, which, widths, options.values(), scales);
+  };
+  MemoryData data{.classes = static_cast<int>(loader.classes()),
+                  .values = options.values() ? 1 : 0,
+                  .train = part(*table, rows.train),
+                  .test = part(apart ? *other : *table, rows.test)};
+  data.sample = {static_cast<std::int64_t>(data.train.x.size() / rows.train.size())};
+  return memory_dataset(std::move(data));
+}
+
+}  // namespace troupe

@@ -1,0 +1,228 @@
+#include "runtime/data/csv_table.hpp"
+
+#include "experiment.pb.h"
+#include "runtime/data/input_file.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kCsvBytesMax = std::size_t{1} << 30;
+constexpr std::size_t kClassesMax = 65536;
+constexpr std::size_t kWordsMax = 4096;  // of one column
+
+}  // namespace
+
+std::vector<std::size_t> WordNumbers::sort() {
+  std::vector<std::pair<double, std::string_view>> order;  // the map's own order is that of bytes
+  bool all = true;
+  for (const auto& [word, number] : numbers_) {
+    const auto value = csv_number(word);
+    all = all && value;
+    order.emplace_back(value.value_or(0), word);
+  }
+  if (all) {
+    std::stable_sort(
+        order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  }
+  std::vector<std::size_t> renamed(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    std::size_t& number = numbers_.find(order[i].second)->second;
+    renamed[number] = i;
+    number = i;
+  }
+  return renamed;
+}
+
+std::size_t CsvLoader::classes() const {
+  return options_.values() ? 0 : words_[target_].size();
+}
+
+char CsvLoader::separator() const {
+  return options_.separator() == "tab" ? '\t' : options_.separator()[0];
+}
+
+Error CsvLoader::wrong(const CsvRow& row, std::size_t column, const std::string& what) const {
+  return {ErrorKind::data, concat("line ", row.line, ", ", columns_.called(column), ": ", what)};
+}
+
+Result<double> CsvLoader::word(const CsvRow& row, std::size_t column, std::size_t words_max) {
+  const std::string_view field = row.fields[column];
+  if (const auto known = words_[column].find(field)) {
+    return static_cast<double>(*known);
+  }
+  if (learnt_) {
+    return wrong(
+        row, column, concat(csv_shown(field), " does not occur in the training samples' file"));
+  }
+  if (words_[column].size() == words_max) {
+    return wrong(row, column, concat("these are more than ", words_max, " different ones"));
+  }
+  return static_cast<double>(words_[column].add(field));
+}
+
+Result<double> CsvLoader::cell(const CsvRow& row, std::size_t column) {
+  const std::string_view field = row.fields[column];
+  const bool target = columns_.uses[column] == ColumnUse::target;
+  if (field.empty()) {
+    return wrong(row, column, "the field is empty; complete it, or take the row or the column out");
+  }
+  if (columns_.uses[column] == ColumnUse::words) {
+    return word(row, column, kWordsMax);
+  }
+  const auto number = csv_number(field);
+  if (target && !options_.values()) {
+    if (number && *number != std::floor(*number)) {
+      return wrong(row,
+                   column,
+                   concat(csv_shown(field),
+                          " is no class: right are whole numbers and words, or "
+                          "data.csv.values=true, which predicts numbers"));
+    }
+    return word(row, column, kClassesMax);
+  }
+  if (!number) {
+    return wrong(row,
+                 column,
+                 concat(csv_shown(field),
+                        " is no number (or none of float32)",
+                        target ? ""
+                               : "; a column of words has to be named in data.csv.categories "
+                                 "or data.csv.leave_out"));
+  }
+  return *number;
+}
+
+Result<void> CsvLoader::add_row(const CsvRow& row, CsvTable& table) {
+  if (row.fields.size() != columns_.uses.size()) {
+    return Error{ErrorKind::data,
+                 concat("line ",
+                        row.line,
+                        ": it has ",
+                        row.fields.size(),
+                        " fields; right are ",
+                        columns_.uses.size())};
+  }
+  for (std::size_t column = 0; column < row.fields.size(); ++column) {
+    if (columns_.uses[column] == ColumnUse::left_out) {
+      continue;
+    }
+    const auto number = cell(row, column);
+    if (!number) {
+      return number.error();
+    }
+    (column == target_ ? table.targets : table.cells).push_back(*number);
+  }
+  return {};
+}
+
+/// From the first two lines of the file of training samples.
+Result<void> CsvLoader::learn_columns(std::string_view text) {
+  CsvReader reader(text, separator());
+  CsvRow row;
+  std::vector<std::vector<std::string>> lines(2);  // a row's fields are gone with the next one
+  for (auto& line : lines) {
+    const auto more = reader.next(row);
+    if (!more) {
+      return more.error();
+    }
+    if (*more) {
+      line.assign(row.fields.begin(), row.fields.end());
+    }
+  }
+  if (lines[0].empty()) {
+    return Error{ErrorKind::data, "it holds no line"};
+  }
+  auto columns =
+      csv_columns(options_, {lines[0].begin(), lines[0].end()}, {lines[1].begin(), lines[1].end()});
+  if (!columns) {
+    return columns.error();
+  }
+  columns_ = *std::move(columns);
+  words_.resize(columns_.uses.size());
+  const auto target = std::find(columns_.uses.begin(), columns_.uses.end(), ColumnUse::target);
+  target_ = static_cast<std::size_t>(target - columns_.uses.begin());
+  return {};
+}
+
+/// That the first line of the file of test samples names the same columns.
+Result<void> CsvLoader::check_header(const CsvRow& row) const {
+  const bool same = std::equal(
+      row.fields.begin(), row.fields.end(), columns_.names.begin(), columns_.names.end());
+  return same ? Result<void>()
+              : Error{ErrorKind::data,
+                      concat("line ",
+                             row.line,
+                             ": it does not name the columns of the training samples' file")};
+}
+
+Result<void> CsvLoader::read_rows(std::string_view text, CsvTable& table) {
+  if (auto learnt = learnt_ ? Result<void>() : learn_columns(text); !learnt) {
+    return learnt;
+  }
+  CsvReader reader(text, separator());
+  CsvRow row;
+  for (bool header = columns_.header;; header = false) {
+    const auto more = reader.next(row);
+    if (!more) {
+      return more.error();
+    }
+    if (!*more) {
+      return {};
+    }
+    if (auto added = header ? check_header(row) : add_row(row, table); !added) {
+      return added;
+    }
+  }
+}
+
+void CsvLoader::sort_words(CsvTable& table) {
+  const std::size_t used = widths_.size();
+  std::size_t at = 0;  // among the used columns
+  for (std::size_t column = 0; column < words_.size(); ++column) {
+    const ColumnUse use = columns_.uses[column];
+    const auto renamed = words_[column].sort();
+    if (use == ColumnUse::target && !options_.values()) {
+      for (double& target : table.targets) {
+        target = static_cast<double>(renamed[static_cast<std::size_t>(target)]);
+      }
+    }
+    for (std::size_t i = at; use == ColumnUse::words && i < table.cells.size(); i += used) {
+      table.cells[i] = static_cast<double>(renamed[static_cast<std::size_t>(table.cells[i])]);
+    }
+    at += use == ColumnUse::words || use == ColumnUse::number;
+  }
+}
+
+Result<CsvTable> CsvLoader::read(const std::string& path) {
+  const auto bytes = read_input_file(path, kCsvBytesMax);
+  if (!bytes) {
+    return bytes.error();
+  }
+  CsvTable table;
+  const std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  const auto unusable = [&](const std::string& what) {
+    return Error{ErrorKind::data, concat(path, " is not usable: ", what)};
+  };
+  if (auto read = read_rows(text, table); !read) {
+    return read.error().kind == ErrorKind::data ? unusable(read.error().message) : read.error();
+  }
+  if (table.cells.empty()) {
+    return unusable("it holds no sample, or no column beside the target");
+  }
+  if (!learnt_) {
+    for (std::size_t column = 0; column < words_.size(); ++column) {
+      if (columns_.uses[column] == ColumnUse::number || columns_.uses[column] == ColumnUse::words) {
+        widths_.push_back(words_[column].size());
+      }
+    }
+    sort_words(table);
+    learnt_ = true;
+  }
+  return table;
+}
+
+}  // namespace troupe

@@ -1,0 +1,82 @@
+// What a CSV file holds: numbers, and words by their numbers.
+#pragma once
+
+#include "kernels/result.hpp"
+#include "runtime/data/csv_columns.hpp"
+#include "runtime/data/csv_reader.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// Words and their numbers: in the order in which they come, then in that of the sorted words.
+class WordNumbers {
+ public:
+  std::size_t size() const { return numbers_.size(); }
+
+  std::optional<std::size_t> find(std::string_view word) const {
+    const auto at = numbers_.find(word);
+    return at == numbers_.end() ? std::nullopt : std::optional(at->second);
+  }
+
+  std::size_t add(std::string_view word) {
+    return numbers_.emplace(std::string(word), numbers_.size()).first->second;
+  }
+
+  /// Numbers the words as they sort, as numbers where all are: each old number's new one.
+  std::vector<std::size_t> sort();
+
+ private:
+  std::map<std::string, std::size_t, std::less<>> numbers_;
+};
+
+/// The samples of a file; of words, their numbers.
+struct CsvTable {
+  std::vector<double> cells;    // (rows, used columns)
+  std::vector<double> targets;  // (rows)
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(targets.size()); }
+};
+
+/// Reads the file of training samples, and then that of test samples, which has the same columns.
+class CsvLoader {
+ public:
+  /// Of options that outlive this.
+  explicit CsvLoader(const proto::Csv& options) : options_(options) {}
+
+  /// Error (data) with path, line and column; (usage) where an option names no column.
+  Result<CsvTable> read(const std::string& path);
+
+  /// 0 where numbers are to be predicted.
+  std::size_t classes() const;
+
+  /// Of each used column: how many words it has; 0 for one of numbers.
+  const std::vector<std::size_t>& widths() const { return widths_; }
+
+ private:
+  Result<void> read_rows(std::string_view text, CsvTable& table);
+  Result<void> learn_columns(std::string_view text);
+  Result<void> check_header(const CsvRow& row) const;
+  Result<void> add_row(const CsvRow& row, CsvTable& table);
+  Result<double> cell(const CsvRow& row, std::size_t column);
+  Result<double> word(const CsvRow& row, std::size_t column, std::size_t words_max);
+  Error wrong(const CsvRow& row, std::size_t column, const std::string& what) const;
+  void sort_words(CsvTable& table);
+  char separator() const;
+
+  const proto::Csv& options_;
+  CsvColumns columns_;              // of the file of training samples
+  std::vector<WordNumbers> words_;  // (columns)
+  std::vector<std::size_t> widths_;
+  std::size_t target_ = 0;
+  bool learnt_ = false;  // the training samples have been read: other words are refused
+};
+
+}  // namespace troupe

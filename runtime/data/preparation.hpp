@@ -1,0 +1,57 @@
+// What data of one's own goes through before it is a data set: some of the samples are kept for
+// tests, and numbers get a mean of 0 and a variance of 1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+/// Which rows of a table are for what; both rise.
+struct HeldOut {
+  std::vector<std::int64_t> train;
+  std::vector<std::int64_t> test;
+};
+
+/// `share` of `rows` rows, rounded, drawn by `seed` for tests; where there are two rows at least, each
+/// part gets one at least.
+HeldOut hold_out(std::int64_t rows, double share, std::uint64_t seed);
+
+/// (number - mean) * factor; as it stands, the number itself.
+struct ColumnScale {
+  double mean = 0;
+  double factor = 1;
+
+  float operator()(double number) const { return static_cast<float>((number - mean) * factor); }
+};
+
+/// Means and variances of the columns of a table, by Welford's update (1962).
+class ColumnMoments {
+ public:
+  explicit ColumnMoments(std::size_t columns) : columns_(columns) {}
+
+  /// One number of the training samples.
+  void add(std::size_t column, double number) {
+    Column& c = columns_[column];
+    const double from = number - c.mean;
+    c.count += 1;
+    c.mean += from / c.count;
+    c.squares += from * (number - c.mean);
+  }
+
+  /// What makes the mean 0 and the mean square 1. A column of which nothing was added stays as it is;
+  /// of one whose numbers are all the same only the mean is taken away.
+  std::vector<ColumnScale> scales() const;
+
+ private:
+  struct Column {
+    double count = 0;
+    double mean = 0;
+    double squares = 0;  // sum of the squared distances from the mean
+  };
+
+  std::vector<Column> columns_;
+};
+
+}  // namespace troupe

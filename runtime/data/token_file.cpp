@@ -1,0 +1,148 @@
+#include "runtime/data/token_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr std::size_t kHeaderNumbers = 256;
+
+/// What llm.c writes before the tokens of a model family.
+struct TokenHeader {
+  std::int32_t magic;
+  std::int32_t version;
+  std::size_t width;
+};
+
+constexpr std::array<TokenHeader, 2> kTokenHeaders{{{20240520, 1, 2}, {20240801, 7, 4}}};
+
+std::string system_text(int code) {
+  return std::system_category().message(code);
+}
+
+}  // namespace
+
+Error TokenFile::unusable(const std::string& what) const {
+  return {ErrorKind::data, concat(path_, " is not usable: ", what)};
+}
+
+Result<std::shared_ptr<const TokenFile>> TokenFile::open(const std::string& path,
+                                                         std::size_t width,
+                                                         std::int64_t vocabulary) {
+  // A pipe without a writer would keep us waiting.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) {
+    return Error{ErrorKind::data,
+                 concat(path, " is not usable: it cannot be opened: ", system_text(errno))};
+  }
+  const std::shared_ptr<TokenFile> opened(new TokenFile(path, file, width, vocabulary));
+  if (auto learnt = opened->learn_size(); !learnt) {
+    return learnt.error();
+  }
+  return std::shared_ptr<const TokenFile>(opened);
+}
+
+TokenFile::~TokenFile() {
+  ::close(file_);
+}
+
+/// Where the tokens begin, how wide and how many they are; of llm.c's files by their header.
+Result<void> TokenFile::learn_size() {
+  struct stat facts {};
+
+  if (::fstat(file_, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    return unusable("it is not a file");
+  }
+  const auto bytes = static_cast<std::size_t>(facts.st_size);
+  std::array<std::int32_t, kHeaderNumbers> numbers{};
+  if (bytes >= sizeof numbers) {
+    if (auto read = read_bytes(0, std::as_writable_bytes(std::span(numbers))); !read) {
+      return read;
+    }
+  }
+  const auto header = std::find_if(kTokenHeaders.begin(), kTokenHeaders.end(), [&](const auto& h) {
+    return h.magic == numbers[0];
+  });
+  if (header == kTokenHeaders.end()) {
+    size_ = static_cast<std::int64_t>(bytes / width_);
+    return bytes % width_ == 0
+               ? Result<void>()
+               : unusable(concat("it is ",
+                                 bytes,
+                                 " bytes long, which is no whole number of tokens of ",
+                                 width_,
+                                 " bytes"));
+  }
+  begin_ = sizeof numbers;
+  width_ = header->width;
+  size_ = numbers[2];
+  if (numbers[1] != header->version) {
+    return unusable(
+        concat("its header is of version ", numbers[1], "; right is ", header->version));
+  }
+  const auto behind = static_cast<std::int64_t>(bytes - begin_);
+  if (size_ * static_cast<std::int64_t>(width_) != behind) {
+    return unusable(concat("its header promises ",
+                           size_,
+                           " tokens of ",
+                           width_,
+                           " bytes, and behind it there are ",
+                           behind,
+                           " bytes"));
+  }
+  return {};
+}
+
+Result<void> TokenFile::read_bytes(std::size_t at, std::span<std::byte> to) const {
+  for (std::size_t done = 0; done < to.size();) {
+    const ssize_t got =
+        ::pread(file_, to.data() + done, to.size() - done, static_cast<off_t>(at + done));
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got <= 0) {
+      return unusable(got < 0
+                          ? "it cannot be read: " + system_text(errno)
+                          : concat("it ends at byte ", at + done, " now and was longer before"));
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  return {};
+}
+
+Result<void> TokenFile::read(std::int64_t first, std::span<std::int32_t> to) const {
+  std::vector<std::byte> bytes(to.size() * width_);
+  if (auto read = read_bytes(begin_ + static_cast<std::size_t>(first) * width_, bytes); !read) {
+    return read;
+  }
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    std::uint32_t token = 0;
+    std::memcpy(&token, bytes.data() + i * width_, width_);
+    if (token >= static_cast<std::uint64_t>(vocabulary_)) {
+      return unusable(concat("token ",
+                             first + static_cast<std::int64_t>(i),
+                             " is ",
+                             token,
+                             ", where data.tokens.vocabulary is ",
+                             vocabulary_,
+                             ": right are 0 to ",
+                             vocabulary_ - 1));
+    }
+    to[i] = static_cast<std::int32_t>(token);
+  }
+  return {};
+}
+
+}  // namespace troupe

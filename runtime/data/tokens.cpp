@@ -1,0 +1,141 @@
+#include "runtime/data/tokens.hpp"
+
+#include "experiment.pb.h"
+#include "runtime/data/gather.hpp"
+#include "runtime/data/token_file.hpp"
+#include "runtime/data/token_windows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+using TokenFilePointer = std::shared_ptr<const TokenFile>;
+
+constexpr std::int64_t kCheckedFirst = 1'000'000;  // tokens that are looked at before a run
+
+class TokenData final : public Dataset {
+ public:
+  /// Test tokens are those of `test` from `test_begin` on. `test_limit`: test samples, 0 for all.
+  TokenData(TokenFilePointer train,
+            TokenFilePointer test,
+            std::int64_t test_begin,
+            const proto::Tokens& options,
+            TokenWindows windows)
+      : train_(std::move(train)),
+        test_(std::move(test)),
+        test_begin_(test_begin),
+        windows_(windows),
+        vocabulary_(static_cast<int>(options.vocabulary())),
+        test_size_(options.test_limit() > 0
+                       ? std::min(options.test_limit(), windows.size(Split::test))
+                       : windows.size(Split::test)) {}
+
+  std::int64_t size(Split split) const override {
+    return split == Split::train ? windows_.size(split) : test_size_;
+  }
+
+  Shape sample_shape() const override { return {windows_.context()}; }
+
+  DType input_type() const override { return DType::int32; }
+
+  int classes() const override { return vocabulary_; }
+
+  std::int64_t labels_per_sample() const override { return windows_.context(); }
+
+  void gather(Split split,
+              std::span<const std::int64_t> indices,
+              std::int64_t epoch,
+              const Samples& to) const override {
+    check_gather(*this, split, indices, to);
+    const TokenFile& file = split == Split::train ? *train_ : *test_;
+    const std::int64_t part = split == Split::train ? 0 : test_begin_;
+    const std::int64_t context = windows_.context();
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(context) + 1);
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      if (auto read = file.read(part + windows_.begin(split, indices[i], epoch), tokens); !read) {
+        throw std::runtime_error(read.error().message);
+      }
+      const auto at = static_cast<std::ptrdiff_t>(i) * context;
+      std::copy_n(tokens.begin(), context, to.tokens.begin() + at);
+      std::copy_n(tokens.begin() + 1, context, to.labels.begin() + at);
+    }
+  }
+
+ private:
+  TokenFilePointer train_;
+  TokenFilePointer test_;
+  std::int64_t test_begin_;
+  TokenWindows windows_;
+  int vocabulary_;
+  std::int64_t test_size_;
+};
+
+Result<TokenFilePointer> open_checked(const std::string& path, const proto::Tokens& options) {
+  const std::size_t width = options.type() == proto::Tokens::uint16 ? 2 : 4;
+  auto file = TokenFile::open(path, width, options.vocabulary());
+  if (!file) {
+    return file;
+  }
+  std::vector<std::int32_t> first(
+      static_cast<std::size_t>(std::min((*file)->size(), kCheckedFirst)));
+  auto read = (*file)->read(0, first);
+  return read ? file : read.error();
+}
+
+Error too_short(const TokenFile& file,
+                const std::string& what,
+                std::int64_t count,
+                const proto::Tokens& options) {
+  return {ErrorKind::data,
+          concat(file.path(),
+                 " is too short: ",
+                 what,
+                 " are ",
+                 count,
+                 ", and a sample of data.tokens.context ",
+                 options.context(),
+                 " needs one more than that")};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Dataset>> open_tokens(const proto::Tokens& options,
+                                                   std::uint64_t seed) {
+  if (options.path().empty()) {
+    return Error{
+        ErrorKind::usage,
+        "data.tokens.path is not set: name a file of tokens by --set data.tokens.path=FILE"};
+  }
+  const auto train = open_checked(options.path(), options);
+  if (!train) {
+    return train.error();
+  }
+  const bool apart = !options.test_path().empty();
+  const auto test = apart ? open_checked(options.test_path(), options) : train;
+  if (!test) {
+    return test.error();
+  }
+  const std::int64_t count = (*train)->size();
+  const auto share = std::llround(static_cast<double>(count) * options.test_share());
+  const std::int64_t test_begin = apart ? 0 : count - share;
+  const std::int64_t train_count = apart ? count : test_begin;
+  const std::int64_t test_count = apart ? (*test)->size() : share;
+  if (train_count <= options.context()) {
+    return too_short(**train, "its training tokens", train_count, options);
+  }
+  if (test_count <= options.context()) {
+    return too_short(**test, "its test tokens", test_count, options);
+  }
+  const TokenWindows windows(train_count, test_count, options.context(), options.stride(), seed);
+  return std::shared_ptr<const Dataset>(
+      std::make_shared<TokenData>(*train, *test, test_begin, options, windows));
+}
+
+}  // namespace troupe

@@ -1,0 +1,288 @@
+// Arrays of one's own: folders of .npy files, .npz archives and safetensors files that the tests write.
+#include "runtime/data/arrays.hpp"
+
+#include "experiment.pb.h"
+#include "messages/experiment.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/data/number_array.hpp"
+#include "runtime/data/zip.hpp"
+#include "tests/runtime/data/array_files.hpp"
+#include "tests/runtime/data/files.hpp"
+#include "tests/runtime/data/samples.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+using Floats = std::vector<float>;
+
+/// Four samples of two features, at `path` in a folder of the test's own.
+struct Arrays {
+  explicit Arrays(const std::vector<std::string>& assignments = {"normalize=false"},
+                  const std::string& path = ".") {
+    REQUIRE(set_value(e, "data.arrays.path=" + (folder / path)));
+    for (const std::string& assignment : assignments) {
+      REQUIRE(set_value(e, "data.arrays." + assignment));
+    }
+    REQUIRE(resolve(e));
+    folder.write("x.npy", npy<float>("(4, 2)", {1, 2, 3, 4, 5, 6, 7, 8}));
+    folder.write("y.npy", npy<std::int64_t>("(4,)", {0, 1, 2, 0}));
+  }
+
+  Result<std::shared_ptr<const Dataset>> open(std::uint64_t seed = 1) const {
+    return open_arrays(e.data().arrays(), seed);
+  }
+
+  std::string refusal() const {
+    const auto opened = open();
+    std::string message = opened ? std::string() : opened.error().message;
+    for (const std::string& path : {folder.path() + "/./", folder.path() + "/"}) {
+      for (std::size_t at; (at = message.find(path)) != message.npos;) {
+        message.erase(at, path.size());
+      }
+    }
+    return message;
+  }
+
+  TemporaryFolder folder;
+  proto::Experiment e;
+};
+
+/// Checks that a data set is of the four samples, whichever of them are for tests.
+void check_four(const Result<std::shared_ptr<const Dataset>>& data) {
+  REQUIRE(data);
+  CHECK((*data)->size(Split::train) == 3);
+  CHECK((*data)->size(Split::test) == 1);
+  CHECK((*data)->sample_shape() == Shape{2});
+  CHECK((*data)->classes() == 3);
+  for (const Split split : {Split::train, Split::test}) {
+    const Gathered got = gather(**data, split, range(0, (*data)->size(split)));
+    for (std::size_t i = 0; i < got.labels.size(); ++i) {
+      CHECK(got.x[2 * i + 1] == got.x[2 * i] + 1);
+      CHECK(got.labels[i] == static_cast<int>(got.x[2 * i] - 1) / 2 % 3);
+    }
+  }
+}
+
+std::span<const std::byte> bytes_of_text(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::string npy_refusal(const std::string& file) {
+  const auto array = parse_npy(bytes_of_text(file), nullptr);
+  return array ? std::string() : array.error().message;
+}
+
+Bytes as_archive(const std::string& text) {
+  return Bytes(text.begin(), text.end());
+}
+
+std::string zip_refusal(const std::string& archive, const char* name = "x") {
+  const auto member = unzip(as_archive(archive), name);
+  return member ? std::string() : member.error().message;
+}
+
+}  // namespace
+
+TEST_CASE("samples and labels come from .npy files", "[runtime][data]") {
+  check_four(Arrays().open());
+  const Arrays other;
+  other.folder.write("y.npy", npy<std::uint8_t>("(4, 1)", {0, 1, 2, 0}));
+  other.folder.write("x.npy", npy<double>("(4,2)", {1, 2, 3, 4, 5, 6, 7, 8}, 2));
+  check_four(other.open());
+  other.folder.write("x.npy", npy<std::int32_t>("(4, 2)", {1, 2, 3, 4, 5, 6, 7, 8}, 3));
+  check_four(other.open());
+}
+
+TEST_CASE("samples and labels come from .npz archives, packed or not", "[runtime][data]") {
+  const bool packed = GENERATE(false, true);
+  const Arrays arrays({"normalize=false", "x=features", "y=labels"}, "all.npz");
+  arrays.folder.write(
+      "all.npz",
+      zip_archive({{"labels.npy", npy<std::int64_t>("(4,)", {0, 1, 2, 0}), packed},
+                   {"features.npy", npy<float>("(4, 2)", {1, 2, 3, 4, 5, 6, 7, 8}), packed}}));
+  check_four(arrays.open());
+}
+
+TEST_CASE("samples and labels come from safetensors files", "[runtime][data]") {
+  const Arrays arrays({"normalize=false"}, "all.safetensors");
+  const Floats x{1, 2, 3, 4, 5, 6, 7, 8};
+  const Ints y{0, 1, 2, 0};
+  const auto write = [&](const char* dtype, const std::vector<std::int64_t>& shape) {
+    REQUIRE(write_safetensors(arrays.folder / "all.safetensors",
+                              {{"x", dtype, shape, std::as_bytes(std::span(x))},
+                               {"y", "I64", {4}, std::as_bytes(std::span(y))}},
+                              {}));
+  };
+  write("F32", {4, 2});
+  check_four(arrays.open());
+  REQUIRE(
+      write_safetensors(arrays.folder / "all.safetensors",
+                        {{"x", "F32", {0, 2}, {}}, {"y", "I64", {4}, std::as_bytes(std::span(y))}},
+                        {}));
+  CHECK(arrays.refusal() ==
+        "all.safetensors is not usable: array \"x\": its shape is (0, 2), which holds no number");
+  write("BF16", {4, 4});
+  CHECK(arrays.refusal() ==
+        "all.safetensors is not usable: array \"x\": its numbers are BF16; right are F32, F64, U8, "
+        "I32 and I64");
+}
+
+TEST_CASE("images have channels, of which each is scaled by itself", "[runtime][data]") {
+  const Arrays arrays({"test_x=xt", "test_y=yt"});
+  arrays.folder.write("x.npy", npy<std::uint8_t>("(2, 1, 2, 2)", {10, 5, 20, 5, 10, 5, 20, 5}));
+  arrays.folder.write("y.npy", npy<std::int32_t>("(2,)", {0, 1}));
+  arrays.folder.write("xt.npy", npy<std::uint8_t>("(1, 1, 2, 2)", {25, 6, 15, 5}));
+  arrays.folder.write("yt.npy", npy<std::int32_t>("(1,)", {1}));
+  const auto data = *arrays.open();
+  CHECK(data->sample_shape() == Shape{1, 2, 2});
+  CHECK(gather(*data, Split::train, range(1, 1)).x == Floats{-1, 0, 1, 0});
+  CHECK(gather(*data, Split::test, range(0, 1)).x == Floats{2, 1, 0, 0});
+  const Arrays grey;
+  grey.folder.write("x.npy", npy<std::uint8_t>("(4, 1, 2)", {1, 2, 3, 4, 5, 6, 7, 8}));
+  CHECK((*grey.open())->sample_shape() == Shape{1, 2, 1});
+}
+
+TEST_CASE("targets may be several numbers", "[runtime][data]") {
+  const Arrays arrays({"values=true", "test_path=t"});
+  arrays.folder.write("y.npy", npy<double>("(4, 2)", {1, 10, 3, 10, 1, 10, 3, 10}));
+  arrays.folder.write("test/x.npy", npy<float>("(1, 2)", {4, 5}));
+  arrays.folder.write("test/y.npy", npy<double>("(1, 2)", {5, 12}));
+  proto::Arrays options = arrays.e.data().arrays();
+  options.set_test_path(arrays.folder / "test");
+  const auto data = *open_arrays(options, 1);
+  CHECK(data->values() == 2);
+  CHECK(data->classes() == 0);
+  CHECK(gather(*data, Split::train, range(0, 2)).targets == Floats{-1, 0, 1, 0});
+  const Gathered test = gather(*data, Split::test, range(0, 1));
+  CHECK(test.targets == Floats{3, 2});
+  CHECK(test.x == Floats{0, 0});  // the means of 1 3 5 7 and 2 4 6 8
+}
+
+TEST_CASE("what is wrong with arrays is said with file, array and sample", "[runtime][data]") {
+  const auto refused = [](const std::string& name,
+                          const std::string& content,
+                          const std::vector<std::string>& assignments = {"normalize=false"}) {
+    const Arrays arrays(assignments);
+    arrays.folder.write(name, content);
+    return arrays.refusal();
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  CHECK_THAT(refused("x.npy", npy<float>("(4, 2)", {1, 2, 3, 4, 5, nan, 7, 8})),
+             says("array \"x\": sample 2 has the number nan, which is not finite (as float32)"));
+  CHECK_THAT(refused("x.npy", npy<double>("(4, 2)", {1, 2, 3, 4, 5, 6, 7, 1e300})),
+             says("array \"x\": sample 3 has the number 1e+300, which is not finite"));
+  CHECK_THAT(refused("y.npy", npy<std::int64_t>("(4,)", {0, 1, -1, 2})),
+             says("array \"y\": the target of sample 2 is -1, which is no label: right are 0 to"));
+  CHECK_THAT(refused("y.npy", npy<std::int64_t>("(4,)", {0, 1, 1, 65536})),
+             says("array \"y\": the target of sample 3 is 65536, which is no label"));
+  CHECK_THAT(refused("y.npy", npy<std::int64_t>("(3,)", {0, 1, 2})),
+             says("array \"y\": its shape is (3); right is (N) with the 4 of \"x\""));
+  CHECK_THAT(refused("y.npy", npy<std::int64_t>("(4, 2)", {0, 1, 2, 3, 4, 5, 6, 7})),
+             says("array \"y\": its shape is (4, 2); right is (N)"));
+  CHECK_THAT(refused("y.npy", npy<float>("(4,)", {0, 1, 2, 3})),
+             says("to predict them as numbers, set data.arrays.values=true"));
+  CHECK_THAT(refused("x.npy", npy<float>("(4,)", {0, 1, 2, 3})),
+             says("array \"x\": its shape is (4); right are (N, D), (N, H, W) and (N, H, W, C)"));
+  CHECK_THAT(refused("t.npy", npy<float>("(4, 1)", {1, 2, 3, 4}), {"test_x=t", "test_y=y"}),
+             says("array \"t\": its shape is (4, 1); training samples have (4, 2)"));
+  CHECK(refused("z", "", {"x=z"}) == "z.npy is not usable: it cannot be opened");
+  CHECK(refused("x.npy", "") ==
+        "x.npy is not usable: it is no .npy file: it does not begin with \\x93NUMPY");
+}
+
+TEST_CASE("paths and names that do not fit are refused", "[runtime][data]") {
+  CHECK(Arrays({}, "x.npy").refusal() ==
+        "x.npy is neither a folder of .npy files nor a .npz or .safetensors file; name the folder "
+        "that it is in");
+  CHECK_THAT(Arrays({}, "none").refusal(), says("none is neither a folder"));
+  CHECK(Arrays({"test_x=t"}).refusal() ==
+        "data.arrays: test_x and test_y name the test samples and their targets together");
+  CHECK_THAT(open_arrays(proto::Arrays(), 1).error().message, says("data.arrays.path is not set"));
+}
+
+TEST_CASE("damaged .npy files are refused", "[runtime][data]") {
+  const std::string good = npy<float>("(2, 2)", {1, 2, 3, 4});
+  CHECK(npy_refusal(good).empty());
+  for (std::size_t length = 0; length < good.size(); ++length) {
+    CAPTURE(length);
+    CHECK_FALSE(npy_refusal(good.substr(0, length)).empty());
+  }
+  CHECK(npy_refusal(good + "x") ==
+        "its shape is (2, 2) of <f4, which does not make the 17 bytes behind its header");
+  const auto with = [](const std::string& dictionary, const std::string& elements = "1234") {
+    return npy_refusal(npy_file(dictionary, elements));
+  };
+  CHECK(with("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}").empty());
+  CHECK(with("{\"shape\": (), \"fortran_order\": False, \"descr\": \"<i4\"}").empty());
+  CHECK(with("{'descr': '>f4', 'fortran_order': False, 'shape': (1,)}") ==
+        "its numbers are of type \">f4\"; right are <f4, <f8, |u1, <i4 and <i8");
+  CHECK_THAT(with("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}"), says("\"|O\""));
+  CHECK_THAT(with("{'descr': '<f4', 'fortran_order': True, 'shape': (1,)}"), says("by columns"));
+  const std::string shapes = "its header is not {'descr'";
+  for (const char* dictionary :
+       {"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
+        "{'descr': '<f4', 'fortran_order': False}",
+        "{'descr': '<f4', 'descr': '<f4', 'shape': (1,)}",
+        "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}",
+        ""}) {
+    CAPTURE(dictionary);
+    CHECK_THAT(with(dictionary), says(shapes));
+  }
+  // More than there is, or than can be counted: refused by the header alone.
+  CHECK_THAT(with("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,)}"),
+             says("does not make the 4 bytes"));
+  CHECK_THAT(with("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 1)}"),
+             says("does not make the 4 bytes"));
+  CHECK_THAT(with("{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}", ""),
+             says("does not make the 0 bytes"));
+  CHECK_THAT(npy_refusal(npy_file("{}", "", 4)), says("its format is of version 4"));
+  CHECK_THAT(npy_refusal("\x93NUMPY\x02" + std::string(1, '\0') + "\xff\xff\xff\xff"),
+             says("its header would be 4294967295 bytes long"));
+}
+
+TEST_CASE("damaged archives are refused", "[runtime][data]") {
+  const std::string text(5000, 'a');
+  const std::string good = zip_archive({{"x", text, true}, {"y", "plain"}});
+  CHECK(*unzip(as_archive(good), "x") == as_archive(text));
+  CHECK(*unzip(as_archive(good), "y") == as_archive("plain"));
+  CHECK(zip_refusal(good, "z") == "it has no member \"z\"; it has \"x\", \"y\"");
+  CHECK(zip_refusal(zip_archive({}), "z") == "it has no member \"z\"; it has none");
+  for (std::size_t length = 0; length < good.size(); ++length) {
+    CAPTURE(length);
+    CHECK_FALSE(zip_refusal(good.substr(0, length)).empty());
+  }
+  // Any one byte that is changed: refused or without effect, never another content.
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 0x15);
+    const auto member = unzip(as_archive(bad), "x");
+    CAPTURE(i);
+    CHECK((!member || *member == as_archive(text)));
+  }
+  std::string other = good;
+  other[other.find("plain")] = 'P';
+  CHECK(zip_refusal(other, "y") ==
+        "its member \"y\" is damaged: its CRC-32 differs from what the directory says");
+  CHECK_THAT(zip_refusal(zip_archive({{"x", text, true, 1}})),
+             says("does not inflate to the size"));
+  CHECK_THAT(zip_refusal(zip_archive({{"x", text, true, -1}})),
+             says("does not inflate to the size"));
+  CHECK_THAT(zip_refusal(zip_archive({{"x", text, true, 4'000'000'000}})),
+             says("is not where, or not as long as, the directory says"));
+  CHECK_THAT(zip_refusal(zip_archive({{"x", text, false, 1}})),
+             says("is not where, or not as long as, the directory says"));
+  CHECK_THAT(zip_refusal(zip_archive({{"x", text, true, 0xffffffff - 5000}})), says("zip64"));
+}

@@ -1,0 +1,297 @@
+// Tables of one's own. The tests write small files into a temporary folder.
+#include "runtime/data/csv.hpp"
+
+#include "experiment.pb.h"
+#include "messages/experiment.hpp"
+#include "runtime/data/csv_reader.hpp"
+#include "tests/runtime/data/files.hpp"
+#include "tests/runtime/data/samples.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr const char* kFlowers =
+    "length,width,colour,species\n"
+    "1,10,red,rose\n"
+    "2,10,blue,aster\n"
+    "3,10,red,rose\n"
+    "6,10,white,tulip\n";
+
+/// A file, and options as resolve() leaves them.
+struct Table {
+  explicit Table(std::string_view text, const std::vector<std::string>& assignments = {}) {
+    folder.write("table.csv", text);
+    REQUIRE(set_value(e, "data.csv.path=" + (folder / "table.csv")));
+    for (const std::string& assignment : assignments) {
+      REQUIRE(set_value(e, "data.csv." + assignment));
+    }
+    REQUIRE(resolve(e));
+  }
+
+  Result<std::shared_ptr<const Dataset>> open(std::uint64_t seed = 1) const {
+    return open_csv(e.data().csv(), seed);
+  }
+
+  std::string refusal() const {
+    const auto opened = open();
+    std::string message = opened ? std::string() : opened.error().message;
+    const std::string path = folder.path() + "/";
+    for (std::size_t at; (at = message.find(path)) != message.npos;) {
+      message.erase(at, path.size());
+    }
+    return message;
+  }
+
+  TemporaryFolder folder;
+  proto::Experiment e;
+};
+
+/// All samples of both parts, training samples first.
+Gathered everything(const Dataset& data) {
+  Gathered all = gather(data, Split::train, range(0, data.size(Split::train)));
+  const Gathered test = gather(data, Split::test, range(0, data.size(Split::test)));
+  all.x.insert(all.x.end(), test.x.begin(), test.x.end());
+  all.labels.insert(all.labels.end(), test.labels.begin(), test.labels.end());
+  all.targets.insert(all.targets.end(), test.targets.begin(), test.targets.end());
+  return all;
+}
+
+std::vector<std::vector<std::string>> rows_of(std::string_view text, char separator = ',') {
+  CsvReader reader(text, separator);
+  CsvRow row;
+  std::vector<std::vector<std::string>> rows;
+  for (auto more = reader.next(row); more && *more; more = reader.next(row)) {
+    rows.emplace_back(row.fields.begin(), row.fields.end());
+  }
+  return rows;
+}
+
+std::string wrong_line(std::string_view text) {
+  CsvReader reader(text, ',');
+  CsvRow row;
+  auto more = reader.next(row);
+  while (more && *more) {
+    more = reader.next(row);
+  }
+  return more ? std::string() : more.error().message;
+}
+
+}  // namespace
+
+TEST_CASE("lines fall into fields", "[runtime][data]") {
+  using Rows = std::vector<std::vector<std::string>>;
+  CHECK(rows_of("a,b\n1,2\n") == Rows{{"a", "b"}, {"1", "2"}});
+  CHECK(rows_of("\xef\xbb\xbf"
+                "a , b\r\n\r\n 1,2") == Rows{{"a", "b"}, {"1", "2"}});
+  CHECK(rows_of("\"a,b\",\"say \"\"ho\"\"\" ,c\n") == Rows{{"a,b", "say \"ho\"", "c"}});
+  CHECK(rows_of("\"\",,\n") == Rows{{"", "", ""}});
+  CHECK(rows_of("a\tb c\t\n", '\t') == Rows{{"a", "b c", ""}});
+  CHECK(rows_of("\n \n") == Rows{});
+  CHECK(wrong_line("a\n\"b,c\nd\"\n") == "line 2: a quote is opened and not closed on that line");
+  CHECK(wrong_line("a\n\n\"b\"c\n") ==
+        "line 3: there is more between a closing quote and the next separator");
+  CHECK(wrong_line(std::string(200'000, ',')) == "line 1: it has more than 100000 fields");
+}
+
+TEST_CASE("a table is a data set: classes sorted, the rest numbers", "[runtime][data]") {
+  const Table table(kFlowers, {"leave_out=[colour]", "normalize=false", "test_share=0.25"});
+  const auto data = *table.open();
+  CHECK(data->size(Split::train) == 3);
+  CHECK(data->size(Split::test) == 1);
+  CHECK(data->sample_shape() == Shape{2});
+  CHECK(data->classes() == 3);
+  const Gathered all = everything(*data);
+  for (std::size_t i = 0; i < 4; ++i) {  // aster 0, rose 1, tulip 2
+    const float length = all.x[2 * i];
+    CHECK(all.x[2 * i + 1] == 10);
+    CHECK(all.labels[i] == (length == 2 ? 0 : length == 6 ? 2 : 1));
+  }
+}
+
+TEST_CASE("test samples are drawn by seed, each sample once", "[runtime][data]") {
+  std::string text;
+  for (int i = 0; i < 100; ++i) {
+    text += concat(i, ",", i % 2, "\n");
+  }
+  const Table table(text, {"normalize=false", "header=absent"});
+  const auto drawn = [&](std::uint64_t seed) {
+    const auto data = *table.open(seed);
+    CHECK(data->size(Split::test) == 10);
+    std::vector<float> all = everything(*data).x;
+    const std::vector<float> tests(all.end() - 10, all.end());
+    std::sort(all.begin(), all.end());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      CHECK(all[i] == static_cast<float>(i));
+    }
+    return tests;
+  };
+  CHECK(drawn(1) == drawn(1));
+  CHECK(drawn(1) != drawn(2));
+}
+
+TEST_CASE("columns get mean 0 and variance 1 of the training samples", "[runtime][data]") {
+  const Table table("1,5,0\n2,5,1\n3,5,0\n6,5,1\n", {"test_path=", "test_share=0.25"});
+  table.folder.write("test.csv", "3,7,1\n");
+  proto::Csv options = table.e.data().csv();
+  options.set_test_path(table.folder / "test.csv");
+  const auto data = *open_csv(options, 1);
+  const Gathered train = gather(*data, Split::train, range(0, 4));
+  const double deviation = std::sqrt((4.0 + 1 + 0 + 9) / 4);  // of 1 2 3 6, whose mean is 3
+  const std::vector<double> expected{-2, -1, 0, 3};
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(train.x[2 * i] == Approx(expected[i] / deviation).margin(1e-7));
+    CHECK(train.x[2 * i + 1] == 0);  // all are 5
+  }
+  const Gathered test = gather(*data, Split::test, range(0, 1));
+  CHECK(test.x == std::vector<float>{0, 2});
+  CHECK(test.labels == std::vector<std::int32_t>{1});
+}
+
+TEST_CASE("columns of words become columns of 0 and 1", "[runtime][data]") {
+  const Table table(kFlowers,
+                    {"categories=[colour]", "leave_out=[2]", "test_path=t", "normalize=false"});
+  table.folder.write("test.csv", "length,width,colour,species\n4,1,white,rose\n");
+  proto::Csv options = table.e.data().csv();
+  options.set_test_path(table.folder / "test.csv");
+  const auto data = *open_csv(options, 1);
+  CHECK(data->sample_shape() == Shape{4});  // length, blue, red, white
+  const Gathered train = gather(*data, Split::train, range(0, 4));
+  CHECK(train.x == std::vector<float>{1, 0, 1, 0, 2, 1, 0, 0, 3, 0, 1, 0, 6, 0, 0, 1});
+  CHECK(gather(*data, Split::test, range(0, 1)).x == std::vector<float>{4, 0, 0, 1});
+  options.set_normalize(true);
+  const auto scaled = *open_csv(options, 1);
+  CHECK(gather(*scaled, Split::train, range(1, 1)).x[1] == 1);  // as it was
+
+  table.folder.write("test.csv", "length,width,colour,species\n4,1,green,rose\n");
+  const auto unknown = open_csv(options, 1);
+  REQUIRE_FALSE(unknown);
+  CHECK(unknown.error().message ==
+        (table.folder / "test.csv") +
+            " is not usable: line 2, column \"colour\": \"green\" does not occur in the training "
+            "samples' file");
+
+  table.folder.write("test.csv", "length,width,color,species\n4,1,red,rose\n");
+  CHECK(open_csv(options, 1).error().message ==
+        (table.folder / "test.csv") +
+            " is not usable: line 1: it does not name the columns of the training samples' file");
+}
+
+TEST_CASE("classes that are numbers sort as numbers", "[runtime][data]") {
+  const Table table("1,10\n2,9\n3,100\n4,9\n", {"normalize=false"});
+  const auto data = *table.open();
+  CHECK(data->classes() == 3);
+  const Gathered all = everything(*data);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(all.labels[i] == (all.x[i] == 1 ? 1 : all.x[i] == 3 ? 2 : 0));
+  }
+}
+
+TEST_CASE("a target may be a number to predict", "[runtime][data]") {
+  const Table table("price;rooms\n10.5;1\n20;2\n30;3\n40;4\n",
+                    {"values=true", "target=price", "separator=;", "normalize=false"});
+  const auto data = *table.open();
+  CHECK(data->classes() == 0);
+  CHECK(data->values() == 1);
+  const Gathered all = everything(*data);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(all.targets[i] == (all.x[i] == 1 ? 10.5f : 10 * all.x[i]));
+  }
+  const Table scaled("1,1\n2,3\n", {"values=true", "test_share=0.1", "test_path=t"});
+  scaled.folder.write("test.csv", "1,5\n");
+  proto::Csv options = scaled.e.data().csv();
+  options.set_test_path(scaled.folder / "test.csv");
+  const auto both = *open_csv(options, 1);
+  CHECK(gather(*both, Split::train, range(0, 2)).targets == std::vector<float>{-1, 1});
+  CHECK(gather(*both, Split::test, range(0, 1)).targets == std::vector<float>{3});
+}
+
+TEST_CASE("whether there is a header shows in two lines, or is asked for", "[runtime][data]") {
+  const auto samples = [](const char* text, const std::vector<std::string>& assignments = {}) {
+    const auto data = Table(text, assignments).open();
+    return data ? (*data)->size(Split::train) + (*data)->size(Split::test) : -1;
+  };
+  CHECK(samples("a,b\n1,x\n2,y\n") == 2);
+  CHECK(samples("1,x\n2,y\n3,x\n") == 3);
+  CHECK(samples("0,1\n1,x\n2,y\n", {"header=present"}) == 2);
+  const std::string unclear =
+      "table.csv is not usable: it cannot be told from its first two lines whether the first one "
+      "names the columns: say so by data.csv.header=present or data.csv.header=absent";
+  CHECK(Table("0,1\n1,x\n2,y\n").refusal() == unclear);
+  CHECK(Table("a,b\nc,d\n").refusal() == unclear);
+}
+
+TEST_CASE("what is wrong with a table is said with its line and column", "[runtime][data]") {
+  const auto refusal = [](std::string_view text, const std::vector<std::string>& assignments = {}) {
+    return Table(text, assignments).refusal();
+  };
+  CHECK(refusal("a,b\n1,x\n,y\n") ==
+        "table.csv is not usable: line 3, column \"a\": the field is empty; complete it, or take "
+        "the row or the column out");
+  CHECK(refusal("1,x\n2,y\nNA,y\n") ==
+        "table.csv is not usable: line 3, column 1: \"NA\" is no number (or none of float32); a "
+        "column of words has to be named in data.csv.categories or data.csv.leave_out");
+  CHECK(refusal("1,x\n1e99,y\n") ==
+        "table.csv is not usable: it cannot be told from its first two lines whether the first one "
+        "names the columns: say so by data.csv.header=present or data.csv.header=absent");
+  CHECK_THAT(refusal("1,x\n2,y\n1e99,y\n"), says("line 3, column 1: \"1e99\" is no number"));
+  CHECK_THAT(refusal("1,x\n2,y\nnan,y\n"), says("line 3, column 1: \"nan\" is no number"));
+  CHECK(refusal("a,b\n1,x\n2,y,z\n") ==
+        "table.csv is not usable: line 3: it has 3 fields; right are 2");
+  CHECK(refusal("1,2.5\n2,3.5\n") ==
+        "table.csv is not usable: line 1, column 2: \"2.5\" is no class: right are whole numbers "
+        "and words, or data.csv.values=true, which predicts numbers");
+  CHECK(refusal("1,2\n2,x\n", {"values=true", "header=absent"}) ==
+        "table.csv is not usable: line 2, column 2: \"x\" is no number (or none of float32)");
+  CHECK(refusal("1,x\n2,x\n") == "table.csv is not usable: all of its samples are of one class");
+  CHECK(refusal("1;x\n2;y\n") ==
+        "table.csv is not usable: its first line is one field, where a target and a column beside "
+        "it are needed; data.csv.separator is \",\"");
+  CHECK(refusal("a,b\n1,x\n", {"leave_out=[a]", "header=present"}) ==
+        "table.csv is not usable: it holds no sample, or no column beside the target");
+  CHECK(refusal("\n\n") == "table.csv is not usable: it holds no line");
+  CHECK(
+      refusal("1,x\n", {"header=absent"}) ==
+      "table.csv is not usable: it holds one sample, and the test samples are drawn from it, too");
+  CHECK(refusal("1,x\n2,y\n", {"test_path=missing.csv"}) ==
+        "missing.csv is not usable: it cannot be opened");
+}
+
+TEST_CASE("options that do not fit a table are refused", "[runtime][data]") {
+  const auto refusal = [](const std::vector<std::string>& assignments) {
+    return Table(kFlowers, assignments).refusal();
+  };
+  CHECK(refusal({"target=kind"}) ==
+        "data.csv.target: the file has no column \"kind\"; its columns are \"length\", \"width\", "
+        "\"colour\", \"species\"");
+  CHECK_THAT(refusal({"target=5"}), says("data.csv.target: the file has no column \"5\""));
+  CHECK_THAT(refusal({"leave_out=[0]"}), says("no column \"0\""));
+  CHECK(refusal({"categories=[species]"}) ==
+        "data.csv.categories: column \"species\" is the target");
+  CHECK(refusal({"leave_out=[colour]", "categories=[3]"}) ==
+        "data.csv.categories: column \"colour\" has another use already");
+  CHECK(
+      refusal({"separator=ab"}) ==
+      "data.csv.separator is \"ab\"; right are the word tab and one character that no number has");
+  CHECK_THAT(refusal({"separator=."}), says("data.csv.separator is \".\""));
+  proto::Csv unset;
+  CHECK(open_csv(unset, 1).error().message ==
+        "data.csv.path is not set: name a CSV file by --set data.csv.path=FILE");
+}
+
+TEST_CASE("a column that has too many words is refused before memory is", "[runtime][data]") {
+  std::string text = "name,kind\n";
+  for (int i = 0; i < 5000; ++i) {
+    text += concat("word", i, ",", i % 2, "\n");
+  }
+  CHECK(Table(text, {"categories=[name]"}).refusal() ==
+        "table.csv is not usable: line 4098, column \"name\": these are more than 4096 different "
+        "ones");
+}
