@@ -21,16 +21,6 @@ namespace {
 
 constexpr std::int32_t kPrefetch = 4;  // micro-batches between Source and first stage
 
-/// The optimizer that a replica has where servers make the updates: between two fetches it moves by
-/// its own gradients (Dean et al. 2012), with no memory of them.
-proto::Experiment own_optimizer(const Blueprint& b) {
-  proto::Experiment own = b.experiment;
-  if (b.link && b.link->steps && b.link->travel == Travel::gradient) {
-    own.mutable_optimizer()->set_rule(proto::OptimizerRule::sgd);
-  }
-  return own;
-}
-
 /// Makes the members of a cast, in the order of the roster.
 class Casting {
  public:
