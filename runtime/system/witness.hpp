@@ -2,8 +2,10 @@
 // sent, delivered and recorded, and believes no machine: who has applied what it tells from the tensors that
 // a server hands to its optimizer.
 //
-//   link        a message between hosts comes once, and in its sender's order
-//   once        no push is in two updates, and none that has not arrived
+//   link        a message between hosts comes once, in its sender's order, and to and from the machines
+//               that are there now: none that was sent before one of them was made anew
+//   once        no push is in two updates, and none that has not arrived; mini-batches of a replica are
+//               applied in their order, also where it has come back
 //   chain       each update of a server begins with the weights that the one before has made
 //   kept        what a server tells a replica to be in the weights is in them, or was given up
 //   forward     versions do not fall: a server's answers to a replica, and what records tell

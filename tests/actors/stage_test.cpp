@@ -256,7 +256,7 @@ TEST_CASE("a stage says what it lacks, and for how long", "[actors]") {
 TEST_CASE("a stage that comes back begins when it is told where, and counts samples from there",
           "[actors]") {
   Model model(
-      "model { layers { layer { dense { units: 5 } } layer { dropout { rate: 0.5 } } "
+      "model { layers { layer { dense { outputs: 5 } } layer { dropout { rate: 0.5 } } "
       "layer { dense {} } } }",
       FakeData({4}, false, 3));
   const auto output = [&](bool returns, const Message& begins) {
