@@ -9,15 +9,25 @@
 
 namespace troupe {
 
-Director::Director(Config config) : c_(std::move(config)), alive_(c_.company.sources.size(), true) {
+Director::Director(Config config)
+    : c_(std::move(config)),
+      alive_(c_.company.sources.size(), true),
+      since_(c_.company.sources.size(), 0) {
   if (!c_.end) {
     c_.end = std::make_unique<EndAtSource>(c_.company);
   }
 }
 
+/// The living replica that has been there longest, the first of them: one that comes back takes over from
+/// nobody.
 std::int32_t Director::evaluator() const {
-  const auto living = std::find(alive_.begin(), alive_.end(), true);
-  return static_cast<std::int32_t>(living - alive_.begin());
+  std::size_t first = alive_.size();
+  for (std::size_t r = 0; r < alive_.size(); ++r) {
+    if (alive_[r] && (first == alive_.size() || since_[r] < since_[first])) {
+      first = r;
+    }
+  }
+  return static_cast<std::int32_t>(first);
 }
 
 void Director::handle(End m, double, Effects& fx) {
@@ -161,6 +171,7 @@ void Director::handle(Down m, double, Effects& fx) {
   }
   const std::int32_t before = evaluator();
   alive_[static_cast<std::size_t>(replica)] = false;
+  returning_.erase(replica);
   fx.record(LossOfReplica{.replica = replica, .cause = m.actor + ": " + m.cause});
   c_.end->membership({.epoch = ++epoch_, .alive = alive_}, fx);
   if (before != evaluator()) {
@@ -187,6 +198,45 @@ void Director::replace_evaluator(Effects& fx) {
   }
 }
 
+// -- a replica that comes back ---------------------------------------------------------------------
+
+void Director::handle(Returned m, double, Effects& fx) {
+  const auto at = static_cast<std::size_t>(m.replica);
+  if (concluding_ || alive_.at(at)) {
+    return;
+  }
+  alive_[at] = true;
+  since_[at] = ++epoch_;
+  returning_[m.replica] = {.epoch = epoch_};
+  c_.end->membership({.epoch = epoch_, .alive = alive_}, fx);
+}
+
+/// It begins behind all that any server has got of it before, and where the slowest is.
+void Director::handle(Readmitted m, double, Effects& fx) {
+  const auto found = returning_.find(m.replica);
+  if (found == returning_.end() || found->second.epoch != m.epoch) {
+    return;  // it has died again since
+  }
+  Returning& so_far = found->second;
+  so_far.arrived = std::max(so_far.arrived, m.arrived);
+  so_far.batch = std::max(so_far.batch, m.batch);
+  if (++so_far.servers < c_.company.servers.size()) {
+    return;
+  }
+  const Rejoin rejoin{so_far.batch};
+  fx.record(ReturnOfReplica{
+      .replica = m.replica, .batch = so_far.batch, .missed = so_far.batch - so_far.arrived});
+  returning_.erase(found);
+  const auto at = static_cast<std::size_t>(m.replica);
+  for (const auto& shard : c_.company.shards[at]) {
+    fx.send(shard, rejoin);
+  }
+  for (const auto& stage : c_.company.stages[at]) {
+    fx.send(stage, rejoin);
+  }
+  fx.send(c_.company.sources[at], rejoin);
+}
+
 void Director::handle(Diverged m, double, Effects& fx) {
   finish(ending_of(m, c_.allow_divergence), fx);
 }
@@ -206,7 +256,17 @@ std::string Director::waits_for() const {
 
 void Director::archive(Archive& a) {
   c_.end->archive(a);
-  a(concluding_, concluded_, buffers_, alive_, epoch_, marks_, marking_, measured_, finished_);
+  a(concluding_,
+    concluded_,
+    buffers_,
+    alive_,
+    epoch_,
+    since_,
+    returning_,
+    marks_,
+    marking_,
+    measured_,
+    finished_);
 }
 
 }  // namespace troupe

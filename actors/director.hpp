@@ -9,10 +9,13 @@
 //   director --MarkDue--> source of a replica --MarkDone--> director
 //   director --Halt--> servers --Halted--> director --End--> servers
 //   director --Membership--> servers, shards
+//   driver --Returned--> director --Membership--> servers --Readmitted--> director
+//   director --Rejoin--> source, stages, shards of the replica that has come back
 //   shard where replicas end on their own --Finished--> director
 //
 // Invariants: the run ends exactly once; final weights are those of one step on every chunk; every
-// evaluation that was announced is made once, by one replica or, where that dies, by another.
+// evaluation that was announced is made once, by one replica or, where that dies, by another; a replica that
+// has come back begins when every server counts it among the living.
 #pragma once
 
 #include "actors/run_end.hpp"
@@ -50,6 +53,8 @@ class Director final : public Actor<Director, DirectorRole> {
   void handle(Concluded m, double now, Effects& fx);
   void handle(Buffers m, double now, Effects& fx);
   void handle(Down m, double now, Effects& fx);
+  void handle(Returned m, double now, Effects& fx);
+  void handle(Readmitted m, double now, Effects& fx);
   void handle(Diverged m, double now, Effects& fx);
   void archive(Archive& a) override;
   std::string waits_for() const override;
@@ -62,7 +67,17 @@ class Director final : public Actor<Director, DirectorRole> {
   void begin_mark(Effects& fx);
   void end_where_all_finished(Effects& fx);
   void replace_evaluator(Effects& fx);
-  std::int32_t evaluator() const;  // the first living replica
+  std::int32_t evaluator() const;
+
+  /// Of a replica that has come back: what the servers have said that count it among the living.
+  struct Returning {
+    std::int64_t epoch = 0;  // of the membership that they are told
+    std::size_t servers = 0;
+    std::int64_t arrived = 0;  // the most of Readmitted's
+    std::int64_t batch = 0;    // the same
+
+    static constexpr int kFields = 4;
+  };
 
   Config c_;
   std::optional<std::int64_t> concluding_;                             // step of the final weights
@@ -70,7 +85,10 @@ class Director final : public Actor<Director, DirectorRole> {
   std::map<std::int32_t, std::vector<Tensor>> buffers_;                // by chunk, of the evaluator
   std::vector<bool> alive_;                                            // by replica
   std::int64_t epoch_ = 0;                                             // of the membership
-  std::deque<MarkDue> marks_;  // announced and not done; the first is under way
+  std::vector<std::int64_t>
+      since_;  // by replica: epoch in which it came back; 0: there from the start
+  std::map<std::int32_t, Returning> returning_;  // by replica
+  std::deque<MarkDue> marks_;                    // announced and not done; the first is under way
   bool marking_ = false;
   std::int64_t measured_ = -1;  // step of the last of them that was done
   bool finished_ = false;

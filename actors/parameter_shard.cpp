@@ -14,7 +14,8 @@ ParameterShard::ParameterShard(Config config)
                  .norm = c_.clip_norm,
                  .globally = c_.clip_globally,
                  .shards = c_.shards}),
-      tied_(c_.tied) {
+      tied_(c_.tied),
+      step_(c_.returns ? -1 : 0) {
   StepWeights first;
   for (Tensor& slice : c_.initial) {
     first.base.push_back({.values = std::move(slice)});
@@ -24,7 +25,11 @@ ParameterShard::ParameterShard(Config config)
   for (Slice& slice : first.base) {
     slice.rate = c_.exchange->rate(0);
   }
-  kept_[0] = std::move(first);
+  kept_[step_] = std::move(first);
+}
+
+void ParameterShard::handle(Rejoin m, double, Effects& fx) {
+  c_.exchange->rejoin(m.batch, fx);
 }
 
 // -- pulls -----------------------------------------------------------------------------------------
@@ -77,14 +82,14 @@ Weights ParameterShard::weights_of(const View& view) const {
   if (view.reach.kind == ReachKind::none) {
     return kept->second.base;
   }
-  if (view.step == 0) {  // nothing has moved yet: every prediction is the slice itself
+  const auto& predictions = kept->second.predictions;
+  if (view.step == 0 && predictions.empty()) {  // nothing has moved yet: each is the slice itself
     Weights weights = kept->second.base;
     for (Slice& slice : weights) {
       slice.reach = view.reach;
     }
     return weights;
   }
-  const auto& predictions = kept->second.predictions;
   const auto found = std::find_if(predictions.begin(), predictions.end(), [&](const Weights& w) {
     return w.front().reach == view.reach;
   });

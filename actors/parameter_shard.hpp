@@ -41,12 +41,14 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
     EvaluationPlan evaluation;
     Ref<DirectorRole> director;
     std::vector<Tensor> initial;  // slices
+    bool returns = false;         // its replica comes back: the exchange gets what step 0 has
     std::size_t tied = 0;         // TiedPushes that belong to each mini-batch
     std::unique_ptr<Exchange> exchange;
   };
 
   explicit ParameterShard(Config config);
 
+  void handle(Rejoin m, double now, Effects& fx);
   void handle(Pull m, double now, Effects& fx);
   void handle(Push m, double now, Effects& fx);
   void handle(TiedPush m, double now, Effects& fx);
@@ -96,7 +98,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   Config c_;
   Clipping clipping_;
   TiedShares tied_;
-  std::int64_t step_ = 0;                     // newest; = version with one replica
+  std::int64_t step_ = 0;  // newest; = version with one replica; -1: its replica is coming back
   std::map<std::int64_t, StepWeights> kept_;  // by step: the newest plan.keep of them
   std::map<std::int64_t, Weights> pins_;      // by step
   std::deque<Pull> waiting_;

@@ -34,6 +34,7 @@ void ServerShard::handle(Upload m, double now, Effects& fx) {
 }
 
 void ServerShard::receive(Upload m, double now, Effects& fx) {
+  m.life = replicas_.life(m.stamp.replica);
   replicas_.note_question(m);
   if (m.contribution.values.empty()) {
     return;
@@ -233,7 +234,7 @@ void ServerShard::note_applied(Updated& updated, double now, Effects& fx) {
   for (std::size_t i = 0; i < applying.size(); ++i) {
     Upload& u = applying[i];
     replicas_.applied(u);
-    if (!updated.answers.empty()) {
+    if (!updated.answers.empty() && u.life == replicas_.life(u.stamp.replica)) {
       replicas_.set_own(u.stamp.replica, std::move(updated.answers.at(i)));
     }
     run_.add(u.contribution.mini_batches);
@@ -307,78 +308,6 @@ void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Ef
 
 void ServerShard::handle(PinnedPull m, double, Effects& fx) {
   pins_.pull(m, run_, version(), fx);
-}
-
-// -- membership and the end ------------------------------------------------------------------------
-
-void ServerShard::handle(Membership m, double now, Effects& fx) {
-  if (replicas_.update(m)) {
-    give_up_waiting(fx);
-    advance(now, fx);
-  }
-}
-
-/// At the run's last step: what is under way stays there.
-void ServerShard::finish(Effects& fx) {
-  if (!run_.over() || std::exchange(finished_, true)) {
-    return;
-  }
-  tell_account(fx);
-  give_up_waiting(fx);
-  pins_.pin(*run_.end(), weights_.slice(), run_, version(), fx);
-}
-
-/// Where others may still need a replica's pushes, one whose push waits for an update that will not come goes
-/// on all the same.
-void ServerShard::give_up_waiting(Effects& fx) {
-  if (!run_.over() || !(c_.together || one_decides() || replicas_.lost_some())) {
-    return;
-  }
-  for (const Upload& m : pushes_.give_up_all()) {
-    replicas_.dropped(m);
-    verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
-  }
-}
-
-void ServerShard::tell_account(Effects& fx) {
-  if (account_.told()) {
-    return;
-  }
-  for (const Upload& m : pushes_.waiting()) {
-    account_.under_way(m, version());
-  }
-  for (const Upload& m : pushes_.applying()) {
-    account_.under_way(m, version());
-  }
-  // One whose push waits goes on with new weights where the Admission says so, as long as it is asked.
-  const auto answers = [&](std::int32_t who) {
-    return others_may_lack() && c_.admission->answers(who, replicas_.ledger());
-  };
-  account_.tell(replicas_, replicas_.in_flight(answers), fx);
-}
-
-/// Tells the step that it will have come to with the update under way.
-void ServerShard::handle(Halt, double, Effects& fx) {
-  halted_ = true;
-  const std::int64_t step = run_.step_with(pushes_.mini_batches_in_work());
-  fx.send(c_.director, Halted{c_.chunk, c_.slice, step});
-}
-
-void ServerShard::handle(End m, double now, Effects& fx) {
-  halted_ = false;
-  run_.set_end(m.batches);
-  finish(fx);
-  advance(now, fx);
-}
-
-void ServerShard::handle(Release m, double now, Effects& fx) {
-  if (m.conclude) {
-    tell_account(fx);
-    pins_.conclude(m.step, run_, version(), fx);
-  } else {
-    pins_.release(m.step, run_);
-    advance(now, fx);
-  }
 }
 
 Remains ServerShard::remains() const {

@@ -37,13 +37,20 @@ Source::Source(Config config)
       credits_(c_.prefetch) {}
 
 std::int64_t Source::place(std::int64_t batch) const {
-  return c_.samples.empty() ? batch * c_.replicas + c_.replica : batch;
+  const std::int64_t own = first_ + batch;
+  return c_.samples.empty() ? own * c_.replicas + c_.replica : own;
 }
 
 void Source::handle(Start, double now, Effects& fx) {
   if (c_.batches > 0) {
     end(c_.batches, fx);
   }
+  admit(now, fx);
+}
+
+/// In place of Start.
+void Source::handle(Rejoin m, double now, Effects& fx) {
+  first_ = m.batch;
   admit(now, fx);
 }
 
@@ -97,7 +104,7 @@ void Source::admit(double now, Effects& fx) {
   gathering_ = true;
   --credits_;
   run(fx,
-      {.stamp = {c_.replica, 0, batch, part}},
+      {.stamp = {c_.replica, 0, first_ + batch, part}},
       [data = c_.data, indices = std::move(indices), epoch = order_.epoch(place)](Stream& stream) {
         return gather(stream, *data, Split::train, indices, epoch);
       });
@@ -238,7 +245,7 @@ std::string Source::waits_for() const {
 }
 
 void Source::archive(Archive& a) {
-  a(next_, credits_, gathering_, halted_, end_, due_, mark_, mark_gathering_);
+  a(first_, next_, credits_, gathering_, halted_, end_, due_, mark_, mark_gathering_);
 }
 
 }  // namespace troupe

@@ -56,6 +56,7 @@ class Source final : public Actor<Source, SourceRole> {
   explicit Source(Config config);
 
   void handle(Start, double now, Effects& fx);
+  void handle(Rejoin m, double now, Effects& fx);
   void handle(Credit, double now, Effects& fx);
   void handle(MarkResult m, double now, Effects& fx);
   void handle(MarkDue m, double now, Effects& fx);
@@ -84,6 +85,8 @@ class Source final : public Actor<Source, SourceRole> {
 
   Config c_;
   BatchOrder order_;
+  std::int64_t first_ =
+      0;  // mini-batch of the replica that its mini-batch 0 is: > 0 where it came back
   std::int64_t next_ = 0;  // micro-batch to admit, counted through
   std::int32_t credits_;
   bool gathering_ = false;

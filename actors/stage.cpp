@@ -34,9 +34,16 @@ Stage::Stage(Config config)
                    .director = c_.director,
                    .initial = buffers_of(c_)}),
       evaluations_(c_.chunks, shards_),
-      wait_(c_.self.id) {}
+      wait_(c_.self.id),
+      absent_(c_.returns) {}
 
 void Stage::handle(Start, double now, Effects& fx) {
+  advance(now, fx);
+}
+
+void Stage::handle(Rejoin m, double now, Effects& fx) {
+  first_ = m.batch;
+  absent_ = false;
   advance(now, fx);
 }
 
@@ -66,7 +73,7 @@ void Stage::handle(PullReply m, double now, Effects& fx) {
 // -- the sequence ----------------------------------------------------------------------------------
 
 void Stage::advance(double now, Effects& fx) {
-  while (!running_ && !finished_) {
+  while (!running_ && !finished_ && !absent_) {
     const Action a = cursor_.action();
     if (cursor_.beyond_end(a)) {
       cursor_.pass();
@@ -112,7 +119,7 @@ Action Stage::finished_action() {
 }
 
 std::int64_t Stage::first_sample(const Action& a, std::int64_t rows) const {
-  const std::int64_t place = a.batch * c_.replicas + c_.replica;  // as the Source deals them
+  const std::int64_t place = (first_ + a.batch) * c_.replicas + c_.replica;  // as the Source
   return c_.sizes.samples_before(place) + a.micro_batch * rows;
 }
 
@@ -210,10 +217,8 @@ void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
     fx.send(c_.source, Credit{});
   }
   if (head) {
-    fx.record(LossRecord{.stamp = stamp(a, a.chunk),
-                         .samples = samples,
-                         .rows = rows,
-                         .result = std::move(out.result)});
+    fx.record(LossRecord{
+        .stamp = in_run(a), .samples = samples, .rows = rows, .result = std::move(out.result)});
   } else {
     send_output(a, std::move(out.y), fx);
   }

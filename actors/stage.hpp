@@ -57,6 +57,7 @@ class Stage final : public Actor<Stage, StageRole> {
     std::vector<Ref<ShardRole>> shard_of;                 // by chunk
     EvaluationPlan evaluation;                            // steps whose buffers a Mark will read
     std::map<std::int32_t, std::vector<Tensor>> buffers;  // how they start, of this stage's chunks
+    bool returns = false;           // its replica comes back: it begins with Rejoin
     std::int32_t credit_chunk = 0;  // whose forwards let the Source admit more
     /// Of decoupled modules, by chunk of this stage; empty: backpropagation.
     std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals{};
@@ -71,6 +72,7 @@ class Stage final : public Actor<Stage, StageRole> {
   Stage& operator=(const Stage&) = delete;
 
   void handle(Start, double now, Effects& fx);
+  void handle(Rejoin m, double now, Effects& fx);
   void handle(Activation m, double now, Effects& fx);
   void handle(Labels m, double now, Effects& fx);
   void handle(ErrorSignal m, double now, Effects& fx);
@@ -150,8 +152,13 @@ class Stage final : public Actor<Stage, StageRole> {
     return {c_.replica, chunk, a.batch, a.micro_batch};
   }
 
+  /// In the replica's count, for records and modelled times.
+  Stamp in_run(const Action& a) const {
+    return {c_.replica, a.chunk, first_ + a.batch, a.micro_batch};
+  }
+
   Run job(const Action& a, Work work) const {
-    return {.work = work, .stage = c_.stage, .stamp = stamp(a, a.chunk)};
+    return {.work = work, .stage = c_.stage, .stamp = in_run(a)};
   }
 
   Config c_;
@@ -166,6 +173,8 @@ class Stage final : public Actor<Stage, StageRole> {
   SequenceWait wait_;
   Weights forward_weights_;   // of the forward that runs
   std::int64_t updates_ = 0;  // over all chunks of this stage
+  std::int64_t first_ = 0;    // mini-batch of the replica that its mini-batch 0 is: as the Source's
+  bool absent_ = false;       // until Rejoin
   bool running_ = false;
   bool finished_ = false;
 };

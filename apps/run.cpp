@@ -87,6 +87,7 @@ Ending broken_ending(const LawBroken& broken, const Agenda& agenda) {
 std::map<std::string, std::int64_t> counts_of(const Faults& faults) {
   const Faults::Counts& n = faults.counts();
   return {{"crashes", n.crashes},
+          {"back", n.back},
           {"given_up", n.given_up},
           {"freezes", n.freezes},
           {"cuts", n.cuts},
@@ -375,7 +376,6 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
   if (options.resume) {
     state.emplace(options.resume->run);
   }
-
   log::run().info("run_started", {{"name", e.name()}, {"clock", clock}, {"threads", cast.threads}});
   const auto start = std::chrono::steady_clock::now();
   std::map<std::string, std::int64_t> faults;

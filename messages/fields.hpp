@@ -114,7 +114,7 @@ inline constexpr int kFieldsOf<Norms> = 3;
 template <>
 inline constexpr int kFieldsOf<Decide> = 2;
 template <>
-inline constexpr int kFieldsOf<Upload> = 10;
+inline constexpr int kFieldsOf<Upload> = 11;
 template <>
 inline constexpr int kFieldsOf<Answer> = 11;
 template <>
@@ -126,7 +126,13 @@ inline constexpr int kFieldsOf<Combined> = 1;
 template <>
 inline constexpr int kFieldsOf<Membership> = 2;
 template <>
-inline constexpr int kFieldsOf<Verdict::Push> = 3;
+inline constexpr int kFieldsOf<Returned> = 1;
+template <>
+inline constexpr int kFieldsOf<Readmitted> = 6;
+template <>
+inline constexpr int kFieldsOf<Rejoin> = 1;
+template <>
+inline constexpr int kFieldsOf<Verdict::Push> = 4;
 template <>
 inline constexpr int kFieldsOf<Verdict> = 4;
 template <>

@@ -29,7 +29,8 @@ constexpr std::array<std::string_view, std::variant_size_v<Message::variant>> kN
     "Ran",           "Ran",           "Ran",
     "Ran",           "Ran",           "Ran",
     "Ran",           "Ran",           "Ran",
-    "Ran",           "Ran",           "ScaleRate"};
+    "Ran",           "Ran",           "ScaleRate",
+    "Returned",      "Readmitted",    "Rejoin"};
 
 template <class M>
 Stamp stamp_of(const M& m) {

@@ -220,6 +220,7 @@ struct Upload {
   double read_time = 0;     // when the oldest forward began
   std::vector<Read> reads;  // by micro-batch
   double arrived = 0;       // the server's to fill in: seconds
+  std::int64_t life = 0;    // the server's to fill in: how often its replica had come back
 };
 
 /// The answer to an Upload, to a PinnedPull, or (request 0) unasked.
@@ -262,6 +263,27 @@ struct Membership {
   std::vector<bool> alive;  // by replica
 };
 
+/// The machines of a replica that had died are there again, and know nothing: they wait for Rejoin.
+struct Returned {
+  std::int32_t replica = 0;
+};
+
+/// A server counts a replica that had died among the living again, by the Membership of that epoch.
+struct Readmitted {
+  std::int32_t chunk = 0;
+  std::size_t slice = 0;  // of the server
+  std::int64_t epoch = 0;
+  std::int32_t replica = 0;
+  std::int64_t arrived = 0;  // mini-batches of the replica whose pushes had come when it died
+  std::int64_t batch = 0;    // where it goes on: no earlier one, and nobody living is behind it
+};
+
+/// To the machines of a replica that has come back, when every server counts it among the living: it
+/// begins with mini-batch `batch`, and with the servers' weights.
+struct Rejoin {
+  std::int64_t batch = 0;
+};
+
 /// What the server that decides for all has made of pushes. A gradient has a part for each server; the
 /// others make of their parts the same, in the same order.
 struct Verdict {
@@ -269,6 +291,7 @@ struct Verdict {
     std::int32_t replica = 0;
     std::int64_t batch = 0;   // Upload::stamp's
     std::int64_t period = 0;  // mini-batches until the replica's next Upload; 0: as agreed
+    std::int64_t life = 0;    // Upload::life
   };
 
   std::uint64_t number = 0;       // from 1
@@ -569,7 +592,10 @@ class Message : public std::variant<Start,
                                     Ran<RowsLooked>,
                                     Ran<PortionsAdded>,
                                     Ran<VectorsDone>,
-                                    ScaleRate> {
+                                    ScaleRate,
+                                    Returned,
+                                    Readmitted,
+                                    Rejoin> {
  public:
   using variant::variant;
   Message();

@@ -28,10 +28,12 @@ struct Understands {
 };
 
 /// Admits mini-batches and marks; decides where the run ends.
-struct SourceRole : Understands<Start, Credit, MarkResult, MarkDue, Halt, Ran<GatheredBatch>> {};
+struct SourceRole
+    : Understands<Start, Rejoin, Credit, MarkResult, MarkDue, Halt, Ran<GatheredBatch>> {};
 
 /// Runs one or more chunks by its schedule.
 struct StageRole : Understands<Start,
+                               Rejoin,
                                Activation,
                                Labels,
                                ErrorSignal,
@@ -45,7 +47,8 @@ struct StageRole : Understands<Start,
                                Ran<BackwardPass>> {};
 
 /// Keeps a chunk's weights by step and decides what becomes of a push.
-struct ShardRole : Understands<Pull,
+struct ShardRole : Understands<Rejoin,
+                               Pull,
                                Push,
                                TiedPush,
                                Applied,
@@ -102,6 +105,8 @@ struct DirectorRole : Understands<End,
                                   Buffers,
                                   Halt,
                                   Down,
+                                  Returned,
+                                  Readmitted,
                                   Diverged> {};
 
 /// Lets the workers of sparse Hogwild go on, evaluates their buffer and ends the run.

@@ -65,6 +65,14 @@ struct LossOfReplica {
   std::string cause;
 };
 
+/// A replica that had died is part of the run again.
+struct ReturnOfReplica {
+  std::int32_t replica = 0;
+  std::int64_t batch = 0;  // where it goes on
+  std::int64_t missed =
+      0;  // its mini-batches before that which no server has got: under way, or passed over
+};
+
 /// An evaluation has ended.
 struct EvaluationRecord {
   std::int64_t step = 0;
@@ -121,7 +129,8 @@ class RecordEntry : public std::variant<LossRecord,
                                         ServerRecord,
                                         LossOfReplica,
                                         TrafficRecord,
-                                        PredictionRecord> {
+                                        PredictionRecord,
+                                        ReturnOfReplica> {
  public:
   using variant::variant;
   RecordEntry();

@@ -21,6 +21,8 @@ inline constexpr int kFieldsOf<WaitRecord> = 4;
 template <>
 inline constexpr int kFieldsOf<LossOfReplica> = 2;
 template <>
+inline constexpr int kFieldsOf<ReturnOfReplica> = 3;
+template <>
 inline constexpr int kFieldsOf<TrafficRecord> = 3;
 template <>
 inline constexpr int kFieldsOf<PredictionRecord> = 2;

@@ -25,6 +25,10 @@ void Exchange::sum(std::vector<Tensor> /*gradient*/, TiedGradients /*tied*/, Eff
   unexpected("to sum gradients");
 }
 
+void Exchange::rejoin(std::int64_t /*batch*/, Effects& /*fx*/) {
+  unexpected("a replica that comes back");
+}
+
 bool Exchange::prepare(Apply& apply, double /*now*/, Effects& /*fx*/) {
   apply.rate = rate(host().step());
   apply.next_rate = rate(host().step() + 1);

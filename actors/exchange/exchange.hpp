@@ -117,6 +117,10 @@ class Exchange {
   /// The shard has a new step.
   virtual void installed() {}
 
+  /// The replica has come back and begins with its mini-batch `batch`: gets the weights of step 0, which
+  /// host.install() takes. ContractError by default: nobody has them.
+  virtual void rejoin(std::int64_t batch, Effects& fx);
+
   // -- evaluations and the end ---------------------------------------------------------------------
 
   /// Answers a pinned pull from elsewhere. False: the shard's own pins answer it.

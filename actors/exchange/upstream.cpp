@@ -24,7 +24,7 @@ void Upstream::join(ExchangeHost& host, const Weights& initial) {
 }
 
 double Upstream::planned_rate(std::int64_t step) const {
-  return c_.rule.rate(step * c_.link.rate_stride + ahead_);
+  return c_.rule.rate(of_replica(step) * c_.link.rate_stride + ahead_);
 }
 
 /// Of a cache of the servers' weights it is theirs.
@@ -55,7 +55,7 @@ bool Upstream::waits_for_fetch(std::int64_t n) const {
     for (const Line& line : lines_) {
       clock = std::min(clock, line.clock);
     }
-    return sends(0, n) && clock < n - link.bound;
+    return sends(0, n) && clock < of_replica(n) - link.bound;
   }
   return link.steps && link.travel != Travel::gradient ? sends(0, n) : n % link.fetch_every == 0;
 }
@@ -201,7 +201,7 @@ Inbound Upstream::inbound(std::int64_t n) {
 /// The replica hears how far the run was with n of its own mini-batches.
 void Upstream::follow_run(std::size_t slice, const Answer& answer, std::int64_t n) {
   if (c_.link.run_rate && slice == 0) {
-    ahead_ = answer.step - n * c_.link.rate_stride;
+    ahead_ = answer.step - of_replica(n) * c_.link.rate_stride;
   }
 }
 
@@ -256,11 +256,12 @@ void Upstream::upload(std::size_t slice, std::vector<Tensor> values, bool wait, 
   const Link& link = c_.link;
   const std::int64_t n = mini_batches();
   Line& line = lines_[slice];
-  Upload m{.stamp = {c_.replica, c_.chunk, n - 1, 0},
+  const std::int64_t done = of_replica(n);
+  Upload m{.stamp = {c_.replica, c_.chunk, done - 1, 0},
            .sequence = ++line.sequence,
            .slice = slice,
            .answer = wait || link.streams || asks(n),
-           .clock = wait && link.bound >= 0 ? std::max<std::int64_t>(0, n - link.bound) : 0,
+           .clock = wait && link.bound >= 0 ? std::max<std::int64_t>(0, done - link.bound) : 0,
            .contribution = {},
            .read_version = link.of_reads() ? line.read_version : line.merged.version,
            .read_time = line.read_time,

@@ -46,6 +46,7 @@ class Upstream final : public Exchange {
   bool prepare(Apply& apply, double now, Effects& fx) override;
   void applied(Applied made, double now, Effects& fx) override;
   void installed() override;
+  void rejoin(std::int64_t batch, Effects& fx) override;
   bool fetch_pinned(const Pull& pull, Effects& fx) override;
   void answered(Answer m, double now, Effects& fx) override;
   void did(Followed m, double now, Effects& fx) override;
@@ -53,8 +54,11 @@ class Upstream final : public Exchange {
   std::string waits_for() const override;
 
  private:
-  /// With the one under way.
+  /// Of this shard, with the one under way.
   std::int64_t mini_batches() const { return host().step() + 1; }
+
+  /// Its n-th mini-batch in the replica's count, which goes on where one that was there before left off.
+  std::int64_t of_replica(std::int64_t n) const { return first_ + n; }
 
   bool sends(std::size_t slice, std::int64_t n) const;
   bool waits_for_fetch(std::int64_t n) const;
@@ -78,6 +82,7 @@ class Upstream final : public Exchange {
   std::optional<StepWeights> following_;              // made, and waits for its predictions
   double seen_rate_ = 0;                              // of the weights that this push had read
   double factor_ = 1;                                 // clipping, of the push that is applied
+  std::int64_t first_ = 0;                            // mini-batches before those of this shard
   std::int64_t ahead_ = 0;           // Link::run_rate: steps of the run beyond the replica's own
   std::int64_t period_ = 0;          // of the Link, or what the server said last
   std::vector<Residual> residuals_;  // by slice: what was not sent yet

@@ -12,6 +12,7 @@ void Upstream::archive(Archive& a) {
     following_,
     seen_rate_,
     factor_,
+    first_,
     ahead_,
     period_,
     residuals_,

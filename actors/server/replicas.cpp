@@ -50,6 +50,11 @@ void Replicas::note_question(const Upload& m) {
     r.question = m;
     r.question->contribution.values.clear();
   }
+  if (m.sequence == 1 && of(m.stamp.replica).life > 0) {
+    // It begins with the next mini-batch, which all servers together have agreed on.
+    Standing& sender = standing(m.stamp.replica);
+    sender.clock = std::max(sender.clock, m.stamp.batch + 1);
+  }
 }
 
 void Replicas::note_speed(const Upload& m, double now) {
@@ -59,25 +64,45 @@ void Replicas::note_speed(const Upload& m, double now) {
   }
 }
 
+void Replicas::accepted(const Upload& m) {
+  ++standing(m.stamp.replica).waiting;
+  of(m.stamp.replica).arrived = m.stamp.batch + 1;
+}
+
+/// One push fewer waits. False: it was left by a replica that has come back since.
+bool Replicas::settle(const Upload& m) {
+  const std::int32_t who = m.stamp.replica;
+  const bool of_this_life = m.life == of(who).life;
+  std::int64_t& waiting = of_this_life ? standing(who).waiting : of(who).left;
+  if (--waiting == 0 && !(of_this_life && alive(who))) {
+    gone_.push_back(who);  // what it has moved is nobody's
+  }
+  return of_this_life;
+}
+
 /// No update will have this push.
 void Replicas::refused(const Upload& m) {
   Standing& sender = standing(m.stamp.replica);
   Replica& r = of(m.stamp.replica);
   sender.clock = std::max(sender.clock, m.stamp.batch + 1);
   r.held = m.sequence;
-  if (sender.waiting == 0) {  // else an earlier push still needs what it had read
+  r.arrived = std::max(r.arrived, m.stamp.batch + 1);
+  if (sender.waiting == 0 && r.left == 0) {  // else an earlier push still needs what it had read
     r.handed.erase(r.handed.begin(), r.handed.lower_bound(m.read_version));
   }
 }
 
 void Replicas::dropped(const Upload& m) {
-  --standing(m.stamp.replica).waiting;
-  refused(m);
+  if (settle(m)) {
+    refused(m);
+  }
 }
 
 void Replicas::applied(const Upload& m) {
+  if (!settle(m)) {
+    return;
+  }
   Standing& sender = standing(m.stamp.replica);
-  --sender.waiting;
   sender.clock = std::max(sender.clock, m.stamp.batch + 1);
   of(m.stamp.replica).held = m.sequence;
 }
@@ -88,7 +113,9 @@ Tensor Replicas::take_read(const Upload& m, bool wanted) {
   if (const auto handed = r.handed.find(m.read_version); handed != r.handed.end() && wanted) {
     values = read_of(m, handed->second);
   }
-  r.handed.erase(r.handed.begin(), r.handed.lower_bound(m.read_version));
+  if (r.left == 0 || m.life != r.life) {  // else one that was left still needs what it had read
+    r.handed.erase(r.handed.begin(), r.handed.lower_bound(m.read_version));
+  }
   return values;
 }
 
@@ -128,7 +155,31 @@ bool Replicas::update(const Membership& m) {
       strike_off(who);
     }
   }
+  for (const std::int32_t who : dead()) {
+    if (m.alive.at(static_cast<std::size_t>(who))) {
+      take_back(who);
+    }
+  }
   return true;
+}
+
+std::vector<std::int32_t> Replicas::dead() const {
+  std::vector<std::int32_t> all;
+  for (std::int32_t who = 0; who < count(); ++who) {
+    if (!alive(who)) {
+      all.push_back(who);
+    }
+  }
+  return all;
+}
+
+void Replicas::take_back(std::int32_t who) {
+  Replica& r = of(who);
+  Standing& s = standing(who);
+  const std::int64_t slowest = ledger_.living() > 0 ? ledger_.slowest() : 0;
+  const std::int64_t left = r.left + s.waiting;
+  r = {.handed = std::move(r.handed), .arrived = r.arrived, .life = r.life + 1, .left = left};
+  s = {.alive = true, .clock = std::max(r.arrived, slowest), .waiting = 0};
 }
 
 void Replicas::strike_off(std::int32_t who) {
@@ -136,7 +187,8 @@ void Replicas::strike_off(std::int32_t who) {
   standing(who).alive = false;
   r.question.reset();
   r.early.clear();
-  if (standing(who).waiting == 0) {  // else the pushes that it has left may need what they had read
+  if (standing(who).waiting == 0 &&
+      r.left == 0) {  // else the pushes that it has left may need what they had read
     r.handed.clear();
   }
   gone_.push_back(who);
@@ -146,8 +198,9 @@ Replicas::InFlight Replicas::in_flight(const std::function<bool(std::int32_t)>& 
   InFlight all;
   for (std::int32_t who = 0; who < count(); ++who) {
     const bool asks = question(who).has_value();
+    const bool begun = of(who).life == 0 || of(who).sequence > 0;
     // One that asks would get the newest weights.
-    if (alive(who) && (!asks || standing(who).waiting == 0 || answers(who))) {
+    if (alive(who) && begun && (!asks || standing(who).waiting == 0 || answers(who))) {
       ++all.count;
       all.age += asks ? 0 : ledger_.version - of(who).newest_handed;
     }

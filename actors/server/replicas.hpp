@@ -29,6 +29,19 @@ class Replicas {
 
   bool alive(std::int32_t who) const { return standing(who).alive; }
 
+  /// How often it has come back.
+  std::int64_t life(std::int32_t who) const { return of(who).life; }
+
+  /// Whether a push that it made in `life` may still come.
+  bool may_send(std::int32_t who, std::int64_t life) const {
+    return life > of(who).life || (life == of(who).life && alive(who));
+  }
+
+  /// Its mini-batches up to the last whose push has come.
+  std::int64_t arrived(std::int32_t who) const { return of(who).arrived; }
+
+  std::vector<std::int32_t> dead() const;
+
   // -- uploads -------------------------------------------------------------------------------------
 
   /// False where `m` has come before, or where its sender is dead.
@@ -45,9 +58,9 @@ class Replicas {
   /// Notes how long the sender of the push `m` has taken since its last answer.
   void note_speed(const Upload& m, double now);
 
-  /// What has become of a push: accepted, then applied or dropped; or refused.
-  void accepted(const Upload& m) { ++standing(m.stamp.replica).waiting; }
-
+  /// What has become of a push: accepted, then applied or dropped; or refused. One that was left by a
+  /// replica which has come back since says nothing of what that is now.
+  void accepted(const Upload& m);
   void refused(const Upload& m);
   void dropped(const Upload& m);
   void applied(const Upload& m);
@@ -87,12 +100,14 @@ class Replicas {
 
   // -- membership ----------------------------------------------------------------------------------
 
-  /// Strikes off who has died. False: `m` is older than what is known.
+  /// Strikes off who has died, and takes back who lives again: at the least clock of the living, but behind
+  /// all that has come of it, with no question and no speed. False: `m` is older than what is known.
   bool update(const Membership& m);
 
   bool lost_some() const { return membership_ > 0; }
 
-  /// Who has died since this was asked last.
+  /// Whose share of a rule's state is to go: who has died since this was asked last, or had left pushes that
+  /// were worked in since.
   std::vector<std::int32_t> take_gone() { return std::exchange(gone_, {}); }
 
   // -- the end -------------------------------------------------------------------------------------
@@ -123,8 +138,11 @@ class Replicas {
     double answered_at = 0;                    // seconds
     double speed = 0;                          // mini-batches a second, at last sight
     std::int64_t period = 0;                   // mini-batches until its next push; 0: not decided
+    std::int64_t arrived = 0;                  // mini-batches up to the last push
+    std::int64_t life = 0;                     // how often it has come back
+    std::int64_t left = 0;                     // pushes of earlier lives that wait
 
-    static constexpr int kFields = 10;
+    static constexpr int kFields = 13;
   };
 
   Replica& of(std::int32_t who) { return replicas_.at(static_cast<std::size_t>(who)); }
@@ -140,6 +158,8 @@ class Replicas {
   }
 
   void strike_off(std::int32_t who);
+  void take_back(std::int32_t who);
+  bool settle(const Upload& m);
 
   bool keeps_handed_;
   Ledger ledger_;

@@ -26,7 +26,7 @@ std::optional<Found> find_pushes(const Verdict& verdict,
       });
       if (at != waiting.end()) {
         places.push_back(static_cast<std::size_t>(at - waiting.begin()));
-      } else if (replicas.alive(push.replica)) {
+      } else if (replicas.may_send(push.replica, push.life)) {
         return false;
       }
     }

@@ -23,7 +23,7 @@ namespace troupe {
 
 /// The push `m` as a verdict names it.
 inline Verdict::Push named(const Upload& m) {
-  return {.replica = m.stamp.replica, .batch = m.stamp.batch};
+  return {.replica = m.stamp.replica, .batch = m.stamp.batch, .life = m.life};
 }
 
 /// Sends what a server decides for others.

@@ -15,6 +15,8 @@ void Stage::archive(Archive& a) {
     wait_,
     forward_weights_,
     updates_,
+    first_,
+    absent_,
     running_,
     finished_);
 }

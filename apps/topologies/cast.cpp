@@ -10,6 +10,7 @@
 #include "apps/topologies/predictors.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/servers.hpp"
+#include "apps/topologies/streams.hpp"
 #include "runtime/data/sharding.hpp"
 
 #include <map>
@@ -20,37 +21,15 @@ namespace {
 
 constexpr std::int32_t kPrefetch = 4;  // micro-batches between Source and first stage
 
-/// Streams to make initial weights on, one a device.
-class Streams {
- public:
-  Stream& on(Device device) {
-    auto& stream = streams_[device];
-    if (!stream) {
-      stream = std::make_unique<Stream>(device);
-    }
-    return *stream;
-  }
-
- private:
-  std::map<Device, std::unique_ptr<Stream>> streams_;
-};
-
-/// The optimizer that a replica has where servers make the updates: between two fetches it moves by
-/// its own gradients (Dean et al. 2012), with no memory of them.
-proto::Experiment own_optimizer(const Blueprint& b) {
-  proto::Experiment own = b.experiment;
-  if (b.link && b.link->steps && b.link->travel == Travel::gradient) {
-    own.mutable_optimizer()->set_rule(proto::OptimizerRule::sgd);
-  }
-  return own;
-}
-
 /// Makes the members of a cast, in the order of the roster.
 class Casting {
  public:
   explicit Casting(const Blueprint& blueprint);
 
   Cast all();
+
+  /// The machines of replica `r` anew; they wait for Rejoin.
+  std::vector<Cast::Again> again(std::int32_t r);
 
  private:
   void add(ActorId id,
@@ -59,6 +38,7 @@ class Casting {
            Precision precision,
            std::int32_t stage = -1);
   void add_source(std::int32_t r);
+  void add_workers(std::int32_t r);
   void add_director();
   void add_stage(std::int32_t r, std::int32_t k);
   void add_shard(std::int32_t r, std::int32_t c);
@@ -108,8 +88,10 @@ class Casting {
   std::vector<std::vector<std::int64_t>> samples_;  // by replica, where not all are its own
   std::shared_ptr<Shuffles> shuffles_;
   std::vector<std::shared_ptr<SharedWeights>> shared_;  // by chunk: hogwild
-  Streams streams_on_;
+  InitialStreams streams_on_;
   Cast cast_;
+  bool returns_ = false;  // a replica comes back: its machines go to again_
+  std::vector<Cast::Again> again_;
 };
 
 Casting::Casting(const Blueprint& blueprint)
@@ -142,18 +124,9 @@ Cast Casting::all() {
     if (r == 0) {
       add_director();
     }
-    for (std::int32_t k = 0; k < stages_; ++k) {
-      add_stage(r, k);
-    }
-    for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
-      add_shard(r, c);
-    }
-    for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
-      add_optimizer(r, c);
-    }
-    for (std::int32_t c = 0; c < static_cast<std::int32_t>(who_.predictors(r).size()); ++c) {
-      add_predictor(r, c);
-      cast_.starting.push_back(who_.predictors(r)[static_cast<std::size_t>(c)].self.id);
+    add_workers(r);
+    for (const Roster::PredictorSeat& predictor : who_.predictors(r)) {
+      cast_.starting.push_back(predictor.self.id);
     }
     cast_.starting.push_back(who_.source(r).id);
     for (const auto& stage : who_.stages(r)) {
@@ -166,7 +139,32 @@ Cast Casting::all() {
   cast_.director = who_.director();
   cast_.threads = who_.threads();
   join_extension(cast_, b_, who_);
+  streams_on_ = {};
   return std::move(cast_);
+}
+
+/// All of a replica but its source.
+void Casting::add_workers(std::int32_t r) {
+  for (std::int32_t k = 0; k < stages_; ++k) {
+    add_stage(r, k);
+  }
+  for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
+    add_shard(r, c);
+  }
+  for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
+    add_optimizer(r, c);
+  }
+  for (std::int32_t c = 0; c < static_cast<std::int32_t>(who_.predictors(r).size()); ++c) {
+    add_predictor(r, c);
+  }
+}
+
+std::vector<Cast::Again> Casting::again(std::int32_t r) {
+  returns_ = true;
+  add_source(r);
+  add_workers(r);
+  streams_on_ = {};
+  return std::exchange(again_, {});
 }
 
 void Casting::add(ActorId id,
@@ -174,6 +172,10 @@ void Casting::add(ActorId id,
                   Device device,
                   Precision precision,
                   std::int32_t stage) {
+  if (returns_) {
+    again_.push_back({id, std::move(machine)});
+    return;
+  }
   TROUPE_CHECK(id == cast_.members.size(), "members are made in the order of the roster");
   const Roster::Entry& entry = who_.entries()[id];
   cast_.members.push_back({.name = entry.name,
@@ -294,6 +296,7 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
           .shard_of = who_.shards(r),
           .evaluation = evaluation(r),
           .buffers = std::move(buffers),
+          .returns = returns_,
           .credit_chunk = far_ahead() ? schedule_.chunks - 1 : 0,
           .signals = std::move(signals),
           .predictors = predictors_of(who_, r),
@@ -320,6 +323,7 @@ void Casting::add_shard(std::int32_t r, std::int32_t c) {
                                  .evaluation = evaluation(r),
                                  .director = who_.director(),
                                  .initial = starting_slices(streams_on_.on(device), b_, at),
+                                 .returns = returns_,
                                  .tied = tied_shares(b_, c),
                                  .exchange = make_exchange(b_, who_, rules_[at], r, c)}),
       device,
@@ -380,7 +384,14 @@ void Casting::add_servers() {
 }  // namespace
 
 Cast build_cast(const Blueprint& blueprint) {
-  return Casting(blueprint).all();
+  const auto casting = std::make_shared<Casting>(blueprint);
+  Cast cast = casting->all();
+  if (blueprint.link) {
+    cast.again = [casting](std::int32_t replica) {
+      return casting->again(replica);
+    };
+  }
+  return cast;
 }
 
 }  // namespace troupe

@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// The machines. Initial weights are made here.
+/// The machines. Initial weights are made here. Where replicas share servers one can come back
+/// (Cast::again), as long as the blueprint lives.
 Cast build_cast(const Blueprint& blueprint);
 
 }  // namespace troupe

@@ -77,4 +77,12 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
   return own;
 }
 
+proto::Experiment own_optimizer(const Blueprint& b) {
+  proto::Experiment own = b.experiment;
+  if (b.link && b.link->steps && b.link->travel == Travel::gradient) {
+    own.mutable_optimizer()->set_rule(proto::OptimizerRule::sgd);
+  }
+  return own;
+}
+
 }  // namespace troupe

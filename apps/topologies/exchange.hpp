@@ -17,6 +17,10 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& blueprint,
                                         std::int32_t r,
                                         std::int32_t c);
 
+/// The optimizer that a replica has where servers make the updates: between two fetches it moves by
+/// its own gradients (Dean et al. 2012), with no memory of them.
+proto::Experiment own_optimizer(const Blueprint& blueprint);
+
 /// How many parts of its gradient the shard of chunk `owner` gets from other chunks.
 std::size_t tied_shares(const Blueprint& blueprint, std::int32_t owner);
 

@@ -1,8 +1,10 @@
 #include "apps/topologies/hosts.hpp"
 
 #include "apps/topologies/placement.hpp"
+#include "messages/experiment.hpp"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -86,11 +88,37 @@ Result<void> check_lists(const E& e) {
   return {};
 }
 
+/// A replica gets its first weights from the servers, and what they keep of it has to be made for one that begins in
+/// the middle of the run.
+Result<void> check_back(const E& e) {
+  if (e.clock().faults().crashes().back() == 0) {
+    return {};
+  }
+  const std::string exchange = choice_name(e.replicas().exchange());
+  const std::set<std::string> can{"parameter_server", "synchronous", "wsp"};
+  std::string why;
+  if (!can.contains(exchange)) {
+    why = concat("with replicas.exchange ", exchange);
+  } else if (!has_servers(e)) {
+    why = e.replicas().count() == 1 ? "where there is one replica"
+                                    : "where replicas sum gradients without servers";
+  } else if (decoupled_of(e)) {
+    why = "with decoupled modules";
+  } else {
+    return {};
+  }
+  return Error{ErrorKind::usage,
+               concat("clock.faults.crashes.back: a replica cannot come back ",
+                      why,
+                      "; with servers of parameter_server, synchronous and wsp it can")};
+}
+
 }  // namespace
 
 Constraints<proto::Experiment> fault_checks() {
   return {asked("hosts_of_faults", {"clock.faults"}, check_lists),
-          asked("lasting_faults", {"clock.faults"}, check_events)};
+          asked("lasting_faults", {"clock.faults"}, check_events),
+          asked("replicas_that_come_back", {"clock.faults.crashes.back"}, check_back)};
 }
 
 std::int64_t hosts_of(const proto::Experiment& e) {

@@ -118,6 +118,9 @@ void print_summary(Console& console, const RunResult& result, const std::string&
   for (const std::string& lost : s.lost) {
     rows.push_back({"lost", lost + "; the others went on"});
   }
+  for (const std::string& returned : s.returned) {
+    rows.push_back({"returned", returned});
+  }
   if (!s.weights_sha256.empty()) {
     rows.push_back({"weights", "sha256 " + s.weights_sha256});
   }

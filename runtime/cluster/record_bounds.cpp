@@ -50,6 +50,11 @@ class Check {
 
   void operator()(const LossOfReplica& r) const { replica(r.replica); }
 
+  void operator()(const ReturnOfReplica& r) const {
+    replica(r.replica);
+    expect(r.batch >= 0 && r.missed >= 0, "a mini-batch that is none");
+  }
+
   void operator()(const PredictionRecord& r) const {
     stamp(r.stamp);
     const Tensor& result = r.result;

@@ -156,17 +156,6 @@ std::optional<Diverged> Recorder::handle(const ServerRecord& record, double) {
   return {};
 }
 
-std::optional<Diverged> Recorder::handle(const LossOfReplica& record, double now) {
-  lost_.push_back(concat("replica ", record.replica, " (", record.cause, ")"));
-  write(JsonObject{}
-            .add("kind", "lost")
-            .add("replica", record.replica)
-            .add("cause", record.cause)
-            .add("seconds", now)
-            .text());
-  return {};
-}
-
 /// Mini-batches of all replicas over those of an epoch.
 double Recorder::epoch_of(std::int64_t step) const {
   return c_.sizes.epochs(step * c_.batches_per_update);
@@ -390,6 +379,7 @@ Summary Recorder::summary(std::int64_t step) const {
   s.servers = servers_;
   s.bytes_sent = bytes_;
   s.lost = lost_;
+  s.returned = returned_;
   s.predictors = predictors_;
   return s;
 }

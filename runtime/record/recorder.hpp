@@ -126,6 +126,7 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> handle(const WaitRecord& record, double now);
   std::optional<Diverged> handle(const ServerRecord& record, double now);
   std::optional<Diverged> handle(const LossOfReplica& record, double now);
+  std::optional<Diverged> handle(const ReturnOfReplica& record, double now);
 
   std::optional<Diverged> handle(const TrafficRecord& record, double) {
     bytes_ += record.bytes;
@@ -167,6 +168,7 @@ class Recorder final : public RecordSink {
   std::map<std::int32_t, Summary::Server> servers_;
   std::int64_t bytes_ = 0;
   std::vector<std::string> lost_;
+  std::vector<std::string> returned_;
   std::map<std::int32_t, Summary::Predictor> predictors_;  // of the last train line
 };
 

@@ -19,6 +19,7 @@ void Recorder::archive(Archive& a) {
     servers_,
     bytes_,
     lost_,
+    returned_,
     predictors_);
 }
 

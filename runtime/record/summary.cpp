@@ -136,6 +136,10 @@ std::string to_json(const Summary& summary,
       .add("cpu", summary.origin.cpu)
       .add("gpu", summary.origin.gpu)
       .add("command", summary.origin.command);
+  JsonObject returned;
+  for (std::size_t i = 0; i < summary.returned.size(); ++i) {
+    returned.add(std::to_string(i + 1), summary.returned[i]);
+  }
   JsonObject all(JsonObject::Layout::line_a_member);
   all.raw("experiment", nested(print_experiment_json(experiment)))
       .add("version", summary.version)
@@ -160,6 +164,7 @@ std::string to_json(const Summary& summary,
       .add("bytes_sent", summary.bytes_sent)
       .add("servers", servers)
       .add("lost", lost)
+      .add("returned", returned)
       .add("weights_sha256", summary.weights_sha256)
       .add("order_sha256", summary.order_sha256);
   if (!summary.predictors.empty()) {

@@ -79,6 +79,7 @@ struct Summary {
   std::map<std::int32_t, Predictor> predictors;  // by module, of the last line of metrics
   std::map<std::int32_t, Server> servers;  // by shard; of several slices the sums, but for version
   std::vector<std::string> lost;           // replicas that died, and of what
+  std::vector<std::string> returned{};     // those that came back, and where they go on
   std::map<std::string, std::int64_t>
       faults;  // how often each happened; empty: none were asked for
   std::map<std::int32_t, std::int64_t> stashes;  // by stage: the most micro-batches kept at once

@@ -3,7 +3,6 @@
 #include "kernels/stream.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace troupe {
@@ -18,7 +17,8 @@ Agenda::Agenda(Cast& cast, const TimeModel& times, RecordSink& records, OrderSin
       times_(times),
       records_(records),
       order_(order),
-      thread_free_(static_cast<std::size_t>(cast.threads)) {
+      thread_free_(static_cast<std::size_t>(cast.threads)),
+      lives_(cast.members.size()) {
   for (const ActorId id : cast_.starting) {
     post(0, id, Start{});
   }
@@ -30,8 +30,10 @@ void Agenda::post(double time, ActorId to, Message message) {
   push({.time = time, .sequence = 0, .slot = 0, .to = to}, std::move(message));
 }
 
-/// Its sequence and slot are filled in.
+/// Its sequence, slot and lives are filled in.
 void Agenda::push(Entry entry, Message message) {
+  entry.from_life = life(message.from);
+  entry.to_life = life(entry.to);
   if (free_.empty()) {
     entry.slot = static_cast<std::uint32_t>(slots_.size());
     slots_.push_back(std::move(message));
@@ -179,7 +181,9 @@ void Agenda::archive(Archive& a) {
     // Copies: where a machine cannot be written the run goes on with what it has.
     const auto add = [&](const auto& entries) {
       for (const Entry& entry : entries) {
-        state.pending.push_back({entry.time, entry.sequence, entry.to, slots_[entry.slot]});
+        if (!outlived(entry)) {
+          state.pending.push_back({entry.time, entry.sequence, entry.to, slots_[entry.slot]});
+        }
       }
     };
     add(heap_);
@@ -209,6 +213,7 @@ void Agenda::archive(Archive& a) {
 
 /// These messages, and no others, are on the heap. What is posted from now on comes behind them.
 void Agenda::place(std::vector<Pending> pending) {
+  std::fill(lives_.begin(), lives_.end(), 0);  // what was outlived was not written
   std::sort(pending.begin(), pending.end(), earlier);
   heap_.clear();
   slots_.clear();
@@ -253,96 +258,6 @@ Ending Agenda::play(const std::function<bool()>& interrupted) {
     witness_->ended();
   }
   return std::move(*ending_);
-}
-
-// -- faults ----------------------------------------------------------------------------------------
-
-void Agenda::suffer(Faults& faults, Witness& witness) {
-  faults_ = &faults;
-  witness_ = &witness;
-}
-
-/// When the first host goes on for which messages are withheld; infinity: there is none.
-double Agenda::next_thaw() const {
-  double first = std::numeric_limits<double>::infinity();
-  for (const auto& [host, entries] : withheld_) {
-    first = std::min(first, faults_->frozen_until(entries.front().to));
-  }
-  return first;
-}
-
-/// What happens to hosts before the next message is delivered, one thing at a time. False: nothing does.
-bool Agenda::befall() {
-  if (!thawed_.empty() || (heap_.empty() && withheld_.empty())) {
-    return false;
-  }
-  const double thaw = next_thaw();
-  const double message =
-      heap_.empty() ? std::numeric_limits<double>::infinity() : heap_.front().time;
-  if (faults_->next() <= std::min(thaw, message)) {
-    now_ = std::max(now_, faults_->next());
-    for (const Faults::Death& death : faults_->happen()) {
-      bury(death);
-    }
-    return true;
-  }
-  if (thaw > message) {
-    return false;
-  }
-  now_ = std::max(now_, thaw);
-  const auto host = std::find_if(withheld_.begin(), withheld_.end(), [&](const auto& held) {
-    return faults_->frozen_until(held.second.front().to) == thaw;
-  });
-  thawed_ = std::move(host->second);
-  withheld_.erase(host);
-  return true;
-}
-
-/// All machines of the host are gone, and the Director hears of each.
-void Agenda::bury(const Faults::Death& death) {
-  if (const auto held = withheld_.find(death.host); held != withheld_.end()) {
-    for (const Entry& entry : held->second) {
-      slots_[entry.slot] = {};
-      free_.push_back(entry.slot);
-    }
-    withheld_.erase(held);
-  }
-  for (ActorId id = 0; id < cast_.members.size(); ++id) {
-    if (faults_->host_of(id) != death.host || gone_.contains(id)) {
-      continue;
-    }
-    if (id == cast_.director.id) {
-      ending_.emplace();
-      ending_->exit_code = static_cast<int>(ErrorKind::lost);
-      ending_->cause = death.cause + ", and the Director with it: the run is lost";
-      return;
-    }
-    gone_.insert(id);
-    post(now_, cast_.director.id, sent_by(id, Down{cast_.members[id].name, death.cause, id}));
-  }
-}
-
-/// Whether the message is not delivered now: who has gone hears nothing, nobody hears a host that is dead,
-/// and one that stands still gets it when it goes on.
-bool Agenda::withheld(const Entry& entry) {
-  const Message& message = slots_[entry.slot];
-  const bool passes = faults_ && faults_->apart(message.from, entry.to);
-  if (gone_.contains(entry.to) ||
-      (passes && faults_->dead(message.from) && !std::holds_alternative<Down>(message))) {
-    slots_[entry.slot] = {};
-    free_.push_back(entry.slot);
-    return true;
-  }
-  if (!faults_) {
-    return false;
-  }
-  if (faults_->frozen_until(entry.to) > now_) {
-    withheld_[faults_->host_of(entry.to)].push_back(entry);
-    return true;
-  }
-  witness_->delivered(message.from, entry.to, entry.number);
-  witness_->delivered(entry.to, message);
-  return false;
 }
 
 }  // namespace troupe

@@ -58,7 +58,9 @@ class Agenda {
     std::uint64_t sequence;
     std::uint32_t slot;
     ActorId to;
-    std::uint64_t number = 0;  // that the Witness has given it
+    std::uint64_t number = 0;     // that the Witness has given it
+    std::uint32_t from_life = 0;  // of who sent it, and of whom it was sent to: lives_
+    std::uint32_t to_life = 0;
 
     bool operator<(
         const Entry& other) const {  // the heap's top is the earliest, then the first posted
@@ -70,6 +72,13 @@ class Agenda {
   std::optional<Entry> next_entry();
   bool befall();
   void bury(const Faults::Death& death);
+  void raise(int host);
+  bool stands(std::int32_t replica) const;
+  void make_anew(std::int32_t replica);
+  bool outlived(const Entry& entry) const;
+
+  std::uint32_t life(ActorId id) const { return id < lives_.size() ? lives_[id] : 0; }
+
   double next_thaw() const;
   bool withheld(const Entry& entry);
   void push(Entry entry, Message message);
@@ -94,6 +103,8 @@ class Agenda {
   std::uint64_t sequence_ = 0;
   std::uint64_t delivered_ = 0;
   std::vector<double> thread_free_;  // by thread: members that share one take turns
+
+  std::vector<std::uint32_t> lives_;  // by ActorId: how often the machine was made anew
 
   Faults* faults_ = nullptr;  // null: nothing goes wrong
   Witness* witness_ = nullptr;

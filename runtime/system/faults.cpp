@@ -81,6 +81,7 @@ Faults::Faults(const proto::Faults& asked,
                std::vector<int> host_of,
                int hosts)
     : detection_(asked.detection()),
+      back_(asked.crashes().back()),
       freeze_seconds_(asked.freezes().seconds()),
       cut_seconds_(asked.cuts().seconds()),
       loss_(asked.wire().loss()),
@@ -113,27 +114,63 @@ Faults::Faults(const proto::Faults& asked,
 // -- what befalls hosts ----------------------------------------------------------------------------
 
 double Faults::next() const {
-  return std::min({next_given_up_, crashes_.next(), freezes_.next(), cuts_.next()});
+  return std::min({next_given_up_, next_back(), crashes_.next(), freezes_.next(), cuts_.next()});
 }
 
-std::vector<Faults::Death> Faults::happen() {
+Faults::Happening Faults::happen() {
   const double time = next();
-  std::vector<Death> deaths;
+  Happening what;
   if (time == next_given_up_) {
     ++counts_.given_up;
-    deaths = die(whom_, "was silent for too long");
+    what.deaths = die(whom_, "was silent for too long");
+  } else if (time == next_back()) {
+    what.back = come_back();
   } else if (time == crashes_.next()) {
-    const Course::Point point = crashes_.take();
-    const int host = point.host >= 0 ? static_cast<int>(point.host) : drawn_host(crashes_, 1, 1);
-    counts_.crashes += hosts_[at(host)].dead ? 0 : 1;
-    deaths = die(host, "has crashed");
+    what.deaths = crash(crashes_.take());
   } else if (time == freezes_.next()) {
     freeze(freezes_.take());
   } else {
     cut(cuts_.take());
   }
   expect();
+  return what;
+}
+
+std::vector<Faults::Death> Faults::crash(const Course::Point& point) {
+  const int host = point.host >= 0 ? static_cast<int>(point.host) : drawn_host(crashes_, 1, 1);
+  std::vector<Death> deaths = die(host, "has crashed");
+  if (!deaths.empty()) {
+    ++counts_.crashes;
+    if (back_ > 0) {
+      back_at_[host] = point.at + back_;
+    }
+  }
   return deaths;
+}
+
+double Faults::next_back() const {
+  double first = kNever;
+  for (const auto& [host, time] : back_at_) {
+    first = std::min(first, time);
+  }
+  return first;
+}
+
+/// The first of those that are due. A link that is cut is still cut.
+std::vector<int> Faults::come_back() {
+  const double now = next_back();
+  const auto due = std::find_if(
+      back_at_.begin(), back_at_.end(), [now](const auto& back) { return back.second == now; });
+  const int host = due->first;
+  back_at_.erase(due);
+  ++counts_.back;
+  hosts_[at(host)] = {.silent_since = now, .silent_until = cut_until(0, host)};
+  for (auto& [ends, channel] : channels_) {
+    if (ends.first == host || ends.second == host) {
+      channel.last = 0;
+    }
+  }
+  return {host};
 }
 
 /// Of a point that has just been taken, and of hosts from `first` on. A given point draws as one of its own.
@@ -267,7 +304,7 @@ void Faults::archive(Archive& a) {
   crashes_.archive(a);
   freezes_.archive(a);
   cuts_.archive(a);
-  a(hosts_, cut_until_, channels_, next_given_up_, whom_, counts_);
+  a(hosts_, back_at_, cut_until_, channels_, next_given_up_, whom_, counts_);
 }
 
 }  // namespace troupe

@@ -8,7 +8,8 @@
 // first packet that comes through is there, and not before message n - 1. That time is computed when the
 // message is sent; the packets themselves would show nothing more.
 //
-// Host 0 has the Director. Who is silent to it for clock.faults.detection seconds is given up and does not
+// A host that has crashed is there again clock.faults.crashes.back seconds later, with new links: nothing that
+// was under way to it or from it comes. Host 0 has the Director. Who is silent to it for clock.faults.detection seconds is given up and does not
 // come back; a host 0 that stood still itself counts from when it goes on.
 #pragma once
 
@@ -35,13 +36,14 @@ class Faults {
   /// What has happened.
   struct Counts {
     std::int64_t crashes = 0;
+    std::int64_t back = 0;      // hosts that had crashed and are there again
     std::int64_t given_up = 0;  // hosts that were silent for too long
     std::int64_t freezes = 0;
     std::int64_t cuts = 0;
     std::int64_t packets_lost = 0;
     std::int64_t packets_doubled = 0;
 
-    static constexpr int kFields = 6;
+    static constexpr int kFields = 7;
   };
 
   struct Death {
@@ -55,10 +57,15 @@ class Faults {
          std::vector<int> host_of,
          int hosts);
 
+  struct Happening {
+    std::vector<Death> deaths{};
+    std::vector<int> back{};  // hosts that had crashed and are there again
+  };
+
   /// When the next thing happens to a host, seconds of the run's clock; infinity: never.
   double next() const;
-  /// It does; who has died of it.
-  std::vector<Death> happen();
+  /// It does; whom it has concerned.
+  Happening happen();
 
   int host_of(ActorId id) const { return host_of_[id]; }
 
@@ -127,6 +134,9 @@ class Faults {
   double given_up_at(int host) const;
   void expect();
   std::vector<Death> die(int host, const std::string& how);
+  std::vector<Death> crash(const Course::Point& point);
+  std::vector<int> come_back();
+  double next_back() const;
   void freeze(const Course::Point& point);
   void cut(const Course::Point& point);
   void cut_between(int a, int b, double at);
@@ -135,6 +145,7 @@ class Faults {
   double cut_until(int a, int b) const;
 
   double detection_;
+  double back_;
   double freeze_seconds_;
   double cut_seconds_;
   double loss_;
@@ -148,6 +159,7 @@ class Faults {
   Course freezes_;
   Course cuts_;
   std::vector<Host> hosts_;
+  std::map<int, double> back_at_;  // by host that has crashed: when it is there again
   std::map<std::pair<int, int>, double> cut_until_;  // by the smaller host, the larger
   std::map<std::pair<int, int>, Channel> channels_;  // by sender, recipient
   double next_given_up_ = kNever;

@@ -172,10 +172,19 @@ struct Cast {
     std::int32_t stage = -1;  // whose time its thread's jobs take, over all replicas; -1: nobody's
   };
 
+  /// A machine that takes the place of one that is gone.
+  struct Again {
+    ActorId id = 0;
+    std::unique_ptr<Machine> machine;
+  };
+
   std::vector<Member> members;    // by ActorId
   std::vector<ActorId> starting;  // who gets Start, in this order
   Ref<DirectorRole> director;
   int threads = 0;
+  /// The machines of a replica anew, which know nothing and wait for Rejoin. Empty: what has died stays
+  /// dead.
+  std::function<std::vector<Again>(std::int32_t replica)> again{};
 };
 
 }  // namespace troupe

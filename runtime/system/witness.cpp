@@ -43,6 +43,20 @@ void Witness::delivered(ActorId from, ActorId to, std::uint64_t number) {
   link.come = number;
 }
 
+void Witness::renewed(ActorId id) {
+  std::erase_if(
+      links_, [id](const auto& link) { return link.first.first == id || link.first.second == id; });
+}
+
+/// What servers knew of the one before says nothing of it.
+void Witness::returned(std::int32_t replica) {
+  dead_.erase(replica);
+  ++lives_[replica];
+  for (auto& [id, server] : servers_) {
+    server.replicas.erase(replica);
+  }
+}
+
 void Witness::sent(ActorId from, const Message& message) {
   if (const auto* answer = std::get_if<Answer>(&message)) {
     answered(servers_[from], *answer);
@@ -75,7 +89,11 @@ void Witness::arrived(Server& server, const Upload& m) {
   if (m.contribution.values.empty()) {
     return;
   }
-  const Push push{m.stamp.replica, m.sequence, server.version, dead_.contains(m.stamp.replica)};
+  const Push push{.replica = m.stamp.replica,
+                  .sequence = m.sequence,
+                  .version = server.version,
+                  .of_dead = dead_.contains(m.stamp.replica),
+                  .life = life(m.stamp.replica)};
   const auto [place, free] = server.waiting.try_emplace(where(m.contribution.values.front()), push);
   if (!free && !server.over &&
       !place->second.of_dead) {  // the tensor that had this place is gone, and was in no update
@@ -111,7 +129,8 @@ void Witness::taken(Server& server, const Combine& m) {
           " that was applied before, or has never arrived");
       continue;
     }
-    law(push->second.sequence > server.replicas[part.replica].told,
+    law(push->second.life != life(part.replica) ||
+            push->second.sequence > server.replicas[part.replica].told,
         "kept",
         named(push->second),
         " was told to be in the weights before it was");
@@ -131,7 +150,7 @@ void Witness::answered(Server& server, const Answer& m) {
   Replica& replica = server.replicas[m.replica];
   replica.told = std::max(replica.told, m.holds);
   for (const auto& [tensor, push] : server.in_work) {
-    law(push.replica != m.replica || push.sequence > m.holds,
+    law(push.replica != m.replica || push.life != life(m.replica) || push.sequence > m.holds,
         "kept",
         named(push),
         " is told to be in the weights while it is being worked in");
@@ -160,6 +179,8 @@ void Witness::recorded(const RecordEntry& entry) {
     }
   } else if (const auto* lost = std::get_if<LossOfReplica>(&entry)) {
     died(lost->replica);
+  } else if (const auto* back = std::get_if<ReturnOfReplica>(&entry)) {
+    returned(back->replica);
   }
 }
 
@@ -200,8 +221,8 @@ void Witness::ended() const {
     const auto left =
         std::count_if(server.waiting.begin(), server.waiting.end(), [&](const auto& waiting) {
           const Push& push = waiting.second;
-          return dead_.contains(push.replica) && !push.of_dead && !server.follows &&
-                 server.version - push.version > bound;
+          const bool gone = dead_.contains(push.replica) || push.life != life(push.replica);
+          return gone && !push.of_dead && !server.follows && server.version - push.version > bound;
         });
     law(server.vanished + left <= server.dropped,
         "cost",

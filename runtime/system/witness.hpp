@@ -2,8 +2,10 @@
 // sent, delivered and recorded, and believes no machine: who has applied what it tells from the tensors that
 // a server hands to its optimizer.
 //
-//   link        a message between hosts comes once, and in its sender's order
-//   once        no push is in two updates, and none that has not arrived
+//   link        a message between hosts comes once, in its sender's order, and to and from the machines
+//               that are there now: none that was sent before one of them was made anew
+//   once        no push is in two updates, and none that has not arrived; mini-batches of a replica are
+//               applied in their order, also where it has come back
 //   chain       each update of a server begins with the weights that the one before has made
 //   kept        what a server tells a replica to be in the weights is in them, or was given up
 //   forward     versions do not fall: a server's answers to a replica, and what records tell
@@ -51,6 +53,9 @@ class Witness {
   /// Nothing comes from this replica any more that was not there.
   void died(std::int32_t replica) { dead_.insert(replica); }
 
+  /// The machine was made anew: what was under way to it or from it must not come.
+  void renewed(ActorId id);
+
   /// The run has ended well.
   void ended() const;
   /// Nothing is under way any more. `gone`: machines that are dead.
@@ -67,6 +72,7 @@ class Witness {
     std::uint64_t sequence = 0;
     std::int64_t version = 0;  // of its server, when it came
     bool of_dead = false;      // its replica had been struck off: it need not count
+    std::int64_t life = 0;     // how often its replica had come back
   };
 
   struct Replica {                    // as a server knows it
@@ -97,11 +103,18 @@ class Witness {
   void made(Server& server, const Combined& combined);
   void answered(Server& server, const Answer& answer);
   void applied(const AppliedRecord& record);
+  void returned(std::int32_t replica);
+
+  std::int64_t life(std::int32_t replica) const {
+    const auto found = lives_.find(replica);
+    return found == lives_.end() ? 0 : found->second;
+  }
 
   bool resumed_;
   std::map<std::pair<ActorId, ActorId>, Link> links_;
   std::map<ActorId, Server> servers_;
   std::set<std::int32_t> dead_;
+  std::map<std::int32_t, std::int64_t> lives_;  // by replica: how often it has come back
   using Part = std::tuple<std::int32_t, std::int32_t, std::size_t>;  // replica, chunk, slice
   std::map<Part, std::int64_t> applied_;                             // the last mini-batch
   std::map<Part, std::int64_t> applied_to_;  // the last version; with servers of replica -1

@@ -193,6 +193,53 @@ TEST_CASE("the last living replica ends the run when it dies, and no machine cou
   CHECK(fx.ending->cause == "stage is lost: y");
 }
 
+TEST_CASE("who comes back begins when all servers have taken it back, and takes over from nobody",
+          "[actors]") {
+  Company all = company(2);
+  all.servers = {{5}, {6}};
+  Director d({.company = all,
+              .end = std::make_unique<EndAtServers>(all),
+              .replica_of = replica_of(2),
+              .survives = true});
+  Effects fx;
+  d.handle(Returned{0}, 0, fx);
+  CHECK(fx.sends.empty());  // it lives
+  d.handle(Down{.actor = "stage", .cause = "x", .id = 13}, 0, fx);
+  fx.clear();
+  d.handle(Returned{0}, 0, fx);
+  REQUIRE(sent_to<Membership>(5, fx).size() == 1);
+  CHECK(sent_to<Membership>(6, fx)[0].alive == std::vector<bool>{true, true});
+  const std::int64_t epoch = sent_to<Membership>(6, fx)[0].epoch;
+  fx.clear();
+  const auto readmitted = [&](std::int32_t chunk, std::int64_t which) {
+    d.handle(Readmitted{.chunk = chunk, .epoch = which, .arrived = 3 + chunk, .batch = 9 - chunk},
+             0,
+             fx);
+  };
+  readmitted(0, epoch);
+  readmitted(1, epoch - 1);  // of an earlier return
+  CHECK(fx.sends.empty());
+  readmitted(1, epoch);
+  const auto begun = sent<Rejoin>(fx);
+  REQUIRE(begun.size() == 4);
+  for (const auto& [to, m] : begun) {
+    CHECK(to >= 10);
+    CHECK(to <= 13);
+    CHECK(m.batch == 9);
+  }
+  const auto records = recorded<ReturnOfReplica>(fx);
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].batch == 9);
+  CHECK(records[0].missed == 5);
+  fx.clear();
+  d.handle(MarkDue{.step = 4}, 0, fx);
+  CHECK(sent_to<MarkDue>(20, fx).size() == 1);
+  // It may die again, and be the last.
+  d.handle(Down{.actor = "stage", .cause = "x", .id = 23}, 0, fx);
+  CHECK(sent_to<MarkDue>(10, fx).size() == 1);
+  CHECK_FALSE(fx.ending);
+}
+
 TEST_CASE("what an evaluator that dies was asked for is asked of the next", "[actors]") {
   Director d = of_all();
   Effects fx;

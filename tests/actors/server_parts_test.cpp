@@ -219,6 +219,17 @@ TEST_CASE("a verdict's pushes are found where they wait, and waited for while th
   CHECK(found->drop == std::vector<std::size_t>{0});
 }
 
+TEST_CASE("a verdict waits for no push of an earlier life of its replica", "[server]") {
+  Replicas replicas(2, false, {});
+  replicas.update({.epoch = 1, .alive = {true, false}});
+  replicas.update({.epoch = 2, .alive = {true, true}});
+  CHECK(replicas.life(1) == 1);
+  Verdict verdict{.number = 1, .take = {{.replica = 1, .batch = 7, .life = 1}}};
+  CHECK_FALSE(find_pushes(verdict, {}, replicas));
+  verdict.take.front().life = 0;
+  CHECK(find_pushes(verdict, {}, replicas));
+}
+
 TEST_CASE("who decides numbers its verdicts and sends each to all that follow", "[server]") {
   VerdictSender sender({Ref<ServerRole>{7}, Ref<ServerRole>{9}});
   CHECK(sender.has_followers());

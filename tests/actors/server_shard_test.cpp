@@ -317,7 +317,67 @@ TEST_CASE("the dead are not heard; what they left behind counts; their state goe
   s.handle(Membership{.epoch = 1, .alive = {false, false, false}}, 0, fx);
   s.handle(upload(2, 0, 0), 0, fx);
   const Combine next = combine(fx);
-  CHECK(next.forget.empty());
+  CHECK(next.forget == std::vector<std::int32_t>{1});  // what it had left has moved its state again
+  s.handle(combined(3), 0, fx);
+  s.handle(upload(2, 1, 3), 0, fx);
+  CHECK(combine(fx).forget.empty());
+}
+
+TEST_CASE("who comes back is counted anew, behind all that had come of it and with the slowest",
+          "[actors]") {
+  ServerShard s = server({.admission = std::make_shared<Together>(2)});
+  Effects fx;
+  s.handle(upload(0, 0, 0), 0, fx);
+  s.handle(upload(1, 0, 0), 0, fx);
+  combine(fx);
+  s.handle(combined(1), 0, fx);
+  s.handle(upload(1, 1, 0), 0, fx);  // is left
+  fx.clear();
+  s.handle(Membership{.epoch = 1, .alive = {true, false, false}}, 0, fx);
+  CHECK(sent<Readmitted>(fx).empty());
+  s.handle(Membership{.epoch = 2, .alive = {true, true, true}}, 0, fx);
+  const auto back = sent<Readmitted>(fx);
+  REQUIRE(back.size() == 2);
+  CHECK(back[0].first == kDirector.id);
+  CHECK(back[0].second.epoch == 2);
+  CHECK(back[0].second.replica == 1);
+  CHECK(back[0].second.arrived == 2);
+  CHECK(back[0].second.batch == 2);  // the living are at 1
+  CHECK(back[1].second.replica == 2);
+  CHECK(back[1].second.arrived == 0);
+  CHECK(back[1].second.batch == 1);
+  fx.clear();
+
+  // It asks for its first weights, and is answered though a push that it had left waits.
+  Upload first = upload(1, 4, 0);
+  first.sequence = 1;
+  first.contribution.values.clear();
+  s.handle(first, 0, fx);
+  const auto answers = sent<Answer>(fx);
+  REQUIRE(answers.size() == 1);
+  CHECK(answers[0].second.request == 1);
+  CHECK(answers[0].second.holds == 0);
+  fx.clear();
+
+  // What it had left is worked in, and says nothing of what it is now.
+  s.handle(upload(0, 1, 1), 0, fx);
+  const Combine left = combine(fx);
+  CHECK(pushes(left) == Pushes{{0, 1}, {1, 1}});
+  s.handle(combined(2), 0, fx);
+  Upload second = upload(1, 5, 1);
+  second.sequence = 2;
+  s.handle(second, 0, fx);
+  s.handle(upload(2, 1, 0), 0, fx);  // its second without its first: it waits
+  fx.clear();
+  s.handle(upload(0, 2, 2), 0, fx);
+  const Combine next = combine(fx);
+  CHECK(pushes(next) == Pushes{{0, 2}, {1, 5}});
+  CHECK(next.forget == std::vector<std::int32_t>{1});
+  s.handle(combined(3), 0, fx);
+  const auto more = sent<Answer>(fx);
+  REQUIRE(more.size() == 2);
+  CHECK(more[1].second.replica == 1);
+  CHECK(more[1].second.holds == 2);
 }
 
 TEST_CASE("what the dead have left comes with the weights that it was computed at", "[actors]") {

@@ -145,3 +145,21 @@ TEST_CASE("loss and accuracy of text are means over its tokens", "[actors]") {
   CHECK(done.accuracy == Approx(490.0 / 4900.0));
   CHECK(done.samples == 49);
 }
+
+TEST_CASE("a source that comes back begins where it is told, and has no Start", "[actors]") {
+  const TemporaryFolder folder;
+  const auto data = text(folder);
+  Source whole = source(data);
+  Source back = source(data);
+  Effects fx;
+  whole.handle(Start{}, 0, fx);
+  const auto expected = sent<Activation>(run_all(whole, std::move(fx)));
+  Effects again;
+  back.handle(Rejoin{.batch = 70}, 0, again);  // the end of the first epoch
+  const auto made = sent<Activation>(run_all(back, std::move(again)));
+  REQUIRE(made.size() > 30);
+  for (std::size_t i = 0; i < 30; ++i) {
+    CHECK(made[i].stamp.batch == static_cast<std::int64_t>(i / 3));  // the stages count from 0
+    CHECK(values(made[i].bundle.front().tensor) == values(expected[210 + i].bundle.front().tensor));
+  }
+}

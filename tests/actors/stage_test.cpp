@@ -61,7 +61,7 @@ std::shared_ptr<const ViewPolicy> view(const std::string& policy, const Schedule
   return find_policy(policy)->view({experiment}, schedule);
 }
 
-Stage stage(const Model& model, const std::string& name, std::int32_t index) {
+Stage stage(const Model& model, const std::string& name, std::int32_t index, bool returns = false) {
   const auto plan = schedule(name);
   return Stage({.self = kStages[index],
                 .stage = index,
@@ -73,6 +73,7 @@ Stage stage(const Model& model, const std::string& name, std::int32_t index) {
                 .shard_of = {kShards[0], kShards[1]},
                 .evaluation = {},
                 .buffers = {},
+                .returns = returns,
                 .source = kSource,
                 .director = kDirector});
 }
@@ -250,6 +251,41 @@ TEST_CASE("a stage says what it lacks, and for how long", "[actors]") {
     CHECK(hand.waits[i].end == times[i + 1]);
     CHECK(hand.waits[i].actor == kStages[1].id);
   }
+}
+
+TEST_CASE("a stage that comes back begins when it is told where, and counts samples from there",
+          "[actors]") {
+  Model model(
+      "model { layers { layer { dense { outputs: 5 } } layer { dropout { rate: 0.5 } } "
+      "layer { dense {} } } }",
+      FakeData({4}, false, 3));
+  const auto output = [&](bool returns, const Message& begins) {
+    Stage machine = stage(model, "one_f_one_b", 0, returns);
+    Hand hand(machine);
+    const Stamp stamp{.chunk = 0};
+    hand.tell(Activation{stamp, {{"x", numbers(model, stamp, {kRows, 4})}}}, 0);
+    CHECK(sent_to<Pull>(kShards[0].id, hand.fx).empty() == returns);
+    if (returns) {
+      hand.tell(begins, 0);
+    }
+    const auto pulls = sent_to<Pull>(kShards[0].id, hand.fx);
+    REQUIRE(pulls.size() == 1);
+    CHECK(pulls[0].view.step == 0);
+    hand.tell(PullReply{pulls[0].request, 0, model.weights(0, 0)}, 0);
+    REQUIRE(hand.fx.runs.size() == 1);
+    const Stamp told = hand.fx.runs[0].stamp;
+    hand.tell(hand.fx.runs[0].job(model.stream), 0);
+    const auto made = sent_to<Activation>(kStages[1].id, hand.fx);
+    REQUIRE(made.size() == 1);
+    CHECK(made[0].stamp.batch == 0);
+    const auto span = made[0].bundle.front().tensor.span<float>();
+    return std::pair(told.batch, std::vector<float>(span.begin(), span.end()));
+  };
+  const auto begun = output(false, Start{});
+  CHECK(output(true, Rejoin{.batch = 0}) == begun);
+  const auto later = output(true, Rejoin{.batch = 5});
+  CHECK(later.first == 5);
+  CHECK(later.second != begun.second);  // other elements are dropped
 }
 
 TEST_CASE("a first stage waits for data, then for the error of the next", "[actors]") {

@@ -282,6 +282,7 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
       WaitRecord{.actor = 3, .want = Want::weights},
       ServerRecord{.version = 9},
       LossOfReplica{.replica = 1, .cause = "gone"},
+      ReturnOfReplica{.replica = 1, .batch = 8, .missed = 3},
       TrafficRecord{.bytes = 12},
       PredictionRecord{.stamp = {.batch = 3}, .result = x}};
   for (RecordEntry record : records) {
@@ -297,6 +298,10 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
     }
     if (const auto* lost = std::get_if<LossOfReplica>(&again)) {
       CHECK(lost->cause == "gone");
+    }
+    if (const auto* returned = std::get_if<ReturnOfReplica>(&again)) {
+      CHECK(returned->batch == 8);
+      CHECK(returned->missed == 3);
     }
     if (const auto* loss = std::get_if<LossRecord>(&again)) {
       CHECK(equal(loss->result, x));

@@ -52,6 +52,8 @@ class Collector final : public RecordSink, public OrderSink {
       outcome_.servers.push_back(*server);
     } else if (const auto* lost = std::get_if<LossOfReplica>(&entry)) {
       outcome_.lost.push_back(*lost);
+    } else if (const auto* returned = std::get_if<ReturnOfReplica>(&entry)) {
+      outcome_.returned.push_back(*returned);
     }
     return std::nullopt;
   }

@@ -115,6 +115,8 @@ const Cases& of_experiments() {
        {{"clock.workers.straggler.permanent.replica=1"}, "1 of replicas.count 1"}},
       {"hosts_of_faults",
        {{"clock.faults.crashes.at=[1]", "clock.faults.crashes.host=[2]"}, "2 of 2 hosts"}},
+      {"lasting_faults",
+       {{"clock.faults.freezes.every=0.01"}, "each for 1, and the run hardly goes on"}},
       {"an_end", {{"stop.updates=0"}, "the run would never end"}},
       {"extension", {{"extension.custom.name=nobody"}, "has not been registered"}},
       {"accuracy_is_evaluated", {{"stop.target_accuracy=0.5"}, "needs record.evaluate"}},

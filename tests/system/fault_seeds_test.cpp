@@ -66,6 +66,14 @@ const std::vector<std::string> kSchemes{"replicas.rule=asgd",
                                         "replicas.exchange.diloco.mode=streaming",
                                         "replicas.exchange.wsp.wave=2"};
 
+/// Whether a replica of the scheme can come back (clock.faults.crashes.back).
+bool can_come_back(const std::string& scheme) {
+  const std::string exchange = "replicas.exchange.";
+  return !scheme.starts_with(exchange + "synchronous.red") &&
+         (scheme.starts_with("replicas.rule") || scheme == "replicas.exchange=synchronous" ||
+          scheme.starts_with(exchange + "synchronous") || scheme.starts_with(exchange + "wsp"));
+}
+
 /// A list of `n` times of the run, or numbers of hosts from `least` on.
 std::string times(Dice& dice, std::int64_t n) {
   std::string list;
@@ -141,6 +149,9 @@ Options draw(std::uint64_t seed) {
   set.push_back(f + "wire.loss=" + dice.of({"0", "0.05", "0.5"}));
   set.push_back(f + "wire.duplicates=" + dice.of({"0", "0.1"}));
   set.push_back(f + "wire.delay=" + dice.of({"0", "0.1", "2"}));
+  if (can_come_back(set.front()) && dice.chance(0.6)) {
+    set.push_back(f + "crashes.back=" + dice.of({"0.05", "0.5", "2", "6"}));
+  }
   return set;
 }
 
@@ -173,6 +184,7 @@ TEST_CASE("under whatever faults, by seed, a run ends as documented and breaks n
           "[system][faults]") {
   const Seeds seeds = asked_for();
   std::uint64_t well = 0;
+  std::size_t returned = 0;
   for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     const Options set = draw(seed);
     std::string all;
@@ -193,10 +205,12 @@ TEST_CASE("under whatever faults, by seed, a run ends as documented and breaks n
     CHECK(once.weights == again.weights);
     CHECK(once.ending.cause == again.ending.cause);
     well += once.ending.exit_code == 0 ? 1 : 0;
+    returned += once.returned.size();
   }
   if (seeds.count >= 60) {  // else the seeds may all be of one kind
     CHECK(well > seeds.count / 3);
     CHECK(well < seeds.count);
+    CHECK(returned > 0);
   }
 }
 

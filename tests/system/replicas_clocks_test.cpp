@@ -99,6 +99,12 @@ class Referee final : public RecordSink {
   std::optional<Diverged> on(const RecordEntry& entry, double) override {
     if (const auto* lost = std::get_if<LossOfReplica>(&entry)) {
       dead_[static_cast<std::size_t>(lost->replica)] = true;
+    } else if (const auto* back = std::get_if<ReturnOfReplica>(&entry)) {
+      ++returned;
+      dead_[static_cast<std::size_t>(back->replica)] = false;
+      for (std::size_t s = 0; s < over_.size(); ++s) {
+        finished_[{back->replica, s}] = back->batch;  // it counts on from there
+      }
     } else if (const auto* applied = std::get_if<AppliedRecord>(&entry)) {
       std::int64_t& finished = finished_[{applied->stamp.replica, applied->slice}];
       finished = std::max(finished, applied->stamp.batch + 1);
@@ -114,6 +120,7 @@ class Referee final : public RecordSink {
 
   std::string verdict;  // empty: fair
   std::int64_t ahead_max = 0;
+  int returned = 0;
 
  private:
   void begins(std::int32_t replica, std::int64_t clock) {
@@ -208,6 +215,45 @@ std::string play(const Blueprint& b, const Choice& c, std::uint64_t seed, std::i
   return ending.exit_code == 0 ? "" : ending.cause;
 }
 
+/// The same with hosts that crash and are there again; adds the replicas that came back to `returned`.
+std::string play_with_returns(const Blueprint& b,
+                              const Choice& c,
+                              std::uint64_t seed,
+                              int& returned) {
+  std::mt19937_64 random(seed);
+  const auto uniform = [&](double from, double to) {
+    return std::uniform_real_distribution<>(from, to)(random);
+  };
+  Cast cast = build_cast(b);
+  proto::Faults asked = b.experiment.clock().faults();
+  for (int i = 0; i < 3; ++i) {
+    asked.mutable_crashes()->add_at(uniform(0, kClocks));
+    asked.mutable_crashes()->add_host(
+        1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(c.replicas)));
+  }
+  asked.mutable_crashes()->set_back(uniform(0.01, 8));
+  asked.mutable_wire()->set_delay(random() % 2 == 0 ? 0 : uniform(0, 1));
+  std::vector<int> host_of;
+  for (const Cast::Member& one : cast.members) {
+    host_of.push_back(one.replica + 1);
+  }
+  Faults faults(asked, seed, host_of, c.replicas + 1);
+  Witness witness;
+  const TimeModel times(random_clock(b.experiment.clock(), c.replicas, random),
+                        b.times,
+                        seed,
+                        static_cast<std::int32_t>(c.replicas));
+  Referee referee(c);
+  Agenda agenda(cast, times, referee, nullptr);
+  agenda.suffer(faults, witness);
+  const Ending ending = agenda.run([&] { return agenda.delivered() > kDeliveriesMax; });
+  returned += referee.returned;
+  const bool all_dead = ending.cause.find("is lost: host") != std::string::npos;
+  return !referee.verdict.empty()            ? referee.verdict
+         : ending.exit_code == 0 || all_dead ? ""
+                                             : ending.cause;
+}
+
 /// `count` schedules of the rule, each with a bound and a number of replicas of its own.
 void play_many(const std::string& rule, std::uint64_t count) {
   std::map<Choice, Blueprint> blueprints;
@@ -250,4 +296,24 @@ TEST_CASE("nobody is further ahead than the bound, and every run ends: essp",
 TEST_CASE("nobody is further ahead than the bound, and every run ends: waves",
           "[system][replicas]") {
   play_many("wsp", 2000);
+}
+
+TEST_CASE("who comes back keeps to the bound, and the others with it", "[system][replicas]") {
+  for (const std::string rule : {"ssp", "essp", "wsp"}) {
+    int returned = 0;
+    for (std::uint64_t seed = 0; seed < 600; ++seed) {
+      std::mt19937_64 random(seed * 104729 + rule.size());
+      const Choice c{.rule = rule,
+                     .replicas = 2 + static_cast<int>(random() % 4),
+                     .bound = static_cast<int>(random() % 4),
+                     .wave = rule == "wsp" ? 1 + static_cast<int>(random() % 3) : 1,
+                     .slices = 1 + static_cast<int>(random() % 2)};
+      const std::string wrong = play_with_returns(blueprint(c), c, seed, returned);
+      if (!wrong.empty()) {
+        FAIL(rule << " seed " << seed << " R " << c.replicas << " bound " << c.bound << " wave "
+                  << c.wave << " slices " << c.slices << ": " << wrong);
+      }
+    }
+    CHECK(returned > 300);
+  }
 }

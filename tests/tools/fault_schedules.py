@@ -100,6 +100,8 @@ def draw_faults(dice, hosts, placed, seconds):
     if dice.random() < 0.5:
         faults.sets.append(f"{FAULTS}wire.delay={some()}")
     faults.sets.append(f"{FAULTS}wire.again={dice.choice([0.001, 0.02, 0.1]) * scale:g}")
+    if dice.random() < 0.5:  # where replicas cannot come back the settings are refused, and tried without
+        faults.sets.append(f"{FAULTS}crashes.back={dice.choice([0.001, 0.03, 0.1, 0.3]) * scale:g}")
     return faults
 
 
@@ -116,6 +118,7 @@ class ReplicasDraw(Draw):
 class FaultJudge(Judge):
     def __init__(self, program, folder):
         super().__init__(program, folder)
+        self.returned = 0  # replicas that have come back
         self.told = {}  # what becomes of experiments undisturbed, the last few
         self.drawn = (-1, None)  # the last experiment, by its own seed
 
@@ -153,6 +156,10 @@ class FaultJudge(Judge):
             return None
         plain = told[0]
         first = self.hurt(asked, faults)
+        if first["code"] == 2 and "crashes.back" in first["says"]:
+            faults.sets = [one for one in faults.sets if "crashes.back" not in one]
+            first = self.hurt(asked, faults)
+        self.returned += len(self.summary().get("returned", {}))
         if first["code"] == 2:
             return None  # these settings have no such host
         self.ends[first["code"]] = self.ends.get(first["code"], 0) + 1
@@ -297,7 +304,8 @@ def campaign(options, tables):
             if done % 100 == 0:
                 print(f"{done} schedules, {len(failures)} failures, {time.time() - begin:.0f} s", file=sys.stderr, flush=True)
         ends = ", ".join(f"{n} with {code}" for code, n in sorted(judge.ends.items()))
-        print(f"{done} schedules of {drawn} seeds from {options.first} on, {len(failures)} break a law; runs end: {ends}")
+        print(f"{done} schedules of {drawn} seeds from {options.first} on, {len(failures)} break a law; runs end: {ends}; "
+              f"{judge.returned} replicas came back")  # fmt: skip
     return failures, done, drawn
 
 

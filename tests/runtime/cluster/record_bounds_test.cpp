@@ -32,6 +32,7 @@ std::vector<RecordEntry> sound() {
           WaitRecord{.actor = 5},
           ServerRecord{.chunk = 3, .slice = 4},
           LossOfReplica{.replica = 1, .cause = ""},
+          ReturnOfReplica{.replica = 1, .batch = 0, .missed = 0},
           TrafficRecord{.replica = 1, .chunk = 3}};
 }
 
@@ -48,6 +49,9 @@ std::vector<RecordEntry> unsound() {
       ServerRecord{.chunk = -1},
       ServerRecord{.slice = 5},
       LossOfReplica{.replica = 2, .cause = ""},
+      ReturnOfReplica{.replica = 2},
+      ReturnOfReplica{.batch = -1},
+      ReturnOfReplica{.missed = -1},
       TrafficRecord{.replica = -1},
       TrafficRecord{.chunk = 4},
       AppliedRecord{.stamp = {}, .reads = {}, .slice = 5},

@@ -352,3 +352,13 @@ TEST_CASE("the summary is JSON with the names that scripts rely on", "[record]")
     CHECK_THAT(text, test::says(part));
   }
 }
+
+TEST_CASE("replicas that come back are told with where they go on", "[record]") {
+  Bench bench({"replicas.count=2"}, 1, 4, true);
+  CHECK_FALSE(bench.recorder->on(ReturnOfReplica{.replica = 1, .batch = 8, .missed = 3}, 2.5));
+  CHECK(bench.lines("returned") ==
+        std::vector<std::string>{
+            R"({"kind":"returned","replica":1,"batch":8,"missed":3,"seconds":2.5})"});
+  CHECK(bench.recorder->summary(0).returned ==
+        std::vector<std::string>{"replica 1 (at its mini-batch 8, without 3)"});
+}

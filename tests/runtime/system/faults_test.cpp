@@ -38,7 +38,7 @@ std::vector<Died> deaths(Faults& f, double until) {
   std::vector<Died> all;
   while (f.next() <= until) {
     const double now = f.next();
-    for (const Faults::Death& death : f.happen()) {
+    for (const Faults::Death& death : f.happen().deaths) {
       all.emplace_back(now, death.host, death.cause);
     }
   }
@@ -90,7 +90,7 @@ TEST_CASE("drawn crashes keep their rate, spare host 0 and follow from the seed"
     Faults f = faults({"crashes.every=2"}, seed);
     while (all.size() < 4000) {
       all.push_back(f.next());
-      for (const Faults::Death& death : f.happen()) {
+      for (const Faults::Death& death : f.happen().deaths) {
         CHECK(death.host > 0);
       }
     }

@@ -1,0 +1,36 @@
+// What a Recorder is told of replicas that die and come back.
+#include "runtime/record/json.hpp"
+#include "runtime/record/recorder.hpp"
+
+namespace troupe {
+
+std::optional<Diverged> Recorder::handle(const LossOfReplica& record, double now) {
+  lost_.push_back(concat("replica ", record.replica, " (", record.cause, ")"));
+  write(JsonObject{}
+            .add("kind", "lost")
+            .add("replica", record.replica)
+            .add("cause", record.cause)
+            .add("seconds", now)
+            .text());
+  return {};
+}
+
+std::optional<Diverged> Recorder::handle(const ReturnOfReplica& record, double now) {
+  returned_.push_back(concat("replica ",
+                             record.replica,
+                             " (at its mini-batch ",
+                             record.batch,
+                             ", without ",
+                             record.missed,
+                             ")"));
+  write(JsonObject{}
+            .add("kind", "returned")
+            .add("replica", record.replica)
+            .add("batch", record.batch)
+            .add("missed", record.missed)
+            .add("seconds", now)
+            .text());
+  return {};
+}
+
+}  // namespace troupe
