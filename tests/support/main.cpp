@@ -11,7 +11,8 @@ constexpr int kSkipReturnCode = 4;
 }  // namespace
 
 int main(int argc, char** argv) {
-  ::setenv("TROUPE_RUNS", "none", 1);  // programs that tests start leave no files where the tests run
+  // Programs that tests start leave no files where the tests run.
+  ::setenv("TROUPE_RUNS", "none", 1);
   // Catch returns how many assertions failed: four of them must not look like a skip.
   if (Catch::Session().run(argc, argv) != 0) {
     return 1;
