@@ -117,6 +117,8 @@ const Cases& of_experiments() {
        {{"clock.faults.crashes.at=[1]", "clock.faults.crashes.host=[2]"}, "2 of 2 hosts"}},
       {"lasting_faults",
        {{"clock.faults.freezes.every=0.01"}, "each for 1, and the run hardly goes on"}},
+      {"replicas_that_come_back",
+       {{"clock.faults.crashes.back=1"}, "cannot come back where there is one replica"}},
       {"an_end", {{"stop.updates=0"}, "the run would never end"}},
       {"extension", {{"extension.custom.name=nobody"}, "has not been registered"}},
       {"accuracy_is_evaluated", {{"stop.target_accuracy=0.5"}, "needs record.evaluate"}},

@@ -4,8 +4,8 @@
 #include "experiment.pb.h"
 #include "tests/runtime/data/files.hpp"
 #include "tests/runtime/data/samples.hpp"
-#include "tests/support/surroundings.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/surroundings.hpp"
 
 #include <array>
 #include <cmath>

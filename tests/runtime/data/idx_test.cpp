@@ -4,9 +4,9 @@
 #include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "tests/runtime/data/samples.hpp"
-#include "tests/support/surroundings.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/skip.hpp"
+#include "tests/support/surroundings.hpp"
 
 #include <unistd.h>
 #include <zlib.h>

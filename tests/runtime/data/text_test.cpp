@@ -5,9 +5,9 @@
 #include "runtime/data/vocabulary.hpp"
 #include "tests/runtime/data/files.hpp"
 #include "tests/runtime/data/samples.hpp"
-#include "tests/support/surroundings.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/skip.hpp"
+#include "tests/support/surroundings.hpp"
 
 #include <sys/stat.h>
 #include <zlib.h>
