@@ -22,15 +22,15 @@ Result<NumberArray> npy_of(Bytes bytes) {
 }
 
 std::optional<NumberType> type_of_dtype(std::string_view dtype) {
-  constexpr std::array<std::pair<std::string_view, NumberType>, 5> kTypes{
+  constexpr std::array<std::pair<std::string_view, NumberType>, 5> kDtypes{
       {{"F32", NumberType::float32},
        {"F64", NumberType::float64},
        {"U8", NumberType::uint8},
        {"I32", NumberType::int32},
        {"I64", NumberType::int64}}};
   const auto row =
-      std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& t) { return t.first == dtype; });
-  return row == kTypes.end() ? std::nullopt : std::optional(row->second);
+      std::find_if(kDtypes.begin(), kDtypes.end(), [&](const auto& t) { return t.first == dtype; });
+  return row == kDtypes.end() ? std::nullopt : std::optional(row->second);
 }
 
 Error unusable_array(const std::string& path, const std::string& name, const std::string& what) {
