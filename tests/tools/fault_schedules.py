@@ -37,6 +37,7 @@ SENTENCES = [  # of runs that a host's death has ended
     r"\S+ is lost: host \d+ (has crashed|was silent for too long)(; it is of replica \d+, and an all-reduce needs all of them)?$",
     r"host 0 has crashed, and the Director with it: the run is lost$",
     r"the last worker is lost",
+    r"the run ends with phase \d+ of \d+$",  # below the sentence that names the host
 ]
 
 
