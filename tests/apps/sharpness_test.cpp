@@ -229,7 +229,7 @@ TEST_CASE("f is the loss on all samples of the split", "[apps]") {
     CHECK_THAT(no.err, says(sentence));
   };
   refused({"sharpness", run, "--out", out}, 2, "exists already");
-  refused({"sharpness", folder / "nothing"}, 2, "there is no experiment.textproto beside it");
+  refused({"sharpness", folder / "nothing"}, 3, "there is no such folder or file");
   refused({"sharpness", run, "--epsilon", "0"}, 2, "--epsilon");
   refused({"sharpness", run, "--subspace", "99999"}, 2, "the network has");
   refused({"sharpness", run, "teacher-mlp"}, 3, "start_from: ");
