@@ -27,23 +27,25 @@ Agenda::Agenda(Cast& cast, const TimeModel& times, RecordSink& records, OrderSin
 Agenda::~Agenda() = default;
 
 void Agenda::post(double time, ActorId to, Message message) {
-  push({.time = time, .sequence = 0, .slot = 0, .to = to}, std::move(message));
+  push(time, to, std::move(message));
 }
 
-/// Its sequence, slot and lives are filled in.
-void Agenda::push(Entry entry, Message message) {
-  entry.from_life = life(message.from);
-  entry.to_life = life(entry.to);
+void Agenda::push(double time, ActorId to, Message message, std::uint64_t number) {
+  const Way way{.number = number, .from_life = life(message.from), .to_life = life(to)};
+  std::uint32_t slot;
   if (free_.empty()) {
-    entry.slot = static_cast<std::uint32_t>(slots_.size());
+    slot = static_cast<std::uint32_t>(slots_.size());
     slots_.push_back(std::move(message));
   } else {
-    entry.slot = free_.back();
+    slot = free_.back();
     free_.pop_back();
-    slots_[entry.slot] = std::move(message);
+    slots_[slot] = std::move(message);
   }
-  entry.sequence = sequence_++;
-  heap_.push_back(entry);
+  if (faults_) {
+    ways_.resize(slots_.size());
+    ways_[slot] = way;
+  }
+  heap_.push_back({time, sequence_++, slot, to});
   std::push_heap(heap_.begin(), heap_.end());
 }
 
@@ -70,7 +72,7 @@ void Agenda::send(ActorId from, Effects::Send& send) {
   }
   const std::uint64_t number = witness_->passes(from, send.to);
   for (const double time : faults_->arrivals(from, send.to, now_, way)) {
-    push({.time = time, .sequence = 0, .slot = 0, .to = send.to, .number = number}, send.message);
+    push(time, send.to, send.message, number);
   }
 }
 
@@ -217,6 +219,7 @@ void Agenda::place(std::vector<Pending> pending) {
   std::sort(pending.begin(), pending.end(), earlier);
   heap_.clear();
   slots_.clear();
+  ways_.clear();
   free_.clear();
   for (Pending& p : pending) {
     sequence_ = std::max(sequence_, p.sequence);

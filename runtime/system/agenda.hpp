@@ -58,14 +58,18 @@ class Agenda {
     std::uint64_t sequence;
     std::uint32_t slot;
     ActorId to;
-    std::uint64_t number = 0;     // that the Witness has given it
-    std::uint32_t from_life = 0;  // of who sent it, and of whom it was sent to: lives_
-    std::uint32_t to_life = 0;
 
     bool operator<(
         const Entry& other) const {  // the heap's top is the earliest, then the first posted
       return time != other.time ? time > other.time : sequence > other.sequence;
     }
+  };
+
+  /// What only a run with faults has to know of an entry. Not in it: the heap moves entries often.
+  struct Way {
+    std::uint64_t number = 0;     // that the Witness has given it
+    std::uint32_t from_life = 0;  // of who sent it, and of whom it was sent to: lives_
+    std::uint32_t to_life = 0;
   };
 
   bool step();
@@ -79,9 +83,13 @@ class Agenda {
 
   std::uint32_t life(ActorId id) const { return id < lives_.size() ? lives_[id] : 0; }
 
+  Way way(const Entry& entry) const {
+    return entry.slot < ways_.size() ? ways_[entry.slot] : Way{};
+  }
+
   double next_thaw() const;
   bool withheld(const Entry& entry);
-  void push(Entry entry, Message message);
+  void push(double time, ActorId to, Message message, std::uint64_t number = 0);
   void send(ActorId from, Effects::Send& send);
   void deliver(ActorId to, Message message);
   void carry_out(ActorId from);
@@ -108,6 +116,7 @@ class Agenda {
 
   Faults* faults_ = nullptr;  // null: nothing goes wrong
   Witness* witness_ = nullptr;
+  std::vector<Way> ways_;                      // by slot; shorter: as a Way begins
   std::map<int, std::deque<Entry>> withheld_;  // by host that stands still: in their order
   std::deque<Entry> thawed_;                   // of hosts that go on: before all others
 };

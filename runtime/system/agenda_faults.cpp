@@ -118,9 +118,13 @@ void Agenda::make_anew(std::int32_t replica) {
 /// A machine that was made anew gets nothing that was sent to the one before, and nobody gets anything from
 /// that; but the Director hears that it is down.
 bool Agenda::outlived(const Entry& entry) const {
+  if (!faults_) {
+    return false;
+  }
   const Message& message = slots_[entry.slot];
-  return entry.to_life != life(entry.to) ||
-         (entry.from_life != life(message.from) && !std::holds_alternative<Down>(message));
+  const Way passed = way(entry);
+  return passed.to_life != life(entry.to) ||
+         (passed.from_life != life(message.from) && !std::holds_alternative<Down>(message));
 }
 
 /// Whether the message is not delivered now: who has gone hears nothing, nobody hears a host that is dead, and one
@@ -141,7 +145,7 @@ bool Agenda::withheld(const Entry& entry) {
     withheld_[faults_->host_of(entry.to)].push_back(entry);
     return true;
   }
-  witness_->delivered(message.from, entry.to, entry.number);
+  witness_->delivered(message.from, entry.to, way(entry).number);
   witness_->delivered(entry.to, message);
   return false;
 }
