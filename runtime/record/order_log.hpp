@@ -2,6 +2,7 @@
 // line a delivery.
 #pragma once
 
+#include "messages/archive.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/system/driver.hpp"
 
@@ -40,6 +41,12 @@ class OrderLog final : public OrderSink {
   /// The digest so far, for checkpoints.
   void archive(auto& a) {
     a(digest_, count_, text_bytes_left_);
+    if (count_ >= kEntries) {
+      throw ArchiveError(concat("the order has ",
+                                count_,
+                                " deliveries that are not hashed; there are fewer than ",
+                                kEntries));
+    }
     for (std::size_t i = 0; i < count_; ++i) {
       a(entries_.at(i));
     }

@@ -1,5 +1,6 @@
 #include "runtime/record/order_log.hpp"
 
+#include "messages/archive.hpp"
 #include "messages/messages.hpp"
 #include "tests/support/catch.hpp"
 
@@ -42,6 +43,33 @@ TEST_CASE("equal orders have equal digests and every part of a delivery counts",
   CHECK(base != one(0, Activation{{.micro_batch = 1}, {}}));
   CHECK(one(0, Ran<ForwardPass>{.made = {}}) !=
         one(0, Ran<ForwardPass>{.lane = Lane::mark, .made = {}}));
+}
+
+TEST_CASE("the digest goes on from a checkpoint, and a checkpoint that is none is refused",
+          "[record]") {
+  for (const int before : {0, 100, 127, 128, 300}) {
+    OrderLog log(nullptr, kNames);
+    OrderLog again(nullptr, kNames);
+    for (int i = 0; i < before; ++i) {
+      log.delivered(0.5 * i, 1, Activation{{.batch = i}, {}});
+    }
+    Archive written;
+    log.archive(written);
+    Archive read(written.take());
+    again.archive(read);
+    for (int i = before; i < 301; ++i) {
+      again.delivered(0.5 * i, 1, Activation{{.batch = i}, {}});
+    }
+    CHECK(again.finish() == digest(301));
+  }
+  std::string digest_so_far;
+  std::size_t count = 128;
+  std::int64_t left = 5;
+  Archive hostile;
+  hostile(digest_so_far, count, left);
+  Archive read(hostile.take());
+  OrderLog log(nullptr, kNames);
+  CHECK_THROWS_AS(log.archive(read), ArchiveError);
 }
 
 TEST_CASE("the text has a line a delivery", "[record]") {
