@@ -2,6 +2,18 @@
 
 namespace troupe {
 
+bool countable(const Histogram& histogram) {
+  constexpr std::int64_t kEntriesMax = std::int64_t{1} << 60;
+  std::int64_t left = kEntriesMax;
+  for (const auto& [value, count] : histogram) {
+    if (count < 0 || count > left) {
+      return false;
+    }
+    left -= count;
+  }
+  return true;
+}
+
 std::int64_t total(const Histogram& histogram) {
   std::int64_t n = 0;
   for (const auto& [value, count] : histogram) {

@@ -8,6 +8,9 @@ namespace troupe {
 
 using Histogram = std::map<std::int64_t, std::int64_t>;  // count, by value
 
+/// Whether there may be so many entries: the functions below count them without overflow.
+bool countable(const Histogram& histogram);
+
 /// Of all entries.
 std::int64_t total(const Histogram& histogram);
 

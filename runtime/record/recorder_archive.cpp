@@ -21,6 +21,21 @@ void Recorder::archive(Archive& a) {
     lost_,
     returned_,
     predictors_);
+  if (!a.reading()) {
+    return;
+  }
+  const auto check = [](const Histogram& staleness) {
+    if (!countable(staleness)) {
+      throw ArchiveError("the counts of staleness are none");
+    }
+  };
+  check(window_.staleness);
+  for (const auto& [batch, step] : open_) {
+    check(step.staleness);
+  }
+  for (const auto& [shard, totals] : shards_) {
+    check(totals.staleness);
+  }
 }
 
 }  // namespace troupe

@@ -25,3 +25,13 @@ TEST_CASE("merged histograms count together", "[record]") {
   merge(all, {{1, 1}, {4, 5}});
   CHECK(all == Histogram{{1, 3}, {4, 5}});
 }
+
+TEST_CASE("counts that cannot be are told apart", "[record]") {
+  constexpr std::int64_t most = std::int64_t{1} << 60;
+  CHECK(countable({}));
+  CHECK(countable({{-3, 2}, {7, most - 2}}));
+  CHECK(median({{-3, 2}, {7, most - 2}}) == 7);
+  CHECK_FALSE(countable({{0, -1}}));
+  CHECK_FALSE(countable({{0, most + 1}}));
+  CHECK_FALSE(countable({{0, most}, {1, 1}}));
+}
