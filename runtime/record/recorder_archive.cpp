@@ -30,10 +30,10 @@ void Recorder::archive(Archive& a) {
     }
   };
   check(window_.staleness);
-  for (const auto& [batch, step] : open_) {
+  for (const Step& step : open_) {
     check(step.staleness);
   }
-  for (const auto& [shard, totals] : shards_) {
+  for (const ShardTotals& totals : shards_) {
     check(totals.staleness);
   }
 }
