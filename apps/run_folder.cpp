@@ -15,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLatest = "latest";
+constexpr int kNumberMax = 1'000'000'000;  // a greater one is no number of ours
 
 std::string variable_of_runs() {
   const char* const named = std::getenv("TROUPE_RUNS");
@@ -54,7 +55,7 @@ int newest_number(const fs::path& runs, const std::string& name) {
     int number = 0;
     const char* const end = there.data() + there.size();
     const auto [read, failed] = std::from_chars(there.data() + name.size() + 1, end, number);
-    if (failed == std::errc() && read == end) {
+    if (failed == std::errc() && read == end && number < kNumberMax) {
       newest = std::max(newest, number);
     }
   }

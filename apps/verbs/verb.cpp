@@ -7,6 +7,7 @@
 #include "messages/experiment.hpp"
 #include "runtime/record/json.hpp"
 
+#include <cmath>
 #include <ostream>
 
 namespace troupe {
@@ -34,16 +35,25 @@ std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
   return options;
 }
 
+namespace {
+
+/// Reads back as the same number; what is none is left for the key to refuse.
+std::string as_value(double number) {
+  return std::isfinite(number) ? json_number(number) : concat(number);
+}
+
+}  // namespace
+
 std::vector<std::string> ExperimentArguments::settings() const {
   std::vector<std::string> all = assignments;
   if (seed) {
     all.push_back(concat("seed=", *seed));
   }
   if (epochs) {
-    all.push_back("stop.epochs=" + json_number(*epochs));
+    all.push_back("stop.epochs=" + as_value(*epochs));
   }
   if (learning_rate) {
-    all.push_back("optimizer.learning_rate=" + json_number(*learning_rate));
+    all.push_back("optimizer.learning_rate=" + as_value(*learning_rate));
   }
   return all;
 }

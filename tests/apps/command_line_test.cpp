@@ -447,6 +447,7 @@ TEST_CASE("short forms set their keys, and are the last", "[apps]") {
   }
   CHECK_THAT(run_program(with(print, {"--lr", "-1"})).err, says("optimizer.learning_rate: -1"));
   CHECK_THAT(run_program(with(print, {"--epochs", "few"})).err, says("--epochs"));
+  CHECK_THAT(run_program(with(print, {"--lr", "nan"})).err, says("\"nan\" is not a finite number"));
   CHECK(run_program({"plan", "glyphs-mlp", "--lr", "-1"}).code == 2);
   const Said resumed = run_program({"run", "--resume", "nowhere", "--lr", "0.1"});
   CHECK(resumed.code == 2);

@@ -58,6 +58,8 @@ TEST_CASE("runs are numbered by what is run, and the newest one has a link", "[a
   CHECK(used(runs, runs + "/glyphs-mlp-3") == "glyphs-mlp-4");  // once more
   CHECK(used(runs, runs + "/latest") == "glyphs-mlp-5");
   CHECK(used(runs, "dir/.textproto") == "run-1");
+  fs::create_directory(runs + "/mine-2147483647");  // somebody's
+  CHECK(used(runs, "mine.textproto") == "mine-2");
   CHECK(used(runs, "a\nb") == "a_b-1");
 }
 
