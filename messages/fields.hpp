@@ -35,7 +35,7 @@ inline constexpr int kFieldsOf<Updated> = 6;
 template <>
 inline constexpr int kFieldsOf<GatheredBatch> = 2;
 template <>
-inline constexpr int kFieldsOf<ForwardPass> = 4;
+inline constexpr int kFieldsOf<ForwardPass> = 5;
 template <>
 inline constexpr int kFieldsOf<InputGradient> = 2;
 template <>
@@ -72,7 +72,7 @@ inline constexpr int kFieldsOf<VectorsDone> = 2;
 template <>
 inline constexpr int kFieldsOf<Start> = 0;
 template <>
-inline constexpr int kFieldsOf<Credit> = 0;
+inline constexpr int kFieldsOf<Credit> = 1;
 template <>
 inline constexpr int kFieldsOf<Alarm> = 0;
 template <>

@@ -46,9 +46,11 @@ struct ExtensionRole;
 /// The cast stands: begin.
 struct Start {};
 
-/// The first stage (where modules wait for no later one, the last) has taken a micro-batch: another
-/// may be admitted.
-struct Credit {};
+/// The first stage (where modules wait for no later one, the last; where they wait for none, each) has
+/// taken a micro-batch: another may be admitted.
+struct Credit {
+  std::int32_t chunk = 0;  // that has taken it
+};
 
 /// The input of a chunk. stamp.chunk is the chunk that is to work on it.
 struct Activation {

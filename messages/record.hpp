@@ -51,12 +51,13 @@ struct TrafficRecord {
   std::int64_t bytes = 0;
 };
 
-/// A predictor of error signals has had a lesson.
+/// A predictor of error signals, or of inputs, has had a lesson.
 struct PredictionRecord {
-  Stamp stamp;  // of the module whose error signals it predicts
-  /// float64 (5), sums over the micro-batch, of gradients of a sample's own loss: squares of estimate
-  /// minus signal, of signal minus its mean, of the signal, of the estimate; their product.
+  Stamp stamp;  // of the module whose error signals, or inputs, it predicts
+  /// float64 (5), sums over the micro-batch, of gradients of a sample's own loss, or of inputs: squares
+  /// of estimate minus signal, of signal minus its mean, of the signal, of the estimate; their product.
   Tensor result;
+  bool of_input = false;
 };
 
 /// A replica has died and the run goes on without it.

@@ -25,7 +25,7 @@ inline constexpr int kFieldsOf<ReturnOfReplica> = 3;
 template <>
 inline constexpr int kFieldsOf<TrafficRecord> = 3;
 template <>
-inline constexpr int kFieldsOf<PredictionRecord> = 2;
+inline constexpr int kFieldsOf<PredictionRecord> = 3;
 
 namespace {
 

@@ -44,6 +44,7 @@ struct ForwardPass {
   Stash stash;                  // empty where nothing is to be kept
   std::vector<Tensor> buffers;  // the state that no gradient drives, as it is now
   Tensor result;                // of the last chunk: loss and hits (kernels/loss.hpp)
+  Tensor influence{};           // where it is asked for: the gradient by x of the sum over y
 };
 
 /// The half of a backward that the chunk before waits for.
@@ -189,7 +190,7 @@ void for_each_tensor(GatheredBatch& made, F&& f) {
 
 template <class F>
 void for_each_tensor(ForwardPass& made, F&& f) {
-  for_each_tensor_of(f, made.y, made.stash, made.buffers, made.result);
+  for_each_tensor_of(f, made.y, made.stash, made.buffers, made.result, made.influence);
 }
 
 template <class F>

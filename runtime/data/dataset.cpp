@@ -43,13 +43,15 @@ Result<void> check_opened(const Dataset* dataset, const std::string& name) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data, std::uint64_t seed) {
+Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data,
+                                                    std::uint64_t seed,
+                                                    const Preparation* prepared) {
   const auto scheme = dataset_scheme(data);
   if (!scheme) {
     return scheme.error();
   }
   const SchemeInfo& info = (*scheme)->info;
-  auto dataset = (*scheme)->open({data, OptionValues(info.options, data.custom()), seed});
+  auto dataset = (*scheme)->open({data, OptionValues(info.options, data.custom()), seed, prepared});
   if (!dataset) {
     return dataset;
   }

@@ -18,6 +18,7 @@
 
 namespace troupe {
 
+struct Preparation;
 class Vocabulary;
 
 enum class Split : std::uint8_t { train, test };
@@ -55,6 +56,10 @@ class Dataset {
   /// What the tokens of text stand for; null where samples are not text. Lives as long as this.
   virtual const Vocabulary* vocabulary() const { return nullptr; }
 
+  /// What its samples have gone through, and what its classes are called; null where there is nothing of the
+  /// kind. Lives as long as this.
+  virtual const Preparation* preparation() const { return nullptr; }
+
   /// Writes the samples `indices` and what is to be said of them. `epoch` is the key of what
   /// differs from one pass over the training samples to the next (crops, mirroring, where a window
   /// of text begins); 0 for test samples, which never change.
@@ -68,7 +73,11 @@ class Dataset {
 /// malformed, where it was looked for, and the key to set; nothing is read twice and nothing is
 /// believed before it is checked. Error (usage) where an option does not fit the data: a batch_size
 /// above the number of training samples, a pool that does not divide the side.
-Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data, std::uint64_t seed);
+/// `prepared`: samples go through this (what weights were trained with), not through what the training
+/// samples come to; classes are its; null: as they are found.
+Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data,
+                                                    std::uint64_t seed,
+                                                    const Preparation* prepared = nullptr);
 
 /// The shuffles of a data set by epoch, for all who go through it in one order: replicas that are in
 /// the same epoch share it. Safe from several threads at once.

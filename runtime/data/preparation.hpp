@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -24,6 +25,16 @@ struct ColumnScale {
   double factor = 1;
 
   float operator()(double number) const { return static_cast<float>((number - mean) * factor); }
+};
+
+/// What a data set of one's own has learned from its training samples: kept with weights, so that other
+/// samples can be shown to them in the same way.
+struct Preparation {
+  std::vector<std::string> classes{};  // names by label; empty: they are numbers, or none
+  std::vector<ColumnScale> x{};        // by column or channel; empty: as they are
+  std::vector<ColumnScale> y{};        // of targets that are values; empty: as they are
+  std::vector<std::vector<std::string>>
+      words{};  // by column: of CSV's columns of words, else empty
 };
 
 /// Means and variances of the columns of a table, by Welford's update (1962).

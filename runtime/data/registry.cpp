@@ -62,6 +62,10 @@ std::vector<DatasetScheme> built_in() {
       scheme("text", [](const Context& c) { return open_text(c.data.text(), c.seed); }),
       scheme("csv", [](const Context& c) { return open_csv(c.data.csv(), c.seed); }),
       scheme("arrays", [](const Context& c) { return open_arrays(c.data.arrays(), c.seed); }),
+      scheme("folder",
+             [](const Context&) -> Result<std::shared_ptr<const Dataset>> {
+               return Error{ErrorKind::usage, "data.folder: not there yet"};
+             }),
       scheme("tokens", [](const Context& c) { return open_tokens(c.data.tokens(), c.seed); }),
       scheme("sparse", [](const Context& c) { return make_sparse(c.data.sparse(), c.seed); }),
       scheme("none",

@@ -15,9 +15,10 @@ namespace troupe {
 
 /// What a data set is opened from.
 struct DatasetContext {
-  const proto::Data& data;  // resolved
-  OptionValues values;      // of data.custom
-  std::uint64_t seed = 0;   // the experiment's
+  const proto::Data& data;                // resolved
+  OptionValues values;                    // of data.custom
+  std::uint64_t seed = 0;                 // the experiment's
+  const Preparation* prepared = nullptr;  // as open_dataset's
 };
 
 struct DatasetScheme {

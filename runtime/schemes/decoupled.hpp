@@ -27,6 +27,9 @@ struct SignalInputs {
   Tensor sent{};    // by the head: dL / d(output of the network), (B, ...); else empty
   Tensor output{};  // of the module, (B, ...)
   Tensor labels{};  // of the micro-batch, where nobody sends anything; else empty
+  /// Of DecoupledScheme::influence, (B, ...): the gradient by `output` of the sum over the next module's
+  /// output, at the forward of the same micro-batch; else empty.
+  Tensor influence{};
 };
 
 /// What a method does at one module. It is constant and made from the seed alone: one object serves
@@ -77,6 +80,8 @@ struct DecoupledScheme {
   std::string signal{};  // formula of the error signal
   std::string locks{};   // which locks remain
   std::string arrows{};  // picture of who sends what, lines of at most 90 characters
+  /// With SignalFrom::head: each module sends the one before, too, what SignalInputs::influence says.
+  bool influence = false;
   /// Of every module, the head included. Not of SignalFrom::predictor.
   std::function<std::shared_ptr<const ModuleSignal>(const ModuleContext&)> module{};
   /// Of SignalFrom::predictor; `values`: of decoupled.custom.

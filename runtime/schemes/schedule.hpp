@@ -71,7 +71,8 @@ enum class SignalFrom : std::uint8_t {
 struct Schedule {
   ScheduleOptions options;
   SignalFrom signal_from = SignalFrom::next;  // other than `next`: decoupled modules
-  bool flushed = true;                        // no mini-batch starts before the last one's update
+  bool inputs_predicted = false;  // chunks but the first get inputs from predictors of their own
+  bool flushed = true;            // no mini-batch starts before the last one's update
   std::int32_t chunks = 1;
   std::vector<std::int32_t> placement;  // by chunk: the stage that works on it
   std::vector<Sequence> stages;         // by stage

@@ -14,10 +14,12 @@ struct ChunkTimes {
   double input_gradient = 0;
   double weight_gradient = 0;
   double update = 0;
-  double link = 0;       // of an activation to the next chunk
-  double link_back = 0;  // of an error signal to the chunk before
-  double predict = 0;    // of an estimate of its error signal (SignalFrom::predictor)
-  double teach = 0;      // of a lesson, which no stage waits for
+  double link = 0;           // of an activation to the next chunk
+  double link_back = 0;      // of an error signal to the chunk before
+  double predict = 0;        // of an estimate of its error signal (SignalFrom::predictor)
+  double teach = 0;          // of a lesson, which no stage waits for
+  double predict_input = 0;  // of an estimate of its input (Schedule::inputs_predicted)
+  double teach_input = 0;
 };
 
 struct Interval {

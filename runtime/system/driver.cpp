@@ -24,8 +24,10 @@ const char* to_string(Work work) {
     case Work::update:
       return "update";
     case Work::predict:
+    case Work::predict_input:
       return "predict";
     case Work::teach:
+    case Work::teach_input:
       return "teach";
   }
   return "";

@@ -29,6 +29,8 @@ enum class Work : std::uint8_t {
   update,
   predict,  // of a predictor of error signals
   teach,
+  predict_input,  // of a predictor of inputs
+  teach_input,
 };
 
 /// A pure function of tensor handles, run by the driver on the machine's device. Mutable tensors
@@ -45,9 +47,11 @@ struct Run {
 /// How a run ended.
 struct Ending {
   int exit_code = 0;
-  std::string cause;                           // empty where all is well
-  std::int64_t step = 0;                       // of the final weights
-  std::vector<Weights> weights;                // by chunk; empty where the run failed
+  std::string cause;      // empty where all is well
+  std::int64_t step = 0;  // at which the run ended
+  std::optional<std::int64_t>
+      best{};                    // step of the final weights where it is another (record.best)
+  std::vector<Weights> weights;  // by chunk; empty where the run failed
   std::vector<std::vector<Tensor>> buffers{};  // by chunk, in layer order
   double seconds = 0;  // of the run's clock, when it ended; the driver's to fill in
 };

@@ -61,6 +61,8 @@ struct ChunkFlops {
   double weight_gradient = 0;
   double predict = 0;  // an estimate of the chunk's error signal, where something predicts it
   double teach = 0;
+  double predict_input = 0;  // an estimate of its input, where something predicts that
+  double teach_input = 0;
 };
 
 Result<std::vector<ChunkTimes>> mean_times(const proto::Clock& clock,
