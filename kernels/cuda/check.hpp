@@ -3,7 +3,8 @@
 // instead.
 #pragma once
 
-#include <cublasLt.h>
+#include "kernels/cuda/library.hpp"
+
 #include <cuda_runtime_api.h>
 
 #include <source_location>

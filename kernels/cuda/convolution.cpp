@@ -338,6 +338,9 @@ constexpr float kZero = 0.0f;
 }  // namespace
 
 std::string cudnn_version() {
+  if (!cudnn()) {
+    return "";
+  }
   const std::size_t number = cudnnGetVersion();  // 91900 of 9.19.0
   return concat(number / 10000, '.', number % 10000 / 100, '.', number % 100);
 }

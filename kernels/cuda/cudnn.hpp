@@ -4,8 +4,6 @@
 
 #include "kernels/cuda/check.hpp"
 
-#include <cudnn.h>
-
 #include <array>
 #include <source_location>
 #include <string>
