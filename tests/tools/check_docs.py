@@ -12,7 +12,7 @@ add to make it short. Data sets are small made-up files in the right formats. --
   output    what follows a command in its block, or the next block where nothing stands between. Each of its lines must be said, in
             that order; numbers may differ but for counts ("1,404 updates"). Of a shortened command only the words before a line's
             first number count.
-  file      a block that begins with "# NAME.textproto"
+  file      a block that begins with "# NAME.textproto" or "# NAME.py"
   setting   in running text `--set key=value` or `key=value` with a whole key: must be legal
 """
 
@@ -36,7 +36,7 @@ from pathlib import Path
 
 SECONDS_MAX = 300  # of a command, which takes a second: only a hang takes as long
 
-SHELL_WORDS = r"(troupe|build/my_troupe|cmp|grep|cmake|mkdir|ctest|apps/start\.sh|tests/run\.sh|build/release/\S+|OMP_\w+=\S+)"
+SHELL_WORDS = r"(troupe|build/my_troupe|python3|cmp|grep|cmake|mkdir|ctest|apps/start\.sh|tests/run\.sh|build/release/\S+|OMP_\w+=\S+)"
 
 # What is added to a command that matches. A page may count on what is not shortened here.
 SHORTER = [
@@ -156,7 +156,7 @@ def read_page(name, text):
         found = steps_of(block)
         first = block.lines[0] if block.lines else ""
         said = next((c for (page, begin), c in SAID_BY.items() if page == name and first.startswith(begin)), None)
-        if made := re.match(r"# (\S+\.textproto)$", first):
+        if made := re.match(r"# (\S+\.(?:textproto|py))$", first):
             files[made[1]] = "\n".join(block.lines) + "\n"
         elif said:
             found = [Step(block.line, said)]

@@ -31,6 +31,7 @@ CASES = [
     ("    troupe say '5 updates in 2 s'\n\n    5 updates in 9 s\n", ""),
     ("    troupe say a\n\nText between.\n\n    b\n", ""),
     ("```\n# a.textproto\nmodel {}\n```\n\n    troupe need a.textproto\n", ""),
+    ("```\n# a.py\nprint(2)\n```\n\n    python3 a.py\n\n    3 updates\n", "does not say \"3 updates\""),
     ("It is `troupe nonsense a\nb` that\n", "p.md:1: troupe nonsense a b: exit code 2"),
     ("It is `troupe say FILE nonsense` here.\n", ""),
     ("`--set stop.nonsense=2` here.\n", "exit code 2"),
