@@ -91,23 +91,21 @@ std::int64_t wave_of(const proto::Wsp& wsp, std::int64_t in_flight) {
 namespace exchange_schemes {
 
 ExchangeScheme parameter_server() {
-  return {
-      .info = {.name = "parameter_server",
-               .summary = "gradients to a server, its weights back; what becomes of a gradient is "
-                          "replicas.rule's",
-               .paper = "Downpour: Dean et al., NIPS 2012; Li et al., OSDI 2014"},
-      .equations = "as replicas.rule has it",
-      .memory = "as replicas.rule has it",
-      .ruled = true,
-      .link = parameter_server_link};
+  return {.info = {.name = "parameter_server",
+                   .summary = "replicas send gradients to a server and get its weights back; "
+                              "replicas.rule says what the server does with a gradient",
+                   .paper = "Downpour: Dean et al., NIPS 2012; Li et al., OSDI 2014"},
+          .equations = "as replicas.rule has it",
+          .memory = "as replicas.rule has it",
+          .ruled = true,
+          .link = parameter_server_link};
 }
 
 ExchangeScheme synchronous() {
   return {
       .info = {.name = "synchronous",
                .summary = "the mean gradient of all replicas makes each update; with backup "
-                          "replicas, of the first "
-                          "ones",
+                          "replicas, that of the first ones",
                .paper = "backup: Chen et al. 2016, arXiv:1604.00981",
                .check = exchange_checks::synchronous},
       .equations = "w <- w - eta opt(mean g)",
@@ -145,7 +143,7 @@ ExchangeScheme averaging() {
 ExchangeScheme bmuf() {
   return {
       .info = {.name = "bmuf",
-               .summary = "averaging with momentum over the blocks",
+               .summary = "like averaging, with momentum from one average to the next",
                .paper =
                    "Chen & Huo, ICASSP 2016: W and the point sent are kept apart, as in the paper",
                .check = exchange_checks::bmuf},
@@ -167,37 +165,37 @@ ExchangeScheme bmuf() {
 }
 
 ExchangeScheme easgd() {
-  return {
-      .info = {.name = "easgd",
-               .summary = "replicas tied to a centre by a spring: a replica and the centre move "
-                          "towards each other",
-               .paper = "Zhang, Choromanska & LeCun, NIPS 2015, arXiv:1412.6651; with momentum "
-                        "(optimizer.rule momentum, nesterov) its EAMSGD"},
-      .equations =
-          "every tau-th mini-batch: d = alpha (x - centre), alpha = beta / R, x before the "
-          "mini-batch; x <- x - eta opt(g(x)) - d; centre <- centre + d. Sequential: d from "
-          "x after the step",
-      .memory = "0; simultaneous sends x before and after the step",
-      .link =
-          [](const LinkContext& c) {
-            Link link = by_itself(c, Travel::weights, exchange(c).easgd().period());
-            link.before = exchange(c).easgd().order() == proto::Easgd::simultaneous;
-            return link;
-          },
-      .rule =
-          [](const RuleContext& c) {
-            return rule_of_parts(
-                exchange(c).easgd().synchronous() ? all_together(0) : std::make_unique<Admission>(),
-                elastic_step(c));
-          },
-      .remedy = shorter_period};
+  return {.info = {.name = "easgd",
+                   .summary = "a spring ties each replica to a centre: a replica and the centre "
+                              "move towards each other",
+                   .paper = "Zhang, Choromanska & LeCun, NIPS 2015, arXiv:1412.6651; with momentum "
+                            "(optimizer.rule momentum, nesterov) its EAMSGD"},
+          .equations =
+              "every tau-th mini-batch: d = alpha (x - centre), alpha = beta / R, x before the "
+              "mini-batch; x <- x - eta opt(g(x)) - d; centre <- centre + d. Sequential: d from "
+              "x after the step",
+          .memory = "0; simultaneous sends x before and after the step",
+          .link =
+              [](const LinkContext& c) {
+                Link link = by_itself(c, Travel::weights, exchange(c).easgd().period());
+                link.before = exchange(c).easgd().order() == proto::Easgd::simultaneous;
+                return link;
+              },
+          .rule =
+              [](const RuleContext& c) {
+                return rule_of_parts(exchange(c).easgd().synchronous()
+                                         ? all_together(0)
+                                         : std::make_unique<Admission>(),
+                                     elastic_step(c));
+              },
+          .remedy = shorter_period};
 }
 
 ExchangeScheme diloco() {
   return {
       .info = {.name = "diloco",
-               .summary =
-                   "an outer optimizer over what the replicas have moved in H inner mini-batches",
+               .summary = "an outer optimizer applies what the replicas' weights have moved in H "
+                          "inner mini-batches",
                .paper = "Douillard et al. 2023, arXiv:2311.08105; Liu et al. 2024, "
                         "arXiv:2401.09135; Douillard et "
                         "al. "
@@ -217,28 +215,29 @@ ExchangeScheme diloco() {
 }
 
 ExchangeScheme hogwild() {
-  return {.info = {.name = "hogwild",
-                   .summary = "one buffer that all replicas of the process share, without locks",
-                   .paper = "Recht, Re, Wright & Niu, NIPS 2011"},
-          .equations = "w_j <- w_j - eta g_j, component by component",
-          .memory = "no server",
-          .shared = Shared::buffer,
-          .each_updates = true,
-          .staleness =
-              [](const proto::Experiment& e) {
-                return e.data().has_sparse() ? 1.0 : static_cast<double>(e.replicas().count());
-              },
-          .remedy =
-              [](const proto::Experiment&) {
-                return std::string("fewer replicas");
-              }};
+  return {
+      .info = {.name = "hogwild",
+               .summary = "all replicas of the process share one buffer of weights, without locks",
+               .paper = "Recht, Re, Wright & Niu, NIPS 2011"},
+      .equations = "w_j <- w_j - eta g_j, component by component",
+      .memory = "no server",
+      .shared = Shared::buffer,
+      .each_updates = true,
+      .staleness =
+          [](const proto::Experiment& e) {
+            return e.data().has_sparse() ? 1.0 : static_cast<double>(e.replicas().count());
+          },
+      .remedy =
+          [](const proto::Experiment&) {
+            return std::string("fewer replicas");
+          }};
 }
 
 ExchangeScheme wsp() {
   return {
       .info = {.name = "wsp",
-               .summary = "waves of pipelined replicas: a wave begins when the slowest is at most "
-                          "D waves behind",
+               .summary = "replicas push once for each wave of mini-batches; a wave begins when "
+                          "the slowest replica is at most D waves behind",
                .paper = "HetPipe: Park et al., ATC 2020, arXiv:2005.14038"},
       .equations = "w <- w - u, u the change of a wave; wave c begins when all have c - D",
       .memory = "0",
@@ -260,11 +259,12 @@ ExchangeScheme wsp() {
 
 ExchangeScheme sandblaster() {
   return {
-      .info = {.name = "sandblaster",
-               .summary =
-                   "L-BFGS on all of the data, whose gradient the replicas make portion by portion",
-               .paper = "Dean et al., NIPS 2012, section 4.2; Nocedal & Wright 2006, section 7.2",
-               .check = exchange_checks::sandblaster},
+      .info =
+          {.name = "sandblaster",
+           .summary =
+               "L-BFGS on all of the data; the replicas compute its gradient portion by portion",
+           .paper = "Dean et al., NIPS 2012, section 4.2; Nocedal & Wright 2006, section 7.2",
+           .check = exchange_checks::sandblaster},
       .equations =
           "w <- w + t d, d the two-loop recursion of g over m pairs (s, y) with s.y > 0; "
           "t shortened "

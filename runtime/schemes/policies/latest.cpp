@@ -21,8 +21,8 @@ std::shared_ptr<const ViewPolicy> latest_view(const WeightContext& /*context*/,
 
 PolicyScheme latest() {
   return {.info = {.name = "latest",
-                   .summary = "the newest weights, whenever: forward and backward of a mini-batch "
-                              "may differ",
+                   .summary = "each pass reads the newest weights: forward and backward of a "
+                              "mini-batch may read different ones",
                    .paper = "Chen, Eversole, Li, Yu & Seide, Interspeech 2012"},
           .reads = "forward W[b-d], backward W[b]",
           .staleness = "d in the forward, 0 in the backward",
@@ -33,9 +33,8 @@ PolicyScheme latest() {
 
 PolicyScheme accumulate() {
   return {.info = {.name = "accumulate",
-                   .summary = "PACI's name for latest, the same bit for bit at every M: newest "
-                              "weights, with so many micro-batches an update that they bound the "
-                              "drift",
+                   .summary = "the same as latest, bit for bit, at every M; PACI chooses so many "
+                              "micro-batches for an update that they bound the drift",
                    .paper = "PACI 2026, arXiv:2606.07881"},
           .reads = "forward W[b-ceil(max(0,d-j)/M)], backward W[b]",
           .staleness = "ceil(max(0,d-j)/M)",

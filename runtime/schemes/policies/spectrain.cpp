@@ -59,19 +59,18 @@ PolicyScheme spectrain() {
 }
 
 PolicyScheme spectrain_paper() {
-  return {
-      .info = {.name = "spectrain_paper",
-               .summary = "the paper's horizons, counted in its time units: s = floor(k/2)+K-k-1 "
-                          "forward, floor(k/2) backward, predicted twice",
-               .paper = "SpecTrain: Chen, Yang & Cheng 2018, arXiv:1809.02839"},
-      .reads = "forward W[b-d] + (d+floor(k/2)) steps, backward W[b] + floor(k/2) steps",
-      .staleness = "looks floor(k/2) updates beyond the mini-batch's own",
-      .memory = "1 + 1 or 2 predictions",
-      .view =
-          [](const WeightContext& c, const Schedule&) {
-            return std::make_shared<SpecTrainPaper>(horizon_of(c.experiment));
-          },
-      .predicts = true};
+  return {.info = {.name = "spectrain_paper",
+                   .summary = "SpecTrain with the paper's horizons, in its units of time: s = "
+                              "floor(k/2)+K-k-1 forward, floor(k/2) backward, predicted twice",
+                   .paper = "SpecTrain: Chen, Yang & Cheng 2018, arXiv:1809.02839"},
+          .reads = "forward W[b-d] + (d+floor(k/2)) steps, backward W[b] + floor(k/2) steps",
+          .staleness = "looks floor(k/2) updates beyond the mini-batch's own",
+          .memory = "1 + 1 or 2 predictions",
+          .view =
+              [](const WeightContext& c, const Schedule&) {
+                return std::make_shared<SpecTrainPaper>(horizon_of(c.experiment));
+              },
+          .predicts = true};
 }
 
 }  // namespace troupe::policies

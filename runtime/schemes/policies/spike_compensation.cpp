@@ -47,9 +47,9 @@ PolicyStep compensated(const WeightContext& c, std::int64_t delay) {
 
 PolicyScheme spike_compensation() {
   return {.info = {.name = "spike_compensation",
-                   .summary = "the step gives a late gradient the weight it would have had by now, "
-                              "W -= eta (a v + b g); predict=true adds LWP, stash=false a backward "
-                              "at the newest",
+                   .summary = "the step gives a late gradient the weight that it would have had by "
+                              "now, W -= eta (a v + b g); predict=true adds LWP, stash=false lets "
+                              "the backward read the newest weights",
                    .paper = "Kosson et al., MLSys 2021, arXiv:2003.11666"},
           .reads =
               "forward W[b-d], with predict W[b-d] + d steps along v; backward the same, without "

@@ -19,16 +19,15 @@ std::shared_ptr<const ViewPolicy> stashed_view(const WeightContext& /*context*/,
 }
 
 PolicyScheme stash() {
-  return {
-      .info = {.name = "stash",
-               .summary =
-                   "the backward uses the weights of its forward: a true gradient, delayed by d",
-               .paper = "PipeDream: Narayanan et al., SOSP 2019"},
-      .reads = "forward and backward W[b-d]",
-      .staleness = "d",
-      .memory = "K-k",
-      .view = stashed_view,
-      .steadies = true};
+  return {.info = {.name = "stash",
+                   .summary = "the backward reads the weights that its forward read: a true "
+                              "gradient, delayed by d",
+                   .paper = "PipeDream: Narayanan et al., SOSP 2019"},
+          .reads = "forward and backward W[b-d]",
+          .staleness = "d",
+          .memory = "K-k",
+          .view = stashed_view,
+          .steadies = true};
 }
 
 PolicyScheme nesterov() {

@@ -61,15 +61,16 @@ Result<void> delay_of_one(const WeightContext& /*context*/, const Schedule& sche
 }  // namespace
 
 PolicyScheme vertical_sync() {
-  return {.info = {.name = "vertical_sync",
-                   .summary =
-                       "every stage uses the version that the first stage used: SGD delayed by K-1",
-                   .paper = "PipeDream: Harlap et al. 2018, arXiv:1806.03377"},
-          .reads = "forward and backward W[b-(K-1)]",
-          .staleness = "K-1 on every stage",
-          .memory = "K",
-          .view = uniform_view,
-          .fits = one_micro_batch};
+  return {
+      .info = {.name = "vertical_sync",
+               .summary =
+                   "every stage reads the version that the first stage read: SGD with delay K-1",
+               .paper = "PipeDream: Harlap et al. 2018, arXiv:1806.03377"},
+      .reads = "forward and backward W[b-(K-1)]",
+      .staleness = "K-1 on every stage",
+      .memory = "K",
+      .view = uniform_view,
+      .fits = one_micro_batch};
 }
 
 PolicyScheme double_buffered() {

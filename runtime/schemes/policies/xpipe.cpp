@@ -81,8 +81,8 @@ std::shared_ptr<const ViewPolicy> view(const WeightContext& c, const Schedule& s
 PolicyScheme xpipe() {
   return {
       .info = {.name = "xpipe",
-               .summary = "the first micro-batch of a mini-batch predicts, its siblings read the "
-                          "same weights, forward and backward",
+               .summary = "the first micro-batch of a mini-batch predicts the weights, and the "
+                          "others read the same ones, forward and backward",
                .paper = "XPipe: Guan et al. 2019, arXiv:1911.04610"},
       .reads =
           "forward W[s] + round((M+K-k/2-2)/M) steps, s the first micro-batch's step; "

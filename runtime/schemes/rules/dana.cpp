@@ -235,9 +235,11 @@ namespace rule_schemes {
 
 RuleScheme dana_zero() {
   return {
-      .info = {.name = "dana_zero",
-               .summary = "a velocity for each replica; the point where all of them lead is sent",
-               .paper = "Hakimi et al. 2019, arXiv:1907.11612"},
+      .info =
+          {.name = "dana_zero",
+           .summary =
+               "like multi, but the server sends the point that all velocities together lead to",
+           .paper = "Hakimi et al. 2019, arXiv:1907.11612"},
       .equations =
           "v_i <- gamma v_i + g; w <- w - eta v_i; sent w - gamma eta sum_j v_j (by the "
           "server's rate), w - gamma sum_j eta_j v_j (by the senders')",
@@ -253,7 +255,8 @@ RuleScheme dana_zero() {
 RuleScheme dana_slim() {
   return {
       .info = {.name = "dana_slim",
-               .summary = "dana_zero with the velocities at the replicas: the server keeps nothing",
+               .summary = "dana_zero in the form in which each replica keeps its own velocity, and "
+                          "the server none",
                .paper = "Hakimi et al. 2019, arXiv:1907.11612"},
       .equations =
           "replica: v' = gamma v + g, pushes u = eta (gamma v' + g) + (eta - eta_prev) "

@@ -98,17 +98,17 @@ std::unique_ptr<Scale> delay_compensation(const RuleContext& context,
 namespace rule_schemes {
 
 RuleScheme dc_asgd() {
-  return {
-      .info = {.name = "dc_asgd",
-               .summary = "on arrival, corrected to first order for how far the weights have moved",
-               .paper = "Zheng et al., ICML 2017, arXiv:1609.08326",
-               .check = check_dc_asgd},
-      .equations =
-          "constant: g + lambda g^2 (w - w_read); adaptive: lambda / sqrt(mean g^2); "
-          "absolute: |g| for g^2",
-      .memory = "what replicas read (up to R), 1 if adaptive, and the optimizer's moments",
-      .scale = [](const RuleContext& c) { return delay_compensation(c, dc_asgd_options(c)); },
-      .corrects = true};
+  return {.info = {.name = "dc_asgd",
+                   .summary = "like asgd, but a gradient is corrected, to first order, for how far "
+                              "the weights have moved",
+                   .paper = "Zheng et al., ICML 2017, arXiv:1609.08326",
+                   .check = check_dc_asgd},
+          .equations =
+              "constant: g + lambda g^2 (w - w_read); adaptive: lambda / sqrt(mean g^2); "
+              "absolute: |g| for g^2",
+          .memory = "what replicas read (up to R), 1 if adaptive, and the optimizer's moments",
+          .scale = [](const RuleContext& c) { return delay_compensation(c, dc_asgd_options(c)); },
+          .corrects = true};
 }
 
 }  // namespace rule_schemes

@@ -43,7 +43,8 @@ namespace rule_schemes {
 
 RuleScheme delayed() {
   return {.info = {.name = "delayed",
-                   .summary = "the replicas in cyclic order: a fixed staleness of R - 1",
+                   .summary =
+                       "the replicas push in cyclic order, so that the staleness is always R - 1",
                    .paper = "Agarwal & Duchi, NIPS 2011, arXiv:1104.5525"},
           .equations = "w <- w - eta opt(g(w of R - 1 updates ago))",
           .memory = "the optimizer's moments",

@@ -75,8 +75,8 @@ namespace rule_schemes {
 RuleScheme dual_averaging() {
   return {
       .info = {.name = "dual_averaging",
-               .summary = "delayed, by dual averaging: a step from the start along the sum of all "
-                          "gradients, of a rate that falls by itself",
+               .summary = "like delayed, with dual averaging: a step from the start along the sum "
+                          "of all gradients, at a rate that falls by itself",
                .paper = "Agarwal & Duchi, NIPS 2011, arXiv:1104.5525"},
       .equations =
           "z <- z + g; w <- w_0 - z / (L + c sqrt(t + tau)), t = 1, 2, ... updates, tau = R "

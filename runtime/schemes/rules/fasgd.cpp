@@ -128,9 +128,8 @@ namespace rule_schemes {
 
 RuleScheme fasgd() {
   return {.info = {.name = "fasgd",
-                   .summary =
-                       "on arrival, divided by the deviation of the parameter's gradients and the "
-                       "staleness",
+                   .summary = "like asgd, but a gradient is divided by the deviation of the "
+                              "parameter's gradients and by its staleness",
                    .paper = "Odena 2016, arXiv:1601.04033",
                    .check = check_fasgd},
           .equations =

@@ -209,20 +209,18 @@ const proto::GapAware& gap_aware_options(const RuleContext& c) {
 namespace rule_schemes {
 
 RuleScheme gap_aware() {
-  return {
-      .info = {.name = "gap_aware",
-               .summary =
-                   "on arrival, divided by how far the weights have moved, in steps at the largest "
-                   "rate",
-               .paper = "Barkai, Hakimi & Schuster, ICLR 2020, arXiv:1909.10802"},
-      .equations =
-          "w <- w - eta opt(g / (1 + |a - w_read| / C)), a = w, or where the sender's own "
-          "momentum leads; C_j = largest rate sqrt(mean (step_j / rate)^2), or the mean "
-          "size of a step",
-      .memory = "what replicas read (up to R), 1 if per parameter, and the optimizer's moments",
-      .scale = [](const RuleContext& c) { return gap_damping(c, gap_aware_options(c)); },
-      .bears_delay = true,
-      .corrects = true};
+  return {.info = {.name = "gap_aware",
+                   .summary = "like asgd, but a gradient is divided by how far the weights have "
+                              "moved, in steps at the largest rate",
+                   .paper = "Barkai, Hakimi & Schuster, ICLR 2020, arXiv:1909.10802"},
+          .equations =
+              "w <- w - eta opt(g / (1 + |a - w_read| / C)), a = w, or where the sender's own "
+              "momentum leads; C_j = largest rate sqrt(mean (step_j / rate)^2), or the mean "
+              "size of a step",
+          .memory = "what replicas read (up to R), 1 if per parameter, and the optimizer's moments",
+          .scale = [](const RuleContext& c) { return gap_damping(c, gap_aware_options(c)); },
+          .bears_delay = true,
+          .corrects = true};
 }
 
 }  // namespace rule_schemes

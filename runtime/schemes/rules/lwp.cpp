@@ -19,9 +19,8 @@ std::unique_ptr<Step> look_ahead_step(const RuleContext& c) {
 RuleScheme lwp() {
   return {
       .info = {.name = "lwp",
-               .summary =
-                   "one velocity at the server; the point as far ahead along it as gradients "
-                   "are late is sent",
+               .summary = "like heavy_ball, but the server sends a point as many steps ahead along "
+                          "its velocity as gradients are late",
                .paper = "linear weight prediction: Kosson et al., MLSys 2021, arXiv:2003.11666"},
       .equations =
           "v <- gamma v + g; w <- w - eta v; sent w - (R (d+1) - 1) eta v, w - (R-1) eta "

@@ -5,49 +5,47 @@
 namespace troupe::rule_schemes {
 
 RuleScheme asgd() {
-  return {.info = {.name = "asgd",
-                   .summary = "each gradient on arrival, by the experiment's optimizer",
-                   .paper = "Downpour: Dean et al., NIPS 2012"},
-          .equations = "w <- w - eta opt(g)",
-          .memory = "the optimizer's moments",
-          .applies_each = true};
+  return {
+      .info = {.name = "asgd",
+               .summary = "each gradient is applied when it arrives, by the experiment's optimizer",
+               .paper = "Downpour: Dean et al., NIPS 2012"},
+      .equations = "w <- w - eta opt(g)",
+      .memory = "the optimizer's moments",
+      .applies_each = true};
 }
 
 RuleScheme heavy_ball() {
-  return {
-      .info =
-          {.name = "heavy_ball",
-           .summary =
-               "on arrival, one velocity at the server; in-flight gradients meet weights that it "
-               "has moved on",
-           .paper = "Polyak 1964, applied on arrival"},
-      .equations = "v <- gamma v + g; w <- w - eta v",
-      .memory = "1",
-      .step = [](const RuleContext& c) { return momentum_step(c, {}); },
-      .own_momentum = true,
-      .optimizers = momentum_optimizers()};
+  return {.info = {.name = "heavy_ball",
+                   .summary = "like asgd, with one velocity at the server; gradients in flight "
+                              "meet weights that the velocity has moved on",
+                   .paper = "Polyak 1964, applied on arrival"},
+          .equations = "v <- gamma v + g; w <- w - eta v",
+          .memory = "1",
+          .step = [](const RuleContext& c) { return momentum_step(c, {}); },
+          .own_momentum = true,
+          .optimizers = momentum_optimizers()};
 }
 
 RuleScheme nag() {
-  return {
-      .info = {.name = "nag",
-               .summary = "on arrival, one velocity at the server, whose look-ahead point is sent",
-               .paper = "NAG-ASGD, the baseline of Hakimi et al. 2019, arXiv:1907.11612"},
-      .equations = "v <- gamma v + g; w <- w - eta v; sent w - eta gamma v",
-      .memory = "1, and the point sent",
-      .step =
-          [](const RuleContext& c) {
-            return momentum_step(c, {ReachKind::geometric, 1});
-          },
-      .own_momentum = true,
-      .optimizers = momentum_optimizers(),
-      .sends_elsewhere = true};
+  return {.info = {.name = "nag",
+                   .summary =
+                       "like heavy_ball, but the server sends the look-ahead point of its velocity",
+                   .paper = "NAG-ASGD, the baseline of Hakimi et al. 2019, arXiv:1907.11612"},
+          .equations = "v <- gamma v + g; w <- w - eta v; sent w - eta gamma v",
+          .memory = "1, and the point sent",
+          .step =
+              [](const RuleContext& c) {
+                return momentum_step(c, {ReachKind::geometric, 1});
+              },
+          .own_momentum = true,
+          .optimizers = momentum_optimizers(),
+          .sends_elsewhere = true};
 }
 
 RuleScheme multi() {
   return {.info = {.name = "multi",
-                   .summary =
-                       "on arrival, a velocity for each replica, so that none mixes with another's",
+                   .summary = "like heavy_ball, but the server keeps a velocity for each replica, "
+                              "so that they do not mix",
                    .paper = "Multi-ASGD, an ablation of Hakimi et al. 2019, arXiv:1907.11612"},
           .equations = "v_i <- gamma v_i + g; w <- w - eta v_i",
           .memory = "R",
@@ -59,15 +57,14 @@ RuleScheme multi() {
 }
 
 RuleScheme adagrad() {
-  return {
-      .info = {.name = "adagrad",
-               .summary =
-                   "on arrival, a rate for each parameter: bears many replicas without momentum",
-               .paper = "Downpour: Dean et al., NIPS 2012; Duchi et al. 2011"},
-      .equations = "s <- s + g^2; w <- w - eta g / (sqrt(s) + epsilon)",
-      .memory = "1",
-      .step = adagrad_step,
-      .optimizers = {"sgd", "momentum", "adagrad"}};
+  return {.info = {.name = "adagrad",
+                   .summary = "like asgd, with a learning rate for each parameter: works for many "
+                              "replicas, without momentum",
+                   .paper = "Downpour: Dean et al., NIPS 2012; Duchi et al. 2011"},
+          .equations = "s <- s + g^2; w <- w - eta g / (sqrt(s) + epsilon)",
+          .memory = "1",
+          .step = adagrad_step,
+          .optimizers = {"sgd", "momentum", "adagrad"}};
 }
 
 }  // namespace troupe::rule_schemes

@@ -70,19 +70,21 @@ class Ormo final : public Step {
 namespace rule_schemes {
 
 RuleScheme ormo() {
-  return {.info = {.name = "ormo",
-                   .summary = "momentum in the order of the gradients' iterations, in buckets of R",
-                   .paper = "Shi et al., NeurIPS 2024, arXiv:2407.19234"},
-          .equations =
-              "bucket opens: w <- w - eta gamma v, v <- gamma v; a gradient d buckets late: v "
-              "<- v + gamma^d g, w <- w - eta (1 - gamma^(d+1)) / (1 - gamma) g",
-          .memory = "1",
-          .step = [](const RuleContext& c) { return std::make_unique<Ormo>(c); },
-          .own_momentum = true,
-          .optimizers = momentum_optimizers(),
-          .one_at_a_time = true,
-          .counts_each = true,
-          .sends_elsewhere = true};
+  return {
+      .info = {.name = "ormo",
+               .summary =
+                   "momentum that is ordered by the iterations of the gradients, in buckets of R",
+               .paper = "Shi et al., NeurIPS 2024, arXiv:2407.19234"},
+      .equations =
+          "bucket opens: w <- w - eta gamma v, v <- gamma v; a gradient d buckets late: v "
+          "<- v + gamma^d g, w <- w - eta (1 - gamma^(d+1)) / (1 - gamma) g",
+      .memory = "1",
+      .step = [](const RuleContext& c) { return std::make_unique<Ormo>(c); },
+      .own_momentum = true,
+      .optimizers = momentum_optimizers(),
+      .one_at_a_time = true,
+      .counts_each = true,
+      .sends_elsewhere = true};
 }
 
 }  // namespace rule_schemes

@@ -52,16 +52,13 @@ std::unique_ptr<Admission> make_ringmaster(const RuleContext& c) {
 namespace rule_schemes {
 
 RuleScheme ringmaster() {
-  return {
-      .info =
-          {.name = "ringmaster",
-           .summary =
-               "on arrival; a gradient as late as the bound is dropped and its replica gets the "
-               "newest weights",
-           .paper = "Maranjyan, Tyurin & Richtarik, ICML 2025, arXiv:2501.16168"},
-      .equations = "tau < bound: w <- w - eta opt(g)",
-      .memory = "the optimizer's moments",
-      .admission = make_ringmaster};
+  return {.info = {.name = "ringmaster",
+                   .summary = "like asgd, but a gradient whose staleness reaches the bound is "
+                              "dropped, and its replica gets the newest weights",
+                   .paper = "Maranjyan, Tyurin & Richtarik, ICML 2025, arXiv:2501.16168"},
+          .equations = "tau < bound: w <- w - eta opt(g)",
+          .memory = "the optimizer's moments",
+          .admission = make_ringmaster};
 }
 
 }  // namespace rule_schemes

@@ -67,8 +67,8 @@ namespace rule_schemes {
 
 RuleScheme smega2() {
   return {.info = {.name = "smega2",
-                   .summary =
-                       "one velocity that ticks every R gradients, and its look-ahead by R of them",
+                   .summary = "one velocity that decays once every R gradients; the server sends a "
+                              "point R gradients ahead",
                    .paper = "Cohen, Hakimi & Schuster, ICPP 2022"},
           .equations =
               "w <- w - eta (g + gamma v); A <- A + g; each R-th: v <- gamma v + A/R, A <- 0; "

@@ -90,7 +90,8 @@ namespace rule_schemes {
 
 RuleScheme softsync() {
   return {.info = {.name = "softsync",
-                   .summary = "the mean of the first c gradients, from whomever; staleness about n",
+                   .summary = "an update is the mean of the first c gradients that arrive, from "
+                              "any replica; the staleness is about n",
                    .paper = "n-softsync: Gupta et al. 2015, arXiv:1509.04210",
                    .check = check_softsync},
           .equations = "c = max(1, floor(living / n)); w <- w - eta opt(1/c sum g)",

@@ -92,44 +92,41 @@ std::unique_ptr<Step> subtracting_step() {
 namespace rule_schemes {
 
 RuleScheme ssp() {
-  return {
-      .info = {.name = "ssp",
-               .summary =
-                   "replicas move by themselves and push their changes; nobody begins a mini-batch "
-                   "that the slowest is more than s behind",
-               .paper = "stale synchronous parallel: Ho et al., NIPS 2013"},
-      .equations = "w <- w - u, u = w_before - w_after; clock c begins when all have c - s",
-      .memory = "0",
-      .admission =
-          [](const RuleContext& c) {
-            return by_slowest_clock(c.experiment.replicas().rule().ssp().bound(), false);
-          },
-      .step = [](const RuleContext&) { return subtracting_step(); },
-      .link =
-          [](Link& link, const proto::Experiment& e) {
-            by_clocks(link, e, e.replicas().rule().ssp(), false);
-          },
-      .staleness = met_a_mini_batch_later};
+  return {.info = {.name = "ssp",
+                   .summary = "replicas move by themselves and push their changes; a replica waits "
+                              "if the slowest is more than s mini-batches behind",
+                   .paper = "stale synchronous parallel: Ho et al., NIPS 2013"},
+          .equations = "w <- w - u, u = w_before - w_after; clock c begins when all have c - s",
+          .memory = "0",
+          .admission =
+              [](const RuleContext& c) {
+                return by_slowest_clock(c.experiment.replicas().rule().ssp().bound(), false);
+              },
+          .step = [](const RuleContext&) { return subtracting_step(); },
+          .link =
+              [](Link& link, const proto::Experiment& e) {
+                by_clocks(link, e, e.replicas().rule().ssp(), false);
+              },
+          .staleness = met_a_mini_batch_later};
 }
 
 RuleScheme essp() {
-  return {
-      .info = {.name = "essp",
-               .summary =
-                   "ssp, whose server sends new weights unasked when the slowest clock advances",
-               .paper = "Dai et al., AAAI 2015, arXiv:1410.8043"},
-      .equations = "as ssp",
-      .memory = "0",
-      .admission =
-          [](const RuleContext& c) {
-            return by_slowest_clock(c.experiment.replicas().rule().essp().bound(), true);
-          },
-      .step = [](const RuleContext&) { return subtracting_step(); },
-      .link =
-          [](Link& link, const proto::Experiment& e) {
-            by_clocks(link, e, e.replicas().rule().essp(), true);
-          },
-      .staleness = met_a_mini_batch_later};
+  return {.info = {.name = "essp",
+                   .summary = "like ssp, but the server sends new weights without being asked when "
+                              "the slowest clock advances",
+                   .paper = "Dai et al., AAAI 2015, arXiv:1410.8043"},
+          .equations = "as ssp",
+          .memory = "0",
+          .admission =
+              [](const RuleContext& c) {
+                return by_slowest_clock(c.experiment.replicas().rule().essp().bound(), true);
+              },
+          .step = [](const RuleContext&) { return subtracting_step(); },
+          .link =
+              [](Link& link, const proto::Experiment& e) {
+                by_clocks(link, e, e.replicas().rule().essp(), true);
+              },
+          .staleness = met_a_mini_batch_later};
 }
 
 }  // namespace rule_schemes

@@ -20,7 +20,8 @@ namespace rule_schemes {
 
 RuleScheme staleness_aware() {
   return {.info = {.name = "staleness_aware",
-                   .summary = "on arrival, each gradient's learning rate divided by its staleness",
+                   .summary =
+                       "like asgd, but the learning rate of a gradient is divided by its staleness",
                    .paper = "Zhang, Gupta, Lian & Liu, IJCAI 2016, arXiv:1511.05950"},
           .equations =
               "w <- w - eta / max(1, tau) opt(g); of several: the rate is the mean of eta / "

@@ -24,27 +24,27 @@ void never_flush(SequenceBuilder& s, std::int64_t ahead) {
 }  // namespace
 
 ScheduleScheme async_one_f_one_b() {
-  return {
-      .info = {.name = "async_one_f_one_b",
-               .summary = "d forwards, then one forward, one backward and (after each mini-batch) "
-                          "one update for ever",
-               .paper = "PipeDream (Narayanan et al. 2019)"},
-      .staleness = "d = K-1-k updates at M=1; ceil(max(0, d-j)/M) for micro-batch j",
-      .bubble = "0 once the pipe is full; (K-1)(T_F+T_B) once a run",
-      .write = [](SequenceBuilder& s) {
-        never_flush(s, s.to_loss());
-      }};
+  return {.info = {.name = "async_one_f_one_b",
+                   .summary = "d forwards, then one forward and one backward in turn until the "
+                              "end, with an update after each mini-batch",
+                   .paper = "PipeDream (Narayanan et al. 2019)"},
+          .staleness = "d = K-1-k updates at M=1; ceil(max(0, d-j)/M) for micro-batch j",
+          .bubble = "0 once the pipe is full; (K-1)(T_F+T_B) once a run",
+          .write = [](SequenceBuilder& s) {
+            never_flush(s, s.to_loss());
+          }};
 }
 
 ScheduleScheme async_full_duplex() {
-  return {.info = {.name = "async_full_duplex",
-                   .summary = "2d forwards, then a forward and a backward in every tick, for ever",
-                   .paper = "Petrowski et al. 1993; Kosson et al. 2020, arXiv:2003.11666"},
-          .staleness = "2d = 2(K-1-k) updates at M=1",
-          .bubble = "0 once the pipe is full",
-          .write = [](SequenceBuilder& s) {
-            never_flush(s, 2 * s.to_loss());
-          }};
+  return {
+      .info = {.name = "async_full_duplex",
+               .summary = "2d forwards, then a forward and a backward in every tick until the end",
+               .paper = "Petrowski et al. 1993; Kosson et al. 2020, arXiv:2003.11666"},
+      .staleness = "2d = 2(K-1-k) updates at M=1",
+      .bubble = "0 once the pipe is full",
+      .write = [](SequenceBuilder& s) {
+        never_flush(s, 2 * s.to_loss());
+      }};
 }
 
 }  // namespace troupe::schedules

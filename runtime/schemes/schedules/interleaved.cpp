@@ -53,21 +53,19 @@ Result<void> whole_groups(const ScheduleOptions& options) {
 }  // namespace
 
 ScheduleScheme interleaved() {
-  return {
-      .info = {.name = "interleaved",
-               .summary =
-                   "1F1B over v chunks a stage: stage k works on chunks k, K+k, ...; v times the "
-                   "messages",
-               .paper = "Narayanan et al. 2021, arXiv:2104.04473"},
-      .flushed = true,
-      .staleness = "0",
-      .bubble = "(K-1)(T_F+T_B)/v",
-      .write = write,
-      .chunks =
-          [](const proto::Experiment& e, const OptionValues&) {
-            return static_cast<std::int32_t>(e.pipeline().schedule().interleaved().chunks());
-          },
-      .fits = whole_groups};
+  return {.info = {.name = "interleaved",
+                   .summary = "1F1B with v chunks for each stage: stage k works on chunks k, K+k, "
+                              "...; v times the messages",
+                   .paper = "Narayanan et al. 2021, arXiv:2104.04473"},
+          .flushed = true,
+          .staleness = "0",
+          .bubble = "(K-1)(T_F+T_B)/v",
+          .write = write,
+          .chunks =
+              [](const proto::Experiment& e, const OptionValues&) {
+                return static_cast<std::int32_t>(e.pipeline().schedule().interleaved().chunks());
+              },
+          .fits = whole_groups};
 }
 
 }  // namespace troupe::schedules

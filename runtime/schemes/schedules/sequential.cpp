@@ -17,15 +17,14 @@ void write(SequenceBuilder& s) {
 }  // namespace
 
 ScheduleScheme sequential() {
-  return {
-      .info = {.name = "sequential",
-               .summary = "one micro-batch in the pipe at a time: F, B through all stages, then "
-                          "the next; an update after M of them",
-               .paper = "naive model parallelism"},
-      .flushed = true,
-      .staleness = "0",
-      .bubble = "(K-1) M (T_F+T_B)",
-      .write = write};
+  return {.info = {.name = "sequential",
+                   .summary = "only one micro-batch is in the pipeline at a time: F and B through "
+                              "all stages, then the next; an update after M of them",
+                   .paper = "naive model parallelism"},
+          .flushed = true,
+          .staleness = "0",
+          .bubble = "(K-1) M (T_F+T_B)",
+          .write = write};
 }
 
 }  // namespace troupe::schedules

@@ -37,9 +37,8 @@ void write(SequenceBuilder& s) {
 ScheduleScheme zb_h1() {
   return {
       .info = {.name = "zb_h1",
-               .summary =
-                   "1F1B with a split backward: the error signal leaves after the input gradient, "
-                   "weight gradients fill the drain",
+               .summary = "1F1B with a split backward: the error signal leaves after the input "
+                          "gradient; weight gradients are computed while the pipeline drains",
                .paper = "Qi et al. 2024, arXiv:2401.10241"},
       .flushed = true,
       .staleness = "0",
