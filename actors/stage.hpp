@@ -64,8 +64,8 @@ class Stage final : public Actor<Stage, StageRole> {
     /// Of decoupled modules, by chunk of this stage; empty: backpropagation.
     std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals{};
     bool influence = false;  // chunks tell the one before their influence (DecoupledScheme)
-    std::vector<Ref<StageRole>>
-        input_predictors{};  // by chunk but the first, and then all chunks give credit; or empty
+    /// By chunk but the first; or empty. Where there are some every chunk gives credit.
+    std::vector<Ref<StageRole>> input_predictors{};
     std::vector<Ref<StageRole>> predictors{};  // of error signals, by chunk but the last; or empty
     double update_probability = 1;             // of a mini-batch, at chunks but the last
     Ref<SourceRole> source;

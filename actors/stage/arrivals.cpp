@@ -1,5 +1,6 @@
 #include "actors/stage/arrivals.hpp"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 

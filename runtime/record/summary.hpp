@@ -62,7 +62,8 @@ struct Summary {
     static constexpr int kFields = 6;
   };
 
-  /// Lessons of a module's predictor of error signals, or of inputs, sums over samples: what PredictionRecord has.
+  /// Lessons of a module's predictor of error signals, or of inputs, sums over samples: what
+  /// PredictionRecord has.
   struct Predictor {
     std::int64_t lessons = 0;
     double error = 0;     // squares of estimate - signal
@@ -76,8 +77,7 @@ struct Summary {
     static constexpr int kFields = 6;
   };
 
-  std::map<std::string, Predictor>
-      predictors;                          // by the machine's name, of the last line of metrics
+  std::map<std::string, Predictor> predictors;  // by its name, of the last line of metrics
   std::map<std::int32_t, Server> servers;  // by shard; of several slices the sums, but for version
   std::vector<std::string> lost;           // replicas that died, and of what
   std::vector<std::string> returned{};     // those that came back, and where they go on
