@@ -59,7 +59,6 @@ Timeline simulate(const Schedule& schedule,
                   std::int64_t batches) {
   Arrivals activations(static_cast<std::size_t>(schedule.chunks));
   Arrivals errors(static_cast<std::size_t>(schedule.chunks));
-  std::vector<double> asked(static_cast<std::size_t>(schedule.chunks));  // for its next input
   std::vector<double> clock(schedule.stages.size());
   Timeline timeline;
   timeline.stages.resize(schedule.stages.size());
@@ -68,7 +67,7 @@ Timeline simulate(const Schedule& schedule,
     const ChunkTimes& t = times[static_cast<std::size_t>(a.chunk)];
     double ready = 0;
     if (a.act == Act::forward && a.chunk > 0 && schedule.inputs_predicted) {
-      ready = asked[static_cast<std::size_t>(a.chunk)] + t.predict_input;
+      ready = clock[k] + t.predict_input;  // on the stage's own thread
     } else if (a.act == Act::forward && a.chunk > 0) {
       ready = taken(activations, a.chunk);
     } else if (sends_error(a.act) && a.chunk + 1 < schedule.chunks &&
@@ -80,9 +79,6 @@ Timeline simulate(const Schedule& schedule,
     clock[k] = end;
     if (duration(a.act, t) > 0) {
       timeline.stages[k].push_back({a, start, end});
-    }
-    if (a.act == Act::forward) {
-      asked[static_cast<std::size_t>(a.chunk)] = end;
     }
     if (a.act == Act::forward && a.chunk + 1 < schedule.chunks) {
       activations[static_cast<std::size_t>(a.chunk + 1)].push_back(end + t.link);
