@@ -80,7 +80,13 @@ void Predictor::handle(Start, double, Effects& fx) {
 }
 
 void Predictor::handle(Activation m, double, Effects& fx) {
-  known_[micro_batch_of(m.stamp)].output = m.bundle.front().tensor;
+  if (m.bundle.empty()) {
+    ++asked_;
+  } else {
+    const NamedTensor& sent = m.bundle.front();
+    Known& known = known_[micro_batch_of(m.stamp)];
+    (sent.name == kLesson ? known.signal : known.output) = sent.tensor;
+  }
   advance(fx);
 }
 
@@ -100,8 +106,8 @@ void Predictor::handle(PullReply m, double, Effects& fx) {
 }
 
 bool Predictor::answerable(const Known& known) const {
-  return !known.answered && known.output && ((c_.classes == 0 && !c_.head) || known.labels) &&
-         (c_.lambda == 0 || known.signal);
+  return !known.answered && known.output && !(of_input() && asked_ == 0) &&
+         ((c_.classes == 0 && !c_.head) || known.labels) && (c_.lambda == 0 || known.signal);
 }
 
 void Predictor::advance(Effects& fx) {
@@ -127,24 +133,29 @@ Run Predictor::job(Work work) const {
 void Predictor::answer(Effects& fx) {
   running_ = true;
   run(fx,
-      job(Work::predict),
+      job(of_input() ? Work::predict_input : Work::predict),
       [model = c_.model,
        weights = weights_,
        buffers = c_.buffers,
        of = known_.at(at_),
        classes = c_.classes,
        lambda = c_.lambda,
+       shape = c_.input,
        seed = c_.seed](Stream& stream) {
         const Pass pass{.stream = stream, .seed = seed};
         const Bundle input{{"x", model_input(stream, of, classes)}};
         const Tensor y = model->forward(pass, weights, buffers, input, {}, false).y.front().tensor;
+        ForwardPass made;
+        if (shape.dimensions() > 0) {
+          made.y.push_back({"x", y.reshape(with_batch(rows_of(y), shape))});
+          return made;
+        }
         Tensor error = stream.allocate(y.shape());
         std::vector<Term> terms{{(1 - lambda) / static_cast<double>(rows_of(y)), y}};
         if (lambda > 0) {
           terms.push_back({lambda, of.signal.reshape(y.shape())});
         }
         combine(stream, terms, error);
-        ForwardPass made;
         made.y.push_back({"x", error.reshape(of.output.shape())});
         return made;
       });
@@ -153,7 +164,13 @@ void Predictor::answer(Effects& fx) {
 void Predictor::handle(Ran<ForwardPass> m, double, Effects& fx) {
   running_ = false;
   known_.at(at_).answered = true;
-  send_error(std::move(m.made.y), fx);
+  if (of_input()) {
+    --asked_;
+    const Stamp stamp{c_.replica, c_.chunk, at_.batch, at_.micro_batch};
+    send_beside(c_.module, Activation{stamp, std::move(m.made.y)}, fx);
+  } else {
+    send_error(std::move(m.made.y), fx);
+  }
   advance(fx);
 }
 
@@ -196,29 +213,26 @@ void Predictor::teach(Effects& fx) {
   running_ = true;
   const bool last = parts_ + 1 == c_.micro_batches;
   run(fx,
-      job(Work::teach),
+      job(of_input() ? Work::teach_input : Work::teach),
       [model = c_.model,
        weights = weights_,
        buffers = c_.buffers,
        of = known_.at(at_),
        classes = c_.classes,
+       of_input = of_input(),
        seed = c_.seed,
        gradient = std::move(gradient_),
        divide_by = last ? c_.micro_batches : 1](Stream& stream) mutable {
         const Pass pass{.stream = stream, .seed = seed};
-        const Tensor signal = stream.allocate(flat(of.output));
-        combine(stream,
-                {{static_cast<double>(rows_of(of.output)), of.signal.reshape(signal.shape())}},
-                signal);
+        const auto rows = static_cast<double>(rows_of(of.signal));
+        const Tensor signal = stream.allocate(flat(of.signal));
+        combine(stream, {{of_input ? 1 : rows, of.signal.reshape(signal.shape())}}, signal);
         const Bundle input{{"x", model_input(stream, of, classes)}};
         ForwardPass forward =
             model->forward(pass, weights, std::move(buffers), input, signal, true);
         // Its loss leaves (estimate - signal) / B behind.
         const Tensor estimate = stream.allocate(signal.shape());
-        combine(
-            stream,
-            {{static_cast<double>(rows_of(of.output)), forward.stash.back().front()}, {1, signal}},
-            estimate);
+        combine(stream, {{rows, forward.stash.back().front()}, {1, signal}}, estimate);
         BackwardPass made;
         made.dx.push_back({"sums", sums_of(stream, estimate, signal)});
         const InputGradient half =
@@ -236,8 +250,8 @@ void Predictor::handle(Ran<BackwardPass> m, double now, Effects& fx) {
   if (c_.head) {
     send_error(std::move(m.made.dx), fx);
   } else {
-    fx.record(PredictionRecord{{c_.replica, c_.chunk, at_.batch, at_.micro_batch},
-                               m.made.dx.front().tensor});
+    fx.record(PredictionRecord{
+        {c_.replica, c_.chunk, at_.batch, at_.micro_batch}, m.made.dx.front().tensor, of_input()});
   }
   count(std::move(m.made.gradient), now, fx);
   advance(fx);
@@ -277,11 +291,13 @@ std::string Predictor::waits_for() const {
   if (weights_.empty()) {
     return "its shard";
   }
-  return known_.empty() ? "" : "labels, or what the next module makes of its module's output";
+  return known_.empty() ? ""
+         : of_input()   ? "the output of the module before, or its module, which has an input"
+                        : "labels, or what the next module makes of its module's output";
 }
 
 void Predictor::archive(Archive& a) {
-  a(known_, weights_, gradient_, parts_, updates_, pushes_, at_, running_);
+  a(known_, weights_, gradient_, parts_, updates_, pushes_, at_, asked_, running_);
 }
 
 }  // namespace troupe

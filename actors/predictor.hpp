@@ -6,12 +6,21 @@
 //   source --Labels--> predictor                                    (where it is conditioned on them)
 //   predictor --Push--> its own shard, which has its own optimizer
 //
+// Or it estimates the module's inputs from the network's, so that the module waits for nobody at all:
+//
+//   source --Activation{x}--> predictor --Activation{estimate of h}--> stage
+//   stage --Activation{}--> predictor                   (it has taken one: the next is asked for)
+//   stage of the module before --Activation{h}--> predictor                (a lesson, later)
+//
 // Or it is a head of the module's own (decoupled greedy learning, Belilovsky et al. 2020): it has the
 // labels' loss, whose gradient by h is the error signal, and learns from the same pass.
 //
 // It works on gradients of a sample's own loss, those of the micro-batch's mean times the rows, so that
 // no estimate depends on the batch size. With lambda > 0 an estimate waits for the next module and is
 // mixed with what that sends.
+//
+// Inputs are estimated one at a time, when the module has taken the one before, so that each is made at
+// weights that are at most a mini-batch old, however many mini-batches have been admitted.
 //
 // Invariants: estimates come before lessons, because the module waits for them; lessons are taken in
 // the order of micro-batches, M of them make an update; an estimate is made at the newest weights.
@@ -28,6 +37,9 @@
 
 namespace troupe {
 
+/// The entry of an Activation that is a lesson to a predictor of inputs.
+inline constexpr const char* kLesson = "lesson";
+
 class Predictor final : public Actor<Predictor, StageRole> {
  public:
   struct Config {
@@ -38,8 +50,10 @@ class Predictor final : public Actor<Predictor, StageRole> {
     std::uint64_t seed = 1;
     std::int32_t micro_batches = 1;  // M
     double lambda = 0;
-    std::int64_t classes = 0;            // of the labels that it is told; 0: it is told none
-    bool head = false;                   // has the labels' loss, and learns while it answers
+    std::int64_t classes = 0;  // of the labels that it is told; 0: it is told none
+    bool head = false;         // has the labels' loss, and learns while it answers
+    /// Of the input that it estimates, of a sample; no dimensions: it estimates error signals.
+    Shape input{};
     std::shared_ptr<const Chunk> model;  // (elements of h + classes) -> (elements of h), or outputs
     std::vector<Tensor> buffers{};       // of the model: every job begins with these
     Ref<StageRole> module;
@@ -67,9 +81,9 @@ class Predictor final : public Actor<Predictor, StageRole> {
 
   /// What is known of a micro-batch.
   struct Known {
-    Tensor output{};  // h, (B, ...)
+    Tensor output{};  // h, (B, ...); of inputs: the network's
     Tensor labels{};  // int32 (B)
-    Tensor signal{};  // dL/dh as the next module has sent it, (B, ...)
+    Tensor signal{};  // dL/dh as the next module has sent it, (B, ...); of inputs: h
     bool answered = false;
 
     static constexpr int kFields = 4;
@@ -77,6 +91,9 @@ class Predictor final : public Actor<Predictor, StageRole> {
 
  private:
   void advance(Effects& fx);
+
+  bool of_input() const { return c_.input.dimensions() > 0; }
+
   bool answerable(const Known& known) const;
   void answer(Effects& fx);
   void teach(Effects& fx);
@@ -93,7 +110,8 @@ class Predictor final : public Actor<Predictor, StageRole> {
   std::int32_t parts_ = 0;             // that are in it
   std::int64_t updates_ = 0;
   std::uint64_t pushes_ = 0;
-  MicroBatch at_;  // of the job that runs
+  MicroBatch at_;           // of the job that runs
+  std::int32_t asked_ = 1;  // inputs that the module has still to get
   bool running_ = false;
 };
 

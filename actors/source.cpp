@@ -34,7 +34,8 @@ Source::Source(Config config)
                  ? BatchOrder(c_.data->size(Split::train), c_.sizes, c_.seed)
                  : BatchOrder(
                        static_cast<std::int64_t>(c_.samples.size()), c_.sizes.size(0), c_.seed)),
-      credits_(c_.prefetch) {}
+      credits_(c_.prefetch),
+      taken_(1 + c_.input_predictors.size()) {}
 
 std::int64_t Source::place(std::int64_t batch) const {
   const std::int64_t own = first_ + batch;
@@ -54,8 +55,16 @@ void Source::handle(Rejoin m, double now, Effects& fx) {
   admit(now, fx);
 }
 
-void Source::handle(Credit, double now, Effects& fx) {
-  ++credits_;
+void Source::handle(Credit m, double now, Effects& fx) {
+  const auto decides = [&] {
+    const auto [slowest, fastest] = std::minmax_element(taken_.begin(), taken_.end());
+    return c_.by_slowest ? *slowest : *fastest;
+  };
+  const std::int64_t before = decides();
+  const auto taker = static_cast<std::size_t>(taken_.size() == 1 ? 0 : m.chunk);
+  TROUPE_CHECK(taker < taken_.size(), "credit of chunk ", m.chunk, ", which there is none of");
+  ++taken_[taker];
+  credits_ += static_cast<std::int32_t>(decides() - before);
   admit(now, fx);
 }
 
@@ -131,6 +140,11 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
             Labels{{c_.replica, static_cast<std::int32_t>(c), batch, part}, m.made.target});
   }
   fx.send(c_.head, Labels{{c_.replica, c_.head_chunk, batch, part}, std::move(m.made.target)});
+  for (std::size_t i = 0; i < c_.input_predictors.size(); ++i) {
+    const Stamp behind{c_.replica, static_cast<std::int32_t>(i) + 1, batch, part};
+    fx.sends.push_back(
+        {c_.input_predictors[i].id, Activation{behind, {{"x", m.made.x}}}, false});  // no link
+  }
   fx.send(c_.first, Activation{stamp, {{"x", std::move(m.made.x)}}});
   gathering_ = false;
   ++next_;
@@ -245,7 +259,11 @@ std::string Source::waits_for() const {
 }
 
 void Source::archive(Archive& a) {
-  a(first_, next_, credits_, gathering_, halted_, end_, due_, mark_, mark_gathering_);
+  const std::size_t takers = taken_.size();
+  a(first_, next_, credits_, taken_, gathering_, halted_, end_, due_, mark_, mark_gathering_);
+  if (taken_.size() != takers) {
+    throw ArchiveError("other modules give credit than in this run");
+  }
 }
 
 }  // namespace troupe

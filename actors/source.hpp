@@ -2,7 +2,8 @@
 // of evaluations. Where a run ends is decided here, at admission; what was admitted finishes.
 //
 //   source --Activation--> first stage --Credit--> source     source --Labels--> head
-//   (where modules wait for no later one: head --Credit--> source, and Labels to every stage)
+//   (where modules wait for no later one: head --Credit--> source, and Labels to every stage; where they
+//   wait for none at all: every stage --Credit--> source --Activation--> predictors of inputs)
 //   source --End{N}--> everyone
 //   source --MarkBatch--> first stage ... head --MarkResult--> source --MarkDone--> director
 //   director --MarkDue--> source --Halt--> director            (replicas with servers)
@@ -46,6 +47,10 @@ class Source final : public Actor<Source, SourceRole> {
     Ref<StageRole> first;
     Ref<StageRole> head;
     std::int32_t head_chunk = 0;
+    /// By chunk but the first: predictors of inputs, which get the data, too. Then every chunk gives
+    /// credit, and the slowest one decides what is admitted, or the fastest.
+    std::vector<Ref<StageRole>> input_predictors{};
+    bool by_slowest = true;
     /// By chunk: stages that get the labels too, where modules make error signals of them.
     std::vector<Ref<StageRole>> labelled{};
     std::vector<Ref<StageRole>> stages;
@@ -57,7 +62,7 @@ class Source final : public Actor<Source, SourceRole> {
 
   void handle(Start, double now, Effects& fx);
   void handle(Rejoin m, double now, Effects& fx);
-  void handle(Credit, double now, Effects& fx);
+  void handle(Credit m, double now, Effects& fx);
   void handle(MarkResult m, double now, Effects& fx);
   void handle(MarkDue m, double now, Effects& fx);
   void handle(Halt, double now, Effects& fx);
@@ -89,6 +94,7 @@ class Source final : public Actor<Source, SourceRole> {
       0;  // mini-batch of the replica that its mini-batch 0 is: > 0 where it came back
   std::int64_t next_ = 0;  // micro-batch to admit, counted through
   std::int32_t credits_;
+  std::vector<std::int64_t> taken_;  // micro-batches, by chunk that gives credit
   bool gathering_ = false;
   bool halted_ = false;
   std::optional<std::int64_t> end_;

@@ -144,7 +144,8 @@ bool Stage::start_forward(const Action& a, double now, Effects& fx) {
                  .seed = c_.seed,
                  .first_sample = first_sample(a, rows),
                  // Where it is recomputed later, nothing of this pass is kept but its input.
-                 .keep = c_.keep != KeepActivations::recompute});
+                 .keep = c_.keep != KeepActivations::recompute,
+                 .influence = c_.influence && a.chunk > 0});
   ask_ahead(a, fx);
   return true;
 }
@@ -205,17 +206,13 @@ void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
   const std::int64_t samples = in.bundle.front().tensor.shape()[0];
   const std::int64_t rows =
       head && in.labels.type() == DType::int32 ? in.labels.elements() : samples;
-  if (head && c_.schedule->signal_from == SignalFrom::head) {
-    send_output_error(a, out.stash, fx);
-  }
+  tell_of_forward(a, out, fx);
   keep_for_backward(a, std::move(in), out);
   statistics_.set(a.chunk, std::move(out.buffers));
   if (last_micro_batch(a)) {
     statistics_.finish_batch(a.chunk, a.batch, fx);
   }
-  if (a.chunk == c_.credit_chunk) {
-    fx.send(c_.source, Credit{});
-  }
+  give_credit(a, fx);
   if (head) {
     fx.record(LossRecord{
         .stamp = in_run(a), .samples = samples, .rows = rows, .result = std::move(out.result)});

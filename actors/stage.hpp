@@ -6,8 +6,10 @@
 //   stage --Pull{view}--> shard --PullReply--> stage --Push{gradient}--> shard
 //   stage --Pull, TiedPush--> shard of the chunk that owns a tied parameter
 //   head --ErrorSignal--> every stage (decoupled modules that the head sends its error to)
+//   stage --ErrorSignal{influence}--> stage of the chunk before (kickback)
 //   stage --Activation--> predictor of its chunk --ErrorSignal--> stage (synthetic gradients)
 //   stage --ErrorSignal--> predictor of the chunk before, in place of its stage
+//   stage <--Activation-- predictor of its input, in place of the stage before (unlocked)
 //
 // Invariants: actions run in sequence order, one at a time; a backward meets the stash of its own
 // forward; micro-batches are accumulated in order and divided by M once; Marks run between two
@@ -61,6 +63,9 @@ class Stage final : public Actor<Stage, StageRole> {
     std::int32_t credit_chunk = 0;  // whose forwards let the Source admit more
     /// Of decoupled modules, by chunk of this stage; empty: backpropagation.
     std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals{};
+    bool influence = false;  // chunks tell the one before their influence (DecoupledScheme)
+    /// By chunk but the first; or empty. Where there are some every chunk gives credit.
+    std::vector<Ref<StageRole>> input_predictors{};
     std::vector<Ref<StageRole>> predictors{};  // of error signals, by chunk but the last; or empty
     double update_probability = 1;             // of a mini-batch, at chunks but the last
     Ref<SourceRole> source;
@@ -101,7 +106,8 @@ class Stage final : public Actor<Stage, StageRole> {
   void finish_forward(const Action& a, ForwardPass out, Effects& fx);
   void keep_for_backward(const Action& a, Arrivals::ForwardInput in, ForwardPass& out);
   void send_output(const Action& a, Bundle y, Effects& fx);
-  void send_output_error(const Action& a, const Stash& stash, Effects& fx);
+  void tell_of_forward(const Action& a, const ForwardPass& out, Effects& fx);
+  void give_credit(const Action& a, Effects& fx);
   void finish_input_gradient(const Action& a, Bundle dx, Effects& fx);
   void finish_evaluation_batch(ForwardPass made, double now, Effects& fx);
   void note_finished(Effects& fx);
@@ -132,7 +138,8 @@ class Stage final : public Actor<Stage, StageRole> {
 
   Arrivals::Needs needs(std::int32_t chunk) const {
     const bool alone = c_.schedule->signal_from == SignalFrom::nobody;
-    return {.labels = is_head(chunk) || alone, .error = !is_head(chunk) && !alone};
+    const std::size_t errors = is_head(chunk) || alone ? 0 : c_.influence ? 2 : 1;
+    return {.labels = is_head(chunk) || alone, .errors = errors};
   }
 
   std::shared_ptr<const ModuleSignal> signal(std::int32_t chunk) const {

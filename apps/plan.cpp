@@ -254,13 +254,15 @@ std::string decoupled_text(const Blueprint& b) {
                             method->locks.empty() ? "it does not say" : method->locks,
                             "\n");
   double parameters = 0;
-  for (const auto& predictor : b.predictors) {
-    parameters += static_cast<double>(predictor->layout().parameters());
+  for (const auto* predictors : {&b.predictors, &b.input_predictors}) {
+    for (const auto& predictor : *predictors) {
+      parameters += static_cast<double>(predictor->layout().parameters());
+    }
   }
   return b.predictors.empty() ? text
                               : concat(text,
                                        "           ",
-                                       b.predictors.size(),
+                                       b.predictors.size() + b.input_predictors.size(),
                                        " predictors, with ",
                                        short_number(parameters),
                                        " parameters beside the memory above\n");

@@ -1,5 +1,9 @@
 #include "actors/stage/arrivals.hpp"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 namespace troupe {
 namespace {
 
@@ -11,10 +15,17 @@ T take(std::map<MicroBatch, T>& from, const MicroBatch& key) {
 
 }  // namespace
 
+void Arrivals::keep(ErrorSignal m) {
+  Bundle& all = errors_[micro_batch_of(m.stamp)];
+  std::move(m.bundle.begin(), m.bundle.end(), std::back_inserter(all));
+}
+
 std::optional<Want> Arrivals::missing(const Action& a, Needs needs) const {
   const MicroBatch key = micro_batch_of(a);
   if (a.act != Act::forward) {
-    return needs.error && !errors_.contains(key) ? std::optional(Want::error) : std::nullopt;
+    const auto errors = errors_.find(key);
+    const std::size_t there = errors == errors_.end() ? 0 : errors->second.size();
+    return there < needs.errors ? std::optional(Want::error) : std::nullopt;
   }
   if (!inputs_.contains(key)) {
     return a.chunk == 0 ? Want::data : Want::activation;
@@ -32,7 +43,8 @@ std::string Arrivals::describe(Want missing, const Action& a, const Schedule& sc
     case Want::data:
       return (inputs_.contains(micro_batch_of(a)) ? "labels " : "data ") + which + " of the source";
     case Want::activation:
-      return "F" + of_stage(a.chunk - 1);
+      return schedule.inputs_predicted ? "an estimate of its input " + which
+                                       : "F" + of_stage(a.chunk - 1);
     case Want::error:
       return schedule.signal_from == SignalFrom::head ? "F" + of_stage(schedule.chunks - 1)
                                                       : "B" + of_stage(a.chunk + 1);

@@ -24,12 +24,13 @@ class Arrivals {
 
   void keep(Labels m) { labels_[micro_batch_of(m.stamp)] = std::move(m.labels); }
 
-  void keep(ErrorSignal m) { errors_[micro_batch_of(m.stamp)] = std::move(m.bundle); }
+  /// Adds to what other senders have sent for the same micro-batch.
+  void keep(ErrorSignal m);
 
   /// What is to arrive for a chunk beside its inputs.
   struct Needs {
     bool labels = false;
-    bool error = false;
+    std::size_t errors = 0;  // entries of the error signal's bundle, at least
   };
 
   /// Which arrival the forward or backward `a` still lacks.

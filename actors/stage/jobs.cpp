@@ -7,7 +7,11 @@ namespace troupe {
 ForwardPass ForwardJob::operator()(Stream& stream) {
   const Pass pass{
       .stream = stream, .training = training, .seed = seed, .first_sample = first_sample};
-  return chunk->forward(pass, weights, std::move(buffers), input, labels, keep);
+  ForwardPass made = chunk->forward(pass, weights, std::move(buffers), input, labels, keep);
+  if (influence) {
+    made.influence = chunk->influence(pass, weights, made.stash, made.y);
+  }
+  return made;
 }
 
 InputGradient InputGradientJob::operator()(Stream& stream) {
@@ -20,9 +24,12 @@ InputGradient InputGradientJob::operator()(Stream& stream) {
     kept.weights = signal->backward(std::move(kept.weights));
   }
   if (makes_error) {
-    const Tensor sent = error.empty() ? Tensor{} : error.front().tensor;
+    SignalInputs inputs{.output = kept.output, .labels = kept.labels};
+    for (const NamedTensor& sent : error) {  // of two senders, in the order in which they came
+      (sent.name == kInfluence ? inputs.influence : inputs.sent) = sent.tensor;
+    }
     error.clear();
-    error.push_back({"x", signal->error(stream, {sent, kept.output, kept.labels})});
+    error.push_back({"x", signal->error(stream, inputs)});
   }
   InputGradient made =
       chunk->input_gradient(pass, kept.weights, std::move(kept.stash), std::move(error));

@@ -12,6 +12,9 @@
 
 namespace troupe {
 
+/// The entry of an ErrorSignal that is SignalInputs::influence.
+inline constexpr const char* kInfluence = "influence";
+
 /// The forward of a micro-batch, or of a batch of an evaluation.
 struct ForwardJob {
   std::shared_ptr<const Chunk> chunk;
@@ -22,7 +25,8 @@ struct ForwardJob {
   bool training = true;
   std::uint64_t seed = 0;
   std::int64_t first_sample = 0;
-  bool keep = false;  // the stash
+  bool keep = false;       // the stash
+  bool influence = false;  // ForwardPass::influence is asked for
 
   ForwardPass operator()(Stream& stream);
 };

@@ -1,6 +1,8 @@
 // What a stage sends and to whom: a chunk's output, the gradient by its input, and that by its weights.
 // Where error signals come from: runtime/schemes/decoupled.
+#include "actors/predictor.hpp"
 #include "actors/stage.hpp"
+#include "actors/stage/jobs.hpp"
 #include "kernels/random.hpp"
 
 #include <utility>
@@ -8,18 +10,41 @@
 namespace troupe {
 
 void Stage::send_output(const Action& a, Bundle y, Effects& fx) {
+  const auto next = static_cast<std::size_t>(a.chunk) + 1;
   if (!c_.predictors.empty()) {  // on the same thread: no link takes time
-    const Ref<StageRole> predictor = c_.predictors[static_cast<std::size_t>(a.chunk)];
+    const Ref<StageRole> predictor = c_.predictors[next - 1];
     fx.sends.push_back({predictor.id, Activation{stamp(a, a.chunk), y}, false});
   }
-  fx.send(stage_of(a.chunk + 1), Activation{stamp(a, a.chunk + 1), std::move(y)});
+  if (c_.input_predictors.empty()) {
+    fx.send(stage_of(a.chunk + 1), Activation{stamp(a, a.chunk + 1), std::move(y)});
+  } else {
+    y.front().name = kLesson;
+    fx.send(c_.input_predictors[next - 1], Activation{stamp(a, a.chunk + 1), std::move(y)});
+  }
 }
 
-/// dL / d(output of the network) is known as soon as the loss is: no module waits for the backward of
-/// another.
-void Stage::send_output_error(const Action& a, const Stash& stash, Effects& fx) {
-  for (std::int32_t c = 0; c < a.chunk; ++c) {
-    fx.send(stage_of(c), ErrorSignal{stamp(a, c), {{"x", stash.back().front()}}});
+/// What others are told of a forward beside its output.
+void Stage::tell_of_forward(const Action& a, const ForwardPass& out, Effects& fx) {
+  if (is_head(a.chunk) && c_.schedule->signal_from == SignalFrom::head) {
+    // dL / d(output of the network) is known as soon as the loss is: no module waits for the backward
+    // of another.
+    for (std::int32_t c = 0; c < a.chunk; ++c) {
+      fx.send(stage_of(c), ErrorSignal{stamp(a, c), {{"x", out.stash.back().front()}}});
+    }
+  }
+  if (out.influence) {
+    const std::int32_t before = a.chunk - 1;
+    fx.send(stage_of(before), ErrorSignal{stamp(a, before), {{kInfluence, out.influence}}});
+  }
+  if (a.chunk > 0 && !c_.input_predictors.empty()) {  // an empty one asks for the next
+    const Ref<StageRole> predictor = c_.input_predictors[static_cast<std::size_t>(a.chunk) - 1];
+    fx.sends.push_back({predictor.id, Activation{stamp(a, a.chunk), {}}, false});
+  }
+}
+
+void Stage::give_credit(const Action& a, Effects& fx) {
+  if (a.chunk == c_.credit_chunk || !c_.input_predictors.empty()) {
+    fx.send(c_.source, Credit{a.chunk});
   }
 }
 

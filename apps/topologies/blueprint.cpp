@@ -191,6 +191,7 @@ Result<void> schedule_blueprint(Blueprint& b) {
     return schedule.error();
   }
   schedule->signal_from = signal_from(e);
+  schedule->inputs_predicted = schedule->chunks > 1 && e.decoupled().synthetic().unlocked();
   b.schedule = std::make_shared<const Schedule>(std::move(*schedule));
   if (auto sound = check_blueprint(b, Known::schedule); !sound) {
     return sound;
@@ -214,6 +215,8 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
   const auto plan_of_predictors = predictor_plan(e);
   const bool sends_back = b.schedule->signal_from == SignalFrom::next ||
                           (plan_of_predictors && !plan_of_predictors->head);
+  const DecoupledScheme* const method = decoupled_of(e);
+  const bool tells_influence = method && method->influence;
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     b.chunks.push_back(
         std::make_shared<const Chunk>(b.network, b.cut, c, slices_wanted(b), sends_back && c > 0));
@@ -223,7 +226,9 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
     }
     b.plans.push_back(*std::move(plan));
     const Flops f = b.chunks.back()->flops();
-    flops.push_back({f.forward * rows, f.input_gradient * rows, f.weight_gradient * rows});
+    const double influence = tells_influence && c > 0 ? b.chunks.back()->influence_flops() : 0;
+    flops.push_back(
+        {(f.forward + influence) * rows, f.input_gradient * rows, f.weight_gradient * rows});
   }
   b.predictors = predictor_chunks(b);
   for (std::size_t c = 0; c < b.predictors.size(); ++c) {
@@ -231,6 +236,12 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
     // A head learns while it answers.
     flops[c].predict = (plan_of_predictors->head ? f.total() : f.forward) * rows;
     flops[c].teach = plan_of_predictors->head ? 0 : f.total() * rows;
+  }
+  b.input_predictors = input_predictor_chunks(b);
+  for (std::size_t c = 0; c < b.input_predictors.size(); ++c) {
+    const Flops f = b.input_predictors[c]->flops();
+    flops[c + 1].predict_input = f.forward * rows;
+    flops[c + 1].teach_input = f.total() * rows;
   }
   keep_for_borrowers(b);
   auto times = mean_times(e.clock(), flops, b.schedule->placement);

@@ -31,6 +31,7 @@ struct Blueprint {
   std::vector<std::int64_t> cut;  // first layer of each chunk
   std::vector<std::shared_ptr<const Chunk>> chunks;
   std::vector<std::shared_ptr<const Chunk>> predictors;  // of error signals, by module; or empty
+  std::vector<std::shared_ptr<const Chunk>> input_predictors;  // by module but the first; or empty
   std::vector<ParameterValues> start;  // as weight_specs; empty: initialised by seed
   std::shared_ptr<const Schedule> schedule;
   std::shared_ptr<const ViewPolicy> view;

@@ -43,7 +43,7 @@ class Casting {
   void add_stage(std::int32_t r, std::int32_t k);
   void add_shard(std::int32_t r, std::int32_t c);
   void add_optimizer(std::int32_t r, std::int32_t c);
-  void add_predictor(std::int32_t r, std::int32_t c);
+  void add_predictor(std::int32_t r, const Roster::PredictorSeat& seat);
   void add_servers();
   std::shared_ptr<SharedWeights> shared_weights(std::int32_t c);
   EvaluationPlan evaluation(std::int32_t r) const;
@@ -154,8 +154,8 @@ void Casting::add_workers(std::int32_t r) {
   for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
     add_optimizer(r, c);
   }
-  for (std::int32_t c = 0; c < static_cast<std::int32_t>(who_.predictors(r).size()); ++c) {
-    add_predictor(r, c);
+  for (const Roster::PredictorSeat& seat : who_.predictors(r)) {
+    add_predictor(r, seat);
   }
 }
 
@@ -225,6 +225,8 @@ void Casting::add_source(std::int32_t r) {
           .first = stage_of.front(),
           .head = stage_of.back(),
           .head_chunk = schedule_.chunks - 1,
+          .input_predictors = predictors_of(who_, r, true),
+          .by_slowest = far_ahead(),
           .labelled = label_readers(b_, who_, r),
           .stages = who_.stages(r),
           .shards = who_.shards(r),
@@ -299,7 +301,9 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
           .returns = returns_,
           .credit_chunk = far_ahead() ? schedule_.chunks - 1 : 0,
           .signals = std::move(signals),
-          .predictors = predictors_of(who_, r),
+          .influence = decoupled_ && decoupled_->influence,
+          .input_predictors = predictors_of(who_, r, true),
+          .predictors = predictors_of(who_, r, false),
           .update_probability = decoupled_ ? e_.decoupled().synthetic().update_probability() : 1,
           .source = who_.source(r),
           .director = who_.director()}),
@@ -330,11 +334,10 @@ void Casting::add_shard(std::int32_t r, std::int32_t c) {
       b_.precision);
 }
 
-void Casting::add_predictor(std::int32_t r, std::int32_t c) {
-  const std::int32_t k = schedule_.stage_of(c);
+void Casting::add_predictor(std::int32_t r, const Roster::PredictorSeat& seat) {
+  const std::int32_t k = schedule_.stage_of(seat.chunk);
   const Device device = device_of(r, k);
-  PredictorMachines made = make_predictor(b_, who_, r, c, streams_on_.on(device));
-  const Roster::PredictorSeat& seat = who_.predictors(r)[static_cast<std::size_t>(c)];
+  PredictorMachines made = make_predictor(b_, who_, r, seat, streams_on_.on(device));
   add(seat.self.id, std::move(made.predictor), device, b_.precision, r * stages_ + k);
   add(seat.shard.id, std::move(made.shard), device, b_.precision);
   add(seat.optimizer.id, std::move(made.optimizer), device, b_.precision);

@@ -174,6 +174,11 @@ Result<void> check_modules(const Blueprint& b) {
         "pipeline.cut: a module that makes its error signal itself, or has a predictor, ends where "
         "no skip connection is open; cut between two blocks");
   }
+  if (method->influence && (b.data->classes() > 0 || b.network.shape().elements() != 1)) {
+    return refuse(
+        "decoupled: a module's influence is on one output, which is a value, and its error is that "
+        "output's; right is data with one target that is a value, or a method other than kickback");
+  }
   if (const auto plan = predictor_plan(b.experiment);
       plan && plan->conditioned && b.data->classes() == 0) {
     return refuse(

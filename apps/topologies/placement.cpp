@@ -113,12 +113,12 @@ Result<Placement> place(const Blueprint& b, int processes) {
       const int process = seats.of(r, b.schedule->stage_of(c));
       placement.process_of[who.shards(r)[at].id] = process;
       placement.process_of[who.optimizers(r)[at].id] = process;
-      if (at < who.predictors(r).size()) {
-        const Roster::PredictorSeat& predictor = who.predictors(r)[at];
-        placement.process_of[predictor.self.id] = process;
-        placement.process_of[predictor.shard.id] = process;
-        placement.process_of[predictor.optimizer.id] = process;
-      }
+    }
+    for (const Roster::PredictorSeat& predictor : who.predictors(r)) {
+      const int process = seats.of(r, b.schedule->stage_of(predictor.chunk));
+      placement.process_of[predictor.self.id] = process;
+      placement.process_of[predictor.shard.id] = process;
+      placement.process_of[predictor.optimizer.id] = process;
     }
   }
   Sha256 digest;

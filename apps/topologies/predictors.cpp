@@ -20,19 +20,32 @@ void add_hidden_layers(Network& network, const std::string& name, const Predicto
   }
 }
 
-/// (width + classes) -> (width).
-Network estimator(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
-  const std::int64_t width = b.chunks[chunk]->output_bytes() / 4;
-  const std::string name = concat("predictor", chunk);
-  Network network({width + (plan.conditioned ? b.data->classes() : 0)});
+Network estimator(const std::string& name,
+                  const PredictorPlan& plan,
+                  std::int64_t inputs,
+                  std::int64_t outputs,
+                  Initial initial) {
+  Network network({inputs});
   network.loss = Loss::squared_error;
   add_hidden_layers(network, name, plan);
   network.add(dense_layer(name + ".estimate",
                           {.inputs = network.shape().elements(),
-                           .outputs = width,
-                           .initial = Initial::zero,
+                           .outputs = outputs,
+                           .initial = initial,
                            .head = true}));
   return network;
+}
+
+/// Of the error signal of a module's output: (width + classes) -> (width).
+Network error_estimator(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
+  const std::int64_t width = b.chunks[chunk]->output_bytes() / 4;
+  const std::int64_t inputs = width + (plan.conditioned ? b.data->classes() : 0);
+  return estimator(concat("predictor", chunk), plan, inputs, width, Initial::zero);
+}
+
+/// What module `chunk` gets from the one before, of a sample.
+const Shape& input_shape(const Blueprint& b, std::size_t chunk) {
+  return b.network.after[static_cast<std::size_t>(b.cut[chunk] - 1)].front().shape;
 }
 
 /// What the similarity loss compares is a linear map of the output, which learns, too.
@@ -96,44 +109,62 @@ std::vector<std::shared_ptr<const Chunk>> predictor_chunks(const Blueprint& b) {
   std::vector<std::shared_ptr<const Chunk>> all;
   const auto plan = predictor_plan(b.experiment);
   for (std::size_t c = 0; plan && c + 1 < b.chunks.size(); ++c) {
-    all.push_back(
-        std::make_shared<const Chunk>(plan->head ? own_head(b, *plan, c) : estimator(b, *plan, c),
-                                      std::vector<std::int64_t>{0},
-                                      0,
-                                      1,
-                                      plan->head));
+    all.push_back(std::make_shared<const Chunk>(
+        plan->head ? own_head(b, *plan, c) : error_estimator(b, *plan, c),
+        std::vector<std::int64_t>{0},
+        0,
+        1,
+        plan->head));
   }
   return all;
 }
 
-PredictorMachines make_predictor(
-    const Blueprint& b, const Roster& who, std::int32_t r, std::int32_t c, Stream& stream) {
+std::vector<std::shared_ptr<const Chunk>> input_predictor_chunks(const Blueprint& b) {
+  std::vector<std::shared_ptr<const Chunk>> all;
+  for (std::size_t c = 1; b.schedule->inputs_predicted && c < b.chunks.size(); ++c) {
+    all.push_back(std::make_shared<const Chunk>(estimator(concat("input_predictor", c),
+                                                          *predictor_plan(b.experiment),
+                                                          b.network.input.elements(),
+                                                          input_shape(b, c).elements(),
+                                                          Initial::uniform_fan_in),
+                                                std::vector<std::int64_t>{0},
+                                                0));
+  }
+  return all;
+}
+
+PredictorMachines make_predictor(const Blueprint& b,
+                                 const Roster& who,
+                                 std::int32_t r,
+                                 const Roster::PredictorSeat& seat,
+                                 Stream& stream) {
   const proto::Experiment& e = b.experiment;
   const proto::Synthetic& options = e.decoupled().synthetic();
   const PredictorPlan plan = *predictor_plan(e);
-  const auto at = static_cast<std::size_t>(c);
-  const Roster::PredictorSeat& seat = who.predictors(r)[at];
-  const std::int32_t k = b.schedule->stage_of(c);
-  const std::shared_ptr<const Chunk>& model = b.predictors[at];
+  const auto at = static_cast<std::size_t>(seat.chunk);
+  const std::int32_t k = b.schedule->stage_of(seat.chunk);
+  const std::shared_ptr<const Chunk>& model =
+      seat.of_input ? b.input_predictors[at - 1] : b.predictors[at];
   const Rate rate(optimizer_of(b), b.batches, {}, rate_factor(e) * options.rate_factor());
   const ChunkOptimizer rule(e, rate, 0, 0);
-  return {.predictor = std::make_unique<Predictor>(
-              Predictor::Config{.self = seat.self,
-                                .replica = r,
-                                .chunk = c,
-                                .stage = k,
-                                .seed = e.seed(),
-                                .micro_batches = b.schedule->options.micro_batches,
-                                .lambda = options.lambda(),
-                                .classes = plan.conditioned ? b.data->classes() : 0,
-                                .head = plan.head,
-                                .model = model,
-                                .buffers = model->initial_buffers(stream),
-                                .module = who.stage_of_chunks(r, *b.schedule)[at],
-                                .shard = seat.shard}),
+  return {.predictor = std::make_unique<Predictor>(Predictor::Config{
+              .self = seat.self,
+              .replica = r,
+              .chunk = seat.chunk,
+              .stage = k,
+              .seed = e.seed(),
+              .micro_batches = b.schedule->options.micro_batches,
+              .lambda = options.lambda(),
+              .classes = plan.conditioned && !seat.of_input ? b.data->classes() : 0,
+              .head = plan.head,
+              .input = seat.of_input ? input_shape(b, at) : Shape{},
+              .model = model,
+              .buffers = model->initial_buffers(stream),
+              .module = who.stage_of_chunks(r, *b.schedule)[at],
+              .shard = seat.shard}),
           .shard = std::make_unique<ParameterShard>(
               ParameterShard::Config{.self = seat.shard,
-                                     .chunk = c,
+                                     .chunk = seat.chunk,
                                      .optimizer = seat.optimizer,
                                      .plan = {},
                                      .shards = {},
@@ -145,10 +176,12 @@ PredictorMachines make_predictor(
               .replica = r, .stage = k, .rule = rule, .layout = model->layout()})};
 }
 
-std::vector<Ref<StageRole>> predictors_of(const Roster& who, std::int32_t r) {
+std::vector<Ref<StageRole>> predictors_of(const Roster& who, std::int32_t r, bool of_input) {
   std::vector<Ref<StageRole>> all;
   for (const Roster::PredictorSeat& seat : who.predictors(r)) {
-    all.push_back(seat.self);
+    if (seat.of_input == of_input) {
+      all.push_back(seat.self);
+    }
   }
   return all;
 }
@@ -160,7 +193,7 @@ std::vector<Ref<StageRole>> label_readers(const Blueprint& b, const Roster& who,
     all.pop_back();
   } else if (const auto plan = predictor_plan(b.experiment);
              plan && (plan->conditioned || plan->head)) {
-    all = predictors_of(who, r);
+    all = predictors_of(who, r, false);
   }
   return all;
 }

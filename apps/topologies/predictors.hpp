@@ -1,4 +1,5 @@
-// Predictors of error signals, each with a shard and an optimizer of its own, and who hears labels.
+// Predictors of error signals and of inputs, each with a shard and an optimizer of its own, and who
+// hears labels.
 #pragma once
 
 #include "actors/optimizer.hpp"
@@ -21,13 +22,19 @@ struct PredictorMachines {
 /// modules have such. The blueprint is cut.
 std::vector<std::shared_ptr<const Chunk>> predictor_chunks(const Blueprint& blueprint);
 
-/// Of module `c` of replica `r`. `stream`: to make its first weights on. No exchange and no evaluation
-/// knows the shard: replicas have predictors of their own.
-PredictorMachines make_predictor(
-    const Blueprint& blueprint, const Roster& who, std::int32_t r, std::int32_t c, Stream& stream);
+/// What estimates inputs: one for each module but the first, where modules have such. As above.
+std::vector<std::shared_ptr<const Chunk>> input_predictor_chunks(const Blueprint& blueprint);
 
-/// By module but the last; or empty.
-std::vector<Ref<StageRole>> predictors_of(const Roster& who, std::int32_t r);
+/// Of replica `r`. `stream`: to make its first weights on. No exchange and no evaluation knows the
+/// shard: replicas have predictors of their own.
+PredictorMachines make_predictor(const Blueprint& blueprint,
+                                 const Roster& who,
+                                 std::int32_t r,
+                                 const Roster::PredictorSeat& seat,
+                                 Stream& stream);
+
+/// Of error signals by module but the last, or of inputs by module but the first; or empty.
+std::vector<Ref<StageRole>> predictors_of(const Roster& who, std::int32_t r, bool of_input);
 
 /// By module but the last: who wants the labels beside the head; or empty.
 std::vector<Ref<StageRole>> label_readers(const Blueprint& blueprint,

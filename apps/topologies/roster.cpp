@@ -28,7 +28,7 @@ Ref<Role> Roster::enter(std::string name, int thread, std::int32_t replica) {
 void Roster::enter_replica(std::int32_t r, const Blueprint& b) {
   const bool alone = b.experiment.replicas().count() == 1;
   const bool own = b.experiment.placement().optimizer() == proto::Placement::own;
-  const auto named = [&](const char* what, std::int32_t i) {
+  const auto named = [&](const std::string& what, std::int32_t i) {
     return alone ? concat(what, "-", i) : concat(what, "-", r, ".", i);
   };
   Replica& replica = replicas_.emplace_back();
@@ -49,12 +49,21 @@ void Roster::enter_replica(std::int32_t r, const Blueprint& b) {
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     replica.optimizers.push_back(enter<OptimizerRole>(named("optimizer", c), thread_of(c), r));
   }
-  for (std::int32_t c = 0; c < static_cast<std::int32_t>(b.predictors.size()); ++c) {
+  const auto add_predictor = [&](std::int32_t c, bool of_input) {
+    const std::string what = of_input ? "input-predictor" : "predictor";
     const int thread = first + b.schedule->stage_of(c);  // the module's
     replica.predictors.push_back(
-        {.self = enter<StageRole>(named("predictor", c), thread, r),
-         .shard = enter<ShardRole>(named("predictor-shard", c), thread, r),
-         .optimizer = enter<OptimizerRole>(named("predictor-optimizer", c), thread, r)});
+        {.chunk = c,
+         .of_input = of_input,
+         .self = enter<StageRole>(named(what, c), thread, r),
+         .shard = enter<ShardRole>(named(what + "-shard", c), thread, r),
+         .optimizer = enter<OptimizerRole>(named(what + "-optimizer", c), thread, r)});
+  };
+  for (std::int32_t c = 0; c < static_cast<std::int32_t>(b.predictors.size()); ++c) {
+    add_predictor(c, false);
+  }
+  for (std::int32_t c = 1; c <= static_cast<std::int32_t>(b.input_predictors.size()); ++c) {
+    add_predictor(c, true);
   }
 }
 

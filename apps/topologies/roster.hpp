@@ -18,8 +18,10 @@ class Roster {
     std::int32_t replica = -1;  // that it dies with; -1: everybody's
   };
 
-  /// A predictor of error signals has a shard and an optimizer of its own.
+  /// A predictor of a module's error signals, or of its inputs, has a shard and an optimizer of its own.
   struct PredictorSeat {
+    std::int32_t chunk = 0;  // the module
+    bool of_input = false;
     Ref<StageRole> self;
     Ref<ShardRole> shard;
     Ref<OptimizerRole> optimizer;
@@ -47,7 +49,8 @@ class Roster {
     return of(replica).optimizers;
   }
 
-  /// By module, the last of which has none; or empty.
+  /// Those of error signals by module, the last of which has none, then those of inputs, of which the
+  /// first has none; or empty.
   const std::vector<PredictorSeat>& predictors(std::int32_t replica) const {
     return of(replica).predictors;
   }

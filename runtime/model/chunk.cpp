@@ -109,6 +109,14 @@ Flops Chunk::flops() const {
   return all;
 }
 
+double Chunk::influence_flops() const {
+  double all = 0;
+  for (const auto& layer : layers_) {
+    all += layer->flops().input_gradient;
+  }
+  return all;
+}
+
 std::int64_t Chunk::saved_bytes() const {
   std::int64_t n = 0;
   for (const auto& layer : layers_) {
@@ -243,14 +251,35 @@ InputGradient Chunk::input_gradient(const Pass& pass,
   } else if (error.front().tensor.device() != pass.stream.device()) {
     error = on_device(pass.stream, error);
   }
-  for (std::size_t i = layers_.size(); i-- > 0;) {
-    layers_[i]->input_gradient(pass, views(i, slices), stash[i], error, i > 0 || sends_back_);
-  }
+  pass_back(pass, slices, stash, error, sends_back_);
   if (sends_back_) {
     out.dx = std::move(error);
   }
   out.deltas = std::move(stash);
   return out;
+}
+
+/// From the gradients by the chunk's outputs to those by its inputs, where somebody wants them.
+void Chunk::pass_back(const Pass& pass,
+                      const std::vector<Tensor>& slices,
+                      Stash& stash,
+                      Bundle& error,
+                      bool to_input) const {
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    layers_[i]->input_gradient(pass, views(i, slices), stash[i], error, i > 0 || to_input);
+  }
+}
+
+Tensor Chunk::influence(const Pass& pass,
+                        const Weights& weights,
+                        Stash stash,
+                        const Bundle& y) const {
+  const Tensor ones =
+      pass.stream.allocate((last_ ? stash.back().front() : y.front().tensor).shape());
+  fill(pass.stream, ones, 1);
+  Bundle error{{"x", ones}};
+  pass_back(pass, values(weights), stash, error, true);
+  return error.front().tensor;
 }
 
 std::vector<Tensor> Chunk::new_gradient(Stream& stream) const {

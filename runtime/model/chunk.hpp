@@ -38,6 +38,7 @@ class Chunk {
   const std::vector<BorrowedSlice>& borrowed() const { return borrowed_; }
 
   Flops flops() const;                // of a sample
+  double influence_flops() const;     // of a sample
   std::int64_t saved_bytes() const;   // from forward to backward, of a sample
   std::int64_t output_bytes() const;  // across the cut, of a sample; skips included
 
@@ -63,6 +64,10 @@ class Chunk {
                                Stash stash,
                                Bundle error) const;
 
+  /// The gradient by x of the sum over y, of the forward that left `stash` (kept) and, but for the last
+  /// chunk, `y`. (B, ...) as x.
+  Tensor influence(const Pass& pass, const Weights& weights, Stash stash, const Bundle& y) const;
+
   /// Adds to the gradient slices, or makes them where `gradient` is empty; then divides by
   /// `divide_by` (M at the last micro-batch, else 1).
   WeightGradient weight_gradient(Stream& stream,
@@ -71,6 +76,11 @@ class Chunk {
                                  std::int32_t divide_by) const;
 
  private:
+  void pass_back(const Pass& pass,
+                 const std::vector<Tensor>& slices,
+                 Stash& stash,
+                 Bundle& error,
+                 bool to_input) const;
   std::vector<Tensor> views(std::size_t layer, const std::vector<Tensor>& slices) const;
   std::vector<Tensor> new_gradient(Stream& stream) const;
   Tensor loss(Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient) const;

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "experiment.pb.h"
+#include "kernels/check.hpp"
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/record/histogram.hpp"
 #include "runtime/record/output_file.hpp"
@@ -100,10 +101,10 @@ class Recorder final : public RecordSink {
     std::int64_t steps = 0;
     Histogram staleness;
     double rate = 0;
-    double start = 0;                                         // seconds
-    double busy_start = 0;                                    // stages' busy seconds before it
-    IdleTimes idle_start{};                                   // their idle seconds before it
-    std::map<std::int32_t, Summary::Predictor> predictors{};  // by module
+    double start = 0;                                        // seconds
+    double busy_start = 0;                                   // stages' busy seconds before it
+    IdleTimes idle_start{};                                  // their idle seconds before it
+    std::map<std::string, Summary::Predictor> predictors{};  // by name
 
     static constexpr int kFields = 8;
   };
@@ -134,7 +135,8 @@ class Recorder final : public RecordSink {
   }
 
   std::optional<Diverged> handle(const PredictionRecord& record, double) {
-    window_.predictors[record.stamp.chunk].add(record);
+    const char* const what = record.of_input ? "input-predictor-" : "predictor-";
+    window_.predictors[concat(what, record.stamp.chunk)].add(record);
     return {};
   }
 
@@ -169,7 +171,7 @@ class Recorder final : public RecordSink {
   std::int64_t bytes_ = 0;
   std::vector<std::string> lost_;
   std::vector<std::string> returned_;
-  std::map<std::int32_t, Summary::Predictor> predictors_;  // of the last train line
+  std::map<std::string, Summary::Predictor> predictors_;  // of the last train line
 };
 
 }  // namespace troupe

@@ -90,11 +90,11 @@ void Summary::Predictor::add(const PredictionRecord& lesson) {
   product += sums[4];
 }
 
-JsonObject predictors_object(const std::map<std::int32_t, Summary::Predictor>& predictors) {
+JsonObject predictors_object(const std::map<std::string, Summary::Predictor>& predictors) {
   JsonObject all;
-  for (const auto& [module, p] : predictors) {
+  for (const auto& [name, p] : predictors) {
     const double lengths = std::sqrt(p.signal * p.estimate);
-    all.add(concat("predictor-", module),
+    all.add(name,
             JsonObject{}
                 .add("lessons", p.lessons)
                 .add("error", p.variance > 0 ? p.error / p.variance : 0)

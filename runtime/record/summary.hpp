@@ -62,7 +62,8 @@ struct Summary {
     static constexpr int kFields = 6;
   };
 
-  /// Lessons of a module's predictor of error signals, sums over samples: what PredictionRecord has.
+  /// Lessons of a module's predictor of error signals, or of inputs, sums over samples: what
+  /// PredictionRecord has.
   struct Predictor {
     std::int64_t lessons = 0;
     double error = 0;     // squares of estimate - signal
@@ -76,7 +77,7 @@ struct Summary {
     static constexpr int kFields = 6;
   };
 
-  std::map<std::int32_t, Predictor> predictors;  // by module, of the last line of metrics
+  std::map<std::string, Predictor> predictors;  // by its name, of the last line of metrics
   std::map<std::int32_t, Server> servers;  // by shard; of several slices the sums, but for version
   std::vector<std::string> lost;           // replicas that died, and of what
   std::vector<std::string> returned{};     // those that came back, and where they go on
@@ -100,8 +101,8 @@ struct PhaseSummary {
 JsonObject idle_object(const IdleTimes& idle);
 
 /// {"predictor-0": {"lessons": ..., "error": ..., "cosine": ...}, ...}; error in variances of the
-/// signal.
-JsonObject predictors_object(const std::map<std::int32_t, Summary::Predictor>& predictors);
+/// signal, or of the input.
+JsonObject predictors_object(const std::map<std::string, Summary::Predictor>& predictors);
 
 /// summary.json's text; `phases`, where there are any, as its last member.
 std::string to_json(const Summary& summary,

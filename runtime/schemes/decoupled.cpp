@@ -6,6 +6,7 @@
 #include "runtime/schemes/constraint.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
 #include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -107,6 +108,34 @@ const Constraints<E>& rows() {
            },
        .says = always("model: quadratic has neither labels nor an error at its output; choose "
                       "decoupled=none or feedback_alignment")},
+      {.name = "decoupled_unlocked",
+       .keys = {"decoupled.synthetic.unlocked"},
+       .holds =
+           [](const E& e) {
+             const proto::Synthetic& options = e.decoupled().synthetic();
+             return !options.unlocked() || options.lambda() == 0;
+           },
+       .says =
+           always("decoupled.synthetic.unlocked: true, and decoupled.synthetic.lambda above 0 is a "
+                  "wait for the next module; right is lambda=0, or unlocked=false")},
+      {.name = "decoupled_unlocked_flush",
+       .keys = {"pipeline.schedule"},
+       .holds =
+           [](const E& e) {
+             const auto schedule = chosen_schedule(e);
+             return !e.decoupled().synthetic().unlocked() || !schedule || !(*schedule)->flushed ||
+                    e.pipeline().schedule().has_sequential();
+           },
+       .says =
+           [](const E& e) {
+             return concat(
+                 "pipeline.schedule: ",
+                 (*chosen_schedule(e))->info.name,
+                 " fills a pipe and flushes it at each update, and with "
+                 "decoupled.synthetic.unlocked there is none to fill: no module waits for "
+                 "another; right is sequential, in which each stage goes its own way, or "
+                 "a schedule that is not flushed");
+           }},
       {.name = "decoupled_update_probability",
        .keys = {"decoupled.synthetic.update_probability"},
        .holds =

@@ -66,7 +66,9 @@ Timeline simulate(const Schedule& schedule,
     const auto k = static_cast<std::size_t>(stage);
     const ChunkTimes& t = times[static_cast<std::size_t>(a.chunk)];
     double ready = 0;
-    if (a.act == Act::forward && a.chunk > 0) {
+    if (a.act == Act::forward && a.chunk > 0 && schedule.inputs_predicted) {
+      ready = clock[k] + t.predict_input;  // on the stage's own thread
+    } else if (a.act == Act::forward && a.chunk > 0) {
       ready = taken(activations, a.chunk);
     } else if (sends_error(a.act) && a.chunk + 1 < schedule.chunks &&
                schedule.signal_from != SignalFrom::nobody) {

@@ -89,7 +89,7 @@ class Walker {
     const std::int64_t n = number(a);
     switch (a.act) {
       case Act::forward:
-        return a.chunk == 0 || of(a.chunk - 1).forwards > n;
+        return a.chunk == 0 || s_.inputs_predicted || of(a.chunk - 1).forwards > n;
       case Act::backward:
       case Act::input_gradient:
         return of(a.chunk).forwards > n && (last(a.chunk) || signalled(a.chunk, n));

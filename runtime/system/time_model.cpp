@@ -132,6 +132,11 @@ double TimeModel::work(const Run& run, double now) const {
         return sample(clock_->predict(), grown(clock_->predict(), mean.predict), 11, run.stamp);
       case Work::teach:
         return sample(clock_->teach(), grown(clock_->teach(), mean.teach), 12, run.stamp);
+      case Work::predict_input:
+        return sample(
+            clock_->predict(), grown(clock_->predict(), mean.predict_input), 13, run.stamp);
+      case Work::teach_input:
+        return sample(clock_->teach(), grown(clock_->teach(), mean.teach_input), 14, run.stamp);
       default:
         return 0.0;
     }
@@ -252,7 +257,10 @@ Result<std::vector<ChunkTimes>> mean_times(const proto::Clock& clock,
          .link = link(c, c + 1),
          .link_back = link(c, c - 1),
          .predict = work("predict", clock.predict(), c, flops[c].predict / clock.flops()),
-         .teach = work("teach", clock.teach(), c, flops[c].teach / clock.flops())});
+         .teach = work("teach", clock.teach(), c, flops[c].teach / clock.flops()),
+         .predict_input =
+             work("predict", clock.predict(), c, flops[c].predict_input / clock.flops()),
+         .teach_input = work("teach", clock.teach(), c, flops[c].teach_input / clock.flops())});
   }
   if (!wrong.empty()) {
     return Error{ErrorKind::usage, wrong};

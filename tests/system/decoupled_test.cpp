@@ -198,7 +198,10 @@ TEST_CASE("the output's error by the head's weights is backpropagation of one hi
 
 TEST_CASE("each method learns, in its own way, and as often as one asks for it", "[system]") {
   const Options pipeline{"pipeline.stages=3", "stop.updates=200"};
-  const Outcome plain = train(pipeline);
+  const Outcome of_classes = train(pipeline);
+  const Options value{
+      "data.teacher.values=true", "data.teacher.outputs=1", "optimizer.learning_rate=0.01"};
+  const Outcome of_value = train(with(pipeline, value));
   for (const DecoupledScheme& method : decoupled_schemes().all()) {
     if (!decoupled_schemes().built_in(method)) {
       continue;
@@ -210,8 +213,11 @@ TEST_CASE("each method learns, in its own way, and as often as one asks for it",
       set.push_back("optimizer.rule=adam");
       set.push_back("optimizer.learning_rate=0.003");
     }
+    if (method.influence) {
+      set = with(set, value);
+    }
     const Outcome outcome = train(set);
-    CHECK_FALSE(same(outcome.weights, plain.weights));
+    CHECK_FALSE(same(outcome.weights, (method.influence ? of_value : of_classes).weights));
     CHECK(outcome.mean_loss(180, 200) < 0.9 * outcome.mean_loss(0, 20));
     const Outcome again = train(set);
     CHECK(same(again.weights, outcome.weights));

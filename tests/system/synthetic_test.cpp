@@ -5,6 +5,7 @@
 #include "actors/parameter_shard.hpp"
 #include "actors/predictor.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/timeline.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -33,12 +34,19 @@ Outcome train(const Options& set, const HarnessOptions& options = {}) {
   return outcome;
 }
 
-/// In a predictor's place: hands its module what the next one sends.
+/// In a predictor's place: hands its module what the next one sends, or the one before.
 class Relay final : public Actor<Relay, StageRole> {
  public:
   explicit Relay(Ref<StageRole> module) : module_(module) {}
 
   void handle(ErrorSignal m, double, Effects& fx) { fx.send(module_, std::move(m)); }
+
+  void handle(Activation m, double, Effects& fx) {
+    if (!m.bundle.empty() && m.bundle.front().name == kLesson) {
+      m.bundle.front().name = "x";
+      fx.send(module_, std::move(m));
+    }
+  }
 
   template <class M>
   void handle(M, double, Effects&) {}
@@ -57,12 +65,23 @@ void relay_all(Cast& cast) {
   }
 }
 
+void relay_inputs_too(Cast& cast) {
+  relay_all(cast);
+  for (int c = 1; c < 3; ++c) {
+    const auto stage = &member(cast, concat("stage-", c)) - cast.members.data();
+    member(cast, concat("input-predictor-", c)).machine =
+        std::make_unique<Relay>(Ref<StageRole>{static_cast<ActorId>(stage)});
+  }
+}
+
 /// Sums over the lessons of mini-batches [first, last) of each predictor: error and variance.
 struct Lessons {
   std::map<std::int32_t, std::vector<std::pair<double, double>>> of;  // by module and mini-batch
+  bool inputs = false;                                                // those of inputs alone
 
   void add(const RecordEntry& entry) {
-    if (const auto* lesson = std::get_if<PredictionRecord>(&entry)) {
+    const auto* lesson = std::get_if<PredictionRecord>(&entry);
+    if (lesson && lesson->of_input == inputs) {
       const std::vector<double> sums = to_host(lesson->result);
       of[lesson->stamp.chunk].emplace_back(sums[0], sums[1]);
     }
@@ -89,6 +108,21 @@ const Options kGlyphs{"pipeline.stages=3",
                       "data.batch_size=50",
                       "stop.updates=400",
                       "decoupled.synthetic.conditioned=true"};
+
+const Options kUnlocked{"decoupled.synthetic.unlocked=true", "pipeline.schedule=sequential"};
+
+/// A forward takes a second, a backward two, each kind of estimate half a second.
+const Options kSeconds{"clock.forward.seconds=[1]",
+                       "clock.input_gradient.seconds=[1]",
+                       "clock.weight_gradient.seconds=[1]",
+                       "clock.predict.seconds=[0.5]",
+                       "clock.teach.seconds=[0]"};
+
+std::int64_t updates_of(const Outcome& outcome, std::int32_t chunk) {
+  return std::count_if(outcome.applied.begin(), outcome.applied.end(), [&](const auto& applied) {
+    return applied.stamp.chunk == chunk;
+  });
+}
 
 }  // namespace
 
@@ -277,6 +311,124 @@ TEST_CASE("a head sees an image averaged to so many positions", "[system]") {
     REQUIRE(outcome.ending.exit_code == 0);
     CHECK(outcome.mean_loss(50, 60) < 0.8 * outcome.mean_loss(0, 10));
   }
+}
+
+TEST_CASE("with inputs predicted every other module goes on when one has stopped for good",
+          "[system]") {
+  for (const std::int32_t stopped : {0, 1, 2}) {
+    for (const std::int64_t ahead : {0, 8}) {
+      INFO(stopped << " " << ahead);
+      ActorId stage = 0;
+      const Outcome outcome =
+          run(task(joined(joined(kThree, kUnlocked), {concat("decoupled.ahead=", ahead)})),
+              {.lose =
+                   [&](ActorId to, const Message& message) {
+                     return to == stage && std::holds_alternative<Activation>(message);
+                   },
+               .recast =
+                   [&](Cast& cast) {
+                     const Cast::Member& member_of = member(cast, concat("stage-", stopped));
+                     stage = static_cast<ActorId>(&member_of - cast.members.data());
+                   }});
+      CHECK(outcome.ending.exit_code == 5);  // one of them has not moved
+      for (const std::int32_t chunk : {0, 1, 2}) {
+        // With a bound they are at most so far in front of it.
+        CHECK(updates_of(outcome, chunk) == (chunk == stopped ? 0 : ahead == 0 ? 40 : ahead));
+      }
+    }
+  }
+}
+
+TEST_CASE("with inputs predicted no module waits for another's time", "[system]") {
+  const Options four = joined(joined({"pipeline.stages=4"}, kUnlocked), kSeconds);
+  // The two in the middle have both predictors, whose work is on their stage's thread.
+  CHECK(train(four).seconds == 40 * (1 + 2 + 0.5 + 0.5));
+  CHECK(train(joined(four, {"clock.teach.seconds=[0.25]"})).seconds ==
+        Approx(40 * (1 + 2 + 2 * (0.5 + 0.25))).epsilon(0.02));
+  const auto made = make_blueprint(task(four));
+  REQUIRE(made);
+  CHECK(simulate(*made->schedule, made->times, made->batches).end ==
+        Approx(train(four).seconds).epsilon(1e-12));
+
+  const auto ends = [&](const std::string& forwards) {
+    const Outcome outcome =
+        train(joined(four, {"clock.forward.seconds=" + forwards, "decoupled.ahead=0"}));
+    std::vector<double> all(4);
+    for (const BusyRecord& busy : outcome.busy) {
+      double& end = all[static_cast<std::size_t>(busy.stamp.chunk)];
+      end = std::string_view(busy.what) == "backward" ? std::max(end, busy.end) : end;
+    }
+    return all;
+  };
+  CHECK(ends("[1,1,1,1]") == std::vector<double>{40 * 3.5, 40 * 4, 40 * 4, 40 * 3.5});
+  CHECK(ends("[4,1,1,1]") == std::vector<double>{40 * 6.5, 40 * 4, 40 * 4, 40 * 3.5});
+  CHECK(ends("[1,1,1,4]") == std::vector<double>{40 * 3.5, 40 * 4, 40 * 4, 40 * 6.5});
+}
+
+TEST_CASE(
+    "predictors that hand on true inputs and true gradients give backpropagation's trajectory",
+    "[system]") {
+  for (const Options& more : std::vector<Options>{{}, {"pipeline.micro_batches=4"}}) {
+    const Options set = joined(joined(kThree, {"pipeline.schedule=sequential"}), more);
+    const Outcome plain = train(set);
+    const Outcome relayed = train(joined(set, kUnlocked), {.recast = relay_inputs_too});
+    CHECK(same(relayed.weights, plain.weights));
+  }
+}
+
+TEST_CASE("predictors of inputs learn what the module before makes", "[system]") {
+  for (const std::string predictor : {"predictor=linear", "predictor.mlp.width=64"}) {
+    INFO(predictor);
+    Lessons lessons{.of = {}, .inputs = true};
+    const Outcome outcome =
+        train(joined(joined(kGlyphs, kUnlocked), {"decoupled.synthetic." + predictor}),
+              {.record = [&](const RecordEntry& e) {
+                lessons.add(e);
+              }});
+    CHECK(lessons.of.size() == 2);  // the first module has the data
+    for (const std::int32_t module : {1, 2}) {
+      REQUIRE(lessons.of[module].size() >= 390);
+      CHECK(lessons.error_in_variances(module, 300, 390) < 0.8);
+      CHECK(lessons.error_in_variances(module, 0, 1) > 1);
+    }
+    CHECK(outcome.mean_loss(380, 400) < 0.9 * outcome.mean_loss(0, 10));
+  }
+}
+
+TEST_CASE("a run with inputs predicted is repeated, and evaluated without being disturbed",
+          "[system]") {
+  for (const Options& more :
+       std::vector<Options>{{},
+                            {"pipeline.micro_batches=4", "decoupled.ahead=2"},
+                            {"replicas.count=2", "replicas.exchange=synchronous"},
+                            {"decoupled.synthetic.update_probability=0.5"},
+                            {"pipeline.schedule=async_one_f_one_b", "pipeline.weights=latest"}}) {
+    INFO(Catch::StringMaker<Options>::convert(more));
+    const Options set = joined(joined(joined(kThree, kUnlocked), kAdam), more);
+    const Outcome outcome = train(set);
+    const Outcome again = train(set);
+    CHECK(same(again.weights, outcome.weights));
+    CHECK(again.order == outcome.order);
+    const Outcome looked = train(joined(set, {"record.evaluate=true", "record.evaluate_every=5"}));
+    CHECK(looked.evaluations.size() == 8);
+    CHECK(run(task(set), {.threads = true}).ending.exit_code == 0);
+  }
+}
+
+TEST_CASE("what unlocked modules could wait for is refused", "[system]") {
+  const auto refusal = [](const Options& set) {
+    const auto made = make_blueprint(
+        task(joined({"pipeline.stages=3", "decoupled.synthetic.unlocked=true"}, set)));
+    return made ? "" : made.error().message;
+  };
+  CHECK(refusal({"pipeline.schedule=sequential"}).empty());
+  CHECK(refusal({"pipeline.schedule=async_one_f_one_b"}).empty());
+  for (const std::string schedule : {"gpipe", "one_f_one_b", "zb_h1"}) {
+    CHECK(refusal({"pipeline.schedule=" + schedule})
+              .starts_with("pipeline.schedule: " + schedule + " fills a pipe and flushes it"));
+  }
+  CHECK(refusal({"pipeline.schedule=sequential", "decoupled.synthetic.lambda=0.5"})
+            .starts_with("decoupled.synthetic.unlocked: "));
 }
 
 TEST_CASE("what does not go together with synthetic gradients is refused", "[system]") {

@@ -249,6 +249,10 @@ def decoupled():
     yield Case("mlp", [K + "3", d + "synthetic", M + "4", S + "zb_h1"], run=False)
     yield Case("mlp", [K + "2", d + "synthetic", R + "2", EX + "averaging"], run=False)
     yield Case("mlp", [K + "2", synthetic + "lambda=1"])
+    for more in [[S + "sequential"], [S + "sequential", M + "2", "decoupled.ahead=2"], [ASYNC, W + "latest"]]:
+        yield Case("mlp", [K + "3", synthetic + "unlocked=true"] + more, run=False)
+    for more in [[S + "sequential"], [S + "zb_h1", M + "4"], [ASYNC, W + "stash"]]:
+        yield Case("mlp", [K + "3", d + "kickback", "model.mlp.activation=relu", "data.teacher.values=true", "data.teacher.outputs=1"] + more)
 
 
 def cases():

@@ -2,7 +2,9 @@
 // error signal is an estimate M(h) of dL/dh by a predictor of its own, which learns from what the next
 // module, itself at work on an estimate, sends back: |M(h) - dL/dh|^2, bootstrapped up to the last
 // module, whose signal is exact. BP(lambda) mixes the two; with lambda = 1 it is backpropagation. The
-// predictor's last layer starts at zero, and so does the signal.
+// predictor's last layer starts at zero, and so does the signal. Fully unlocked, a module's input is an
+// estimate, too: I(x), of the network's input x, learns by |I(x) - h(k-1)|^2 from what the module before,
+// itself at work on an estimate, makes of the same sample.
 #include "experiment.pb.h"
 #include "runtime/schemes/decoupled/built_in.hpp"
 
@@ -31,11 +33,13 @@ DecoupledScheme synthetic() {
       .signal =
           "error(k) = lambda dL/dh(k) + (1 - lambda) M(h(k)); M learns by |M(h(k)) - "
           "dL/dh(k)|^2 from what module k+1, at work on its own error signal, sends",
-      .locks = "forward; with lambda > 0 all three",
+      .locks = "forward; with unlocked none; with lambda > 0 all three",
       .arrows =
           "module k --h(k)--> module k+1 --> ... --> head\n"
           "module k --h(k)--> predictor k --M(h(k))--> module k\n"
-          "                   predictor k <--dL/dh(k)-- module k+1   (later: a lesson)",
+          "                   predictor k <--dL/dh(k)-- module k+1   (later: a lesson)\n"
+          "unlocked:  source --x--> input predictor k --I(x)--> module k, in place of h(k-1)\n"
+          "           input predictor k <--h(k-1)-- module k-1       (later: a lesson)",
       .predictor = predictor_of};
 }
 
