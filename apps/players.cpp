@@ -3,6 +3,7 @@
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/placement.hpp"
 #include "apps/topologies/topology.hpp"
+#include "apps/verbs/verb.hpp"
 #include "apps/version.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/cluster/meeting.hpp"
