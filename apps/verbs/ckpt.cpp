@@ -264,9 +264,9 @@ struct Action {
 
 constexpr std::array kActions{
     Action{"ls", "FILE|RUN_DIR", 1, true, false, list},
+    Action{"verify", "RUN_DIR|CHECKPOINT", 1, false, false, verify},
     Action{"export", "FILE|RUN_DIR OUT.safetensors", 2, true, false, export_weights},
     Action{"import", "IN.safetensors EXPERIMENT OUT.safetensors", 3, false, true, import_weights},
-    Action{"verify", "RUN_DIR|CHECKPOINT", 1, false, false, verify},
     Action{"init", "EXPERIMENT OUT.safetensors", 2, false, true, initial_weights},
 };
 

@@ -224,8 +224,8 @@ Pushes pushes_of(const fs::path& run) {
 
 TEST_CASE("a process that is killed comes back, and what it makes counts again", "[apps]") {
   const Folder folder;
-  const Words settings =
-      GENERATE(kServers, kSynchronous, with(kServers, {"replicas.exchange=wsp"}));
+  const auto exchange = GENERATE(as<std::string>{}, "parameter_server", "synchronous", "wsp");
+  const Words settings = with(kServers, {"replicas.exchange=" + exchange});
   INFO(settings.back());
   const std::string out = folder / "run";
   Run run(with(settings, {"record.checkpoint.every=50"}), out);
