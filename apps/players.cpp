@@ -16,6 +16,7 @@
 namespace troupe {
 namespace {
 
+constexpr int kBack = 3;
 constexpr std::int64_t kBackMax = 1'000'000;
 
 RecordBounds bounds_of(const Blueprint& b, std::size_t actors) {
@@ -92,7 +93,7 @@ std::vector<CommandOption> player_options(PlayerArguments& arguments) {
       {.names = "--back",
        .value = &arguments.back,
        .doc = "where the run goes on without a process that was lost: how often it is started or "
-              "reached again, or may come again, to take up its replicas; 0: never",
+              "reached again, or may come again, to take up its replicas; 0: never (default: 3)",
        .type = "N",
        .range = OptionRange{0, kBackMax}},
       {.names = "--keys",
@@ -103,8 +104,13 @@ std::vector<CommandOption> player_options(PlayerArguments& arguments) {
 }
 
 Result<Players> players_of(const PlayerArguments& arguments) {
-  Players players{.processes = static_cast<int>(arguments.processes),
-                  .back = static_cast<int>(arguments.back)};
+  Players players{.processes = static_cast<int>(arguments.processes)};
+  if (arguments.back >= 0) {
+    players.back = static_cast<int>(arguments.back);
+  }
+  if (players.back && players.processes == 1 && arguments.hosts.empty() && arguments.join.empty()) {
+    return Error{ErrorKind::usage, "--back goes with --processes N, --hosts FILE or --join env"};
+  }
   if (arguments.hosts.empty() && arguments.join.empty()) {
     return arguments.keys.empty()
                ? Result<Players>(players)
@@ -138,6 +144,10 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
   if (!placement) {
     return placement.error();
   }
+  const std::string why = stays_away(blueprint, *placement);
+  if (players.back.value_or(0) > 0 && !why.empty()) {
+    return Error{ErrorKind::usage, "--back: " + why};
+  }
   if (notes) {
     *notes << processes << " processes: " << placement->words << '\n';
     for (std::size_t i = 0; i < players.hosts.size(); ++i) {
@@ -166,8 +176,8 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
              .hosts = players.hosts,
              .credentials = players.credentials,
              .meeting = std::move(meeting),
-             .back = players.back,
-             .stays_away = stays_away(blueprint, *placement),
+             .back = players.back.value_or(kBack),
+             .stays_away = why,
              .tell = tell,
              .interrupts = options.interrupts});
   if (auto started = lead.start(); !started) {

@@ -26,7 +26,7 @@ struct PlayerArguments {
   std::string hosts{};
   std::string keys{};
   std::string join{};
-  std::int64_t back = 3;
+  std::int64_t back = -1;  // not given
 };
 
 std::vector<CommandOption> player_options(PlayerArguments& arguments);
@@ -37,7 +37,7 @@ struct Players {
   std::vector<HostPlace> hosts{};                    // of the others; none: they are started here
   std::shared_ptr<const Credentials> credentials{};  // for hosts that are not this machine
   std::optional<Ranks> ranks{};                      // where something else has started all of them
-  int back = 0;  // how often the place of each that is lost is taken again
+  std::optional<int> back{};  // how often the place of each that is lost is to be taken again
 };
 
 /// Error (usage): a sentence.

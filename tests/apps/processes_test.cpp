@@ -377,6 +377,11 @@ TEST_CASE("what cannot be played in several processes is refused, in a sentence"
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--processes", "4"}, "name at most 3"},
       {{"--processes", "0"}, "--processes"},
+      {{"--back", "2"}, "--back goes with --processes N"},
+      {{"--processes", "3", "--back", "2"},
+       "--back: a replica cannot come back where there is one"},
+      {{"--set", "replicas.count=2", "--processes", "6", "--back", "2"},
+       "--back: a replica cannot come back where several processes play it"},
   };
   for (const auto& [more, why] : cases) {
     const Said said = run_program(with(run, more));
