@@ -241,9 +241,10 @@ TEST_CASE("ckpt never overwrites, and says how it is called", "[apps]") {
   }
   CHECK(contents(folder / "mine") == "mine");
   check_refused({"ckpt"}, 2, "ckpt: say one of ls, verify, export, import, init");
-  check_refused({"ckpt", "exprot"},
-                2,
-                "ckpt: \"exprot\" is none of ls, verify, export, import, init, did you mean export?");
+  check_refused(
+      {"ckpt", "exprot"},
+      2,
+      "ckpt: \"exprot\" is none of ls, verify, export, import, init, did you mean export?");
   check_refused({"ckpt", "ls"}, 2, "ckpt: it is `troupe ckpt ls [--only-glob GLOB] FILE|RUN_DIR`");
   check_refused({"ckpt", "import", "a", "quadratic", folder / "b", "--only-glob", "x"},
                 2,
