@@ -1,6 +1,5 @@
 #include "apps/processes.hpp"
 
-#include "apps/hosts_file.hpp"
 #include "apps/real_clock.hpp"
 #include "apps/topologies/placement.hpp"
 #include "apps/topologies/topology.hpp"
@@ -23,6 +22,7 @@
 #include <limits>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -51,16 +51,30 @@ Result<Blueprint> blueprint_of(const Invitation& invitation) {
   return make_blueprint(*experiment);
 }
 
-RecordBounds bounds_of(const Blueprint& b, std::size_t actors) {
-  return {.replicas = static_cast<std::int32_t>(b.experiment.replicas().count()),
-          .stages = b.schedule->options.stages,
-          .chunks = b.schedule->chunks,
-          .slices = slices_wanted(b),
-          .actors = actors};
+/// The replicas that process `process` plays a part of.
+std::set<std::int32_t> replicas_of(const Cast& cast,
+                                   const std::vector<int>& process_of,
+                                   int process) {
+  std::set<std::int32_t> all;
+  for (std::size_t id = 0; id < process_of.size(); ++id) {
+    if (process_of[id] == process && cast.members[id].replica >= 0) {
+      all.insert(cast.members[id].replica);
+    }
+  }
+  return all;
 }
 
-void play(const Blueprint& blueprint, Node& node) {
-  Cast cast = make_cast(blueprint);
+/// In the place of a process that was lost: the machines of its replicas wait for Rejoin.
+void make_anew(Cast& cast, const std::vector<int>& process_of, int process) {
+  cast.starting.clear();
+  for (const std::int32_t replica : replicas_of(cast, process_of, process)) {
+    for (Cast::Again& again : cast.again(replica)) {
+      cast.members[again.id].machine = std::move(again.machine);
+    }
+  }
+}
+
+void play(const Blueprint& blueprint, Cast cast, Node& node) {
   const RealClock clock(blueprint);
   ThreadOptions options = clock.options();
   options.others = &node;
@@ -85,7 +99,11 @@ int play_part(const Invitation& invitation,
   }
   Node node(invitation, placement->process_of, std::move(lead), host);
   if (node.join(version(), placement->digest)) {
-    play(*blueprint, node);
+    Cast cast = make_cast(*blueprint);
+    if (invitation.life > 0) {
+      make_anew(cast, placement->process_of, invitation.process);
+    }
+    play(*blueprint, std::move(cast), node);
   }
   return 0;
 }
@@ -169,134 +187,7 @@ class Host {
   std::string address_;
 };
 
-/// With this process there is one more than the file has lines.
-Result<void> add_hosts(Players& players, const std::string& file) {
-  auto hosts = read_hosts_file(file);
-  if (!hosts) {
-    return hosts.error();
-  }
-  players.hosts = *std::move(hosts);
-  players.processes = static_cast<int>(players.hosts.size()) + 1;
-  return {};
-}
-
-Result<void> add_ranks(Players& players) {
-  auto ranks = ranks_of_environment();
-  if (!ranks) {
-    return ranks.error();
-  }
-  players.processes = ranks->processes;
-  players.ranks = *std::move(ranks);
-  return {};
-}
-
 }  // namespace
-
-Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes) {
-  if (processes > 1 && !experiment.phases().empty()) {
-    return Error{ErrorKind::usage,
-                 "--processes: an experiment with phases runs in one process; leave out "
-                 "--processes, or the phases by --set phases=[]"};
-  }
-  return {};
-}
-
-std::vector<CommandOption> player_options(PlayerArguments& arguments) {
-  return {
-      {.names = "--processes",
-       .value = &arguments.processes,
-       .doc = "play the run in so many processes of this machine; what does not choose by "
-              "arrival ends with the same weights",
-       .type = "N",
-       .range = OptionRange{1, kProcessesMax}},
-      {.names = "--hosts",
-       .value = &arguments.hosts,
-       .doc = "play the run on several hosts: FILE has a line for each other process, "
-              "HOST:PORT of a `troupe node` or a HOST for ssh",
-       .type = "FILE",
-       .refuse_empty = "the name of the file is empty"},
-      {.names = "--join",
-       .value = &arguments.join,
-       .doc = "this is one of several processes that something else has started alike, and "
-              "told in the environment which: torchrun, Slurm, mpirun, Kubernetes; rank 0 leads",
-       .type = "env",
-       .legal = {"env"}},
-      {.names = "--keys",
-       .value = &arguments.keys,
-       .doc = "this host's folder of `troupe keys`, for hosts that are reached over a network",
-       .type = "DIR",
-       .refuse_empty = kEmptyFolder}};
-}
-
-Result<Players> players_of(const PlayerArguments& arguments) {
-  Players players{.processes = static_cast<int>(arguments.processes)};
-  if (arguments.hosts.empty() && arguments.join.empty()) {
-    return arguments.keys.empty()
-               ? Result<Players>(players)
-               : Error{ErrorKind::usage, "--keys goes with --hosts FILE or --join env"};
-  }
-  if (arguments.processes > 1 || (!arguments.hosts.empty() && !arguments.join.empty())) {
-    return Error{ErrorKind::usage,
-                 "--processes, --hosts and --join each say how many processes a run has; name one"};
-  }
-  if (auto found =
-          arguments.join.empty() ? add_hosts(players, arguments.hosts) : add_ranks(players);
-      !found) {
-    return found.error();
-  }
-  if (!arguments.keys.empty()) {
-    auto credentials = Credentials::load(arguments.keys);
-    if (!credentials) {
-      return Error{ErrorKind::usage, "--keys: " + credentials.error().message};
-    }
-    players.credentials = std::make_shared<const Credentials>(*std::move(credentials));
-  }
-  return players;
-}
-
-Result<RunResult> run_in_processes(const Blueprint& blueprint,
-                                   const Players& players,
-                                   RunOptions options,
-                                   std::ostream* notes) {
-  const int processes = players.processes;
-  const auto placement = place(blueprint, processes);
-  if (!placement) {
-    return placement.error();
-  }
-  if (notes) {
-    *notes << processes << " processes: " << placement->words << '\n';
-    for (std::size_t i = 0; i < players.hosts.size(); ++i) {
-      *notes << "process " << i + 1 << " is on " << players.hosts[i].text() << '\n';
-    }
-    notes->flush();
-  }
-  std::shared_ptr<Meeting> meeting;
-  if (players.ranks) {
-    auto opened = Meeting::open(
-        players.ranks->lead, processes, players.credentials, [](const std::string& line) {
-          std::cerr << "troupe: " + line + "\n";
-        });
-    if (!opened) {
-      return opened.error();
-    }
-    meeting = *std::move(opened);
-  }
-  Lead lead({.processes = processes,
-             .process_of = placement->process_of,
-             .version = version(),
-             .cast = placement->digest,
-             .experiment = print_experiment(blueprint.experiment),
-             .resumes = options.resume != nullptr,
-             .bounds = bounds_of(blueprint, placement->process_of.size()),
-             .hosts = players.hosts,
-             .credentials = players.credentials,
-             .meeting = std::move(meeting),
-             .interrupts = options.interrupts});
-  if (auto started = lead.start(); !started) {
-    return started.error();
-  }
-  return run_experiment(blueprint, options, lead);
-}
 
 int play_as_rank(Console& console, const Players& players) {
   mind_the_lead_alone();
@@ -313,6 +204,11 @@ int play_as_rank(Console& console, const Players& players) {
         {ErrorKind::lost,
          concat(
              "the lead at ", ranks.lead.text(), " has not begun a run with process ", ranks.rank)});
+  }
+  if (invitation->refusal) {
+    return fail(console,
+                {invitation->refusal->kind,
+                 concat("the lead at ", ranks.lead.text(), ": ", invitation->refusal->message)});
   }
   if (auto fits = check_invitation(*invitation, version()); !fits) {
     refuse_invitation(**lead, fits.error());
@@ -331,6 +227,9 @@ int play_as_started(Console& console) {
                 {ErrorKind::usage,
                  "node: name --listen HOST:PORT to wait for leads here (`troupe run --processes` "
                  "starts its own)"});
+  }
+  if (auto fits = check_invitation(*invitation, version()); !fits) {
+    return fail(console, fits.error());
   }
   return play_part(*invitation, std::move(lead), "");
 }

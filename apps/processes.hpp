@@ -20,12 +20,13 @@ struct Console;
 /// topologies/placement.hpp has the rest.
 Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes);
 
-/// --processes, --hosts, --join and --keys.
+/// --processes, --hosts, --join, --keys and --back.
 struct PlayerArguments {
   std::int64_t processes = 1;
   std::string hosts{};
   std::string keys{};
   std::string join{};
+  std::int64_t back = -1;  // not given
 };
 
 std::vector<CommandOption> player_options(PlayerArguments& arguments);
@@ -36,6 +37,7 @@ struct Players {
   std::vector<HostPlace> hosts{};                    // of the others; none: they are started here
   std::shared_ptr<const Credentials> credentials{};  // for hosts that are not this machine
   std::optional<Ranks> ranks{};                      // where something else has started all of them
+  std::optional<int> back{};  // how often the place of each that is lost is to be taken again
 };
 
 /// Error (usage): a sentence.

@@ -57,6 +57,8 @@ Stamp stamp_of(const M& m) {
     return {.batch = m.version};
   } else if constexpr (std::is_same_v<M, Down>) {
     return {.batch = m.id};  // whose end it was
+  } else if constexpr (std::is_same_v<M, Returned>) {
+    return {.replica = m.replica};
   } else if constexpr (std::is_same_v<M, VectorReply>) {
     return {.batch = static_cast<std::int64_t>(m.request)};
   } else {

@@ -49,6 +49,13 @@ Shape shape_of(const proto::WireTensor& tensor, std::size_t& bytes) {
   return shape;
 }
 
+/// Who has come back has nothing to do with what was said by, or to, the one before.
+void check_life(std::uint32_t said, std::uint32_t life) {
+  if (said != life) {
+    throw WireError(concat("a frame of life ", said, " has come in life ", life));
+  }
+}
+
 }  // namespace
 
 bool same_secret(std::string_view x, std::string_view y) {
@@ -59,15 +66,19 @@ bool same_secret(std::string_view x, std::string_view y) {
   return differs == 0;
 }
 
-std::string hello_frame(std::uint32_t from, std::string_view token) {
+std::string hello_frame(std::uint32_t from, std::string_view token, std::uint32_t life) {
   proto::WireHello hello;
   hello.set_protocol(kWireProtocol);
   hello.set_process(from);
   hello.set_token(std::string(token));
+  hello.set_life(life);
   return hello.SerializeAsString();
 }
 
-void check_hello(std::span<const std::byte> frame, std::uint32_t from, std::string_view token) {
+void check_hello(std::span<const std::byte> frame,
+                 std::uint32_t from,
+                 std::string_view token,
+                 std::uint32_t life) {
   const auto hello = parsed<proto::WireHello>(frame, "greeting");
   if (!same_secret(hello.token(), token)) {
     throw WireError("a stranger has connected: it does not know this run's token");
@@ -83,6 +94,7 @@ void check_hello(std::span<const std::byte> frame, std::uint32_t from, std::stri
                            kWireProtocol,
                            " was expected"));
   }
+  check_life(hello.life(), life);
 }
 
 void check_parcel(const Parcel& parcel) {
@@ -108,7 +120,10 @@ void check_parcel(const Parcel& parcel) {
   }
 }
 
-std::string header_frame(const Parcel& parcel, std::uint32_t sender, std::uint64_t sequence) {
+std::string header_frame(const Parcel& parcel,
+                         std::uint32_t sender,
+                         std::uint64_t sequence,
+                         std::uint32_t life) {
   proto::WireHeader header;
   header.set_sender(sender);
   header.set_sequence(sequence);
@@ -127,6 +142,7 @@ std::string header_frame(const Parcel& parcel, std::uint32_t sender, std::uint64
       announced.set_elements(bytes.data(), bytes.size());
     }
   }
+  header.set_life(life);
   header.set_whole(kWhole);
   return header.SerializeAsString();
 }
@@ -170,6 +186,7 @@ void Unpacker::begin(std::span<const std::byte> frame) {
                            sender_,
                            " was expected"));
   }
+  check_life(header.life(), life_);
   if (header.whole() != kWhole || header.kind() >= kParcelKinds || !std::isfinite(header.due()) ||
       static_cast<std::size_t>(header.tensors_size()) > kTensorsMax) {
     throw WireError("a header says what no header can say");

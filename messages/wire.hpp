@@ -71,24 +71,30 @@ struct Frame {
 /// Takes as long wherever they differ, so that its time tells a stranger nothing.
 bool same_secret(std::string_view x, std::string_view y);
 
-/// The first frame that process `from` sends.
-std::string hello_frame(std::uint32_t from, std::string_view token);
-/// WireError where it is not the one of process `from` with this token.
-void check_hello(std::span<const std::byte> frame, std::uint32_t from, std::string_view token);
+/// The first frame that process `from` sends. `life`: how often the one of two that is not the lead has come back.
+std::string hello_frame(std::uint32_t from, std::string_view token, std::uint32_t life = 0);
+/// WireError where it is not the one of process `from` with this token, in this life.
+void check_hello(std::span<const std::byte> frame,
+                 std::uint32_t from,
+                 std::string_view token,
+                 std::uint32_t life = 0);
 
 /// WireError where the other side would refuse the parcel: more tensors, or more bytes, than one can have, or
 /// a time that is none.
 void check_parcel(const Parcel& parcel);
 
 /// The parcel's first frame; check_parcel() has found nothing.
-std::string header_frame(const Parcel& parcel, std::uint32_t sender, std::uint64_t sequence);
+std::string header_frame(const Parcel& parcel,
+                         std::uint32_t sender,
+                         std::uint64_t sequence,
+                         std::uint32_t life = 0);
 /// Those behind it.
 std::vector<Frame> tensor_frames(const Parcel& parcel);
 
 /// Puts the parcels of one sender together again.
 class Unpacker {
  public:
-  explicit Unpacker(std::uint32_t sender) : sender_(sender) {}
+  explicit Unpacker(std::uint32_t sender, std::uint32_t life = 0) : sender_(sender), life_(life) {}
 
   /// The next frame; the parcel, where this was its last. WireError where it is not what has to come now:
   /// then nothing more is to be given to it.
@@ -107,6 +113,7 @@ class Unpacker {
   };
 
   std::uint32_t sender_;
+  std::uint32_t life_;
   std::uint64_t sequence_ = 0;
   std::optional<Parcel> parcel_;      // under way
   std::vector<Announced> announced_;  // its tensors; those in the header are filled already

@@ -88,12 +88,20 @@ Result<void> check_lists(const E& e) {
   return {};
 }
 
-/// A replica gets its first weights from the servers, and what they keep of it has to be made for one that begins in
-/// the middle of the run.
 Result<void> check_back(const E& e) {
-  if (e.clock().faults().crashes().back() == 0) {
+  const std::string why = stays_dead(e);
+  if (e.clock().faults().crashes().back() == 0 || why.empty()) {
     return {};
   }
+  return Error{ErrorKind::usage,
+               concat("clock.faults.crashes.back: a replica cannot come back ", why)};
+}
+
+}  // namespace
+
+/// A replica gets its first weights from the servers, and what they keep of it has to be made for one that begins in
+/// the middle of the run.
+std::string stays_dead(const E& e) {
   const std::string exchange = choice_name(e.replicas().exchange());
   const std::set<std::string> can{"parameter_server", "synchronous", "wsp"};
   std::string why;
@@ -105,15 +113,10 @@ Result<void> check_back(const E& e) {
   } else if (decoupled_of(e)) {
     why = "with decoupled modules";
   } else {
-    return {};
+    return "";
   }
-  return Error{ErrorKind::usage,
-               concat("clock.faults.crashes.back: a replica cannot come back ",
-                      why,
-                      "; with servers of parameter_server, synchronous and wsp it can")};
+  return why + "; with servers of parameter_server, synchronous and wsp it can";
 }
-
-}  // namespace
 
 Constraints<proto::Experiment> fault_checks() {
   return {asked("hosts_of_faults", {"clock.faults"}, check_lists),

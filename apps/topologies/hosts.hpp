@@ -7,11 +7,15 @@
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>
+#include <string>
 
 namespace troupe {
 
 /// The rows that an experiment has to pass.
 Constraints<proto::Experiment> fault_checks();
+
+/// Why a replica that has died cannot come back, behind those words; empty: it can.
+std::string stays_dead(const proto::Experiment& experiment);
 
 /// How many hosts there are.
 std::int64_t hosts_of(const proto::Experiment& experiment);

@@ -102,7 +102,8 @@ Result<Placement> place(const Blueprint& b, int processes) {
   }
   const Roster who(b);
   Placement placement{.process_of = std::vector<int>(who.entries().size(), 0),
-                      .words = describe(seats, replicas, stages, b.link.has_value())};
+                      .words = describe(seats, replicas, stages, b.link.has_value()),
+                      .whole_replicas = processes <= replicas};
   for (std::int32_t r = 0; r < replicas; ++r) {
     placement.process_of[who.source(r).id] = seats.of(r, 0);
     for (std::int32_t k = 0; k < stages; ++k) {

@@ -12,6 +12,7 @@ struct Placement {
   std::vector<int> process_of;  // by ActorId
   std::string words{};          // "process 0 plays replica 0 and the servers, 1 replica 1"
   std::string digest{};         // of names, threads and processes: equal where two casts are
+  bool whole_replicas = true;   // no replica plays in several processes
 };
 
 /// Whole replicas where there are as many as processes or more, else each replica's stages in groups of

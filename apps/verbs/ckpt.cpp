@@ -7,6 +7,7 @@
 #include "apps/version.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/checkpoint/store.hpp"
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/record/json.hpp"
 
@@ -207,6 +208,51 @@ Result<std::string> initial_weights(const Arguments& arguments) {
                 " starts with\n");
 }
 
+/// "400 updates  real clock  12.3 MiB", of a checkpoint that is whole. Error (data) where it is not.
+Result<std::vector<std::string>> verified(const std::filesystem::path& path) {
+  const auto checkpoint = read_checkpoint(path);
+  if (!checkpoint) {
+    return checkpoint.error();
+  }
+  if (const auto experiment = parse_experiment(checkpoint->experiment, path.string());
+      !experiment) {
+    return Error{ErrorKind::data, experiment.error().message};
+  }
+  double bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    bytes += static_cast<double>(entry.file_size());
+  }
+  const bool own = checkpoint->version == version();
+  return std::vector<std::string>{
+      path.string(),
+      grouped(checkpoint->step) + " updates",
+      checkpoint->clock + " clock",
+      mebibytes(bytes),
+      own ? "whole" : concat("whole; of troupe ", checkpoint->version, ", for its weights alone")};
+}
+
+Result<std::string> verify(const Arguments& arguments) {
+  const std::string& folder = arguments.files[0];
+  const std::vector<std::filesystem::path> all = checkpoints_of(folder);
+  if (all.empty()) {
+    return Error{ErrorKind::data, concat("there are no checkpoints in ", folder)};
+  }
+  std::vector<std::vector<std::string>> rows;
+  std::string broken;
+  for (const std::filesystem::path& path : all) {
+    if (auto row = verified(path)) {
+      rows.push_back(*std::move(row));
+    } else {
+      broken += row.error().message + "; ";
+    }
+  }
+  if (!broken.empty()) {
+    return Error{ErrorKind::data,
+                 concat(broken, rows.size(), " of ", all.size(), " checkpoints can be used")};
+  }
+  return table(rows);
+}
+
 struct Action {
   const char* name;
   const char* files;  // as the usage line has them
@@ -218,6 +264,7 @@ struct Action {
 
 constexpr std::array kActions{
     Action{"ls", "FILE|RUN_DIR", 1, true, false, list},
+    Action{"verify", "RUN_DIR|CHECKPOINT", 1, false, false, verify},
     Action{"export", "FILE|RUN_DIR OUT.safetensors", 2, true, false, export_weights},
     Action{"import", "IN.safetensors EXPERIMENT OUT.safetensors", 3, false, true, import_weights},
     Action{"init", "EXPERIMENT OUT.safetensors", 2, false, true, initial_weights},
@@ -265,20 +312,21 @@ Result<std::string> run(const Arguments& arguments) {
 Command declare_ckpt() {
   auto arguments = std::make_shared<Arguments>();
   return {
-      .options =
-          {{.names = "WHAT",
-            .value = &arguments->what,
-            .doc = "ls FILE: what is in it; export FILE OUT: a copy, or a part of it; import IN "
-                   "EXPERIMENT OUT: checked against the experiment's network; init EXPERIMENT "
-                   "OUT: what a run of it starts with"},
-           {.names = "FILES",
-            .value = &arguments->files,
-            .doc = "safetensors files; a run's folder stands for its weights.safetensors"},
-           {.names = "--only-glob",
-            .value = &arguments->only,
-            .doc = "ls, export: only names like this, as dense*",
-            .type = "GLOB"},
-           set_option(arguments->assignments, "import, init: sets a key of the experiment")},
+      .options = {{.names = "WHAT",
+                   .value = &arguments->what,
+                   .doc =
+                       "ls FILE: what is in it; verify DIR: whether checkpoints are whole; export "
+                       "FILE OUT: a copy, or a part of it; import IN "
+                       "EXPERIMENT OUT: checked against the experiment's network; init EXPERIMENT "
+                       "OUT: what a run of it starts with"},
+                  {.names = "FILES",
+                   .value = &arguments->files,
+                   .doc = "safetensors files; a run's folder stands for its weights.safetensors"},
+                  {.names = "--only-glob",
+                   .value = &arguments->only,
+                   .doc = "ls, export: only names like this, as dense*",
+                   .type = "GLOB"},
+                  set_option(arguments->assignments, "import, init: sets a key of the experiment")},
       .action = [arguments](Console& console) {
         const auto text = run(*arguments);
         if (!text) {

@@ -14,6 +14,7 @@
 #include "messages/experiment.hpp"
 #include "runtime/system/log.hpp"
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -161,16 +162,15 @@ Result<void> choose_folder(Console& console,
   return {};
 }
 
-/// How many interrupts there were; at the first it says what comes.
+/// How many interrupts there were; at the first it says what comes, once for all copies. From every thread.
 std::function<int()> told_interrupts(Console& console) {
-  return [&console, told = 0]() mutable {
+  return [&console, told = std::make_shared<std::atomic<bool>>(false)] {
     const int asked = Interrupts::count();
-    if (asked == 1 && told == 0) {
+    if (asked == 1 && !told->exchange(true)) {
       console.err << (console.terminal ? "\n" : "")
                   << "interrupted: what was admitted is finished first; once more ends at once"
                   << std::endl;
     }
-    told = asked;
     return asked;
   };
 }

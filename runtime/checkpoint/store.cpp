@@ -333,14 +333,17 @@ Result<Checkpoint> read_checkpoint(const fs::path& path) {
                     .run = {std::move(*state->mutable_run()), *std::move(tensors)}};
 }
 
+std::vector<fs::path> checkpoints_of(const fs::path& path) {
+  std::error_code code;
+  const bool is_one = fs::exists(path / kState, code) || fs::exists(path / kSums, code);
+  return is_one
+             ? std::vector{path}
+             : checkpoints_in(fs::exists(path / kCheckpoints, code) ? path / kCheckpoints : path);
+}
+
 Result<FoundCheckpoint> find_checkpoint(const fs::path& path) {
   std::error_code code;
-  std::vector<fs::path> candidates;
-  if (fs::exists(path / kState, code)) {
-    candidates = {path};
-  } else {
-    candidates = checkpoints_in(fs::exists(path / kCheckpoints, code) ? path / kCheckpoints : path);
-  }
+  const std::vector<fs::path> candidates = checkpoints_of(path);
   FoundCheckpoint found;
   for (const fs::path& candidate : candidates) {
     auto checkpoint = read_checkpoint(candidate);

@@ -49,6 +49,10 @@ void drop_newer(const std::filesystem::path& folder, std::int64_t step);
 /// The checkpoints in FOLDER, the newest first, whole or not.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
 
+/// The one that `path` itself is, or those of the folder of a run, or of one with checkpoints in it; the newest first,
+/// whole or not.
+std::vector<std::filesystem::path> checkpoints_of(const std::filesystem::path& path);
+
 /// Error (data) with one sentence where the checkpoint is not whole.
 Result<void> verify_checkpoint(const std::filesystem::path& path);
 

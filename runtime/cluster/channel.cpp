@@ -59,9 +59,21 @@ struct Channel::Piece {
 };
 
 struct Channel::Peer {
-  Peer(int number, void* with) : socket(with), unpacker(static_cast<std::uint32_t>(number)) {}
+  Peer(int number, std::uint32_t its_life, void* with)
+      : socket(with), life(its_life), unpacker(static_cast<std::uint32_t>(number), its_life) {}
+
+  ~Peer() {
+    pending.reset();
+    if (socket) {
+      zmq_close(socket);
+    }
+  }
+
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
 
   void* socket;  // null once it was dropped and the thread has seen that
+  std::uint32_t life;
   Unpacker unpacker;
   std::string endpoint{};  // to connect to
   bool greeted = false;    // its hello has come
@@ -77,9 +89,10 @@ struct Channel::Peer {
   std::optional<ZmqMessage> pending{};  // there was no room for it
 };
 
-Channel::Channel(int self, std::string token)
+Channel::Channel(int self, std::string token, std::uint32_t life)
     : self_(self),
       token_(std::move(token)),
+      life_(life),
       context_(zmq_ctx_new()),
       doorkeeper_(context_),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -88,21 +101,16 @@ Channel::Channel(int self, std::string token)
 
 Channel::~Channel() {
   close();
-  for (const auto& [number, peer] : peers_) {
-    peer->pending.reset();
-    if (peer->socket) {
-      zmq_close(peer->socket);
-    }
-  }
+  peers_.clear();
   doorkeeper_.close();
   zmq_ctx_term(context_);
   ::close(wake_);
 }
 
-void* Channel::make_socket(int peer) {
+std::unique_ptr<Channel::Peer> Channel::make_peer(int number, std::uint32_t life) {
   void* const socket = zmq_socket(context_, ZMQ_PAIR);
   check_zmq(socket != nullptr, "a ZeroMQ socket");
-  peers_.emplace(peer, std::make_unique<Peer>(peer, socket));
+  auto peer = std::make_unique<Peer>(number, life, socket);
   set_zmq_option(socket, ZMQ_SNDHWM, kFramesAhead);
   set_zmq_option(socket, ZMQ_RCVHWM, kFramesAhead);
   set_zmq_option(socket, ZMQ_LINGER, 0);
@@ -110,9 +118,20 @@ void* Channel::make_socket(int peer) {
   const auto frame_max = static_cast<std::int64_t>(kFrameBytesMax);
   check_zmq(zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max, sizeof frame_max) == 0,
             "the limit of a socket");
-  peers_.at(peer)->pieces.push_back(
-      {.text = hello_frame(static_cast<std::uint32_t>(self_), token_)});
-  return socket;
+  peer->pieces.push_back({.text = hello_frame(static_cast<std::uint32_t>(self_), token_, life)});
+  return peer;
+}
+
+void* Channel::make_socket(int peer) {
+  return peers_.emplace(peer, make_peer(peer, life_)).first->second->socket;
+}
+
+/// Empty: `socket` is one of this machine, which needs none.
+void Channel::show_key(void* socket, const std::string& of_peer) {
+  if (!of_peer.empty()) {
+    limit_tcp(socket);
+    keys_.show(socket, of_peer);
+  }
 }
 
 std::string Channel::listen(int peer, pid_t pid) {
@@ -143,12 +162,20 @@ void Channel::expect(int peer, const std::string& public_key) {
 }
 
 void Channel::connect(int peer, const std::string& endpoint, const std::string& public_key) {
-  void* const socket = make_socket(peer);
-  if (!public_key.empty()) {
-    limit_tcp(socket);
-    keys_.show(socket, public_key);
-  }
+  show_key(make_socket(peer), public_key);
   peers_.at(peer)->endpoint = endpoint;
+}
+
+void Channel::renew(int peer,
+                    std::uint32_t life,
+                    const std::string& endpoint,
+                    const std::string& public_key) {
+  auto anew = make_peer(peer, life);
+  show_key(anew->socket, public_key);
+  check_zmq(zmq_connect(anew->socket, endpoint.c_str()) == 0, "a connection");
+  const std::lock_guard lock(mutex_);
+  TROUPE_CHECK(peers_.at(peer)->dropped, "[Channel] a peer is renewed that was not dropped");
+  std::swap(peers_.at(peer), anew);
 }
 
 void Channel::open(Events events) {
@@ -168,10 +195,6 @@ std::vector<int> Channel::peers() const {
     numbers.push_back(number);
   }
   return numbers;
-}
-
-void Channel::unwatch(int descriptor) {
-  std::erase(events_.watched, descriptor);
 }
 
 std::chrono::steady_clock::time_point Channel::heard(int peer) const {
@@ -316,7 +339,7 @@ void Channel::receive(int from, Peer& peer) {
 void Channel::take(int from, Peer& peer, std::span<const std::byte> frame) {
   peer.heard = std::chrono::steady_clock::now();
   if (!peer.greeted) {
-    check_hello(frame, static_cast<std::uint32_t>(from), token_);
+    check_hello(frame, static_cast<std::uint32_t>(from), token_, peer.life);
     peer.greeted = true;
   } else if (auto parcel = peer.unpacker.take(frame)) {
     events_.parcel(from, *std::move(parcel));
@@ -366,7 +389,7 @@ bool Channel::next_piece(Peer& peer) {
     peer.queue.pop_front();
   }
   peer.pieces.push_back(
-      {.text = header_frame(next, static_cast<std::uint32_t>(self_), ++peer.sequence)});
+      {.text = header_frame(next, static_cast<std::uint32_t>(self_), ++peer.sequence, peer.life)});
   for (Frame& frame : tensor_frames(next)) {
     peer.pieces.push_back({.frame = std::move(frame)});
   }

@@ -52,8 +52,8 @@ class Channel {
   static constexpr std::chrono::milliseconds kTick{20};
   static constexpr int kFramesAhead = 16;
 
-  /// Of process `self`. Throws std::runtime_error where sockets cannot be had.
-  Channel(int self, std::string token);
+  /// Of process `self`, which has come back `life` times. Throws std::runtime_error where sockets cannot be had.
+  Channel(int self, std::string token, std::uint32_t life = 0);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -81,12 +81,24 @@ class Channel {
 
   bool is_open() const { return thread_.joinable(); }
 
-  /// No more Events::readable of it. In Events alone.
-  void unwatch(int descriptor);
+  // -- in Events alone
 
-  /// When the last frame of `peer` came, or open() was called. In Events alone.
+  /// Events::readable of it from now on, or no more.
+  void watch(int descriptor) { events_.watched.push_back(descriptor); }
+
+  void unwatch(int descriptor) { std::erase(events_.watched, descriptor); }
+
+  /// Connects to the one that takes the place of `peer`, which was dropped: its `life`, from 1, is in every frame of
+  /// both ends, and what was said to or by the one before is gone. Otherwise as connect(). Throws
+  /// std::runtime_error.
+  void renew(int peer,
+             std::uint32_t life,
+             const std::string& endpoint,
+             const std::string& public_key = "");
+
+  /// When the last frame of `peer` came, or open() or renew() was called.
   std::chrono::steady_clock::time_point heard(int peer) const;
-  /// Whether the greeting of `peer` has come. In Events alone.
+  /// Whether the greeting of `peer` has come.
   bool greeted(int peer) const;
 
   // -- from any thread
@@ -103,7 +115,9 @@ class Channel {
   struct Piece;
   struct Peer;
 
+  std::unique_ptr<Peer> make_peer(int number, std::uint32_t life);
   void* make_socket(int peer);
+  void show_key(void* socket, const std::string& of_peer);
   void work();
   void receive(int from, Peer& peer);
   void take(int from, Peer& peer, std::span<const std::byte> frame);
@@ -115,6 +129,7 @@ class Channel {
 
   int self_;
   std::string token_;
+  std::uint32_t life_;
   void* context_;
   CurveKeys keys_;
   Doorkeeper doorkeeper_;
@@ -122,7 +137,7 @@ class Channel {
   std::map<int, std::unique_ptr<Peer>> peers_;
   Events events_;
 
-  std::mutex mutex_;  // guards Peer::queue, Peer::dropped and these
+  std::mutex mutex_;  // guards who the peers are, Peer::queue, Peer::dropped and these
   bool woken_ = false;
   bool closing_ = false;
 

@@ -25,9 +25,9 @@ class Cluster : public Others {
  protected:
   static constexpr int kLead = 0;
 
-  /// `process_of`: by ActorId.
-  Cluster(int self, std::vector<int> process_of, std::string token)
-      : self_(self), process_of_(std::move(process_of)), channel_(self, std::move(token)) {}
+  /// `process_of`: by ActorId. `life`: how often this process has come back.
+  Cluster(int self, std::vector<int> process_of, std::string token, std::uint32_t life = 0)
+      : self_(self), process_of_(std::move(process_of)), channel_(self, std::move(token), life) {}
 
   /// The message as it crosses. Waits where a GPU has still to make a tensor of it.
   static Parcel packed(ActorId to, Message message, double due);

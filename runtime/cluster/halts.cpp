@@ -54,6 +54,12 @@ void Halts::lost(int process) {
   changed_.notify_all();
 }
 
+void Halts::returned(int process) {
+  const std::lock_guard lock(mutex_);
+  lost_.erase(process);
+  rested_.erase(process);
+}
+
 void Halts::over(std::uint32_t halt) {
   const std::lock_guard lock(mutex_);
   over_ = halt;

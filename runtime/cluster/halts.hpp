@@ -23,6 +23,8 @@ class Halts {
   /// `process` has nothing on its way to this one, for halt number `halt`.
   void rested(int process, std::uint32_t halt);
   void lost(int process);
+  /// Another has taken the place of one that was lost.
+  void returned(int process);
   /// The lead has given the halt up, or ended it.
   void over(std::uint32_t halt);
 

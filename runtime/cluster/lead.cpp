@@ -152,6 +152,7 @@ void Lead::take_explained(int from, Parcel parcel) {
 }
 
 void Lead::tick() {
+  admit_newcomers();
   vigil_->look(Clock::now());
   for (const auto& [number, member] : members_) {
     bool watched = false;
@@ -181,6 +182,7 @@ void Lead::fail(const std::string& why) {
   for (auto& [number, member] : members_) {
     member.gone = true;
   }
+  closed_ = true;
   changed_.notify_all();
 }
 
@@ -201,6 +203,7 @@ void Lead::lose(int number, const std::string& why) {
   to_all(ParcelKind::gone, static_cast<std::uint32_t>(number));
   const std::string cause = concat(name_of(number), " ", why.empty() ? how : why);
   tell_director(number, cause);
+  expect_back(number);
   const std::lock_guard lock(mutex_);
   member.cause = cause;
   changed_.notify_all();
@@ -293,6 +296,7 @@ Result<void> Lead::collect() {
   std::vector<int> asked;
   {
     const std::lock_guard lock(mutex_);
+    closed_ = true;
     for (const auto& [number, member] : members_) {
       if (!member.gone) {
         asked.push_back(number);
@@ -333,6 +337,7 @@ bool Lead::any_busy() const {
 }
 
 void Lead::close() {
+  closed_ = true;
   channel_.close();
   for (auto& [number, member] : members_) {
     if (member.process.pid > 0 && member.bye) {
@@ -341,6 +346,7 @@ void Lead::close() {
       end_process(member.process.pid);
     }
   }
+  end_returns();
   members_.clear();
   theatre_ = nullptr;
 }

@@ -1,5 +1,5 @@
 // The process that a run was begun in: it starts or reaches the others, has the Director and the recorder, and tells
-// the Director who was lost.
+// the Director who was lost and who has come back.
 #pragma once
 
 #include "runtime/cluster/cluster.hpp"
@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 namespace troupe::proto {
@@ -56,7 +57,10 @@ class Lead final : public Cluster {
     std::vector<HostPlace> hosts{};  // of processes 1, 2, ...; none: they are started here
     std::shared_ptr<const Credentials> credentials{};  // none: listening nodes are of this machine
     std::shared_ptr<Meeting> meeting{};                // where the others come by themselves
-    std::function<int()> interrupts{};                 // as ThreadOptions has it
+    int back = 0;              // how often the place of each process that is lost is taken again
+    std::string stays_away{};  // why it cannot be; empty: it can
+    std::function<void(const std::string&)> tell{};  // a line for people; called by any thread
+    std::function<int()> interrupts{};               // as ThreadOptions has it; by any thread
     Limits limits{};
   };
 
@@ -92,11 +96,20 @@ class Lead final : public Cluster {
     bool gone = false;  // lost
     bool bye = false;   // has ended its part
     bool explained = false;
-    std::string cause{};   // of its loss
-    bool asked = false;    // what its machines keep
-    StateReader reader{};  // of the channel's thread
+    std::optional<bool> admitted{};  // the last who came to take its place
+    std::string cause{};             // of its loss
+    bool asked = false;              // what its machines keep
+    StateReader reader{};            // of the channel's thread
     std::optional<Result<Archived>> kept{};
     Progress progress{};
+  };
+
+  /// Who takes the place of one that was lost, and has its machines.
+  struct Newcomer {
+    StartedProcess process;
+    std::uint32_t life = 0;
+    std::string endpoint{};
+    std::string key{};
   };
 
   Patience patience() const;
@@ -108,9 +121,12 @@ class Lead final : public Cluster {
   Result<StartedProcess> reach(const HostPlace& place) const;
   std::string end(Member& member) const;
   Error not_joined(Member& member, int number, Talk how);
-  Result<void> invite(Member& member, int number);
+  Result<void> invite(Member& member, int number, std::uint32_t life);
   Result<void> join(Member& member, int number, std::vector<proto::Connect>& where);
+  Result<void> tell_where(Member& member, int number, const std::vector<proto::Connect>& where);
+  Result<std::chrono::nanoseconds> await_stand(Member& member, int number);
   Result<std::chrono::nanoseconds> clock_of(Member& member, int number);
+  Result<void> begin(Member& member, int number, std::chrono::nanoseconds ahead);
 
   void post(int to, Parcel parcel) override { channel_.send(to, std::move(parcel)); }
 
@@ -125,6 +141,17 @@ class Lead final : public Cluster {
   void fail(const std::string& why);
   void lose(int number, const std::string& why);
   void tell_director(int number, const std::string& cause);
+  void expect_back(int number);
+  void replace_when_lost(int number);
+  bool await_loss(int number);
+  Result<Newcomer> bring(int number, std::uint32_t life);
+  Result<Newcomer> bring(Member& member, int number, std::uint32_t life);
+  Result<void> await_last_words();
+  bool take_in(int number, Newcomer newcomer);
+  void admit_newcomers();
+  void admit(int number, Newcomer newcomer);
+  void end_returns();
+  void say(const std::string& what) const;
   void take_down(int from, Parcel parcel);
   void take_records(Parcel parcel);
   void take_heartbeat(int from, Parcel parcel);
@@ -140,15 +167,23 @@ class Lead final : public Cluster {
   void await_byes();
 
   Config c_;
-  std::map<int, Member> members_;         // by number, from 1
+  std::map<int, Member> members_;  // by number, from 1
+
+  mutable std::mutex names_mutex_;
   std::map<int, std::string> come_from_;  // those that have come by themselves
 
   mutable std::mutex mutex_;  // guards what Member has but `process`, and these
   std::condition_variable changed_;
+  bool standing_ = false;             // between halt() and go_on()
+  std::atomic<bool> closed_ = false;  // nobody comes any more
+  bool leaving_ = false;              // those that were started are gone
+  std::map<int, Newcomer> newcomers_;
   std::uint32_t questions_ = 0;  // how often all were asked to explain themselves
   std::vector<std::pair<ActorId, Standstill>> told_;
   std::map<int, Archived> dealt_;  // by process: what its machines begin with
   std::optional<Vigil> vigil_;     // of the channel's thread
+  // By number, one for each that was ever lost: what is started here ends with the thread that has started it.
+  std::map<int, std::thread> returns_;
 };
 
 }  // namespace troupe

@@ -66,6 +66,7 @@ void Lead::halt() {
   {
     const std::lock_guard lock(mutex_);
     ++halt_;
+    standing_ = true;
     for (auto& [number, member] : members_) {
       member.asked =
           !member.gone || member.cause.empty();  // the Director has not heard of its loss
@@ -115,6 +116,7 @@ void Lead::go_on() {
     for (auto& [number, member] : members_) {
       member.asked = false;
     }
+    standing_ = false;
   }
   to_all(ParcelKind::go_on, halt_);
 }

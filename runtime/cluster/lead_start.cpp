@@ -29,13 +29,14 @@ bool can_be_connected_to(const std::string& endpoint, bool on_hosts) {
 
 Patience Lead::patience() const {
   return {.until = Clock::now() + c_.limits.join, .given_up = [this] {
-            return asked_to_stop() > 0;
+            return closed_ || asked_to_stop() > 0;
           }};
 }
 
 /// "process 1", "process 1 on beta:7000"
 std::string Lead::name_of(int number) const {
   const auto at = static_cast<std::size_t>(number - 1);
+  const std::lock_guard lock(names_mutex_);
   const auto come = come_from_.find(number);
   const std::string where = at < c_.hosts.size()       ? c_.hosts[at].text()
                             : come != come_from_.end() ? come->second
@@ -49,6 +50,7 @@ Result<StartedProcess> Lead::summon(int number) {
     if (!arrived) {
       return arrived.error();
     }
+    const std::lock_guard lock(names_mutex_);
     come_from_[number] = arrived->where;
     return StartedProcess{.stream = std::move(arrived->stream)};
   }
@@ -107,10 +109,10 @@ Result<void> Lead::start() {
     members_[number].process = *std::move(started);
   }
   if (c_.meeting) {
-    c_.meeting->close();
+    c_.meeting->begin();
   }
   for (auto& [number, member] : members_) {
-    if (auto invited = invite(member, number); !invited) {
+    if (auto invited = invite(member, number, 0); !invited) {
       return invited.error();
     }
   }
@@ -121,14 +123,8 @@ Result<void> Lead::start() {
     }
   }
   for (auto& [number, member] : members_) {
-    proto::Connect& connect = where[static_cast<std::size_t>(number)];
-    *connect.mutable_keys() = where[kLead].keys();
-    if (on_hosts()) {
-      (*connect.mutable_keys())[kLead] = channel_.public_key();
-    }
-    if (const Talk said = write_message(*member.process.stream, connect, patience());
-        said != Talk::done) {
-      return not_joined(member, number, said);
+    if (auto told = tell_where(member, number, where); !told) {
+      return told.error();
     }
   }
   for (const auto& [number, endpoint] : where[kLead].endpoints()) {
@@ -139,7 +135,21 @@ Result<void> Lead::start() {
   return {};
 }
 
-Result<void> Lead::invite(Member& member, int number) {
+/// Where process `number` finds the others.
+Result<void> Lead::tell_where(Member& member,
+                              int number,
+                              const std::vector<proto::Connect>& where) {
+  proto::Connect connect = where[static_cast<std::size_t>(number)];
+  *connect.mutable_keys() = where[kLead].keys();
+  if (on_hosts()) {
+    (*connect.mutable_keys())[kLead] = channel_.public_key();
+  }
+  const Talk said = write_message(*member.process.stream, connect, patience());
+  return said == Talk::done ? Result<void>() : not_joined(member, number, said);
+}
+
+/// `life`: more than 0 where it takes the place of one that was lost, and speaks with the lead alone.
+Result<void> Lead::invite(Member& member, int number, std::uint32_t life) {
   proto::Join join;
   join.set_version(c_.version);
   join.set_protocol(kWireProtocol);
@@ -147,11 +157,12 @@ Result<void> Lead::invite(Member& member, int number) {
   join.set_processes(static_cast<std::uint32_t>(c_.processes));
   join.set_token(channel_.token());
   join.set_experiment(c_.experiment);
-  join.set_resumes(c_.resumes);
+  join.set_resumes(c_.resumes && life == 0);
+  join.set_life(life);
   if (!on_hosts()) {
     join.add_pids(static_cast<std::uint32_t>(::getpid()));
     for (const auto& [other, started] : members_) {
-      join.add_pids(static_cast<std::uint32_t>(started.process.pid));
+      join.add_pids(life == 0 ? static_cast<std::uint32_t>(started.process.pid) : 0);
     }
   }
   const Talk said = write_message(*member.process.stream, join, patience());
@@ -224,19 +235,30 @@ Result<std::chrono::nanoseconds> Lead::clock_of(Member& member, int number) {
   return ahead;
 }
 
+/// Until the machines of process `number` stand; how far its clock is ahead.
+Result<std::chrono::nanoseconds> Lead::await_stand(Member& member, int number) {
+  proto::Connect stands;
+  const Talk said = read_message(*member.process.stream, stands, patience());
+  return said == Talk::done ? clock_of(member, number)
+                            : Result<std::chrono::nanoseconds>(not_joined(member, number, said));
+}
+
+Result<void> Lead::begin(Member& member, int number, std::chrono::nanoseconds ahead) {
+  proto::Begin begin;
+  begin.set_at(theatre_->before);
+  begin.set_start_ns(std::chrono::nanoseconds(theatre_->start.time_since_epoch() + ahead).count());
+  const Talk said = write_message(*member.process.stream, begin, patience());
+  return said == Talk::done ? Result<void>() : not_joined(member, number, said);
+}
+
 Result<void> Lead::open(Theatre& theatre) {
   theatre_ = &theatre;
   std::map<int, std::chrono::nanoseconds> ahead;
   for (auto& [number, member] : members_) {
-    proto::Connect stands;
-    if (const Talk said = read_message(*member.process.stream, stands, patience());
-        said != Talk::done) {
-      if (said == Talk::given_up) {
-        theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});
-      }
-      return not_joined(member, number, said);
+    const auto clock = await_stand(member, number);
+    if (!clock && asked_to_stop() > 0) {
+      theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});
     }
-    const auto clock = clock_of(member, number);
     if (!clock) {
       return clock.error();
     }
@@ -255,13 +277,8 @@ Result<void> Lead::open(Theatre& theatre) {
                                readable(descriptor);
                              }};
   for (auto& [number, member] : members_) {
-    proto::Begin begin;
-    begin.set_at(theatre.before);
-    begin.set_start_ns(
-        std::chrono::nanoseconds(theatre.start.time_since_epoch() + ahead[number]).count());
-    if (const Talk said = write_message(*member.process.stream, begin, patience());
-        said != Talk::done) {
-      return not_joined(member, number, said);
+    if (auto begun = begin(member, number, ahead[number]); !begun) {
+      return begun.error();
     }
     events.watched.push_back(member.process.stream->descriptor());
   }

@@ -17,6 +17,7 @@ constexpr int kLook = 50;                      // milliseconds
 constexpr int kStrangersMax = 64;              // beside those that are waited for
 constexpr std::chrono::seconds kStranger{10};  // what one has to show who he is
 constexpr std::chrono::milliseconds kAgain{200};
+constexpr std::chrono::seconds kLossMax{5};  // until the lead has noticed that a process is lost
 
 Error lost(const std::string& why) {
   return {ErrorKind::lost, why};
@@ -63,6 +64,7 @@ void Meeting::close() {
     if (std::exchange(closed_, true)) {
       return;
     }
+    changed_.notify_all();
   }
   porter_.join();
   std::unique_lock lock(mutex_);
@@ -122,13 +124,55 @@ std::string Meeting::let_in(int socket, const std::string& who) {
       number >= processes_) {
     return concat("it is process ", number, " of ", arrival.processes(), " of another run");
   }
-  const std::lock_guard lock(mutex_);
+  const std::string why = take_place(number, one);
+  if (!why.empty()) {
+    proto::Join refused;
+    refused.set_exit_code(static_cast<std::uint32_t>(ErrorKind::lost));
+    refused.set_refusal(why);
+    write_message(*one.stream, refused, patience);  // where it is gone, nobody asks
+  }
+  return why;
+}
+
+/// Why not, or "".
+std::string Meeting::take_place(int number, Arrived& one) {
+  std::unique_lock lock(mutex_);
+  const auto until = Clock::now() + kLossMax;
+  const auto free = [&] {
+    return closed_ || turned_away_.contains(number) || !arrived_.contains(number);
+  };
+  if (begun_) {
+    changed_.wait_until(lock, until, free);
+  }
+  if (closed_) {
+    return "the run is over";
+  }
+  if (const auto found = turned_away_.find(number); found != turned_away_.end()) {
+    return found->second;
+  }
   if (arrived_.contains(number)) {
     return concat("there is a process ", number, " already");
   }
   arrived_[number] = std::move(one);
   changed_.notify_all();
   return "";
+}
+
+void Meeting::begin() {
+  const std::lock_guard lock(mutex_);
+  begun_ = true;
+}
+
+void Meeting::let_again(int number) {
+  const std::lock_guard lock(mutex_);
+  arrived_.erase(number);
+  changed_.notify_all();
+}
+
+void Meeting::turn_away(int number, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  turned_away_[number] = why;
+  changed_.notify_all();
 }
 
 Result<Arrived> Meeting::await(int number, const Patience& patience) {

@@ -24,7 +24,7 @@ struct Arrived {
   std::string where{};  // "10.0.0.3:4711"
 };
 
-/// The lead's end: lets in who has the number of a process that has not come yet.
+/// The lead's end: lets in who has the number of a process that has not come yet, or was lost. Others are told why not.
 class Meeting {
  public:
   /// Listens at the lead's port: at all addresses of this host, where there are credentials, else at `at`.
@@ -39,6 +39,12 @@ class Meeting {
 
   /// Waits for process `number`; each once. Error (lost) where it does not come in time.
   Result<Arrived> await(int number, const Patience& patience);
+  /// All have come: another process with a number is in vain, or the one that is there will prove to be lost.
+  void begin();
+  /// Process `number` was lost: another one may come, and be awaited.
+  void let_again(int number);
+  /// No other one may, `why` in words.
+  void turn_away(int number, const std::string& why);
   /// Lets nobody in any more.
   void close();
 
@@ -51,6 +57,7 @@ class Meeting {
   void receive();
   void talk_to(int socket, const std::string& who);
   std::string let_in(int socket, const std::string& who);
+  std::string take_place(int number, Arrived& one);
   bool closed() const;
 
   int listening_;
@@ -60,7 +67,9 @@ class Meeting {
 
   mutable std::mutex mutex_;  // guards these
   std::condition_variable changed_;
-  std::map<int, Arrived> arrived_;  // by number; without a stream once it was taken
+  std::map<int, Arrived> arrived_;          // by number; without a stream once it was taken
+  std::map<int, std::string> turned_away_;  // by number: why
+  bool begun_ = false;
   int strangers_ = 0;
   bool closed_ = false;
 

@@ -16,8 +16,6 @@ namespace {
 
 constexpr std::uint64_t kTicksOfHeartbeat = 10;
 constexpr std::size_t kRecordsOfParcel = 1024;
-constexpr std::uint32_t kProcessesMax = 1 << 16;
-constexpr std::size_t kTextMax = 64;
 constexpr std::size_t kDeliveriesOfParcel = 8192;
 constexpr std::chrono::seconds kGreetingMax{10};  // after the beginning
 
@@ -29,62 +27,15 @@ constexpr std::chrono::seconds kGreetingMax{10};  // after the beginning
   ::_exit(static_cast<int>(ErrorKind::lost));
 }
 
-/// Text of a stranger, for a line of a log.
-std::string printable(std::string text) {
-  text.resize(std::min(text.size(), kTextMax));
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
-}
-
 }  // namespace
-
-std::optional<Invitation> read_invitation(ControlStream& lead, const Patience& patience) {
-  proto::Join join;
-  if (read_message(lead, join, patience) != Talk::done || join.process() >= join.processes() ||
-      join.processes() > kProcessesMax ||
-      (join.pids_size() > 0 && join.pids_size() != static_cast<int>(join.processes()))) {
-    return std::nullopt;
-  }
-  return Invitation{.process = static_cast<int>(join.process()),
-                    .processes = static_cast<int>(join.processes()),
-                    .token = join.token(),
-                    .version = join.version(),
-                    .experiment = join.experiment(),
-                    .resumes = join.resumes(),
-                    .pids = {join.pids().begin(), join.pids().end()},
-                    .protocol = join.protocol()};
-}
-
-Result<void> check_invitation(const Invitation& invitation, const std::string& version) {
-  if (invitation.version == version && invitation.protocol == kWireProtocol) {
-    return {};
-  }
-  return Error{ErrorKind::lost,
-               concat("the lead is of version ",
-                      printable(invitation.version),
-                      " with protocol ",
-                      invitation.protocol,
-                      ", this node of version ",
-                      version,
-                      " with protocol ",
-                      kWireProtocol,
-                      "; all processes of a run must be of one")};
-}
-
-void refuse_invitation(ControlStream& lead, const Error& why, const Patience& patience) {
-  proto::Joined refused;
-  refused.set_exit_code(static_cast<std::uint32_t>(why.kind));
-  refused.set_refusal(why.message);
-  write_message(lead, refused, patience);  // where the lead is gone, nobody asks
-}
 
 Node::Node(const Invitation& invitation,
            std::vector<int> process_of,
            std::unique_ptr<ControlStream> lead,
            std::string host)
-    : Cluster(invitation.process, std::move(process_of), invitation.token),
+    : Cluster(invitation.process, std::move(process_of), invitation.token, invitation.life),
       processes_(invitation.processes),
+      life_(invitation.life),
       pids_(invitation.pids),
       lead_(std::move(lead)),
       host_(std::move(host)),
@@ -108,7 +59,7 @@ bool Node::join(const std::string& version, const std::string& cast) {
   joined.set_cast(cast);
   joined.set_protocol(kWireProtocol);
   joined.set_key(channel_.public_key());
-  for (int other = 0; other < self_; ++other) {
+  for (int other = 0; other < (life_ > 0 ? 1 : self_); ++other) {
     (*joined.mutable_endpoints())[static_cast<std::uint32_t>(other)] =
         pids_.empty() ? channel_.listen_at(other, host_)
                       : channel_.listen(other, pids_.at(static_cast<std::size_t>(other)));
@@ -149,7 +100,7 @@ Result<void> Node::open(Theatre& theatre) {
   theatre.start = std::min(Theatre::Clock::now(),
                            Theatre::Clock::time_point(std::chrono::nanoseconds(begin.start_ns())));
   for (int other = 1; other < processes_; ++other) {
-    if (other != self_) {
+    if (other != self_ && life_ == 0) {
       unheard_.insert(other);
     }
   }

@@ -34,11 +34,13 @@ struct Invitation {
   bool resumes = false;       // from a checkpoint
   std::vector<pid_t> pids{};  // of all processes; empty where they play on several hosts
   std::uint32_t protocol = 0;
+  std::uint32_t life = 0;          // more than 0: in the place of one that was lost
+  std::optional<Error> refusal{};  // there is nothing to be played, and why
 };
 
 /// The first word of the lead; nothing where there is none, or it comes too late.
 std::optional<Invitation> read_invitation(ControlStream& lead, const Patience& patience = {});
-/// Error (lost) where the lead is of another version than this program.
+/// Error (lost) where the lead is of another version than this program, or has refused this process.
 Result<void> check_invitation(const Invitation& invitation, const std::string& version);
 /// Answers that this process cannot take part.
 void refuse_invitation(ControlStream& lead, const Error& why, const Patience& patience = {});
@@ -105,6 +107,7 @@ class Node final : public Cluster {
   void stop_errands();
 
   const int processes_;
+  const std::uint32_t life_;
   const std::vector<pid_t> pids_;
   const std::unique_ptr<ControlStream> lead_;
   const std::string host_;

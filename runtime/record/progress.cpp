@@ -128,6 +128,11 @@ void Progress::evaluation(std::int64_t step, double loss, std::optional<double> 
   out_ << (accuracy ? "  acc " + percent(*accuracy) : "") << std::endl;
 }
 
+void Progress::note(const std::string& text) {
+  settle();
+  out_ << text << std::endl;
+}
+
 void Progress::finish() {
   settle();
 }

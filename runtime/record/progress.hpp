@@ -41,6 +41,8 @@ class Progress {
   /// A line that stays where it is not a terminal, and is rewritten where it is.
   void step(const ProgressLine& line);
   void evaluation(std::int64_t step, double loss, std::optional<double> accuracy);
+  /// A line that stays.
+  void note(const std::string& text);
   /// The rewritten line stays as it is.
   void finish();
 

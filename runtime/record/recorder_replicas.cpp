@@ -6,6 +6,9 @@ namespace troupe {
 
 std::optional<Diverged> Recorder::handle(const LossOfReplica& record, double now) {
   lost_.push_back(concat("replica ", record.replica, " (", record.cause, ")"));
+  if (progress_) {
+    progress_->note("lost " + lost_.back());
+  }
   write(JsonObject{}
             .add("kind", "lost")
             .add("replica", record.replica)
@@ -23,6 +26,9 @@ std::optional<Diverged> Recorder::handle(const ReturnOfReplica& record, double n
                              ", without ",
                              record.missed,
                              ")"));
+  if (progress_) {
+    progress_->note("returned " + returned_.back());
+  }
   write(JsonObject{}
             .add("kind", "returned")
             .add("replica", record.replica)

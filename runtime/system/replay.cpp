@@ -13,6 +13,7 @@ constexpr int kDeparted = 1;                    // the exit code
 constexpr std::size_t kToldMax = 5;             // messages that a departure lists
 constexpr std::string_view kHalt = "Halt";
 constexpr std::string_view kDown = "Down";
+constexpr std::string_view kReturned = "Returned";
 constexpr const char* kLost = "it was lost with the process that it played in";
 
 /// "Upload 1 0 3 0", as a line of the record has it.
@@ -63,6 +64,29 @@ std::optional<Message> Replay::lost_with_process(std::int64_t machine) {
   return Message(Down{cast_.members[id].name, kLost, id});
 }
 
+/// Where another process has taken the place of one that was lost: what was under way between the old machines of the
+/// replica and anybody was never delivered, but the Director hears that they are down.
+std::optional<Message> Replay::returned(std::int32_t replica) {
+  const auto count = static_cast<std::int32_t>(
+      std::count_if(cast_.members.begin(), cast_.members.end(), [&](const auto& m) {
+        return m.replica == replica;
+      }));
+  if (!cast_.again || replica < 0 || count == 0) {
+    return {};
+  }
+  for (Cast::Again& again : cast_.again(replica)) {
+    cast_.members[again.id].machine = std::move(again.machine);
+    gone_.erase(again.id);
+    waiting_[again.id].clear();
+    for (std::deque<Message>& waiting : waiting_) {
+      std::erase_if(waiting, [&](const Message& message) {
+        return message.from == again.id && !std::holds_alternative<Down>(message);
+      });
+    }
+  }
+  return Message(Returned{replica});
+}
+
 /// The message that the record names, where it is on its way.
 std::optional<Message> Replay::take(const Delivery& next) {
   if (gone_.contains(next.to)) {
@@ -74,6 +98,9 @@ std::optional<Message> Replay::take(const Delivery& next) {
   }
   if (next.from == kOutside && next.to == cast_.director.id && next.message == kDown) {
     return lost_with_process(next.stamp.batch);
+  }
+  if (next.from == kOutside && next.to == cast_.director.id && next.message == kReturned) {
+    return returned(next.stamp.replica);
   }
   std::deque<Message>& waiting = waiting_[next.to];
   const auto found = std::find_if(

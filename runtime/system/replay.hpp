@@ -71,6 +71,7 @@ class Replay {
   bool step();
   std::optional<Message> take(const Delivery& next);
   std::optional<Message> lost_with_process(std::int64_t machine);
+  std::optional<Message> returned(std::int32_t replica);
   void deliver(const Delivery& next, Message message);
   void carry_out(ActorId from, double now);
   void tell_divergence(const RecordEntry& record);

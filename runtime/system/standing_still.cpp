@@ -15,6 +15,7 @@ namespace troupe {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{1};
+constexpr std::chrono::milliseconds kLookAround{100};
 
 struct Rest {
   bool complete = true;         // nobody has a job left
@@ -41,13 +42,19 @@ Rest ask_all(const caf::scoped_actor& self, const Theatre& theatre) {
 }
 
 /// Returns when CAF's clock has sent all that it was given to send until now but alarms: it keeps the
-/// order of times, so what it is given last for a later time comes last.
-void await_late_messages(const caf::scoped_actor& self, const Theatre& theatre) {
+/// order of times, so what it is given last for a later time comes last. False: given up before.
+bool await_late_messages(const caf::scoped_actor& self,
+                         const Theatre& theatre,
+                         const std::function<bool()>& given_up) {
   constexpr double kLater = 0.005;  // seconds; the clock's own idea of now may be that much behind
   const double left = std::max(0.0, theatre.due_from_others - theatre.now()) + kLater;
   self->delayed_send(
       self, std::chrono::nanoseconds(static_cast<std::int64_t>(left * 1e9)), Thaw::value);
-  self->receive([](Thaw) {});
+  bool come = false;
+  while (!come && !given_up()) {
+    self->receive([&](Thaw) { come = true; }, caf::after(kLookAround) >> [] {});
+  }
+  return come;
 }
 
 /// Until all jobs are done and nothing is on its way. What jobs have made, and what came late, stands
@@ -63,7 +70,7 @@ std::optional<Rest> come_to_rest(const Theatre& theatre) {
     return {};
   }
   if (theatre.due_from_others > 0) {
-    await_late_messages(self, theatre);
+    await_late_messages(self, theatre, [] { return false; });
   }
   if (theatre.recorder) {
     // What was recorded may be news for the Director.
@@ -179,6 +186,26 @@ void take_snapshot(Theatre& theatre) {
   if (others) {
     others->go_on();
   }
+}
+
+bool await_turns(const Theatre& theatre, const std::function<bool()>& given_up) {
+  const caf::scoped_actor self{theatre.system};
+  if (theatre.due_from_others > 0 && !await_late_messages(self, theatre, given_up)) {
+    return false;
+  }
+  const auto ask = [&](const Performing& actor) {
+    return self->request(actor, caf::infinite, Explain::value);
+  };
+  std::vector<decltype(ask(Performing{}))> questions;
+  for (const Performing& actor : theatre.actors) {
+    if (actor) {
+      questions.push_back(ask(actor));
+    }
+  }
+  for (auto& question : questions) {
+    question.receive([](const Standstill&) {}, [](const caf::error&) {});
+  }
+  return true;
 }
 
 std::optional<Archived> state_at_rest(Theatre& theatre) {

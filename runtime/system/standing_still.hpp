@@ -5,6 +5,7 @@
 #include "runtime/system/snapshot.hpp"
 #include "runtime/system/theatre.hpp"
 
+#include <functional>
 #include <optional>
 
 namespace troupe {
@@ -16,6 +17,11 @@ void take_snapshot(Theatre& theatre);
 /// Lets the machines here come to rest: their state, as archive_part() writes it; nothing where the halt was given
 /// up. They stand still until thaw_all(). ArchiveError where one cannot be written. From a thread of no actor.
 std::optional<Archived> state_at_rest(Theatre& theatre);
+
+/// Returns when every machine here has taken what had been sent to it, at once or for later, before this was called.
+/// Not while machines stand still. False where `given_up`, asked ten times a second, says so before what comes later
+/// has come. From a thread of no actor.
+bool await_turns(const Theatre& theatre, const std::function<bool()>& given_up);
 
 // -- how a run goes on, in this order
 

@@ -240,10 +240,11 @@ TEST_CASE("ckpt never overwrites, and says how it is called", "[apps]") {
     check_refused(arguments, 2, "ckpt: " + folder / "mine" + " exists already; name a new file");
   }
   CHECK(contents(folder / "mine") == "mine");
-  check_refused({"ckpt"}, 2, "ckpt: say one of ls, export, import, init");
-  check_refused({"ckpt", "exprot"},
-                2,
-                "ckpt: \"exprot\" is none of ls, export, import, init, did you mean export?");
+  check_refused({"ckpt"}, 2, "ckpt: say one of ls, verify, export, import, init");
+  check_refused(
+      {"ckpt", "exprot"},
+      2,
+      "ckpt: \"exprot\" is none of ls, verify, export, import, init, did you mean export?");
   check_refused({"ckpt", "ls"}, 2, "ckpt: it is `troupe ckpt ls [--only-glob GLOB] FILE|RUN_DIR`");
   check_refused({"ckpt", "import", "a", "quadratic", folder / "b", "--only-glob", "x"},
                 2,
@@ -267,4 +268,22 @@ TEST_CASE("a name in a file cannot write to the terminal", "[apps]") {
   CHECK(said.out.find('\x1b') == std::string::npos);
   CHECK(said.out.find('\x07') == std::string::npos);
   CHECK_THAT(said.out, says("\"a\\u001b[2J\""));
+}
+
+TEST_CASE("checkpoints are verified: their sums, and what they keep", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  REQUIRE(run_program(lenet("sim", run, {"record.checkpoint.every=1"})).code == 0);
+  const Said said = run_program({"ckpt", "verify", run});
+  CHECK(said.code == 0);
+  CHECK_THAT(said.out, says("checkpoints/step-1") && says("virtual clock") && says("whole"));
+  const std::string one = run + "/checkpoints/step-1";
+  CHECK(run_program({"ckpt", "verify", one}).code == 0);
+  check_refused({"ckpt", "verify", folder / "none"}, 3, "there are no checkpoints in");
+  const std::string state = contents(one + "/state.pb");
+  std::ofstream(one + "/state.pb") << state.substr(0, state.size() / 2);
+  check_refused(
+      {"ckpt", "verify", run}, 3, "state.pb has another SHA-256 than when it was written");
+  fs::remove(one + "/SHA256SUMS");
+  check_refused({"ckpt", "verify", one}, 3, "it has no SHA256SUMS; 0 of 1 checkpoints can be used");
 }

@@ -153,6 +153,31 @@ TEST_CASE("on this machine a node needs no keys, and may end after one run", "[a
   CHECK(ended.code == 0);
 }
 
+TEST_CASE("a node whose part of a run is killed is reached again, and plays it on", "[apps]") {
+  const Folder folder;
+  REQUIRE(make_keys(folder / "keys", {"127.0.0.1"}));
+  const std::string keys = folder / "keys/127.0.0.1";
+  Node node({"--keys", keys});
+  const std::string out = folder / "run";
+  Words replicas = with(on(file(folder / "hosts", node.line), keys), {"--out", out});
+  for (const char* setting : {"pipeline.stages=1", "replicas.count=2"}) {
+    replicas = with(replicas, {"--set", setting});
+  }
+  Program run(training(kEndless, replicas));
+  await_training(out);
+  const std::string task = "/proc/" + std::to_string(node.program().pid()) + "/task/" +
+                           std::to_string(node.program().pid());
+  ::kill(std::stoi(contents(task + "/children")), SIGKILL);
+  wait_until([&] { return count(contents(out + "/metrics.jsonl"), "returned") > 0; });
+  run.signal(SIGINT);
+  const Said said = run.wait();
+  INFO(said.err << node.err());
+  CHECK(said.code == 130);
+  CHECK_THAT(said.out, says("was killed") || says("has closed the connection"));
+  CHECK_THAT(said.out, says("returned"));
+  CHECK(count(node.err(), "has begun, as process 1 of 2") == 2);
+}
+
 TEST_CASE("ssh starts a process where none listens", "[apps]") {
   const Folder folder;
   // Stands for ssh, which must not be asked for a password here.

@@ -4,14 +4,17 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <random>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,12 +56,15 @@ const std::string kEndless = "stop.updates=1000000000";
 
 /// The processes that `lead` has started and that are there.
 std::vector<pid_t> nodes_of(pid_t lead) {
-  const std::string task = "/proc/" + std::to_string(lead) + "/task/" + std::to_string(lead);
-  std::ifstream file(task + "/children");
   std::vector<pid_t> all;
-  for (pid_t pid = 0; file >> pid;) {
-    all.push_back(pid);
+  std::error_code gone;
+  for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(lead) + "/task", gone)) {
+    std::ifstream file(task.path() / "children");
+    for (pid_t pid = 0; file >> pid;) {
+      all.push_back(pid);
+    }
   }
+  std::sort(all.begin(), all.end());
   return all;
 }
 
@@ -72,12 +78,24 @@ bool lives(pid_t pid) {
 /// A run in three processes that goes on until it is stopped.
 class Run {
  public:
-  Run(const Words& settings, const std::string& out)
-      : program_(with(training(with(settings, {kEndless})), {"--out", out, "--processes", "3"})),
+  Run(const Words& settings, const std::string& out, const Words& more = {})
+      : program_(with(
+            with(training(with(settings, {kEndless})), {"--out", out, "--processes", "3"}), more)),
         metrics_(out + "/metrics.jsonl") {}
 
+  /// Lines of a kind so far.
+  std::size_t told(const std::string& kind) const {
+    const std::string line = "\"kind\":\"" + kind + '"';
+    const std::string all = contents(metrics_);
+    std::size_t count = 0;
+    for (std::size_t at = all.find(line); at != std::string::npos; at = all.find(line, at + 1)) {
+      ++count;
+    }
+    return count;
+  }
+
   void wait_until_it_trains() {
-    wait_until([&] { return contents(metrics_).find("\"kind\":\"train\"") != std::string::npos; });
+    wait_until([&] { return told("train") > 0; });
     nodes = nodes_of(program_.pid());
     REQUIRE(nodes.size() == 2);
   }
@@ -162,20 +180,97 @@ TEST_CASE("an interrupt ends a run in order while it begins", "[apps]") {
   }
 }
 
-TEST_CASE("where the scheme goes on without a replica, a run survives its process", "[apps]") {
+namespace {
+
+/// What the record of a run's deliveries tells of gradients.
+struct Pushes {
+  std::map<int, int> last;  // by replica: the last mini-batch
+  std::map<int, int>
+      repeated;  // by replica: how often a server got a message of one mini-batch again
+  bool in_order = true;
+};
+
+Pushes pushes_of(const fs::path& run) {
+  Pushes all;
+  std::map<std::pair<std::string, int>, int> last;  // by server and replica
+  for (const auto& entry : fs::directory_iterator(run)) {
+    std::ifstream file(entry.path());
+    if (!entry.path().filename().string().starts_with("order-")) {
+      continue;
+    }
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream words(line);
+      std::string now;
+      std::string to;
+      std::string what;
+      int replica = 0;
+      int chunk = 0;
+      int batch = 0;
+      words >> now >> to >> what >> replica >> chunk >> batch;
+      if (what != "Upload") {
+        continue;
+      }
+      const auto [before, first] = last.try_emplace({to, replica}, -1);
+      all.in_order = all.in_order && batch >= before->second;
+      all.repeated[replica] += !first && batch == before->second ? 1 : 0;
+      before->second = batch;
+      all.last[replica] = std::max(all.last[replica], batch);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a process that is killed comes back, and what it makes counts again", "[apps]") {
   const Folder folder;
-  Run run(kServers, folder / "run");
+  const auto exchange = GENERATE(as<std::string>{}, "parameter_server", "synchronous", "wsp");
+  const Words settings = with(kServers, {"replicas.exchange=" + exchange});
+  INFO(settings.back());
+  const std::string out = folder / "run";
+  Run run(with(settings, {"record.checkpoint.every=50"}), out);
+  run.wait_until_it_trains();
+  constexpr std::size_t kTimes = 3;
+  for (std::size_t time = 1; time <= kTimes; ++time) {
+    run.nodes = nodes_of(run.program().pid());
+    REQUIRE(run.nodes.size() == 2);
+    ::kill(run.nodes[time % 2], SIGKILL);
+    wait_until([&] { return run.told("returned") == time; });
+    const std::size_t trained = run.told("train");
+    wait_until([&] { return run.told("train") > trained + 20; });
+  }
+  run.nodes = nodes_of(run.program().pid());
+  run.program().signal(SIGINT);
+  const Said said = run.wait();
+  INFO(said.out << said.err);
+  CHECK(said.code == 130);
+  CHECK_THAT(said.out, says("was killed by signal 9") && says("returned"));
+  CHECK(run.told("lost") == kTimes);
+  const Pushes pushes = pushes_of(out);
+  CHECK(pushes.in_order);
+  for (const auto& [replica, last] : pushes.last) {
+    CHECK(last > 20);
+  }
+  CHECK(pushes.repeated.size() == 3);
+  const Said again = run_program({"replay", out});
+  INFO(again.out << again.err);
+  CHECK(again.code == 0);
+}
+
+TEST_CASE("with --back 0 a process that was lost stays so", "[apps]") {
+  const Folder folder;
+  Run run(kServers, folder / "run", {"--back", "0"});
   run.wait_until_it_trains();
   ::kill(run.nodes[1], SIGKILL);
-  const fs::path metrics = folder / "run/metrics.jsonl";
-  wait_until([&] { return contents(metrics).find("\"kind\":\"lost\"") != std::string::npos; });
-  const std::size_t lost_at = contents(metrics).size();
-  wait_until(
-      [&] { return contents(metrics).find("\"kind\":\"train\"", lost_at) != std::string::npos; });
+  wait_until([&] { return run.told("lost") == 1; });
+  const std::size_t trained = run.told("train");
+  wait_until([&] { return run.told("train") > trained + 200; });
+  CHECK(nodes_of(run.program().pid()).size() == 1);
   run.program().signal(SIGINT);
   const Said said = run.wait();
   CHECK(said.code == 130);
   CHECK_THAT(said.out, says("process 2 was killed by signal 9") && says("the others went on"));
+  CHECK(run.told("returned") == 0);
 }
 
 TEST_CASE("no process survives its lead, at whatever moment that is killed", "[apps]") {
@@ -223,7 +318,9 @@ TEST_CASE("whatever ends a run in several processes, any number goes on with it"
 TEST_CASE("a run that has lost a process goes on without its replicas, and is replayed", "[apps]") {
   const Folder folder;
   const std::string path = folder / "run";
-  Run run(with(kServers, {"record.checkpoint.every=20", "record.checkpoint.keep=1"}), path);
+  Run run(with(kServers, {"record.checkpoint.every=20", "record.checkpoint.keep=1"}),
+          path,
+          {"--back", "0"});
   run.wait_until_it_trains();
   ::kill(run.nodes[1], SIGKILL);
   const auto told = [&] {
@@ -280,6 +377,11 @@ TEST_CASE("what cannot be played in several processes is refused, in a sentence"
   const std::vector<std::pair<Words, std::string>> cases{
       {{"--processes", "4"}, "name at most 3"},
       {{"--processes", "0"}, "--processes"},
+      {{"--back", "2"}, "--back goes with --processes N"},
+      {{"--processes", "3", "--back", "2"},
+       "--back: a replica cannot come back where there is one"},
+      {{"--set", "replicas.count=2", "--processes", "6", "--back", "2"},
+       "--back: a replica cannot come back where several processes play it"},
   };
   for (const auto& [more, why] : cases) {
     const Said said = run_program(with(run, more));

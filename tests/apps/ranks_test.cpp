@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <map>
 #include <memory>
 #include <string>
@@ -163,6 +164,67 @@ TEST_CASE("who is not one of the processes is refused, and they meet all the sam
   CHECK(said.code == 0);
   CHECK(one->wait().code == 0);
   ::close(silent);
+}
+
+namespace {
+
+/// Replicas that train until they are stopped.
+Words replicas(const std::string& out, const std::string& exchange) {
+  return {"--set",
+          "pipeline.stages=1",
+          "--set",
+          "replicas.count=2",
+          "--set",
+          "replicas.exchange=" + exchange,
+          "--set",
+          "stop.updates=1000000000",
+          "--set",
+          "record.every=1",
+          "--out",
+          out};
+}
+
+}  // namespace
+
+TEST_CASE("another may take the place of one that was lost, where the scheme bears it", "[apps]") {
+  const Folder folder;
+  REQUIRE(make_keys(folder / "keys", {"127.0.0.1"}));
+  const std::string exchange = GENERATE("parameter_server", "averaging");
+  const bool bears = exchange == "parameter_server";
+  const std::string out = folder / "run";
+  const int port = free_port();
+  Words more = replicas(out, exchange);
+  if (bears) {
+    more = with(more, {"--keys", folder / "keys/127.0.0.1"});
+  }
+  const auto told = [&](const std::string& kind, std::size_t from = 0) {
+    return contents(out + "/metrics.jsonl").find("\"kind\":\"" + kind + '"', from) !=
+           std::string::npos;
+  };
+  const auto lead = start(0, 2, port, more);
+  const auto one = start(1, 2, port, more);
+  wait_until([&] { return told("train"); });
+  one->signal(SIGKILL);
+  const auto another = start(1, 2, port, more);  // before the lead can have noticed, or after
+  if (bears) {
+    wait_until([&] { return told("returned"); });
+    const std::size_t since = contents(out + "/metrics.jsonl").size();
+    wait_until([&] { return told("train", since); });
+  } else {
+    const Said said = another->wait();
+    CHECK(said.code == 5);
+    CHECK_THAT(said.err,
+               says("process 1 was lost, and none takes its place: a replica cannot come back "
+                    "with replicas.exchange averaging"));
+  }
+  lead->signal(SIGINT);
+  const Said said = lead->wait();
+  INFO(said.err << another->err());
+  CHECK(said.code == 130);
+  CHECK_THAT(said.out, bears ? says("returned") : says("the others went on"));
+  if (bears) {
+    CHECK(another->wait().code == 0);
+  }
 }
 
 TEST_CASE("words that do not go with --join are refused", "[apps]") {

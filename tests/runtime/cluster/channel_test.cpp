@@ -106,6 +106,41 @@ TEST_CASE("nothing comes from a peer that was dropped, and what goes there is dr
   CHECK(of_b.parcels.empty());
 }
 
+TEST_CASE("another takes the place of a peer that was dropped, and that one is heard no more") {
+  Inbox of_a;
+  Inbox of_b;
+  Inbox of_c;
+  Channel a(0, "token");
+  Channel b(1, "token");
+  Channel c(1, "token", 2);
+  a.connect(1, b.listen(0, ::getpid()));
+  const std::string place = c.listen(0, ::getpid());
+  std::atomic<std::uint32_t> wanted = 0;  // the life of who comes
+  Channel::Events events = of_a.events();
+  events.tick = [&] {
+    if (const std::uint32_t life = wanted.exchange(0)) {
+      a.renew(1, life, place);
+    }
+  };
+  a.open(std::move(events));
+  b.open(of_b.events());
+  c.open(of_c.events());
+  b.send(0, numbered(1));
+  REQUIRE(of_a.await(1));
+  a.drop(1);
+  a.send(1, numbered(2));
+  b.send(0, numbered(3));
+  wanted = 2;
+  c.send(0, numbered(4));
+  REQUIRE(of_a.await(2));
+  a.send(1, numbered(5));
+  REQUIRE(of_c.await(1));
+  CHECK(of_a.parcels.back().second.recipient == 4);
+  CHECK(of_c.parcels.back().second.recipient == 5);
+  CHECK(of_a.broken.empty());
+  CHECK(of_b.parcels.empty());
+}
+
 namespace {
 
 /// A connection without ZeroMQ to a socket of a Channel's.
@@ -280,6 +315,13 @@ TEST_CASE("a peer whose frames cannot be believed is heard no more") {
     forger.send(hello_frame(1, "token"));
     forger.send(header_frame(numbered(1), 1, 1));
     forger.send(header_frame(numbered(1), 1, 1));
+  }
+  SECTION("with the greeting of another life") {
+    forger.send(hello_frame(1, "token", 1));
+  }
+  SECTION("a parcel of another life") {
+    forger.send(hello_frame(1, "token"));
+    forger.send(header_frame(numbered(1), 1, 1, 1));
   }
   SECTION("a tensor of 4 GiB") {
     forger.send(hello_frame(1, "token"));

@@ -31,6 +31,8 @@ namespace {
 
 constexpr std::int64_t kRecords = 3000;
 
+std::uint32_t own_life = 0;  // of a node
+
 /// A cast, of which machine i plays in process i. Machine 0 is the Director.
 Cast cast_of(int processes, const Part& director, const Part& other) {
   Cast cast = directed_by(director);
@@ -92,6 +94,13 @@ const std::map<std::string, Part>& parts() {
        [](Message, double, Effects&) {
          ::kill(::getpid(), SIGKILL);
        }},
+      {"dies twice",
+       [](Message, double, Effects& fx) {
+         if (own_life < 2) {
+           ::kill(::getpid(), SIGKILL);
+         }
+         tell(fx);
+       }},
       {"freezes",
        [](Message, double, Effects&) {
          ::kill(::getpid(), SIGSTOP);
@@ -123,6 +132,7 @@ std::unique_ptr<ControlStream> inherited() {
 }
 
 void play_honestly(const Invitation& invitation, std::unique_ptr<ControlStream> lead) {
+  own_life = invitation.life;
   Cast cast = cast_of(
       invitation.processes, [](Message, double, Effects&) {}, parts().at(invitation.experiment));
   Node node(invitation, own_processes(invitation.processes), std::move(lead));
@@ -312,6 +322,51 @@ TEST_CASE("the Director hears of each machine of a process that is lost, and how
     CHECK(has(played.downs[0], "a record tells of a stage that the run does not have"));
     CHECK(played.records.empty());
   }
+  CHECK(children().empty());
+}
+
+TEST_CASE("another takes the place of a process that is lost, as often as it may") {
+  const int back = GENERATE(2, 1);
+  std::vector<std::string> heard;
+  Cast cast = cast_of(
+      2,
+      [&](Message message, double, Effects& fx) {
+        const auto* returned = std::get_if<Returned>(&message);
+        heard.push_back(std::holds_alternative<Down>(message) ? "down"
+                        : returned ? concat("replica ", returned->replica, " returned")
+                                   : "told");
+        if (heard.back() == "told") {
+          fx.finish({});
+        }
+      },
+      [](Message, double, Effects&) {});
+  cast.members[1].replica = 4;
+  Lead::Config c = config("dies twice", 2);
+  c.back = back;
+  std::atomic<int> interrupts = 0;
+  std::vector<std::string> told;
+  c.tell = [&](const std::string& what) {
+    told.push_back(what);
+    interrupts = 2;
+  };
+  c.interrupts = [&] {
+    return interrupts.load();
+  };
+  const auto asked = c.interrupts;
+  Lead lead(std::move(c));
+  REQUIRE(lead.start());
+  Ledger ledger;
+  const Ending ending = run_on_threads(cast, ledger, {.interrupts = asked, .others = &lead});
+  std::vector<std::string> right{"down", "replica 4 returned", "down"};
+  if (back == 2) {
+    right.insert(right.end(), {"replica 4 returned", "told"});
+    CHECK(ending.exit_code == 0);
+    CHECK(told.empty());
+  } else {
+    CHECK(told ==
+          std::vector<std::string>{"process 1 was lost once more; it comes back 1 times (--back)"});
+  }
+  CHECK(heard == right);
   CHECK(children().empty());
 }
 

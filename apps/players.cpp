@@ -1,0 +1,189 @@
+#include "apps/hosts_file.hpp"
+#include "apps/processes.hpp"
+#include "apps/topologies/hosts.hpp"
+#include "apps/topologies/placement.hpp"
+#include "apps/topologies/topology.hpp"
+#include "apps/verbs/verb.hpp"
+#include "apps/version.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/cluster/meeting.hpp"
+#include "runtime/cluster/tls.hpp"
+
+#include <iostream>
+#include <ostream>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr int kBack = 3;
+constexpr std::int64_t kBackMax = 1'000'000;
+
+RecordBounds bounds_of(const Blueprint& b, std::size_t actors) {
+  return {.replicas = static_cast<std::int32_t>(b.experiment.replicas().count()),
+          .stages = b.schedule->options.stages,
+          .chunks = b.schedule->chunks,
+          .slices = slices_wanted(b),
+          .actors = actors};
+}
+
+/// With this process there is one more than the file has lines.
+Result<void> add_hosts(Players& players, const std::string& file) {
+  auto hosts = read_hosts_file(file);
+  if (!hosts) {
+    return hosts.error();
+  }
+  players.hosts = *std::move(hosts);
+  players.processes = static_cast<int>(players.hosts.size()) + 1;
+  return {};
+}
+
+Result<void> add_ranks(Players& players) {
+  auto ranks = ranks_of_environment();
+  if (!ranks) {
+    return ranks.error();
+  }
+  players.processes = ranks->processes;
+  players.ranks = *std::move(ranks);
+  return {};
+}
+
+/// Why nobody can take the place of a process that was lost, or "".
+std::string stays_away(const Blueprint& blueprint, const Placement& placement) {
+  if (const std::string why = stays_dead(blueprint.experiment); !why.empty()) {
+    return "a replica cannot come back " + why;
+  }
+  return placement.whole_replicas
+             ? ""
+             : "a replica cannot come back where several processes play it; with whole replicas "
+               "in each process it can";
+}
+
+}  // namespace
+
+Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes) {
+  if (processes > 1 && !experiment.phases().empty()) {
+    return Error{ErrorKind::usage,
+                 "--processes: an experiment with phases runs in one process; leave out "
+                 "--processes, or the phases by --set phases=[]"};
+  }
+  return {};
+}
+
+std::vector<CommandOption> player_options(PlayerArguments& arguments) {
+  return {
+      {.names = "--processes",
+       .value = &arguments.processes,
+       .doc = "play the run in so many processes of this machine; what does not choose by "
+              "arrival ends with the same weights",
+       .type = "N",
+       .range = OptionRange{1, kProcessesMax}},
+      {.names = "--hosts",
+       .value = &arguments.hosts,
+       .doc = "play the run on several hosts: FILE has a line for each other process, "
+              "HOST:PORT of a `troupe node` or a HOST for ssh",
+       .type = "FILE",
+       .refuse_empty = "the name of the file is empty"},
+      {.names = "--join",
+       .value = &arguments.join,
+       .doc = "this is one of several processes that something else has started alike, and "
+              "told in the environment which: torchrun, Slurm, mpirun, Kubernetes; rank 0 leads",
+       .type = "env",
+       .legal = {"env"}},
+      {.names = "--back",
+       .value = &arguments.back,
+       .doc = "where the run goes on without a process that was lost: how often it is started or "
+              "reached again, or may come again, to take up its replicas; 0: never (default: 3)",
+       .type = "N",
+       .range = OptionRange{0, kBackMax}},
+      {.names = "--keys",
+       .value = &arguments.keys,
+       .doc = "this host's folder of `troupe keys`, for hosts that are reached over a network",
+       .type = "DIR",
+       .refuse_empty = kEmptyFolder}};
+}
+
+Result<Players> players_of(const PlayerArguments& arguments) {
+  Players players{.processes = static_cast<int>(arguments.processes)};
+  if (arguments.back >= 0) {
+    players.back = static_cast<int>(arguments.back);
+  }
+  if (players.back && players.processes == 1 && arguments.hosts.empty() && arguments.join.empty()) {
+    return Error{ErrorKind::usage, "--back goes with --processes N, --hosts FILE or --join env"};
+  }
+  if (arguments.hosts.empty() && arguments.join.empty()) {
+    return arguments.keys.empty()
+               ? Result<Players>(players)
+               : Error{ErrorKind::usage, "--keys goes with --hosts FILE or --join env"};
+  }
+  if (arguments.processes > 1 || (!arguments.hosts.empty() && !arguments.join.empty())) {
+    return Error{ErrorKind::usage,
+                 "--processes, --hosts and --join each say how many processes a run has; name one"};
+  }
+  if (auto found =
+          arguments.join.empty() ? add_hosts(players, arguments.hosts) : add_ranks(players);
+      !found) {
+    return found.error();
+  }
+  if (!arguments.keys.empty()) {
+    auto credentials = Credentials::load(arguments.keys);
+    if (!credentials) {
+      return Error{ErrorKind::usage, "--keys: " + credentials.error().message};
+    }
+    players.credentials = std::make_shared<const Credentials>(*std::move(credentials));
+  }
+  return players;
+}
+
+Result<RunResult> run_in_processes(const Blueprint& blueprint,
+                                   const Players& players,
+                                   RunOptions options,
+                                   std::ostream* notes) {
+  const int processes = players.processes;
+  const auto placement = place(blueprint, processes);
+  if (!placement) {
+    return placement.error();
+  }
+  const std::string why = stays_away(blueprint, *placement);
+  if (players.back.value_or(0) > 0 && !why.empty()) {
+    return Error{ErrorKind::usage, "--back: " + why};
+  }
+  if (notes) {
+    *notes << processes << " processes: " << placement->words << '\n';
+    for (std::size_t i = 0; i < players.hosts.size(); ++i) {
+      *notes << "process " << i + 1 << " is on " << players.hosts[i].text() << '\n';
+    }
+    notes->flush();
+  }
+  const auto tell = [](const std::string& line) {
+    std::cerr << "troupe: " + line + "\n";
+  };
+  std::shared_ptr<Meeting> meeting;
+  if (players.ranks) {
+    auto opened = Meeting::open(players.ranks->lead, processes, players.credentials, tell);
+    if (!opened) {
+      return opened.error();
+    }
+    meeting = *std::move(opened);
+  }
+  Lead lead({.processes = processes,
+             .process_of = placement->process_of,
+             .version = version(),
+             .cast = placement->digest,
+             .experiment = print_experiment(blueprint.experiment),
+             .resumes = options.resume != nullptr,
+             .bounds = bounds_of(blueprint, placement->process_of.size()),
+             .hosts = players.hosts,
+             .credentials = players.credentials,
+             .meeting = std::move(meeting),
+             .back = players.back.value_or(kBack),
+             .stays_away = why,
+             .tell = tell,
+             .interrupts = options.interrupts});
+  if (auto started = lead.start(); !started) {
+    return started.error();
+  }
+  return run_experiment(blueprint, options, lead);
+}
+
+}  // namespace troupe

@@ -1,0 +1,73 @@
+// What a node hears first.
+#include "runtime/cluster/node.hpp"
+#include "wire.pb.h"
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+constexpr std::uint32_t kProcessesOfJoinMax = 1 << 16;
+constexpr std::size_t kTextMax = 64;
+constexpr std::size_t kRefusalMax = 400;
+
+/// Text of a stranger, for a line of a log.
+std::string printable(std::string text, std::size_t most = kTextMax) {
+  text.resize(std::min(text.size(), most));
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+}  // namespace
+
+std::optional<Invitation> read_invitation(ControlStream& lead, const Patience& patience) {
+  proto::Join join;
+  if (read_message(lead, join, patience) != Talk::done) {
+    return std::nullopt;
+  }
+  if (join.exit_code() != 0) {
+    return Invitation{.refusal = Error{ErrorKind::lost, printable(join.refusal(), kRefusalMax)}};
+  }
+  if (join.process() >= join.processes() || join.processes() > kProcessesOfJoinMax ||
+      (join.pids_size() > 0 && join.pids_size() != static_cast<int>(join.processes()))) {
+    return std::nullopt;
+  }
+  return Invitation{.process = static_cast<int>(join.process()),
+                    .processes = static_cast<int>(join.processes()),
+                    .token = join.token(),
+                    .version = join.version(),
+                    .experiment = join.experiment(),
+                    .resumes = join.resumes(),
+                    .pids = {join.pids().begin(), join.pids().end()},
+                    .protocol = join.protocol(),
+                    .life = join.life()};
+}
+
+Result<void> check_invitation(const Invitation& invitation, const std::string& version) {
+  if (invitation.refusal) {
+    return *invitation.refusal;
+  }
+  if (invitation.version == version && invitation.protocol == kWireProtocol) {
+    return {};
+  }
+  return Error{ErrorKind::lost,
+               concat("the lead is of version ",
+                      printable(invitation.version),
+                      " with protocol ",
+                      invitation.protocol,
+                      ", this node of version ",
+                      version,
+                      " with protocol ",
+                      kWireProtocol,
+                      "; all processes of a run must be of one")};
+}
+
+void refuse_invitation(ControlStream& lead, const Error& why, const Patience& patience) {
+  proto::Joined refused;
+  refused.set_exit_code(static_cast<std::uint32_t>(why.kind));
+  refused.set_refusal(why.message);
+  write_message(lead, refused, patience);  // where the lead is gone, nobody asks
+}
+
+}  // namespace troupe
