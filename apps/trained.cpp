@@ -65,7 +65,16 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
   if (auto resolved = resolve(e); !resolved) {
     return resolved.error();
   }
-  return make_blueprint(e);
+  const auto prepared = read_preparation(arguments.weights);
+  if (!prepared) {
+    return prepared.error();
+  }
+  if (!*prepared) {
+    return make_blueprint(e);
+  }
+  // Samples that the weights have not seen go through what those went through that they were trained on.
+  auto data = open_dataset(e.data(), e.seed(), &**prepared);
+  return data ? make_blueprint(e, *std::move(data)) : data.error();
 }
 
 }  // namespace troupe
