@@ -294,6 +294,7 @@ RunResult result_of(Ending ending,
   if (stalled) {
     keep_what_is_left(result, b, files);
   }
+  result.keeps_best = b.experiment.record().best() && !result.weights.empty() && !stalled;
   if (!result.weights.empty()) {
     result.summary.weights_sha256 = weights_sha256(b.chunks, result.weights);
   }

@@ -72,12 +72,19 @@ std::string class_name(const Dataset& data, std::size_t label) {
   return known && label < known->classes.size() ? known->classes[label] : std::to_string(label);
 }
 
+/// The same, safe for a terminal.
+std::string shown_class(const Dataset& data, std::size_t label) {
+  const std::string name = class_name(data, label);
+  const std::string quoted = json_string(name);
+  return quoted.size() == name.size() + 2 ? name : quoted;
+}
+
 std::string classes_table(const Dataset& data,
                           const std::vector<std::vector<std::int64_t>>& confusion) {
   const ClassSums sums(confusion);
   std::vector<std::vector<std::string>> rows{{"class", "samples", "recall", "precision"}};
   for (std::size_t c = 0; c < confusion.size(); ++c) {
-    rows.push_back({shown(class_name(data, c)),
+    rows.push_back({shown_class(data, c),
                     grouped(sums.samples[c]),
                     share(confusion[c][c], sums.samples[c]),
                     share(confusion[c][c], sums.taken[c])});
@@ -89,8 +96,8 @@ std::string confusion_table(const Dataset& data,
                             const std::vector<std::vector<std::int64_t>>& confusion) {
   std::vector<std::vector<std::string>> rows{{"is \\ taken for"}};
   for (std::size_t c = 0; c < confusion.size(); ++c) {
-    rows.front().push_back(shown(class_name(data, c)));
-    rows.push_back({shown(class_name(data, c))});
+    rows.front().push_back(shown_class(data, c));
+    rows.push_back({shown_class(data, c)});
     for (const std::int64_t count : confusion[c]) {
       rows.back().push_back(std::to_string(count));
     }

@@ -23,6 +23,7 @@
 #include "runtime/record/progress.hpp"
 #include "runtime/record/stage_times.hpp"
 #include "runtime/record/summary.hpp"
+#include "runtime/schemes/best_evaluation.hpp"
 #include "runtime/system/driver.hpp"
 
 #include <cstdint>
@@ -164,7 +165,12 @@ class Recorder final : public RecordSink {
   StageTimes times_;
   std::map<std::int32_t, std::int64_t> stashes_;          // by stage
   std::map<std::int64_t, EvaluationRecord> evaluations_;  // by step, the last few
-  std::int64_t mini_batches_ = 0;                         // arrivals: in the updates of chunk 0
+  BestEvaluation best_;
+  std::map<std::int64_t, EvaluationRecord>
+      bests_;  // by step, the last few that were better than all before
+  std::optional<std::int64_t>
+      exhausted_;                  // step of the evaluation after which patience was at its end
+  std::int64_t mini_batches_ = 0;  // arrivals: in the updates of chunk 0
   std::map<std::int32_t, Summary::Server> servers_;
   std::int64_t bytes_ = 0;
   std::vector<std::string> lost_;

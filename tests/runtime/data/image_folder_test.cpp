@@ -261,7 +261,9 @@ TEST_CASE("what is wrong with a folder of images is told with its path") {
             "hello",
             "./a/note.txt is not usable: it begins neither as a PNG nor as a JPEG image"},
            {"b/8.png", "", "./b/8.png is not usable: it is empty"},
-           {"a/bomb.png", bomb, "./a/bomb.png is not usable: it is said to have 65536 x 65536 pixels"},
+           {"a/bomb.png",
+            bomb,
+            "./a/bomb.png is not usable: it is said to have 65536 x 65536 pixels"},
            {"a/more/1.png", plain_png(1), "./a/more is not usable: it is a folder within"}}) {
     Photos photos;
     for (int i = 0; i < 6; ++i) {
