@@ -22,7 +22,7 @@
 #pragma once
 
 #include "actors/run_end.hpp"
-#include "runtime/schemes/best_evaluation.hpp"
+#include "runtime/record/best_evaluation.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <deque>

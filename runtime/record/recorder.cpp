@@ -202,16 +202,6 @@ std::optional<Diverged> Recorder::handle(const StageRecord& record, double) {
   return {};
 }
 
-std::optional<Diverged> Recorder::handle(const BusyRecord& record, double) {
-  times_.add(record);
-  return {};
-}
-
-std::optional<Diverged> Recorder::handle(const WaitRecord& record, double) {
-  times_.add(record);
-  return {};
-}
-
 Recorder::Step& Recorder::step_of(std::int64_t batch) {
   const std::int64_t index = batch - completed_;
   TROUPE_CHECK(index >= 0, "[Recorder] a record of mini-batch ", batch, ", which was complete");

@@ -18,12 +18,12 @@
 
 #include "experiment.pb.h"
 #include "runtime/data/batch_sizes.hpp"
+#include "runtime/record/best_evaluation.hpp"
 #include "runtime/record/histogram.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/record/stage_times.hpp"
 #include "runtime/record/summary.hpp"
-#include "runtime/schemes/best_evaluation.hpp"
 #include "runtime/system/driver.hpp"
 
 #include <cstdint>
@@ -123,11 +123,19 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> handle(const AppliedRecord& record, double now);
   std::optional<Diverged> handle(const EvaluationRecord& record, double now);
   std::optional<Diverged> handle(const StageRecord& record, double now);
-  std::optional<Diverged> handle(const BusyRecord& record, double now);
-  std::optional<Diverged> handle(const WaitRecord& record, double now);
   std::optional<Diverged> handle(const ServerRecord& record, double now);
   std::optional<Diverged> handle(const LossOfReplica& record, double now);
   std::optional<Diverged> handle(const ReturnOfReplica& record, double now);
+
+  std::optional<Diverged> handle(const BusyRecord& record, double) {
+    times_.add(record);
+    return {};
+  }
+
+  std::optional<Diverged> handle(const WaitRecord& record, double) {
+    times_.add(record);
+    return {};
+  }
 
   std::optional<Diverged> handle(const TrafficRecord& record, double) {
     bytes_ += record.bytes;

@@ -61,7 +61,7 @@ double updates_of(const std::string& summary) {
 }
 
 std::string best_of(const std::string& summary) {
-  return summary.substr(summary.find("\"best\": "));
+  return summary.substr(summary.find("\"best\": {"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "runtime/schemes/best_evaluation.hpp"
+#include "runtime/record/best_evaluation.hpp"
 
 #include "experiment.pb.h"
 
