@@ -12,7 +12,8 @@ namespace troupe {
 Director::Director(Config config)
     : c_(std::move(config)),
       alive_(c_.company.sources.size(), true),
-      since_(c_.company.sources.size(), 0) {
+      since_(c_.company.sources.size(), 0),
+      best_(c_.best) {
   if (!c_.end) {
     c_.end = std::make_unique<EndAtSource>(c_.company);
   }
@@ -46,7 +47,11 @@ void Director::handle(MarkDue m, double, Effects& fx) {
 }
 
 void Director::announce(const MarkDue& m, Effects& fx) {
-  if (!c_.evaluate || (m.last && m.step == measured_)) {
+  if (m.last && m.step == measured_) {
+    conclude_at_best(m.step, fx);
+    return;
+  }
+  if (!c_.evaluate) {
     release(m.step, m.last, fx);
     return;
   }
@@ -71,21 +76,46 @@ void Director::handle(MarkDone m, double, Effects& fx) {
     marks_.pop_front();
     marking_ = false;
   }
-  fx.record(EvaluationRecord{.step = m.step,
-                             .loss = m.loss,
-                             .accuracy = m.accuracy,
-                             .has_accuracy = m.has_accuracy,
-                             .samples = m.samples});
+  const EvaluationRecord record{.step = m.step,
+                                .loss = m.loss,
+                                .accuracy = m.accuracy,
+                                .has_accuracy = m.has_accuracy,
+                                .samples = m.samples};
+  fx.record(record);
   if (!concluding_) {
-    const bool target = c_.target_accuracy > 0 && m.accuracy >= c_.target_accuracy;
-    if (target && !m.last) {
-      c_.end->target_met(alive_, fx);
-    }
-    release(m.step, target || m.last, fx);
+    judged(m, best_.see(record), fx);
   }
   if (c_.end->announces()) {
     begin_mark(fx);
   }
+}
+
+/// The run ends here, or goes on; what is pinned for its end stays.
+void Director::judged(const MarkDone& m, bool better, Effects& fx) {
+  const bool over =
+      (c_.target_accuracy > 0 && m.accuracy >= c_.target_accuracy) || best_.exhausted();
+  if (over && !m.last) {
+    c_.end->target_met(alive_, fx);
+  }
+  if (c_.keeps_best && better) {
+    const auto before = std::exchange(best_step_, m.step);
+    if (before && *before != m.step) {
+      release(*before, false, fx);
+    }
+  }
+  if (over || m.last) {
+    conclude_at_best(m.step, fx);
+  } else if (best_step_ != m.step) {
+    release(m.step, false, fx);
+  }
+}
+
+/// At `step`, or with what the best evaluation before it has pinned.
+void Director::conclude_at_best(std::int64_t step, Effects& fx) {
+  if (best_step_ && *best_step_ != step) {
+    ended_at_ = step;
+  }
+  release(best_step_.value_or(step), true, fx);
 }
 
 // -- the end ---------------------------------------------------------------------------------------
@@ -141,7 +171,10 @@ void Director::conclude(Effects& fx) {
     return;
   }
   Ending ending;
-  ending.step = *concluding_;
+  ending.step = ended_at_.value_or(*concluding_);
+  if (ended_at_) {
+    ending.best = *concluding_;
+  }
   ending.weights.resize(static_cast<std::size_t>(chunks));
   for (auto& [part, weights] : concluded_) {
     Weights& chunk = ending.weights[static_cast<std::size_t>(part.first)];
@@ -184,6 +217,10 @@ void Director::handle(Down m, double, Effects& fx) {
 void Director::replace_evaluator(Effects& fx) {
   marking_ = false;
   buffers_.clear();
+  if (c_.end->holder_has_weights()) {
+    best_step_.reset();  // its weights have gone with the holder
+    concluding_ = ended_at_ ? std::exchange(ended_at_, std::nullopt) : concluding_;
+  }
   begin_mark(fx);
   if (!concluding_) {
     return;
@@ -266,7 +303,10 @@ void Director::archive(Archive& a) {
     marks_,
     marking_,
     measured_,
-    finished_);
+    finished_,
+    best_,
+    best_step_,
+    ended_at_);
 }
 
 }  // namespace troupe

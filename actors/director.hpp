@@ -13,12 +13,16 @@
 //   director --Rejoin--> source, stages, shards of the replica that has come back
 //   shard where replicas end on their own --Finished--> director
 //
+// The pins of the best evaluation are kept where the final weights are to be its: they go when a better one
+// comes, and the run is concluded at them.
+//
 // Invariants: the run ends exactly once; final weights are those of one step on every chunk; every
 // evaluation that was announced is made once, by one replica or, where that dies, by another; a replica that
 // has come back begins when every server counts it among the living.
 #pragma once
 
 #include "actors/run_end.hpp"
+#include "runtime/record/best_evaluation.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <deque>
@@ -40,6 +44,8 @@ class Director final : public Actor<Director, DirectorRole> {
     bool evaluate = true;                  // a Mark at the last step will come
     double target_accuracy = 0;            // 0: none
     bool allow_divergence = false;
+    BestEvaluation::Config best{};
+    bool keeps_best = false;  // the final weights are those of the best evaluation
   };
 
   explicit Director(Config config);
@@ -63,6 +69,8 @@ class Director final : public Actor<Director, DirectorRole> {
   void conclude(Effects& fx);
   void release(std::int64_t step, bool conclude, Effects& fx);
   void finish(Ending ending, Effects& fx);
+  void judged(const MarkDone& m, bool better, Effects& fx);
+  void conclude_at_best(std::int64_t step, Effects& fx);
   void announce(const MarkDue& m, Effects& fx);
   void begin_mark(Effects& fx);
   void end_where_all_finished(Effects& fx);
@@ -92,6 +100,10 @@ class Director final : public Actor<Director, DirectorRole> {
   bool marking_ = false;
   std::int64_t measured_ = -1;  // step of the last of them that was done
   bool finished_ = false;
+  BestEvaluation best_;
+  std::optional<std::int64_t>
+      best_step_;  // keeps_best: whose pins are kept, until a better one comes
+  std::optional<std::int64_t> ended_at_;  // concluding at best_step_: the step of the run's end
 };
 
 }  // namespace troupe

@@ -177,6 +177,7 @@ void Checkpointer::write(Checkpoint made,
               made = std::move(made),
               values = values_at_hand(parts_, run),
               specs = weight_specs(parts_.blueprint.network),
+              data = parts_.blueprint.data,
               folder = folder_ / kCheckpoints,
               keep = keep_,
               files]() -> Result<fs::path> {
@@ -185,7 +186,8 @@ void Checkpointer::write(Checkpoint made,
       std::for_each(files.begin(), files.end(), sync_path);  // they are as long as it says
       auto written = write_checkpoint(folder, made, keep, [&](const fs::path& into) {
         return values.empty() ? Result<void>{}
-                              : write_weights(into / kWeightsFile, specs, values, version());
+                              : write_weights(
+                                    into / kWeightsFile, specs, values, version(), data->preparation());
       });
       last_writing_ = std::chrono::steady_clock::now() - start;
       return written;

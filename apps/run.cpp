@@ -214,8 +214,7 @@ Recorder::Config recorder_config(const Blueprint& b,
           .stage_of_actor = options.driver ? std::vector<std::int32_t>{} : stage_of_actor(cast)};
 }
 
-/// On the clock that the options choose. A run whose files cannot be written is not worth going on
-/// with.
+/// On the chosen clock. A run whose files cannot be written is not worth going on with.
 Ending play(Cast& cast, const RunOptions& options, Performance p) {
   p.interrupts = [&] {
     return p.files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;
@@ -294,6 +293,7 @@ RunResult result_of(Ending ending,
   if (stalled) {
     keep_what_is_left(result, b, files);
   }
+  result.keeps_best = b.experiment.record().best() && !result.weights.empty() && !stalled;
   if (!result.weights.empty()) {
     result.summary.weights_sha256 = weights_sha256(b.chunks, result.weights);
   }

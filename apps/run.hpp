@@ -54,6 +54,7 @@ struct RunResult {
   std::string cause;  // one sentence where exit_code != 0
   Summary summary;
   std::vector<Weights> weights;              // final, by chunk
+  bool keeps_best = false;                   // those of the best evaluation (record.best)
   std::vector<std::vector<Tensor>> buffers;  // final, by chunk
 };
 

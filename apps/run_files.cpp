@@ -120,7 +120,8 @@ Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& bl
       note(write_weights(*files.directory / kWeightsFile,
                          weight_specs(blueprint.network),
                          values_of(blueprint.chunks, result.weights, result.buffers),
-                         version()));
+                         version(),
+                         blueprint.data->preparation()));
     }
     result.summary.version = version();
     result.summary.origin = origin_of_run();

@@ -5,6 +5,7 @@
 #include "apps/sharpness.hpp"
 #include "messages/experiment.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 namespace troupe {
@@ -65,7 +66,23 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
   if (auto resolved = resolve(e); !resolved) {
     return resolved.error();
   }
-  return make_blueprint(e);
+  const auto prepared = read_preparation(arguments.weights);
+  if (!prepared) {
+    return prepared.error();
+  }
+  if (!*prepared) {
+    return make_blueprint(e);
+  }
+  // Samples that the weights have not seen go through what those went through that they were trained on.
+  const std::int64_t batch = e.data().batch_size();
+  e.mutable_data()->set_batch_size(1);  // there may be fewer of them than a mini-batch had
+  e.mutable_data()->clear_growth();
+  auto data = open_dataset(e.data(), e.seed(), &**prepared);
+  if (!data) {
+    return data.error();
+  }
+  e.mutable_data()->set_batch_size(std::min(batch, (*data)->size(Split::train)));
+  return make_blueprint(e, *std::move(data));
 }
 
 }  // namespace troupe

@@ -16,7 +16,8 @@ struct TrainedArguments {
   std::string device = "cpu";
 };
 
-/// The experiment's network as one chunk that starts with the weights, without dropout; of phases the last. Error
+/// The experiment's network as one chunk that starts with the weights, without dropout; of phases the last. Samples
+/// go through what the file of weights tells of its training data (Dataset::preparation). Error
 /// (usage or data): a sentence; `verb`: who asks.
 Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArguments& arguments);
 

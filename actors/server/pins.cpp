@@ -66,6 +66,7 @@ void Pins::answer(const PinnedPull& pull,
 }
 
 void Pins::release(std::int64_t step, const RunPosition& run) {
+  let_go(run);  // what waited for it would be forgotten
   released_ = step;
   let_go(run);
 }

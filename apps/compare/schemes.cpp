@@ -5,6 +5,9 @@
 #include "messages/experiment.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
 #include <map>
 #include <optional>
 
@@ -13,17 +16,62 @@ namespace {
 
 constexpr std::size_t kSchemesMax = 1000;
 
-/// At commas that stand in no brackets.
-std::vector<std::string> split_values(std::string_view text) {
+constexpr int kRangeMax = 1000;  // values of a range
+
+/// At each `mark` that stands in no brackets.
+std::vector<std::string> split_values(std::string_view text, char mark = ',') {
   std::vector<std::string> values(1);
   int depth = 0;
   for (const char c : text) {
     depth += c == '[' ? 1 : c == ']' ? -1 : 0;
-    if (c == ',' && depth == 0) {
+    if (c == mark && depth == 0) {
       values.emplace_back();
     } else {
       values.back() += c;
     }
+  }
+  return values;
+}
+
+/// The whole of `text` as a number that is finite.
+std::optional<double> number_of(std::string_view text) {
+  double number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = failed == std::errc() && end == text.data() + text.size();
+  return whole && std::isfinite(number) ? std::optional(number) : std::nullopt;
+}
+
+/// Six digits: of a rate nobody means more.
+std::string six_digits(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+/// The values of "log:1e-3..1e-1:5" or "lin:0..1:3". Error (usage) where they are none.
+Result<std::vector<std::string>> range_values(std::string_view text) {
+  const bool log = text.starts_with("log:");
+  const std::string_view range = text.substr(4);
+  const std::size_t dots = range.find("..");
+  const std::size_t colon = range.rfind(':');
+  const bool parted = dots != range.npos && colon != range.npos && dots < colon;
+  const auto first = parted ? number_of(range.substr(0, dots)) : std::nullopt;
+  const auto last = parted ? number_of(range.substr(dots + 2, colon - dots - 2)) : std::nullopt;
+  const auto count = parted ? number_of(range.substr(colon + 1)) : std::nullopt;
+  if (!first || !last || !count || *count != std::floor(*count) || *count < 2 ||
+      *count > kRangeMax || *first == *last || (log && (*first <= 0 || *last <= 0))) {
+    return Error{ErrorKind::usage,
+                 concat("--vary: \"",
+                        text,
+                        "\" is no range; right are log:1e-3..1e-1:5, of numbers above 0, and "
+                        "lin:0..0.5:3, each with the number of values, 2 to ",
+                        kRangeMax)};
+  }
+  std::vector<std::string> values;
+  for (int i = 0; i < static_cast<int>(*count); ++i) {
+    const double share = i / (*count - 1);
+    values.push_back(six_digits(log ? *first * std::pow(*last / *first, share)
+                                    : *first + (*last - *first) * share));
   }
   return values;
 }
@@ -45,15 +93,20 @@ std::vector<std::string> short_names(const std::vector<Varied>& varied) {
   return names;
 }
 
-/// The next combination: `at` counts like an odometer. False after the last.
+/// The next combination: `at` counts like an odometer, whose joined wheels turn as the one before them. False
+/// after the last.
 bool advance(std::vector<std::size_t>& at, const std::vector<Varied>& varied) {
-  for (std::size_t i = varied.size(); i-- > 0;) {
-    if (++at[i] < varied[i].values.size()) {
-      return true;
+  bool more = false;
+  for (std::size_t i = varied.size(); i-- > 0 && !more;) {
+    if (!varied[i].joined) {
+      more = ++at[i] < varied[i].values.size();
+      at[i] = more ? at[i] : 0;
     }
-    at[i] = 0;
   }
-  return false;
+  for (std::size_t i = 1; i < varied.size(); ++i) {
+    at[i] = varied[i].joined ? at[i - 1] : at[i];
+  }
+  return more;
 }
 
 /// The varied assignment that a later one has undone, as `replicas.rule.ssp.bound=1` undoes
@@ -199,26 +252,71 @@ class Maker {
 
 }  // namespace
 
-Result<Varied> parse_varied(std::string_view text) {
-  const std::size_t equals = text.find('=');
-  if (equals == text.npos || equals == 0) {
-    return Error{ErrorKind::usage, concat("--vary: \"", text, "\" is not path=value,value,...")};
-  }
-  Varied varied{std::string(text.substr(0, equals)), split_values(text.substr(equals + 1))};
+namespace {
+
+/// That a key has values, each once. A key that changes along with others may have one twice.
+Result<void> check_values(const Varied& varied, std::string_view text, bool alone) {
   if (varied.path == "seed") {
     return Error{ErrorKind::usage,
                  "--vary: every scheme is run with the same seeds; --seeds says how many"};
   }
-  for (std::size_t i = 0; i < varied.values.size(); ++i) {
-    const auto here = varied.values.begin() + static_cast<std::ptrdiff_t>(i);
-    if (here->empty()) {
+  const auto& values = varied.values;
+  for (auto here = values.begin(); here != values.end(); ++here) {
+    if (here->empty() || varied.path.empty()) {
       return Error{ErrorKind::usage, concat("--vary: \"", text, "\" has an empty value")};
     }
-    if (std::find(varied.values.begin(), here, *here) != here) {
+    if (alone && std::find(values.begin(), here, *here) != here) {
       return Error{ErrorKind::usage, concat("--vary: \"", text, "\" has ", *here, " twice")};
     }
   }
-  return varied;
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<Varied>> parse_varied(std::string_view text) {
+  const std::size_t equals = text.find('=');
+  if (equals == text.npos || equals == 0) {
+    return Error{ErrorKind::usage, concat("--vary: \"", text, "\" is not path=value,value,...")};
+  }
+  const std::string_view right = text.substr(equals + 1);
+  std::vector<Varied> all;
+  for (const std::string& path : split_values(text.substr(0, equals), '+')) {
+    all.push_back({.path = path, .values = {}, .joined = !all.empty()});
+  }
+  if (all.size() == 1 && (right.starts_with("log:") || right.starts_with("lin:"))) {
+    auto values = range_values(right);
+    if (!values) {
+      return values.error();
+    }
+    all.front().values = *std::move(values);
+  } else {
+    for (const std::string& value : split_values(right)) {
+      const auto parts = all.size() == 1 ? std::vector{value} : split_values(value, '+');
+      if (parts.size() != all.size()) {
+        return Error{ErrorKind::usage,
+                     concat("--vary: \"",
+                            text,
+                            "\" has ",
+                            all.size(),
+                            " keys that change together, and ",
+                            value,
+                            " is ",
+                            parts.size(),
+                            " of their values; right is ",
+                            "a+b=v1+w1,v2+w2")};
+      }
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i].values.push_back(parts[i]);
+      }
+    }
+  }
+  for (const Varied& varied : all) {
+    if (auto right_values = check_values(varied, text, all.size() == 1); !right_values) {
+      return right_values.error();
+    }
+  }
+  return all;
 }
 
 Result<Schemes> make_schemes(const std::vector<std::string>& experiments,
@@ -227,7 +325,7 @@ Result<Schemes> make_schemes(const std::vector<std::string>& experiments,
                              bool virtual_clock) {
   std::size_t count = experiments.size();
   for (std::size_t i = 0; i < varied.size(); ++i) {
-    count *= varied[i].values.size();
+    count *= varied[i].joined ? 1 : varied[i].values.size();
     if (count > kSchemesMax) {
       return Error{ErrorKind::usage,
                    concat("--vary: makes more than ", kSchemesMax, " combinations")};

@@ -10,10 +10,11 @@
 
 namespace troupe {
 
-/// One --vary: a key of the experiment and the values that it takes in turn.
+/// A key of the experiment and the values that it takes in turn.
 struct Varied {
   std::string path;
   std::vector<std::string> values;
+  bool joined = false;  // takes its next value along with the key before it, which has as many
 };
 
 struct Contender {
@@ -38,8 +39,13 @@ struct Schemes {
 };
 
 /// "path=v1,v2,v3"; commas within brackets belong to a value: "model.mlp.hidden=[64],[64,64]".
-/// Error (usage) where there is no value, an empty one, or one twice.
-Result<Varied> parse_varied(std::string_view text);
+///
+///   path=log:1e-3..1e-1:5      so many values from the first to the last, each the same multiple of the one before it
+///   path=lin:0..0.5:3          each the same more than the one before it
+///   a+b=v1+w1,v2+w2            two keys or more that change together
+///
+/// Error (usage) where there is no value, an empty one, or one twice, or a range is none.
+Result<std::vector<Varied>> parse_varied(std::string_view text);
 
 /// The cross product, the last varied key changing fastest; all with the seed of the first. Refused
 /// are combinations that make_blueprint or the clock refuses (usage), in which one varied key undoes

@@ -252,7 +252,9 @@ void Casting::add_director() {
                           .survives = served() || ends_apart(),
                           .evaluate = e_.record().evaluate(),
                           .target_accuracy = e_.stop().target_accuracy(),
-                          .allow_divergence = e_.stop().allow_divergence()};
+                          .allow_divergence = e_.stop().allow_divergence(),
+                          .best = best_evaluation_config(e_),
+                          .keeps_best = e_.record().best()};
   if (served()) {
     config.end = std::make_unique<EndAtServers>(company);
   } else if (peers_) {

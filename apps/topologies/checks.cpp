@@ -67,6 +67,13 @@ Constraints<Blueprint> data_checks() {
              return !by_label(b) || (b.data->classes() > 0 && b.data->labels_per_sample() == 1);
            },
        .says = always("replicas.split: by_label needs samples of one class each")},
+      {.name = "the_best_by_accuracy",
+       .keys = {"stop.monitor"},
+       .holds =
+           [](const B& b) {
+             return b.data->classes() > 0 || b.experiment.stop().monitor() != proto::Stop::accuracy;
+           },
+       .says = always("stop.monitor: accuracy needs data with classes; right is loss")},
       {.name = "a_batch_of_a_share",
        .keys = {"data.batch_size"},
        .holds =
@@ -115,10 +122,25 @@ Constraints<Blueprint> network_checks() {
   };
 }
 
+bool has_buffers(const Network& network) {
+  return std::any_of(network.layers.begin(), network.layers.end(), [](const auto& layer) {
+    return !layer->buffers().empty();
+  });
+}
+
 Constraints<Blueprint> schedule_checks() {
   using B = Blueprint;
   return {
       asked("weights_of_the_schedule", {"pipeline"}, check_views),
+      {.name = "statistics_of_the_best",
+       .keys = {"record.best"},
+       .holds =
+           [](const B& b) {
+             return !b.experiment.record().best() ||
+                    (b.experiment.replicas().count() == 1 && !b.link) || !has_buffers(b.network);
+           },
+       .says = always("record.best: batch normalisation keeps running statistics, and of several "
+                      "replicas only the last ones are there; right is false")},
       {.name = "all_reduce_that_can_be_interrupted",
        .keys = {"replicas.exchange.synchronous.reduction"},
        .holds = can_be_interrupted,

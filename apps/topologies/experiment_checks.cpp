@@ -261,6 +261,10 @@ bool has_length(const E& e) {
   return e.stop().updates() > 0 || e.stop().epochs() > 0;
 }
 
+bool asks_for_best(const E& e) {
+  return e.stop().patience() > 0 || e.record().best();
+}
+
 Rows stop_checks() {
   return {
       {.name = "an_end",
@@ -276,6 +280,20 @@ Rows stop_checks() {
        .keys = {"stop.target_accuracy"},
        .holds = [](const E& e) { return e.stop().target_accuracy() == 0 || e.record().evaluate(); },
        .says = always("stop.target_accuracy: needs record.evaluate and data with classes")},
+      {.name = "the_best_is_evaluated",
+       .keys = {"stop.patience", "record.best"},
+       .holds = [](const E& e) { return !asks_for_best(e) || e.record().evaluate(); },
+       .says = always("stop.patience and record.best: need record.evaluate")},
+      {.name = "the_best_of_pinned_weights",
+       .keys = {"stop.patience", "record.best"},
+       .holds =
+           [](const E& e) {
+             return !asks_for_best(e) ||
+                    !(e.replicas().exchange().has_sandblaster() || e.data().has_sparse());
+           },
+       .says =
+           always("stop.patience and record.best: are not for sandblaster, nor for sparse rows; "
+                  "right are 0 and false")},
       {.name = "a_length_for_the_rate",
        .keys = {"optimizer.schedule"},
        .holds =

@@ -152,7 +152,8 @@ Result<std::string> import_weights(const Arguments& arguments) {
   if (!values) {
     return values.error();
   }
-  if (auto written = write_weights(out, specs, *values, version()); !written) {
+  if (auto written = write_weights(out, specs, *values, version(), blueprint->data->preparation());
+      !written) {
     return written.error();
   }
   return concat("wrote ",
@@ -196,7 +197,9 @@ Result<std::string> initial_weights(const Arguments& arguments) {
     return blueprint.error();
   }
   const std::vector<WeightSpec> specs = weight_specs(blueprint->network);
-  if (auto written = write_weights(out, specs, starting_values(*blueprint), version()); !written) {
+  if (auto written = write_weights(
+          out, specs, starting_values(*blueprint), version(), blueprint->data->preparation());
+      !written) {
     return written.error();
   }
   return concat("wrote ",

@@ -45,7 +45,7 @@ Result<Comparison> prepare(const Arguments& arguments) {
     if (!varied) {
       return varied.error();
     }
-    c.varied.push_back(*std::move(varied));
+    c.varied.insert(c.varied.end(), varied->begin(), varied->end());
   }
   auto schemes =
       make_schemes(arguments.experiments, arguments.assignments, c.varied, c.clock == "virtual");
@@ -226,7 +226,8 @@ Command declare_compare() {
            {.names = "--vary",
             .value = &arguments->varied,
             .doc = "path=value,value,...: a scheme for each value; repeatable: for each "
-                   "combination",
+                   "combination; path=log:1e-3..1e-1:5 and path=lin:0..0.5:3 are ranges, "
+                   "a+b=1+2,3+4 changes two keys together",
             .type = "PATH=VALUES"},
            set_option(arguments->assignments, "path=value, for all schemes; repeatable"),
            {.names = "--seeds",

@@ -47,6 +47,17 @@ std::string staleness_text(const Summary& summary) {
   return text + "  (mean/max, versions)";
 }
 
+/// "test loss 0.31, accuracy 91.20 % at update 400, whose weights are kept; patience ended the run"
+std::string best_text(const Summary& summary, bool kept) {
+  const EvaluationRecord& best = *summary.best;
+  std::string text = "test loss " + number(best.loss);
+  if (best.has_accuracy) {
+    text += ", accuracy " + number(100 * best.accuracy, "%.2f %%");
+  }
+  text += concat(" at update ", grouped(best.step), kept ? ", whose weights are kept" : "");
+  return text + (summary.patience_ended ? "; patience ended the run" : "");
+}
+
 /// "busy 88.1 %; idle for want of data 0.0 %, activation 2.1 %, ...": means over the stages; the
 /// reasons where all stages tell them.
 std::string stages_text(const Summary& summary) {
@@ -107,6 +118,9 @@ void print_summary(Console& console, const RunResult& result, const std::string&
                       (s.test_loss ? "  test " + number(*s.test_loss) : "")});
   if (s.test_accuracy) {
     rows.push_back({"accuracy", number(100 * *s.test_accuracy, "%.2f %%") + " of the test data"});
+  }
+  if (s.best) {
+    rows.push_back({"best", best_text(s, result.keeps_best)});
   }
   rows.push_back({"staleness", staleness_text(s)});
   if (!s.busy.empty()) {

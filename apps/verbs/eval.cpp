@@ -3,6 +3,7 @@
 #include "apps/text.hpp"
 #include "apps/trained.hpp"
 #include "apps/verbs/verb.hpp"
+#include "runtime/data/preparation.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"
 
@@ -65,11 +66,25 @@ struct ClassSums {
   std::vector<std::int64_t> samples, taken;
 };
 
-std::string classes_table(const std::vector<std::vector<std::int64_t>>& confusion) {
+/// What label `label` is called.
+std::string class_name(const Dataset& data, std::size_t label) {
+  const Preparation* const known = data.preparation();
+  return known && label < known->classes.size() ? known->classes[label] : std::to_string(label);
+}
+
+/// The same, safe for a terminal.
+std::string shown_class(const Dataset& data, std::size_t label) {
+  const std::string name = class_name(data, label);
+  const std::string quoted = json_string(name);
+  return quoted.size() == name.size() + 2 ? name : quoted;
+}
+
+std::string classes_table(const Dataset& data,
+                          const std::vector<std::vector<std::int64_t>>& confusion) {
   const ClassSums sums(confusion);
   std::vector<std::vector<std::string>> rows{{"class", "samples", "recall", "precision"}};
   for (std::size_t c = 0; c < confusion.size(); ++c) {
-    rows.push_back({std::to_string(c),
+    rows.push_back({shown_class(data, c),
                     grouped(sums.samples[c]),
                     share(confusion[c][c], sums.samples[c]),
                     share(confusion[c][c], sums.taken[c])});
@@ -77,11 +92,12 @@ std::string classes_table(const std::vector<std::vector<std::int64_t>>& confusio
   return table(rows);
 }
 
-std::string confusion_table(const std::vector<std::vector<std::int64_t>>& confusion) {
+std::string confusion_table(const Dataset& data,
+                            const std::vector<std::vector<std::int64_t>>& confusion) {
   std::vector<std::vector<std::string>> rows{{"is \\ taken for"}};
   for (std::size_t c = 0; c < confusion.size(); ++c) {
-    rows.front().push_back(std::to_string(c));
-    rows.push_back({std::to_string(c)});
+    rows.front().push_back(shown_class(data, c));
+    rows.push_back({shown_class(data, c)});
     for (const std::int64_t count : confusion[c]) {
       rows.back().push_back(std::to_string(count));
     }
@@ -103,10 +119,10 @@ std::string to_text(const Arguments& arguments, const Blueprint& b, const Evalua
   }
   std::string text = table(rows);
   if (!e.confusion.empty() && b.data->classes() <= kClassesShown) {
-    text += '\n' + classes_table(e.confusion);
+    text += '\n' + classes_table(*b.data, e.confusion);
   }
   if (arguments.confusion) {
-    text += '\n' + confusion_table(e.confusion);
+    text += '\n' + confusion_table(*b.data, e.confusion);
   }
   return text;
 }
@@ -130,6 +146,11 @@ std::string to_json(const Arguments& arguments, const Blueprint& b, const Evalua
       }
       rows += concat(rows.empty() ? "" : ",", "\n    [", counts, "]");
     }
+    std::string names;
+    for (std::size_t c = 0; c < e.confusion.size(); ++c) {
+      names += concat(names.empty() ? "" : ",", json_string(class_name(*b.data, c)));
+    }
+    all.raw("classes", "[" + names + "]");
     all.raw("confusion", "[" + rows + "\n  ]");
   }
   return all.text() + '\n';
@@ -164,11 +185,24 @@ std::string csv_number(double value) {
   return number(value, "%.9g");
 }
 
+/// In quotes where it needs them (RFC 4180).
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == text.npos) {
+    return text;
+  }
+  std::string quoted = "\"";
+  for (const char c : text) {
+    quoted += c == '"' ? "\"\"" : std::string(1, c);
+  }
+  return quoted + '"';
+}
+
 std::string csv_head(const Arguments& arguments, const Dataset& data) {
   if (data.classes() > 0) {
     std::string head = "sample,label,prediction,probability";
     for (int c = 0; c < data.classes() && arguments.probabilities; ++c) {
-      head += concat(",p", c);
+      const std::string name = class_name(data, static_cast<std::size_t>(c));
+      head += ',' + csv_field(name == std::to_string(c) ? "p" + name : "p_" + name);
     }
     return head + '\n';
   }
@@ -195,6 +229,15 @@ std::vector<double> softmax(const double* y, std::size_t classes) {
   return shares;
 }
 
+/// A target, or what the network takes for it, as it stood in the data.
+double as_it_was(const Dataset& data, std::size_t v, double value) {
+  const Preparation* const known = data.preparation();
+  if (!known || v >= known->y.size()) {
+    return value;
+  }
+  return value / known->y[v].factor + known->y[v].mean;
+}
+
 std::string csv_line(const Arguments& arguments,
                      const Dataset& data,
                      const Answers& answers,
@@ -207,9 +250,9 @@ std::string csv_line(const Arguments& arguments,
     const std::vector<double> shares = softmax(y, width);
     const std::size_t best = largest(y, width);
     line += concat(',',
-                   static_cast<std::int64_t>(answers.targets[i]),
+                   csv_field(class_name(data, static_cast<std::size_t>(answers.targets[i]))),
                    ',',
-                   best,
+                   csv_field(class_name(data, best)),
                    ',',
                    csv_number(shares[best]));
     for (std::size_t c = 0; c < width && arguments.probabilities; ++c) {
@@ -219,7 +262,7 @@ std::string csv_line(const Arguments& arguments,
   }
   for (const double* from : {answers.targets.data() + i * width, y}) {
     for (std::size_t v = 0; v < width; ++v) {
-      line += ',' + csv_number(from[v]);
+      line += ',' + csv_number(as_it_was(data, v, from[v]));
     }
   }
   return line + '\n';

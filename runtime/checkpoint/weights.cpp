@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/weights.hpp"
 
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/data/preparation_text.hpp"
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
@@ -147,7 +148,8 @@ std::vector<WeightSpec> weight_specs(const Network& network) {
 Result<void> write_weights(const std::filesystem::path& path,
                            const std::vector<WeightSpec>& specs,
                            const std::vector<ParameterValues>& values,
-                           std::string_view version) {
+                           std::string_view version,
+                           const Preparation* preparation) {
   TROUPE_CHECK(specs.size() == values.size(),
                "[write_weights] ",
                specs.size(),
@@ -168,7 +170,11 @@ Result<void> write_weights(const std::filesystem::path& path,
                        extents_of(specs[i].file_shape()),
                        std::as_bytes(std::span(ordered.back()))});
   }
-  return write_safetensors(path, entries, {{"format", "pt"}, {"troupe", std::string(version)}});
+  std::map<std::string, std::string> metadata{{"format", "pt"}, {"troupe", std::string(version)}};
+  if (preparation) {
+    metadata.emplace(kPreparationKey, preparation_text(*preparation));
+  }
+  return write_safetensors(path, entries, metadata);
 }
 
 Result<std::vector<ParameterValues>> read_weights(const std::filesystem::path& path,
@@ -186,6 +192,23 @@ Result<std::vector<ParameterValues>> read_weights(const std::filesystem::path& p
     values.push_back(from_file(spec, floats_of(*file->find(spec.name))));
   }
   return values;
+}
+
+Result<std::optional<Preparation>> read_preparation(const std::filesystem::path& path) {
+  const auto file = SafetensorsFile::open(weights_path(path));
+  if (!file) {
+    return file.error();
+  }
+  const auto told = file->metadata().find(kPreparationKey);
+  if (told == file->metadata().end()) {
+    return std::optional<Preparation>();
+  }
+  auto preparation = parse_preparation(told->second);
+  if (!preparation) {
+    return Error{ErrorKind::data,
+                 concat(file->path().string(), " is not usable: ", preparation.error().message)};
+  }
+  return std::optional(*std::move(preparation));
 }
 
 std::filesystem::path weights_path(const std::filesystem::path& path) {

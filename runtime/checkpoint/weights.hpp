@@ -11,10 +11,12 @@
 #pragma once
 
 #include "kernels/stream.hpp"
+#include "runtime/data/preparation.hpp"
 #include "runtime/model/chunk.hpp"
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,12 +43,13 @@ using ParameterValues = std::vector<float>;
 /// All parameters in layer order, tied ones where they come first; then all buffers.
 std::vector<WeightSpec> weight_specs(const Network& network);
 
-/// Writes the parameters as F32, with the metadata {"format": "pt", "troupe": version}; values[i]
-/// belongs to specs[i]. The file is there whole or not at all. Error (lost) with path and reason.
+/// Writes the parameters as F32, with the metadata {"format": "pt", "troupe": version}, and with what the
+/// data of their training has gone through where that is not null; values[i] belongs to specs[i]. The file is there whole or not at all. Error (lost) with path and reason.
 Result<void> write_weights(const std::filesystem::path& path,
                            const std::vector<WeightSpec>& specs,
                            const std::vector<ParameterValues>& values,
-                           std::string_view version);
+                           std::string_view version,
+                           const Preparation* preparation = nullptr);
 
 /// The parameters by name, in the order of `specs`, from F32, F16 or BF16. A folder stands for its
 /// weights.safetensors. Error (data) where the file is not usable, or not exactly these parameters
@@ -54,6 +57,10 @@ Result<void> write_weights(const std::filesystem::path& path,
 /// named.
 Result<std::vector<ParameterValues>> read_weights(const std::filesystem::path& path,
                                                   const std::vector<WeightSpec>& specs);
+
+/// What the data of their training has gone through, where the file tells. Error (data) where the file is not
+/// usable or what it tells is not.
+Result<std::optional<Preparation>> read_preparation(const std::filesystem::path& path);
 
 /// `path`, or the weights.safetensors in it where it is a folder.
 std::filesystem::path weights_path(const std::filesystem::path& path);

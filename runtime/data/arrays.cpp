@@ -208,12 +208,30 @@ std::vector<std::int64_t> rows_of(const ArrayPair& pair) {
   return rows;
 }
 
+/// "0", "1", ...
+std::vector<std::string> numbered_names(int count) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) {
+    names.push_back(std::to_string(i));
+  }
+  return names;
+}
+
 /// The data set of two pairs, or of one whose rows are parted.
 Result<std::shared_ptr<const Dataset>> make_arrays(const proto::Arrays& options,
                                                    const ArrayPair& train,
                                                    const ArrayPair& test,
-                                                   const HeldOut& rows) {
-  const ArrayScales scales = array_scales(train, rows.train, options);
+                                                   const HeldOut& rows,
+                                                   const Preparation* prepared) {
+  ArrayScales scales = array_scales(train, rows.train, options);
+  if (prepared) {
+    const std::size_t targets = options.values() ? scales.y.size() : 0;
+    if (prepared->x.size() != scales.x.size() || prepared->y.size() != targets) {
+      return train.unusable(train.x_name, "it is not of what the weights were trained on");
+    }
+    scales.x = prepared->x;
+    std::copy(prepared->y.begin(), prepared->y.end(), scales.y.begin());
+  }
   MemoryData data{.sample = array_sample_shape(train),
                   .values = options.values() ? static_cast<std::int64_t>(scales.y.size()) : 0,
                   .train = array_samples(train, rows.train, options.values(), scales),
@@ -223,6 +241,19 @@ Result<std::shared_ptr<const Dataset>> make_arrays(const proto::Arrays& options,
       data.classes = std::max(data.classes, label + 1);
     }
   }
+  if (prepared && !options.values()) {
+    const auto known = static_cast<int>(prepared->classes.size());
+    if (data.classes > known) {
+      return test.unusable(
+          test.y_name,
+          concat("it has the label ", data.classes - 1, "; the weights were trained on ", known));
+    }
+    data.classes = known;
+  }
+  data.preparation = std::make_shared<const Preparation>(
+      Preparation{.classes = numbered_names(data.classes),
+                  .x = scales.x,
+                  .y = options.values() ? scales.y : std::vector<ColumnScale>()});
   return memory_dataset(std::move(data));
 }
 
@@ -255,7 +286,8 @@ Result<void> check_array_options(const proto::Arrays& options) {
 }  // namespace
 
 Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
-                                                   std::uint64_t seed) {
+                                                   std::uint64_t seed,
+                                                   const Preparation* prepared) {
   if (auto right = check_array_options(options); !right) {
     return right.error();
   }
@@ -275,7 +307,7 @@ Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
       return train->unusable(options.x(), "it holds one sample, and test samples are drawn of it");
     }
     return make_arrays(
-        options, *train, *train, hold_out(train->rows(), options.test_share(), seed));
+        options, *train, *train, hold_out(train->rows(), options.test_share(), seed), prepared);
   }
   const auto test = read_test(options, *source);
   if (!test) {
@@ -287,7 +319,7 @@ Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
   if (auto right = check_numbers(*test, options.values()); !right) {
     return right.error();
   }
-  return make_arrays(options, *train, *test, {rows_of(*train), rows_of(*test)});
+  return make_arrays(options, *train, *test, {rows_of(*train), rows_of(*test)}, prepared);
 }
 
 }  // namespace troupe

@@ -20,10 +20,11 @@ class Arrays;
 namespace troupe {
 
 /// Reads all arrays into memory; samples become float32, of at most 8 GiB. Test samples are arrays of
-/// their own, or drawn by `seed`. There are as many classes as the largest label asks for. Error (data)
+/// their own, or drawn by `seed`. There are as many classes as the largest label asks for. `prepared`: as open_dataset's. Error (data)
 /// with path and array, and of a wrong number its sample, where a file is malformed, shapes do not fit
 /// each other or a number is not finite; (usage) where no file is named.
 Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
-                                                   std::uint64_t seed);
+                                                   std::uint64_t seed,
+                                                   const Preparation* prepared = nullptr);
 
 }  // namespace troupe

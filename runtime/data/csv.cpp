@@ -94,6 +94,42 @@ Result<void> check_csv(const proto::Csv& options, const CsvLoader& loader, const
   return {};
 }
 
+/// That what weights were trained with fits the file.
+Result<void> check_prepared(const proto::Csv& options,
+                            const CsvLoader& loader,
+                            const Preparation* prepared) {
+  if (!prepared || (prepared->x.size() == loader.widths().size() &&
+                    prepared->y.size() == (options.values() ? 1u : 0u))) {
+    return {};
+  }
+  return Error{ErrorKind::data,
+               concat(options.path(),
+                      " is not usable: it has ",
+                      loader.widths().size(),
+                      " columns beside the target, and the weights were trained on ",
+                      prepared->x.size(),
+                      options.values() ? " and a number to predict" : " and classes")};
+}
+
+/// Scales of the columns; the last is the target's.
+std::vector<ColumnScale> given_scales(const Preparation& prepared) {
+  std::vector<ColumnScale> scales = prepared.x;
+  scales.push_back(prepared.y.empty() ? ColumnScale{} : prepared.y.front());
+  return scales;
+}
+
+Preparation preparation_of(const proto::Csv& options,
+                           const CsvLoader& loader,
+                           const std::vector<ColumnScale>& scales) {
+  Preparation preparation{
+      .classes = loader.class_names(), .x = scales, .words = loader.column_words()};
+  preparation.x.pop_back();
+  if (options.values()) {
+    preparation.y = {scales.back()};
+  }
+  return preparation;
+}
+
 Result<void> check_options(const proto::Csv& options) {
   if (options.path().empty()) {
     return Error{ErrorKind::usage,
@@ -112,16 +148,21 @@ Result<void> check_options(const proto::Csv& options) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options, std::uint64_t seed) {
+Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options,
+                                                std::uint64_t seed,
+                                                const Preparation* prepared) {
   if (auto right = check_options(options); !right) {
     return right.error();
   }
-  CsvLoader loader(options);
+  CsvLoader loader(options, prepared);
   const auto table = loader.read(options.path());
   if (!table) {
     return table.error();
   }
   if (auto right = check_csv(options, loader, *table); !right) {
+    return right.error();
+  }
+  if (auto right = check_prepared(options, loader, prepared); !right) {
     return right.error();
   }
   const bool apart = !options.test_path().empty();
@@ -132,7 +173,8 @@ Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options, std::
   const HeldOut rows = apart ? HeldOut{all_rows(*table), all_rows(*other)}
                              : hold_out(table->rows(), options.test_share(), seed);
   const auto& widths = loader.widths();
-  const auto scales = scales_of(*table, rows.train, widths, options);
+  const auto scales =
+      prepared ? given_scales(*prepared) : scales_of(*table, rows.train, widths, options);
   const auto part = [&](const CsvTable& from, const std::vector<std::int64_t>& which) {
     return samples_of(from, which, widths, options.values(), scales);
   };
@@ -141,6 +183,7 @@ Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options, std::
                   .train = part(*table, rows.train),
                   .test = part(apart ? *other : *table, rows.test)};
   data.sample = {static_cast<std::int64_t>(data.train.x.size() / rows.train.size())};
+  data.preparation = std::make_shared<const Preparation>(preparation_of(options, loader, scales));
   return memory_dataset(std::move(data));
 }
 

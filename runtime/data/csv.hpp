@@ -20,9 +20,11 @@ namespace troupe {
 
 /// Reads the file, plain or gzip's, of at most 1 GiB, and that of `test_path`, or draws test samples by
 /// `seed`. Classes are numbered as their names sort (as numbers where all are), and so are the columns
-/// of words; both are those of the file of training samples. Error (data) with path, line and column
+/// of words; both are those of the file of training samples, or of `prepared` (as open_dataset's). Error (data) with path, line and column
 /// where a file is malformed, a field is empty or no number, or a word of the test file is new; (usage)
 /// where an option names a column that there is not.
-Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options, std::uint64_t seed);
+Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options,
+                                                std::uint64_t seed,
+                                                const Preparation* prepared = nullptr);
 
 }  // namespace troupe

@@ -37,6 +37,28 @@ std::vector<std::size_t> WordNumbers::sort() {
   return renamed;
 }
 
+std::vector<std::string> WordNumbers::words() const {
+  std::vector<std::string> words(numbers_.size());
+  for (const auto& [word, number] : numbers_) {
+    words[number] = utf8_name(word);
+  }
+  return words;
+}
+
+std::vector<std::string> CsvLoader::class_names() const {
+  return options_.values() ? std::vector<std::string>() : words_[target_].words();
+}
+
+std::vector<std::vector<std::string>> CsvLoader::column_words() const {
+  std::vector<std::vector<std::string>> words;
+  for (std::size_t column = 0; column < words_.size(); ++column) {
+    if (columns_.uses[column] == ColumnUse::number || columns_.uses[column] == ColumnUse::words) {
+      words.push_back(words_[column].words());
+    }
+  }
+  return words;
+}
+
 std::size_t CsvLoader::classes() const {
   return options_.values() ? 0 : words_[target_].size();
 }
@@ -51,12 +73,16 @@ Error CsvLoader::wrong(const CsvRow& row, std::size_t column, const std::string&
 
 Result<double> CsvLoader::word(const CsvRow& row, std::size_t column, std::size_t words_max) {
   const std::string_view field = row.fields[column];
-  if (const auto known = words_[column].find(field)) {
+  const std::string plain = prepared_ ? utf8_name(field) : std::string();
+  if (const auto known = words_[column].find(prepared_ ? std::string_view(plain) : field)) {
     return static_cast<double>(*known);
   }
   if (learnt_) {
-    return wrong(
-        row, column, concat(csv_shown(field), " does not occur in the training samples' file"));
+    return wrong(row,
+                 column,
+                 concat(csv_shown(field),
+                        prepared_ ? " did not occur in what the weights were trained on"
+                                  : " does not occur in the training samples' file"));
   }
   if (words_[column].size() == words_max) {
     return wrong(row, column, concat("these are more than ", words_max, " different ones"));
@@ -145,7 +171,42 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
   words_.resize(columns_.uses.size());
   const auto target = std::find(columns_.uses.begin(), columns_.uses.end(), ColumnUse::target);
   target_ = static_cast<std::size_t>(target - columns_.uses.begin());
-  return {};
+  return prepared_ ? take_words(*prepared_) : Result<void>();
+}
+
+/// The words that the weights were trained on.
+Result<void> CsvLoader::take_words(const Preparation& prepared) {
+  std::size_t at = 0;  // among the used columns
+  bool fits = options_.values() == prepared.classes.empty();
+  for (std::size_t column = 0; column < words_.size(); ++column) {
+    const ColumnUse use = columns_.uses[column];
+    if (use == ColumnUse::target && !options_.values()) {
+      words_[column] = WordNumbers(prepared.classes);
+    }
+    if (use == ColumnUse::number || use == ColumnUse::words) {
+      const auto words =
+          at < prepared.words.size() ? prepared.words[at] : std::vector<std::string>();
+      fits = fits && words.empty() == (use == ColumnUse::number);
+      words_[column] = WordNumbers(words);
+      widths_.push_back(words.size());
+      ++at;
+    }
+  }
+  learnt_ = true;
+  return fits && at == prepared.words.size()
+             ? Result<void>()
+             : Error{ErrorKind::data, "its columns are not those that the weights were trained on"};
+}
+
+/// Once the training samples have been read.
+void CsvLoader::learn_words(CsvTable& table) {
+  for (std::size_t column = 0; column < words_.size(); ++column) {
+    if (columns_.uses[column] == ColumnUse::number || columns_.uses[column] == ColumnUse::words) {
+      widths_.push_back(words_[column].size());
+    }
+  }
+  sort_words(table);
+  learnt_ = true;
 }
 
 /// That the first line of the file of test samples names the same columns.
@@ -160,7 +221,8 @@ Result<void> CsvLoader::check_header(const CsvRow& row) const {
 }
 
 Result<void> CsvLoader::read_rows(std::string_view text, CsvTable& table) {
-  if (auto learnt = learnt_ ? Result<void>() : learn_columns(text); !learnt) {
+  const bool known = !columns_.uses.empty();
+  if (auto learnt = known ? Result<void>() : learn_columns(text); !learnt) {
     return learnt;
   }
   CsvReader reader(text, separator());
@@ -214,13 +276,7 @@ Result<CsvTable> CsvLoader::read(const std::string& path) {
     return unusable("it holds no sample, or no column beside the target");
   }
   if (!learnt_) {
-    for (std::size_t column = 0; column < words_.size(); ++column) {
-      if (columns_.uses[column] == ColumnUse::number || columns_.uses[column] == ColumnUse::words) {
-        widths_.push_back(words_[column].size());
-      }
-    }
-    sort_words(table);
-    learnt_ = true;
+    learn_words(table);
   }
   return table;
 }

@@ -4,6 +4,7 @@
 #include "kernels/result.hpp"
 #include "runtime/data/csv_columns.hpp"
 #include "runtime/data/csv_reader.hpp"
+#include "runtime/data/preparation.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,18 @@ namespace troupe {
 /// Words and their numbers: in the order in which they come, then in that of the sorted words.
 class WordNumbers {
  public:
+  WordNumbers() = default;
+
+  /// Words that are numbered as they come.
+  explicit WordNumbers(const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+      add(word);
+    }
+  }
+
+  /// By number.
+  std::vector<std::string> words() const;
+
   std::size_t size() const { return numbers_.size(); }
 
   std::optional<std::size_t> find(std::string_view word) const {
@@ -48,14 +61,22 @@ struct CsvTable {
 /// Reads the file of training samples, and then that of test samples, which has the same columns.
 class CsvLoader {
  public:
-  /// Of options that outlive this.
-  explicit CsvLoader(const proto::Csv& options) : options_(options) {}
+  /// Of options that outlive this, and so does `prepared`, whose words are then the only ones; null: those of
+  /// the training samples.
+  CsvLoader(const proto::Csv& options, const Preparation* prepared)
+      : options_(options), prepared_(prepared) {}
 
   /// Error (data) with path, line and column; (usage) where an option names no column.
   Result<CsvTable> read(const std::string& path);
 
   /// 0 where numbers are to be predicted.
   std::size_t classes() const;
+
+  /// By label; empty where numbers are to be predicted.
+  std::vector<std::string> class_names() const;
+
+  /// Of each used column; empty for one of numbers.
+  std::vector<std::vector<std::string>> column_words() const;
 
   /// Of each used column: how many words it has; 0 for one of numbers.
   const std::vector<std::size_t>& widths() const { return widths_; }
@@ -68,15 +89,18 @@ class CsvLoader {
   Result<double> cell(const CsvRow& row, std::size_t column);
   Result<double> word(const CsvRow& row, std::size_t column, std::size_t words_max);
   Error wrong(const CsvRow& row, std::size_t column, const std::string& what) const;
+  Result<void> take_words(const Preparation& prepared);
+  void learn_words(CsvTable& table);
   void sort_words(CsvTable& table);
   char separator() const;
 
   const proto::Csv& options_;
+  const Preparation* prepared_;
   CsvColumns columns_;              // of the file of training samples
   std::vector<WordNumbers> words_;  // (columns)
   std::vector<std::size_t> widths_;
   std::size_t target_ = 0;
-  bool learnt_ = false;  // the training samples have been read: other words are refused
+  bool learnt_ = false;  // the words are known: others are refused
 };
 
 }  // namespace troupe

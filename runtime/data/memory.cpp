@@ -24,6 +24,8 @@ class Memory final : public Dataset {
 
   std::int64_t values() const override { return data_.values; }
 
+  const Preparation* preparation() const override { return data_.preparation.get(); }
+
   void gather(Split split,
               std::span<const std::int64_t> indices,
               std::int64_t /*epoch*/,

@@ -24,6 +24,7 @@ struct MemoryData {
   std::int64_t values = 0;  // width of a target; 0 where targets are labels
   MemorySamples train{};
   MemorySamples test{};
+  std::shared_ptr<const Preparation> preparation{};  // Dataset::preparation(); may be empty
 };
 
 /// Error (data) where the numbers do not make samples of that shape with a target each, a split has no

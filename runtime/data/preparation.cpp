@@ -31,6 +31,51 @@ HeldOut hold_out(std::int64_t rows, double share, std::uint64_t seed) {
   return parts;
 }
 
+namespace {
+
+/// RFC 3629, table of section 4.
+bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto byte = [&](std::size_t i) {
+      return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
+    };
+    const unsigned first = byte(0);
+    const std::size_t more = first < 0x80 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+    const unsigned low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    const unsigned high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    if ((first >= 0x80 && first < 0xc2) || first > 0xf4 ||
+        (more > 0 && (byte(1) < low || byte(1) > high))) {
+      return false;
+    }
+    for (std::size_t i = 2; i <= more; ++i) {
+      if (byte(i) < 0x80 || byte(i) > 0xbf) {
+        return false;
+      }
+    }
+    at += 1 + more;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string utf8_name(std::string_view name) {
+  if (is_utf8(name)) {
+    return std::string(name);
+  }
+  std::string text;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x80) {
+      text += c;
+    } else {
+      text += static_cast<char>(0xc0 | byte >> 6);
+      text += static_cast<char>(0x80 | (byte & 0x3f));
+    }
+  }
+  return text;
+}
+
 std::vector<ColumnScale> ColumnMoments::scales() const {
   std::vector<ColumnScale> scales;
   for (const Column& c : columns_) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -36,6 +37,9 @@ struct Preparation {
   std::vector<std::vector<std::string>>
       words{};  // by column: of CSV's columns of words, else empty
 };
+
+/// `name` where it is UTF-8; else with each byte from 0x80 on as the character of Latin-1 that it is.
+std::string utf8_name(std::string_view name);
 
 /// Means and variances of the columns of a table, by Welford's update (1962).
 class ColumnMoments {

@@ -8,6 +8,7 @@
 #include "runtime/data/gather.hpp"
 #include "runtime/data/glyphs.hpp"
 #include "runtime/data/idx.hpp"
+#include "runtime/data/image_folder.hpp"
 #include "runtime/data/sparse.hpp"
 #include "runtime/data/teacher.hpp"
 #include "runtime/data/text.hpp"
@@ -60,12 +61,12 @@ std::vector<DatasetScheme> built_in() {
       scheme("cifar100",
              [](const Context& c) { return open_cifar(kCifar100, c.data.cifar100(), c.seed); }),
       scheme("text", [](const Context& c) { return open_text(c.data.text(), c.seed); }),
-      scheme("csv", [](const Context& c) { return open_csv(c.data.csv(), c.seed); }),
-      scheme("arrays", [](const Context& c) { return open_arrays(c.data.arrays(), c.seed); }),
-      scheme("folder",
-             [](const Context&) -> Result<std::shared_ptr<const Dataset>> {
-               return Error{ErrorKind::usage, "data.folder: not there yet"};
-             }),
+      scheme("csv", [](const Context& c) { return open_csv(c.data.csv(), c.seed, c.prepared); }),
+      scheme("arrays",
+             [](const Context& c) { return open_arrays(c.data.arrays(), c.seed, c.prepared); }),
+      scheme(
+          "folder",
+          [](const Context& c) { return open_image_folder(c.data.folder(), c.seed, c.prepared); }),
       scheme("tokens", [](const Context& c) { return open_tokens(c.data.tokens(), c.seed); }),
       scheme("sparse", [](const Context& c) { return make_sparse(c.data.sparse(), c.seed); }),
       scheme("none",

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 namespace troupe {
@@ -28,7 +29,8 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
       times_(c_.stage_of_actor.empty()
                  ? 0
                  : static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas),
-             c_.stage_of_actor) {
+             c_.stage_of_actor),
+      best_(best_evaluation_config(c_.experiment)) {
   if (!c_.resumed) {
     write(JsonObject{}
               .add("kind", "header")
@@ -163,9 +165,18 @@ double Recorder::epoch_of(std::int64_t step) const {
 
 std::optional<Diverged> Recorder::handle(const EvaluationRecord& record, double now) {
   // One that was under way when another ended the run comes after it, and is not of its weights.
-  evaluations_[record.step] = record;
-  if (evaluations_.size() > kEvaluationsKept) {
-    evaluations_.erase(evaluations_.begin());
+  const auto keep = [&](std::map<std::int64_t, EvaluationRecord>& records) {
+    records[record.step] = record;
+    if (records.size() > kEvaluationsKept) {
+      records.erase(records.begin());
+    }
+  };
+  keep(evaluations_);
+  if (best_.see(record)) {
+    keep(bests_);
+  }
+  if (best_.exhausted() && !exhausted_) {
+    exhausted_ = record.step;
   }
   JsonObject line;
   line.add("kind", "evaluation")
@@ -188,16 +199,6 @@ std::optional<Diverged> Recorder::handle(const EvaluationRecord& record, double 
 std::optional<Diverged> Recorder::handle(const StageRecord& record, double) {
   std::int64_t& most = stashes_[record.stage];
   most = std::max(most, record.stashes_max);
-  return {};
-}
-
-std::optional<Diverged> Recorder::handle(const BusyRecord& record, double) {
-  times_.add(record);
-  return {};
-}
-
-std::optional<Diverged> Recorder::handle(const WaitRecord& record, double) {
-  times_.add(record);
   return {};
 }
 
@@ -362,6 +363,12 @@ Summary Recorder::summary(std::int64_t step) const {
       s.test_accuracy = evaluation->second.accuracy;
     }
   }
+  const auto after = bests_.upper_bound(step);
+  if (const proto::Experiment& e = c_.experiment;
+      (e.stop().patience() > 0 || e.record().best()) && after != bests_.begin()) {
+    s.best = std::prev(after)->second;
+  }
+  s.patience_ended = exhausted_ == step;
   for (std::int32_t chunk = 0; chunk < c_.chunks; ++chunk) {
     const ShardTotals& totals = shards_[static_cast<std::size_t>(chunk)];
     Summary::Staleness staleness;

@@ -19,6 +19,7 @@
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "runtime/data/batch_sizes.hpp"
+#include "runtime/record/best_evaluation.hpp"
 #include "runtime/record/histogram.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/record/progress.hpp"
@@ -123,11 +124,19 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> handle(const AppliedRecord& record, double now);
   std::optional<Diverged> handle(const EvaluationRecord& record, double now);
   std::optional<Diverged> handle(const StageRecord& record, double now);
-  std::optional<Diverged> handle(const BusyRecord& record, double now);
-  std::optional<Diverged> handle(const WaitRecord& record, double now);
   std::optional<Diverged> handle(const ServerRecord& record, double now);
   std::optional<Diverged> handle(const LossOfReplica& record, double now);
   std::optional<Diverged> handle(const ReturnOfReplica& record, double now);
+
+  std::optional<Diverged> handle(const BusyRecord& record, double) {
+    times_.add(record);
+    return {};
+  }
+
+  std::optional<Diverged> handle(const WaitRecord& record, double) {
+    times_.add(record);
+    return {};
+  }
 
   std::optional<Diverged> handle(const TrafficRecord& record, double) {
     bytes_ += record.bytes;
@@ -166,7 +175,12 @@ class Recorder final : public RecordSink {
   StageTimes times_;
   std::map<std::int32_t, std::int64_t> stashes_;          // by stage
   std::map<std::int64_t, EvaluationRecord> evaluations_;  // by step, the last few
-  std::int64_t mini_batches_ = 0;                         // arrivals: in the updates of chunk 0
+  BestEvaluation best_;
+  std::map<std::int64_t, EvaluationRecord>
+      bests_;  // by step, the last few that were better than all before
+  std::optional<std::int64_t>
+      exhausted_;                  // step of the evaluation after which patience was at its end
+  std::int64_t mini_batches_ = 0;  // arrivals: in the updates of chunk 0
   std::map<std::int32_t, Summary::Server> servers_;
   std::int64_t bytes_ = 0;
   std::vector<std::string> lost_;

@@ -167,6 +167,14 @@ std::string to_json(const Summary& summary,
       .add("returned", returned)
       .add("weights_sha256", summary.weights_sha256)
       .add("order_sha256", summary.order_sha256);
+  if (summary.best) {
+    all.add("best",
+            JsonObject{}
+                .add("step", summary.best->step)
+                .add("loss", summary.best->loss)
+                .add("accuracy", summary.best->has_accuracy ? summary.best->accuracy : kNull));
+    all.add("stopped_by", summary.patience_ended ? "patience" : "");
+  }
   if (!summary.predictors.empty()) {
     all.add("predictors", predictors_object(summary.predictors));
   }

@@ -45,6 +45,8 @@ struct Summary {
   double train_loss = 0;          // mean over the last epoch, or over the run where it is shorter
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
+  std::optional<EvaluationRecord> best{};       // where stop.patience or record.best ask for it
+  bool patience_ended = false;                  // the run, as no better evaluation came
   std::map<std::int32_t, Staleness> staleness;  // by shard
   std::map<std::int32_t, double> gap;           // by shard: mean of the sampled gaps
   std::map<std::int32_t, double> busy;          // by stage: share of the run's seconds

@@ -39,6 +39,16 @@ Director at_source(double target_accuracy = 0, bool evaluate = true) {
                    .target_accuracy = target_accuracy});
 }
 
+/// With this patience; `keeps`: the final weights are those of the best evaluation.
+Director with_patience(std::int64_t patience, bool keeps, BestEvaluation::Config best = {}) {
+  best.patience = patience;
+  return Director({.company = company(1),
+                   .end = {},
+                   .replica_of = replica_of(1),
+                   .best = best,
+                   .keeps_best = keeps});
+}
+
 /// Two replicas that survive one another; without servers, as of a shared buffer.
 Director of_all() {
   return Director({.company = company(2),
@@ -295,4 +305,87 @@ TEST_CASE("a replica's death may be what the others' end was waiting for", "[act
   d.handle(Down{.actor = "stage", .cause = "x", .id = 13}, 0, fx);
   REQUIRE(sent_to<MarkDue>(20, fx).size() == 1);
   CHECK(sent_to<MarkDue>(20, fx)[0].step == 30);
+}
+
+TEST_CASE("evaluations that are no better end a run whose patience is at its end", "[actors]") {
+  Director d = with_patience(2, false);
+  Effects fx;
+  for (const auto& [step, loss] :
+       {std::pair{10, 3.0}, std::pair{20, 3.5}, std::pair{30, 2.0}, std::pair{40, 2.0}}) {
+    d.handle(MarkDone{.step = step, .loss = loss}, 0, fx);
+    CHECK(released(fx, step, false) == Ids{11, 12, 13});
+    CHECK(sent<Halt>(fx).empty());
+    fx.clear();
+  }
+  d.handle(MarkDone{.step = 50, .loss = 2.5}, 0, fx);
+  CHECK(sent<Halt>(fx).size() == 1);
+  CHECK(released(fx, 50, true) == Ids{11, 12, 13});
+  fx.clear();
+  d.handle(MarkDone{.step = 60, .loss = 1}, 0, fx);  // it was under way, and is recorded only
+  CHECK(sent<Release>(fx).empty());
+  hand_in(d, 0, 7, fx);
+  REQUIRE(fx.ending);
+  CHECK(fx.ending->step == 50);
+  CHECK_FALSE(fx.ending->best);
+}
+
+TEST_CASE(
+    "the best evaluation keeps its pins until a better one comes, and its weights are the last",
+    "[actors]") {
+  Director d = with_patience(0, true);
+  Effects fx;
+  d.handle(MarkDone{.step = 10, .loss = 3}, 0, fx);
+  CHECK(sent<Release>(fx).empty());
+  d.handle(MarkDone{.step = 20, .loss = 4}, 0, fx);
+  CHECK(released(fx, 20, false) == Ids{11, 12, 13});
+  fx.clear();
+  d.handle(MarkDone{.step = 30, .loss = 2}, 0, fx);
+  CHECK(released(fx, 10, false) == Ids{11, 12, 13});
+  fx.clear();
+  d.handle(MarkDone{.step = 40, .loss = 2.5, .last = true}, 0, fx);
+  CHECK(released(fx, 30, true) == Ids{11, 12, 13});
+  fx.clear();
+  hand_in(d, 0, 7, fx);
+  REQUIRE(fx.ending);
+  CHECK(fx.ending->step == 40);
+  CHECK(fx.ending->best == 30);
+}
+
+TEST_CASE("the last evaluation may be the best, by the number that is asked for", "[actors]") {
+  Director d = with_patience(0, true, {.by_accuracy = true, .min_delta = 0.1});
+  Effects fx;
+  d.handle(MarkDone{.step = 10, .loss = 3, .accuracy = 0.5, .has_accuracy = true}, 0, fx);
+  d.handle(MarkDone{.step = 20, .loss = 2, .accuracy = 0.58, .has_accuracy = true}, 0, fx);
+  CHECK(released(fx, 20, false) == Ids{11, 12, 13});  // better by too little
+  fx.clear();
+  d.handle(
+      MarkDone{.step = 30, .loss = 9, .accuracy = 0.7, .has_accuracy = true, .last = true}, 0, fx);
+  REQUIRE(sent<Release>(fx).size() == 6);
+  CHECK(sent<Release>(fx)[0].second.step == 10);
+  CHECK(sent<Release>(fx)[3].second.step == 30);
+  CHECK(sent<Release>(fx)[3].second.conclude);
+  fx.clear();
+  hand_in(d, 0, 7, fx);
+  REQUIRE(fx.ending);
+  CHECK(fx.ending->step == 30);
+  CHECK_FALSE(fx.ending->best);
+}
+
+TEST_CASE("weights that die with their holder are the best no more", "[actors]") {
+  Director d({.company = company(2),
+              .end = std::make_unique<EndOfAll>(company(2)),
+              .replica_of = replica_of(2),
+              .survives = true,
+              .keeps_best = true});
+  Effects fx;
+  d.handle(MarkDue{.step = 10}, 0, fx);
+  d.handle(MarkDone{.replica = 0, .step = 10, .loss = 1}, 0, fx);
+  fx.clear();
+  d.handle(Down{.actor = "stage-0", .cause = "late", .id = 13}, 0, fx);
+  d.handle(MarkDue{.step = 20, .last = true}, 0, fx);
+  fx.clear();
+  d.handle(MarkDone{.replica = 1, .step = 20, .loss = 2}, 0, fx);
+  REQUIRE_FALSE(sent<Release>(fx).empty());
+  CHECK(sent<Release>(fx).front().second.step == 20);
+  CHECK(sent<Release>(fx).front().second.conclude);
 }

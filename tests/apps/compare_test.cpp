@@ -289,14 +289,70 @@ TEST_CASE("staleness is the mean over all shards' micro-batches, and the largest
 TEST_CASE("--vary takes values apart at commas outside brackets", "[apps]") {
   const auto lists = parse_varied("model.mlp.hidden=[64],[64,64],8");
   REQUIRE(lists);
-  CHECK(lists->path == "model.mlp.hidden");
-  CHECK(lists->values == std::vector<std::string>{"[64]", "[64,64]", "8"});
-  CHECK(parse_varied("a=b=c")->values == std::vector<std::string>{"b=c"});
+  REQUIRE(lists->size() == 1);
+  CHECK(lists->front().path == "model.mlp.hidden");
+  CHECK(lists->front().values == std::vector<std::string>{"[64]", "[64,64]", "8"});
+  CHECK(parse_varied("a=b=c")->front().values == std::vector<std::string>{"b=c"});
   CHECK_THAT(parse_varied("pipeline.stages").error().message, says("is not path=value"));
   CHECK_THAT(parse_varied("=1").error().message, says("is not path=value"));
   CHECK_THAT(parse_varied("a=1,,2").error().message, says("has an empty value"));
   CHECK_THAT(parse_varied("a=1,2,1").error().message, says("has 1 twice"));
   CHECK_THAT(parse_varied("seed=1,2").error().message, says("--seeds"));
+}
+
+TEST_CASE("--vary takes ranges, by steps and by factors", "[apps]") {
+  const auto values = [](const std::string& text) {
+    const auto varied = parse_varied(text);
+    INFO(varied.error().message);
+    REQUIRE(varied);
+    return varied->front().values;
+  };
+  using Values = std::vector<std::string>;
+  CHECK(values("optimizer.learning_rate=log:1e-3..1e-1:5") ==
+        Values{"0.001", "0.00316228", "0.01", "0.0316228", "0.1"});
+  CHECK(values("a=log:256..32:4") == Values{"256", "128", "64", "32"});
+  CHECK(values("a=lin:0..0.5:3") == Values{"0", "0.25", "0.5"});
+  CHECK(values("a=lin:-1..1:2") == Values{"-1", "1"});
+  for (const char* wrong : {"a=log:0..1:3",
+                            "a=log:1..2",
+                            "a=log:1:3",
+                            "a=lin:1..2:1",
+                            "a=lin:1..2:2.5",
+                            "a=lin:1..1:3",
+                            "a=lin:1..x:3",
+                            "a=lin:1..inf:3",
+                            "a=lin:1..2:5000",
+                            "a=lin:"}) {
+    const auto varied = parse_varied(wrong);
+    INFO(wrong);
+    REQUIRE_FALSE(varied);
+    CHECK_THAT(varied.error().message, says("is no range; right are log:1e-3..1e-1:5"));
+  }
+}
+
+TEST_CASE("--vary changes several keys together", "[apps]") {
+  const auto varied = parse_varied("data.batch_size+optimizer.learning_rate=32+0.1,64+0.2");
+  REQUIRE(varied);
+  REQUIRE(varied->size() == 2);
+  CHECK((*varied)[1].joined);
+  CHECK((*varied)[1].values == std::vector<std::string>{"0.1", "0.2"});
+  CHECK_THAT(parse_varied("a+b=1+2,3").error().message, says("has 2 keys that change together"));
+  CHECK_THAT(parse_varied("a+b=1+2+3").error().message, says("and 1+2+3 is 3 of their values"));
+  CHECK_THAT(parse_varied("a+b=1+").error().message, says("has an empty value"));
+  CHECK_THAT(parse_varied("a+seed=1+2").error().message, says("--seeds"));
+
+  std::vector<Varied> all = *varied;
+  all.push_back(parse_varied("pipeline.stages=1,2")->front());
+  const auto schemes = make_schemes({"teacher-mlp"}, {}, all);
+  REQUIRE(schemes);
+  std::vector<std::string> labels;
+  for (const Contender& scheme : schemes->schemes) {
+    labels.push_back(scheme.label);
+  }
+  CHECK(labels == std::vector<std::string>{"batch_size=32 learning_rate=0.1 stages=1",
+                                           "batch_size=32 learning_rate=0.1 stages=2",
+                                           "batch_size=64 learning_rate=0.2 stages=1",
+                                           "batch_size=64 learning_rate=0.2 stages=2"});
 }
 
 TEST_CASE("every combination is a scheme, all with the seed of the first", "[apps]") {

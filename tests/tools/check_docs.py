@@ -30,6 +30,7 @@ import tarfile
 import tempfile
 import threading
 import zipfile
+import zlib
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -223,8 +224,19 @@ def npy(kind, shape, elements):
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + elements
 
 
+def striped_png(lying, light):
+    """A grey PNG of 24 x 24 pixels: stripes across or down."""
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    rows = [bytes(light + 100 * ((y if lying else x) // 4 % 2) for x in range(24)) for y in range(24)]
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 24, 24, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))) + chunk(b"IEND", b"")
+
+
 def make_own_data(folder):
-    """The files of apps/docs/data.md, whose readers have their own: tables, arrays and tokens."""
+    """The files of apps/docs/data.md, whose readers have their own: tables, arrays, images and tokens."""
     draw = random.Random(1)
     species = ["aster", "rose", "tulip"]
     with open(folder / "flowers.csv", "w") as table:
@@ -248,6 +260,12 @@ def make_own_data(folder):
     points = [[draw.gauss(0, 1) for _ in range(8)] for _ in range(400)]
     (folder / "points/x.npy").write_bytes(npy("<f4", (400, 8), b"".join(struct.pack("<8f", *point) for point in points)))
     (folder / "points/y.npy").write_bytes(npy("<f8", (400,), b"".join(struct.pack("<d", point[0] - point[1]) for point in points)))
+    with open(folder / "new.csv", "w") as table:
+        print("stem,petal,width,species", "20.1,4.2,1.1,aster", "24.2,0.1,3.2,tulip", sep="\n", file=table)
+    for kind in ("lying", "standing"):
+        (folder / "photos" / kind).mkdir(parents=True)
+        for i in range(100):
+            (folder / "photos" / kind / f"{i}.png").write_bytes(striped_png(kind == "lying", 40 + draw.randrange(80)))
     for name, count in (("train.bin", 20000), ("val.bin", 3000)):
         (folder / name).write_bytes(struct.pack(f"<{count}H", *(i * i % 509 for i in range(count))))
 

@@ -1,12 +1,14 @@
 // What data of one's own goes through: held-out rows, means and deviations.
 #include "runtime/data/preparation.hpp"
 
+#include "runtime/data/preparation_text.hpp"
 #include "tests/support/catch.hpp"
 
 #include <cmath>
 #include <set>
 
 using namespace troupe;
+using namespace troupe::test;
 
 TEST_CASE("the held-out rows are a share of all, drawn by seed", "[runtime][data]") {
   for (const std::int64_t rows : {2, 3, 10, 1000}) {
@@ -63,4 +65,50 @@ TEST_CASE("scales make the mean 0 and the mean square 1", "[runtime][data]") {
   CHECK(scales[1](0.1) == 0);  // all the same
   CHECK(scales[1](1.1) == 1.0f);
   CHECK(scales[2](5.5) == 5.5f);  // nothing was added
+}
+
+TEST_CASE("what data has gone through comes back from its text as it was") {
+  const Preparation prepared{.classes = {"rose", "a \"b\", c", "\xc3\xa9"},
+                             .x = {{0.1, 1.0 / 3}, {-1e-300, 1e300}, {12345.678901234567, 1}},
+                             .y = {{2, 4}},
+                             .words = {{}, {"old town", "south"}, {}}};
+  const auto back = parse_preparation(preparation_text(prepared));
+  REQUIRE(back);
+  CHECK(back->classes == prepared.classes);
+  CHECK(back->words == prepared.words);
+  REQUIRE(back->x.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(back->x[i].mean == prepared.x[i].mean);
+    CHECK(back->x[i].factor == prepared.x[i].factor);
+  }
+  REQUIRE(back->y.size() == 1);
+  CHECK(back->y[0].factor == 4);
+}
+
+TEST_CASE("a text that tells of no data is refused") {
+  for (const char* text : {"",
+                           "{",
+                           "[]",
+                           R"({"classes": 3})",
+                           R"({"more": []})",
+                           R"({"x_mean": [1], "x_factor": []})",
+                           R"({"x_mean": [1], "x_factor": [0]})",
+                           R"({"x_mean": ["NaN"], "x_factor": [1]})",
+                           R"({"y_mean": [1], "y_factor": ["Infinity"]})"}) {
+    const auto back = parse_preparation(text);
+    INFO(text);
+    REQUIRE_FALSE(back);
+    CHECK(back.error().kind == ErrorKind::data);
+    CHECK_THAT(back.error().message, says("troupe.data does not tell"));
+  }
+}
+
+TEST_CASE("names are UTF-8, whatever their files were") {
+  for (const char* sound : {"", "rose", "\xc3\xa9t\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x8c\xb9"}) {
+    CHECK(utf8_name(sound) == sound);
+  }
+  CHECK(utf8_name("\xe9t\xe9") == "\xc3\xa9t\xc3\xa9");  // Latin-1
+  CHECK(utf8_name("\xc3") == "\xc3\x83");
+  CHECK(utf8_name("\xc0\x80") == "\xc3\x80\xc2\x80");              // too long for what it says
+  CHECK(utf8_name("\xed\xa0\x80") == "\xc3\xad\xc2\xa0\xc2\x80");  // half of a pair of UTF-16
 }

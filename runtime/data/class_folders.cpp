@@ -1,0 +1,126 @@
+#include "runtime/data/class_folders.hpp"
+
+#include "runtime/data/preparation.hpp"
+
+#include <algorithm>
+#include <map>
+#include <system_error>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kClassesMax = 65536;
+
+bool passed_over(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with(".") || name == "Thumbs.db" || name == "desktop.ini";
+}
+
+Error unusable_folder(const fs::path& path, const std::string& what) {
+  return {ErrorKind::data, concat(path.string(), " is not usable: ", what)};
+}
+
+/// What is in a folder, by name.
+Result<std::vector<fs::path>> entries_of(const fs::path& path) {
+  std::error_code code;
+  std::vector<fs::path> entries;
+  fs::directory_iterator at(path, code);
+  for (; !code && at != fs::directory_iterator(); at.increment(code)) {
+    if (!passed_over(at->path())) {
+      entries.push_back(at->path());
+    }
+  }
+  if (code) {
+    return unusable_folder(path, "it cannot be read as a folder: " + code.message());
+  }
+  std::sort(entries.begin(), entries.end(), [](const fs::path& a, const fs::path& b) {
+    return a.native() < b.native();
+  });
+  return entries;
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool holds_folders(const fs::path& path) {
+  const auto entries = entries_of(path);
+  return entries && std::any_of(entries->begin(), entries->end(), is_folder);
+}
+
+Result<void> add_files(const fs::path& folder, std::int32_t label, std::vector<ClassFile>& files) {
+  const auto entries = entries_of(folder);
+  if (!entries) {
+    return entries.error();
+  }
+  if (entries->empty()) {
+    return unusable_folder(folder, "it is the folder of a class and holds no image");
+  }
+  for (const fs::path& path : *entries) {
+    if (is_folder(path)) {
+      return unusable_folder(path,
+                             "it is a folder within that of a class, which holds images alone");
+    }
+    files.push_back({path, label});
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ClassFolders> list_class_folders(const fs::path& path,
+                                        const std::vector<std::string>& classes) {
+  auto folders = entries_of(path);
+  if (!folders) {
+    return folders.error();
+  }
+  std::erase_if(*folders, [](const fs::path& entry) { return !is_folder(entry); });
+  if (folders->empty() || folders->size() > kClassesMax) {
+    return unusable_folder(path,
+                           concat("it holds ",
+                                  folders->size(),
+                                  " folders, and right is one for each class, at most ",
+                                  kClassesMax));
+  }
+  ClassFolders all{.classes = classes, .files = {}};
+  for (const fs::path& folder : *folders) {
+    if (classes.empty()) {
+      all.classes.push_back(utf8_name(folder.filename().string()));
+    }
+  }
+  std::map<std::string, std::int32_t> labels;
+  for (const std::string& name : all.classes) {
+    labels.emplace(name, static_cast<std::int32_t>(labels.size()));
+  }
+  for (const fs::path& folder : *folders) {
+    const auto label = labels.find(utf8_name(folder.filename().string()));
+    if (label == labels.end()) {
+      return unusable_folder(folder, "there is no class of that name among those trained on");
+    }
+    if (auto added = add_files(folder, label->second, all.files); !added) {
+      return added.error();
+    }
+  }
+  std::stable_sort(all.files.begin(), all.files.end(), [](const ClassFile& a, const ClassFile& b) {
+    return a.label < b.label;
+  });
+  return all;
+}
+
+ClassFolderRoots class_folder_roots(const std::string& path, const std::string& test_path) {
+  const fs::path folder = path;
+  // A class may be called "train": its folder holds images, and no folders.
+  const bool parted = is_folder(folder / "train") && holds_folders(folder / "train");
+  ClassFolderRoots roots{parted ? folder / "train" : folder, test_path};
+  for (const char* name : {"test", "val"}) {
+    if (parted && roots.test.empty() && is_folder(folder / name)) {
+      roots.test = folder / name;
+    }
+  }
+  return roots;
+}
+
+}  // namespace troupe

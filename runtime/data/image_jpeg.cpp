@@ -1,0 +1,126 @@
+// JPEG by libjpeg-turbo. Its errors are long jumps, so that nothing with a destructor may be made in a
+// function that they lead to.
+#include "runtime/data/image.hpp"
+
+#include <csetjmp>
+#include <cstdio>
+// It needs the latter of those before.
+#include <jerror.h>
+#include <jpeglib.h>
+
+namespace troupe {
+namespace {
+
+constexpr int kScansMax = 500;  // of a progressive image; each costs time, and few bytes make one
+
+class JpegDecoder {
+ public:
+  JpegDecoder() {
+    info_.err = jpeg_std_error(&errors_);
+    errors_.error_exit = [](j_common_ptr info) {
+      self(info).leave(info);
+    };
+    errors_.emit_message = [](j_common_ptr info, int level) {
+      self(info).note(info, level);
+    };
+    info_.client_data = this;
+  }
+
+  ~JpegDecoder() { jpeg_destroy_decompress(&info_); }
+
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  /// What is wrong, where a function has returned false.
+  const char* message() const { return message_; }
+
+  std::size_t height() const { return info_.image_height; }
+
+  std::size_t width() const { return info_.image_width; }
+
+  bool read_header(std::span<const std::uint8_t> file) {
+    if (setjmp(back_) != 0) {
+      return false;
+    }
+    jpeg_create_decompress(&info_);
+    progress_.progress_monitor = [](j_common_ptr info) {
+      self(info).count_scans();
+    };
+    info_.progress = &progress_;
+    jpeg_mem_src(&info_, file.data(), file.size());
+    jpeg_read_header(&info_, TRUE);
+    info_.out_color_space = JCS_RGB;
+    return true;
+  }
+
+  /// Into (height, width, 3).
+  bool read_pixels(std::uint8_t* pixels) {
+    if (setjmp(back_) != 0) {
+      return false;
+    }
+    jpeg_start_decompress(&info_);
+    while (info_.output_scanline < info_.output_height) {
+      JSAMPROW row = pixels + std::size_t{info_.output_scanline} * info_.output_width * 3;
+      jpeg_read_scanlines(&info_, &row, 1);
+    }
+    jpeg_finish_decompress(&info_);
+    return true;
+  }
+
+ private:
+  static JpegDecoder& self(j_common_ptr info) {
+    return *static_cast<JpegDecoder*>(info->client_data);
+  }
+
+  [[noreturn]] void leave(j_common_ptr info) {
+    errors_.format_message(info, message_);
+    std::longjmp(back_, 1);
+  }
+
+  /// Warnings are of data that is not as it should be. Cameras write some of what is let pass here, and no
+  /// pixel is lost by it.
+  void note(j_common_ptr info, int level) {
+    const int code = errors_.msg_code;
+    const bool harmless = code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM ||
+                          code == JWRN_JFIF_MAJOR || code == JWRN_TOO_MUCH_DATA;
+    if (level < 0 && !harmless) {
+      leave(info);
+    }
+  }
+
+  void count_scans() {
+    if (info_.input_scan_number > kScansMax) {
+      std::snprintf(message_, sizeof message_, "it has more than %d scans", kScansMax);
+      std::longjmp(back_, 1);
+    }
+  }
+
+  jpeg_decompress_struct info_{};
+  jpeg_error_mgr errors_{};
+  jpeg_progress_mgr progress_{};
+  std::jmp_buf back_{};
+  char message_[JMSG_LENGTH_MAX] = "";
+};
+
+}  // namespace
+
+Result<Image> decode_jpeg(std::span<const std::uint8_t> file, std::size_t pixels_max) {
+  JpegDecoder decoder;
+  const auto damaged = [&] {
+    return Error{ErrorKind::data, concat("it is a damaged JPEG image: ", decoder.message())};
+  };
+  if (!decoder.read_header(file)) {
+    return damaged();
+  }
+  if (auto right = check_image_sides(decoder.height(), decoder.width(), pixels_max); !right) {
+    return right.error();
+  }
+  Image image{.height = decoder.height(), .width = decoder.width(), .channels = 3};
+  image.pixels.resize(image.height * image.width * 3);
+  if (!decoder.read_pixels(image.pixels.data())) {
+    return damaged();
+  }
+  return image;
+}
+
+}  // namespace troupe

@@ -1,0 +1,73 @@
+#include "runtime/data/preparation_text.hpp"
+
+#include "checkpoint.pb.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe {
+namespace {
+
+template <class Numbers>
+void add_scales(const std::vector<ColumnScale>& scales, Numbers* means, Numbers* factors) {
+  for (const ColumnScale& scale : scales) {
+    means->Add(scale.mean);
+    factors->Add(scale.factor);
+  }
+}
+
+/// False where the numbers are no scales.
+template <class Numbers>
+bool take_scales(const Numbers& means, const Numbers& factors, std::vector<ColumnScale>& scales) {
+  const auto finite = [](double number) {
+    return std::isfinite(number);
+  };
+  if (means.size() != factors.size() || !std::all_of(means.begin(), means.end(), finite) ||
+      !std::all_of(factors.begin(), factors.end(), finite) ||
+      std::find(factors.begin(), factors.end(), 0.0) != factors.end()) {
+    return false;
+  }
+  for (int i = 0; i < means.size(); ++i) {
+    scales.push_back({means.Get(i), factors.Get(i)});
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string preparation_text(const Preparation& preparation) {
+  proto::TrainingData data;
+  data.mutable_classes()->Assign(preparation.classes.begin(), preparation.classes.end());
+  add_scales(preparation.x, data.mutable_x_mean(), data.mutable_x_factor());
+  add_scales(preparation.y, data.mutable_y_mean(), data.mutable_y_factor());
+  for (const auto& words : preparation.words) {
+    data.add_words()->mutable_word()->Assign(words.begin(), words.end());
+  }
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  const auto status = google::protobuf::util::MessageToJsonString(data, &text, options);
+  TROUPE_CHECK(status.ok(), "[preparation_text] ", status.ToString());
+  return text;
+}
+
+Result<Preparation> parse_preparation(std::string_view text) {
+  proto::TrainingData data;
+  const auto status = google::protobuf::util::JsonStringToMessage(std::string(text), &data);
+  Preparation made;
+  if (!status.ok() || !take_scales(data.x_mean(), data.x_factor(), made.x) ||
+      !take_scales(data.y_mean(), data.y_factor(), made.y)) {
+    return Error{
+        ErrorKind::data,
+        concat("its metadata ", kPreparationKey, " does not tell what data was trained on")};
+  }
+  made.classes.assign(data.classes().begin(), data.classes().end());
+  for (const auto& words : data.words()) {
+    made.words.emplace_back(words.word().begin(), words.word().end());
+  }
+  return made;
+}
+
+}  // namespace troupe
