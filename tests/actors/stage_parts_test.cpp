@@ -17,8 +17,8 @@ Action forward(std::int64_t batch, std::int32_t micro_batch = 0, std::int32_t ch
   return {.act = Act::forward, .chunk = chunk, .batch = batch, .micro_batch = micro_batch};
 }
 
-constexpr Arrivals::Needs kHead{.labels = true, .error = false};
-constexpr Arrivals::Needs kInner{.labels = false, .error = true};
+constexpr Arrivals::Needs kHead{.labels = true, .errors = 0};
+constexpr Arrivals::Needs kInner{.labels = false, .errors = 1};
 
 Action backward(std::int64_t batch, std::int32_t micro_batch = 0, std::int32_t chunk = 0) {
   return {.act = Act::backward, .chunk = chunk, .batch = batch, .micro_batch = micro_batch};
