@@ -185,9 +185,10 @@ void Checkpointer::write(Checkpoint made,
       const auto start = std::chrono::steady_clock::now();
       std::for_each(files.begin(), files.end(), sync_path);  // they are as long as it says
       auto written = write_checkpoint(folder, made, keep, [&](const fs::path& into) {
-        return values.empty() ? Result<void>{}
-                              : write_weights(
-                                    into / kWeightsFile, specs, values, version(), data->preparation());
+        return values.empty()
+                   ? Result<void>{}
+                   : write_weights(
+                         into / kWeightsFile, specs, values, version(), data->preparation());
       });
       last_writing_ = std::chrono::steady_clock::now() - start;
       return written;

@@ -283,7 +283,7 @@ Rows stop_checks() {
       {.name = "the_best_is_evaluated",
        .keys = {"stop.patience", "record.best"},
        .holds = [](const E& e) { return !asks_for_best(e) || e.record().evaluate(); },
-       .says = always("stop.patience and record.best: need record.evaluate")},
+       .says = always("stop.patience: it and record.best need record.evaluate")},
       {.name = "the_best_of_pinned_weights",
        .keys = {"stop.patience", "record.best"},
        .holds =
@@ -292,7 +292,7 @@ Rows stop_checks() {
                     !(e.replicas().exchange().has_sandblaster() || e.data().has_sparse());
            },
        .says =
-           always("stop.patience and record.best: are not for sandblaster, nor for sparse rows; "
+           always("stop.patience: neither it nor record.best is for sandblaster or sparse rows; "
                   "right are 0 and false")},
       {.name = "a_length_for_the_rate",
        .keys = {"optimizer.schedule"},

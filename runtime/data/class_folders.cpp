@@ -11,8 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kClassesMax = 65536;
-
 bool passed_over(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.starts_with(".") || name == "Thumbs.db" || name == "desktop.ini";

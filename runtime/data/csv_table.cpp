@@ -11,7 +11,6 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t kCsvBytesMax = std::size_t{1} << 30;
-constexpr std::size_t kClassesMax = 65536;
 constexpr std::size_t kWordsMax = 4096;  // of one column
 
 }  // namespace

@@ -28,6 +28,8 @@ struct ColumnScale {
   float operator()(double number) const { return static_cast<float>((number - mean) * factor); }
 };
 
+constexpr std::size_t kClassesMax = 65536;  // of a data set of one's own
+
 /// What a data set of one's own has learned from its training samples: kept with weights, so that other
 /// samples can be shown to them in the same way.
 struct Preparation {

@@ -122,6 +122,10 @@ const Cases& of_experiments() {
       {"an_end", {{"stop.updates=0"}, "the run would never end"}},
       {"extension", {{"extension.custom.name=nobody"}, "has not been registered"}},
       {"accuracy_is_evaluated", {{"stop.target_accuracy=0.5"}, "needs record.evaluate"}},
+      {"the_best_is_evaluated",
+       {{"stop.patience=2", "record.evaluate=false"}, "need record.evaluate"}},
+      {"the_best_of_pinned_weights",
+       {sparse("stop.patience=2"), "is for sandblaster or sparse rows", true}},
       {"a_length_for_the_rate",
        {{"stop.updates=0", "stop.seconds=1", "optimizer.schedule=cosine"}, "must be set"}},
       {"sparse_hogwild_in_one_stage", {sparse("pipeline.micro_batches=2"), "row by row"}},
@@ -153,6 +157,12 @@ const Cases& of_blueprints() {
       {"classes_to_deal_by",
        {{"model=quadratic", "data=none", "replicas.count=2", "replicas.split=by_label"},
         "needs samples of one class each"}},
+      {"the_best_by_accuracy",
+       {{"model=quadratic", "data=none", "stop.monitor=accuracy"},
+        "accuracy needs data with classes"}},
+      {"statistics_of_the_best",
+       {{"replicas.count=2", "record.best=true", "data.batch_size=48"},
+        "batch normalisation keeps running statistics"}},
       {"a_batch_of_a_share",
        {{"data.batch_size=300", "replicas.count=2", "replicas.split=by_label"},
         "more than a replica's share"}},
@@ -228,9 +238,10 @@ TEST_CASE("each row about data, network, schedule or chunks refuses what it name
       ++rows;
       REQUIRE(of_blueprints().count(std::string(row.name)) == 1);
       const Refused& refused = of_blueprints().at(std::string(row.name));
-      const proto::Experiment wrong = row.name == "sandblaster_without_batch_norm"
-                                          ? normalised(refused.set)
-                                          : task(refused.set);
+      const proto::Experiment wrong =
+          row.name == "sandblaster_without_batch_norm" || row.name == "statistics_of_the_best"
+              ? normalised(refused.set)
+              : task(refused.set);
       CHECK(check_experiment(wrong));
       const std::string sentence = told(wrong);
       CHECK_THAT(sentence, Catch::Contains(refused.says));
