@@ -335,7 +335,9 @@ Result<Checkpoint> read_checkpoint(const fs::path& path) {
 
 std::vector<fs::path> checkpoints_of(const fs::path& path) {
   std::error_code code;
-  const bool is_one = fs::exists(path / kState, code) || fs::exists(path / kSums, code);
+  // One whose state is lost is one, too; a run's folder is none, whatever else somebody has put there.
+  const bool is_one = fs::exists(path / kState, code) ||
+                      (fs::exists(path / kSums, code) && !fs::exists(path / kCheckpoints, code));
   return is_one
              ? std::vector{path}
              : checkpoints_in(fs::exists(path / kCheckpoints, code) ? path / kCheckpoints : path);

@@ -152,4 +152,11 @@ void await_silence(ControlStream& stream) {
   }
 }
 
+std::string printable(std::string text, std::size_t most) {
+  text.resize(std::min(text.size(), most));
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
 }  // namespace troupe

@@ -86,4 +86,11 @@ Talk read_message(ControlStream& stream,
 /// Returns when the other end says no more, or is gone.
 void await_silence(ControlStream& stream);
 
+constexpr std::size_t kStrangersWordMax = 64;
+constexpr std::size_t kStrangersSentenceMax = 400;
+
+/// Text of a stranger, for a line of a log or of a terminal: its first `most` bytes, those that cannot be
+/// printed as question marks.
+std::string printable(std::string text, std::size_t most = kStrangersWordMax);
+
 }  // namespace troupe

@@ -8,16 +8,6 @@ namespace troupe {
 namespace {
 
 constexpr std::uint32_t kProcessesOfJoinMax = 1 << 16;
-constexpr std::size_t kTextMax = 64;
-constexpr std::size_t kRefusalMax = 400;
-
-/// Text of a stranger, for a line of a log.
-std::string printable(std::string text, std::size_t most = kTextMax) {
-  text.resize(std::min(text.size(), most));
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
-}
 
 }  // namespace
 
@@ -27,7 +17,8 @@ std::optional<Invitation> read_invitation(ControlStream& lead, const Patience& p
     return std::nullopt;
   }
   if (join.exit_code() != 0) {
-    return Invitation{.refusal = Error{ErrorKind::lost, printable(join.refusal(), kRefusalMax)}};
+    return Invitation{.refusal =
+                          Error{ErrorKind::lost, printable(join.refusal(), kStrangersSentenceMax)}};
   }
   if (join.process() >= join.processes() || join.processes() > kProcessesOfJoinMax ||
       (join.pids_size() > 0 && join.pids_size() != static_cast<int>(join.processes()))) {

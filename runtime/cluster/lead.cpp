@@ -183,6 +183,7 @@ void Lead::fail(const std::string& why) {
     member.gone = true;
   }
   closed_ = true;
+  admitting_ = false;  // this may be where that has failed
   changed_.notify_all();
 }
 

@@ -175,6 +175,7 @@ class Lead final : public Cluster {
   mutable std::mutex mutex_;  // guards what Member has but `process`, and these
   std::condition_variable changed_;
   bool standing_ = false;             // between halt() and go_on()
+  bool admitting_ = false;            // by the channel's thread; no halt begins meanwhile
   std::atomic<bool> closed_ = false;  // nobody comes any more
   bool leaving_ = false;              // those that were started are gone
   std::map<int, Newcomer> newcomers_;

@@ -64,7 +64,8 @@ bool Lead::hurried() const {
 
 void Lead::halt() {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !admitting_; });  // else it would be asked, and not told
     ++halt_;
     standing_ = true;
     for (auto& [number, member] : members_) {
@@ -117,6 +118,7 @@ void Lead::go_on() {
       member.asked = false;
     }
     standing_ = false;
+    changed_.notify_all();  // await_last_words()
   }
   to_all(ParcelKind::go_on, halt_);
 }

@@ -61,6 +61,9 @@ void Lead::replace_when_lost(int number) {
       told = newcomer.error().message;
       say(concat(name_of(number), " does not come back yet: ", told));
     }
+    if (!newcomer && c_.meeting) {
+      c_.meeting->let_again(number);  // the next one may come before the pause is over
+    }
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, pause, [this] { return closed_.load(); });
     pause = std::min(2 * pause, kPauseMax);
@@ -171,11 +174,18 @@ void Lead::admit_newcomers() {
     const std::lock_guard lock(mutex_);
     if (!standing_ && !closed_) {
       all.swap(newcomers_);
+      admitting_ = !all.empty();
     }
+  }
+  if (all.empty()) {
+    return;
   }
   for (auto& [number, newcomer] : all) {
     admit(number, std::move(newcomer));
   }
+  const std::lock_guard lock(mutex_);
+  admitting_ = false;
+  changed_.notify_all();
 }
 
 void Lead::admit(int number, Newcomer newcomer) {
@@ -204,7 +214,7 @@ void Lead::admit(int number, Newcomer newcomer) {
   }
   std::set<std::int32_t> replicas;
   for (std::size_t id = 0; id < process_of_.size(); ++id) {
-    if (process_of_[id] == number) {
+    if (process_of_[id] == number && theatre_->cast.members[id].replica >= 0) {
       replicas.insert(theatre_->cast.members[id].replica);
     }
   }

@@ -1,11 +1,15 @@
 // How a lead's run begins.
 #include "runtime/cluster/lead.hpp"
 #include "runtime/cluster/meeting.hpp"
+#include "runtime/cluster/tcp.hpp"
 #include "runtime/cluster/tls.hpp"
 #include "runtime/system/theatre.hpp"
 #include "wire.pb.h"
 
 #include <unistd.h>
+
+#include <limits>
+#include <string_view>
 
 namespace troupe {
 namespace {
@@ -21,8 +25,16 @@ Error lost(const std::string& what) {
 
 /// A process that means well names no other sockets.
 bool can_be_connected_to(const std::string& endpoint, bool on_hosts) {
-  return endpoint.size() <= kEndpointMax &&
-         endpoint.starts_with(on_hosts ? "tcp://" : "ipc://@troupe-");
+  constexpr std::string_view kTcp = "tcp://";
+  if (endpoint.size() > kEndpointMax || !endpoint.starts_with(on_hosts ? kTcp : "ipc://@troupe-")) {
+    return false;
+  }
+  if (!on_hosts) {
+    return true;
+  }
+  // No name: ZeroMQ's one thread would wait for its answer, and all channels with it.
+  const auto at = parse_address(endpoint.substr(kTcp.size()));
+  return at && is_ip(at->host);
 }
 
 }  // namespace
@@ -178,18 +190,18 @@ Result<void> Lead::join(Member& member, int number, std::vector<proto::Connect>&
   }
   if (joined.exit_code() != 0) {
     return Error{static_cast<ErrorKind>(joined.exit_code()),
-                 concat(name_of(number), ": ", joined.refusal())};
+                 concat(name_of(number), ": ", printable(joined.refusal(), kStrangersSentenceMax))};
   }
   if (joined.version() != c_.version || joined.protocol() != kWireProtocol ||
       joined.cast() != c_.cast) {
     return lost(concat(name_of(number),
                        " is of version ",
-                       joined.version(),
+                       printable(joined.version()),
                        " and makes another cast of the experiment; this one is of version ",
                        c_.version));
   }
   for (const auto& [other, endpoint] : joined.endpoints()) {
-    if (static_cast<int>(other) < number) {
+    if (other < static_cast<std::uint32_t>(number)) {
       if (!can_be_connected_to(endpoint, on_hosts())) {
         return lost(concat(name_of(number), " names no socket that others could connect to"));
       }
@@ -225,6 +237,9 @@ Result<std::chrono::nanoseconds> Lead::clock_of(Member& member, int number) {
     }
     if (said != Talk::done) {
       return not_joined(member, number, said);
+    }
+    if (told.now_ns() < 0 || told.now_ns() > std::numeric_limits<std::int64_t>::max() / 2) {
+      return lost(concat(name_of(number), " tells a time that no clock shows"));
     }
     const nanoseconds took = Clock::now() - asked;
     if (took < shortest) {
@@ -283,6 +298,8 @@ Result<void> Lead::open(Theatre& theatre) {
     events.watched.push_back(member.process.stream->descriptor());
   }
   vigil_.emplace(c_.limits.silence, Clock::now());
+  standing_ =
+      resumes();  // until go_on(): all wait for what they begin with, and nobody else is let in
   channel_.open(std::move(events));
   const auto ready = resumes() ? hand_out_states() : Result<void>();
   if (!ready) {

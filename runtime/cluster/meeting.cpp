@@ -165,7 +165,9 @@ void Meeting::begin() {
 
 void Meeting::let_again(int number) {
   const std::lock_guard lock(mutex_);
-  arrived_.erase(number);
+  if (const auto found = arrived_.find(number); found != arrived_.end() && !found->second.stream) {
+    arrived_.erase(found);  // whose stream is still here waits to be awaited
+  }
   changed_.notify_all();
 }
 

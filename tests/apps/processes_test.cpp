@@ -235,7 +235,7 @@ TEST_CASE("a process that is killed comes back, and what it makes counts again",
     run.nodes = nodes_of(run.program().pid());
     REQUIRE(run.nodes.size() == 2);
     ::kill(run.nodes[time % 2], SIGKILL);
-    wait_until([&] { return run.told("returned") == time; });
+    wait_until([&] { return run.told("returned") >= time; });
     const std::size_t trained = run.told("train");
     wait_until([&] { return run.told("train") > trained + 20; });
   }
@@ -245,7 +245,7 @@ TEST_CASE("a process that is killed comes back, and what it makes counts again",
   INFO(said.out << said.err);
   CHECK(said.code == 130);
   CHECK_THAT(said.out, says("was killed by signal 9") && says("returned"));
-  CHECK(run.told("lost") == kTimes);
+  CHECK(run.told("lost") >= kTimes);  // one that was silent for long on a busy machine was, too
   const Pushes pushes = pushes_of(out);
   CHECK(pushes.in_order);
   for (const auto& [replica, last] : pushes.last) {
@@ -262,7 +262,7 @@ TEST_CASE("with --back 0 a process that was lost stays so", "[apps]") {
   Run run(kServers, folder / "run", {"--back", "0"});
   run.wait_until_it_trains();
   ::kill(run.nodes[1], SIGKILL);
-  wait_until([&] { return run.told("lost") == 1; });
+  wait_until([&] { return run.told("lost") >= 1; });
   const std::size_t trained = run.told("train");
   wait_until([&] { return run.told("train") > trained + 200; });
   CHECK(nodes_of(run.program().pid()).size() == 1);

@@ -110,12 +110,13 @@ TEST_CASE("another takes the place of a peer that was dropped, and that one is h
   Inbox of_a;
   Inbox of_b;
   Inbox of_c;
+  std::atomic<std::uint32_t> wanted = 0;  // the life of who comes; a's thread looks until it ends
+  std::string place;
   Channel a(0, "token");
   Channel b(1, "token");
   Channel c(1, "token", 2);
   a.connect(1, b.listen(0, ::getpid()));
-  const std::string place = c.listen(0, ::getpid());
-  std::atomic<std::uint32_t> wanted = 0;  // the life of who comes
+  place = c.listen(0, ::getpid());
   Channel::Events events = of_a.events();
   events.tick = [&] {
     if (const std::uint32_t life = wanted.exchange(0)) {
