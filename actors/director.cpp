@@ -219,6 +219,7 @@ void Director::replace_evaluator(Effects& fx) {
   buffers_.clear();
   if (c_.end->holder_has_weights()) {
     best_step_.reset();  // its weights have gone with the holder
+    best_ = BestEvaluation(c_.best);
     concluding_ = ended_at_ ? std::exchange(ended_at_, std::nullopt) : concluding_;
   }
   begin_mark(fx);

@@ -77,11 +77,10 @@ struct Performance {
 
 /// How a run ends that has broken a law of its Witness: nothing that it has made can be believed.
 Ending broken_ending(const LawBroken& broken, const Agenda& agenda) {
-  Ending ending;
-  ending.exit_code = static_cast<int>(ErrorKind::lost);
-  ending.cause = broken.what();
-  ending.seconds = agenda.now();
-  return ending;
+  return {.exit_code = static_cast<int>(ErrorKind::lost),
+          .cause = broken.what(),
+          .weights = {},
+          .seconds = agenda.now()};
 }
 
 std::map<std::string, std::int64_t> counts_of(const Faults& faults) {
@@ -176,12 +175,11 @@ Ending run_real(Cast& cast, const Performance& p) {
   return run_on_threads(cast, p.records, options);
 }
 
-/// What of a finished run is not finite, or "": the losses of mini-batches are seen before an update,
-/// so that the last update may have diverged unseen.
-std::string divergence(const RunResult& result, const Blueprint& blueprint) {
-  if (result.summary.test_loss && !std::isfinite(*result.summary.test_loss)) {
-    const double loss = *result.summary.test_loss;
-    return concat("the loss on the test data is ", std::isnan(loss) ? "nan" : concat(loss));
+/// What of a finished run is not finite, or "": the last update may have diverged unseen. (Weights of
+/// the best evaluation are not those that were evaluated last.)
+std::string divergence(const RunResult& result, const Blueprint& blueprint, const Ending& ending) {
+  if (!ending.best && result.summary.test_loss && !std::isfinite(*result.summary.test_loss)) {
+    return concat("the loss on the test data is ", *result.summary.test_loss);
   }
   return all_finite(blueprint.chunks, result.weights) ? "" : "the final weights are not finite";
 }
@@ -286,14 +284,16 @@ RunResult result_of(Ending ending,
       stalled || (recorder.diverged() ? b.link.has_value() : result.weights.empty());
   result.summary = recorder.summary(counted ? recorder.completed() : ending.step);
   if ((result.exit_code == 0 || result.exit_code == 130) && !result.weights.empty()) {
-    if (const std::string what = divergence(result, b); !what.empty()) {
+    if (const std::string what = divergence(result, b, ending); !what.empty()) {
       diverged(result, b, what);
     }
   }
   if (stalled) {
     keep_what_is_left(result, b, files);
   }
-  result.keeps_best = b.experiment.record().best() && !result.weights.empty() && !stalled;
+  const auto& best = result.summary.best;
+  result.keeps_best = b.experiment.record().best() && !result.weights.empty() && !stalled && best &&
+                      best->step == ending.best.value_or(ending.step);
   if (!result.weights.empty()) {
     result.summary.weights_sha256 = weights_sha256(b.chunks, result.weights);
   }

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <optional>
 
@@ -41,10 +42,14 @@ std::optional<double> number_of(std::string_view text) {
   return whole && std::isfinite(number) ? std::optional(number) : std::nullopt;
 }
 
-/// Six digits: of a rate nobody means more.
+/// Six digits: of a rate nobody means more. Whole numbers have no exponent, as they may be of a key that takes no others.
 std::string six_digits(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
+  const double rounded = std::strtod(text, nullptr);
+  if (std::abs(rounded) < 1e15 && rounded == std::floor(rounded)) {
+    std::snprintf(text, sizeof text, "%.0f", rounded + 0.0);  // no -0
+  }
   return text;
 }
 
@@ -70,8 +75,9 @@ Result<std::vector<std::string>> range_values(std::string_view text) {
   std::vector<std::string> values;
   for (int i = 0; i < static_cast<int>(*count); ++i) {
     const double share = i / (*count - 1);
-    values.push_back(six_digits(log ? *first * std::pow(*last / *first, share)
-                                    : *first + (*last - *first) * share));
+    values.push_back(
+        six_digits(log ? std::exp(std::log(*first) * (1 - share) + std::log(*last) * share)
+                       : *first * (1 - share) + *last * share));
   }
   return values;
 }

@@ -376,8 +376,7 @@ void Casting::add_optimizer(std::int32_t r, std::int32_t c) {
 void Casting::add_servers() {
   for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
     const Device device = device_of(0, schedule_.stage_of(c));
-    std::vector<Tensor> initial =
-        starting_slices(streams_on_.on(device), b_, static_cast<std::size_t>(c));
+    auto initial = starting_slices(streams_on_.on(device), b_, static_cast<std::size_t>(c));
     for (std::size_t s = 0; s < initial.size(); ++s) {
       ServerMachines made = make_server(b_, who_, c, s, std::move(initial[s]));
       add(who_.servers(c)[s].id, std::move(made.shard), device, b_.precision);

@@ -152,8 +152,13 @@ Result<std::string> import_weights(const Arguments& arguments) {
   if (!values) {
     return values.error();
   }
-  if (auto written = write_weights(out, specs, *values, version(), blueprint->data->preparation());
-      !written) {
+  const auto told = read_preparation(arguments.files[0]);
+  if (!told) {
+    return told.error();
+  }
+  // What the file says of the data that it was trained on, before what the experiment's data come to now.
+  const Preparation* prepared = *told ? &**told : blueprint->data->preparation();
+  if (auto written = write_weights(out, specs, *values, version(), prepared); !written) {
     return written.error();
   }
   return concat("wrote ",

@@ -93,6 +93,9 @@ Result<ClassFolders> list_class_folders(const fs::path& path,
   for (const std::string& name : all.classes) {
     labels.emplace(name, static_cast<std::int32_t>(labels.size()));
   }
+  if (labels.size() != all.classes.size()) {
+    return unusable_folder(path, "two of its folders have the same name in UTF-8");
+  }
   for (const fs::path& folder : *folders) {
     const auto label = labels.find(utf8_name(folder.filename().string()));
     if (label == labels.end()) {

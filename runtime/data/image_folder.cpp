@@ -288,6 +288,9 @@ Result<std::shared_ptr<const Dataset>> open_image_folder(const proto::Folder& op
                         " channels, and these have ",
                         form.channels())};
   }
+  if (prepared && prepared->classes.empty()) {
+    return Error{ErrorKind::usage, "data.folder: the weights' file names no classes"};
+  }
   auto listed = list_images(options, seed, prepared);
   if (!listed) {
     return listed.error();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -42,7 +43,11 @@ Result<void> load_all(std::size_t count,
   {
     std::vector<std::jthread> others;
     for (std::size_t i = 1; i < wanted; ++i) {
-      others.emplace_back(serve);
+      try {
+        others.emplace_back(serve);
+      } catch (const std::system_error&) {
+        break;  // there may be no more threads: fewer do it, too
+      }
     }
     serve();
   }

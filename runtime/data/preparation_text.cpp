@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string_view>
 
 namespace troupe {
 namespace {
@@ -35,6 +37,14 @@ bool take_scales(const Numbers& means, const Numbers& factors, std::vector<Colum
   return true;
 }
 
+/// Each of another class or word, by its place.
+template <class Names>
+bool are_names(const Names& names) {
+  const std::set<std::string_view> different(names.begin(), names.end());
+  return different.size() == static_cast<std::size_t>(names.size()) &&
+         different.size() <= kClassesMax;
+}
+
 }  // namespace
 
 std::string preparation_text(const Preparation& preparation) {
@@ -58,7 +68,10 @@ Result<Preparation> parse_preparation(std::string_view text) {
   const auto status = google::protobuf::util::JsonStringToMessage(std::string(text), &data);
   Preparation made;
   if (!status.ok() || !take_scales(data.x_mean(), data.x_factor(), made.x) ||
-      !take_scales(data.y_mean(), data.y_factor(), made.y)) {
+      !take_scales(data.y_mean(), data.y_factor(), made.y) || !are_names(data.classes()) ||
+      !std::all_of(data.words().begin(), data.words().end(), [](const auto& words) {
+        return are_names(words.word());
+      })) {
     return Error{
         ErrorKind::data,
         concat("its metadata ", kPreparationKey, " does not tell what data was trained on")};

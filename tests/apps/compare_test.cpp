@@ -312,6 +312,7 @@ TEST_CASE("--vary takes ranges, by steps and by factors", "[apps]") {
         Values{"0.001", "0.00316228", "0.01", "0.0316228", "0.1"});
   CHECK(values("a=log:256..32:4") == Values{"256", "128", "64", "32"});
   CHECK(values("a=lin:0..0.5:3") == Values{"0", "0.25", "0.5"});
+  CHECK(values("stop.updates=log:10000..1000000:3") == Values{"10000", "100000", "1000000"});
   CHECK(values("a=lin:-1..1:2") == Values{"-1", "1"});
   for (const char* wrong : {"a=log:0..1:3",
                             "a=log:1..2",

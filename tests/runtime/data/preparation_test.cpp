@@ -91,6 +91,8 @@ TEST_CASE("a text that tells of no data is refused") {
                            "[]",
                            R"({"classes": 3})",
                            R"({"more": []})",
+                           R"({"classes": ["a", "b", "a"]})",
+                           R"({"words": [{"word": ["a", "a"]}]})",
                            R"({"x_mean": [1], "x_factor": []})",
                            R"({"x_mean": [1], "x_factor": [0]})",
                            R"({"x_mean": ["NaN"], "x_factor": [1]})",
