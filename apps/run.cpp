@@ -179,7 +179,8 @@ Ending run_real(Cast& cast, const Performance& p) {
 /// the best evaluation are not those that were evaluated last.)
 std::string divergence(const RunResult& result, const Blueprint& blueprint, const Ending& ending) {
   if (!ending.best && result.summary.test_loss && !std::isfinite(*result.summary.test_loss)) {
-    return concat("the loss on the test data is ", *result.summary.test_loss);
+    const double loss = *result.summary.test_loss;
+    return concat("the loss on the test data is ", std::isnan(loss) ? "nan" : concat(loss));
   }
   return all_finite(blueprint.chunks, result.weights) ? "" : "the final weights are not finite";
 }
