@@ -158,6 +158,13 @@ Result<void> Lead::await_last_words() {
 /// For the channel's thread. False where it has not been let in.
 bool Lead::take_in(int number, Newcomer newcomer) {
   std::unique_lock lock(mutex_);
+  if (leaving_) {  // nobody looks for newcomers any more
+    lock.unlock();
+    if (newcomer.process.pid > 0) {
+      end_process(newcomer.process.pid);
+    }
+    return false;
+  }
   Member& member = members_.at(number);
   member.admitted.reset();
   newcomers_.insert_or_assign(number, std::move(newcomer));

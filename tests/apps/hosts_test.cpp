@@ -175,7 +175,8 @@ TEST_CASE("a node whose part of a run is killed is reached again, and plays it o
   CHECK(said.code == 130);
   CHECK_THAT(said.out, says("was killed") || says("has closed the connection"));
   CHECK_THAT(said.out, says("returned"));
-  CHECK(count(node.err(), "has begun, as process 1 of 2") == 2);
+  CHECK(count(node.err(), "has begun, as process 1 of 2") >=
+        2);  // more where it was silent for long
 }
 
 TEST_CASE("ssh starts a process where none listens", "[apps]") {
