@@ -56,17 +56,11 @@ class Casting {
   bool served() const { return b_.link.has_value(); }
 
   /// Modules wait for no later one: what bounds how far the first runs ahead is its data alone.
-  bool far_ahead() const {
-    const bool unlocked = schedule_.signal_from == SignalFrom::nobody ||
-                          schedule_.signal_from == SignalFrom::predictor;
-    return unlocked && e_.decoupled().ahead() > 0;
-  }
+  bool far_ahead() const { return batches_ahead(b_) > 0; }
 
   /// Micro-batches between the Source and the chunk that gives it credit.
   std::int32_t window() const {
-    return far_ahead()
-               ? static_cast<std::int32_t>(e_.decoupled().ahead()) * schedule_.options.micro_batches
-               : kPrefetch;
+    return far_ahead() ? batches_ahead(b_) * schedule_.options.micro_batches : kPrefetch;
   }
 
   /// Each replica ends by itself, the run with the last of them.

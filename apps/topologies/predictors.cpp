@@ -176,6 +176,19 @@ PredictorMachines make_predictor(const Blueprint& b,
               .replica = r, .stage = k, .rule = rule, .layout = model->layout()})};
 }
 
+std::int32_t batches_ahead(const Blueprint& b) {
+  const Schedule& schedule = *b.schedule;
+  const std::int64_t asked = b.experiment.decoupled().ahead();
+  if (asked == 0 || (schedule.signal_from != SignalFrom::nobody &&
+                     schedule.signal_from != SignalFrom::predictor)) {
+    return 0;
+  }
+  // A stage of several chunks begins with the later ones so many mini-batches after the first: with fewer it would
+  // wait for one that its own last chunk holds back.
+  const bool merged = schedule.chunks > schedule.options.stages && !schedule.flushed;
+  return static_cast<std::int32_t>(std::max(asked, merged ? schedule.delay_max + 1 : 0));
+}
+
 std::vector<Ref<StageRole>> predictors_of(const Roster& who, std::int32_t r, bool of_input) {
   std::vector<Ref<StageRole>> all;
   for (const Roster::PredictorSeat& seat : who.predictors(r)) {

@@ -126,7 +126,9 @@ void Recorder::arrived(const LossRecord& record, const Loss& loss) {
   if (c_.replicas == 1) {
     // Its mini-batches are applied in their order, and those that no update has yet may never be.
     epoch_.back().batch = record.stamp.batch;
-    while (epoch_.front().batch < mini_batches_ - kept) {
+    // Chunk 0 may be more than an epoch in front of the head (decoupled.ahead).
+    const std::int64_t applied = std::min(mini_batches_, record.stamp.batch + 1);
+    while (epoch_.front().batch < applied - kept) {
       epoch_.pop_front();
     }
   } else if (static_cast<std::int64_t>(epoch_.size()) > kept * micro_batches_) {

@@ -156,6 +156,13 @@ const Constraints<E>& rows() {
 }  // namespace
 
 Result<void> register_decoupled(DecoupledScheme scheme) {
+  if (scheme.influence && scheme.from != SignalFrom::head) {
+    return Error{ErrorKind::usage,
+                 concat("register_decoupled: ",
+                        scheme.info.name,
+                        " asks for influences, which go with the error at the head alone; right is "
+                        "from = SignalFrom::head")};
+  }
   const bool predicted = scheme.from == SignalFrom::predictor;
   if (predicted ? !scheme.predictor : !scheme.module) {
     return Error{ErrorKind::usage,

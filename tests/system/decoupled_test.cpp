@@ -93,6 +93,10 @@ const bool kRegistered = [] {
   return own && first && head && mixed;
 }();
 
+const auto no_signal = [](const ModuleContext&) {
+  return std::make_shared<Given>();
+};
+
 proto::Experiment task(const Options& set, const std::string& hidden = "24,20,16") {
   REQUIRE(kRegistered);
   return experiment(tiny_task(hidden, "relu"), set);
@@ -149,6 +153,16 @@ const Options kPredicted{
     "decoupled=synthetic", "clock.predict.seconds=[0.5]", "clock.teach.seconds=[0]"};
 
 }  // namespace
+
+TEST_CASE("influences go with the error at the head alone", "[system]") {
+  const auto refused =
+      register_decoupled({.info = {.name = "influence_of_next", .summary = "a test's"},
+                          .from = SignalFrom::next,
+                          .influence = true,
+                          .module = no_signal});
+  REQUIRE_FALSE(refused);
+  CHECK_THAT(refused.error().message, Catch::Contains("right is from = SignalFrom::head"));
+}
 
 TEST_CASE("feedback by the forward's own weights is backpropagation", "[system]") {
   const Options pipelines[] = {

@@ -415,6 +415,12 @@ TEST_CASE("a run with inputs predicted is repeated, and evaluated without being 
   }
 }
 
+TEST_CASE("a stage of several modules has the mini-batches that they are apart", "[system]") {
+  train(joined(
+      joined({"pipeline.stages=2"}, kUnlocked),
+      {"pipeline.stage_of=[0,1,0]", "pipeline.schedule=async_one_f_one_b", "decoupled.ahead=1"}));
+}
+
 TEST_CASE("what unlocked modules could wait for is refused", "[system]") {
   const auto refusal = [](const Options& set) {
     const auto made = make_blueprint(

@@ -275,6 +275,17 @@ TEST_CASE("of one replica on servers the training loss is of what was applied", 
   CHECK(bench.recorder->summary(5).train_loss == 3.5);  // of mini-batches 3 and 4
 }
 
+TEST_CASE("a loss that comes when its chunk is an epoch further is kept", "[record]") {
+  Bench bench({"data.batch_size=10"}, 1, 2, true);
+  for (std::int64_t batch = 0; batch < 10; ++batch) {
+    bench.applied(0, batch, {batch});
+  }
+  for (std::int64_t batch = 0; batch < 10; ++batch) {
+    bench.loss(batch, 0, 10 * static_cast<double>(batch), 0);
+  }
+  CHECK(bench.recorder->summary(10).train_loss == 8.5);  // of mini-batches 8 and 9
+}
+
 TEST_CASE("a stage's busy share is of the run's seconds", "[record]") {
   Bench bench({"pipeline.stages=2"}, 2);
   bench.recorder->on(BusyRecord{.actor = 0, .start = 0, .end = 3, .what = "forward", .stamp = {}},
