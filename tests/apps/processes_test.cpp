@@ -288,7 +288,7 @@ TEST_CASE("no process survives its lead, at whatever moment that is killed", "[a
 }
 
 TEST_CASE("whatever ends a run in several processes, any number goes on with it", "[apps]") {
-  const Words settings = with(kPipeline, {"stop.updates=600", "record.checkpoint.every=20"});
+  const Words settings = with(kPipeline, {"stop.updates=1500", "record.checkpoint.every=20"});
   const Said one = run_program(training(settings));
   REQUIRE(one.code == 0);
   const Folder folder;
