@@ -47,8 +47,8 @@ class Clipping {
 
  private:
   Config c_;
-  std::map<std::int64_t, std::map<std::int32_t, std::vector<double>>>
-      norms_;  // chunk 0 only: by batch, by chunk
+  // Chunk 0 only: by batch, by chunk
+  std::map<std::int64_t, std::map<std::int32_t, std::vector<double>>> norms_;
 };
 
 }  // namespace troupe

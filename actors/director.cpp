@@ -76,14 +76,17 @@ void Director::handle(MarkDone m, double, Effects& fx) {
     marks_.pop_front();
     marking_ = false;
   }
-  const EvaluationRecord record{.step = m.step,
-                                .loss = m.loss,
-                                .accuracy = m.accuracy,
-                                .has_accuracy = m.has_accuracy,
-                                .samples = m.samples};
+  EvaluationRecord record{.step = m.step,
+                          .loss = m.loss,
+                          .accuracy = m.accuracy,
+                          .has_accuracy = m.has_accuracy,
+                          .samples = m.samples};
+  const bool judges = !concluding_;
+  record.better = judges && best_.see(record);
+  record.patience_ended = judges && !m.last && best_.exhausted();
   fx.record(record);
-  if (!concluding_) {
-    judged(m, best_.see(record), fx);
+  if (judges) {
+    judged(m, record.better, fx);
   }
   if (c_.end->announces()) {
     begin_mark(fx);
@@ -218,8 +221,10 @@ void Director::replace_evaluator(Effects& fx) {
   marking_ = false;
   buffers_.clear();
   if (c_.end->holder_has_weights()) {
-    best_step_.reset();  // its weights have gone with the holder
-    best_ = BestEvaluation(c_.best);
+    if (c_.keeps_best) {
+      best_step_.reset();  // its weights have gone with the holder
+      best_ = BestEvaluation(c_.best);
+    }
     concluding_ = ended_at_ ? std::exchange(ended_at_, std::nullopt) : concluding_;
   }
   begin_mark(fx);

@@ -93,16 +93,16 @@ class Director final : public Actor<Director, DirectorRole> {
   std::map<std::int32_t, std::vector<Tensor>> buffers_;                // by chunk, of the evaluator
   std::vector<bool> alive_;                                            // by replica
   std::int64_t epoch_ = 0;                                             // of the membership
-  std::vector<std::int64_t>
-      since_;  // by replica: epoch in which it came back; 0: there from the start
+  // By replica: epoch in which it came back; 0: there from the start
+  std::vector<std::int64_t> since_;
   std::map<std::int32_t, Returning> returning_;  // by replica
   std::deque<MarkDue> marks_;                    // announced and not done; the first is under way
   bool marking_ = false;
   std::int64_t measured_ = -1;  // step of the last of them that was done
   bool finished_ = false;
   BestEvaluation best_;
-  std::optional<std::int64_t>
-      best_step_;  // keeps_best: whose pins are kept, until a better one comes
+  // With keeps_best: whose pins are kept, until a better one comes
+  std::optional<std::int64_t> best_step_;
   std::optional<std::int64_t> ended_at_;  // concluding at best_step_: the step of the run's end
 };
 

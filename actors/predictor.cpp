@@ -250,8 +250,9 @@ void Predictor::handle(Ran<BackwardPass> m, double now, Effects& fx) {
   if (c_.head) {
     send_error(std::move(m.made.dx), fx);
   } else {
-    fx.record(PredictionRecord{
-        {c_.replica, c_.chunk, at_.batch, at_.micro_batch}, m.made.dx.front().tensor, of_input()});
+    fx.record(PredictionRecord{{c_.replica, c_.chunk, at_.batch, at_.micro_batch},
+                               m.made.dx.front().tensor,
+                               of_input() ? PredictionOf::input : PredictionOf::error_signal});
   }
   count(std::move(m.made.gradient), now, fx);
   advance(fx);

@@ -90,8 +90,8 @@ class Source final : public Actor<Source, SourceRole> {
 
   Config c_;
   BatchOrder order_;
-  std::int64_t first_ =
-      0;  // mini-batch of the replica that its mini-batch 0 is: > 0 where it came back
+  // Mini-batch of the replica that its mini-batch 0 is: > 0 where it came back
+  std::int64_t first_ = 0;
   std::int64_t next_ = 0;  // micro-batch to admit, counted through
   std::int32_t credits_;
   std::vector<std::int64_t> taken_;  // micro-batches, by chunk that gives credit

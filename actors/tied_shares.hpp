@@ -39,8 +39,8 @@ class TiedShares {
 
  private:
   std::size_t each_;
-  std::map<std::int64_t, std::map<std::pair<std::size_t, std::int32_t>, Tensor>>
-      shares_;  // by batch, by slice and sender's chunk
+  // By batch, by slice and sender's chunk
+  std::map<std::int64_t, std::map<std::pair<std::size_t, std::int32_t>, Tensor>> shares_;
 };
 
 }  // namespace troupe

@@ -29,6 +29,7 @@ constexpr std::array kVerbs{
     Verb{"plan",
          "stages, memory, bubble and staleness of an experiment, without running it",
          declare_plan},
+    Verb{"plot", "draw the curves of runs and comparisons in one figure", declare_plot},
     Verb{"config", "print or validate an experiment", declare_config},
     Verb{"data", "download a data set, or write what a run reads of it", declare_data},
     Verb{"eval", "how good trained weights are, on test or training data", declare_eval},

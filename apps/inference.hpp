@@ -13,8 +13,8 @@ namespace troupe {
 struct Answers {
   std::int64_t first = 0;    // index of the first sample
   std::int64_t samples = 0;  // B
-  std::vector<double>
-      y;  // (B, labels a sample, classes), or (B, values): what the network puts out
+  // (B, labels a sample, classes), or (B, values): what the network puts out
+  std::vector<double> y;
   std::vector<double> targets;  // labels (B, labels a sample), or values (B, values)
   double loss = 0;              // sum over the labels
   double hits = 0;              // labels that are the largest of their y

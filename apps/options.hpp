@@ -62,8 +62,8 @@ struct ProgramText {
 
 /// What a command line asks for. The values are where the options said.
 struct Request {
-  std::optional<std::size_t>
-      verb{};                        // its place; none: no verb was named, or `extra` was before it
+  // Its place; none: no verb was named, or `extra` was before it
+  std::optional<std::size_t> verb{};
   std::string text{};                // of --help or --version: print it and end
   std::vector<std::string> extra{};  // words that the program, or else the verb, has no use for
   std::string help{};                // of the program, where no verb was named

@@ -2,6 +2,7 @@
 
 #include "apps/topologies/checks.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/data/stand_in.hpp"
 #include "runtime/record/output_file.hpp"
 
 #include <algorithm>
@@ -202,7 +203,8 @@ Result<std::vector<proto::Experiment>> phases_of(const proto::Experiment& resolv
 }
 
 Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved,
-                                       std::optional<bool> virtual_clock) {
+                                       std::optional<bool> virtual_clock,
+                                       bool stand_ins) {
   const auto experiments = phases_of(resolved);
   if (!experiments) {
     return experiments.error();
@@ -217,12 +219,20 @@ Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved,
   std::map<std::string, decltype(Blueprint::data)> opened;  // by what it is opened with
   for (std::size_t i = 0; i < experiments->size(); ++i) {
     auto blueprint = make_blueprint((*experiments)[i]);
+    std::string missing;
+    if (!blueprint && blueprint.error().kind == ErrorKind::data && stand_ins) {
+      if (auto data = stand_in_for((*experiments)[i].data())) {
+        missing = blueprint.error().message;
+        blueprint = make_blueprint((*experiments)[i], std::move(data));
+      }
+    }
     if (!blueprint) {
       return of_phase(one, i, blueprint.error());
     }
     blueprint->data = opened.emplace(data_key((*experiments)[i]), blueprint->data).first->second;
     const std::string name = one ? "" : resolved.phases(static_cast<int>(i)).name();
-    phases.push_back({name, one ? "" : folder_of(name, i), *std::move(blueprint)});
+    phases.push_back(
+        {name, one ? "" : folder_of(name, i), *std::move(blueprint), std::move(missing)});
     if (i > 0) {
       const std::string wrong =
           misfit(phases[i - 1].blueprint.network, phases[i].blueprint.network);

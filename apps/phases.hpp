@@ -26,14 +26,16 @@ struct Phase {
   std::string name;    // "" where the experiment has no phases
   std::string folder;  // of its files in the run's: "02-large"; "" as above
   Blueprint blueprint;
+  std::string missing{};  // what is said of its data, where a stand-in has taken its place
 };
 
 /// All phases, checked before the first begins, and as far as can be before any data is opened; phases
 /// with the same data share it. `virtual_clock`: what they are to run on, where that is known. Error
 /// (usage or data) with phases[i] in front; (usage) where a phase's network has other parameters than
-/// that of the one before.
+/// that of the one before. `stand_ins`: data that is not here, but whose sizes are known, is no error.
 Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved,
-                                       std::optional<bool> virtual_clock = {});
+                                       std::optional<bool> virtual_clock = {},
+                                       bool stand_ins = false);
 
 /// check_clock of each phase, with phases[i] in front where there are several.
 Result<void> check_clock(const std::vector<Phase>& phases, bool virtual_clock);

@@ -1,6 +1,7 @@
 #include "apps/plan.hpp"
 
 #include "apps/plan/forecast.hpp"
+#include "apps/plan/layers.hpp"
 #include "apps/plan/memory.hpp"
 #include "apps/plan/reads.hpp"
 #include "apps/text.hpp"
@@ -324,6 +325,8 @@ std::string describe(const Blueprint& b) {
       " parameters; products in ",
       to_string(b.precision),
       "\n",
+      "layers     what comes out of each, of one sample\n",
+      layer_table(b),
       "stages     times of a micro-batch as modelled (clock)\n",
       stages_table(b),
       "memory     of training, at most at once between updates; on top come evaluations, an update "

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// Everything, in some thirty lines.
+/// Everything: some thirty lines, and those of the layers.
 std::string describe(const Blueprint& blueprint);
 /// What `run` begins with: the scheme, and each stage's layers.
 std::string describe_briefly(const Blueprint& blueprint);

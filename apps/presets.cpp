@@ -1,10 +1,12 @@
 #include "apps/presets.hpp"
 
 #include "apps/phases.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -62,6 +64,28 @@ Error unknown_experiment(const std::string& name) {
                  ")")};
 }
 
+/// "~/x" in each path, of files as of --set, whose words the shell leaves as they are: "/home/me/x".
+void expand_home(google::protobuf::Message& message) {
+  const char* const home = std::getenv("HOME");
+  const auto* const reflection = message.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection->ListFields(message, &fields);
+  for (const auto* field : fields) {
+    if (field->is_repeated() || !home) {
+      continue;
+    }
+    if (field->cpp_type() == field->CPPTYPE_MESSAGE) {
+      expand_home(*reflection->MutableMessage(&message, field));
+    } else if (field->cpp_type() == field->CPPTYPE_STRING &&
+               (field->name().ends_with("path") || field->name() == "start_from")) {
+      const std::string value = reflection->GetString(message, field);
+      if (value.starts_with("~/")) {
+        reflection->SetString(&message, field, home + value.substr(1));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::string_view Preset::summary() const {
@@ -105,6 +129,7 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
       return set.error();
     }
   }
+  expand_home(*parsed);
   if (auto resolved = resolve(*parsed); !resolved) {
     return resolved.error();
   }

@@ -6,6 +6,7 @@
 #include "apps/verbs/verb.hpp"
 #include "apps/version.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/cluster/cluster.hpp"
 #include "runtime/cluster/door.hpp"
 #include "runtime/cluster/meeting.hpp"
 #include "runtime/cluster/node.hpp"
@@ -22,7 +23,6 @@
 #include <limits>
 #include <optional>
 #include <ostream>
-#include <set>
 #include <sstream>
 #include <utility>
 
@@ -49,19 +49,6 @@ Result<Blueprint> blueprint_of(const Invitation& invitation) {
     return resolved.error();
   }
   return make_blueprint(*experiment);
-}
-
-/// The replicas that process `process` plays a part of.
-std::set<std::int32_t> replicas_of(const Cast& cast,
-                                   const std::vector<int>& process_of,
-                                   int process) {
-  std::set<std::int32_t> all;
-  for (std::size_t id = 0; id < process_of.size(); ++id) {
-    if (process_of[id] == process && cast.members[id].replica >= 0) {
-      all.insert(cast.members[id].replica);
-    }
-  }
-  return all;
 }
 
 /// In the place of a process that was lost: the machines of its replicas wait for Rejoin.

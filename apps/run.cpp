@@ -195,6 +195,12 @@ void keep_what_is_left(RunResult& result, const Blueprint& blueprint, const RunF
   }
 }
 
+/// Targets of a sample of text; 0 where samples are no text.
+std::int64_t tokens_of_sample(const Blueprint& b) {
+  const std::int64_t labels = b.data->labels_per_sample();
+  return b.network.tokens && labels > 1 ? labels : 0;
+}
+
 Recorder::Config recorder_config(const Blueprint& b,
                                  const char* clock,
                                  const Cast& cast,
@@ -209,6 +215,7 @@ Recorder::Config recorder_config(const Blueprint& b,
           .arrivals = b.link || replicas > 1,
           .chunks = b.schedule->chunks,
           .classes = b.data->classes() > 0,
+          .tokens = tokens_of_sample(b),
           .resumed = options.resume != nullptr,
           .stage_of_actor = options.driver ? std::vector<std::int32_t>{} : stage_of_actor(cast)};
 }

@@ -18,8 +18,8 @@ namespace troupe {
 struct RunFiles {
   std::optional<std::filesystem::path> directory;
   std::unique_ptr<OutputFile> metrics;
-  std::vector<std::string>
-      order_names;  // on the virtual clock one, else one a thread; empty: not wanted
+  // On the virtual clock one, else one a thread; empty: not wanted
+  std::vector<std::string> order_names;
   std::vector<std::unique_ptr<OrderLog>> orders;
 
   bool failed() const;

@@ -26,19 +26,22 @@ using Vector = std::vector<double>;
 /// f and its gradient by all parameters in layer order.
 class Objective {
  public:
-  Objective(const Blueprint& b, Split split)
+  Objective(const Blueprint& b, const SharpnessOptions& options)
       : b_(b),
-        split_(split),
+        split_(options.split),
+        progress_(options.progress),
         chunk_(*b.chunks.front()),
         stream_(b.devices.front()),
         buffers_(starting_buffers(stream_, b, 0)) {
-    const std::int64_t all = b.data->size(split);
+    const std::int64_t all = b.data->size(split_);
     const std::int64_t rows =
         std::clamp<std::int64_t>(kLabels / b.data->labels_per_sample(), 1, kRows);
     for (std::int64_t first = 0; first < all; first += rows) {
       starts_.push_back(first);
     }
     starts_.push_back(all);
+    const auto passes = 1 + kAscentSteps * options.epsilons.size();
+    batches_ = static_cast<double>(passes * (starts_.size() - 1));
   }
 
   std::int64_t samples() const { return starts_.back(); }
@@ -104,12 +107,16 @@ class Objective {
       ForwardPass forward = chunk_.forward(
           pass, at, buffers_, {{"x", on_device(batch.x)}}, on_device(batch.target), true);
       sum += to_host(forward.result)[0];
+      ++done_;
       if (gradient) {
         const double share = static_cast<double>(indices.size()) / static_cast<double>(samples());
         const InputGradient backward =
             chunk_.input_gradient(pass, at, std::move(forward.stash), {});
         read(chunk_.weight_gradient(stream_, backward.deltas, {}, 1).gradient,
              [&](std::size_t j, double g) { (*gradient)[j] += share * g; });
+      }
+      if (progress_) {
+        progress_(done_ / batches_);
       }
     }
     return sum / static_cast<double>(samples() * b_.data->labels_per_sample());
@@ -126,11 +133,14 @@ class Objective {
 
   const Blueprint& b_;
   Split split_;
+  const std::function<void(double)>& progress_;
   const Chunk& chunk_;
   Stream stream_;
   Stream host_{Device{}};  // samples are gathered there
   std::vector<Tensor> buffers_;
   std::vector<std::int64_t> starts_;  // of each batch, then the number of samples
+  double batches_ = 0;                // of all passes, unless one of them ends early
+  double done_ = 0;
 };
 
 /// z -> A z and g -> A' g; A+ x. Without directions A is the identity.
@@ -287,7 +297,7 @@ Result<SharpnessReport> measure_sharpness(const Blueprint& b, const SharpnessOpt
                         report.parameters,
                         " parameters, and a matrix of both may have 2^30 elements")};
   }
-  Objective f(b, options.split);
+  Objective f(b, options);
   report.samples = f.samples();
   const Vector x = f.start();
   Vector gradient;

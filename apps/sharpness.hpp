@@ -14,6 +14,7 @@
 #include "experiment.pb.h"
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace troupe {
@@ -25,6 +26,7 @@ struct SharpnessOptions {
   std::int64_t subspace = 0;                 // p; 0: the whole space
   std::uint64_t seed = 1;                    // of A
   Split split = Split::train;
+  std::function<void(double)> progress{};  // the share that is done, after each batch
 };
 
 struct Sharpness {

@@ -61,6 +61,17 @@ std::string duration(double seconds) {
   return rounded(scaled, scaled >= 99.5 ? 0 : scaled >= 9.95 ? 1 : 2, unit->name);
 }
 
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == text.npos) {
+    return text;
+  }
+  std::string quoted = "\"";
+  for (const char c : text) {
+    quoted += c == '"' ? "\"\"" : std::string(1, c);
+  }
+  return quoted + '"';
+}
+
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& indent) {
   struct Column {
     std::size_t width = 0;

@@ -18,6 +18,9 @@ std::string percent(double share);
 /// "1.2 ms", "3.4 us", "2.5 s"
 std::string duration(double seconds);
 
+/// A field of a CSV file (RFC 4180): in quotes where it has a comma, a quote or the end of a line.
+std::string csv_field(const std::string& text);
+
 /// Columns two blanks apart; one of numbers (below its head) stands to the right. Rows may be
 /// short.
 std::string table(const std::vector<std::vector<std::string>>& rows,

@@ -26,8 +26,8 @@ std::size_t rounded(std::size_t size_bytes) {
 
 struct BufferPool::State {
   struct Bin {
-    std::vector<Buffer*>
-        idle;  // room for all of the bin's buffers, so that give_back allocates nothing
+    // Room for all of the bin's buffers, so that give_back allocates nothing
+    std::vector<Buffer*> idle;
     std::vector<std::unique_ptr<Buffer>> all;
   };
 

@@ -28,8 +28,8 @@ struct SparseSteps {
 struct SparseResult {
   double loss = 0;         // sum over the rows of log(1 + exp(-y w.x)), y = -1 or 1
   std::int64_t right = 0;  // rows whose w.x has the sign of y
-  std::vector<std::int64_t>
-      staleness{};  // of some rows: updates of others from its read to its write
+  // Of some rows: updates of others from its read to its write
+  std::vector<std::int64_t> staleness{};
 };
 
 /// One step of SGD a row, in the order `order`: w -= eta (sigmoid(w.x) - label) x on the components

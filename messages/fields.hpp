@@ -26,11 +26,13 @@ inline constexpr int kFieldsOf<NamedTensor> = 2;
 template <>
 inline constexpr int kFieldsOf<Residual> = 2;
 template <>
+inline constexpr int kFieldsOf<LinkState> = 3;
+template <>
 inline constexpr int kFieldsOf<Contribution> = 9;
 template <>
 inline constexpr int kFieldsOf<Update> = 6;
 template <>
-inline constexpr int kFieldsOf<Updated> = 6;
+inline constexpr int kFieldsOf<Updated> = 7;
 // messages/results.hpp
 template <>
 inline constexpr int kFieldsOf<GatheredBatch> = 2;
@@ -47,7 +49,7 @@ inline constexpr int kFieldsOf<NormsMeasured> = 2;
 template <>
 inline constexpr int kFieldsOf<Summed> = 1;
 template <>
-inline constexpr int kFieldsOf<Applied> = 8;
+inline constexpr int kFieldsOf<Applied> = 9;
 template <>
 inline constexpr int kFieldsOf<Followed> = 1;
 template <>
@@ -57,7 +59,7 @@ inline constexpr int kFieldsOf<Computed> = 3;
 template <>
 inline constexpr int kFieldsOf<StepMade> = 2;
 template <>
-inline constexpr int kFieldsOf<CombineMade> = 3;
+inline constexpr int kFieldsOf<CombineMade> = 4;
 template <>
 inline constexpr int kFieldsOf<RowsDone> = 3;
 template <>
@@ -94,7 +96,7 @@ inline constexpr int kFieldsOf<Push> = 7;
 template <>
 inline constexpr int kFieldsOf<TiedPush> = 5;
 template <>
-inline constexpr int kFieldsOf<Outbound> = 7;
+inline constexpr int kFieldsOf<Outbound> = 9;
 template <>
 inline constexpr int kFieldsOf<Inbound> = 5;
 template <>
@@ -114,9 +116,9 @@ inline constexpr int kFieldsOf<Norms> = 3;
 template <>
 inline constexpr int kFieldsOf<Decide> = 2;
 template <>
-inline constexpr int kFieldsOf<Upload> = 11;
+inline constexpr int kFieldsOf<Upload> = 12;
 template <>
-inline constexpr int kFieldsOf<Answer> = 11;
+inline constexpr int kFieldsOf<Answer> = 13;
 template <>
 inline constexpr int kFieldsOf<PinnedPull> = 3;
 template <>
@@ -191,7 +193,7 @@ inline constexpr int kFieldsOf<GradientReady> = 2;
 template <>
 inline constexpr int kFieldsOf<ServerRecord> = 9;
 template <>
-inline constexpr int kFieldsOf<EvaluationRecord> = 5;
+inline constexpr int kFieldsOf<EvaluationRecord> = 7;
 // templates
 template <class Role>
 inline constexpr int kFieldsOf<Ref<Role>> = 1;

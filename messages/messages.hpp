@@ -122,6 +122,8 @@ struct Outbound {
   bool before = false;                // weights: those before the step are wanted, as outgoing
   bool moments = false;               // Applied::moments is wanted
   std::vector<Residual> residuals{};  // by slice, or empty; come back in Applied::residuals
+  std::vector<LinkState> links{};  // by slice, where a codec encodes; come back in Applied::links
+  std::vector<bool> encodes{};     // by slice: the codec makes its message now
 };
 
 /// What has come from the servers and is worked in after the step: next = mix next + (1 - mix)
@@ -219,6 +221,7 @@ struct Upload {
   std::int64_t clock = 0;     // ... that hold every replica's mini-batches before this one
   Contribution contribution;  // values empty: a question alone
   std::int64_t read_version = 0;
+  std::int64_t has = -1;    // version that a difference may count from; -1: none
   double read_time = 0;     // when the oldest forward began
   std::vector<Read> reads;  // by micro-batch
   double arrived = 0;       // the server's to fill in: seconds
@@ -231,7 +234,10 @@ struct Answer {
   std::int32_t replica = 0;   // that asked
   std::int32_t chunk = 0;
   std::size_t slice = 0;
-  Weights weights{};              // the slice, then its predictions
+  Weights weights{};  // the slice, then its predictions
+  // Codec's messages, of the versions after `since` up to the slice's, whose values are empty then; none: they are whole.
+  std::vector<Tensor> differences{};
+  std::int64_t since = 0;
   std::vector<Tensor> moments{};  // merged; where they travel
   std::int64_t clock = 0;         // least clock of the living that these weights hold
   std::uint64_t holds = 0;        // the recipient's last Upload that is in them

@@ -29,6 +29,7 @@ struct AppliedRecord {
   std::vector<Read> reads;        // by micro-batch
   std::size_t slice = 0;          // of a server
   std::int64_t mini_batches = 1;  // that it stands for; of an all-reduce, all are replica 0's
+  bool moved = true;  // false: the update was left out, and the weights stay as they were
 };
 
 /// What a server has seen, told when its run is over.
@@ -51,13 +52,20 @@ struct TrafficRecord {
   std::int64_t bytes = 0;
 };
 
-/// A predictor of error signals, or of inputs, has had a lesson.
+/// What a PredictionRecord is of.
+enum class PredictionOf : std::uint8_t {
+  error_signal,     // a predictor's estimate, and what the next module has sent: a lesson
+  input,            // a predictor's estimate, and what the module before has made: a lesson
+  backpropagation,  // a module's error signal, and what backpropagation would send
+};
+
+/// How far something is from what it stands for.
 struct PredictionRecord {
-  Stamp stamp;  // of the module whose error signals, or inputs, it predicts
+  Stamp stamp;  // of the module whose error signals, or inputs, they are
   /// float64 (5), sums over the micro-batch, of gradients of a sample's own loss, or of inputs: squares
   /// of estimate minus signal, of signal minus its mean, of the signal, of the estimate; their product.
   Tensor result;
-  bool of_input = false;
+  PredictionOf of = PredictionOf::error_signal;
 };
 
 /// A replica has died and the run goes on without it.
@@ -70,8 +78,8 @@ struct LossOfReplica {
 struct ReturnOfReplica {
   std::int32_t replica = 0;
   std::int64_t batch = 0;  // where it goes on
-  std::int64_t missed =
-      0;  // its mini-batches before that which no server has got: under way, or passed over
+  // Its mini-batches before that which no server has got: under way, or passed over
+  std::int64_t missed = 0;
 };
 
 /// An evaluation has ended.
@@ -81,6 +89,8 @@ struct EvaluationRecord {
   double accuracy = 0;  // 0 where targets are values
   bool has_accuracy = false;
   std::int64_t samples = 0;
+  bool better = false;          // than all before it that count
+  bool patience_ended = false;  // no better one has come for so long that it ends the run
 };
 
 /// A stage has finished its sequence, or is told the end of a run that others ended.

@@ -13,7 +13,7 @@ namespace troupe {
 template <>
 inline constexpr int kFieldsOf<LossRecord> = 4;
 template <>
-inline constexpr int kFieldsOf<AppliedRecord> = 8;
+inline constexpr int kFieldsOf<AppliedRecord> = 9;
 template <>
 inline constexpr int kFieldsOf<StageRecord> = 2;
 template <>
@@ -47,6 +47,13 @@ void fields(Archive& a, BusyRecord& busy) {
   a(busy.actor, busy.start, busy.end, what, busy.stamp);
   if (a.reading()) {
     busy.what = kept_for_good(what);
+  }
+}
+
+void fields(Archive& a, PredictionRecord& prediction) {
+  a(prediction);
+  if (prediction.of > PredictionOf::backpropagation) {
+    throw ArchiveError("a record is of a prediction that there is none of");
   }
 }
 

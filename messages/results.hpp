@@ -85,6 +85,7 @@ struct Applied {
   std::vector<Tensor> outgoing{};              // by slice: what the Outbound asked for
   std::vector<std::vector<Tensor>> moments{};  // by slice: where they travel
   std::vector<Residual> residuals{};           // by slice: Outbound::residuals, as they are now
+  std::vector<LinkState> links{};              // by slice: Outbound::links, as they are now
 };
 
 /// A job that moves predictions as far as their weights were moved.
@@ -116,6 +117,7 @@ struct CombineMade {
   Updated updated;
   std::shared_ptr<Scale> scale;
   std::shared_ptr<Step> step;
+  LinkState link{};  // of what the server answers
 };
 
 /// Sparse rows: what a worker did with a mini-batch.
@@ -169,6 +171,13 @@ void for_each_tensor(Slice& slice, F&& f) {
 template <class F>
 void for_each_tensor(Residual& residual, F&& f) {
   for_each_tensor(residual.values, f);
+}
+
+template <class F>
+void for_each_tensor(LinkState& link, F&& f) {
+  for (Tensor& tensor : link.tensors) {
+    for_each_tensor(tensor, f);
+  }
 }
 
 template <class T, class F>
@@ -236,13 +245,14 @@ void for_each_tensor(Computed& made, F&& f) {
 template <class F>
 void for_each_tensor(StepMade& made, F&& f) {
   Applied& a = made.applied;
-  for_each_tensor_of(f, a.next, a.predictions, a.outgoing, a.moments, a.residuals);
+  for_each_tensor_of(f, a.next, a.predictions, a.outgoing, a.moments, a.residuals, a.links);
 }
 
 template <class F>
 void for_each_tensor(CombineMade& made, F&& f) {
   Updated& u = made.updated;
-  for_each_tensor_of(f, u.next, u.sent, u.answers, u.predictions, u.moments);
+  for_each_tensor_of(
+      f, u.next, u.sent, u.difference, u.answers, u.predictions, u.moments, made.link);
 }
 
 template <class F>

@@ -24,6 +24,14 @@ struct Residual {
   double rate = 0;
 };
 
+/// What the sender at one end of a link keeps between two messages about a slice (runtime/schemes/codec.hpp).
+struct LinkState {
+  // (n) what was not sent yet, empty where the link forgets it; then the codec's own.
+  std::vector<Tensor> tensors{};
+  std::vector<double> numbers{};  // the codec's own
+  std::int64_t messages = 0;      // so far: the counter of what is drawn at random
+};
+
 /// One push in an update.
 struct Contribution {
   std::int32_t replica = 0;
@@ -49,10 +57,11 @@ struct Update {
 };
 
 struct Updated {
-  Tensor next;                      // (n) the new weights, in a buffer of their own or in base's
-                                    // where that was the last handle
-  Tensor sent;                      // (n) what a pull is answered with; empty: next
-  std::vector<Tensor> answers;      // by contribution, where each sender gets its own; else empty
+  Tensor next;                  // (n) the new weights, in a buffer of their own or in base's
+                                // where that was the last handle
+  Tensor sent;                  // (n) what a pull is answered with; empty: next
+  Tensor difference{};          // a codec's message: from the last version's `sent` to this one's
+  std::vector<Tensor> answers;  // by contribution, where each sender gets its own; else empty
   std::vector<Tensor> predictions;  // by reach
   std::vector<Tensor> moments;      // the senders' moments, merged; empty where none travelled
   double gap = -1;  // RMS distance of base from what the contributions had read; -1: not measured

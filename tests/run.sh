@@ -63,7 +63,7 @@ PY
 
 # configure_and_build PRESET [COMPILER] -- BUILD-ARGUMENTS...
 configure_and_build() {
-  local preset=$1 settings=("-DCMAKE_CUDA_ARCHITECTURES=80")
+  local preset=$1 settings=("-DCMAKE_CUDA_ARCHITECTURES=80;90")
   shift
   [ "$1" = -- ] || { settings+=("-DCMAKE_CXX_COMPILER=$1"); shift; }
   shift

@@ -56,8 +56,8 @@ class ChunkStatistics {
 
   Config c_;
   std::map<std::int32_t, std::vector<Tensor>> newest_;  // by chunk
-  std::map<std::pair<std::int32_t, std::int64_t>, std::vector<Tensor>>
-      kept_;                                   // by chunk and step, for evaluations
+  // By chunk and step, for evaluations
+  std::map<std::pair<std::int32_t, std::int64_t>, std::vector<Tensor>> kept_;
   std::map<std::int32_t, std::int64_t> done_;  // by chunk: mini-batches whose forwards are done
   std::optional<std::int64_t> conclude_at_;
 };

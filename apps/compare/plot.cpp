@@ -1,120 +1,103 @@
 #include "apps/compare/plot.hpp"
 
 #include "kernels/check.hpp"
-#include "runtime/record/json.hpp"
-
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
+#include <charconv>
 #include <cmath>
-
-extern char** environ;
+#include <map>
+#include <optional>
+#include <set>
 
 namespace troupe {
 namespace {
 
-// Okabe and Ito's colours without the yellow: told apart by everybody, also in print.
-constexpr std::array kColours{
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"};
-// gnuplot's dash types, but dots, which are faint. A line over another one of the same values lets it
-// be seen.
-constexpr std::array kDashes{1, 2, 4, 5};
-
-constexpr std::size_t kPanelWidth = 820;  // pixels
-constexpr std::size_t kHeight = 900;
-constexpr std::size_t kKeyWidth = 100;  // without its text
-constexpr std::size_t kLetterWidth = 9;
-constexpr std::size_t kLineHeight = 19;
-
-/// Between single quotes, for gnuplot.
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) {
-    out += c == '\'' ? "''" : std::string(1, c);
-  }
-  return out + "'";
+double unit_of(Measure measure) {
+  return measure == Measure::accuracy ? 100 : 1;
 }
 
-/// Lines of "epochs seconds mean low high"; accuracies in percent.
-std::string data_block(std::size_t index, const std::vector<MeanPoint>& curve, double unit) {
-  std::string text = concat("$curve", index, " << EOD\n");
+std::string label_of(Measure measure) {
+  return measure == Measure::accuracy ? "accuracy on the test data, %" : "loss on the test data";
+}
+
+PlotLine line_of(const std::string& title,
+                 const std::vector<MeanPoint>& curve,
+                 double MeanPoint::*x,
+                 Spread MeanPoint::*y,
+                 double unit) {
+  PlotLine line{.title = title};
   for (const MeanPoint& point : curve) {
-    const double sd = std::isnan(point.value.sd) ? 0 : point.value.sd;
-    for (const double number :
-         {point.epochs, point.seconds, unit * point.value.mean, unit * (point.value.mean - sd)}) {
-      text += json_number(number) + " ";
-    }
-    text += json_number(unit * (point.value.mean + sd)) + "\n";
+    const Spread& spread = point.*y;
+    line.points.push_back({point.*x, unit * spread.mean, unit * spread.sd});
   }
-  return text + "EOD\n";
+  return line;
 }
 
-struct Line {
-  std::size_t index = 0;  // of the scheme
-  std::string title;
-};
-
-/// One panel: bands first, so that no line is hidden; titles where `titled`.
-std::string plot_command(const std::vector<Line>& lines, int column, bool bands, bool titled) {
-  std::string text;
-  const auto add = [&](const std::string& one) {
-    text += (text.empty() ? "plot " : ", \\\n     ") + one;
-  };
-  const auto colour = [](const Line& line) {
-    return concat("'", kColours[line.index % kColours.size()], "'");
-  };
-  for (const Line& line : lines) {
-    if (bands) {
-      add(concat("$curve",
-                 line.index,
-                 " using ",
-                 column,
-                 ":4:5 with filledcurves fillstyle transparent solid 0.15 noborder lc rgb ",
-                 colour(line),
-                 " notitle"));
-    }
-  }
-  for (const Line& line : lines) {
-    add(concat("$curve",
-               line.index,
-               " using ",
-               column,
-               ":3 with linespoints lw 2 pt 7 ps 0.5 dt ",
-               kDashes[line.index % kDashes.size()],
-               " lc rgb ",
-               colour(line),
-               titled ? " title " + quoted(line.title) : " notitle"));
-  }
-  return text + "\n";
+std::optional<double> as_number(const std::string& text) {
+  double number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return failed == std::errc() && end == text.data() + text.size() ? std::optional(number)
+                                                                   : std::nullopt;
 }
 
-}  // namespace
+/// The label of a scheme without the key `key`, and without those that change along with it.
+std::string other_values(const Comparison& c, std::size_t scheme, std::size_t key) {
+  std::size_t first = key;
+  while (first > 0 && c.varied[first].joined) {
+    --first;
+  }
+  const Contender& s = c.schemes.schemes[scheme];
+  const bool several =
+      std::any_of(c.schemes.schemes.begin(), c.schemes.schemes.end(), [&](const Contender& other) {
+        return other.experiment != s.experiment;
+      });
+  std::string text = several ? s.experiment : "";
+  for (std::size_t i = 0, group = 0; i < c.varied.size(); ++i) {
+    group = c.varied[i].joined ? group : i;
+    if (group != first) {
+      text += concat(text.empty() ? "" : " ", c.schemes.columns[i], "=", s.values[i]);
+    }
+  }
+  return text;
+}
 
-std::string plot_script(const Comparison& c) {
-  const bool accuracy = c.measure == Measure::accuracy;
-  std::string data;
-  std::vector<Line> lines;
-  std::size_t longest = 0;
+/// No panel where fewer than two values are numbers, or one is none.
+std::optional<PlotPanel> panel_against(const Comparison& c, std::size_t key) {
+  std::vector<std::string> order;
+  std::map<std::string, PlotLine> lines;
+  std::set<double> values;
   for (std::size_t i = 0; i < c.schemes.schemes.size(); ++i) {
-    const std::vector<MeanPoint> curve = mean_curve(c.trials_of(i), c.measure);
-    if (curve.empty() || std::isnan(curve.back().value.mean)) {
-      continue;
+    const auto x = as_number(c.schemes.schemes[i].values[key]);
+    if (!x) {
+      return {};
     }
-    data += data_block(i, curve, accuracy ? 100 : 1);
-    std::string title = c.schemes.schemes[i].label;
-    if (const std::size_t lost = c.figures[i].diverged + c.figures[i].failed; lost > 0) {
-      title += concat(" (", c.figures[i].trials - lost, "/", c.figures[i].trials, " seeds)");
+    values.insert(*x);
+    const Spread& y = c.figures[i].at_end;
+    const std::string title = other_values(c, i, key);
+    if (const auto [line, is_new] = lines.try_emplace(title, PlotLine{.title = title}); is_new) {
+      order.push_back(title);
     }
-    longest = std::max(longest, title.size());
-    lines.push_back({i, std::move(title)});
+    lines[title].points.push_back({*x, unit_of(c.measure) * y.mean, unit_of(c.measure) * y.sd});
   }
-  if (lines.empty()) {
-    return "";
+  if (values.size() < 2) {
+    return {};
   }
+  PlotPanel panel{.x_label = c.varied[key].path,
+                  .y_label = label_of(c.measure),
+                  .log_x = true,
+                  .log_y = c.measure == Measure::loss,
+                  .ticks_at_points = true};
+  for (const std::string& title : order) {
+    PlotLine& line = lines[title];
+    std::sort(line.points.begin(), line.points.end(), [](const PlotPoint& a, const PlotPoint& b) {
+      return a.x < b.x;
+    });
+    panel.lines.push_back(std::move(line));
+  }
+  return panel;
+}
+
+std::string title_of(const Comparison& c) {
   std::string names;  // each experiment once
   for (const Contender& scheme : c.schemes.schemes) {
     const std::string& name = scheme.experiment;
@@ -122,81 +105,67 @@ std::string plot_script(const Comparison& c) {
       names += (names.empty() ? "" : ", ") + name;
     }
   }
-  const std::string seeds = c.seeds > 1
-                                ? concat("mean and standard deviation of ", c.seeds, " seeds")
-                                : concat("one seed");
-  const std::size_t width = kPanelWidth + kKeyWidth + kLetterWidth * longest;
-  const std::size_t height = std::max(kHeight, kLineHeight * lines.size() + 120);
-  const double right = static_cast<double>(kPanelWidth) / static_cast<double>(width);
-  const std::string panels = concat("set multiplot layout 2,1 title ",
-                                    quoted(concat(names, ": ", c.clock, " clock, ", seeds)),
-                                    "\nset key at screen ",
-                                    json_number(right + 20.0 / static_cast<double>(width)),
-                                    ", screen 0.95 top left Left reverse\nset xlabel 'epochs'\n",
-                                    plot_command(lines, 1, c.seeds > 1, true),
-                                    "set key off\nset xlabel ",
-                                    quoted("seconds of the " + c.clock + " clock"),
-                                    "\n",
-                                    plot_command(lines, 2, c.seeds > 1, false),
-                                    "unset multiplot\n");
-  const std::string terminal = concat(" noenhanced size ", width, ",", height);
-  return concat("# Drawn by troupe compare. In this folder, `gnuplot ",
-                kPlotScript,
-                "` draws curves.svg and curves.png again.\n",
-                "# A point: epochs, seconds, mean, mean - deviation, mean + deviation.\n",
-                data,
-                "set grid back lt 1 lc rgb '#d8d8d8'\nset xrange [0:*]\nset lmargin 10\nset "
-                "rmargin at screen ",
-                json_number(right),
-                "\nset ylabel ",
-                accuracy ? "'accuracy on the test data, %'" : "'loss on the test data'",
-                "\nset terminal svg",
-                terminal,
-                " background rgb 'white' font 'sans,14'\nset output 'curves.svg'\n",
-                panels,
-                "set terminal pngcairo",
-                terminal,
-                " font 'sans,11'\nset output 'curves.png'\n",
-                panels,
-                "set output\n");
+  return concat(names,
+                ": ",
+                c.clock,
+                " clock, ",
+                c.seeds > 1 ? concat("mean and standard deviation of ", c.seeds, " seeds")
+                            : std::string("one seed"));
 }
 
-Result<void> draw(const std::filesystem::path& folder, const std::string& program) {
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addchdir_np(&files, folder.c_str());
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  // Its warnings are about fonts and their caches; the script is there for who wants to see them.
-  posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
-  std::string name = program;
-  std::string plain = "--default-settings";  // nobody's own start-up file
-  std::string script = kPlotScript;
-  std::array<char*, 4> argv{name.data(), plain.data(), script.data(), nullptr};
-  pid_t process = -1;
-  const int failure =
-      posix_spawnp(&process, program.c_str(), &files, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&files);
-  const std::string later = concat("; `gnuplot ", kPlotScript, "` in ", folder.string());
-  if (failure == ENOENT) {
-    return Error{ErrorKind::lost,
-                 concat("curves.svg and curves.png are not drawn, as there is no ",
-                        program,
-                        " (Debian's package is gnuplot-nox)",
-                        later,
-                        " draws them later")};
+}  // namespace
+
+std::vector<PlotPanel> curve_panels(const std::vector<std::vector<MeanPoint>>& curves,
+                                    const std::vector<std::string>& titles,
+                                    Measure measure,
+                                    const std::string& clock) {
+  const bool loss = measure == Measure::loss;
+  std::vector<PlotPanel> panels{{.x_label = "epochs", .y_label = label_of(measure), .log_y = loss},
+                                {.x_label = concat("seconds of the ", clock, " clock"),
+                                 .y_label = label_of(measure),
+                                 .log_y = loss},
+                                {.x_label = "epochs", .y_label = "training loss", .log_y = true}};
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    const double unit = unit_of(measure);
+    panels[0].lines.push_back(
+        line_of(titles[i], curves[i], &MeanPoint::epochs, &MeanPoint::value, unit));
+    panels[1].lines.push_back(
+        line_of(titles[i], curves[i], &MeanPoint::seconds, &MeanPoint::value, unit));
+    panels[2].lines.push_back(
+        line_of(titles[i], curves[i], &MeanPoint::epochs, &MeanPoint::train_loss, 1));
   }
-  int status = 0;
-  if (failure != 0 || waitpid(process, &status, 0) != process || !WIFEXITED(status) ||
-      WEXITSTATUS(status) != 0) {
-    return Error{ErrorKind::lost,
-                 concat("curves.svg and curves.png are not drawn, as ",
-                        program,
-                        " failed",
-                        later,
-                        " says why")};
+  return panels;
+}
+
+std::vector<Figure> figures_to_draw(const Comparison& c) {
+  std::vector<std::vector<MeanPoint>> curves;
+  std::vector<std::string> titles;
+  for (std::size_t i = 0; i < c.schemes.schemes.size(); ++i) {
+    std::vector<MeanPoint> curve = mean_curve(c.trials_of(i), c.measure);
+    if (curve.empty() || std::isnan(curve.back().value.mean)) {
+      continue;
+    }
+    titles.push_back(c.schemes.schemes[i].label);
+    if (const std::size_t lost = c.figures[i].diverged + c.figures[i].failed; lost > 0) {
+      titles.back() +=
+          concat(" (", c.figures[i].trials - lost, "/", c.figures[i].trials, " seeds)");
+    }
+    curves.push_back(std::move(curve));
   }
-  return {};
+  if (curves.empty()) {
+    return {};
+  }
+  std::vector<Figure> figures{{.stem = "curves",
+                               .title = title_of(c),
+                               .panels = curve_panels(curves, titles, c.measure, c.clock)}};
+  for (std::size_t key = 0; key < c.varied.size(); ++key) {
+    if (auto panel = panel_against(c, key)) {
+      figures.push_back({.stem = "against-" + c.schemes.columns[key],
+                         .title = title_of(c),
+                         .panels = {*std::move(panel)}});
+    }
+  }
+  return figures;
 }
 
 }  // namespace troupe

@@ -1,22 +1,23 @@
-// The curves of a comparison, drawn by gnuplot.
+// What of a comparison is drawn.
 #pragma once
 
 #include "apps/compare/report.hpp"
+#include "apps/plot/figure.hpp"
 
-#include <filesystem>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
-inline constexpr const char* kPlotScript = "curves.gnuplot";
+/// Of each kind of curve one panel: the measure over epochs and over seconds of the clock, and the training loss over
+/// epochs; one line a scheme, and around it the standard deviation over the seeds. `titles`: of the lines.
+std::vector<PlotPanel> curve_panels(const std::vector<std::vector<MeanPoint>>& curves,
+                                    const std::vector<std::string>& titles,
+                                    Measure measure,
+                                    const std::string& clock);
 
-/// A script that draws curves.svg and curves.png, data included: the measure over epochs and over
-/// seconds of the clock, one line a scheme, and around it the standard deviation over the seeds.
-/// "" where nothing was evaluated.
-std::string plot_script(const Comparison& comparison);
-
-/// Runs the script that stands in `folder`. `program`: gnuplot by another name. Error (lost) where
-/// there is no such program, or it fails.
-Result<void> draw(const std::filesystem::path& folder, const std::string& program = "gnuplot");
+/// `curves`, and of each varied key whose values are all numbers `against-KEY`: the measure at the end against these
+/// values, one line for each combination of the other keys. None where nothing was evaluated.
+std::vector<Figure> figures_to_draw(const Comparison& comparison);
 
 }  // namespace troupe

@@ -38,6 +38,7 @@ const char* name_of(Measure measure) {
 std::vector<std::pair<std::string, Spread>> named(const Figures& f, Measure measure) {
   const std::string value = name_of(measure);
   return {{"samples_per_second", f.samples_per_second},
+          {"tokens_per_second", f.tokens_per_second},
           {value + "_end", f.at_end},
           {value + "_best", f.best},
           {value + "_at_epochs", f.at_epochs},
@@ -99,6 +100,7 @@ Row head(const Comparison& c) {
   row.insert(row.end(), c.schemes.columns.begin(), c.schemes.columns.end());
   const Row rest{
       "samples/s",
+      "tokens/s",
       accuracy ? "accuracy, %" : "test loss",
       "best",
       concat("at ", digits(epochs, "%.4g"), epochs == 1 ? " epoch" : " epochs"),
@@ -128,6 +130,7 @@ Row row_of(const Comparison& c, std::size_t index) {
   row.insert(row.end(), scheme.values.begin(), scheme.values.end());
   const Row rest{
       mean(f.samples_per_second, [](double x) { return short_number(x); }),
+      mean(f.tokens_per_second, [](double x) { return short_number(x); }),
       value_text(f.at_end, c.measure),
       value_text({std::min<std::size_t>(f.best.count, 1), f.best.mean, f.best.sd}, c.measure),
       value_text(f.at_epochs, c.measure),
@@ -227,16 +230,7 @@ std::string csv_number(double number) {
 std::string csv_line(const Row& cells) {
   std::string line;
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    line += i > 0 ? "," : "";
-    if (cells[i].find_first_of(",\"\n\r") == std::string::npos) {
-      line += cells[i];
-      continue;
-    }
-    line += '"';
-    for (const char c : cells[i]) {
-      line += c == '"' ? "\"\"" : std::string(1, c);
-    }
-    line += '"';
+    line += (i > 0 ? "," : "") + csv_field(cells[i]);
   }
   return line + "\n";
 }

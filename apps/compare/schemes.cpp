@@ -256,10 +256,6 @@ class Maker {
   Schemes made_;
 };
 
-}  // namespace
-
-namespace {
-
 /// That a key has values, each once. A key that changes along with others may have one twice.
 Result<void> check_values(const Varied& varied, std::string_view text, bool alone) {
   if (varied.path == "seed") {

@@ -140,6 +140,9 @@ Figures figures_of(std::span<const Trial> trials,
   f.diverged = count(Outcome::diverged);
   f.failed = count(Outcome::failed);
   f.samples_per_second = over([](const Trial& t) { return t.summary.samples_per_second; });
+  f.tokens_per_second = over([](const Trial& t) {
+    return t.summary.tokens_per_second > 0 ? t.summary.tokens_per_second : kNothing;
+  });
   f.at_end = over([&](const Trial& t) {
     return t.curve.empty() ? kNothing : measured(t.curve.back(), measure);
   });
@@ -175,14 +178,17 @@ std::vector<MeanPoint> mean_curve(std::span<const Trial> trials, Measure measure
     std::vector<double> epochs;
     std::vector<double> seconds;
     std::vector<double> values;
+    std::vector<double> losses;
     for (const Trial& trial : trials) {
       if (counts(trial)) {
+        losses.push_back(trial.curve[i].train_loss);
         epochs.push_back(trial.curve[i].epochs);
         seconds.push_back(trial.curve[i].seconds);
         values.push_back(measured(trial.curve[i], measure));
       }
     }
-    curve.push_back({spread_of(epochs).mean, spread_of(seconds).mean, spread_of(values)});
+    curve.push_back(
+        {spread_of(epochs).mean, spread_of(seconds).mean, spread_of(values), spread_of(losses)});
   }
   return curve;
 }

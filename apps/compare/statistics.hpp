@@ -45,10 +45,11 @@ struct Figures {
   std::size_t diverged = 0;
   std::size_t failed = 0;
   Spread samples_per_second;
-  Spread at_end;      // of the measure, at the last evaluation
-  Spread best;        // at each trial's best evaluation
-  Spread at_epochs;   // at Common::epochs, on the straight line between two evaluations
-  Spread at_seconds;  // at Common::seconds, alike; none before the first evaluation
+  Spread tokens_per_second;  // of text
+  Spread at_end;             // of the measure, at the last evaluation
+  Spread best;               // at each trial's best evaluation
+  Spread at_epochs;          // at Common::epochs, on the straight line between two evaluations
+  Spread at_seconds;         // at Common::seconds, alike; none before the first evaluation
   Spread to_target;   // seconds of the first evaluation that reaches the target; of those that do
   Spread train_loss;  // of the last epoch
   Spread staleness;   // versions: mean over all shards' micro-batches
@@ -66,8 +67,9 @@ Figures figures_of(std::span<const Trial> trials,
 /// A point of the curve of a scheme over its finished trials, evaluation by evaluation.
 struct MeanPoint {
   double epochs = 0;
-  double seconds = 0;  // mean
-  Spread value;        // of the measure
+  double seconds = 0;   // mean
+  Spread value{};       // of the measure
+  Spread train_loss{};  // since the evaluation before
 };
 
 /// As far as every finished trial goes.

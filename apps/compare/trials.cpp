@@ -3,7 +3,9 @@
 #include "apps/run.hpp"
 #include "kernels/stream.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <limits>
 #include <mutex>
@@ -16,13 +18,63 @@ namespace {
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
+/// Where a trial stands, told every now and then.
+class Standings {
+ public:
+  using Tell = std::function<void(const TrialStanding&)>;
+
+  Standings(const Blueprint& b, std::chrono::milliseconds every, Tell tell)
+      : every_(every),
+        tell_(std::move(tell)),
+        of_epoch_(static_cast<double>(std::max<std::int64_t>(1, b.data->size(Split::train)))),
+        of_run_(b.batches > 0
+                    ? static_cast<double>(b.sizes.samples_before(b.batches * b.batches_per_update))
+                    : 0),
+        seconds_(b.experiment.stop().seconds()) {}
+
+  void add(const LossRecord& loss, double sum, double now) {
+    samples_ += static_cast<double>(loss.samples);
+    loss_ += sum;
+    rows_ += static_cast<double>(loss.rows);
+    const auto wall = std::chrono::steady_clock::now();
+    if (!tell_ || wall - told_ < every_) {
+      return;
+    }
+    told_ = wall;
+    double share = of_run_ > 0 ? samples_ / of_run_ : 0;
+    if (seconds_ > 0) {
+      share = std::max(share, now / seconds_);
+    }
+    tell_({.share = std::min(1.0, share),
+           .epochs = samples_ / of_epoch_,
+           .loss = rows_ > 0 ? loss_ / rows_ : kNothing});
+    loss_ = 0;
+    rows_ = 0;
+  }
+
+ private:
+  std::chrono::milliseconds every_;
+  Tell tell_;
+  double of_epoch_;  // samples
+  double of_run_;    // samples; 0 where its length is not known
+  double seconds_;   // of the run's clock after which it ends; 0: no limit
+  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
+  double samples_ = 0;
+  double loss_ = 0;
+  double rows_ = 0;
+};
+
 /// Evaluations, each with the losses that came before it.
 class Curve final : public RecordSink {
  public:
+  explicit Curve(Standings standings) : standings_(std::move(standings)) {}
+
   std::optional<Diverged> on(const RecordEntry& entry, double now) override {
     if (const auto* loss = std::get_if<LossRecord>(&entry)) {
-      loss_ += to_host(loss->result)[0];
+      const double sum = to_host(loss->result)[0];
+      loss_ += sum;
       rows_ += loss->rows;
+      standings_.add(*loss, sum, now);
     } else if (const auto* evaluation = std::get_if<EvaluationRecord>(&entry)) {
       points_.push_back({.updates = evaluation->step,
                          .epochs = 0,
@@ -47,6 +99,7 @@ class Curve final : public RecordSink {
   }
 
  private:
+  Standings standings_;
   std::vector<CurvePoint> points_;
   double loss_ = 0;
   std::int64_t rows_ = 0;
@@ -76,7 +129,11 @@ void run_trial(Trial& trial, const Contender& scheme, const TrialOptions& option
     fail(trial, blueprint.error().kind, blueprint.error().message);
     return;
   }
-  Curve curve;
+  Curve curve(Standings(*blueprint, options.standing_every, [&](const TrialStanding& standing) {
+    if (options.on_way) {
+      options.on_way(trial, standing);
+    }
+  }));
   RunOptions run{.virtual_clock = options.virtual_clock,
                  .directory = {},
                  .progress = nullptr,
@@ -110,17 +167,26 @@ std::vector<Trial> run_trials(const std::vector<Contender>& schemes, const Trial
     trials[i].scheme = i / seeds;
     trials[i].seed = schemes[i / seeds].resolved.seed() + i % seeds;
   }
+  std::vector<std::size_t> to_make;  // seeds in turn, each with all schemes
+  for (std::size_t n = 0; n < trials.size(); ++n) {
+    const std::size_t at = n % schemes.size() * seeds + n / schemes.size();
+    if (!options.recall || !options.recall(trials[at])) {
+      to_make.push_back(at);
+    }
+  }
+  if (options.on_begin) {
+    options.on_begin();
+  }
   std::atomic<std::size_t> next{0};
   std::mutex mutex;  // of on_finish
   const auto work = [&] {
-    for (std::size_t n = next++; n < trials.size(); n = next++) {
+    for (std::size_t n = next++; n < to_make.size(); n = next++) {
       if (options.interrupted && options.interrupted()) {
         return;
       }
-      const std::size_t scheme = n % schemes.size();
-      Trial& trial = trials[scheme * seeds + n / schemes.size()];
+      Trial& trial = trials[to_make[n]];
       try {
-        run_trial(trial, schemes[scheme], options);
+        run_trial(trial, schemes[trial.scheme], options);
       } catch (const std::exception& error) {
         fail(trial, ErrorKind::lost, error.what());
       }

@@ -4,6 +4,7 @@
 #include "apps/compare/schemes.hpp"
 #include "runtime/record/summary.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,6 +22,15 @@ struct CurvePoint {
   double train_loss = 0;  // mean of the losses that came since the point before
   double test_loss = 0;
   double accuracy = 0;  // of the test data, 0..1
+
+  static constexpr int kFields = 6;
+};
+
+/// Where a trial under way stands.
+struct TrialStanding {
+  double share = 0;  // of the trial that is done, 0..1, as far as its length is known
+  double epochs = 0;
+  double loss = 0;  // mean of the training losses that came since the last standing; NaN of none
 };
 
 enum class Outcome : std::uint8_t {
@@ -34,10 +44,10 @@ struct Trial {
   std::size_t scheme = 0;  // index
   std::uint64_t seed = 0;
   Outcome outcome = Outcome::interrupted;
-  int exit_code = 0;  // as `troupe sim` would end with
-  std::string cause;  // one sentence where outcome is not finished
-  Summary summary;
-  std::vector<CurvePoint> curve;
+  int exit_code = 0;    // as `troupe sim` would end with
+  std::string cause{};  // one sentence where outcome is not finished
+  Summary summary{};
+  std::vector<CurvePoint> curve{};
 };
 
 struct TrialOptions {
@@ -46,6 +56,12 @@ struct TrialOptions {
   int jobs = 1;                       // trials at once, a thread each; on the real clock 1
   std::function<bool()> interrupted;  // from any thread; true: end all that runs
   std::function<void(const Trial&)> on_finish;  // one call at a time, from any thread
+  /// Fills in a trial that need not be made, and says so; asked of every trial, before one is made.
+  std::function<bool(Trial&)> recall{};
+  std::function<void()> on_begin{};  // after the last question, before the first trial
+  std::function<void(const Trial&, const TrialStanding&)>
+      on_way{};                                   // from any thread, several at once
+  std::chrono::milliseconds standing_every{200};  // of each trial
 };
 
 /// By scheme, then seed. Seeds are run one after the other, each with all schemes, so that what an

@@ -1,17 +1,18 @@
 // troupe compare: several schemes side by side, with the same seeds, data order and budget.
+#include "apps/compare/kept_trials.hpp"
 #include "apps/compare/plot.hpp"
 #include "apps/compare/report.hpp"
 #include "apps/compare/schemes.hpp"
 #include "apps/compare/trials.hpp"
+#include "apps/compare/trials_progress.hpp"
 #include "apps/interrupts.hpp"
 #include "apps/presets.hpp"
 #include "apps/run_folder.hpp"
-#include "apps/text.hpp"
+#include "apps/status_line.hpp"
 #include "apps/verbs/verb.hpp"
 #include "runtime/record/output_file.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <ostream>
@@ -25,7 +26,7 @@ constexpr int kJobsMax = 1024;
 
 struct Arguments {
   std::vector<std::string> experiments;
-  std::vector<std::string> assignments;
+  ExperimentArguments set;  // for all schemes
   std::vector<std::string> varied;
   std::string clock = "virtual";
   std::string out;
@@ -48,7 +49,7 @@ Result<Comparison> prepare(const Arguments& arguments) {
     c.varied.insert(c.varied.end(), varied->begin(), varied->end());
   }
   auto schemes =
-      make_schemes(arguments.experiments, arguments.assignments, c.varied, c.clock == "virtual");
+      make_schemes(arguments.experiments, arguments.set.settings(), c.varied, c.clock == "virtual");
   if (!schemes) {
     return schemes.error();
   }
@@ -69,40 +70,12 @@ int jobs_of(const Arguments& arguments, std::size_t trials) {
   return static_cast<int>(std::min(static_cast<std::size_t>(asked), trials));
 }
 
-/// "[3/12] weights=stash seed 1: 97.1 %, 1,404 updates, 12.5 ms".
-std::string progress_line(const Comparison& c, const Trial& trial, std::size_t done) {
-  const Measure measure = measure_of(c.schemes.schemes);
-  std::string text = concat("[",
-                            done,
-                            "/",
-                            c.schemes.schemes.size() * static_cast<std::size_t>(c.seeds),
-                            "] ",
-                            c.schemes.schemes[trial.scheme].label,
-                            " seed ",
-                            trial.seed,
-                            ": ");
-  if (trial.outcome != Outcome::finished) {
-    return text + trial.cause;
-  }
-  if (!trial.curve.empty()) {
-    const double value = measured(trial.curve.back(), measure);
-    text += measure == Measure::accuracy ? percent(value) : concat("test loss ", value);
-    text += ", ";
-  }
-  return text +
-         concat(grouped(trial.summary.updates), " updates, ", duration(trial.summary.seconds));
-}
-
 Result<void> write_files(const std::filesystem::path& folder, const Comparison& c) {
-  const std::string script = plot_script(c);
   for (const auto& [name, text] : {std::pair{"compare.csv", csv_text(c)},
                                    {"compare.json", json_text(c)},
-                                   {"curves.csv", curves_text(c)},
-                                   {kPlotScript, script}}) {
-    if (!text.empty()) {
-      if (auto written = write_file(folder / name, text); !written) {
-        return written.error();
-      }
+                                   {"curves.csv", curves_text(c)}}) {
+    if (auto written = write_file(folder / name, text); !written) {
+      return written.error();
     }
   }
   return {};
@@ -126,9 +99,12 @@ std::string plural(std::size_t count, const char* what) {
 /// What can be told before anything is read.
 Result<void> check(const Arguments& arguments) {
   std::error_code code;
-  if (std::filesystem::exists(arguments.out, code)) {
-    return Error{ErrorKind::usage,
-                 concat("--out: ", arguments.out, " exists already; name a new folder")};
+  if (std::filesystem::exists(arguments.out, code) && !KeptTrials::are_in(arguments.out)) {
+    return Error{
+        ErrorKind::usage,
+        concat("--out: ",
+               arguments.out,
+               " exists already and is no comparison that could go on; name a new folder")};
   }
   if (arguments.clock == "real" && arguments.jobs > 1) {
     return Error{ErrorKind::usage,
@@ -146,21 +122,50 @@ void announce(std::ostream& err, const Comparison& c, int jobs, const std::strin
       << " clock, " << jobs << " at once; files go to " << folder << std::endl;
 }
 
-void run_all(Console& console, Comparison& c, int jobs, bool quiet) {
+/// Trials that are kept are taken, the others are made and kept in turn. Error (lost): one could not be kept.
+Result<void> run_all(Console& console, Comparison& c, KeptTrials& kept, int jobs, bool quiet) {
   const Interrupts interrupts;
-  std::size_t done = 0;
+  StatusLine line(console.err, console.terminal);
+  std::optional<TrialsProgress> progress;
+  std::size_t recalled = 0;
+  Result<void> outcome;
   TrialOptions options{.virtual_clock = c.clock == "virtual",
                        .seeds = c.seeds,
                        .jobs = jobs,
                        .interrupted = [] { return Interrupts::count() > 0; },
                        .on_finish = {}};
+  options.recall = [&](Trial& trial) {
+    const bool there = kept.recall(c.schemes.schemes[trial.scheme], trial);
+    recalled += there ? 1 : 0;
+    return there;
+  };
+  options.on_begin = [&] {
+    for (const std::string& note : kept.notes()) {
+      line.note(note);
+    }
+    if (recalled > 0 && !quiet) {
+      line.note(concat(plural(recalled, "finished trial"), " taken from the folder"));
+    }
+    progress.emplace(line, c, recalled);
+  };
+  options.on_finish = [&](const Trial& trial) {
+    if (trial.outcome == Outcome::finished || trial.outcome == Outcome::diverged) {
+      if (auto written = kept.keep(c.schemes.schemes[trial.scheme], trial); !written && outcome) {
+        outcome = std::move(written);
+      }
+    }
+    if (!quiet) {
+      progress->on_finish(trial);
+    }
+  };
   if (!quiet) {
-    options.on_finish = [&](const Trial& trial) {
-      console.err << progress_line(c, trial, ++done) << std::endl;
+    options.on_way = [&](const Trial& trial, const TrialStanding& standing) {
+      progress->on_way(trial, standing);
     };
   }
   c.trials = run_trials(c.schemes.schemes, options);
   judge(c);
+  return outcome;
 }
 
 /// Table, files, curves. Error (lost) where a file cannot be written; curves may be missing.
@@ -169,13 +174,30 @@ Result<void> report(Console& console, const Comparison& c, const std::string& fo
   if (auto written = write_files(folder, c); !written) {
     return written.error();
   }
-  std::error_code code;
-  if (!std::filesystem::exists(std::filesystem::path(folder) / kPlotScript, code)) {
+  const std::vector<Figure> figures = figures_to_draw(c);
+  if (figures.empty()) {
     console.err << "troupe: no curves are drawn, as nothing was evaluated" << std::endl;
-  } else if (auto drawn = draw(folder); !drawn) {
-    console.err << "troupe: " << drawn.error().message << std::endl;
+  }
+  for (const Figure& figure : figures) {
+    if (auto drawn = draw_figure(folder, figure); !drawn) {
+      console.err << "troupe: " << drawn.error().message << std::endl;
+    }
   }
   return {};
+}
+
+/// Where the files go: the folder that is named, made where it is not there, or the next one of runs/.
+Result<void> choose_folder(Arguments& arguments, std::optional<RunFolder>& numbered) {
+  if (arguments.out.empty()) {
+    auto made = RunFolder::make(folder_of_runs(), "compare");
+    if (!made) {
+      return made.error();
+    }
+    numbered.emplace(*std::move(made));
+    arguments.out = numbered->path().string();
+    return {};
+  }
+  return KeptTrials::are_in(arguments.out) ? Result<void>() : make_run_directory(arguments.out);
 }
 
 int compare(Console& console, Arguments arguments) {
@@ -187,28 +209,30 @@ int compare(Console& console, Arguments arguments) {
     return fail(console, prepared.error());
   }
   std::optional<RunFolder> numbered;
-  if (arguments.out.empty()) {
-    auto made = RunFolder::make(folder_of_runs(), "compare");
-    if (!made) {
-      return fail(console, made.error());
-    }
-    numbered.emplace(*std::move(made));
-    arguments.out = numbered->path().string();
-  } else if (auto made = make_run_directory(arguments.out); !made) {
-    return fail(console, made.error());
+  if (auto chosen = choose_folder(arguments, numbered); !chosen) {
+    return fail(console, chosen.error());
+  }
+  auto kept = KeptTrials::open(arguments.out,
+                               prepared->schemes.schemes,
+                               prepared->clock,
+                               prepared->seeds,
+                               maker_of_trials());
+  if (!kept) {
+    return fail(console, kept.error());
   }
   const int jobs = jobs_of(
       arguments, prepared->schemes.schemes.size() * static_cast<std::size_t>(arguments.seeds));
   if (!arguments.quiet) {
     announce(console.err, *prepared, jobs, arguments.out);
   }
-  run_all(console, *prepared, jobs, arguments.quiet);
+  const auto all_kept = run_all(console, *prepared, *kept, jobs, arguments.quiet);
   const int code = exit_code(prepared->trials);
   if (code == 130) {
-    console.err << "troupe: interrupted; what was finished is reported" << std::endl;
+    console.err << "troupe: interrupted; what was finished is reported; the same words with --out "
+                << arguments.out << " go on from here" << std::endl;
   }
-  if (auto reported = report(console, *prepared, arguments.out); !reported) {
-    return fail(console, reported.error());
+  if (auto reported = report(console, *prepared, arguments.out); !reported || !all_kept) {
+    return fail(console, !reported ? reported.error() : all_kept.error());
   }
   return code;
 }
@@ -217,52 +241,53 @@ int compare(Console& console, Arguments arguments) {
 
 Command declare_compare() {
   auto arguments = std::make_shared<Arguments>();
-  return {
-      .options =
-          {{.names = "EXPERIMENT",
-            .value = &arguments->experiments,
-            .doc = concat(
-                "presets' names, or .textproto or .json files (default: ", kDefaultPreset, ")")},
-           {.names = "--vary",
-            .value = &arguments->varied,
-            .doc = "path=value,value,...: a scheme for each value; repeatable: for each "
-                   "combination; path=log:1e-3..1e-1:5 and path=lin:0..0.5:3 are ranges, "
-                   "a+b=1+2,3+4 changes two keys together",
-            .type = "PATH=VALUES"},
-           set_option(arguments->assignments, "path=value, for all schemes; repeatable"),
-           {.names = "--seeds",
-            .value = &arguments->seeds,
-            .doc = "runs of each scheme: the seed of the first experiment, that plus 1, ... "
-                   "(default: 1)",
-            .range = OptionRange{1, kSeedsMax}},
-           {.names = "--clock",
-            .value = &arguments->clock,
-            .doc = "virtual or real (default: virtual)",
-            .legal = {"virtual", "real"}},
-           {.names = "--target",
-            .value = &arguments->target,
-            .doc = "also the time until the test accuracy (0..1) is reached; of networks without "
-                   "classes, the test loss",
-            .range = OptionRange{}},
-           {.names = "--jobs",
-            .value = &arguments->jobs,
-            .doc = "runs at once, on the virtual clock (default: one a core)",
-            .range = OptionRange{1, kJobsMax}},
-           {.names = "--out",
-            .value = &arguments->out,
-            .doc = "folder for tables and curves; made here, must not exist (default: "
-                   "runs/compare-N)",
-            .type = "DIR",
-            .refuse_empty = kEmptyFolder},
-           {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"}},
-      .action =
-          [arguments](Console& console) {
-            if (arguments->experiments.empty()) {
-              arguments->experiments.emplace_back(kDefaultPreset);
-            }
-            return compare(console, *arguments);
-          },
-      .footer = experiment_footer};
+  std::vector<CommandOption> options{
+      {.names = "EXPERIMENT",
+       .value = &arguments->experiments,
+       .doc =
+           concat("presets' names, or .textproto or .json files (default: ", kDefaultPreset, ")")},
+      {.names = "--vary",
+       .value = &arguments->varied,
+       .doc = "path=value,value,...: a scheme for each value; repeatable: for each "
+              "combination; path=log:1e-3..1e-1:5 and path=lin:0..0.5:3 are ranges, "
+              "a+b=1+2,3+4 changes two keys together",
+       .type = "PATH=VALUES"},
+      {.names = "--seeds",
+       .value = &arguments->seeds,
+       .doc = "runs of each scheme: the seed of the first experiment, that plus 1, ... "
+              "(default: 1)",
+       .range = OptionRange{1, kSeedsMax}},
+      {.names = "--clock",
+       .value = &arguments->clock,
+       .doc = "virtual or real (default: virtual)",
+       .legal = {"virtual", "real"}},
+      {.names = "--target",
+       .value = &arguments->target,
+       .doc = "also the time until the test accuracy (0..1) is reached; of networks without "
+              "classes, the test loss",
+       .range = OptionRange{}},
+      {.names = "--jobs",
+       .value = &arguments->jobs,
+       .doc = "runs at once, on the virtual clock (default: one a core)",
+       .range = OptionRange{1, kJobsMax}},
+      {.names = "--out",
+       .value = &arguments->out,
+       .doc = "folder for tables, curves and finished trials; made here, or that of the same "
+              "comparison, which goes on where it was ended (default: runs/compare-N)",
+       .type = "DIR",
+       .refuse_empty = kEmptyFolder},
+      {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"}};
+  const auto set = set_options(arguments->set, "path=value, for all schemes; repeatable");
+  options.insert(options.begin() + 2, set.begin(), set.end());
+  return {.options = std::move(options),
+          .action =
+              [arguments](Console& console) {
+                if (arguments->experiments.empty()) {
+                  arguments->experiments.emplace_back(kDefaultPreset);
+                }
+                return compare(console, *arguments);
+              },
+          .footer = experiment_footer};
 }
 
 }  // namespace troupe

@@ -35,7 +35,7 @@ Result<std::string> check(const ExperimentArguments& arguments) {
   if (!experiment) {
     return experiment.error();
   }
-  const auto phases = make_phases(*experiment);
+  const auto phases = make_phases(*experiment, {}, true);
   if (!phases) {
     return phases.error();
   }
@@ -43,6 +43,11 @@ Result<std::string> check(const ExperimentArguments& arguments) {
   const Result<void> simulated = check_clock(*phases, true);
   if (!real && !simulated) {
     return real.error();
+  }
+  for (const Phase& phase : *phases) {
+    if (!phase.missing.empty()) {
+      return Error{ErrorKind::data, phase.missing};  // all else is right
+    }
   }
   return !real        ? "by troupe sim only; " + real.error().message
          : !simulated ? "by troupe run only; " + simulated.error().message

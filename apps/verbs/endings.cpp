@@ -111,8 +111,7 @@ void print_summary(Console& console, const RunResult& result, const std::string&
                          " (",
                          s.clock,
                          " clock): ",
-                         short_number(s.samples_per_second),
-                         " samples/s")});
+                         rate_text(s.samples_per_second, s.tokens_per_second))});
   rows.push_back({"loss",
                   "train " + (s.updates == 0 ? "none" : number(s.train_loss)) +
                       (s.test_loss ? "  test " + number(*s.test_loss) : "")});

@@ -4,6 +4,7 @@
 #include "apps/trained.hpp"
 #include "apps/verbs/verb.hpp"
 #include "runtime/data/preparation.hpp"
+#include "runtime/data/sample_names.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"
 
@@ -185,28 +186,24 @@ std::string csv_number(double value) {
   return number(value, "%.9g");
 }
 
-/// In quotes where it needs them (RFC 4180).
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == text.npos) {
-    return text;
-  }
-  std::string quoted = "\"";
-  for (const char c : text) {
-    quoted += c == '"' ? "\"\"" : std::string(1, c);
-  }
-  return quoted + '"';
+/// Null where samples have no names.
+const SampleNames* names_of(const Dataset& data) {
+  const auto* const names = dynamic_cast<const SampleNames*>(&data);
+  return names && !names->kind().empty() ? names : nullptr;
 }
 
 std::string csv_head(const Arguments& arguments, const Dataset& data) {
+  const SampleNames* const names = names_of(data);
+  const std::string sample = names ? "sample," + names->kind() : "sample";
   if (data.classes() > 0) {
-    std::string head = "sample,label,prediction,probability";
+    std::string head = sample + ",label,prediction,probability";
     for (int c = 0; c < data.classes() && arguments.probabilities; ++c) {
       const std::string name = class_name(data, static_cast<std::size_t>(c));
       head += ',' + csv_field(name == std::to_string(c) ? "p" + name : "p_" + name);
     }
     return head + '\n';
   }
-  std::string head = "sample";
+  std::string head = sample;
   for (const char* what : {"target", "prediction"}) {
     for (std::int64_t v = 0; v < data.values(); ++v) {
       head += concat(',', what, data.values() == 1 ? "" : std::to_string(v));
@@ -242,7 +239,11 @@ std::string csv_line(const Arguments& arguments,
                      const Dataset& data,
                      const Answers& answers,
                      std::size_t i) {
-  std::string line = std::to_string(answers.first + static_cast<std::int64_t>(i));
+  const std::int64_t sample = answers.first + static_cast<std::int64_t>(i);
+  std::string line = std::to_string(sample);
+  if (const SampleNames* const names = names_of(data)) {
+    line += ',' + csv_field(names->sample_name(split_of(arguments), sample));
+  }
   const auto width =
       static_cast<std::size_t>(std::max<std::int64_t>(data.classes(), data.values()));
   const double* const y = answers.y.data() + i * width;

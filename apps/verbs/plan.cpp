@@ -178,7 +178,7 @@ int plan(Console& console, const Arguments& arguments) {
   if (!experiment) {
     return fail(console, experiment.error());
   }
-  const auto phases = make_phases(*experiment);
+  const auto phases = make_phases(*experiment, {}, true);
   if (!phases) {
     return fail(console, phases.error());
   }
@@ -199,6 +199,13 @@ int plan(Console& console, const Arguments& arguments) {
     }
   }
   console.out << text;
+  for (const Phase& phase : *phases) {
+    if (!phase.missing.empty()) {
+      console.err << "troupe: the plan is made by the sizes that this data set has everywhere; a "
+                     "run would end here: "
+                  << phase.missing << std::endl;
+    }
+  }
   return 0;
 }
 

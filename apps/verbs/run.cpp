@@ -117,6 +117,13 @@ Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundC
   return experiment;
 }
 
+/// What the folder of the run is named after: the experiment, or where that has no name of its own its file.
+std::string name_for_folder(const Arguments& arguments, const proto::Experiment& experiment) {
+  constexpr const char* kNoName = "experiment";  // what one that is not named is called
+  return experiment.name().empty() || experiment.name() == kNoName ? named(arguments)
+                                                                   : experiment.name();
+}
+
 int run_single(Console& console,
                const Arguments& arguments,
                const Players& players,
@@ -138,6 +145,7 @@ int run_single(Console& console,
 /// Where the files go; `numbered`: a folder that nobody has named.
 Result<void> choose_folder(Console& console,
                            const Arguments& arguments,
+                           const proto::Experiment& experiment,
                            const FoundCheckpoint* resume,
                            RunOptions& options,
                            std::optional<RunFolder>& numbered) {
@@ -147,7 +155,7 @@ Result<void> choose_folder(Console& console,
   } else if (!arguments.out.empty() && arguments.out != kKeepNothing) {
     options.directory = arguments.out;
   } else if (arguments.out.empty() && runs_are_kept()) {
-    auto made = RunFolder::make(folder_of_runs(), named(arguments));
+    auto made = RunFolder::make(folder_of_runs(), name_for_folder(arguments, experiment));
     if (!made) {
       return made.error();
     }
@@ -228,8 +236,8 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
                      .interrupts = {},
                      .tee = nullptr};
   std::optional<RunFolder> numbered;
-  if (auto chosen =
-          choose_folder(console, arguments, resume ? &*resume : nullptr, options, numbered);
+  if (auto chosen = choose_folder(
+          console, arguments, *experiment, resume ? &*resume : nullptr, options, numbered);
       !chosen) {
     return fail(console, chosen.error());
   }
@@ -250,7 +258,7 @@ Command declare(bool virtual_clock) {
             .value = &arguments->out,
             .doc = "folder for the run's files; made here, must not exist; none: keep nothing "
                    "(default: "
-                   "runs/EXPERIMENT-N, the next one)",
+                   "runs/NAME-N, the next one)",
             .type = "DIR",
             .refuse_empty = kEmptyFolder},
            {.names = "--resume",

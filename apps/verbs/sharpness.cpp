@@ -1,6 +1,7 @@
 // troupe sharpness: how much the loss rises in a small box around trained weights.
 #include "apps/sharpness.hpp"
 
+#include "apps/status_line.hpp"
 #include "apps/text.hpp"
 #include "apps/trained.hpp"
 #include "apps/verbs/verb.hpp"
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -26,6 +28,7 @@ struct Arguments {
   std::uint64_t seed = 1;
   std::string split = "train";
   std::string out;
+  bool quiet = false;
 };
 
 Error usage(std::string sentence) {
@@ -86,7 +89,18 @@ std::string to_json(const Arguments& arguments, const SharpnessReport& report) {
          '\n';
 }
 
-Result<std::string> sharpness(const Arguments& arguments) {
+/// "sharpness: 37 % done; eta 01:20", now and then.
+std::function<void(double)> told_progress(StatusLine& line) {
+  return [&line, start = std::chrono::steady_clock::now()](double done) {
+    if (line.due()) {
+      const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+      line.show(concat(
+          "sharpness: ", number(100 * done, "%.0f"), " % done; ", eta_text(done, spent.count())));
+    }
+  };
+}
+
+Result<std::string> sharpness(Console& console, const Arguments& arguments) {
   std::error_code code;
   if (!arguments.out.empty() && fs::exists(fs::symlink_status(arguments.out, code))) {
     return usage("--out: " + arguments.out + " exists already; name a new file");
@@ -101,6 +115,10 @@ Result<std::string> sharpness(const Arguments& arguments) {
   const auto blueprint = trained_blueprint("sharpness", arguments.trained);
   if (!blueprint) {
     return blueprint.error();
+  }
+  StatusLine line(console.err, console.terminal);
+  if (!arguments.quiet) {
+    options.progress = told_progress(line);
   }
   const auto report = measure_sharpness(*blueprint, options);
   if (!report) {
@@ -149,9 +167,10 @@ Command declare_sharpness() {
            {.names = "--out",
             .value = &arguments->out,
             .doc = "file for the numbers as JSON; must not exist",
-            .type = "FILE"}},
+            .type = "FILE"},
+           {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"}},
       .action = [arguments](Console& console) {
-        const auto text = sharpness(*arguments);
+        const auto text = sharpness(console, *arguments);
         if (!text) {
           return fail(console, text.error());
         }

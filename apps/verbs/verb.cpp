@@ -12,16 +12,9 @@
 
 namespace troupe {
 
-std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
-                                              const std::vector<CommandOption>& more) {
-  arguments.experiment = kDefaultPreset;
-  std::vector<CommandOption> options{
-      {.names = "EXPERIMENT",
-       .value = &arguments.experiment,
-       .doc = concat(
-           "a preset's name, or a .textproto or .json file (default: ", kDefaultPreset, ")")},
-      set_option(arguments.assignments,
-                 "path=value: sets a key, or selects a choice with its defaults; repeatable"),
+std::vector<CommandOption> set_options(ExperimentArguments& arguments, const std::string& doc) {
+  return {
+      set_option(arguments.assignments, doc),
       {.names = "--seed", .value = &arguments.seed, .doc = "short for --set seed=N", .type = "N"},
       {.names = "--epochs",
        .value = &arguments.epochs,
@@ -31,6 +24,19 @@ std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
        .value = &arguments.learning_rate,
        .doc = "short for --set optimizer.learning_rate=X",
        .type = "X"}};
+}
+
+std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
+                                              const std::vector<CommandOption>& more) {
+  arguments.experiment = kDefaultPreset;
+  std::vector<CommandOption> options{
+      {.names = "EXPERIMENT",
+       .value = &arguments.experiment,
+       .doc = concat(
+           "a preset's name, or a .textproto or .json file (default: ", kDefaultPreset, ")")}};
+  const auto set = set_options(
+      arguments, "path=value: sets a key, or selects a choice with its defaults; repeatable");
+  options.insert(options.end(), set.begin(), set.end());
   options.insert(options.end(), more.begin(), more.end());
   return options;
 }

@@ -37,6 +37,7 @@ Command declare_sim();
 Command declare_replay();
 Command declare_compare();
 Command declare_plan();
+Command declare_plot();
 Command declare_config();
 Command declare_ckpt();
 Command declare_eval();
@@ -71,6 +72,8 @@ struct ExperimentArguments {
 /// EXPERIMENT, which becomes the default preset, --set and the short forms, followed by `more`.
 std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
                                               const std::vector<CommandOption>& more);
+/// --set, with its `doc`, and the short forms.
+std::vector<CommandOption> set_options(ExperimentArguments& arguments, const std::string& doc);
 /// "--set PATH=VALUE", with its `doc`.
 CommandOption set_option(std::vector<std::string>& assignments, const std::string& doc);
 /// Presets, and every key of an experiment, below the help.

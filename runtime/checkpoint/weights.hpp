@@ -44,7 +44,8 @@ using ParameterValues = std::vector<float>;
 std::vector<WeightSpec> weight_specs(const Network& network);
 
 /// Writes the parameters as F32, with the metadata {"format": "pt", "troupe": version}, and with what the
-/// data of their training has gone through where that is not null; values[i] belongs to specs[i]. The file is there whole or not at all. Error (lost) with path and reason.
+/// data of their training has gone through where that is not null; values[i] belongs to specs[i]. The file
+/// is there whole or not at all. Error (lost) with path and reason.
 Result<void> write_weights(const std::filesystem::path& path,
                            const std::vector<WeightSpec>& specs,
                            const std::vector<ParameterValues>& values,

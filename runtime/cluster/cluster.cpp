@@ -13,6 +13,18 @@ constexpr double kSoon = 1e-6;  // seconds; the clock counts nanoseconds
 
 }  // namespace
 
+std::set<std::int32_t> replicas_of(const Cast& cast,
+                                   const std::vector<int>& process_of,
+                                   int process) {
+  std::set<std::int32_t> all;
+  for (std::size_t id = 0; id < process_of.size(); ++id) {
+    if (process_of[id] == process && cast.members[id].replica >= 0) {
+      all.insert(cast.members[id].replica);
+    }
+  }
+  return all;
+}
+
 void Cluster::send(ActorId to, Message message, double due) {
   channel_.send(process_of_.at(to), packed(to, std::move(message), due));
 }

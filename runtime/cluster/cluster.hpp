@@ -8,10 +8,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace troupe {
+
+/// The replicas that process `process` plays a part of. `process_of`: by ActorId.
+std::set<std::int32_t> replicas_of(const Cast& cast,
+                                   const std::vector<int>& process_of,
+                                   int process);
 
 class Cluster : public Others {
  public:

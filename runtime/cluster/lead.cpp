@@ -309,10 +309,10 @@ Result<void> Lead::collect() {
   const std::lock_guard lock(mutex_);
   for (const int number : asked) {
     if (const Member& member = members_.at(number); !member.bye) {
-      return Error{
-          ErrorKind::lost,
-          concat(member.gone ? member.cause : concat(name_of(number), " has not ended its part"),
-                 " when the run was over; what it had recorded last is missing")};
+      return Error{ErrorKind::lost,
+                   concat(member.cause.empty() ? concat(name_of(number), " has not ended its part")
+                                               : member.cause,
+                          " when the run was over; what it had recorded last is missing")};
     }
   }
   return {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/cluster/cluster.hpp"
+#include "runtime/cluster/control_stream.hpp"
 #include "runtime/cluster/record_bounds.hpp"
 #include "runtime/cluster/started_process.hpp"
 #include "runtime/cluster/tcp.hpp"
@@ -93,8 +94,10 @@ class Lead final : public Cluster {
  private:
   struct Member {
     StartedProcess process;
-    bool gone = false;  // lost
-    bool bye = false;   // has ended its part
+    Patience patience{};    // with all that it says until it takes part
+    bool newcomer = false;  // in the place of one that was lost
+    bool gone = false;      // lost
+    bool bye = false;       // has ended its part
     bool explained = false;
     std::optional<bool> admitted{};  // the last who came to take its place
     std::string cause{};             // of its loss

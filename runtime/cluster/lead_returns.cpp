@@ -7,7 +7,6 @@
 #include "wire.pb.h"
 
 #include <algorithm>
-#include <set>
 
 namespace troupe {
 namespace {
@@ -69,8 +68,11 @@ void Lead::replace_when_lost(int number) {
     pause = std::min(2 * pause, kPauseMax);
   }
   if (await_loss(number)) {
-    const std::string why =
-        concat(name_of(number), " was lost once more; it comes back ", times, " times (--back)");
+    const std::string why = concat(name_of(number),
+                                   " was lost once more, after it had come back ",
+                                   times,
+                                   times == 1 ? " time" : " times",
+                                   " (--back)");
     say(why);
     if (c_.meeting) {
       c_.meeting->turn_away(number, why);
@@ -97,7 +99,7 @@ Result<Lead::Newcomer> Lead::bring(int number, std::uint32_t life) {
     if (!summoned) {
       return summoned.error();
     }
-    Member member{.process = *std::move(summoned)};
+    Member member{.process = *std::move(summoned), .patience = patience(), .newcomer = true};
     auto newcomer = bring(member, number, life);
     if (!newcomer && member.process.pid > 0) {
       end(member);
@@ -219,13 +221,7 @@ void Lead::admit(int number, Newcomer newcomer) {
     member.progress = {};
     changed_.notify_all();
   }
-  std::set<std::int32_t> replicas;
-  for (std::size_t id = 0; id < process_of_.size(); ++id) {
-    if (process_of_[id] == number && theatre_->cast.members[id].replica >= 0) {
-      replicas.insert(theatre_->cast.members[id].replica);
-    }
-  }
-  for (const std::int32_t replica : replicas) {
+  for (const std::int32_t replica : replicas_of(theatre_->cast, process_of_, number)) {
     theatre_->ports[theatre_->cast.director.id]->send(Returned{replica});
   }
 }

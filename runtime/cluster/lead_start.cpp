@@ -108,7 +108,7 @@ Error Lead::not_joined(Member& member, int number, Talk how) {
   return lost(concat(name_of(number),
                      " ",
                      end(member),
-                     " before the run began",
+                     member.newcomer ? " before it took part" : " before the run began",
                      bare ? "; where that node has --keys, name --keys here, too" : ""));
 }
 
@@ -124,6 +124,7 @@ Result<void> Lead::start() {
     c_.meeting->begin();
   }
   for (auto& [number, member] : members_) {
+    member.patience = patience();
     if (auto invited = invite(member, number, 0); !invited) {
       return invited.error();
     }
@@ -156,7 +157,7 @@ Result<void> Lead::tell_where(Member& member,
   if (on_hosts()) {
     (*connect.mutable_keys())[kLead] = channel_.public_key();
   }
-  const Talk said = write_message(*member.process.stream, connect, patience());
+  const Talk said = write_message(*member.process.stream, connect, member.patience);
   return said == Talk::done ? Result<void>() : not_joined(member, number, said);
 }
 
@@ -177,14 +178,14 @@ Result<void> Lead::invite(Member& member, int number, std::uint32_t life) {
       join.add_pids(life == 0 ? static_cast<std::uint32_t>(started.process.pid) : 0);
     }
   }
-  const Talk said = write_message(*member.process.stream, join, patience());
+  const Talk said = write_message(*member.process.stream, join, member.patience);
   return said == Talk::done ? Result<void>() : not_joined(member, number, said);
 }
 
 /// The answer of process `number`; notes where the others find it, in where[kLead] its key.
 Result<void> Lead::join(Member& member, int number, std::vector<proto::Connect>& where) {
   proto::Joined joined;
-  if (const Talk said = read_message(*member.process.stream, joined, patience());
+  if (const Talk said = read_message(*member.process.stream, joined, member.patience);
       said != Talk::done) {
     return not_joined(member, number, said);
   }
@@ -231,9 +232,9 @@ Result<std::chrono::nanoseconds> Lead::clock_of(Member& member, int number) {
   for (int i = 0; i < kRoundTrips; ++i) {
     proto::ClockTold told;
     const auto asked = Clock::now();
-    Talk said = write_message(*member.process.stream, ask, patience());
+    Talk said = write_message(*member.process.stream, ask, member.patience);
     if (said == Talk::done) {
-      said = read_message(*member.process.stream, told, patience());
+      said = read_message(*member.process.stream, told, member.patience);
     }
     if (said != Talk::done) {
       return not_joined(member, number, said);
@@ -253,7 +254,7 @@ Result<std::chrono::nanoseconds> Lead::clock_of(Member& member, int number) {
 /// Until the machines of process `number` stand; how far its clock is ahead.
 Result<std::chrono::nanoseconds> Lead::await_stand(Member& member, int number) {
   proto::Connect stands;
-  const Talk said = read_message(*member.process.stream, stands, patience());
+  const Talk said = read_message(*member.process.stream, stands, member.patience);
   return said == Talk::done ? clock_of(member, number)
                             : Result<std::chrono::nanoseconds>(not_joined(member, number, said));
 }
@@ -262,7 +263,7 @@ Result<void> Lead::begin(Member& member, int number, std::chrono::nanoseconds ah
   proto::Begin begin;
   begin.set_at(theatre_->before);
   begin.set_start_ns(std::chrono::nanoseconds(theatre_->start.time_since_epoch() + ahead).count());
-  const Talk said = write_message(*member.process.stream, begin, patience());
+  const Talk said = write_message(*member.process.stream, begin, member.patience);
   return said == Talk::done ? Result<void>() : not_joined(member, number, said);
 }
 
@@ -270,6 +271,7 @@ Result<void> Lead::open(Theatre& theatre) {
   theatre_ = &theatre;
   std::map<int, std::chrono::nanoseconds> ahead;
   for (auto& [number, member] : members_) {
+    member.patience = patience();
     const auto clock = await_stand(member, number);
     if (!clock && asked_to_stop() > 0) {
       theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});

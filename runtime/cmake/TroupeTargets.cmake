@@ -21,7 +21,6 @@ if(TROUPE_WERROR)
                                  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -Xcompiler=-Werror>)
 endif()
 if(TROUPE_SANITIZERS)
-  target_compile_definitions(troupe_build_flags INTERFACE TROUPE_SANITIZED)  # tests/support/thinned.hpp
   target_compile_options(troupe_build_flags INTERFACE
     # Warnings are the plain builds' task: GCC 12 takes the sanitizers' own code for faulty.
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TROUPE_SANITIZERS} -fno-omit-frame-pointer -w>)
@@ -107,9 +106,8 @@ function(troupe_add_test name)
   add_executable(${target} ${name}.cpp)
   target_link_libraries(${target} PRIVATE troupe_test_main ${arg_LINK} troupe_build_flags)
   # Of a function that is inline the linker takes the test's copy for the libraries, too. With copies that are not optimised
-  # a test that runs for minutes (slow) takes twice as long, and under sanitizers several times: "long" are those that would
-  # then take more than twenty seconds.
-  if(NOT arg_LABELS MATCHES "slow" AND NOT (TROUPE_SANITIZERS AND arg_LABELS MATCHES "long"))
+  # a test that runs for minutes (slow) takes twice as long.
+  if(NOT arg_LABELS MATCHES "slow")
     troupe_compile_quickly(${target})
     if("troupe_test_harness" IN_LIST arg_LINK)
       target_precompile_headers(${target} REUSE_FROM troupe_test_harness)

@@ -36,6 +36,7 @@ MemorySamples samples_of(const CsvTable& table,
       to.x.resize(first + widths[column]);
       to.x[first + static_cast<std::size_t>(cells[column])] = 1;
     }
+    to.lines.push_back(table.lines[static_cast<std::size_t>(row)]);
     const double target = table.targets[static_cast<std::size_t>(row)];
     if (values) {
       to.values.push_back(scales.back()(target));
@@ -121,8 +122,10 @@ std::vector<ColumnScale> given_scales(const Preparation& prepared) {
 Preparation preparation_of(const proto::Csv& options,
                            const CsvLoader& loader,
                            const std::vector<ColumnScale>& scales) {
-  Preparation preparation{
-      .classes = loader.class_names(), .x = scales, .words = loader.column_words()};
+  Preparation preparation{.classes = loader.class_names(),
+                          .x = scales,
+                          .words = loader.column_words(),
+                          .columns = loader.column_names()};
   preparation.x.pop_back();
   if (options.values()) {
     preparation.y = {scales.back()};

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 namespace troupe {
@@ -56,6 +57,17 @@ std::vector<std::vector<std::string>> CsvLoader::column_words() const {
     }
   }
   return words;
+}
+
+std::vector<std::string> CsvLoader::column_names() const {
+  std::vector<std::string> names;
+  for (std::size_t column = 0; column < columns_.names.size(); ++column) {
+    const ColumnUse use = columns_.uses[column];
+    if (use == ColumnUse::number || use == ColumnUse::words) {
+      names.push_back(utf8_name(columns_.names[column]));
+    }
+  }
+  return names;
 }
 
 std::size_t CsvLoader::classes() const {
@@ -141,6 +153,7 @@ Result<void> CsvLoader::add_row(const CsvRow& row, CsvTable& table) {
     }
     (column == target_ ? table.targets : table.cells).push_back(*number);
   }
+  table.lines.push_back(row.line);
   return {};
 }
 
@@ -192,9 +205,27 @@ Result<void> CsvLoader::take_words(const Preparation& prepared) {
     }
   }
   learnt_ = true;
-  return fits && at == prepared.words.size()
-             ? Result<void>()
-             : Error{ErrorKind::data, "its columns are not those that the weights were trained on"};
+  const std::vector<std::string> names = column_names();
+  const auto wrong_name = [&] {
+    return std::mismatch(
+               names.begin(), names.end(), prepared.columns.begin(), prepared.columns.end())
+        .first;
+  };
+  std::string what = "its columns are not those that the weights were trained on";
+  if (!fits || at != prepared.words.size()) {
+    return Error{ErrorKind::data, what};
+  }
+  if (names.empty() || prepared.columns.empty() || wrong_name() == names.end()) {
+    return {};  // nothing by which they could be told
+  }
+  const auto place = static_cast<std::size_t>(wrong_name() - names.begin());
+  return Error{ErrorKind::data,
+               concat(what,
+                      ": ",
+                      csv_shown(names[place]),
+                      " stands where ",
+                      csv_shown(prepared.columns[place]),
+                      " did")};
 }
 
 /// Once the training samples have been read.
@@ -258,7 +289,30 @@ void CsvLoader::sort_words(CsvTable& table) {
   }
 }
 
+namespace {
+
+/// A table is kept in memory, so one that is too large is told before it is read.
+Result<void> check_csv_size(const std::string& path) {
+  std::error_code code;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, code);
+  if (!code && bytes > kCsvBytesMax) {
+    return Error{ErrorKind::data,
+                 concat(path,
+                        " is not usable: it has ",
+                        bytes,
+                        " bytes, and a table, which is kept in memory, may have ",
+                        kCsvBytesMax,
+                        " (1 GiB)")};
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<CsvTable> CsvLoader::read(const std::string& path) {
+  if (auto fits = check_csv_size(path); !fits) {
+    return fits.error();
+  }
   const auto bytes = read_input_file(path, kCsvBytesMax);
   if (!bytes) {
     return bytes.error();

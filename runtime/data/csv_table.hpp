@@ -52,8 +52,9 @@ class WordNumbers {
 
 /// The samples of a file; of words, their numbers.
 struct CsvTable {
-  std::vector<double> cells;    // (rows, used columns)
-  std::vector<double> targets;  // (rows)
+  std::vector<double> cells;        // (rows, used columns)
+  std::vector<double> targets;      // (rows)
+  std::vector<std::int64_t> lines;  // (rows), of the file
 
   std::int64_t rows() const { return static_cast<std::int64_t>(targets.size()); }
 };
@@ -77,6 +78,9 @@ class CsvLoader {
 
   /// Of each used column; empty for one of numbers.
   std::vector<std::vector<std::string>> column_words() const;
+
+  /// Names of the used columns, as UTF-8; empty where the file names none.
+  std::vector<std::string> column_names() const;
 
   /// Of each used column: how many words it has; 0 for one of numbers.
   const std::vector<std::size_t>& widths() const { return widths_; }

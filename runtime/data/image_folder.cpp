@@ -8,6 +8,7 @@
 #include "runtime/data/input_file.hpp"
 #include "runtime/data/loaders.hpp"
 #include "runtime/data/preparation.hpp"
+#include "runtime/data/sample_names.hpp"
 
 #include <algorithm>
 #include <array>
@@ -132,7 +133,7 @@ std::vector<ColumnScale> scales_of_pixels(const ChannelSums& sums,
 
 // -- the data set ---------------------------------------------------------------------------------
 
-class ImageFolder final : public Dataset {
+class ImageFolder final : public Dataset, public SampleNames {
  public:
   ImageFolder(
       ImageForm form, std::size_t threads, ImagePart train, ImagePart test, Preparation preparation)
@@ -161,6 +162,12 @@ class ImageFolder final : public Dataset {
   int classes() const override { return static_cast<int>(preparation_.classes.size()); }
 
   const Preparation* preparation() const override { return &preparation_; }
+
+  std::string kind() const override { return "file"; }
+
+  std::string sample_name(Split split, std::int64_t index) const override {
+    return part(split).files.at(static_cast<std::size_t>(index)).path.string();
+  }
 
   void gather(Split split,
               std::span<const std::int64_t> indices,
@@ -271,6 +278,27 @@ std::vector<ColumnScale> own_scales(const proto::Folder& options,
              : std::vector<ColumnScale>(form.channels());
 }
 
+/// That images of this form can be shown to weights that were trained on `prepared`.
+Result<void> check_prepared(const ImageForm& form, const Preparation& prepared) {
+  if (prepared.x.size() != form.channels()) {
+    return Error{ErrorKind::usage,
+                 concat("data.folder: the weights were trained on images of ",
+                        prepared.x.size(),
+                        " channels, and these have ",
+                        form.channels())};
+  }
+  if (prepared.classes.empty()) {
+    return Error{ErrorKind::usage, "data.folder: the weights' file names no classes"};
+  }
+  for (const ColumnScale& scale : prepared.x) {
+    if (!std::isfinite(scale(0)) || !std::isfinite(scale(1))) {
+      return Error{ErrorKind::data,
+                   "data.folder: the scales in the weights' file make no numbers of images"};
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Dataset>> open_image_folder(const proto::Folder& options,
@@ -281,15 +309,8 @@ Result<std::shared_ptr<const Dataset>> open_image_folder(const proto::Folder& op
                  "data.folder.path is not set: name a folder by --set data.folder.path=FOLDER"};
   }
   const ImageForm form = form_of(options);
-  if (prepared && prepared->x.size() != form.channels()) {
-    return Error{ErrorKind::usage,
-                 concat("data.folder: the weights were trained on images of ",
-                        prepared->x.size(),
-                        " channels, and these have ",
-                        form.channels())};
-  }
-  if (prepared && prepared->classes.empty()) {
-    return Error{ErrorKind::usage, "data.folder: the weights' file names no classes"};
+  if (auto fits = prepared ? check_prepared(form, *prepared) : Result<void>(); !fits) {
+    return fits.error();
   }
   auto listed = list_images(options, seed, prepared);
   if (!listed) {

@@ -34,6 +34,9 @@ class JpegDecoder {
   /// What is wrong, where a function has returned false.
   const char* message() const { return message_; }
 
+  /// Whether it is in the colours of print, which are no RGB without the profile of the ink.
+  bool printed() const { return printed_; }
+
   std::size_t height() const { return info_.image_height; }
 
   std::size_t width() const { return info_.image_width; }
@@ -50,6 +53,7 @@ class JpegDecoder {
     jpeg_mem_src(&info_, file.data(), file.size());
     jpeg_read_header(&info_, TRUE);
     info_.out_color_space = JCS_RGB;
+    printed_ = info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK;
     return true;
   }
 
@@ -98,6 +102,7 @@ class JpegDecoder {
   jpeg_decompress_struct info_{};
   jpeg_error_mgr errors_{};
   jpeg_progress_mgr progress_{};
+  bool printed_ = false;
   std::jmp_buf back_{};
   char message_[JMSG_LENGTH_MAX] = "";
 };
@@ -111,6 +116,10 @@ Result<Image> decode_jpeg(std::span<const std::uint8_t> file, std::size_t pixels
   };
   if (!decoder.read_header(file)) {
     return damaged();
+  }
+  if (decoder.printed()) {
+    return Error{ErrorKind::data,
+                 "it is a JPEG image in the colours of print (CMYK); save it in RGB or grey"};
   }
   if (auto right = check_image_sides(decoder.height(), decoder.width(), pixels_max); !right) {
     return right.error();

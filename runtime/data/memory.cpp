@@ -1,6 +1,7 @@
 #include "runtime/data/memory.hpp"
 
 #include "runtime/data/gather.hpp"
+#include "runtime/data/sample_names.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +11,7 @@
 namespace troupe {
 namespace {
 
-class Memory final : public Dataset {
+class Memory final : public Dataset, public SampleNames {
  public:
   explicit Memory(MemoryData data) : data_(std::move(data)) {}
 
@@ -25,6 +26,14 @@ class Memory final : public Dataset {
   std::int64_t values() const override { return data_.values; }
 
   const Preparation* preparation() const override { return data_.preparation.get(); }
+
+  std::string kind() const override {
+    return data_.train.lines.empty() || data_.test.lines.empty() ? "" : "line";
+  }
+
+  std::string sample_name(Split split, std::int64_t index) const override {
+    return std::to_string(part(split).lines.at(static_cast<std::size_t>(index)));
+  }
 
   void gather(Split split,
               std::span<const std::int64_t> indices,

@@ -16,6 +16,7 @@ struct MemorySamples {
   std::vector<float> x{};              // (N, sample shape)
   std::vector<std::int32_t> labels{};  // (N), each in [0, classes), where there are classes
   std::vector<float> values{};         // (N, values), where there are none
+  std::vector<std::int64_t> lines{};   // (N), of the file that they are from; empty: from none
 };
 
 struct MemoryData {

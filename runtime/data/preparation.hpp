@@ -36,8 +36,9 @@ struct Preparation {
   std::vector<std::string> classes{};  // names by label; empty: they are numbers, or none
   std::vector<ColumnScale> x{};        // by column or channel; empty: as they are
   std::vector<ColumnScale> y{};        // of targets that are values; empty: as they are
-  std::vector<std::vector<std::string>>
-      words{};  // by column: of CSV's columns of words, else empty
+  // By column: of CSV's columns of words, else empty
+  std::vector<std::vector<std::string>> words{};
+  std::vector<std::string> columns{};  // names of a table's; empty: its first line names none
 };
 
 /// `name` where it is UTF-8; else with each byte from 0x80 on as the character of Latin-1 that it is.

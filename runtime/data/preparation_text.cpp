@@ -55,6 +55,7 @@ std::string preparation_text(const Preparation& preparation) {
   for (const auto& words : preparation.words) {
     data.add_words()->mutable_word()->Assign(words.begin(), words.end());
   }
+  data.mutable_columns()->Assign(preparation.columns.begin(), preparation.columns.end());
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   std::string text;
@@ -69,6 +70,7 @@ Result<Preparation> parse_preparation(std::string_view text) {
   Preparation made;
   if (!status.ok() || !take_scales(data.x_mean(), data.x_factor(), made.x) ||
       !take_scales(data.y_mean(), data.y_factor(), made.y) || !are_names(data.classes()) ||
+      !(data.columns().empty() || data.columns().size() == data.words().size()) ||
       !std::all_of(data.words().begin(), data.words().end(), [](const auto& words) {
         return are_names(words.word());
       })) {
@@ -80,6 +82,7 @@ Result<Preparation> parse_preparation(std::string_view text) {
   for (const auto& words : data.words()) {
     made.words.emplace_back(words.word().begin(), words.word().end());
   }
+  made.columns.assign(data.columns().begin(), data.columns().end());
   return made;
 }
 

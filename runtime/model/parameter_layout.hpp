@@ -20,8 +20,8 @@ struct ParameterLayout {
   };
 
   std::vector<Entry> entries;  // in layer order
-  std::vector<std::int64_t>
-      slice_sizes;  // elements, padding included; the padding is zero for ever
+  // Elements, padding included; the padding is zero for ever
+  std::vector<std::int64_t> slice_sizes;
 
   std::int64_t parameters() const;  // without padding
   std::int64_t bytes() const;       // with padding

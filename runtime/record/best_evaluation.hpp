@@ -17,8 +17,8 @@ class BestEvaluation {
   struct Config {
     bool by_accuracy = false;  // else by loss
     double min_delta = 0;      // what is better by no more than this is no better
-    std::int64_t patience =
-        0;  // evaluations in a row that are no better, after which the run ends; 0: none
+    // Evaluations in a row that are no better, after which the run ends; 0: none
+    std::int64_t patience = 0;
   };
 
   explicit BestEvaluation(Config config) : c_(config) {}

@@ -22,13 +22,6 @@ std::string format(const char* pattern, Values... values) {
   return text.data();
 }
 
-/// A longer line could not be rewritten: it would take two rows.
-std::size_t columns() {
-  winsize size{};
-  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-  return known ? size.ws_col - std::size_t{1} : 79;
-}
-
 /// "idle: error 4% activation 3%": the two greatest shares, of those that round to a percent or more;
 /// "" where there are none.
 std::string idle_text(const IdleTimes& idle) {
@@ -51,6 +44,12 @@ std::string percent(double share) {
 
 }  // namespace
 
+std::size_t terminal_columns() {
+  winsize size{};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col - std::size_t{1} : 79;
+}
+
 std::string short_number(double number) {
   constexpr std::array<const char*, 6> kUnits{"", "k", "M", "G", "T", "P"};
   std::size_t unit = 0;
@@ -69,6 +68,11 @@ std::string clock_text(double seconds) {
   const long long hours = whole / 3600;
   const std::string rest = format("%02lld:%02lld", whole / 60 % 60, whole % 60);
   return hours > 0 ? std::to_string(hours) + ':' + rest : rest;
+}
+
+std::string rate_text(double samples_per_second, double tokens_per_second) {
+  return tokens_per_second > 0 ? short_number(tokens_per_second) + " tokens/s"
+                               : short_number(samples_per_second) + " samples/s";
 }
 
 std::string eta_text(const Progress::Options& options, const ProgressLine& line, double spent) {
@@ -94,17 +98,18 @@ void Progress::step(const ProgressLine& line) {
       format("step %*lld", static_cast<int>(steps.size()), static_cast<long long>(line.step));
   const double spent = std::chrono::duration<double>(Clock::now() - start_).count();
   // What a narrow terminal has no room for stands last.
-  const std::array<std::string, 8> fields{step + (steps.empty() ? "" : '/' + steps),
-                                          line.loss ? format("loss %.4f", *line.loss) : "",
-                                          line.accuracy ? "acc " + percent(*line.accuracy) : "",
-                                          short_number(line.samples_per_second) + " samples/s",
-                                          eta_text(options_, line, spent),
-                                          format("stale %lld/%lld",
-                                                 static_cast<long long>(line.staleness_p50),
-                                                 static_cast<long long>(line.staleness_max)),
-                                          line.busy ? format("busy %.0f%%", 100 * *line.busy) : "",
-                                          idle_text(line.idle)};
-  const std::size_t width = options_.terminal ? columns() : std::string::npos;
+  const std::array<std::string, 8> fields{
+      step + (steps.empty() ? "" : '/' + steps),
+      line.loss ? format("loss %.4f", *line.loss) : "",
+      line.accuracy ? "acc " + percent(*line.accuracy) : "",
+      rate_text(line.samples_per_second, line.tokens_per_second),
+      eta_text(options_, line, spent),
+      format("stale %lld/%lld",
+             static_cast<long long>(line.staleness_p50),
+             static_cast<long long>(line.staleness_max)),
+      line.busy ? format("busy %.0f%%", 100 * *line.busy) : "",
+      idle_text(line.idle)};
+  const std::size_t width = options_.terminal ? terminal_columns() : std::string::npos;
   std::string text;
   for (const std::string& field : fields) {
     const std::string part = text.empty() || field.empty() ? field : "  " + field;

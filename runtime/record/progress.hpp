@@ -5,6 +5,7 @@
 #include "messages/record.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
@@ -17,6 +18,7 @@ struct ProgressLine {
   std::optional<double> loss{};      // mean since the last line; empty: no losses came since
   std::optional<double> accuracy{};  // likewise, 0..1
   double samples_per_second = 0;     // of the run's clock
+  double tokens_per_second = 0;      // likewise; 0: targets are no tokens
   std::int64_t staleness_p50 = 0;    // versions
   std::int64_t staleness_max = 0;
   std::optional<double> busy{};  // 0..1, mean over the stages
@@ -61,8 +63,12 @@ class Progress {
 /// "eta 03:12": the share of the run that `line` says is done took `spent` seconds, and the rest will
 /// take as long a share; "" where nothing tells how long the run is.
 std::string eta_text(const Progress::Options& options, const ProgressLine& line, double spent);
+/// What a line on stderr may have and still be rewritten: a longer one would take two rows.
+std::size_t terminal_columns();
 /// "9.8k", "1.25M": three digits.
 std::string short_number(double number);
+/// "9.8k samples/s"; of text "1.25M tokens/s".
+std::string rate_text(double samples_per_second, double tokens_per_second);
 /// "03:12", "1:02:03".
 std::string clock_text(double seconds);
 

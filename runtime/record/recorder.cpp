@@ -29,8 +29,7 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
       times_(c_.stage_of_actor.empty()
                  ? 0
                  : static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas),
-             c_.stage_of_actor),
-      best_(best_evaluation_config(c_.experiment)) {
+             c_.stage_of_actor) {
   if (!c_.resumed) {
     write(JsonObject{}
               .add("kind", "header")
@@ -174,10 +173,10 @@ std::optional<Diverged> Recorder::handle(const EvaluationRecord& record, double 
     }
   };
   keep(evaluations_);
-  if (best_.see(record)) {
+  if (record.better) {
     keep(bests_);
   }
-  if (best_.exhausted() && !exhausted_) {
+  if (record.patience_ended) {
     exhausted_ = record.step;
   }
   JsonObject line;
@@ -267,11 +266,13 @@ ProgressLine Recorder::progress_line(double now) const {
                     .loss = {},
                     .accuracy = {},
                     .samples_per_second = ratio(static_cast<double>(window_.loss.samples), seconds),
+                    .tokens_per_second = 0,
                     .staleness_p50 = median(window_.staleness),
                     .staleness_max = largest(window_.staleness),
                     .busy = {},
                     .idle = {},
                     .seconds = now};
+  line.tokens_per_second = line.samples_per_second * static_cast<double>(c_.tokens);
   if (window_.loss.rows > 0) {  // replicas that meet now and then have steps without a loss between
     line.loss = window_.loss.sum / rows;
     line.accuracy = c_.classes ? std::optional(window_.loss.right / rows) : std::nullopt;
@@ -293,8 +294,11 @@ void Recorder::train_line(double now) {
   json.add("kind", "train").add("step", line.step).add("epoch", epoch_of(line.step));
   line.loss ? json.add("loss", *line.loss) : json.add_null("loss");
   line.accuracy ? json.add("accuracy", *line.accuracy) : json.add_null("accuracy");
-  json.add("samples_per_second", line.samples_per_second)
-      .add("rate", window_.rate)
+  json.add("samples_per_second", line.samples_per_second);
+  if (c_.tokens > 0) {
+    json.add("tokens_per_second", line.tokens_per_second);
+  }
+  json.add("rate", window_.rate)
       .add("staleness_p50", line.staleness_p50)
       .add("staleness_max", line.staleness_max)
       .add("seconds", now);
@@ -346,6 +350,7 @@ Summary Recorder::summary(std::int64_t step) const {
   s.samples_per_second =
       ratio(static_cast<double>(c_.sizes.samples_before(completed_ * c_.batches_per_update)),
             completed_at_);
+  s.tokens_per_second = s.samples_per_second * static_cast<double>(c_.tokens);
   Loss loss;
   const std::int64_t end = step * c_.batches_per_update;
   const std::int64_t begin = end - c_.sizes.batches_per_epoch();

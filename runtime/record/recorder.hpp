@@ -19,7 +19,6 @@
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "runtime/data/batch_sizes.hpp"
-#include "runtime/record/best_evaluation.hpp"
 #include "runtime/record/histogram.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/record/progress.hpp"
@@ -49,10 +48,11 @@ class Recorder final : public RecordSink {
     std::int32_t replicas = 1;
     bool arrivals = false;  // several replicas, or servers: steps are counted as they come
     std::int32_t chunks = 1;
-    bool classes = true;   // predictions can be right or wrong
-    bool resumed = false;  // the header has been written
-    std::vector<std::int32_t>
-        stage_of_actor;  // by ActorId: whose time its jobs take; -1: nobody's; empty: all nobody's
+    bool classes = true;      // predictions can be right or wrong
+    std::int64_t tokens = 0;  // of a sample, each with a target of its own; 0: samples are no text
+    bool resumed = false;     // the header has been written
+    // By ActorId: whose time its jobs take; -1: nobody's; empty: all nobody's
+    std::vector<std::int32_t> stage_of_actor;
   };
 
   /// `metrics` and `progress` may be null; both outlive the Recorder.
@@ -144,7 +144,7 @@ class Recorder final : public RecordSink {
   }
 
   std::optional<Diverged> handle(const PredictionRecord& record, double) {
-    const char* const what = record.of_input ? "input-predictor-" : "predictor-";
+    const char* const what = record.of == PredictionOf::input ? "input-predictor-" : "predictor-";
     window_.predictors[concat(what, record.stamp.chunk)].add(record);
     return {};
   }
@@ -175,11 +175,10 @@ class Recorder final : public RecordSink {
   StageTimes times_;
   std::map<std::int32_t, std::int64_t> stashes_;          // by stage
   std::map<std::int64_t, EvaluationRecord> evaluations_;  // by step, the last few
-  BestEvaluation best_;
-  std::map<std::int64_t, EvaluationRecord>
-      bests_;  // by step, the last few that were better than all before
-  std::optional<std::int64_t>
-      exhausted_;                  // step of the evaluation after which patience was at its end
+  // By step, the last few that were better than all before
+  std::map<std::int64_t, EvaluationRecord> bests_;
+  // Step of the evaluation after which patience was at its end
+  std::optional<std::int64_t> exhausted_;
   std::int64_t mini_batches_ = 0;  // arrivals: in the updates of chunk 0
   std::map<std::int32_t, Summary::Server> servers_;
   std::int64_t bytes_ = 0;

@@ -15,7 +15,6 @@ void Recorder::archive(Archive& a) {
     times_,
     stashes_,
     evaluations_,
-    best_,
     bests_,
     exhausted_,
     mini_batches_,

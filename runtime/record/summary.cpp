@@ -152,8 +152,11 @@ std::string to_json(const Summary& summary,
       .add("samples", summary.samples)
       .add("seconds", summary.seconds)
       .add("wall_seconds", summary.wall_seconds)
-      .add("samples_per_second", summary.samples_per_second)
-      .add("train_loss", summary.train_loss)
+      .add("samples_per_second", summary.samples_per_second);
+  if (summary.tokens_per_second > 0) {
+    all.add("tokens_per_second", summary.tokens_per_second);
+  }
+  all.add("train_loss", summary.train_loss)
       .add("test_loss", summary.test_loss.value_or(kNull))
       .add("test_accuracy", summary.test_accuracy.value_or(kNull))
       .add("staleness", staleness)

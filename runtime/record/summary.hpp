@@ -19,12 +19,14 @@ struct Summary {
     std::int64_t max = 0;
     std::map<std::int64_t, std::int64_t> histogram;  // versions -> how often
     double seconds_mean = 0;  // the same in seconds of the run's clock, one entry a mini-batch
+
+    static constexpr int kFields = 4;
   };
 
   /// Where and of what program a run is; empty: not told.
   struct Origin {
-    std::string
-        commit;  // of the program's source: "1a2b3c4d5e6f", with "+" where it had been changed since
+    // Of the program's source: "1a2b3c4d5e6f", with "+" where it had been changed since
+    std::string commit;
     std::string host;     // its name
     std::string cpu;      // model
     std::string gpu;      // models; "": none
@@ -42,6 +44,7 @@ struct Summary {
   double seconds = 0;  // of the run's clock
   double wall_seconds = 0;
   double samples_per_second = 0;  // of the run's clock, up to the last update
+  double tokens_per_second = 0;   // likewise; 0: targets are no tokens
   double train_loss = 0;          // mean over the last epoch, or over the run where it is shorter
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
@@ -83,8 +86,8 @@ struct Summary {
   std::map<std::int32_t, Server> servers;  // by shard; of several slices the sums, but for version
   std::vector<std::string> lost;           // replicas that died, and of what
   std::vector<std::string> returned{};     // those that came back, and where they go on
-  std::map<std::string, std::int64_t>
-      faults;  // how often each happened; empty: none were asked for
+  // How often each happened; empty: none were asked for
+  std::map<std::string, std::int64_t> faults;
   std::map<std::int32_t, std::int64_t> stashes;  // by stage: the most micro-batches kept at once
   std::string weights_sha256;  // over the parameters in layer order, float32 little endian, no
                                // padding; "" where the run failed

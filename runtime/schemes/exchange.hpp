@@ -59,6 +59,9 @@ struct ExchangeScheme {
   Evaluated evaluated = Evaluated::mean;  // of `peer`
   /// As RuleScheme::staleness. Empty: 1.
   std::function<double(const proto::Experiment&)> staleness{};
+  /// Why what it sends goes through no codec (replicas.codec), as a sentence's end: "its ...". Empty: it does,
+  /// up to servers and down from them.
+  std::string no_codec{};
   /// What to try when training has diverged. Empty: nothing of this exchange.
   std::function<std::string(const proto::Experiment&)> remedy{};
 };

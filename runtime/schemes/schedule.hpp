@@ -24,8 +24,8 @@ struct Action {
   std::int64_t batch = 0;
   std::int32_t micro_batch = 0;
   std::int64_t natural = 0;
-  std::int64_t first_natural =
-      0;  // of the forward of the mini-batch's first micro-batch on this chunk
+  // Of the forward of the mini-batch's first micro-batch on this chunk
+  std::int64_t first_natural = 0;
 
   /// Updates between these weights and the step that the mini-batch's own update starts from.
   std::int64_t distance() const { return batch - natural; }
@@ -54,8 +54,8 @@ struct ScheduleOptions {
   std::int32_t stages = 1;            // K
   std::int32_t micro_batches = 1;     // M
   std::int32_t chunks_per_stage = 1;  // of schedules that place several (interleaved)
-  std::int64_t synchronous_batches =
-      0;  // asynchronous schedules begin with so many flushed mini-batches (PipeMare T3)
+  // Asynchronous schedules begin with so many flushed mini-batches (PipeMare T3)
+  std::int64_t synchronous_batches = 0;
   std::vector<std::int32_t> stage_of{};  // by chunk, as in pipeline.stage_of; empty: c % K
   OptionValues values{};                 // of pipeline.schedule.custom
 };

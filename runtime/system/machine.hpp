@@ -49,9 +49,9 @@ struct Ending {
   int exit_code = 0;
   std::string cause;      // empty where all is well
   std::int64_t step = 0;  // at which the run ended
-  std::optional<std::int64_t>
-      best{};                    // step of the final weights where it is another (record.best)
-  std::vector<Weights> weights;  // by chunk; empty where the run failed
+  // Step of the final weights where it is another (record.best)
+  std::optional<std::int64_t> best{};
+  std::vector<Weights> weights;                // by chunk; empty where the run failed
   std::vector<std::vector<Tensor>> buffers{};  // by chunk, in layer order
   double seconds = 0;  // of the run's clock, when it ended; the driver's to fill in
 };

@@ -26,8 +26,8 @@ struct RunState {
   double now = 0;                // seconds of the run's clock
   std::uint64_t delivered = 0;   // messages so far
   std::vector<Pending> pending;  // those of one recipient in their order
-  std::vector<ActorId>
-      gone;  // machines that an exception has ended, or that were lost with their process
+  // Machines that an exception has ended, or that were lost with their process
+  std::vector<ActorId> gone;
   std::vector<double> free_at;        // by thread: when its last modelled job is over
   std::vector<ActorId> members{};     // whose machines are written; empty: of all that play here
   std::vector<Archived> elsewhere{};  // what other processes have written by archive_part()

@@ -389,3 +389,43 @@ TEST_CASE("weights that die with their holder are the best no more", "[actors]")
   CHECK(sent<Release>(fx).front().second.step == 20);
   CHECK(sent<Release>(fx).front().second.conclude);
 }
+
+TEST_CASE("patience alone goes on counting when a holder of weights has died", "[actors]") {
+  Director d({.company = company(2),
+              .end = std::make_unique<EndOfAll>(company(2)),
+              .replica_of = replica_of(2),
+              .survives = true,
+              .best = {.patience = 2}});
+  Effects fx;
+  const auto evaluated =
+      [&](std::int32_t replica, std::int64_t step, double loss, bool last = false) {
+        d.handle(MarkDue{.step = step, .last = last}, 0, fx);
+        fx.clear();
+        d.handle(MarkDone{.replica = replica, .step = step, .loss = loss, .last = last}, 0, fx);
+        std::vector<EvaluationRecord> told;
+        for (const RecordEntry& entry : fx.records) {
+          if (const auto* record = std::get_if<EvaluationRecord>(&entry)) {
+            told.push_back(*record);
+          }
+        }
+        REQUIRE(told.size() == 1);
+        return told.front();
+      };
+  CHECK(evaluated(0, 10, 1).better);
+  CHECK_FALSE(evaluated(0, 20, 2).better);
+  d.handle(Down{.actor = "stage-0", .cause = "late", .id = 13}, 0, fx);
+  const EvaluationRecord third = evaluated(1, 30, 3);
+  CHECK_FALSE(third.better);
+  CHECK(third.patience_ended);
+}
+
+TEST_CASE("the last evaluation is not ended by patience, too", "[actors]") {
+  Director d = with_patience(1, false);
+  Effects fx;
+  d.handle(MarkDone{.step = 10, .loss = 3}, 0, fx);
+  d.handle(MarkDone{.step = 20, .loss = 4, .last = true}, 0, fx);
+  const auto* last = std::get_if<EvaluationRecord>(&fx.records.back());
+  REQUIRE(last);
+  CHECK(last->step == 20);
+  CHECK_FALSE(last->patience_ended);
+}

@@ -142,8 +142,15 @@ TEST_CASE("patience and the best go on from a checkpoint as in one piece", "[app
   const std::string run = folder / "run";
   const Said whole = run_program(overfitting("sim", run, keys));
   REQUIRE(whole.code == 0);
-  const std::string best = best_of(contents(run + "/summary.json"));
-  // From the newest checkpoint: the best evaluation has been made, and is no longer the last.
+  const std::string summary = contents(run + "/summary.json");
+  const std::string best = best_of(summary);
+  // The newest checkpoint has the best evaluation, which is no longer the last.
+  std::int64_t newest = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(run + "/checkpoints")) {
+    newest = std::max<std::int64_t>(newest, std::stoll(entry.path().filename().string().substr(5)));
+  }
+  CHECK(static_cast<double>(newest) > number_in(best, "step"));
+  CHECK(static_cast<double>(newest) < number_in(summary, "updates"));
   const Said resumed = run_program({"sim", "--resume", run, "--quiet"});
   INFO(resumed.err);
   CHECK(resumed.code == 0);

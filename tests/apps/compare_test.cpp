@@ -1,5 +1,4 @@
 // Schemes side by side: what is compared, on which terms, and what is said about it.
-#include "apps/compare/plot.hpp"
 #include "apps/compare/report.hpp"
 #include "apps/compare/schemes.hpp"
 #include "apps/compare/statistics.hpp"
@@ -620,35 +619,6 @@ TEST_CASE("a scheme that diverges is a row like others", "[apps]") {
   CHECK(c.common->epochs == 2);
 }
 
-TEST_CASE("curves are drawn where gnuplot is, and nothing is lost where it is not", "[apps]") {
-  const Folder folder;
-  const Comparison c = small_comparison();
-  const std::string script = plot_script(c);
-  CHECK_THAT(script, says("'seconds of the virtual clock'"));
-  CHECK_THAT(script, says("hidden=[8] (1/2 seeds)"));
-  std::ofstream(folder / kPlotScript) << script;
-  const auto none = draw(folder.path(), "no-such-plotter");
-  REQUIRE_FALSE(none);
-  CHECK_THAT(none.error().message, says("there is no no-such-plotter"));
-  CHECK_THAT(none.error().message, says("gnuplot-nox"));
-  const auto failing = draw(folder.path(), "false");
-  REQUIRE_FALSE(failing);
-  CHECK_THAT(failing.error().message, says("false failed"));
-  if (const auto drawn = draw(folder.path()); drawn) {
-    CHECK(contents(folder / "curves.png").starts_with("\x89PNG"));
-    const std::string svg = contents(folder / "curves.svg");
-    CHECK_THAT(svg, says("epochs"));
-    CHECK_THAT(svg, says("hidden=[64,64]"));
-  } else {
-    CHECK_THAT(drawn.error().message, says("there is no gnuplot"));
-  }
-  Comparison empty = c;
-  empty.trials.assign(4, trial(0, 1, {}));
-  judge(empty);
-  CHECK(plot_script(empty).empty());
-  CHECK(table_text(empty).find("nan") == std::string::npos);
-}
-
 TEST_CASE("the verb writes its table to stdout and its files to the folder", "[apps]") {
   const Folder folder;
   std::vector<std::string> arguments{"compare",
@@ -679,6 +649,8 @@ TEST_CASE("the verb writes its table to stdout and its files to the folder", "[a
   CHECK(parsed_json(contents(folder / "new/compare.json")).fields().at("seeds").number_value() ==
         2);
   CHECK(std::filesystem::exists(folder / "new/curves.gnuplot"));
+  CHECK(std::filesystem::exists(folder / "new/against-stages.gnuplot") ==
+        false);  // only one was left
 
   // The repeat that compare.json promises.
   std::replace(arguments.begin(), arguments.end(), folder / "new", folder / "again");
@@ -699,7 +671,8 @@ TEST_CASE("mistakes on compare's command line are one sentence", "[apps]") {
   check_refused({"compare", "--vary", "pipeline.weights"}, "is not path=value");
   check_refused({"compare", "--clock", "real", "--jobs", "2"}, "--jobs: on the real clock");
   check_refused({"compare", "--target", "97"}, "--target: 97 is no accuracy");
-  check_refused({"compare", "--out", folder.path().string()}, "exists already");
+  check_refused({"compare", "--out", folder.path().string()},
+                "exists already and is no comparison that could go on");
   check_refused({"compare", "--out", ""}, "--out: the name of the folder is empty");
   CHECK(run_program({"compare", "--seeds", "0"}).code == 2);
   CHECK(run_program({"compare", "--clock", "vritual"}).code == 2);
@@ -715,8 +688,8 @@ TEST_CASE("an interrupt ends what runs and reports what is finished", "[apps]") 
                    "1000",
                    "--jobs",
                    "2",
-                   "--set",
-                   "stop.epochs=2",
+                   "--epochs",
+                   "2",
                    "--out",
                    folder / "new"});
   while (program.err().find("[4/3000]") == std::string::npos) {
@@ -726,6 +699,7 @@ TEST_CASE("an interrupt ends what runs and reports what is finished", "[apps]") 
   const Said said = program.wait();
   CHECK(said.code == 130);
   CHECK_THAT(said.err, says("interrupted; what was finished is reported"));
+  CHECK_THAT(said.err, says("the same words with --out " + folder / "new" + " go on from here"));
   CHECK_THAT(said.out, says("0.05"));
   const auto rows = parsed_csv(contents(folder / "new/compare.csv"));
   REQUIRE(rows.size() == 4);

@@ -7,6 +7,7 @@
 #include "tests/support/bad_server.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
+#include "tests/support/surroundings.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -194,4 +195,55 @@ TEST_CASE("tokens are refused by models that read numbers", "[apps]") {
       run_program({"config", "validate", "--set", "data.text.path=" + (folder / "text")});
   CHECK(said.code == 2);
   CHECK(said.err == "troupe: model: mlp cannot read tokens; for text choose gpt, lstm or layers\n");
+}
+
+TEST_CASE(
+    "a plan needs no data set that everybody has alike, and a wrong key is told before missing "
+    "data",
+    "[apps]") {
+  const Folder folder;
+  const std::string nowhere = "data.mnist.path=" + (folder / "nowhere");
+  const Said plan = run_program({"plan", "mnist-lenet5", "--set", nowhere});
+  INFO(plan.err);
+  CHECK(plan.code == 0);
+  CHECK_THAT(plan.out, says("(28, 28, 1)"));
+  CHECK_THAT(plan.err, says("a run would end here: MNIST was looked for in "));
+  const Said colours = run_program(
+      {"plan", "cifar10-resnet20", "--set", "data.cifar10.path=" + (folder / "nowhere")});
+  CHECK_THAT(colours.out, says("(32, 32, 3)"));
+
+  const Said wrong = run_program(
+      {"config", "validate", "mnist-lenet5", "--set", nowhere, "--set", "pipeline.stages=90"});
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err, says("pipeline.stages"));
+  const Said missing = run_program({"config", "validate", "mnist-lenet5", "--set", nowhere});
+  CHECK(missing.code == 3);
+  CHECK_THAT(missing.err, says("MNIST was looked for in "));
+}
+
+TEST_CASE("paths may begin at home", "[apps]") {
+  const Folder folder;
+  const Environment home("HOME", folder.path().string());
+  std::ofstream(folder / "t.csv") << "a,b\n1,x\n2,y\n3,x\n4,y\n";
+  std::ofstream(folder / "e.textproto") << "data { csv { path: \"~/t.csv\" } batch_size: 2 } stop { epochs: 1 }";
+  for (const Words& words : {Words{"--set", "data.csv.path=~/t.csv", "--set", "data.batch_size=2"},
+                             Words{folder / "e.textproto"}}) {
+    const Said said = run_program(with({"config", "validate"}, words));
+    INFO(said.err);
+    CHECK(said.code == 0);
+  }
+  CHECK_THAT(run_program({"config", "print", folder / "e.textproto"}).out,
+             says("path: \"" + (folder / "t.csv") + "\""));
+}
+
+TEST_CASE("a table that is larger than memory should hold is refused before it is read", "[apps]") {
+  const Folder folder;
+  { const std::ofstream file(folder / "t.csv"); }
+  fs::resize_file(folder / "t.csv", (std::uintmax_t{1} << 30) + 1);  // of holes
+  const Said said =
+      run_program({"config", "validate", "--set", "data.csv.path=" + (folder / "t.csv")});
+  CHECK(said.code == 3);
+  CHECK_THAT(said.err,
+             says("it has 1073741825 bytes, and a table, which is kept in memory, may have "
+                  "1073741824 (1 GiB)"));
 }

@@ -192,6 +192,9 @@ TEST_CASE("text has a perplexity, and samples instead of predictions", "[apps]")
          "model.lstm.width=16",
          "data.batch_size=4",
          "stop.updates=20"});
+  const std::string summary = contents(run + "/summary.json");  // eight tokens a sample
+  CHECK(member(summary, "tokens_per_second") == Approx(8 * member(summary, "samples_per_second")));
+  CHECK_THAT(contents(run + "/metrics.jsonl"), Catch::Contains("\"tokens_per_second\":"));
   const Said said = run_program({"eval", run, "--out", folder / "json"});
   INFO(said.err);
   REQUIRE(said.code == 0);

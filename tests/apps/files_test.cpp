@@ -90,6 +90,7 @@ TEST_CASE("a virtual run leaves its experiment, metrics, order and summary", "[a
   CHECK(number(summary, "samples") == 3000);
   CHECK(number(summary, "seconds") > 0);
   CHECK(number(summary, "samples_per_second") > 0);
+  CHECK(contents(run + "/summary.json").find("tokens_per_second") == std::string::npos);
   CHECK(number(summary, "test_accuracy") > 0);
   CHECK(text(summary, "weights_sha256").size() == 64);
   CHECK(text(summary, "order_sha256").size() == 64);

@@ -98,13 +98,21 @@ TEST_CASE("a folder of images is trained on, and other images get the names of i
                                       "data.folder.test_path=" + more});
   INFO(predicted.err);
   REQUIRE(predicted.code == 0);
-  CHECK_THAT(predicted.out,
-             says("sample,label,prediction,probability,p_lying,\"p_standing, \"\"upright\"\"\"\n"));
+  CHECK_THAT(
+      predicted.out,
+      says("sample,file,label,prediction,probability,p_lying,\"p_standing, \"\"upright\"\"\"\n"));
   std::istringstream text(predicted.out);
   int samples = -1;
   for (std::string line; std::getline(text, line); ++samples) {
     const std::string name = "\"standing, \"\"upright\"\"\"";
-    CHECK((samples < 0 || line.starts_with(std::to_string(samples) + "," + name + "," + name)));
+    const auto first = line.find(',');
+    const std::string file =
+        "\"" + more + "/standing, \"\"upright\"\"/" + std::to_string(samples) + ".";
+    if (samples >= 0) {
+      CHECK(line.substr(0, first) == std::to_string(samples));
+      CHECK_THAT(line.substr(first + 1), Catch::StartsWith(file));
+      CHECK_THAT(line, says("," + name + "," + name + ","));
+    }
   }
   CHECK(samples == 6);
 }
@@ -179,8 +187,10 @@ TEST_CASE("rows of another table go through what the weights were trained on", "
   REQUIRE(predicted.code == 0);
   const std::vector<Words> lines = lines_of(predicted.out);
   REQUIRE(lines.size() == 2);
-  CHECK(std::stod(lines[1][1]) == Approx(2100));
-  CHECK(std::stod(lines[1][2]) == Approx(2100).margin(150));
+  CHECK(lines[0] == Words{"sample", "line", "target", "prediction"});
+  CHECK(lines[1][1] == "2");  // of the file
+  CHECK(std::stod(lines[1][2]) == Approx(2100));
+  CHECK(std::stod(lines[1][3]) == Approx(2100).margin(150));
   write_bytes(folder / "one.csv", "size,colour,price\n50,green,2100\n");
   const Said strange = predict();
   CHECK(strange.code == 3);

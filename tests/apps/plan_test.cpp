@@ -2,10 +2,15 @@
 #include "apps/plan.hpp"
 
 #include "apps/plan/forecast.hpp"
+#include "apps/plan/layers.hpp"
 #include "apps/plan/memory.hpp"
 #include "apps/plan/reads.hpp"
 #include "apps/presets.hpp"
+#include "apps/text.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/text_file.hpp"
+
+#include <algorithm>
 
 using namespace troupe;
 
@@ -188,4 +193,46 @@ TEST_CASE("a plan is quick for a long pipe", "[apps]") {
     layers += i == 0 ? "8" : ",8";
   }
   CHECK(describe(blueprint(64, {"model.mlp.hidden=" + layers + "]"})).size() > 1000);
+}
+
+TEST_CASE("the layer table has each layer's output, parameters, work and stage, and their sums",
+          "[apps]") {
+  const Blueprint b = blueprint(2, {});
+  const std::string text = layer_table(b);
+  CHECK_THAT(text, test::says("input         (16)"));
+  CHECK_THAT(
+      text, test::says("dense1        (16)           272         1.02k  stage-0"));  // 16 x 16 + 16
+  CHECK_THAT(text, test::says("dense8        (16)           272         1.54k  stage-1"));
+  CHECK_THAT(text, test::says("all 8 layers               2,176"));
+  CHECK(std::count(text.begin(), text.end(), '\n') == 11);
+  CHECK_THAT(text, test::says("stage-0..1"));
+  CHECK_THAT(describe(b), test::says(text));
+}
+
+TEST_CASE("blocks of a deep network are told once and counted", "[apps]") {
+  const std::vector<std::string> gpt{
+      "data.text.path=" + test::text_file(), "data.text.context=8", "data.batch_size=2"};
+  const auto table_of = [&](int layers, const std::string& more) {
+    std::vector<std::string> all = gpt;
+    all.insert(all.end(),
+               {"model.gpt.width=16",
+                "model.gpt.heads=2",
+                "model.gpt.layers=" + std::to_string(layers),
+                more});
+    auto experiment = load_experiment("shakespeare-gpt", all);
+    REQUIRE(experiment);
+    auto made = make_blueprint(*experiment);
+    if (!made) {
+      FAIL(made.error().message);
+    }
+    return std::pair(layer_table(*made), made->network);
+  };
+  const auto [few, small] = table_of(2, "pipeline.stages=1");
+  CHECK_THAT(few, !test::says("more times"));
+  const auto [deep, network] = table_of(60, "pipeline.stages=4");
+  CHECK(network.layers.size() > 500);
+  CHECK(std::count(deep.begin(), deep.end(), '\n') < 30);
+  CHECK_THAT(deep, test::says("layers above 59 more times, to transformer.h.59."));
+  CHECK_THAT(deep, test::says("stage-0..3"));
+  CHECK_THAT(deep, test::says(grouped(network.parameters())));
 }

@@ -185,8 +185,8 @@ namespace {
 /// What the record of a run's deliveries tells of gradients.
 struct Pushes {
   std::map<int, int> last;  // by replica: the last mini-batch
-  std::map<int, int>
-      repeated;  // by replica: how often a server got a message of one mini-batch again
+  // By replica: how often a server got a message of one mini-batch again
+  std::map<int, int> repeated;
   bool in_order = true;
 };
 

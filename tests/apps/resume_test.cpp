@@ -2,7 +2,6 @@
 // for bit: tests/tools/resume_matrix.py. A few kills by default; for N of each verb set TROUPE_INTERRUPTIONS=N.
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
-#include "tests/support/thinned.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -21,7 +20,7 @@ namespace {
 
 int kills() {
   const char* wanted = std::getenv("TROUPE_INTERRUPTIONS");
-  return wanted ? std::atoi(wanted) : kSanitized ? 1 : 3;
+  return wanted ? std::atoi(wanted) : 3;
 }
 
 /// A pipeline of four stages that takes some tenths of a second, with twenty checkpoints or more; with 40 or 60

@@ -168,3 +168,16 @@ TEST_CASE("phases are kept in a folder of the whole", "[apps]") {
   CHECK(fs::exists(folder / "two-1/01-a/summary.json"));
   CHECK(fs::exists(folder / "two-1/summary.json"));
 }
+
+TEST_CASE("the folder has the name of the experiment, or where it has none that of its file",
+          "[apps]") {
+  const Folder folder;
+  const Environment runs("TROUPE_RUNS", folder / "runs");
+  CHECK(run_program(with(kShort, {"--set", "name=my steps"})).code == 0);
+  CHECK(fs::exists(folder / "runs/my_steps-1/summary.json"));
+  const std::string file = folder / "unnamed.textproto";
+  std::ofstream(file)
+      << "model { quadratic {} } data { none {} batch_size: 1 } stop { updates: 5 }";
+  CHECK(run_program({"sim", file, "--quiet"}).code == 0);
+  CHECK(fs::exists(folder / "runs/unnamed-1/summary.json"));
+}

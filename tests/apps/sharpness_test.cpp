@@ -8,6 +8,7 @@
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -265,4 +266,17 @@ TEST_CASE("f is without dropout, and by the batch's statistics", "[apps]") {
   CHECK(same_weights->loss == report->loss);
   CHECK(same_weights->at[0].phi == report->at[0].phi);
   CHECK(report->at[0].phi > 0);
+}
+
+TEST_CASE("the way to the sharpness is told, from its first batch to its last", "[apps]") {
+  std::vector<double> told;
+  SharpnessOptions options{.epsilons = {1e-3, 1e-2}};
+  options.progress = [&](double done) {
+    told.push_back(done);
+  };
+  REQUIRE(measure_sharpness(quadratic(), options));
+  REQUIRE_FALSE(told.empty());
+  CHECK(std::is_sorted(told.begin(), told.end()));
+  CHECK(told.front() > 0);
+  CHECK(told.back() == Approx(1));
 }

@@ -81,7 +81,7 @@ struct Lessons {
 
   void add(const RecordEntry& entry) {
     const auto* lesson = std::get_if<PredictionRecord>(&entry);
-    if (lesson && lesson->of_input == inputs) {
+    if (lesson && (lesson->of == PredictionOf::input) == inputs) {
       const std::vector<double> sums = to_host(lesson->result);
       of[lesson->stamp.chunk].emplace_back(sums[0], sums[1]);
     }

@@ -17,9 +17,10 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import forked
 
 SECONDS_MAX = 120  # of one run, which takes a fraction of one: only a hang takes as long
 
@@ -273,7 +274,7 @@ def outcome(program, folder, case, clock, number, seconds_max=SECONDS_MAX):
     for setting in case.sets:
         command += ["--set", setting]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=seconds_max)
+        done = forked.run(command, cwd=folder, timeout=seconds_max)
     except subprocess.TimeoutExpired:
         return {"code": -1, "says": f"no end after {seconds_max} s"}
     return found_in(Path(folder, out), done)
@@ -301,7 +302,7 @@ def jobs(selected):
 def outcomes(program, selected):
     """By clock and name."""
     program = str(Path(program).resolve())
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+    with forked.folder_of_runs() as folder, ThreadPoolExecutor(2) as pool:
         for task, text in TASKS.items():
             Path(folder, f"{task}.textproto").write_text(text + "\n" + CLOCK)
         Path(folder, "words.txt").write_text(words())

@@ -22,12 +22,11 @@ import json
 import random
 import re
 import resource
-import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 
+import forked
 from random_experiments import MEMORY_MAX, PROTO, Asked, Draw, Judge, schema, verb_ends, write_data
 from resume_matrix import EVERY, compared, resumed
 
@@ -127,12 +126,6 @@ class FaultJudge(Judge):
         """Of what was asked last."""
         path = Path(self.folder, f"{Path(self.program).parent.name}-{self.number}", "summary.json")
         return json.loads(path.read_text()) if path.is_file() else {}
-
-    def forget(self):
-        """The folders of all runs so far."""
-        for pattern in (f"{Path(self.program).parent.name}-*", "again-*"):
-            for path in Path(self.folder).glob(pattern):
-                shutil.rmtree(path)
 
     def undisturbed(self, asked):
         """What becomes of it, and its seconds; None where there is nothing to disturb. Its file is written."""
@@ -276,7 +269,7 @@ def report(seed, asked, faults, found):
 
 def campaign(options, tables):
     failures, begin, done, drawn = [], time.time(), 0, 0
-    with tempfile.TemporaryDirectory() as folder:
+    with forked.folder_of_runs() as folder:
         write_data(folder)
         judge = FaultJudge(str(Path(options.program).resolve()), folder)
         for seed in range(options.first, options.first + options.count):

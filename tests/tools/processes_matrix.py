@@ -15,10 +15,10 @@ import argparse
 import re
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import forked
 from digest_matrix import CLOCK, SECONDS_MAX, TASKS, cases, found_in, outcome, words
 from replay_matrix import replayed
 
@@ -67,7 +67,7 @@ def run(program, folder, case, out, company):
     for setting in case.sets + (["record.order=false"] if re.search(ALONE, case.name) else []):
         command += ["--set", setting]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX)
+        done = forked.run(command, cwd=folder, timeout=SECONDS_MAX)
     except subprocess.TimeoutExpired:
         return {"code": -1, "says": f"no end after {SECONDS_MAX} s"}
     return found_in(Path(folder, out), done)
@@ -109,7 +109,7 @@ def main():
     program = str(Path(given.program).resolve())
     selected = [case for case in cases() if re.search(given.only or "", case.name)]
     selected = [case for case in selected if places(case) > 1 or re.search(ALONE, case.name)][:: given.each]
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+    with forked.folder_of_runs() as folder, ThreadPoolExecutor(2) as pool:
         for task, text in TASKS.items():
             Path(folder, f"{task}.textproto").write_text(text + "\n" + CLOCK.replace("clock {", "clock { modelled: false"))
         Path(folder, "words.txt").write_text(words())

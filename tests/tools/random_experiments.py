@@ -23,14 +23,15 @@ import json
 import random
 import re
 import resource
+import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import zipfile
 from pathlib import Path
 
+import forked
 from digest_matrix import outcome, words
 from replay_matrix import replayed
 from resume_matrix import EVERY, compared, resumed
@@ -412,7 +413,7 @@ def verb_ends(program, folder, asked, verb):
     """Exit code and last words of a verb that runs nothing."""
     command = [program] + verb + ["asked.textproto"] + [part for s in asked.sets for part in ("--set", s)]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX)
+        done = forked.run(command, cwd=folder, timeout=SECONDS_MAX)
     except subprocess.TimeoutExpired:
         return {"code": -1, "says": f"no end after {SECONDS_MAX} s"}
     return {"code": done.returncode, "says": (done.stderr.strip().splitlines() or [""])[-1]}
@@ -457,6 +458,12 @@ class Judge:
         self.program, self.folder, self.number = program, folder, 0
         self.ends = {}  # of sim: how often
         self.refusal = ""  # of the last that was asked; "": it was legal
+
+    def forget(self):
+        """The folders of runs go; the data stays."""
+        for path in Path(self.folder).iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
 
     def ask(self, asked, clock):
         self.number += 1
@@ -572,7 +579,7 @@ def report(seed, asked, law, seen):
 
 def campaign(options, messages, enums):
     failures, begin, done, legal, mendable = [], time.time(), 0, 0, 0
-    with tempfile.TemporaryDirectory() as folder:
+    with forked.folder_of_runs() as folder:
         write_data(folder)
         write_own_data(folder)
         judge = Judge(str(Path(options.program).resolve()), folder)
@@ -595,6 +602,7 @@ def campaign(options, messages, enums):
                 if options.failures:
                     with open(options.failures, "a") as file:
                         file.write(json.dumps(failures[-1]) + "\n")
+            judge.forget()
             if options.minutes and time.time() - begin > 60 * options.minutes:
                 break
             if done % 100 == 0:

@@ -15,10 +15,10 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import forked
 from digest_matrix import CLOCK, SECONDS_MAX, TASKS, Case, cases, outcome, words
 
 # Of the real clock: seconds are seconds.
@@ -37,7 +37,7 @@ def on_real_clock(case):
 def replayed(program, directory, folder):
     command = [program, "replay", str(directory), "--quiet"]
     try:
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX)
+        return forked.run(command, cwd=folder, timeout=SECONDS_MAX)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, -1, "", f"no end after {SECONDS_MAX} s")
 
@@ -68,7 +68,7 @@ def main():
     given = parser.parse_args()
     program = str(Path(given.program).resolve())
     selected = [on_real_clock(c) for c in cases() if re.search(given.only, c.name) and has_order(c)][:: given.each]
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+    with forked.folder_of_runs() as folder, ThreadPoolExecutor(2) as pool:
         for task, text in TASKS.items():
             Path(folder, f"{task}.textproto").write_text(text + "\n" + CLOCK)
         Path(folder, "words.txt").write_text(words())

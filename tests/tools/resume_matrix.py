@@ -18,10 +18,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import forked
 from digest_matrix import CLOCK, SECONDS_MAX, TASKS, Case, cases, found_in, jobs, outcome, words
 from processes_matrix import ALONE, fits, in_processes, places
 
@@ -36,7 +36,7 @@ def resumed(program, clock, original, copy, step, processes=1):
     command = [program, clock, "--resume", str(copy / "checkpoints" / step)]
     command += ["--processes", str(processes)] if processes > 1 else []
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
+        done = forked.run(command, timeout=SECONDS_MAX)
     except subprocess.TimeoutExpired:
         return {"code": -1, "says": f"no end after {SECONDS_MAX} s"}
     return found_in(copy, done)
@@ -101,7 +101,7 @@ def main():
     given = parser.parse_args()
     program = str(Path(given.program).resolve())
     selected = [case for case in cases() if re.search(given.only, case.name) and case.task not in CANNOT][:: given.each]
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+    with forked.folder_of_runs() as folder, ThreadPoolExecutor(2) as pool:
         for task, text in TASKS.items():
             Path(folder, f"{task}.textproto").write_text(text + "\n" + CLOCK)
         Path(folder, "words.txt").write_text(words())

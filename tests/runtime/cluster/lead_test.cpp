@@ -94,6 +94,10 @@ const std::map<std::string, Part>& parts() {
        [](Message, double, Effects&) {
          ::kill(::getpid(), SIGKILL);
        }},
+      {"comes back slowly",
+       [](Message, double, Effects&) {
+         ::kill(::getpid(), SIGKILL);
+       }},
       {"dies twice",
        [](Message, double, Effects& fx) {
          if (own_life < 2) {
@@ -131,12 +135,21 @@ std::unique_ptr<ControlStream> inherited() {
   return std::make_unique<DescriptorStream>(kInherited, kInherited);
 }
 
+/// Each of its words comes before the lead's patience is at its end, all of them together do not.
+void pause_where_slow(const Invitation& invitation) {
+  if (invitation.experiment == "comes back slowly" && own_life > 0) {
+    std::this_thread::sleep_for(2s);
+  }
+}
+
 void play_honestly(const Invitation& invitation, std::unique_ptr<ControlStream> lead) {
   own_life = invitation.life;
   Cast cast = cast_of(
       invitation.processes, [](Message, double, Effects&) {}, parts().at(invitation.experiment));
   Node node(invitation, own_processes(invitation.processes), std::move(lead));
+  pause_where_slow(invitation);
   if (node.join("version", "cast")) {
+    pause_where_slow(invitation);
     Ledger none;
     run_on_threads(
         cast, none, {.others = &node, .stall_seconds = std::numeric_limits<double>::infinity()});
@@ -325,6 +338,31 @@ TEST_CASE("the Director hears of each machine of a process that is lost, and how
   CHECK(children().empty());
 }
 
+TEST_CASE("who comes back is waited for once, and not for each word anew") {
+  Lead::Config c = config("comes back slowly", 2);
+  c.back = 1;
+  c.limits.join = 3s;
+  std::atomic<int> interrupts = 0;
+  std::vector<std::string> told;
+  c.tell = [&](const std::string& what) {
+    told.push_back(what);
+    interrupts = 2;
+  };
+  c.interrupts = [&] {
+    return interrupts.load();
+  };
+  const auto asked = c.interrupts;
+  Cast cast = cast_of(
+      2, [](Message, double, Effects&) {}, [](Message, double, Effects&) {});
+  Lead lead(std::move(c));
+  REQUIRE(lead.start());
+  Ledger ledger;
+  run_on_threads(cast, ledger, {.interrupts = asked, .others = &lead});
+  CHECK(told == std::vector<std::string>{
+                    "process 1 does not come back yet: process 1 has not answered within 3 s"});
+  CHECK(children().empty());
+}
+
 TEST_CASE("another takes the place of a process that is lost, as often as it may") {
   const int back = GENERATE(2, 1);
   std::vector<std::string> heard;
@@ -363,8 +401,8 @@ TEST_CASE("another takes the place of a process that is lost, as often as it may
     CHECK(ending.exit_code == 0);
     CHECK(told.empty());
   } else {
-    CHECK(told ==
-          std::vector<std::string>{"process 1 was lost once more; it comes back 1 times (--back)"});
+    CHECK(told == std::vector<std::string>{
+                      "process 1 was lost once more, after it had come back 1 time (--back)"});
   }
   CHECK(heard == right);
   CHECK(children().empty());

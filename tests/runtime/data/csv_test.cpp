@@ -4,6 +4,7 @@
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/data/csv_reader.hpp"
+#include "runtime/data/preparation.hpp"
 #include "tests/runtime/data/files.hpp"
 #include "tests/runtime/data/samples.hpp"
 #include "tests/support/catch.hpp"
@@ -36,12 +37,13 @@ struct Table {
     REQUIRE(resolve(e));
   }
 
-  Result<std::shared_ptr<const Dataset>> open(std::uint64_t seed = 1) const {
-    return open_csv(e.data().csv(), seed);
+  Result<std::shared_ptr<const Dataset>> open(std::uint64_t seed = 1,
+                                              const Preparation* prepared = nullptr) const {
+    return open_csv(e.data().csv(), seed, prepared);
   }
 
-  std::string refusal() const {
-    const auto opened = open();
+  std::string refusal(const Preparation* prepared = nullptr) const {
+    const auto opened = open(1, prepared);
     std::string message = opened ? std::string() : opened.error().message;
     const std::string path = folder.path() + "/";
     for (std::size_t at; (at = message.find(path)) != message.npos;) {
@@ -294,4 +296,23 @@ TEST_CASE("a column that has too many words is refused before memory is", "[runt
   CHECK(Table(text, {"categories=[name]"}).refusal() ==
         "table.csv is not usable: line 4098, column \"name\": these are more than 4096 different "
         "ones");
+}
+
+TEST_CASE("a table shown to weights has the columns that they were trained on", "[runtime][data]") {
+  const std::vector<std::string> flowers{"target=species", "categories=[colour]"};
+  const auto trained = Table(kFlowers, flowers).open();
+  REQUIRE(trained);
+  const Preparation prepared = *(*trained)->preparation();
+  CHECK(prepared.columns == std::vector<std::string>{"length", "width", "colour"});
+  const std::string rows = "1,10,red,rose\n6,10,white,tulip\n";
+  CHECK(Table("length,width,colour,species\n" + rows, flowers).refusal(&prepared) == "");
+  CHECK(Table("width,length,colour,species\n" + rows, flowers).refusal(&prepared) ==
+        "table.csv is not usable: its columns are not those that the weights were trained on: \"width\" stands "
+        "where "
+        "\"length\" did");
+  CHECK(Table("length,colour,species\n1,red,rose\n2,red,rose\n", flowers).refusal(&prepared) ==
+        "table.csv is not usable: its columns are not those that the weights were trained on");
+  Preparation nameless = prepared;
+  nameless.columns.clear();  // of a file without a header, or of an older program
+  CHECK(Table("width,length,colour,species\n" + rows, flowers).refusal(&nameless) == "");
 }

@@ -319,6 +319,11 @@ TEST_CASE("with what weights were trained on, images go through that, and classe
   CHECK(sample.x[0] == Approx(1));
   CHECK(sample.x[1] == Approx(0));
   CHECK(sample.x[2] == Approx(0).margin(1e-6));
+  Preparation absurd = prepared;
+  absurd.x[1].factor = 1e300;
+  const auto none = photos.open(1, &absurd);
+  REQUIRE_FALSE(none);
+  CHECK_THAT(none.error().message, says("make no numbers of images"));
   photos.folder.write("d/1.png", plain_png(0));
   const auto strange = photos.open(1, &prepared);
   REQUIRE_FALSE(strange);

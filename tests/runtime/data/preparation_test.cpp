@@ -71,11 +71,13 @@ TEST_CASE("what data has gone through comes back from its text as it was") {
   const Preparation prepared{.classes = {"rose", "a \"b\", c", "\xc3\xa9"},
                              .x = {{0.1, 1.0 / 3}, {-1e-300, 1e300}, {12345.678901234567, 1}},
                              .y = {{2, 4}},
-                             .words = {{}, {"old town", "south"}, {}}};
+                             .words = {{}, {"old town", "south"}, {}},
+                             .columns = {"rooms", "part", "a\tb"}};
   const auto back = parse_preparation(preparation_text(prepared));
   REQUIRE(back);
   CHECK(back->classes == prepared.classes);
   CHECK(back->words == prepared.words);
+  CHECK(back->columns == prepared.columns);
   REQUIRE(back->x.size() == 3);
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(back->x[i].mean == prepared.x[i].mean);
@@ -93,6 +95,7 @@ TEST_CASE("a text that tells of no data is refused") {
                            R"({"more": []})",
                            R"({"classes": ["a", "b", "a"]})",
                            R"({"words": [{"word": ["a", "a"]}]})",
+                           R"({"words": [{}], "columns": ["a", "b"]})",
                            R"({"x_mean": [1], "x_factor": []})",
                            R"({"x_mean": [1], "x_factor": [0]})",
                            R"({"x_mean": ["NaN"], "x_factor": [1]})",

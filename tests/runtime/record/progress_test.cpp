@@ -54,6 +54,14 @@ TEST_CASE("away from a terminal each line stands", "[record]") {
         "evaluation at step 120  loss 1.3000\n");
 }
 
+TEST_CASE("text is told by its tokens a second", "[record]") {
+  std::ostringstream out;
+  Progress progress(out, {.terminal = false, .steps = 20});
+  progress.step({.step = 1, .samples_per_second = 100, .tokens_per_second = 6400});
+  CHECK_THAT(out.str(), test::says("  6.40k tokens/s"));
+  CHECK_THAT(out.str(), !test::says("samples/s"));
+}
+
 TEST_CASE("on a terminal the line is rewritten, and stands when something else is said",
           "[record]") {
   std::ostringstream out;

@@ -252,6 +252,23 @@ TEST_CASE("the last evaluation counts only at the weights that are reported", "[
   CHECK(bench.recorder->summary(8).test_accuracy == 0.9);
 }
 
+TEST_CASE("the best evaluation is the last that the Director found better", "[record]") {
+  Bench bench({"stop.patience=2"});
+  const auto evaluated = [&](std::int64_t step, double loss, bool better, bool over) {
+    bench.recorder->on(
+        EvaluationRecord{.step = step, .loss = loss, .better = better, .patience_ended = over}, 1);
+  };
+  evaluated(2, 0.5, true, false);
+  evaluated(4, 0.7, true, false);  // what was kept of the one before has died with its holder
+  evaluated(6, 0.8, false, false);
+  CHECK(bench.recorder->summary(2).best->loss == 0.5);
+  CHECK(bench.recorder->summary(6).best->loss == 0.7);
+  CHECK_FALSE(bench.recorder->summary(6).patience_ended);
+  evaluated(8, 0.9, false, true);
+  CHECK(bench.recorder->summary(8).patience_ended);
+  CHECK_FALSE(bench.recorder->summary(9).patience_ended);
+}
+
 TEST_CASE("the training loss is that of the last epoch", "[record]") {
   Bench bench({"data.batch_size=10"}, 1, 2);
   for (std::int64_t batch = 0; batch < 5; ++batch) {

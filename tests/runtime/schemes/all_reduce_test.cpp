@@ -36,8 +36,8 @@ Played play(ReductionKind how, std::vector<std::vector<float>> vectors, std::uin
   for (std::int32_t r = 0; r < R; ++r) {
     plans.push_back(plan_all_reduce(how, r, R));
   }
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Sent>
-      under_way;  // to, from, round
+  // To, from, round
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Sent> under_way;
   std::vector<std::size_t> next(vectors.size());
   std::vector<double> now(vectors.size());
   Played played{.ranks = {}, .sent = std::vector<std::int64_t>(vectors.size()), .seconds = 0};

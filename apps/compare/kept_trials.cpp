@@ -1,0 +1,206 @@
+#include "apps/compare/kept_trials.hpp"
+
+#include "apps/machine.hpp"
+#include "apps/version.hpp"
+#include "kernels/check.hpp"
+#include "messages/archive.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/record/sha256.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTrials = "trials";
+constexpr const char* kLock = "lock";
+constexpr const char* kSuffix = ".trial";
+const std::string kTrialHead =
+    "troupe trial 1\n";  // a number for each way of writing what is below
+constexpr std::size_t kDigestLetters = 64;
+
+std::string sha256_of(const std::string& text) {
+  Sha256 digest;
+  digest.update(text.data(), text.size());
+  return digest.finish();
+}
+
+/// What is trained, and on which clock.
+std::string fingerprint(const Contender& scheme, std::uint64_t seed, const std::string& clock) {
+  proto::Experiment experiment = scheme.resolved;
+  experiment.set_seed(seed);
+  return sha256_of(concat(clock, " clock\n", print_experiment(experiment)));
+}
+
+/// All of a trial that tables, files and curves say of it.
+void archive_trial(Archive& a, Trial& t) {
+  Summary& s = t.summary;
+  a(t.seed, t.outcome, t.exit_code, t.cause, t.curve);
+  a(s.clock, s.updates, s.epochs, s.samples, s.seconds, s.samples_per_second, s.tokens_per_second);
+  a(s.train_loss, s.staleness, s.gap, s.bytes_sent, s.weights_sha256, s.order_sha256);
+}
+
+/// What a file says beside its trial.
+struct TrialNote {
+  std::string fingerprint;
+  std::string maker;
+  std::string label;
+};
+
+/// False where the file is not what keep() has written.
+bool read_trial(const fs::path& path, TrialNote& note, Trial& trial) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t head = kTrialHead.size() + kDigestLetters + 1;
+  if (text.size() < head || !text.starts_with(kTrialHead) ||
+      text.substr(kTrialHead.size(), kDigestLetters) != sha256_of(text.substr(head))) {
+    return false;
+  }
+  try {
+    Archive a({.bytes = text.substr(head), .tensors = {}});
+    a(note.fingerprint, note.maker, note.label);
+    archive_trial(a, trial);
+    a.expect_end();
+  } catch (const ArchiveError&) {
+    return false;
+  }
+  return trial.outcome == Outcome::finished || trial.outcome == Outcome::diverged;
+}
+
+std::vector<fs::path> trial_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(folder, code)) {
+    if (entry.path().extension() == kSuffix) {
+      files.push_back(entry.path());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// What trial a file is said to be of: "weights=stash, seed 1".
+std::string words_of_trial(const fs::path& path) {
+  TrialNote note;
+  Trial trial;
+  return read_trial(path, note, trial) ? concat(note.label, ", seed ", trial.seed)
+                                       : path.filename().string();
+}
+
+}  // namespace
+
+std::string maker_of_trials() {
+  const Summary::Origin origin = origin_of_run();
+  std::string maker = concat("troupe ", version(), ", commit ", origin.commit);
+  if (origin.commit.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    std::error_code code;
+    maker += concat(
+        " (built at ", fs::last_write_time("/proc/self/exe", code).time_since_epoch().count(), ")");
+  }
+  return concat(maker, ", on ", origin.cpu, origin.gpu.empty() ? "" : " with ", origin.gpu);
+}
+
+KeptTrials::KeptTrials(fs::path folder, std::string clock, std::string maker)
+    : folder_(std::move(folder)), clock_(std::move(clock)), maker_(std::move(maker)) {}
+
+bool KeptTrials::are_in(const fs::path& of_comparison) {
+  std::error_code code;
+  return fs::is_directory(of_comparison / kTrials, code);
+}
+
+Result<KeptTrials> KeptTrials::open(const fs::path& of_comparison,
+                                    const std::vector<Contender>& schemes,
+                                    const std::string& clock,
+                                    int seeds,
+                                    const std::string& maker) {
+  KeptTrials kept(of_comparison / kTrials, clock, maker);
+  std::error_code code;
+  fs::create_directory(kept.folder_, code);
+  const fs::path lock = kept.folder_ / kLock;
+  auto locked = fs::exists(lock, code) ? OutputFile::resume(lock, 0) : OutputFile::create(lock);
+  if (!locked) {
+    return locked.error().kind != ErrorKind::usage
+               ? locked.error()
+               : Error{ErrorKind::usage,
+                       concat("--out: another troupe compare is at work in ",
+                              of_comparison.string())};
+  }
+  kept.lock_ = *std::move(locked);
+  std::set<fs::path> ours;
+  for (const Contender& scheme : schemes) {
+    for (int i = 0; i < seeds; ++i) {
+      ours.insert(kept.path_of(scheme, scheme.resolved.seed() + static_cast<std::uint64_t>(i)));
+    }
+  }
+  const std::vector<fs::path> there = trial_files(kept.folder_);
+  const auto others = std::count_if(
+      there.begin(), there.end(), [&](const fs::path& path) { return !ours.contains(path); });
+  if (others > 0 && others == std::ssize(there)) {
+    return Error{ErrorKind::usage,
+                 concat("--out: ",
+                        of_comparison.string(),
+                        " has the trials of another comparison (",
+                        words_of_trial(there.front()),
+                        "), and none of this one; name a new folder")};
+  }
+  if (others > 0) {
+    kept.notes_.push_back(concat(others,
+                                 others == 1 ? " trial in " : " trials in ",
+                                 kept.folder_.string(),
+                                 others == 1 ? " belongs" : " belong",
+                                 " to other schemes or seeds; they stay there, and are not in this "
+                                 "table"));
+  }
+  return kept;
+}
+
+fs::path KeptTrials::path_of(const Contender& scheme, std::uint64_t seed) const {
+  constexpr std::size_t kLetters = 32;  // no two experiments share 128 bits of their digests
+  return folder_ / (fingerprint(scheme, seed, clock_).substr(0, kLetters) + kSuffix);
+}
+
+bool KeptTrials::recall(const Contender& scheme, Trial& trial) {
+  const fs::path path = path_of(scheme, trial.seed);
+  std::error_code code;
+  if (!fs::exists(path, code)) {
+    return false;
+  }
+  const std::string name = concat(scheme.label, " seed ", trial.seed);
+  TrialNote note;
+  Trial read{.scheme = trial.scheme};
+  if (!read_trial(path, note, read) || read.seed != trial.seed ||
+      note.fingerprint != fingerprint(scheme, trial.seed, clock_)) {
+    notes_.push_back(concat(path.string(), " is damaged: ", name, " is made again"));
+    return false;
+  }
+  if (note.maker != maker_) {
+    notes_.push_back(concat(name,
+                            " is made again, as another program or another kind of machine has "
+                            "made it: ",
+                            note.maker));
+    return false;
+  }
+  trial = std::move(read);
+  return true;
+}
+
+Result<void> KeptTrials::keep(const Contender& scheme, const Trial& trial) const {
+  TrialNote note{fingerprint(scheme, trial.seed, clock_), maker_, scheme.label};
+  Trial written = trial;  // an Archive writes and reads by one list of fields
+  Archive a;
+  a(note.fingerprint, note.maker, note.label);
+  archive_trial(a, written);
+  const std::string bytes = a.take().bytes;
+  return replace_file(path_of(scheme, trial.seed), [&](OutputFile& file) {
+    file.write(kTrialHead);
+    file.write(sha256_of(bytes) + "\n");
+    file.write(bytes);
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,17 @@
+// The layers of a network as a table: what comes out of each, its parameters, its work, and which stage has it.
+#pragma once
+
+#include "apps/topologies/blueprint.hpp"
+
+#include <string>
+
+namespace troupe {
+
+/// A row a layer, and one of all. In a network of more than kLayersInFull layers, blocks that repeat are told once
+/// and then counted; of what is longer even so the middle is left out, and said to be.
+std::string layer_table(const Blueprint& blueprint);
+
+inline constexpr std::size_t kLayersInFull = 40;
+inline constexpr std::size_t kLayerRowsMax = 100;
+
+}  // namespace troupe

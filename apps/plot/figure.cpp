@@ -1,0 +1,407 @@
+#include "apps/plot/figure.hpp"
+
+#include "kernels/check.hpp"
+#include "runtime/record/json.hpp"
+#include "runtime/record/output_file.hpp"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <iterator>
+#include <optional>
+#include <set>
+
+extern char** environ;
+
+namespace troupe {
+namespace {
+
+// Okabe and Ito's colours without the yellow: told apart by everybody, also in print.
+constexpr std::array kColours{
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"};
+// gnuplot's dash types, but dots, which are faint. Their number and that of the colours have no common divisor. A line
+// over another one of the same values lets it be seen.
+constexpr std::array kDashes{1, 2, 4, 5};
+
+constexpr std::size_t kPanelWidth = 520;  // pixels
+constexpr std::size_t kPanelHeight = 420;
+constexpr std::size_t kLeft = 80;  // of a panel, for its labels
+constexpr std::size_t kRight = 25;
+constexpr std::size_t kBelow = 62;
+constexpr std::size_t kTitle = 40;
+constexpr std::size_t kKeyWidth = 70;  // without its text
+constexpr std::size_t kLetterWidth = 9;
+constexpr std::size_t kLineHeight = 21;
+constexpr double kPixelsAnInch = 100;
+constexpr double kWorthALogarithm = 4;  // the largest value, in smallest ones
+constexpr std::size_t kTicksMax = 12;
+
+/// Between single quotes, for gnuplot.
+std::string in_quotes(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    out += c == '\'' ? "''" : std::string(1, c);
+  }
+  return out + "'";
+}
+
+bool is_drawn(const PlotPoint& point) {
+  return std::isfinite(point.x) && std::isfinite(point.y);
+}
+
+/// All that `get` says of the points that are drawn.
+template <class Get>
+std::set<double> values_of(const PlotPanel& panel, const Get& get) {
+  std::set<double> values;
+  for (const PlotLine& line : panel.lines) {
+    for (const PlotPoint& point : line.points) {
+      if (is_drawn(point)) {
+        values.insert(get(point));
+      }
+    }
+  }
+  return values;
+}
+
+double x_of(const PlotPoint& point) {
+  return point.x;
+}
+
+double y_of(const PlotPoint& point) {
+  return point.y;
+}
+
+bool spans_enough(const std::set<double>& values) {
+  return !values.empty() && *values.begin() > 0 &&
+         *values.rbegin() >= kWorthALogarithm * *values.begin();
+}
+
+/// "(0.5, 1, 2)": 1, 2 and 5 times the powers of ten in [low, high] and next to it; only powers over many decades.
+std::string log_ticks(double low, double high) {
+  constexpr double kManyDecades = 4;
+  std::string text;
+  for (double power = std::floor(std::log10(low)); power <= std::log10(high); ++power) {
+    for (const double digit : {1.0, 2.0, 5.0}) {
+      if (digit == 1 || std::log10(high / low) < kManyDecades) {
+        text += (text.empty() ? "" : ", ") + json_number(digit * std::pow(10, power));
+      }
+    }
+  }
+  return "(" + text + ")";
+}
+
+std::string list_of(const std::set<double>& values) {
+  std::string text;
+  for (const double value : values) {
+    text += (text.empty() ? "" : ", ") + json_number(value);
+  }
+  return "(" + text + ")";
+}
+
+/// Lines of "x y low high".
+std::string data_block(const std::string& name, const PlotLine& line, bool log_y) {
+  std::string text = concat(name, " << EOD\n");
+  for (const PlotPoint& point : line.points) {
+    if (!is_drawn(point)) {
+      continue;
+    }
+    const double deviation = std::isfinite(point.deviation) ? point.deviation : 0;
+    const double low = point.y - deviation;
+    text += concat(json_number(point.x),
+                   ' ',
+                   json_number(point.y),
+                   ' ',
+                   json_number(log_y && low <= 0 ? point.y : low),  // what no logarithm can show
+                   ' ',
+                   json_number(point.y + deviation),
+                   '\n');
+  }
+  return text + "EOD\n";
+}
+
+std::string name_of_data(std::size_t panel, std::size_t line) {
+  return concat("$panel", panel, "_line", line);
+}
+
+std::string style_of(std::size_t line, bool few) {
+  return concat("with linespoints lw 2 pt ",
+                few ? 7 : 0,
+                " ps 0.5 dt ",
+                kDashes[line % kDashes.size()],
+                " lc rgb '",
+                kColours[line % kColours.size()],
+                "'");
+}
+
+bool has_points(const PlotLine& line) {
+  return std::any_of(line.points.begin(), line.points.end(), is_drawn);
+}
+
+bool has_band(const PlotLine& line) {
+  return std::any_of(line.points.begin(), line.points.end(), [](const PlotPoint& point) {
+    return is_drawn(point) && point.deviation > 0;
+  });
+}
+
+/// Bands first, so that no line is hidden.
+std::string plot_command(const PlotPanel& panel, std::size_t index) {
+  constexpr std::size_t kFew = 60;  // points, which are worth a mark each
+  std::string text;
+  const auto add = [&](const std::string& one) {
+    text += (text.empty() ? "plot " : ", \\\n     ") + one;
+  };
+  for (std::size_t i = 0; i < panel.lines.size(); ++i) {
+    if (has_band(panel.lines[i])) {
+      add(concat(
+          name_of_data(index, i),
+          " using 1:3:4 with filledcurves fillstyle transparent solid 0.15 noborder lc rgb '",
+          kColours[i % kColours.size()],
+          "' notitle"));
+    }
+  }
+  for (std::size_t i = 0; i < panel.lines.size(); ++i) {
+    if (has_points(panel.lines[i])) {
+      add(concat(name_of_data(index, i),
+                 " using 1:2 ",
+                 style_of(i, panel.lines[i].points.size() <= kFew),
+                 " notitle"));
+    }
+  }
+  return text + "\n";
+}
+
+/// Sizes in pixels.
+struct Layout {
+  std::size_t panels = 0;
+  std::size_t columns = 1;  // of the legend
+  std::size_t rows = 0;
+  std::size_t width = 0;
+  std::size_t height = 0;
+
+  double x(std::size_t pixels) const {
+    return static_cast<double>(pixels) / static_cast<double>(width);
+  }
+
+  double y(std::size_t pixels) const {  // from below
+    return static_cast<double>(pixels) / static_cast<double>(height);
+  }
+};
+
+Layout layout_of(const std::vector<PlotPanel>& panels, bool title) {
+  Layout layout{.panels = panels.size()};
+  std::size_t longest = 0;
+  std::size_t entries = 0;
+  for (const PlotLine& line : panels.front().lines) {
+    longest = std::max(longest, line.title.size());
+    entries += line.title.empty() ? 0 : 1;
+  }
+  const std::size_t entry = kKeyWidth + kLetterWidth * longest;
+  layout.width = std::max(kPanelWidth * panels.size(), entry + 20);
+  layout.columns = std::max<std::size_t>(1, std::min(entries, layout.width / entry));
+  layout.rows = (entries + layout.columns - 1) / layout.columns;
+  layout.height = kPanelHeight + kBelow + kLineHeight * layout.rows + (title ? kTitle : 15);
+  return layout;
+}
+
+/// Everything of a panel but its data, which every terminal shares.
+std::string panel_text(const PlotPanel& panel,
+                       std::size_t index,
+                       const Layout& layout,
+                       bool title) {
+  const std::size_t share = layout.width / layout.panels;
+  const std::size_t below = kLineHeight * layout.rows + kBelow;
+  const auto xs = values_of(panel, x_of);
+  const auto ys = values_of(panel, y_of);
+  std::string text = concat("set lmargin at screen ",
+                            layout.x(share * index + kLeft),
+                            "\nset rmargin at screen ",
+                            layout.x(share * (index + 1) - kRight),
+                            "\nset bmargin at screen ",
+                            layout.y(below),
+                            "\nset tmargin at screen ",
+                            layout.y(layout.height - (title ? kTitle : 15)),
+                            "\nset xlabel ",
+                            in_quotes(panel.x_label),
+                            "\nset ylabel ",
+                            in_quotes(panel.y_label),
+                            "\nunset logscale\nset xtics autofreq\nset ytics autofreq\n");
+  const bool log_x = panel.log_x && spans_enough(xs);
+  if (log_x) {
+    text += concat(
+        "set logscale x\nset xrange [*:*]\nset xtics ", log_ticks(*xs.begin(), *xs.rbegin()), "\n");
+  }
+  if (panel.ticks_at_points && xs.size() <= kTicksMax) {
+    text += concat("set xtics ", list_of(xs), "\n");
+  }
+  if (panel.log_y && spans_enough(ys)) {
+    text += concat("set logscale y\nset ytics ", log_ticks(*ys.begin(), *ys.rbegin()), "\n");
+  }
+  return text + plot_command(panel, index);
+}
+
+/// One for all panels, in a strip below them.
+std::string legend_text(const std::vector<PlotLine>& lines, const Layout& layout) {
+  std::string plot;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (!lines[i].title.empty()) {
+      plot += concat(plot.empty() ? "plot " : ", \\\n     ",
+                     "NaN ",
+                     style_of(i, true),
+                     " title ",
+                     in_quotes(lines[i].title));
+    }
+  }
+  if (plot.empty()) {
+    return "";
+  }
+  return concat(
+      "unset logscale\nunset border\nunset tics\nunset xlabel\nunset ylabel\nunset grid\n"
+      "set lmargin at screen 0\nset rmargin at screen 1\nset bmargin at screen 0\n"
+      "set tmargin at screen ",
+      layout.y(kLineHeight * layout.rows + 8),
+      "\nset xrange [0:1]\nset yrange [0:1]\nset key at graph 0.5, graph 1 center top "
+      "horizontal Left reverse samplen 3 maxcols ",
+      layout.columns,
+      " width 1\n",
+      plot,
+      "\n");
+}
+
+std::string drawing_text(const Figure& figure,
+                         const std::vector<PlotPanel>& panels,
+                         const Layout& layout) {
+  std::string text = "reset\nset key off\nset grid back lt 1 lc rgb '#d8d8d8'\n";
+  text += figure.title.empty() ? "set multiplot\n"
+                               : concat("set multiplot title ", in_quotes(figure.title), "\n");
+  for (std::size_t i = 0; i < panels.size(); ++i) {
+    text += panel_text(panels[i], i, layout, !figure.title.empty());
+  }
+  return text + legend_text(panels.front().lines, layout) + "unset multiplot\nunset output\n";
+}
+
+/// Exit status of `program STEM.gnuplot` in `folder`; -1: it was ended; nothing: there is no such program.
+std::optional<int> run_plotter(const std::filesystem::path& folder,
+                               std::string script,
+                               std::string program) {
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addchdir_np(&files, folder.c_str());
+  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  // Its warnings are about fonts and their caches; the script is there for who wants to see them.
+  posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+  std::string plain = "--default-settings";  // nobody's own start-up file
+  std::array<char*, 4> argv{program.data(), plain.data(), script.data(), nullptr};
+  pid_t process = -1;
+  const int failure =
+      posix_spawnp(&process, program.c_str(), &files, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&files);
+  if (failure == ENOENT) {
+    return {};
+  }
+  int status = 0;
+  if (failure != 0 || waitpid(process, &status, 0) != process || !WIFEXITED(status)) {
+    return -1;
+  }
+  return WEXITSTATUS(status);
+}
+
+}  // namespace
+
+std::string figure_script(const Figure& figure) {
+  std::vector<PlotPanel> panels;  // those with something to show
+  std::copy_if(figure.panels.begin(),
+               figure.panels.end(),
+               std::back_inserter(panels),
+               [](const PlotPanel& panel) {
+                 return std::any_of(panel.lines.begin(), panel.lines.end(), has_points);
+               });
+  if (panels.empty()) {
+    return "";
+  }
+  const Layout layout = layout_of(panels, !figure.title.empty());
+  const std::string size = concat(" size ", layout.width, ",", layout.height);
+  const std::string inches = concat(" size ",
+                                    static_cast<double>(layout.width) / kPixelsAnInch,
+                                    "in,",
+                                    static_cast<double>(layout.height) / kPixelsAnInch,
+                                    "in");
+  const std::string& stem = figure.stem;
+  std::string text =
+      concat("# Drawn by troupe. In this folder, `gnuplot ",
+             stem,
+             ".gnuplot` draws ",
+             stem,
+             ".svg, .png and .pdf again.\n# A point: x, y, y - deviation, y + deviation.\n");
+  for (std::size_t p = 0; p < panels.size(); ++p) {
+    const bool log_y = panels[p].log_y && spans_enough(values_of(panels[p], y_of));
+    for (std::size_t i = 0; i < panels[p].lines.size(); ++i) {
+      if (has_points(panels[p].lines[i])) {
+        text += data_block(name_of_data(p, i), panels[p].lines[i], log_y);
+      }
+    }
+  }
+  const std::string drawing = drawing_text(figure, panels, layout);
+  return concat(text,
+                "set terminal svg noenhanced",
+                size,
+                " background rgb 'white' font 'sans,14'\nset output ",
+                in_quotes(stem + ".svg"),
+                "\n",
+                drawing,
+                "set terminal pngcairo noenhanced",
+                size,
+                " font 'sans,11'\nset output ",
+                in_quotes(stem + ".png"),
+                "\n",
+                drawing,
+                "if (strstrt(GPVAL_TERMINALS, 'pdfcairo') == 0) exit\n"
+                "set terminal pdfcairo noenhanced",
+                inches,
+                " font 'sans,10'\nset output ",
+                in_quotes(stem + ".pdf"),
+                "\n",
+                drawing);
+}
+
+Result<void> draw_figure(const std::filesystem::path& folder,
+                         const Figure& figure,
+                         const std::string& program) {
+  const std::string script = figure.stem + ".gnuplot";
+  const std::string drawn = concat(figure.stem, ".svg, .png and .pdf");
+  const std::string later = concat("; `gnuplot ", script, "` in ", folder.string());
+  if (auto written = write_file(folder / script, figure_script(figure)); !written) {
+    return written.error();
+  }
+  std::error_code code;
+  std::filesystem::remove(folder / (figure.stem + ".pdf"), code);  // of an earlier drawing
+  const std::optional<int> status = run_plotter(folder, script, program);
+  if (!status) {
+    return Error{ErrorKind::lost,
+                 concat(drawn,
+                        " are not drawn, as there is no ",
+                        program,
+                        " (Debian's package is gnuplot-nox)",
+                        later,
+                        " draws them later")};
+  }
+  if (*status != 0) {
+    return Error{ErrorKind::lost,
+                 concat(drawn, " are not drawn, as ", program, " failed", later, " says why")};
+  }
+  if (!std::filesystem::exists(folder / (figure.stem + ".pdf"), code)) {
+    return Error{ErrorKind::lost,
+                 concat(figure.stem,
+                        ".pdf is not drawn, as this ",
+                        program,
+                        " has no terminal pdfcairo (that of Debian's gnuplot-nox has it)")};
+  }
+  return {};
+}
+
+}  // namespace troupe

@@ -1,0 +1,144 @@
+// troupe plot: the curves of runs and comparisons that exist, in one figure.
+#include "apps/compare/plot.hpp"
+
+#include "apps/plot/figure.hpp"
+#include "apps/plot/folder_curves.hpp"
+#include "apps/run_folder.hpp"
+#include "apps/verbs/verb.hpp"
+#include "runtime/record/output_file.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <ostream>
+#include <set>
+
+namespace troupe {
+namespace {
+
+struct PlotArguments {
+  std::vector<std::string> folders;
+  std::string out;
+  std::string title;
+};
+
+/// All curves; those of several comparisons have the name of their folder before them.
+Result<std::vector<FolderCurve>> read_folders(const std::vector<std::string>& folders) {
+  std::vector<FolderCurve> all;
+  for (const std::string& folder : folders) {
+    auto curves = curves_in(folder);
+    if (!curves) {
+      return curves.error();
+    }
+    for (FolderCurve& curve : *curves) {
+      if (folders.size() > 1 && curves->front().losses.empty()) {
+        curve.title = folder + ": " + curve.title;
+      }
+      all.push_back(std::move(curve));
+    }
+  }
+  return all;
+}
+
+/// Titles that are alike are told apart by their folders.
+void tell_apart(std::vector<FolderCurve>& curves, const std::vector<std::string>& folders) {
+  std::set<std::string> titles;
+  for (const FolderCurve& curve : curves) {
+    titles.insert(curve.title);
+  }
+  for (std::size_t i = 0; titles.size() < curves.size() && i < curves.size(); ++i) {
+    curves[i].title = curves.size() == folders.size() ? folders[i] : curves[i].title;
+  }
+}
+
+Measure measure_of_curves(const std::vector<FolderCurve>& curves) {
+  for (const FolderCurve& curve : curves) {
+    for (const Trial& trial : curve.trials) {
+      if (std::any_of(trial.curve.begin(), trial.curve.end(), [](const CurvePoint& point) {
+            return std::isnan(point.accuracy);
+          })) {
+        return Measure::loss;
+      }
+    }
+  }
+  return Measure::accuracy;
+}
+
+Figure figure_of(const std::vector<FolderCurve>& curves, const std::string& title) {
+  const Measure measure = measure_of_curves(curves);
+  std::vector<std::vector<MeanPoint>> means;
+  std::vector<std::string> titles;
+  std::set<std::string> clocks;
+  for (const FolderCurve& curve : curves) {
+    means.push_back(mean_curve(curve.trials, measure));
+    titles.push_back(curve.title);
+    clocks.insert(curve.clock);
+  }
+  const std::string clock = clocks.size() == 1 ? *clocks.begin() : "run's";
+  std::vector<PlotPanel> panels = curve_panels(means, titles, measure, clock);
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    if (curves[i].losses.empty()) {
+      continue;
+    }
+    std::vector<PlotPoint>& points = panels.back().lines[i].points;
+    points.clear();
+    for (const MeanPoint& point : curves[i].losses) {
+      points.push_back({.x = point.epochs, .y = point.train_loss.mean});
+    }
+  }
+  return {.stem = "curves", .title = title, .panels = std::move(panels)};
+}
+
+int plot(Console& console, const PlotArguments& arguments) {
+  auto curves = read_folders(arguments.folders);
+  if (!curves) {
+    return fail(console, curves.error());
+  }
+  tell_apart(*curves, arguments.folders);
+  const Figure figure = figure_of(*curves, arguments.title);
+  if (figure_script(figure).empty()) {
+    return fail(console, {ErrorKind::data, "plot: there is nothing to draw in these folders yet"});
+  }
+  std::optional<RunFolder> numbered;
+  std::string folder = arguments.out;
+  if (folder.empty()) {
+    auto made = RunFolder::make(folder_of_runs(), "plot");
+    if (!made) {
+      return fail(console, made.error());
+    }
+    numbered.emplace(*std::move(made));
+    folder = numbered->path().string();
+  } else if (auto made = make_run_directory(folder); !made) {
+    return fail(console, made.error());
+  }
+  if (auto drawn = draw_figure(folder, figure); !drawn) {
+    return fail(console, drawn.error());
+  }
+  console.out << "files    " << folder << ": curves.svg, curves.png, curves.pdf, curves.gnuplot\n";
+  return 0;
+}
+
+}  // namespace
+
+Command declare_plot() {
+  auto arguments = std::make_shared<PlotArguments>();
+  return {.options = {{.names = "DIR",
+                       .value = &arguments->folders,
+                       .doc = "folders of runs and of comparisons",
+                       .required = true},
+                      {.names = "--title",
+                       .value = &arguments->title,
+                       .doc = "above the figure (default: none)"},
+                      {.names = "--out",
+                       .value = &arguments->out,
+                       .doc = "folder for the figure; made here, must not exist (default: "
+                              "runs/plot-N)",
+                       .type = "DIR",
+                       .refuse_empty = kEmptyFolder}},
+          .action = [arguments](Console& console) {
+            return plot(console, *arguments);
+          }};
+}
+
+}  // namespace troupe
