@@ -325,31 +325,6 @@ void finish_files(RunFiles& files, RunResult& result, const Blueprint& blueprint
 }
 
 /// `others`: null where all machines play here.
-Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Others* others);
-
-}  // namespace
-
-std::string outcome_text(int exit_code, const std::string& cause) {
-  if (exit_code == 0) {
-    return cause.empty() ? "done" : "diverged";  // stop.allow_divergence
-  }
-  return exit_code == 130                                     ? "interrupted"
-         : exit_code == static_cast<int>(ErrorKind::diverged) ? "diverged"
-                                                              : "lost";
-}
-
-Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& options) {
-  return run(blueprint, options, nullptr);
-}
-
-Result<RunResult> run_experiment(const Blueprint& blueprint,
-                                 const RunOptions& options,
-                                 Others& others) {
-  return run(blueprint, options, &others);
-}
-
-namespace {
-
 Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Others* others) {
   const proto::Experiment& e = blueprint.experiment;
   if (auto sound = check_clock(blueprint, options.virtual_clock); !sound) {
@@ -404,5 +379,24 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
 }
 
 }  // namespace
+
+std::string outcome_text(int exit_code, const std::string& cause) {
+  if (exit_code == 0) {
+    return cause.empty() ? "done" : "diverged";  // stop.allow_divergence
+  }
+  return exit_code == 130                                     ? "interrupted"
+         : exit_code == static_cast<int>(ErrorKind::diverged) ? "diverged"
+                                                              : "lost";
+}
+
+Result<RunResult> run_experiment(const Blueprint& blueprint, const RunOptions& options) {
+  return run(blueprint, options, nullptr);
+}
+
+Result<RunResult> run_experiment(const Blueprint& blueprint,
+                                 const RunOptions& options,
+                                 Others& others) {
+  return run(blueprint, options, &others);
+}
 
 }  // namespace troupe

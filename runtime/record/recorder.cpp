@@ -20,6 +20,14 @@ double ratio(double a, double b) {
 
 }  // namespace
 
+Recorder::Loss& Recorder::Loss::operator+=(const Loss& more) {
+  sum += more.sum;
+  right += more.right;
+  rows += more.rows;
+  samples += more.samples;
+  return *this;
+}
+
 Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
     : c_(std::move(config)),
       metrics_(metrics),
@@ -116,10 +124,7 @@ std::optional<Diverged> Recorder::handle(const AppliedRecord& record, double now
 }
 
 void Recorder::arrived(const LossRecord& record, const Loss& loss) {
-  window_.loss.sum += loss.sum;
-  window_.loss.right += loss.right;
-  window_.loss.rows += loss.rows;
-  window_.loss.samples += loss.samples;
+  window_.loss += loss;
   epoch_.push_back(loss);
   const std::int64_t kept = c_.sizes.batches_per_epoch();
   if (c_.replicas == 1) {
@@ -218,15 +223,9 @@ void Recorder::complete(double now) {
          open_.front().updates == c_.chunks) {
     Loss loss;
     for (const auto& [micro_batch, part] : open_.front().losses) {
-      loss.sum += part.sum;
-      loss.right += part.right;
-      loss.rows += part.rows;
-      loss.samples += part.samples;
+      loss += part;
     }
-    window_.loss.sum += loss.sum;
-    window_.loss.right += loss.right;
-    window_.loss.rows += loss.rows;
-    window_.loss.samples += loss.samples;
+    window_.loss += loss;
     ++window_.steps;
     merge(window_.staleness, open_.front().staleness);
     window_.rate = open_.front().rate;

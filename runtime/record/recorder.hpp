@@ -86,6 +86,9 @@ class Recorder final : public RecordSink {
     std::int64_t batch = -1;  // of one replica on servers; else not known
 
     static constexpr int kFields = 5;
+
+    /// Adds the sums of another one; `batch` stays.
+    Loss& operator+=(const Loss& more);
   };
 
   struct Step {                           // a mini-batch that is not complete yet

@@ -225,7 +225,8 @@ TEST_CASE("paths may begin at home", "[apps]") {
   const Folder folder;
   const Environment home("HOME", folder.path().string());
   std::ofstream(folder / "t.csv") << "a,b\n1,x\n2,y\n3,x\n4,y\n";
-  std::ofstream(folder / "e.textproto") << "data { csv { path: \"~/t.csv\" } batch_size: 2 } stop { epochs: 1 }";
+  std::ofstream(folder / "e.textproto")
+      << "data { csv { path: \"~/t.csv\" } batch_size: 2 } stop { epochs: 1 }";
   for (const Words& words : {Words{"--set", "data.csv.path=~/t.csv", "--set", "data.batch_size=2"},
                              Words{folder / "e.textproto"}}) {
     const Said said = run_program(with({"config", "validate"}, words));

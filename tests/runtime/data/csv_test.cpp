@@ -307,7 +307,8 @@ TEST_CASE("a table shown to weights has the columns that they were trained on", 
   const std::string rows = "1,10,red,rose\n6,10,white,tulip\n";
   CHECK(Table("length,width,colour,species\n" + rows, flowers).refusal(&prepared) == "");
   CHECK(Table("width,length,colour,species\n" + rows, flowers).refusal(&prepared) ==
-        "table.csv is not usable: its columns are not those that the weights were trained on: \"width\" stands "
+        "table.csv is not usable: its columns are not those that the weights were trained on: "
+        "\"width\" stands "
         "where "
         "\"length\" did");
   CHECK(Table("length,colour,species\n1,red,rose\n2,red,rose\n", flowers).refusal(&prepared) ==
