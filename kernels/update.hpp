@@ -15,14 +15,14 @@ namespace troupe {
 
 std::string_view to_string(UpdateKernel kernel);
 
-/// Tensors of the size of w that the kernel keeps: 0, 1 (m: the velocity v, adagrad's sum of squares)
+/// Tensors of the size of w that the kernel keeps: 0, 1 (m: the velocity v, lion's m, adagrad's sum of squares)
 /// or 2 (m and v: Adam's moments, rmsprop's buffer and mean square). Muon's momentum is not among
 /// them: nesterov_direction() has it.
 int moments(UpdateKernel kernel);
 
 /// A point that the pass also writes: out = w_new - factor * d, where d is the kernel's own direction
 /// (v for the momentum kernels, g for sgd, m_hat / (sqrt(v_hat) + epsilon) for the Adam family,
-/// g / (sqrt(v) + epsilon) for adagrad, the momentum of that for rmsprop, s g for muon), or the
+/// g / (sqrt(v) + epsilon) for adagrad, the momentum of that for rmsprop, the sign for lion, s g for muon), or the
 /// smoothed displacement.
 struct Prediction {
   float factor = 0;           // rate times reach; negative reaches into the past

@@ -27,6 +27,7 @@ enum class UpdateKernel : std::uint8_t {
   nadamw,              // the same with decoupled decay                    AsyncPP
   adagrad,             // Duchi et al. 2011; weight decay joins g
   rmsprop,             // Tieleman & Hinton 2012 as in PyTorch; weight decay joins g
+  lion,                // Chen et al. 2023, algorithm 2: w *= 1 - eta lambda first
   muon,  // w *= 1 - eta lambda; w -= eta s g, with g orthogonalised before (update.hpp)
 };
 
@@ -228,6 +229,22 @@ struct RmsProp {
   }
 };
 
+// Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2; of two betas, gamma is the
+// step's and beta2 the momentum's.
+struct Lion {
+  static constexpr UpdateKernel kernel = UpdateKernel::lion;
+  static constexpr std::string_view name = "lion";
+  static constexpr int moments = 1;
+
+  TROUPE_HD void step(const UpdateScalars& s, UpdateElement& e) const {
+    const float g = s.gradient_scale * e.g;
+    const float c = s.gamma * e.m + (1.0f - s.gamma) * g;
+    e.m = s.beta2 * e.m + (1.0f - s.beta2) * g;
+    e.direction = c > 0 ? 1.0f : c < 0 ? -1.0f : c;  // a NaN stays
+    e.w = detail::shrunk(s, e.w) - s.rate * e.direction;
+  }
+};
+
 // Jordan et al. 2024, the last part: g is the orthogonalised momentum already (orthogonalize.hpp).
 struct Muon {
   static constexpr UpdateKernel kernel = UpdateKernel::muon;
@@ -250,6 +267,7 @@ using UpdateKernels = std::tuple<Sgd,
                                  NAdamW,
                                  Adagrad,
                                  RmsProp,
+                                 Lion,
                                  Muon>;
 
 /// Calls f(functor) with the functor of `kernel`: one branch a tensor, none an element.

@@ -35,6 +35,13 @@ ChunkOptimizer::ChunkOptimizer(const proto::Experiment& experiment,
   numbers_.beta2 = optimizer.beta2();
   numbers_.epsilon = optimizer.epsilon();
   numbers_.weight_decay = optimizer.weight_decay();
+  numbers_.trust = optimizer.trust();
+  const proto::Rotation& rotation = optimizer.rotation();
+  numbers_.rotation = {.bilateral = rotation.geometry() == proto::Rotation::bilateral,
+                       .first = rotation.source() == proto::Rotation::first,
+                       .every = rotation.every(),
+                       .beta = rotation.beta() > 0 ? rotation.beta() : optimizer.beta2(),
+                       .side_max = rotation.side_max()};
 }
 
 double ChunkOptimizer::rate(std::int64_t step) const {

@@ -2,8 +2,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
-#include "kernels/combine.hpp"
-#include "kernels/orthogonalize.hpp"
+#include "runtime/schemes/optimizers/steps.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -20,8 +19,7 @@ float unbiased(float beta, std::int64_t update) {
 }
 
 void adam_scalars(const UpdateNumbers& numbers, double& /*carried*/, UpdateScalars& s) {
-  s.m_scale = unbiased(s.gamma, numbers.update);
-  s.v_scale = unbiased(s.beta2, numbers.update);
+  adam_corrections(numbers, s);
 }
 
 /// m fades by beta1, and its bias correction grows; v is taken to stay, as FTPipe's msnag for Adam has
@@ -51,50 +49,40 @@ void nadam_scalars(const UpdateNumbers& numbers, double& carried, UpdateScalars&
   s.v_scale = unbiased(s.beta2, numbers.update);
 }
 
-/// An orthogonal (rows, columns) matrix has elements of root mean square 1 / sqrt(max(rows,
-/// columns)), AdamW's steps one of 0.2 to 0.4 by experience: Liu et al. 2025, arXiv:2502.16982,
-/// section 2.2.
-double matched_scale(const Shape& matrix) {
-  return 0.2 * std::sqrt(static_cast<double>(std::max(matrix[0], matrix[1])));
-}
-
-/// Muon's step of a matrix along its orthogonalised momentum. The padding behind the matrix, which is
-/// zero in g and m, stays zero.
-Tensor muon_step(Stream& stream,
-                 const UpdateNumbers& numbers,
-                 const OptionValues& /*values*/,
-                 const UpdateTensors& t) {
-  UpdateScalars scalars = basic_scalars(numbers);
-  const Tensor direction = stream.allocate(t.g.shape());
-  nesterov_direction(stream, scalars, t.g, t.moments[0], direction);
-  const Tensor matrix = direction.view(0, t.matrix);
-  orthogonalize(stream, matrix, matrix);
-  combine(stream, {{matched_scale(t.matrix), direction}}, direction);
-  scalars.gradient_scale = 1;
-  update(stream,
-         {.kernel = UpdateKernel::muon,
-          .scalars = scalars,
-          .w = t.w,
-          .g = direction,
-          .w_new = t.w_new,
-          .m = {},
-          .v = {},
-          .displacement = {},
-          .predictions = {}});
-  return direction;
-}
-
-/// A built-in one: `of` with a kernel, and the name and summary of the enumerator in
-/// messages/experiment.proto.
-OptimizerScheme with_kernel(proto::OptimizerRule::Kind rule,
-                            UpdateKernel kernel,
-                            OptimizerScheme of = {}) {
+/// A built-in one: `of` with the name and summary of the enumerator in messages/experiment.proto.
+OptimizerScheme named(proto::OptimizerRule::Kind rule, OptimizerScheme of) {
   const auto* value = proto::OptimizerRule::Kind_descriptor()->FindValueByNumber(rule);
   of.info.name = value->name();
   of.info.summary = value->options().GetExtension(proto::value_doc);
-  of.method.kernel = kernel;
-  of.decays_gradient = kernel != UpdateKernel::adamw && kernel != UpdateKernel::nadamw;
   return of;
+}
+
+OptimizerScheme with_kernel(proto::OptimizerRule::Kind rule,
+                            UpdateKernel kernel,
+                            OptimizerScheme of = {}) {
+  of.method.kernel = kernel;
+  of.decays_gradient = kernel != UpdateKernel::adamw && kernel != UpdateKernel::nadamw &&
+                       kernel != UpdateKernel::lion;
+  return named(rule, std::move(of));
+}
+
+/// One that moves every parameter by itself in the same way.
+OptimizerScheme layerwise(proto::OptimizerRule::Kind rule,
+                          const UpdateMethod& method,
+                          OptimizerScheme of = {}) {
+  of.method = method;
+  of.matrices = method;
+  return named(rule, std::move(of));
+}
+
+Result<void> check_soap(const proto::Experiment& experiment) {
+  if (experiment.optimizer().rotation().source() == proto::Rotation::first) {
+    return Error{ErrorKind::usage,
+                 "optimizer.rotation.source: soap works with the mean of squares alone; right are "
+                 "second, or "
+                 "optimizer.rule=basis_rotation"};
+  }
+  return {};
 }
 
 constexpr const char* kWithoutDecay = "the step without the decoupled weight decay";
@@ -128,6 +116,25 @@ std::vector<OptimizerScheme> built_in() {
       with_kernel(Rule::muon,
                   UpdateKernel::adamw,
                   {.method = adam, .matrices = UpdateMethod{.moments = 1, .update = muon_step}}),
+      with_kernel(Rule::lion, UpdateKernel::lion, {.along = kWithoutDecay}),
+      layerwise(Rule::lars,
+                {.moments = 1, .update = lars_step},
+                {.along = "v over the present rate", .decays_gradient = true}),
+      layerwise(Rule::lamb, {.moments = 2, .update = lamb_step}),
+      with_kernel(
+          Rule::soap,
+          UpdateKernel::adamw,
+          {.info = {.name = "", .summary = "", .check = check_soap},
+           .method = adam,
+           .matrices = UpdateMethod{.moments = 2, .also = rotation_sizes, .update = soap_step},
+           .along = kWithoutDecay}),
+      with_kernel(
+          Rule::basis_rotation,
+          UpdateKernel::adamw,
+          {.method = adam,
+           .matrices =
+               UpdateMethod{.moments = 2, .also = rotation_sizes, .update = basis_rotation_step},
+           .along = kWithoutDecay}),
   };
 }
 
@@ -197,6 +204,11 @@ Result<void> check_optimizer(const proto::Experiment& experiment) {
   }
   const OptimizerScheme& scheme = optimizer_scheme(optimizer);
   return scheme.info.check ? scheme.info.check(experiment) : Result<void>();
+}
+
+void adam_corrections(const UpdateNumbers& numbers, UpdateScalars& scalars) {
+  scalars.m_scale = unbiased(scalars.gamma, numbers.update);
+  scalars.v_scale = unbiased(scalars.beta2, numbers.update);
 }
 
 UpdateScalars basic_scalars(const UpdateNumbers& numbers) {

@@ -19,6 +19,16 @@ namespace proto {
 class Optimizer;
 }  // namespace proto
 
+/// optimizer.rotation, as the experiment has it.
+struct RotationNumbers {
+  bool bilateral = true;  // else the shorter side alone
+  bool first =
+      false;  // singular vectors of the mean gradient, not eigenvectors of the mean of its squares
+  std::int64_t every = 10;       // updates between two refreshes
+  double beta = 0.999;           // decay of the mean of squares
+  std::int64_t side_max = 2048;  // longer sides are not rotated
+};
+
 /// The numbers of one update.
 struct UpdateNumbers {
   std::int64_t update = 1;    // 1, 2, ... since the start of the run or the last reset
@@ -30,14 +40,18 @@ struct UpdateNumbers {
   double beta2 = 0;
   double epsilon = 0;
   double weight_decay = 0;
+  double trust = 0;
+  RotationNumbers rotation{};
 };
 
 /// What an update reads and writes: (n) float32 on the stream's device.
 struct UpdateTensors {
-  Tensor w;                     // read
-  Tensor g;                     // read
-  Tensor w_new;                 // written; may be w
-  std::vector<Tensor> moments;  // read and written; zero before the first update
+  Tensor w;      // read
+  Tensor g;      // read
+  Tensor w_new;  // written; may be w
+  /// Read and written; zero before the first update: UpdateMethod::moments of the size of w, then those of
+  /// UpdateMethod::also.
+  std::vector<Tensor> moments;
   /// Of OptimizerScheme::matrices: (rows, columns), which the tensors begin with; padding follows.
   Shape matrix{};
 };
@@ -53,6 +67,10 @@ struct UpdateMethod {
 
   /// Of `update`: tensors of the size of w that are kept from one update to the next.
   int moments = 0;
+  /// Of `update` in OptimizerScheme::matrices: the sizes of more tensors that are kept of a matrix (rows,
+  /// columns), in elements. Empty: none.
+  std::function<std::vector<std::int64_t>(const UpdateNumbers& numbers, const Shape& matrix)>
+      also{};
   /// Writes w_new and the moments. Returns the direction (n): the predictions are w_new minus rate
   /// times horizon times it. Where w, g and the moments are 0 it leaves 0: a slice's padding. Called
   /// for each slice, on the optimizer's thread.
@@ -69,8 +87,9 @@ struct OptimizerScheme {
   SchemeInfo info{};
   std::string equations{};  // g gradient, w weights, eta rate, gamma momentum
   UpdateMethod method{};
-  /// Instead of `method`, for hidden layers' weight matrices, each by itself. Moments are then kept
-  /// by parameter and not by slice, so that replicas cannot average them.
+  /// Instead of `method`, for hidden layers' weight matrices. Then every parameter is moved by itself, also
+  /// those of `method`, and moments are kept by parameter and not by slice, so that replicas cannot average
+  /// them.
   std::optional<UpdateMethod> matrices{};
 
   // What others have to know of it.
@@ -110,6 +129,9 @@ const OptimizerScheme& mixed_momentum();
 /// Error (usage) where optimizer.custom names none that is registered, or gives options it has not, or
 /// the optimizer does not go with the rest of the experiment.
 Result<void> check_optimizer(const proto::Experiment& experiment);
+
+/// The bias corrections of Adam's moments at UpdateNumbers::update: m_scale and v_scale.
+void adam_corrections(const UpdateNumbers& numbers, UpdateScalars& scalars);
 
 /// What every kernel has: rate, decay, gamma, beta2, epsilon and gradient_scale.
 UpdateScalars basic_scalars(const UpdateNumbers& numbers);

@@ -118,11 +118,25 @@ OptimizerStep::Made OptimizerStep::apply(Stream& stream,
   return made;
 }
 
+/// Sizes of what the method keeps of a matrix beside its moments.
+std::vector<std::int64_t> OptimizerStep::also_kept(const Stretch& part) const {
+  const UpdateMethod& method = method_of(part);
+  return method.also && part.matrix.dimensions() > 0
+             ? method.also(optimizer_.numbers(1, 0), part.matrix)
+             : std::vector<std::int64_t>();
+}
+
 OptimizerStep::State& OptimizerStep::state_at(Stream& stream, std::size_t index) {
   const Stretch& part = stretches_[index];
   State& kept = state_[index];
-  for (int i = static_cast<int>(kept.moments.size()); i < method_of(part).kept(); ++i) {
-    kept.moments.push_back(zeros(stream, part.size));
+  if (kept.moments.empty()) {
+    kept.moments.resize(static_cast<std::size_t>(method_of(part).kept()));
+    for (Tensor& moment : kept.moments) {
+      moment = zeros(stream, part.size);
+    }
+    for (const std::int64_t size : also_kept(part)) {
+      kept.moments.push_back(zeros(stream, size));
+    }
   }
   if (optimizer_.displacement() && !kept.displacement) {
     kept.displacement = zeros(stream, part.size);
@@ -223,6 +237,9 @@ std::int64_t OptimizerStep::state_bytes() const {
   std::int64_t elements = 0;
   for (const Stretch& part : stretches_) {
     elements += part.size * (method_of(part).kept() + (optimizer_.displacement() ? 1 : 0));
+    for (const std::int64_t size : also_kept(part)) {
+      elements += size;
+    }
   }
   return 4 * elements;
 }

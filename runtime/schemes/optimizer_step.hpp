@@ -83,6 +83,7 @@ class OptimizerStep {
   };
 
   static std::vector<Stretch> stretches(bool matrices, const SliceLayout& layout);
+  std::vector<std::int64_t> also_kept(const Stretch& part) const;
   const UpdateMethod& method_of(const Stretch& part) const;
   State& state_at(Stream& stream, std::size_t index);
   void update_stretch(Stream& stream,

@@ -290,5 +290,6 @@ TEST_CASE("every kernel has a functor, a name and its number of moments", "[kern
   CHECK(moments(UpdateKernel::nadamw) == 2);
   CHECK(moments(UpdateKernel::adagrad) == 1);
   CHECK(moments(UpdateKernel::rmsprop) == 2);
+  CHECK(moments(UpdateKernel::lion) == 1);
   CHECK(moments(UpdateKernel::muon) == 0);
 }

@@ -107,7 +107,8 @@ const std::string kSchedules =
     " (legal: sequential, gpipe, one_f_one_b, interleaved, zb_h1, async_one_f_one_b, "
     "async_full_duplex, custom)";
 const std::string kRules =
-    " (legal: sgd, momentum, nesterov, adam, adamw, nadam, nadamw, adagrad, rmsprop, muon, custom)";
+    " (legal: sgd, momentum, nesterov, adam, adamw, nadam, nadamw, adagrad, rmsprop, muon, lion, "
+    "lars, lamb, soap, basis_rotation, custom)";
 
 }  // namespace
 

@@ -479,7 +479,7 @@ Values newton_schulz(Values x, std::int64_t rows, std::int64_t columns) {
 
 Step update(UpdateKernel kernel, const UpdateScalars& s, double w, double g, double m, double v) {
   const bool decoupled = kernel == UpdateKernel::adamw || kernel == UpdateKernel::nadamw ||
-                         kernel == UpdateKernel::muon;
+                         kernel == UpdateKernel::lion || kernel == UpdateKernel::muon;
   const double gradient = double(s.gradient_scale) * g + (decoupled ? 0 : double(s.decay) * w);
   if (decoupled) {
     w *= 1 - double(s.rate) * double(s.decay);
@@ -512,6 +512,11 @@ Step update(UpdateKernel kernel, const UpdateScalars& s, double w, double g, dou
       const double scaled = gradient / (std::sqrt(second) + double(s.epsilon));
       const double buffer = double(s.gamma) * m + scaled;
       return {w - rate * buffer, buffer, second, buffer};
+    }
+    case UpdateKernel::lion: {
+      const double sign = first > 0 ? 1 : first < 0 ? -1 : 0;
+      const double kept = double(s.beta2) * m + (1 - double(s.beta2)) * gradient;
+      return {w - rate * sign, kept, v, sign};
     }
     case UpdateKernel::muon:
       return {w - rate * gradient, m, v, gradient};

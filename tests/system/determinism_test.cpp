@@ -75,8 +75,18 @@ TEST_CASE("sim twice gives equal weights and order; run gives the same weights, 
 }
 
 TEST_CASE("policies that predict take every optimizer along its own direction", "[system]") {
-  for (const std::string rule :
-       {"sgd", "nesterov", "adamw", "nadam", "adagrad", "rmsprop", "muon"}) {
+  for (const std::string rule : {"sgd",
+                                 "nesterov",
+                                 "adamw",
+                                 "nadam",
+                                 "adagrad",
+                                 "rmsprop",
+                                 "muon",
+                                 "lion",
+                                 "lars",
+                                 "lamb",
+                                 "soap",
+                                 "basis_rotation"}) {
     const auto with = [&](const std::string& policy) {
       return small({"pipeline.schedule=async_one_f_one_b",
                     "pipeline.micro_batches=3",

@@ -68,7 +68,8 @@ ASYNC = S + "async_one_f_one_b"
 FLUSHED = ["sequential", "gpipe", "one_f_one_b", "interleaved", "zb_h1"]
 POLICIES = ["latest", "stash", "vertical_sync", "double_buffered", "accumulate", "spectrain", "spectrain_paper", "nwpt",
             "geometric", "spike_compensation", "xpipe", "pipeoptim", "pipemare", "nesterov"]
-OPTIMIZERS = ["sgd", "momentum", "nesterov", "adam", "adamw", "nadam", "nadamw", "adagrad", "rmsprop", "muon"]
+OPTIMIZERS = ["sgd", "momentum", "nesterov", "adam", "adamw", "nadam", "nadamw", "adagrad", "rmsprop", "muon",
+              "lion", "lars", "lamb", "soap", "basis_rotation"]
 RULES = ["asgd", "heavy_ball", "nag", "multi", "adagrad", "softsync", "ssp", "essp", "staleness_aware", "gap_aware",
          "dc_asgd", "fasgd", "dana_zero", "dana_slim", "dana_dc", "lwp", "smega2", "ormo", "ringmaster", "delayed"]
 

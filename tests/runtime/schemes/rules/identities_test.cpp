@@ -235,7 +235,18 @@ TEST_CASE("gaps of gradients that do not depend on the weights are as calculated
 
 TEST_CASE("every optimizer runs at the server as it does in one place", "[schemes]") {
   Stream stream{Device{}};
-  for (const char* name : {"sgd", "nesterov", "adam", "nadamw", "rmsprop", "adagrad", "muon"}) {
+  for (const char* name : {"sgd",
+                           "nesterov",
+                           "adam",
+                           "nadamw",
+                           "rmsprop",
+                           "adagrad",
+                           "muon",
+                           "lion",
+                           "lars",
+                           "lamb",
+                           "soap",
+                           "basis_rotation"}) {
     INFO(name);
     const proto::Experiment e = experiment({std::string("optimizer.rule=") + name});
     const Served got = run(e);
