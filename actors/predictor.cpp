@@ -18,23 +18,27 @@ Shape flat(const Tensor& output) {
   return {rows_of(output), output.elements() / rows_of(output)};
 }
 
-/// (B, elements of h + classes): h, then the label as one among `classes`.
-Tensor model_input(Stream& stream, const Predictor::Known& of, std::int64_t classes) {
-  const Tensor h = of.output.reshape(flat(of.output));
+/// (B, reads): h, whose last dimension is longer by `classes`: at each position the label as one of them.
+Tensor model_input(Stream& stream,
+                   const Predictor::Known& of,
+                   const Shape& reads,
+                   std::int64_t classes) {
+  const std::int64_t rows = rows_of(of.output);
+  const Shape shape = with_batch(rows, reads);
   if (classes == 0) {
-    return h;
+    return of.output.reshape(shape);
   }
-  const std::int64_t rows = h.shape()[0];
-  const std::int64_t width = h.shape()[1];
-  Tensor x = stream.allocate({rows, width + classes});
+  const std::int64_t width = reads.back();
+  const std::int64_t positions = reads.elements() / width;
+  Tensor x = stream.allocate(shape);
   fill(stream, x, 0);
-  const auto from = h.span<float>();
+  const auto from = of.output.span<float>();
   const auto labels = of.labels.span<std::int32_t>();
   const auto to = x.span<float>();
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const auto row = to.begin() + r * (width + classes);
-    std::copy_n(from.begin() + r * width, width, row);
-    row[width + labels[static_cast<std::size_t>(r)]] = 1;
+  for (std::int64_t r = 0; r < rows * positions; ++r) {
+    const auto row = to.begin() + r * width;
+    std::copy_n(from.begin() + r * (width - classes), width - classes, row);
+    row[width - classes + labels[static_cast<std::size_t>(r / positions)]] = 1;
   }
   return x;
 }
@@ -138,12 +142,13 @@ void Predictor::answer(Effects& fx) {
        weights = weights_,
        buffers = c_.buffers,
        of = known_.at(at_),
+       reads = c_.reads,
        classes = c_.classes,
        lambda = c_.lambda,
        shape = c_.input,
        seed = c_.seed](Stream& stream) {
         const Pass pass{.stream = stream, .seed = seed};
-        const Bundle input{{"x", model_input(stream, of, classes)}};
+        const Bundle input{{"x", model_input(stream, of, reads, classes)}};
         const Tensor y = model->forward(pass, weights, buffers, input, {}, false).y.front().tensor;
         ForwardPass made;
         if (shape.dimensions() > 0) {
@@ -218,6 +223,7 @@ void Predictor::teach(Effects& fx) {
        weights = weights_,
        buffers = c_.buffers,
        of = known_.at(at_),
+       reads = c_.reads,
        classes = c_.classes,
        of_input = of_input(),
        seed = c_.seed,
@@ -227,12 +233,13 @@ void Predictor::teach(Effects& fx) {
         const auto rows = static_cast<double>(rows_of(of.signal));
         const Tensor signal = stream.allocate(flat(of.signal));
         combine(stream, {{of_input ? 1 : rows, of.signal.reshape(signal.shape())}}, signal);
-        const Bundle input{{"x", model_input(stream, of, classes)}};
+        const Bundle input{{"x", model_input(stream, of, reads, classes)}};
         ForwardPass forward =
             model->forward(pass, weights, std::move(buffers), input, signal, true);
         // Its loss leaves (estimate - signal) / B behind.
         const Tensor estimate = stream.allocate(signal.shape());
-        combine(stream, {{rows, forward.stash.back().front()}, {1, signal}}, estimate);
+        const Tensor error = forward.stash.back().front().reshape(signal.shape());
+        combine(stream, {{rows, error}, {1, signal}}, estimate);
         BackwardPass made;
         made.dx.push_back({"sums", sums_of(stream, estimate, signal)});
         const InputGradient half =

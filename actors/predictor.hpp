@@ -54,8 +54,11 @@ class Predictor final : public Actor<Predictor, StageRole> {
     bool head = false;         // has the labels' loss, and learns while it answers
     /// Of the input that it estimates, of a sample; no dimensions: it estimates error signals.
     Shape input{};
-    std::shared_ptr<const Chunk> model;  // (elements of h + classes) -> (elements of h), or outputs
-    std::vector<Tensor> buffers{};       // of the model: every job begins with these
+    std::shared_ptr<const Chunk> model;  // -> (elements of h), or the network's outputs
+    /// What the model reads, of a sample: (elements of h + classes), or of an image (H, W, C + classes). Of
+    /// a head it is h.
+    Shape reads{};
+    std::vector<Tensor> buffers{};  // of the model: every job begins with these
     Ref<StageRole> module;
     Ref<ShardRole> shard;
   };

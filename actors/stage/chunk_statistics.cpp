@@ -1,6 +1,7 @@
 #include "actors/stage/chunk_statistics.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace troupe {
 
@@ -13,10 +14,20 @@ ChunkStatistics::ChunkStatistics(Config config)
 
 void ChunkStatistics::finish_batch(std::int32_t chunk, std::int64_t batch, Effects& fx) {
   const std::int64_t step = done_.at(chunk) = batch + 1;
-  if (!c_.served && c_.evaluation.due(step)) {
-    kept_[{chunk, step}] = newest_.at(chunk);
+  if (c_.evaluation.due(step)) {
+    keep(chunk, step);
   }
   conclude_when_due(fx);
+}
+
+void ChunkStatistics::keep(std::int32_t chunk, std::int64_t step) {
+  kept_[{chunk, step}] = newest_.at(chunk);
+  // Replicas that meet now and then pass steps that were due, and nobody releases those.
+  const auto first = kept_.lower_bound({chunk, 0});
+  const auto last = kept_.lower_bound({chunk + 1, 0});
+  if (std::distance(first, last) > kKeptMax) {
+    kept_.erase(first);
+  }
 }
 
 std::vector<Buffers> ChunkStatistics::all() const {
@@ -27,7 +38,8 @@ std::vector<Buffers> ChunkStatistics::all() const {
   return all;
 }
 
-/// Where none were kept, no later forward has run, and the newest are those of the step.
+/// Where none were kept, no later forward has run, and the newest are those of the step; or the run's steps are not this
+/// replica's own.
 const std::vector<Tensor>& ChunkStatistics::at(std::int32_t chunk, std::int64_t step) const {
   const auto kept = kept_.find({chunk, step});
   return kept != kept_.end() ? kept->second : newest_.at(chunk);

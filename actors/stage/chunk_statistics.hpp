@@ -5,6 +5,7 @@
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/system/machine.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -17,8 +18,9 @@ class ChunkStatistics {
  public:
   struct Config {
     std::int32_t replica = 0;
-    bool served = false;  // replicas share weights: steps of the run are not this replica's own
-    EvaluationPlan evaluation;
+    bool served = false;  // replicas share weights: others know when the run's end is reached
+    EvaluationPlan
+        evaluation;  // steps at which buffers are kept: those of the run, where they are its own
     Ref<DirectorRole> director;
     std::map<std::int32_t, std::vector<Tensor>> initial;  // by chunk of this stage
   };
@@ -52,6 +54,9 @@ class ChunkStatistics {
   void archive(auto& a) { a(newest_, kept_, done_, conclude_at_); }
 
  private:
+  static constexpr std::ptrdiff_t kKeptMax = 64;  // of a chunk
+
+  void keep(std::int32_t chunk, std::int64_t step);
   void conclude_when_due(Effects& fx);
 
   Config c_;

@@ -46,7 +46,7 @@ class Casting {
   void add_predictor(std::int32_t r, const Roster::PredictorSeat& seat);
   void add_servers();
   std::shared_ptr<SharedWeights> shared_weights(std::int32_t c);
-  EvaluationPlan evaluation(std::int32_t r) const;
+  EvaluationPlan evaluation(std::int32_t r, bool buffers = false) const;
   std::int64_t batches_of(std::int32_t r) const;
 
   Device device_of(std::int32_t r, std::int32_t k) const {
@@ -181,8 +181,12 @@ void Casting::add(ActorId id,
                            .stage = stage});
 }
 
-EvaluationPlan Casting::evaluation(std::int32_t r) const {
-  return {marks(r) ? b_.evaluate_every : 0};
+/// `buffers`: at which of its own steps a stage's buffers will be evaluated. Servers say which of the run's steps are;
+/// they are also the first replica's where each update takes a mini-batch of every replica, and it has begun with the
+/// first one.
+EvaluationPlan Casting::evaluation(std::int32_t r, bool buffers) const {
+  const bool own = r == 0 && b_.batches_per_update == replicas_ && !returns_;
+  return {marks(r) || (buffers && served() && own) ? b_.evaluate_every : 0};
 }
 
 /// Mini-batch b of replica r is number b R + r: how many of the run's are its own? 0: others say.
@@ -292,7 +296,7 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
           .chunks = b_.chunks,
           .stage_of = who_.stage_of_chunks(r, schedule_),
           .shard_of = who_.shards(r),
-          .evaluation = evaluation(r),
+          .evaluation = evaluation(r, true),
           .buffers = std::move(buffers),
           .returns = returns_,
           .credit_chunk = far_ahead() ? schedule_.chunks - 1 : 0,

@@ -136,8 +136,8 @@ Constraints<Blueprint> schedule_checks() {
        .keys = {"record.best"},
        .holds =
            [](const B& b) {
-             return !b.experiment.record().best() ||
-                    (b.experiment.replicas().count() == 1 && !b.link) || !has_buffers(b.network);
+             return !b.experiment.record().best() || b.experiment.replicas().count() == 1 ||
+                    !has_buffers(b.network);
            },
        .says = always("record.best: batch normalisation keeps running statistics, and of several "
                       "replicas only the last ones are there; right is false")},

@@ -20,32 +20,96 @@ void add_hidden_layers(Network& network, const std::string& name, const Predicto
   }
 }
 
+/// How many positions on a side of the image `from` one of the image `to` stands for. 0: the estimate of `to` is made by
+/// dense layers, as the plan says, one of the two is no image, or they do not fit.
+std::int64_t positions_for_one(const PredictorPlan& plan, const Shape& from, const Shape& to) {
+  if (plan.kernel == 0 || from.dimensions() != 3 || to.dimensions() != 3) {
+    return 0;
+  }
+  const std::int64_t ratio = from[0] / to[0];
+  return ratio * to[0] == from[0] && ratio * to[1] == from[1] ? ratio : 0;
+}
+
+void add_convolution(Network& network, const std::string& name, ConvolutionLayerOptions options) {
+  options.input = network.shape();
+  options.geometry.stride = 1;
+  options.geometry.padding = options.geometry.kernel / 2;  // the image keeps its size
+  network.add(convolution_layer(name, options));
+}
+
+/// A convolutional one where the plan says so and both are images, else a dense one.
 Network estimator(const std::string& name,
                   const PredictorPlan& plan,
-                  std::int64_t inputs,
-                  std::int64_t outputs,
+                  const Shape& inputs,
+                  const Shape& outputs,
                   Initial initial) {
-  Network network({inputs});
+  const std::int64_t window = positions_for_one(plan, inputs, outputs);
+  Network network(window > 0 ? inputs : Shape{inputs.elements()});
   network.loss = Loss::squared_error;
-  add_hidden_layers(network, name, plan);
-  network.add(dense_layer(name + ".estimate",
-                          {.inputs = network.shape().elements(),
-                           .outputs = outputs,
-                           .initial = initial,
-                           .head = true}));
+  if (window == 0) {
+    add_hidden_layers(network, name, plan);
+    network.add(dense_layer(name + ".estimate",
+                            {.inputs = network.shape().elements(),
+                             .outputs = outputs.elements(),
+                             .initial = initial,
+                             .head = true}));
+    return network;
+  }
+  if (window > 1) {
+    network.add(
+        average_pool_layer(name + ".pool", network.shape(), {.kernel = window, .stride = window}));
+  }
+  for (std::size_t i = 0; i < plan.hidden.size(); ++i) {
+    add_convolution(network,
+                    concat(name, ".conv", i + 1),
+                    {.input = {},
+                     .outputs = plan.hidden[i],
+                     .geometry = {.kernel = plan.kernel},
+                     .bias = false});
+    network.add(
+        batch_norm_layer(concat(name, ".norm", i + 1), network.shape(), ActivationKind::relu));
+  }
+  add_convolution(network,
+                  name + ".estimate",
+                  {.input = {},
+                   .outputs = outputs.back(),
+                   .geometry = {.kernel = plan.kernel},
+                   .initial = initial});
   return network;
 }
 
-/// Of the error signal of a module's output: (width + classes) -> (width).
-Network error_estimator(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
-  const std::int64_t width = b.chunks[chunk]->output_bytes() / 4;
-  const std::int64_t inputs = width + (plan.conditioned ? b.data->classes() : 0);
-  return estimator(concat("predictor", chunk), plan, inputs, width, Initial::zero);
+/// Of module `chunk`'s output, of a sample.
+const Shape& output_shape(const Blueprint& b, std::size_t chunk) {
+  return b.network.after[static_cast<std::size_t>(b.cut[chunk + 1] - 1)].front().shape;
 }
 
 /// What module `chunk` gets from the one before, of a sample.
 const Shape& input_shape(const Blueprint& b, std::size_t chunk) {
-  return b.network.after[static_cast<std::size_t>(b.cut[chunk] - 1)].front().shape;
+  return output_shape(b, chunk - 1);
+}
+
+/// What the estimator of a module's error signals reads: the module's output, and the label.
+Shape read_by_estimator(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
+  const Shape& h = output_shape(b, chunk);
+  const std::int64_t classes = plan.conditioned ? b.data->classes() : 0;
+  return plan.kernel > 0 && h.dimensions() == 3 ? Shape{h[0], h[1], h[2] + classes}
+                                                : Shape{h.elements() + classes};
+}
+
+Network error_estimator(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
+  return estimator(concat("predictor", chunk),
+                   plan,
+                   read_by_estimator(b, plan, chunk),
+                   output_shape(b, chunk),
+                   Initial::zero);
+}
+
+Network input_estimator(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
+  return estimator(concat("input_predictor", chunk),
+                   plan,
+                   b.network.input,
+                   input_shape(b, chunk),
+                   Initial::uniform_fan_in);
 }
 
 /// What the similarity loss compares is a linear map of the output, which learns, too.
@@ -79,9 +143,8 @@ void add_pool(Network& network, const std::string& name, std::int64_t positions)
 
 /// A module's output -> the network's.
 Network own_head(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
-  const auto last = static_cast<std::size_t>(b.cut[chunk + 1] - 1);
   const std::string name = concat("predictor", chunk);
-  Network network(b.network.after[last].front().shape);
+  Network network(output_shape(b, chunk));
   network.loss = b.network.loss;
   network.label_smoothing = b.network.label_smoothing;
   if (plan.similarity > 0) {
@@ -122,13 +185,8 @@ std::vector<std::shared_ptr<const Chunk>> predictor_chunks(const Blueprint& b) {
 std::vector<std::shared_ptr<const Chunk>> input_predictor_chunks(const Blueprint& b) {
   std::vector<std::shared_ptr<const Chunk>> all;
   for (std::size_t c = 1; b.schedule->inputs_predicted && c < b.chunks.size(); ++c) {
-    all.push_back(std::make_shared<const Chunk>(estimator(concat("input_predictor", c),
-                                                          *predictor_plan(b.experiment),
-                                                          b.network.input.elements(),
-                                                          input_shape(b, c).elements(),
-                                                          Initial::uniform_fan_in),
-                                                std::vector<std::int64_t>{0},
-                                                0));
+    all.push_back(std::make_shared<const Chunk>(
+        input_estimator(b, *predictor_plan(b.experiment), c), std::vector<std::int64_t>{0}, 0));
   }
   return all;
 }
@@ -145,6 +203,13 @@ PredictorMachines make_predictor(const Blueprint& b,
   const std::int32_t k = b.schedule->stage_of(seat.chunk);
   const std::shared_ptr<const Chunk>& model =
       seat.of_input ? b.input_predictors[at - 1] : b.predictors[at];
+  const Shape& x = b.network.input;
+  Shape reads;
+  if (seat.of_input) {
+    reads = positions_for_one(plan, x, input_shape(b, at)) > 0 ? x : Shape{x.elements()};
+  } else {
+    reads = plan.head ? output_shape(b, at) : read_by_estimator(b, plan, at);
+  }
   const Rate rate(optimizer_of(b), b.batches, {}, rate_factor(e) * options.rate_factor());
   const ChunkOptimizer rule(e, rate, 0, 0);
   return {.predictor = std::make_unique<Predictor>(Predictor::Config{
@@ -159,6 +224,7 @@ PredictorMachines make_predictor(const Blueprint& b,
               .head = plan.head,
               .input = seat.of_input ? input_shape(b, at) : Shape{},
               .model = model,
+              .reads = reads,
               .buffers = model->initial_buffers(stream),
               .module = who.stage_of_chunks(r, *b.schedule)[at],
               .shard = seat.shard}),

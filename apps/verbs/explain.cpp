@@ -48,9 +48,13 @@ void add_enum(std::vector<Entry>& entries,
 
 std::string moments_text(const OptimizerScheme& scheme) {
   const std::string others = std::to_string(scheme.method.kept());
-  return scheme.matrices
-             ? concat(scheme.matrices->kept(), " of hidden matrices, ", others, " of the rest")
-             : others;
+  if (!scheme.matrices || scheme.matrices->kept() == scheme.method.kept()) {
+    return others +
+           (scheme.matrices && scheme.matrices->also
+                ? ", and of hidden matrices one or two matrices for each side that is rotated"
+                : "");
+  }
+  return concat(scheme.matrices->kept(), " of hidden matrices, ", others, " of the rest");
 }
 
 void add_optimizers(std::vector<Entry>& entries) {

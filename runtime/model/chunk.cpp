@@ -185,9 +185,15 @@ Tensor Chunk::loss(Stream& stream, const Tensor& y, const Tensor& labels, Tensor
                             gradient ? label_smoothing_ : 0.0f);
       break;
     }
-    case Loss::squared_error:
-      squared_error(stream, y, on_device(stream, labels), gradient, result);
+    case Loss::squared_error: {
+      const Shape rows{y.shape()[0], y.elements() / y.shape()[0]};  // an image is a row, too
+      squared_error(stream,
+                    y.reshape(rows),
+                    on_device(stream, labels),
+                    gradient ? gradient.reshape(rows) : Tensor{},
+                    result);
       break;
+    }
     case Loss::sum: {
       double sum = 0;
       for (const float value : y.span<float>()) {

@@ -61,13 +61,16 @@ struct ModuleContext {
   std::function<std::vector<Tensor>(std::uint64_t seed)> initial_slices;
 };
 
-/// What gives each module but the last its error signal, of the module's output: dense layers with
-/// batch norm and relu, then a dense layer. One that estimates the signal is zero at first there, and
+/// What gives each module but the last its error signal, of the module's output: dense layers or convolutions with
+/// batch norm and relu, then one without. One that estimates the signal is zero at first there, and
 /// learns from what the next module sends. A head of the module's own has the network's outputs and
 /// its loss, and learns from the labels; its input gradient is the signal.
 struct PredictorPlan {
   std::vector<std::int64_t> hidden{};  // widths
-  bool conditioned = false;            // an estimate: on the label, too
+  /// An estimate of an image: all layers are convolutions of so many positions on a side, of the image and, where it
+  /// is conditioned, of one plane a label. 0: dense layers.
+  std::int64_t kernel = 0;
+  bool conditioned = false;  // an estimate: on the label, too
   bool head = false;
   std::int64_t pool = 0;  // a head sees an image averaged to so many positions on a side; 0: all
   double similarity = 0;  // of a head: the share of the similarity loss (similarity_loss_layer)

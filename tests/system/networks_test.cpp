@@ -104,6 +104,35 @@ TEST_CASE("images that a dense layer flattens get gradients in their own shape",
   }
 }
 
+TEST_CASE("an evaluation has the running statistics of its own step, whoever holds the weights",
+          "[system][networks]") {
+  const std::string task =
+      "model { layers { layer { batch_norm {} } layer { dense { outputs: 8 } } layer { batch_norm "
+      "{} } "
+      "layer { dense {} } } } data { glyphs { limit: 48 test_limit: 6 } batch_size: 8 } "
+      "stop { updates: 12 } record { evaluate_every: 1 order: false } ";
+  const auto losses = [&](const std::vector<std::string>& set, bool threads) {
+    std::map<std::int64_t, double> by_step;
+    for (const EvaluationRecord& one :
+         run(experiment(task, set), {.threads = threads}).evaluations) {
+      by_step[one.step] = one.loss;
+    }
+    CHECK(by_step.size() == 12);
+    return by_step;
+  };
+  const auto alone = losses({}, false);
+  const std::vector<std::string> served{"replicas.exchange=synchronous"};
+  CHECK(losses(served, false) == alone);
+  for (int i = 0; i < 10; ++i) {  // a stage that has gone on is ahead in some of them
+    CHECK(losses(served, true) == alone);
+  }
+  const std::vector<std::string> two{"replicas.exchange=synchronous", "replicas.count=2"};
+  const auto both = losses(two, false);
+  for (int i = 0; i < 10; ++i) {
+    CHECK(losses(two, true) == both);
+  }
+}
+
 TEST_CASE("a cut may fall between any two layers", "[system][networks]") {
   const Outcome one = run_with(images(), {"pipeline.stages=1"});
   for (int at = 1; at < 16; ++at) {

@@ -154,7 +154,7 @@ TEST_CASE("a predictor that is handed the true gradient gives backpropagation's 
 }
 
 TEST_CASE("estimates begin at zero, and the first update moves the last module alone", "[system]") {
-  for (const std::string predictor : {"linear", "mlp"}) {
+  for (const std::string predictor : {"linear", "mlp", "conv"}) {
     for (const std::string conditioned : {"false", "true"}) {
       const Options set = with(kThree,
                                {"decoupled.synthetic.predictor=" + predictor,
@@ -197,6 +197,52 @@ TEST_CASE("predictors learn what the next module sends, and modules learn by the
     CHECK(lessons.error_in_variances(1, 0, 1) >= 1);  // an estimate of zero
     CHECK(outcome.mean_loss(380, 400) < 0.7 * outcome.mean_loss(0, 10));
   }
+}
+
+TEST_CASE("an image's error signals are estimated by convolutions, with a plane for each label",
+          "[system]") {
+  const std::string images =
+      "model { layers { layer { convolution { outputs: 4 stride: 2 activation: relu } } "
+      "layer { convolution { outputs: 6 stride: 2 activation: relu } } layer { dense {} } } } "
+      "data { glyphs { limit: 2000 } batch_size: 50 } optimizer { rule: adam learning_rate: 0.002 "
+      "} "
+      "stop { updates: 300 } pipeline { stages: 3 } record { evaluate: false order: false } ";
+  const Options conv{"decoupled.synthetic.predictor.conv.width=8",
+                     "decoupled.synthetic.predictor.conv.kernel=3"};
+  for (const std::string conditioned : {"false", "true"}) {
+    INFO(conditioned);
+    const Options set = joined(conv, {"decoupled.synthetic.conditioned=" + conditioned});
+    const auto blueprint = make_blueprint(experiment(images, set));
+    REQUIRE(blueprint);
+    // (4 + labels) -> 8 -> 8 -> 4, each by 3 x 3, two norms, and the last one's bias.
+    const std::int64_t read = conditioned == "true" ? 4 + 10 : 4;
+    CHECK(blueprint->predictors[0]->layout().parameters() ==
+          9 * (read * 8 + 8 * 8 + 8 * 4) + 2 * 2 * 8 + 4);
+    Lessons lessons;
+    const Outcome outcome = run(experiment(images, set), {.record = [&](const RecordEntry& e) {
+                                  lessons.add(e);
+                                }});
+    REQUIRE(outcome.ending.exit_code == 0);
+    CHECK(lessons.error_in_variances(1, 0, 1) >= 1);  // an estimate of zero
+    // Who does not know the label cannot tell one gradient from another after so few lessons.
+    for (const std::int32_t module : {0, 1}) {
+      CHECK((conditioned == "false" || lessons.error_in_variances(module, 200, 290) < 1));
+    }
+    CHECK(outcome.mean_loss(280, 300) < 0.7 * outcome.mean_loss(0, 10));
+    CHECK(same(run(experiment(images, set)).weights, outcome.weights));
+  }
+  // Inputs are estimated from the network's, averaged to the image that is wanted.
+  const auto unlocked = make_blueprint(experiment(images, joined(conv, kUnlocked)));
+  REQUIRE(unlocked);
+  CHECK(unlocked->input_predictors[0]->layout().parameters() ==
+        9 * (1 * 8 + 8 * 8 + 8 * 4) + 2 * 2 * 8 + 4);
+  CHECK(run(experiment(images, joined(conv, kUnlocked))).ending.exit_code == 0);
+  const auto even =
+      make_blueprint(experiment(images, {"decoupled.synthetic.predictor.conv.kernel=4"}));
+  REQUIRE_FALSE(even);
+  CHECK(even.error().message ==
+        "decoupled.synthetic.predictor.conv.kernel: with 4 an image would change its size; right "
+        "is an odd number");
 }
 
 TEST_CASE("a module that updates now and then still learns, and each step is there", "[system]") {

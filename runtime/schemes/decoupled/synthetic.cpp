@@ -17,8 +17,23 @@ PredictorPlan predictor_of(const proto::Experiment& e, const OptionValues& /*val
   if (options.predictor().has_mlp()) {
     const proto::PredictorMlp& mlp = options.predictor().mlp();
     plan.hidden.assign(static_cast<std::size_t>(mlp.depth()), mlp.width());
+  } else if (options.predictor().has_conv()) {
+    const proto::PredictorConv& conv = options.predictor().conv();
+    plan.hidden.assign(static_cast<std::size_t>(conv.depth()), conv.width());
+    plan.kernel = conv.kernel();
   }
   return plan;
+}
+
+Result<void> check(const proto::Experiment& e) {
+  const proto::Predictor& predictor = e.decoupled().synthetic().predictor();
+  if (predictor.has_conv() && predictor.conv().kernel() % 2 == 0) {
+    return Error{ErrorKind::usage,
+                 concat("decoupled.synthetic.predictor.conv.kernel: with ",
+                        predictor.conv().kernel(),
+                        " an image would change its size; right is an odd number")};
+  }
+  return {};
 }
 
 }  // namespace
@@ -28,7 +43,8 @@ DecoupledScheme synthetic() {
       .info = {.name = "synthetic",
                .summary = "an estimate by the module's own predictor, which learns from what the "
                           "next module sends later",
-               .paper = "DNI: Jaderberg et al. 2017, arXiv:1608.05343"},
+               .paper = "DNI: Jaderberg et al. 2017, arXiv:1608.05343",
+               .check = check},
       .from = SignalFrom::predictor,
       .signal =
           "error(k) = lambda dL/dh(k) + (1 - lambda) M(h(k)); M learns by |M(h(k)) - "
