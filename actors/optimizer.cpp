@@ -59,9 +59,10 @@ void Optimizer::handle(Apply m, double, Effects& fx) {
       std::move(how),
       [step = std::exchange(step_, {}),
        slim = c_.slim,
+       up = c_.up,
        parameters = c_.layout.parameters(),
        apply = std::move(m)](Stream& stream) mutable {
-        Applied made = make_step(stream, std::move(apply), *step, slim, parameters);
+        Applied made = make_step(stream, std::move(apply), *step, slim, parameters, up);
         return StepMade{std::move(made), std::move(step)};
       });
 }

@@ -16,6 +16,7 @@
 
 #include "actors/exchange/shared_weights.hpp"
 #include "runtime/model/chunk.hpp"
+#include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/optimizer_step.hpp"
 #include "runtime/schemes/slim.hpp"
 #include "runtime/system/machine.hpp"
@@ -38,6 +39,7 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
     ChunkOptimizer rule;
     ParameterLayout layout;
     SlimNumbers slim{};                       // for Travel::slim
+    std::vector<CodedLink> up{};              // by slice: where what travels is encoded; else empty
     std::shared_ptr<SharedWeights> shared{};  // hogwild
   };
 

@@ -96,16 +96,27 @@ Tensor difference(Stream& stream, const Tensor& a, const Tensor& b) {
   return out;
 }
 
+/// A change as the server has it: where it went as a codec's message, what that says.
+Tensor as_sent(Stream& stream,
+               const Tensor& change,
+               const std::vector<CodedLink>& up,
+               std::size_t slice,
+               std::int64_t n) {
+  return up.empty() ? change : decoded(stream, *up[slice].codec, change, n);
+}
+
 /// mix mine + (1 - mix) (theirs - own changes - the newest change).
 Tensor merged(Stream& stream,
               const Inbound& in,
               std::size_t slice,
               const Tensor& mine,
-              const Tensor& newest_change) {
+              const Tensor& newest_change,
+              const std::vector<CodedLink>& up) {
   Tensor out = stream.allocate(mine.shape());
   combine(stream, {{1, in.theirs[slice]}}, out);
   for (const Tensor& change : in.own[slice]) {
-    combine(stream, {{1, out}, {-1, change}}, out);
+    const Tensor sent = as_sent(stream, change, up, slice, mine.elements());
+    combine(stream, {{1, out}, {-1, sent}}, out);
   }
   if (newest_change) {
     combine(stream, {{1, out}, {-1, newest_change}}, out);
@@ -181,7 +192,11 @@ OptimizerStep::Request request_of(const Apply& apply) {
 }
 
 /// The optimizer's own step, with what came from the servers worked in.
-void step_and_merge(Stream& stream, Apply& apply, OptimizerStep& step, Applied& made) {
+void step_and_merge(Stream& stream,
+                    Apply& apply,
+                    OptimizerStep& step,
+                    const std::vector<CodedLink>& up,
+                    Applied& made) {
   const Outbound& outbound = apply.outbound;
   if (apply.inbound.reset_moments) {
     step.reset();
@@ -203,8 +218,8 @@ void step_and_merge(Stream& stream, Apply& apply, OptimizerStep& step, Applied& 
   for (std::size_t s = 0; s < apply.inbound.theirs.size(); ++s) {
     if (apply.inbound.theirs[s]) {
       const Tensor before = own.next[s].values;
-      own.next[s].values = merged(
-          stream, apply.inbound, s, before, made.outgoing.empty() ? Tensor{} : made.outgoing[s]);
+      const Tensor change = made.outgoing.empty() ? Tensor{} : made.outgoing[s];
+      own.next[s].values = merged(stream, apply.inbound, s, before, change, up);
       move_along(stream, s, before, own.next[s].values, own.predictions);
     }
   }
@@ -212,17 +227,43 @@ void step_and_merge(Stream& stream, Apply& apply, OptimizerStep& step, Applied& 
   made.predictions = std::move(own.predictions);
 }
 
+/// Messages take the place of what travels, of the slices that are sent now.
+void encode_outgoing(Stream& stream,
+                     const Outbound& outbound,
+                     double gradient_scale,
+                     const std::vector<CodedLink>& up,
+                     Applied& made) {
+  const bool scaled = outbound.travel == Travel::gradient && !outbound.accrue;
+  made.outgoing.resize(made.links.size());
+  for (std::size_t s = 0; s < made.links.size(); ++s) {
+    if (!outbound.encodes[s]) {
+      continue;
+    }
+    const Tensor& travels =
+        outbound.travel == Travel::weights ? made.next.at(s).values : made.outgoing[s];
+    made.outgoing[s] = up.at(s).encode(stream, travels, scaled ? gradient_scale : 1, made.links[s]);
+  }
+}
+
 }  // namespace
 
-Applied make_step(
-    Stream& stream, Apply apply, OptimizerStep& step, SlimNumbers slim, std::int64_t parameters) {
+Applied make_step(Stream& stream,
+                  Apply apply,
+                  OptimizerStep& step,
+                  SlimNumbers slim,
+                  std::int64_t parameters,
+                  const std::vector<CodedLink>& up) {
   add_tied(stream, std::exchange(apply.tied, {}), apply.gradient);
   const std::size_t slices = apply.gradient.size();
   Applied made{.gap = gap_of(stream, apply, apply.base, parameters)};
   made.residuals = std::exchange(apply.outbound.residuals, {});
+  made.links = std::exchange(apply.outbound.links, {});
   made.outgoing = outgoing_gradient(stream, apply, made.residuals, slim);
   if (apply.steps) {
-    step_and_merge(stream, apply, step, made);
+    step_and_merge(stream, apply, step, up, made);
+  }
+  if (!made.links.empty()) {
+    encode_outgoing(stream, apply.outbound, apply.gradient_scale, up, made);
   }
   for (std::size_t s = 0; s < slices && apply.outbound.moments; ++s) {
     made.moments.push_back(step.moments(s));

@@ -3,6 +3,7 @@
 
 #include "actors/exchange/shared_weights.hpp"
 #include "messages/messages.hpp"
+#include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/optimizer_step.hpp"
 #include "runtime/schemes/slim.hpp"
 
@@ -11,9 +12,14 @@
 
 namespace troupe {
 
-/// A step, or what travels alone (Apply). `parameters`: what a gap is the mean over.
-Applied make_step(
-    Stream& stream, Apply apply, OptimizerStep& step, SlimNumbers slim, std::int64_t parameters);
+/// A step, or what travels alone (Apply). `parameters`: what a gap is the mean over. `up`: by slice, the
+/// links that what travels is encoded for (Outbound::links); else empty.
+Applied make_step(Stream& stream,
+                  Apply apply,
+                  OptimizerStep& step,
+                  SlimNumbers slim,
+                  std::int64_t parameters,
+                  const std::vector<CodedLink>& up);
 
 /// A step of hogwild: what it moves is added to the shared buffer, of which the next weights are a
 /// copy.

@@ -43,12 +43,18 @@ void ServerOptimizer::handle(Combine m, double, Effects& fx) {
       [scale = std::exchange(c_.scale, {}),
        step = std::exchange(c_.step, {}),
        parameters = c_.parameters,
+       up = c_.up,
+       down = c_.down,
+       link = std::exchange(link_, {}),
        m = std::move(m)](Stream& stream) mutable {
         for (const std::int32_t replica : m.forget) {
           step->forget(stream, replica);
         }
         Update& update = m.update;
         for (Contribution& of : update.contributions) {  // may come from other devices
+          if (up) {
+            of.values.front() = decoded(stream, *up, of.values.front(), update.base.elements());
+          }
           for (Tensor& values : of.values) {
             values = here(stream, values);
           }
@@ -65,6 +71,7 @@ void ServerOptimizer::handle(Combine m, double, Effects& fx) {
           (step->takes_rates() ? of.rate_share : of.factor) *= share;
         }
         const Tensor before = scale->observes() ? update.base : Tensor{};
+        const Tensor start = down && link.tensors.empty() ? update.base : Tensor{};
         const std::size_t wanted = update.reaches.size();
         Updated updated = step->apply(stream, std::move(update));
         check_predictions(updated, wanted);
@@ -72,7 +79,10 @@ void ServerOptimizer::handle(Combine m, double, Effects& fx) {
           scale->observe(stream, before, updated.next);
         }
         updated.gap = distance;
-        return CombineMade{std::move(updated), std::move(scale), std::move(step)};
+        if (down) {
+          down.encode(stream, start, updated, link);
+        }
+        return CombineMade{std::move(updated), std::move(scale), std::move(step), std::move(link)};
       });
 }
 
@@ -80,6 +90,7 @@ void ServerOptimizer::handle(Ran<CombineMade> m, double, Effects& fx) {
   TROUPE_CHECK(at_work_, "a job of the server came back that was not out");
   c_.scale = std::move(m.made.scale);
   c_.step = std::move(m.made.step);
+  link_ = std::move(m.made.link);
   fx.send(*std::exchange(at_work_, std::nullopt), Combined{std::move(m.made.updated)});
 }
 
@@ -87,7 +98,7 @@ void ServerOptimizer::handle(Ran<CombineMade> m, double, Effects& fx) {
 void ServerOptimizer::archive(Archive& a) {
   a.lend<Scale>([scale = c_.scale] { return scale; });
   a.lend<Step>([step = c_.step] { return step; });
-  a(c_.scale, c_.step, at_work_);
+  a(c_.scale, c_.step, at_work_, link_);
 }
 
 }  // namespace troupe

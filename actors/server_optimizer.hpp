@@ -6,6 +6,7 @@
 // in the order of their versions.
 #pragma once
 
+#include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/rule.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -21,6 +22,8 @@ class ServerOptimizer final : public Actor<ServerOptimizer, ServerOptimizerRole>
     std::int64_t parameters = 1;   // of the slice, without padding: what a gap is the mean over
     std::shared_ptr<Scale> scale;  // used by one job at a time
     std::shared_ptr<Step> step;
+    std::shared_ptr<const Codec> up{};  // what contributions come through; empty: none
+    DownLink down{};                    // what is answered goes through
   };
 
   explicit ServerOptimizer(Config config) : c_(std::move(config)) {}
@@ -35,6 +38,7 @@ class ServerOptimizer final : public Actor<ServerOptimizer, ServerOptimizerRole>
  private:
   Config c_;
   std::optional<Ref<ServerRole>> at_work_;
+  LinkState link_;  // of `down`
 };
 
 }  // namespace troupe

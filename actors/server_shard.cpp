@@ -24,13 +24,43 @@ ServerShard::ServerShard(Config config)
 // -- uploads ---------------------------------------------------------------------------------------
 
 void ServerShard::handle(Upload m, double now, Effects& fx) {
-  if (!replicas_.expects(m)) {
+  if (!replicas_.expects(m) || !sound(m, fx)) {
     return;
   }
   for (Upload& ready : replicas_.in_order(std::move(m))) {
     receive(std::move(ready), now, fx);
   }
   advance(now, fx);
+}
+
+/// Whether a push is what its kind is, as far as can be told: it may have come from another process.
+/// Where it is not, the run ends with the reason.
+bool ServerShard::sound(const Upload& m, Effects& fx) const {
+  const std::int64_t n = weights_.slice().elements();
+  for (std::size_t i = 0; i < m.contribution.values.size(); ++i) {
+    const Tensor& values = m.contribution.values[i];
+    const Result<void> right = values ? check_message(i == 0 ? c_.up.get() : nullptr, values, n)
+                                      : Result<void>(Error{ErrorKind::lost, "it has nothing"});
+    if (!right) {
+      fx.send(c_.director,
+              Down{.actor = concat("server of chunk ", c_.chunk, ", slice ", c_.slice),
+                   .cause = concat("replica ",
+                                   m.stamp.replica,
+                                   " has sent a push that is none: ",
+                                   right.error().message),
+                   .id = c_.self.id});
+      return false;
+    }
+  }
+  return true;
+}
+
+/// A rule of one's own may give up pushes, which no check before the run can know.
+void ServerShard::expect_forgetful() const {
+  TROUPE_CHECK(!c_.up_remembers,
+               "[Admission] gave up a push, and replicas.codec.up remembers what it has sent: it "
+               "would be missing for good. Right are replicas.codec.feedback=off with a codec that "
+               "has no memory of its own, or an Admission that takes every push");
 }
 
 void ServerShard::receive(Upload m, double now, Effects& fx) {
@@ -45,6 +75,7 @@ void ServerShard::receive(Upload m, double now, Effects& fx) {
     verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
     replicas_.refused(m);
   } else if (!c_.follows && !c_.admission->accepts(arrival_of(m, now), replicas_.ledger())) {
+    expect_forgetful();
     account_.dropped();
     verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
     replicas_.refused(m);
@@ -74,6 +105,7 @@ void ServerShard::decide(double now, Effects& fx) {
   while (may_update()) {
     const Admission::Choice choice = pushes_.choose(*c_.admission, replicas_.ledger(), now);
     if (!choice.drop.empty()) {
+      expect_forgetful();
       drop(choice.drop, fx);
       continue;  // the others have other indices now: ask again
     }
@@ -156,6 +188,9 @@ void ServerShard::pass_over(double now, Effects& fx) {
   run_.add(std::exchange(missing_, 0));
   replicas_.next_version();
   weights_.keep(version(), rate(version()));
+  if (c_.down) {
+    differences_.add(version(), {}, weights_.slice().elements());
+  }
   conclude_update(before, now, fx);
 }
 
@@ -213,6 +248,11 @@ void ServerShard::handle(Combined m, double now, Effects& fx) {
   pushes_.applied();
   run_.add(std::exchange(missing_, 0));
   replicas_.next_version();
+  if (c_.down && c_.down_whole) {
+    differences_.set_newest(std::move(m.updated.difference));
+  } else if (c_.down) {
+    differences_.add(version(), std::move(m.updated.difference), weights_.slice().elements());
+  }
   weights_.set(std::move(m.updated), version(), rate(version()));
   conclude_update(before, now, fx);
   advance(now, fx);
@@ -285,6 +325,21 @@ bool ServerShard::others_may_lack() const {
   return c_.streams || c_.together || one_decides() || replicas_.lost_some();
 }
 
+/// Messages take the place of the weights, which the replica makes of them: of the whole, or from
+/// version `has` on, where there is a way from it that is shorter.
+void ServerShard::encode(Answer& reply, std::int64_t has) const {
+  Slice& slice = reply.weights.front();
+  if (c_.down_whole && differences_.newest()) {
+    slice.values = differences_.newest();
+  } else if (!c_.down_whole) {
+    reply.differences = differences_.since(has);
+    if (!reply.differences.empty()) {
+      reply.since = has;
+      slice.values = {};
+    }
+  }
+}
+
 void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Effects& fx) {
   Answer reply{.request = request,
                .replica = who,
@@ -298,9 +353,15 @@ void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Ef
   if (c_.period > 0) {
     reply.period = replicas_.agreed_period(who, c_.period);
   }
+  const std::int64_t has =
+      request > 0 && replicas_.question(who) ? replicas_.question(who)->has : -1;
+  replicas_.answered(who, request, reply.weights, now);
+  if (c_.down) {
+    encode(reply, has);
+  }
   account_.travelled(reply.weights);
   account_.travelled(reply.moments);
-  replicas_.answered(who, request, reply.weights, now);
+  account_.travelled(reply.differences);
   fx.send(c_.replicas[static_cast<std::size_t>(who)], std::move(reply));
 }
 

@@ -15,12 +15,14 @@
 #pragma once
 
 #include "actors/server/arrived_pushes.hpp"
+#include "actors/server/differences.hpp"
 #include "actors/server/pins.hpp"
 #include "actors/server/replicas.hpp"
 #include "actors/server/run_position.hpp"
 #include "actors/server/served_weights.hpp"
 #include "actors/server/server_account.hpp"
 #include "actors/server/verdicts.hpp"
+#include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/link.hpp"
 #include "runtime/schemes/rate_factor.hpp"
@@ -59,7 +61,11 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     std::int64_t pins_between = 0;  // evaluations due between two servers' steps, at most
     bool announces = false;         // this server's pins start the evaluations
     Ref<DirectorRole> director;
-    Tensor initial;  // (n)
+    Tensor initial;                     // (n)
+    std::shared_ptr<const Codec> up{};  // what pushes come through; empty: none
+    bool up_remembers = false;          // a push that is given up would be missing for good
+    bool down = false;                  // answers go through a codec
+    bool down_whole = false;            // ... which makes sense of whole weights
   };
 
   explicit ServerShard(Config config);
@@ -81,6 +87,8 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   Remains remains() const override;
 
  private:
+  bool sound(const Upload& m, Effects& fx) const;
+  void expect_forgetful() const;
   void receive(Upload m, double now, Effects& fx);
   void advance(double now, Effects& fx);
   void decide(double now, Effects& fx);
@@ -99,6 +107,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   bool one_decides() const { return c_.follows || verdicts_to_tell_.has_followers(); }
 
   bool others_may_lack() const;
+  void encode(Answer& reply, std::int64_t has) const;
   void answer(std::int32_t who, std::uint64_t request, double now, Effects& fx);
   void finish(Effects& fx);
   void give_up_waiting(Effects& fx);
@@ -118,6 +127,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   ArrivedPushes pushes_;
   Verdicts verdicts_;               // where this server follows
   VerdictSender verdicts_to_tell_;  // where it decides for others
+  Differences differences_;         // Config::down
   std::int64_t missing_ = 0;  // mini-batches of the update under way that died with their replica
   std::int64_t told_clock_ = 0;  // slowest clock of the last broadcast
   bool finished_ = false;

@@ -5,6 +5,7 @@
 
 #include "apps/bench/actors.hpp"
 #include "apps/bench/channel.hpp"
+#include "apps/bench/codecs.hpp"
 #include "apps/bench/cut.hpp"
 #include "apps/bench/gpu.hpp"
 #include "apps/bench/hogwild.hpp"
@@ -47,6 +48,7 @@ const std::vector<Bench>& benches() {
     add("stages", [](double seconds) { return Rows{two_stages(seconds)}; });
     add("cut", profiled_cuts);
     add("optimizer", [](double seconds) { return Rows{optimizer_bandwidth(seconds)}; });
+    add("codecs", codecs_bandwidth);
     add("virtual", [](double seconds) { return Rows{virtual_clock(seconds)}; });
     add("hogwild", hogwild);
     add("replicas", replicas);

@@ -1,5 +1,6 @@
 #include "apps/plan.hpp"
 
+#include "apps/plan/codecs.hpp"
 #include "apps/plan/forecast.hpp"
 #include "apps/plan/layers.hpp"
 #include "apps/plan/memory.hpp"
@@ -206,7 +207,7 @@ std::string replicas_text(const Blueprint& b) {
                     mebibytes(bytes),
                     expected_lag(b, c)});
   }
-  return text + table(rows, "  ");
+  return text + table(rows, "  ") + codecs_text(b);
 }
 
 bool tells_replicas(const Blueprint& b) {

@@ -3,6 +3,7 @@
 #include "apps/text.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/registry.hpp"
+#include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
@@ -66,6 +67,11 @@ std::vector<RegisteredScheme> registered_schemes() {
   for (const RuleScheme& rule : rules().all()) {
     if (!rules().built_in(rule)) {
       all.push_back({"replicas.rule", &rule.info});
+    }
+  }
+  for (const CodecScheme& codec : codecs().all()) {
+    if (!codecs().built_in(codec)) {
+      all.push_back({"replicas.codec.up", &codec.info});
     }
   }
   for (const DecoupledScheme& method : decoupled_schemes().all()) {

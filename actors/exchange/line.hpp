@@ -36,8 +36,10 @@ struct Line {
   double read_time = 0;                                // of the first of them
   Merged merged{};                                     // the last answer worked in
   std::int64_t clock = 0;                              // of it
+  Tensor has{};                   // the servers' weights that differences count from; may be empty
+  std::int64_t has_version = -1;  // of it
 
-  static constexpr int kFields = 13;
+  static constexpr int kFields = 15;
 
   /// Whether `m` says something new; it is kept then. Answers to no open question and those that a
   /// newer one has overtaken are dropped.

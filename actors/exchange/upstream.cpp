@@ -16,10 +16,16 @@ void Upstream::join(ExchangeHost& host, const Weights& initial) {
   TROUPE_CHECK(c_.servers.size() == initial.size(), "a shard needs a server for each slice");
   for (std::size_t s = 0; s < lines_.size(); ++s) {
     lines_[s].merged.rate = rate(0);
+    sizes_.push_back(initial[s].values.elements());
+    if (!c_.down.empty() && !c_.down_whole) {
+      lines_[s].has = initial[s].values;
+      lines_[s].has_version = 0;
+    }
     if (c_.link.travel == Travel::change) {
       lines_[s].since = initial[s].values;
     }
   }
+  links_.resize(c_.encodes ? lines_.size() : 0);
   seen_[0].assign(lines_.size(), lines_.front().merged);
 }
 
@@ -84,7 +90,7 @@ bool Upstream::prepare(Apply& apply, double now, Effects& fx) {
     apply.base = fetched(n);
   }
   apply.outbound = outbound(n);
-  const bool as_it_is = !apply.steps && !apply.outbound.accrue && !c_.tied;
+  const bool as_it_is = !apply.steps && !apply.outbound.accrue && !c_.tied && !c_.encodes;
   if (as_it_is && c_.link.travel == Travel::gradient) {
     travel({}, {.outgoing = std::move(apply.gradient)}, now, fx);
     return false;
@@ -104,7 +110,11 @@ Outbound Upstream::outbound(std::int64_t n) {
                .since = {},
                .before = some && link.before,
                .moments = some && link.moments,
-               .residuals = std::exchange(residuals_, {})};
+               .residuals = std::exchange(residuals_, {}),
+               .links = std::exchange(links_, {})};
+  for (std::size_t s = 0; s < out.links.size(); ++s) {
+    out.encodes.push_back(sends(s, n));
+  }
   if (out.made && link.travel == Travel::change) {
     for (std::size_t s = 0; s < lines_.size(); ++s) {
       out.since.push_back({.values = sends(s, n) ? lines_[s].since : Tensor{}});
@@ -207,6 +217,7 @@ void Upstream::follow_run(std::size_t slice, const Answer& answer, std::int64_t 
 
 void Upstream::applied(Applied made, double now, Effects& fx) {
   residuals_ = std::exchange(made.residuals, {});
+  links_ = std::exchange(made.links, {});
   StepWeights next{std::exchange(made.next, {}), std::exchange(made.predictions, {})};
   travel(std::move(next), std::move(made), now, fx);
 }
@@ -226,7 +237,7 @@ void Upstream::travel(StepWeights made, Applied parts, double now, Effects& fx) 
     }
     std::vector<Tensor> values =
         s < parts.moments.size() ? std::move(parts.moments[s]) : std::vector<Tensor>{};
-    if (link.travel == Travel::weights) {
+    if (link.travel == Travel::weights && !c_.encodes) {
       if (link.before) {
         values.insert(values.begin(), std::move(parts.outgoing.at(s)));
       }
@@ -264,13 +275,15 @@ void Upstream::upload(std::size_t slice, std::vector<Tensor> values, bool wait, 
            .clock = wait && link.bound >= 0 ? std::max<std::int64_t>(0, done - link.bound) : 0,
            .contribution = {},
            .read_version = link.of_reads() ? line.read_version : line.merged.version,
+           .has = line.has_version,
            .read_time = line.read_time,
            .reads = {}};
   if (!values.empty()) {
     m.contribution.mini_batches = n - line.pushed;
     m.contribution.rate = link.steps ? rate(host().step()) : seen_rate_;
-    // Elsewhere clipping is in what the replica's own optimizer has made, or in the sum.
-    m.contribution.factor = link.travel == Travel::gradient && link.push_every == 1 ? factor_ : 1;
+    // Elsewhere clipping is in what the replica's own optimizer has made, in the sum or in the message.
+    const bool as_it_is = link.travel == Travel::gradient && link.push_every == 1 && !c_.encodes;
+    m.contribution.factor = as_it_is ? factor_ : 1;
     m.contribution.values = std::move(values);
     if (link.of_reads()) {
       m.reads = std::exchange(line.reads, {});
@@ -293,108 +306,6 @@ void Upstream::installed() {
   for (const Line& line : lines_) {
     seen_[host().step()].push_back(line.merged);
   }
-}
-
-// -- answers ---------------------------------------------------------------------------------------
-
-void Upstream::answered(Answer m, double now, Effects& fx) {
-  if (m.pinned) {
-    if (auto complete = pinned_.came(std::move(m))) {
-      host().reply(complete->first, std::move(complete->second), fx);
-    }
-    return;
-  }
-  if (!lines_.at(m.slice).take(std::move(m))) {
-    return;
-  }
-  if (next_) {
-    merge(now, fx);
-  } else {
-    host().look_again(now, fx);
-  }
-}
-
-/// The next step, once all answers that it waits for have come.
-void Upstream::merge(double now, Effects& fx) {
-  if (!std::all_of(lines_.begin(), lines_.end(), [](const Line& l) { return l.complete(); })) {
-    return;
-  }
-  StepWeights made = std::move(*next_);
-  next_.reset();
-  Weights own = made.base;  // and what it alone has predicted
-  std::vector<Weights> predicted = std::exchange(made.predictions, {});
-  made.base.resize(lines_.size());
-  for (std::size_t s = 0; s < lines_.size(); ++s) {
-    work_in(s, made);
-  }
-  reset_moments_ = c_.link.reset_moments;
-  if (made.predictions.empty() && !predicted.empty()) {
-    following_ = std::move(made);
-    follow(std::move(own), std::move(predicted), fx);
-    return;
-  }
-  host().install(std::move(made), now, fx);
-}
-
-/// The answer of slice `slice` takes its place in the next step.
-void Upstream::work_in(std::size_t slice, StepWeights& made) {
-  Line& line = lines_[slice];
-  Answer answer = std::move(*line.answer);
-  line.answer.reset();
-  line.awaited = false;
-  line.own.clear();  // it holds them all: a question is answered when its own push is decided
-  line.note(answer);
-  follow_run(slice, answer, mini_batches());
-  if (c_.link.travel == Travel::change) {
-    line.since = answer.weights.front().values;
-  }
-  made.predictions.resize(answer.weights.size() - 1);
-  for (std::size_t p = 0; p < made.predictions.size(); ++p) {
-    made.predictions[p].resize(lines_.size());
-    made.predictions[p][slice] = answer.weights[1 + p];
-  }
-  made.base[slice] = std::move(answer.weights.front());
-  if (!answer.moments.empty()) {
-    moments_.resize(lines_.size());
-    moments_[slice] = std::move(answer.moments);
-  }
-  if (answer.period > 0 && slice == 0) {
-    period_ = answer.period;
-  }
-}
-
-void Upstream::follow(Weights own, std::vector<Weights> predicted, Effects& fx) {
-  Follow m{.from = c_.self,
-           .stamp = host().push().stamp,
-           .before = std::move(own),
-           .after = {},
-           .predictions = std::move(predicted)};
-  for (const Slice& slice : following_->base) {
-    m.after.push_back(slice.values);
-  }
-  fx.send(c_.optimizer, std::move(m));
-}
-
-void Upstream::did(Followed m, double now, Effects& fx) {
-  TROUPE_CHECK(following_, "shard ", c_.chunk, ": a Followed that nobody asked for");
-  StepWeights made = std::move(*std::exchange(following_, {}));
-  made.predictions = std::move(m.predictions);
-  host().install(std::move(made), now, fx);
-}
-
-bool Upstream::fetch_pinned(const Pull& pull, Effects& fx) {
-  pinned_.ask(pull, fx);
-  return true;
-}
-
-std::string Upstream::waits_for() const {
-  if (next_) {
-    return "the servers' answer after mini-batch " + std::to_string(host().step());
-  }
-  if (!ready(host().step())) {
-    return "the servers' answer that is due after mini-batch " + std::to_string(host().step());
-  }
-  return "";
 }
 
 }  // namespace troupe

@@ -12,9 +12,11 @@
 #include "actors/exchange/line.hpp"
 #include "actors/exchange/pinned_fetch.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/link.hpp"
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -30,7 +32,11 @@ class Upstream final : public Exchange {
     ChunkOptimizer rule;
     Link link;
     std::vector<Ref<ServerRole>> servers;  // by slice
-    bool tied = false;  // other chunks have shares of the gradient, which the optimizer adds
+    bool tied = false;     // other chunks have shares of the gradient, which the optimizer adds
+    bool encodes = false;  // what travels goes through a codec, which is the optimizer's
+    std::vector<std::shared_ptr<const Codec>>
+        down{};               // by slice: what answers come through; or none
+    bool down_whole = false;  // ... and of whole weights
   };
 
   explicit Upstream(Config config);
@@ -66,6 +72,7 @@ class Upstream final : public Exchange {
   Weights fetched(std::int64_t n);
   Outbound outbound(std::int64_t n);
   Inbound inbound(std::int64_t n);
+  void decode(Answer& m) const;
   void note_reads(const Push& push);
   void follow_run(std::size_t slice, const Answer& answer, std::int64_t n);
   void travel(StepWeights made, Applied parts, double now, Effects& fx);
@@ -77,6 +84,7 @@ class Upstream final : public Exchange {
   Config c_;
   PinnedFetch pinned_;
   std::vector<Line> lines_;                           // by slice
+  std::vector<std::int64_t> sizes_;                   // by slice: numbers
   std::map<std::int64_t, std::vector<Merged>> seen_;  // by step, by slice: in its weights
   std::optional<StepWeights> next_;                   // made, and waits for answers
   std::optional<StepWeights> following_;              // made, and waits for its predictions
@@ -86,6 +94,7 @@ class Upstream final : public Exchange {
   std::int64_t ahead_ = 0;           // Link::run_rate: steps of the run beyond the replica's own
   std::int64_t period_ = 0;          // of the Link, or what the server said last
   std::vector<Residual> residuals_;  // by slice: what was not sent yet
+  std::vector<LinkState> links_;     // by slice, of the codec; else empty
   std::vector<std::vector<Tensor>> moments_;  // merged ones, for the next Apply
   bool reset_moments_ = false;                // in the next Apply
 };

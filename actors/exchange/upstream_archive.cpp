@@ -16,6 +16,7 @@ void Upstream::archive(Archive& a) {
     ahead_,
     period_,
     residuals_,
+    links_,
     moments_,
     reset_moments_);
 }

@@ -32,7 +32,7 @@ class ServerAccount {
 
   void travelled(const Weights& weights) {
     for (const Slice& slice : weights) {
-      record_.bytes += 4 * slice.values.elements();
+      record_.bytes += slice.values ? 4 * slice.values.elements() : 0;
     }
   }
 

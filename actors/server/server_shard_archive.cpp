@@ -13,6 +13,7 @@ void ServerShard::archive(Archive& a) {
     pushes_,
     verdicts_,
     verdicts_to_tell_,
+    differences_,
     missing_,
     told_clock_,
     finished_,

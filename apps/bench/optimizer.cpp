@@ -8,9 +8,6 @@
 #include <vector>
 
 namespace troupe {
-namespace {
-
-/// a = b + s c, as fast as the compiler makes it: the machine's own bandwidth.
 __attribute__((optimize("O3"), noinline)) void triad(float* __restrict a,
                                                      const float* __restrict b,
                                                      const float* __restrict c,
@@ -19,8 +16,6 @@ __attribute__((optimize("O3"), noinline)) void triad(float* __restrict a,
     a[i] = b[i] + 1e-9f * c[i];
   }
 }
-
-}  // namespace
 
 Row optimizer_bandwidth(double seconds) {
   const std::int64_t n = 16 << 20;  // 64 MiB a tensor: far beyond every cache

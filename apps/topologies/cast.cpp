@@ -366,6 +366,7 @@ void Casting::add_optimizer(std::int32_t r, std::int32_t c) {
                                                     .rule = rules_[at],
                                                     .layout = b_.chunks[at]->layout(),
                                                     .slim = slim_numbers(e_, 0),
+                                                    .up = up_links(b_, r, c),
                                                     .shared = shared_[at]}),
       device_of(r, k),
       b_.precision);

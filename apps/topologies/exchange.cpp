@@ -28,6 +28,13 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
   const Ref<ShardRole> self = who.shards(r)[at];
   const Ref<OptimizerRole> optimizer = who.optimizers(r)[at];
   if (b.link) {
+    std::vector<std::shared_ptr<const Codec>> down;
+    const bool whole = codec_scheme(e.replicas().codec().down()).whole;
+    for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
+      if (DownLink link = down_link(b, c, s)) {
+        down.push_back(std::move(link.link.codec));
+      }
+    }
     return std::make_unique<Upstream>(Upstream::Config{.self = self,
                                                        .replica = r,
                                                        .chunk = c,
@@ -35,7 +42,10 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
                                                        .rule = rule,
                                                        .link = *b.link,
                                                        .servers = who.servers(c),
-                                                       .tied = tied_shares(b, c) > 0});
+                                                       .tied = tied_shares(b, c) > 0,
+                                                       .encodes = up_codec(b, c, 0) != nullptr,
+                                                       .down = std::move(down),
+                                                       .down_whole = whole});
   }
   if (shared_by(e) == Shared::buffer) {
     return std::make_unique<SharedBufferExchange>(
@@ -75,6 +85,49 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
                           .experiment = &e});
   TROUPE_CHECK(own, "exchange ", scheme.info.name, ": its factory made nothing");
   return own;
+}
+
+DownLink down_link(const Blueprint& b, std::int32_t c, std::size_t s) {
+  const proto::Codecs& codecs = b.experiment.replicas().codec();
+  DownLink down{.whole = codec_scheme(codecs.down()).whole};
+  RuleContext context = rule_context(b, c, s);
+  down.link = {.codec = make_codec({.chosen = codecs.down(),
+                                    .parts = std::move(context.parts),
+                                    .elements = context.elements,
+                                    .replicas = context.replicas,
+                                    .feedback = !down.whole}),
+               .seed = static_cast<std::uint64_t>(b.experiment.seed()),
+               .name = link_name(-1, c, s)};
+  return down;
+}
+
+std::shared_ptr<const Codec> up_codec(const Blueprint& b, std::int32_t c, std::size_t s) {
+  if (!b.link) {
+    return nullptr;
+  }
+  const proto::Codecs& codecs = b.experiment.replicas().codec();
+  RuleContext context = rule_context(b, c, s);
+  return make_codec({.chosen = codecs.up(),
+                     .parts = std::move(context.parts),
+                     .elements = context.elements,
+                     .replicas = context.replicas,
+                     .feedback = keeps_residual(codecs)});
+}
+
+std::vector<CodedLink> up_links(const Blueprint& b, std::int32_t r, std::int32_t c) {
+  std::vector<CodedLink> links;
+  const auto at = static_cast<std::size_t>(c);
+  for (std::size_t s = 0; s < b.chunks[at]->layout().slice_sizes.size(); ++s) {
+    auto codec = up_codec(b, c, s);
+    if (!codec) {
+      return {};
+    }
+    links.push_back({.codec = std::move(codec),
+                     .feedback = keeps_residual(b.experiment.replicas().codec()),
+                     .seed = static_cast<std::uint64_t>(b.experiment.seed()),
+                     .name = link_name(r, c, s)});
+  }
+  return links;
 }
 
 proto::Experiment own_optimizer(const Blueprint& b) {

@@ -3,10 +3,12 @@
 
 #include "actors/exchange/exchange.hpp"
 #include "apps/topologies/roster.hpp"
+#include "runtime/schemes/codec.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace troupe {
 
@@ -16,6 +18,16 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& blueprint,
                                         const ChunkOptimizer& rule,
                                         std::int32_t r,
                                         std::int32_t c);
+
+/// What pushes of slice `s` of chunk `c` go through on their way to the server; empty: they travel as
+/// they are.
+std::shared_ptr<const Codec> up_codec(const Blueprint& blueprint, std::int32_t c, std::size_t s);
+
+/// What the server of slice `s` of chunk `c` answers with; empty: weights as they are.
+DownLink down_link(const Blueprint& blueprint, std::int32_t c, std::size_t s);
+
+/// Replica r's ends of the links up from chunk `c`, by slice; none where nothing is encoded.
+std::vector<CodedLink> up_links(const Blueprint& blueprint, std::int32_t r, std::int32_t c);
 
 /// The optimizer that a replica has where servers make the updates: between two fetches it moves by
 /// its own gradients (Dean et al. 2012), with no memory of them.

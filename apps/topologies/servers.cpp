@@ -2,6 +2,7 @@
 
 #include "actors/server_optimizer.hpp"
 #include "actors/server_shard.hpp"
+#include "apps/topologies/exchange.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -57,6 +58,8 @@ ServerMachines make_server(
       return one.id != decider.id;
     });
   }
+  const std::shared_ptr<const Codec> up = up_codec(b, c, s);
+  DownLink down = down_link(b, c, s);
   auto shard = std::make_unique<ServerShard>(ServerShard::Config{
       .self = self,
       .chunk = c,
@@ -81,12 +84,18 @@ ServerMachines make_server(
       .pins_between = one_decides ? 0 : pins_between(b, who),
       .announces = c == 0 && s == 0,
       .director = who.director(),
-      .initial = std::move(initial)});
+      .initial = std::move(initial),
+      .up = up,
+      .up_remembers = up && remembers_messages(b.experiment.replicas().codec()),
+      .down = static_cast<bool>(down),
+      .down_whole = down.whole});
   auto optimizer =
       std::make_unique<ServerOptimizer>(ServerOptimizer::Config{.stage = schedule.stage_of(c),
                                                                 .parameters = parameters,
                                                                 .scale = std::move(rule.scale),
-                                                                .step = std::move(rule.step)});
+                                                                .step = std::move(rule.step),
+                                                                .up = up,
+                                                                .down = std::move(down)});
   return {std::move(shard), std::move(optimizer)};
 }
 

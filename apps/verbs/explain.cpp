@@ -7,6 +7,7 @@
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/registry.hpp"
+#include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
@@ -121,6 +122,20 @@ Entry described(const std::string& group, const DecoupledScheme& scheme) {
           &scheme};
 }
 
+Entry described(const std::string& group, const CodecScheme& scheme) {
+  return {group,
+          scheme.info.name,
+          scheme.info.summary,
+          {{"equations", scheme.equations},
+           {"bytes of a message", scheme.bytes},
+           {"forgets", scheme.forgets},
+           {"source", scheme.info.paper},
+           {"symbols",
+            "x what is sent: an update and, with feedback, what earlier messages have left out; c "
+            "what the message says; n numbers of a slice"}},
+          false};
+}
+
 /// The entry of the registered scheme that `info` is of, without its options.
 Entry described(const std::string& group, const SchemeInfo& info) {
   for (const ScheduleScheme& schedule : schedule_schemes()) {
@@ -136,6 +151,11 @@ Entry described(const std::string& group, const SchemeInfo& info) {
   for (const DecoupledScheme& method : decoupled_schemes().all()) {
     if (&method.info == &info) {
       return described(group, method);
+    }
+  }
+  for (const CodecScheme& codec : codecs().all()) {
+    if (&codec.info == &info) {
+      return described(group, codec);
     }
   }
   Entry entry{group, info.name, info.summary, {}, false};
@@ -219,6 +239,11 @@ std::vector<Entry> all_entries() {
   };
   shared(exchanges(), "replicas.exchange");
   shared(rules(), "replicas.rule");
+  for (const CodecScheme& scheme : codecs().all()) {
+    if (codecs().built_in(scheme) && scheme.codec) {
+      entries.push_back(described("replicas.codec", scheme));
+    }
+  }
   add_enum(entries, "pipeline.activations", *proto::Pipeline::Activations_descriptor());
   add_enum(entries, "pipeline.partition", *proto::Pipeline::Partition_descriptor());
   add_optimizers(entries);

@@ -1,6 +1,7 @@
 // What goes together in `replicas`, and what does not: rows about any exchange, about those whose
 // server asks a rule, and about those that have none. They look at what schemes say of themselves;
 // what one scheme alone has against an experiment is in its own `check`.
+#include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/exchange_checks.hpp"
 #include "runtime/schemes/replica_checks.hpp"
 
@@ -163,7 +164,10 @@ Result<void> check_replicas(const proto::Experiment& experiment) {
   if (auto sound = check_rows(common, c); !sound) {
     return sound;
   }
-  return check_rows(c.exchange.ruled ? ruled : unruled, c);
+  if (auto sound = check_rows(c.exchange.ruled ? ruled : unruled, c); !sound) {
+    return sound;
+  }
+  return check_codecs(experiment);
 }
 
 }  // namespace troupe

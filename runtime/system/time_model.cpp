@@ -173,6 +173,9 @@ double TimeModel::link(const Message& message) const {
     for (const Slice& slice : answer->weights) {
       bytes += bytes_of(slice.values);
     }
+    for (const Tensor& difference : answer->differences) {
+      bytes += bytes_of(difference);
+    }
     for (const Tensor& moment : answer->moments) {
       bytes += bytes_of(moment);
     }

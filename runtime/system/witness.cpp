@@ -1,5 +1,7 @@
 #include "runtime/system/witness.hpp"
 
+#include "messages/tensor_bytes.hpp"
+
 #include <algorithm>
 
 namespace troupe {
@@ -9,7 +11,7 @@ namespace {
 constexpr std::int64_t kPatience = 2;
 
 const void* where(const Tensor& tensor) {
-  return tensor ? tensor.data<float>() : nullptr;
+  return tensor ? bytes_of(tensor).data() : nullptr;  // a codec's message is not of float32
 }
 
 template <class... Ts>

@@ -1,6 +1,7 @@
 // What `plan` promises, against the closed forms of the papers.
 #include "apps/plan.hpp"
 
+#include "apps/plan/codecs.hpp"
 #include "apps/plan/forecast.hpp"
 #include "apps/plan/layers.hpp"
 #include "apps/plan/memory.hpp"
@@ -235,4 +236,23 @@ TEST_CASE("blocks of a deep network are told once and counted", "[apps]") {
   CHECK_THAT(deep, test::says("layers above 59 more times, to transformer.h.59."));
   CHECK_THAT(deep, test::says("stage-0..3"));
   CHECK_THAT(deep, test::says(grouped(network.parameters())));
+}
+
+TEST_CASE("plan says what codecs send and keep", "[apps]") {
+  const std::vector<std::string> replicas{
+      "replicas.count=2", "replicas.exchange=synchronous", "pipeline.weights=stash"};
+  const auto text = [&](const std::string& set) {
+    std::vector<std::string> all = replicas;
+    all.push_back(set);
+    return codecs_text(blueprint(1, all));
+  };
+  CHECK(text("replicas.codec.up=none") == "");
+  CHECK(text("replicas.codec.up=fp16") ==
+        "codec      up fp16; bytes of a message of n numbers: 2 n; each replica keeps a residual, "
+        "one "
+        "copy of the weights\n");
+  CHECK(text("replicas.codec.up=terngrad").find("residual") == std::string::npos);
+  CHECK(text("replicas.codec.down=top_k").find("what replicas have, one copy more") !=
+        std::string::npos);
+  CHECK(text("replicas.codec.down=bf16").find("copy") == std::string::npos);
 }

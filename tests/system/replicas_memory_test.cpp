@@ -91,3 +91,8 @@ TEST_CASE("replicas keep their changes only where an answer may come without the
                "clock.workers.slowness=[1,1,1]"});
   check_level({"replicas.rule.essp.bound=1000", "clock.workers.slowness=[1,1,1]"});
 }
+
+TEST_CASE("a server keeps no more messages than the weights take", "[system][replicas][codecs]") {
+  check_level({"replicas.codec.down.top_k.density=0.01", "replicas.codec.up.top_k.density=0.01"});
+  check_level({"replicas.codec.down=one_bit", "replicas.exchange.parameter_server.n_fetch=4"});
+}

@@ -257,8 +257,33 @@ def decoupled():
         yield Case("mlp", [K + "3", d + "kickback", "model.mlp.activation=relu", "data.teacher.values=true", "data.teacher.outputs=1"] + more)
 
 
+def codecs():
+    """What travels between replicas and servers is compressed: up, down, and both."""
+    up, down = "replicas.codec.up", "replicas.codec.down"
+    together = [EX + "synchronous", R + "3"]
+    for codec in ["fp16", "bf16", "int8_block", "int4_block", "one_bit", "strom", "top_k", "random_k", "qsgd", "terngrad", "powersgd"]:
+        yield Case("mlp", together + [f"{up}={codec}"])
+        yield Case("mlp", [R + "2", f"{up}={codec}", K + "2", ASYNC, W + "stash", "replicas.shards=2"], run=False)
+        if codec not in ("qsgd", "terngrad"):
+            yield Case("mlp", together + [f"{up}={codec}", f"{down}={codec}"])
+            yield Case("mlp", [R + "3", "replicas.exchange.diloco.period=3", f"{up}={codec}", f"{down}={codec}"])
+    yield Case("mlp", together + [f"{up}.dgc.warm_up=20", f"{up}.dgc.density=0.05", "optimizer.rule=sgd"])
+    yield Case("mlp", [R + "3", f"{up}.dgc.clip_norm=0.1", "optimizer.rule=sgd", RULE + "staleness_aware"], run=False)
+    yield Case("mlp", together + [f"{up}.strom.density=0.05", f"{up}.strom.coding=golomb", f"{down}.top_k.density=0.1"])
+    yield Case("mlp", together + [f"{up}.int4_block.rounding=stochastic", f"{down}.int4_block.rounding=stochastic"])
+    yield Case("conv", together + [f"{up}.powersgd.rank=2", f"{down}=int8_block", "optimizer.clip_norm=0.1"])
+    yield Case("gpt", together + [f"{up}.top_k.per=tensor", f"{down}.top_k.per=tensor", K + "2", M + "2"])
+    for sets in [["averaging.period=3"], ["bmuf.period=3"], ["diloco.mode=streaming", "replicas.exchange.diloco.period=4"]]:
+        yield Case("mlp", ["replicas.exchange." + sets[0]] + sets[1:] + [R + "3", f"{up}=int8_block", f"{down}=fp16"])
+    for rule in ["essp", "ssp", "dana_slim", "dana_zero", "softsync"]:
+        yield Case("mlp", [R + "3", RULE + rule, f"{up}.top_k.density=0.1", f"{down}=bf16"], run=False)
+    yield Case("mlp", [R + "3", RULE + "ringmaster", f"{up}=terngrad", f"{down}.top_k.density=0.1"], run=False)
+    yield Case("mlp", [R + "3", EX + "wsp", f"{up}=one_bit", f"{down}=one_bit"], run=False)
+
+
 def cases():
-    return [case for family in (pipelines, optimizers, networks, rules, exchanges, endings, decoupled) for case in family()]
+    families = (pipelines, optimizers, networks, rules, exchanges, endings, decoupled, codecs)
+    return [case for family in families for case in family()]
 
 
 def words():

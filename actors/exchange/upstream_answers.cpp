@@ -1,0 +1,160 @@
+// What comes from the servers: the messages of a codec become weights, and all that a step waits for
+// makes the step.
+#include "actors/exchange/upstream.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+void Upstream::answered(Answer m, double now, Effects& fx) {
+  if (m.pinned) {
+    if (auto complete = pinned_.came(std::move(m))) {
+      host().reply(complete->first, std::move(complete->second), fx);
+    }
+    return;
+  }
+  Line& line = lines_.at(m.slice);
+  if (!m.differences.empty() && m.since < line.has_version) {
+    return;  // it came twice, or is of a question that was answered since
+  }
+  decode(m);
+  const Slice theirs = m.weights.front();
+  if (!line.take(std::move(m))) {
+    return;
+  }
+  if (!c_.down.empty() && !c_.down_whole) {
+    line.has = theirs.values;
+    line.has_version = theirs.version;
+  }
+  if (next_) {
+    merge(now, fx);
+  } else {
+    host().look_again(now, fx);
+  }
+}
+
+/// Puts the weights in the place of messages, which may have come from another process.
+void Upstream::decode(Answer& m) const {
+  const Line& line = lines_[m.slice];
+  const std::int64_t n = sizes_[m.slice];
+  TROUPE_CHECK(!m.weights.empty(), "an answer of the servers has no weights");
+  Tensor& values = m.weights.front().values;
+  const Codec* const codec = c_.down.empty() ? nullptr : c_.down[m.slice].get();
+  const auto expect = [&](const Codec* with, const Tensor& message) {
+    const Result<void> sound =
+        message ? check_message(with, message, n) : Error{ErrorKind::lost, "it has nothing"};
+    TROUPE_CHECK(sound,
+                 "slice ",
+                 m.slice,
+                 " of chunk ",
+                 c_.chunk,
+                 ": the server has sent an answer that is none: ",
+                 sound.error().message);
+  };
+  if (m.differences.empty()) {
+    const bool coded = codec && c_.down_whole && values && values.type() == DType::int32;
+    expect(coded ? codec : nullptr, values);
+    values = coded ? decoded_on_host(*codec, values, n) : values;
+    return;
+  }
+  TROUPE_CHECK(codec && m.since == line.has_version,
+               "slice ",
+               m.slice,
+               " of chunk ",
+               c_.chunk,
+               ": the server has sent what its weights have moved since version ",
+               m.since,
+               ", and the replica has version ",
+               line.has_version);
+  for (const Tensor& difference : m.differences) {
+    expect(codec, difference);
+  }
+  values = caught_up(*codec, line.has, m.differences);
+  m.differences.clear();
+}
+
+/// The next step, once all answers that it waits for have come.
+void Upstream::merge(double now, Effects& fx) {
+  if (!std::all_of(lines_.begin(), lines_.end(), [](const Line& l) { return l.complete(); })) {
+    return;
+  }
+  StepWeights made = std::move(*next_);
+  next_.reset();
+  Weights own = made.base;  // and what it alone has predicted
+  std::vector<Weights> predicted = std::exchange(made.predictions, {});
+  made.base.resize(lines_.size());
+  for (std::size_t s = 0; s < lines_.size(); ++s) {
+    work_in(s, made);
+  }
+  reset_moments_ = c_.link.reset_moments;
+  if (made.predictions.empty() && !predicted.empty()) {
+    following_ = std::move(made);
+    follow(std::move(own), std::move(predicted), fx);
+    return;
+  }
+  host().install(std::move(made), now, fx);
+}
+
+/// The answer of slice `slice` takes its place in the next step.
+void Upstream::work_in(std::size_t slice, StepWeights& made) {
+  Line& line = lines_[slice];
+  Answer answer = std::move(*line.answer);
+  line.answer.reset();
+  line.awaited = false;
+  line.own.clear();  // it holds them all: a question is answered when its own push is decided
+  line.note(answer);
+  follow_run(slice, answer, mini_batches());
+  if (c_.link.travel == Travel::change) {
+    line.since = answer.weights.front().values;
+  }
+  made.predictions.resize(answer.weights.size() - 1);
+  for (std::size_t p = 0; p < made.predictions.size(); ++p) {
+    made.predictions[p].resize(lines_.size());
+    made.predictions[p][slice] = answer.weights[1 + p];
+  }
+  made.base[slice] = std::move(answer.weights.front());
+  if (!answer.moments.empty()) {
+    moments_.resize(lines_.size());
+    moments_[slice] = std::move(answer.moments);
+  }
+  if (answer.period > 0 && slice == 0) {
+    period_ = answer.period;
+  }
+}
+
+void Upstream::follow(Weights own, std::vector<Weights> predicted, Effects& fx) {
+  Follow m{.from = c_.self,
+           .stamp = host().push().stamp,
+           .before = std::move(own),
+           .after = {},
+           .predictions = std::move(predicted)};
+  for (const Slice& slice : following_->base) {
+    m.after.push_back(slice.values);
+  }
+  fx.send(c_.optimizer, std::move(m));
+}
+
+void Upstream::did(Followed m, double now, Effects& fx) {
+  TROUPE_CHECK(following_, "shard ", c_.chunk, ": a Followed that nobody asked for");
+  StepWeights made = std::move(*std::exchange(following_, {}));
+  made.predictions = std::move(m.predictions);
+  host().install(std::move(made), now, fx);
+}
+
+bool Upstream::fetch_pinned(const Pull& pull, Effects& fx) {
+  pinned_.ask(pull, fx);
+  return true;
+}
+
+std::string Upstream::waits_for() const {
+  if (next_) {
+    return "the servers' answer after mini-batch " + std::to_string(host().step());
+  }
+  if (!ready(host().step())) {
+    return "the servers' answer that is due after mini-batch " + std::to_string(host().step());
+  }
+  return "";
+}
+
+}  // namespace troupe

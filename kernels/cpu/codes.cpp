@@ -1,0 +1,298 @@
+#include "kernels/codes.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace troupe::codes {
+namespace {
+
+constexpr std::int64_t kWide = 16;  // accumulators of a sum that stand beside each other
+constexpr std::int64_t kBlock =
+    1024;  // numbers that are summed in float32 before double takes over
+constexpr std::uint32_t kSign = 0x80000000u;
+constexpr std::uint32_t kInfinite = 0x7f800000u;
+
+std::uint32_t bits_of(float x) {
+  return std::bit_cast<std::uint32_t>(x);
+}
+
+std::uint32_t magnitude(float x) {
+  return bits_of(x) & ~kSign;
+}
+
+/// Each lane keeps the or of what it has met.
+template <class F>
+std::uint32_t any_of(const float* x, std::int64_t n, F&& f) {
+  std::uint32_t met = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    met |= f(x[i]);
+  }
+  return met;
+}
+
+template <class F>
+double blockwise(std::int64_t n, F&& block) {
+  double total = 0;
+  for (std::int64_t first = 0; first < n; first += kBlock) {
+    total += block(first, std::min(kBlock, n - first));
+  }
+  return total;
+}
+
+/// The sum of f(i) for i below n, in kWide lanes.
+template <class T, class F>
+T in_lanes(std::int64_t n, F&& f) {
+  T lanes[kWide] = {};
+  std::int64_t i = 0;
+  for (; i + kWide <= n; i += kWide) {
+    for (std::int64_t lane = 0; lane < kWide; ++lane) {
+      lanes[lane] += f(i + lane);
+    }
+  }
+  T total = 0;
+  for (const T lane : lanes) {
+    total += lane;
+  }
+  for (; i < n; ++i) {
+    total += f(i);
+  }
+  return total;
+}
+
+std::uint32_t half_of(float x) {
+  constexpr std::uint32_t kGreatest = 0x477fe000u;  // 65504
+  constexpr std::uint32_t kNormal = 0x38800000u;    // 2^-14
+  const std::uint32_t mag = std::min(magnitude(x), kGreatest);
+  const std::uint32_t normal = ((mag + 0xfffu + ((mag >> 13) & 1u)) >> 13) - (112u << 10);
+  // 0.5 has the spacing of the subnormal halves: adding it rounds to them.
+  const std::uint32_t small = bits_of(std::bit_cast<float>(mag) + 0.5f) - 0x3f000000u;
+  return (mag < kNormal ? small : normal) | ((bits_of(x) & kSign) >> 16);
+}
+
+float float_of(std::uint32_t half) {
+  const std::uint32_t mag = half & 0x7fffu;
+  const std::uint32_t sign = (half & 0x8000u) << 16;
+  const std::uint32_t small =
+      bits_of(static_cast<float>(static_cast<std::int32_t>(mag)) * 0x1p-24f);
+  const std::uint32_t normal = (mag << 13) + (112u << 23);
+  const std::uint32_t other = (mag << 13) | kInfinite;
+  const std::uint32_t bits = mag < 0x400u ? small : mag >= 0x7c00u ? other : normal;
+  return std::bit_cast<float>(bits | sign);
+}
+
+/// To the nearest whole number, ties to even, of magnitudes below 2^22.
+std::int32_t nearest(float x) {
+  constexpr float kMagic = 12582912.0f;  // 1.5 2^23, whose spacing is 1
+  return static_cast<std::int32_t>(bits_of(x + kMagic)) - static_cast<std::int32_t>(0x4b400000);
+}
+
+float within(float x, float most) {
+  return std::max(-most, std::min(most, x));
+}
+
+}  // namespace
+
+bool finite(const float* x, std::int64_t n) {
+  return blockwise(n, [&](std::int64_t first, std::int64_t size) -> double {
+           return any_of(x + first, size, [](float v) -> std::uint32_t {
+             return magnitude(v) >= kInfinite ? 1 : 0;
+           });
+         }) == 0;
+}
+
+bool add_left(const float* x, float scale, const float* left, float* out, std::int64_t n) {
+  std::uint32_t odd = 0;
+  if (left) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      out[i] = scale * x[i] + left[i];
+      odd |= magnitude(out[i]) >= kInfinite ? 1u : 0u;
+    }
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) {
+      out[i] = scale * x[i];
+      odd |= magnitude(out[i]) >= kInfinite ? 1u : 0u;
+    }
+  }
+  return odd == 0;
+}
+
+void subtract(float* x, const float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    x[i] -= y[i];
+  }
+}
+
+void left_of(const float* x, const float* y, float* left, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    left[i] = x[i] - y[i];
+  }
+}
+
+void add_scaled(float a, const float* x, float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] += a * x[i];
+  }
+}
+
+float dot(const float* x, const float* y, std::int64_t n) {
+  return in_lanes<float>(n, [&](std::int64_t i) { return x[i] * y[i]; });
+}
+
+float greatest(const float* x, std::int64_t n) {
+  std::uint32_t most = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    most = std::max(most, magnitude(x[i]));
+  }
+  return std::bit_cast<float>(most);
+}
+
+double sum(const float* x, std::int64_t n) {
+  return in_lanes<double>(n, [&](std::int64_t i) { return static_cast<double>(x[i]); });
+}
+
+double sum_of_squares(const float* x, std::int64_t n) {
+  return in_lanes<double>(n, [&](std::int64_t i) {
+    const auto wide = static_cast<double>(x[i]);
+    return wide * wide;
+  });
+}
+
+void to_halves(const float* x, std::uint16_t* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = static_cast<std::uint16_t>(half_of(x[i]));
+  }
+}
+
+void from_halves(const std::uint16_t* x, float* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = float_of(x[i]);
+  }
+}
+
+void to_bfloats(const float* x, std::uint16_t* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint32_t mag = std::min(magnitude(x[i]), 0x7f7f0000u);
+    const std::uint32_t rounded = (mag + 0x7fffu + ((mag >> 16) & 1u)) >> 16;
+    out[i] = static_cast<std::uint16_t>(rounded | ((bits_of(x[i]) & kSign) >> 16));
+  }
+}
+
+void from_bfloats(const std::uint16_t* x, float* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(x[i]) << 16);
+  }
+}
+
+void to_int8(const float* x, float inverse, float most, std::int8_t* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = static_cast<std::int8_t>(nearest(within(inverse * x[i], most)));
+  }
+}
+
+void to_int8_at_random(const float* x,
+                       float inverse,
+                       float most,
+                       const std::uint32_t* random,
+                       std::int8_t* out,
+                       std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float shift = static_cast<float>(static_cast<std::int32_t>(random[i] >> 8)) * 0x1p-24f;
+    out[i] =
+        static_cast<std::int8_t>(within(std::floor(within(inverse * x[i], most) + shift), most));
+  }
+}
+
+void from_int8(const std::int8_t* x, float factor, float* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = factor * static_cast<float>(x[i]);
+  }
+}
+
+void pack_int4(const std::int8_t* x, std::uint8_t* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n / 2; ++i) {
+    out[i] = static_cast<std::uint8_t>((x[2 * i] & 15) | ((x[2 * i + 1] & 15) << 4));
+  }
+  if (n % 2 != 0) {
+    out[n / 2] = static_cast<std::uint8_t>(x[n - 1] & 15);
+  }
+}
+
+void from_int4(const std::uint8_t* x, float factor, float* out, std::int64_t n) {
+  const auto number = [factor](std::int32_t nibble) {
+    return factor * static_cast<float>((nibble ^ 8) - 8);
+  };
+  for (std::int64_t i = 0; i < n / 2; ++i) {
+    out[2 * i] = number(x[i] & 15);
+    out[2 * i + 1] = number(x[i] >> 4);
+  }
+  if (n % 2 != 0) {
+    out[n - 1] = number(x[n / 2] & 15);
+  }
+}
+
+Signs sums_by_sign(const float* x, std::int64_t n) {
+  Signs all;
+  all.positive = blockwise(n, [&](std::int64_t first, std::int64_t size) -> double {
+    return in_lanes<float>(size, [&](std::int64_t i) {
+      return std::bit_cast<float>(bits_of(x[first + i]) >> 31 ? 0u : bits_of(x[first + i]));
+    });
+  });
+  all.negative = blockwise(n, [&](std::int64_t first, std::int64_t size) -> double {
+    return in_lanes<float>(size, [&](std::int64_t i) {
+      return std::bit_cast<float>(bits_of(x[first + i]) >> 31 ? bits_of(x[first + i]) : 0u);
+    });
+  });
+  std::int64_t negatives = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    negatives += bits_of(x[i]) >> 31;
+  }
+  all.negatives = negatives;
+  return all;
+}
+
+void signs_of(const float* x, std::uint32_t* out, std::int64_t n) {
+  for (std::int64_t word = 0; word < n / 32; ++word) {
+    std::uint32_t bits = 0;
+    for (std::uint32_t j = 0; j < 32; ++j) {
+      bits |= (bits_of(x[32 * word + j]) >> 31) << j;
+    }
+    out[word] = bits;
+  }
+  if (n % 32 != 0) {
+    std::uint32_t bits = 0;
+    for (std::int64_t j = 0; j < n % 32; ++j) {
+      bits |= (bits_of(x[n - n % 32 + j]) >> 31) << j;
+    }
+    out[n / 32] = bits;
+  }
+}
+
+void from_signs(const std::uint32_t* bits,
+                std::int64_t first,
+                float positive,
+                float negative,
+                float* out,
+                std::int64_t n) {
+  std::int64_t i = 0;
+  for (; i < n && (first + i) % 32 != 0; ++i) {
+    out[i] = (bits[(first + i) / 32] >> ((first + i) % 32)) & 1u ? negative : positive;
+  }
+  for (; i + 32 <= n; i += 32) {
+    const std::uint32_t word = bits[(first + i) / 32];
+    for (std::uint32_t j = 0; j < 32; ++j) {
+      out[i + j] = (word >> j) & 1u ? negative : positive;
+    }
+  }
+  for (; i < n; ++i) {
+    out[i] = (bits[(first + i) / 32] >> ((first + i) % 32)) & 1u ? negative : positive;
+  }
+}
+
+bool any_above(const float* x, float bound, std::int64_t n) {
+  const std::uint32_t limit = bits_of(bound);
+  return any_of(x, n, [limit](float v) -> std::uint32_t { return magnitude(v) > limit ? 1 : 0; }) !=
+         0;
+}
+
+}  // namespace troupe::codes

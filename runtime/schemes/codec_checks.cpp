@@ -1,0 +1,359 @@
+// What replicas.codec goes with, and what it does not.
+#include "experiment.pb.h"
+#include "messages/experiment.hpp"
+#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/replica_checks.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace troupe {
+namespace {
+
+using replica_checks::Chosen;
+
+using Row = Constraint<Chosen>;
+using Rows = Constraints<Chosen>;
+
+const proto::Codecs& codecs_of(const Chosen& c) {
+  return c.replicas.codec();
+}
+
+const CodecScheme& up(const Chosen& c) {
+  return codec_scheme(codecs_of(c).up());
+}
+
+const CodecScheme& down(const Chosen& c) {
+  return codec_scheme(codecs_of(c).down());
+}
+
+bool any(const Chosen& c) {
+  return up(c).codec || down(c).codec;
+}
+
+/// "replicas.codec.up: top_k", of the direction that has one.
+std::string said(const Chosen& c) {
+  return up(c).codec ? concat("replicas.codec.up: ", up(c).info.name)
+                     : concat("replicas.codec.down: ", down(c).info.name);
+}
+
+Link link_of(const Chosen& c) {
+  return make_link({c.experiment, 0, 1});
+}
+
+Result<void> check_known(const Chosen& c) {
+  struct Direction {
+    const char* key;
+    const proto::Codec& chosen;
+  };
+
+  for (const auto& [key, chosen] : {Direction{"replicas.codec.up", codecs_of(c).up()},
+                                    Direction{"replicas.codec.down", codecs_of(c).down()}}) {
+    if (chosen.has_custom()) {
+      if (const auto known = codecs().chosen(chosen.custom(), key); !known) {
+        return known.error();
+      }
+    }
+    const CodecScheme& scheme = codec_scheme(chosen);
+    if (scheme.info.check) {
+      if (auto fits = scheme.info.check(c.experiment); !fits) {
+        return fits;
+      }
+    }
+  }
+  return {};
+}
+
+/// Why there is no link that a codec could be on; a sentence's end.
+std::string no_link(const Chosen& c) {
+  if (!c.exchange.no_codec.empty()) {
+    return c.exchange.no_codec;
+  }
+  switch (shared_by(c.experiment)) {
+    case Shared::buffer:
+      return "its replicas write to one buffer, and nothing travels";
+    case Shared::own:
+      return "its shards need whole vectors of their workers, and no codec is wired to them";
+    case Shared::nothing:
+    case Shared::servers:
+      break;
+  }
+  if (c.exchange.info.name == "synchronous" && c.replicas.count() > 1) {
+    return "an all-reduce (synchronous.reduction ring or tree) adds up vectors on the way, and "
+           "codecs "
+           "are not wired to it; right is synchronous.reduction=server";
+  }
+  if (c.replicas.count() == 1) {
+    return "one replica has no servers, and nothing travels";
+  }
+  return "its replicas have no servers, and what they send to one another goes through no codec";
+}
+
+Rows link_rows() {
+  return {
+      asked("codecs", {"replicas.codec"}, check_known),
+      {.name = "codec_on_a_link",
+       .keys = {"replicas.codec"},
+       .holds = [](const Chosen& c) { return !any(c) || has_servers(c.experiment); },
+       .says =
+           [](const Chosen& c) {
+             return concat(said(c),
+                           " does not go with replicas.exchange ",
+                           c.exchange.info.name,
+                           ": ",
+                           no_link(c));
+           }},
+      {.name = "feedback_of_a_codec",
+       .keys = {"replicas.codec.feedback"},
+       .holds =
+           [](const Chosen& c) {
+             return codecs_of(c).feedback() != proto::Codecs::on || up(c).codec;
+           },
+       .says =
+           always("replicas.codec.feedback: on keeps what messages to the servers leave out, and "
+                  "replicas.codec.up is none, which leaves nothing out; leave it by_codec")},
+      {.name = "codec_of_weights",
+       .keys = {"replicas.codec.up"},
+       .holds =
+           [](const Chosen& c) {
+             return !up(c).codec || up(c).whole || link_of(c).travel != Travel::weights;
+           },
+       .says =
+           [](const Chosen& c) {
+             return concat(
+                 "replicas.codec.up: ",
+                 up(c).info.name,
+                 " makes sense of gradients and changes, and with replicas.exchange ",
+                 c.exchange.info.name,
+                 " whole weights travel; right are none, fp16, bf16 and int8_block, or an "
+                 "exchange whose replicas send changes (diloco, wsp)");
+           }},
+      {.name = "codec_of_two_weights",
+       .keys = {"replicas.codec.up"},
+       .holds = [](const Chosen& c) { return !up(c).codec || !link_of(c).before; },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.codec.up: ",
+                           up(c).info.name,
+                           " is of one vector, and easgd's order simultaneous sends the weights "
+                           "before a step beside those after it; right is "
+                           "replicas.exchange.easgd.order=sequential");
+           }},
+  };
+}
+
+/// A message that is given up takes what it had taken out of the residual with it.
+bool misses_messages(const Chosen& c) {
+  return up(c).codec && remembers_messages(codecs_of(c));
+}
+
+std::string missed(const Chosen& c, const std::string& who) {
+  return concat("replicas.codec.up: ",
+                up(c).info.name,
+                " remembers what it has sent, and ",
+                who,
+                " gives up pushes, which would be missing for good; right are "
+                "replicas.codec.feedback=off with a codec that has no memory of its own (fp16, "
+                "bf16, int8_block, int4_block, qsgd, terngrad, random_k), or ");
+}
+
+Rows memory_rows() {
+  return {
+      {.name = "residuals_of_dropped_gradients",
+       .keys = {"replicas.codec.up"},
+       .holds =
+           [](const Chosen& c) {
+             return !misses_messages(c) || !c.exchange.ruled ||
+                    c.admission().info.name != "ringmaster";
+           },
+       .says =
+           [](const Chosen& c) {
+             return missed(c, "replicas.admit ringmaster") + "another replicas.admit";
+           }},
+      {.name = "residuals_of_backup_replicas",
+       .keys = {"replicas.codec.up"},
+       .holds =
+           [](const Chosen& c) {
+             return !misses_messages(c) || c.exchange.info.name != "synchronous" ||
+                    c.replicas.exchange().synchronous().backup() == 0;
+           },
+       .says =
+           [](const Chosen& c) {
+             return missed(c, "replicas.exchange.synchronous.backup") + "backup 0";
+           }},
+  };
+}
+
+/// The servers' step is w -= eta g and nothing else, so that a velocity may come in g's place.
+bool linear_step(const Chosen& c) {
+  const bool plain = c.optimizer.plain &&
+                     (c.optimizer.info.name == "sgd" || c.experiment.optimizer().momentum() == 0);
+  if (!c.exchange.ruled) {
+    return plain;
+  }
+  return plain && !c.stepping().step && !c.scaling().corrects && c.scaling().info.name != "fasgd" &&
+         (!c.scaling().scale || rules().built_in(c.scaling()));
+}
+
+std::string linear_step_wanted(const Chosen& c) {
+  std::string what = concat("optimizer.rule ", c.optimizer.info.name);
+  if (c.exchange.ruled && c.stepping().step) {
+    what = concat("the step ", c.step);
+  } else if (c.exchange.ruled && (c.scaling().corrects || c.scaling().info.name == "fasgd" ||
+                                  !rules().built_in(c.scaling()))) {
+    what = concat("replicas.scale ", c.scale);
+  }
+  return what;
+}
+
+Rows velocity_rows() {
+  return {
+      {.name = "velocity_of_gradients",
+       .keys = {"replicas.codec.up"},
+       .holds =
+           [](const Chosen& c) { return !up(c).velocity || link_of(c).travel == Travel::gradient; },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.codec.up: ",
+                           up(c).info.name,
+                           " is a momentum of gradients, and what travels are changes or weights, "
+                           "which have one already; right is replicas.exchange parameter_server or "
+                           "synchronous with a rule whose replicas push gradients, or top_k");
+           }},
+      {.name = "velocity_at_one_end",
+       .keys = {"replicas.codec.up"},
+       .holds = [](const Chosen& c) { return !up(c).velocity || linear_step(c); },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.codec.up: ",
+                           up(c).info.name,
+                           " sends a velocity in the gradient's place, and ",
+                           linear_step_wanted(c),
+                           " needs the gradient itself; right are optimizer.rule=sgd and a rule "
+                           "without a step and a correction of its own (asgd, softsync, "
+                           "staleness_aware, replicas.exchange synchronous), or top_k");
+           }},
+      {.name = "velocity_with_feedback",
+       .keys = {"replicas.codec.feedback"},
+       .holds = [](const Chosen& c) { return !up(c).velocity || keeps_residual(codecs_of(c)); },
+       .says =
+           [](const Chosen& c) {
+             return concat(
+                 "replicas.codec.feedback: off does not go with ",
+                 up(c).info.name,
+                 ", which is nothing without the velocities that were not sent yet; leave "
+                 "it by_codec");
+           }},
+      {.name = "velocity_goes_up",
+       .keys = {"replicas.codec.down"},
+       .holds = [](const Chosen& c) { return !down(c).velocity; },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.codec.down: ",
+                           down(c).info.name,
+                           " is a momentum of gradients, and servers answer with weights; right is "
+                           "top_k");
+           }},
+  };
+}
+
+bool expands(const CodecScheme& scheme, const proto::Codec& chosen) {
+  return scheme.expands && scheme.expands(chosen);
+}
+
+/// What a codec that leaves out more than it codes is refused for.
+std::string grows(const std::string& name) {
+  return concat(
+      " of ",
+      name,
+      " can leave out more than a message codes, which would grow from one message to the "
+      "next; right is a codec that leaves out less (qsgd with more levels than the root of "
+      "its bucket, int4_block, top_k, one_bit)");
+}
+
+Rows growth_rows() {
+  return {
+      {.name = "feedback_that_grows",
+       .keys = {"replicas.codec.feedback"},
+       .holds =
+           [](const Chosen& c) {
+             return !keeps_residual(codecs_of(c)) || !expands(up(c), codecs_of(c).up());
+           },
+       .says =
+           [](const Chosen& c) {
+             return "replicas.codec.feedback: on" + grows(up(c).info.name);
+           }},
+      {.name = "difference_that_grows",
+       .keys = {"replicas.codec.down"},
+       .holds =
+           [](const Chosen& c) {
+             return !down(c).codec || down(c).whole || !expands(down(c), codecs_of(c).down());
+           },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.codec.down: ", down(c).info.name, ": differences") +
+                    grows(down(c).info.name);
+           }},
+  };
+}
+
+Rows down_rows() {
+  return {
+      {.name = "down_to_all",
+       .keys = {"replicas.codec.down"},
+       .holds = [](const Chosen& c) { return !down(c).codec || c.exchange.info.name != "easgd"; },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.codec.down: ",
+                           down(c).info.name,
+                           " is of weights that all replicas have, and easgd's server answers each "
+                           "with its own; right is none");
+           }},
+      {.name = "down_when_asked",
+       .keys = {"replicas.codec.down"},
+       .holds =
+           [](const Chosen& c) { return !down(c).codec || down(c).whole || !link_of(c).eager; },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.codec.down: ",
+                           down(c).info.name,
+                           " sends what weights have moved since those that a replica asks with, "
+                           "and replicas.rule ",
+                           c.rule,
+                           " sends unasked; right are none, fp16, bf16 and int8_block");
+           }},
+      {.name = "down_in_host_memory",
+       .keys = {"replicas.codec.down"},
+       .holds =
+           [](const Chosen& c) {
+             const auto& devices = c.experiment.placement().devices();
+             return !down(c).codec ||
+                    std::all_of(devices.begin(), devices.end(), [](const std::string& device) {
+                      return device == "cpu";
+                    });
+           },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.codec.down: ",
+                           down(c).info.name,
+                           " is decoded in host memory, and placement.devices has others; right is "
+                           "none");
+           }},
+  };
+}
+
+}  // namespace
+
+Result<void> check_codecs(const proto::Experiment& experiment) {
+  static const Rows rows = [] {
+    Rows all;
+    for (const Rows& some :
+         {link_rows(), memory_rows(), velocity_rows(), growth_rows(), down_rows()}) {
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  }();
+  return check_rows(rows, Chosen(experiment));
+}
+
+}  // namespace troupe

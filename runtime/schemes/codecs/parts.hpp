@@ -1,0 +1,115 @@
+// What codecs are made of: bits, places, parts of a slice. Private to runtime/schemes/codecs.
+#pragma once
+
+#include "experiment.pb.h"
+#include "runtime/schemes/codecs/built_in.hpp"
+
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe::codec_parts {
+
+inline std::uint32_t word_of(float x) {
+  return std::bit_cast<std::uint32_t>(x);
+}
+
+inline float float_of_word(std::uint32_t word) {
+  return std::bit_cast<float>(word);
+}
+
+/// (n + per - 1) / per
+constexpr std::int64_t parts_of(std::int64_t n, std::int64_t per) {
+  return n / per + (n % per != 0 ? 1 : 0);
+}
+
+/// The error of a message that is not what its codec makes: a sentence's end.
+Error malformed(const std::string& why);
+
+/// Error where the message has another length.
+Result<void> of_length(Words message, std::int64_t words);
+
+/// A number that decides at random: in [0, 1), 24 bits.
+inline float drawn(const RandomStream& random, std::int64_t i) {
+  return static_cast<float>(random.bits(static_cast<std::uint64_t>(i)) >> 40) * 0x1p-24f;
+}
+
+/// Writes bits behind a message, the first in the lowest bit of a word.
+class BitWriter {
+ public:
+  explicit BitWriter(std::vector<std::uint32_t>& message) : message_(message) {}
+
+  /// The lowest `count` <= 32 bits.
+  void put(std::uint32_t bits, int count);
+  /// `count` zeros.
+  void zeros(std::uint64_t count);
+  /// The last word is full.
+  void end();
+
+ private:
+  std::vector<std::uint32_t>& message_;
+  std::uint64_t held_ = 0;
+  int bits_ = 0;
+};
+
+/// Reads them. Behind the end there are zeros, and ended() says so.
+class BitReader {
+ public:
+  explicit BitReader(Words words) : words_(words) {}
+
+  std::uint32_t get(int count);
+  /// Zeros up to the next one, which is read too; more than `most`: most + 1.
+  std::uint64_t zeros(std::uint64_t most);
+
+  /// Everything that was read was there.
+  bool sound() const { return at_ <= bits(); }
+
+  /// Nothing is left but the rest of a word.
+  bool at_end() const { return sound() && bits() - at_ < 32; }
+
+ private:
+  std::uint64_t bits() const { return 32 * static_cast<std::uint64_t>(words_.size()); }
+
+  Words words_;
+  std::uint64_t at_ = 0;
+};
+
+/// Places in ascending order, 31 bits each, with a sign above.
+using Places = std::vector<std::uint32_t>;
+
+constexpr std::uint32_t kPlace = 0x7fffffffu;
+
+/// Appends them. `signs`: the sign of each, too. `n`: what they are places among.
+void write_places(const Places& places,
+                  bool signs,
+                  proto::PlaceCoding coding,
+                  std::int64_t n,
+                  std::vector<std::uint32_t>& message);
+
+/// `count` of them, which are all of `from`. Error where they are not in order or not below n.
+Result<Places> read_places(
+    Words from, std::uint32_t count, bool signs, proto::PlaceCoding coding, std::int64_t n);
+
+/// Appends the places of the k greatest magnitudes among x, each plus `offset`, in ascending order; of
+/// equal ones the first.
+void greatest_places(std::span<const float> x, std::int64_t k, std::int64_t offset, Places& places);
+
+/// Numbers to send of n: the share, rounded, but at least one.
+std::int64_t count_of(double density, std::int64_t n);
+
+/// Numbers [offset, offset + size) of a slice: `rows` rows of the same length.
+struct Section {
+  std::int64_t offset = 0;
+  std::int64_t size = 0;
+  std::int64_t rows = 1;
+};
+
+/// The tensors of a slice, what lies between them with the one before it; together [0, n). `rows`: of
+/// tensors of two dimensions or more, those of their first.
+std::vector<Section> sections(const CodecContext& context);
+
+/// The whole slice as one, or `sections`.
+std::vector<Section> sections(const CodecContext& context, proto::CodecPer per);
+
+}  // namespace troupe::codec_parts

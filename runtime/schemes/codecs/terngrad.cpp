@@ -1,0 +1,118 @@
+// terngrad: -1, 0 or 1 times the greatest number. Wen, Xu, Yan, Wu, Wang, Chen & Li, NIPS 2017,
+// arXiv:1705.07878.
+#include "kernels/codes.hpp"
+#include "runtime/schemes/codecs/parts.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace troupe {
+namespace {
+
+using codec_parts::parts_of;
+using codec_parts::Section;
+
+constexpr std::int64_t kPerWord = 16;
+
+/// The greatest number of each tensor, then two bits a number: 0, 1 for +, 2 for -.
+class TerngradCodec final : public Codec {
+ public:
+  explicit TerngradCodec(const CodecContext& context)
+      : clip_(context.chosen.terngrad().clip()),
+        sections_(codec_parts::sections(context, context.chosen.terngrad().per())) {}
+
+  void encode(std::span<const float> x,
+              LinkState& /*state*/,
+              const RandomStream& random,
+              std::vector<std::uint32_t>& message) const override {
+    const std::size_t at = message.size() + sections_.size();
+    std::vector<std::uint32_t> codes_of(
+        static_cast<std::size_t>(parts_of(static_cast<std::int64_t>(x.size()), kPerWord)));
+    for (const Section& section : sections_) {
+      const float* const part = x.data() + section.offset;
+      const float bound = bound_of(part, section.size);
+      const float most = std::min(bound, codes::greatest(part, section.size));
+      message.push_back(codec_parts::word_of(most));
+      for (std::int64_t i = section.offset; i < section.offset + section.size; ++i) {
+        const float v = x[static_cast<std::size_t>(i)];
+        const float share = most > 0 ? std::min(std::abs(v), bound) / most : 0.0f;
+        if (codec_parts::drawn(random, i) < share) {
+          codes_of[static_cast<std::size_t>(i / kPerWord)] |= (v < 0 ? 2u : 1u)
+                                                              << (2 * (i % kPerWord));
+        }
+      }
+    }
+    message.insert(
+        message.begin() + static_cast<std::ptrdiff_t>(at), codes_of.begin(), codes_of.end());
+  }
+
+  Result<void> read(Words message, std::int64_t n, float* out) const override {
+    const auto scales = static_cast<std::int64_t>(sections_.size());
+    if (auto right = codec_parts::of_length(message, scales + parts_of(n, kPerWord)); !right) {
+      return right;
+    }
+    const Words codes_of = message.subspan(static_cast<std::size_t>(scales));
+    if (std::any_of(codes_of.begin(), codes_of.end(), [](std::uint32_t word) {
+          return (word & (word >> 1) & 0x55555555u) != 0;
+        })) {
+      return codec_parts::malformed("a number is both positive and negative");
+    }
+    for (std::size_t s = 0; out && s < sections_.size(); ++s) {
+      const float most = codec_parts::float_of_word(message[s]);
+      const float values[] = {0, most, -most, 0};
+      for (std::int64_t i = sections_[s].offset; i < sections_[s].offset + sections_[s].size; ++i) {
+        const std::uint32_t word = codes_of[static_cast<std::size_t>(i / kPerWord)];
+        out[i] = values[(word >> (2 * (i % kPerWord))) & 3u];
+      }
+    }
+    return {};
+  }
+
+ private:
+  /// So many standard deviations; of numbers that are all the same, none is too great.
+  float bound_of(const float* x, std::int64_t n) const {
+    const double mean = codes::sum(x, n) / static_cast<double>(std::max<std::int64_t>(1, n));
+    const double square =
+        codes::sum_of_squares(x, n) / static_cast<double>(std::max<std::int64_t>(1, n));
+    const double variance = square - mean * mean;
+    // Below this it is what rounding has left of a difference.
+    if (clip_ == 0 || !(variance > 1e-12 * square)) {
+      return std::numeric_limits<float>::infinity();
+    }
+    const double bound = clip_ * std::sqrt(variance);
+    return bound < std::numeric_limits<float>::max() ? static_cast<float>(bound)
+                                                     : std::numeric_limits<float>::infinity();
+  }
+
+  double clip_;
+  std::vector<Section> sections_;
+};
+
+}  // namespace
+
+namespace codec_schemes {
+
+CodecScheme terngrad() {
+  return {
+      .info = {.name = "terngrad",
+               .summary = "-1, 0 or 1 times the greatest number, at random without bias but for "
+                          "clipping; what it leaves out is greater than what it codes, so that "
+                          "feedback is off",
+               .paper = "Wen, Xu, Yan, Wu, Wang, Chen & Li, NIPS 2017, arXiv:1705.07878"},
+      .equations =
+          "s = max |x|; c_j = s sign(x_j) with probability |x_j| / s, else 0; |x_j| at most "
+          "clip sigma",
+      .bytes = "n / 4 + 4 for each tensor, or slice",
+      .forgets = "nothing in the mean, but what clipping cuts off",
+      .codec = [](const CodecContext& c) { return std::make_unique<TerngradCodec>(c); },
+      .keeps = [](const proto::Codec&) { return false; },
+      .expands =
+          [](const proto::Codec&) {
+            return true;
+          }};
+}
+
+}  // namespace codec_schemes
+
+}  // namespace troupe

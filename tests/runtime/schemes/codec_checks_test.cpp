@@ -1,0 +1,203 @@
+// What replicas.codec goes with, and the sentences where it does not.
+#include "experiment.pb.h"
+#include "messages/experiment.hpp"
+#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/exchange.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace troupe;
+
+namespace {
+
+std::string verdict(const std::vector<std::string>& assignments) {
+  proto::Experiment e;
+  REQUIRE(set_value(e, "replicas.count=4"));
+  for (const std::string& assignment : assignments) {
+    INFO(assignment);
+    REQUIRE(set_value(e, assignment));
+  }
+  REQUIRE(resolve(e));
+  const Result<void> checked = check_replicas(e);
+  if (checked) {
+    return "";
+  }
+  CHECK(checked.error().kind == ErrorKind::usage);
+  return checked.error().message;
+}
+
+struct Row {
+  std::vector<std::string> set;
+  std::string sentence;  // a part of it; empty: accepted
+};
+
+void check(const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
+    std::string all;
+    for (const std::string& assignment : row.set) {
+      all += assignment + ' ';
+    }
+    INFO(all);
+    const std::string got = verdict(row.set);
+    if (row.sentence.empty()) {
+      CHECK(got == "");
+    } else {
+      CHECK_THAT(got, Catch::Contains(row.sentence));
+    }
+  }
+}
+
+const std::string kSynchronous = "replicas.exchange=synchronous";
+const std::string kSgd = "optimizer.rule=sgd";
+
+}  // namespace
+
+TEST_CASE("codecs go with exchanges that have servers", "[codecs]") {
+  for (const CodecScheme& scheme : codecs().all()) {
+    const std::string up = "replicas.codec.up=" + scheme.info.name;
+    check({{{kSynchronous, kSgd, up}, ""}, {{kSgd, up}, ""}});
+  }
+  const std::string top = "replicas.codec.up=top_k";
+  check({
+      {{"replicas.exchange.synchronous.reduction=ring", top}, "all-reduce"},
+      {{"replicas.exchange.synchronous.reduction=tree", "replicas.codec.down=fp16"},
+       "replicas.codec.down: fp16 does not go with replicas.exchange synchronous"},
+      {{"replicas.exchange=hogwild", top}, "one buffer"},
+      {{"replicas.exchange=sandblaster", "replicas.codec.up=fp16"}, "sandblaster"},
+      {{"replicas.count=1", top}, "one replica has no servers"},
+      {{"replicas.count=1"}, ""},
+      {{"replicas.exchange.synchronous.reduction=ring", "replicas.codec.up=none"}, ""},
+      {{"replicas.exchange=diloco", top}, ""},
+      {{"replicas.exchange=wsp", top}, ""},
+      {{"replicas.rule=ssp", top}, ""},
+      {{"replicas.rule=essp", top}, ""},
+      {{"replicas.rule=dana_slim", top}, ""},
+      {{"replicas.codec.feedback=on"}, "leaves nothing out"},
+      {{"replicas.codec.feedback=on", top}, ""},
+  });
+}
+
+TEST_CASE("whole weights go through codecs that make sense of them", "[codecs]") {
+  for (const char* exchange : {"averaging", "bmuf", "easgd"}) {
+    const std::string set = std::string("replicas.exchange=") + exchange;
+    const std::string order = "replicas.exchange.easgd.order=sequential";
+    const bool easgd = set.ends_with("easgd");
+    for (const char* codec : {"fp16", "bf16", "int8_block"}) {
+      check({{{easgd ? order : set, std::string("replicas.codec.up=") + codec}, ""}});
+    }
+    for (const char* codec : {"int4_block",
+                              "one_bit",
+                              "strom",
+                              "top_k",
+                              "random_k",
+                              "qsgd",
+                              "terngrad",
+                              "powersgd",
+                              "dgc"}) {
+      check({{{easgd ? order : set, std::string("replicas.codec.up=") + codec},
+              "whole weights travel"}});
+    }
+  }
+  check({{{"replicas.exchange.easgd.order=simultaneous", "replicas.codec.up=fp16"},
+          "before a step"}});
+}
+
+TEST_CASE("what is remembered is not given up", "[codecs]") {
+  const std::string ring = "replicas.rule=ringmaster";
+  const std::string admit = "replicas.admit=ringmaster";
+  const std::string backup = "replicas.exchange.synchronous.backup=1";
+  const std::string off = "replicas.codec.feedback=off";
+  check({
+      {{ring, "replicas.codec.up=top_k"}, "gives up pushes"},
+      {{admit, "replicas.codec.up=fp16"}, "gives up pushes"},
+      {{backup, "replicas.codec.up=one_bit"}, "replicas.exchange.synchronous.backup gives up"},
+      {{ring, "replicas.codec.up=top_k", off}, ""},
+      {{ring, "replicas.codec.up=qsgd"}, ""},
+      {{backup, "replicas.codec.up=terngrad"}, ""},
+      {{backup, "replicas.codec.up=powersgd", off}, "remembers what it has sent"},
+      {{backup, "replicas.codec.up.powersgd.warm_start=false", off}, ""},
+      {{backup, "replicas.codec.up.strom.density=0.1", off}, "remembers what it has sent"},
+      {{backup, "replicas.codec.up=strom", off}, ""},
+  });
+}
+
+TEST_CASE("a velocity in the gradient's place", "[codecs]") {
+  const std::string dgc = "replicas.codec.up=dgc";
+  const auto needs = [](const std::string& what) {
+    return what + " needs the gradient itself";
+  };
+  check({
+      {{kSynchronous, kSgd, dgc}, ""},
+      {{kSynchronous, "optimizer.momentum=0", dgc}, ""},
+      {{kSynchronous, dgc}, needs("optimizer.rule momentum")},
+      {{kSynchronous, "optimizer.rule=adam", dgc}, needs("optimizer.rule adam")},
+      {{kSynchronous, "optimizer.rule=adam", "optimizer.momentum=0", dgc},
+       needs("optimizer.rule adam")},
+      {{kSgd, "replicas.rule=heavy_ball", dgc}, needs("the step heavy_ball")},
+      {{kSgd, "replicas.rule=adagrad", dgc}, needs("the step adagrad")},
+      {{kSgd, "replicas.rule=dual_averaging", dgc}, needs("the step dual_averaging")},
+      {{kSgd, "replicas.rule=dc_asgd", dgc}, needs("replicas.scale dc_asgd")},
+      {{kSgd, "replicas.rule=fasgd", dgc}, "needs the gradient itself"},
+      {{kSgd, "replicas.rule=staleness_aware", dgc}, ""},
+      {{kSgd, "replicas.rule=softsync", dgc}, ""},
+      {{kSgd, "replicas.rule=ssp", dgc}, "changes or weights"},
+      {{kSgd, "replicas.exchange=diloco", dgc}, "changes or weights"},
+      {{kSgd, dgc, "replicas.codec.feedback=off"}, "feedback: off does not go with dgc"},
+      {{kSgd, "replicas.codec.down=dgc"}, "servers answer with weights"},
+  });
+}
+
+TEST_CASE("what goes down", "[codecs]") {
+  for (const CodecScheme& scheme : codecs().all()) {
+    const std::string down = "replicas.codec.down=" + scheme.info.name;
+    const bool grows = scheme.info.name == "qsgd" || scheme.info.name == "terngrad";
+    if (!scheme.velocity) {
+      check({{{kSynchronous, down}, grows ? "would grow" : ""}});
+    }
+  }
+  check({
+      {{"replicas.codec.down.qsgd.levels=32"}, ""},
+      {{"replicas.codec.up=terngrad", "replicas.codec.feedback=on"}, "would grow"},
+      {{"replicas.codec.up.qsgd.levels=32", "replicas.codec.feedback=on"}, ""},
+      {{"replicas.exchange=easgd", "replicas.codec.down=fp16"}, "answers each with its own"},
+      {{"replicas.rule=essp", "replicas.codec.down=top_k"}, "sends unasked"},
+      {{"replicas.rule=essp", "replicas.codec.down=int8_block"}, ""},
+      {{"placement.devices=[cuda:0]", "replicas.codec.down=fp16"}, "host memory"},
+      {{"placement.devices=[cuda:0]", "replicas.codec.up=fp16"}, ""},
+  });
+}
+
+TEST_CASE("a codec of one's own", "[codecs]") {
+  class Doubling final : public Codec {
+   public:
+    void encode(std::span<const float> x,
+                LinkState&,
+                const RandomStream&,
+                std::vector<std::uint32_t>& message) const override {
+      message.push_back(static_cast<std::uint32_t>(x.size()));
+    }
+
+    Result<void> read(Words, std::int64_t, float*) const override { return {}; }
+  };
+
+  const auto make = [](const CodecContext&) {
+    return std::make_unique<Doubling>();
+  };
+  const auto nothing = register_codec({.info = {.name = "empty_handed", .summary = "nothing"}});
+  REQUIRE(!nothing);
+  CHECK_THAT(nothing.error().message, Catch::Contains("needs a factory"));
+  const auto taken = register_codec({.info = {.name = "top_k", .summary = "again"}, .codec = make});
+  REQUIRE(!taken);
+  CHECK_THAT(taken.error().message, Catch::Contains("taken"));
+  CHECK_THAT(
+      verdict({"replicas.codec.up.custom.name=doubling"}),
+      Catch::Contains("replicas.codec.up.custom.name: \"doubling\" has not been registered"));
+  REQUIRE(register_codec({.info = {.name = "doubling",
+                                   .summary = "counts",
+                                   .options = {{.name = "by", .at_least = 1}}},
+                          .codec = make}));
+  check({
+      {{"replicas.codec.up.custom.name=doubling"}, ""},
+      {{"replicas.codec.down.custom.name=top_k"}, "choose it by replicas.codec.down=top_k"},
+      {{"replicas.exchange=averaging", "replicas.codec.up.custom.name=doubling"}, "whole weights"},
+  });
+}

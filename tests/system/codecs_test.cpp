@@ -1,0 +1,235 @@
+// Whole runs through codecs: what is counted, what is learnt, and that runs repeat, in every bit.
+#include "actors/exchange/upstream.hpp"
+#include "runtime/schemes/codec.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/harness.hpp"
+
+#include <cmath>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+const Options kThree = {"replicas.count=3", "stop.updates=30", "optimizer.learning_rate=0.05"};
+
+Outcome run_of(const Options& set, const HarnessOptions& how = {}) {
+  const Outcome out = run(experiment(tiny_task("16,16"), joined(kThree, set)), how);
+  INFO(out.ending.cause);
+  REQUIRE(out.ending.exit_code == 0);
+  check_accounts(out);
+  return out;
+}
+
+std::int64_t bytes_of(const Outcome& out) {
+  std::int64_t bytes = 0;
+  for (const ServerRecord& server : out.servers) {
+    bytes += server.bytes;
+  }
+  return bytes;
+}
+
+/// Numbers of the whole network, with padding.
+std::int64_t numbers(const Outcome& out) {
+  std::int64_t n = 0;
+  for (const Weights& chunk : out.ending.weights) {
+    for (const Slice& slice : chunk) {
+      n += slice.values.elements();
+    }
+  }
+  return n;
+}
+
+/// All codecs, with what makes them sensible for a tiny task.
+Options up_of(const std::string& name) {
+  Options set{"replicas.codec.up=" + name};
+  if (name == "dgc") {
+    set.push_back("optimizer.rule=sgd");
+  }
+  if (name == "top_k" || name == "random_k" || name == "dgc") {
+    set.push_back(concat("replicas.codec.up.", name, ".density=0.1"));
+  }
+  if (name == "strom") {
+    set.push_back("replicas.codec.up.strom.threshold=0.003");
+  }
+  return set;
+}
+
+}  // namespace
+
+TEST_CASE("no codec is no codec", "[system][codecs]") {
+  for (const char* exchange : {"parameter_server", "synchronous", "diloco", "averaging"}) {
+    const std::string set = std::string("replicas.exchange=") + exchange;
+    const Outcome plain = run_of({set});
+    const Outcome none = run_of({set, "replicas.codec.up=none", "replicas.codec.down=none"});
+    CHECK(same(plain.weights, none.weights));
+    CHECK(bytes_of(plain) == bytes_of(none));
+  }
+}
+
+TEST_CASE("all places sent, with feedback, are what nobody has encoded", "[system][codecs]") {
+  for (const char* exchange : {"replicas.exchange=parameter_server",
+                               "replicas.exchange=synchronous",
+                               "replicas.exchange.diloco.period=3",
+                               "replicas.exchange.wsp.wave=2",
+                               "replicas.rule=dana_slim",
+                               "replicas.exchange.parameter_server.n_push=2",
+                               "replicas.rule=essp",
+                               "optimizer.clip_norm=0.05"}) {
+    INFO(exchange);
+    const Options set{exchange};
+    const Outcome plain = run_of(set);
+    const Outcome coded = run_of(joined(set, {"replicas.codec.up.top_k.density=1"}));
+    CHECK(same(plain.weights, coded.weights));
+    CHECK(bytes_of(coded) > bytes_of(plain));  // places, too
+  }
+}
+
+TEST_CASE("with every codec something is learnt, and a run repeats in every bit",
+          "[system][codecs]") {
+  for (const CodecScheme& scheme : codecs().all()) {
+    const std::string name = scheme.info.name;
+    if (name == "doubling") {
+      continue;
+    }
+    INFO(name);
+    const Options set = joined(up_of(name), {"replicas.exchange=synchronous", "stop.updates=120"});
+    const Outcome once = run_of(set);
+    const Outcome again = run_of(set);
+    CHECK(same(once.weights, again.weights));
+    CHECK(once.mean_loss(100, 120) < 0.9 * once.mean_loss(0, 5));
+  }
+}
+
+TEST_CASE("half precision is close to none", "[system][codecs]") {
+  const Options set{"replicas.exchange=synchronous", "stop.updates=100"};
+  const Outcome plain = run_of(set);
+  const Outcome half = run_of(joined(set, {"replicas.codec.up=fp16"}));
+  CHECK(relative_distance(half.weights, plain.weights) < 1e-3);
+  CHECK(!same(half.weights, plain.weights));
+  const Outcome both = run_of(joined(set, {"replicas.codec.up=fp16", "replicas.codec.down=fp16"}));
+  CHECK(relative_distance(both.weights, plain.weights) < 1e-2);
+}
+
+TEST_CASE("what is counted are the bytes of the messages", "[system][codecs]") {
+  const Options set{
+      "replicas.exchange=synchronous", "pipeline.stages=1", "pipeline.schedule=sequential"};
+  const Outcome plain = run_of(set);
+  const std::int64_t n = numbers(plain);
+  // Each push and its answer; the last ones' are not sent.
+  const std::int64_t pushes = plain.servers.front().applied;
+  const std::int64_t answers = bytes_of(plain) / (4 * n) - pushes;
+  REQUIRE(bytes_of(plain) == 4 * n * (pushes + answers));
+  const auto coded = [&](const Options& more) {
+    return bytes_of(run_of(joined(set, more)));
+  };
+  CHECK(coded({"replicas.codec.up=fp16"}) == 2 * n * pushes + 4 * n * answers);
+  const std::int64_t k = std::llround(0.1 * static_cast<double>(n));
+  CHECK(coded({"replicas.codec.up.top_k.density=0.1"}) == (4 + 8 * k) * pushes + 4 * n * answers);
+  CHECK(coded({"replicas.codec.down=fp16"}) == 4 * n * pushes + 2 * n * answers);
+  CHECK(coded({"replicas.codec.down.top_k.density=0.1"}) == 4 * n * pushes + (4 + 8 * k) * answers);
+}
+
+TEST_CASE("what goes down leads all replicas to the same weights", "[system][codecs]") {
+  for (const char* exchange : {"replicas.exchange=parameter_server",
+                               "replicas.exchange=synchronous",
+                               "replicas.exchange.diloco.period=3",
+                               "replicas.exchange=averaging",
+                               "replicas.exchange.parameter_server.n_fetch=3",
+                               "replicas.exchange.diloco.mode.streaming.overlap=1"}) {
+    INFO(exchange);
+    const Options set{exchange, "stop.updates=60"};
+    const Outcome plain = run_of(set);
+    // All places of each difference: the sums are rounded, nothing else.
+    const Outcome all = run_of(joined(set, {"replicas.codec.down.top_k.density=1"}));
+    CHECK(relative_distance(all.weights, plain.weights) < 1e-3);
+    const Outcome some = run_of(joined(set, {"replicas.codec.down=int8_block"}));
+    CHECK(relative_distance(some.weights, plain.weights) < 0.2);
+    CHECK(bytes_of(some) < bytes_of(plain));
+    const Outcome few = run_of(joined(set, {"replicas.codec.down.top_k.density=0.03"}));
+    CHECK(bytes_of(few) < bytes_of(plain));
+    CHECK(few.mean_loss(15, 20) < few.mean_loss(0, 5));
+  }
+}
+
+TEST_CASE("a slow link is as fast as messages are small", "[system][codecs]") {
+  const Options set{"replicas.exchange=synchronous", "clock.bandwidth=1000", "stop.updates=10"};
+  const Outcome plain = run_of(set);
+  const Outcome half = run_of(joined(set, {"replicas.codec.up=fp16", "replicas.codec.down=fp16"}));
+  CHECK(half.seconds == Approx(plain.seconds / 2).epsilon(0.15));
+  const Outcome sparse = run_of(joined(
+      set, {"replicas.codec.up.top_k.density=0.01", "replicas.codec.down.top_k.density=0.01"}));
+  CHECK(sparse.seconds < 0.2 * plain.seconds);
+}
+
+TEST_CASE("through faults nothing is counted twice", "[system][codecs]") {
+  for (const char* codec : {"top_k.density=0.1", "powersgd.rank=1", "int8_block.block=64"}) {
+    INFO(codec);
+    const Outcome out = run_of({std::string("replicas.codec.up.") + codec,
+                                std::string("replicas.codec.down.") + codec,
+                                "stop.updates=60",
+                                "clock.forward.seconds=[1]",
+                                "clock.forward.gamma.shape=4",
+                                "clock.exchange.seconds=[0.1]",
+                                "clock.faults.crashes.at=[6.5]",
+                                "clock.faults.crashes.host=[2]",
+                                "clock.faults.crashes.back=3",
+                                "clock.faults.wire.loss=0.1",
+                                "clock.faults.wire.duplicates=0.3",
+                                "clock.faults.wire.delay=0.1"});
+    CHECK(out.broken == "");
+    CHECK(out.faults.back == 1);
+    CHECK(out.faults.packets_doubled > 0);
+    CHECK(out.returned.size() == 1);
+  }
+}
+
+TEST_CASE("a push that is none ends the run with a sentence", "[system][codecs]") {
+  struct Row {
+    Options set;
+    std::string sentence;
+    bool plain = false;  // what takes the place of the push: numbers, but too few
+  };
+
+  const std::vector<Row> rows = {{{"replicas.codec.up=top_k"}, "it announces more numbers", false},
+                                 {{"replicas.codec.up=top_k"}, "float32 where int32", true},
+                                 {{}, "it has 3 numbers where", true},
+                                 {{}, "int32 where float32", false}};
+  for (const Row& row : rows) {
+    Stream stream{Device{}};
+    bool done = false;
+    const HarnessOptions how{.meddle = [&](Agenda& agenda, ActorId to, const Message& message) {
+      const auto* upload = std::get_if<Upload>(&message);
+      if (done || !upload || upload->contribution.values.empty()) {
+        return false;
+      }
+      done = true;
+      Upload other = *upload;
+      const std::vector<float> numbers(3);
+      const std::vector<std::int32_t> words{-1, 0, 7};
+      other.contribution.values.front() =
+          row.plain ? from_host(stream, numbers, {3}) : from_host(stream, words, {3});
+      agenda.post(agenda.now(), to, Message(std::move(other)));
+      return true;
+    }};
+    const Outcome out = run(experiment(tiny_task("16,16"), joined(kThree, row.set)), how);
+    CHECK(out.ending.exit_code == static_cast<int>(ErrorKind::lost));
+    CHECK_THAT(out.ending.cause, Catch::Contains("has sent a push that is none"));
+    CHECK_THAT(out.ending.cause, Catch::Contains(row.sentence));
+  }
+}
+
+TEST_CASE("a run that diverges ends as one", "[system][codecs]") {
+  for (const CodecScheme& scheme : codecs().all()) {
+    INFO(scheme.info.name);
+    if (scheme.info.name == "doubling") {
+      continue;
+    }
+    const Outcome out = run(experiment(tiny_task("16,16", "relu"),
+                                       joined(joined(kThree, up_of(scheme.info.name)),
+                                              {"replicas.exchange=synchronous",
+                                               "optimizer.learning_rate=1e30",
+                                               "stop.updates=100"})));
+    CHECK(out.ending.exit_code == static_cast<int>(ErrorKind::diverged));
+  }
+}
