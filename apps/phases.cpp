@@ -46,6 +46,21 @@ std::string_view first_key(std::string_view assignment) {
   return assignment.substr(0, assignment.find_first_of(".= \t\r\n"));
 }
 
+/// What is said of a key that there is not, without the suggestion of one that a phase may not set.
+std::string without_suggestion(std::string message, const std::string& key) {
+  for (const std::string& words :
+       {concat(", did you mean \"", key, "\"?"), concat(" ", key, ",")}) {
+    if (const std::size_t at = message.find(words); at != message.npos) {
+      message.erase(at, words.size());
+    }
+  }
+  const std::string last = concat(", ", key);  // of the legal ones
+  if (const std::size_t at = message.find(last + ")"); at != message.npos) {
+    message.erase(at, last.size());
+  }
+  return message;
+}
+
 /// `e`: the experiment without its phases; `of`: what it is changed by.
 Result<proto::Experiment> experiment_of(proto::Experiment e,
                                         const proto::Phase& of,
@@ -65,7 +80,11 @@ Result<proto::Experiment> experiment_of(proto::Experiment e,
                        "of the one before"};
     }
     if (auto set = set_value(e, assignment); !set) {
-      return Error{set.error().kind, concat(where(phase, "set"), ": ", set.error().message)};
+      std::string message = without_suggestion(set.error().message, "phases");
+      if (phase > 0) {
+        message = without_suggestion(std::move(message), "start_from");
+      }
+      return Error{set.error().kind, concat(where(phase, "set"), ": ", message)};
     }
   }
   if (auto resolved = resolve(e); !resolved) {
@@ -221,9 +240,13 @@ Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved,
     auto blueprint = make_blueprint((*experiments)[i]);
     std::string missing;
     if (!blueprint && blueprint.error().kind == ErrorKind::data && stand_ins) {
-      if (auto data = stand_in_for((*experiments)[i].data())) {
+      auto data = stand_in_for((*experiments)[i].data());
+      if (!data) {
+        return of_phase(one, i, data.error());
+      }
+      if (*data) {
         missing = blueprint.error().message;
-        blueprint = make_blueprint((*experiments)[i], std::move(data));
+        blueprint = make_blueprint((*experiments)[i], *std::move(data));
       }
     }
     if (!blueprint) {

@@ -34,7 +34,7 @@ class Driver {
 
 struct RunOptions {
   bool virtual_clock = false;
-  // Of the run's files: made here, must not exist; none: write nothing
+  // Of the run's files: made here, or empty; none: write nothing
   std::optional<std::filesystem::path> directory;
   bool directory_is_made = false;  // it is there, and empty
   /// Where set, the run goes on from there, and its files where they were then; `directory` exists.

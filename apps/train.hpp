@@ -51,7 +51,7 @@ struct TrainOptions {
   /// Asked some times a second: the run admits nothing more, finishes what is under way and ends with the
   /// weights that it then has.
   std::stop_token stop{};
-  /// Folder for the files of a run, made here, must not exist; none: nothing is written.
+  /// Folder for the files of a run, made here, or empty; none: nothing is written.
   std::optional<std::filesystem::path> directory{};
 };
 

@@ -5,11 +5,11 @@
 #include "kernels/check.hpp"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/data/input_file.hpp"
 #include "runtime/record/sha256.hpp"
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <utility>
 
 namespace troupe {
@@ -23,6 +23,7 @@ constexpr const char* kSuffix = ".trial";
 const std::string kTrialHead =
     "troupe trial 1\n";  // a number for each way of writing what is below
 constexpr std::size_t kDigestLetters = 64;
+constexpr std::size_t kTrialBytesMax = std::size_t{1} << 28;  // an evaluation has about 50
 
 std::string sha256_of(const std::string& text) {
   Sha256 digest;
@@ -54,8 +55,8 @@ struct TrialNote {
 
 /// False where the file is not what keep() has written.
 bool read_trial(const fs::path& path, TrialNote& note, Trial& trial) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto bytes = read_input_file(path, kTrialBytesMax);  // of a pipe or a folder nothing
+  const std::string text = bytes ? std::string(bytes->begin(), bytes->end()) : "";
   const std::size_t head = kTrialHead.size() + kDigestLetters + 1;
   if (text.size() < head || !text.starts_with(kTrialHead) ||
       text.substr(kTrialHead.size(), kDigestLetters) != sha256_of(text.substr(head))) {
@@ -70,6 +71,18 @@ bool read_trial(const fs::path& path, TrialNote& note, Trial& trial) {
     return false;
   }
   return trial.outcome == Outcome::finished || trial.outcome == Outcome::diverged;
+}
+
+/// Of the program's file: a user's own layers and rules are in it, of which no commit tells.
+std::string digest_of_program() {
+  constexpr std::size_t kLetters = 16;
+  std::ifstream file("/proc/self/exe", std::ios::binary);
+  std::vector<char> piece(std::size_t{1} << 20);
+  Sha256 digest;
+  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0) {
+    digest.update(piece.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  return digest.finish().substr(0, kLetters);
 }
 
 std::vector<fs::path> trial_files(const fs::path& folder) {
@@ -95,14 +108,20 @@ std::string words_of_trial(const fs::path& path) {
 }  // namespace
 
 std::string maker_of_trials() {
+  static const std::string program = digest_of_program();  // the file is large
   const Summary::Origin origin = origin_of_run();
-  std::string maker = concat("troupe ", version(), ", commit ", origin.commit);
-  if (origin.commit.find_first_not_of("0123456789abcdef") != std::string::npos) {
-    std::error_code code;
-    maker += concat(
-        " (built at ", fs::last_write_time("/proc/self/exe", code).time_since_epoch().count(), ")");
-  }
-  return concat(maker, ", on ", origin.cpu, origin.gpu.empty() ? "" : " with ", origin.gpu);
+  return concat("troupe ",
+                version(),
+                ", commit ",
+                origin.commit,
+                ", program ",
+                program,
+                ", oneDNN ",
+                onednn_version(),
+                ", on ",
+                origin.cpu,
+                origin.gpu.empty() ? "" : " with ",
+                origin.gpu);
 }
 
 KeptTrials::KeptTrials(fs::path folder, std::string clock, std::string maker)
@@ -122,7 +141,9 @@ Result<KeptTrials> KeptTrials::open(const fs::path& of_comparison,
   std::error_code code;
   fs::create_directory(kept.folder_, code);
   const fs::path lock = kept.folder_ / kLock;
-  auto locked = fs::exists(lock, code) ? OutputFile::resume(lock, 0) : OutputFile::create(lock);
+  // Made where it is not there, and only then locked: of two that come at once one has it.
+  std::ofstream(lock, std::ios::app).close();
+  auto locked = OutputFile::resume(lock, 0);
   if (!locked) {
     return locked.error().kind != ErrorKind::usage
                ? locked.error()

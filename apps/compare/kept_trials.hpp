@@ -52,7 +52,7 @@ class KeptTrials {
   std::vector<std::string> notes_;
 };
 
-/// This program on this machine. A program whose source was changed since its commit is known by its file.
+/// This program, by a digest of its file, with its libraries' versions, on this machine.
 std::string maker_of_trials();
 
 }  // namespace troupe

@@ -183,7 +183,9 @@ std::string json_lines(const std::vector<std::string>& objects) {
 
 JsonObject json_object(const Trial& trial) {
   JsonObject object;
-  object.add("seed", trial.seed).add("outcome", to_string(trial.outcome));
+  trial.seed <= kSeedOfDigits ? object.add("seed", trial.seed)
+                              : object.add("seed", std::to_string(trial.seed));
+  object.add("outcome", to_string(trial.outcome));
   if (trial.outcome == Outcome::finished) {
     object.add("updates", trial.summary.updates)
         .add("epochs", trial.summary.epochs)

@@ -3,6 +3,7 @@
 
 #include "apps/compare/statistics.hpp"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ std::string table_text(const Comparison& comparison);
 
 /// A line a scheme, RFC 4180; what was not measured is empty. apps/docs/compare.md has the columns.
 std::string csv_text(const Comparison& comparison);
+
+/// Greater seeds stand in JSON as text: most of its readers take numbers for doubles, which end here.
+inline constexpr std::uint64_t kSeedOfDigits = std::uint64_t{1} << 53;
 
 /// The same and every trial, in one object. On the virtual clock two comparisons alike are equal
 /// bytes.

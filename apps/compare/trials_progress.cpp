@@ -18,7 +18,12 @@ std::string TrialsProgress::name_of(std::size_t scheme, std::uint64_t seed) cons
   return concat(comparison_.schemes.schemes[scheme].label, " seed ", seed);
 }
 
-std::string TrialsProgress::standing_text(double spent) const {
+std::string TrialsProgress::standing_text(double spent) {
+  const std::lock_guard lock(mutex_);
+  return locked_standing_text(spent);
+}
+
+std::string TrialsProgress::locked_standing_text(double spent) const {
   if (under_way_.empty()) {
     return "";
   }
@@ -51,7 +56,7 @@ void TrialsProgress::on_way(const Trial& trial, const TrialStanding& standing) {
   const std::lock_guard lock(mutex_);
   under_way_[{trial.seed, trial.scheme}] = standing;
   if (line_.due()) {
-    line_.show(standing_text(std::chrono::duration<double>(Clock::now() - start_).count()));
+    line_.show(locked_standing_text(std::chrono::duration<double>(Clock::now() - start_).count()));
   }
 }
 

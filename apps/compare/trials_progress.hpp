@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// Every method is safe from several threads at once.
+/// What trials tell may come from several threads at once.
 class TrialsProgress {
  public:
   /// `comparison`: its schemes and seeds. `recalled`: trials that need not be made. All three outlive this.
@@ -22,12 +22,15 @@ class TrialsProgress {
   void on_way(const Trial& trial, const TrialStanding& standing);
   void on_finish(const Trial& trial);
 
-  /// "[3/12] weights=stash seed 1: epoch 1.2, 40 % done, loss 0.312; 1 more beside it; eta 02:10".
-  std::string standing_text(double spent) const;
+  /// Of the trial under way that was begun first, in the order of seeds and schemes; "" of none. `spent`: seconds.
+  ///
+  ///   [3/12] weights=stash seed 1: epoch 1.20, 40 % done, loss 0.3120; 1 more beside it; eta 02:10
+  std::string standing_text(double spent);
 
  private:
   using Clock = std::chrono::steady_clock;
 
+  std::string locked_standing_text(double spent) const;
   std::string name_of(std::size_t scheme, std::uint64_t seed) const;
 
   StatusLine& line_;

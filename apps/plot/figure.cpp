@@ -2,21 +2,13 @@
 
 #include "kernels/check.hpp"
 #include "runtime/record/json.hpp"
-#include "runtime/record/output_file.hpp"
-
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <iterator>
 #include <optional>
 #include <set>
-
-extern char** environ;
 
 namespace troupe {
 namespace {
@@ -40,12 +32,33 @@ constexpr std::size_t kLineHeight = 21;
 constexpr double kPixelsAnInch = 100;
 constexpr double kWorthALogarithm = 4;  // the largest value, in smallest ones
 constexpr std::size_t kTicksMax = 12;
+constexpr std::size_t kLettersMax = 120;  // of a title, in bytes
 
-/// Between single quotes, for gnuplot.
+/// `text`, the middle left out of one that is longer than the width of a figure. No letter of UTF-8 is cut.
+std::string bounded(const std::string& text) {
+  if (text.size() <= kLettersMax) {
+    return text;
+  }
+  const auto in_a_letter = [&](std::size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xc0U) == 0x80U;
+  };
+  std::size_t end = kLettersMax / 2;
+  while (end > 0 && in_a_letter(end)) {
+    --end;
+  }
+  std::size_t begin = text.size() - kLettersMax / 2;
+  while (begin < text.size() && in_a_letter(begin)) {
+    ++begin;
+  }
+  return text.substr(0, end) + " ... " + text.substr(begin);
+}
+
+/// Between single quotes, for gnuplot, which would take what follows the end of a line for a command.
 std::string in_quotes(const std::string& text) {
   std::string out = "'";
-  for (const char c : text) {
-    out += c == '\'' ? "''" : std::string(1, c);
+  for (const char c : bounded(text)) {
+    const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+    out += c == '\'' ? "''" : std::string(1, control ? ' ' : c);
   }
   return out + "'";
 }
@@ -197,7 +210,7 @@ Layout layout_of(const std::vector<PlotPanel>& panels, bool title) {
   std::size_t longest = 0;
   std::size_t entries = 0;
   for (const PlotLine& line : panels.front().lines) {
-    longest = std::max(longest, line.title.size());
+    longest = std::max(longest, bounded(line.title).size());
     entries += line.title.empty() ? 0 : 1;
   }
   const std::size_t entry = kKeyWidth + kLetterWidth * longest;
@@ -284,33 +297,6 @@ std::string drawing_text(const Figure& figure,
   return text + legend_text(panels.front().lines, layout) + "unset multiplot\nunset output\n";
 }
 
-/// Exit status of `program STEM.gnuplot` in `folder`; -1: it was ended; nothing: there is no such program.
-std::optional<int> run_plotter(const std::filesystem::path& folder,
-                               std::string script,
-                               std::string program) {
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addchdir_np(&files, folder.c_str());
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  // Its warnings are about fonts and their caches; the script is there for who wants to see them.
-  posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
-  std::string plain = "--default-settings";  // nobody's own start-up file
-  std::array<char*, 4> argv{program.data(), plain.data(), script.data(), nullptr};
-  pid_t process = -1;
-  const int failure =
-      posix_spawnp(&process, program.c_str(), &files, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&files);
-  if (failure == ENOENT) {
-    return {};
-  }
-  int status = 0;
-  if (failure != 0 || waitpid(process, &status, 0) != process || !WIFEXITED(status)) {
-    return -1;
-  }
-  return WEXITSTATUS(status);
-}
-
 }  // namespace
 
 std::string figure_script(const Figure& figure) {
@@ -367,41 +353,6 @@ std::string figure_script(const Figure& figure) {
                 in_quotes(stem + ".pdf"),
                 "\n",
                 drawing);
-}
-
-Result<void> draw_figure(const std::filesystem::path& folder,
-                         const Figure& figure,
-                         const std::string& program) {
-  const std::string script = figure.stem + ".gnuplot";
-  const std::string drawn = concat(figure.stem, ".svg, .png and .pdf");
-  const std::string later = concat("; `gnuplot ", script, "` in ", folder.string());
-  if (auto written = write_file(folder / script, figure_script(figure)); !written) {
-    return written.error();
-  }
-  std::error_code code;
-  std::filesystem::remove(folder / (figure.stem + ".pdf"), code);  // of an earlier drawing
-  const std::optional<int> status = run_plotter(folder, script, program);
-  if (!status) {
-    return Error{ErrorKind::lost,
-                 concat(drawn,
-                        " are not drawn, as there is no ",
-                        program,
-                        " (Debian's package is gnuplot-nox)",
-                        later,
-                        " draws them later")};
-  }
-  if (*status != 0) {
-    return Error{ErrorKind::lost,
-                 concat(drawn, " are not drawn, as ", program, " failed", later, " says why")};
-  }
-  if (!std::filesystem::exists(folder / (figure.stem + ".pdf"), code)) {
-    return Error{ErrorKind::lost,
-                 concat(figure.stem,
-                        ".pdf is not drawn, as this ",
-                        program,
-                        " has no terminal pdfcairo (that of Debian's gnuplot-nox has it)")};
-  }
-  return {};
 }
 
 }  // namespace troupe

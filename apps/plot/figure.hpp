@@ -1,9 +1,6 @@
 // Figures as gnuplot scripts: panels side by side, and below them one legend for all.
 #pragma once
 
-#include "kernels/result.hpp"
-
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -36,13 +33,8 @@ struct Figure {
 };
 
 /// A script, data included, that draws STEM.svg, STEM.png and STEM.pdf (the last one where gnuplot can). Up to 28 lines
-/// differ in colour or dashes. "" where no panel has a point.
+/// differ in colour or dashes. Of titles that are longer than 120 bytes the middle is left out. "" where no panel has
+/// a point.
 std::string figure_script(const Figure& figure);
-
-/// Writes STEM.gnuplot into `folder` and lets `program` draw it. Error (lost) where the script cannot be written,
-/// there is no such program, or it fails, or has drawn no PDF.
-Result<void> draw_figure(const std::filesystem::path& folder,
-                         const Figure& figure,
-                         const std::string& program = "gnuplot");
 
 }  // namespace troupe

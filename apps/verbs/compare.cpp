@@ -6,6 +6,7 @@
 #include "apps/compare/trials.hpp"
 #include "apps/compare/trials_progress.hpp"
 #include "apps/interrupts.hpp"
+#include "apps/plot/drawing.hpp"
 #include "apps/presets.hpp"
 #include "apps/run_folder.hpp"
 #include "apps/status_line.hpp"
@@ -99,7 +100,8 @@ std::string plural(std::size_t count, const char* what) {
 /// What can be told before anything is read.
 Result<void> check(const Arguments& arguments) {
   std::error_code code;
-  if (std::filesystem::exists(arguments.out, code) && !KeptTrials::are_in(arguments.out)) {
+  if (std::filesystem::exists(arguments.out, code) && !is_empty_folder(arguments.out) &&
+      !KeptTrials::are_in(arguments.out)) {
     return Error{
         ErrorKind::usage,
         concat("--out: ",
@@ -150,7 +152,11 @@ Result<void> run_all(Console& console, Comparison& c, KeptTrials& kept, int jobs
   };
   options.on_finish = [&](const Trial& trial) {
     if (trial.outcome == Outcome::finished || trial.outcome == Outcome::diverged) {
-      if (auto written = kept.keep(c.schemes.schemes[trial.scheme], trial); !written && outcome) {
+      auto written = kept.keep(c.schemes.schemes[trial.scheme], trial);
+      if (!written && outcome) {  // now: there may be hours to come in which nothing is kept
+        line.note(concat("troupe: ",
+                         written.error().message,
+                         "; the comparison goes on, but could not be gone on with"));
         outcome = std::move(written);
       }
     }
@@ -175,8 +181,14 @@ Result<void> report(Console& console, const Comparison& c, const std::string& fo
     return written.error();
   }
   const std::vector<Figure> figures = figures_to_draw(c);
+  remove_figures(folder, "curves");
+  remove_figures(folder, "against-");
   if (figures.empty()) {
-    console.err << "troupe: no curves are drawn, as nothing was evaluated" << std::endl;
+    const bool none = std::none_of(c.trials.begin(), c.trials.end(), [](const Trial& trial) {
+      return trial.outcome == Outcome::finished;
+    });
+    console.err << "troupe: no curves are drawn, as "
+                << (none ? "no trial has finished" : "nothing was evaluated") << std::endl;
   }
   for (const Figure& figure : figures) {
     if (auto drawn = draw_figure(folder, figure); !drawn) {
@@ -272,7 +284,8 @@ Command declare_compare() {
        .range = OptionRange{1, kJobsMax}},
       {.names = "--out",
        .value = &arguments->out,
-       .doc = "folder for tables, curves and finished trials; made here, or that of the same "
+       .doc = "folder for tables, curves and finished trials; made here, or empty, or that of the "
+              "same "
               "comparison, which goes on where it was ended (default: runs/compare-N)",
        .type = "DIR",
        .refuse_empty = kEmptyFolder},

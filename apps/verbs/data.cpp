@@ -1,6 +1,7 @@
 // troupe data: gets data sets that are not built in, and shows what a run reads.
 #include "apps/text.hpp"
 #include "apps/topologies/blueprint.hpp"
+#include "apps/verbs/data_files.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
@@ -25,6 +26,7 @@ struct Arguments {
   std::string from;
   std::vector<std::string> sha256;
   std::vector<std::string> assignments;
+  std::string vocabulary;
 };
 
 Error usage(const std::string& what) {
@@ -256,8 +258,8 @@ Result<std::string> write_batches(const Arguments& arguments) {
   return concat("wrote ", out, ": x and target of the first ", *count, " mini-batches\n");
 }
 
-int batches(Console& console, const Arguments& arguments) {
-  const auto text = write_batches(arguments);
+/// What was done, in a sentence.
+int told(Console& console, const Result<std::string>& text) {
   if (!text) {
     return fail(console, text.error());
   }
@@ -266,19 +268,33 @@ int batches(Console& console, const Arguments& arguments) {
 }
 
 int data(Console& console, const Arguments& arguments) {
+  if (!arguments.vocabulary.empty() && arguments.what != "tokenize") {
+    return fail(console, usage("--vocabulary is for tokenize"));
+  }
+  if (arguments.what == "tokenize" || arguments.what == "convert") {
+    if (!arguments.to.empty() || !arguments.from.empty() || !arguments.sha256.empty()) {
+      return fail(console, usage("--to, --from and --sha256 are for fetch"));
+    }
+    return told(console,
+                arguments.what == "tokenize"
+                    ? write_tokens(arguments.words, arguments.vocabulary, arguments.assignments)
+                    : write_arrays(arguments.words, arguments.assignments));
+  }
   if (arguments.what == "fetch") {
     return fetch_set(console, arguments);
   }
   if (arguments.what == "batches") {
-    return batches(console, arguments);
+    return told(console, write_batches(arguments));
   }
   return fail(console,
               usage(arguments.what.empty()
-                        ? "say fetch or batches; what can be fetched: " + listed(set_names())
+                        ? "say fetch, batches, tokenize or convert; what can be fetched: " +
+                              listed(set_names())
                         : concat("\"",
                                  arguments.what,
-                                 "\" is neither fetch nor batches",
-                                 did_you_mean(arguments.what, {"fetch", "batches"}))));
+                                 "\" is none of fetch, batches, tokenize and convert",
+                                 did_you_mean(arguments.what,
+                                              {"fetch", "batches", "tokenize", "convert"}))));
 }
 
 }  // namespace
@@ -286,29 +302,38 @@ int data(Console& console, const Arguments& arguments) {
 Command declare_data() {
   auto arguments = std::make_shared<Arguments>();
   return {
-      .options = {{.names = "WHAT",
-                   .value = &arguments->what,
-                   .doc =
-                       "fetch NAME: downloads a data set, or what of it is missing; batches "
-                       "EXPERIMENT COUNT OUT.safetensors: writes the first mini-batches of a run, "
-                       "images (H, W, C)"},
-                  {.names = "WORDS",
-                   .value = &arguments->words,
-                   .doc = concat("NAME: ", listed(set_names()))},
-                  {.names = "--to",
-                   .value = &arguments->to,
-                   .doc = "folder of the files (default: NAME in $XDG_CACHE_HOME/troupe or "
-                          "~/.cache/troupe, where runs look for it)",
-                   .type = "DIR"},
-                  {.names = "--from",
-                   .value = &arguments->from,
-                   .doc = "folder on another server, with files of the same names",
-                   .type = "URL"},
-                  {.names = "--sha256",
-                   .value = &arguments->sha256,
-                   .doc = "sum that a file must have in place of the known one; repeatable",
-                   .type = "[FILE=]SUM"},
-                  set_option(arguments->assignments, "batches: sets a key of the experiment")},
+      .options =
+          {{.names = "WHAT",
+            .value = &arguments->what,
+            .doc = "fetch NAME: downloads a data set, or what of it is missing; batches "
+                   "EXPERIMENT COUNT OUT.safetensors: writes the first mini-batches of a run, "
+                   "images (H, W, C); tokenize TEXT OUT.bin: writes the numbers of a text's "
+                   "tokens, for "
+                   "data.tokens; convert TABLE.csv DIR: writes a table as arrays, for data.arrays"},
+           {.names = "WORDS",
+            .value = &arguments->words,
+            .doc = concat("NAME: ", listed(set_names()))},
+           {.names = "--to",
+            .value = &arguments->to,
+            .doc = "folder of the files (default: NAME in $XDG_CACHE_HOME/troupe or "
+                   "~/.cache/troupe, where runs look for it)",
+            .type = "DIR"},
+           {.names = "--from",
+            .value = &arguments->from,
+            .doc = "folder on another server, with files of the same names",
+            .type = "URL"},
+           {.names = "--sha256",
+            .value = &arguments->sha256,
+            .doc = "sum that a file must have in place of the known one; repeatable",
+            .type = "[FILE=]SUM"},
+           {.names = "--vocabulary",
+            .value = &arguments->vocabulary,
+            .doc = "tokenize: folder with the vocab.json and merges.txt of GPT-2's byte pairs "
+                   "(default: each byte is a token)",
+            .type = "DIR",
+            .refuse_empty = kEmptyFolder},
+           set_option(arguments->assignments,
+                      "batches: sets a key of the experiment; convert: a key below data.csv")},
       .action = [arguments](Console& console) {
         return data(console, *arguments);
       }};

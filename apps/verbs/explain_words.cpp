@@ -15,6 +15,8 @@ extern const char* const kTerms;  // made of README.md
 namespace {
 
 constexpr std::size_t kWidth = 100;
+constexpr std::size_t kDescription = 40;  // where what is said of a key is further in than any key
+constexpr const char* kGap = "          ";  // before it; in sentences above the keys there is none
 
 /// What each term stands for, as a person reads it in plain text.
 std::vector<std::pair<std::string, std::string>> terms() {
@@ -68,6 +70,19 @@ std::optional<std::string> key_text(const std::string& path) {
     }
   }
   return text.empty() || path.empty() ? std::nullopt : std::optional(text);
+}
+
+std::string top_keys_text() {
+  std::istringstream lines(experiment_help());
+  std::string text = "keys of an experiment (troupe keys PATH: all below one)\n";
+  bool inside = false;  // of a key's description
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t indent = indent_of(line);
+    const bool begins = indent == 0 && line.find(kGap) != line.npos;
+    inside = begins || (inside && indent > kDescription);
+    text += inside ? "  " + line + '\n' : "";
+  }
+  return text;
 }
 
 std::optional<std::string> preset_text(const std::string& name) {

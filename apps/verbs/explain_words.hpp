@@ -11,6 +11,9 @@ namespace troupe {
 /// such key.
 std::optional<std::string> key_text(const std::string& path);
 
+/// The keys that an experiment begins with, a line each, and how more is seen of them.
+std::string top_keys_text();
+
 /// A preset's experiment.
 std::optional<std::string> preset_text(const std::string& name);
 

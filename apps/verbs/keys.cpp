@@ -1,7 +1,8 @@
-// troupe keys: certificates for the hosts of a small cluster.
+// troupe keys: certificates for the hosts of a small cluster; and the keys of an experiment.
 #include "runtime/cluster/keys.hpp"
 
 #include "apps/text.hpp"
+#include "apps/verbs/explain_words.hpp"
 #include "apps/verbs/verb.hpp"
 
 #include <memory>
@@ -26,7 +27,35 @@ std::vector<std::string> names_in(const std::string& list) {
   return names;
 }
 
+/// The keys of an experiment, for who expects them here: without hosts there are no certificates to make.
+int show_keys(Console& console, const Arguments& arguments) {
+  const std::string& path = arguments.folder;
+  if (path.empty()) {
+    console.out << top_keys_text();
+    return 0;
+  }
+  if (const auto text = key_text(path)) {
+    console.out << *text;
+    return 0;
+  }
+  return fail(console,
+              {ErrorKind::usage,
+               concat("keys: --hosts names the hosts that certificates in ",
+                      path,
+                      " are for; without it the keys of an experiment are shown, and it has no \"",
+                      path,
+                      "\" (`troupe keys` lists where they begin)")});
+}
+
 int make(Console& console, const Arguments& arguments) {
+  if (arguments.hosts.empty()) {
+    return show_keys(console, arguments);
+  }
+  if (arguments.folder.empty()) {
+    return fail(
+        console,
+        {ErrorKind::usage, "keys: name the folder for the keys: troupe keys DIR --hosts A,B"});
+  }
   const std::vector<std::string> hosts = names_in(arguments.hosts);
   const auto made = make_keys(arguments.folder, hosts, {.days = static_cast<int>(arguments.days)});
   if (!made) {
@@ -48,16 +77,16 @@ Command declare_keys() {
   auto arguments = std::make_shared<Arguments>();
   return {.options = {{.names = "DIR",
                        .value = &arguments->folder,
-                       .doc = "folder for the keys; made here, or one that has been, to add hosts",
+                       .doc = "folder for the keys; made here, or one that has been, to add hosts. "
+                              "Without --hosts: a key of an experiment that is to be explained, "
+                              "such as pipeline.weights; none: where all keys begin",
                        .type = "DIR",
-                       .refuse_empty = kEmptyFolder,
-                       .required = true},
+                       .refuse_empty = kEmptyFolder},
                       {.names = "--hosts",
                        .value = &arguments->hosts,
                        .doc = "names or addresses of the hosts, as others call them",
                        .type = "A,B,...",
-                       .refuse_empty = "name at least one host",
-                       .required = true},
+                       .refuse_empty = "name at least one host"},
                       {.names = "--days",
                        .value = &arguments->days,
                        .doc = "how long the certificates are good for",

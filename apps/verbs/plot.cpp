@@ -1,7 +1,7 @@
 // troupe plot: the curves of runs and comparisons that exist, in one figure.
 #include "apps/compare/plot.hpp"
 
-#include "apps/plot/figure.hpp"
+#include "apps/plot/drawing.hpp"
 #include "apps/plot/folder_curves.hpp"
 #include "apps/run_folder.hpp"
 #include "apps/verbs/verb.hpp"
@@ -22,35 +22,6 @@ struct PlotArguments {
   std::string out;
   std::string title;
 };
-
-/// All curves; those of several comparisons have the name of their folder before them.
-Result<std::vector<FolderCurve>> read_folders(const std::vector<std::string>& folders) {
-  std::vector<FolderCurve> all;
-  for (const std::string& folder : folders) {
-    auto curves = curves_in(folder);
-    if (!curves) {
-      return curves.error();
-    }
-    for (FolderCurve& curve : *curves) {
-      if (folders.size() > 1 && curves->front().losses.empty()) {
-        curve.title = folder + ": " + curve.title;
-      }
-      all.push_back(std::move(curve));
-    }
-  }
-  return all;
-}
-
-/// Titles that are alike are told apart by their folders.
-void tell_apart(std::vector<FolderCurve>& curves, const std::vector<std::string>& folders) {
-  std::set<std::string> titles;
-  for (const FolderCurve& curve : curves) {
-    titles.insert(curve.title);
-  }
-  for (std::size_t i = 0; titles.size() < curves.size() && i < curves.size(); ++i) {
-    curves[i].title = curves.size() == folders.size() ? folders[i] : curves[i].title;
-  }
-}
 
 Measure measure_of_curves(const std::vector<FolderCurve>& curves) {
   for (const FolderCurve& curve : curves) {
@@ -73,7 +44,9 @@ Figure figure_of(const std::vector<FolderCurve>& curves, const std::string& titl
   for (const FolderCurve& curve : curves) {
     means.push_back(mean_curve(curve.trials, measure));
     titles.push_back(curve.title);
-    clocks.insert(curve.clock);
+    if (!curve.clock.empty()) {
+      clocks.insert(curve.clock);
+    }
   }
   const std::string clock = clocks.size() == 1 ? *clocks.begin() : "run's";
   std::vector<PlotPanel> panels = curve_panels(means, titles, measure, clock);
@@ -90,15 +63,29 @@ Figure figure_of(const std::vector<FolderCurve>& curves, const std::string& titl
   return {.stem = "curves", .title = title, .panels = std::move(panels)};
 }
 
-int plot(Console& console, const PlotArguments& arguments) {
-  auto curves = read_folders(arguments.folders);
-  if (!curves) {
-    return fail(console, curves.error());
+/// What of the figure is in the folder: "curves.svg, curves.png, curves.pdf, curves.gnuplot".
+std::string files_of(const Figure& figure, const std::filesystem::path& folder) {
+  std::string files;
+  std::error_code code;
+  for (const char* kind : {".svg", ".png", ".pdf", ".gnuplot"}) {
+    if (std::filesystem::exists(folder / (figure.stem + kind), code)) {
+      files += (files.empty() ? "" : ", ") + figure.stem + kind;
+    }
   }
-  tell_apart(*curves, arguments.folders);
+  return files;
+}
+
+int plot(Console& console, const PlotArguments& arguments) {
+  const auto curves = curves_in(arguments.folders);
+  if (!curves) {
+    return fail(console, {curves.error().kind, "plot: " + curves.error().message});
+  }
   const Figure figure = figure_of(*curves, arguments.title);
   if (figure_script(figure).empty()) {
-    return fail(console, {ErrorKind::data, "plot: there is nothing to draw in these folders yet"});
+    return fail(console,
+                {ErrorKind::data,
+                 "plot: there is nothing to draw in these folders yet: no loss and no evaluation "
+                 "has been recorded"});
   }
   std::optional<RunFolder> numbered;
   std::string folder = arguments.out;
@@ -112,11 +99,11 @@ int plot(Console& console, const PlotArguments& arguments) {
   } else if (auto made = make_run_directory(folder); !made) {
     return fail(console, made.error());
   }
-  if (auto drawn = draw_figure(folder, figure); !drawn) {
-    return fail(console, drawn.error());
+  const auto drawn = draw_figure(folder, figure);
+  if (const std::string files = files_of(figure, folder); !files.empty()) {
+    console.out << "files    " << folder << ": " << files << std::endl;
   }
-  console.out << "files    " << folder << ": curves.svg, curves.png, curves.pdf, curves.gnuplot\n";
-  return 0;
+  return drawn ? 0 : fail(console, drawn.error());
 }
 
 }  // namespace
@@ -132,7 +119,7 @@ Command declare_plot() {
                        .doc = "above the figure (default: none)"},
                       {.names = "--out",
                        .value = &arguments->out,
-                       .doc = "folder for the figure; made here, must not exist (default: "
+                       .doc = "folder for the figure; made here, or empty (default: "
                               "runs/plot-N)",
                        .type = "DIR",
                        .refuse_empty = kEmptyFolder}},

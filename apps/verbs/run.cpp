@@ -11,8 +11,13 @@
 #include "apps/verbs/endings.hpp"
 #include "apps/verbs/resume.hpp"
 #include "apps/verbs/verb.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
+#include "runtime/record/output_file.hpp"
 #include "runtime/system/log.hpp"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 
 #include <atomic>
 #include <memory>
@@ -117,9 +122,32 @@ Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundC
   return experiment;
 }
 
-/// What the folder of the run is named after: the experiment, or where that has no name of its own its file.
+/// "flowers" of data.csv.path=my/flowers.csv, "mnist" of data that has no path.
+std::string name_of_data(const proto::Data& data) {
+  const auto* const choices = data.GetDescriptor()->oneof_decl(0);
+  const auto* const chosen = data.GetReflection()->GetOneofFieldDescriptor(data, choices);
+  if (!chosen) {
+    return "";
+  }
+  const auto* const path = chosen->message_type()->FindFieldByName("path");
+  if (!path || path->cpp_type() != path->CPPTYPE_STRING) {
+    return chosen->name();
+  }
+  const auto& options = data.GetReflection()->GetMessage(data, chosen);
+  const std::filesystem::path file = options.GetReflection()->GetString(options, path);
+  const std::string stem = (file.has_filename() ? file : file.parent_path()).stem().string();
+  return stem.empty() || stem == "." || stem == ".." ? chosen->name() : stem;
+}
+
+/// What the folder of the run is named after: the experiment, or where that has no name of its own its file. The preset
+/// that nobody has asked for is named after glyphs, and gives no name to a run on other data.
 std::string name_for_folder(const Arguments& arguments, const proto::Experiment& experiment) {
   constexpr const char* kNoName = "experiment";  // what one that is not named is called
+  if (arguments.experiment.experiment.empty() && experiment.name() == kDefaultPreset &&
+      !experiment.data().has_glyphs()) {
+    const std::string name = name_of_data(experiment.data());
+    return name.empty() ? named(arguments) : name;
+  }
   return experiment.name().empty() || experiment.name() == kNoName ? named(arguments)
                                                                    : experiment.name();
 }
@@ -207,7 +235,8 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
     // Where paths of data begin. Where that is no more, what is missing is told.
     std::filesystem::current_path(resume->checkpoint.folder, code);
   }
-  if (arguments.out != kKeepNothing && std::filesystem::exists(arguments.out, code)) {
+  if (arguments.out != kKeepNothing && std::filesystem::exists(arguments.out, code) &&
+      !is_empty_folder(arguments.out)) {
     // Told before the data is read; made only when everything else is known to be right.
     return fail(console,
                 {ErrorKind::usage,
@@ -256,7 +285,7 @@ Command declare(bool virtual_clock) {
           arguments->experiment,
           {{.names = "--out",
             .value = &arguments->out,
-            .doc = "folder for the run's files; made here, must not exist; none: keep nothing "
+            .doc = "folder for the run's files; made here, or empty; none: keep nothing "
                    "(default: "
                    "runs/NAME-N, the next one)",
             .type = "DIR",

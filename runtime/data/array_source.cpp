@@ -1,5 +1,6 @@
 #include "runtime/data/array_source.hpp"
 
+#include "runtime/data/mapped_file.hpp"
 #include "runtime/data/zip.hpp"
 #include "runtime/record/json.hpp"
 
@@ -21,6 +22,18 @@ Result<NumberArray> npy_of(Bytes bytes) {
   return parse_npy(std::as_bytes(std::span(*owner)), owner);
 }
 
+Result<NumberArray> mapped_npy(const fs::path& path) {
+  const auto file = MappedFile::open(path);
+  if (!file) {
+    return file.error();
+  }
+  auto array = parse_npy((*file)->bytes(), *file);
+  if (array) {
+    array->file = *file;
+  }
+  return array;
+}
+
 std::optional<NumberType> type_of_dtype(std::string_view dtype) {
   constexpr std::array<std::pair<std::string_view, NumberType>, 5> kDtypes{
       {{"F32", NumberType::float32},
@@ -39,9 +52,10 @@ Error unusable_array(const std::string& path, const std::string& name, const std
 
 }  // namespace
 
-Result<ArraySource> ArraySource::open(const std::string& path) {
+Result<ArraySource> ArraySource::open(const std::string& path, std::uintmax_t mapped_from) {
   ArraySource source;
   source.path_ = path;
+  source.mapped_from_ = mapped_from;
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
     return source;
@@ -75,6 +89,14 @@ Result<NumberArray> ArraySource::array(const std::string& name) const {
 
 Result<NumberArray> ArraySource::from_folder(const std::string& name) const {
   const fs::path path = fs::path(path_) / (name + ".npy");
+  std::error_code code;
+  const std::uintmax_t size = fs::file_size(path, code);
+  if (!code && size >= mapped_from_) {
+    auto array = mapped_npy(path);
+    return array ? array
+                 : Error{ErrorKind::data,
+                         concat(path.string(), " is not usable: ", array.error().message)};
+  }
   auto bytes = read_input_file(path, kArrayFileMax);
   if (!bytes) {
     return bytes.error();

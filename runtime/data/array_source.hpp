@@ -6,6 +6,7 @@
 #include "runtime/data/input_file.hpp"
 #include "runtime/data/number_array.hpp"
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -15,8 +16,9 @@ namespace troupe {
 
 class ArraySource {
  public:
-  /// Reads an archive or a safetensors file whole, and of a folder nothing yet. Error (data).
-  static Result<ArraySource> open(const std::string& path);
+  /// Reads an archive or a safetensors file whole, and of a folder nothing yet. Files in a folder of `mapped_from` bytes
+  /// or more are mapped and not read. Error (data).
+  static Result<ArraySource> open(const std::string& path, std::uintmax_t mapped_from);
 
   const std::string& path() const { return path_; }
 
@@ -29,6 +31,7 @@ class ArraySource {
   Result<NumberArray> from_safetensors(const std::string& name) const;
 
   std::string path_;
+  std::uintmax_t mapped_from_ = 0;
   std::shared_ptr<const Bytes> archive_;  // null where it is no .npz
   std::optional<SafetensorsFile> tensors_;
 };

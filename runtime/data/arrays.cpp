@@ -4,6 +4,7 @@
 #include "runtime/data/array_source.hpp"
 #include "runtime/data/memory.hpp"
 #include "runtime/data/preparation.hpp"
+#include "runtime/data/streamed_arrays.hpp"
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
@@ -48,7 +49,7 @@ Result<void> check_shapes(const ArrayPair& pair, bool values) {
         pair.x_name,
         concat("its shape is ", extents_text(x), "; right are (N, D), (N, H, W) and (N, H, W, C)"));
   }
-  if (pair.x.size() > static_cast<std::size_t>(kArrayNumbersMax)) {
+  if (!pair.x.file && pair.x.size() > static_cast<std::size_t>(kArrayNumbersMax)) {
     return pair.unusable(pair.x_name, concat("it has more than ", kArrayNumbersMax, " numbers"));
   }
   const bool column = y.size() == 1 || (y.size() == 2 && (values || y[1] == 1));
@@ -217,6 +218,14 @@ std::vector<std::string> numbered_names(int count) {
   return names;
 }
 
+std::int32_t largest_label(const ArrayPair& pair, const std::vector<std::int64_t>& rows) {
+  double largest = 0;
+  for (const std::int64_t row : rows) {
+    largest = std::max(largest, pair.y[static_cast<std::size_t>(row)]);
+  }
+  return static_cast<std::int32_t>(largest);
+}
+
 /// The data set of two pairs, or of one whose rows are parted.
 Result<std::shared_ptr<const Dataset>> make_arrays(const proto::Arrays& options,
                                                    const ArrayPair& train,
@@ -232,39 +241,52 @@ Result<std::shared_ptr<const Dataset>> make_arrays(const proto::Arrays& options,
     scales.x = prepared->x;
     std::copy(prepared->y.begin(), prepared->y.end(), scales.y.begin());
   }
-  MemoryData data{.sample = array_sample_shape(train),
-                  .values = options.values() ? static_cast<std::int64_t>(scales.y.size()) : 0,
-                  .train = array_samples(train, rows.train, options.values(), scales),
-                  .test = array_samples(test, rows.test, options.values(), scales)};
-  for (const MemorySamples* part : {&data.train, &data.test}) {
-    for (const std::int32_t label : part->labels) {
-      data.classes = std::max(data.classes, label + 1);
-    }
+  const std::int64_t values = options.values() ? static_cast<std::int64_t>(scales.y.size()) : 0;
+  int classes = 0;
+  if (!options.values()) {
+    classes = 1 + std::max(largest_label(train, rows.train), largest_label(test, rows.test));
   }
   if (prepared && !options.values()) {
     const auto known = static_cast<int>(prepared->classes.size());
-    if (data.classes > known) {
+    if (classes > known) {
       return test.unusable(
           test.y_name,
-          concat("it has the label ", data.classes - 1, "; the weights were trained on ", known));
+          concat("it has the label ", classes - 1, "; the weights were trained on ", known));
     }
-    data.classes = known;
+    classes = known;
   }
-  data.preparation = std::make_shared<const Preparation>(
-      Preparation{.classes = numbered_names(data.classes),
+  auto preparation = std::make_shared<const Preparation>(
+      Preparation{.classes = numbered_names(classes),
                   .x = scales.x,
                   .y = options.values() ? scales.y : std::vector<ColumnScale>()});
-  return memory_dataset(std::move(data));
+  if (train.x.file || test.x.file) {
+    return streamed_arrays({.sample = array_sample_shape(train),
+                            .classes = classes,
+                            .values = values,
+                            .x_scales = scales.x,
+                            .y_scales = scales.y,
+                            .train = {train.path, train.x, train.y, rows.train},
+                            .test = {test.path, test.x, test.y, rows.test},
+                            .preparation = std::move(preparation)});
+  }
+  return memory_dataset({.sample = array_sample_shape(train),
+                         .classes = classes,
+                         .values = values,
+                         .train = array_samples(train, rows.train, options.values(), scales),
+                         .test = array_samples(test, rows.test, options.values(), scales),
+                         .preparation = std::move(preparation)});
 }
 
 /// The pair of test samples where it is named.
-Result<ArrayPair> read_test(const proto::Arrays& options, const ArraySource& source) {
+Result<ArrayPair> read_test(const proto::Arrays& options,
+                            const ArraySource& source,
+                            std::uintmax_t mapped_from) {
   const std::string& x = options.test_x().empty() ? options.x() : options.test_x();
   const std::string& y = options.test_y().empty() ? options.y() : options.test_y();
   if (options.test_path().empty()) {
     return read_pair(source, x, y, options.values());
   }
-  const auto other = ArraySource::open(options.test_path());
+  const auto other = ArraySource::open(options.test_path(), mapped_from);
   return other ? read_pair(*other, x, y, options.values()) : other.error();
 }
 
@@ -287,11 +309,12 @@ Result<void> check_array_options(const proto::Arrays& options) {
 
 Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
                                                    std::uint64_t seed,
-                                                   const Preparation* prepared) {
+                                                   const Preparation* prepared,
+                                                   std::uintmax_t mapped_from) {
   if (auto right = check_array_options(options); !right) {
     return right.error();
   }
-  const auto source = ArraySource::open(options.path());
+  const auto source = ArraySource::open(options.path(), mapped_from);
   if (!source) {
     return source.error();
   }
@@ -309,7 +332,7 @@ Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
     return make_arrays(
         options, *train, *train, hold_out(train->rows(), options.test_share(), seed), prepared);
   }
-  const auto test = read_test(options, *source);
+  const auto test = read_test(options, *source, mapped_from);
   if (!test) {
     return test.error();
   }

@@ -133,7 +133,9 @@ Preparation preparation_of(const proto::Csv& options,
   return preparation;
 }
 
-Result<void> check_options(const proto::Csv& options) {
+}  // namespace
+
+Result<void> check_csv_options(const proto::Csv& options) {
   if (options.path().empty()) {
     return Error{ErrorKind::usage,
                  "data.csv.path is not set: name a CSV file by --set data.csv.path=FILE"};
@@ -149,12 +151,10 @@ Result<void> check_options(const proto::Csv& options) {
   return {};
 }
 
-}  // namespace
-
 Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options,
                                                 std::uint64_t seed,
                                                 const Preparation* prepared) {
-  if (auto right = check_options(options); !right) {
+  if (auto right = check_csv_options(options); !right) {
     return right.error();
   }
   CsvLoader loader(options, prepared);

@@ -18,6 +18,9 @@ class Csv;
 
 namespace troupe {
 
+/// Whether the options make sense by themselves. Error (usage).
+Result<void> check_csv_options(const proto::Csv& options);
+
 /// Reads the file, plain or gzip's, of at most 1 GiB, and that of `test_path`, or draws test samples by
 /// `seed`. Classes are numbered as their names sort (as numbers where all are), and so are the columns
 /// of words; both are those of the file of training samples, or of `prepared` (as open_dataset's). Error (data) with path, line and column

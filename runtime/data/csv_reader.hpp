@@ -23,6 +23,9 @@ class CsvReader {
   /// Of a text that outlives this.
   CsvReader(std::string_view text, char separator);
 
+  /// Goes on with another piece of the same file, which begins where a line does; the piece before has been read.
+  void go_on(std::string_view text) { rest_ = text; }
+
   /// The next row; false at the end. Error (data): what is wrong with which line, to stand behind
   /// "... is not usable: ".
   Result<bool> next(CsvRow& row);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 namespace troupe {
@@ -256,8 +257,12 @@ Result<void> CsvLoader::read_rows(std::string_view text, CsvTable& table) {
     return learnt;
   }
   CsvReader reader(text, separator());
+  return read_rows(reader, columns_.header, table);
+}
+
+Result<void> CsvLoader::read_rows(CsvReader& reader, bool header, CsvTable& table) {
   CsvRow row;
-  for (bool header = columns_.header;; header = false) {
+  for (;; header = false) {
     const auto more = reader.next(row);
     if (!more) {
       return more.error();
@@ -269,6 +274,57 @@ Result<void> CsvLoader::read_rows(std::string_view text, CsvTable& table) {
       return added;
     }
   }
+}
+
+Result<void> CsvLoader::walk(const std::string& path,
+                             std::size_t block,
+                             const std::function<Result<void>(const CsvTable&)>& take) {
+  const auto unusable = [&](const std::string& what) {
+    return Error{ErrorKind::data, concat(path, " is not usable: ", what)};
+  };
+  InputFile file(path);
+  Bytes bytes;
+  std::optional<CsvReader> reader;
+  for (bool more = true; more;) {
+    const std::size_t before = bytes.size();
+    if (!file.read(block, bytes)) {
+      return unusable(file.error());
+    }
+    more = bytes.size() == before + block;
+    const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::size_t whole = more ? all.rfind('\n') + 1 : all.size();  // npos + 1 is 0
+    const std::string_view text = all.substr(0, whole);
+    if (more && (whole == 0 || (!reader && std::count(text.begin(), text.end(), '\n') < 2))) {
+      if (bytes.size() > kCsvBytesMax) {
+        return unusable(concat("it has ", bytes.size(), " bytes without the end of a line"));
+      }
+      continue;  // the columns are learnt from two lines
+    }
+    const bool first = !reader;
+    const bool known = !columns_.uses.empty();
+    Result<void> read;
+    if (first) {
+      read = known ? Result<void>() : learn_columns(text);
+      reader.emplace(text, separator());
+    } else {
+      reader->go_on(text);
+    }
+    CsvTable table;
+    read = read ? read_rows(*reader, first && columns_.header, table) : read;
+    if (!read) {
+      return read.error().kind == ErrorKind::data ? unusable(read.error().message) : read.error();
+    }
+    if (auto taken = take(table); !taken) {
+      return taken;
+    }
+    bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(whole));
+  }
+  return {};
+}
+
+void CsvLoader::finish_words() {
+  CsvTable none;
+  learn_words(none);
 }
 
 void CsvLoader::sort_words(CsvTable& table) {

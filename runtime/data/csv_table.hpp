@@ -70,6 +70,15 @@ class CsvLoader {
   /// Error (data) with path, line and column; (usage) where an option names no column.
   Result<CsvTable> read(const std::string& path);
 
+  /// Reads the file in blocks of about so many bytes, so that memory does not grow with it: `take` gets the rows of each,
+  /// with words as they are known so far. Error as read()'s, or that of `take`.
+  Result<void> walk(const std::string& path,
+                    std::size_t block,
+                    const std::function<Result<void>(const CsvTable&)>& take);
+
+  /// Once all rows have been walked over: numbers the words for good. A second walk() has these numbers.
+  void finish_words();
+
   /// 0 where numbers are to be predicted.
   std::size_t classes() const;
 
@@ -87,6 +96,7 @@ class CsvLoader {
 
  private:
   Result<void> read_rows(std::string_view text, CsvTable& table);
+  Result<void> read_rows(CsvReader& reader, bool header, CsvTable& table);
   Result<void> learn_columns(std::string_view text);
   Result<void> check_header(const CsvRow& row) const;
   Result<void> add_row(const CsvRow& row, CsvTable& table);

@@ -19,6 +19,8 @@
 
 namespace troupe {
 
+class MappedFile;
+
 /// Little-endian, as all that is read here.
 enum class NumberType : std::uint8_t { float32, float64, uint8, int32, int64 };
 
@@ -30,6 +32,7 @@ struct NumberArray {
   std::vector<std::int64_t> shape;   // row-major; no extent is 0
   std::span<const std::byte> bytes;  // elements * number_width(type), not aligned
   std::shared_ptr<const void> owner;
+  std::shared_ptr<const MappedFile> file{};  // the owner where it is one; else null
 
   std::size_t size() const { return bytes.size() / number_width(type); }
 

@@ -38,30 +38,41 @@ class StandIn final : public Dataset {
   std::int64_t train_;
 };
 
-std::shared_ptr<const Dataset> digits(const proto::Idx& options) {
+using Made = Result<std::shared_ptr<const Dataset>>;
+
+Made make(
+    const char* name, const Shape& sample, int classes, std::int64_t train, std::int64_t limit) {
+  if (limit > train) {
+    return Error{
+        ErrorKind::data,
+        concat("data.", name, ".limit is ", limit, ", but there are ", train, " training samples")};
+  }
+  return Made(std::make_shared<StandIn>(sample, classes, train, limit));
+}
+
+Made digits(const char* name, const proto::Idx& options) {
   constexpr std::int64_t kSide = 28;
   constexpr std::int64_t kTrain = 60'000;
   const std::int64_t pool = std::max<std::int64_t>(1, options.pool());
   if (kSide % pool != 0) {
-    return nullptr;  // which is refused where the data is here
+    return Made(nullptr);  // which is refused where the data is here
   }
-  return std::make_shared<StandIn>(
-      Shape{kSide / pool, kSide / pool, 1}, 10, kTrain, options.limit());
+  return make(name, Shape{kSide / pool, kSide / pool, 1}, 10, kTrain, options.limit());
 }
 
-std::shared_ptr<const Dataset> photos(const CifarFamily& family, const proto::Cifar& options) {
+Made photos(const char* name, const CifarFamily& family, const proto::Cifar& options) {
   constexpr std::int64_t kTrain = 50'000;
-  return std::make_shared<StandIn>(Shape{32, 32, 3}, family.classes, kTrain, options.limit());
+  return make(name, Shape{32, 32, 3}, family.classes, kTrain, options.limit());
 }
 
 }  // namespace
 
-std::shared_ptr<const Dataset> stand_in_for(const proto::Data& data) {
-  return data.has_mnist()           ? digits(data.mnist())
-         : data.has_fashion_mnist() ? digits(data.fashion_mnist())
-         : data.has_cifar10()       ? photos(kCifar10, data.cifar10())
-         : data.has_cifar100()      ? photos(kCifar100, data.cifar100())
-                                    : nullptr;
+Result<std::shared_ptr<const Dataset>> stand_in_for(const proto::Data& data) {
+  return data.has_mnist()           ? digits("mnist", data.mnist())
+         : data.has_fashion_mnist() ? digits("fashion_mnist", data.fashion_mnist())
+         : data.has_cifar10()       ? photos("cifar10", kCifar10, data.cifar10())
+         : data.has_cifar100()      ? photos("cifar100", kCifar100, data.cifar100())
+                                    : Made(nullptr);
 }
 
 }  // namespace troupe

@@ -12,7 +12,7 @@ class Data;
 namespace troupe {
 
 /// Of the data sets that everybody has alike: MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100. Its samples are zeros. Null for
-/// every other choice.
-std::shared_ptr<const Dataset> stand_in_for(const proto::Data& data);
+/// every other choice. Error (data) where more samples are asked for than there are.
+Result<std::shared_ptr<const Dataset>> stand_in_for(const proto::Data& data);
 
 }  // namespace troupe

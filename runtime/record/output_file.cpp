@@ -171,10 +171,19 @@ Result<void> replace_file(const std::filesystem::path& path,
   return outcome;
 }
 
+bool is_empty_folder(const std::filesystem::path& path) {
+  std::error_code code;
+  return std::filesystem::is_directory(path, code) && std::filesystem::is_empty(path, code) &&
+         !code;
+}
+
 Result<void> make_run_directory(const std::filesystem::path& named) {
   // "runs/a/" is "runs/a".
   const std::filesystem::path path = named.has_filename() ? named : named.parent_path();
   std::error_code code;
+  if (is_empty_folder(path)) {
+    return {};
+  }
   const bool here = std::filesystem::exists(std::filesystem::symlink_status(path, code));
   if (!here) {
     code.clear();

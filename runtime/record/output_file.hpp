@@ -75,8 +75,11 @@ Result<void> write_file(const std::filesystem::path& path, std::string_view text
 Result<void> replace_file(const std::filesystem::path& path,
                           const std::function<void(OutputFile&)>& write);
 
-/// Makes the folder of a run's files, and the folders above it. Error (usage) where it exists
-/// already, (lost) where it cannot be made.
+/// Whether there is a folder, and nothing in it.
+bool is_empty_folder(const std::filesystem::path& path);
+
+/// Makes the folder of a run's files, and the folders above it; one that is there and empty is taken. Error (usage)
+/// where something is there already, (lost) where it cannot be made.
 Result<void> make_run_directory(const std::filesystem::path& path);
 
 }  // namespace troupe

@@ -287,3 +287,38 @@ TEST_CASE("checkpoints are verified: their sums, and what they keep", "[apps]") 
   fs::remove(one + "/SHA256SUMS");
   check_refused({"ckpt", "verify", one}, 3, "it has no SHA256SUMS; 0 of 1 checkpoints can be used");
 }
+
+TEST_CASE("imported weights keep what they say of the data that they were trained on", "[apps]") {
+  const Folder folder;
+  const auto write_table = [&](const char* name, double unit) {
+    std::ofstream file(folder / name);
+    file << "a,b,kind\n";
+    for (int i = 0; i < 20; ++i) {
+      file << unit * i << ',' << unit * (i % 7) << ',' << (i % 2 == 0 ? "even" : "odd") << '\n';
+    }
+  };
+  write_table("small.csv", 1);
+  write_table("large.csv", 1000);
+  const auto on = [&](const char* name) {
+    return Words{"--set", "data.csv.path=" + (folder / name), "--set", "data.batch_size=4"};
+  };
+  const auto told = [&](const std::string& file) {
+    const Said said = run_program({"ckpt", "ls", file});
+    REQUIRE(said.code == 0);
+    const std::size_t at = said.out.find("metadata troupe.data: ");
+    REQUIRE(at != std::string::npos);
+    return said.out.substr(at, said.out.find('\n', at) - at);
+  };
+  REQUIRE(run_program(
+              with({"sim", "--quiet", "--epochs", "1", "--out", folder / "run"}, on("small.csv")))
+              .code == 0);
+  const Said imported = run_program(
+      with({"ckpt", "import", folder / "run", "glyphs-mlp", folder / "in"}, on("large.csv")));
+  INFO(imported.err);
+  REQUIRE(imported.code == 0);
+  REQUIRE(
+      run_program(with({"ckpt", "init", "glyphs-mlp", folder / "fresh"}, on("large.csv"))).code ==
+      0);
+  CHECK(told(folder / "in") == told(folder / "run"));
+  CHECK(told(folder / "fresh") != told(folder / "run"));
+}

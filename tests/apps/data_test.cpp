@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/data/download.hpp"
+#include "tests/runtime/data/array_files.hpp"
 #include "tests/support/bad_server.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
@@ -15,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -118,8 +120,9 @@ TEST_CASE("a full disk while fetching is exit code 5", "[apps]") {
 TEST_CASE("words that data does not know are refused", "[apps]") {
   const std::string sets = "mnist, fashion_mnist, cifar10, cifar100, shakespeare";
   const std::string sum(64, 'a');
-  check_usage({"data"}, "say fetch or batches; what can be fetched: " + sets);
-  check_usage({"data", "fetsh"}, "\"fetsh\" is neither fetch nor batches, did you mean fetch?");
+  check_usage({"data"}, "say fetch, batches, tokenize or convert; what can be fetched: " + sets);
+  check_usage({"data", "fetsh"},
+              "\"fetsh\" is none of fetch, batches, tokenize and convert, did you mean fetch?");
   check_usage({"data", "fetch"}, "say which: " + sets);
   check_usage({"data", "fetch", "mnits"},
               "there is no \"mnits\" to fetch, did you mean mnist? (" + sets + ")");
@@ -247,4 +250,123 @@ TEST_CASE("a table that is larger than memory should hold is refused before it i
   CHECK_THAT(said.err,
              says("it has 1073741825 bytes, and a table, which is kept in memory, may have "
                   "1073741824 (1 GiB)"));
+}
+
+TEST_CASE("a text that is tokenized once trains as tokens", "[apps]") {
+  const Folder folder;
+  std::ofstream(folder / "text") << text();
+  const Said said = run_program({"data", "tokenize", folder / "text", folder / "text.bin"});
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  CHECK(said.out == concat("wrote ",
+                           folder / "text.bin",
+                           ": 20000 tokens of 2 bytes; use it by --set data.tokens.path=",
+                           folder / "text.bin",
+                           " --set data.tokens.vocabulary=256\n"));
+  const std::string bytes = contents(folder / "text.bin");
+  REQUIRE(bytes.size() == 40'000);
+  CHECK(bytes.substr(0, 6) == std::string("a\0b\0e\0", 6));
+  const Said valid = run_program({"config",
+                                  "validate",
+                                  "shakespeare-gpt",
+                                  "--set",
+                                  "data.tokens.path=" + (folder / "text.bin"),
+                                  "--set",
+                                  "data.tokens.vocabulary=256"});
+  INFO(valid.err);
+  CHECK(valid.code == 0);
+  check_usage({"data", "tokenize", folder / "text", folder / "text.bin"},
+              folder / "text.bin" + " exists already; name a new file");
+  check_usage({"data", "tokenize", folder / "text"},
+              "it is `troupe data tokenize [--vocabulary DIR] TEXT OUT.bin`");
+  check_usage({"data", "fetch", "mnist", "--vocabulary", "x"}, "--vocabulary is for tokenize");
+  const Said none = run_program({"data", "tokenize", folder / "none", folder / "b"});
+  CHECK(none.code == 3);
+  CHECK_THAT(none.err, Catch::Contains("none is not usable: it does not exist"));
+  CHECK_FALSE(fs::exists(folder / "b"));
+}
+
+TEST_CASE("a run reads arrays that are larger than the memory that it may have", "[apps]") {
+  const Folder folder;
+  fs::create_directory(folder / "large");
+  // 1.25 GiB of zeros, which take no room on the disk; labels 0 and 1 in turn.
+  constexpr std::uintmax_t kRows = 16384;
+  constexpr std::uintmax_t kColumns = 10240;
+  const std::string head = npy_file(npy_dictionary<double>("(16384, 10240)"), "");
+  std::ofstream(folder / "large/x.npy", std::ios::binary) << head;
+  fs::resize_file(folder / "large/x.npy", head.size() + kRows * kColumns * sizeof(double));
+  std::vector<std::int64_t> labels(kRows);
+  for (std::size_t i = 0; i < kRows; ++i) {
+    labels[i] = static_cast<std::int64_t>(i % 2);
+  }
+  std::ofstream(folder / "large/y.npy", std::ios::binary) << npy<std::int64_t>("(16384,)", labels);
+  const auto train = [&](int kibibytes) {
+    const std::string command =
+        concat("ulimit -d ",
+               kibibytes,
+               "; TROUPE_RUNS=none '",
+               program_path(),
+               "' sim --quiet --set data.arrays.path='",
+               folder / "large",
+               "' --set data.arrays.normalize=false --set data.batch_size=4 "
+               "--set model.mlp.hidden=[8] --set stop.updates=5 --set "
+               "record.evaluate=false > '",
+               folder / "said",
+               "' 2>&1");
+    return std::system(command.c_str());
+  };
+  const int code = train(600'000);  // less than half of it
+  INFO(contents(folder / "said"));
+  CHECK(code == 0);
+  CHECK_THAT(contents(folder / "said"), Catch::Contains("done       5 updates"));
+}
+
+TEST_CASE("a table is converted within less memory than it has bytes", "[apps]") {
+  const Folder folder;
+  constexpr int kRows = 4'000'000;
+  {
+    std::ofstream table(folder / "large.csv");
+    table << "first,second,kind\n";
+    std::string rows;
+    for (int i = 0; i < 1000; ++i) {
+      rows += concat(0.125 * i, ",-1.00000000,", i % 2 == 0 ? "even" : "odd", "\n");
+    }
+    for (int i = 0; i < kRows / 1000; ++i) {
+      table << rows;
+    }
+  }
+  REQUIRE(fs::file_size(folder / "large.csv") > 90'000'000);
+  const std::string command = concat("ulimit -d 80000; '",
+                                     program_path(),
+                                     "' data convert '",
+                                     folder / "large.csv",
+                                     "' '",
+                                     folder / "arrays",
+                                     "' > '",
+                                     folder / "said",
+                                     "' 2>&1");
+  const int code = std::system(command.c_str());
+  INFO(contents(folder / "said"));
+  CHECK(code == 0);
+  CHECK_THAT(contents(folder / "said"),
+             Catch::Contains("4000000 samples of 2 numbers in 2 classes; use it by --set"));
+  CHECK(contents(folder / "arrays/classes.txt") == "even\nodd\n");
+  CHECK(fs::file_size(folder / "arrays/x.npy") == 128 + kRows * 2 * sizeof(float));
+}
+
+TEST_CASE("mistakes in converting a table are one sentence", "[apps]") {
+  const Folder folder;
+  std::ofstream(folder / "t.csv") << "a,kind\n1,x\n2,y\n";
+  fs::create_directory(folder / "full");
+  std::ofstream(folder / "full/mine") << "x";
+  check_usage({"data", "convert", folder / "t.csv"},
+              "it is `troupe data convert [--set data.csv.KEY=VALUE] TABLE.csv DIR`");
+  check_usage({"data", "convert", folder / "t.csv", folder / "full"},
+              folder / "full" + " exists already; name a new folder");
+  check_usage({"data", "convert", "--set", "seed=3", folder / "t.csv", folder / "a"},
+              "convert: --set: \"seed=3\" is no key below data.csv");
+  const Said none = run_program({"data", "convert", folder / "none.csv", folder / "a"});
+  CHECK(none.code == 3);
+  CHECK_THAT(none.err, Catch::Contains("none.csv is not usable: it cannot be opened"));
+  CHECK_FALSE(fs::exists(folder / "a"));
 }

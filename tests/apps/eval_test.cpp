@@ -1,4 +1,5 @@
 #include "tests/support/catch.hpp"
+#include "tests/support/csv_fields.hpp"
 #include "tests/support/program.hpp"
 
 #include <cmath>
@@ -43,20 +44,6 @@ double member(const std::string& json, const std::string& key) {
   INFO(json);
   REQUIRE(std::regex_search(json, found, pattern));
   return std::stod(found[1]);
-}
-
-/// A CSV's fields, by line; the head is the first.
-std::vector<Words> fields(const std::string& csv) {
-  std::vector<Words> lines;
-  std::istringstream text(csv);
-  for (std::string line; std::getline(text, line);) {
-    lines.emplace_back();
-    std::istringstream parts(line);
-    for (std::string field; std::getline(parts, field, ',');) {
-      lines.back().push_back(field);
-    }
-  }
-  return lines;
 }
 
 }  // namespace
@@ -116,7 +103,7 @@ TEST_CASE("eval counts classes, and which was taken for which", "[apps]") {
   double right = 0;
   int label = 0;
   for (std::sregex_iterator at(json.begin(), json.end(), row), end; at != end; ++at, ++label) {
-    const Words counts = fields((*at)[1].str()).front();
+    const Words counts = csv_fields((*at)[1].str()).front();
     for (std::size_t c = 0; c < counts.size(); ++c) {
       all += std::stod(counts[c]);
       right += static_cast<int>(c) == label ? std::stod(counts[c]) : 0;
@@ -138,7 +125,7 @@ TEST_CASE("predict has a line for each sample", "[apps]") {
   train(run, "glyphs-mlp", kGlyphs);
   const Said said = run_program({"predict", run, "--probabilities"});
   REQUIRE(said.code == 0);
-  const std::vector<Words> lines = fields(said.out);
+  const std::vector<Words> lines = csv_fields(said.out);
   REQUIRE(lines.size() == 311);
   CHECK(lines.front()[3] == "probability");
   double right = 0;
@@ -158,14 +145,14 @@ TEST_CASE("predict has a line for each sample", "[apps]") {
   CHECK(right / 310 == Approx(member(contents(run + "/summary.json"), "test_accuracy")));
   const Said kept = run_program({"predict", run, "--out", folder / "csv"});
   CHECK_THAT(kept.out, Catch::Contains("310 predictions in "));
-  CHECK(fields(contents(folder / "csv")).size() == 311);
+  CHECK(csv_fields(contents(folder / "csv")).size() == 311);
 }
 
 TEST_CASE("predictions of values stand beside what was due", "[apps]") {
   const Folder folder;
   const std::string run = folder / "run";
   train(run, "teacher-mlp", kTeacher);
-  const std::vector<Words> lines = fields(run_program({"predict", run}).out);
+  const std::vector<Words> lines = csv_fields(run_program({"predict", run}).out);
   REQUIRE(lines.size() == 91);
   CHECK(lines.front() == Words{"sample", "target0", "target1", "prediction0", "prediction1"});
   double loss = 0;

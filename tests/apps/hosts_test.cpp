@@ -404,3 +404,21 @@ TEST_CASE("a host that is lost is told of by its name, and a node outlives its l
   }
   CHECK(digest_of(run_program(training("stop.updates=120", on(other)))) == digest_of_one());
 }
+
+TEST_CASE("keys without hosts are those of an experiment", "[apps]") {
+  const Said all = run_program({"keys"});
+  CHECK(all.code == 0);
+  CHECK_THAT(all.out,
+             says("\n  optimizer ") && says("\n  data=glyphs ") && !says("optimizer.rule"));
+  CHECK(std::count(all.out.begin(), all.out.end(), '\n') < 40);
+  const Said some = run_program({"keys", "pipeline.weights"});
+  CHECK(some.code == 0);
+  CHECK_THAT(some.out, says("pipeline.weights=") && says("spectrain") && !says("pipeline.stages"));
+  const Said none = run_program({"keys", "certificates"});
+  CHECK(none.code == 2);
+  CHECK_THAT(none.err,
+             says("keys: --hosts names the hosts that certificates in certificates are for"));
+  const Said nowhere = run_program({"keys", "--hosts", "alpha"});
+  CHECK(nowhere.code == 2);
+  CHECK_THAT(nowhere.err, says("keys: name the folder for the keys"));
+}

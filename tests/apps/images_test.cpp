@@ -1,6 +1,7 @@
 // From a folder of images to the names of the classes of other ones.
 #include "tests/runtime/data/image_files.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/csv_fields.hpp"
 #include "tests/support/program.hpp"
 
 #include <algorithm>
@@ -51,19 +52,6 @@ Words training(const std::string& verb, const std::string& photos, const std::st
           "data.batch_size=16",
           "--set",
           "stop.epochs=8"};
-}
-
-std::vector<Words> lines_of(const std::string& csv) {
-  std::vector<Words> lines;
-  std::istringstream text(csv);
-  for (std::string line; std::getline(text, line);) {
-    lines.emplace_back();
-    std::istringstream fields(line);
-    for (std::string field; std::getline(fields, field, ',');) {
-      lines.back().push_back(field);
-    }
-  }
-  return lines;
 }
 
 }  // namespace
@@ -185,7 +173,7 @@ TEST_CASE("rows of another table go through what the weights were trained on", "
   const Said predicted = predict();
   INFO(predicted.err);
   REQUIRE(predicted.code == 0);
-  const std::vector<Words> lines = lines_of(predicted.out);
+  const std::vector<Words> lines = csv_fields(predicted.out);
   REQUIRE(lines.size() == 2);
   CHECK(lines[0] == Words{"sample", "line", "target", "prediction"});
   CHECK(lines[1][1] == "2");  // of the file

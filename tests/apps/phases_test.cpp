@@ -345,3 +345,24 @@ TEST_CASE("plan and config know phases", "[apps]") {
     CHECK_THAT(said.err, says("phases[0].set: seed: "));
   }
 }
+
+TEST_CASE("no key is suggested that a phase may not set", "[apps]") {
+  const auto said_of = [](const std::string& first, const std::string& second) {
+    proto::Experiment e;
+    e.add_phases()->set_name("one");
+    e.mutable_phases(0)->add_set(first);
+    e.add_phases()->set_name("two");
+    e.mutable_phases(1)->add_set(second);
+    REQUIRE(resolve(e));
+    const auto phases = phases_of(e);
+    REQUIRE_FALSE(phases);
+    return phases.error().message;
+  };
+  const std::string phase = said_of("phase=1", "seed=2");
+  CHECK_THAT(phase, says("phases[0].set: phase: an experiment has no key \"phase\" (legal: name,"));
+  CHECK_THAT(phase, says(" start_from)"));
+  CHECK_THAT(phase, !says(" phases,"));
+  CHECK_THAT(said_of("start_fom=a", "seed=2"), says("did you mean \"start_from\"?"));
+  CHECK_THAT(said_of("seed=2", "start_fom=a"), !says("start_from"));
+  CHECK_THAT(said_of("seed=2", "sed=3"), says("did you mean \"seed\"?"));
+}

@@ -1,6 +1,7 @@
 // What `plan` promises, against the closed forms of the papers.
 #include "apps/plan.hpp"
 
+#include "apps/phases.hpp"
 #include "apps/plan/codecs.hpp"
 #include "apps/plan/forecast.hpp"
 #include "apps/plan/layers.hpp"
@@ -255,4 +256,23 @@ TEST_CASE("plan says what codecs send and keep", "[apps]") {
   CHECK(text("replicas.codec.down=top_k").find("what replicas have, one copy more") !=
         std::string::npos);
   CHECK(text("replicas.codec.down=bf16").find("copy") == std::string::npos);
+}
+
+TEST_CASE("data that is not here is planned by its sizes, and by no more than there is of it",
+          "[apps]") {
+  const auto phases_with = [](const std::string& limit) {
+    const auto e = load_experiment("mnist-lenet5",
+                                   {"data.mnist.path=/nonexistent", "data.mnist.limit=" + limit});
+    REQUIRE(e);
+    return make_phases(*e, {}, true);
+  };
+  const auto some = phases_with("1000");
+  REQUIRE(some);
+  CHECK(some->front().blueprint.data->size(Split::train) == 1000);
+  CHECK_THAT(some->front().missing, test::says("/nonexistent"));
+  const auto too_many = phases_with("60001");
+  REQUIRE_FALSE(too_many);
+  CHECK(too_many.error().kind == ErrorKind::data);
+  CHECK(too_many.error().message ==
+        "data.mnist.limit is 60001, but there are 60000 training samples");
 }

@@ -181,3 +181,49 @@ TEST_CASE("the folder has the name of the experiment, or where it has none that 
   CHECK(run_program({"sim", file, "--quiet"}).code == 0);
   CHECK(fs::exists(folder / "runs/unnamed-1/summary.json"));
 }
+
+TEST_CASE("a run on data of one's own is named after the data, unless it has a name", "[apps]") {
+  const Folder folder;
+  const Environment runs("TROUPE_RUNS", folder / "runs");
+  std::ofstream(folder / "roses.csv") << "a,b,kind\n1,2,x\n2,1,y\n1,3,x\n3,1,y\n";
+  const auto run = [&](const Words& more) {
+    const Said said = run_program(with({"sim",
+                                        "--quiet",
+                                        "--epochs",
+                                        "1",
+                                        "--set",
+                                        "data.csv.path=" + (folder / "roses.csv"),
+                                        "--set",
+                                        "data.batch_size=1"},
+                                       more));
+    INFO(said.err);
+    REQUIRE(said.code == 0);
+    return latest(folder / "runs");
+  };
+  CHECK(run({}) == "roses-1");
+  CHECK(run({"glyphs-mlp"}) == "glyphs-mlp-1");
+  CHECK(run({"--set", "name=mine"}) == "mine-1");
+  REQUIRE(run_program({"sim", "--quiet", "--epochs", "1", "--set", "data.glyphs.limit=256"}).code ==
+          0);
+  CHECK(latest(folder / "runs") == "glyphs-mlp-2");
+  REQUIRE(run_program({"sim",
+                       "--quiet",
+                       "--epochs",
+                       "1",
+                       "--set",
+                       "data=teacher",
+                       "--set",
+                       "data.teacher.train=200"})
+              .code == 0);
+  CHECK(latest(folder / "runs") == "teacher-1");
+}
+
+TEST_CASE("a run takes a folder that is there and empty", "[apps]") {
+  const Folder folder;
+  fs::create_directory(folder / "mine");
+  const Said said = run_program(with(kShort, {"--out", folder / "mine"}));
+  INFO(said.err);
+  CHECK(said.code == 0);
+  CHECK(fs::exists(folder / "mine/summary.json"));
+  CHECK(run_program(with(kShort, {"--out", folder / "mine"})).code == 2);
+}

@@ -266,6 +266,7 @@ def make_own_data(folder):
         (folder / "photos" / kind).mkdir(parents=True)
         for i in range(100):
             (folder / "photos" / kind / f"{i}.png").write_bytes(striped_png(kind == "lying", 40 + draw.randrange(80)))
+    (folder / "story.txt").write_text("".join(f"The {i}. day was like the one before.\n" for i in range(400)))
     for name, count in (("train.bin", 20000), ("val.bin", 3000)):
         (folder / name).write_bytes(struct.pack(f"<{count}H", *(i * i % 509 for i in range(count))))
 

@@ -4,6 +4,8 @@
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/data/csv.hpp"
+#include "runtime/data/csv_convert.hpp"
 #include "runtime/data/number_array.hpp"
 #include "runtime/data/zip.hpp"
 #include "tests/runtime/data/array_files.hpp"
@@ -13,6 +15,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <span>
 #include <string>
@@ -285,4 +288,112 @@ TEST_CASE("damaged archives are refused", "[runtime][data]") {
   CHECK_THAT(zip_refusal(zip_archive({{"x", text, false, 1}})),
              says("is not where, or not as long as, the directory says"));
   CHECK_THAT(zip_refusal(zip_archive({{"x", text, true, 0xffffffff - 5000}})), says("zip64"));
+}
+
+TEST_CASE("arrays that stay in their files give the samples of those that are read",
+          "[runtime][data]") {
+  const Arrays labels({"test_share=0.25"});
+  const Arrays images({"test_share=0.25"});
+  images.folder.write("x.npy", npy<std::uint8_t>("(4, 1, 2)", {1, 2, 3, 4, 5, 6, 7, 8}));
+  const Arrays values({"values=true", "test_share=0.5"});
+  values.folder.write("y.npy", npy<double>("(4, 2)", {1, 10, 3, 10, 1, 12, 3, 10}));
+  for (const Arrays* arrays : {&labels, &images, &values}) {
+    const auto& options = arrays->e.data().arrays();
+    const auto read = open_arrays(options, 3);
+    const auto mapped = open_arrays(options, 3, nullptr, 1);
+    REQUIRE(read);
+    REQUIRE(mapped);
+    CHECK((*mapped)->sample_shape() == (*read)->sample_shape());
+    CHECK((*mapped)->classes() == (*read)->classes());
+    CHECK((*mapped)->values() == (*read)->values());
+    for (const Split split : {Split::train, Split::test}) {
+      REQUIRE((*mapped)->size(split) == (*read)->size(split));
+      const auto all = range(0, (*read)->size(split));
+      CHECK(gather(**mapped, split, all) == gather(**read, split, all));
+    }
+    const Preparation* learnt = (*mapped)->preparation();
+    REQUIRE(learnt);
+    const auto again = open_arrays(options, 3, learnt, 1);
+    REQUIRE(again);
+    CHECK(gather(**again, Split::test, range(0, 1)) == gather(**mapped, Split::test, range(0, 1)));
+  }
+}
+
+TEST_CASE("arrays that stay in their files are checked, too", "[runtime][data]") {
+  const Arrays arrays;
+  const auto& options = arrays.e.data().arrays();
+  const auto data = open_arrays(options, 1, nullptr, 1);
+  REQUIRE(data);
+  const auto cut = [&](std::uintmax_t by) {
+    const std::string path = arrays.folder / "x.npy";
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) - by);
+  };
+  cut(4);
+  CHECK_THROWS_WITH(gather(**data, Split::train, range(0, 1)),
+                    Catch::Contains("a file has become shorter while it was read"));
+  const auto shorter = open_arrays(options, 1, nullptr, 1);
+  REQUIRE_FALSE(shorter);
+  CHECK_THAT(
+      shorter.error().message,
+      Catch::Contains("x.npy is not usable: its shape is (4, 2) of <f4, which does not make"));
+  arrays.folder.write(
+      "x.npy", npy<float>("(4, 2)", {1, 2, 3, 4, 5, std::numeric_limits<float>::infinity(), 7, 8}));
+  const auto infinite = open_arrays(options, 1, nullptr, 1);
+  REQUIRE_FALSE(infinite);
+  CHECK_THAT(infinite.error().message, Catch::Contains("sample 2 has the number inf"));
+}
+
+TEST_CASE("a table is converted block by block to arrays of the same numbers", "[runtime][data]") {
+  const TemporaryFolder folder;
+  std::string text =
+      "\xef\xbb\xbf"
+      "a,colour,left,kind\r\n";
+  for (int i = 0; i < 60; ++i) {
+    text += concat(0.25 * i,
+                   ",\"",
+                   i % 3 == 0   ? "red"
+                   : i % 3 == 1 ? "green, \"\"dark\"\""
+                                : "blue",
+                   "\",x,",
+                   i % 2 == 0 ? "yes" : "no",
+                   i % 5 == 0 ? "\r\n\n" : "\r\n");
+  }
+  folder.write("t.csv", text);
+  proto::Experiment e;
+  for (const std::string& assignment : {"path=" + (folder / "t.csv"),
+                                        std::string("categories=[colour]"),
+                                        std::string("leave_out=[left]"),
+                                        std::string("normalize=false")}) {
+    REQUIRE(set_value(e, "data.csv." + assignment));
+  }
+  REQUIRE(resolve(e));
+  const auto table = open_csv(e.data().csv(), 7);
+  REQUIRE(table);
+  int made_folders = 0;
+  for (const std::size_t block :
+       {std::size_t{1}, std::size_t{30}, std::size_t{200}, kConvertedBlock}) {
+    const std::string to = folder / concat("arrays", ++made_folders);
+    const auto made = convert_csv(e.data().csv(), to, block);
+    INFO((made ? "" : made.error().message));
+    REQUIRE(made);
+    CHECK(made->rows == 60);
+    CHECK(made->columns == 4);
+    CHECK(made->classes == std::vector<std::string>{"no", "yes"});
+    proto::Experiment other;
+    REQUIRE(set_value(other, "data.arrays.path=" + to));
+    REQUIRE(set_value(other, "data.arrays.normalize=false"));
+    REQUIRE(resolve(other));
+    const auto arrays = open_arrays(other.data().arrays(), 7);
+    REQUIRE(arrays);
+    for (const Split split : {Split::train, Split::test}) {
+      REQUIRE((*arrays)->size(split) == (*table)->size(split));
+      const auto all = range(0, (*table)->size(split));
+      CHECK(gather(**arrays, split, all) == gather(**table, split, all));
+    }
+  }
+  folder.write("t.csv", text + "1,red,x\n");
+  const auto short_row = convert_csv(e.data().csv(), folder / "none", 30);
+  REQUIRE_FALSE(short_row);
+  CHECK_THAT(short_row.error().message, Catch::Contains("line 74: it has 3 fields; right are 4"));
+  CHECK_FALSE(std::filesystem::exists(folder / "none"));
 }

@@ -4,11 +4,15 @@
 
 #include "experiment.pb.h"
 #include "kernels/random.hpp"
+#include "runtime/data/tokenize.hpp"
+#include "runtime/data/vocabulary.hpp"
 #include "tests/runtime/data/files.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
@@ -16,6 +20,8 @@
 
 using namespace troupe;
 using namespace troupe::test;
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -351,4 +357,36 @@ TEST_CASE("byte pairs need a folder", "[runtime][data]") {
   check_refused(open_byte_pairs(proto::Bpe()),
                 "data.text.vocabulary.bpe.path is not set: it names the folder that holds "
                 "vocab.json and merges.txt");
+}
+
+TEST_CASE("a file is tokenized block by block to the tokens of the whole", "[runtime][data]") {
+  Encoder encoder;
+  encoder.learn(kText, 60);
+  const auto vocabulary = encoder.open();
+  REQUIRE(vocabulary);
+  std::string text;
+  for (const char* between : {"", "\n", " \n", "\n\n", "\n ", "'s\n'll\n", "\n\t\n"}) {
+    text += kText + between + kText + between;
+  }
+  encoder.folder.write("text", text);
+  const auto whole = (*vocabulary)->encode(text);
+  REQUIRE(whole);
+  const fs::path out = encoder.folder / "out";
+  for (const std::size_t block :
+       {std::size_t{1}, std::size_t{7}, std::size_t{200}, kTokenizedBlock}) {
+    INFO(block);
+    const auto made = tokenize_file(encoder.folder / "text", out, **vocabulary, block);
+    REQUIRE(made);
+    CHECK(made->width == 2);
+    CHECK(made->tokens == std::ssize(*whole));
+    std::ifstream file(out, std::ios::binary);
+    std::vector<std::int32_t> read;
+    for (int low = file.get(); low >= 0; low = file.get()) {
+      read.push_back(low + 256 * file.get());
+    }
+    CHECK(read == *whole);
+  }
+  const auto none = tokenize_file(encoder.folder.path(), out, **vocabulary);
+  REQUIRE_FALSE(none);
+  CHECK_THAT(none.error().message, Catch::Contains("it is not a file"));
 }

@@ -109,6 +109,8 @@ TEST_CASE("a run directory is made with the folders above it, and never used twi
   const fs::path path = folder.path / "a" / "b";
   REQUIRE(make_run_directory(path));
   CHECK(fs::is_directory(path));
+  CHECK(make_run_directory(path));  // empty: nothing can be lost
+  REQUIRE(write_file(path / "file", "x"));
   const auto again = make_run_directory(path);
   REQUIRE_FALSE(again);
   CHECK(again.error().kind == ErrorKind::usage);
