@@ -29,7 +29,6 @@ struct AppliedRecord {
   std::vector<Read> reads;        // by micro-batch
   std::size_t slice = 0;          // of a server
   std::int64_t mini_batches = 1;  // that it stands for; of an all-reduce, all are replica 0's
-  bool moved = true;  // false: the update was left out, and the weights stay as they were
 };
 
 /// What a server has seen, told when its run is over.
@@ -54,9 +53,8 @@ struct TrafficRecord {
 
 /// What a PredictionRecord is of.
 enum class PredictionOf : std::uint8_t {
-  error_signal,     // a predictor's estimate, and what the next module has sent: a lesson
-  input,            // a predictor's estimate, and what the module before has made: a lesson
-  backpropagation,  // a module's error signal, and what backpropagation would send
+  error_signal,  // a predictor's estimate, and what the next module has sent: a lesson
+  input,         // a predictor's estimate, and what the module before has made: a lesson
 };
 
 /// How far something is from what it stands for.

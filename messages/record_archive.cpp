@@ -13,7 +13,7 @@ namespace troupe {
 template <>
 inline constexpr int kFieldsOf<LossRecord> = 4;
 template <>
-inline constexpr int kFieldsOf<AppliedRecord> = 9;
+inline constexpr int kFieldsOf<AppliedRecord> = 8;
 template <>
 inline constexpr int kFieldsOf<StageRecord> = 2;
 template <>
@@ -52,7 +52,7 @@ void fields(Archive& a, BusyRecord& busy) {
 
 void fields(Archive& a, PredictionRecord& prediction) {
   a(prediction);
-  if (prediction.of > PredictionOf::backpropagation) {
+  if (prediction.of > PredictionOf::input) {
     throw ArchiveError("a record is of a prediction that there is none of");
   }
 }
