@@ -671,6 +671,7 @@ TEST_CASE("mistakes on compare's command line are one sentence", "[apps]") {
   check_refused({"compare", "--vary", "pipeline.weights"}, "is not path=value");
   check_refused({"compare", "--clock", "real", "--jobs", "2"}, "--jobs: on the real clock");
   check_refused({"compare", "--target", "97"}, "--target: 97 is no accuracy");
+  std::ofstream(folder / "mine") << "x";
   check_refused({"compare", "--out", folder.path().string()},
                 "exists already and is no comparison that could go on");
   check_refused({"compare", "--out", ""}, "--out: the name of the folder is empty");
