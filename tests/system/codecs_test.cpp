@@ -89,9 +89,6 @@ TEST_CASE("with every codec something is learnt, and a run repeats in every bit"
           "[system][codecs]") {
   for (const CodecScheme& scheme : codecs().all()) {
     const std::string name = scheme.info.name;
-    if (name == "doubling") {
-      continue;
-    }
     INFO(name);
     const Options set = joined(up_of(name), {"replicas.exchange=synchronous", "stop.updates=120"});
     const Outcome once = run_of(set);
@@ -222,9 +219,6 @@ TEST_CASE("a push that is none ends the run with a sentence", "[system][codecs]"
 TEST_CASE("a run that diverges ends as one", "[system][codecs]") {
   for (const CodecScheme& scheme : codecs().all()) {
     INFO(scheme.info.name);
-    if (scheme.info.name == "doubling") {
-      continue;
-    }
     const Outcome out = run(experiment(tiny_task("16,16", "relu"),
                                        joined(joined(kThree, up_of(scheme.info.name)),
                                               {"replicas.exchange=synchronous",
