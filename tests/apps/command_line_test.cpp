@@ -39,7 +39,8 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
       {"rnu"},
       2,
       "there is no verb \"rnu\", did you mean \"run\"? (verbs: run, sim, replay, compare, plan, "
-      "config, data, eval, predict, sample, sharpness, ckpt, explain, conformance, node, keys, "
+      "plot, config, data, eval, predict, sample, sharpness, ckpt, explain, conformance, node, "
+      "keys, "
       "doctor, bench)");
   check_refused({"xyzzyx"}, 2, "there is no verb \"xyzzyx\" (verbs: ");
   check_refused({"--sett"}, 2, "there is no option \"--sett\"");
@@ -348,6 +349,7 @@ TEST_CASE("help of the program lists its verbs and exit codes", "[apps]") {
   for (const char* part : {"run",
                            "sim",
                            "plan",
+                           "plot",
                            "config",
                            "data",
                            "sample",
