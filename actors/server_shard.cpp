@@ -332,8 +332,8 @@ void ServerShard::encode(Answer& reply, std::int64_t has) const {
   if (c_.down_whole && differences_.newest()) {
     slice.values = differences_.newest();
   } else if (!c_.down_whole) {
-    reply.differences = differences_.since(has);
-    if (!reply.differences.empty()) {
+    if (auto way = differences_.since(has)) {
+      reply.differences = *std::move(way);
       reply.since = has;
       slice.values = {};
     }

@@ -15,7 +15,8 @@ void Upstream::answered(Answer m, double now, Effects& fx) {
     return;
   }
   Line& line = lines_.at(m.slice);
-  if (!m.differences.empty() && m.since < line.has_version) {
+  const bool whole = m.weights.empty() || m.weights.front().values;
+  if (!whole && m.since < line.has_version) {
     return;  // it came twice, or is of a question that was answered since
   }
   decode(m);
@@ -52,7 +53,7 @@ void Upstream::decode(Answer& m) const {
                  ": the server has sent an answer that is none: ",
                  sound.error().message);
   };
-  if (m.differences.empty()) {
+  if (values || !codec || c_.down_whole) {
     const bool coded = codec && c_.down_whole && values && values.type() == DType::int32;
     expect(coded ? codec : nullptr, values);
     values = coded ? decoded_on_host(*codec, values, n) : values;

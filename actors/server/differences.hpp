@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,13 +26,13 @@ class Differences {
     }
   }
 
-  /// The messages from version `has` to the newest; none where they are not all there, or say nothing.
-  std::vector<Tensor> since(std::int64_t has) const {
+  /// The messages from version `has` to the newest, but those that say nothing; not where some are gone.
+  std::optional<std::vector<Tensor>> since(std::int64_t has) const {
     const std::int64_t count = newest_ - has;
-    std::vector<Tensor> all;
-    if (has < 0 || count <= 0 || count > static_cast<std::int64_t>(messages_.size())) {
-      return all;
+    if (has < 0 || count < 0 || count > static_cast<std::int64_t>(messages_.size())) {
+      return {};
     }
+    std::vector<Tensor> all;
     for (auto at = messages_.end() - count; at != messages_.end(); ++at) {
       if (*at) {
         all.push_back(*at);

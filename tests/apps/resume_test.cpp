@@ -107,6 +107,25 @@ TEST_CASE("a run that goes on from an older checkpoint takes the place of what c
   CHECK(fs::exists(run + "/checkpoints/step-60"));
 }
 
+TEST_CASE("what codecs have kept is in a checkpoint", "[apps]") {
+  for (const char* up : {"top_k.density=0.05", "powersgd.rank=1", "strom.density=0.05"}) {
+    INFO(up);
+    const Folder folder;
+    const std::string run = folder / "run";
+    std::vector<std::string> words = pipeline("sim", run, "60");
+    for (const std::string& more : {std::string("replicas.count=2"),
+                                    std::string("replicas.codec.up.") + up,
+                                    std::string("replicas.codec.down.top_k.density=0.05")}) {
+      words.insert(words.end(), {"--set", more});
+    }
+    const Said whole = run_program(words);
+    REQUIRE(whole.code == 0);
+    const Said resumed = run_program({"sim", "--resume", run + "/checkpoints/step-40", "--quiet"});
+    CHECK(resumed.code == 0);
+    CHECK(digest_of(resumed) == digest_of(whole));
+  }
+}
+
 TEST_CASE("a checkpoint that is not whole is passed over", "[apps]") {
   const Folder folder;
   const std::string run = folder / "run";

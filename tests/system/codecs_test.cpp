@@ -149,6 +149,17 @@ TEST_CASE("what goes down leads all replicas to the same weights", "[system][cod
   }
 }
 
+TEST_CASE("who has the newest weights already is sent none", "[system][codecs]") {
+  // Of four questions three come before the next push.
+  const Options set{"replicas.exchange.parameter_server.n_push=4",
+                    "replicas.exchange.parameter_server.n_fetch=1",
+                    "stop.updates=20"};
+  const std::int64_t plain = bytes_of(run_of(set));
+  const std::int64_t sparse =
+      bytes_of(run_of(joined(set, {"replicas.codec.down.top_k.density=0.01"})));
+  CHECK(static_cast<double>(sparse) < 0.35 * static_cast<double>(plain));
+}
+
 TEST_CASE("a slow link is as fast as messages are small", "[system][codecs]") {
   const Options set{"replicas.exchange=synchronous", "clock.bandwidth=1000", "stop.updates=10"};
   const Outcome plain = run_of(set);
