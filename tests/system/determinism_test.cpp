@@ -92,7 +92,8 @@ TEST_CASE("policies that predict take every optimizer along its own direction", 
                     "pipeline.micro_batches=3",
                     "pipeline.weights=" + policy,
                     "optimizer.rule=" + rule,
-                    "optimizer.weight_decay=0.1"});
+                    "optimizer.weight_decay=0.1",
+                    "optimizer.trust=1"});  // lars' steps are too small else to leave a trace
     };
     const std::vector<float> stashed = run(with("stash")).weights;
     for (const std::string policy :

@@ -110,6 +110,7 @@ LEFT_OUT = {
 OF_EXCHANGE = {
     "replicas.rule": ["parameter_server"], "replicas.admit": ["parameter_server"], "replicas.scale": ["parameter_server"],
     "replicas.step": ["parameter_server"], "replicas.horizon": ["parameter_server"],
+    "replicas.codec": ["parameter_server", "synchronous", "averaging", "bmuf", "diloco", "wsp"],
     "clock.exchange": ["parameter_server", "synchronous", "averaging", "bmuf", "easgd", "diloco", "wsp"],
     "clock.bandwidth": ["parameter_server", "synchronous", "averaging", "bmuf", "easgd", "diloco", "wsp"],
 }  # fmt: skip
@@ -318,7 +319,7 @@ class Draw:
     def out_of_place(self, here):
         """What is drawn beside it leaves it nothing to say."""
         exchange = next((s.split("=")[1] for s in self.sets if s.startswith("replicas.exchange=")), "parameter_server")
-        alone = here in ("replicas.split", "replicas.shards", "clock.workers") and self.count == 1
+        alone = here in ("replicas.split", "replicas.shards", "replicas.codec", "clock.workers") and self.count == 1
         return alone or exchange not in OF_EXCHANGE.get(here, [exchange])
 
     def draw_inner(self, message, here, depth):
