@@ -202,7 +202,7 @@ TEST_CASE("predictors learn what the next module sends, and modules learn by the
 TEST_CASE("an image's error signals are estimated by convolutions, with a plane for each label",
           "[system]") {
   const std::string images =
-      "model { layers { layer { convolution { outputs: 4 stride: 2 activation: relu } } "
+      "model { layers { layer { convolution { outputs: 4 stride: 4 activation: relu } } "
       "layer { convolution { outputs: 6 stride: 2 activation: relu } } layer { dense {} } } } "
       "data { glyphs { limit: 2000 } batch_size: 50 } optimizer { rule: adam learning_rate: 0.002 "
       "} "
