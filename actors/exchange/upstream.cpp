@@ -292,7 +292,9 @@ void Upstream::upload(std::size_t slice, std::vector<Tensor> values, bool wait, 
     }
     line.pushed = n;
     line.read_version = -1;
-    line.due = link.streams ? n + link.overlap : 0;
+    if (link.streams) {  // else a fetch may be under way, whose answer is still due
+      line.due = n + link.overlap;
+    }
   }
   if (asks(n)) {
     line.due = n + link.fetch_every;

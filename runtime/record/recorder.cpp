@@ -63,7 +63,10 @@ std::optional<Diverged> Recorder::handle(const LossRecord& record, double now) {
     step_of(record.stamp.batch).losses[record.stamp.micro_batch] = loss;
     complete(now);
   }
-  if (!diverged_) {
+  // Of a replica alone on servers, the mini-batches that follow the run's last may be under way at its end.
+  const bool behind_the_end = c_.arrivals && c_.replicas == 1 && c_.batches > 0 &&
+                              record.stamp.batch >= c_.batches * c_.batches_per_update;
+  if (!diverged_ && !behind_the_end) {
     // The head works in the order of Stamps, so this is the first.
     diverged_ = divergence_of(record.stamp, result[0]);
     return diverged_;

@@ -184,6 +184,8 @@ TEST_CASE("Downpour's fetch waits, or overlaps with the mini-batches that follow
   // one fetch is, nor more pushes than two periods have.
   const Outcome late = of("overlaps", 1, {"replicas.count=2", "clock.exchange.seconds=[1.5]"});
   CHECK(late.seconds == Approx(60 * 3.0).epsilon(0.05));
+  const Outcome later = of("overlaps", 3, {"replicas.count=2", "clock.exchange.seconds=[6]"});
+  CHECK(later.seconds == Approx(60 * 4.0).epsilon(0.1));  // 12 s for 3 mini-batches
   // Of one replica, whose server makes the steps that it makes itself, nothing is lost or made twice.
   CHECK(same(of("overlaps", 1, {"optimizer.rule=sgd"}).weights,
              of("waits", 1, {"optimizer.rule=sgd"}).weights));

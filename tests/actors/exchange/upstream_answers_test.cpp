@@ -177,6 +177,24 @@ TEST_CASE("a fragment that comes before it is due waits", "[actors]") {
   CHECK(r.exchange.ready(6));
 }
 
+TEST_CASE("a fetch that overlaps is waited for, though pushes follow it", "[actors]") {
+  Link link;
+  link.steps = true;
+  link.overlaps = true;
+  link.fetch_every = 3;
+  Replica r(link, 1);
+  for (int n = 1; n <= 5; ++n) {
+    CHECK(r.exchange.ready(n - 1));
+    r.mini_batch();
+  }
+  CHECK_FALSE(r.exchange.ready(5));  // before the next fetch its answer is here
+  r.answer(Replica::answer_of(3, 0, 3, 10));
+  CHECK(r.exchange.ready(5));
+  const auto sixth = r.mini_batch();
+  REQUIRE(sixth);
+  CHECK(first_of(sixth->base.at(0).values) == 10);
+}
+
 TEST_CASE("what a replica has predicted follows the weights that replace its own", "[actors]") {
   Link link;
   link.travel = Travel::weights;

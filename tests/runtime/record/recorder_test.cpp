@@ -30,7 +30,8 @@ struct Bench {
   explicit Bench(std::initializer_list<const char*> assignments,
                  std::int32_t chunks = 1,
                  std::int64_t batches_per_epoch = 4,
-                 bool arrivals = false) {
+                 bool arrivals = false,
+                 std::int64_t batches = 0) {
     proto::Experiment experiment;
     for (const char* assignment : assignments) {
       REQUIRE(set_value(experiment, assignment));
@@ -47,7 +48,7 @@ struct Bench {
         Recorder::Config{.experiment = experiment,
                          .clock = "virtual",
                          .sizes = sizes_of(experiment, batches_per_epoch),
-                         .batches = 0,
+                         .batches = batches,
                          .arrivals = arrivals,
                          .chunks = chunks,
                          .classes = true,
@@ -181,6 +182,13 @@ TEST_CASE("the first loss that is not finite is told, once", "[record]") {
   CHECK_FALSE(bench.loss(2, 0, std::numeric_limits<double>::infinity(), 0));
   CHECK(bench.recorder->diverged()->stamp.batch == 1);
   CHECK(std::isnan(bench.recorder->summary(1).train_loss));
+}
+
+TEST_CASE("of one replica on servers a loss behind the run's end is no divergence", "[record]") {
+  const double infinite = std::numeric_limits<double>::infinity();
+  Bench bench({}, 1, 4, true, 9);
+  CHECK_FALSE(bench.loss(9, 0, infinite, 0));  // whose mini-batch may be under way when the run ends
+  CHECK(bench.loss(8, 0, infinite, 0));
 }
 
 TEST_CASE("staleness has one entry a micro-batch read", "[record]") {
