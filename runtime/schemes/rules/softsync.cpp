@@ -29,7 +29,8 @@ class Softsync final : public Admission {
   }
 
   bool answers(std::int32_t replica, const Ledger& ledger) const override {
-    if (wait_) {
+    // Alone, it would only ever get older weights sooner: where the server keeps an update back for an evaluation.
+    if (wait_ || ledger.living() == 1) {
       return Admission::answers(replica, ledger);
     }
     std::int64_t waiting = 0;  // in the update under way, too

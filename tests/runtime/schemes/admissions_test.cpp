@@ -91,7 +91,7 @@ TEST_CASE("softsync waits for floor(living / n), at least one", "[schemes]") {
       CHECK(a->choose(waiting, l, 0).ask_again == kNever);
     }
   }
-  const Ledger l = ledger(0, {{true, 1, 1}});
+  const Ledger l = ledger(0, {{true, 1, 1}, {true, 1, 0}});
   CHECK(admission({"replicas.rule=softsync"})->answers(0, l));
   CHECK_FALSE(admission({"replicas.rule.softsync.wait=true"})->answers(0, l));
 }
@@ -169,6 +169,9 @@ TEST_CASE("softsync answers at once, until more wait than one update and one of 
   CHECK(answers(3, 2, 0));  // of which one is under way
   CHECK_FALSE(answers(3, 2, 1));
   CHECK_FALSE(answers(0, 4, 2));
+  // Alone, a push is the next update, whenever that is made.
+  CHECK(a->answers(0, ledger(0, {{true, 0, 0}})));
+  CHECK_FALSE(a->answers(0, ledger(0, {{true, 0, 1}})));
   const auto waits = admission({"replicas.count=3", "replicas.rule.softsync.wait=true"});
   CHECK_FALSE(waits->answers(0, ledger(0, {{true, 0, 1}, {true, 0, 0}, {true, 0, 0}})));
 }
