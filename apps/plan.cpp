@@ -187,7 +187,7 @@ std::string replicas_text(const Blueprint& b) {
   }
   text += '\n';
   if (!b.link) {
-    return text;
+    return text + codecs_text(b);
   }
   std::vector<std::vector<std::string>> rows{{"", "slices", "copies", "memory", "mean lag"}};
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {

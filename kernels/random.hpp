@@ -38,6 +38,7 @@ enum class Purpose : std::uint64_t {
   augment,
   dropout,
   sample,
+  peers,
 };
 
 __extension__ typedef unsigned __int128 Wide;

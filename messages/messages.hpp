@@ -235,7 +235,8 @@ struct Answer {
   std::int32_t chunk = 0;
   std::size_t slice = 0;
   Weights weights{};  // the slice, then its predictions
-  // Codec's messages, of the versions after `since` up to the slice's, whose values are empty then; none: they are whole.
+  // Codec's messages, of the versions after `since` up to the slice's, whose values are empty then, also where
+  // nothing has moved since; with values none: they are whole.
   std::vector<Tensor> differences{};
   std::int64_t since = 0;
   std::vector<Tensor> moments{};  // merged; where they travel

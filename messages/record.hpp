@@ -66,6 +66,14 @@ struct PredictionRecord {
   PredictionOf of = PredictionOf::error_signal;
 };
 
+/// How far the replicas' weights of a chunk at an evaluation are from their mean, where they have no server.
+struct ConsensusRecord {
+  std::int32_t replica = 0;  // that evaluates
+  std::int32_t chunk = 0;
+  std::int64_t step = 0;
+  std::vector<double> distances;  // by replica: sum of squares of x_i - mean; -1: it is gone
+};
+
 /// A replica has died and the run goes on without it.
 struct LossOfReplica {
   std::int32_t replica = 0;
@@ -139,7 +147,8 @@ class RecordEntry : public std::variant<LossRecord,
                                         LossOfReplica,
                                         TrafficRecord,
                                         PredictionRecord,
-                                        ReturnOfReplica> {
+                                        ReturnOfReplica,
+                                        ConsensusRecord> {
  public:
   using variant::variant;
   RecordEntry();

@@ -26,6 +26,8 @@ template <>
 inline constexpr int kFieldsOf<TrafficRecord> = 3;
 template <>
 inline constexpr int kFieldsOf<PredictionRecord> = 3;
+template <>
+inline constexpr int kFieldsOf<ConsensusRecord> = 4;
 
 namespace {
 

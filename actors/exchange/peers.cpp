@@ -1,5 +1,6 @@
 #include "actors/exchange/peers.hpp"
 
+#include "actors/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
 #include "messages/fields.hpp"
 
@@ -16,18 +17,10 @@ constexpr const char* kAnswer = ":answer";  // they are
 constexpr const char* kSeen = ":seen";      // step stamp.batch is evaluated without their weights
 constexpr const char* kEnd = ":end";        // stamp.batch was the last step
 
-constexpr const char* kMix = "mix";
-constexpr const char* kMean = "mean";
+constexpr const char* kMix = ":mix";
+constexpr const char* kMean = ":mean";
 
 constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
-
-std::vector<Tensor> values_of(const Weights& weights) {
-  std::vector<Tensor> values;
-  for (const Slice& slice : weights) {
-    values.push_back(slice.values);
-  }
-  return values;
-}
 
 Weights weights_of(std::vector<Tensor> values, std::int64_t step) {
   Weights weights;
@@ -37,36 +30,33 @@ Weights weights_of(std::vector<Tensor> values, std::int64_t step) {
   return weights;
 }
 
-/// Of one slice, from the first to the last.
-Tensor mean(Stream& stream, const std::vector<Tensor>& all) {
-  const double share = 1.0 / static_cast<double>(all.size());
-  Tensor sum;
-  for (std::size_t at = 0; at < all.size();) {
-    std::vector<Term> terms;
-    if (sum) {
-      terms.push_back({1, sum});
-    }
-    for (; at < all.size() && terms.size() < kTermsMax; ++at) {
-      terms.push_back({share, all[at]});
-    }
-    Tensor next = stream.allocate(all.front().shape());
-    combine(stream, terms, next);
-    sum = std::move(next);
-  }
-  return sum;
-}
-
 std::vector<Tensor> mean_by_slice(Stream& stream,
                                   const std::map<std::int32_t, std::vector<Tensor>>& parts) {
   std::vector<Tensor> means;
   for (std::size_t s = 0; s < parts.begin()->second.size(); ++s) {
-    std::vector<Tensor> all;
+    std::vector<Term> terms;
     for (const auto& [replica, slices] : parts) {
-      all.push_back(slices.at(s));
+      terms.push_back({1.0 / static_cast<double>(parts.size()), slices.at(s)});
     }
-    means.push_back(mean(stream, all));
+    means.push_back(weighted_sum(stream, terms));
   }
   return means;
+}
+
+/// By replica: sum of squares of its distance from `means`; -1 where it has no part. `all` are the replicas.
+std::vector<double> distances(Stream& stream,
+                              const std::map<std::int32_t, std::vector<Tensor>>& parts,
+                              const std::vector<Tensor>& means,
+                              std::size_t all) {
+  std::vector<double> sums(all, -1);
+  for (const auto& [replica, slices] : parts) {
+    double& sum = sums[static_cast<std::size_t>(replica)];
+    sum = 0;
+    for (std::size_t s = 0; s < slices.size(); ++s) {
+      sum += square_of_distance(stream, slices[s], means[s]);
+    }
+  }
+  return sums;
 }
 
 /// `make(Stream&)` makes a Computed, which comes back to did().
@@ -80,6 +70,21 @@ void ask_for_job(Effects& fx, Lane lane, const Stamp& stamp, F make) {
 }
 
 }  // namespace
+
+Tensor weighted_sum(Stream& stream, const std::vector<Term>& terms) {
+  const Tensor sum = stream.allocate(terms.front().x.shape());
+  for (std::size_t at = 0; at < terms.size();) {
+    std::vector<Term> some;
+    if (at > 0) {
+      some.push_back({1, sum});
+    }
+    for (; at < terms.size() && some.size() < kTermsMax; ++at) {
+      some.push_back(terms[at]);
+    }
+    combine(stream, some, sum);
+  }
+  return sum;
+}
 
 PeerExchange::PeerExchange(const ExchangeSeat& seat)
     : seat_(seat), ends_(seat.peers.size(), kUnknown), alive_(seat.peers.size(), true) {}
@@ -111,17 +116,61 @@ void PeerExchange::settle_where_complete(double now, Effects& fx) {
   }
   mixing_ = true;
   ask_for_job(fx, Lane::sequence, host().push().stamp, [job = std::move(job)](Stream& stream) {
-    return Computed{.tensors = job(stream), .what = kMix};
+    Computed made = job(stream);
+    made.what = kMix;
+    return made;
   });
+}
+
+void PeerExchange::ask(std::string what, Mix job, Effects& fx) const {
+  TROUPE_CHECK(!what.starts_with(':'), "[PeerExchange] a job may not be called ", what);
+  ask_for_job(fx,
+              Lane::sequence,
+              {seat_.replica, seat_.chunk, step(), 0},
+              [what = std::move(what), job = std::move(job)](Stream& stream) {
+                Computed made = job(stream);
+                made.what = what;
+                return made;
+              });
+}
+
+std::vector<Tensor> PeerExchange::values_of(const Weights& weights) {
+  std::vector<Tensor> values;
+  for (const Slice& slice : weights) {
+    values.push_back(slice.values);
+  }
+  return values;
+}
+
+bool PeerExchange::fit(const std::vector<Tensor>& tensors) const {
+  return std::equal(tensors.begin(),
+                    tensors.end(),
+                    newest_.begin(),
+                    newest_.end(),
+                    [](const Tensor& tensor, const Slice& slice) {
+                      return tensor && tensor.type() == slice.values.type() &&
+                             tensor.shape() == slice.values.shape();
+                    });
 }
 
 void PeerExchange::did(Computed m, double now, Effects& fx) {
   if (m.what == kMix) {
+    const std::size_t slices = std::min(made_->base.size(), m.tensors.size());
+    const auto more = m.tensors.begin() + static_cast<std::ptrdiff_t>(slices);
+    mixed({more, m.tensors.end()}, std::move(m.numbers));
+    m.tensors.erase(more, m.tensors.end());
     take_place(std::move(m.tensors), now, fx);
-  } else {
+  } else if (m.what == kMean) {
     const auto step = static_cast<std::int64_t>(m.numbers.at(0));
     gatherings_.erase(step);
+    m.numbers.erase(m.numbers.begin());
+    if (!m.numbers.empty()) {
+      fx.record(ConsensusRecord{seat_.replica, seat_.chunk, step, std::move(m.numbers)});
+    }
     host().pin(step, weights_of(std::move(m.tensors), step), fx);
+  } else {
+    worked(std::move(m), fx);
+    settle_where_complete(now, fx);
   }
 }
 
@@ -251,14 +300,20 @@ void PeerExchange::close_where_complete(std::int64_t step, Effects& fx) {
   // A job even where there is one part: the shard may be in the middle of answering who asked for it.
   // The gathering stays until the job is done, so that nobody begins another one.
   std::map<std::int32_t, std::vector<Tensor>> parts = std::move(gatherings_.at(step).parts);
-  ask_for_job(fx,
-              Lane::mark,
-              {seat_.replica, seat_.chunk, step, 0},
-              [parts = std::move(parts), step](Stream& stream) {
-                return Computed{.tensors = mean_by_slice(stream, parts),
-                                .numbers = {static_cast<double>(step)},
-                                .what = kMean};
-              });
+  ask_for_job(
+      fx,
+      Lane::mark,
+      {seat_.replica, seat_.chunk, step, 0},
+      [parts = std::move(parts), step, all = seat_.mean ? alive_.size() : 0](Stream& stream) {
+        Computed made{.tensors = mean_by_slice(stream, parts),
+                      .numbers = {static_cast<double>(step)},
+                      .what = kMean};
+        if (all > 0) {
+          const auto told = distances(stream, parts, made.tensors, all);
+          made.numbers.insert(made.numbers.end(), told.begin(), told.end());
+        }
+        return made;
+      });
 }
 
 // -- who is left, and the end ----------------------------------------------------------------------

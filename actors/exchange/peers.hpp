@@ -9,7 +9,8 @@
 //
 // The life of a step:
 //
-//   optimizer's step -> stepped() -> complete()? -> mix(), a job -> settled() -> the shard's next step
+//   optimizer's step -> stepped() -> complete()? -> mix(), a job -> mixed(), settled() -> the shard's next step
+//   at any time: ask(), a job -> worked()
 //
 // Invariants: each replica makes as many steps as the run has, or as its own source says where the run
 // is interrupted; the weights of an evaluation are those that each replica that counts has had at that
@@ -18,6 +19,7 @@
 
 #include "actors/exchange/exchange.hpp"
 #include "actors/exchange/seat.hpp"
+#include "kernels/combine.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -28,6 +30,10 @@
 #include <vector>
 
 namespace troupe {
+
+/// The sum of factor x over the terms, from the first to the last, of which there is one at least; in a buffer
+/// of its own. For jobs.
+Tensor weighted_sum(Stream& stream, const std::vector<Term>& terms);
 
 class PeerExchange : public Exchange {
  public:
@@ -52,8 +58,9 @@ class PeerExchange : public Exchange {
   std::string waits_for() const override;
 
  protected:
-  /// A job on the replica's device: the next weights, by slice, each (n) float32 in a buffer of its own.
-  using Mix = std::function<std::vector<Tensor>(Stream&)>;
+  /// A job on the replica's device. Of mix(): its first tensors are the next weights, by slice, each (n)
+  /// float32 in a buffer of its own; what it makes besides goes to mixed().
+  using Mix = std::function<Computed(Stream&)>;
 
   // -- what an exchange is, by default none
 
@@ -66,11 +73,17 @@ class PeerExchange : public Exchange {
   /// What is to take the place of the replica's own step; empty: nothing.
   virtual Mix mix(const Weights& /*own*/) { return {}; }
 
+  /// The job of mix() has made this besides the next weights; settled() follows.
+  virtual void mixed(std::vector<Tensor> /*more*/, std::vector<double> /*numbers*/) {}
+
   /// `weights` are about to be those of step step() + 1.
   virtual void settled(const Weights& /*weights*/, Effects& /*fx*/) {}
 
   /// What a peer has told.
   virtual void heard(Note /*note*/, Effects& /*fx*/) {}
+
+  /// A job of ask() has made this.
+  virtual void worked(Computed /*made*/, Effects& /*fx*/) {}
 
   /// Replica `replica` has died, or has made its last step and told all that it will. Called once. A slower
   /// replica may still need what it has told: makes() stays true up to its last step.
@@ -82,6 +95,20 @@ class PeerExchange : public Exchange {
 
   /// The newest step of the shard.
   std::int64_t step() const { return host().step(); }
+
+  /// The newest step's weights.
+  const Weights& now_at() const { return newest_; }
+
+  /// The job of mix() is under way, or the predictions that follow it.
+  bool mixing() const { return mixing_; }
+
+  /// Runs a job of its own on the replica's device, which takes no modelled time; several may be under way.
+  /// What it makes comes to worked() with `what`, which may not begin with ':'.
+  void ask(std::string what, Mix job, Effects& fx) const;
+
+  /// The values of weights, by slice, and whether tensors are as many and of the same shape.
+  static std::vector<Tensor> values_of(const Weights& weights);
+  bool fit(const std::vector<Tensor>& tensors) const;
 
   /// Whether a replica lives and makes step `step` + 1.
   bool makes(std::int32_t replica, std::int64_t step) const;

@@ -5,6 +5,7 @@
 #include "messages/messages.hpp"
 #include "messages/proto.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/registry.hpp"
 
@@ -25,6 +26,8 @@ struct ExchangeSeat {
   EvaluationPlan evaluation;
   bool mean = true;  // evaluations read the mean of the replicas' weights; else the evaluator's own
   Ref<DirectorRole> director;
+  /// By slice: what its peers are told goes through (ExchangeScheme::codec_between_peers); empty: as it is.
+  std::vector<CodedLink> links{};
   /// Resolved; alive while the factory runs. A built-in exchange reads its own keys there.
   const proto::Experiment* experiment = nullptr;
 };

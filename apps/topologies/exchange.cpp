@@ -71,18 +71,20 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
     return std::make_unique<Alone>(rule);
   }
   const OptionValues options(scheme.info.options, e.replicas().exchange().custom());
-  auto own = scheme.peer({.self = self,
-                          .replica = r,
-                          .chunk = c,
-                          .optimizer = optimizer,
-                          .rule = rule,
-                          .peers = who.peers(c),
-                          .options = options,
-                          .seed = e.seed(),
-                          .evaluation = {b.evaluate_every},
-                          .mean = scheme.evaluated == Evaluated::mean,
-                          .director = who.director(),
-                          .experiment = &e});
+  auto own =
+      scheme.peer({.self = self,
+                   .replica = r,
+                   .chunk = c,
+                   .optimizer = optimizer,
+                   .rule = rule,
+                   .peers = who.peers(c),
+                   .options = options,
+                   .seed = e.seed(),
+                   .evaluation = {b.evaluate_every},
+                   .mean = scheme.evaluated == Evaluated::mean,
+                   .director = who.director(),
+                   .links = has_coded_peers(e) ? up_links(b, r, c) : std::vector<CodedLink>{},
+                   .experiment = &e});
   TROUPE_CHECK(own, "exchange ", scheme.info.name, ": its factory made nothing");
   return own;
 }
@@ -102,7 +104,7 @@ DownLink down_link(const Blueprint& b, std::int32_t c, std::size_t s) {
 }
 
 std::shared_ptr<const Codec> up_codec(const Blueprint& b, std::int32_t c, std::size_t s) {
-  if (!b.link) {
+  if (!b.link && !has_coded_peers(b.experiment)) {
     return nullptr;
   }
   const proto::Codecs& codecs = b.experiment.replicas().codec();

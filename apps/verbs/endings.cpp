@@ -118,6 +118,11 @@ void print_summary(Console& console, const RunResult& result, const std::string&
   if (s.test_accuracy) {
     rows.push_back({"accuracy", number(100 * *s.test_accuracy, "%.2f %%") + " of the test data"});
   }
+  if (!s.consensus.empty()) {
+    rows.push_back({"consensus",
+                    number(consensus_of(s.consensus)) +
+                        ": mean square distance of the replicas' weights from their mean"});
+  }
   if (s.best) {
     rows.push_back({"best", best_text(s, result.keeps_best)});
   }

@@ -67,6 +67,14 @@ class Check {
     chunk(r.chunk);
   }
 
+  void operator()(const ConsensusRecord& r) const {
+    replica(r.replica);
+    chunk(r.chunk);
+    expect(r.step >= 0, "a step that is none");
+    expect(r.distances.size() == static_cast<std::size_t>(b_.replicas),
+           "distances of other replicas than there are");
+  }
+
  private:
   void stamp(const Stamp& s) const {
     replica(s.replica);

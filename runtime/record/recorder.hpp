@@ -130,6 +130,7 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> handle(const ServerRecord& record, double now);
   std::optional<Diverged> handle(const LossOfReplica& record, double now);
   std::optional<Diverged> handle(const ReturnOfReplica& record, double now);
+  std::optional<Diverged> handle(const ConsensusRecord& record, double now);
 
   std::optional<Diverged> handle(const BusyRecord& record, double) {
     times_.add(record);
@@ -159,6 +160,7 @@ class Recorder final : public RecordSink {
   void arrived(const LossRecord& record, const Loss& loss);
   void arrived(const AppliedRecord& record, double now);
   double epoch_of(std::int64_t step) const;
+  std::vector<double> distances_at(std::int64_t step) const;
   void train_line(double now);
   ProgressLine progress_line(double now) const;
   void write(const std::string& line);
@@ -180,6 +182,8 @@ class Recorder final : public RecordSink {
   std::map<std::int64_t, EvaluationRecord> evaluations_;  // by step, the last few
   // By step, the last few that were better than all before
   std::map<std::int64_t, EvaluationRecord> bests_;
+  // By step, the last few, and chunk: ConsensusRecord::distances
+  std::map<std::int64_t, std::map<std::int32_t, std::vector<double>>> consensus_;
   // Step of the evaluation after which patience was at its end
   std::optional<std::int64_t> exhausted_;
   std::int64_t mini_batches_ = 0;  // arrivals: in the updates of chunk 0

@@ -16,6 +16,7 @@ void Recorder::archive(Archive& a) {
     stashes_,
     evaluations_,
     bests_,
+    consensus_,
     exhausted_,
     mini_batches_,
     servers_,

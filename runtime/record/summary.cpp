@@ -80,6 +80,18 @@ std::string list(const std::vector<PhaseSummary>& phases) {
 
 }  // namespace
 
+double consensus_of(const std::vector<double>& distances) {
+  double sum = 0;
+  double replicas = 0;
+  for (const double distance : distances) {
+    if (!(distance < 0)) {
+      sum += distance;
+      ++replicas;
+    }
+  }
+  return replicas > 0 ? sum / replicas : 0;
+}
+
 void Summary::Predictor::add(const PredictionRecord& lesson) {
   const std::vector<double> sums = to_host(lesson.result);
   ++lessons;
@@ -177,6 +189,15 @@ std::string to_json(const Summary& summary,
                 .add("loss", summary.best->loss)
                 .add("accuracy", summary.best->has_accuracy ? summary.best->accuracy : kNull));
     all.add("stopped_by", summary.patience_ended ? "patience" : "");
+  }
+  if (!summary.consensus.empty()) {
+    JsonObject replicas;
+    for (std::size_t r = 0; r < summary.consensus.size(); ++r) {
+      if (const double distance = summary.consensus[r]; !(distance < 0)) {
+        replicas.add(concat("replica-", r), distance);
+      }
+    }
+    all.add("consensus", consensus_of(summary.consensus)).add("distances", replicas);
   }
   if (!summary.predictors.empty()) {
     all.add("predictors", predictors_object(summary.predictors));

@@ -48,6 +48,9 @@ struct Summary {
   double train_loss = 0;          // mean over the last epoch, or over the run where it is shorter
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
+  // By replica, of those that have no server: sum of squares of its weights' distance from the mean that is
+  // reported; -1: it is gone
+  std::vector<double> consensus{};
   std::optional<EvaluationRecord> best{};       // where stop.patience or record.best ask for it
   bool patience_ended = false;                  // the run, as no better evaluation came
   std::map<std::int32_t, Staleness> staleness;  // by shard
@@ -101,6 +104,9 @@ struct PhaseSummary {
   int exit_code = 0;
   Summary summary;
 };
+
+/// The consensus distance: the mean over the replicas that are left.
+double consensus_of(const std::vector<double>& distances);
 
 /// {"data": ..., "activation": ..., ...}
 JsonObject idle_object(const IdleTimes& idle);

@@ -37,8 +37,15 @@ std::string said(const Chosen& c) {
                      : concat("replicas.codec.down: ", down(c).info.name);
 }
 
+/// Of peers: what their steps move.
 Link link_of(const Chosen& c) {
-  return make_link({c.experiment, 0, 1});
+  if (!has_coded_peers(c.experiment)) {
+    return make_link({c.experiment, 0, 1});
+  }
+  Link link;
+  link.travel = Travel::change;
+  link.steps = true;
+  return link;
 }
 
 Result<void> check_known(const Chosen& c) {
@@ -94,9 +101,20 @@ Rows link_rows() {
       asked("codecs", {"replicas.codec"}, check_known),
       {.name = "codec_on_a_link",
        .keys = {"replicas.codec"},
-       .holds = [](const Chosen& c) { return !any(c) || has_servers(c.experiment); },
+       .holds =
+           [](const Chosen& c) {
+             return !any(c) || has_servers(c.experiment) ||
+                    (has_coded_peers(c.experiment) && !down(c).codec);
+           },
        .says =
            [](const Chosen& c) {
+             if (has_coded_peers(c.experiment)) {
+               return concat("replicas.codec.down: ",
+                             down(c).info.name,
+                             " is for what servers answer, and ",
+                             c.exchange.info.name,
+                             " has none; right is none");
+             }
              return concat(said(c),
                            " does not go with replicas.exchange ",
                            c.exchange.info.name,

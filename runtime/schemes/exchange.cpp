@@ -90,6 +90,10 @@ const Registry<ExchangeScheme>& exchanges() {
   return table();
 }
 
+bool has_coded_peers(const proto::Experiment& experiment) {
+  return experiment.replicas().count() > 1 && exchange_of(experiment).codec_between_peers;
+}
+
 const ExchangeScheme& exchange_of(const proto::Experiment& experiment) {
   const proto::Exchange& chosen = experiment.replicas().exchange();
   const std::string kind = choice_name(chosen);

@@ -62,6 +62,8 @@ struct ExchangeScheme {
   /// Why what it sends goes through no codec (replicas.codec), as a sentence's end: "its ...". Empty: it does,
   /// up to servers and down from them.
   std::string no_codec{};
+  /// Of `peer`: what its replicas tell one another goes through replicas.codec.up (ExchangeSeat::links).
+  bool codec_between_peers = false;
   /// What to try when training has diverged. Empty: nothing of this exchange.
   std::function<std::string(const proto::Experiment&)> remedy{};
 };
@@ -76,6 +78,9 @@ Result<void> register_exchange(ExchangeScheme exchange);
 Result<void> register_built_in_exchange(ExchangeScheme exchange);
 
 const Registry<ExchangeScheme>& exchanges();
+
+/// Whether the replicas' changes go to one another by way of replicas.codec.up, without servers.
+bool has_coded_peers(const proto::Experiment& experiment);
 
 /// The exchange that a resolved experiment has chosen. ContractError where it is not registered.
 const ExchangeScheme& exchange_of(const proto::Experiment& experiment);

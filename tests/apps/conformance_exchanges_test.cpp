@@ -82,7 +82,7 @@ class Fickle final : public PeerExchange {
           mixed.back().span<float>()[i] = slice.values.span<float>()[i] * factor;
         }
       }
-      return mixed;
+      return Computed{.tensors = mixed};
     };
   }
 };

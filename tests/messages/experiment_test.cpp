@@ -186,7 +186,7 @@ TEST_CASE("every alternative can be chosen and resolves with its own defaults", 
     CHECK(text.find(' ' + field.name() + " {") != text.npos);
     CHECK(MessageDifferencer::Equals(parsed(text), experiment));
   });
-  CHECK(count == 183);
+  CHECK(count == 187);
 }
 
 TEST_CASE("a list of groups is read, printed and checked like any other", "[messages]") {

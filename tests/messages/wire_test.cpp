@@ -284,7 +284,8 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
       LossOfReplica{.replica = 1, .cause = "gone"},
       ReturnOfReplica{.replica = 1, .batch = 8, .missed = 3},
       TrafficRecord{.bytes = 12},
-      PredictionRecord{.stamp = {.batch = 3}, .result = x}};
+      PredictionRecord{.stamp = {.batch = 3}, .result = x},
+      ConsensusRecord{.replica = 1, .chunk = 2, .step = 3, .distances = {0.5, -1}}};
   for (RecordEntry record : records) {
     Archive a;
     archive(a, record);

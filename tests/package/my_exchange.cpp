@@ -53,7 +53,7 @@ class GoSgd final : public PeerExchange {
         }
         mixed.push_back(x);
       }
-      return mixed;
+      return Computed{.tensors = mixed};
     };
   }
 

@@ -63,7 +63,7 @@ class MeanOfAll final : public PeerExchange {
         means.push_back(stream.allocate(terms.front().x.shape()));
         combine(stream, terms, means.back());
       }
-      return means;
+      return Computed{.tensors = means};
     };
   }
 

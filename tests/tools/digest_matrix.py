@@ -180,17 +180,19 @@ def exchanges():
         [e + "easgd.period=3", e + "easgd.synchronous=true"], [e + "diloco.period=3"],
         [e + "diloco.period=4", e + "diloco.mode=streaming"],
         [e + "diloco.period=6", e + "diloco.mode.streaming.overlap=2", e + "diloco.mode.streaming.mix=0.3"],
+        [EX + "gossip"], [e + "gossip.graph=groups", e + "gossip.group=2", e + "gossip.order=sequential", e + "gossip.period=2"],
+        [e + "sgp.graph=random"],
     ]  # fmt: skip
     loose = [
         [e + "easgd.period=3"], [e + "diloco.period=3", e + "diloco.mode=asynchronous"],
         [e + "diloco.period=3", e + "diloco.mode.asynchronous.outer=nesterov"],
         [e + "diloco.period=3", e + "diloco.mode.asynchronous.outer=sgd", e + "diloco.mode.asynchronous.dynamic_steps=false"],
         [e + "diloco.period=3", e + "diloco.mode=decoupled"], [EX + "wsp"], [e + "wsp.wave=2", e + "wsp.distance=0"],
-        [EX + "hogwild"],
+        [EX + "hogwild"], [e + "sgp.overlap=1"], [EX + "ad_psgd"], [EX + "strom"], [EX + "strom", "replicas.codec.up.top_k.density=0.1"],
     ]  # fmt: skip
     for sets, run in [(s, True) for s in settled] + [(s, False) for s in loose]:
         reduced = any("ring" in s or "tree" in s for s in sets)
-        whole = reduced or EX + "hogwild" in sets
+        whole = reduced or any(peer in s for s in sets for peer in ("hogwild", "gossip", "sgp", "strom"))
         shards = [] if whole else ["replicas.shards=2"]
         late = [K + "2", ASYNC, W + ("latest" if EX + "hogwild" in sets else "stash")]
         yield Case("mlp", sets + [R + "3"], run)

@@ -107,12 +107,12 @@ LEFT_OUT = {
     "name", "start_from", "phases", "model", "data", "stop",  # drawn below
 }  # fmt: skip
 # What goes with these exchanges alone.
+TRAVELS = ["parameter_server", "synchronous", "averaging", "bmuf", "easgd", "diloco", "wsp", "gossip", "sgp", "ad_psgd", "strom"]
 OF_EXCHANGE = {
     "replicas.rule": ["parameter_server"], "replicas.admit": ["parameter_server"], "replicas.scale": ["parameter_server"],
     "replicas.step": ["parameter_server"], "replicas.horizon": ["parameter_server"],
-    "replicas.codec": ["parameter_server", "synchronous", "averaging", "bmuf", "diloco", "wsp"],
-    "clock.exchange": ["parameter_server", "synchronous", "averaging", "bmuf", "easgd", "diloco", "wsp"],
-    "clock.bandwidth": ["parameter_server", "synchronous", "averaging", "bmuf", "easgd", "diloco", "wsp"],
+    "replicas.codec": ["parameter_server", "synchronous", "averaging", "bmuf", "diloco", "wsp", "strom"],
+    "clock.exchange": TRAVELS, "clock.bandwidth": TRAVELS,
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ class Adding final : public PeerExchange {
   Mix mix(const Weights& own) override {
     if (wrong) {
       return [made = *wrong](Stream&) {
-        return made;
+        return Computed{.tensors = made};
       };
     }
     if (come.empty()) {
@@ -42,7 +42,7 @@ class Adding final : public PeerExchange {
       for (const auto& [replica, note] : notes) {
         sum += first_of(note.tensors[0]);
       }
-      return std::vector<Tensor>{filled(sum)};
+      return Computed{.tensors = {filled(sum)}};
     };
   }
 

@@ -33,7 +33,8 @@ std::vector<RecordEntry> sound() {
           ServerRecord{.chunk = 3, .slice = 4},
           LossOfReplica{.replica = 1, .cause = ""},
           ReturnOfReplica{.replica = 1, .batch = 0, .missed = 0},
-          TrafficRecord{.replica = 1, .chunk = 3}};
+          TrafficRecord{.replica = 1, .chunk = 3},
+          ConsensusRecord{.replica = 1, .chunk = 3, .step = 0, .distances = {0, -1}}};
 }
 
 /// Each with one thing that there is not.
@@ -54,6 +55,10 @@ std::vector<RecordEntry> unsound() {
       ReturnOfReplica{.missed = -1},
       TrafficRecord{.replica = -1},
       TrafficRecord{.chunk = 4},
+      ConsensusRecord{.replica = 2, .distances = {0, 0}},
+      ConsensusRecord{.chunk = 4, .distances = {0, 0}},
+      ConsensusRecord{.step = -1, .distances = {0, 0}},
+      ConsensusRecord{.distances = {0, 0, 0}},
       AppliedRecord{.stamp = {}, .reads = {}, .slice = 5},
       LossRecord{.stamp = last(), .result = Tensor()},
       LossRecord{.stamp = last(), .result = stream.allocate({2})},

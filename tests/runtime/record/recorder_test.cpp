@@ -187,7 +187,8 @@ TEST_CASE("the first loss that is not finite is told, once", "[record]") {
 TEST_CASE("of one replica on servers a loss behind the run's end is no divergence", "[record]") {
   const double infinite = std::numeric_limits<double>::infinity();
   Bench bench({}, 1, 4, true, 9);
-  CHECK_FALSE(bench.loss(9, 0, infinite, 0));  // whose mini-batch may be under way when the run ends
+  CHECK_FALSE(
+      bench.loss(9, 0, infinite, 0));  // whose mini-batch may be under way when the run ends
   CHECK(bench.loss(8, 0, infinite, 0));
 }
 
@@ -258,6 +259,23 @@ TEST_CASE("the last evaluation counts only at the weights that are reported", "[
           .step = 10, .loss = 0.4, .accuracy = 0.8, .has_accuracy = true, .samples = 100},
       4);
   CHECK(bench.recorder->summary(8).test_accuracy == 0.9);
+}
+
+TEST_CASE("how far replicas are from their mean is told with the evaluation", "[record]") {
+  Bench bench({});
+  CHECK_FALSE(bench.recorder->on(EvaluationRecord{.step = 2}, 1));
+  CHECK_FALSE(bench.recorder->on(ConsensusRecord{.step = 4, .distances = {1, 2, -1, 6}}, 2));
+  CHECK_FALSE(
+      bench.recorder->on(ConsensusRecord{.chunk = 1, .step = 4, .distances = {3, 0, -1, 0}}, 2));
+  CHECK_FALSE(bench.recorder->on(EvaluationRecord{.step = 4}, 2));
+  const std::vector<std::string> lines = bench.lines("evaluation");
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0].find("consensus") == std::string::npos);
+  CHECK_THAT(lines[1], test::says("\"consensus\":4,"));
+  CHECK(bench.recorder->summary(2).consensus.empty());
+  CHECK(bench.recorder->summary(4).consensus == std::vector<double>{4, 2, -1, 6});
+  CHECK_THAT(to_json(bench.recorder->summary(4), {}),
+             test::says("\"consensus\": 4,\n") && test::says("\"distances\": {"));
 }
 
 TEST_CASE("the best evaluation is the last that the Director found better", "[record]") {

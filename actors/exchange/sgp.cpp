@@ -1,0 +1,173 @@
+// sgp: stochastic gradient push, Assran et al. 2019, arXiv:1811.10792, algorithms 1 and 2. A replica sends
+// shares of its weights to others and asks nobody for anything: shares need add up to 1 at the sender alone.
+// What a replica has then is a sum x of shares of different size, so that the same shares of a number w,
+// which was 1, travel with them:
+//
+//   x <- x + s, s what the optimizer moves z by;  x_i <- sum_j p_ij x_j,  w_i <- sum_j p_ij w_j,  z = x / w
+//
+// z are the replica's weights: gradients are taken there, and evaluations. With `overlap` shares are worked
+// in when they come, and waited for only where they are so many steps old.
+//
+// Invariant: over the living, w and what is under way of it add up to their number, but for what the dead had.
+#include "actors/exchange/built_in.hpp"
+#include "actors/exchange/peers.hpp"
+#include "experiment.pb.h"
+#include "messages/fields.hpp"
+#include "runtime/schemes/gossip_graph.hpp"
+
+#include <memory>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr const char* kShare = "share";
+
+class Sgp final : public PeerExchange {
+ public:
+  explicit Sgp(const ExchangeSeat& seat)
+      : PeerExchange(seat),
+        graph_(GossipGraph::of(*seat.experiment)),
+        overlap_(seat.experiment->replicas().exchange().sgp().overlap()) {}
+
+ private:
+  using Key = std::pair<std::int64_t, std::int32_t>;  // step of its sender, and who that is
+
+  void archive(Archive& a) override {
+    PeerExchange::archive(a);
+    a(x_, w_, half_, kept_, shares_, taken_, seen_);
+  }
+
+  /// x moves as z does; then its shares can be told.
+  void stepped(const Weights& own, Effects& fx) override {
+    if (x_.empty()) {  // w is 1, and x is z
+      share_out(values_of(own), fx);
+      return;
+    }
+    ask(
+        "moved",
+        [x = x_, own = values_of(own), z = values_of(now_at())](Stream& stream) {
+          Computed made;
+          for (std::size_t s = 0; s < x.size(); ++s) {
+            made.tensors.push_back(weighted_sum(stream, {{1, x[s]}, {1, own[s]}, {-1, z[s]}}));
+          }
+          return made;
+        },
+        fx);
+  }
+
+  void worked(Computed made, Effects& fx) override { share_out(std::move(made.tensors), fx); }
+
+  /// Who has died or ended gets nothing, so that nothing is lost with it.
+  void share_out(std::vector<Tensor> half, Effects& fx) {
+    half_ = std::move(half);
+    std::vector<std::int32_t> to;
+    for (const std::int32_t r : graph_.told_by(seat().replica, step())) {
+      if (makes(r, step())) {
+        to.push_back(r);
+      }
+    }
+    kept_ = 1.0 / static_cast<double>(to.size() + 1);
+    for (const std::int32_t r : to) {
+      tell(r, kShare, {kept_, kept_ * w_}, half_, fx);
+    }
+  }
+
+  void heard(Note note, Effects& /*fx*/) override {
+    TROUPE_CHECK(note.what == kShare && note.numbers.size() == 2 && note.numbers[0] > 0 &&
+                     note.numbers[0] <= 1 && note.numbers[1] > 0 && fit(note.tensors),
+                 "replica ",
+                 note.stamp.replica,
+                 " has told a share that is none");
+    const Key key{note.stamp.batch, note.stamp.replica};
+    shares_[key] = std::move(note);
+  }
+
+  bool complete() const override {
+    if (half_.empty()) {
+      return false;
+    }
+    for (std::int64_t due = taken_; due <= step() - overlap_; ++due) {
+      for (const std::int32_t r : graph_.heard_by(seat().replica, due)) {
+        if (makes(r, due) && !shares_.contains({due, r}) && !seen_.contains({due, r})) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  /// The first tensors that it makes are z, those that follow, where w is not 1, x; the number is w.
+  Mix mix(const Weights& /*own*/) override {
+    std::vector<std::pair<double, std::vector<Tensor>>> all{{kept_, std::exchange(half_, {})}};
+    double w = kept_ * w_;
+    const auto end = shares_.lower_bound({step() + 1, 0});
+    for (auto at = shares_.begin(); at != end; at = shares_.erase(at)) {
+      Note& note = at->second;
+      all.emplace_back(note.numbers[0], std::move(note.tensors));
+      w += note.numbers[1];
+      seen_.insert(at->first);
+    }
+    taken_ = std::max(taken_, step() + 1 - overlap_);
+    seen_.erase(seen_.begin(), seen_.lower_bound({taken_, 0}));
+    return [all = std::move(all), w](Stream& stream) {
+      Computed made{.numbers = {w}};
+      std::vector<Tensor> sums;
+      for (std::size_t s = 0; s < all.front().second.size(); ++s) {
+        std::vector<Term> terms;
+        for (const auto& [share, x] : all) {
+          terms.push_back({share, x[s]});
+        }
+        sums.push_back(weighted_sum(stream, terms));
+      }
+      if (w == 1) {
+        made.tensors = std::move(sums);
+        return made;
+      }
+      for (const Tensor& x : sums) {
+        made.tensors.push_back(weighted_sum(stream, {{1 / w, x}}));
+      }
+      made.tensors.insert(made.tensors.end(), sums.begin(), sums.end());
+      return made;
+    };
+  }
+
+  void mixed(std::vector<Tensor> more, std::vector<double> numbers) override {
+    x_ = std::move(more);
+    w_ = numbers.at(0);
+  }
+
+  GossipGraph graph_;
+  std::int64_t overlap_;
+  std::vector<Tensor> x_;  // by slice; empty: w is 1
+  double w_ = 1;
+  std::vector<Tensor> half_;    // x with the step that is under way; empty: not yet
+  double kept_ = 1;             // share of it that stays here
+  std::map<Key, Note> shares_;  // that have come and are not worked in
+  std::int64_t taken_ = 0;      // shares of steps before that are all worked in
+  std::set<Key> seen_;          // later ones that are, too
+};
+
+}  // namespace
+
+namespace peer_exchanges {
+
+ExchangeScheme sgp() {
+  return {
+      .info = {.name = "sgp",
+               .summary =
+                   "no server: each replica sends shares of its weights, and waits for no answer",
+               .paper = "stochastic gradient push: Assran et al., ICML 2019, arXiv:1811.10792; "
+                        "with overlap its OSGP"},
+      .equations =
+          "x <- x + s, s the optimizer's step of z; x_i <- sum_j p_ij x_j, w_i <- sum_j p_ij w_j; "
+          "z = x / w",
+      .memory = "no server; x where w is not 1, and shares that have come",
+      .peer = [](const ExchangeSeat& seat) { return std::make_unique<Sgp>(seat); },
+      .no_codec =
+          "its replicas tell one another shares of whole weights, and no codec is wired to them"};
+}
+
+}  // namespace peer_exchanges
+
+}  // namespace troupe

@@ -1,0 +1,159 @@
+// strom: every replica tells every other one what its steps move, by way of replicas.codec.up, and works in what
+// it has been told before its next step. Nobody waits. Strom, Interspeech 2015:
+//
+//   r <- r + s, s what the optimizer moves x by;  q = decode(encode(r)),  r <- r - q;  x <- x + q + sum of theirs
+//
+// What a message leaves out stays in r for the next (codec.feedback), at its sender alone: all replicas add up
+// the same messages, each in its own order, and differ by those under way. Without a codec q is s. A replica
+// that dies leaves the others apart by its last messages, of which some may not have come.
+#include "actors/exchange/built_in.hpp"
+#include "actors/exchange/peers.hpp"
+#include "experiment.pb.h"
+#include "messages/fields.hpp"
+#include "runtime/schemes/codec.hpp"
+
+#include <memory>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr const char* kMove = "move";
+
+/// A link's state as a job hands it back: its tensors behind the others, and in the numbers how many those
+/// are, its messages so far, and its own numbers behind how many they are.
+void pack(LinkState state, Computed& made) {
+  made.numbers.push_back(static_cast<double>(state.tensors.size()));
+  made.numbers.push_back(static_cast<double>(state.messages));
+  made.numbers.push_back(static_cast<double>(state.numbers.size()));
+  made.numbers.insert(made.numbers.end(), state.numbers.begin(), state.numbers.end());
+  for (Tensor& tensor : state.tensors) {
+    made.tensors.push_back(std::move(tensor));
+  }
+}
+
+class Strom final : public PeerExchange {
+ public:
+  explicit Strom(const ExchangeSeat& seat) : PeerExchange(seat), states_(seat.links.size()) {}
+
+ private:
+  void archive(Archive& a) override {
+    PeerExchange::archive(a);
+    a(states_, said_, letters_);
+  }
+
+  void heard(Note note, Effects& /*fx*/) override {
+    TROUPE_CHECK(note.what == kMove && note.tensors.size() == now_at().size(),
+                 "replica ",
+                 note.stamp.replica,
+                 " has told a move that is none");
+    for (std::size_t s = 0; s < note.tensors.size(); ++s) {
+      const Codec* const codec = codes() ? seat().links[s].codec.get() : nullptr;
+      const Result<void> sound =
+          note.tensors[s] ? check_message(codec, note.tensors[s], now_at()[s].values.elements())
+                          : Error{ErrorKind::lost, "it has nothing"};
+      TROUPE_CHECK(sound,
+                   "slice ",
+                   s,
+                   " of chunk ",
+                   seat().chunk,
+                   ": replica ",
+                   note.stamp.replica,
+                   " has told a move that is none: ",
+                   sound.error().message);
+    }
+    letters_.push_back(std::move(note));
+  }
+
+  bool codes() const { return !seat().links.empty(); }
+
+  /// Makes the next weights, by slice the message, and what the links keep.
+  Mix mix(const Weights& own) override {
+    return [own = values_of(own),
+            before = values_of(now_at()),
+            letters = std::exchange(letters_, {}),
+            states = std::exchange(states_, {}),
+            links = seat().links](Stream& stream) mutable {
+      Computed made;
+      std::vector<Tensor> messages;
+      for (std::size_t s = 0; s < own.size(); ++s) {
+        Tensor move = weighted_sum(stream, {{1, own[s]}, {-1, before[s]}});
+        Tensor said = move;
+        const auto decode = [&](const Tensor& message) {
+          return links.empty() ? message
+                               : decoded(stream, *links[s].codec, message, own[s].elements());
+        };
+        if (!links.empty()) {
+          said = links[s].encode(stream, move, 1, states[s]);
+          move = decode(said);
+        }
+        std::vector<Term> terms{{1, before[s]}, {1, move}};
+        for (const Note& letter : letters) {
+          terms.push_back({1, decode(letter.tensors[s])});
+        }
+        made.tensors.push_back(weighted_sum(stream, terms));
+        messages.push_back(std::move(said));
+      }
+      made.tensors.insert(made.tensors.end(), messages.begin(), messages.end());
+      for (LinkState& state : states) {
+        pack(std::move(state), made);
+      }
+      return made;
+    };
+  }
+
+  void mixed(std::vector<Tensor> more, std::vector<double> numbers) override {
+    const auto slices = static_cast<std::ptrdiff_t>(now_at().size());
+    said_.assign(more.begin(), more.begin() + slices);
+    auto tensor = more.begin() + slices;
+    auto number = numbers.begin();
+    states_.clear();
+    while (number != numbers.end()) {
+      const auto tensors = static_cast<std::ptrdiff_t>(*number++);
+      LinkState& state = states_.emplace_back();
+      state.messages = static_cast<std::int64_t>(*number++);
+      const auto own = static_cast<std::ptrdiff_t>(*number++);
+      state.tensors.assign(tensor, tensor + tensors);
+      state.numbers.assign(number, number + own);
+      tensor += tensors;
+      number += own;
+    }
+  }
+
+  void settled(const Weights& /*weights*/, Effects& fx) override {
+    for (std::size_t r = 0; r < seat().peers.size(); ++r) {
+      const auto other = static_cast<std::int32_t>(r);
+      if (other != seat().replica && makes(other, step())) {
+        tell(other, kMove, {}, said_, fx);
+      }
+    }
+    said_.clear();
+  }
+
+  std::vector<LinkState> states_;  // by slice; empty without a codec, and while a job has them
+  std::vector<Tensor> said_;       // by slice: the last message, until it is told
+  std::vector<Note> letters_;      // that have come and are not worked in
+};
+
+}  // namespace
+
+namespace peer_exchanges {
+
+ExchangeScheme strom() {
+  return {.info = {.name = "strom",
+                   .summary = "no server: each replica tells every other one what its steps move, "
+                              "and waits for nobody",
+                   .paper = "Strom, Interspeech 2015"},
+          .equations =
+              "r <- r + s, s the optimizer's step; q = decode(encode(r)), r <- r - q; "
+              "x <- x + q + sum of the others' q that have come",
+          .memory = "no server; with a codec r, and messages that have come",
+          .peer = [](const ExchangeSeat& seat) { return std::make_unique<Strom>(seat); },
+          .staleness =
+              [](const proto::Experiment& e) { return static_cast<double>(e.replicas().count()); },
+          .codec_between_peers = true};
+}
+
+}  // namespace peer_exchanges
+
+}  // namespace troupe

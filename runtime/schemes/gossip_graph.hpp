@@ -1,0 +1,56 @@
+// Whose weights a replica averages its own with, where replicas gossip: directed graphs over the replicas,
+// the same or another one in each round. Every replica makes the whole graph of a round by itself.
+//
+// In all of these graphs each replica hears as many others as hear it (in `random` on average), and an
+// average has equal shares: the matrix of shares W is doubly stochastic, so that averaging keeps the sum of
+// all weights and brings their distance from the mean down by the square of W's second singular value.
+#pragma once
+
+#include "kernels/random.hpp"
+#include "messages/proto.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+class GossipGraph {
+ public:
+  enum class Kind : std::uint8_t {
+    ring,
+    torus,
+    exponential,
+    one_peer,
+    rotating,
+    groups,
+    complete,
+    random,  // each replica tells one that it draws: not doubly stochastic, for push-sum
+  };
+
+  /// Of replicas.exchange gossip or sgp. `group`: of `groups`. ContractError for fewer than two replicas.
+  GossipGraph(Kind kind, std::int32_t replicas, std::int64_t group, std::uint64_t seed);
+
+  static GossipGraph of(const proto::Experiment& experiment);
+
+  /// Whom the replica tells its weights in round 0, 1, ..., and whom it hears: in rising order, each once,
+  /// itself not among them.
+  std::vector<std::int32_t> told_by(std::int32_t replica, std::int64_t round) const;
+  std::vector<std::int32_t> heard_by(std::int32_t replica, std::int64_t round) const;
+
+  /// Most messages of one replica in a round.
+  std::size_t messages_max() const;
+
+ private:
+  std::vector<std::int32_t> neighbours(std::int32_t replica, std::int64_t round, int way) const;
+  std::vector<std::int32_t> on_torus(std::int32_t replica) const;
+  std::vector<std::int32_t> in_group(std::int32_t replica, std::int64_t round) const;
+  std::int32_t one_hop(std::int32_t replica, std::int64_t round, int way) const;
+  std::int32_t drawn_by(std::int32_t replica, std::int64_t round) const;
+
+  Kind kind_;
+  std::int32_t replicas_;
+  std::int64_t group_;
+  RandomStream random_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,275 @@
+// What gossip must keep, in whatever order messages come: averages keep the sum of all weights, and bring the
+// replicas together as fast as the graph's second singular value says; shares of push-sum add up; pairs average
+// without a deadlock; messages to all make all the same.
+#include "tests/actors/exchange/village.hpp"
+
+#include <cmath>
+#include <complex>
+#include <numbers>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+float nothing(std::size_t, std::int64_t) {
+  return 0;
+}
+
+float something(std::size_t r, std::int64_t step) {
+  return static_cast<float>(r + 1) * 0.125F - static_cast<float>(step % 3) * 0.25F;
+}
+
+double farthest(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::abs(a[i] - b[i]));
+  }
+  return most;
+}
+
+/// The largest |sum over hops of share e^(2 pi i k hop / n)| for k other than 0: of a graph in which each
+/// replica hears those `hops` before it, and itself.
+double second_value(int n, const std::vector<int>& hops) {
+  double most = 0;
+  for (int k = 1; k < n; ++k) {
+    std::complex<double> sum = 1;
+    for (const int hop : hops) {
+      sum += std::polar(1.0, 2 * std::numbers::pi * k * hop / n);
+    }
+    most = std::max(most, std::abs(sum) / static_cast<double>(hops.size() + 1));
+  }
+  return most;
+}
+
+std::vector<std::string> gossip(int n, const std::string& graph, const std::string& order) {
+  return {concat("replicas.count=", n),
+          "replicas.exchange.gossip.graph=" + graph,
+          "replicas.exchange.gossip.order=" + order,
+          "replicas.exchange.gossip.group=3"};
+}
+
+}  // namespace
+
+TEST_CASE("averages keep the sum of all weights, on every graph and in both orders", "[actors]") {
+  for (const char* graph :
+       {"ring", "torus", "exponential", "one_peer", "rotating", "groups", "complete"}) {
+    for (const char* order : {"simultaneous", "sequential"}) {
+      for (const int n : {2, 5, 8, 9}) {
+        INFO(graph << " " << order << " of " << n);
+        Village v(gossip(n, graph, order), 3);
+        const std::vector<double> before = v.sum();
+        v.run(8, nothing);
+        CHECK(farthest(v.sum(), before) < 1e-5);
+        Village moves(gossip(n, graph, order), 3);
+        moves.run(8, something);
+        std::vector<double> due = before;
+        for (std::size_t r = 0; r < moves.size(); ++r) {
+          for (std::int64_t s = 0; s < 8; ++s) {
+            for (double& x : due) {
+              x += static_cast<double>(something(r, s));
+            }
+          }
+        }
+        CHECK(farthest(moves.sum(), due) < 1e-4);
+      }
+    }
+  }
+}
+
+TEST_CASE("the distance from the mean falls by the square of the graph's second value a round",
+          "[actors]") {
+  struct Row {
+    const char* graph;
+    int n;
+    double second;
+  };
+
+  for (const Row& row : {Row{"ring", 8, second_value(8, {1, -1})},
+                         Row{"ring", 16, second_value(16, {1, -1})},
+                         Row{"torus", 16, 0.6},
+                         Row{"exponential", 8, second_value(8, {1, 2, 4})},
+                         Row{"exponential", 11, second_value(11, {1, 2, 4, 8})}}) {
+    for (const char* order : {"simultaneous", "sequential"}) {
+      INFO(row.graph << " of " << row.n << ", " << order);
+      Village v(gossip(row.n, row.graph, order), 5);
+      v.run(12, nothing);
+      const double before = v.consensus();
+      v.run(6, nothing);
+      CHECK(std::pow(v.consensus() / before, 1.0 / 6) ==
+            Approx(row.second * row.second).epsilon(0.05));
+    }
+  }
+}
+
+TEST_CASE("one peer after the other, and groups, come to the mean in so many rounds", "[actors]") {
+  const auto after = [](int n, const char* graph, std::int64_t rounds) {
+    Village v(gossip(n, graph, "sequential"), 9);
+    v.run(rounds, nothing);
+    return v.consensus();
+  };
+  CHECK(after(8, "one_peer", 2) > 0.01);
+  CHECK(after(8, "one_peer", 3) < 1e-9);
+  CHECK(after(8, "rotating", 3) < 1e-9);
+  CHECK(after(9, "groups", 1) > 0.01);
+  CHECK(after(9, "groups", 2) < 1e-9);
+  CHECK(after(7, "complete", 1) < 1e-9);
+}
+
+TEST_CASE("a period leaves rounds out, and a step is added to the average of what it started from",
+          "[actors]") {
+  Village v({"replicas.count=2", "replicas.exchange.gossip.period=3"}, 1);
+  const auto a = v.weights(0);
+  const auto b = v.weights(1);
+  v.run(3, something);
+  CHECK(v.weights(0)[0] == Approx(a[0] + 3 * 0.125 - 0.75));  // nobody is told before step 3
+  v.run(1, something);
+  const double mean = (a[0] + b[0]) / 2.0 + (3 * 0.125 + 3 * 0.25 - 1.5) / 2;
+  CHECK(v.weights(0)[0] == Approx(mean + 0.125).epsilon(1e-5));
+  CHECK(v.weights(1)[0] == Approx(mean + 0.25).epsilon(1e-5));
+}
+
+TEST_CASE("push-sum's weights add up, and what they are divided by brings all to the mean",
+          "[actors]") {
+  for (const char* graph : {"one_peer", "exponential", "random"}) {
+    for (const int overlap : {0, 2}) {
+      INFO(graph << ", overlap " << overlap);
+      constexpr int kReplicas = 6;
+      Village v({concat("replicas.count=", kReplicas),
+                 concat("replicas.exchange.sgp.graph=", graph),
+                 concat("replicas.exchange.sgp.overlap=", overlap)},
+                4);
+      std::vector<double> mean = v.sum();
+      v.run(60, nothing);
+      std::map<std::int64_t, std::map<std::int32_t, double>> w;  // by step and replica
+      bool uneven = false;
+      for (const Note& note : v.told()) {
+        w[note.stamp.batch][note.stamp.replica] = note.numbers[1] / note.numbers[0];
+        uneven = uneven || std::abs(note.numbers[1] / note.numbers[0] - 1) > 0.1;
+      }
+      CHECK(uneven == (std::string(graph) == "random" || overlap > 0));
+      REQUIRE(w.size() == 60);
+      for (const auto& [step, of_step] : w) {
+        REQUIRE(of_step.size() == kReplicas);
+        double sum = 0;
+        for (const auto& [replica, of_one] : of_step) {
+          sum += of_one;
+        }
+        if (overlap == 0) {
+          CHECK(sum == Approx(kReplicas));
+        } else {
+          CHECK(sum <= kReplicas + 1e-9);  // the rest is under way
+        }
+      }
+      for (std::size_t r = 0; r < v.size(); ++r) {
+        const auto z = v.weights(r);
+        for (std::size_t i = 0; i < mean.size(); ++i) {
+          REQUIRE(z[i] == Approx(mean[i] / kReplicas).margin(2e-3));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "pairs keep the sum of all weights in whatever order they meet, and nobody waits for good",
+    "[actors]") {
+  for (const char* graph : {"exponential", "ring", "complete"}) {
+    for (const int n : {2, 3, 5, 8}) {
+      for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        INFO(graph << " of " << n << ", seed " << seed);
+        Village v({concat("replicas.count=", n), concat("replicas.exchange.ad_psgd.graph=", graph)},
+                  seed);
+        std::vector<double> due = v.sum();
+        v.run(10, something);
+        // Averages since a replica's last step are in its next one: first of those that ask, whose questions
+        // come too late for the others' then.
+        std::vector<std::size_t> active;
+        std::vector<std::size_t> passive;
+        for (std::size_t r = 0; r < v.size(); ++r) {
+          (r % 2 == 0 ? active : passive).push_back(r);
+        }
+        for (const auto& who : {active, passive}) {
+          for (const std::size_t r : who) {
+            v.begin(r, [](std::int64_t) { return 0.0F; });
+          }
+        }
+        v.work_all();
+        for (std::size_t r = 0; r < v.size(); ++r) {
+          REQUIRE(v.step(r) == 11);
+          for (double& x : due) {
+            for (std::int64_t s = 0; s < 10; ++s) {
+              x += static_cast<double>(something(r, s));
+            }
+          }
+        }
+        CHECK(farthest(v.sum(), due) < 1e-4);
+      }
+    }
+  }
+}
+
+TEST_CASE("pairs come together", "[actors]") {
+  Village v({"replicas.count=8", "replicas.exchange=ad_psgd"}, 2);
+  const double before = v.consensus();
+  v.run(40, nothing);
+  CHECK(v.consensus() < 1e-4 * before);
+}
+
+TEST_CASE("what all tell all makes all the same, whatever a codec leaves for later", "[actors]") {
+  struct Row {
+    std::string codec;
+    double kept;  // at most, of a number at each replica
+    double rounding;
+  };
+
+  for (const Row& row : {Row{"none", 0, 1e-4},
+                         Row{"strom.threshold=1", 1, 1e-4},
+                         Row{"top_k.density=1", 0, 1e-4},
+                         Row{"int8_block", 0.02, 1e-2}}) {
+    INFO(row.codec);
+    const bool plain = row.codec.find('.') == row.codec.npos;
+    Village v({"replicas.count=4",
+               "replicas.exchange=strom",
+               (plain ? "replicas.codec.up=" : "replicas.codec.up.") + row.codec},
+              6,
+              true);
+    const auto before = v.weights(0);
+    v.run(12, something);
+    v.run(2, nothing);  // works in what came last
+    CHECK(v.apart() <= row.rounding);
+    double moved = 0;
+    for (std::size_t r = 0; r < v.size(); ++r) {
+      for (std::int64_t s = 0; s < 12; ++s) {
+        moved += static_cast<double>(something(r, s));
+      }
+    }
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      CHECK(std::abs(static_cast<double>(v.weights(2)[i] - before[i]) - moved) <=
+            4 * row.kept + row.rounding);
+    }
+  }
+}
+
+TEST_CASE("a Note that is none ends who gets it, with a sentence", "[actors]") {
+  for (const auto& [exchange, what] : std::vector<std::pair<std::string, std::string>>{
+           {"gossip", "weights"}, {"sgp", "share"}, {"ad_psgd", "question"}, {"strom", "move"}}) {
+    INFO(exchange);
+    const std::vector<std::string> set{"replicas.count=2", "replicas.exchange=" + exchange};
+    const std::vector<double> numbers = exchange == "gossip" ? std::vector<double>{0}
+                                        : exchange == "sgp"  ? std::vector<double>{0.5, 0.5}
+                                                             : std::vector<double>{};
+    const auto refused = says(exchange == "strom" ? "has told a move that is none"
+                              : exchange == "sgp" ? "has told a share that is none"
+                                                  : "has told weights that are none");
+    Village v(set, 1);
+    CHECK_THROWS_WITH(v.hear(0, what, numbers, {}), refused);
+    CHECK_THROWS_WITH(v.hear(0, what, numbers, {filled(1, 7)}), refused);
+    CHECK_THROWS_WITH(v.hear(0, what, numbers, {Tensor()}), refused);
+    CHECK_THROWS_WITH(v.hear(0, "news", numbers, {filled(1, Village::kNumbers)}), refused);
+    if (!numbers.empty()) {
+      CHECK_THROWS_WITH(v.hear(0, what, {}, {filled(1, Village::kNumbers)}), refused);
+    }
+    CHECK_NOTHROW(v.hear(0, what, numbers, {filled(1, Village::kNumbers)}));
+  }
+}
