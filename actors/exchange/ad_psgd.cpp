@@ -11,9 +11,9 @@
 // Invariant: averages keep the sum of all x (but for those who die or end with a question under way).
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/peers.hpp"
-#include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "messages/fields.hpp"
+#include "runtime/schemes/peer_options.hpp"
 
 #include <deque>
 #include <memory>
@@ -25,40 +25,12 @@ namespace {
 constexpr const char* kQuestion = "question";
 constexpr const char* kAnswer = "answer";
 
-/// The passive replicas that an active one may ask, in rising order.
-std::vector<std::int32_t> partners(proto::AdPsgd::Graph graph,
-                                   std::int32_t replica,
-                                   std::int32_t replicas) {
-  std::set<std::int32_t> all;
-  const auto add = [&](std::int64_t hops) {
-    const std::int64_t there = ((replica + hops) % replicas + replicas) % replicas;
-    if (there % 2 == 1) {
-      all.insert(static_cast<std::int32_t>(there));
-    }
-  };
-  for (std::int64_t hops = 1; hops < replicas; hops += 2) {
-    const std::int64_t less = hops - 1;
-    const bool power = less == 0 || (less & (less - 1)) == 0;  // 2^k + 1
-    if (graph == proto::AdPsgd::complete || (graph == proto::AdPsgd::ring && hops == 1) ||
-        (graph == proto::AdPsgd::exponential && power)) {
-      add(hops);
-      add(-hops);
-    }
-  }
-  return {all.begin(), all.end()};
-}
-
 class AdPsgd final : public PeerExchange {
  public:
   explicit AdPsgd(const ExchangeSeat& seat)
       : PeerExchange(seat),
-        random_(seat.seed, Purpose::peers, static_cast<std::uint64_t>(seat.replica)) {
-    if (seat.replica % 2 == 0) {
-      partners_ = partners(seat.experiment->replicas().exchange().ad_psgd().graph(),
-                           seat.replica,
-                           static_cast<std::int32_t>(seat.peers.size()));
-    }
-  }
+        partners_(ad_psgd_partners(*seat.experiment, seat.replica)),
+        random_(seat.seed, Purpose::peers, static_cast<std::uint64_t>(seat.replica)) {}
 
  private:
   void archive(Archive& a) override {

@@ -9,9 +9,8 @@
 // place.
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/peers.hpp"
-#include "experiment.pb.h"
 #include "messages/fields.hpp"
-#include "runtime/schemes/gossip_graph.hpp"
+#include "runtime/schemes/peer_options.hpp"
 
 #include <memory>
 #include <utility>
@@ -24,11 +23,7 @@ constexpr const char* kWeights = "weights";
 class Gossip final : public PeerExchange {
  public:
   explicit Gossip(const ExchangeSeat& seat)
-      : PeerExchange(seat),
-        graph_(GossipGraph::of(*seat.experiment)),
-        period_(seat.experiment->replicas().exchange().gossip().period()),
-        simultaneous_(seat.experiment->replicas().exchange().gossip().order() ==
-                      proto::Gossip::simultaneous) {}
+      : PeerExchange(seat), o_(gossip_options(*seat.experiment)) {}
 
  private:
   void archive(Archive& a) override {
@@ -38,24 +33,24 @@ class Gossip final : public PeerExchange {
 
   /// Whether the average comes with the step that follows step() (of which the round is one).
   bool averages() const {
-    return simultaneous_ ? step() > 0 && step() % period_ == 0 : (step() + 1) % period_ == 0;
+    return o_.simultaneous ? step() > 0 && step() % o_.period == 0 : (step() + 1) % o_.period == 0;
   }
 
-  std::int64_t round() const { return (simultaneous_ ? step() - 1 : step()) / period_; }
+  std::int64_t round() const { return (o_.simultaneous ? step() - 1 : step()) / o_.period; }
 
   /// Whether a replica tells its weights of this round: it has come so far.
   bool tells(std::int32_t replica) const {
-    return makes(replica, simultaneous_ ? step() - 1 : step());
+    return makes(replica, o_.simultaneous ? step() - 1 : step());
   }
 
   void tell_all(const Weights& weights, std::int64_t round, Effects& fx) const {
-    for (const std::int32_t r : graph_.told_by(seat().replica, round)) {
+    for (const std::int32_t r : o_.graph.told_by(seat().replica, round)) {
       tell(r, kWeights, {static_cast<double>(round)}, values_of(weights), fx);
     }
   }
 
   void stepped(const Weights& own, Effects& fx) override {
-    if (!simultaneous_ && averages()) {
+    if (!o_.simultaneous && averages()) {
       tell_all(own, round(), fx);
     }
   }
@@ -63,8 +58,8 @@ class Gossip final : public PeerExchange {
   void settled(const Weights& weights, Effects& fx) override {
     notes_.erase(notes_.begin(), notes_.lower_bound({round(), 0}));
     const std::int64_t next = step() + 1;
-    if (simultaneous_ && next % period_ == 0) {
-      tell_all(weights, (next - 1) / period_, fx);
+    if (o_.simultaneous && next % o_.period == 0) {
+      tell_all(weights, (next - 1) / o_.period, fx);
     }
   }
 
@@ -81,7 +76,7 @@ class Gossip final : public PeerExchange {
     if (!averages()) {
       return true;
     }
-    for (const std::int32_t r : graph_.heard_by(seat().replica, round())) {
+    for (const std::int32_t r : o_.graph.heard_by(seat().replica, round())) {
       if (tells(r) && !notes_.contains({round(), r})) {
         return false;
       }
@@ -93,7 +88,7 @@ class Gossip final : public PeerExchange {
     if (!averages()) {
       return {};
     }
-    const std::vector<std::int32_t> heard = graph_.heard_by(seat().replica, round());
+    const std::vector<std::int32_t> heard = o_.graph.heard_by(seat().replica, round());
     const double share = 1.0 / static_cast<double>(heard.size() + 1);
     double others = 0;
     std::vector<std::pair<double, std::vector<Tensor>>> all{
@@ -107,7 +102,7 @@ class Gossip final : public PeerExchange {
     if (all.size() == 1) {
       return {};
     }
-    if (simultaneous_) {  // x + s + sum of W_ij (x_j - x)
+    if (o_.simultaneous) {  // x + s + sum of W_ij (x_j - x)
       all.emplace_back(-others, values_of(now_at()));
     } else {
       all.front().first = 1 - others;
@@ -125,9 +120,7 @@ class Gossip final : public PeerExchange {
     };
   }
 
-  GossipGraph graph_;
-  std::int64_t period_;
-  bool simultaneous_;
+  GossipOptions o_;
   std::map<std::pair<std::int64_t, std::int32_t>, std::vector<Tensor>>
       notes_;  // by round and replica
 };

@@ -73,8 +73,9 @@ class PeerExchange : public Exchange {
   /// What is to take the place of the replica's own step; empty: nothing.
   virtual Mix mix(const Weights& /*own*/) { return {}; }
 
-  /// The job of mix() has made this besides the next weights; settled() follows.
-  virtual void mixed(std::vector<Tensor> /*more*/, std::vector<double> /*numbers*/) {}
+  /// The job of mix() has made this besides the next weights; settled() follows. ContractError by default where
+  /// there are tensors.
+  virtual void mixed(std::vector<Tensor> more, std::vector<double> numbers);
 
   /// `weights` are about to be those of step step() + 1.
   virtual void settled(const Weights& /*weights*/, Effects& /*fx*/) {}
@@ -130,6 +131,12 @@ class PeerExchange : public Exchange {
     static constexpr int kFields = 2;
   };
 
+  static constexpr const char* kMix = ":mix";
+  static constexpr const char* kMean = ":mean";
+  static constexpr const char* kEnd = ":end";  // a Note: stamp.batch was the last step
+
+  static void run_job(Effects& fx, Lane lane, const Stamp& stamp, Mix job);
+  void evaluated(Computed m, Effects& fx);
   bool has(std::int64_t step) const;
   Weights weights_at(std::int64_t step) const;
   void settle_where_complete(double now, Effects& fx);

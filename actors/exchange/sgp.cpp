@@ -11,9 +11,8 @@
 // Invariant: over the living, w and what is under way of it add up to their number, but for what the dead had.
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/peers.hpp"
-#include "experiment.pb.h"
 #include "messages/fields.hpp"
-#include "runtime/schemes/gossip_graph.hpp"
+#include "runtime/schemes/peer_options.hpp"
 
 #include <memory>
 #include <utility>
@@ -25,10 +24,7 @@ constexpr const char* kShare = "share";
 
 class Sgp final : public PeerExchange {
  public:
-  explicit Sgp(const ExchangeSeat& seat)
-      : PeerExchange(seat),
-        graph_(GossipGraph::of(*seat.experiment)),
-        overlap_(seat.experiment->replicas().exchange().sgp().overlap()) {}
+  explicit Sgp(const ExchangeSeat& seat) : PeerExchange(seat), o_(sgp_options(*seat.experiment)) {}
 
  private:
   using Key = std::pair<std::int64_t, std::int32_t>;  // step of its sender, and who that is
@@ -62,7 +58,7 @@ class Sgp final : public PeerExchange {
   void share_out(std::vector<Tensor> half, Effects& fx) {
     half_ = std::move(half);
     std::vector<std::int32_t> to;
-    for (const std::int32_t r : graph_.told_by(seat().replica, step())) {
+    for (const std::int32_t r : o_.graph.told_by(seat().replica, step())) {
       if (makes(r, step())) {
         to.push_back(r);
       }
@@ -87,8 +83,8 @@ class Sgp final : public PeerExchange {
     if (half_.empty()) {
       return false;
     }
-    for (std::int64_t due = taken_; due <= step() - overlap_; ++due) {
-      for (const std::int32_t r : graph_.heard_by(seat().replica, due)) {
+    for (std::int64_t due = taken_; due <= step() - o_.overlap; ++due) {
+      for (const std::int32_t r : o_.graph.heard_by(seat().replica, due)) {
         if (makes(r, due) && !shares_.contains({due, r}) && !seen_.contains({due, r})) {
           return false;
         }
@@ -108,7 +104,7 @@ class Sgp final : public PeerExchange {
       w += note.numbers[1];
       seen_.insert(at->first);
     }
-    taken_ = std::max(taken_, step() + 1 - overlap_);
+    taken_ = std::max(taken_, step() + 1 - o_.overlap);
     seen_.erase(seen_.begin(), seen_.lower_bound({taken_, 0}));
     return [all = std::move(all), w](Stream& stream) {
       Computed made{.numbers = {w}};
@@ -137,8 +133,7 @@ class Sgp final : public PeerExchange {
     w_ = numbers.at(0);
   }
 
-  GossipGraph graph_;
-  std::int64_t overlap_;
+  SgpOptions o_;
   std::vector<Tensor> x_;  // by slice; empty: w is 1
   double w_ = 1;
   std::vector<Tensor> half_;    // x with the step that is under way; empty: not yet

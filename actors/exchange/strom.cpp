@@ -8,9 +8,9 @@
 // that dies leaves the others apart by its last messages, of which some may not have come.
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/peers.hpp"
-#include "experiment.pb.h"
 #include "messages/fields.hpp"
 #include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/peer_options.hpp"
 
 #include <memory>
 #include <utility>
@@ -149,8 +149,7 @@ ExchangeScheme strom() {
               "x <- x + q + sum of the others' q that have come",
           .memory = "no server; with a codec r, and messages that have come",
           .peer = [](const ExchangeSeat& seat) { return std::make_unique<Strom>(seat); },
-          .staleness =
-              [](const proto::Experiment& e) { return static_cast<double>(e.replicas().count()); },
+          .staleness = staleness_of_all,
           .codec_between_peers = true};
 }
 

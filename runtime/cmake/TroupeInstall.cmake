@@ -16,7 +16,7 @@ set(public_headers
     # Exchanges without servers.
     actors/exchange/exchange.hpp actors/exchange/peers.hpp actors/exchange/seat.hpp
     # Schemes.
-    runtime/schemes/chunk_optimizer.hpp runtime/schemes/decoupled.hpp runtime/schemes/evaluation.hpp
+    runtime/schemes/chunk_optimizer.hpp runtime/schemes/codec.hpp runtime/schemes/decoupled.hpp runtime/schemes/evaluation.hpp
     runtime/schemes/exchange.hpp runtime/schemes/link.hpp
     runtime/schemes/optimizer_scheme.hpp runtime/schemes/policy.hpp runtime/schemes/rate.hpp runtime/schemes/rate_factor.hpp
     runtime/schemes/registry.hpp runtime/schemes/rule.hpp runtime/schemes/schedule.hpp

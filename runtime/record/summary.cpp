@@ -78,6 +78,25 @@ std::string list(const std::vector<PhaseSummary>& phases) {
   return "[" + text + "\n  ]";
 }
 
+/// {"1": ..., "2": ..., ...}
+JsonObject numbered(const std::vector<std::string>& texts) {
+  JsonObject all;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    all.add(std::to_string(i + 1), texts[i]);
+  }
+  return all;
+}
+
+JsonObject distances_object(const std::vector<double>& distances) {
+  JsonObject replicas;
+  for (std::size_t r = 0; r < distances.size(); ++r) {
+    if (!(distances[r] < 0)) {
+      replicas.add(concat("replica-", r), distances[r]);
+    }
+  }
+  return replicas;
+}
+
 }  // namespace
 
 double consensus_of(const std::vector<double>& distances) {
@@ -138,20 +157,12 @@ std::string to_json(const Summary& summary,
   for (const auto& [stage, shares] : summary.idle) {
     idle.add(concat("stage-", stage), idle_object(shares));
   }
-  JsonObject lost;
-  for (std::size_t i = 0; i < summary.lost.size(); ++i) {
-    lost.add(std::to_string(i + 1), summary.lost[i]);
-  }
   JsonObject origin;
   origin.add("commit", summary.origin.commit)
       .add("host", summary.origin.host)
       .add("cpu", summary.origin.cpu)
       .add("gpu", summary.origin.gpu)
       .add("command", summary.origin.command);
-  JsonObject returned;
-  for (std::size_t i = 0; i < summary.returned.size(); ++i) {
-    returned.add(std::to_string(i + 1), summary.returned[i]);
-  }
   JsonObject all(JsonObject::Layout::line_a_member);
   all.raw("experiment", nested(print_experiment_json(experiment)))
       .add("version", summary.version)
@@ -178,8 +189,8 @@ std::string to_json(const Summary& summary,
       .add("stashes", object("stage", summary.stashes))
       .add("bytes_sent", summary.bytes_sent)
       .add("servers", servers)
-      .add("lost", lost)
-      .add("returned", returned)
+      .add("lost", numbered(summary.lost))
+      .add("returned", numbered(summary.returned))
       .add("weights_sha256", summary.weights_sha256)
       .add("order_sha256", summary.order_sha256);
   if (summary.best) {
@@ -191,13 +202,8 @@ std::string to_json(const Summary& summary,
     all.add("stopped_by", summary.patience_ended ? "patience" : "");
   }
   if (!summary.consensus.empty()) {
-    JsonObject replicas;
-    for (std::size_t r = 0; r < summary.consensus.size(); ++r) {
-      if (const double distance = summary.consensus[r]; !(distance < 0)) {
-        replicas.add(concat("replica-", r), distance);
-      }
-    }
-    all.add("consensus", consensus_of(summary.consensus)).add("distances", replicas);
+    all.add("consensus", consensus_of(summary.consensus))
+        .add("distances", distances_object(summary.consensus));
   }
   if (!summary.predictors.empty()) {
     all.add("predictors", predictors_object(summary.predictors));

@@ -1,6 +1,5 @@
 #include "runtime/schemes/gossip_graph.hpp"
 
-#include "experiment.pb.h"
 #include "kernels/check.hpp"
 
 #include <algorithm>
@@ -9,38 +8,6 @@
 
 namespace troupe {
 namespace {
-
-GossipGraph::Kind kind_of(proto::Gossip::Graph graph) {
-  switch (graph) {
-    case proto::Gossip::ring:
-      return GossipGraph::Kind::ring;
-    case proto::Gossip::torus:
-      return GossipGraph::Kind::torus;
-    case proto::Gossip::exponential:
-      return GossipGraph::Kind::exponential;
-    case proto::Gossip::one_peer:
-      return GossipGraph::Kind::one_peer;
-    case proto::Gossip::rotating:
-      return GossipGraph::Kind::rotating;
-    case proto::Gossip::groups:
-      return GossipGraph::Kind::groups;
-    case proto::Gossip::complete:
-      return GossipGraph::Kind::complete;
-  }
-  throw ContractError("[GossipGraph] a graph that there is none of");
-}
-
-GossipGraph::Kind kind_of(proto::Sgp::Graph graph) {
-  switch (graph) {
-    case proto::Sgp::one_peer:
-      return GossipGraph::Kind::one_peer;
-    case proto::Sgp::exponential:
-      return GossipGraph::Kind::exponential;
-    case proto::Sgp::random:
-      return GossipGraph::Kind::random;
-  }
-  throw ContractError("[GossipGraph] a graph that there is none of");
-}
 
 /// Hops 1, 2, 4, ... below n.
 int hops_below(std::int32_t n) {
@@ -61,16 +28,6 @@ GossipGraph::GossipGraph(Kind kind, std::int32_t replicas, std::int64_t group, s
     : kind_(kind), replicas_(replicas), group_(group), random_(seed, Purpose::peers) {
   TROUPE_CHECK(replicas >= 2, "[GossipGraph] of ", replicas, " replicas");
   TROUPE_CHECK(kind != Kind::groups || group >= 2, "[GossipGraph] groups of ", group);
-}
-
-GossipGraph GossipGraph::of(const proto::Experiment& experiment) {
-  const proto::Exchange& exchange = experiment.replicas().exchange();
-  const Kind kind =
-      exchange.has_sgp() ? kind_of(exchange.sgp().graph()) : kind_of(exchange.gossip().graph());
-  return {kind,
-          static_cast<std::int32_t>(experiment.replicas().count()),
-          exchange.gossip().group(),
-          experiment.seed()};
 }
 
 std::vector<std::int32_t> GossipGraph::told_by(std::int32_t replica, std::int64_t round) const {

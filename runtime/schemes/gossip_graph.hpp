@@ -7,7 +7,6 @@
 #pragma once
 
 #include "kernels/random.hpp"
-#include "messages/proto.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -27,10 +26,8 @@ class GossipGraph {
     random,  // each replica tells one that it draws: not doubly stochastic, for push-sum
   };
 
-  /// Of replicas.exchange gossip or sgp. `group`: of `groups`. ContractError for fewer than two replicas.
+  /// `group`: of `groups`. ContractError for fewer than two replicas.
   GossipGraph(Kind kind, std::int32_t replicas, std::int64_t group, std::uint64_t seed);
-
-  static GossipGraph of(const proto::Experiment& experiment);
 
   /// Whom the replica tells its weights in round 0, 1, ..., and whom it hears: in rising order, each once,
   /// itself not among them.

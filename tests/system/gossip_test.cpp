@@ -102,7 +102,7 @@ TEST_CASE("all of them learn, in pipelines, too, and repeat themselves", "[syste
                   "stop.updates=80"};
       set.insert(set.end(), pipe.begin(), pipe.end());
       const Outcome first = trained(set);
-      check_learns(first);
+      CHECK(first.evaluations.back().loss < 0.8 * first.evaluations.front().loss);
       const Outcome second = trained(set);
       CHECK(first.order == second.order);
       CHECK(same(first.weights, second.weights));
@@ -127,7 +127,7 @@ TEST_CASE("a slow replica holds up those who wait for it, and nobody else", "[sy
                 "replicas.count=8",
                 "record.evaluate=false",
                 "stop.updates=0",
-                "stop.seconds=80.5"};
+                "stop.seconds=400.5"};
     if (slow) {
       set.insert(set.end(),
                  {"clock.workers.straggler.permanent.factor=4",
@@ -146,7 +146,7 @@ TEST_CASE("a slow replica holds up those who wait for it, and nobody else", "[sy
   for (const std::string exchange : {".gossip.graph=ring", "=sgp"}) {
     INFO(exchange);
     CHECK(static_cast<double>(mini_batches(exchange, true)) <
-          0.3 * static_cast<double>(mini_batches(exchange, false)));
+          0.27 * static_cast<double>(mini_batches(exchange, false)));
   }
 }
 

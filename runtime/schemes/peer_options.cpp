@@ -1,0 +1,95 @@
+#include "runtime/schemes/peer_options.hpp"
+
+#include "experiment.pb.h"
+#include "kernels/check.hpp"
+
+#include <set>
+
+namespace troupe {
+namespace {
+
+GossipGraph::Kind kind_of(proto::Gossip::Graph graph) {
+  switch (graph) {
+    case proto::Gossip::ring:
+      return GossipGraph::Kind::ring;
+    case proto::Gossip::torus:
+      return GossipGraph::Kind::torus;
+    case proto::Gossip::exponential:
+      return GossipGraph::Kind::exponential;
+    case proto::Gossip::one_peer:
+      return GossipGraph::Kind::one_peer;
+    case proto::Gossip::rotating:
+      return GossipGraph::Kind::rotating;
+    case proto::Gossip::groups:
+      return GossipGraph::Kind::groups;
+    case proto::Gossip::complete:
+      return GossipGraph::Kind::complete;
+  }
+  throw ContractError("[GossipGraph] a graph that there is none of");
+}
+
+GossipGraph::Kind kind_of(proto::Sgp::Graph graph) {
+  switch (graph) {
+    case proto::Sgp::one_peer:
+      return GossipGraph::Kind::one_peer;
+    case proto::Sgp::exponential:
+      return GossipGraph::Kind::exponential;
+    case proto::Sgp::random:
+      return GossipGraph::Kind::random;
+  }
+  throw ContractError("[GossipGraph] a graph that there is none of");
+}
+
+std::int32_t count_of(const proto::Experiment& experiment) {
+  return static_cast<std::int32_t>(experiment.replicas().count());
+}
+
+/// Whether a replica may ask one that is so many places away, which is an odd number.
+bool reaches(proto::AdPsgd::Graph graph, std::int64_t hops) {
+  const std::int64_t less = hops - 1;
+  switch (graph) {
+    case proto::AdPsgd::exponential:
+      return (less & (less - 1)) == 0;  // 2^k + 1, and 1
+    case proto::AdPsgd::ring:
+      return hops == 1;
+    case proto::AdPsgd::complete:
+      return true;
+  }
+  throw ContractError("[AdPsgd] a graph that there is none of");
+}
+
+}  // namespace
+
+GossipOptions gossip_options(const proto::Experiment& experiment) {
+  const proto::Gossip& options = experiment.replicas().exchange().gossip();
+  return {{kind_of(options.graph()), count_of(experiment), options.group(), experiment.seed()},
+          options.period(),
+          options.order() == proto::Gossip::simultaneous};
+}
+
+SgpOptions sgp_options(const proto::Experiment& experiment) {
+  const proto::Sgp& options = experiment.replicas().exchange().sgp();
+  return {{kind_of(options.graph()), count_of(experiment), 0, experiment.seed()},
+          options.overlap()};
+}
+
+std::vector<std::int32_t> ad_psgd_partners(const proto::Experiment& experiment,
+                                           std::int32_t replica) {
+  const proto::AdPsgd::Graph graph = experiment.replicas().exchange().ad_psgd().graph();
+  const std::int64_t n = count_of(experiment);
+  std::set<std::int32_t> all;
+  for (std::int64_t hops = 1; hops < n && replica % 2 == 0; hops += 2) {
+    for (const std::int64_t there : {(replica + hops) % n, (replica - hops + n) % n}) {
+      if (there % 2 == 1 && reaches(graph, hops)) {
+        all.insert(static_cast<std::int32_t>(there));
+      }
+    }
+  }
+  return {all.begin(), all.end()};
+}
+
+double staleness_of_all(const proto::Experiment& experiment) {
+  return static_cast<double>(experiment.replicas().count());
+}
+
+}  // namespace troupe
