@@ -407,6 +407,8 @@ class Asked:
             return False
         if any(s.startswith("replicas.exchange") and ("hogwild" in s or "overlaps" in s) for s in sets):
             return False
+        if any(s.startswith("replicas.rule") and "essp" in s for s in sets):
+            return False
         return all(s == "replicas.count=1" for s in sets if s.startswith("replicas.count"))
 
 
