@@ -120,7 +120,7 @@ void print_summary(Console& console, const RunResult& result, const std::string&
   }
   if (!s.consensus.empty()) {
     rows.push_back({"consensus",
-                    number(consensus_of(s.consensus)) +
+                    number(consensus_of(s.consensus), "%.3g") +
                         ": mean square distance of the replicas' weights from their mean"});
   }
   if (s.best) {
