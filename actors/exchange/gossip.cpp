@@ -43,15 +43,19 @@ class Gossip final : public PeerExchange {
     return makes(replica, o_.simultaneous ? step() - 1 : step());
   }
 
-  void tell_all(const Weights& weights, std::int64_t round, Effects& fx) const {
+  /// `step`: of the weights that its hearers average when they go on from there.
+  void tell_all(const Weights& weights, std::int64_t step, std::int64_t round, Effects& fx) const {
     for (const std::int32_t r : o_.graph.told_by(seat().replica, round)) {
+      if (!makes(r, step)) {
+        continue;
+      }
       tell(r, kWeights, {static_cast<double>(round)}, values_of(weights), fx);
     }
   }
 
   void stepped(const Weights& own, Effects& fx) override {
     if (!o_.simultaneous && averages()) {
-      tell_all(own, round(), fx);
+      tell_all(own, step(), round(), fx);
     }
   }
 
@@ -59,12 +63,13 @@ class Gossip final : public PeerExchange {
     notes_.erase(notes_.begin(), notes_.lower_bound({round(), 0}));
     const std::int64_t next = step() + 1;
     if (o_.simultaneous && next % o_.period == 0) {
-      tell_all(weights, (next - 1) / o_.period, fx);
+      tell_all(weights, next, (next - 1) / o_.period, fx);
     }
   }
 
   void heard(Note note, Effects& /*fx*/) override {
-    TROUPE_CHECK(note.what == kWeights && note.numbers.size() == 1 && fit(note.tensors),
+    TROUPE_CHECK(note.what == kWeights && note.numbers.size() == 1 && note.numbers[0] >= 0 &&
+                     note.numbers[0] < 0x1p53 && fit(note.tensors),
                  "replica ",
                  note.stamp.replica,
                  " has told weights that are none");

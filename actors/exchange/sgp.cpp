@@ -71,7 +71,9 @@ class Sgp final : public PeerExchange {
 
   void heard(Note note, Effects& /*fx*/) override {
     TROUPE_CHECK(note.what == kShare && note.numbers.size() == 2 && note.numbers[0] > 0 &&
-                     note.numbers[0] <= 1 && note.numbers[1] > 0 && fit(note.tensors),
+                     note.numbers[0] <= 1 && note.numbers[1] > 0 &&
+                     note.numbers[1] <= static_cast<double>(seat().peers.size()) &&
+                     fit(note.tensors),
                  "replica ",
                  note.stamp.replica,
                  " has told a share that is none");

@@ -82,7 +82,8 @@ TEST_CASE("a run that is interrupted writes a checkpoint first, and ends from it
     REQUIRE(whole.code == 0);
     std::string run;
     int code = 0;
-    for (int i = 0; i < 8 && code == 0; ++i) {  // on a busy machine the signal may come after the end
+    for (int i = 0; i < 8 && code == 0;
+         ++i) {  // on a busy machine the signal may come after the end
       run = folder / ("run-" + std::to_string(i));
       Program program(pipeline(verb, run, "4000"));
       wait_for_checkpoint(run);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <complex>
+#include <limits>
 #include <numbers>
 
 using namespace troupe;
@@ -267,6 +268,12 @@ TEST_CASE("a Note that is none ends who gets it, with a sentence", "[actors]") {
     CHECK_THROWS_WITH(v.hear(0, what, numbers, {filled(1, 7)}), refused);
     CHECK_THROWS_WITH(v.hear(0, what, numbers, {Tensor()}), refused);
     CHECK_THROWS_WITH(v.hear(0, "news", numbers, {filled(1, Village::kNumbers)}), refused);
+    for (const double wrong : {-1.0, 1e300, std::numeric_limits<double>::quiet_NaN()}) {
+      const std::vector<double> none(numbers.size(), wrong);
+      if (!numbers.empty()) {
+        CHECK_THROWS_WITH(v.hear(0, what, none, {filled(1, Village::kNumbers)}), refused);
+      }
+    }
     if (!numbers.empty()) {
       CHECK_THROWS_WITH(v.hear(0, what, {}, {filled(1, Village::kNumbers)}), refused);
     }
