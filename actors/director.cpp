@@ -157,11 +157,19 @@ void Director::release(std::int64_t step, bool conclude, Effects& fx) {
 }
 
 void Director::handle(Concluded m, double, Effects& fx) {
+  TROUPE_CHECK(m.chunk >= 0 && m.chunk < c_.company.chunks,
+               "the weights of chunk ",
+               m.chunk,
+               ", which there is none of");
   concluded_[{m.chunk, m.slice}] = std::move(m.weights);
   conclude(fx);
 }
 
 void Director::handle(Buffers m, double, Effects& fx) {
+  TROUPE_CHECK(m.chunk >= 0 && m.chunk < c_.company.chunks,
+               "the buffers of chunk ",
+               m.chunk,
+               ", which there is none of");
   if (m.replica == evaluator()) {
     buffers_[m.chunk] = std::move(m.tensors);
     conclude(fx);
@@ -189,26 +197,38 @@ void Director::conclude(Effects& fx) {
   finish(std::move(ending), fx);
 }
 
-void Director::handle(Down m, double, Effects& fx) {
+/// Replicas that cannot go on without the machine `id`; empty: nobody can.
+std::vector<std::int32_t> Director::depending_on(ActorId id) const {
+  if (const auto group = c_.group_of.find(id); group != c_.group_of.end()) {
+    return group->second;
+  }
   // What an extension has added is everybody's.
-  const std::int32_t replica = m.id < c_.replica_of.size() ? c_.replica_of[m.id] : -1;
-  if (replica >= 0 && !alive_[static_cast<std::size_t>(replica)]) {
+  const std::int32_t replica = id < c_.replica_of.size() ? c_.replica_of[id] : -1;
+  return replica < 0 ? std::vector<std::int32_t>{} : std::vector<std::int32_t>{replica};
+}
+
+void Director::handle(Down m, double, Effects& fx) {
+  std::vector<std::int32_t> lost = depending_on(m.id);
+  const std::int32_t first = lost.empty() ? -1 : lost.front();
+  std::erase_if(lost, [&](std::int32_t r) { return !alive_[static_cast<std::size_t>(r)]; });
+  if (first >= 0 && lost.empty()) {
     return;  // it is known to be dead, and its other machines go with it
   }
-  const bool others = std::count(alive_.begin(), alive_.end(), true) > 1;
-  if (replica < 0 || !c_.survives || !others) {
+  const auto living = static_cast<std::size_t>(std::count(alive_.begin(), alive_.end(), true));
+  if (lost.empty() || !c_.survives || living <= lost.size()) {
     Ending ending = ending_of(m);
-    if (replica >= 0 && !c_.survives && c_.company.sources.size() > 1) {
-      ending.cause +=
-          concat("; it is of replica ", replica, ", and an all-reduce needs all of them");
+    if (!lost.empty() && !c_.survives && c_.company.sources.size() > 1) {
+      ending.cause += concat("; it is of replica ", first, ", and an all-reduce needs all of them");
     }
     finish(std::move(ending), fx);
     return;
   }
   const std::int32_t before = evaluator();
-  alive_[static_cast<std::size_t>(replica)] = false;
-  returning_.erase(replica);
-  fx.record(LossOfReplica{.replica = replica, .cause = m.actor + ": " + m.cause});
+  for (const std::int32_t replica : lost) {
+    alive_[static_cast<std::size_t>(replica)] = false;
+    returning_.erase(replica);
+    fx.record(LossOfReplica{.replica = replica, .cause = m.actor + ": " + m.cause});
+  }
   c_.end->membership({.epoch = ++epoch_, .alive = alive_}, fx);
   if (before != evaluator()) {
     replace_evaluator(fx);
@@ -263,7 +283,7 @@ void Director::handle(Readmitted m, double, Effects& fx) {
   Returning& so_far = found->second;
   so_far.arrived = std::max(so_far.arrived, m.arrived);
   so_far.batch = std::max(so_far.batch, m.batch);
-  if (++so_far.servers < c_.company.servers.size()) {
+  if (++so_far.servers < c_.company.told().size()) {
     return;
   }
   const Rejoin rejoin{so_far.batch};

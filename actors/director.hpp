@@ -40,9 +40,11 @@ class Director final : public Actor<Director, DirectorRole> {
     Company company;
     std::unique_ptr<RunEnd> end;           // empty: at the source
     std::vector<std::int32_t> replica_of;  // by ActorId; -1: everybody's
-    bool survives = false;                 // the run goes on without a replica that died
-    bool evaluate = true;                  // a Mark at the last step will come
-    double target_accuracy = 0;            // 0: none
+    // Of machines of a group of replicas, which these cannot go on without
+    std::map<ActorId, std::vector<std::int32_t>> group_of{};
+    bool survives = false;       // the run goes on without a replica that died
+    bool evaluate = true;        // a Mark at the last step will come
+    double target_accuracy = 0;  // 0: none
     bool allow_divergence = false;
     BestEvaluation::Config best{};
     bool keeps_best = false;  // the final weights are those of the best evaluation
@@ -66,6 +68,7 @@ class Director final : public Actor<Director, DirectorRole> {
   std::string waits_for() const override;
 
  private:
+  std::vector<std::int32_t> depending_on(ActorId id) const;
   void conclude(Effects& fx);
   void release(std::int64_t step, bool conclude, Effects& fx);
   void finish(Ending ending, Effects& fx);

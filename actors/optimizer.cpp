@@ -40,7 +40,9 @@ Run Optimizer::job(const Stamp& stamp, Work work) const {
 
 void Optimizer::handle(Apply m, double, Effects& fx) {
   begin(m.from);
-  Run how = job(m.stamp, Work::update);
+  const bool encodes_alone =
+      !m.steps && !m.outbound.accrue && m.outbound.travel == Travel::gradient;
+  Run how = job(m.stamp, encodes_alone ? Work::unmodelled : Work::update);
   if (c_.shared) {
     run(fx,
         std::move(how),
@@ -86,9 +88,7 @@ void Optimizer::handle(AddGradients m, double, Effects& fx) {
 void Optimizer::handle(JoinSegments m, double, Effects& fx) {
   begin(m.from);
   Run how = job(m.stamp, Work::unmodelled);
-  run(fx, std::move(how), [sizes = c_.layout.slice_sizes, m = std::move(m)](Stream& stream) {
-    return join_segments(stream, m, sizes);
-  });
+  run(fx, std::move(how), [m = std::move(m)](Stream& stream) { return join_segments(stream, m); });
 }
 
 void Optimizer::handle(Follow m, double, Effects& fx) {

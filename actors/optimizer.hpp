@@ -59,6 +59,9 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
 
   void archive(Archive& a) override;
 
+  /// Its arithmetic, while no step is made; else null.
+  OptimizerStep* arithmetic() const { return step_.get(); }
+
   std::string waits_for() const override { return asked_by_ ? "its own kernel" : ""; }
 
  private:

@@ -31,12 +31,15 @@ void add_theirs(Stream& stream,
 
 /// Slices of the segments, one behind the other, times `factor`.
 std::vector<Tensor> joined(Stream& stream,
-                           const std::vector<std::int64_t>& slice_sizes,
                            const std::vector<std::vector<Tensor>>& segments,
                            double factor) {
   std::vector<Tensor> slices;
-  for (std::size_t s = 0; s < slice_sizes.size(); ++s) {
-    slices.push_back(stream.allocate({slice_sizes[s]}));
+  for (std::size_t s = 0; s < segments.front().size(); ++s) {
+    std::int64_t size = 0;
+    for (const std::vector<Tensor>& segment : segments) {
+      size += segment[s].elements();
+    }
+    slices.push_back(stream.allocate({size}));
     std::int64_t offset = 0;
     for (const std::vector<Tensor>& segment : segments) {
       const Tensor& x = segment[s];
@@ -308,10 +311,8 @@ Summed add_gradients(Stream& stream, AddGradients of) {
   return {std::move(of.gradient)};
 }
 
-Summed join_segments(Stream& stream,
-                     const JoinSegments& of,
-                     const std::vector<std::int64_t>& slice_sizes) {
-  return {joined(stream, slice_sizes, of.segments, of.factor)};
+Summed join_segments(Stream& stream, const JoinSegments& of) {
+  return {joined(stream, of.segments, of.factor)};
 }
 
 Followed follow(Stream& stream, Follow of) {

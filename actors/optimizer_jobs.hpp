@@ -32,9 +32,7 @@ Applied make_shared_step(Stream& stream,
 
 NormsMeasured measure(Stream& stream, MeasureNorms of, const SliceLayout& slices);
 Summed add_gradients(Stream& stream, AddGradients of);
-Summed join_segments(Stream& stream,
-                     const JoinSegments& of,
-                     const std::vector<std::int64_t>& slice_sizes);
+Summed join_segments(Stream& stream, const JoinSegments& of);
 Followed follow(Stream& stream, Follow of);
 SharedRead read_shared(Stream& stream, const SharedWeights& shared);
 

@@ -10,20 +10,18 @@
 namespace troupe {
 namespace {
 
-std::int64_t rows_of(const Tensor& output) {
-  return output.shape()[0];
+/// What the model sees as samples: those of h, or where these are texts their positions.
+std::int64_t rows_of(const Predictor::Known& of, const Shape& reads, std::int64_t classes) {
+  const std::int64_t width = reads.back();
+  return of.output.elements() / (reads.elements() / width * (width - classes));
 }
 
-Shape flat(const Tensor& output) {
-  return {rows_of(output), output.elements() / rows_of(output)};
-}
-
-/// (B, reads): h, whose last dimension is longer by `classes`: at each position the label as one of them.
+/// (rows, reads): h, whose last dimension is longer by `classes`: at each position the label as one of them.
 Tensor model_input(Stream& stream,
                    const Predictor::Known& of,
                    const Shape& reads,
                    std::int64_t classes) {
-  const std::int64_t rows = rows_of(of.output);
+  const std::int64_t rows = rows_of(of, reads, classes);
   const Shape shape = with_batch(rows, reads);
   if (classes == 0) {
     return of.output.reshape(shape);
@@ -88,8 +86,13 @@ void Predictor::handle(Activation m, double, Effects& fx) {
     ++asked_;
   } else {
     const NamedTensor& sent = m.bundle.front();
-    Known& known = known_[micro_batch_of(m.stamp)];
+    const MicroBatch at = micro_batch_of(m.stamp);
+    Known& known = known_[at];
     (sent.name == kLesson ? known.signal : known.output) = sent.tensor;
+    if (m.bundle.size() > 1) {  // modules draw their inputs from buffers: labels travel with them
+      known.labels = m.bundle.back().tensor;
+    }
+    offer(at);
   }
   advance(fx);
 }
@@ -100,7 +103,9 @@ void Predictor::handle(Labels m, double, Effects& fx) {
 }
 
 void Predictor::handle(ErrorSignal m, double, Effects& fx) {
-  known_[micro_batch_of(m.stamp)].signal = m.bundle.front().tensor;
+  const MicroBatch at = micro_batch_of(m.stamp);
+  known_[at].signal = m.bundle.front().tensor;
+  offer(at);
   advance(fx);
 }
 
@@ -123,9 +128,27 @@ void Predictor::advance(Effects& fx) {
   if (next != known_.end()) {
     at_ = next->first;
     c_.head ? judge(fx) : answer(fx);
+  } else if (c_.freshest && slot_.fresh()) {
+    Lesson lesson = slot_.draw().value;
+    at_ = lesson.at;
+    teach(std::move(lesson.of), fx);
   } else if (!known_.empty() && known_.begin()->second.answered && known_.begin()->second.signal) {
     at_ = known_.begin()->first;
-    teach(fx);
+    teach(known_.at(at_), fx);
+  }
+}
+
+/// A lesson that is complete goes to the slot. One about an input need not wait for the module, which may be far behind the
+/// one that has sent it.
+void Predictor::offer(const MicroBatch& at) {
+  Known& known = known_.at(at);
+  if (c_.freshest && known.output && known.signal && (known.answered || of_input())) {
+    replaced_ += slot_.keep({at, known}, 1);
+    known.signal = {};
+    known.offered = true;
+  }
+  if (known.offered && known.answered) {
+    known_.erase(at);
   }
 }
 
@@ -152,11 +175,12 @@ void Predictor::answer(Effects& fx) {
         const Tensor y = model->forward(pass, weights, buffers, input, {}, false).y.front().tensor;
         ForwardPass made;
         if (shape.dimensions() > 0) {
-          made.y.push_back({"x", y.reshape(with_batch(rows_of(y), shape))});
+          made.y.push_back({"x", y.reshape(with_batch(of.output.shape()[0], shape))});
           return made;
         }
         Tensor error = stream.allocate(y.shape());
-        std::vector<Term> terms{{(1 - lambda) / static_cast<double>(rows_of(y)), y}};
+        const auto rows = static_cast<double>(y.shape()[0]);
+        std::vector<Term> terms{{(1 - lambda) / rows, y}};
         if (lambda > 0) {
           terms.push_back({lambda, of.signal.reshape(y.shape())});
         }
@@ -169,6 +193,7 @@ void Predictor::answer(Effects& fx) {
 void Predictor::handle(Ran<ForwardPass> m, double, Effects& fx) {
   running_ = false;
   known_.at(at_).answered = true;
+  offer(at_);
   if (of_input()) {
     --asked_;
     const Stamp stamp{c_.replica, c_.chunk, at_.batch, at_.micro_batch};
@@ -195,16 +220,17 @@ void Predictor::judge(Effects& fx) {
        weights = weights_,
        buffers = c_.buffers,
        of = known_.at(at_),
+       reads = c_.reads,
        seed = c_.seed,
        gradient = std::move(gradient_),
        divide_by = last ? c_.micro_batches : 1](Stream& stream) mutable {
         const Pass pass{.stream = stream, .seed = seed};
-        const Bundle input{{"x", of.output}, {kLabelsEntry, of.labels}};
+        const Bundle input{{"x", model_input(stream, of, reads, 0)}, {kLabelsEntry, of.labels}};
         ForwardPass forward =
             model->forward(pass, weights, std::move(buffers), input, of.labels, true);
         InputGradient half = model->input_gradient(pass, weights, std::move(forward.stash), {});
         BackwardPass made;
-        made.dx = std::move(half.dx);
+        made.dx.push_back({"x", half.dx.front().tensor.reshape(of.output.shape())});
         made.gradient =
             model->weight_gradient(stream, half.deltas, std::move(gradient), divide_by).gradient;
         return made;
@@ -214,7 +240,7 @@ void Predictor::judge(Effects& fx) {
 
 /// The forward again, at the weights of now: so the gradient is theirs, and no stash waits for a lesson
 /// that may never come.
-void Predictor::teach(Effects& fx) {
+void Predictor::teach(Known of, Effects& fx) {
   running_ = true;
   const bool last = parts_ + 1 == c_.micro_batches;
   run(fx,
@@ -222,7 +248,7 @@ void Predictor::teach(Effects& fx) {
       [model = c_.model,
        weights = weights_,
        buffers = c_.buffers,
-       of = known_.at(at_),
+       of = std::move(of),
        reads = c_.reads,
        classes = c_.classes,
        of_input = of_input(),
@@ -230,8 +256,9 @@ void Predictor::teach(Effects& fx) {
        gradient = std::move(gradient_),
        divide_by = last ? c_.micro_batches : 1](Stream& stream) mutable {
         const Pass pass{.stream = stream, .seed = seed};
-        const auto rows = static_cast<double>(rows_of(of.signal));
-        const Tensor signal = stream.allocate(flat(of.signal));
+        const std::int64_t count = rows_of(of, reads, classes);
+        const auto rows = static_cast<double>(count);
+        const Tensor signal = stream.allocate({count, of.signal.elements() / count});
         combine(stream, {{of_input ? 1 : rows, of.signal.reshape(signal.shape())}}, signal);
         const Bundle input{{"x", model_input(stream, of, reads, classes)}};
         ForwardPass forward =
@@ -253,13 +280,16 @@ void Predictor::teach(Effects& fx) {
 
 void Predictor::handle(Ran<BackwardPass> m, double now, Effects& fx) {
   running_ = false;
-  known_.erase(at_);
+  if (!c_.freshest) {
+    known_.erase(at_);
+  }
   if (c_.head) {
     send_error(std::move(m.made.dx), fx);
   } else {
     fx.record(PredictionRecord{{c_.replica, c_.chunk, at_.batch, at_.micro_batch},
                                m.made.dx.front().tensor,
-                               of_input() ? PredictionOf::input : PredictionOf::error_signal});
+                               of_input() ? PredictionOf::input : PredictionOf::error_signal,
+                               std::exchange(replaced_, 0)});
   }
   count(std::move(m.made.gradient), now, fx);
   advance(fx);
@@ -305,7 +335,17 @@ std::string Predictor::waits_for() const {
 }
 
 void Predictor::archive(Archive& a) {
-  a(known_, weights_, gradient_, parts_, updates_, pushes_, at_, asked_, running_);
+  a(known_,
+    slot_,
+    replaced_,
+    weights_,
+    gradient_,
+    parts_,
+    updates_,
+    pushes_,
+    at_,
+    asked_,
+    running_);
 }
 
 }  // namespace troupe

@@ -2,7 +2,8 @@
 // sends later: synthetic gradients (Jaderberg et al. 2017, arXiv:1608.05343).
 //
 //   stage --Activation{h}--> predictor --ErrorSignal{estimate}--> stage
-//   stage of the next module --ErrorSignal{dL/dh}--> predictor
+//   stage of the next module --ErrorSignal{dL/dh}--> predictor       (freshest: a newer one takes the place of an older
+//                                                                      one that it has not come to)
 //   source --Labels--> predictor                                    (where it is conditioned on them)
 //   predictor --Push--> its own shard, which has its own optimizer
 //
@@ -15,7 +16,10 @@
 // Or it is a head of the module's own (decoupled greedy learning, Belilovsky et al. 2020): it has the
 // labels' loss, whose gradient by h is the error signal, and learns from the same pass.
 //
-// It works on gradients of a sample's own loss, those of the micro-batch's mean times the rows, so that
+// Of a text each position is a sample to it: one network for all positions, which sees the h of its position alone and,
+// where it is conditioned, the label there.
+//
+// It works on gradients of a sample's own loss, those of the micro-batch's mean times the samples, so that
 // no estimate depends on the batch size. With lambda > 0 an estimate waits for the next module and is
 // mixed with what that sends.
 //
@@ -27,6 +31,7 @@
 #pragma once
 
 #include "actors/stage/micro_batch.hpp"
+#include "actors/stage/replay_buffer.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -52,11 +57,12 @@ class Predictor final : public Actor<Predictor, StageRole> {
     double lambda = 0;
     std::int64_t classes = 0;  // of the labels that it is told; 0: it is told none
     bool head = false;         // has the labels' loss, and learns while it answers
+    bool freshest = false;     // a lesson that waits makes room for the next
     /// Of the input that it estimates, of a sample; no dimensions: it estimates error signals.
     Shape input{};
     std::shared_ptr<const Chunk> model;  // -> (elements of h), or the network's outputs
     /// What the model reads, of a sample: (elements of h + classes), or of an image (H, W, C + classes). Of
-    /// a head it is h.
+    /// a head it is h. Of a text it is what is read at a position.
     Shape reads{};
     std::vector<Tensor> buffers{};  // of the model: every job begins with these
     Ref<StageRole> module;
@@ -85,29 +91,40 @@ class Predictor final : public Actor<Predictor, StageRole> {
   /// What is known of a micro-batch.
   struct Known {
     Tensor output{};  // h, (B, ...); of inputs: the network's
-    Tensor labels{};  // int32 (B)
+    Tensor labels{};  // int32 (B), of texts (B, T)
     Tensor signal{};  // dL/dh as the next module has sent it, (B, ...); of inputs: h
     bool answered = false;
+    bool offered = false;  // freshest: the lesson of it went to the slot
 
-    static constexpr int kFields = 4;
+    static constexpr int kFields = 5;
   };
 
  private:
+  struct Lesson {
+    MicroBatch at{};
+    Known of{};
+
+    static constexpr int kFields = 2;
+  };
+
   void advance(Effects& fx);
 
   bool of_input() const { return c_.input.dimensions() > 0; }
 
   bool answerable(const Known& known) const;
   void answer(Effects& fx);
-  void teach(Effects& fx);
+  void teach(Known of, Effects& fx);
   void judge(Effects& fx);
   void send_error(Bundle error, Effects& fx);
+  void offer(const MicroBatch& at);
   void count(std::vector<Tensor> gradient, double now, Effects& fx);
   void ask(Effects& fx);
   Run job(Work work) const;
 
   Config c_;
   std::map<MicroBatch, Known> known_;  // of micro-batches that are not behind it
+  ReplayBuffer<Lesson> slot_;          // freshest: one lesson; else they wait in known_
+  std::int64_t replaced_ = 0;          // lessons, since the last one that it took
   Weights weights_;                    // empty while the shard makes the next
   std::vector<Tensor> gradient_;       // of the mini-batch's lessons so far, by slice
   std::int32_t parts_ = 0;             // that are in it

@@ -66,7 +66,7 @@ void EndAtServers::halted(const Halted& m, Effects& fx) {
 }
 
 void EndAtServers::membership(const Membership& m, Effects& fx) const {
-  for (const auto& server : company_.servers) {
+  for (const auto& server : company_.told()) {
     fx.send(server, m);
   }
 }

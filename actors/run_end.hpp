@@ -27,6 +27,9 @@ struct Company {
   std::vector<Ref<ServerRole>> servers;             // all slices of all chunks; empty: none
   std::vector<std::vector<Ref<StageRole>>> stages;  // by replica
   std::int32_t chunks = 1;
+  std::vector<Ref<ServerRole>> members{};  // that hear who is left; empty: `servers`
+
+  const std::vector<Ref<ServerRole>>& told() const { return members.empty() ? servers : members; }
 };
 
 class RunEnd {

@@ -1,6 +1,7 @@
 #include "actors/server_optimizer.hpp"
 
 #include "actors/optimizer_parts.hpp"
+#include "kernels/combine.hpp"
 #include "messages/fields.hpp"
 
 #include <utility>
@@ -19,6 +20,18 @@ double mean_gap(Stream& stream, const Update& update, std::int64_t parameters) {
     }
   }
   return measured > 0 ? root_mean_square(sum / measured, parameters) : -1;
+}
+
+/// No push: the base, mixed with the weights above where these have come.
+Updated without_pushes(Stream& stream, Update update, const Combine& m) {
+  Updated out;
+  out.next = stream.allocate(update.base.shape());
+  if (m.theirs) {
+    combine(stream, {{1 - m.share, update.base}, {m.share, here(stream, m.theirs)}}, out.next);
+  } else {
+    combine(stream, {{1, update.base}}, out.next);
+  }
+  return out;
 }
 
 /// A Step can be user code. Without predictions replicas would go on from the initial weights.
@@ -45,6 +58,7 @@ void ServerOptimizer::handle(Combine m, double, Effects& fx) {
        parameters = c_.parameters,
        up = c_.up,
        down = c_.down,
+       votes = c_.votes,
        link = std::exchange(link_, {}),
        m = std::move(m)](Stream& stream) mutable {
         for (const std::int32_t replica : m.forget) {
@@ -60,6 +74,9 @@ void ServerOptimizer::handle(Combine m, double, Effects& fx) {
           }
           of.read = here(stream, of.read);
         }
+        if (votes) {
+          votes->decide(stream, update);
+        }
         const double distance = m.gap ? mean_gap(stream, update, parameters) : -1;
         for (Contribution& of : update.contributions) {
           if (scale->needs_aim()) {
@@ -73,8 +90,14 @@ void ServerOptimizer::handle(Combine m, double, Effects& fx) {
         const Tensor before = scale->observes() ? update.base : Tensor{};
         const Tensor start = down && link.tensors.empty() ? update.base : Tensor{};
         const std::size_t wanted = update.reaches.size();
-        Updated updated = step->apply(stream, std::move(update));
+        Updated updated = update.contributions.empty()
+                              ? without_pushes(stream, std::move(update), m)
+                              : step->apply(stream, std::move(update));
         check_predictions(updated, wanted);
+        if (m.since) {
+          updated.moved = stream.allocate(m.since.shape());
+          combine(stream, {{1, m.since}, {-1, updated.next}}, updated.moved);
+        }
         if (before) {
           scale->observe(stream, before, updated.next);
         }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/majority.hpp"
 #include "runtime/schemes/rule.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -24,6 +25,7 @@ class ServerOptimizer final : public Actor<ServerOptimizer, ServerOptimizerRole>
     std::shared_ptr<Step> step;
     std::shared_ptr<const Codec> up{};  // what contributions come through; empty: none
     DownLink down{};                    // what is answered goes through
+    std::optional<Majority> votes{};    // contributions are votes
   };
 
   explicit ServerOptimizer(Config config) : c_(std::move(config)) {}
@@ -32,6 +34,9 @@ class ServerOptimizer final : public Actor<ServerOptimizer, ServerOptimizerRole>
   void handle(Ran<CombineMade> m, double now, Effects& fx);
 
   void archive(Archive& a) override;
+
+  /// What it makes its steps with, while none is made; else null.
+  Step* step() const { return c_.step.get(); }
 
   std::string waits_for() const override { return at_work_ ? "its own kernel" : ""; }
 

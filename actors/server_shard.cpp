@@ -9,7 +9,9 @@ namespace troupe {
 ServerShard::ServerShard(Config config)
     : c_(std::move(config)),
       weights_(std::move(c_.initial), c_.rate.at(0), c_.reaches),
-      replicas_(c_.replicas.size(), c_.needs_read || c_.gap_every > 0, weights_.newest()),
+      replicas_(c_.below.empty() ? c_.replicas.size() : c_.below.size(),
+                c_.needs_read || c_.gap_every > 0,
+                weights_.newest()),
       run_(c_.batches_per_update, c_.updates),
       pins_({.chunk = c_.chunk,
              .slice = c_.slice,
@@ -18,8 +20,17 @@ ServerShard::ServerShard(Config config)
              .evaluation = c_.evaluation,
              .updates = c_.updates,
              .announces = c_.announces}),
-      account_(c_.chunk, c_.slice),
-      verdicts_to_tell_(c_.followers) {}
+      account_(c_.chunk, c_.slice, c_.above ? c_.above->group : -1),
+      verdicts_to_tell_(c_.followers) {
+  if (c_.above) {
+    above_.emplace(*c_.above, weights_.slice());
+    for (std::int32_t r = 0; r < replicas_.count(); ++r) {
+      if (!c_.above->members.at(static_cast<std::size_t>(r))) {
+        replicas_.leave_out(r);
+      }
+    }
+  }
+}
 
 // -- uploads ---------------------------------------------------------------------------------------
 
@@ -66,11 +77,16 @@ void ServerShard::expect_forgetful() const {
 void ServerShard::receive(Upload m, double now, Effects& fx) {
   m.life = replicas_.life(m.stamp.replica);
   replicas_.note_question(m);
+  if (c_.never_waits) {
+    replicas_.note_times(m, now);
+  }
   if (m.contribution.values.empty()) {
     return;
   }
   account_.travelled(m.contribution.values);
-  replicas_.note_speed(m, now);
+  if (!c_.never_waits) {
+    replicas_.note_speed(m, now);
+  }
   if (run_.over()) {
     verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
     replicas_.refused(m);
@@ -94,7 +110,7 @@ void ServerShard::handle(Alarm, double now, Effects& fx) {
 void ServerShard::advance(double now, Effects& fx) {
   if (c_.follows) {
     follow(now, fx);
-  } else {
+  } else if (!exchange_above(fx)) {
     decide(now, fx);
   }
   serve(now, fx);
@@ -110,7 +126,7 @@ void ServerShard::decide(double now, Effects& fx) {
       continue;  // the others have other indices now: ask again
     }
     if (!choice.take.empty()) {
-      take_and_tell(choice.take, fx);
+      take_and_tell(choice.take, now, fx);
       combine(fx);
     } else if (std::isfinite(choice.ask_again)) {
       TROUPE_CHECK(choice.ask_again > now,
@@ -126,16 +142,17 @@ void ServerShard::decide(double now, Effects& fx) {
 }
 
 bool ServerShard::may_update() const {
-  return !pushes_.updating() && !pushes_.waiting().empty() && !halted_ && !run_.over() &&
-         !pins_.too_many();
+  return !busy() && !pushes_.waiting().empty() && !halted_ && !run_.over() && !pins_.too_many();
 }
 
 // -- one decision for all --------------------------------------------------------------------------
 
-void ServerShard::take_and_tell(std::vector<std::size_t> which, Effects& fx) {
+void ServerShard::take_and_tell(std::vector<std::size_t> which, double now, Effects& fx) {
   pushes_.take(std::move(which));
+  begun_ = now;
   Verdict verdict;
   for (const Upload& m : pushes_.applying()) {
+    replicas_.note_waited(m, now);
     verdict.take.push_back(named(m));
     verdict.mini_batches += m.contribution.mini_batches;
     if (c_.period > 0) {
@@ -213,12 +230,15 @@ void ServerShard::combine(Effects& fx) {
   // Not of the first update, unless of each: it is made at the weights that all have read.
   const bool measure = c_.gap_every > 0 && (version() + 1) % c_.gap_every == 0;
   Update update = make_update(measure);
-  fx.send(c_.optimizer,
-          Combine{.from = c_.self,
-                  .stamp = pushes_.applying().back().stamp,
-                  .update = std::move(update),
-                  .gap = measure,
-                  .forget = replicas_.take_gone()});
+  Combine job{.from = c_.self,
+              .stamp = pushes_.applying().back().stamp,
+              .update = std::move(update),
+              .gap = measure,
+              .forget = replicas_.take_gone()};
+  if (above_) {
+    above_->accumulate(pushes_.applying(), job);
+  }
+  fx.send(c_.optimizer, std::move(job));
 }
 
 /// From the pushes that are applied next, whose tensors move into it.
@@ -242,7 +262,7 @@ Update ServerShard::make_update(bool measure) {
 }
 
 void ServerShard::handle(Combined m, double now, Effects& fx) {
-  TROUPE_CHECK(pushes_.updating(), "server ", c_.chunk, ": a Combined that nobody asked for");
+  TROUPE_CHECK(busy(), "server ", c_.chunk, ": a Combined that nobody asked for");
   const std::int64_t before = run_.step();
   note_applied(m.updated, now, fx);
   pushes_.applied();
@@ -253,7 +273,11 @@ void ServerShard::handle(Combined m, double now, Effects& fx) {
   } else if (c_.down) {
     differences_.add(version(), std::move(m.updated.difference), weights_.slice().elements());
   }
+  Tensor moved = std::exchange(m.updated.moved, {});
   weights_.set(std::move(m.updated), version(), rate(version()));
+  if (above_) {
+    above_->done(std::move(moved), weights_.slice(), now, fx);
+  }
   conclude_update(before, now, fx);
   advance(now, fx);
 }
@@ -279,6 +303,9 @@ void ServerShard::note_applied(Updated& updated, double now, Effects& fx) {
     }
     run_.add(u.contribution.mini_batches);
     account_.applied(version() - u.read_version);
+    if (above_) {
+      continue;  // the run's updates are those of the server above
+    }
     fx.record(AppliedRecord{.stamp = u.stamp,
                             .applied_to = version(),
                             .rate = c_.replicas_step ? u.contribution.rate : rate(version()),
@@ -304,7 +331,7 @@ void ServerShard::broadcast(double now, Effects& fx) {
 
 /// To everybody who has asked and need not wait.
 void ServerShard::serve(double now, Effects& fx) {
-  if (halted_ || (run_.over() && !others_may_lack())) {
+  if (halted_ || (above_ && finished_) || (run_.over() && !others_may_lack())) {
     return;
   }
   for (std::int32_t who = 0; who < replicas_.count(); ++who) {
@@ -351,7 +378,8 @@ void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Ef
                .holds = replicas_.held(who),
                .step = run_.step()};
   if (c_.period > 0) {
-    reply.period = replicas_.agreed_period(who, c_.period);
+    reply.period = c_.never_waits ? replicas_.next_period(who, c_.period, begun_)
+                                  : replicas_.agreed_period(who, c_.period);
   }
   const std::int64_t has =
       request > 0 && replicas_.question(who) ? replicas_.question(who)->has : -1;
@@ -362,28 +390,7 @@ void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Ef
   account_.travelled(reply.weights);
   account_.travelled(reply.moments);
   account_.travelled(reply.differences);
-  fx.send(c_.replicas[static_cast<std::size_t>(who)], std::move(reply));
-}
-
-// -- evaluations -----------------------------------------------------------------------------------
-
-void ServerShard::handle(PinnedPull m, double, Effects& fx) {
-  pins_.pull(m, run_, version(), fx);
-}
-
-Remains ServerShard::remains() const {
-  return {.weights = {{c_.chunk, c_.slice, {weights_.newest().front()}}}, .buffers = {}};
-}
-
-std::string ServerShard::waits_for() const {
-  if (pushes_.updating()) {
-    return "its optimizer";
-  }
-  if (run_.over()) {
-    return "";
-  }
-  return "pushes; " + std::to_string(pushes_.waiting().size()) + " are waiting, the slowest is " +
-         replicas_.slowest();
+  hand_over(std::move(reply), fx);
 }
 
 }  // namespace troupe

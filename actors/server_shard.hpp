@@ -6,14 +6,17 @@
 //   server --Answer--> replica's shard
 //   replica's shard --PinnedPull--> server --Answer--> replica's shard         (evaluations)
 //   the server that decides --Verdict--> the others       (where servers could decide apart)
+//   group's server --Upload--> server above --Answer--> group's server  (where replicas are in groups)
 //   director --Membership, Halt, End, Release--> server --MarkDue, Halted, Concluded--> director
 //
 // Invariants: the version grows by exactly 1 with each update. An Upload is counted once and in its
 // sender's order, even where uploads arrive twice, too early or from a dead replica. Each accepted
 // one is in exactly one update. At most one Combine is out. From the run's last step on nothing is
-// accepted, and nothing is answered unless another server may lack pushes that this one has.
+// accepted, and nothing is answered unless another server may lack pushes that this one has. A group's
+// server has no steps of the run: it goes on until the one above has told it the end.
 #pragma once
 
+#include "actors/server/above.hpp"
 #include "actors/server/arrived_pushes.hpp"
 #include "actors/server/differences.hpp"
 #include "actors/server/pins.hpp"
@@ -30,6 +33,7 @@
 #include "runtime/system/machine.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,12 +52,16 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     bool replicas_step = false;  // pushes, and their rates, are of the replicas' own optimizers
     std::vector<Reach> reaches;  // predictions that somebody may ask for
     std::vector<Ref<ShardRole>> replicas;  // the shards of this chunk, by replica
+    /// Of groups of replicas, by group: these push here in the replicas' place. Empty: there are none.
+    std::vector<Ref<ServerRole>> below{};
+    std::optional<Above::Config> above{};  // this one is a group's
     std::int64_t batches_per_update = 1;   // mini-batches that a step of the run stands for
     std::int64_t updates = 0;              // steps of the run; 0: until it is told
     EvaluationPlan evaluation;             // steps that are pinned in between
     std::int64_t gap_every = 0;            // versions between two measurements; 0: never
     std::int64_t period = 0;  // > 0: of the fastest replica; slower ones get less (DyLU)
     bool streams = false;     // slices take turns: others' uploads come only where all are answered
+    bool never_waits = false;  // ... or no replica waits for an answer
     bool together = false;  // a stage that waits for this server's answer may owe pushes to others
     /// Where servers could decide apart, one decides for all. These do as this one says:
     std::vector<Ref<ServerRole>> followers{};
@@ -75,6 +83,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   void handle(Combined m, double now, Effects& fx);
   void handle(Membership m, double now, Effects& fx);
   void handle(Verdict m, double now, Effects& fx);
+  void handle(Answer m, double now, Effects& fx);
   void handle(End m, double now, Effects& fx);
   void handle(Halt, double now, Effects& fx);
   void handle(Release m, double now, Effects& fx);
@@ -94,8 +103,14 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   void decide(double now, Effects& fx);
   void follow(double now, Effects& fx);
   bool may_update() const;
+
+  /// A job of the optimizer's is under way.
+  bool busy() const { return pushes_.updating() || (above_ && above_->at_work()); }
+
+  bool exchange_above(Effects& fx);
+  void hand_over(Answer reply, Effects& fx);
   void drop(std::vector<std::size_t> which, Effects& fx);
-  void take_and_tell(std::vector<std::size_t> which, Effects& fx);
+  void take_and_tell(std::vector<std::size_t> which, double now, Effects& fx);
   void combine(Effects& fx);
   void pass_over(double now, Effects& fx);
   void conclude_update(std::int64_t before, double now, Effects& fx);
@@ -128,8 +143,10 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   Verdicts verdicts_;               // where this server follows
   VerdictSender verdicts_to_tell_;  // where it decides for others
   Differences differences_;         // Config::down
+  std::optional<Above> above_;      // Config::above
   std::int64_t missing_ = 0;  // mini-batches of the update under way that died with their replica
   std::int64_t told_clock_ = 0;  // slowest clock of the last broadcast
+  double begun_ = 0;             // seconds: when the last update was begun
   bool finished_ = false;
   bool halted_ = false;  // has told how far it has come and waits to hear where the end is
 };

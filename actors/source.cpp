@@ -29,7 +29,8 @@ GatheredBatch gather(Stream& stream,
 
 Source::Source(Config config)
     : c_(std::move(config)),
-      order_(c_.samples.empty() && c_.shuffles ? BatchOrder(c_.sizes, c_.shuffles)
+      order_(c_.data->contiguous()               ? BatchOrder(c_.sizes)
+             : c_.samples.empty() && c_.shuffles ? BatchOrder(c_.sizes, c_.shuffles)
              : c_.samples.empty()
                  ? BatchOrder(c_.data->size(Split::train), c_.sizes, c_.seed)
                  : BatchOrder(
@@ -39,7 +40,13 @@ Source::Source(Config config)
 
 std::int64_t Source::place(std::int64_t batch) const {
   const std::int64_t own = first_ + batch;
-  return c_.samples.empty() ? own * c_.replicas + c_.replica : own;
+  return c_.samples.empty() ? c_.passed + own * c_.replicas + c_.replica
+                            : c_.passed / c_.replicas + own;
+}
+
+std::int64_t Source::passed() const {
+  const std::int64_t own = first_ + admitted();
+  return admitted() == 0 ? c_.passed : c_.passed + (own - 1) * c_.replicas + c_.replica + 1;
 }
 
 void Source::handle(Start, double now, Effects& fx) {
@@ -75,11 +82,41 @@ void Source::handle(MarkDue m, double, Effects& fx) {
 
 void Source::handle(Halt, double now, Effects& fx) {
   halted_ = true;
+  if (c_.buffered) {
+    halt_stages(fx);
+  }
   admit(now, fx);
 }
 
+/// For an end that was not known: what they have begun by now says where it is.
+void Source::halt_stages(Effects& fx) {
+  if (!std::exchange(stages_halted_, true)) {
+    for (const auto& stage : c_.stages) {
+      fx.send(stage, Halt{});
+    }
+  }
+}
+
+void Source::handle(Halted m, double, Effects& fx) {
+  begun_[m.chunk] = m.step;
+  end_where_stages_stand(fx);
+}
+
+void Source::end_where_stages_stand(Effects& fx) {
+  // What is being gathered will still be sent.
+  if (!stages_halted_ || begun_.size() < c_.stages.size() || gathering_) {
+    return;
+  }
+  std::int64_t batches = admitted();
+  for (const auto& [chunk, begun] : begun_) {
+    batches = std::max(batches, begun);
+  }
+  begun_.clear();
+  end(batches, fx);
+}
+
 void Source::admit(double now, Effects& fx) {
-  if (gathering_ || credits_ == 0) {
+  if (gathering_ || credits_ == 0 || stages_halted_) {
     return;
   }
   const std::int64_t batch = next_ / c_.micro_batches;
@@ -90,6 +127,10 @@ void Source::admit(double now, Effects& fx) {
     }
   } else if (part == 0 && (!end_ || batch < *end_) &&
              (halted_ || (c_.seconds > 0 && now >= c_.seconds))) {
+    if (c_.buffered) {
+      halt_stages(fx);
+      return;
+    }
     end(batch, fx);  // earlier than announced, where an end was: nobody has been given anything of
                      // `batch` yet
   }
@@ -139,7 +180,9 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
     fx.send(c_.labelled[c],
             Labels{{c_.replica, static_cast<std::int32_t>(c), batch, part}, m.made.target});
   }
-  fx.send(c_.head, Labels{{c_.replica, c_.head_chunk, batch, part}, std::move(m.made.target)});
+  if (!c_.buffered) {
+    fx.send(c_.head, Labels{{c_.replica, c_.head_chunk, batch, part}, std::move(m.made.target)});
+  }
   for (std::size_t i = 0; i < c_.input_predictors.size(); ++i) {
     const Stamp behind{c_.replica, static_cast<std::int32_t>(i) + 1, batch, part};
     fx.sends.push_back(
@@ -159,6 +202,7 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
     }
     mark(fx);
   }
+  end_where_stages_stand(fx);
   admit(now, fx);
 }
 
@@ -171,8 +215,8 @@ void Source::end(std::int64_t batches, Effects& fx) {
     fx.send(shard, End{batches});
   }
   fx.send(c_.director, End{batches});
-  if (batches * c_.micro_batches <= next_ && c_.evaluate) {
-    due(batches);  // all of it has been admitted already
+  if ((batches * c_.micro_batches <= next_ || stages_halted_) && c_.evaluate) {
+    due(batches);  // all of it has been admitted already, or never will be
     mark(fx);
   }
 }
@@ -255,12 +299,25 @@ std::string Source::waits_for() const {
   if (end_ && next_ >= *end_ * c_.micro_batches) {
     return "";
   }
-  return gathering_ ? "its own data" : "a credit of the first stage";
+  return gathering_       ? "its own data"
+         : stages_halted_ ? "the stages to halt"
+                          : "a credit of the first stage";
 }
 
 void Source::archive(Archive& a) {
   const std::size_t takers = taken_.size();
-  a(first_, next_, credits_, taken_, gathering_, halted_, end_, due_, mark_, mark_gathering_);
+  a(first_,
+    next_,
+    credits_,
+    taken_,
+    gathering_,
+    halted_,
+    stages_halted_,
+    begun_,
+    end_,
+    due_,
+    mark_,
+    mark_gathering_);
   if (taken_.size() != takers) {
     throw ArchiveError("other modules give credit than in this run");
   }

@@ -4,9 +4,15 @@
 //   source --Activation--> first stage --Credit--> source     source --Labels--> head
 //   (where modules wait for no later one: head --Credit--> source, and Labels to every stage; where they
 //   wait for none at all: every stage --Credit--> source --Activation--> predictors of inputs)
+//   (where modules draw their inputs from buffers: labels go to the first stage alone and travel on from there)
 //   source --End{N}--> everyone
 //   source --MarkBatch--> first stage ... head --MarkResult--> source --MarkDone--> director
 //   director --MarkDue--> source --Halt--> director            (replicas with servers)
+//
+// Where modules draw their inputs from buffers, one may be in front of what was admitted. A run of such that ends early
+// ends with the mini-batch that the foremost stage has begun (actors/stage/stage_end.cpp):
+//
+//   source --Halt--> every stage --Halted--> source --End{N}--> everyone
 //
 // Where replicas share servers, those decide where the run ends and what is evaluated.
 //
@@ -30,7 +36,8 @@ class Source final : public Actor<Source, SourceRole> {
  public:
   struct Config {
     std::int32_t replica = 0;
-    std::int32_t replicas = 1;  // mini-batch b is number b replicas + replica of the shuffled data
+    std::int32_t replicas = 1;  // mini-batch b is number passed + b replicas + replica of the data
+    std::int64_t passed = 0;    // mini-batches of the data before this run's first
     bool served = false;        // servers decide where the run ends and what is evaluated
     std::vector<std::int64_t> samples{};  // of the training data, where not all are its own
     std::shared_ptr<const Dataset> data;
@@ -40,7 +47,7 @@ class Source final : public Actor<Source, SourceRole> {
     std::shared_ptr<Shuffles> shuffles{};  // of all samples; where replicas share it, else empty
     std::int32_t prefetch = 4;             // micro-batches under way to the stage that gives credit
     std::int64_t batches = 0;              // N where it is known from the start, else 0
-    double seconds = 0;                    // of the clock; 0: no limit
+    double seconds = 0;                    // of the clock; not above 0: no limit
     EvaluationPlan evaluation;             // on its own account, in between
     std::int64_t delay_max = 0;  // mini-batches that must be admitted beyond a step for it to come
     bool evaluate = false;       // at the end
@@ -51,6 +58,8 @@ class Source final : public Actor<Source, SourceRole> {
     /// credit, and the slowest one decides what is admitted, or the fastest.
     std::vector<Ref<StageRole>> input_predictors{};
     bool by_slowest = true;
+    /// Modules draw their inputs from buffers: the head gets no labels from here.
+    bool buffered = false;
     /// By chunk: stages that get the labels too, where modules make error signals of them.
     std::vector<Ref<StageRole>> labelled{};
     std::vector<Ref<StageRole>> stages;
@@ -66,9 +75,16 @@ class Source final : public Actor<Source, SourceRole> {
   void handle(MarkResult m, double now, Effects& fx);
   void handle(MarkDue m, double now, Effects& fx);
   void handle(Halt, double now, Effects& fx);
+  void handle(Halted m, double now, Effects& fx);
   void handle(Ran<GatheredBatch> m, double now, Effects& fx);
   void archive(Archive& a) override;
   std::string waits_for() const override;
+
+  /// Mini-batches that it has admitted, some of the last one's micro-batches at least.
+  std::int64_t admitted() const { return (next_ + c_.micro_batches - 1) / c_.micro_batches; }
+
+  /// How many of the data's mini-batches lie before and at the last one that it has admitted.
+  std::int64_t passed() const;
 
  private:
   struct Mark {
@@ -82,6 +98,8 @@ class Source final : public Actor<Source, SourceRole> {
   void admit(double now, Effects& fx);
   std::int64_t place(std::int64_t batch) const;  // of a mini-batch in the order of the data
   void end(std::int64_t batches, Effects& fx);
+  void halt_stages(Effects& fx);
+  void end_where_stages_stand(Effects& fx);
   void due(std::int64_t step);
   void mark(Effects& fx);
   void conclude_mark(Effects& fx);
@@ -97,6 +115,9 @@ class Source final : public Actor<Source, SourceRole> {
   std::vector<std::int64_t> taken_;  // micro-batches, by chunk that gives credit
   bool gathering_ = false;
   bool halted_ = false;
+  bool stages_halted_ = false;  // where modules draw from buffers
+  /// Mini-batches, by a chunk of each stage that has halted.
+  std::map<std::int32_t, std::int64_t> begun_;
   std::optional<std::int64_t> end_;
   std::deque<std::int64_t> due_;  // steps of Marks to come
   std::optional<Mark> mark_;

@@ -27,6 +27,7 @@ Stage::Stage(Config config)
       shards_(
           {.self = c_.self, .replica = c_.replica, .chunks = c_.chunks, .shard_of = c_.shard_of}),
       in_hand_(shards_),
+      arrivals_(static_cast<std::size_t>(c_.buffer)),
       stashes_(c_.keep, c_.stage),
       statistics_({.replica = c_.replica,
                    .served = c_.served,
@@ -77,6 +78,12 @@ void Stage::advance(double now, Effects& fx) {
     const Action a = cursor_.action();
     if (cursor_.beyond_end(a)) {
       cursor_.pass();
+    } else if (beyond_halt(a)) {
+      if (!passing_over_) {
+        break;
+      }
+      pass_over(a, now, fx);
+      cursor_.pass();
     } else if (a.act == Act::update) {
       push(a, fx);
       cursor_.pass();
@@ -119,7 +126,8 @@ Action Stage::finished_action() {
 }
 
 std::int64_t Stage::first_sample(const Action& a, std::int64_t rows) const {
-  const std::int64_t place = (first_ + a.batch) * c_.replicas + c_.replica;  // as the Source
+  const std::int64_t place =  // as the Source
+      c_.passed + (first_ + a.batch) * c_.replicas + c_.replica;
   return c_.sizes.samples_before(place) + a.micro_batch * rows;
 }
 
@@ -132,6 +140,7 @@ bool Stage::start_forward(const Action& a, double now, Effects& fx) {
     return false;
   }
   sums_.open_read(a, view, forward_weights_.front().version, now);
+  draw_input(a, fx);
   Arrivals::ForwardInput in = arrivals_.input(a);
   const std::int64_t rows = in.bundle.front().tensor.shape()[0];
   run(fx,
@@ -206,8 +215,9 @@ void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
   const std::int64_t samples = in.bundle.front().tensor.shape()[0];
   const std::int64_t rows =
       head && in.labels.type() == DType::int32 ? in.labels.elements() : samples;
+  const Tensor labels = in.labels;
   tell_of_forward(a, out, fx);
-  keep_for_backward(a, std::move(in), out);
+  keep_for_backward(a, std::move(in), out, fx);
   statistics_.set(a.chunk, std::move(out.buffers));
   if (last_micro_batch(a)) {
     statistics_.finish_batch(a.chunk, a.batch, fx);
@@ -217,11 +227,14 @@ void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
     fx.record(LossRecord{
         .stamp = in_run(a), .samples = samples, .rows = rows, .result = std::move(out.result)});
   } else {
-    send_output(a, std::move(out.y), fx);
+    send_output(a, std::move(out.y), labels, fx);
   }
 }
 
-void Stage::keep_for_backward(const Action& a, Arrivals::ForwardInput in, ForwardPass& out) {
+void Stage::keep_for_backward(const Action& a,
+                              Arrivals::ForwardInput in,
+                              ForwardPass& out,
+                              Effects& fx) {
   KeptForward kept;
   kept.first_sample = first_sample(a, in.bundle.front().tensor.shape()[0]);
   Weights read = std::exchange(forward_weights_, {});
@@ -231,6 +244,7 @@ void Stage::keep_for_backward(const Action& a, Arrivals::ForwardInput in, Forwar
   if (a.micro_batch == 0 && c_.gap_every > 0 && (a.batch + 1) % c_.gap_every == 0) {
     sums_.keep_forward(a, read);
   }
+  tell_probe(a, in, read, fx);
   if (c_.view->stashes()) {
     kept.weights = std::move(read);  // the backward will use what this forward read
   }
@@ -346,35 +360,6 @@ void Stage::finish_evaluation_batch(ForwardPass made, double now, Effects& fx) {
   }
   wait_.resume(now);
   evaluate(now, fx);
-}
-
-// -- the end ---------------------------------------------------------------------------------------
-
-void Stage::handle(End m, double now, Effects& fx) {
-  cursor_.set_end(m.batches);
-  wait_.end(now, fx);  // it may have nothing left to wait for
-  note_finished(fx);
-  advance(now, fx);
-}
-
-void Stage::handle(Release m, double now, Effects& fx) {
-  if (!m.conclude) {
-    statistics_.release(m.step);
-    evaluations_.release(m.step);
-    return;
-  }
-  if (c_.served) {  // its own sequence has no end
-    wait_.end(now, fx);
-    stashes_.tell(fx);
-  }
-  statistics_.conclude(m.step, fx);
-}
-
-void Stage::note_finished(Effects& fx) {
-  if (!finished_ && cursor_.end() && updates_ == *cursor_.end() * statistics_.chunks()) {
-    finished_ = true;
-    stashes_.tell(fx);
-  }
 }
 
 std::string Stage::waits_for() const {

@@ -10,6 +10,8 @@
 //   stage --Activation--> predictor of its chunk --ErrorSignal--> stage (synthetic gradients)
 //   stage --ErrorSignal--> predictor of the chunk before, in place of its stage
 //   stage <--Activation-- predictor of its input, in place of the stage before (unlocked)
+//   stage --Activation{h, labels}--> next stage, which draws its inputs from a buffer (decoupled.greedy.buffer)
+//   stage --Note--> probe of the angle to backpropagation (record.angle_every)
 //
 // Invariants: actions run in sequence order, one at a time; a backward meets the stash of its own
 // forward; micro-batches are accumulated in order and divided by M once; Marks run between two
@@ -46,7 +48,8 @@ class Stage final : public Actor<Stage, StageRole> {
     Ref<StageRole> self;
     std::int32_t replica = 0;
     std::int32_t replicas = 1;
-    bool served = false;  // replicas share weights: others know which step is the last
+    std::int64_t passed = 0;  // as the Source's
+    bool served = false;      // replicas share weights: others know which step is the last
     std::int32_t stage = 0;
     std::uint64_t seed = 1;
     BatchSizes sizes;
@@ -61,6 +64,9 @@ class Stage final : public Actor<Stage, StageRole> {
     std::map<std::int32_t, std::vector<Tensor>> buffers;  // how they start, of this stage's chunks
     bool returns = false;           // its replica comes back: it begins with Rejoin
     std::int32_t credit_chunk = 0;  // whose forwards let the Source admit more
+    /// Mini-batches that each chunk but the first keeps of those that come, to draw its inputs from; labels travel with
+    /// them. 0: each once, in order.
+    std::int64_t buffer = 0;
     /// Of decoupled modules, by chunk of this stage; empty: backpropagation.
     std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals{};
     bool influence = false;  // chunks tell the one before their influence (DecoupledScheme)
@@ -68,6 +74,9 @@ class Stage final : public Actor<Stage, StageRole> {
     std::vector<Ref<StageRole>> input_predictors{};
     std::vector<Ref<StageRole>> predictors{};  // of error signals, by chunk but the last; or empty
     double update_probability = 1;             // of a mini-batch, at chunks but the last
+    bool tells_signals = false;                // SignalRecords are wanted
+    std::int64_t angle_every = 0;  // mini-batches between two measurements; 0: never, and no probe
+    Ref<ExtensionRole> probe{};
     Ref<SourceRole> source;
     Ref<DirectorRole> director;
   };
@@ -82,6 +91,7 @@ class Stage final : public Actor<Stage, StageRole> {
   void handle(Labels m, double now, Effects& fx);
   void handle(ErrorSignal m, double now, Effects& fx);
   void handle(End m, double now, Effects& fx);
+  void handle(Halt m, double now, Effects& fx);
   void handle(PullReply m, double now, Effects& fx);
   void handle(MarkBatch m, double now, Effects& fx);
   void handle(Release m, double now, Effects& fx);
@@ -104,13 +114,20 @@ class Stage final : public Actor<Stage, StageRole> {
   void push(const Action& a, Effects& fx);
   Action finished_action();
   void finish_forward(const Action& a, ForwardPass out, Effects& fx);
-  void keep_for_backward(const Action& a, Arrivals::ForwardInput in, ForwardPass& out);
-  void send_output(const Action& a, Bundle y, Effects& fx);
+  void keep_for_backward(const Action& a, Arrivals::ForwardInput in, ForwardPass& out, Effects& fx);
+  void draw_input(const Action& forward, Effects& fx);
+  void send_output(const Action& a, Bundle y, const Tensor& labels, Effects& fx);
   void tell_of_forward(const Action& a, const ForwardPass& out, Effects& fx);
   void give_credit(const Action& a, Effects& fx);
+  void tell_probe(const Action& a,
+                  const Arrivals::ForwardInput& in,
+                  const Weights& read,
+                  Effects& fx) const;
+  void tell_probe(const Action& update, const std::vector<Tensor>& gradient, Effects& fx) const;
   void finish_input_gradient(const Action& a, Bundle dx, Effects& fx);
   void finish_evaluation_batch(ForwardPass made, double now, Effects& fx);
   void note_finished(Effects& fx);
+  void pass_over(const Action& a, double now, Effects& fx);
   void evaluate(double now, Effects& fx);
 
   Want want(const Action& a) const;
@@ -136,10 +153,20 @@ class Stage final : public Actor<Stage, StageRole> {
   /// Whether the update of mini-batch `batch` is made.
   bool updates(std::int32_t chunk, std::int64_t batch) const;
 
+  /// The run was halted before the chunk had begun this mini-batch.
+  bool beyond_halt(const Action& a) const {
+    const auto begun = begun_.find(a.chunk);
+    return halted_ && a.batch >= (begun == begun_.end() ? 0 : begun->second);
+  }
+
+  bool measures_angle(std::int64_t batch) const {
+    return c_.angle_every > 0 && (batch + 1) % c_.angle_every == 0;
+  }
+
   Arrivals::Needs needs(std::int32_t chunk) const {
     const bool alone = c_.schedule->signal_from == SignalFrom::nobody;
     const std::size_t errors = is_head(chunk) || alone ? 0 : c_.influence ? 2 : 1;
-    return {.labels = is_head(chunk) || alone, .errors = errors};
+    return {.labels = is_head(chunk) || alone || c_.buffer > 0, .errors = errors};
   }
 
   std::shared_ptr<const ModuleSignal> signal(std::int32_t chunk) const {
@@ -181,7 +208,10 @@ class Stage final : public Actor<Stage, StageRole> {
   Weights forward_weights_;   // of the forward that runs
   std::int64_t updates_ = 0;  // over all chunks of this stage
   std::int64_t first_ = 0;    // mini-batch of the replica that its mini-batch 0 is: as the Source's
-  bool absent_ = false;       // until Rejoin
+  std::map<std::int32_t, std::int64_t> begun_;  // mini-batches, by chunk, where inputs are drawn
+  bool halted_ = false;
+  bool passing_over_ = false;  // what it had not begun when it was halted
+  bool absent_ = false;        // until Rejoin
   bool running_ = false;
   bool finished_ = false;
 };

@@ -7,11 +7,13 @@
 #include "apps/bench/channel.hpp"
 #include "apps/bench/codecs.hpp"
 #include "apps/bench/cut.hpp"
+#include "apps/bench/decoupled.hpp"
 #include "apps/bench/gpu.hpp"
 #include "apps/bench/hogwild.hpp"
 #include "apps/bench/hop.hpp"
 #include "apps/bench/optimizer.hpp"
 #include "apps/bench/peers.hpp"
+#include "apps/bench/processes.hpp"
 #include "apps/bench/replicas.hpp"
 #include "apps/bench/training.hpp"
 #include "apps/bench/virtual_clock.hpp"
@@ -45,7 +47,11 @@ const std::vector<Bench>& benches() {
     add("actors", [](double seconds) { return Rows{actors_against_loop(seconds)}; });
     add("hop", hops);
     add("channel", channels);
+    these.push_back({"processes", [](const BenchOptions&, double seconds) {
+                       return two_processes(seconds);
+                     }});
     add("stages", [](double seconds) { return Rows{two_stages(seconds)}; });
+    add("decoupled", decoupled_stages);
     add("cut", profiled_cuts);
     add("optimizer", [](double seconds) { return Rows{optimizer_bandwidth(seconds)}; });
     add("codecs", codecs_bandwidth);

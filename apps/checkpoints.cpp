@@ -1,5 +1,7 @@
 #include "apps/checkpoints.hpp"
 
+#include "apps/optimizer_state.hpp"
+#include "apps/topologies/hogwild.hpp"
 #include "apps/version.hpp"
 #include "experiment.pb.h"
 #include "messages/archive.hpp"
@@ -8,6 +10,7 @@
 #include "runtime/system/log.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace troupe {
@@ -28,6 +31,15 @@ std::vector<ParameterValues> values_at_hand(const RunParts& parts, const Standin
   const Ending ending = weights_at_hand(parts.blueprint, parts.cast, run.explain());
   return ending.weights.empty() ? std::vector<ParameterValues>{}
                                 : values_of(parts.blueprint.chunks, ending.weights, ending.buffers);
+}
+
+/// Nothing where it is not at hand, or there is none.
+std::optional<OptimizerState> optimizer_at_hand(const RunParts& parts) {
+  const proto::Experiment& e = parts.blueprint.experiment;
+  const bool others = is_sparse_hogwild(e) || e.replicas().exchange().has_sandblaster();
+  auto state = others ? std::nullopt : optimizer_state(parts.blueprint, parts.cast);
+  const bool some = state && state->updates > 0;
+  return some ? std::move(state) : std::nullopt;
 }
 
 /// From one checkpoint that `seconds` asks for to the next, in times that the last was written for.
@@ -61,6 +73,21 @@ void archive_records(Archive& a, const RunParts& parts) {
   for (const auto& order : parts.orders) {
     a(*order);
   }
+}
+
+Result<void> keep_beginning(const RunParts& parts, const fs::path& folder, Checkpoint checkpoint) {
+  if (parts.metrics) {
+    if (!parts.metrics->flush()) {
+      return Error{ErrorKind::lost, concat(parts.metrics->path().string(), " cannot be written")};
+    }
+    checkpoint.metrics_bytes = parts.metrics->bytes();
+  }
+  const std::int64_t keep = parts.blueprint.experiment.record().checkpoint().keep();
+  const auto written =
+      write_checkpoint(folder / kCheckpoints, checkpoint, keep, [](const fs::path& /*into*/) {
+        return Result<void>{};
+      });
+  return written ? Result<void>{} : written.error();
 }
 
 Checkpointer::Checkpointer(RunParts parts,
@@ -176,6 +203,8 @@ void Checkpointer::write(Checkpoint made,
   auto job = [this,
               made = std::move(made),
               values = values_at_hand(parts_, run),
+              optimizer = optimizer_at_hand(parts_),
+              network = parts_.blueprint.network,
               specs = weight_specs(parts_.blueprint.network),
               data = parts_.blueprint.data,
               folder = folder_ / kCheckpoints,
@@ -185,8 +214,10 @@ void Checkpointer::write(Checkpoint made,
       const auto start = std::chrono::steady_clock::now();
       std::for_each(files.begin(), files.end(), sync_path);  // they are as long as it says
       auto written = write_checkpoint(folder, made, keep, [&](const fs::path& into) {
-        return values.empty()
-                   ? Result<void>{}
+        auto kept = optimizer ? write_optimizer_state(into / kOptimizerFile, network, *optimizer)
+                              : Result<void>{};
+        return values.empty() || !kept
+                   ? kept
                    : write_weights(
                          into / kWeightsFile, specs, values, version(), data->preparation());
       });

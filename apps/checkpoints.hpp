@@ -33,6 +33,11 @@ struct RunParts {
 /// Writes what the run is besides its machines, or reads it back. ArchiveError.
 void archive_records(Archive& a, const RunParts& parts);
 
+/// Writes `checkpoint`, which the run is about to go on from, as the first one of its new folder. Error (lost).
+Result<void> keep_beginning(const RunParts& parts,
+                            const std::filesystem::path& folder,
+                            Checkpoint checkpoint);
+
 /// Used by the thread that drives the run.
 class Checkpointer {
  public:

@@ -1,6 +1,7 @@
 #include "apps/divergence_hint.hpp"
 
 #include "apps/text.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/policy.hpp"

@@ -73,6 +73,10 @@ Result<proto::Experiment> experiment_of(proto::Experiment e,
     if (key == "phases") {
       return Error{ErrorKind::usage, where(phase, "set") + ": a phase has no phases of its own"};
     }
+    if (key == "resumed") {
+      return Error{ErrorKind::usage,
+                   where(phase, "set") + ": phases do not go on with another run (resumed)"};
+    }
     if (key == "start_from" && phase > 0) {
       return Error{ErrorKind::usage,
                    where(phase, "set") +
@@ -80,7 +84,8 @@ Result<proto::Experiment> experiment_of(proto::Experiment e,
                        "of the one before"};
     }
     if (auto set = set_value(e, assignment); !set) {
-      std::string message = without_suggestion(set.error().message, "phases");
+      std::string message =
+          without_suggestion(without_suggestion(set.error().message, "phases"), "resumed");
       if (phase > 0) {
         message = without_suggestion(std::move(message), "start_from");
       }

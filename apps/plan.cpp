@@ -5,12 +5,12 @@
 #include "apps/plan/layers.hpp"
 #include "apps/plan/memory.hpp"
 #include "apps/plan/reads.hpp"
+#include "apps/plan/replicas.hpp"
 #include "apps/text.hpp"
 #include "apps/topologies/extension.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
-#include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 #include "runtime/schemes/timeline.hpp"
 
@@ -71,16 +71,16 @@ std::string length_text(const Blueprint& b) {
   std::string batch = concat("batch ", b.experiment.data().batch_size());
   for (const double at : b.experiment.data().growth().at()) {
     const std::int64_t first = b.sizes.batches(at * b.experiment.stop().epochs());
-    batch += first < b.batches
+    batch += first < b.updates
                  ? concat(", ", b.sizes.size(first), " from update ", grouped(first), " on")
                  : "";
   }
-  if (b.batches == 0) {
+  if (b.updates == 0) {
     return batch + ", until stop.seconds or stop.target_accuracy";
   }
-  const double epochs = b.sizes.epochs(b.batches);
+  const double epochs = b.sizes.epochs(b.updates);
   return concat(
-      batch, ", ", grouped(b.batches), " updates (", std::round(epochs * 100) / 100, " epochs)");
+      batch, ", ", grouped(b.updates), " updates (", std::round(epochs * 100) / 100, " epochs)");
 }
 
 std::string stages_table(const Blueprint& b) {
@@ -146,68 +146,6 @@ std::string staleness_table(const Blueprint& b) {
                     concat(std::round(100 * r.left()) / 100)});
   }
   return table(rows, "  ");
-}
-
-/// Staleness in versions that follows from the scheme alone, once all replicas are at work.
-std::string expected_lag(const Blueprint& b, std::int32_t chunk) {
-  const proto::Replicas& replicas = b.experiment.replicas();
-  const ExchangeScheme& exchange = exchange_of(b.experiment);
-  if (!exchange.ruled && !b.link->steps) {
-    return concat("the delay of the pipeline, ",
-                  b.schedule->delay[static_cast<std::size_t>(chunk)]);
-  }
-  const RuleScheme& admit = admission_of(replicas);
-  if (!exchange.ruled || b.link->steps || !(admit.applies_each || admit.lag)) {
-    return "as it comes";
-  }
-  const double lag = lag_of(b.experiment).lag(b.schedule->delay[static_cast<std::size_t>(chunk)]);
-  const bool each = b.batches_per_update == 1;
-  return concat(each ? "R (d+1) - 1 = " : "", std::round(100 * lag) / 100);
-}
-
-/// Who shares what, and what the servers keep.
-std::string replicas_text(const Blueprint& b) {
-  const proto::Replicas& replicas = b.experiment.replicas();
-  std::string text =
-      concat("replicas   ", replicas.count(), " by ", exchange_of(b.experiment).info.name);
-  if (exchange_of(b.experiment).ruled) {
-    const SchemeInfo& rule = troupe::rule_of(replicas).info;
-    text += concat(", rule ", rule.name, ": ", rule.summary);
-  }
-  if (const double factor = rate_factor(b.experiment); factor != 1) {
-    text += concat("; learning rate times ", factor, " (replicas.rate_factor)");
-  }
-  if (const proto::Optimizer warm = optimizer_of(b);
-      warm.warm_up() > b.experiment.optimizer().warm_up()) {
-    text += concat("; ",
-                   warm.warm_up(),
-                   " updates of warm-up from ",
-                   warm.warm_up_from(),
-                   " of the rate, its paper's (none with replicas.rate_factor=1)");
-  }
-  text += '\n';
-  if (!b.link) {
-    return text + codecs_text(b);
-  }
-  std::vector<std::vector<std::string>> rows{{"", "slices", "copies", "memory", "mean lag"}};
-  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-    const auto& sizes = b.chunks[static_cast<std::size_t>(c)]->layout().slice_sizes;
-    double bytes = 0;
-    std::int64_t copies = 0;
-    for (std::size_t s = 0; s < sizes.size(); ++s) {
-      const Rule rule = make_rule(rule_context(b, c, s));
-      const bool reads = rule.scale->needs_read();
-      copies = 1 + rule.scale->state_tensors() + rule.step->state_tensors() +
-               (reads ? replicas.count() : 0);
-      bytes += 4.0 * static_cast<double>(copies * sizes[s]);
-    }
-    rows.push_back({concat("server-", c),
-                    std::to_string(sizes.size()),
-                    std::to_string(copies),
-                    mebibytes(bytes),
-                    expected_lag(b, c)});
-  }
-  return text + table(rows, "  ") + codecs_text(b);
 }
 
 bool tells_replicas(const Blueprint& b) {

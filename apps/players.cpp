@@ -9,6 +9,7 @@
 #include "runtime/cluster/meeting.hpp"
 #include "runtime/cluster/tls.hpp"
 
+#include <algorithm>
 #include <iostream>
 #include <ostream>
 #include <utility>
@@ -16,16 +17,8 @@
 namespace troupe {
 namespace {
 
-constexpr int kBack = 3;
 constexpr std::int64_t kBackMax = 1'000'000;
-
-RecordBounds bounds_of(const Blueprint& b, std::size_t actors) {
-  return {.replicas = static_cast<std::int32_t>(b.experiment.replicas().count()),
-          .stages = b.schedule->options.stages,
-          .chunks = b.schedule->chunks,
-          .slices = slices_wanted(b),
-          .actors = actors};
-}
+constexpr std::int64_t kRestartWaitMax = 1'000'000;  // seconds
 
 /// With this process there is one more than the file has lines.
 Result<void> add_hosts(Players& players, const std::string& file) {
@@ -46,17 +39,6 @@ Result<void> add_ranks(Players& players) {
   players.processes = ranks->processes;
   players.ranks = *std::move(ranks);
   return {};
-}
-
-/// Why nobody can take the place of a process that was lost, or "".
-std::string stays_away(const Blueprint& blueprint, const Placement& placement) {
-  if (const std::string why = stays_dead(blueprint.experiment); !why.empty()) {
-    return "a replica cannot come back " + why;
-  }
-  return placement.whole_replicas
-             ? ""
-             : "a replica cannot come back where several processes play it; with whole replicas "
-               "in each process it can";
 }
 
 }  // namespace
@@ -96,6 +78,18 @@ std::vector<CommandOption> player_options(PlayerArguments& arguments) {
               "reached again, or may come again, to take up its replicas; 0: never (default: 3)",
        .type = "N",
        .range = OptionRange{0, kBackMax}},
+      {.names = "--restarts",
+       .value = &arguments.restarts,
+       .doc = "how often a run that has lost a process without which it cannot go on begins again "
+              "by itself, from its newest checkpoint (default: 0)",
+       .type = "N",
+       .range = OptionRange{0, kBackMax}},
+      {.names = "--restart-wait",
+       .value = &arguments.restart_wait,
+       .doc = "seconds that a run with --restarts waits for a host that was lost; then it goes on "
+              "without that host (default: 60)",
+       .type = "S",
+       .range = OptionRange{0, kRestartWaitMax}},
       {.names = "--keys",
        .value = &arguments.keys,
        .doc = "this host's folder of `troupe keys`, for hosts that are reached over a network",
@@ -110,6 +104,13 @@ Result<Players> players_of(const PlayerArguments& arguments) {
   }
   if (players.back && players.processes == 1 && arguments.hosts.empty() && arguments.join.empty()) {
     return Error{ErrorKind::usage, "--back goes with --processes N, --hosts FILE or --join env"};
+  }
+  players.restarts = static_cast<int>(arguments.restarts);
+  players.restart_wait = std::chrono::seconds(arguments.restart_wait);
+  if (players.restarts > 0 && players.processes == 1 && arguments.hosts.empty() &&
+      arguments.join.empty()) {
+    return Error{ErrorKind::usage,
+                 "--restarts goes with --processes N, --hosts FILE or --join env"};
   }
   if (arguments.hosts.empty() && arguments.join.empty()) {
     return arguments.keys.empty()
@@ -133,57 +134,6 @@ Result<Players> players_of(const PlayerArguments& arguments) {
     players.credentials = std::make_shared<const Credentials>(*std::move(credentials));
   }
   return players;
-}
-
-Result<RunResult> run_in_processes(const Blueprint& blueprint,
-                                   const Players& players,
-                                   RunOptions options,
-                                   std::ostream* notes) {
-  const int processes = players.processes;
-  const auto placement = place(blueprint, processes);
-  if (!placement) {
-    return placement.error();
-  }
-  const std::string why = stays_away(blueprint, *placement);
-  if (players.back.value_or(0) > 0 && !why.empty()) {
-    return Error{ErrorKind::usage, "--back: " + why};
-  }
-  if (notes) {
-    *notes << processes << " processes: " << placement->words << '\n';
-    for (std::size_t i = 0; i < players.hosts.size(); ++i) {
-      *notes << "process " << i + 1 << " is on " << players.hosts[i].text() << '\n';
-    }
-    notes->flush();
-  }
-  const auto tell = [](const std::string& line) {
-    std::cerr << "troupe: " + line + "\n";
-  };
-  std::shared_ptr<Meeting> meeting;
-  if (players.ranks) {
-    auto opened = Meeting::open(players.ranks->lead, processes, players.credentials, tell);
-    if (!opened) {
-      return opened.error();
-    }
-    meeting = *std::move(opened);
-  }
-  Lead lead({.processes = processes,
-             .process_of = placement->process_of,
-             .version = version(),
-             .cast = placement->digest,
-             .experiment = print_experiment(blueprint.experiment),
-             .resumes = options.resume != nullptr,
-             .bounds = bounds_of(blueprint, placement->process_of.size()),
-             .hosts = players.hosts,
-             .credentials = players.credentials,
-             .meeting = std::move(meeting),
-             .back = players.back.value_or(kBack),
-             .stays_away = why,
-             .tell = tell,
-             .interrupts = options.interrupts});
-  if (auto started = lead.start(); !started) {
-    return started.error();
-  }
-  return run_experiment(blueprint, options, lead);
 }
 
 }  // namespace troupe

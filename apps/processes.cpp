@@ -29,7 +29,8 @@
 namespace troupe {
 namespace {
 
-constexpr std::chrono::minutes kLeadMax{10};  // until it is there and everybody has come
+constexpr std::chrono::minutes kLeadMax{10};       // until it is there and everybody has come
+constexpr std::chrono::seconds kLeadAgainMax{10};  // one that begins again listens all the time
 
 /// Records of a node go to the lead before a sink sees them.
 class NoRecords final : public RecordSink {
@@ -73,16 +74,21 @@ void play(const Blueprint& blueprint, Cast cast, Node& node) {
   run_on_threads(cast, records, options);
 }
 
-/// The run of `invitation`, from its answer to its end; the exit code. `host`: as Node has it.
-int play_part(const Invitation& invitation,
-              std::unique_ptr<ControlStream> lead,
-              const std::string& host) {
+struct Played {
+  int exit_code = 0;
+  bool again = false;  // the lead may begin the run again, with this process
+};
+
+/// The run of `invitation`, from its answer to its end. `host`: as Node has it.
+Played play_part(const Invitation& invitation,
+                 std::unique_ptr<ControlStream> lead,
+                 const std::string& host) {
   const auto blueprint = blueprint_of(invitation);
   const auto placement =
       blueprint ? place(*blueprint, invitation.processes) : Result<Placement>(blueprint.error());
   if (!placement) {
     refuse_invitation(*lead, placement.error());
-    return static_cast<int>(placement.error().kind);
+    return {static_cast<int>(placement.error().kind)};
   }
   Node node(invitation, placement->process_of, std::move(lead), host);
   if (node.join(version(), placement->digest)) {
@@ -92,7 +98,7 @@ int play_part(const Invitation& invitation,
     }
     play(*blueprint, std::move(cast), node);
   }
-  return 0;
+  return {.again = node.begins_again().value_or(invitation.again)};
 }
 
 /// Standard input and output, which nobody else reads or writes from now on.
@@ -114,6 +120,7 @@ class Host {
 
   /// In a process of its own.
   int play(const Visit& visit, const Seat& seat) const {
+    end_with_the_starter();
     mind_the_lead_alone();
     const Patience patience{.until = visit.until};
     const std::string host = address_.empty() ? near_host(visit.socket) : address_;
@@ -140,7 +147,8 @@ class Host {
                 invitation->process,
                 " of ",
                 invitation->processes));
-    return play_part(*invitation, *std::move(lead), host);
+    const Played played = play_part(*invitation, *std::move(lead), host);
+    return played.again ? kMayBeginAgain : played.exit_code;
   }
 
  private:
@@ -174,38 +182,52 @@ class Host {
   std::string address_;
 };
 
-}  // namespace
-
-int play_as_rank(Console& console, const Players& players) {
-  mind_the_lead_alone();
+/// Comes to the lead, which may not listen yet and is waited for so long, and plays what that begins. Error where it begins nothing
+/// with this process.
+Result<Played> come_and_play(const Players& players, std::chrono::steady_clock::duration wait) {
+  using Clock = std::chrono::steady_clock;
   const Ranks& ranks = *players.ranks;
-  const Patience patience{.until = std::chrono::steady_clock::now() + kLeadMax};
-  auto lead = come_to(ranks.lead, ranks.rank, ranks.processes, players.credentials.get(), patience);
+  mind_signals();
+  auto lead = come_to(ranks.lead,
+                      ranks.rank,
+                      ranks.processes,
+                      players.credentials.get(),
+                      {.until = Clock::now() + wait});
   if (!lead) {
-    return fail(console, lead.error());
+    return lead.error();
   }
-  const auto invitation = read_invitation(**lead, patience);
+  const auto invitation = read_invitation(**lead, {.until = Clock::now() + kLeadMax});
   if (!invitation) {
-    return fail(
-        console,
-        {ErrorKind::lost,
-         concat(
-             "the lead at ", ranks.lead.text(), " has not begun a run with process ", ranks.rank)});
+    return Error{
+        ErrorKind::lost,
+        concat(
+            "the lead at ", ranks.lead.text(), " has not begun a run with process ", ranks.rank)};
   }
   if (invitation->refusal) {
-    return fail(console,
-                {invitation->refusal->kind,
-                 concat("the lead at ", ranks.lead.text(), ": ", invitation->refusal->message)});
+    return Error{invitation->refusal->kind,
+                 concat("the lead at ", ranks.lead.text(), ": ", invitation->refusal->message)};
   }
   if (auto fits = check_invitation(*invitation, version()); !fits) {
     refuse_invitation(**lead, fits.error());
-    return fail(console, fits.error());
+    return fits.error();
   }
+  mind_the_lead_alone();
   const std::string host = near_host((*lead)->descriptor());
   return play_part(*invitation, *std::move(lead), host);
 }
 
+}  // namespace
+
+int play_as_rank(Console& console, const Players& players) {
+  auto played = come_and_play(players, kLeadMax);
+  while (played && played->again) {
+    played = come_and_play(players, kLeadAgainMax);
+  }
+  return played ? played->exit_code : fail(console, played.error());
+}
+
 int play_as_started(Console& console) {
+  end_with_the_starter();
   mind_the_lead_alone();
   auto lead = std::make_unique<DescriptorStream>(kInherited, kInherited);
   const auto invitation = read_invitation(*lead);
@@ -218,7 +240,7 @@ int play_as_started(Console& console) {
   if (auto fits = check_invitation(*invitation, version()); !fits) {
     return fail(console, fits.error());
   }
-  return play_part(*invitation, std::move(lead), "");
+  return play_part(*invitation, std::move(lead), "").exit_code;
 }
 
 int play_over_ssh(Console& console) {
@@ -241,7 +263,7 @@ int play_over_ssh(Console& console) {
     refuse_invitation(*lead, fits.error());
     return fail(console, fits.error());
   }
-  return play_part(*invitation, std::move(lead), host);
+  return play_part(*invitation, std::move(lead), host).exit_code;
 }
 
 int play_for_visitors(Console& console, const NodeOptions& options) {

@@ -250,6 +250,13 @@ class Record {
   /// went on from a checkpoint did not name them.
   Result<void> check_experiment_of(const Blueprint& blueprint) const {
     const fs::path path = folder_ / "experiment.textproto";
+    if (const std::string& from = blueprint.experiment.resumed().from(); !from.empty()) {
+      return data_error(path,
+                        concat("this run went on from ",
+                               from,
+                               " on another topology; a replay begins with a run's beginning, so "
+                               "that the run there can be replayed, and this one cannot"));
+    }
     auto ours = parsed(print_experiment_json(blueprint.experiment), path);
     if (!ours) {
       return ours.error();

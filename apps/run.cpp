@@ -2,7 +2,9 @@
 
 #include "apps/checkpoints.hpp"
 #include "apps/real_clock.hpp"
+#include "apps/recorder_config.hpp"
 #include "apps/run_files.hpp"
+#include "apps/tee.hpp"
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/topology.hpp"
@@ -13,7 +15,6 @@
 #include "runtime/system/threads.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -23,45 +24,6 @@
 
 namespace troupe {
 namespace {
-
-/// Shows every record to a second sink first, and tells all threads how many updates are complete.
-class Tee final : public RecordSink {
- public:
-  Tee(Recorder& recorder, RecordSink* second)
-      : recorder_(recorder), second_(second), completed_(recorder.completed()) {}
-
-  std::optional<Diverged> on(const RecordEntry& entry, double now) override {
-    if (second_) {
-      second_->on(entry, now);
-    }
-    auto diverged = recorder_.on(entry, now);
-    completed_.store(recorder_.completed(), std::memory_order_relaxed);
-    return diverged;
-  }
-
-  std::int64_t completed() const { return completed_.load(std::memory_order_relaxed); }
-
- private:
-  Recorder& recorder_;
-  RecordSink* second_;
-  std::atomic<std::int64_t> completed_;
-};
-
-/// On whose thread each member works: an optimizer that shares its stage's thread makes that stage
-/// busy.
-std::vector<std::int32_t> stage_of_actor(const Cast& cast) {
-  std::vector<std::int32_t> stage_of_thread(static_cast<std::size_t>(cast.threads), -1);
-  for (const Cast::Member& member : cast.members) {
-    if (member.stage >= 0) {
-      stage_of_thread[static_cast<std::size_t>(member.thread)] = member.stage;
-    }
-  }
-  std::vector<std::int32_t> stages;
-  for (const Cast::Member& member : cast.members) {
-    stages.push_back(stage_of_thread[static_cast<std::size_t>(member.thread)]);
-  }
-  return stages;
-}
 
 /// What both clocks need besides the cast.
 struct Performance {
@@ -195,31 +157,6 @@ void keep_what_is_left(RunResult& result, const Blueprint& blueprint, const RunF
   }
 }
 
-/// Targets of a sample of text; 0 where samples are no text.
-std::int64_t tokens_of_sample(const Blueprint& b) {
-  const std::int64_t labels = b.data->labels_per_sample();
-  return b.network.tokens && labels > 1 ? labels : 0;
-}
-
-Recorder::Config recorder_config(const Blueprint& b,
-                                 const char* clock,
-                                 const Cast& cast,
-                                 const RunOptions& options) {
-  const auto replicas = static_cast<std::int32_t>(b.experiment.replicas().count());
-  return {.experiment = b.experiment,
-          .clock = clock,
-          .sizes = b.sizes,
-          .batches = b.batches,
-          .batches_per_update = b.batches_per_update,
-          .replicas = replicas,
-          .arrivals = b.link || replicas > 1,
-          .chunks = b.schedule->chunks,
-          .classes = b.data->classes() > 0,
-          .tokens = tokens_of_sample(b),
-          .resumed = options.resume != nullptr,
-          .stage_of_actor = options.driver ? std::vector<std::int32_t>{} : stage_of_actor(cast)};
-}
-
 /// On the chosen clock. A run whose files cannot be written is not worth going on with.
 Ending play(Cast& cast, const RunOptions& options, Performance p) {
   p.interrupts = [&] {
@@ -245,7 +182,8 @@ Result<Ending> perform(const RunParts& parts,
     if (state) {
       archive_records(*state, parts);
     }
-    Tee records(parts.recorder, options.tee);
+    parts.recorder.began_again(options.restarts);
+    Tee records(parts.blueprint.experiment, parts.recorder, options.tee);
     Checkpointer checkpoints(parts,
                              options.directory.value_or(""),
                              options.virtual_clock ? "virtual" : "real",
@@ -347,17 +285,26 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
   if (options.progress) {
     progress.emplace(*options.progress,
                      Progress::Options{.terminal = options.terminal,
-                                       .steps = blueprint.batches,
+                                       .steps = blueprint.updates,
                                        .seconds = e.stop().seconds()});
   }
   const char* clock = options.virtual_clock ? "virtual" : "real";
-  Recorder recorder(recorder_config(blueprint, clock, cast, options),
+  Recorder recorder(recorder_config(blueprint,
+                                    clock,
+                                    cast,
+                                    {.header = !options.resume || options.new_folder,
+                                     .stages_work = !options.driver}),
                     files->metrics.get(),
                     progress ? &*progress : nullptr);
   const RunParts parts{blueprint, cast, recorder, files->metrics.get(), files->orders};
   std::optional<Archive> state;
   if (options.resume) {
     state.emplace(options.resume->run);
+  }
+  if (options.new_folder && files->directory) {
+    if (auto kept = keep_beginning(parts, *files->directory, *options.resume); !kept) {
+      return kept.error();
+    }
   }
   log::run().info("run_started", {{"name", e.name()}, {"clock", clock}, {"threads", cast.threads}});
   const auto start = std::chrono::steady_clock::now();
@@ -367,6 +314,7 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
     return ending.error();
   }
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+  count_before(e, *ending);
   recorder.finish(ending->seconds);
 
   RunResult result = result_of(*std::move(ending), recorder, blueprint, *files);

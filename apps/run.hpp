@@ -39,14 +39,16 @@ struct RunOptions {
   bool directory_is_made = false;  // it is there, and empty
   /// Where set, the run goes on from there, and its files where they were then; `directory` exists.
   const Checkpoint* resume = nullptr;
+  bool new_folder = false;  // with `resume`: in a folder of its own, as a run that begins
   /// Where set, checkpoints go here instead of into the folder; for tests.
   std::vector<Checkpoint>* kept = nullptr;
-  std::ostream* progress = nullptr;     // lines for a person (stderr); null: none
-  bool terminal = false;                // progress may rewrite its last line
-  std::function<int()> interrupts;      // as ThreadOptions::interrupts
-  RecordSink* tee = nullptr;            // sees every record, too; for tests
-  std::function<void(Cast&)> recast{};  // before the run: machines may be replaced; for tests
-  Driver* driver = nullptr;             // null: the clock; without checkpoints
+  std::ostream* progress = nullptr;          // lines for a person (stderr); null: none
+  bool terminal = false;                     // progress may rewrite its last line
+  std::function<int()> interrupts;           // as ThreadOptions::interrupts
+  RecordSink* tee = nullptr;                 // sees every record, too; for tests
+  std::function<void(Cast&)> recast{};       // before the run: machines may be replaced; for tests
+  Driver* driver = nullptr;                  // null: the clock; without checkpoints
+  std::vector<Summary::Restart> restarts{};  // so far; the last is why the run begins now
 };
 
 struct RunResult {

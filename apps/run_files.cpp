@@ -87,19 +87,28 @@ Result<RunFiles> open_files(const Blueprint& blueprint,
       }
     }
   }
-  if (files.directory && !options.resume && !options.directory_is_made) {
+  const Checkpoint* const from = options.new_folder ? nullptr : options.resume;
+  if (files.directory && !from && !options.directory_is_made) {
     if (auto made = make_run_directory(*files.directory); !made) {
       return made.error();
     }
   }
-  if (auto filled = fill(files, blueprint, cast, options.resume); !filled) {
-    if (!options.resume) {
+  if (auto filled = fill(files, blueprint, cast, from); !filled) {
+    if (!from) {
       std::error_code code;
       std::filesystem::remove_all(*files.directory, code);  // ours, and of no use to anybody
     }
     return filled.error();
   }
   return files;
+}
+
+Result<void> write_summary(const std::filesystem::path& directory,
+                           RunResult& result,
+                           const Blueprint& blueprint) {
+  result.summary.outcome = outcome_text(result.exit_code, result.cause);
+  result.summary.cause = result.cause;
+  return write_file(directory / "summary.json", to_json(result.summary, blueprint.experiment));
 }
 
 Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& blueprint) {

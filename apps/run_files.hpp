@@ -31,6 +31,11 @@ Result<RunFiles> open_files(const Blueprint& blueprint,
                             const RunOptions& options,
                             const Cast& cast);
 
+/// summary.json of a run that has ended so.
+Result<void> write_summary(const std::filesystem::path& directory,
+                           RunResult& result,
+                           const Blueprint& blueprint);
+
 /// The last words of every file; the first error.
 Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& blueprint);
 

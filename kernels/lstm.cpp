@@ -2,6 +2,7 @@
 
 #include "kernels/convert.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/elementwise.hpp"
 #include "kernels/matmul.hpp"
 
 namespace troupe {
@@ -22,8 +23,8 @@ struct Sizes {
     return x.view(first * B * width, {count * B, width});
   }
 
-  /// Step t of a (T, B, width) tensor; before the first there is nothing, which counts as zeros.
-  Tensor at(const Tensor& x, std::int64_t t) const { return t < 0 ? Tensor() : rows(x, t, 1); }
+  /// Step t of a (T, B, width) tensor.
+  Tensor at(const Tensor& x, std::int64_t t) const { return rows(x, t, 1); }
 };
 
 void check_extents(std::string_view op, const Shape& steps, const Shape& w_input) {
@@ -38,20 +39,28 @@ void check_extents(std::string_view op, const Shape& steps, const Shape& w_input
                ", not (4H, I), with all >= 1");
 }
 
-/// x with its two leading dimensions exchanged: batch-major as time-major or the reverse.
-Tensor swapped(Stream& stream, const Tensor& x) {
-  const Tensor y = stream.allocate({x.shape()[1], x.shape()[0], x.shape()[2]});
-  begin(stream, {&x, &y});
-  TROUPE_DISPATCH(swap_leading, stream, x, y);
-  return y;
-}
-
 void swap_into(Stream& stream, const Tensor& x, const Tensor& y) {
   begin(stream, {&x, &y});
   TROUPE_DISPATCH(swap_leading, stream, x, y);
 }
 
+void check_state(std::string_view op, const LstmState& state, Stream& stream, const Sizes& s) {
+  TROUPE_CHECK(!state.hidden == !state.cell, "[", op, "] a state is h and c, or neither");
+  if (state.hidden) {
+    check_tensor(op, "h", state.hidden, stream, Shape{s.B, s.H});
+    check_tensor(op, "c", state.cell, stream, Shape{s.B, s.H});
+  }
+}
+
 }  // namespace
+
+Tensor with_leading_swapped(Stream& stream, const Tensor& x) {
+  TROUPE_CHECK(
+      x.shape().dimensions() == 3, "[with_leading_swapped] ", x.shape(), " is not (M, N, C)");
+  const Tensor y = stream.allocate({x.shape()[1], x.shape()[0], x.shape()[2]});
+  swap_into(stream, x, y);
+  return y;
+}
 
 void lstm_forward(Stream& stream,
                   const Tensor& x,
@@ -60,7 +69,9 @@ void lstm_forward(Stream& stream,
                   const Tensor& bias,
                   const Tensor& y,
                   const Tensor& gates,
-                  const Tensor& cells) {
+                  const Tensor& cells,
+                  const LstmState& before,
+                  const LstmState& after) {
   constexpr std::string_view kOp = "lstm_forward";
   check_tensor(kOp, "x", x, stream);
   check_tensor(kOp, "w_input", w_input, stream);
@@ -72,30 +83,33 @@ void lstm_forward(Stream& stream,
   check_tensor(kOp, "y", y, stream, Shape{s.B, s.T, s.H});
   check_tensor(kOp, "gates", gates, stream, Shape{s.T, s.B, 4 * s.H});
   check_tensor(kOp, "cells", cells, stream, Shape{s.T, s.B, s.H});
+  check_state(kOp, before, stream, s);
+  check_state(kOp, after, stream, s);
 
   const Tensor recurrent = operand(stream, w_hidden);  // once, for all steps
   const Tensor hidden = stream.allocate({s.T, s.B, s.H});
   matmul(stream,
-         s.rows(swapped(stream, x), 0, s.T),
+         s.rows(with_leading_swapped(stream, x), 0, s.T),
          w_input,
          s.rows(gates, 0, s.T),
          {.transpose_b = true, .bias = bias});
   for (std::int64_t t = 0; t < s.T; ++t) {
     const Tensor gates_t = s.at(gates, t);
-    if (t > 0) {
-      matmul(stream,
-             s.at(hidden, t - 1),
-             recurrent,
-             gates_t,
-             {.transpose_b = true, .accumulate = true});
+    const Tensor hidden_before = t > 0 ? s.at(hidden, t - 1) : before.hidden;
+    if (hidden_before) {
+      matmul(stream, hidden_before, recurrent, gates_t, {.transpose_b = true, .accumulate = true});
     }
-    const Tensor cell_before = s.at(cells, t - 1);
+    const Tensor cell_before = t > 0 ? s.at(cells, t - 1) : before.cell;
     const Tensor cell = s.at(cells, t);
     const Tensor hidden_t = s.at(hidden, t);
     begin(stream, {&gates_t, &cell_before, &cell, &hidden_t});
     TROUPE_DISPATCH(lstm_cell_forward, stream, gates_t, cell_before, cell, hidden_t);
   }
   swap_into(stream, hidden, y);
+  if (after.hidden) {
+    copy(stream, s.at(hidden, s.T - 1), after.hidden);
+    copy(stream, s.at(cells, s.T - 1), after.cell);
+  }
 }
 
 void lstm_input_gradient(Stream& stream,
@@ -105,7 +119,8 @@ void lstm_input_gradient(Stream& stream,
                          const Tensor& cells,
                          const Tensor& dy,
                          const Tensor& dgates,
-                         const Tensor& dx) {
+                         const Tensor& dx,
+                         const LstmOutside& outside) {
   constexpr std::string_view kOp = "lstm_input_gradient";
   check_tensor(kOp, "w_input", w_input, stream);
   check_tensor(kOp, "dy", dy, stream);
@@ -119,11 +134,20 @@ void lstm_input_gradient(Stream& stream,
   if (dx) {
     check_tensor(kOp, "dx", dx, stream, Shape{s.B, s.T, s.I});
   }
+  for (const LstmState* state : {&outside.before, &outside.dafter, &outside.dbefore}) {
+    check_state(kOp, *state, stream, s);
+  }
 
   const Tensor recurrent = operand(stream, w_hidden);  // once, for all steps
-  const Tensor dhidden = swapped(stream, dy);          // (T, B, H); later steps add their share
+  const Tensor dhidden =
+      with_leading_swapped(stream, dy);  // (T, B, H); later steps add their share
   const Tensor dcell = stream.allocate({s.B, s.H});
   fill(stream, dcell, 0);
+  if (outside.dafter.hidden) {
+    const Tensor last = s.at(dhidden, s.T - 1);
+    add(stream, last, outside.dafter.hidden, ActivationKind::none, last);
+    copy(stream, outside.dafter.cell, dcell);
+  }
   for (std::int64_t t = s.T - 1; t >= 0; --t) {
     const Tensor dhidden_t = s.at(dhidden, t);
     if (t + 1 < s.T) {
@@ -131,11 +155,15 @@ void lstm_input_gradient(Stream& stream,
     }
     const Tensor gates_t = s.at(gates, t);
     const Tensor cell = s.at(cells, t);
-    const Tensor cell_before = s.at(cells, t - 1);
+    const Tensor cell_before = t > 0 ? s.at(cells, t - 1) : outside.before.cell;
     const Tensor dgates_t = s.at(dgates, t);
     begin(stream, {&gates_t, &cell, &cell_before, &dhidden_t, &dcell, &dgates_t});
     TROUPE_DISPATCH(
         lstm_cell_backward, stream, gates_t, cell, cell_before, dhidden_t, dcell, dgates_t);
+  }
+  if (outside.dbefore.hidden) {
+    matmul(stream, s.at(dgates, 0), recurrent, outside.dbefore.hidden);
+    copy(stream, dcell, outside.dbefore.cell);
   }
   if (dx) {
     const Tensor dx_by_time = stream.allocate({s.T, s.B, s.I});
@@ -151,7 +179,8 @@ void lstm_weight_gradient(Stream& stream,
                           const Tensor& dw_input,
                           const Tensor& dw_hidden,
                           const Tensor& dbias,
-                          bool accumulate) {
+                          bool accumulate,
+                          const Tensor& hidden_before) {
   constexpr std::string_view kOp = "lstm_weight_gradient";
   check_tensor(kOp, "x", x, stream);
   check_tensor(kOp, "dw_input", dw_input, stream);
@@ -162,15 +191,27 @@ void lstm_weight_gradient(Stream& stream,
   check_tensor(kOp, "dw_input", dw_input, stream, Shape{4 * s.H, s.I});
   check_tensor(kOp, "dw_hidden", dw_hidden, stream, Shape{4 * s.H, s.H});
   check_tensor(kOp, "dbias", dbias, stream, Shape{4 * s.H});
+  if (hidden_before) {
+    check_tensor(kOp, "hidden_before", hidden_before, stream, Shape{s.B, s.H});
+  }
 
   const MatmulOptions options{.transpose_a = true, .accumulate = accumulate};
   const Tensor all = s.rows(dgates, 0, s.T);  // (T B, 4H)
-  matmul(stream, all, s.rows(swapped(stream, x), 0, s.T), dw_input, options);
+  matmul(stream, all, s.rows(with_leading_swapped(stream, x), 0, s.T), dw_input, options);
   column_sum(stream, all, dbias, accumulate);
+  bool onto = accumulate;
+  if (hidden_before) {
+    matmul(stream, s.at(dgates, 0), hidden_before, dw_hidden, options);
+    onto = true;
+  }
   if (s.T > 1) {
-    const Tensor hidden = swapped(stream, y);  // (T, B, H)
-    matmul(stream, s.rows(dgates, 1, s.T - 1), s.rows(hidden, 0, s.T - 1), dw_hidden, options);
-  } else if (!accumulate) {
+    const Tensor hidden = with_leading_swapped(stream, y);  // (T, B, H)
+    matmul(stream,
+           s.rows(dgates, 1, s.T - 1),
+           s.rows(hidden, 0, s.T - 1),
+           dw_hidden,
+           {.transpose_a = true, .accumulate = onto});
+  } else if (!onto) {
     fill(stream, dw_hidden, 0);
   }
 }

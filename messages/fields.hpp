@@ -28,11 +28,11 @@ inline constexpr int kFieldsOf<Residual> = 2;
 template <>
 inline constexpr int kFieldsOf<LinkState> = 3;
 template <>
-inline constexpr int kFieldsOf<Contribution> = 9;
+inline constexpr int kFieldsOf<Contribution> = 10;
 template <>
 inline constexpr int kFieldsOf<Update> = 6;
 template <>
-inline constexpr int kFieldsOf<Updated> = 7;
+inline constexpr int kFieldsOf<Updated> = 8;
 // messages/results.hpp
 template <>
 inline constexpr int kFieldsOf<GatheredBatch> = 2;
@@ -116,13 +116,13 @@ inline constexpr int kFieldsOf<Norms> = 3;
 template <>
 inline constexpr int kFieldsOf<Decide> = 2;
 template <>
-inline constexpr int kFieldsOf<Upload> = 12;
+inline constexpr int kFieldsOf<Upload> = 14;
 template <>
-inline constexpr int kFieldsOf<Answer> = 13;
+inline constexpr int kFieldsOf<Answer> = 14;
 template <>
 inline constexpr int kFieldsOf<PinnedPull> = 3;
 template <>
-inline constexpr int kFieldsOf<Combine> = 5;
+inline constexpr int kFieldsOf<Combine> = 8;
 template <>
 inline constexpr int kFieldsOf<Combined> = 1;
 template <>
@@ -191,7 +191,7 @@ template <>
 inline constexpr int kFieldsOf<GradientReady> = 2;
 // messages/record.hpp
 template <>
-inline constexpr int kFieldsOf<ServerRecord> = 9;
+inline constexpr int kFieldsOf<ServerRecord> = 10;
 template <>
 inline constexpr int kFieldsOf<EvaluationRecord> = 7;
 // templates

@@ -224,8 +224,10 @@ struct Upload {
   std::int64_t has = -1;    // version that a difference may count from; -1: none
   double read_time = 0;     // when the oldest forward began
   std::vector<Read> reads;  // by micro-batch
-  double arrived = 0;       // the server's to fill in: seconds
-  std::int64_t life = 0;    // the server's to fill in: how often its replica had come back
+  double trip = 0;     // seconds from the sender's last Upload to its answer, where it never waits
+  double arrived = 0;  // the server's to fill in: seconds
+  std::int64_t life = 0;  // the server's to fill in: how often its replica had come back
+  bool far = false;       // of a group's server to the one above; the replica is the group
 };
 
 /// The answer to an Upload, to a PinnedPull, or (request 0) unasked.
@@ -245,6 +247,7 @@ struct Answer {
   std::int64_t period = 0;        // mini-batches until its next Upload; 0: as agreed
   bool pinned = false;            // of a PinnedPull
   std::int64_t step = 0;          // of the run, that the server has come to
+  bool far = false;               // to a group's server; the replica is the group
 };
 
 /// Asks a server for the slice that it has pinned for the evaluation at `step`.
@@ -260,6 +263,10 @@ struct Combine {
   Update update;
   bool gap = false;                  // measure it
   std::vector<std::int32_t> forget;  // replicas that have gone since
+  // Of a group's server. Without contributions nothing moves but by `theirs`.
+  Tensor theirs{};   // (n) the weights above, which are mixed in; empty: none
+  double share = 0;  // ... of them
+  Tensor since{};    // (n) how far the next weights are from these is wanted; empty: it is not
 };
 
 struct Combined {
@@ -315,7 +322,7 @@ struct MarkDue {
   bool last = false;
 };
 
-/// How far a server has come, asked for by Halt.
+/// How far a server has come, or a stage (one of its chunks, and the mini-batches that it has begun), asked for by Halt.
 struct Halted {
   std::int32_t chunk = 0;
   std::size_t slice = 0;

@@ -29,7 +29,7 @@ struct Understands {
 
 /// Admits mini-batches and marks; decides where the run ends.
 struct SourceRole
-    : Understands<Start, Rejoin, Credit, MarkResult, MarkDue, Halt, Ran<GatheredBatch>> {};
+    : Understands<Start, Rejoin, Credit, MarkResult, MarkDue, Halt, Halted, Ran<GatheredBatch>> {};
 
 /// Runs one or more chunks by its schedule.
 struct StageRole : Understands<Start,
@@ -38,6 +38,7 @@ struct StageRole : Understands<Start,
                                Labels,
                                ErrorSignal,
                                End,
+                               Halt,
                                PullReply,
                                MarkBatch,
                                Release,
@@ -82,6 +83,7 @@ struct OptimizerRole : Understands<Apply,
 
 /// Keeps a slice of the weights that replicas share; decides what becomes of what they send.
 struct ServerRole : Understands<Upload,
+                                Answer,
                                 PinnedPull,
                                 Combined,
                                 Membership,

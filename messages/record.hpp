@@ -42,6 +42,7 @@ struct ServerRecord {
   std::int64_t in_flight = 0;      // replicas that had weights, or a push that waited, at the end
   std::int64_t in_flight_age = 0;  // sum over them: version - the version they had read
   std::int64_t bytes = 0;          // of tensors, in and out
+  std::int32_t group = -1;         // of replicas, whose server it is; -1: of all
 };
 
 /// Tensors that a replica sends to others for one mini-batch, where there is no server to count them.
@@ -64,6 +65,37 @@ struct PredictionRecord {
   /// of estimate minus signal, of signal minus its mean, of the signal, of the estimate; their product.
   Tensor result;
   PredictionOf of = PredictionOf::error_signal;
+  /// Lessons that newer ones have taken the place of, since the record before (decoupled.synthetic.freshest).
+  std::int64_t replaced = 0;
+};
+
+/// What a module's error signal of a mini-batch was, where modules have predictors of them.
+struct SignalRecord {
+  Stamp stamp;             // of the module; micro_batch unused
+  bool synthetic = false;  // it updates on an estimate; else on a true signal, or not at all
+};
+
+/// What the forward of a module that draws its inputs from a buffer has got (decoupled.greedy.buffer).
+enum class Drawn : std::uint8_t {
+  fresh,  // an input that it had not used
+  again,  // one that it had used
+  none,   // it passes over the mini-batch, because the run has been ended before it
+};
+
+struct InputRecord {
+  Stamp stamp;  // of the module, whose mini-batches are its updates
+  Drawn drawn = Drawn::fresh;
+  /// Inputs that newer ones have taken the place of before they were used, since the record before.
+  std::int64_t replaced = 0;
+};
+
+/// A module's update beside backpropagation's, both of one mini-batch and at the same weights: sums over the
+/// module's parameters.
+struct AngleRecord {
+  Stamp stamp;         // of the module; micro_batch unused
+  double product = 0;  // of the update's gradient and the true one
+  double update = 0;   // squares of the update's gradient; 0: there was no update
+  double truth = 0;    // squares of the true one
 };
 
 /// How far the replicas' weights of a chunk at an evaluation are from their mean, where they have no server.
@@ -148,7 +180,10 @@ class RecordEntry : public std::variant<LossRecord,
                                         TrafficRecord,
                                         PredictionRecord,
                                         ReturnOfReplica,
-                                        ConsensusRecord> {
+                                        ConsensusRecord,
+                                        SignalRecord,
+                                        AngleRecord,
+                                        InputRecord> {
  public:
   using variant::variant;
   RecordEntry();

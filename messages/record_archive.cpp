@@ -25,9 +25,15 @@ inline constexpr int kFieldsOf<ReturnOfReplica> = 3;
 template <>
 inline constexpr int kFieldsOf<TrafficRecord> = 3;
 template <>
-inline constexpr int kFieldsOf<PredictionRecord> = 3;
+inline constexpr int kFieldsOf<PredictionRecord> = 4;
 template <>
 inline constexpr int kFieldsOf<ConsensusRecord> = 4;
+template <>
+inline constexpr int kFieldsOf<SignalRecord> = 2;
+template <>
+inline constexpr int kFieldsOf<AngleRecord> = 4;
+template <>
+inline constexpr int kFieldsOf<InputRecord> = 3;
 
 namespace {
 
@@ -56,6 +62,13 @@ void fields(Archive& a, PredictionRecord& prediction) {
   a(prediction);
   if (prediction.of > PredictionOf::input) {
     throw ArchiveError("a record is of a prediction that there is none of");
+  }
+}
+
+void fields(Archive& a, InputRecord& input) {
+  a(input);
+  if (input.drawn > Drawn::none) {
+    throw ArchiveError("a record is of an input that was drawn as none is");
   }
 }
 

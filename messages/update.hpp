@@ -36,6 +36,8 @@ struct LinkState {
 struct Contribution {
   std::int32_t replica = 0;
   std::int64_t mini_batches = 1;  // that it stands for
+  std::int64_t steps = 0;         // ... of these, since it took over what its change counts from;
+                                  // 0: not told
   std::int64_t lag = 0;           // version it is applied to - version it was computed at
   double rate = 0;                // learning rate of the weights it was computed at
   double factor = 1;      // a Step multiplies values[0] by it: clipping, and a Scale's weight
@@ -65,6 +67,7 @@ struct Updated {
   std::vector<Tensor> predictions;  // by reach
   std::vector<Tensor> moments;      // the senders' moments, merged; empty where none travelled
   double gap = -1;  // RMS distance of base from what the contributions had read; -1: not measured
+  Tensor moved{};   // (n) Combine::since - next; empty where nobody asks for it
 };
 
 }  // namespace troupe

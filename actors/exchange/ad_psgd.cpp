@@ -147,7 +147,8 @@ ExchangeScheme ad_psgd() {
           "of the weights that the gradient was taken at",
       .memory = "no server; x where it has been averaged since",
       .peer = [](const ExchangeSeat& seat) { return std::make_unique<AdPsgd>(seat); },
-      .no_codec = "its replicas tell one another whole weights, and no codec is wired to them"};
+      .no_codec = "its replicas tell one another whole weights, and no codec is wired to them",
+      .copies_sent = copies_of_pairs};
 }
 
 }  // namespace peer_exchanges

@@ -149,7 +149,8 @@ ExchangeScheme gossip() {
           "sequential: x_i <- sum_j W_ij (x_j + s_j)",
       .memory = "no server; the neighbours' weights",
       .peer = [](const ExchangeSeat& seat) { return std::make_unique<Gossip>(seat); },
-      .no_codec = "its replicas tell one another whole weights, and no codec is wired to them"};
+      .no_codec = "its replicas tell one another whole weights, and no codec is wired to them",
+      .copies_sent = copies_of_gossip};
 }
 
 }  // namespace peer_exchanges

@@ -1,8 +1,29 @@
 #include "actors/exchange/gradient_sum.hpp"
 
+#include "actors/exchange/link_states.hpp"
+#include "actors/optimizer_parts.hpp"
+#include "kernels/combine.hpp"
+
 #include <algorithm>
+#include <iterator>
 
 namespace troupe {
+namespace {
+
+// Jobs of a recoded sum.
+constexpr const char* kEncode = ":encode";
+constexpr const char* kAdd = ":add";
+constexpr const char* kJoin = ":join";
+
+std::int64_t numbers_of(const std::vector<Tensor>& segment) {
+  std::int64_t n = 0;
+  for (const Tensor& part : segment) {
+    n += part.elements();
+  }
+  return n;
+}
+
+}  // namespace
 
 GradientSum::GradientSum(Config config)
     : c_(std::move(config)),
@@ -11,10 +32,12 @@ GradientSum::GradientSum(Config config)
 void GradientSum::begin(const Stamp& stamp,
                         std::vector<Tensor> gradient,
                         TiedGradients tied,
-                        Effects& fx) {
+                        Effects& fx,
+                        std::int32_t round) {
   TROUPE_CHECK(!active_, "a second sum of gradients while one is under way");
   active_ = true;
   stamp_ = stamp;
+  first_round_ = round * plan_.rounds;
   next_ = 0;
   segments_.clear();
   if (tied.empty()) {
@@ -41,6 +64,10 @@ void GradientSum::add(std::vector<Tensor> gradient,
 void GradientSum::join(Effects& fx) {
   adding_ = true;
   joining_ = true;
+  if (!c_.recodes.empty()) {
+    join_decoded(fx);
+    return;
+  }
   fx.send(c_.optimizer,
           JoinSegments{.from = c_.self,
                        .stamp = stamp_,
@@ -57,20 +84,32 @@ void GradientSum::cut(const std::vector<Tensor>& gradient, Effects& fx) {
       segments_[static_cast<std::size_t>(i)].push_back(slice.view(first, {end - first}));
     }
   }
+  if (!c_.recodes.empty()) {  // its messages are counted when they are sent
+    sizes_.clear();
+    for (const std::vector<Tensor>& segment : segments_) {
+      std::vector<std::int64_t>& sizes = sizes_.emplace_back();
+      std::transform(
+          segment.begin(), segment.end(), std::back_inserter(sizes), [](const Tensor& x) {
+            return x.elements();
+          });
+    }
+    states_.resize(segments_.size(), std::vector<LinkState>(gradient.size()));
+    return;
+  }
   TrafficRecord traffic{.replica = stamp_.replica, .chunk = stamp_.chunk};
   for (const Move& move : plan_.moves) {
-    for (const Tensor& part : segments_[static_cast<std::size_t>(move.segment)]) {
-      traffic.bytes += move.act == Move::Act::send ? 4 * part.elements() : 0;
+    if (move.act == Move::Act::send) {
+      traffic.bytes += 4 * numbers_of(segments_[static_cast<std::size_t>(move.segment)]);
     }
   }
   fx.record(traffic);
 }
 
 void GradientSum::came(GradientPart part, Effects& fx) {
-  if (part.stamp.batch < stamp_.batch) {
+  const Key key{part.stamp.batch, part.stamp.micro_batch, part.stamp.replica};
+  if (key < Key{stamp_.batch, first_round_, 0}) {
     return;  // once more
   }
-  const Key key{part.stamp.batch, part.stamp.replica, part.stamp.micro_batch};
   parts_[key] = std::move(part);
   if (active_ && !adding_) {
     advance(fx);
@@ -82,13 +121,21 @@ void GradientSum::advance(Effects& fx) {
     const Move& move = plan_.moves[next_];
     std::vector<Tensor>& segment = segments_[static_cast<std::size_t>(move.segment)];
     if (move.act == Move::Act::send) {
+      if (!c_.recodes.empty() && !coded(segment)) {
+        encode(move.segment, fx);
+        return;
+      }
+      if (!c_.recodes.empty()) {
+        fx.record(TrafficRecord{
+            .replica = stamp_.replica, .chunk = stamp_.chunk, .bytes = 4 * numbers_of(segment)});
+      }
       Stamp stamp = stamp_;
-      stamp.micro_batch = move.round;
+      stamp.micro_batch = first_round_ + move.round;
       fx.send(c_.peers[static_cast<std::size_t>(move.peer)],
               GradientPart{.stamp = stamp, .segment = move.segment, .tensors = segment});
       continue;
     }
-    auto part = parts_.extract({stamp_.batch, move.peer, move.round});
+    auto part = parts_.extract({stamp_.batch, first_round_ + move.round, move.peer});
     if (part.empty()) {
       return;
     }
@@ -100,8 +147,13 @@ void GradientSum::advance(Effects& fx) {
                  " came where ",
                  move.segment,
                  " is due");
+    check_part(move, part.mapped().tensors);
     if (move.act == Move::Act::add) {
-      add(std::move(segment), {}, std::move(part.mapped().tensors), fx);
+      if (c_.recodes.empty()) {
+        add(std::move(segment), {}, std::move(part.mapped().tensors), fx);
+      } else {
+        add_decoded(std::move(segment), std::move(part.mapped().tensors), fx);
+      }
       return;
     }
     segment = std::move(part.mapped().tensors);
@@ -114,7 +166,8 @@ bool GradientSum::did(Summed& m, Effects& fx) {
   adding_ = false;
   if (std::exchange(joining_, false)) {
     active_ = false;
-    parts_.erase(parts_.begin(), parts_.lower_bound({stamp_.batch + 1, 0, 0}));
+    parts_.erase(parts_.begin(),
+                 parts_.lower_bound({stamp_.batch, first_round_ + plan_.rounds, 0}));
     return true;
   }
   if (segments_.empty()) {
@@ -125,6 +178,130 @@ bool GradientSum::did(Summed& m, Effects& fx) {
   }
   advance(fx);
   return false;
+}
+
+// -- with a codec ----------------------------------------------------------------------------------
+
+/// Whether it is of messages: as it was encoded here, or came complete.
+bool GradientSum::coded(const std::vector<Tensor>& segment) const {
+  return !segment.empty() && segment.front().type() == DType::int32;
+}
+
+void GradientSum::encode(std::int32_t segment, Effects& fx) {
+  const auto at = static_cast<std::size_t>(segment);
+  adding_ = true;
+  run_computed(fx,
+               stamp_,
+               kEncode,
+               [links = c_.recodes,
+                numbers = std::exchange(segments_[at], {}),
+                states = std::exchange(states_[at], {})](Stream& stream) mutable {
+                 Computed made;
+                 for (std::size_t s = 0; s < numbers.size(); ++s) {
+                   made.tensors.push_back(links[s].encode(stream, numbers[s], 1, states[s]));
+                 }
+                 for (LinkState& state : states) {
+                   pack(std::move(state), made);
+                 }
+                 return made;
+               });
+}
+
+/// theirs + the segment, by slice.
+void GradientSum::add_decoded(std::vector<Tensor> segment,
+                              std::vector<Tensor> theirs,
+                              Effects& fx) {
+  adding_ = true;
+  run_computed(fx,
+               stamp_,
+               kAdd,
+               [links = c_.recodes, numbers = std::move(segment), theirs = std::move(theirs)](
+                   Stream& stream) {
+                 Computed made;
+                 for (std::size_t s = 0; s < numbers.size(); ++s) {
+                   const std::int64_t n = numbers[s].elements();
+                   if (n > 0) {
+                     const Tensor part = decoded(stream, *links[s].codec, theirs[s], n);
+                     combine(stream, {{1, part}, {1, numbers[s]}}, numbers[s]);
+                   }
+                   made.tensors.push_back(numbers[s]);
+                 }
+                 return made;
+               });
+}
+
+void GradientSum::join_decoded(Effects& fx) {
+  run_computed(fx,
+               stamp_,
+               kJoin,
+               [links = c_.recodes,
+                segments = std::exchange(segments_, {}),
+                sizes = sizes_,
+                factor = 1.0 / static_cast<double>(c_.peers.size())](Stream& stream) {
+                 Computed made;
+                 for (std::size_t s = 0; s < links.size(); ++s) {
+                   std::int64_t n = 0;
+                   for (const std::vector<std::int64_t>& of : sizes) {
+                     n += of[s];
+                   }
+                   made.tensors.push_back(stream.allocate({n}));
+                   std::int64_t offset = 0;
+                   for (std::size_t i = 0; i < segments.size(); ++i) {
+                     const std::int64_t size = sizes[i][s];
+                     if (size > 0) {
+                       const Tensor part = decoded(stream, *links[s].codec, segments[i][s], size);
+                       combine(stream, {{factor, part}}, made.tensors[s].view(offset, {size}));
+                     }
+                     offset += size;
+                   }
+                 }
+                 return made;
+               });
+}
+
+bool GradientSum::did(Computed& m, Effects& fx) {
+  TROUPE_CHECK(adding_, "a sum of gradients that nobody asked for");
+  if (m.what != kEncode) {
+    Summed made{std::move(m.tensors)};
+    const bool complete = did(made, fx);
+    m.tensors = std::move(made.gradient);
+    return complete;
+  }
+  adding_ = false;
+  const auto at = static_cast<std::size_t>(plan_.moves[next_].segment);
+  states_[at] = unpack(m, c_.recodes.size());
+  m.tensors.resize(c_.recodes.size());
+  segments_[at] = std::move(m.tensors);
+  advance(fx);
+  return false;
+}
+
+/// That what has come is as many messages of the codec, or numbers, as are due. Whoever has sent it may
+/// be in another process.
+void GradientSum::check_part(const Move& move, const std::vector<Tensor>& messages) const {
+  const auto& own = segments_[static_cast<std::size_t>(move.segment)];
+  const std::size_t slices = c_.recodes.empty() ? own.size() : c_.recodes.size();
+  const auto start = [&] {
+    return concat("replica ",
+                  move.peer,
+                  " has sent a part of the gradient of mini-batch ",
+                  stamp_.batch,
+                  " that is none: ");
+  };
+  TROUPE_CHECK(messages.size() == slices,
+               start(),
+               "it is of ",
+               messages.size(),
+               " slices where ",
+               slices,
+               " are right");
+  for (std::size_t s = 0; s < slices; ++s) {
+    const Codec* const codec = c_.recodes.empty() ? nullptr : c_.recodes[s].codec.get();
+    const std::int64_t n =
+        codec ? sizes_[static_cast<std::size_t>(move.segment)][s] : own[s].elements();
+    const Result<void> sound = check_message(codec, messages[s], n);
+    TROUPE_CHECK(sound, start(), sound.error().message);
+  }
 }
 
 std::string GradientSum::waits_for() const {

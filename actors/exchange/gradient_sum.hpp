@@ -5,15 +5,22 @@
 //   shard --GradientPart--> the same chunk's shard of another replica
 //   shard --AddGradients, JoinSegments--> optimizer --Summed--> shard
 //
+// With a codec that recodes (runtime/schemes/summed_link.hpp) parts are its messages: what comes is decoded, a
+// replica's own is added, and the sum is encoded anew. Each replica encodes each segment once and keeps what
+// that leaves out; the complete sum goes round as the message that it is, so that all decode the same. The
+// additions are then jobs of the shard's own (Computed).
+//
 // Invariants: one sum is under way at a time; what came for it or for a later one waits until its
 // turn; every replica ends with the same bits; what has been sent is not written to again.
 #pragma once
 
 #include "runtime/schemes/all_reduce.hpp"
+#include "runtime/schemes/codec.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <compare>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -29,28 +36,38 @@ class GradientSum {
     ReductionKind how = ReductionKind::ring;
     std::int32_t replica = 0;
     std::vector<Ref<ShardRole>> peers;  // by replica, itself among them: two or more
+    std::vector<CodedLink> recodes{};   // by slice; empty: parts are numbers as they are
   };
 
   explicit GradientSum(Config config);
 
   /// Adds this replica's gradient of mini-batch stamp.batch, by slice, and the shares of tied
-  /// parameters.
-  void begin(const Stamp& stamp, std::vector<Tensor> gradient, TiedGradients tied, Effects& fx);
+  /// parameters. `round`: tells several sums for one mini-batch apart, from 0.
+  void begin(const Stamp& stamp,
+             std::vector<Tensor> gradient,
+             TiedGradients tied,
+             Effects& fx,
+             std::int32_t round = 0);
   void came(GradientPart part, Effects& fx);
   /// What the optimizer made. True: m.gradient is the mean over all replicas.
   bool did(Summed& m, Effects& fx);
+  /// What a job of its own has made. True: m.tensors is the mean.
+  bool did(Computed& m, Effects& fx);
 
   bool active() const { return active_; }
 
   std::string waits_for() const;
 
-  void archive(auto& a) { a(stamp_, active_, adding_, joining_, next_, segments_, parts_); }
+  void archive(auto& a) {
+    a(stamp_, active_, adding_, joining_, next_, segments_, parts_);
+    a(first_round_, sizes_, states_);
+  }
 
  private:
   struct Key {  // of a GradientPart that waits
     std::int64_t batch = 0;
-    std::int32_t from = 0;  // replica
-    std::int32_t round = 0;
+    std::int32_t round = 0;  // of the mini-batch's
+    std::int32_t from = 0;   // replica
 
     auto operator<=>(const Key&) const = default;
 
@@ -64,16 +81,24 @@ class GradientSum {
            std::vector<Tensor> theirs,
            Effects& fx);
   void join(Effects& fx);
+  bool coded(const std::vector<Tensor>& segment) const;
+  void encode(std::int32_t segment, Effects& fx);
+  void add_decoded(std::vector<Tensor> segment, std::vector<Tensor> theirs, Effects& fx);
+  void join_decoded(Effects& fx);
+  void check_part(const Move& move, const std::vector<Tensor>& messages) const;
 
   Config c_;
   AllReduce plan_;
   Stamp stamp_;
   bool active_ = false;
-  bool adding_ = false;                        // the optimizer is at work for it
-  bool joining_ = false;                       // ... on the last job
-  std::size_t next_ = 0;                       // move
-  std::vector<std::vector<Tensor>> segments_;  // by segment and slice
-  std::map<Key, GradientPart> parts_;          // that have come
+  bool adding_ = false;                           // the optimizer is at work for it
+  bool joining_ = false;                          // ... on the last job
+  std::size_t next_ = 0;                          // move
+  std::vector<std::vector<Tensor>> segments_;     // by segment and slice
+  std::map<Key, GradientPart> parts_;             // that have come
+  std::int32_t first_round_ = 0;                  // of this sum's rounds, among the mini-batch's
+  std::vector<std::vector<std::int64_t>> sizes_;  // of a recoded sum: numbers by segment and slice
+  std::vector<std::vector<LinkState>> states_;    // ... and what its links keep
 };
 
 }  // namespace troupe

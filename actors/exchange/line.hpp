@@ -38,7 +38,6 @@ struct Line {
   std::int64_t clock = 0;                              // of it
   Tensor has{};                   // the servers' weights that differences count from; may be empty
   std::int64_t has_version = -1;  // of it
-
   static constexpr int kFields = 15;
 
   /// Whether `m` says something new; it is kept then. Answers to no open question and those that a
@@ -48,11 +47,23 @@ struct Line {
   /// Its answer is here, where one is awaited.
   bool complete() const { return !awaited || (answer && answer->request == sequence); }
 
-  /// What has come is worked in after mini-batch `n`.
-  bool due_at(std::int64_t n) const { return answer && (due == 0 || due == n); }
+  /// What has come is worked in after mini-batch `n`. `late`: also after the one that it was due with.
+  bool due_at(std::int64_t n, bool late) const {
+    return answer && (due == 0 || due == n || (late && due < n));
+  }
 
   /// What an answer says of the weights that it brings.
   void note(const Answer& worked_in);
+};
+
+/// The same of a replica that never waits: when the slice is sent next, and how long the last time took.
+struct Pace {
+  std::int64_t next = 0;       // mini-batches up to the next push
+  std::int64_t worked_in = 0;  // mini-batches up to the last answer that was worked in
+  double sent = 0;             // seconds: when the last push left
+  double trip = 0;             // ... and until its answer came; 0: not yet
+
+  static constexpr int kFields = 4;
 };
 
 }  // namespace troupe

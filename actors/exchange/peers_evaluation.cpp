@@ -1,6 +1,7 @@
 // What peers say to one another, and the weights of evaluations.
 #include "actors/exchange/peers.hpp"
 #include "actors/optimizer_parts.hpp"
+#include "kernels/check.hpp"
 
 #include <utility>
 
@@ -181,10 +182,13 @@ void PeerExchange::tell(std::int32_t replica,
 
 void PeerExchange::came(Note m, double now, Effects& fx) {
   const std::int32_t from = m.stamp.replica;
+  const bool known = from >= 0 && static_cast<std::size_t>(from) < seat_.peers.size();
+  TROUPE_CHECK(known, "a note of replica ", from, ", which there is none of");
   if (m.what == kAsk) {
     asks_.insert({m.stamp.batch, from});
     hand_out(fx);
   } else if (m.what == kAnswer) {
+    TROUPE_CHECK(fit(m.tensors), "replica ", from, " has answered with weights that are none");
     gathered(m.stamp.batch, from, std::move(m.tensors), fx);
   } else if (m.what == kSeen) {
     kept_.erase(kept_.begin(), kept_.lower_bound(m.stamp.batch));

@@ -162,7 +162,8 @@ ExchangeScheme sgp() {
       .memory = "no server; x where w is not 1, and shares that have come",
       .peer = [](const ExchangeSeat& seat) { return std::make_unique<Sgp>(seat); },
       .no_codec =
-          "its replicas tell one another shares of whole weights, and no codec is wired to them"};
+          "its replicas tell one another shares of whole weights, and no codec is wired to them",
+      .copies_sent = copies_of_sgp};
 }
 
 }  // namespace peer_exchanges

@@ -7,6 +7,7 @@
 // the same messages, each in its own order, and differ by those under way. Without a codec q is s. A replica
 // that dies leaves the others apart by its last messages, of which some may not have come.
 #include "actors/exchange/built_in.hpp"
+#include "actors/exchange/link_states.hpp"
 #include "actors/exchange/peers.hpp"
 #include "messages/fields.hpp"
 #include "runtime/schemes/codec.hpp"
@@ -19,18 +20,6 @@ namespace troupe {
 namespace {
 
 constexpr const char* kMove = "move";
-
-/// A link's state as a job hands it back: its tensors behind the others, and in the numbers how many those
-/// are, its messages so far, and its own numbers behind how many they are.
-void pack(LinkState state, Computed& made) {
-  made.numbers.push_back(static_cast<double>(state.tensors.size()));
-  made.numbers.push_back(static_cast<double>(state.messages));
-  made.numbers.push_back(static_cast<double>(state.numbers.size()));
-  made.numbers.insert(made.numbers.end(), state.numbers.begin(), state.numbers.end());
-  for (Tensor& tensor : state.tensors) {
-    made.tensors.push_back(std::move(tensor));
-  }
-}
 
 class Strom final : public PeerExchange {
  public:
@@ -105,19 +94,8 @@ class Strom final : public PeerExchange {
   void mixed(std::vector<Tensor> more, std::vector<double> numbers) override {
     const auto slices = static_cast<std::ptrdiff_t>(now_at().size());
     said_.assign(more.begin(), more.begin() + slices);
-    auto tensor = more.begin() + slices;
-    auto number = numbers.begin();
-    states_.clear();
-    while (number != numbers.end()) {
-      const auto tensors = static_cast<std::ptrdiff_t>(*number++);
-      LinkState& state = states_.emplace_back();
-      state.messages = static_cast<std::int64_t>(*number++);
-      const auto own = static_cast<std::ptrdiff_t>(*number++);
-      state.tensors.assign(tensor, tensor + tensors);
-      state.numbers.assign(number, number + own);
-      tensor += tensors;
-      number += own;
-    }
+    const Computed kept{.tensors = std::move(more), .numbers = std::move(numbers)};
+    states_ = unpack(kept, static_cast<std::size_t>(slices));
   }
 
   void settled(const Weights& /*weights*/, Effects& fx) override {
@@ -150,7 +128,8 @@ ExchangeScheme strom() {
           .memory = "no server; with a codec r, and messages that have come",
           .peer = [](const ExchangeSeat& seat) { return std::make_unique<Strom>(seat); },
           .staleness = staleness_of_all,
-          .codec_between_peers = true};
+          .codec_between_peers = true,
+          .copies_sent = copies_to_all};
 }
 
 }  // namespace peer_exchanges

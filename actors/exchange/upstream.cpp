@@ -7,8 +7,9 @@ namespace troupe {
 
 Upstream::Upstream(Config config)
     : c_(std::move(config)),
-      pinned_(c_.self, c_.servers),
+      pinned_(c_.self, c_.evaluated.empty() ? c_.servers : c_.evaluated),
       lines_(c_.servers.size()),
+      paces_(c_.servers.size()),
       period_(c_.link.push_every) {}
 
 void Upstream::join(ExchangeHost& host, const Weights& initial) {
@@ -24,6 +25,7 @@ void Upstream::join(ExchangeHost& host, const Weights& initial) {
     if (c_.link.travel == Travel::change) {
       lines_[s].since = initial[s].values;
     }
+    paces_[s].next = c_.link.push_every + turn_of(s);
   }
   links_.resize(c_.encodes ? lines_.size() : 0);
   seen_[0].assign(lines_.size(), lines_.front().merged);
@@ -45,10 +47,24 @@ bool Upstream::gradient_travels() const {
   return !c_.link.steps || c_.link.travel == Travel::gradient;
 }
 
+/// The slices take turns within a period.
+std::int64_t Upstream::turn_of(std::size_t slice) const {
+  if (!c_.link.streams) {
+    return 0;
+  }
+  return c_.turns.empty() ? c_.link.push_every * static_cast<std::int64_t>(slice) /
+                                static_cast<std::int64_t>(lines_.size())
+                          : c_.turns.at(slice);
+}
+
 /// Whether slice `slice` is sent after the first n mini-batches.
 bool Upstream::sends(std::size_t slice, std::int64_t n) const {
   const Link& link = c_.link;
-  return link.dynamic ? n >= lines_[slice].pushed + period_ : link.pushes(n, slice, lines_.size());
+  const Line& line = lines_[slice];
+  if (link.never_waits) {  // not with the mini-batch that the last answer is worked in with
+    return line.due == 0 && n > paces_[slice].worked_in && n >= paces_[slice].next;
+  }
+  return link.dynamic ? n >= line.pushed + period_ : link.pushes(n, turn_of(slice));
 }
 
 bool Upstream::waits_for_fetch(std::int64_t n) const {
@@ -73,9 +89,9 @@ bool Upstream::asks(std::int64_t n) const {
 
 /// Not while what is due after the next mini-batch has yet to come (streams, a fetch that overlaps).
 bool Upstream::ready(std::int64_t batch) const {
-  return std::none_of(lines_.begin(), lines_.end(), [&](const Line& line) {
-    return line.due == batch + 1 && !line.answer;
-  });
+  return c_.link.never_waits || std::none_of(lines_.begin(), lines_.end(), [&](const Line& line) {
+           return line.due == batch + 1 && !line.answer;
+         });
 }
 
 // -- a push ----------------------------------------------------------------------------------------
@@ -178,8 +194,10 @@ Inbound Upstream::inbound(std::int64_t n) {
              .own = {},
              .moments = std::exchange(moments_, {}),
              .reset_moments = std::exchange(reset_moments_, false)};
-  const bool any =
-      std::any_of(lines_.begin(), lines_.end(), [&](const Line& line) { return line.due_at(n); });
+  const auto due = [&](const Line& line) {
+    return line.due_at(n, c_.link.never_waits);
+  };
+  const bool any = std::any_of(lines_.begin(), lines_.end(), due);
   if (!any || next_) {
     return in;
   }
@@ -187,7 +205,7 @@ Inbound Upstream::inbound(std::int64_t n) {
   in.own.resize(lines_.size());
   for (std::size_t s = 0; s < lines_.size(); ++s) {
     Line& line = lines_[s];
-    if (!line.due_at(n)) {
+    if (!due(line)) {
       continue;
     }
     std::erase_if(line.own, [&](const auto& change) { return change.first <= line.answer->holds; });
@@ -202,6 +220,11 @@ Inbound Upstream::inbound(std::int64_t n) {
     line.due = 0;
     if (c_.link.streams) {
       line.since = in.theirs[s];  // the next movement counts from the shared fragment
+      paces_[s].worked_in = n;
+      // From the last push on, or where the answer came late, as from one that it came in time for.
+      const std::int64_t period =
+          line.answer->period > 0 ? line.answer->period : c_.link.push_every;
+      paces_[s].next = std::max(line.pushed, n - c_.link.overlap) + period;
     }
     line.answer.reset();
   }
@@ -231,7 +254,7 @@ void Upstream::travel(StepWeights made, Applied parts, double now, Effects& fx) 
   for (std::size_t s = 0; s < lines_.size(); ++s) {
     if (!sends(s, n)) {
       if (wait || asks(n)) {
-        upload(s, {}, wait, fx);
+        upload(s, {}, wait, now, fx);
       }
       continue;
     }
@@ -248,7 +271,7 @@ void Upstream::travel(StepWeights made, Applied parts, double now, Effects& fx) 
     if (link.eager && !wait) {
       lines_[s].own.emplace_back(lines_[s].sequence + 1, values.front());
     }
-    upload(s, std::move(values), wait, fx);
+    upload(s, std::move(values), wait, now, fx);
     if (link.travel == Travel::change) {
       // Unless an answer replaces it. Streams: only the last push can come before that answer.
       lines_[s].since = made.base.at(s).values;
@@ -263,7 +286,8 @@ void Upstream::travel(StepWeights made, Applied parts, double now, Effects& fx) 
 }
 
 /// `values`: what travels, then the moments; empty: a question alone.
-void Upstream::upload(std::size_t slice, std::vector<Tensor> values, bool wait, Effects& fx) {
+void Upstream::upload(
+    std::size_t slice, std::vector<Tensor> values, bool wait, double now, Effects& fx) {
   const Link& link = c_.link;
   const std::int64_t n = mini_batches();
   Line& line = lines_[slice];
@@ -280,6 +304,9 @@ void Upstream::upload(std::size_t slice, std::vector<Tensor> values, bool wait, 
            .reads = {}};
   if (!values.empty()) {
     m.contribution.mini_batches = n - line.pushed;
+    m.contribution.steps = link.never_waits ? n - paces_[slice].worked_in : 0;
+    m.trip = std::exchange(paces_[slice].trip, 0);
+    paces_[slice].sent = now;
     m.contribution.rate = link.steps ? rate(host().step()) : seen_rate_;
     // Elsewhere clipping is in what the replica's own optimizer has made, in the sum or in the message.
     const bool as_it_is = link.travel == Travel::gradient && link.push_every == 1 && !c_.encodes;

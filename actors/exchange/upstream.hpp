@@ -31,12 +31,15 @@ class Upstream final : public Exchange {
     Ref<OptimizerRole> optimizer;
     ChunkOptimizer rule;
     Link link;
-    std::vector<Ref<ServerRole>> servers;  // by slice
+    std::vector<Ref<ServerRole>> servers;      // by slice
+    std::vector<Ref<ServerRole>> evaluated{};  // by slice: who pins; empty: `servers`
     bool tied = false;     // other chunks have shares of the gradient, which the optimizer adds
     bool encodes = false;  // what travels goes through a codec, which is the optimizer's
     std::vector<std::shared_ptr<const Codec>>
         down{};               // by slice: what answers come through; or none
     bool down_whole = false;  // ... and of whole weights
+    std::vector<std::int64_t>
+        turns{};  // Link::streams: by slice, mini-batches into a period; or none
   };
 
   explicit Upstream(Config config);
@@ -66,6 +69,7 @@ class Upstream final : public Exchange {
   /// Its n-th mini-batch in the replica's count, which goes on where one that was there before left off.
   std::int64_t of_replica(std::int64_t n) const { return first_ + n; }
 
+  std::int64_t turn_of(std::size_t slice) const;
   bool sends(std::size_t slice, std::int64_t n) const;
   bool waits_for_fetch(std::int64_t n) const;
   bool asks(std::int64_t n) const;
@@ -76,7 +80,7 @@ class Upstream final : public Exchange {
   void note_reads(const Push& push);
   void follow_run(std::size_t slice, const Answer& answer, std::int64_t n);
   void travel(StepWeights made, Applied parts, double now, Effects& fx);
-  void upload(std::size_t slice, std::vector<Tensor> values, bool wait, Effects& fx);
+  void upload(std::size_t slice, std::vector<Tensor> values, bool wait, double now, Effects& fx);
   void merge(double now, Effects& fx);
   void work_in(std::size_t slice, StepWeights& made);
   void follow(Weights own, std::vector<Weights> predicted, Effects& fx);
@@ -84,6 +88,7 @@ class Upstream final : public Exchange {
   Config c_;
   PinnedFetch pinned_;
   std::vector<Line> lines_;                           // by slice
+  std::vector<Pace> paces_;                           // by slice: Link::never_waits
   std::vector<std::int64_t> sizes_;                   // by slice: numbers
   std::map<std::int64_t, std::vector<Merged>> seen_;  // by step, by slice: in its weights
   std::optional<StepWeights> next_;                   // made, and waits for answers

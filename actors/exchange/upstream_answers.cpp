@@ -8,21 +8,30 @@
 namespace troupe {
 
 void Upstream::answered(Answer m, double now, Effects& fx) {
+  TROUPE_CHECK(m.slice < lines_.size(), "an answer of slice ", m.slice, ", which there is none of");
   if (m.pinned) {
+    const bool sound = !m.weights.empty() && m.weights.front().values &&
+                       check_message(nullptr, m.weights.front().values, sizes_[m.slice]);
+    TROUPE_CHECK(sound, "slice ", m.slice, ": the server has sent weights of a step that are none");
     if (auto complete = pinned_.came(std::move(m))) {
       host().reply(complete->first, std::move(complete->second), fx);
     }
     return;
   }
-  Line& line = lines_.at(m.slice);
+  const std::size_t slice = m.slice;
+  Line& line = lines_.at(slice);
   const bool whole = m.weights.empty() || m.weights.front().values;
   if (!whole && m.since < line.has_version) {
     return;  // it came twice, or is of a question that was answered since
   }
   decode(m);
   const Slice theirs = m.weights.front();
+  const bool again = line.answer.has_value();  // a message that came twice takes no longer
   if (!line.take(std::move(m))) {
     return;
+  }
+  if (c_.link.never_waits && line.due > 0 && !again) {
+    paces_[slice].trip = now - paces_[slice].sent;
   }
   if (!c_.down.empty() && !c_.down_whole) {
     line.has = theirs.values;
@@ -53,6 +62,9 @@ void Upstream::decode(Answer& m) const {
                  ": the server has sent an answer that is none: ",
                  sound.error().message);
   };
+  for (std::size_t p = 1; p < m.weights.size(); ++p) {
+    expect(nullptr, m.weights[p].values);
+  }
   if (values || !codec || c_.down_whole) {
     const bool coded = codec && c_.down_whole && values && values.type() == DType::int32;
     expect(coded ? codec : nullptr, values);

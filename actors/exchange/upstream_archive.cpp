@@ -7,6 +7,7 @@ void Upstream::archive(Archive& a) {
   Exchange::archive(a);
   a(pinned_,
     lines_,
+    paces_,
     seen_,
     next_,
     following_,

@@ -10,8 +10,11 @@ void Upstream::rejoin(std::int64_t batch, Effects& fx) {
   first_ = batch;
   seen_.clear();
   next_.emplace();
+  for (LinkState& link : links_) {
+    link.messages = batch;  // no message draws what one of before had drawn
+  }
   for (std::size_t s = 0; s < lines_.size(); ++s) {
-    upload(s, {}, true, fx);
+    upload(s, {}, true, 0, fx);
     lines_[s].due = 0;  // a fetch that overlaps begins with the mini-batches
     lines_[s].asked = 0;
   }

@@ -1,6 +1,7 @@
 #include "actors/server/replicas.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace troupe {
@@ -61,6 +62,31 @@ void Replicas::note_speed(const Upload& m, double now) {
   Replica& r = of(m.stamp.replica);
   if (now > r.answered_at) {
     r.speed = static_cast<double>(m.contribution.mini_batches) / (now - r.answered_at);
+  }
+}
+
+void Replicas::note_times(const Upload& m, double now) {
+  Replica& r = of(m.stamp.replica);
+  Standing& sender = standing(m.stamp.replica);
+  const auto mini_batches = static_cast<double>(m.contribution.mini_batches);
+  const double took = now - std::exchange(r.came_at, now);
+  const double waited = std::exchange(r.waited, 0);
+  if (m.contribution.values.empty()) {
+    return;
+  }
+  if (took > 0) {
+    r.speed = mini_batches / took;
+    sender.step = took / mini_batches;
+  }
+  if (m.trip > 0) {
+    sender.sync = std::max(0.0, m.trip - waited);
+  }
+}
+
+void Replicas::note_waited(const Upload& m, double now) {
+  Replica& r = of(m.stamp.replica);
+  if (r.question && r.question->sequence == m.sequence) {
+    r.waited = now - m.arrived;
   }
 }
 
@@ -130,6 +156,13 @@ std::int64_t Replicas::period(std::int32_t who, std::int64_t of_fastest) const {
       1, static_cast<std::int64_t>(share * static_cast<double>(of_fastest) + 1e-9));
 }
 
+std::int64_t Replicas::next_period(std::int32_t who, std::int64_t of_fastest, double begun) const {
+  const double late = std::max(0.0, of(who).came_at - begun) * of(who).speed;
+  const std::int64_t by_speed = period(who, of_fastest);
+  const std::int64_t whole = 4 * by_speed >= 3 * of_fastest ? of_fastest : by_speed;
+  return std::max<std::int64_t>(1, whole - std::llround(std::ceil(late - 1e-9)));
+}
+
 void Replicas::answered(std::int32_t who,
                         std::uint64_t request,
                         const Weights& weights,
@@ -139,6 +172,7 @@ void Replicas::answered(std::int32_t who,
     r.question.reset();
   }
   r.newest_handed = ledger_.version;
+  standing(who).handed = ledger_.version;
   r.answered_at = now;
   if (keeps_handed_) {
     r.handed[ledger_.version] = weights;

@@ -57,6 +57,11 @@ class Replicas {
   void note_question(const Upload& m);
   /// Notes how long the sender of the push `m` has taken since its last answer.
   void note_speed(const Upload& m, double now);
+  /// The same of one that never waits, since its last push; and how long its messages have taken. A question
+  /// alone is the beginning of what is measured.
+  void note_times(const Upload& m, double now);
+  /// An update with the push `m` begins. Its sender has waited so long for the others.
+  void note_waited(const Upload& m, double now);
 
   /// What has become of a push: accepted, then applied or dropped; or refused. One that was left by a
   /// replica which has come back since says nothing of what that is now.
@@ -88,6 +93,11 @@ class Replicas {
   /// that the fastest replica gets.
   std::int64_t period(std::int32_t who, std::int64_t of_fastest) const;
 
+  /// The same of one that never waits, but all of it for those nearly as fast as the fastest: speeds are
+  /// measured, and vary. Fewer where its last push came after the last update was `begun`, so that the next
+  /// one comes in time.
+  std::int64_t next_period(std::int32_t who, std::int64_t of_fastest, double begun) const;
+
   /// What has been decided of it, `otherwise` before that.
   std::int64_t agreed_period(std::int32_t who, std::int64_t otherwise) const {
     return of(who).period > 0 ? of(who).period : otherwise;
@@ -105,6 +115,9 @@ class Replicas {
   bool update(const Membership& m);
 
   bool lost_some() const { return membership_ > 0; }
+
+  /// `who` was never of those that push here.
+  void leave_out(std::int32_t who) { standing(who).alive = false; }
 
   /// Whose share of a rule's state is to go: who has died since this was asked last, or had left pushes that
   /// were worked in since.
@@ -137,12 +150,14 @@ class Replicas {
     std::int64_t newest_handed = 0;            // version
     double answered_at = 0;                    // seconds
     double speed = 0;                          // mini-batches a second, at last sight
+    double came_at = 0;                        // seconds: its last Upload, where it never waits
+    double waited = 0;                         // ... and how long that waited for an update
     std::int64_t period = 0;                   // mini-batches until its next push; 0: not decided
     std::int64_t arrived = 0;                  // mini-batches up to the last push
     std::int64_t life = 0;                     // how often it has come back
     std::int64_t left = 0;                     // pushes of earlier lives that wait
 
-    static constexpr int kFields = 13;
+    static constexpr int kFields = 15;
   };
 
   Replica& of(std::int32_t who) { return replicas_.at(static_cast<std::size_t>(who)); }

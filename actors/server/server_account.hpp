@@ -14,7 +14,9 @@ namespace troupe {
 
 class ServerAccount {
  public:
-  ServerAccount(std::int32_t chunk, std::size_t slice) : record_{.chunk = chunk, .slice = slice} {}
+  /// `group`: of replicas, whose server it is; -1: of all.
+  ServerAccount(std::int32_t chunk, std::size_t slice, std::int32_t group)
+      : record_{.chunk = chunk, .slice = slice, .group = group} {}
 
   void applied(std::int64_t lag) {
     ++record_.applied;

@@ -16,8 +16,12 @@ void ServerShard::archive(Archive& a) {
     differences_,
     missing_,
     told_clock_,
+    begun_,
     finished_,
     halted_);
+  if (above_) {
+    above_->archive(a);
+  }
 }
 
 }  // namespace troupe

@@ -1,4 +1,4 @@
-// Who is left of the replicas, and how the run of a server ends.
+// Who is left of the replicas, what is pinned for evaluations, and how the run of a server ends.
 #include "actors/server_shard.hpp"
 
 #include <utility>
@@ -9,6 +9,9 @@ namespace troupe {
 
 void ServerShard::handle(Membership m, double now, Effects& fx) {
   const std::vector<std::int32_t> dead = replicas_.dead();
+  if (above_) {
+    m = above_->own(std::move(m));
+  }
   if (!replicas_.update(m)) {
     return;
   }
@@ -34,6 +37,9 @@ void ServerShard::finish(Effects& fx) {
     return;
   }
   tell_account(fx);
+  for (const auto& server : c_.below) {
+    fx.send(server, End{*run_.end()});
+  }
   give_up_waiting(fx);
   pins_.pin(*run_.end(), weights_.slice(), run_, version(), fx);
 }
@@ -75,6 +81,11 @@ void ServerShard::handle(Halt, double, Effects& fx) {
 }
 
 void ServerShard::handle(End m, double now, Effects& fx) {
+  if (above_) {
+    tell_account(fx);
+    finished_ = above_->config().alone;
+    return;
+  }
   halted_ = false;
   run_.set_end(m.batches);
   finish(fx);
@@ -89,6 +100,30 @@ void ServerShard::handle(Release m, double now, Effects& fx) {
     pins_.release(m.step, run_);
     advance(now, fx);
   }
+}
+
+// -- evaluations -----------------------------------------------------------------------------------
+
+void ServerShard::handle(PinnedPull m, double, Effects& fx) {
+  pins_.pull(m, run_, version(), fx);
+}
+
+Remains ServerShard::remains() const {
+  if (above_) {
+    return {};  // the run's weights are those above
+  }
+  return {.weights = {{c_.chunk, c_.slice, {weights_.newest().front()}}}, .buffers = {}};
+}
+
+std::string ServerShard::waits_for() const {
+  if (busy()) {
+    return "its optimizer";
+  }
+  if (run_.over()) {
+    return "";
+  }
+  return "pushes; " + std::to_string(pushes_.waiting().size()) + " are waiting, the slowest is " +
+         replicas_.slowest();
 }
 
 }  // namespace troupe

@@ -15,6 +15,19 @@ T take(std::map<MicroBatch, T>& from, const MicroBatch& key) {
 
 }  // namespace
 
+void Arrivals::keep(Activation m) {
+  if (!draws(m.stamp.chunk)) {
+    inputs_[micro_batch_of(m.stamp)] = std::move(m.bundle);
+    return;
+  }
+  TROUPE_CHECK(m.bundle.size() > 1, "chunk ", m.stamp.chunk, " was sent an input without labels");
+  ForwardInput input{std::move(m.bundle), {}};
+  input.labels = std::move(input.bundle.back().tensor);
+  input.bundle.pop_back();
+  Buffered& to = buffered_[m.stamp.chunk];
+  to.replaced += to.inputs.keep(std::move(input), buffer_);
+}
+
 void Arrivals::keep(ErrorSignal m) {
   Bundle& all = errors_[micro_batch_of(m.stamp)];
   std::move(m.bundle.begin(), m.bundle.end(), std::back_inserter(all));
@@ -26,6 +39,10 @@ std::optional<Want> Arrivals::missing(const Action& a, Needs needs) const {
     const auto errors = errors_.find(key);
     const std::size_t there = errors == errors_.end() ? 0 : errors->second.size();
     return there < needs.errors ? std::optional(Want::error) : std::nullopt;
+  }
+  if (const auto from = buffered_.find(a.chunk);
+      from != buffered_.end() && !from->second.inputs.empty()) {
+    return {};  // once there is something it stays, with its labels
   }
   if (!inputs_.contains(key)) {
     return a.chunk == 0 ? Want::data : Want::activation;
@@ -52,6 +69,14 @@ std::string Arrivals::describe(Want missing, const Action& a, const Schedule& sc
       break;
   }
   return "weights";
+}
+
+Arrivals::Choice Arrivals::draw(const Action& a) {
+  Buffered& from = buffered_.at(a.chunk);
+  const auto drawn = from.inputs.draw();
+  inputs_[micro_batch_of(a)] = drawn.value.bundle;
+  labels_[micro_batch_of(a)] = drawn.value.labels;
+  return {drawn.again, std::exchange(from.replaced, 0)};
 }
 
 Arrivals::ForwardInput Arrivals::input(const Action& a) const {

@@ -1,15 +1,33 @@
 // What a stage sends and to whom: a chunk's output, the gradient by its input, and that by its weights.
 // Where error signals come from: runtime/schemes/decoupled.
 #include "actors/predictor.hpp"
+#include "actors/probe.hpp"
 #include "actors/stage.hpp"
 #include "actors/stage/jobs.hpp"
 #include "kernels/random.hpp"
+#include "runtime/model/layers.hpp"
 
 #include <utility>
 
 namespace troupe {
 
-void Stage::send_output(const Action& a, Bundle y, Effects& fx) {
+/// Of a forward that starts, where it has a choice.
+void Stage::draw_input(const Action& forward, Effects& fx) {
+  if (c_.buffer == 0) {
+    return;
+  }
+  begun_[forward.chunk] = forward.batch + 1;
+  if (forward.chunk > 0) {
+    const Arrivals::Choice choice = arrivals_.draw(forward);
+    fx.record(
+        InputRecord{in_run(forward), choice.again ? Drawn::again : Drawn::fresh, choice.replaced});
+  }
+}
+
+void Stage::send_output(const Action& a, Bundle y, const Tensor& labels, Effects& fx) {
+  if (c_.buffer > 0) {
+    y.push_back({kLabelsEntry, labels});
+  }
   const auto next = static_cast<std::size_t>(a.chunk) + 1;
   if (!c_.predictors.empty()) {  // on the same thread: no link takes time
     const Ref<StageRole> predictor = c_.predictors[next - 1];
@@ -59,6 +77,46 @@ void Stage::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
       ErrorSignal{stamp(a, before), std::move(dx)});
 }
 
+/// Of a forward: the network's input, its labels, and the weights that it read.
+void Stage::tell_probe(const Action& a,
+                       const Arrivals::ForwardInput& in,
+                       const Weights& read,
+                       Effects& fx) const {
+  if (!measures_angle(a.batch)) {
+    return;
+  }
+  // Measuring takes no time, so neither does what is told of it.
+  const auto tell =
+      [&](const char* what, std::vector<Tensor> tensors, std::vector<double> numbers) {
+        Note note{stamp(a, a.chunk), what, std::move(numbers), std::move(tensors)};
+        fx.sends.push_back({c_.probe.id, std::move(note), false});
+      };
+  if (a.chunk == 0) {
+    const Tensor& x = in.bundle.front().tensor;
+    tell(probe_note::kInput, {x}, {static_cast<double>(first_sample(a, x.shape()[0]))});
+  }
+  if (is_head(a.chunk)) {
+    tell(probe_note::kLabels, {in.labels}, {});
+  }
+  if (a.micro_batch == 0) {
+    std::vector<Tensor> slices;
+    for (const Slice& slice : read) {
+      slices.push_back(slice.values);
+    }
+    tell(probe_note::kWeights, std::move(slices), {});
+  }
+}
+
+/// Of an update: its gradient, none where it is left out.
+void Stage::tell_probe(const Action& update,
+                       const std::vector<Tensor>& gradient,
+                       Effects& fx) const {
+  if (measures_angle(update.batch)) {
+    Note note{stamp(update, update.chunk), probe_note::kGradient, {}, gradient};
+    fx.sends.push_back({c_.probe.id, std::move(note), false});
+  }
+}
+
 bool Stage::updates(std::int32_t chunk, std::int64_t batch) const {
   if (c_.update_probability == 1 || is_head(chunk)) {
     return true;
@@ -72,8 +130,13 @@ void Stage::push(const Action& a, Effects& fx) {
   // The shard is to have the only handle of these weights, so that the update may be made in place.
   in_hand_.drop({a.chunk, 0});
   BatchGradient batch = sums_.take_batch(a);
-  if (!updates(a.chunk, a.batch)) {
+  const bool made = updates(a.chunk, a.batch);
+  if (!made) {
     batch.gradient.clear();
+  }
+  tell_probe(a, batch.gradient, fx);
+  if (c_.tells_signals) {
+    fx.record(SignalRecord{in_run(a), made && !is_head(a.chunk) && !c_.predictors.empty()});
   }
   shards_.push(a, std::move(batch), fx);
   ++updates_;

@@ -16,6 +16,9 @@ void Stage::archive(Archive& a) {
     forward_weights_,
     updates_,
     first_,
+    begun_,
+    halted_,
+    passing_over_,
     absent_,
     running_,
     finished_);

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <condition_variable>
@@ -40,6 +41,16 @@ Channel::Events events(std::function<void(Parcel)> parcel) {
 /// What lies between the two ends.
 enum class Between { processes, hosts };
 
+void connect_ends(Channel& from, Channel& to, Between between) {
+  if (between == Between::hosts) {
+    const std::string endpoint = from.listen_at(1, kLoopback);
+    from.expect(1, to.public_key());
+    to.connect(0, endpoint, from.public_key());
+  } else {
+    to.connect(0, from.listen(1, ::getpid()));
+  }
+}
+
 /// Seconds for `count` tensors of `size` bytes.
 double over_channel(Between between, std::int64_t size, std::int64_t count) {
   Stream stream(Device{});
@@ -50,13 +61,7 @@ double over_channel(Between between, std::int64_t size, std::int64_t count) {
   std::int64_t got = 0;
   Channel from(0, "bench");
   Channel to(1, "bench");
-  if (between == Between::hosts) {
-    const std::string endpoint = from.listen_at(1, kLoopback);
-    from.expect(1, to.public_key());
-    to.connect(0, endpoint, from.public_key());
-  } else {
-    to.connect(0, from.listen(1, ::getpid()));
-  }
+  connect_ends(from, to, between);
   from.open(events([](Parcel) {}));
   to.open(events([&](Parcel) {
     const std::lock_guard lock(mutex);
@@ -73,6 +78,62 @@ double over_channel(Between between, std::int64_t size, std::int64_t count) {
   };
   send_all(1);  // the connection stands
   return seconds_of([&] { send_all(1 + count); });
+}
+
+/// Seconds that each of `count` parcels without a tensor takes to the other end and back, in rising order. `full`: tensors
+/// of 16 MiB are on their way to the same end all the time.
+std::vector<double> round_trips(Between between, bool full, int count) {
+  Stream stream(Device{});
+  const Tensor tensor = stream.allocate({16 * kMebibyte / 4});
+  fill(stream, tensor, 1);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::int64_t sent = 0;
+  std::int64_t got = 0;
+  int back = 0;
+  bool over = !full;
+  Channel from(0, "bench");
+  Channel to(1, "bench");
+  connect_ends(from, to, between);
+  const auto count_one = [&](auto& what) {
+    const std::lock_guard lock(mutex);
+    ++what;
+    changed.notify_all();
+  };
+  from.open(events([&](Parcel) { count_one(back); }));
+  to.open(events([&](Parcel parcel) {
+    if (parcel.content.tensors.empty()) {
+      to.send(0, std::move(parcel));
+    } else {
+      count_one(got);
+    }
+  }));
+  std::thread load([&] {
+    std::unique_lock lock(mutex);
+    while (!over) {
+      from.send(1, {.content = {.bytes = {}, .tensors = {tensor}}});
+      ++sent;
+      changed.wait(lock, [&] { return over || sent - got < kAheadMax / (16 * kMebibyte); });
+    }
+    changed.wait(lock, [&] { return got == sent; });
+  });
+  std::vector<double> trips;
+  for (int i = 0; i <= count; ++i) {
+    trips.push_back(seconds_of([&] {
+      from.send(1, {});
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return back == i + 1; });
+    }));
+  }
+  {
+    const std::lock_guard lock(mutex);
+    over = true;
+    changed.notify_all();
+  }
+  load.join();
+  trips.erase(trips.begin());  // with which the connection was made
+  std::sort(trips.begin(), trips.end());
+  return trips;
 }
 
 std::array<int, 2> connected_sockets(Between between) {
@@ -157,12 +218,35 @@ void add_rows(Rows& rows, Between between, double seconds) {
   }
 }
 
+/// What the run has to say to a process, which goes the same way as its tensors: the middle round trip, and the 99th of a
+/// hundred, alone and beside tensors.
+Row control_row(Between between, double seconds) {
+  const int count = std::max(20, static_cast<int>(seconds * 500));
+  const auto both = [&](bool full) {
+    const std::vector<double> trips = round_trips(between, full, count);
+    const auto at = [&](double share) {
+      return 1e3 * trips[static_cast<std::size_t>(share * static_cast<double>(trips.size()))];
+    };
+    return concat(number("%.2f", at(0.5)), " and ", number("%.2f ms", at(0.99)));
+  };
+  const std::string alone = both(false);
+  return {concat("a small parcel to another ",
+                 between == Between::hosts ? "host" : "process",
+                 " and back beside tensors, p50 and p99"),
+          both(true),
+          "alone " + alone,
+          "",
+          ""};
+}
+
 }  // namespace
 
 Rows channels(double seconds) {
   Rows rows;
   add_rows(rows, Between::processes, seconds);
   add_rows(rows, Between::hosts, seconds);
+  rows.push_back(control_row(Between::processes, seconds));
+  rows.push_back(control_row(Between::hosts, seconds));
   return rows;
 }
 

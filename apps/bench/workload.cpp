@@ -122,7 +122,7 @@ Network network_of(const proto::Model& model, const Dataset& data) {
 
 double seconds_per_update(Blueprint blueprint, std::int64_t updates) {
   constexpr std::int64_t kWarmUp = 10;
-  blueprint.batches = updates + kWarmUp;
+  blueprint.batches = blueprint.updates = updates + kWarmUp;
   Cast cast = build_cast(blueprint);
   Watch watch;
   const Ending ending = run_on_threads(cast, watch, {});

@@ -4,6 +4,7 @@
 #include "kernels/check.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/progress.hpp"
+#include "runtime/schemes/decoupled.hpp"
 
 #include <algorithm>
 #include <array>
@@ -47,7 +48,11 @@ std::vector<std::pair<std::string, Spread>> named(const Figures& f, Measure meas
           {"train_loss", f.train_loss},
           {"staleness_mean", f.staleness},
           {"gap", f.gap},
-          {"bytes_sent", f.bytes_sent}};
+          {"bytes_sent", f.bytes_sent},
+          {"forward_lock_seconds", f.forward_lock},
+          {"backward_lock_seconds", f.backward_lock},
+          {"synthetic_share", f.synthetic},
+          {"angle_degrees", f.angle}};
 }
 
 std::string digits(double number, const char* pattern) {
@@ -111,9 +116,20 @@ Row head(const Comparison& c) {
       "staleness/max",
       "gap",
       "sent",
+      "forward lock",
+      "backward lock",
+      "synthetic",
+      "angle",
       "seeds"};
   row.insert(row.end(), rest.begin(), rest.end());
   return row;
+}
+
+/// Whether locks are what the comparison is about.
+bool tells_locks(const Comparison& c) {
+  return std::any_of(c.schemes.schemes.begin(), c.schemes.schemes.end(), [](const Contender& s) {
+    return decoupled_of(s.resolved) != nullptr;
+  });
 }
 
 Row row_of(const Comparison& c, std::size_t index) {
@@ -140,6 +156,10 @@ Row row_of(const Comparison& c, std::size_t index) {
       staleness_text(f),
       mean(f.gap, [](double x) { return digits(x, "%.3g"); }),
       mean(f.bytes_sent, [](double x) { return x > 0 ? mebibytes(x) : ""; }),
+      tells_locks(c) ? mean(f.forward_lock, duration) : "",
+      tells_locks(c) ? mean(f.backward_lock, duration) : "",
+      mean(f.synthetic, [](double x) { return digits(100 * x, "%.0f %%"); }),
+      mean(f.angle, [](double x) { return digits(x, "%.1f"); }),
       seeds_text(f)};
   row.insert(row.end(), rest.begin(), rest.end());
   return row;

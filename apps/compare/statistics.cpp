@@ -78,6 +78,39 @@ double gap_mean(const Summary& summary) {
   return summary.gap.empty() ? kNothing : sum / static_cast<double>(summary.gap.size());
 }
 
+/// Mean over the stages.
+double lock_mean(const Summary& summary, double Summary::Locks::*seconds) {
+  double sum = 0;
+  for (const auto& [stage, locks] : summary.locks) {
+    sum += locks.*seconds;
+  }
+  return summary.locks.size() < 2 ? kNothing : sum / static_cast<double>(summary.locks.size());
+}
+
+/// Mean over the modules but the last, which has the loss.
+double module_mean(const Summary& summary, double (*number)(const Summary::Module&)) {
+  double sum = 0;
+  double count = 0;
+  for (const auto& [chunk, module] : summary.modules) {
+    const double value = number(module);
+    if (chunk < summary.modules.rbegin()->first && !std::isnan(value)) {
+      sum += value;
+      ++count;
+    }
+  }
+  return count > 0 ? sum / count : kNothing;
+}
+
+double synthetic_share(const Summary::Module& module) {
+  return module.mini_batches > 0
+             ? static_cast<double>(module.synthetic) / static_cast<double>(module.mini_batches)
+             : kNothing;
+}
+
+double angle_mean(const Summary::Module& module) {
+  return module.angles > 0 ? module.degrees / static_cast<double>(module.angles) : kNothing;
+}
+
 }  // namespace
 
 Spread spread_of(const std::vector<double>& numbers) {
@@ -165,6 +198,12 @@ Figures figures_of(std::span<const Trial> trials,
   }
   f.gap = over([](const Trial& t) { return gap_mean(t.summary); });
   f.bytes_sent = over([](const Trial& t) { return static_cast<double>(t.summary.bytes_sent); });
+  f.forward_lock =
+      over([](const Trial& t) { return lock_mean(t.summary, &Summary::Locks::forward); });
+  f.backward_lock =
+      over([](const Trial& t) { return lock_mean(t.summary, &Summary::Locks::backward); });
+  f.synthetic = over([](const Trial& t) { return module_mean(t.summary, synthetic_share); });
+  f.angle = over([](const Trial& t) { return module_mean(t.summary, angle_mean); });
   return f;
 }
 

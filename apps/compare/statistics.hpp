@@ -54,8 +54,12 @@ struct Figures {
   Spread train_loss;  // of the last epoch
   Spread staleness;   // versions: mean over all shards' micro-batches
   std::int64_t staleness_max = 0;
-  Spread gap;         // mean over the shards
-  Spread bytes_sent;  // between replicas and servers or one another
+  Spread gap;            // mean over the shards
+  Spread bytes_sent;     // between replicas and servers or one another
+  Spread forward_lock;   // seconds that a stage waited for an activation, mean over the stages
+  Spread backward_lock;  // likewise for an error signal
+  Spread synthetic;      // share of updates by estimates, mean over modules but the last
+  Spread angle;          // degrees to backpropagation, likewise, over the run
 };
 
 /// `trials`: of one scheme.

@@ -15,7 +15,8 @@ struct Seen final : RecordSink {
   std::optional<Diverged> on(const RecordEntry& entry, double /*now*/) override {
     if (const auto* one = std::get_if<AppliedRecord>(&entry)) {
       applied.push_back(*one);
-    } else if (const auto* server_record = std::get_if<ServerRecord>(&entry)) {
+    } else if (const auto* server_record = std::get_if<ServerRecord>(&entry);
+               server_record && server_record->group < 0) {
       server = *server_record;
       ++servers;
     } else if (std::holds_alternative<LossOfReplica>(entry)) {

@@ -1,8 +1,44 @@
 #include "apps/plan/codecs.hpp"
 
+#include "apps/text.hpp"
+#include "apps/topologies/exchange.hpp"
 #include "runtime/schemes/codec.hpp"
 
+#include <cmath>
+
 namespace troupe {
+namespace {
+
+/// What each replica keeps of what it sends, in copies of the weights.
+std::string kept_text(const Blueprint& b) {
+  const proto::Codecs& codecs = b.experiment.replicas().codec();
+  double kept = 0;
+  double numbers = 0;
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    const auto& sizes = b.chunks[static_cast<std::size_t>(c)]->layout().slice_sizes;
+    for (std::size_t s = 0; s < sizes.size(); ++s) {
+      if (const auto codec = up_codec(b, c, s)) {
+        kept += static_cast<double>(codec->kept());
+        numbers += static_cast<double>(sizes[s]);
+      }
+    }
+  }
+  const double copies = (keeps_residual(codecs) ? 1 : 0) + (numbers > 0 ? kept / numbers : 0);
+  if (copies == 0) {
+    return "";
+  }
+  const bool residual = keeps_residual(codecs);
+  return concat("; each replica keeps ",
+                residual ? "a residual" : "",
+                residual && kept > 0 ? " and " : "",
+                kept > 0 ? "the codec's memory" : "",
+                ", ",
+                std::round(100 * copies) / 100,
+                copies == 1 ? " copy" : " copies",
+                " of the weights");
+}
+
+}  // namespace
 
 std::string codecs_text(const Blueprint& b) {
   const proto::Codecs& codecs = b.experiment.replicas().codec();
@@ -20,12 +56,23 @@ std::string codecs_text(const Blueprint& b) {
     }
   };
   const CodecScheme& down = codec_scheme(codecs.down());
-  direction(
-      "up",
-      codec_scheme(codecs.up()),
-      keeps_residual(codecs) ? "; each replica keeps a residual, one copy of the weights" : "");
+  direction("up", codec_scheme(codecs.up()), kept_text(b).c_str());
   direction("down", down, down.whole ? "" : "; the servers keep what replicas have, one copy more");
   return text;
+}
+
+std::string told_text(const Blueprint& b) {
+  const ExchangeScheme& exchange = exchange_of(b.experiment);
+  if (!exchange.copies_sent || b.experiment.replicas().count() == 1) {
+    return "";
+  }
+  const double copies = std::round(100 * exchange.copies_sent(b.experiment)) / 100;
+  return concat(
+      "; each replica sends at most ",
+      copies,
+      has_coded_peers(b.experiment) ? " messages (without a codec " : " times its weights (",
+      mebibytes(4 * copies * static_cast<double>(b.network.parameters())),
+      ") for each mini-batch");
 }
 
 }  // namespace troupe

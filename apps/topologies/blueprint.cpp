@@ -16,14 +16,6 @@
 namespace troupe {
 namespace {
 
-/// Mini-batches of the flushed epochs that a weight policy may begin with, as far as the run goes.
-std::int64_t synchronous_batches(const Blueprint& b) {
-  const double epochs = synchronous_epochs(b.experiment);
-  const std::int64_t batches = epochs > 0 ? b.sizes.batches(epochs) : 0;
-  const std::int64_t run = b.batches * b.batches_per_update;  // 0: not known
-  return run > 0 ? std::min(batches, run) : batches;
-}
-
 Result<void> read_data(Blueprint& b) {
   if (!b.data) {
     auto data = open_dataset(b.experiment.data(), b.experiment.seed());
@@ -33,6 +25,30 @@ Result<void> read_data(Blueprint& b) {
     b.data = *data;
   }
   return check_blueprint(b, Known::data);
+}
+
+/// Takes what was done before the run out of what is to be done.
+Result<void> leave_out_resumed(Blueprint& b) {
+  const proto::Resumed& before = b.experiment.resumed();
+  const double seconds = b.experiment.stop().seconds();
+  if (b.updates > 0 && before.updates() >= b.updates) {
+    return Error{ErrorKind::usage,
+                 concat("stop: the run has made ",
+                        before.updates(),
+                        " updates before it goes on here, and is to make ",
+                        b.updates,
+                        ": nothing is left; stop.updates or stop.epochs of more would go on")};
+  }
+  if (seconds > 0 && before.seconds() >= seconds) {
+    return Error{ErrorKind::usage,
+                 concat("stop.seconds: ",
+                        before.seconds(),
+                        " of the ",
+                        seconds,
+                        " seconds have passed before the run goes on here")};
+  }
+  b.batches = std::max<std::int64_t>(0, b.updates - before.updates());
+  return {};
 }
 
 /// Sizes of the mini-batches, and how many updates the run has.
@@ -53,6 +69,10 @@ Result<void> measure_length(Blueprint& b) {
   if (stop.updates() > 0) {
     b.batches = b.batches > 0 ? std::min<std::int64_t>(b.batches, stop.updates()) : stop.updates();
   }
+  b.updates = b.batches;
+  if (auto left = leave_out_resumed(b); !left) {
+    return left;
+  }
   if (e.record().evaluate()) {
     b.evaluate_every = e.record().evaluate_every() > 0
                            ? e.record().evaluate_every()
@@ -64,7 +84,7 @@ Result<void> measure_length(Blueprint& b) {
 /// The layers, and what they start with where that is in a file.
 Result<void> read_network(Blueprint& b) {
   const proto::Experiment& e = b.experiment;
-  auto network = build_network(e.model(), *b.data);
+  auto network = build_network(e.model(), *b.data, e.data().batch_size());
   if (!network) {
     return network.error();
   }
@@ -154,12 +174,6 @@ Precision precision_of(const proto::Experiment& e) {
   return Precision::fp32;
 }
 
-std::size_t slices_wanted(const Blueprint& b) {
-  const proto::Replicas& replicas = b.experiment.replicas();
-  return static_cast<std::size_t>(
-      b.link || replicas.exchange().has_sandblaster() ? replicas.shards() : 1);
-}
-
 Result<Blueprint> make_blueprint(const proto::Experiment& resolved,
                                  std::shared_ptr<const Dataset> data) {
   if (auto sound = check_experiment(resolved); !sound) {
@@ -185,12 +199,15 @@ Result<void> schedule_blueprint(Blueprint& b) {
   if (!options) {
     return options.error();
   }
-  options->synchronous_batches = synchronous_batches(b);
+  options->synchronous_batches = std::max<std::int64_t>(
+      0, synchronous_batches(b) - static_cast<std::int64_t>(e.resumed().updates()));
   auto schedule = make_schedule(*options);
   if (!schedule) {
     return schedule.error();
   }
   schedule->signal_from = signal_from(e);
+  schedule->estimates_mixed =
+      schedule->signal_from == SignalFrom::next && predictor_plan(e).has_value();
   schedule->inputs_predicted = schedule->chunks > 1 && e.decoupled().synthetic().unlocked();
   b.schedule = std::make_shared<const Schedule>(std::move(*schedule));
   if (auto sound = check_blueprint(b, Known::schedule); !sound) {
@@ -218,8 +235,8 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
   const DecoupledScheme* const method = decoupled_of(e);
   const bool tells_influence = method && method->influence;
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-    b.chunks.push_back(
-        std::make_shared<const Chunk>(b.network, b.cut, c, slices_wanted(b), sends_back && c > 0));
+    b.chunks.push_back(std::make_shared<const Chunk>(
+        b.network, b.cut, c, slices_wanted(b), sends_back && c > 0, fragments_of(b)));
     auto plan = plan_views(*b.schedule, *b.view, c);
     if (!plan) {
       return plan.error();
@@ -231,17 +248,18 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
         {(f.forward + influence) * rows, f.input_gradient * rows, f.weight_gradient * rows});
   }
   b.predictors = predictor_chunks(b);
+  const double seen = rows * static_cast<double>(b.data->labels_per_sample());  // by predictors
   for (std::size_t c = 0; c < b.predictors.size(); ++c) {
     const Flops f = b.predictors[c]->flops();
     // A head learns while it answers.
-    flops[c].predict = (plan_of_predictors->head ? f.total() : f.forward) * rows;
-    flops[c].teach = plan_of_predictors->head ? 0 : f.total() * rows;
+    flops[c].predict = (plan_of_predictors->head ? f.total() : f.forward) * seen;
+    flops[c].teach = plan_of_predictors->head ? 0 : f.total() * seen;
   }
   b.input_predictors = input_predictor_chunks(b);
   for (std::size_t c = 0; c < b.input_predictors.size(); ++c) {
     const Flops f = b.input_predictors[c]->flops();
-    flops[c + 1].predict_input = f.forward * rows;
-    flops[c + 1].teach_input = f.total() * rows;
+    flops[c + 1].predict_input = f.forward * seen;
+    flops[c + 1].teach_input = f.total() * seen;
   }
   keep_for_borrowers(b);
   auto times = mean_times(e.clock(), flops, b.schedule->placement);
@@ -252,75 +270,72 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
   return check_blueprint(b, Known::chunks);
 }
 
+EvaluationPlan evaluation_plan(const Blueprint& b) {
+  // Replicas that meet now and then count from where they begin: the weights that all share exist where they meet.
+  const bool meet = b.link && b.link->push_every > 1;
+  return {b.evaluate_every, meet ? 0 : b.experiment.resumed().updates()};
+}
+
+/// As far as the run goes.
+std::int64_t synchronous_batches(const Blueprint& b) {
+  const double epochs = synchronous_epochs(b.experiment);
+  const std::int64_t batches = epochs > 0 ? b.sizes.batches(epochs) : 0;
+  const std::int64_t run = b.updates * b.batches_per_update;  // 0: not known
+  return run > 0 ? std::min(batches, run) : batches;
+}
+
 proto::Optimizer optimizer_of(const Blueprint& b) {
-  return warmed_up(b.experiment, b.batches, b.sizes.batches(5) / b.batches_per_update);
+  return warmed_up(b.experiment, b.updates, b.sizes.batches(5) / b.batches_per_update);
 }
 
 Rate rate_of(const Blueprint& b) {
   std::vector<std::int64_t> milestones;
   if (!b.experiment.data().growth().at().empty()) {  // else shares of updates are the same
     for (const double at : b.experiment.optimizer().schedule().milestones().at()) {
-      milestones.push_back(b.sizes.batches(at * b.sizes.epochs(b.batches)));
+      milestones.push_back(b.sizes.batches(at * b.sizes.epochs(b.updates)));
     }
   }
-  return {optimizer_of(b), b.batches, std::move(milestones), rate_factor(b.experiment)};
+  return {optimizer_of(b),
+          b.updates,
+          std::move(milestones),
+          rate_factor(b.experiment),
+          b.experiment.resumed().updates()};
 }
 
 ChunkOptimizer chunk_optimizer(const Blueprint& b, std::int32_t chunk) {
   return {b.experiment,
           rate_of(b),
           b.schedule->delay[static_cast<std::size_t>(chunk)],
-          b.schedule->options.synchronous_batches};
+          synchronous_batches(b)};
 }
 
-ModuleContext module_context(const Blueprint& b, std::size_t index, Stream& stream) {
-  return {.experiment = b.experiment,
-          .values = decoupled_values(b.experiment),
-          .seed = b.experiment.seed(),
-          .chunk = static_cast<std::int32_t>(index),
-          .width = b.chunks[index]->output_bytes() / 4,
-          .outputs = b.chunks.back()->output_bytes() / 4,
-          .classes = b.data->classes(),
-          .stream = stream,
-          .initial_slices = [&chunk = *b.chunks[index], &stream](std::uint64_t seed) {
-            return chunk.initial_slices(stream, seed);
-          }};
+std::shared_ptr<const ModuleSignal> module_signal(const Blueprint& b,
+                                                  std::size_t index,
+                                                  Stream& stream) {
+  const DecoupledScheme* const method = decoupled_of(b.experiment);
+  if (!method || !method->module) {
+    return nullptr;
+  }
+  const std::int64_t positions = b.data->labels_per_sample();
+  const ModuleContext context{
+      .experiment = b.experiment,
+      .values = decoupled_values(b.experiment),
+      .seed = b.experiment.seed(),
+      .chunk = static_cast<std::int32_t>(index),
+      .width = b.chunks[index]->output_bytes() / 4 / positions,
+      .outputs = b.chunks.back()->output_bytes() / 4 / positions,
+      .classes = b.data->classes(),
+      .stream = stream,
+      .initial_slices = [&chunk = *b.chunks[index], &stream](std::uint64_t seed) {
+        return chunk.initial_slices(stream, seed);
+      }};
+  auto signal = method->module(context);
+  return b.network.tokens ? by_position(std::move(signal)) : signal;
 }
 
 std::int64_t largest_micro_batch(const Blueprint& b) {
-  const std::int64_t last = std::max<std::int64_t>(b.batches, 1) - 1;
+  const std::int64_t last = std::max<std::int64_t>(b.updates, 1) - 1;
   return b.sizes.size(last) / b.experiment.pipeline().micro_batches();
-}
-
-std::vector<Tensor> starting_slices(Stream& stream, const Blueprint& b, std::size_t index) {
-  const Chunk& chunk = *b.chunks[index];
-  if (b.start.empty()) {
-    return chunk.initial_slices(stream, b.experiment.seed());
-  }
-  std::size_t before = 0;  // parameters of the chunks before
-  for (std::size_t c = 0; c < index; ++c) {
-    before += b.chunks[c]->layout().entries.size();
-  }
-  const std::size_t own = chunk.layout().entries.size();
-  return slices_of(stream, chunk.layout(), std::span(b.start).subspan(before, own));
-}
-
-std::vector<Tensor> starting_buffers(Stream& stream, const Blueprint& b, std::size_t index) {
-  if (b.start.empty()) {
-    return b.chunks[index]->initial_buffers(stream);
-  }
-  std::size_t at = 0;  // in a file buffers stand behind all parameters
-  for (const auto& chunk : b.chunks) {
-    at += chunk->layout().entries.size();
-  }
-  for (std::size_t c = 0; c < index; ++c) {
-    at += b.chunks[c]->buffers().size();
-  }
-  std::vector<Tensor> tensors;
-  for (const ParameterSpec& spec : b.chunks[index]->buffers()) {
-    tensors.push_back(from_host(stream, b.start[at++], spec.shape));
-  }
-  return tensors;
 }
 
 RuleContext rule_context(const Blueprint& b, std::int32_t chunk, std::size_t slice) {
@@ -335,7 +350,8 @@ RuleContext rule_context(const Blueprint& b, std::int32_t chunk, std::size_t sli
                       .in_flight = b.schedule->delay_max + 1};
   for (const ParameterLayout::Entry& entry : layout.entries) {
     if (entry.slice == slice) {
-      context.parts.push_back({entry.spec.name, entry.offset, entry.spec.shape, entry.spec.matrix});
+      context.parts.push_back(
+          {entry.spec.name, entry.offset, entry.spec.shape, entry.spec.matrix, entry.spec.table});
     }
   }
   return context;

@@ -7,6 +7,7 @@
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/schemes/decoupled.hpp"
+#include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/rate.hpp"
@@ -43,7 +44,8 @@ struct Blueprint {
   std::vector<ChunkTimes> times;          // modelled means of one micro-batch, by chunk
   BatchSizes sizes;                       // of the run's mini-batches, over all replicas
   std::int64_t batches_per_epoch = 0;     // before any has grown
-  std::int64_t batches = 0;         // N: updates of the run; 0 where only time or accuracy ends it
+  std::int64_t batches = 0;  // N: updates to be made; 0 where only time or accuracy ends the run
+  std::int64_t updates = 0;  // the same with those that `resumed` tells of
   std::int64_t evaluate_every = 0;  // steps; 0: only at the end (or not at all)
 };
 
@@ -53,6 +55,11 @@ Precision precision_of(const proto::Experiment& experiment);
 
 /// Slices that each chunk's weights are to have.
 std::size_t slices_wanted(const Blueprint& blueprint);
+/// Number of the fragments that servers keep; 0: slices are not of fragments.
+std::int64_t fragments_of(const Blueprint& blueprint);
+/// By slice of a chunk: mini-batches into a period at which its fragment is sent. Empty where there are
+/// no fragments.
+std::vector<std::int64_t> fragment_turns(const Blueprint& blueprint, std::int32_t chunk);
 
 /// Cuts the network into the schedule's chunks: fills cut, chunks, plans and times. `cut`: as in
 /// pipeline.cut; empty: by FLOPs. Error (usage) where it does not fit.
@@ -69,6 +76,12 @@ Result<void> schedule_blueprint(Blueprint& blueprint);
 Result<Blueprint> make_blueprint(const proto::Experiment& resolved,
                                  std::shared_ptr<const Dataset> data = nullptr);
 
+/// Which steps are evaluated, counted with those that were made before the run.
+EvaluationPlan evaluation_plan(const Blueprint& blueprint);
+
+/// Flushed mini-batches that a weight policy begins with, those before the run among them.
+std::int64_t synchronous_batches(const Blueprint& blueprint);
+
 /// The rate of each update. Milestones are shares of the run's epochs: where mini-batches grow, most
 /// updates come early.
 Rate rate_of(const Blueprint& blueprint);
@@ -78,8 +91,10 @@ ChunkOptimizer chunk_optimizer(const Blueprint& blueprint, std::int32_t chunk);
 /// The experiment's optimizer, with the warm-up that its rule brings.
 proto::Optimizer optimizer_of(const Blueprint& blueprint);
 
-/// What a decoupled module's parts are made from. Blueprint and stream outlive it.
-ModuleContext module_context(const Blueprint& blueprint, std::size_t chunk, Stream& stream);
+/// What the decoupled method makes for module `chunk`; nothing where there is none, or it has predictors.
+std::shared_ptr<const ModuleSignal> module_signal(const Blueprint& blueprint,
+                                                  std::size_t chunk,
+                                                  Stream& stream);
 
 /// Samples of the largest micro-batch of the run.
 std::int64_t largest_micro_batch(const Blueprint& blueprint);

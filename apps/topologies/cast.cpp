@@ -8,6 +8,7 @@
 #include "apps/topologies/exchange.hpp"
 #include "apps/topologies/extension.hpp"
 #include "apps/topologies/predictors.hpp"
+#include "apps/topologies/probe.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/servers.hpp"
 #include "apps/topologies/streams.hpp"
@@ -45,7 +46,6 @@ class Casting {
   void add_optimizer(std::int32_t r, std::int32_t c);
   void add_predictor(std::int32_t r, const Roster::PredictorSeat& seat);
   void add_servers();
-  std::shared_ptr<SharedWeights> shared_weights(std::int32_t c);
   EvaluationPlan evaluation(std::int32_t r, bool buffers = false) const;
   std::int64_t batches_of(std::int32_t r) const;
 
@@ -104,8 +104,8 @@ Casting::Casting(const Blueprint& blueprint)
   const Rate rate = rate_of(b_);
   for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
     const std::int64_t delay = schedule_.delay[static_cast<std::size_t>(c)];
-    rules_.emplace_back(own, rate, delay, schedule_.options.synchronous_batches);
-    shared_.push_back(hogwild_ ? shared_weights(c) : nullptr);
+    rules_.emplace_back(own, rate, delay, synchronous_batches(b_));
+    shared_.push_back(hogwild_ ? shared_weights(b_, c, streams_on_.on({})) : nullptr);
   }
   if (e_.replicas().split() == proto::Replicas::by_label && replicas_ > 1) {
     samples_ = blocks_by_label(*b_.data, replicas_);
@@ -129,6 +129,9 @@ Cast Casting::all() {
   }
   if (served()) {
     add_servers();
+  }
+  if (const auto probe = who_.probe()) {
+    add(probe->id, make_probe(b_, streams_on_.on({})), {}, b_.precision);
   }
   cast_.director = who_.director();
   cast_.threads = who_.threads();
@@ -181,30 +184,29 @@ void Casting::add(ActorId id,
                            .stage = stage});
 }
 
-/// `buffers`: at which of its own steps a stage's buffers will be evaluated. Servers say which of the run's steps are;
-/// they are also the first replica's where each update takes a mini-batch of every replica, and it has begun with the
-/// first one.
+/// `buffers`: at which of its own steps a stage's buffers will be evaluated. Servers say which of the run's steps are; they
+/// are the first replica's, too, where each update takes a mini-batch of every replica, from the first one on.
 EvaluationPlan Casting::evaluation(std::int32_t r, bool buffers) const {
   const bool own = r == 0 && b_.batches_per_update == replicas_ && !returns_;
-  return {marks(r) || (buffers && served() && own) ? b_.evaluate_every : 0};
+  return marks(r) || (buffers && served() && own) ? evaluation_plan(b_) : EvaluationPlan{};
 }
 
 /// Mini-batch b of replica r is number b R + r: how many of the run's are its own? 0: others say.
 std::int64_t Casting::batches_of(std::int32_t r) const {
-  if (served()) {
-    return 0;
-  }
-  return hogwild_ ? b_.batches / replicas_ + (r < b_.batches % replicas_ ? 1 : 0) : b_.batches;
+  return served()   ? 0
+         : hogwild_ ? b_.batches / replicas_ + (r < b_.batches % replicas_ ? 1 : 0)
+                    : b_.batches;
 }
 
 void Casting::add_source(std::int32_t r) {
   const std::vector<Ref<StageRole>> stage_of = who_.stage_of_chunks(r, schedule_);
-  const bool together = !served() && !ends_apart();
+  const bool told = r > 0 && !served() && !ends_apart();
   // Uploads on a stream of its own, while the stage's is at work on what came before.
   add(who_.source(r).id,
       std::make_unique<Source>(Source::Config{
           .replica = r,
           .replicas = replicas_,
+          .passed = e_.resumed().mini_batches(),
           .served = served(),
           .samples = samples_[static_cast<std::size_t>(r)],
           .data = b_.data,
@@ -214,9 +216,8 @@ void Casting::add_source(std::int32_t r) {
           .shuffles = shuffles_,
           .prefetch = window(),
           .batches = batches_of(r),
-          // Where shards talk to one another replica 0 says where the run ends: nobody
-          // gets beyond it.
-          .seconds = together && r > 0 ? 0 : e_.stop().seconds(),
+          // Where shards talk to one another replica 0 says where the run ends: nobody gets beyond it.
+          .seconds = told ? 0 : e_.stop().seconds() - e_.resumed().seconds(),
           .evaluation = evaluation(r),
           .delay_max = schedule_.delay_max,
           .evaluate = marks(r) && e_.record().evaluate(),
@@ -225,6 +226,7 @@ void Casting::add_source(std::int32_t r) {
           .head_chunk = schedule_.chunks - 1,
           .input_predictors = predictors_of(who_, r, true),
           .by_slowest = far_ahead(),
+          .buffered = input_buffer(b_) > 0,
           .labelled = label_readers(b_, who_, r),
           .stages = who_.stages(r),
           .shards = who_.shards(r),
@@ -238,7 +240,8 @@ void Casting::add_director() {
                   .shards = {},
                   .servers = who_.all_servers(),
                   .stages = {},
-                  .chunks = schedule_.chunks};
+                  .chunks = schedule_.chunks,
+                  .members = who_.all_group_servers()};
   for (std::int32_t r = 0; r < replicas_; ++r) {
     company.sources.push_back(who_.source(r));
     company.stages.push_back(who_.stages(r));
@@ -247,6 +250,7 @@ void Casting::add_director() {
   Director::Config config{.company = company,
                           .end = nullptr,
                           .replica_of = {},
+                          .group_of = who_.members_by_seat(e_),
                           .survives = served() || ends_apart(),
                           .evaluate = e_.record().evaluate(),
                           .target_accuracy = e_.stop().target_accuracy(),
@@ -271,13 +275,10 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
   std::map<std::int32_t, std::vector<Tensor>> buffers;
   std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals;
   for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
-    if (schedule_.stage_of(c) == k && decoupled_ && decoupled_->module) {
-      signals[c] = decoupled_->module(
-          module_context(b_, static_cast<std::size_t>(c), streams_on_.on(device_of(r, k))));
-    }
     if (schedule_.stage_of(c) == k) {
-      buffers[c] =
-          starting_buffers(streams_on_.on(device_of(r, k)), b_, static_cast<std::size_t>(c));
+      Stream& stream = streams_on_.on(device_of(r, k));
+      signals[c] = module_signal(b_, static_cast<std::size_t>(c), stream);
+      buffers[c] = starting_buffers(stream, b_, static_cast<std::size_t>(c));
     }
   }
   add(who_.stages(r)[at].id,
@@ -285,6 +286,7 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
           .self = who_.stages(r)[at],
           .replica = r,
           .replicas = replicas_,
+          .passed = e_.resumed().mini_batches(),
           .served = served() || ends_apart(),
           .stage = k,
           .seed = e_.seed(),
@@ -300,11 +302,15 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
           .buffers = std::move(buffers),
           .returns = returns_,
           .credit_chunk = far_ahead() ? schedule_.chunks - 1 : 0,
+          .buffer = input_buffer(b_),
           .signals = std::move(signals),
           .influence = decoupled_ && decoupled_->influence,
           .input_predictors = predictors_of(who_, r, true),
           .predictors = predictors_of(who_, r, false),
           .update_probability = decoupled_ ? e_.decoupled().synthetic().update_probability() : 1,
+          .tells_signals = e_.decoupled().has_synthetic(),
+          .angle_every = e_.record().angle_every(),
+          .probe = who_.probe().value_or(Ref<ExtensionRole>{}),
           .source = who_.source(r),
           .director = who_.director()}),
       device_of(r, k),
@@ -343,31 +349,18 @@ void Casting::add_predictor(std::int32_t r, const Roster::PredictorSeat& seat) {
   add(seat.optimizer.id, std::move(made.optimizer), device, b_.precision);
 }
 
-/// What chunk `c` starts with, in buffers that all replicas write to.
-std::shared_ptr<SharedWeights> Casting::shared_weights(std::int32_t c) {
-  auto shared = std::make_shared<SharedWeights>();
-  shared->add = e_.replicas().exchange().hogwild().add() == proto::Hogwild::racy
-                    ? SharedAdd::racy
-                    : SharedAdd::atomic;
-  Stream& stream = streams_on_.on({});
-  for (const Tensor& slice : starting_slices(stream, b_, static_cast<std::size_t>(c))) {
-    shared->slices.push_back(std::make_unique<SharedBuffer>(slice.elements(), replicas_));
-    shared_store(stream, *shared->slices.back(), slice);
-  }
-  return shared;
-}
-
 void Casting::add_optimizer(std::int32_t r, std::int32_t c) {
   const auto at = static_cast<std::size_t>(c);
   const std::int32_t k = schedule_.stage_of(c);
   add(who_.optimizers(r)[at].id,
-      std::make_unique<Optimizer>(Optimizer::Config{.replica = r,
-                                                    .stage = k,
-                                                    .rule = rules_[at],
-                                                    .layout = b_.chunks[at]->layout(),
-                                                    .slim = slim_numbers(e_, 0),
-                                                    .up = up_links(b_, r, c),
-                                                    .shared = shared_[at]}),
+      std::make_unique<Optimizer>(
+          Optimizer::Config{.replica = r,
+                            .stage = k,
+                            .rule = rules_[at],
+                            .layout = b_.chunks[at]->layout(),
+                            .slim = slim_numbers(e_, 0, schedule_.delay[at]),
+                            .up = up_links(b_, r, c),
+                            .shared = shared_[at]}),
       device_of(r, k),
       b_.precision);
 }
@@ -377,9 +370,16 @@ void Casting::add_servers() {
     const Device device = device_of(0, schedule_.stage_of(c));
     auto initial = starting_slices(streams_on_.on(device), b_, static_cast<std::size_t>(c));
     for (std::size_t s = 0; s < initial.size(); ++s) {
-      ServerMachines made = make_server(b_, who_, c, s, std::move(initial[s]));
+      ServerMachines made = make_server(b_, who_, c, s, initial[s]);
       add(who_.servers(c)[s].id, std::move(made.shard), device, b_.precision);
       add(who_.server_optimizer(c, s).id, std::move(made.optimizer), device, b_.precision);
+      for (std::size_t g = 0; g < who_.groups(c, s).size(); ++g) {
+        const Roster::GroupSeat& seat = who_.groups(c, s)[g];
+        ServerMachines group =
+            make_group_server(b_, who_, c, s, static_cast<std::int32_t>(g), initial[s]);
+        add(seat.server.id, std::move(group.shard), device, b_.precision);
+        add(seat.optimizer.id, std::move(group.optimizer), device, b_.precision);
+      }
     }
   }
 }

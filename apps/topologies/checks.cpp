@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -155,6 +156,13 @@ Constraints<Blueprint> schedule_checks() {
   };
 }
 
+/// Whether some chunk reads a parameter of another.
+bool has_tied(const Blueprint& b) {
+  return std::any_of(b.chunks.begin(), b.chunks.end(), [](const auto& chunk) {
+    return !chunk->borrowed().empty();
+  });
+}
+
 /// Whether a cut of the network goes through a skip connection.
 bool cuts_skip(const Blueprint& b) {
   return std::any_of(b.cut.begin() + 1, b.cut.end(), [&](std::int64_t layer) {
@@ -162,11 +170,24 @@ bool cuts_skip(const Blueprint& b) {
   });
 }
 
+/// Layers before which no skip connection is open: "1, 12, 23".
+std::string whole_places(const Blueprint& b) {
+  constexpr std::size_t kTold = 12;
+  std::string text;
+  std::size_t found = 0;
+  for (std::size_t layer = 1; layer < b.network.after.size() && found <= kTold; ++layer) {
+    if (b.network.after[layer - 1].size() == 1 && ++found <= kTold) {
+      text += concat(found > 1 ? ", " : "", layer);
+    }
+  }
+  return found > kTold ? text + ", ..." : text;
+}
+
 /// Of modules that take their error signals elsewhere than by backpropagation.
 Result<void> check_modules(const Blueprint& b) {
   const DecoupledScheme* const method = decoupled_of(b.experiment);
-  const auto refuse = [](const char* why) {
-    return Error{ErrorKind::usage, why};
+  const auto refuse = [](std::string why) {
+    return Error{ErrorKind::usage, std::move(why)};
   };
   if (!method) {
     return {};
@@ -176,9 +197,7 @@ Result<void> check_modules(const Blueprint& b) {
         "decoupled: a network in one part has no modules to decouple; set pipeline.stages to 2 or "
         "more");
   }
-  if (std::any_of(b.chunks.begin(), b.chunks.end(), [](const auto& chunk) {
-        return !chunk->borrowed().empty();
-      })) {
+  if (has_tied(b)) {
     return refuse(
         "decoupled: modules that share a tied parameter wait for each other; set "
         "model.gpt.tied=false, or decoupled=none");
@@ -186,15 +205,11 @@ Result<void> check_modules(const Blueprint& b) {
   if (method->from == SignalFrom::next) {
     return {};
   }
-  if (b.network.tokens) {
-    return refuse(
-        "decoupled: a text has a label at each position, for which this method is not defined "
-        "here; choose feedback_alignment or none");
-  }
   if (cuts_skip(b)) {
     return refuse(
-        "pipeline.cut: a module that makes its error signal itself, or has a predictor, ends where "
-        "no skip connection is open; cut between two blocks");
+        concat("pipeline.cut: a module that makes its error signal itself, or has a predictor, "
+               "ends where no skip connection is open; modules may begin at the layers ",
+               whole_places(b)));
   }
   if (method->influence && (b.data->classes() > 0 || b.network.shape().elements() != 1)) {
     return refuse(
@@ -219,6 +234,14 @@ Result<void> check_modules(const Blueprint& b) {
 Constraints<Blueprint> chunk_checks() {
   return {
       asked("modules_to_decouple", {"decoupled", "pipeline.cut"}, check_modules),
+      {.name = "angle_of_untied_modules",
+       .keys = {"record.angle_every"},
+       .holds =
+           [](const Blueprint& b) {
+             return b.experiment.record().angle_every() == 0 || !has_tied(b);
+           },
+       .says = always("record.angle_every: the gradient of a parameter that modules share is made "
+                      "by all of them; right is 0, or model.gpt.tied=false")},
       {.name = "a_tensor_for_each_shard",
        .keys = {"replicas.shards"},
        .holds = [](const Blueprint& b) { return too_small(b) < 0; },

@@ -5,8 +5,43 @@
 #include "actors/exchange/reduction.hpp"
 #include "actors/exchange/shared_buffer.hpp"
 #include "actors/exchange/upstream.hpp"
+#include "runtime/schemes/summed_link.hpp"
 
 namespace troupe {
+namespace {
+
+/// In the place of a replica, in a link's name: the same at all of them.
+constexpr std::int32_t kAllReplicas = -2;
+
+/// What the codec of what replicas send is made from.
+CodecContext up_context(const Blueprint& b, std::int32_t c, std::size_t s) {
+  const proto::Codecs& codecs = b.experiment.replicas().codec();
+  RuleContext context = rule_context(b, c, s);
+  return {.chosen = codecs.up(),
+          .parts = std::move(context.parts),
+          .elements = context.elements,
+          .replicas = context.replicas,
+          .feedback = keeps_residual(codecs)};
+}
+
+/// Of the chunk's slices where its shards add up numbers of a linear code, else none.
+std::vector<SummedLink> summed_links(const Blueprint& b, std::int32_t c) {
+  std::vector<SummedLink> links;
+  const auto at = static_cast<std::size_t>(c);
+  for (std::size_t s = 0; s < b.chunks[at]->layout().slice_sizes.size(); ++s) {
+    auto code = make_sum_code(up_context(b, c, s));
+    if (!code) {
+      return {};
+    }
+    links.push_back({.code = std::move(code),
+                     .feedback = keeps_residual(b.experiment.replicas().codec()),
+                     .seed = static_cast<std::uint64_t>(b.experiment.seed()),
+                     .name = link_name(kAllReplicas, c, s)});
+  }
+  return links;
+}
+
+}  // namespace
 
 std::size_t tied_shares(const Blueprint& b, std::int32_t owner) {
   std::size_t shares = 0;
@@ -16,6 +51,19 @@ std::size_t tied_shares(const Blueprint& b, std::int32_t owner) {
     }
   }
   return shares;
+}
+
+std::shared_ptr<SharedWeights> shared_weights(const Blueprint& b, std::int32_t c, Stream& stream) {
+  const proto::Experiment& e = b.experiment;
+  auto shared = std::make_shared<SharedWeights>();
+  shared->add = e.replicas().exchange().hogwild().add() == proto::Hogwild::racy ? SharedAdd::racy
+                                                                                : SharedAdd::atomic;
+  const auto replicas = static_cast<std::int32_t>(e.replicas().count());
+  for (const Tensor& slice : starting_slices(stream, b, static_cast<std::size_t>(c))) {
+    shared->slices.push_back(std::make_unique<SharedBuffer>(slice.elements(), replicas));
+    shared_store(stream, *shared->slices.back(), slice);
+  }
+  return shared;
 }
 
 std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
@@ -35,17 +83,22 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
         down.push_back(std::move(link.link.codec));
       }
     }
-    return std::make_unique<Upstream>(Upstream::Config{.self = self,
-                                                       .replica = r,
-                                                       .chunk = c,
-                                                       .optimizer = optimizer,
-                                                       .rule = rule,
-                                                       .link = *b.link,
-                                                       .servers = who.servers(c),
-                                                       .tied = tied_shares(b, c) > 0,
-                                                       .encodes = up_codec(b, c, 0) != nullptr,
-                                                       .down = std::move(down),
-                                                       .down_whole = whole});
+    const bool grouped = groups_of(e) > 0;
+    const auto above = who.servers(c);
+    return std::make_unique<Upstream>(
+        Upstream::Config{.self = self,
+                         .replica = r,
+                         .chunk = c,
+                         .optimizer = optimizer,
+                         .rule = rule,
+                         .link = *b.link,
+                         .servers = grouped ? who.servers_of_group(c, group_of(e, r)) : above,
+                         .evaluated = above,
+                         .tied = tied_shares(b, c) > 0,
+                         .encodes = up_codec(b, c, 0) != nullptr,
+                         .down = std::move(down),
+                         .down_whole = whole,
+                         .turns = fragment_turns(b, c)});
   }
   if (shared_by(e) == Shared::buffer) {
     return std::make_unique<SharedBufferExchange>(
@@ -54,17 +107,21 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
                                      .chunk = c,
                                      .optimizer = optimizer,
                                      .rule = rule,
-                                     .evaluation = {b.evaluate_every},
+                                     .evaluation = evaluation_plan(b),
                                      .updates = b.batches,
                                      .director = who.director()});
   }
   if (const auto reduction = reduction_of(e)) {
-    return std::make_unique<Reduction>(rule,
-                                       GradientSum::Config{.self = self,
-                                                           .optimizer = optimizer,
-                                                           .how = *reduction,
-                                                           .replica = r,
-                                                           .peers = who.peers(c)});
+    const bool recoded = codec_scheme(e.replicas().codec().up()).recoded;
+    return std::make_unique<Reduction>(
+        rule,
+        GradientSum::Config{.self = self,
+                            .optimizer = optimizer,
+                            .how = *reduction,
+                            .replica = r,
+                            .peers = who.peers(c),
+                            .recodes = recoded ? up_links(b, r, c) : std::vector<CodedLink>{}},
+        summed_links(b, c));
   }
   const ExchangeScheme& scheme = exchange_of(e);
   if (!scheme.peer || e.replicas().count() == 1) {
@@ -80,7 +137,7 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
                    .peers = who.peers(c),
                    .options = options,
                    .seed = e.seed(),
-                   .evaluation = {b.evaluate_every},
+                   .evaluation = evaluation_plan(b),
                    .mean = scheme.evaluated == Evaluated::mean,
                    .director = who.director(),
                    .links = has_coded_peers(e) ? up_links(b, r, c) : std::vector<CodedLink>{},
@@ -97,23 +154,18 @@ DownLink down_link(const Blueprint& b, std::int32_t c, std::size_t s) {
                                     .parts = std::move(context.parts),
                                     .elements = context.elements,
                                     .replicas = context.replicas,
-                                    .feedback = !down.whole}),
+                                    .feedback = !down.whole,
+                                    .down = true}),
                .seed = static_cast<std::uint64_t>(b.experiment.seed()),
                .name = link_name(-1, c, s)};
   return down;
 }
 
 std::shared_ptr<const Codec> up_codec(const Blueprint& b, std::int32_t c, std::size_t s) {
-  if (!b.link && !has_coded_peers(b.experiment)) {
+  if (!b.link && !has_coded_peers(b.experiment) && !reduction_of(b.experiment)) {
     return nullptr;
   }
-  const proto::Codecs& codecs = b.experiment.replicas().codec();
-  RuleContext context = rule_context(b, c, s);
-  return make_codec({.chosen = codecs.up(),
-                     .parts = std::move(context.parts),
-                     .elements = context.elements,
-                     .replicas = context.replicas,
-                     .feedback = keeps_residual(codecs)});
+  return make_codec(up_context(b, c, s));
 }
 
 std::vector<CodedLink> up_links(const Blueprint& b, std::int32_t r, std::int32_t c) {

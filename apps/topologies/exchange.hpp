@@ -2,6 +2,7 @@
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
+#include "actors/exchange/shared_weights.hpp"
 #include "apps/topologies/roster.hpp"
 #include "runtime/schemes/codec.hpp"
 
@@ -19,19 +20,25 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& blueprint,
                                         std::int32_t r,
                                         std::int32_t c);
 
-/// What pushes of slice `s` of chunk `c` go through on their way to the server; empty: they travel as
-/// they are.
+/// What gradients or changes of slice `s` of chunk `c` go through on their way to the server or to peers;
+/// empty: they travel as they are.
 std::shared_ptr<const Codec> up_codec(const Blueprint& blueprint, std::int32_t c, std::size_t s);
 
 /// What the server of slice `s` of chunk `c` answers with; empty: weights as they are.
 DownLink down_link(const Blueprint& blueprint, std::int32_t c, std::size_t s);
 
-/// Replica r's ends of the links up from chunk `c`, by slice; none where nothing is encoded.
+/// Replica r's ends of the links up from chunk `c`, or to its peers, by slice; none where nothing is
+/// encoded.
 std::vector<CodedLink> up_links(const Blueprint& blueprint, std::int32_t r, std::int32_t c);
 
 /// The optimizer that a replica has where servers make the updates: between two fetches it moves by
 /// its own gradients (Dean et al. 2012), with no memory of them.
 proto::Experiment own_optimizer(const Blueprint& blueprint);
+
+/// What chunk `c` starts with, in buffers that all replicas write to (hogwild).
+std::shared_ptr<SharedWeights> shared_weights(const Blueprint& blueprint,
+                                              std::int32_t c,
+                                              Stream& stream);
 
 /// How many parts of its gradient the shard of chunk `owner` gets from other chunks.
 std::size_t tied_shares(const Blueprint& blueprint, std::int32_t owner);

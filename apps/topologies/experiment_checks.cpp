@@ -3,6 +3,8 @@
 #include "apps/topologies/extension.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/hosts.hpp"
+#include "apps/topologies/placement_names.hpp"
+#include "apps/topologies/probe.hpp"
 #include "apps/topologies/sandblaster.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
@@ -79,6 +81,7 @@ Rows placement_checks() {
                            e.placement().devices_size());
            }},
       asked("devices_that_are_there", {"placement.devices"}, check_devices),
+      asked("names_on_processes", {"placement.on"}, check_placement_names),
       asked("precision_of_the_devices", {"placement.precision"}, check_precisions),
       {.name = "quadratic_on_cpu",
        .keys = {"placement.devices"},
@@ -323,7 +326,7 @@ Rows all_checks() {
              check_replicas),
        asked("weights", {"pipeline", "optimizer"}, check_weights),
        asked("decoupled",
-             {"decoupled", "placement", "pipeline", "optimizer", "model"},
+             {"decoupled", "placement", "pipeline", "optimizer", "model", "record"},
              check_decoupled),
        asked("schedule_keys", {"pipeline"}, check_schedule_keys)});
   add(partition_checks());
@@ -331,6 +334,7 @@ Rows all_checks() {
   add(replica_times_checks());
   add(fault_checks());
   add(stop_checks());
+  add(probe_checks());
   add({asked("extension", {"extension"}, check_extension)});
   add(sparse_hogwild_checks());
   add(sandblaster_checks());

@@ -105,7 +105,8 @@ std::string stays_dead(const E& e) {
   const std::string exchange = choice_name(e.replicas().exchange());
   const std::set<std::string> can{"parameter_server", "synchronous", "wsp"};
   std::string why;
-  if (!can.contains(exchange)) {
+  const bool decoupled_diloco = e.replicas().exchange().diloco().mode().has_decoupled();
+  if (!can.contains(exchange) && !decoupled_diloco) {
     why = concat("with replicas.exchange ", exchange);
   } else if (!has_servers(e)) {
     why = e.replicas().count() == 1 ? "where there is one replica"
@@ -115,7 +116,10 @@ std::string stays_dead(const E& e) {
   } else {
     return "";
   }
-  return why + "; with servers of parameter_server, synchronous and wsp it can";
+  return why +
+         "; with servers of parameter_server, synchronous and wsp it can, and with mode decoupled "
+         "of "
+         "diloco";
 }
 
 Constraints<proto::Experiment> fault_checks() {

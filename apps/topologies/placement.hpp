@@ -12,13 +12,13 @@ struct Placement {
   std::vector<int> process_of;  // by ActorId
   std::string words{};          // "process 0 plays replica 0 and the servers, 1 replica 1"
   std::string digest{};         // of names, threads and processes: equal where two casts are
-  bool whole_replicas = true;   // no replica plays in several processes
+  bool whole_replicas = true;   // no replica plays in several processes, and servers in process 0
 };
 
 /// Whole replicas where there are as many as processes or more, else each replica's stages in groups of
-/// neighbours. A shard and its optimizer stand with their stage, a source with its first one. What is
-/// everybody's, the Director and the servers, is in process 0: so a process that is lost costs no more
-/// than its replicas. Error (usage) where the experiment cannot be played by so many.
+/// neighbours; but where placement.on names a stage or server. A shard and its optimizer stand with their stage, a source with its first one. What is
+/// everybody's, the Director and servers that no name is said of, is in process 0: so a process that is lost costs no
+/// more than its replicas. Error (usage) where the experiment cannot be played by so many.
 Result<Placement> place(const Blueprint& blueprint, int processes);
 
 }  // namespace troupe

@@ -4,19 +4,28 @@
 #include "runtime/model/layers.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace troupe {
 namespace {
 
 constexpr const char* kCompared = "similarity";
 
-void add_hidden_layers(Network& network, const std::string& name, const PredictorPlan& plan) {
-  for (std::size_t i = 0; i < plan.hidden.size(); ++i) {
+void add_norm(Network& network, const std::string& name, std::size_t hidden) {
+  network.add(
+      batch_norm_layer(concat(name, ".norm", hidden + 1), network.shape(), ActivationKind::relu));
+}
+
+/// Hidden layers `first` and those behind it.
+void add_hidden_layers(Network& network,
+                       const std::string& name,
+                       const PredictorPlan& plan,
+                       std::size_t first = 0) {
+  for (std::size_t i = first; i < plan.hidden.size(); ++i) {
     network.add(dense_layer(
         concat(name, ".dense", i + 1),
         {.inputs = network.shape().elements(), .outputs = plan.hidden[i], .bias = false}));
-    network.add(
-        batch_norm_layer(concat(name, ".norm", i + 1), network.shape(), ActivationKind::relu));
+    add_norm(network, name, i);
   }
 }
 
@@ -66,8 +75,7 @@ Network estimator(const std::string& name,
                      .outputs = plan.hidden[i],
                      .geometry = {.kernel = plan.kernel},
                      .bias = false});
-    network.add(
-        batch_norm_layer(concat(name, ".norm", i + 1), network.shape(), ActivationKind::relu));
+    add_norm(network, name, i);
   }
   add_convolution(network,
                   name + ".estimate",
@@ -78,19 +86,43 @@ Network estimator(const std::string& name,
   return network;
 }
 
+/// A vocabulary's row for the token at a position in the place of a dense layer of the first hidden layer, or of the one
+/// that there is: the dense layer of the token as one of so many labels.
+Network estimator_of_tokens(const std::string& name,
+                            const PredictorPlan& plan,
+                            std::int64_t vocabulary,
+                            std::int64_t outputs) {
+  Network network(Shape{1});
+  network.loss = Loss::squared_error;
+  const bool hidden = !plan.hidden.empty();
+  network.add(embedding_layer(name + (hidden ? ".tokens" : ".estimate"),
+                              {.vocabulary = vocabulary,
+                               .width = hidden ? plan.hidden.front() : outputs,
+                               .deviation = 1 / std::sqrt(static_cast<double>(vocabulary))}));
+  if (hidden) {
+    add_norm(network, name, 0);
+    add_hidden_layers(network, name, plan, 1);
+    network.add(
+        dense_layer(name + ".estimate",
+                    {.inputs = network.shape().elements(), .outputs = outputs, .head = true}));
+  }
+  return network;
+}
+
 /// Of module `chunk`'s output, of a sample.
 const Shape& output_shape(const Blueprint& b, std::size_t chunk) {
   return b.network.after[static_cast<std::size_t>(b.cut[chunk + 1] - 1)].front().shape;
 }
 
-/// What module `chunk` gets from the one before, of a sample.
-const Shape& input_shape(const Blueprint& b, std::size_t chunk) {
-  return output_shape(b, chunk - 1);
+/// Of what a predictor takes for a sample of module `chunk`'s output: of a text it is a position.
+Shape row_shape(const Blueprint& b, std::size_t chunk) {
+  const Shape& h = output_shape(b, chunk);
+  return b.network.tokens ? Shape{h.back()} : h;
 }
 
 /// What the estimator of a module's error signals reads: the module's output, and the label.
 Shape read_by_estimator(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
-  const Shape& h = output_shape(b, chunk);
+  const Shape h = row_shape(b, chunk);
   const std::int64_t classes = plan.conditioned ? b.data->classes() : 0;
   return plan.kernel > 0 && h.dimensions() == 3 ? Shape{h[0], h[1], h[2] + classes}
                                                 : Shape{h.elements() + classes};
@@ -100,16 +132,28 @@ Network error_estimator(const Blueprint& b, const PredictorPlan& plan, std::size
   return estimator(concat("predictor", chunk),
                    plan,
                    read_by_estimator(b, plan, chunk),
-                   output_shape(b, chunk),
+                   row_shape(b, chunk),
                    Initial::zero);
 }
 
 Network input_estimator(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
-  return estimator(concat("input_predictor", chunk),
-                   plan,
-                   b.network.input,
-                   input_shape(b, chunk),
-                   Initial::uniform_fan_in);
+  const std::string name = concat("input_predictor", chunk);
+  const Shape outputs = row_shape(b, chunk - 1);
+  return b.network.tokens
+             ? estimator_of_tokens(name, plan, b.data->classes(), outputs.elements())
+             : estimator(name, plan, b.network.input, outputs, Initial::uniform_fan_in);
+}
+
+/// What a predictor's model reads, of a sample.
+Shape read_by(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk, bool of_input) {
+  if (!of_input) {
+    return plan.head ? row_shape(b, chunk) : read_by_estimator(b, plan, chunk);
+  }
+  const Shape& x = b.network.input;
+  if (b.network.tokens) {
+    return {1};
+  }
+  return positions_for_one(plan, x, row_shape(b, chunk - 1)) > 0 ? x : Shape{x.elements()};
 }
 
 /// What the similarity loss compares is a linear map of the output, which learns, too.
@@ -144,7 +188,7 @@ void add_pool(Network& network, const std::string& name, std::int64_t positions)
 /// A module's output -> the network's.
 Network own_head(const Blueprint& b, const PredictorPlan& plan, std::size_t chunk) {
   const std::string name = concat("predictor", chunk);
-  Network network(output_shape(b, chunk));
+  Network network(row_shape(b, chunk));
   network.loss = b.network.loss;
   network.label_smoothing = b.network.label_smoothing;
   if (plan.similarity > 0) {
@@ -152,10 +196,11 @@ Network own_head(const Blueprint& b, const PredictorPlan& plan, std::size_t chun
   }
   add_pool(network, name, plan.pool);
   add_hidden_layers(network, name, plan);
-  network.add(dense_layer(name + ".head",
-                          {.inputs = network.shape().elements(),
-                           .outputs = b.network.shape().elements(),
-                           .head = true}));
+  network.add(dense_layer(
+      name + ".head",
+      {.inputs = network.shape().elements(),
+       .outputs = b.network.tokens ? b.network.shape().back() : b.network.shape().elements(),
+       .head = true}));
   if (plan.similarity > 0) {
     network.add(similarity_loss_layer(name + ".similarity",
                                       {.skip = kCompared,
@@ -203,14 +248,11 @@ PredictorMachines make_predictor(const Blueprint& b,
   const std::int32_t k = b.schedule->stage_of(seat.chunk);
   const std::shared_ptr<const Chunk>& model =
       seat.of_input ? b.input_predictors[at - 1] : b.predictors[at];
-  const Shape& x = b.network.input;
-  Shape reads;
-  if (seat.of_input) {
-    reads = positions_for_one(plan, x, input_shape(b, at)) > 0 ? x : Shape{x.elements()};
-  } else {
-    reads = plan.head ? output_shape(b, at) : read_by_estimator(b, plan, at);
-  }
-  const Rate rate(optimizer_of(b), b.batches, {}, rate_factor(e) * options.rate_factor());
+  const Rate rate(optimizer_of(b),
+                  b.updates,
+                  {},
+                  rate_factor(e) * options.rate_factor(),
+                  e.resumed().updates());
   const ChunkOptimizer rule(e, rate, 0, 0);
   return {.predictor = std::make_unique<Predictor>(Predictor::Config{
               .self = seat.self,
@@ -222,9 +264,10 @@ PredictorMachines make_predictor(const Blueprint& b,
               .lambda = options.lambda(),
               .classes = plan.conditioned && !seat.of_input ? b.data->classes() : 0,
               .head = plan.head,
-              .input = seat.of_input ? input_shape(b, at) : Shape{},
+              .freshest = options.freshest(),
+              .input = seat.of_input ? output_shape(b, at - 1) : Shape{},
               .model = model,
-              .reads = reads,
+              .reads = read_by(b, plan, at, seat.of_input),
               .buffers = model->initial_buffers(stream),
               .module = who.stage_of_chunks(r, *b.schedule)[at],
               .shard = seat.shard}),
@@ -242,11 +285,19 @@ PredictorMachines make_predictor(const Blueprint& b,
               .replica = r, .stage = k, .rule = rule, .layout = model->layout()})};
 }
 
+std::int64_t input_buffer(const Blueprint& b) {
+  const auto plan = predictor_plan(b.experiment);
+  return plan ? plan->buffer : 0;
+}
+
 std::int32_t batches_ahead(const Blueprint& b) {
   const Schedule& schedule = *b.schedule;
   const std::int64_t asked = b.experiment.decoupled().ahead();
   if (asked == 0 || (schedule.signal_from != SignalFrom::nobody &&
                      schedule.signal_from != SignalFrom::predictor)) {
+    return 0;
+  }
+  if (input_buffer(b) > 0) {  // what a module has not taken makes room: no inbox grows
     return 0;
   }
   // A stage of several chunks begins with the later ones so many mini-batches after the first: with fewer it would
@@ -273,6 +324,9 @@ std::vector<Ref<StageRole>> label_readers(const Blueprint& b, const Roster& who,
   } else if (const auto plan = predictor_plan(b.experiment);
              plan && (plan->conditioned || plan->head)) {
     all = predictors_of(who, r, false);
+    if (plan->buffer > 0) {
+      all = {who.stage_of_chunks(r, *b.schedule).front()};
+    }
   }
   return all;
 }

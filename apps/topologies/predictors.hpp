@@ -25,6 +25,9 @@ std::vector<std::shared_ptr<const Chunk>> predictor_chunks(const Blueprint& blue
 /// What estimates inputs: one for each module but the first, where modules have such. As above.
 std::vector<std::shared_ptr<const Chunk>> input_predictor_chunks(const Blueprint& blueprint);
 
+/// PredictorPlan::buffer; 0 where modules have no predictors.
+std::int64_t input_buffer(const Blueprint& blueprint);
+
 /// Of methods whose modules wait for no later one: mini-batches that may be under way from the first
 /// module to the last; 0: no bound, and of other methods.
 std::int32_t batches_ahead(const Blueprint& blueprint);

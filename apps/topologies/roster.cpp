@@ -12,8 +12,12 @@ Roster::Roster(const Blueprint& b) {
   }
   servers_.resize(b.chunks.size());
   server_optimizers_.resize(b.chunks.size());
+  groups_.resize(b.chunks.size());
   if (b.link) {
     enter_servers(b);
+  }
+  if (b.experiment.record().angle_every() > 0) {  // on a thread of its own: nobody waits for it
+    probe_ = enter<ExtensionRole>("probe", threads_, -1);
   }
 }
 
@@ -74,6 +78,13 @@ void Roster::enter_servers(const Blueprint& b) {
       servers_[c].push_back(enter<ServerRole>(concat("server-", c, ".", s), threads_, -1));
       server_optimizers_[c].push_back(
           enter<ServerOptimizerRole>(concat("server-optimizer-", c, ".", s), threads_, -1));
+      std::vector<GroupSeat>& groups = groups_[c].emplace_back();
+      for (std::int64_t g = 0; g < groups_of(b.experiment); ++g) {
+        const std::string of = concat(c, ".", s, ".", g);
+        const Ref<ServerRole> server = enter<ServerRole>(concat("group-server-", of), threads_, -1);
+        groups.push_back(
+            {server, enter<ServerOptimizerRole>(concat("group-optimizer-", of), threads_, -1)});
+      }
     }
   }
 }
@@ -93,6 +104,42 @@ std::vector<Ref<StageRole>> Roster::stage_of_chunks(std::int32_t replica,
     all.push_back(of(replica).stages[static_cast<std::size_t>(schedule.stage_of(c))]);
   }
   return all;
+}
+
+std::vector<Ref<ServerRole>> Roster::servers_of_group(std::int32_t chunk,
+                                                      std::int32_t group) const {
+  std::vector<Ref<ServerRole>> all;
+  for (const auto& of_slice : groups_[static_cast<std::size_t>(chunk)]) {
+    all.push_back(of_slice.at(static_cast<std::size_t>(group)).server);
+  }
+  return all;
+}
+
+std::vector<Ref<ServerRole>> Roster::all_group_servers() const {
+  std::vector<Ref<ServerRole>> all;
+  for (const auto& of_chunk : groups_) {
+    for (const auto& of_slice : of_chunk) {
+      for (const GroupSeat& seat : of_slice) {
+        all.push_back(seat.server);
+      }
+    }
+  }
+  return all;
+}
+
+std::map<ActorId, std::vector<std::int32_t>> Roster::members_by_seat(
+    const proto::Experiment& e) const {
+  std::map<ActorId, std::vector<std::int32_t>> members;
+  for (const auto& of_chunk : groups_) {
+    for (const auto& of_slice : of_chunk) {
+      for (std::int32_t r = 0; r < e.replicas().count() && !of_slice.empty(); ++r) {
+        const GroupSeat& seat = of_slice[static_cast<std::size_t>(group_of(e, r))];
+        members[seat.server.id].push_back(r);
+        members[seat.optimizer.id].push_back(r);
+      }
+    }
+  }
+  return members;
 }
 
 std::vector<Ref<ServerRole>> Roster::all_servers() const {

@@ -4,6 +4,8 @@
 
 #include "apps/topologies/blueprint.hpp"
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +30,8 @@ class Roster {
   };
 
   /// Replica 0's source comes first, the director after it; then replica by replica stages, shards
-  /// and optimizers, and where modules have predictors those; at the end the servers, each with its
-  /// optimizer.
+  /// and optimizers, and where modules have predictors those; then the servers, each with its
+  /// optimizer, and at the end the probe.
   explicit Roster(const Blueprint& blueprint);
 
   Ref<DirectorRole> director() const { return director_; }
@@ -68,9 +70,29 @@ class Roster {
 
   std::vector<Ref<ServerRole>> all_servers() const;
 
+  /// A server of a group of replicas, under those above.
+  struct GroupSeat {
+    Ref<ServerRole> server;
+    Ref<ServerOptimizerRole> optimizer;
+  };
+
+  /// By group; empty where replicas are in none.
+  const std::vector<GroupSeat>& groups(std::int32_t chunk, std::size_t slice) const {
+    return groups_[static_cast<std::size_t>(chunk)][slice];
+  }
+
+  /// By slice of the chunk: where a replica of `group` pushes.
+  std::vector<Ref<ServerRole>> servers_of_group(std::int32_t chunk, std::int32_t group) const;
+  std::vector<Ref<ServerRole>> all_group_servers() const;
+  /// The replicas of the group that each machine of groups is of.
+  std::map<ActorId, std::vector<std::int32_t>> members_by_seat(const proto::Experiment& e) const;
+
   Ref<ServerOptimizerRole> server_optimizer(std::int32_t chunk, std::size_t slice) const {
     return server_optimizers_[static_cast<std::size_t>(chunk)][slice];
   }
+
+  /// Where record.angle_every asks for one.
+  std::optional<Ref<ExtensionRole>> probe() const { return probe_; }
 
   const std::vector<Entry>& entries() const { return entries_; }  // by ActorId
 
@@ -100,6 +122,8 @@ class Roster {
   std::vector<Replica> replicas_;
   std::vector<std::vector<Ref<ServerRole>>> servers_;  // by chunk and slice
   std::vector<std::vector<Ref<ServerOptimizerRole>>> server_optimizers_;
+  std::vector<std::vector<std::vector<GroupSeat>>> groups_;  // by chunk, slice and group
+  std::optional<Ref<ExtensionRole>> probe_;
 };
 
 }  // namespace troupe

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -21,6 +22,22 @@ std::vector<Reach> all_reaches(const ViewPlan& plan) {
   return {reaches.begin(), reaches.end()};
 }
 
+std::vector<Ref<ServerRole>> servers_of(const std::vector<Roster::GroupSeat>& groups) {
+  std::vector<Ref<ServerRole>> all;
+  for (const Roster::GroupSeat& seat : groups) {
+    all.push_back(seat.server);
+  }
+  return all;
+}
+
+std::int64_t parameters_of(const RuleContext& context) {
+  std::int64_t parameters = 0;
+  for (const RuleContext::Part& part : context.parts) {
+    parameters += part.shape.elements();
+  }
+  return parameters;
+}
+
 /// Evaluations that may be due between the steps of two servers. Each applies what comes to it, so one
 /// is ahead of another by the pushes of mini-batches of which a part is under way.
 std::int64_t pins_between(const Blueprint& b, const Roster& who) {
@@ -28,7 +45,9 @@ std::int64_t pins_between(const Blueprint& b, const Roster& who) {
   if (every == 0 || who.all_servers().size() == 1) {
     return 0;
   }
-  const std::int64_t of_a_replica = b.schedule->delay_max + 1 + b.link->push_every;
+  // The first push of a fragment comes up to a period after that of another.
+  const std::int64_t turns = b.link->in_fragments ? 2 : 1;
+  const std::int64_t of_a_replica = b.schedule->delay_max + 1 + turns * b.link->push_every;
   const std::int64_t steps =
       b.experiment.replicas().count() * of_a_replica / b.batches_per_update + 1;
   return steps / every + 1;
@@ -41,17 +60,14 @@ ServerMachines make_server(
   const Schedule& schedule = *b.schedule;
   const proto::Record& record = b.experiment.record();
   const RuleContext context = rule_context(b, c, s);
-  std::int64_t parameters = 0;
-  for (const RuleContext::Part& part : context.parts) {
-    parameters += part.shape.elements();
-  }
   Rule rule = make_rule(context);
   const Link& link = *b.link;
   const Ref<ServerRole> self = who.servers(c)[s];
   const std::vector<Ref<ServerRole>> all = who.all_servers();
   // The last chunk's server hears first of a mini-batch's gradients.
   const Ref<ServerRole> decider = who.servers(schedule.chunks - 1).front();
-  const bool one_decides = all.size() > 1 && (rule.admission->servers_may_differ() || link.dynamic);
+  const bool one_decides = all.size() > 1 && (rule.admission->servers_may_differ() ||
+                                              (link.dynamic && !link.never_waits));
   std::vector<Ref<ServerRole>> followers;
   if (one_decides && self.id == decider.id) {
     std::copy_if(all.begin(), all.end(), std::back_inserter(followers), [&](const auto& one) {
@@ -60,6 +76,10 @@ ServerMachines make_server(
   }
   const std::shared_ptr<const Codec> up = up_codec(b, c, s);
   DownLink down = down_link(b, c, s);
+  std::optional<Majority> votes;
+  if (up && takes_votes(b.experiment.replicas().codec())) {
+    votes = {.seed = static_cast<std::uint64_t>(b.experiment.seed()), .name = link_name(-1, c, s)};
+  }
   auto shard = std::make_unique<ServerShard>(ServerShard::Config{
       .self = self,
       .chunk = c,
@@ -71,13 +91,15 @@ ServerMachines make_server(
       .replicas_step = link.steps && link.travel != Travel::gradient,
       .reaches =
           link.steps ? std::vector<Reach>{} : all_reaches(b.plans[static_cast<std::size_t>(c)]),
-      .replicas = who.peers(c),
+      .replicas = who.groups(c, s).empty() ? who.peers(c) : std::vector<Ref<ShardRole>>{},
+      .below = servers_of(who.groups(c, s)),
       .batches_per_update = b.batches_per_update,
       .updates = b.batches,
-      .evaluation = {record.evaluate() ? b.evaluate_every : 0},
+      .evaluation = record.evaluate() ? evaluation_plan(b) : EvaluationPlan{},
       .gap_every = record.gap_every(),
       .period = link.dynamic ? link.push_every : 0,
       .streams = link.streams,
+      .never_waits = link.never_waits,
       .together = !schedule.flushed && schedule.chunks > schedule.options.stages,
       .followers = std::move(followers),
       .follows = one_decides && self.id != decider.id,
@@ -89,13 +111,60 @@ ServerMachines make_server(
       .up_remembers = up && remembers_messages(b.experiment.replicas().codec()),
       .down = static_cast<bool>(down),
       .down_whole = down.whole});
-  auto optimizer =
-      std::make_unique<ServerOptimizer>(ServerOptimizer::Config{.stage = schedule.stage_of(c),
-                                                                .parameters = parameters,
-                                                                .scale = std::move(rule.scale),
-                                                                .step = std::move(rule.step),
-                                                                .up = up,
-                                                                .down = std::move(down)});
+  auto optimizer = std::make_unique<ServerOptimizer>(
+      ServerOptimizer::Config{.stage = schedule.stage_of(c),
+                              .parameters = parameters_of(context),
+                              .scale = std::move(rule.scale),
+                              .step = std::move(rule.step),
+                              .up = up,
+                              .down = std::move(down),
+                              .votes = votes});
+  return {std::move(shard), std::move(optimizer)};
+}
+
+ServerMachines make_group_server(const Blueprint& b,
+                                 const Roster& who,
+                                 std::int32_t c,
+                                 std::size_t s,
+                                 std::int32_t group,
+                                 Tensor initial) {
+  const proto::Experiment& e = b.experiment;
+  const RuleContext context = rule_context(b, c, s);
+  GroupServer how = group_server_of(context);
+  const Roster::GroupSeat& seat = who.groups(c, s).at(static_cast<std::size_t>(group));
+  std::vector<bool> members;
+  for (std::int32_t r = 0; r < e.replicas().count(); ++r) {
+    members.push_back(group_of(e, r) == group);
+  }
+  const auto size = std::count(members.begin(), members.end(), true);
+  // Its steps are as many as the run's: one for a mini-batch of each of its replicas.
+  auto shard = std::make_unique<ServerShard>(
+      ServerShard::Config{.self = seat.server,
+                          .chunk = c,
+                          .slice = s,
+                          .optimizer = seat.optimizer,
+                          .admission = std::move(how.rule.admission),
+                          .rate = rate_of(b),
+                          .replicas_step = true,
+                          .reaches = {},
+                          .replicas = who.peers(c),
+                          .above = Above::Config{.server = who.servers(c)[s],
+                                                 .group = group,
+                                                 .accumulate = how.accumulate,
+                                                 .merge = how.merge,
+                                                 .chunk = c,
+                                                 .slice = s,
+                                                 .members = std::move(members),
+                                                 .alone = who.all_servers().size() == 1},
+                          .batches_per_update = size,
+                          .evaluation = {},
+                          .director = who.director(),
+                          .initial = std::move(initial)});
+  auto optimizer = std::make_unique<ServerOptimizer>(
+      ServerOptimizer::Config{.stage = b.schedule->stage_of(c),
+                              .parameters = parameters_of(context),
+                              .scale = std::move(how.rule.scale),
+                              .step = std::move(how.rule.step)});
   return {std::move(shard), std::move(optimizer)};
 }
 

@@ -20,4 +20,12 @@ struct ServerMachines {
 ServerMachines make_server(
     const Blueprint& blueprint, const Roster& who, std::int32_t c, std::size_t s, Tensor initial);
 
+/// Of a group of replicas, under the one of all.
+ServerMachines make_group_server(const Blueprint& blueprint,
+                                 const Roster& who,
+                                 std::int32_t c,
+                                 std::size_t s,
+                                 std::int32_t group,
+                                 Tensor initial);
+
 }  // namespace troupe

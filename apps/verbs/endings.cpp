@@ -139,6 +139,9 @@ void print_summary(Console& console, const RunResult& result, const std::string&
   for (const std::string& returned : s.returned) {
     rows.push_back({"returned", returned});
   }
+  for (const Summary::Restart& restart : s.restarts) {
+    rows.push_back({"restarted", restart_text(restart)});
+  }
   if (!s.weights_sha256.empty()) {
     rows.push_back({"weights", "sha256 " + s.weights_sha256});
   }

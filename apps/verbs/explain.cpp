@@ -117,7 +117,9 @@ Entry described(const std::string& group, const DecoupledScheme& scheme) {
           {{"error signal", scheme.signal},
            {"locks that remain", scheme.locks},
            {"source", scheme.info.paper},
-           {"symbols", "k module, h(k) its output, y the network's output, L the loss"}},
+           {"symbols",
+            "k module, h(k) its output (of a text: at each position), y the network's output, L "
+            "the loss"}},
           false,
           &scheme};
 }

@@ -4,8 +4,11 @@
 #include "apps/phases.hpp"
 #include "apps/plan/memory.hpp"
 #include "apps/presets.hpp"
+#include "apps/processes.hpp"
 #include "apps/profiled_cut.hpp"
+#include "apps/ranks.hpp"
 #include "apps/text.hpp"
+#include "apps/topologies/placement.hpp"
 #include "apps/verbs/verb.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
@@ -170,6 +173,7 @@ Result<std::string> describe_profile(const Blueprint& b) {
 struct Arguments {
   ExperimentArguments experiment;
   bool profile = false;
+  std::int64_t processes = 1;
 };
 
 int plan(Console& console, const Arguments& arguments) {
@@ -177,6 +181,9 @@ int plan(Console& console, const Arguments& arguments) {
       load_experiment(arguments.experiment.experiment, arguments.experiment.settings());
   if (!experiment) {
     return fail(console, experiment.error());
+  }
+  if (auto sound = check_processes(*experiment, arguments.processes); !sound) {
+    return fail(console, sound.error());
   }
   const auto phases = make_phases(*experiment, {}, true);
   if (!phases) {
@@ -190,6 +197,13 @@ int plan(Console& console, const Arguments& arguments) {
           i > 0 ? "\n" : "", "phase      ", i + 1, " of ", phases->size(), ": ", phase.name, "\n");
     }
     text += describe(phase.blueprint);
+    if (arguments.processes > 1) {
+      const auto placement = place(phase.blueprint, static_cast<int>(arguments.processes));
+      if (!placement) {
+        return fail(console, placement.error());
+      }
+      text += concat("processes  ", placement->words, "\n");
+    }
     if (arguments.profile) {
       const auto profile = describe_profile(phase.blueprint);
       if (!profile) {
@@ -217,7 +231,12 @@ Command declare_plan() {
               arguments->experiment,
               {{.names = "--profile",
                 .value = &arguments->profile,
-                .doc = "time each layer on this machine, and compare the cuts by these times"}}),
+                .doc = "time each layer on this machine, and compare the cuts by these times"},
+               {.names = "--processes",
+                .value = &arguments->processes,
+                .doc = "say which of so many processes would play what (run --processes, --hosts)",
+                .type = "N",
+                .range = OptionRange{1, kProcessesMax}}}),
           .action = [arguments](Console& console) { return plan(console, *arguments); },
           .footer = experiment_footer};
 }

@@ -6,6 +6,7 @@
 #include "apps/plan.hpp"
 #include "apps/presets.hpp"
 #include "apps/processes.hpp"
+#include "apps/recut.hpp"
 #include "apps/run_folder.hpp"
 #include "apps/text.hpp"
 #include "apps/verbs/endings.hpp"
@@ -90,14 +91,22 @@ int run_one_by_one(Console& console,
   return result->exit_code;
 }
 
+/// The run of a checkpoint goes on, and not exactly as it was begun.
+bool on_another_topology(const Arguments& arguments) {
+  return !arguments.resume.empty() && !arguments.experiment.settings().empty();
+}
+
 /// The checkpoint that --resume names. Error (usage) where something else is asked for, too.
 Result<FoundCheckpoint> asked_checkpoint(const Arguments& arguments, bool virtual_clock) {
-  if (!arguments.out.empty() || !arguments.experiment.settings().empty() ||
-      !arguments.experiment.experiment.empty()) {
-    return Error{
-        ErrorKind::usage,
-        "--resume: a run goes on as it was begun, in its own folder; leave out EXPERIMENT, "
-        "--set and --out"};
+  if (!arguments.experiment.experiment.empty()) {
+    return Error{ErrorKind::usage,
+                 "--resume: a run goes on with its own experiment; leave out EXPERIMENT (--set "
+                 "changes its topology)"};
+  }
+  if (!arguments.out.empty() && !on_another_topology(arguments)) {
+    return Error{ErrorKind::usage,
+                 "--resume: a run goes on as it was begun, in its own folder; leave out --out, or "
+                 "name another topology with --set"};
   }
   return checkpoint_to_resume(arguments.resume, virtual_clock);
 }
@@ -120,6 +129,19 @@ Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundC
     experiment->clear_start_from();  // the weights are in the checkpoint
   }
   return experiment;
+}
+
+/// The experiment that --set makes of the checkpoint's, whose state is made anew for it.
+Result<proto::Experiment> recut_experiment(Console& console,
+                                           const Arguments& arguments,
+                                           FoundCheckpoint& resume) {
+  auto made = recut(resume, arguments.experiment.settings());
+  if (!made) {
+    return made.error();
+  }
+  console.err << made->sentence << std::endl;
+  resume.checkpoint = std::move(made->checkpoint);
+  return std::move(made->experiment);
 }
 
 /// "flowers" of data.csv.path=my/flowers.csv, "mnist" of data that has no path.
@@ -177,9 +199,10 @@ Result<void> choose_folder(Console& console,
                            const FoundCheckpoint* resume,
                            RunOptions& options,
                            std::optional<RunFolder>& numbered) {
-  if (resume) {
+  options.resume = resume ? &resume->checkpoint : nullptr;
+  options.new_folder = on_another_topology(arguments);
+  if (resume && !options.new_folder) {
     options.directory = run_folder(resume->path);
-    options.resume = &resume->checkpoint;
   } else if (!arguments.out.empty() && arguments.out != kKeepNothing) {
     options.directory = arguments.out;
   } else if (arguments.out.empty() && runs_are_kept()) {
@@ -211,7 +234,7 @@ std::function<int()> told_interrupts(Console& console) {
   };
 }
 
-int run(Console& console, const Arguments& arguments, bool virtual_clock) {
+int run(Console& console, Arguments arguments, bool virtual_clock) {
   if (arguments.list) {
     return list_presets(console);
   }
@@ -232,6 +255,9 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
     }
     resume = *std::move(found);
     tell_resumed(console, *resume);
+    if (!arguments.out.empty() && arguments.out != kKeepNothing) {
+      arguments.out = std::filesystem::absolute(arguments.out, code).string();
+    }
     // Where paths of data begin. Where that is no more, what is missing is told.
     std::filesystem::current_path(resume->checkpoint.folder, code);
   }
@@ -244,7 +270,9 @@ int run(Console& console, const Arguments& arguments, bool virtual_clock) {
                         arguments.out,
                         " exists already; name a new folder, a run never overwrites another")});
   }
-  const auto experiment = experiment_of(arguments, resume ? &*resume : nullptr);
+  const auto experiment = on_another_topology(arguments)
+                              ? recut_experiment(console, arguments, *resume)
+                              : experiment_of(arguments, resume ? &*resume : nullptr);
   if (!experiment) {
     return fail(console, experiment.error());
   }

@@ -57,7 +57,8 @@ void Cluster::deliver(int process, Parcel parcel) {
   archive(a, message);
   message.from = from;
   a.expect_end();
-  if (from != kOutside && (from >= process_of_.size() || process_of_[from] != process)) {
+  if (from >= process_of_.size() ||
+      process_of_[from] != process) {  // nor from outside: that is a process's own
     throw WireError("a message has come in the name of a machine that plays elsewhere");
   }
   if (parcel.due > 0) {

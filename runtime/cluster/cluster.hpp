@@ -30,6 +30,8 @@ class Cluster : public Others {
 
  protected:
   static constexpr int kLead = 0;
+  // Recipient of ParcelKind::end: the run was lost, and does so.
+  static constexpr std::uint32_t kBeginsAgain = 1;
 
   /// `process_of`: by ActorId. `life`: how often this process has come back.
   Cluster(int self, std::vector<int> process_of, std::string token, std::uint32_t life = 0)

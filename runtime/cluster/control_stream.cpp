@@ -18,7 +18,8 @@ namespace troupe {
 namespace {
 
 constexpr std::uint32_t kBytesMax = 64 << 20;  // of a message: an experiment's text is the longest
-constexpr std::size_t kBytesAhead = 1 << 20;   // of memory before so many bytes have come
+constexpr std::size_t kBytesFirst = 1 << 12;   // of memory before any byte has come ...
+constexpr std::size_t kBytesAhead = 1 << 20;   // ... and at most beyond those that have
 
 /// Of read() and write(), by what they return.
 ControlStream::Passed passed(ssize_t n, short waits_for) {
@@ -137,7 +138,8 @@ Talk read_message(ControlStream& stream,
   std::string bytes;
   while (bytes.size() < size) {
     const std::size_t before = bytes.size();
-    bytes.resize(std::min<std::size_t>(size, before + kBytesAhead));
+    bytes.resize(std::min<std::size_t>(
+        size, before + std::clamp<std::size_t>(before, kBytesFirst, kBytesAhead)));
     if (const Talk said = read_all(stream, std::span(bytes).subspan(before), patience);
         said != Talk::done) {
       return said;

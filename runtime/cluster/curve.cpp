@@ -2,7 +2,7 @@
 
 #include "runtime/cluster/zmq_calls.hpp"
 
-#include <strings.h>
+#include <string.h>  // explicit_bzero
 
 #include <cstdint>
 #include <utility>

@@ -39,6 +39,8 @@ struct Guest {
   int ended;  // a descriptor that can be read once it has
   std::string who;
   Clock::time_point until;
+  bool seated =
+      false;  // has had the seat, which is free again a little before the process can be seen to have ended
 };
 
 class Porter {
@@ -81,7 +83,7 @@ class Porter {
             << std::flush;
       return;
     }
-    guests_.push_back({pid, watch(pid), visit.who, visit.until});
+    guests_.push_back({.pid = pid, .ended = watch(pid), .who = visit.who, .until = visit.until});
   }
 
   /// In the new process.
@@ -99,13 +101,22 @@ class Porter {
     ::_exit(code);
   }
 
+  void note_the_seated() {
+    const pid_t seated = seat_.taken_by();
+    for (Guest& guest : guests_) {
+      guest.seated = guest.seated || guest.pid == seated;
+    }
+  }
+
   /// The stranger who has been here longest gives way.
   void make_room() {
-    const pid_t seated = seat_.taken_by();
-    const auto strangers = static_cast<std::size_t>(std::count_if(
-        guests_.begin(), guests_.end(), [&](const Guest& g) { return g.pid != seated; }));
-    const auto oldest = std::find_if(
-        guests_.begin(), guests_.end(), [&](const Guest& g) { return g.pid != seated; });
+    note_the_seated();
+    const auto is_stranger = [](const Guest& g) {
+      return !g.seated;
+    };
+    const auto strangers =
+        static_cast<std::size_t>(std::count_if(guests_.begin(), guests_.end(), is_stranger));
+    const auto oldest = std::find_if(guests_.begin(), guests_.end(), is_stranger);
     if (strangers >= door_.strangers_max) {
       turn_out(*oldest, "others wait, and it has not shown who it is");
     }
@@ -114,9 +125,9 @@ class Porter {
   void hurry_strangers() {
     // They keep the time themselves; who does not, cannot.
     constexpr std::chrono::seconds kGrace{5};
-    const pid_t seated = seat_.taken_by();
+    note_the_seated();
     const auto late = std::find_if(guests_.begin(), guests_.end(), [&](const Guest& g) {
-      return g.pid != seated && Clock::now() > g.until + kGrace;
+      return !g.seated && Clock::now() > g.until + kGrace;
     });
     if (late != guests_.end()) {
       turn_out(*late, "it has not shown in time who it is");
@@ -141,7 +152,10 @@ class Porter {
       }
       ::close(guest.ended);
       const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-      if (code != kTurnedAway) {
+      if (code == kMayBeginAgain) {
+        told_ << concat("troupe: the run of ", guest.who, " was lost, and may begin again\n")
+              << std::flush;
+      } else if (code != kTurnedAway) {
         told_ << concat("troupe: the run of ", guest.who, ' ', words_of_end(status), '\n')
               << std::flush;
         over = door_.once ? std::optional(code) : over;

@@ -43,11 +43,13 @@ struct Door {
   bool once = false;   // ends with the first run
   std::size_t strangers_max = 8;
   std::chrono::milliseconds stranger{10'000};  // what he has to show who he is
-  /// Plays a visitor's run, in a process of its own; its exit code. kTurnedAway where it was none.
+  /// Plays a visitor's run, in a process of its own; its exit code. kTurnedAway where it was none, kMayBeginAgain where the
+  /// visitor may come again with it.
   std::function<int(const Visit&, const Seat&)> play;
 };
 
 constexpr int kTurnedAway = 64;
+constexpr int kMayBeginAgain = 65;
 
 /// Tells on `told` how each run has ended. Returns after the first where `once`: its exit code; else never.
 int receive(const Door& door, std::ostream& told);

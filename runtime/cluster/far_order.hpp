@@ -1,4 +1,4 @@
-// Deliveries to the machines of a thread of this process, on their way to the lead, which writes down the order.
+// Deliveries to the machines of this process, on their way to the lead, which writes down the order.
 #pragma once
 
 #include "messages/fields.hpp"
@@ -13,7 +13,9 @@ namespace troupe {
 template <>
 inline constexpr int kFieldsOf<Delivered> = 5;
 
-/// Filled by one thread, emptied by any.
+/// Filled by all threads of a process, emptied by any. A machine's deliveries are noted before it handles them, so each
+/// stands behind the one that it follows from: whatever part of this the lead has had when the process is killed, it
+/// lacks nothing that the rest follows from.
 class FarOrder final : public OrderSink {
  public:
   void note(const Delivered& made) override {
@@ -32,12 +34,11 @@ class FarOrder final : public OrderSink {
   std::vector<Delivered> made_;
 };
 
-/// The order of a thread, in pieces.
+/// The order of a process, in pieces.
 struct OrderPiece {
-  std::uint32_t thread = 0;
   std::vector<Delivered> made{};
 
-  static constexpr int kFields = 2;
+  static constexpr int kFields = 1;
 };
 
 }  // namespace troupe

@@ -32,7 +32,8 @@ std::optional<Invitation> read_invitation(ControlStream& lead, const Patience& p
                     .resumes = join.resumes(),
                     .pids = {join.pids().begin(), join.pids().end()},
                     .protocol = join.protocol(),
-                    .life = join.life()};
+                    .life = join.life(),
+                    .again = join.again()};
 }
 
 Result<void> check_invitation(const Invitation& invitation, const std::string& version) {

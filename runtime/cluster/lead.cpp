@@ -2,6 +2,7 @@
 
 #include "messages/record_archive.hpp"
 #include "runtime/cluster/far_order.hpp"
+#include "runtime/cluster/meeting.hpp"
 #include "runtime/cluster/standstills.hpp"
 #include "runtime/system/theatre.hpp"
 
@@ -100,12 +101,12 @@ void Lead::take_order(int from, Parcel parcel) {
   const auto& sinks = theatre_->options.orders;
   for (const Delivered& made : piece.made) {
     const bool plays = made.to < process_of_.size() && process_of_[made.to] == from;
-    if (!plays || made.message >= std::variant_size_v<Message::variant> ||
-        theatre_->cast.members[made.to].thread != static_cast<int>(piece.thread)) {
+    if (!plays || made.message >= std::variant_size_v<Message::variant>) {
       throw WireError("a process tells of deliveries that cannot have been made there");
     }
-    if (piece.thread < sinks.size() && sinks[piece.thread]) {
-      sinks[piece.thread]->note(made);
+    const auto thread = static_cast<std::size_t>(theatre_->cast.members[made.to].thread);
+    if (thread < sinks.size() && sinks[thread]) {
+      sinks[thread]->note(made);
     }
   }
 }
@@ -142,7 +143,15 @@ void Lead::take_explained(int from, Parcel parcel) {
   if (parcel.recipient != questions_) {
     return;  // nobody waits for it any more
   }
+  const auto known = [this](const auto& part) {
+    return part.chunk >= 0 && part.chunk < c_.bounds.chunks;
+  };
   for (auto& [id, standstill] : told) {
+    const Remains& remains = standstill.remains;
+    if (!std::all_of(remains.weights.begin(), remains.weights.end(), known) ||
+        !std::all_of(remains.buffers.begin(), remains.buffers.end(), known)) {
+      throw WireError("a process tells of chunks that there are none of");
+    }
     if (id < process_of_.size() && process_of_[id] == from) {
       told_.emplace_back(id, std::move(standstill));
     }
@@ -290,7 +299,21 @@ void Lead::explain(std::vector<Standstill>& told) {
   told_.clear();
 }
 
-Result<void> Lead::collect() {
+/// What becomes of a run that has ended so.
+void Lead::judge(const Ending& ending) {
+  const std::lock_guard lock(mutex_);
+  has_lost_ = missing_ > 0 || std::any_of(members_.begin(), members_.end(), [](const auto& entry) {
+                return entry.second.gone;
+              });
+  begins_again_ = has_lost_ && c_.again && asked_to_stop() == 0 &&
+                  ending.exit_code == static_cast<int>(ErrorKind::lost);
+}
+
+Result<void> Lead::collect(const Ending& ending) {
+  judge(ending);
+  if (begins_again_ && c_.meeting) {
+    c_.meeting->begin_again();  // who hears of the end may be here again at once
+  }
   if (!channel_.is_open()) {
     return {};
   }
@@ -304,7 +327,7 @@ Result<void> Lead::collect() {
       }
     }
   }
-  to_all(ParcelKind::end, 0);
+  to_all(ParcelKind::end, begins_again_ ? kBeginsAgain : 0);
   await_byes();
   const std::lock_guard lock(mutex_);
   for (const int number : asked) {

@@ -53,6 +53,8 @@ class Lead final : public Cluster {
     std::string cast{};           // all processes must make the same of the experiment
     std::string experiment{};     // resolved, as text
     bool resumes = false;         // from a checkpoint
+    bool again = false;           // where it is lost, another Lead begins it again
+    bool was_lost = false;        // it begins so: where it cannot, another Lead tries once more
     RecordBounds bounds{};
     std::string program = "/proc/self/exe";
     std::vector<HostPlace> hosts{};  // of processes 1, 2, ...; none: they are started here
@@ -77,6 +79,16 @@ class Lead final : public Cluster {
   /// The calling thread lives as long as the run.
   Result<void> start();
 
+  /// Where start() has failed: the process that could not be had; 0: it was not for one.
+  int missing() const { return missing_; }
+
+  /// After the run: whether a process was lost in it.
+  bool has_lost() const { return has_lost_; }
+
+  /// After the run: whether it ended of that and is to begin again. Those that have come by themselves are told to come
+  /// again, and the meeting stays open.
+  bool begins_again() const { return begins_again_; }
+
   bool resumes() const override { return c_.resumes; }
 
   void deal(Cast& cast, RunState& state) override;
@@ -88,7 +100,7 @@ class Lead final : public Cluster {
   void halt() override;
   Result<Kept> gather() override;
   void go_on() override;
-  Result<void> collect() override;
+  Result<void> collect(const Ending& ending) override;
   void close() override;
 
  private:
@@ -125,7 +137,7 @@ class Lead final : public Cluster {
   std::string end(Member& member) const;
   Error not_joined(Member& member, int number, Talk how);
   Result<void> invite(Member& member, int number, std::uint32_t life);
-  Result<void> join(Member& member, int number, std::vector<proto::Connect>& where);
+  Result<void> join(Member& member, int number, int peers, std::vector<proto::Connect>& where);
   Result<void> tell_where(Member& member, int number, const std::vector<proto::Connect>& where);
   Result<std::chrono::nanoseconds> await_stand(Member& member, int number);
   Result<std::chrono::nanoseconds> clock_of(Member& member, int number);
@@ -135,6 +147,7 @@ class Lead final : public Cluster {
 
   bool hurried() const override;
   Result<void> hand_out_states();
+  void judge(const Ending& ending);
 
   int asked_to_stop() const { return c_.interrupts ? c_.interrupts() : 0; }
 
@@ -171,6 +184,9 @@ class Lead final : public Cluster {
 
   Config c_;
   std::map<int, Member> members_;  // by number, from 1
+  int missing_ = 0;
+  bool has_lost_ = false;
+  bool begins_again_ = false;
 
   mutable std::mutex names_mutex_;
   std::map<int, std::string> come_from_;  // those that have come by themselves

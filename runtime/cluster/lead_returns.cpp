@@ -31,7 +31,7 @@ void Lead::expect_back(int number) {
     if (!returns_.contains(number)) {
       returns_.emplace(number, [this, number] { replace_when_lost(number); });
     }
-  } else if (c_.meeting) {
+  } else if (c_.meeting && !c_.again) {
     c_.meeting->turn_away(number,
                           concat("process ",
                                  number,
@@ -114,7 +114,7 @@ Result<Lead::Newcomer> Lead::bring(int number, std::uint32_t life) {
 Result<Lead::Newcomer> Lead::bring(Member& member, int number, std::uint32_t life) {
   std::vector<proto::Connect> where(static_cast<std::size_t>(c_.processes));
   Result<void> done = invite(member, number, life);
-  done = done ? join(member, number, where) : done;
+  done = done ? join(member, number, 1, where) : done;
   done = done ? tell_where(member, number, where) : done;
   if (!done) {
     return done.error();
@@ -243,7 +243,7 @@ void Lead::end_returns() {
     thread.join();
   }
   returns_.clear();
-  if (c_.meeting) {
+  if (c_.meeting && !c_.again && !c_.was_lost) {
     c_.meeting->close();
   }
 }

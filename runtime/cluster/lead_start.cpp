@@ -1,4 +1,5 @@
 // How a lead's run begins.
+#include "runtime/cluster/answer.hpp"
 #include "runtime/cluster/lead.hpp"
 #include "runtime/cluster/meeting.hpp"
 #include "runtime/cluster/tcp.hpp"
@@ -9,7 +10,6 @@
 #include <unistd.h>
 
 #include <limits>
-#include <string_view>
 
 namespace troupe {
 namespace {
@@ -17,24 +17,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRoundTrips = 16;  // to read the clock of another host
-constexpr std::size_t kEndpointMax = 300;
 
 Error lost(const std::string& what) {
   return {ErrorKind::lost, what};
-}
-
-/// A process that means well names no other sockets.
-bool can_be_connected_to(const std::string& endpoint, bool on_hosts) {
-  constexpr std::string_view kTcp = "tcp://";
-  if (endpoint.size() > kEndpointMax || !endpoint.starts_with(on_hosts ? kTcp : "ipc://@troupe-")) {
-    return false;
-  }
-  if (!on_hosts) {
-    return true;
-  }
-  // No name: ZeroMQ's one thread would wait for its answer, and all channels with it.
-  const auto at = parse_address(endpoint.substr(kTcp.size()));
-  return at && is_ip(at->host);
 }
 
 }  // namespace
@@ -114,6 +99,7 @@ Error Lead::not_joined(Member& member, int number, Talk how) {
 
 Result<void> Lead::start() {
   for (int number = 1; number < c_.processes; ++number) {
+    missing_ = number;
     auto started = summon(number);
     if (!started) {
       return asked_to_stop() > 0 ? lost("interrupted before the run began") : started.error();
@@ -124,6 +110,7 @@ Result<void> Lead::start() {
     c_.meeting->begin();
   }
   for (auto& [number, member] : members_) {
+    missing_ = number;
     member.patience = patience();
     if (auto invited = invite(member, number, 0); !invited) {
       return invited.error();
@@ -131,11 +118,13 @@ Result<void> Lead::start() {
   }
   std::vector<proto::Connect> where(static_cast<std::size_t>(c_.processes));
   for (auto& [number, member] : members_) {
-    if (auto joined = join(member, number, where); !joined) {
+    missing_ = number;
+    if (auto joined = join(member, number, number, where); !joined) {
       return joined.error();
     }
   }
   for (auto& [number, member] : members_) {
+    missing_ = number;
     if (auto told = tell_where(member, number, where); !told) {
       return told.error();
     }
@@ -145,6 +134,7 @@ Result<void> Lead::start() {
     channel_.connect(
         static_cast<int>(number), endpoint, key == where[kLead].keys().end() ? "" : key->second);
   }
+  missing_ = 0;
   return {};
 }
 
@@ -172,6 +162,7 @@ Result<void> Lead::invite(Member& member, int number, std::uint32_t life) {
   join.set_experiment(c_.experiment);
   join.set_resumes(c_.resumes && life == 0);
   join.set_life(life);
+  join.set_again(c_.again || c_.was_lost);
   if (!on_hosts()) {
     join.add_pids(static_cast<std::uint32_t>(::getpid()));
     for (const auto& [other, started] : members_) {
@@ -182,37 +173,29 @@ Result<void> Lead::invite(Member& member, int number, std::uint32_t life) {
   return said == Talk::done ? Result<void>() : not_joined(member, number, said);
 }
 
-/// The answer of process `number`; notes where the others find it, in where[kLead] its key.
-Result<void> Lead::join(Member& member, int number, std::vector<proto::Connect>& where) {
+/// The answer of process `number`, which speaks with those below `peers`; notes where the others find it, in where[kLead] its key.
+Result<void> Lead::join(Member& member, int number, int peers, std::vector<proto::Connect>& where) {
   proto::Joined joined;
   if (const Talk said = read_message(*member.process.stream, joined, member.patience);
       said != Talk::done) {
     return not_joined(member, number, said);
   }
-  if (joined.exit_code() != 0) {
-    return Error{static_cast<ErrorKind>(joined.exit_code()),
-                 concat(name_of(number), ": ", printable(joined.refusal(), kStrangersSentenceMax))};
-  }
-  if (joined.version() != c_.version || joined.protocol() != kWireProtocol ||
-      joined.cast() != c_.cast) {
-    return lost(concat(name_of(number),
-                       " is of version ",
-                       printable(joined.version()),
-                       " and makes another cast of the experiment; this one is of version ",
-                       c_.version));
+  const Result<void> believed = check_answer(joined,
+                                             {.number = number,
+                                              .peers = peers,
+                                              .name = name_of(number),
+                                              .version = c_.version,
+                                              .cast = c_.cast,
+                                              .on_hosts = on_hosts()});
+  if (!believed) {
+    return believed;
   }
   for (const auto& [other, endpoint] : joined.endpoints()) {
     if (other < static_cast<std::uint32_t>(number)) {
-      if (!can_be_connected_to(endpoint, on_hosts())) {
-        return lost(concat(name_of(number), " names no socket that others could connect to"));
-      }
       (*where[other].mutable_endpoints())[static_cast<std::uint32_t>(number)] = endpoint;
     }
   }
   if (on_hosts()) {
-    if (joined.key().size() != kCurveKeySize) {
-      return lost(concat(name_of(number), " has shown no key for its channels"));
-    }
     (*where[kLead].mutable_keys())[static_cast<std::uint32_t>(number)] = joined.key();
   }
   return {};
@@ -271,6 +254,7 @@ Result<void> Lead::open(Theatre& theatre) {
   theatre_ = &theatre;
   std::map<int, std::chrono::nanoseconds> ahead;
   for (auto& [number, member] : members_) {
+    missing_ = number;
     member.patience = patience();
     const auto clock = await_stand(member, number);
     if (!clock && asked_to_stop() > 0) {
@@ -294,11 +278,13 @@ Result<void> Lead::open(Theatre& theatre) {
                                readable(descriptor);
                              }};
   for (auto& [number, member] : members_) {
+    missing_ = number;
     if (auto begun = begin(member, number, ahead[number]); !begun) {
       return begun.error();
     }
     events.watched.push_back(member.process.stream->descriptor());
   }
+  missing_ = 0;
   vigil_.emplace(c_.limits.silence, Clock::now());
   standing_ =
       resumes();  // until go_on(): all wait for what they begin with, and nobody else is let in

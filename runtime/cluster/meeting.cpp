@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 namespace troupe {
@@ -81,13 +83,19 @@ void Meeting::receive() {
     if (socket < 0) {
       continue;
     }
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (strangers_ == processes_ + kStrangersMax) {
       ::close(socket);
       continue;
     }
-    ++strangers_;
-    std::thread([this, socket, who] { talk_to(socket, who); }).detach();
+    try {
+      std::thread([this, socket, who] { talk_to(socket, who); }).detach();
+      ++strangers_;  // it has not begun to count itself out: that takes the lock
+    } catch (const std::system_error&) {
+      lock.unlock();
+      ::close(socket);
+      tell_(concat("refused ", who, ": this host starts no more threads"));
+    }
   }
 }
 
@@ -161,6 +169,15 @@ std::string Meeting::take_place(int number, Arrived& one) {
 void Meeting::begin() {
   const std::lock_guard lock(mutex_);
   begun_ = true;
+}
+
+void Meeting::begin_again() {
+  const std::lock_guard lock(mutex_);
+  begun_ = false;
+  turned_away_.clear();
+  // Whose stream is still here has come already, and waits to be awaited.
+  std::erase_if(arrived_, [](const auto& entry) { return !entry.second.stream; });
+  changed_.notify_all();
 }
 
 void Meeting::let_again(int number) {

@@ -41,6 +41,8 @@ class Meeting {
   Result<Arrived> await(int number, const Patience& patience);
   /// All have come: another process with a number is in vain, or the one that is there will prove to be lost.
   void begin();
+  /// The run begins again: all may come, whoever has been here before.
+  void begin_again();
   /// Process `number` was lost: another one may come, and be awaited.
   void let_again(int number);
   /// No other one may, `why` in words.

@@ -46,11 +46,7 @@ Node::~Node() {
 }
 
 std::vector<OrderSink*> Node::order_sinks(int threads) {
-  std::vector<OrderSink*> sinks;
-  for (int thread = 0; thread < threads; ++thread) {
-    sinks.push_back(delivered_.emplace_back(std::make_unique<FarOrder>()).get());
-  }
-  return sinks;
+  return std::vector<OrderSink*>(static_cast<std::size_t>(threads), &delivered_);
 }
 
 bool Node::join(const std::string& version, const std::string& cast) {
@@ -146,6 +142,7 @@ void Node::take_order(Parcel parcel) {
     case ParcelKind::state:
       return take_state(std::move(parcel));
     case ParcelKind::end:
+      begins_again_ = parcel.recipient == kBeginsAgain;
       theatre_->end({});
       return;
     default:
@@ -223,15 +220,13 @@ void Node::record(RecordBatch batch) {
 }
 
 void Node::hand_over_order() {
-  for (std::size_t thread = 0; thread < delivered_.size(); ++thread) {
-    const std::vector<Delivered> made = delivered_[thread]->take();
-    for (std::size_t i = 0; i < made.size(); i += kDeliveriesOfParcel) {
-      const auto begin = made.begin() + static_cast<std::ptrdiff_t>(i);
-      const auto end =
-          begin + static_cast<std::ptrdiff_t>(std::min(kDeliveriesOfParcel, made.size() - i));
-      OrderPiece piece{.thread = static_cast<std::uint32_t>(thread), .made = {begin, end}};
-      channel_.send(kLead, {.kind = ParcelKind::order, .content = archived(piece)});
-    }
+  const std::vector<Delivered> made = delivered_.take();
+  for (std::size_t i = 0; i < made.size(); i += kDeliveriesOfParcel) {
+    const auto begin = made.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto end =
+        begin + static_cast<std::ptrdiff_t>(std::min(kDeliveriesOfParcel, made.size() - i));
+    OrderPiece piece{.made = {begin, end}};
+    channel_.send(kLead, {.kind = ParcelKind::order, .content = archived(piece)});
   }
 }
 

@@ -35,6 +35,7 @@ struct Invitation {
   std::vector<pid_t> pids{};  // of all processes; empty where they play on several hosts
   std::uint32_t protocol = 0;
   std::uint32_t life = 0;          // more than 0: in the place of one that was lost
+  bool again = false;              // a run that is lost, or does not begin, may be begun again
   std::optional<Error> refusal{};  // there is nothing to be played, and why
 };
 
@@ -67,6 +68,9 @@ class Node final : public Cluster {
 
   bool resumes() const override { return resumes_; }
 
+  /// After the run: whether the lead begins it again, and awaits this process; nothing where it has not said.
+  std::optional<bool> begins_again() const { return begins_again_; }
+
   void deal(Cast& cast, RunState& state) override;
   Result<void> open(Theatre& theatre) override;
   void send(ActorId to, Message message, double due) override;
@@ -81,7 +85,7 @@ class Node final : public Cluster {
   Result<Kept> gather() override;
   void go_on() override;
 
-  Result<void> collect() override { return {}; }
+  Result<void> collect(const Ending& /*ending*/) override { return {}; }
 
   void close() override;
 
@@ -115,6 +119,7 @@ class Node final : public Cluster {
 
   // Of the channel's thread.
   std::uint64_t ticks_ = 0;
+  std::optional<bool> begins_again_{};
   StateReader reader_;
   std::set<int> unheard_;  // no greeting has come yet
   std::optional<Vigil> vigil_;
@@ -122,7 +127,7 @@ class Node final : public Cluster {
   std::mutex order_mutex_;  // of what goes to others: held from the records until what follows them
   std::mutex records_mutex_;  // guards records_
   std::vector<RecordBatch> records_;
-  std::vector<std::unique_ptr<FarOrder>> delivered_;  // by thread
+  FarOrder delivered_;
 
   // What may take long (it waits for a GPU, or for a handler) is not for the channel's thread, whose
   // heartbeats tell that this process lives.

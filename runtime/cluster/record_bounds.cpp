@@ -46,6 +46,7 @@ class Check {
   void operator()(const ServerRecord& r) const {
     chunk(r.chunk);
     slice(r.slice);
+    expect(r.group >= -1 && r.group < b_.replicas, "a group that the run does not have");
   }
 
   void operator()(const LossOfReplica& r) const { replica(r.replica); }
@@ -60,6 +61,16 @@ class Check {
     const Tensor& result = r.result;
     expect(result && result.type() == DType::float64 && result.elements() == 5,
            "a lesson that is not five numbers");
+    expect(r.replaced >= 0, "a number of lessons that is none");
+  }
+
+  void operator()(const SignalRecord& r) const { stamp(r.stamp); }
+
+  void operator()(const AngleRecord& r) const { stamp(r.stamp); }
+
+  void operator()(const InputRecord& r) const {
+    stamp(r.stamp);
+    expect(r.replaced >= 0, "a number of inputs that is none");
   }
 
   void operator()(const TrafficRecord& r) const {

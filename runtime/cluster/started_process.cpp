@@ -38,6 +38,15 @@ sigset_t interrupts() {
   return all;
 }
 
+/// Those that were held back are dropped where they are ignored from now on.
+void handle_interrupts_by(void (*handler)(int)) {
+  for (const int signal : kInterrupts) {
+    std::signal(signal, handler);
+  }
+  const sigset_t all = interrupts();
+  sigprocmask(SIG_UNBLOCK, &all, nullptr);
+}
+
 /// Which of its descriptors a started process finds its end of the pair at.
 enum class End { inherited, standard };
 
@@ -150,13 +159,16 @@ void await_process(pid_t pid, double seconds) {
   }
 }
 
-void mind_the_lead_alone() {
+void end_with_the_starter() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (const int signal : kInterrupts) {
-    std::signal(signal, SIG_IGN);  // those that were held back are dropped with it
-  }
-  const sigset_t all = interrupts();
-  sigprocmask(SIG_UNBLOCK, &all, nullptr);
+}
+
+void mind_the_lead_alone() {
+  handle_interrupts_by(SIG_IGN);
+}
+
+void mind_signals() {
+  handle_interrupts_by(SIG_DFL);
 }
 
 std::string make_token() {

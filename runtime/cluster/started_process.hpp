@@ -36,10 +36,15 @@ std::string end_process(pid_t pid);
 /// Waits for what has started to end by itself, at most `seconds`; then ends it.
 void await_process(pid_t pid, double seconds);
 
-/// To be called first in a process that was started: it ends when the thread that has started it does. What is
-/// sent to whole groups of processes (INT, TERM, HUP) is the lead's to heed, which decides what becomes of the
+/// To be called first in a process whose starter the run belongs to: it ends when the thread that has started it does.
+void end_with_the_starter();
+
+/// What is sent to whole groups of processes (INT, TERM, HUP) is the lead's to heed, which decides what becomes of the
 /// run.
 void mind_the_lead_alone();
+
+/// As long as there is no lead: the same signals end the process.
+void mind_signals();
 
 /// 128 random bits, as 32 hexadecimal digits.
 std::string make_token();

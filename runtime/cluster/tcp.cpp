@@ -139,8 +139,10 @@ std::string HostAddress::text() const {
 
 bool is_ip(const std::string& text) {
   std::array<unsigned char, sizeof(in6_addr)> bytes{};
-  return ::inet_pton(AF_INET, text.c_str(), bytes.data()) == 1 ||
-         ::inet_pton(AF_INET6, text.c_str(), bytes.data()) == 1;
+  // What is behind a zero byte inet_pton() would not see.
+  return text.find('\0') == std::string::npos &&
+         (::inet_pton(AF_INET, text.c_str(), bytes.data()) == 1 ||
+          ::inet_pton(AF_INET6, text.c_str(), bytes.data()) == 1);
 }
 
 bool is_host(const std::string& text) {

@@ -59,8 +59,7 @@ endfunction()
 # the eight; files that are meant to look alike are APART. What each file includes is checked where it is OFF.
 option(TROUPE_UNITY "Compile eight files at a time" OFF)
 
-# The tests that share memory outside CAF, which are all that the race detector is asked about; and the libraries whole:
-# of the builds that tests/run.sh makes this is the one that compiles each file by itself.
+# The tests that share memory outside CAF, which are all that the race detector is asked about.
 add_custom_target(tsan_tests)
 
 # troupe_add_library(<name> SOURCES <files> [APART <patterns>] [PUBLIC <targets>] [PRIVATE <targets>])
@@ -76,7 +75,6 @@ function(troupe_add_library name)
     set_source_files_properties(${apart} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endforeach()
   add_library(troupe::${name} ALIAS troupe_${name})
-  add_dependencies(tsan_tests troupe_${name})
   set_target_properties(troupe_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
   target_compile_features(troupe_${name} PUBLIC cxx_std_20)
   # cxx_std_20 does not reach nvcc, and CMake 3.25.1 knows no cuda_std_20.
@@ -87,14 +85,23 @@ function(troupe_add_library name)
                                        PRIVATE ${arg_PRIVATE} $<BUILD_INTERFACE:troupe_build_flags>)
 endfunction()
 
-# troupe_add_test(<name> [SERIAL] [LABELS <labels>] [LINK <targets>] [TIMEOUT <s>])
-# Builds <name>.cpp into an executable of its own. The ctest is called after the path below tests/: in tests/kernels,
-# activation_test is the ctest kernels/activation_test and the target kernels_activation_test.
+# troupe_add_test(<name> [SERIAL] [ALONE] [LABELS <labels>] [LINK <targets>] [TIMEOUT <s>])
+# Makes a ctest of <name>.cpp, called after its path below tests/: in tests/kernels, activation_test is kernels/activation_test.
+# With TROUPE_UNITY, whose builds make everything, the files of a folder share one program, <folder>_tests, which runs the
+# cases of one file for each ctest (Catch's -#): a program a file links the libraries two hundred times and fills 15 GB. Else
+# it is a program of its own, kernels_activation_test, so that who changes something builds only the tests that he runs.
+# ALONE: always a program of its own, for a file that registers what others of its folder must not find, or replaces new.
 # Exit status 4 means skipped (Catch2 v2 has no SKIP; tests/support/main.cpp). SERIAL: it fills all cores with threads or
 # stops by the real clock, so no other test runs beside it. What the sanitizers' presets leave out is not built for them
 # either. The longer a test may take, the earlier it starts, so that no core is idle at the end.
 function(troupe_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "LABELS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;ALONE" "TIMEOUT" "LABELS;LINK")
+  if(TROUPE_SANITIZERS AND arg_LABELS MATCHES "gpu|slow")
+    return()
+  endif()
+  if(TROUPE_SANITIZERS STREQUAL "thread" AND NOT "tsan" IN_LIST arg_LABELS)
+    return()
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -102,25 +109,49 @@ function(troupe_add_test name)
     math(EXPR arg_TIMEOUT "3 * ${arg_TIMEOUT}")  # several times slower, but not for ever
   endif()
   file(RELATIVE_PATH path "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
-  string(REPLACE "/" "_" target ${path})
-  add_executable(${target} ${name}.cpp)
-  target_link_libraries(${target} PRIVATE troupe_test_main ${arg_LINK} troupe_build_flags)
-  # Of a function that is inline the linker takes the test's copy for the libraries, too. With copies that are not optimised
-  # a test that runs for minutes (slow) takes twice as long.
-  if(NOT arg_LABELS MATCHES "slow")
-    troupe_compile_quickly(${target})
-    if("troupe_test_harness" IN_LIST arg_LINK)
-      target_precompile_headers(${target} REUSE_FROM troupe_test_harness)
+  unset(folder)
+  if(TROUPE_UNITY AND NOT arg_ALONE)
+    string(REGEX REPLACE "/.*" "" folder ${path})
+    if("slow" IN_LIST arg_LABELS)
+      set(target ${folder}_slow_tests)
     else()
-      target_precompile_headers(${target} REUSE_FROM troupe_test_main)
+      set(target ${folder}_tests)
+    endif()
+    if(folder STREQUAL "system")
+      list(APPEND arg_LINK troupe_test_harness)
+    endif()
+  else()
+    string(REPLACE "/" "_" target ${path})
+  endif()
+  if(NOT TARGET ${target})
+    add_executable(${target})
+    if(folder)  # of whichever of the folder's directories has the first file
+      set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/${folder})
+    endif()
+    target_link_libraries(${target} PRIVATE troupe_test_main troupe_build_flags)
+    # Of a function that is inline the linker takes the test's copy for the libraries, too. With copies that are not optimised
+    # a test that runs for minutes (slow) takes twice as long.
+    if(NOT "slow" IN_LIST arg_LABELS)
+      troupe_compile_quickly(${target})
+      if("troupe_test_harness" IN_LIST arg_LINK)
+        target_precompile_headers(${target} REUSE_FROM troupe_test_harness)
+      else()
+        target_precompile_headers(${target} REUSE_FROM troupe_test_main)
+      endif()
     endif()
   endif()
-  add_test(NAME ${path} COMMAND ${target})
+  target_sources(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cpp)
+  target_link_libraries(${target} PRIVATE ${arg_LINK})
+  get_filename_component(file ${name} NAME)
+  get_property(files GLOBAL PROPERTY "troupe files of ${target}")
+  if(file IN_LIST files)
+    message(FATAL_ERROR "two tests of ${target} are called ${file}: Catch could not tell them apart")
+  endif()
+  set_property(GLOBAL APPEND PROPERTY "troupe files of ${target}" ${file})
+  # Without -w, no case at all would pass.
+  add_test(NAME ${path} COMMAND ${target} "-#" "[#${file}]" -w NoTests)
   set_tests_properties(${path} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 4
                                         RUN_SERIAL ${arg_SERIAL} COST ${arg_TIMEOUT})
-  if(TROUPE_SANITIZERS AND arg_LABELS MATCHES "gpu|slow")
-    set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
-  endif()
   if("tsan" IN_LIST arg_LABELS)
     add_dependencies(tsan_tests ${target})
   endif()

@@ -67,6 +67,11 @@ Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data,
                         samples,
                         " training samples")};
   }
+  if ((*dataset)->contiguous() && !data.growth().at().empty()) {
+    return Error{ErrorKind::usage,
+                 "data.growth: mini-batches that grow would break off the streams of "
+                 "data.text.contiguous; choose one of the two"};
+  }
   return dataset;
 }
 
@@ -103,6 +108,13 @@ std::span<const std::int64_t> BatchOrder::indices(std::int64_t batch,
                size,
                " samples");
   const std::int64_t wanted = epoch(batch);
+  if (!shuffles_) {
+    next_.clear();
+    for (std::int64_t i = part * (size / parts); i < (part + 1) * (size / parts); ++i) {
+      next_.push_back((wanted + i) % size * batches_per_epoch() + sizes_.offset(batch) / size);
+    }
+    return next_;
+  }
   if (wanted != shuffled_epoch_) {
     order_.reset();  // before the next is made
     order_ = shuffles_->of(wanted);

@@ -53,6 +53,9 @@ class Dataset {
   /// Width of a target where targets are values; 0 where they are labels.
   virtual std::int64_t values() const { return 0; }
 
+  /// Whether training samples are read in order, in streams (BatchOrder).
+  virtual bool contiguous() const { return false; }
+
   /// What the tokens of text stand for; null where samples are not text. Lives as long as this.
   virtual const Vocabulary* vocabulary() const { return nullptr; }
 
@@ -97,7 +100,9 @@ class Shuffles {
 };
 
 /// The order of a run. An epoch is a shuffle of the training samples by (seed, epoch), from which
-/// mini-batches are taken one after the other; a rest too short for one is left out.
+/// mini-batches are taken one after the other; a rest too short for one is left out. Or the samples lie side by side
+/// in as many streams as a mini-batch has samples, and each takes the next one of every stream; from epoch to epoch it
+/// goes on with the stream behind, which begins where its own ends.
 class BatchOrder {
  public:
   /// batch_size in [1, samples].
@@ -112,6 +117,9 @@ class BatchOrder {
   BatchOrder(BatchSizes sizes, std::shared_ptr<Shuffles> shuffles)
       : sizes_(std::move(sizes)), shuffles_(std::move(shuffles)) {}
 
+  /// Streams. `sizes` do not grow.
+  explicit BatchOrder(BatchSizes sizes) : sizes_(std::move(sizes)) {}
+
   std::int64_t batches_per_epoch() const { return sizes_.batches_per_epoch(); }
 
   std::int64_t epoch(std::int64_t batch) const { return sizes_.epoch(batch); }
@@ -122,9 +130,10 @@ class BatchOrder {
 
  private:
   BatchSizes sizes_;
-  std::shared_ptr<Shuffles> shuffles_;
+  std::shared_ptr<Shuffles> shuffles_;  // null: streams
   std::int64_t shuffled_epoch_ = -1;
   std::shared_ptr<const Shuffles::Order> order_;  // of that epoch
+  std::vector<std::int64_t> next_;                // of each stream
 };
 
 }  // namespace troupe

@@ -28,11 +28,13 @@ class Text final : public Dataset {
   Text(std::shared_ptr<const Vocabulary> vocabulary,
        std::vector<std::int32_t> tokens,
        std::int64_t test_begin,
-       TokenWindows windows)
+       TokenWindows windows,
+       bool contiguous)
       : vocabulary_(std::move(vocabulary)),
         tokens_(std::move(tokens)),
         test_begin_(test_begin),
-        windows_(windows) {}
+        windows_(windows),
+        contiguous_(contiguous) {}
 
   std::int64_t size(Split split) const override { return windows_.size(split); }
 
@@ -43,6 +45,8 @@ class Text final : public Dataset {
   int classes() const override { return vocabulary_->size(); }
 
   std::int64_t labels_per_sample() const override { return windows_.context(); }
+
+  bool contiguous() const override { return contiguous_; }
 
   const Vocabulary* vocabulary() const override { return vocabulary_.get(); }
 
@@ -66,6 +70,7 @@ class Text final : public Dataset {
   std::vector<std::int32_t> tokens_;
   std::int64_t test_begin_;
   TokenWindows windows_;
+  bool contiguous_;
 };
 
 Result<fs::path> find_text(const proto::Text& options) {
@@ -125,10 +130,21 @@ Result<std::shared_ptr<const Dataset>> open_text(const proto::Text& options, std
                         options.context(),
                         " needs one more than that")};
   }
-  const TokenWindows windows(
-      test_begin, count - test_begin, options.context(), options.stride(), seed);
-  return std::shared_ptr<const Dataset>(
-      std::make_shared<Text>(*vocabulary, *std::move(tokens), test_begin, windows));
+  if (options.contiguous() && options.stride() != 0 && options.stride() != options.context()) {
+    return Error{
+        ErrorKind::usage,
+        concat("data.text.stride: samples that go on where others end are data.text.context, ",
+               options.context(),
+               ", apart; right is 0")};
+  }
+  const TokenWindows windows(test_begin,
+                             count - test_begin,
+                             options.context(),
+                             options.stride(),
+                             seed,
+                             !options.contiguous());
+  return std::shared_ptr<const Dataset>(std::make_shared<Text>(
+      *vocabulary, *std::move(tokens), test_begin, windows, options.contiguous()));
 }
 
 }  // namespace troupe

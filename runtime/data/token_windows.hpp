@@ -18,12 +18,14 @@ namespace troupe {
 
 class TokenWindows {
  public:
-  /// Either part has context + 1 tokens at least. A stride of 0 is the context.
+  /// Either part has context + 1 tokens at least. A stride of 0 is the context. `moves`: each epoch's windows
+  /// begin at a place of its own; otherwise all at the first token.
   TokenWindows(std::int64_t train_tokens,
                std::int64_t test_tokens,
                std::int64_t context,
                std::int64_t stride,
-               std::uint64_t seed);
+               std::uint64_t seed,
+               bool moves = true);
 
   std::int64_t context() const { return context_; }
 

@@ -74,7 +74,8 @@ Chunk::Chunk(const Network& network,
              const std::vector<std::int64_t>& first_layers,
              std::int32_t index,
              std::size_t shards,
-             std::optional<bool> sends_back)
+             std::optional<bool> sends_back,
+             std::int64_t fragments)
     : index_(index),
       first_(index == 0),
       sends_back_(sends_back.value_or(index > 0)),
@@ -89,7 +90,7 @@ Chunk::Chunk(const Network& network,
   for (const NamedShape& entry : network.after.at(static_cast<std::size_t>(last - 1))) {
     output_bytes_ += 4 * entry.shape.elements();
   }
-  ChunkParameters parameters = lay_out(network, first_layers, index, shards);
+  ChunkParameters parameters = lay_out(network, first_layers, index, shards, fragments);
   layout_ = std::move(parameters.layout);
   borrowed_ = std::move(parameters.borrowed);
   reads_ = std::move(parameters.reads);

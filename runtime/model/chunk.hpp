@@ -16,13 +16,14 @@ class Chunk {
  public:
   /// Chunk `index` of a network whose chunks begin at layers `first_layers`. Its untied parameters
   /// are divided in layer order among `shards` slices (no more than it has parameters), as equal in
-  /// size as that allows. `sends_back`: somebody wants the gradient by its input; by default where a chunk
+  /// size as that allows; with `fragments` > 0 as lay_out() has it. `sends_back`: somebody wants the gradient by its input; by default where a chunk
   /// is before it.
   Chunk(const Network& network,
         const std::vector<std::int64_t>& first_layers,
         std::int32_t index,
         std::size_t shards = 1,
-        std::optional<bool> sends_back = {});
+        std::optional<bool> sends_back = {},
+        std::int64_t fragments = 0);
 
   std::int32_t index() const { return index_; }
 

@@ -44,6 +44,7 @@ struct ParameterSpec {
   /// Read by a layer of another name too, under this same name: one parameter, whose gradients are
   /// added up. All that share it say so.
   bool tied = false;
+  bool table = false;  // an embedding: its rows are looked up
 };
 
 using Parameters = std::span<const Tensor>;  // one tensor a ParameterSpec, in that order

@@ -93,10 +93,19 @@ std::shared_ptr<const Layer> attention_layer(std::string name,
                                              std::int64_t heads);
 
 /// (T, inputs) -> (T, width): one LSTM layer over the whole sequence, PyTorch's parameters.
-std::shared_ptr<const Layer> lstm_layer(std::string name,
-                                        std::int64_t length,
-                                        std::int64_t inputs,
-                                        std::int64_t width);
+struct LstmOptions {
+  std::int64_t length = 1;  // T
+  std::int64_t inputs = 1;
+  std::int64_t width = 1;
+  /// In training a micro-batch begins in the state in which the one before has ended, which is a buffer of so many rows.
+  /// 0: it begins with zeros.
+  std::int64_t rows = 0;
+  /// Factor of the estimated gradient by the last state (Jaderberg et al. 2017), rows > 0; 0: it is zero, and there is no
+  /// map to estimate it.
+  double future = 0;
+};
+
+std::shared_ptr<const Layer> lstm_layer(std::string name, const LstmOptions& options);
 
 /// Opens a skip connection: a second handle of x under `skip`. Join closes it: y = act(x + skip),
 /// act none or relu. Between the two, on_skip(skip, layer) applies a layer to the skip itself.

@@ -91,7 +91,7 @@ Result<void> check_end(const Network& network, const std::string& name, std::int
 
 }  // namespace
 
-Result<Network> build_network(const proto::Model& model, const Dataset& data) {
+Result<Network> build_network(const proto::Model& model, const Dataset& data, std::int64_t rows) {
   const auto chosen = network_scheme(model);
   if (!chosen) {
     return chosen.error();
@@ -118,7 +118,7 @@ Result<Network> build_network(const proto::Model& model, const Dataset& data) {
     return Error{ErrorKind::usage, "model.label_smoothing: the data has no classes"};
   }
   if (auto built = scheme.build(
-          network, {model, OptionValues(scheme.info.options, model.custom()), outputs});
+          network, {model, OptionValues(scheme.info.options, model.custom()), outputs, rows});
       !built) {
     return built.error();
   }

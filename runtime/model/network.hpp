@@ -41,8 +41,10 @@ struct Network {
   Flops flops() const;
 };
 
-/// Error (usage) where the network and the data do not fit, with the reason.
-Result<Network> build_network(const proto::Model& model, const Dataset& data);
+/// `rows`: samples of a mini-batch. Error (usage) where the network and the data do not fit, with the reason.
+Result<Network> build_network(const proto::Model& model,
+                              const Dataset& data,
+                              std::int64_t rows = 1);
 
 /// Error (usage) where there are fewer layers than chunks.
 Result<void> check_depth(const Network& network, std::int32_t chunks);

@@ -56,17 +56,83 @@ struct CutNetwork {
   }
 };
 
-/// Elements of the untied parameters of each chunk, with padding.
-std::vector<std::vector<std::int64_t>> untied_sizes(const CutNetwork& cut) {
-  std::vector<std::vector<std::int64_t>> sizes(cut.first_layers.size());
-  for (std::size_t i = 0; i < cut.network.layers.size(); ++i) {
+/// Up to the first part of a layer's name that is a number, or all of it.
+std::string block_name(const std::string& layer) {
+  for (std::size_t at = 0; at < layer.size();) {
+    const std::size_t dot = std::min(layer.find('.', at), layer.size());
+    const bool number = dot > at && layer.find_first_not_of("0123456789", at) >= dot;
+    if (number) {
+      return layer.substr(0, dot);
+    }
+    at = dot + 1;
+  }
+  return layer;
+}
+
+/// By layer, which of the blocks that have parameters it is in; layers without any are in the one before.
+/// A tied parameter is of the first layer that reads it.
+std::vector<std::int64_t> blocks_by_layer(const Network& network) {
+  std::vector<std::int64_t> blocks;
+  std::set<std::string> tied;
+  std::string last;
+  std::int64_t count = 0;
+  for (const auto& layer : network.layers) {
+    bool has = false;
+    for (const ParameterSpec& spec : layer->parameters()) {
+      has = !spec.tied || tied.insert(spec.name).second || has;
+    }
+    if (const std::string name = block_name(layer->name()); has && (count == 0 || name != last)) {
+      last = name;
+      ++count;
+    }
+    blocks.push_back(std::max<std::int64_t>(0, count - 1));
+  }
+  return blocks;
+}
+
+/// How the untied parameters of a chunk are dealt out.
+struct CommonSlices {
+  std::vector<std::size_t> slice_of;    // by parameter, in layer order
+  std::vector<std::int64_t> fragments;  // by slice; empty where they are not of fragments
+  std::size_t count = 1;
+};
+
+CommonSlices in_fragments(const CutNetwork& cut, std::size_t chunk, std::int64_t fragments) {
+  const std::vector<std::int64_t> blocks = blocks_by_layer(cut.network);
+  std::vector<std::int64_t> fragment_of;  // by parameter
+  for (auto i = static_cast<std::size_t>(cut.first_layers[chunk]); i < cut.end_of(chunk); ++i) {
     for (const ParameterSpec& spec : cut.network.layers[i]->parameters()) {
       if (!spec.tied) {
-        sizes[cut.chunk_of(i)].push_back(rounded_up(spec.shape.elements()));
+        fragment_of.push_back(blocks[i] % fragments);
       }
     }
   }
-  return sizes;
+  const std::set<std::int64_t> here(fragment_of.begin(), fragment_of.end());
+  CommonSlices common{.slice_of = {}, .fragments = {here.begin(), here.end()}};
+  for (const std::int64_t fragment : fragment_of) {
+    common.slice_of.push_back(
+        static_cast<std::size_t>(std::distance(here.begin(), here.find(fragment))));
+  }
+  if (common.fragments.empty()) {
+    common.fragments.push_back(0);  // a chunk without parameters
+  }
+  common.count = common.fragments.size();
+  return common;
+}
+
+CommonSlices in_shards(const CutNetwork& cut, std::size_t chunk, std::size_t shards) {
+  std::vector<std::int64_t> sizes;  // of the untied parameters, with padding
+  for (auto i = static_cast<std::size_t>(cut.first_layers[chunk]); i < cut.end_of(chunk); ++i) {
+    for (const ParameterSpec& spec : cut.network.layers[i]->parameters()) {
+      if (!spec.tied) {
+        sizes.push_back(rounded_up(spec.shape.elements()));
+      }
+    }
+  }
+  CommonSlices common;
+  common.count = std::clamp<std::size_t>(shards, 1, std::max<std::size_t>(1, sizes.size()));
+  common.slice_of = divided(sizes, common.count);
+  return common;
 }
 
 /// Where the tied parameters of the chunks up to `last` stand, by name. Each has a slice of its own
@@ -116,22 +182,32 @@ std::int64_t ParameterLayout::bytes() const {
   return n;
 }
 
+std::int64_t blocks_of(const Network& network) {
+  return network.layers.empty() ? 1 : blocks_by_layer(network).back() + 1;
+}
+
 ChunkParameters lay_out(const Network& network,
                         const std::vector<std::int64_t>& first_layers,
                         std::int32_t index,
-                        std::size_t shards) {
+                        std::size_t shards,
+                        std::int64_t fragments) {
   const CutNetwork cut{network, first_layers};
   const auto chunk = static_cast<std::size_t>(index);
-  const std::vector<std::vector<std::int64_t>> sizes = untied_sizes(cut);
   std::vector<std::size_t> slices;  // by chunk; the common ones are first
-  for (const std::vector<std::int64_t>& of_chunk : sizes) {
-    slices.push_back(std::clamp<std::size_t>(shards, 1, std::max<std::size_t>(1, of_chunk.size())));
+  CommonSlices common;
+  for (std::size_t c = 0; c < first_layers.size(); ++c) {
+    CommonSlices of = fragments > 0 ? in_fragments(cut, c, fragments) : in_shards(cut, c, shards);
+    slices.push_back(of.count);
+    if (c == chunk) {
+      common = std::move(of);
+    }
   }
-  const std::vector<std::size_t> slice_of = divided(sizes[chunk], slices[chunk]);
   const std::map<std::string, BorrowedSlice> tied = tied_slices(cut, chunk, slices);
 
   ChunkParameters all;
   all.layout.slice_sizes.assign(slices[chunk], 0);
+  all.layout.fragments = std::move(common.fragments);
+  all.layout.fragments.resize(fragments > 0 ? slices[chunk] : 0);
   std::vector<std::int64_t>& used = all.layout.slice_sizes;
   std::map<std::string, std::size_t> met;  // tied parameters of this chunk: slice
   std::size_t untied = 0;                  // so far
@@ -140,7 +216,7 @@ ChunkParameters lay_out(const Network& network,
     for (const ParameterSpec& spec : network.layers[i]->parameters()) {
       const std::int64_t size = rounded_up(spec.shape.elements());
       if (!spec.tied) {
-        const std::size_t slice = slice_of[untied++];
+        const std::size_t slice = common.slice_of[untied++];
         reads.push_back({slice, used[slice], spec.shape});
         all.layout.entries.push_back({spec, slice, used[slice]});
         used[slice] += size;
@@ -151,6 +227,9 @@ ChunkParameters lay_out(const Network& network,
       if (is_new && of.owner == index) {
         found->second = of.slice;
         used[of.slice] = size;
+        if (fragments > 0) {
+          all.layout.fragments[of.slice] = blocks_by_layer(network)[i] % fragments;
+        }
         all.layout.entries.push_back({spec, of.slice, 0});
       } else if (is_new) {
         found->second = slices[chunk] + all.borrowed.size();

@@ -1,5 +1,6 @@
 // Where the parameters of a chunk stand: in slices of its own, or, where another chunk owns a tied
-// parameter, in slices that it borrows.
+// parameter, in slices that it borrows. Slices are parts of the chunk, or of fragments of the whole
+// network.
 #pragma once
 
 #include "runtime/model/network.hpp"
@@ -22,6 +23,8 @@ struct ParameterLayout {
   std::vector<Entry> entries;  // in layer order
   // Elements, padding included; the padding is zero for ever
   std::vector<std::int64_t> slice_sizes;
+  // By slice: which fragment of the network it is of; empty where slices are not of fragments.
+  std::vector<std::int64_t> fragments;
 
   std::int64_t parameters() const;  // without padding
   std::int64_t bytes() const;       // with padding
@@ -49,12 +52,19 @@ struct ChunkParameters {
   std::vector<std::vector<ParameterRead>> reads;  // by layer of the chunk
 };
 
+/// Number of the network's blocks that have parameters: layers whose names have the same beginning up to a
+/// number ("transformer.h.3", "rnn.0"), or a layer without one, by itself.
+std::int64_t blocks_of(const Network& network);
+
 /// Of chunk `index` of a network whose chunks begin at layers `first_layers`. Its untied parameters are
 /// divided in layer order among `shards` slices (no more than it has parameters), as equal in size as
-/// that allows. A tied parameter is owned by the chunk of the first layer that reads it.
+/// that allows. With `fragments` > 0 (at most blocks_of(network)) they are divided otherwise: block i of
+/// the network is in fragment i mod fragments, and what a chunk has of a fragment is a slice. A tied
+/// parameter is owned by the chunk of the first layer that reads it, in a slice of its own.
 ChunkParameters lay_out(const Network& network,
                         const std::vector<std::int64_t>& first_layers,
                         std::int32_t index,
-                        std::size_t shards);
+                        std::size_t shards,
+                        std::int64_t fragments = 0);
 
 }  // namespace troupe

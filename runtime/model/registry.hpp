@@ -31,6 +31,7 @@ struct NetworkContext {
   const proto::Model& model;  // resolved
   OptionValues values;        // of model.custom
   std::int64_t outputs = 1;   // what the last layer gives: the data's classes, or values
+  std::int64_t rows = 1;      // samples of a mini-batch, for layers that keep something of each
 };
 
 struct NetworkScheme {

@@ -22,6 +22,11 @@ NetworkScheme of_tokens(NetworkScheme scheme) {
   return scheme;
 }
 
+NetworkScheme checked(NetworkScheme scheme, Result<void> (*check)(const proto::Experiment&)) {
+  scheme.info.check = check;
+  return scheme;
+}
+
 NetworkScheme objective(NetworkScheme scheme) {
   scheme.objective = true;
   return scheme;
@@ -60,9 +65,11 @@ std::vector<NetworkScheme> built_in() {
       scheme(
           "resnet",
           [](Network& n, const Context& c) { return add_resnet(n, c.model.resnet(), c.outputs); }),
-      of_tokens(scheme(
-          "lstm",
-          [](Network& n, const Context& c) { return add_lstm(n, c.model.lstm(), c.outputs); })),
+      checked(of_tokens(scheme("lstm",
+                               [](Network& n, const Context& c) {
+                                 return add_lstm(n, c.model.lstm(), c.outputs, c.rows);
+                               })),
+              check_lstm),
       of_tokens(scheme(
           "gpt",
           [](Network& n, const Context& c) { return add_gpt(n, c.model.gpt(), c.outputs); })),

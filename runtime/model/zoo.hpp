@@ -34,8 +34,15 @@ Result<void> add_vgg(Network& network, const proto::Vgg& options, std::int64_t o
 /// (option B); 18 and 50 the ImageNet form; names of torchvision ("layer1.0.conv1.weight").
 Result<void> add_resnet(Network& network, const proto::Resnet& options, std::int64_t outputs);
 
-/// Embedding, LSTM layers, dense: names of PyTorch's word_language_model, one module a layer.
-Result<void> add_lstm(Network& network, const proto::Lstm& options, std::int64_t vocabulary);
+/// Embedding, LSTM layers, dense: names of PyTorch's word_language_model, one module a layer. `rows`: samples of a
+/// mini-batch, whose states are carried where the options say so.
+Result<void> add_lstm(Network& network,
+                      const proto::Lstm& options,
+                      std::int64_t vocabulary,
+                      std::int64_t rows);
+
+/// Error (usage) where an LSTM's state could not be carried from one mini-batch to the next.
+Result<void> check_lstm(const proto::Experiment& experiment);
 
 /// GPT-2 (Radford et al. 2019): pre-norm blocks, GELU in the tanh form, N(0, 0.02) with residual
 /// branches scaled by 1/sqrt(2 layers); names of Hugging Face's, weights (out, in).

@@ -23,7 +23,10 @@ struct ProgressLine {
   std::int64_t staleness_max = 0;
   std::optional<double> busy{};  // 0..1, mean over the stages
   IdleTimes idle{};              // likewise, while they lacked something
-  double seconds = 0;            // of the run's clock
+  // Share of the updates of modules but the last that were made by estimates; empty: none could be
+  std::optional<double> synthetic{};
+  std::optional<double> angle{};  // degrees, mean over modules but the last of the last measured
+  double seconds = 0;             // of the run's clock
 };
 
 /// Used by one thread. Seconds to come are told from the wall clock, whatever clock the run has.

@@ -38,6 +38,10 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
                  ? 0
                  : static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas),
              c_.stage_of_actor) {
+  const proto::Resumed& before = c_.experiment.resumed();
+  completed_ = before.updates();
+  mini_batches_ = completed_ * c_.batches_per_update;
+  completed_at_ = now_ = window_.start = before.seconds();
   if (!c_.resumed) {
     write(JsonObject{}
               .add("kind", "header")
@@ -156,7 +160,7 @@ void Recorder::arrived(const AppliedRecord& record, double now) {
 }
 
 std::optional<Diverged> Recorder::handle(const ServerRecord& record, double) {
-  Summary::Server& server = servers_[record.chunk];
+  Summary::Server& server = record.group >= 0 ? groups_[record.group] : servers_[record.chunk];
   server.version = std::max(server.version, record.version);
   server.applied += record.applied;
   server.dropped += record.dropped;
@@ -164,6 +168,7 @@ std::optional<Diverged> Recorder::handle(const ServerRecord& record, double) {
   server.in_flight += record.in_flight;
   server.in_flight_age += record.in_flight_age;
   bytes_ += record.bytes;
+  bytes_of_groups_ += record.group >= 0 ? record.bytes : 0;
   return {};
 }
 
@@ -253,7 +258,8 @@ void Recorder::complete(double now) {
 void Recorder::complete_step(double now) {
   ++completed_;
   completed_at_ = now;
-  if (completed_ == 1 || completed_ == c_.batches ||
+  const std::int64_t first = c_.experiment.resumed().updates() + 1;
+  if (completed_ == first || completed_ == c_.batches ||
       completed_ % c_.experiment.record().every() == 0) {
     train_line(now);
   } else if (progress_ && progress_->stale()) {
@@ -284,6 +290,8 @@ ProgressLine Recorder::progress_line(double now) const {
                     .staleness_max = largest(window_.staleness),
                     .busy = {},
                     .idle = {},
+                    .synthetic = {},
+                    .angle = {},
                     .seconds = now};
   line.tokens_per_second = line.samples_per_second * static_cast<double>(c_.tokens);
   if (window_.loss.rows > 0) {  // replicas that meet now and then have steps without a loss between
@@ -298,6 +306,7 @@ ProgressLine Recorder::progress_line(double now) const {
       line.idle[want] = std::clamp((line.idle[want] - window_.idle_start[want]) / all, 0.0, 1.0);
     }
   }
+  tell_modules(line);
   return line;
 }
 
@@ -317,9 +326,7 @@ void Recorder::train_line(double now) {
       .add("seconds", now);
   line.busy ? json.add("busy", *line.busy) : json.add_null("busy");
   json.add("idle", idle_object(line.idle));
-  if (predictors_ = std::move(window_.predictors); !predictors_.empty()) {
-    json.add("predictors", predictors_object(predictors_));
-  }
+  add_modules(json);
   write(json.text());
   if (metrics_) {
     (void)metrics_->flush();  // a failure is remembered and told at the end

@@ -11,6 +11,7 @@
 //               such line
 //   evaluation  one a Mark
 //   gap         one a measurement: distance of the weights of forward from those of application
+//   angle       one a measurement and module: between its update and backpropagation's
 //   versions    with record.versions: one a micro-batch and chunk
 //
 // runtime/record/README.md has their fields.
@@ -36,6 +37,7 @@
 namespace troupe {
 
 class Archive;
+class JsonObject;
 
 class Recorder final : public RecordSink {
  public:
@@ -63,6 +65,9 @@ class Recorder final : public RecordSink {
 
   /// Writes all that it has added up, or reads it back, for checkpoints.
   void archive(Archive& a);
+
+  /// After archive(): those of `all` that the checkpoint does not know yet are told of.
+  void began_again(const std::vector<Summary::Restart>& all);
 
   /// The last line, of the steps since the one before. After the last record; `now`: when the run ended.
   void finish(double now);
@@ -109,8 +114,9 @@ class Recorder final : public RecordSink {
     double busy_start = 0;                                   // stages' busy seconds before it
     IdleTimes idle_start{};                                  // their idle seconds before it
     std::map<std::string, Summary::Predictor> predictors{};  // by name
+    std::map<std::int32_t, Summary::Module> modules{};       // by chunk; not their angles
 
-    static constexpr int kFields = 8;
+    static constexpr int kFields = 9;
   };
 
   struct ShardTotals {
@@ -131,6 +137,9 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> handle(const LossOfReplica& record, double now);
   std::optional<Diverged> handle(const ReturnOfReplica& record, double now);
   std::optional<Diverged> handle(const ConsensusRecord& record, double now);
+  std::optional<Diverged> handle(const SignalRecord& record, double now);
+  std::optional<Diverged> handle(const AngleRecord& record, double now);
+  std::optional<Diverged> handle(const InputRecord& record, double now);
 
   std::optional<Diverged> handle(const BusyRecord& record, double) {
     times_.add(record);
@@ -163,6 +172,8 @@ class Recorder final : public RecordSink {
   std::vector<double> distances_at(std::int64_t step) const;
   void train_line(double now);
   ProgressLine progress_line(double now) const;
+  void tell_modules(ProgressLine& line) const;
+  void add_modules(JsonObject& json);
   void write(const std::string& line);
 
   Config c_;
@@ -188,10 +199,14 @@ class Recorder final : public RecordSink {
   std::optional<std::int64_t> exhausted_;
   std::int64_t mini_batches_ = 0;  // arrivals: in the updates of chunk 0
   std::map<std::int32_t, Summary::Server> servers_;
+  std::map<std::int32_t, Summary::Server> groups_;  // of the groups' own
+  std::int64_t bytes_of_groups_ = 0;
   std::int64_t bytes_ = 0;
   std::vector<std::string> lost_;
   std::vector<std::string> returned_;
+  std::vector<Summary::Restart> restarts_;
   std::map<std::string, Summary::Predictor> predictors_;  // of the last train line
+  std::map<std::int32_t, Summary::Module> modules_;       // by chunk
 };
 
 }  // namespace troupe

@@ -20,10 +20,14 @@ void Recorder::archive(Archive& a) {
     exhausted_,
     mini_batches_,
     servers_,
+    groups_,
+    bytes_of_groups_,
     bytes_,
     lost_,
     returned_,
-    predictors_);
+    restarts_,
+    predictors_,
+    modules_);
   if (!a.reading()) {
     return;
   }

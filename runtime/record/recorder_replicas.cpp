@@ -1,6 +1,8 @@
-// What a Recorder is told of replicas that die and come back.
+// What a Recorder is told of replicas that die and come back, and of a run that does.
 #include "runtime/record/json.hpp"
 #include "runtime/record/recorder.hpp"
+
+#include <algorithm>
 
 namespace troupe {
 
@@ -37,6 +39,20 @@ std::optional<Diverged> Recorder::handle(const ReturnOfReplica& record, double n
             .add("seconds", now)
             .text());
   return {};
+}
+
+void Recorder::began_again(const std::vector<Summary::Restart>& all) {
+  for (const Summary::Restart& restart : all) {
+    if (std::find(restarts_.begin(), restarts_.end(), restart) == restarts_.end()) {
+      restarts_.push_back(restart);
+      JsonObject line;
+      line.add("kind", "restart");
+      write(add_restart(line, restart).text());
+    }
+  }
+  if (progress_ && !all.empty()) {
+    progress_->note("restarted " + restart_text(all.back()));
+  }
 }
 
 }  // namespace troupe

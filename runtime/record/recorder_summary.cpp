@@ -8,7 +8,7 @@
 namespace troupe {
 namespace {
 
-double ratio(double a, double b) {
+double quotient(double a, double b) {
   return b > 0 ? a / b : 0;
 }
 
@@ -38,8 +38,8 @@ Summary Recorder::summary(std::int64_t step) const {
   s.samples = c_.sizes.samples_before(step * c_.batches_per_update);
   s.seconds = now_;
   s.samples_per_second =
-      ratio(static_cast<double>(c_.sizes.samples_before(completed_ * c_.batches_per_update)),
-            completed_at_);
+      quotient(static_cast<double>(c_.sizes.samples_before(completed_ * c_.batches_per_update)),
+               completed_at_);
   s.tokens_per_second = s.samples_per_second * static_cast<double>(c_.tokens);
   Loss loss;
   const std::int64_t end = step * c_.batches_per_update;
@@ -73,19 +73,23 @@ Summary Recorder::summary(std::int64_t step) const {
     staleness.mean = mean(totals.staleness);
     staleness.max = largest(totals.staleness);
     staleness.histogram = totals.staleness;
-    staleness.seconds_mean = ratio(totals.seconds, static_cast<double>(totals.updates));
+    staleness.seconds_mean = quotient(totals.seconds, static_cast<double>(totals.updates));
     s.staleness[chunk] = std::move(staleness);
     if (totals.gaps > 0) {
       s.gap[chunk] = totals.gap / static_cast<double>(totals.gaps);
     }
   }
-  times_.summarize(now_, s);
+  times_.summarize(now_ - c_.experiment.resumed().seconds(), s);
   s.stashes = stashes_;
   s.servers = servers_;
+  s.groups = groups_;
   s.bytes_sent = bytes_;
+  s.bytes_between_servers = groups_.empty() ? 0 : bytes_ - bytes_of_groups_;
   s.lost = lost_;
   s.returned = returned_;
+  s.restarts = restarts_;
   s.predictors = predictors_;
+  s.modules = modules_;
   return s;
 }
 

@@ -64,6 +64,8 @@ void StageTimes::summarize(double seconds, Summary& summary) const {
     summary.busy[number] = share(stage.busy);
     if (stage.tells) {
       std::transform(stage.idle.begin(), stage.idle.end(), summary.idle[number].begin(), share);
+      summary.locks[number] = {.forward = stage.idle[static_cast<std::size_t>(Want::activation)],
+                               .backward = stage.idle[static_cast<std::size_t>(Want::error)]};
     }
   }
 }

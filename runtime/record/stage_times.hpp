@@ -28,7 +28,8 @@ class StageTimes {
   double busy() const;
   IdleTimes idle() const;
 
-  /// Fills busy and idle: shares of a run of `seconds`. Idle is told by stages that tell when they wait.
+  /// Fills busy and idle, shares of a run of `seconds`, and locks. Idle and locks are told by stages that tell when they
+  /// wait.
   void summarize(double seconds, Summary& summary) const;
 
   void archive(auto& a) { a(stages_); }

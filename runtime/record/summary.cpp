@@ -4,7 +4,9 @@
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
 
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 namespace troupe {
@@ -52,6 +54,16 @@ std::string nested(std::string json) {
   return out;
 }
 
+/// By position: each command numbers its own from 1.
+JsonObject restarts_object(const std::vector<Summary::Restart>& restarts) {
+  JsonObject all;
+  for (std::size_t i = 0; i < restarts.size(); ++i) {
+    JsonObject one;
+    all.add(std::to_string(i), add_restart(one, restarts[i]));
+  }
+  return all;
+}
+
 constexpr double kNull = std::numeric_limits<double>::quiet_NaN();
 
 /// A line a phase.
@@ -87,6 +99,15 @@ JsonObject numbered(const std::vector<std::string>& texts) {
   return all;
 }
 
+JsonObject locks_object(const std::map<std::int32_t, Summary::Locks>& locks) {
+  JsonObject stages;
+  for (const auto& [stage, seconds] : locks) {
+    stages.add(concat("stage-", stage),
+               JsonObject{}.add("forward", seconds.forward).add("backward", seconds.backward));
+  }
+  return stages;
+}
+
 JsonObject distances_object(const std::vector<double>& distances) {
   JsonObject replicas;
   for (std::size_t r = 0; r < distances.size(); ++r) {
@@ -119,19 +140,66 @@ void Summary::Predictor::add(const PredictionRecord& lesson) {
   signal += sums[2];
   estimate += sums[3];
   product += sums[4];
+  replaced += lesson.replaced;
 }
 
 JsonObject predictors_object(const std::map<std::string, Summary::Predictor>& predictors) {
   JsonObject all;
   for (const auto& [name, p] : predictors) {
     const double lengths = std::sqrt(p.signal * p.estimate);
-    all.add(name,
-            JsonObject{}
-                .add("lessons", p.lessons)
-                .add("error", p.variance > 0 ? p.error / p.variance : 0)
-                .add("cosine", lengths > 0 ? p.product / lengths : 0));
+    JsonObject predictor;
+    predictor.add("lessons", p.lessons)
+        .add("error", p.variance > 0 ? p.error / p.variance : 0)
+        .add("cosine", lengths > 0 ? p.product / lengths : 0);
+    if (p.replaced > 0) {
+      predictor.add("replaced", p.replaced);
+    }
+    all.add(name, predictor);
   }
   return all;
+}
+
+JsonObject modules_object(const std::map<std::int32_t, Summary::Module>& modules) {
+  JsonObject all;
+  for (const auto& [number, m] : modules) {
+    JsonObject module;
+    if (m.mini_batches > 0) {
+      module.add("synthetic",
+                 static_cast<double>(m.synthetic) / static_cast<double>(m.mini_batches));
+    }
+    if (m.inputs > 0) {
+      module.add("inputs", m.inputs).add("reused", m.reused).add("replaced", m.replaced);
+    }
+    if (m.angles > 0) {
+      module.add("angle", m.degrees / static_cast<double>(m.angles)).add("angle_last", m.last);
+    }
+    all.add(concat("module-", number), module);
+  }
+  return all;
+}
+
+std::string restart_text(const Summary::Restart& restart) {
+  std::array<char, 32> seconds{};
+  std::snprintf(seconds.data(), seconds.size(), "%.1f", restart.seconds);
+  const std::string from =
+      restart.updates > 0 ? concat("from update ", restart.updates) : "from its beginning";
+  return concat("at ",
+                seconds.data(),
+                " s: ",
+                restart.cause,
+                "; goes on ",
+                from,
+                ", ",
+                restart.lost,
+                restart.lost == 1 ? " update is lost" : " updates are lost");
+}
+
+JsonObject& add_restart(JsonObject& all, const Summary::Restart& restart) {
+  return all.add("number", restart.number)
+      .add("step", restart.updates)
+      .add("lost_updates", restart.lost)
+      .add("cause", restart.cause)
+      .add("seconds", restart.seconds);
 }
 
 JsonObject idle_object(const IdleTimes& idle) {
@@ -140,6 +208,18 @@ JsonObject idle_object(const IdleTimes& idle) {
     all.add(kWants[want], idle[want]);
   }
   return all;
+}
+
+/// Where groups of replicas have servers of their own.
+void add_groups(JsonObject& all, const Summary& summary) {
+  if (summary.groups.empty()) {
+    return;
+  }
+  JsonObject groups;
+  for (const auto& [group, values] : summary.groups) {
+    groups.add(concat("group-", group), object(values));
+  }
+  all.add("groups", groups).add("bytes_between_servers", summary.bytes_between_servers);
 }
 
 std::string to_json(const Summary& summary,
@@ -186,13 +266,16 @@ std::string to_json(const Summary& summary,
       .add("gap", object("shard", summary.gap))
       .add("busy", object("stage", summary.busy))
       .add("idle", idle)
+      .add("locks", locks_object(summary.locks))
       .add("stashes", object("stage", summary.stashes))
       .add("bytes_sent", summary.bytes_sent)
       .add("servers", servers)
       .add("lost", numbered(summary.lost))
       .add("returned", numbered(summary.returned))
+      .add("restarts", restarts_object(summary.restarts))
       .add("weights_sha256", summary.weights_sha256)
       .add("order_sha256", summary.order_sha256);
+  add_groups(all, summary);
   if (summary.best) {
     all.add("best",
             JsonObject{}
@@ -204,6 +287,9 @@ std::string to_json(const Summary& summary,
   if (!summary.consensus.empty()) {
     all.add("consensus", consensus_of(summary.consensus))
         .add("distances", distances_object(summary.consensus));
+  }
+  if (!summary.modules.empty()) {
+    all.add("modules", modules_object(summary.modules));
   }
   if (!summary.predictors.empty()) {
     all.add("predictors", predictors_object(summary.predictors));

@@ -79,16 +79,58 @@ struct Summary {
     double signal = 0;
     double estimate = 0;
     double product = 0;
+    std::int64_t replaced = 0;  // lessons that it never came to
 
     void add(const PredictionRecord& lesson);
 
-    static constexpr int kFields = 6;
+    static constexpr int kFields = 7;
   };
 
+  /// Of a module: what its updates were made of, and how they lie to backpropagation's.
+  struct Module {
+    std::int64_t mini_batches = 0;  // whose SignalRecords have come
+    std::int64_t synthetic = 0;     // of them: updates by an estimate
+    std::int64_t angles = 0;        // measured
+    double degrees = 0;             // sum over them
+    double last = 0;                // degrees, of the last one
+    std::int64_t inputs = 0;        // drawn from a buffer
+    std::int64_t reused = 0;        // of them: that it had used before
+    std::int64_t replaced = 0;      // that it never used
+
+    static constexpr int kFields = 8;
+  };
+
+  struct Locks {          // seconds of a stage
+    double forward = 0;   // it waited for an activation
+    double backward = 0;  // for an error signal
+
+    static constexpr int kFields = 2;
+  };
+
+  std::map<std::int32_t, Module>
+      modules{};  // where modules have predictors or buffers, or angles were measured
+  std::map<std::int32_t, Locks> locks{};        // by stage, of the stages that tell when they wait
   std::map<std::string, Predictor> predictors;  // by its name, of the last line of metrics
   std::map<std::int32_t, Server> servers;  // by shard; of several slices the sums, but for version
+  // By group of replicas, where these have servers of their own; versions count merges, too
+  std::map<std::int32_t, Server> groups{};
+  std::int64_t bytes_between_servers = 0;  // of bytes_sent
   std::vector<std::string> lost;           // replicas that died, and of what
   std::vector<std::string> returned{};     // those that came back, and where they go on
+
+  /// A process was lost without which the run could not go on, and it began again from a checkpoint.
+  struct Restart {
+    std::int64_t number = 0;   // from 1, of this command
+    std::string cause{};       // of the loss
+    double seconds = 0;        // of the run's clock, when it was lost
+    std::int64_t updates = 0;  // that the checkpoint has; 0: from the beginning
+    std::int64_t lost = 0;     // updates that were known to be complete, and are made again
+
+    static constexpr int kFields = 5;
+    bool operator==(const Restart&) const = default;
+  };
+
+  std::vector<Restart> restarts{};
   // How often each happened; empty: none were asked for
   std::map<std::string, std::int64_t> faults;
   std::map<std::int32_t, std::int64_t> stashes;  // by stage: the most micro-batches kept at once
@@ -108,12 +150,20 @@ struct PhaseSummary {
 /// The consensus distance: the mean over the replicas that are left.
 double consensus_of(const std::vector<double>& distances);
 
+/// "at 12.3 s: stage-1 is lost: ...; goes on from update 400, 37 updates are lost"
+std::string restart_text(const Summary::Restart& restart);
+JsonObject& add_restart(JsonObject& all, const Summary::Restart& restart);
+
 /// {"data": ..., "activation": ..., ...}
 JsonObject idle_object(const IdleTimes& idle);
 
 /// {"predictor-0": {"lessons": ..., "error": ..., "cosine": ...}, ...}; error in variances of the
-/// signal, or of the input.
+/// signal, or of the input; "replaced", lessons that it never came to, where there are some.
 JsonObject predictors_object(const std::map<std::string, Summary::Predictor>& predictors);
+
+/// {"module-0": {"synthetic": ..., "inputs": ..., "reused": ..., "replaced": ..., "angle": ..., "angle_last": ...}, ...};
+/// "synthetic", the share of updates, what was drawn from a buffer, and angles, in degrees, where there are some.
+JsonObject modules_object(const std::map<std::int32_t, Summary::Module>& modules);
 
 /// summary.json's text; `phases`, where there are any, as its last member.
 std::string to_json(const Summary& summary,

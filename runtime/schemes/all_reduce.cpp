@@ -7,10 +7,10 @@ namespace troupe {
 namespace {
 
 AllReduce ring(std::int32_t rank, std::int32_t ranks) {
-  AllReduce plan{.segments = ranks, .moves = {}};
+  AllReduce plan{.segments = ranks, .rounds = 2 * (ranks - 1), .moves = {}};
   const std::int32_t next = (rank + 1) % ranks;
   const std::int32_t before = (rank + ranks - 1) % ranks;
-  for (std::int32_t round = 0; round < 2 * (ranks - 1); ++round) {
+  for (std::int32_t round = 0; round < plan.rounds; ++round) {
     const bool adds = round < ranks - 1;
     const std::int32_t sent = (rank - round + 2 * ranks) % ranks;
     const std::int32_t came = (sent + ranks - 1) % ranks;
@@ -23,7 +23,7 @@ AllReduce ring(std::int32_t rank, std::int32_t ranks) {
 AllReduce tree(std::int32_t rank, std::int32_t ranks) {
   constexpr std::int32_t kUp = 0;
   constexpr std::int32_t kDown = 1;
-  AllReduce plan;
+  AllReduce plan{.rounds = 2, .moves = {}};
   const auto to_children = [&](Move::Act act, std::int32_t round) {
     for (const std::int32_t child : {2 * rank + 1, 2 * rank + 2}) {
       if (child < ranks) {

@@ -42,6 +42,7 @@ struct Move {
 /// All that one rank does, strictly in this order.
 struct AllReduce {
   std::int32_t segments = 1;
+  std::int32_t rounds = 1;  // Move::round is below it
   std::vector<Move> moves;  // none for a single rank
 };
 

@@ -31,6 +31,15 @@ std::string other_device(const Chosen& c) {
   return other == devices.end() ? "" : *other;
 }
 
+/// The key of modelled time between servers that is set; "" where none is.
+std::string time_between_servers(const proto::Experiment& e) {
+  const auto& seconds = e.clock().between_servers().seconds();
+  if (std::any_of(seconds.begin(), seconds.end(), [](double s) { return s > 0; })) {
+    return "clock.between_servers";
+  }
+  return e.clock().bandwidth_between_servers() > 0 ? "clock.bandwidth_between_servers" : "";
+}
+
 Rows common_rows() {
   return {
       {.name = "shards_of_servers",
@@ -57,6 +66,22 @@ Rows common_rows() {
            },
        .says = always("replicas.split: by_label deals the data among replicas, and replicas.count "
                       "is 1; right is interleaved")},
+      {.name = "links_between_servers",
+       .keys = {"clock.between_servers", "clock.bandwidth_between_servers"},
+       .holds =
+           [](const Chosen& c) {
+             return groups_of(c.experiment) > 0 || time_between_servers(c.experiment).empty();
+           },
+       .says =
+           [](const Chosen& c) {
+             return concat(
+                 time_between_servers(c.experiment),
+                 ": is of the links between the servers of groups and the global one, and "
+                 "with replicas.exchange ",
+                 c.exchange.info.name,
+                 " there are none; right is replicas.exchange halos, or clock.exchange and "
+                 "clock.bandwidth");
+           }},
       {.name = "buffer_in_host_memory",
        .keys = {"placement.devices"},
        .holds = [](const Chosen& c) { return !shares_buffer(c) || other_device(c).empty(); },

@@ -44,8 +44,9 @@ ChunkOptimizer::ChunkOptimizer(const proto::Experiment& experiment,
                        .side_max = rotation.side_max()};
 }
 
-double ChunkOptimizer::rate(std::int64_t step) const {
-  const double base = rate_.at(step);
+double ChunkOptimizer::rate(std::int64_t own_step) const {
+  const double base = rate_.at(own_step);
+  const std::int64_t step = rate_.before() + own_step;
   if (!changed_.rate_divisor || step < synchronous_) {
     return base;
   }

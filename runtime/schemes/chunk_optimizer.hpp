@@ -14,7 +14,7 @@ namespace troupe {
 
 class ChunkOptimizer {
  public:
-  /// `delay`: the chunk's, in updates; `synchronous`: flushed mini-batches at the start.
+  /// `delay`: the chunk's, in updates; `synchronous`: flushed mini-batches at the start of all.
   /// ContractError where the experiment's weight policy has not been registered.
   ChunkOptimizer(const proto::Experiment& experiment,
                  Rate rate,

@@ -4,6 +4,8 @@
 #include "kernels/codes.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/codecs/built_in.hpp"
+#include "runtime/schemes/host_memory.hpp"
+#include "runtime/schemes/summed_link.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -25,27 +27,6 @@ std::string name_of(const proto::Codec& chosen) {
   return kind.empty() ? "none" : kind == "custom" ? chosen.custom().name() : kind;
 }
 
-Tensor host_tensor(std::int64_t n, DType type) {
-  thread_local Stream host{Device{}};
-  return host.allocate({n}, type);
-}
-
-/// x where it is on the host, else its copy there.
-Tensor on_host(Stream& stream, const Tensor& x) {
-  if (x.device().kind == DeviceKind::cpu) {
-    return x;
-  }
-  Tensor copied = host_tensor(x.elements(), x.type());
-  copy(stream, x, copied);
-  return copied;
-}
-
-Tensor zeros_on_host(std::int64_t n) {
-  Tensor made = host_tensor(n, DType::float32);
-  std::fill_n(made.data<float>(), n, 0.0f);
-  return made;
-}
-
 Tensor message_of(const std::vector<std::uint32_t>& words) {
   Tensor message = host_tensor(static_cast<std::int64_t>(words.size()), DType::int32);
   std::copy(
@@ -61,15 +42,6 @@ Words words_of(const Tensor& message) {
 
 bool says_not_finite(Words words) {
   return words.size() == 1 && words.front() == kNotFinite;
-}
-
-/// tensors[0]: what was left out, empty without feedback; tensors[1]: what the codec keeps.
-void begin(LinkState& state, const Codec& codec, std::int64_t n, bool feedback) {
-  if (state.tensors.empty()) {
-    state.tensors.resize(2);
-    state.tensors[0] = feedback ? zeros_on_host(n) : Tensor{};
-    state.tensors[1] = codec.kept() > 0 ? zeros_on_host(codec.kept()) : Tensor{};
-  }
 }
 
 }  // namespace
@@ -105,6 +77,10 @@ bool keeps_residual(const proto::Codecs& codecs) {
   return !scheme.keeps || scheme.keeps(codecs.up());
 }
 
+bool takes_votes(const proto::Codecs& codecs) {
+  return codec_scheme(codecs.up()).votes && !keeps_residual(codecs);
+}
+
 bool remembers_messages(const proto::Codecs& codecs) {
   const CodecScheme& scheme = codec_scheme(codecs.up());
   return keeps_residual(codecs) || (scheme.remembers && scheme.remembers(codecs.up()));
@@ -130,7 +106,7 @@ Tensor CodedLink::encode(Stream& stream,
                          double scale,
                          LinkState& state) const {
   const std::int64_t n = update.elements();
-  begin(state, *codec, n, feedback);
+  begin_link(state, n, codec->kept(), feedback);
   const Tensor here = on_host(stream, update);
   const Tensor held = host_tensor(n, DType::float32);
   const std::span<float> x = held.span<float>();
@@ -205,7 +181,9 @@ void DownLink::encode(Stream& stream, const Tensor& base, Updated& made, LinkSta
   TROUPE_CHECK(
       made.answers.empty(),
       "[Step] answers each replica with weights of its own, and replicas.codec.down is for "
-      "weights that all of them have");
+      "weights that all of them have. A rule whose step does says so by RuleScheme::answers_each, "
+      "and is "
+      "refused with such a codec before the run");
   const Tensor target = made.sent ? made.sent : made.next;
   if (whole) {
     made.difference = link.encode(stream, target, 1, state);
@@ -233,12 +211,7 @@ Tensor decoded(Stream& stream, const Codec& codec, const Tensor& message, std::i
     const Result<void> sound = codec.read(words_of(message), n, out.data<float>());
     TROUPE_CHECK(sound, "a message was not checked: ", sound.error().message);
   }
-  if (!device) {
-    return out;
-  }
-  Tensor there = stream.allocate({n});
-  copy(stream, out, there);
-  return there;
+  return on_device(stream, out);
 }
 
 }  // namespace troupe

@@ -36,6 +36,7 @@ struct CodecContext {
   std::int64_t elements = 0;             // n: of the slice, padding included
   std::int32_t replicas = 1;             // R
   bool feedback = false;                 // what a message leaves out goes with the next
+  bool down = false;                     // of what servers answer
 };
 
 /// Encodes and decodes on the host. Immutable: what it keeps from one message to the next is its
@@ -65,6 +66,8 @@ class Codec {
   virtual std::int64_t kept() const { return 0; }
 };
 
+class SumCode;  // summed_link.hpp
+
 struct CodecScheme {
   SchemeInfo info;  // chosen by replicas.codec.up and down, or their custom.name
   std::string equations{};
@@ -83,6 +86,16 @@ struct CodecScheme {
   /// It is a momentum of the gradients: of `up` alone, where gradients travel and the servers' step
   /// has no momentum and no moments of its own.
   bool velocity = false;
+  /// In an all-reduce (summed_link.hpp) a replica adds up messages and encodes the sum anew.
+  bool recoded = false;
+  /// ... or adds up numbers that are linear in the gradient. Empty: it does not.
+  std::function<std::unique_ptr<SumCode>(const CodecContext&)> linear{};
+  /// It is of gradients alone, and without feedback its messages are votes: a server steps by the sign of
+  /// their sum, and has no momentum and no moments of its own.
+  bool votes = false;
+
+  /// Whether messages of it can be added up on their way.
+  bool adds_up() const { return recoded || linear; }
 };
 
 /// Makes a codec known under its name. Before any experiment is checked. Error (usage) where the name
@@ -100,6 +113,9 @@ bool is_plain(const proto::Codec& chosen);
 
 /// Whether what messages to the servers leave out is kept (replicas.codec.feedback).
 bool keeps_residual(const proto::Codecs& codecs);
+
+/// Whether the servers step by the sign of the sum of what replicas send.
+bool takes_votes(const proto::Codecs& codecs);
 
 /// Whether a message to the servers that is given up is missing for good: by a residual, or a memory of
 /// the codec's own.

@@ -1,31 +1,17 @@
 // What replicas.codec goes with, and what it does not.
+#include "runtime/schemes/codec_checks.hpp"
+
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/all_reduce.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/replica_checks.hpp"
 
 #include <algorithm>
 #include <string>
 
-namespace troupe {
+namespace troupe::codec_checks {
 namespace {
-
-using replica_checks::Chosen;
-
-using Row = Constraint<Chosen>;
-using Rows = Constraints<Chosen>;
-
-const proto::Codecs& codecs_of(const Chosen& c) {
-  return c.replicas.codec();
-}
-
-const CodecScheme& up(const Chosen& c) {
-  return codec_scheme(codecs_of(c).up());
-}
-
-const CodecScheme& down(const Chosen& c) {
-  return codec_scheme(codecs_of(c).down());
-}
 
 bool any(const Chosen& c) {
   return up(c).codec || down(c).codec;
@@ -35,17 +21,6 @@ bool any(const Chosen& c) {
 std::string said(const Chosen& c) {
   return up(c).codec ? concat("replicas.codec.up: ", up(c).info.name)
                      : concat("replicas.codec.down: ", down(c).info.name);
-}
-
-/// Of peers: what their steps move.
-Link link_of(const Chosen& c) {
-  if (!has_coded_peers(c.experiment)) {
-    return make_link({c.experiment, 0, 1});
-  }
-  Link link;
-  link.travel = Travel::change;
-  link.steps = true;
-  return link;
 }
 
 Result<void> check_known(const Chosen& c) {
@@ -85,10 +60,14 @@ std::string no_link(const Chosen& c) {
     case Shared::servers:
       break;
   }
-  if (c.exchange.info.name == "synchronous" && c.replicas.count() > 1) {
-    return "an all-reduce (synchronous.reduction ring or tree) adds up vectors on the way, and "
-           "codecs "
-           "are not wired to it; right is synchronous.reduction=server";
+  if (reduction_of(c.experiment)) {
+    return down(c).codec
+               ? "an all-reduce (synchronous.reduction ring or tree) has no servers that answer; "
+                 "right is none"
+               : "an all-reduce (synchronous.reduction ring or tree) adds up messages on the way, "
+                 "and a sum of "
+                 "its messages is none of them; right are fp16, bf16, random_k and powersgd, or "
+                 "synchronous.reduction=server";
   }
   if (c.replicas.count() == 1) {
     return "one replica has no servers, and nothing travels";
@@ -103,8 +82,10 @@ Rows link_rows() {
        .keys = {"replicas.codec"},
        .holds =
            [](const Chosen& c) {
-             return !any(c) || has_servers(c.experiment) ||
-                    (has_coded_peers(c.experiment) && !down(c).codec);
+             const bool sums = reduction_of(c.experiment) && (!up(c).codec || up(c).adds_up());
+             const bool served = has_servers(c.experiment) && c.exchange.no_codec.empty();
+             return !any(c) || served ||
+                    ((has_coded_peers(c.experiment) || sums) && !down(c).codec);
            },
        .says =
            [](const Chosen& c) {
@@ -115,7 +96,9 @@ Rows link_rows() {
                              c.exchange.info.name,
                              " has none; right is none");
              }
-             return concat(said(c),
+             return concat(reduction_of(c.experiment) && down(c).codec
+                               ? concat("replicas.codec.down: ", down(c).info.name)
+                               : said(c),
                            " does not go with replicas.exchange ",
                            c.exchange.info.name,
                            ": ",
@@ -127,9 +110,8 @@ Rows link_rows() {
            [](const Chosen& c) {
              return codecs_of(c).feedback() != proto::Codecs::on || up(c).codec;
            },
-       .says =
-           always("replicas.codec.feedback: on keeps what messages to the servers leave out, and "
-                  "replicas.codec.up is none, which leaves nothing out; leave it by_codec")},
+       .says = always("replicas.codec.feedback: on keeps what messages leave out, and "
+                      "replicas.codec.up is none, which leaves nothing out; leave it by_codec")},
       {.name = "codec_of_weights",
        .keys = {"replicas.codec.up"},
        .holds =
@@ -202,79 +184,6 @@ Rows memory_rows() {
   };
 }
 
-/// The servers' step is w -= eta g and nothing else, so that a velocity may come in g's place.
-bool linear_step(const Chosen& c) {
-  const bool plain = c.optimizer.plain &&
-                     (c.optimizer.info.name == "sgd" || c.experiment.optimizer().momentum() == 0);
-  if (!c.exchange.ruled) {
-    return plain;
-  }
-  return plain && !c.stepping().step && !c.scaling().corrects && c.scaling().info.name != "fasgd" &&
-         (!c.scaling().scale || rules().built_in(c.scaling()));
-}
-
-std::string linear_step_wanted(const Chosen& c) {
-  std::string what = concat("optimizer.rule ", c.optimizer.info.name);
-  if (c.exchange.ruled && c.stepping().step) {
-    what = concat("the step ", c.step);
-  } else if (c.exchange.ruled && (c.scaling().corrects || c.scaling().info.name == "fasgd" ||
-                                  !rules().built_in(c.scaling()))) {
-    what = concat("replicas.scale ", c.scale);
-  }
-  return what;
-}
-
-Rows velocity_rows() {
-  return {
-      {.name = "velocity_of_gradients",
-       .keys = {"replicas.codec.up"},
-       .holds =
-           [](const Chosen& c) { return !up(c).velocity || link_of(c).travel == Travel::gradient; },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.codec.up: ",
-                           up(c).info.name,
-                           " is a momentum of gradients, and what travels are changes or weights, "
-                           "which have one already; right is replicas.exchange parameter_server or "
-                           "synchronous with a rule whose replicas push gradients, or top_k");
-           }},
-      {.name = "velocity_at_one_end",
-       .keys = {"replicas.codec.up"},
-       .holds = [](const Chosen& c) { return !up(c).velocity || linear_step(c); },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.codec.up: ",
-                           up(c).info.name,
-                           " sends a velocity in the gradient's place, and ",
-                           linear_step_wanted(c),
-                           " needs the gradient itself; right are optimizer.rule=sgd and a rule "
-                           "without a step and a correction of its own (asgd, softsync, "
-                           "staleness_aware, replicas.exchange synchronous), or top_k");
-           }},
-      {.name = "velocity_with_feedback",
-       .keys = {"replicas.codec.feedback"},
-       .holds = [](const Chosen& c) { return !up(c).velocity || keeps_residual(codecs_of(c)); },
-       .says =
-           [](const Chosen& c) {
-             return concat(
-                 "replicas.codec.feedback: off does not go with ",
-                 up(c).info.name,
-                 ", which is nothing without the velocities that were not sent yet; leave "
-                 "it by_codec");
-           }},
-      {.name = "velocity_goes_up",
-       .keys = {"replicas.codec.down"},
-       .holds = [](const Chosen& c) { return !down(c).velocity; },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.codec.down: ",
-                           down(c).info.name,
-                           " is a momentum of gradients, and servers answer with weights; right is "
-                           "top_k");
-           }},
-  };
-}
-
 bool expands(const CodecScheme& scheme, const proto::Codec& chosen) {
   return scheme.expands && scheme.expands(chosen);
 }
@@ -327,6 +236,35 @@ Rows down_rows() {
                            " is of weights that all replicas have, and easgd's server answers each "
                            "with its own; right is none");
            }},
+      {.name = "down_to_who_sends_weights",
+       .keys = {"replicas.codec.down"},
+       .holds =
+           [](const Chosen& c) { return !down(c).codec || link_of(c).travel != Travel::weights; },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.codec.down: ",
+                           down(c).info.name,
+                           ": replicas of ",
+                           c.exchange.info.name,
+                           " send whole weights, so that what a message down has left out would "
+                           "be missing in them and lost; right is none, or "
+                           "replicas.exchange=diloco with rate 1 and momentum 0, which is "
+                           "averaging and sends changes");
+           }},
+      {.name = "down_to_all_of_a_rule",
+       .keys = {"replicas.codec.down"},
+       .holds =
+           [](const Chosen& c) {
+             return !down(c).codec || !c.exchange.ruled || !c.stepping().answers_each;
+           },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.codec.down: ",
+                           down(c).info.name,
+                           " is of weights that all replicas have, and the step ",
+                           c.step,
+                           " answers each with its own; right is none");
+           }},
       {.name = "down_when_asked",
        .keys = {"replicas.codec.down"},
        .holds =
@@ -362,16 +300,24 @@ Rows down_rows() {
 
 }  // namespace
 
-Result<void> check_codecs(const proto::Experiment& experiment) {
+Result<void> check(const proto::Experiment& experiment) {
   static const Rows rows = [] {
     Rows all;
     for (const Rows& some :
-         {link_rows(), memory_rows(), velocity_rows(), growth_rows(), down_rows()}) {
+         {link_rows(), memory_rows(), velocity_rows(), vote_rows(), growth_rows(), down_rows()}) {
       all.insert(all.end(), some.begin(), some.end());
     }
     return all;
   }();
   return check_rows(rows, Chosen(experiment));
+}
+
+}  // namespace troupe::codec_checks
+
+namespace troupe {
+
+Result<void> check_codecs(const proto::Experiment& experiment) {
+  return codec_checks::check(experiment);
 }
 
 }  // namespace troupe

@@ -45,6 +45,12 @@ bool has_own_head(const E& e) {
   return plan && plan->head;
 }
 
+/// Mini-batches of the buffer that a module draws its inputs from; 0: there is none.
+std::int64_t draws_inputs(const E& e) {
+  const auto plan = predictor_plan(e);
+  return plan ? plan->buffer : 0;
+}
+
 Result<void> check_own(const E& e) {
   const SchemeInfo& info = decoupled_of(e)->info;
   return info.check ? info.check(e) : Result<void>();
@@ -55,6 +61,31 @@ bool on_cpu(const E& e) {
   return std::all_of(
       devices.begin(), devices.end(), [](const std::string& name) { return name == "cpu"; });
 }
+
+/// (B, T, ...) -> (B T, ...).
+Tensor positions_of(const Tensor& x) {
+  return x ? x.reshape({x.elements() / x.shape().back(), x.shape().back()}) : x;
+}
+
+class AtEachPosition final : public ModuleSignal {
+ public:
+  explicit AtEachPosition(std::shared_ptr<const ModuleSignal> signal)
+      : signal_(std::move(signal)) {}
+
+  Weights backward(Weights read) const override { return signal_->backward(std::move(read)); }
+
+  Tensor error(Stream& stream, const SignalInputs& in) const override {
+    const SignalInputs at{
+        .sent = positions_of(in.sent),
+        .output = positions_of(in.output),
+        .labels = in.labels ? in.labels.reshape({in.labels.elements()}) : Tensor(),
+        .influence = positions_of(in.influence)};
+    return signal_->error(stream, at).reshape(in.output.shape());
+  }
+
+ private:
+  std::shared_ptr<const ModuleSignal> signal_;
+};
 
 /// Of an experiment that has chosen a method.
 const Constraints<E>& rows() {
@@ -136,6 +167,40 @@ const Constraints<E>& rows() {
                  "another; right is sequential, in which each stage goes its own way, or "
                  "a schedule that is not flushed");
            }},
+      {.name = "decoupled_buffer_parts",
+       .keys = {"pipeline.micro_batches"},
+       .holds =
+           [](const E& e) { return draws_inputs(e) == 0 || e.pipeline().micro_batches() == 1; },
+       .says =
+           [](const E& e) {
+             return concat("pipeline.micro_batches: ",
+                           e.pipeline().micro_batches(),
+                           " parts of a mini-batch are not there together, and a module draws "
+                           "whole ones from its buffer; right is 1");
+           }},
+      {.name = "decoupled_buffer_alone",
+       .keys = {"decoupled.greedy.buffer"},
+       .holds =
+           [](const E& e) {
+             const auto& weights = e.pipeline().weights();
+             return draws_inputs(e) == 0 || (e.replicas().count() == 1 && !has_servers(e) &&
+                                             (weights.has_latest() || weights.has_stash()));
+           },
+       .says = always("decoupled.greedy.buffer: a module that reuses inputs is at another "
+                      "mini-batch than the others, and replicas, servers and predictions count on "
+                      "one for all; right is 0, or replicas.count=1 with pipeline.weights latest "
+                      "or stash")},
+      {.name = "decoupled_buffer_angle",
+       .keys = {"record.angle_every"},
+       .holds = [](const E& e) { return draws_inputs(e) == 0 || e.record().angle_every() == 0; },
+       .says = always("record.angle_every: with decoupled.greedy.buffer an update has no "
+                      "mini-batch whose gradient by backpropagation could be beside it; right is "
+                      "0")},
+      {.name = "decoupled_buffer_carry",
+       .keys = {"model.lstm.carry"},
+       .holds = [](const E& e) { return draws_inputs(e) == 0 || !e.model().lstm().carry(); },
+       .says = always("model.lstm.carry: with decoupled.greedy.buffer a module's next sample need "
+                      "not be the one that follows in the text; right is false")},
       {.name = "decoupled_update_probability",
        .keys = {"decoupled.synthetic.update_probability"},
        .holds =
@@ -203,6 +268,10 @@ OptionValues decoupled_values(const E& experiment) {
   const DecoupledScheme* const scheme = decoupled_of(experiment);
   return scheme ? OptionValues(scheme->info.options, experiment.decoupled().custom())
                 : OptionValues();
+}
+
+std::shared_ptr<const ModuleSignal> by_position(std::shared_ptr<const ModuleSignal> signal) {
+  return std::make_shared<AtEachPosition>(std::move(signal));
 }
 
 Tensor feedback_matrix(Stream& stream,

@@ -22,7 +22,8 @@
 
 namespace troupe {
 
-/// What a module knows of a micro-batch when its backward begins.
+/// What a module knows of a micro-batch when its backward begins. Of texts each position is a sample: B is then the
+/// positions of all of them.
 struct SignalInputs {
   Tensor sent{};    // by the head: dL / d(output of the network), (B, ...); else empty
   Tensor output{};  // of the module, (B, ...)
@@ -53,8 +54,8 @@ struct ModuleContext {
   OptionValues values;                  // of decoupled.custom
   std::uint64_t seed = 1;
   std::int32_t chunk = 0;
-  std::int64_t width = 0;    // elements of the module's output, of a sample
-  std::int64_t outputs = 0;  // of the network's
+  std::int64_t width = 0;  // elements of the module's output, of a sample (of texts: at a position)
+  std::int64_t outputs = 0;  // of the network's, likewise
   std::int64_t classes = 0;  // of the labels; 0 where they are values
   Stream& stream;            // to make constants on
   /// The module's slices as a run of this seed starts them.
@@ -64,7 +65,7 @@ struct ModuleContext {
 /// What gives each module but the last its error signal, of the module's output: dense layers or convolutions with
 /// batch norm and relu, then one without. One that estimates the signal is zero at first there, and
 /// learns from what the next module sends. A head of the module's own has the network's outputs and
-/// its loss, and learns from the labels; its input gradient is the signal.
+/// its loss, and learns from the labels; its input gradient is the signal. Of a text each position is a sample to it.
 struct PredictorPlan {
   std::vector<std::int64_t> hidden{};  // widths
   /// An estimate of an image: all layers are convolutions of so many positions on a side, of the image and, where it
@@ -74,6 +75,8 @@ struct PredictorPlan {
   bool head = false;
   std::int64_t pool = 0;  // a head sees an image averaged to so many positions on a side; 0: all
   double similarity = 0;  // of a head: the share of the similarity loss (similarity_loss_layer)
+  /// Mini-batches of the buffer that each module but the first draws its inputs from; 0: each once, in order. Of a head.
+  std::int64_t buffer = 0;
 };
 
 /// A method as it is registered.
@@ -110,6 +113,9 @@ std::optional<PredictorPlan> predictor_plan(const proto::Experiment& experiment)
 
 /// ContractError as decoupled_of.
 OptionValues decoupled_values(const proto::Experiment& experiment);
+
+/// `signal` for texts, of which it sees each position as a sample: its inputs are (B, T, ...), and so is its error.
+std::shared_ptr<const ModuleSignal> by_position(std::shared_ptr<const ModuleSignal> signal);
 
 /// A matrix (rows, columns) of U(-1, 1) / sqrt(columns), by seed and name: as a dense layer from the
 /// module's output (columns) to the network's (rows) starts, so that a signal has the size that

@@ -141,6 +141,22 @@ Rule make_rule(const RuleContext& context) {
   return rule;
 }
 
+std::int64_t groups_of(const proto::Experiment& experiment) {
+  const ExchangeScheme& exchange = exchange_of(experiment);
+  return exchange.groups && has_servers(experiment) ? exchange.groups(experiment) : 0;
+}
+
+std::int32_t group_of(const proto::Experiment& experiment, std::int32_t r) {
+  return static_cast<std::int32_t>(r * groups_of(experiment) / experiment.replicas().count());
+}
+
+GroupServer group_server_of(const RuleContext& context) {
+  const ExchangeScheme& exchange = exchange_of(context.experiment);
+  TROUPE_CHECK(
+      exchange.group_server, "replicas.exchange ", exchange.info.name, " has no servers of groups");
+  return exchange.group_server(context);
+}
+
 std::int64_t batches_per_update(const proto::Experiment& experiment) {
   const proto::Replicas& replicas = experiment.replicas();
   const ExchangeScheme& exchange = exchange_of(experiment);

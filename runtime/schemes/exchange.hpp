@@ -37,6 +37,13 @@ struct LinkContext {
   std::int64_t in_flight = 1;           // mini-batches that a replica's pipeline works on at once
 };
 
+/// What the server of a group of replicas does.
+struct GroupServer {
+  Rule rule{};                  // with its replicas' pushes
+  std::int64_t accumulate = 1;  // of them, before it sends what they have moved to the server above
+  double merge = 1;             // share of the weights above in its own, when they come
+};
+
 struct ExchangeScheme {
   SchemeInfo info;  // chosen by replicas.exchange, or replicas.exchange.custom.name
   std::string equations{};
@@ -53,6 +60,10 @@ struct ExchangeScheme {
   std::function<Link(const LinkContext&)> link{};
   /// Of `servers` that no rule is chosen for.
   std::function<Rule(const RuleContext&)> rule{};
+  /// Of `servers`: number of groups of replicas, each of which has servers of its own below those of all, and what
+  /// these do. Empty: none.
+  std::function<std::int64_t(const proto::Experiment&)> groups{};
+  std::function<GroupServer(const RuleContext&)> group_server{};
   /// Of `nothing`: what stands between a shard and the same chunk's shards of the other replicas
   /// (actors/exchange/peers.hpp).
   std::function<std::unique_ptr<PeerExchange>(const ExchangeSeat&)> peer{};
@@ -64,6 +75,9 @@ struct ExchangeScheme {
   std::string no_codec{};
   /// Of `peer`: what its replicas tell one another goes through replicas.codec.up (ExchangeSeat::links).
   bool codec_between_peers = false;
+  /// Of `peer`: copies of its weights, or messages of a codec, that a replica sends in the mean for each
+  /// mini-batch, at most. Empty: not known.
+  std::function<double(const proto::Experiment&)> copies_sent{};
   /// What to try when training has diverged. Empty: nothing of this exchange.
   std::function<std::string(const proto::Experiment&)> remedy{};
 };
@@ -95,11 +109,23 @@ bool has_servers(const proto::Experiment& experiment);
 Link make_link(const LinkContext& context);
 Rule make_rule(const RuleContext& context);
 
+/// Number of groups that have servers of their own; 0: none.
+std::int64_t groups_of(const proto::Experiment& experiment);
+/// The group of replica `r`, of at least one group.
+std::int32_t group_of(const proto::Experiment& experiment, std::int32_t r);
+/// Of an experiment with groups.
+GroupServer group_server_of(const RuleContext& context);
+
 /// Mini-batches, over all replicas, that one update of the run stands for (stop.updates, progress).
 std::int64_t batches_per_update(const proto::Experiment& experiment);
 
 /// Mini-batches of a wave of WSP: its own number, or as many as the pipeline has in flight.
 std::int64_t wave_of(const proto::Wsp& wsp, std::int64_t in_flight);
+
+/// Inner mini-batches between two outer steps of DiLoCo, and the outer rate: the numbers given, or those of
+/// its mode's paper.
+std::int64_t outer_period(const proto::Diloco& diloco);
+double outer_rate(const proto::Diloco& diloco);
 
 /// The optimizer with DANA's warm-up, where a step with a momentum of its own keeps the rate of one
 /// replica for many (dana_*): from 1 / R over 5 epochs, or a quarter of a run of fewer `updates` (0:

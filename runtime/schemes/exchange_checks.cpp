@@ -1,7 +1,9 @@
 #include "runtime/schemes/exchange_checks.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/constraint.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
@@ -20,6 +22,20 @@ const proto::Synchronous& synchronous_of(const E& e) {
 
 const proto::Diloco& diloco_of(const E& e) {
   return e.replicas().exchange().diloco();
+}
+
+/// Of the modes that have one; else 0.
+std::int64_t quorum_of(const E& e) {
+  const proto::DilocoMode& mode = diloco_of(e).mode();
+  return mode.has_decoupled() ? mode.decoupled().quorum() : mode.quorum().quorum();
+}
+
+std::int64_t overlap_of(const E& e) {
+  const proto::DilocoMode& mode = diloco_of(e).mode();
+  if (mode.has_decoupled()) {
+    return mode.decoupled().overlap();
+  }
+  return mode.has_streaming() ? mode.streaming().overlap() : 0;
 }
 
 bool reduces(const E& e) {
@@ -162,33 +178,87 @@ Rows diloco_rows() {
                            " in between would be more than the whole momentum");
            }},
       {.name = "quorum_that_can_be_met",
-       .keys = {"replicas.exchange.diloco.mode.decoupled.quorum"},
-       .holds =
-           [](const E& e) {
-             const proto::DilocoMode& mode = diloco_of(e).mode();
-             return !mode.has_decoupled() || mode.decoupled().quorum() <= e.replicas().count();
-           },
+       .keys = {"replicas.exchange.diloco.mode.quorum.quorum",
+                "replicas.exchange.diloco.mode.decoupled.quorum"},
+       .holds = [](const E& e) { return quorum_of(e) <= e.replicas().count(); },
        .says =
            [](const E& e) {
-             return concat("replicas.exchange.diloco.mode.decoupled.quorum: ",
-                           diloco_of(e).mode().decoupled().quorum(),
+             return concat("replicas.exchange.diloco.mode.",
+                           choice_name(diloco_of(e).mode()),
+                           ".quorum: ",
+                           quorum_of(e),
                            " is more than replicas.count ",
                            e.replicas().count(),
                            " and would never be met");
            }},
       {.name = "overlap_within_a_period",
-       .keys = {"replicas.exchange.diloco.mode.streaming.overlap"},
+       .keys = {"replicas.exchange.diloco.mode.streaming.overlap",
+                "replicas.exchange.diloco.mode.decoupled.overlap"},
+       .holds = [](const E& e) { return overlap_of(e) < outer_period(diloco_of(e)); },
+       .says =
+           [](const E& e) {
+             return concat("replicas.exchange.diloco.mode.",
+                           choice_name(diloco_of(e).mode()),
+                           ".overlap: ",
+                           overlap_of(e),
+                           " mini-batches; right is less than the period, ",
+                           outer_period(diloco_of(e)));
+           }},
+      {.name = "fragments_or_shards",
+       .keys = {"replicas.shards",
+                "replicas.exchange.diloco.mode.streaming.fragments",
+                "replicas.exchange.diloco.mode.decoupled.fragments"},
        .holds =
            [](const E& e) {
              const proto::DilocoMode& mode = diloco_of(e).mode();
-             return !mode.has_streaming() || mode.streaming().overlap() < diloco_of(e).period();
+             return e.replicas().shards() == 1 ||
+                    !(mode.has_decoupled() || mode.streaming().fragments() > 0);
            },
        .says =
            [](const E& e) {
-             return concat("replicas.exchange.diloco.mode.streaming.overlap: ",
-                           diloco_of(e).mode().streaming().overlap(),
-                           " mini-batches; right is less than the period, ",
-                           diloco_of(e).period());
+             return concat("replicas.shards: ",
+                           e.replicas().shards(),
+                           " slices of a chunk do not go with fragments of the whole network, each "
+                           "of which has servers of its own (diloco.mode.",
+                           choice_name(diloco_of(e).mode()),
+                           ".fragments); right is 1");
+           }},
+  };
+}
+
+const proto::Halos& halos_of(const E& e) {
+  return e.replicas().exchange().halos();
+}
+
+Rows halos_rows() {
+  return {
+      {.name = "groups_of_somebody",
+       .keys = {"replicas.exchange.halos.groups"},
+       .holds = [](const E& e) { return halos_of(e).groups() <= e.replicas().count(); },
+       .says =
+           [](const E& e) {
+             return concat("replicas.exchange.halos.groups: ",
+                           halos_of(e).groups(),
+                           " groups of replicas.count ",
+                           e.replicas().count(),
+                           " would be empty in part; right is at most ",
+                           e.replicas().count());
+           }},
+      {.name = "times_of_all_groups",
+       .keys = {"clock.between_servers.seconds"},
+       .holds =
+           [](const E& e) {
+             const int listed = e.clock().between_servers().seconds_size();
+             return listed <= 1 || listed == halos_of(e).groups();
+           },
+       .says =
+           [](const E& e) {
+             return concat(
+                 "clock.between_servers.seconds: one number for all groups, or one for "
+                 "each of the ",
+                 halos_of(e).groups(),
+                 "; there are ",
+                 e.clock().between_servers().seconds_size());
            }},
   };
 }
@@ -250,6 +320,11 @@ Result<void> bmuf(const E& e) {
 
 Result<void> diloco(const E& e) {
   static const Rows rows = diloco_rows();
+  return check_rows(rows, e);
+}
+
+Result<void> halos(const E& e) {
+  static const Rows rows = halos_rows();
   return check_rows(rows, e);
 }
 

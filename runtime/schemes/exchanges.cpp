@@ -54,25 +54,39 @@ Link parameter_server_link(const LinkContext& c) {
 
 Link diloco_link(const LinkContext& c) {
   const proto::DilocoMode& mode = exchange(c).diloco().mode();
-  Link link = by_itself(c, Travel::change, exchange(c).diloco().period());
+  Link link = by_itself(c, Travel::change, outer_period(exchange(c).diloco()));
   link.dynamic = mode.has_asynchronous() && mode.asynchronous().dynamic_steps();
   if (mode.has_streaming()) {
     link.streams = true;
     link.overlap = mode.streaming().overlap();
     link.mix = mode.streaming().mix();
+    link.fragments = mode.streaming().fragments();
+    link.in_fragments = link.fragments > 0 || c.experiment.replicas().shards() == 1;
   }
-  if (mode.has_asynchronous() || mode.has_decoupled()) {
+  if (mode.has_decoupled()) {
+    link.streams = true;
+    link.never_waits = true;
+    link.overlap = mode.decoupled().overlap();
+    link.fragments = mode.decoupled().fragments();
+    link.in_fragments = true;
+    link.dynamic = mode.decoupled().dynamic_steps();
+  }
+  if (mode.has_asynchronous() || mode.has_quorum() || mode.has_decoupled()) {
     link.last = 0;         // the end comes when all replicas together have made so many
     link.run_rate = true;  // a fast replica makes more steps than the run has, a slow one fewer
   }
   return link;
 }
 
-std::unique_ptr<Admission> diloco_admission(const proto::DilocoMode& mode) {
+std::unique_ptr<Admission> diloco_admission(const proto::Diloco& diloco) {
+  const proto::DilocoMode& mode = diloco.mode();
   if (mode.has_asynchronous()) {
     return std::make_unique<Admission>();
   }
-  return mode.has_decoupled() ? quorum(mode.decoupled()) : all_together(0);
+  if (mode.has_decoupled()) {
+    return decoupled_quorum(diloco);
+  }
+  return mode.has_quorum() ? quorum(mode.quorum()) : all_together(0);
 }
 
 Link wsp_link(const LinkContext& c) {
@@ -86,6 +100,23 @@ Link wsp_link(const LinkContext& c) {
 
 std::int64_t wave_of(const proto::Wsp& wsp, std::int64_t in_flight) {
   return wsp.wave() > 0 ? wsp.wave() : in_flight;
+}
+
+std::int64_t outer_period(const proto::Diloco& diloco) {
+  if (diloco.period() > 0) {
+    return diloco.period();
+  }
+  if (diloco.mode().has_streaming()) {
+    return 100;
+  }
+  return diloco.mode().has_decoupled() ? 24 : 50;
+}
+
+double outer_rate(const proto::Diloco& diloco) {
+  if (diloco.rate() > 0) {
+    return diloco.rate();
+  }
+  return diloco.mode().has_streaming() ? 0.4 : 0.7;
 }
 
 namespace exchange_schemes {
@@ -196,20 +227,19 @@ ExchangeScheme diloco() {
       .info = {.name = "diloco",
                .summary = "an outer optimizer applies what the replicas' weights have moved in H "
                           "inner mini-batches",
-               .paper = "Douillard et al. 2023, arXiv:2311.08105; Liu et al. 2024, "
-                        "arXiv:2401.09135; Douillard et "
-                        "al. "
-                        "2025, arXiv:2501.18512",
+               .paper = "Douillard et al. 2023, arXiv:2311.08105; asynchronous: Liu et al. 2024, "
+                        "arXiv:2401.09135; streaming: Douillard et al. 2025, arXiv:2501.18512; "
+                        "decoupled: Douillard et al. 2026, arXiv:2604.21428",
                .check = exchange_checks::diloco},
       .equations =
           "D = mean change; m <- mu m + D; w <- w - eps (D + mu m). Asynchronous: D / R at each "
-          "arrival, "
-          "momentum with every R-th",
+          "arrival, momentum with every R-th. Decoupled, by fragment: of matrices D = (mean |u|) "
+          "phi(mean phi(u)), phi(u) = u / |u|, the means weighted by tokens x tokens / steps",
       .memory = "1; 2 for delayed Nesterov",
       .link = diloco_link,
       .rule =
           [](const RuleContext& c) {
-            return rule_of_parts(diloco_admission(exchange(c).diloco().mode()), outer_step(c));
+            return rule_of_parts(diloco_admission(exchange(c).diloco()), outer_step(c));
           },
       .remedy = shorter_period};
 }

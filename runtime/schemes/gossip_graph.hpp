@@ -34,7 +34,7 @@ class GossipGraph {
   std::vector<std::int32_t> told_by(std::int32_t replica, std::int64_t round) const;
   std::vector<std::int32_t> heard_by(std::int32_t replica, std::int64_t round) const;
 
-  /// Most messages of one replica in a round.
+  /// The most messages of one replica in a round.
   std::size_t messages_max() const;
 
  private:

@@ -48,6 +48,21 @@ Horizon lag_of(const proto::Experiment& experiment) {
   return lag_at_servers(experiment);
 }
 
+std::int64_t own_pushes_ahead(const proto::Experiment& e, std::int64_t delay) {
+  if (e.replicas().horizon() == proto::Replicas::paper) {
+    return 1;
+  }
+  return delay / e.replicas().exchange().parameter_server().n_push() + 1;
+}
+
+double velocity_reach(double gamma, std::int64_t pushes) {
+  double reach = gamma;
+  for (std::int64_t i = 1; i < pushes; ++i) {
+    reach = gamma + gamma * reach;
+  }
+  return reach;
+}
+
 Horizon horizon_of(const proto::Experiment& experiment) {
   return experiment.replicas().horizon() == proto::Replicas::paper ? Horizon{} : lag_of(experiment);
 }

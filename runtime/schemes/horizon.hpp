@@ -37,6 +37,15 @@ Horizon lag_at_servers(const proto::Experiment& experiment);
 /// for `n_push` mini-batches, of which the mean one waits for half of the others.
 double pushes_between(const proto::Experiment& experiment, double delay);
 
+/// Pushes that each replica makes from the moment that it reads weights to the push that is made of them, that one
+/// included: d + 1 where each mini-batch is a push. A rule that follows the velocity of each replica looks this far
+/// ahead (dana_*, smega2); with replicas.horizon `paper` it is 1, as the papers' workers have no pipeline.
+std::int64_t own_pushes_ahead(const proto::Experiment& experiment, std::int64_t delay);
+
+/// gamma + gamma^2 + ... + gamma^`pushes`: by how many times its rate a velocity moves the weights in as many pushes
+/// without a gradient. With one push it is gamma itself.
+double velocity_reach(double gamma, std::int64_t pushes);
+
 /// What predictions look ahead: lag_of(), or where replicas.horizon is `paper` d.
 Horizon horizon_of(const proto::Experiment& experiment);
 

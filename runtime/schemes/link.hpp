@@ -25,6 +25,11 @@ struct Link {
   bool reset_moments = false;  // are zeroed after each fetch
   bool streams = false;        // slices in turn, worked in `overlap` mini-batches later
   std::int64_t overlap = 0;
+  bool never_waits =
+      false;  // of streams: what comes later than that is worked in when it comes; until
+              // then, the slice is not sent again
+  bool in_fragments = false;     // of streams: slices are fragments of the whole network's blocks
+  std::int64_t fragments = 0;    // ... so many, at most; 0: three blocks in each
   double mix = 0;                // of its own slice that stays
   bool dynamic = false;          // the server says how many mini-batches until the next push (DyLU)
   std::int64_t last = 0;         // mini-batch after which all is sent, whatever the period; 0: none
@@ -38,9 +43,9 @@ struct Link {
     return travel == Travel::gradient || travel == Travel::slim || bound >= 0;
   }
 
-  /// Whether slice `slice` of `slices` is sent after the replica's first `n` mini-batches, where the
-  /// period is push_every.
-  bool pushes(std::int64_t n, std::size_t slice, std::size_t slices) const;
+  /// Whether a slice is sent after the replica's first `n` mini-batches, where the period is push_every.
+  /// Streams: its turn comes `turn` mini-batches after the start of each period.
+  bool pushes(std::int64_t n, std::int64_t turn) const;
 };
 
 }  // namespace troupe

@@ -206,6 +206,42 @@ Result<void> check_optimizer(const proto::Experiment& experiment) {
   return scheme.info.check ? scheme.info.check(experiment) : Result<void>();
 }
 
+std::vector<std::string> kept_names(const OptimizerScheme& scheme,
+                                    const UpdateMethod& method,
+                                    std::size_t count) {
+  std::vector<std::string> names;
+  switch (method.kernel.value_or(UpdateKernel::sgd)) {
+    case UpdateKernel::momentum:
+    case UpdateKernel::nesterov:
+    case UpdateKernel::spike_compensation:
+      names = {"momentum"};
+      break;
+    case UpdateKernel::adam:
+    case UpdateKernel::adamw:
+      names = {"exp_avg", "exp_avg_sq"};
+      break;
+    case UpdateKernel::nadam:
+    case UpdateKernel::nadamw:  // their product of all mu_i goes with them
+      names = {"nadam.exp_avg", "nadam.exp_avg_sq"};
+      break;
+    case UpdateKernel::adagrad:
+      names = {"sum"};
+      break;
+    case UpdateKernel::rmsprop:
+      names = {"momentum_buffer", "square_avg"};
+      break;
+    case UpdateKernel::sgd:
+    case UpdateKernel::lion:
+    case UpdateKernel::muon:
+      break;
+  }
+  for (std::size_t i = names.size(); i < count; ++i) {
+    names.push_back(concat(scheme.info.name, '.', i));
+  }
+  names.resize(count);
+  return names;
+}
+
 void adam_corrections(const UpdateNumbers& numbers, UpdateScalars& scalars) {
   scalars.m_scale = unbiased(scalars.gamma, numbers.update);
   scalars.v_scale = unbiased(scalars.beta2, numbers.update);

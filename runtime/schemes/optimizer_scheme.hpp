@@ -130,6 +130,12 @@ const OptimizerScheme& mixed_momentum();
 /// the optimizer does not go with the rest of the experiment.
 Result<void> check_optimizer(const proto::Experiment& experiment);
 
+/// What the tensors that `method` of `scheme` keeps of a parameter are called, of `count` of them: "momentum",
+/// "exp_avg", "exp_avg_sq", ...; "soap.2" where they are one scheme's alone. Equal names, equal meanings.
+std::vector<std::string> kept_names(const OptimizerScheme& scheme,
+                                    const UpdateMethod& method,
+                                    std::size_t count);
+
 /// The bias corrections of Adam's moments at UpdateNumbers::update: m_scale and v_scale.
 void adam_corrections(const UpdateNumbers& numbers, UpdateScalars& scalars);
 

@@ -8,6 +8,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -55,6 +57,27 @@ class OptimizerStep {
   std::vector<Tensor> moments(std::size_t slice) const;
   /// Puts others in their place: as many as moments() gives once it gives any.
   void set_moments(std::size_t slice, std::vector<Tensor> moments);
+
+  /// What is kept of the parameters, whatever slices they stand in.
+  struct Kept {
+    using Values = std::vector<float>;
+    /// By piece of the layout and kept_names(): of as many elements as the parameter has, or UpdateMethod::also
+    /// says. Of a piece nothing before the first update.
+    std::vector<std::vector<std::pair<std::string, Values>>> moments{};
+    std::vector<Values> displacements{};  // by piece; empty: there is none
+    std::int64_t updates = 0;             // that it was kept over
+    double carried = 1;                   // UpdateMethod::scalars
+  };
+
+  /// Waits for it.
+  Kept kept() const;
+  /// Begins with what another one has kept of the same parameters. False where that keeps other things: then it is as
+  /// before the first update.
+  bool begin(Stream& stream, const Kept& kept);
+
+  /// That it has made since the beginning or the last reset.
+  std::int64_t updates() const { return updates_; }
+
   /// As before the first update: moments zero, and their bias to be corrected anew.
   void reset();
 
@@ -82,6 +105,8 @@ class OptimizerStep {
     static constexpr int kFields = 2;
   };
 
+  std::size_t stretch_of(const SliceLayout::Piece& piece) const;
+  std::vector<std::string> names_of(const Stretch& part) const;
   static std::vector<Stretch> stretches(bool matrices, const SliceLayout& layout);
   std::vector<std::int64_t> also_kept(const Stretch& part) const;
   const UpdateMethod& method_of(const Stretch& part) const;

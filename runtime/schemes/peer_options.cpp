@@ -92,4 +92,22 @@ double staleness_of_all(const proto::Experiment& experiment) {
   return static_cast<double>(experiment.replicas().count());
 }
 
+double copies_of_gossip(const proto::Experiment& experiment) {
+  const GossipOptions o = gossip_options(experiment);
+  return static_cast<double>(o.graph.messages_max()) / static_cast<double>(o.period);
+}
+
+double copies_of_sgp(const proto::Experiment& experiment) {
+  return static_cast<double>(sgp_options(experiment).graph.messages_max());
+}
+
+/// Each active replica's question and its answer.
+double copies_of_pairs(const proto::Experiment& experiment) {
+  return static_cast<double>((count_of(experiment) + 1) / 2) * 2 / count_of(experiment);
+}
+
+double copies_to_all(const proto::Experiment& experiment) {
+  return count_of(experiment) - 1;
+}
+
 }  // namespace troupe

@@ -31,4 +31,10 @@ std::vector<std::int32_t> ad_psgd_partners(const proto::Experiment& experiment,
 /// Of exchanges whose replicas all move by every gradient: R.
 double staleness_of_all(const proto::Experiment& experiment);
 
+/// ExchangeScheme::copies_sent of gossip, of sgp, of pairs, and of all to all.
+double copies_of_gossip(const proto::Experiment& experiment);
+double copies_of_sgp(const proto::Experiment& experiment);
+double copies_of_pairs(const proto::Experiment& experiment);
+double copies_to_all(const proto::Experiment& experiment);
+
 }  // namespace troupe

@@ -11,11 +11,13 @@ namespace troupe {
 Rate::Rate(const proto::Optimizer& optimizer,
            std::int64_t updates,
            std::vector<std::int64_t> milestones,
-           double factor)
+           double factor,
+           std::int64_t before)
     : optimizer_(std::make_shared<const proto::Optimizer>(optimizer)),
       updates_(updates),
       milestones_(std::move(milestones)),
-      factor_(factor) {
+      factor_(factor),
+      before_(before) {
   if (milestones_.empty()) {
     for (const double at : optimizer.schedule().milestones().at()) {
       milestones_.push_back(
@@ -28,7 +30,8 @@ double Rate::full() const {
   return factor_ * optimizer_->learning_rate();
 }
 
-double Rate::at(std::int64_t step) const {
+double Rate::at(std::int64_t own_step) const {
+  const std::int64_t step = before_ + own_step;
   const double base = full();
   double rate = base;
   const double progress =

@@ -14,14 +14,18 @@ class Rate {
   /// `updates`: how many the run will make, for schedules that end with it; 0 where that is not
   /// known. `milestones`: the step of each of the schedule's; empty: by share of the updates, which is
   /// right where all mini-batches are alike.
-  /// `factor` multiplies the learning rate (rate_factor of runtime/schemes/rule.hpp).
+  /// `factor` multiplies the learning rate (rate_factor of runtime/schemes/rule.hpp). `before`: of the updates,
+  /// those that were made before step 0.
   Rate(const proto::Optimizer& optimizer,
        std::int64_t updates,
        std::vector<std::int64_t> milestones = {},
-       double factor = 1);
+       double factor = 1,
+       std::int64_t before = 0);
 
   /// Of the update that follows step `step`.
   double at(std::int64_t step) const;
+
+  std::int64_t before() const { return before_; }
 
   /// What warm-up rises to and schedules begin with.
   double full() const;
@@ -31,6 +35,7 @@ class Rate {
   std::int64_t updates_;
   std::vector<std::int64_t> milestones_;  // steps
   double factor_;
+  std::int64_t before_;
 };
 
 }  // namespace troupe

@@ -24,6 +24,7 @@
 namespace troupe {
 
 class Archive;
+class OptimizerStep;
 
 /// A push that has arrived, as an Admission sees it.
 struct Arrival {
@@ -39,8 +40,12 @@ struct Standing {
   bool alive = true;
   std::int64_t clock = 0;    // mini-batches whose pushes have been applied or dropped
   std::int64_t waiting = 0;  // its pushes that are neither applied nor dropped yet
+  std::int64_t handed = 0;   // version that it was answered with last
+  // Of a replica that never waits, as measured, in seconds; 0: not yet.
+  double step = 0;  // that a mini-batch takes it
+  double sync = 0;  // that its messages and the update took in its last exchange
 
-  static constexpr int kFields = 3;
+  static constexpr int kFields = 6;
 };
 
 /// What a shard knows; all that a decision may rest on.
@@ -80,7 +85,8 @@ class Admission {
 
   /// Whether of the same pushes one server may make other updates than another: it drops some, or
   /// takes other sets by when they came. Then one server decides for all of them, so that a gradient is
-  /// in the update of each of its parts or of none.
+  /// in the update of each of its parts or of none. Not where each push is of one slice alone and no
+  /// replica waits for an answer (mode decoupled of diloco): there is no gradient with parts, and no circle.
   virtual bool servers_may_differ() const { return false; }
 
   /// New weights go to every replica unasked, each time the slowest clock has advanced (ESSP).
@@ -147,6 +153,10 @@ class Step {
   /// `replica` is gone for good: its share of the state with it.
   virtual void forget(Stream& /*stream*/, std::int32_t /*replica*/) {}
 
+  /// The experiment's optimizer, where it makes the step and its state is all that is kept: a run on another topology
+  /// goes on with that. Null: such a run begins with an empty state.
+  virtual OptimizerStep* optimizer() { return nullptr; }
+
   /// Tensors of size n that it keeps, for `plan`.
   virtual std::int64_t state_tensors() const { return 0; }
 
@@ -169,6 +179,7 @@ struct RuleContext {
     std::int64_t offset = 0;  // elements
     Shape shape;
     bool matrix = false;  // muon orthogonalises it
+    bool table = false;   // an embedding
   };
 
   std::vector<Part> parts;     // in layer order
@@ -233,6 +244,9 @@ struct RuleScheme {
   std::vector<std::string> optimizers{};
   /// It keeps something for each gradient, so that an update is of one.
   bool one_at_a_time = false;
+  /// It answers each replica with weights of its own (Updated::answers), so that no codec can say what has
+  /// changed for all of them.
+  bool answers_each = false;
   /// It counts mini-batch by mini-batch, so that a push stands for one.
   bool counts_each = false;
   /// The weights that it sends lead elsewhere than where pipeline policies predict.

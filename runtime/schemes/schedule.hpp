@@ -71,6 +71,7 @@ enum class SignalFrom : std::uint8_t {
 struct Schedule {
   ScheduleOptions options;
   SignalFrom signal_from = SignalFrom::next;  // other than `next`: decoupled modules
+  bool estimates_mixed = false;   // with `next`: predictors mix what it sends with estimates
   bool inputs_predicted = false;  // chunks but the first get inputs from predictors of their own
   bool flushed = true;            // no mini-batch starts before the last one's update
   std::int32_t chunks = 1;

@@ -87,7 +87,10 @@ Timeline simulate(const Schedule& schedule,
         errors[c].push_back(end + times[c + 1].link_back);  // the way of the chunk behind it
       }
     } else if (sends_error(a.act) && a.chunk > 0 && schedule.signal_from == SignalFrom::next) {
-      errors[static_cast<std::size_t>(a.chunk - 1)].push_back(end + t.link_back);
+      const ChunkTimes& before = times[static_cast<std::size_t>(a.chunk - 1)];
+      // An estimate that is mixed with it is made when it comes, and the lesson follows at once.
+      const double mixing = schedule.estimates_mixed ? before.predict + before.teach : 0;
+      errors[static_cast<std::size_t>(a.chunk - 1)].push_back(end + t.link_back + mixing);
     }
     if (a.act == Act::forward && schedule.signal_from == SignalFrom::predictor) {
       errors[static_cast<std::size_t>(a.chunk)].push_back(end + t.predict);

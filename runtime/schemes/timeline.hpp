@@ -17,7 +17,7 @@ struct ChunkTimes {
   double link = 0;           // of an activation to the next chunk
   double link_back = 0;      // of an error signal to the chunk before
   double predict = 0;        // of an estimate of its error signal (SignalFrom::predictor)
-  double teach = 0;          // of a lesson; it is not in a timeline
+  double teach = 0;          // of a lesson; in a timeline only where estimates are mixed
   double predict_input = 0;  // of an estimate of its input (Schedule::inputs_predicted)
   double teach_input = 0;
 };

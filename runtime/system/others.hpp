@@ -79,10 +79,10 @@ class Others {
   /// All go on, whatever the halt has come to; also after open(), where machines were frozen.
   virtual void go_on() = 0;
 
-  /// The run is over: returns when all other processes have ended their part and all that they have
+  /// The run is over, and has ended so: returns when all other processes have ended their part and all that they have
   /// recorded has been handed to the recorder. Error (lost) where one has not, so that records are missing.
   /// Nothing where the recorder is elsewhere.
-  virtual Result<void> collect() = 0;
+  virtual Result<void> collect(const Ending& ending) = 0;
 
   /// This process's machines have ended; what they had still stands. Nothing comes any more, and nothing of the
   /// theatre is used, when it returns. A second time it does nothing.

@@ -70,7 +70,7 @@ std::optional<Rest> come_to_rest(const Theatre& theatre) {
     return {};
   }
   if (theatre.due_from_others > 0) {
-    await_late_messages(self, theatre, [] { return false; });
+    await_late_messages(self, theatre, [&] { return theatre.ended == true; });
   }
   if (theatre.recorder) {
     // What was recorded may be news for the Director.

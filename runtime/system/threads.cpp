@@ -333,7 +333,7 @@ Ending play(Theatre& theatre, RecordSink& records, const RunState* state) {
     }
   }
   Ending ending = await_ending(theatre);
-  const auto collected = others ? others->collect() : Result<void>();
+  const auto collected = others ? others->collect(ending) : Result<void>();
   if (!collected && ending.exit_code == 0) {
     const auto& asked = theatre.options.interrupts;
     const bool interrupted = asked && asked() >= 2;

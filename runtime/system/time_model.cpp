@@ -150,13 +150,14 @@ double TimeModel::work(const Run& run, double now) const {
 double TimeModel::exchange(std::int32_t replica,
                            const Stamp& stamp,
                            std::uint64_t what,
-                           std::int64_t bytes) const {
-  const proto::TimeModel& latency = clock_->exchange();
+                           std::int64_t bytes,
+                           bool far) const {
+  const proto::TimeModel& latency = far ? clock_->between_servers() : clock_->exchange();
+  const double bandwidth = far ? clock_->bandwidth_between_servers() : clock_->bandwidth();
   const int listed = latency.seconds_size();
   const double mean = listed == 0 ? 0 : latency.seconds(listed == 1 ? 0 : replica % listed);
-  const double way =
-      clock_->bandwidth() > 0 ? static_cast<double>(bytes) / clock_->bandwidth() : 0.0;
-  return sample(latency, mean, what, stamp) + way;
+  const double way = bandwidth > 0 ? static_cast<double>(bytes) / bandwidth : 0.0;
+  return sample(latency, mean, far ? what + 100 : what, stamp) + way;
 }
 
 double TimeModel::link(const Message& message) const {
@@ -166,7 +167,7 @@ double TimeModel::link(const Message& message) const {
     for (const Tensor& values : upload->contribution.values) {
       bytes += bytes_of(values);
     }
-    return exchange(stamp.replica, stamp, 7, bytes);
+    return exchange(stamp.replica, stamp, 7, bytes, upload->far);
   }
   if (const auto* answer = std::get_if<Answer>(&message)) {
     std::int64_t bytes = 0;
@@ -179,7 +180,8 @@ double TimeModel::link(const Message& message) const {
     for (const Tensor& moment : answer->moments) {
       bytes += bytes_of(moment);
     }
-    return answer->pinned ? 0 : exchange(answer->replica, stamp, 8, bytes);  // evaluations are free
+    // Evaluations are free.
+    return answer->pinned ? 0 : exchange(answer->replica, stamp, 8, bytes, answer->far);
   }
   if (const auto* part = std::get_if<GradientPart>(&message)) {
     std::int64_t bytes = 0;

@@ -43,7 +43,8 @@ class TimeModel {
   double exchange(std::int32_t replica,
                   const Stamp& stamp,
                   std::uint64_t what,
-                  std::int64_t bytes) const;
+                  std::int64_t bytes,
+                  bool far = false) const;
 
   std::vector<ChunkTimes> chunks_;
   std::uint64_t seed_;

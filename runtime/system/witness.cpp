@@ -174,7 +174,7 @@ void Witness::recorded(const RecordEntry& entry) {
     applied(*record);
   } else if (const auto* told = std::get_if<ServerRecord>(&entry)) {
     for (auto& [id, server] : servers_) {
-      if (server.chunk == told->chunk && server.slice == told->slice) {
+      if (told->group < 0 && server.chunk == told->chunk && server.slice == told->slice) {
         server.over = true;
         server.dropped = told->dropped;
       }

@@ -81,3 +81,14 @@ TEST_CASE("the run may end at a step whose evaluation is done, under way or due"
     CHECK(released.back().conclude);
   }
 }
+
+TEST_CASE("weights and buffers of chunks that there are none of are refused", "[actors]") {
+  for (const std::int32_t chunk : {-1, 1, 1000}) {
+    Director d = director();
+    Effects fx;
+    CHECK_THROWS_AS(d.handle(Concluded{.chunk = chunk, .slice = 0, .weights = {}}, 0, fx),
+                    ContractError);
+    CHECK_THROWS_AS(d.handle(Buffers{.replica = 0, .chunk = chunk, .tensors = {}}, 0, fx),
+                    ContractError);
+  }
+}

@@ -34,7 +34,8 @@ ParameterLayout layout() {
                       {spec("dense2.weight", {7, 2}, true), 1, 0},
                       {spec("dense2.bias", {7}, false), 1, 16},
                       {spec("dense3.weight", {2, 7}, false), 1, 32}},
-          .slice_sizes = {80, 48}};
+          .slice_sizes = {80, 48},
+          .fragments = {}};
 }
 
 /// Normal numbers in the parameters, zero in the padding.

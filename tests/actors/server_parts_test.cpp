@@ -1,4 +1,5 @@
 // The parts of a server shard, each on its own.
+#include "actors/server/above.hpp"
 #include "actors/server/arrived_pushes.hpp"
 #include "actors/server/pins.hpp"
 #include "actors/server/replicas.hpp"
@@ -351,4 +352,60 @@ TEST_CASE("steps that are due are pinned once, the last of the run is not among 
   CHECK(due(0) == Steps{});
   CHECK(due(5) == Steps{6});
   CHECK(due(1) == Steps{});
+}
+
+// -- the server above a group's ---------------------------------------------------------------------
+
+TEST_CASE("what has accumulated goes up once, and an answer is merged once", "[server]") {
+  Above above({.server = {9}, .group = 1, .accumulate = 2, .merge = 0.25, .members = {false, true}},
+              value(1));
+  Effects fx;
+  const auto push = [&](std::int64_t mini_batches) {
+    Upload m = upload(1, 1);
+    m.contribution.mini_batches = mini_batches;
+    Combine job{.from = {7}, .stamp = {}, .update = {}, .forget = {}};
+    above.accumulate({m}, job);
+    return job;
+  };
+  const auto answer = [](std::uint64_t request, Weights weights) {
+    return Answer{.request = request, .replica = 1, .weights = std::move(weights)};
+  };
+  CHECK_FALSE(push(3).since);
+  CHECK(push(4).since.span<float>()[0] == 1);
+  above.done(value(5), value(-4), 0, fx);
+  REQUIRE(fx.sends.size() == 1);
+  CHECK(fx.sends.front().to == 9);
+  const auto& up = std::get<Upload>(fx.sends.front().message);
+  CHECK(up.far);
+  CHECK(up.stamp.replica == 1);
+  CHECK(up.stamp.batch == 6);
+  CHECK(up.contribution.mini_batches == 7);
+  CHECK(up.contribution.values.front().span<float>()[0] == 5);
+  // Nothing goes up while it is out, whatever accumulates.
+  CHECK_FALSE(push(1).since);
+  CHECK_FALSE(push(1).since);
+  CHECK_FALSE(above.has_unsent());
+  CHECK_FALSE(above.came(answer(2, {{.values = value(2)}})));
+  CHECK_THROWS_AS(above.came(answer(1, {})), ContractError);
+  CHECK_THROWS_AS(above.came(answer(1, {{.values = {}}})), ContractError);
+  REQUIRE(above.came(answer(1, {{.values = value(2), .version = 8}})));
+  CHECK_FALSE(above.came(answer(1, {{.values = value(3)}})));
+  Combine merge{.from = {7}, .stamp = {}, .update = {}, .forget = {}};
+  above.merge(merge);
+  CHECK(above.at_work());
+  CHECK(merge.theirs.span<float>()[0] == 2);
+  CHECK(merge.share == 0.25);
+  fx = {};
+  above.done({}, value(-2.5f), 3, fx);
+  CHECK(fx.sends.empty());
+  CHECK_FALSE(above.at_work());
+  // It counts from there; mini-batches that were applied in between go with the next.
+  CHECK_FALSE(push(1).since);
+  CHECK(push(1).since.span<float>()[0] == -2.5f);
+  above.done(value(1), value(-3.5f), 4, fx);
+  const auto& next = std::get<Upload>(fx.sends.front().message);
+  CHECK(next.sequence == 2);
+  CHECK(next.contribution.mini_batches == 4);
+  CHECK(next.read_version == 8);
+  CHECK(next.read_time == 3);
 }

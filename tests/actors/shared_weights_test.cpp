@@ -21,7 +21,9 @@ ParameterLayout layout() {
   ParameterSpec spec;
   spec.name = "w";
   spec.shape = {kElements};
-  return {.entries = {{spec, 0, 0}, {spec, 1, 0}}, .slice_sizes = {kElements, kElements}};
+  return {.entries = {{spec, 0, 0}, {spec, 1, 0}},
+          .slice_sizes = {kElements, kElements},
+          .fragments = {}};
 }
 
 std::shared_ptr<SharedWeights> shared_weights(int writers, SharedAdd add) {

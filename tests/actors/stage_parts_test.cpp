@@ -2,6 +2,7 @@
 #include "actors/stage/arrivals.hpp"
 #include "actors/stage/chunk_statistics.hpp"
 #include "actors/stage/gradient_sums.hpp"
+#include "actors/stage/replay_buffer.hpp"
 #include "actors/stage/sequence_cursor.hpp"
 #include "actors/stage/sequence_wait.hpp"
 #include "actors/stage/stashes.hpp"
@@ -75,6 +76,69 @@ TEST_CASE("an action lacks first what only another machine can bring") {
   CHECK(arrivals.missing(forward(3, 1, 1), kHead) == Want::activation);
   CHECK(arrivals.missing(backward(3, 0, 1), kInner) == Want::error);
   CHECK_FALSE(arrivals.missing(backward(3, 0, 1), kHead));
+}
+
+TEST_CASE("a buffer gives what was used least, of this the newest, and the oldest makes room") {
+  ReplayBuffer<int> buffer;
+  CHECK(buffer.empty());
+  CHECK(buffer.keep(1, 3) == 0);
+  CHECK(buffer.fresh());
+  CHECK(buffer.draw().value == 1);
+  CHECK_FALSE(buffer.fresh());
+  CHECK(buffer.draw().again);  // 1 was used twice
+  CHECK(buffer.keep(2, 3) == 0);
+  CHECK(buffer.keep(3, 3) == 0);
+  CHECK(buffer.keep(4, 3) == 0);  // 1 made room, which had been used
+  std::vector<int> drawn;
+  for (int i = 0; i < 7; ++i) {
+    const auto draw = buffer.draw();
+    CHECK(draw.again == (i > 2));
+    drawn.push_back(draw.value);
+  }
+  CHECK(drawn == std::vector{4, 3, 2, 4, 3, 2, 4});
+  CHECK(buffer.keep(5, 3) == 0);
+  CHECK(buffer.keep(6, 3) == 0);
+  CHECK(buffer.keep(7, 3) == 0);
+  CHECK(buffer.keep(8, 3) == 1);  // nobody has seen 5
+  CHECK(buffer.keep(9, 1) == 3);
+  CHECK(buffer.draw().value == 9);
+}
+
+TEST_CASE("inputs that are drawn from a buffer bring their labels") {
+  Arrivals arrivals(2);
+  constexpr Arrivals::Needs kDrawing{.labels = true, .errors = 1};
+  const auto send = [&](std::int32_t chunk, std::int64_t batch, float x) {
+    Bundle bundle{{"x", value(x)}};
+    if (chunk > 0) {
+      bundle.push_back({"labels", value(-x)});
+    }
+    arrivals.keep(Activation{{0, chunk, batch, 0}, std::move(bundle)});
+  };
+  const auto drawn = [&](std::int64_t batch, bool again, std::int64_t replaced) {
+    const Action a = forward(batch, 0, 1);
+    const Arrivals::Choice choice = arrivals.draw(a);
+    CHECK(choice.again == again);
+    CHECK(choice.replaced == replaced);
+    const Arrivals::ForwardInput in = arrivals.take_input(a);
+    REQUIRE(in.bundle.size() == 1);
+    CHECK(in.labels.span<float>()[0] == -in.bundle.front().tensor.span<float>()[0]);
+    return in.bundle.front().tensor.span<float>()[0];
+  };
+  CHECK(arrivals.missing(forward(0, 0, 1), kDrawing) == Want::activation);
+  send(1, 0, 1);
+  CHECK_FALSE(arrivals.missing(forward(7, 0, 1), kDrawing));  // of whatever mini-batch
+  CHECK(drawn(0, false, 0) == 1);
+  CHECK(drawn(1, true, 0) == 1);
+  send(1, 1, 2);
+  send(1, 2, 3);
+  send(1, 3, 4);
+  CHECK(drawn(2, false, 1) == 4);
+  CHECK(drawn(3, false, 0) == 3);
+  send(0, 0, 5);  // the first chunk has none: its input is the data
+  CHECK(arrivals.missing(forward(0), kDrawing) == Want::data);
+  arrivals.keep(Labels{{0, 0, 0, 0}, value(6)});
+  CHECK_FALSE(arrivals.missing(forward(0), kDrawing));
+  CHECK(arrivals.missing(forward(1), kDrawing) == Want::data);
 }
 
 TEST_CASE("a wait is recorded when it ends or turns into another") {

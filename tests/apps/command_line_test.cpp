@@ -452,8 +452,8 @@ TEST_CASE("short forms set their keys, and are the last", "[apps]") {
   CHECK_THAT(run_program(with(print, {"--lr", "nan"})).err, says("\"nan\" is not a finite number"));
   CHECK(run_program({"plan", "glyphs-mlp", "--lr", "-1"}).code == 2);
   const Said resumed = run_program({"run", "--resume", "nowhere", "--lr", "0.1"});
-  CHECK(resumed.code == 2);
-  CHECK_THAT(resumed.err, says("leave out EXPERIMENT"));
+  CHECK(resumed.code == 3);
+  CHECK_THAT(resumed.err, says("no checkpoint to go on from"));
 }
 
 TEST_CASE("a standard output that is full is an error, one that is closed is not", "[apps]") {

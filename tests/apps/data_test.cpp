@@ -8,6 +8,7 @@
 #include "tests/support/bad_server.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/surroundings.hpp"
 
 #include <algorithm>
@@ -290,14 +291,7 @@ namespace {
 
 /// For a shell: what comes next has no more memory than that. AddressSanitizer reserves terabytes, and does without.
 std::string with_at_most(int kibibytes) {
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-  kibibytes = 0;
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-  kibibytes = 0;
-#endif
-  return kibibytes > 0 ? concat("ulimit -d ", kibibytes, "; ") : "";
+  return kSanitized ? "" : concat("ulimit -d ", kibibytes, "; ");
 }
 
 }  // namespace

@@ -18,6 +18,8 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -122,6 +124,43 @@ void await_training(const fs::path& out) {
   });
 }
 
+/// Stands for ssh, which must not be asked for a password here. It knows beta alone.
+class StandInForSsh {
+ public:
+  explicit StandInForSsh(const Folder& folder)
+      : path_(std::getenv("PATH")), started_(folder / "started") {
+    const std::string ssh =
+        file(folder / "ssh",
+             "#!/bin/sh\n"
+             "while [ \"$1\" != -- ]; do shift; done\n"
+             "echo \"$2: $3\" >>" +
+                 folder / "asked" +
+                 "\n"
+                 "[ \"$2\" = me@beta ] || { echo \"ssh: no route\" >&2; exit 255; }\n"
+                 "echo $$ >>" +
+                 started_ +
+                 "\n"
+                 "SSH_CONNECTION='127.0.0.1 50000 127.0.0.1 22' exec sh -c \"exec $3\"\n");
+    fs::permissions(ssh, fs::perms::owner_all);
+    ::setenv("PATH", (folder.path().string() + ":" + path_).c_str(), 1);
+  }
+
+  ~StandInForSsh() { ::setenv("PATH", path_.c_str(), 1); }
+
+  StandInForSsh(const StandInForSsh&) = delete;
+  StandInForSsh& operator=(const StandInForSsh&) = delete;
+
+  /// The processes that it has become.
+  std::vector<pid_t> started() const {
+    std::istringstream text(contents(started_));
+    return {std::istream_iterator<pid_t>(text), {}};
+  }
+
+ private:
+  std::string path_;
+  std::string started_;
+};
+
 }  // namespace
 
 TEST_CASE("a run on nodes ends with the weights of one process, run after run", "[apps]") {
@@ -179,26 +218,15 @@ TEST_CASE("a node whose part of a run is killed is reached again, and plays it o
         2);  // more where it was silent for long
 }
 
+namespace {}  // namespace
+
 TEST_CASE("ssh starts a process where none listens", "[apps]") {
   const Folder folder;
-  // Stands for ssh, which must not be asked for a password here.
-  const std::string ssh =
-      file(folder / "ssh",
-           "#!/bin/sh\n"
-           "while [ \"$1\" != -- ]; do shift; done\n"
-           "echo \"$2: $3\" >>" +
-               folder / "asked" +
-               "\n"
-               "[ \"$2\" = me@beta ] || { echo \"ssh: no route\" >&2; exit 255; }\n"
-               "SSH_CONNECTION='127.0.0.1 50000 127.0.0.1 22' exec sh -c \"$3\"\n");
-  fs::permissions(ssh, fs::perms::owner_all);
-  const std::string path = std::getenv("PATH");
-  ::setenv("PATH", (folder.path().string() + ":" + path).c_str(), 1);
+  const StandInForSsh ssh(folder);
   const std::string line = "me@beta " + program_path() + "\n";
   const Said said =
       run_program(training("stop.updates=120", on(file(folder / "hosts", line + line))));
   const Said lost = run_program(training("stop.updates=120", on(file(folder / "gone", "gamma\n"))));
-  ::setenv("PATH", path.c_str(), 1);
   INFO(said.err);
   CHECK(said.code == 0);
   CHECK(digest_of(said) == digest_of_one());
@@ -211,6 +239,33 @@ TEST_CASE("ssh starts a process where none listens", "[apps]") {
                                              "gamma: troupe node --stdio\n"));
   CHECK(lost.code == 5);
   CHECK_THAT(lost.err, says("no route") && says("process 1 on gamma ended with exit code 255"));
+}
+
+TEST_CASE("a process that ssh has started is killed, and comes back by ssh", "[apps]") {
+  const Folder folder;
+  const StandInForSsh ssh(folder);
+  const std::string hosts = file(folder / "hosts", "me@beta " + program_path() + "\n");
+  const std::string out = folder / "run";
+  Words replicas = with(on(hosts), {"--out", out, "--back", "2"});
+  for (const char* setting : {"pipeline.stages=1", "replicas.count=2"}) {
+    replicas = with(replicas, {"--set", setting});
+  }
+  Program run(training(kEndless, replicas));
+  await_training(out);
+  for (std::size_t times = 1; times <= 2; ++times) {
+    const std::vector<pid_t> started = ssh.started();
+    REQUIRE(started.size() == times);
+    REQUIRE(::kill(started.back(), SIGKILL) == 0);
+    wait_until([&] { return count(contents(out + "/metrics.jsonl"), "\"returned\"") == times; });
+  }
+  CHECK(ssh.started().size() == 3);
+  run.signal(SIGINT);
+  const Said said = run.wait();
+  INFO(said.err << said.out);
+  CHECK(said.code == 130);
+  CHECK(count(said.out, "process 1 on me@beta was killed by signal 9") == 2);
+  CHECK(count(said.out, "returned") == 2);
+  CHECK(::kill(ssh.started().back(), 0) != 0);  // it has ended with the run
 }
 
 TEST_CASE("hosts that cannot be reached, and words that are wrong, are told of", "[apps]") {
@@ -403,6 +458,103 @@ TEST_CASE("a host that is lost is told of by its name, and a node outlives its l
     stays.await("ended with exit code 5");
   }
   CHECK(digest_of(run_program(training("stop.updates=120", on(other)))) == digest_of_one());
+}
+
+namespace {
+
+/// A run that has a checkpoint soon, and is lost some time before its end.
+Words long_training(const std::string& out, const Words& more) {
+  return training(
+      "stop.updates=1000",
+      with({"--set", "record.checkpoint.every=20", "--out", out, "--restarts", "1"}, more));
+}
+
+std::string digest_of_long() {
+  static const std::string digest = digest_of(run_program(training("stop.updates=1000")));
+  return digest;
+}
+
+}  // namespace
+
+TEST_CASE("a run with restarts goes on with a node that comes back, or without it", "[apps]") {
+  const Folder folder;
+  const std::string out = folder / "run";
+  const bool back = GENERATE(true, false);
+  Node stays({"--once"});
+  auto goes = std::make_unique<Node>();
+  const std::string hosts = file(folder / "hosts", goes->line + stays.line);
+  Program run(long_training(out, with(on(hosts), {"--restart-wait", back ? "60" : "1"})));
+  wait_until([&] { return has_checkpoint(out); });
+  if (back) {
+    ::kill(nodes_of(goes->program().pid()).at(0), SIGKILL);  // the node itself listens on
+  } else {
+    goes.reset();
+  }
+  const Said said = run.wait();
+  INFO(said.out << said.err);
+  CHECK(said.code == 0);
+  CHECK(digest_of(said) == digest_of_long());
+  CHECK_THAT(said.out, says("goes on from update"));
+  CHECK((said.err.find("; the run goes on without ") != std::string::npos) == !back);
+  CHECK(stays.program().wait().code == 0);  // only now its one run is over
+}
+
+TEST_CASE("where placement.on names a lost host, the run does not go on without it", "[apps]") {
+  const Folder folder;
+  const std::string out = folder / "run";
+  Node stays;
+  auto goes = std::make_unique<Node>();
+  const std::string hosts = file(folder / "hosts", goes->line + stays.line);
+  const bool named = GENERATE(true, false);
+  const std::string place = named ? "[\"stage-2=1\",\"stage-1=2\"]" : "[\"stage-2=2\"]";
+  Program run(long_training(
+      out, with(on(hosts), {"--restart-wait", "0", "--set", "placement.on=" + place})));
+  wait_until([&] { return has_checkpoint(out); });
+  goes.reset();
+  const Said said = run.wait();
+  INFO(said.out << said.err);
+  if (named) {
+    CHECK(said.code == 5);
+    CHECK_THAT(said.err,
+               says("It cannot begin again: placement.on: \"stage-2=1\" names the process that "
+                    "was lost"));
+    CHECK_THAT(contents(out + "/summary.json"), says("It cannot begin again"));
+  } else {
+    CHECK(said.code == 0);  // the entry means the same host, which is process 1 now
+    CHECK(digest_of(said) == digest_of_long());
+  }
+}
+
+TEST_CASE("a run with restarts starts a process through ssh once more", "[apps]") {
+  const Folder folder;
+  const StandInForSsh ssh(folder);
+  const std::string out = folder / "run";
+  const std::string line = "me@beta " + program_path() + "\n";
+  Program run(long_training(out, on(file(folder / "hosts", line + line))));
+  wait_until([&] { return has_checkpoint(out); });
+  ::kill(nodes_of(run.pid()).at(1), SIGKILL);
+  const Said said = run.wait();
+  INFO(said.out << said.err);
+  CHECK(said.code == 0);
+  CHECK(digest_of(said) == digest_of_long());
+  CHECK(count(contents(folder / "asked"), "node --stdio") >= 4);
+}
+
+TEST_CASE("an interrupt ends a run that waits for a host to begin again", "[apps]") {
+  const Folder folder;
+  const std::string out = folder / "run";
+  auto goes = std::make_unique<Node>();
+  Program run(
+      long_training(out, with(on(file(folder / "hosts", goes->line)), {"--restart-wait", "600"})));
+  wait_until([&] { return has_checkpoint(out); });
+  goes.reset();
+  wait_until([&] { return count(run.err(), "cannot begin again yet") > 0; });
+  run.signal(SIGINT);
+  const Said said = run.wait();
+  INFO(said.out << said.err);
+  CHECK(said.code == 130);
+  CHECK_THAT(contents(out + "/summary.json"), says("\"outcome\": \"interrupted\""));
+  CHECK(digest_of(run_program({"run", "--resume", out})) == digest_of_long());
 }
 
 TEST_CASE("keys without hosts are those of an experiment", "[apps]") {

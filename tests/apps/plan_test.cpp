@@ -242,20 +242,41 @@ TEST_CASE("blocks of a deep network are told once and counted", "[apps]") {
 TEST_CASE("plan says what codecs send and keep", "[apps]") {
   const std::vector<std::string> replicas{
       "replicas.count=2", "replicas.exchange=synchronous", "pipeline.weights=stash"};
-  const auto text = [&](const std::string& set) {
+  const auto text = [&](const std::string& set, const std::string& rule = "momentum") {
     std::vector<std::string> all = replicas;
-    all.push_back(set);
+    all.insert(all.end(), {set, "optimizer.rule=" + rule});
     return codecs_text(blueprint(1, all));
   };
   CHECK(text("replicas.codec.up=none") == "");
   CHECK(text("replicas.codec.up=fp16") ==
         "codec      up fp16; bytes of a message of n numbers: 2 n; each replica keeps a residual, "
-        "one "
-        "copy of the weights\n");
+        "1 copy of the weights\n");
+  CHECK(text("replicas.codec.up=dgc", "sgd").find("a residual and the codec's memory, 2 copies") !=
+        std::string::npos);
+  CHECK(text("replicas.codec.up.sign_vote.momentum=0", "sgd").find("keeps") == std::string::npos);
+  CHECK(text("replicas.codec.up=sign_vote", "sgd").find("the codec's memory, 1 copy of") !=
+        std::string::npos);
   CHECK(text("replicas.codec.up=terngrad").find("residual") == std::string::npos);
   CHECK(text("replicas.codec.down=top_k").find("what replicas have, one copy more") !=
         std::string::npos);
   CHECK(text("replicas.codec.down=bf16").find("copy") == std::string::npos);
+}
+
+TEST_CASE("plan says what replicas without servers send one another", "[apps]") {
+  const auto sends = [](const std::string& set) {
+    const std::string text =
+        describe(blueprint(1, {"replicas.count=16", "replicas.exchange" + set}));
+    const auto at = text.find("each replica sends at most ");
+    return at == text.npos ? "" : text.substr(at + 27, text.find(" (", at) - at - 27);
+  };
+  CHECK(sends(".gossip.graph=ring") == "2 times its weights");
+  CHECK(sends(".gossip.graph=exponential") == "4 times its weights");
+  CHECK(sends(".gossip.graph=complete") == "15 times its weights");
+  CHECK(sends(".gossip.period=4") == "0.5 times its weights");
+  CHECK(sends("=sgp") == "1 times its weights");
+  CHECK(sends("=ad_psgd") == "1 times its weights");
+  CHECK(sends("=strom") == "15 messages");
+  CHECK(sends("=averaging").empty());
 }
 
 TEST_CASE("data that is not here is planned by its sizes, and by no more than there is of it",

@@ -54,20 +54,6 @@ const Words kAveraging{"pipeline.stages=1", "replicas.count=3", "replicas.exchan
 const std::string kShort = "stop.updates=120";
 const std::string kEndless = "stop.updates=1000000000";
 
-/// The processes that `lead` has started and that are there.
-std::vector<pid_t> nodes_of(pid_t lead) {
-  std::vector<pid_t> all;
-  std::error_code gone;
-  for (const auto& task : fs::directory_iterator("/proc/" + std::to_string(lead) + "/task", gone)) {
-    std::ifstream file(task.path() / "children");
-    for (pid_t pid = 0; file >> pid;) {
-      all.push_back(pid);
-    }
-  }
-  std::sort(all.begin(), all.end());
-  return all;
-}
-
 bool lives(pid_t pid) {
   const std::string stat = contents("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t name_ends = stat.rfind(')');
@@ -131,6 +117,33 @@ TEST_CASE("a run in several processes ends with the weights of one", "[apps]") {
       CHECK(digest_of(several) == digest_of(one));
     }
   }
+}
+
+TEST_CASE("wherever stages and servers play, a run ends with the weights of one process",
+          "[apps]") {
+  for (const auto& [settings, on] :
+       {std::pair{kPipeline, "[\"stage-1=2\",\"*-2=1\",\"stage-*=0\"]"},
+        {kPipeline, "[\"stage-0=1\",\"stage-2=2\"]"},
+        {kSynchronous, "[\"server-*=2\",\"stage-0.*=1\",\"stage-[12].0=0\"]"}}) {
+    const Words run = training(with(settings, {kShort}));
+    const Said alone = run_program(run);
+    REQUIRE(alone.code == 0);
+    const Said placed =
+        run_program(with(run, {"--processes", "3", "--set", std::string("placement.on=") + on}));
+    INFO(on << placed.err);
+    CHECK(placed.code == 0);
+    CHECK(digest_of(placed) == digest_of(alone));
+  }
+}
+
+TEST_CASE("a run whose servers play in a process of their own ends with that process", "[apps]") {
+  const Folder folder;
+  Run run(kServers, folder / "run", {"--set", "placement.on=[\"server-*=2\",\"stage-*=1\"]"});
+  run.wait_until_it_trains();
+  ::kill(run.nodes.back(), SIGKILL);
+  const Said said = run.wait();
+  CHECK(said.code == 5);
+  CHECK_THAT(said.err, says("server"));
 }
 
 TEST_CASE("a pipeline ends when a process of it is killed, at any moment", "[apps]") {
@@ -382,6 +395,12 @@ TEST_CASE("what cannot be played in several processes is refused, in a sentence"
        "--back: a replica cannot come back where there is one"},
       {{"--set", "replicas.count=2", "--processes", "6", "--back", "2"},
        "--back: a replica cannot come back where several processes play it"},
+      {{"--processes", "2", "--set", "placement.on=[\"stage-*=2\"]"}, "names process 2 of 2"},
+      {{"--processes", "2", "--set", "placement.on=[\"stage-7=1\"]"}, "fits no stage or server"},
+      {{"--processes", "2", "--set", "placement.on=[\"shard-2=0\"]"},
+       "fits shard-2, which plays in process 1"},
+      {{"--processes", "2", "--set", "placement.on=[\"*=0\"]"}, "process 1 of 2 has no stage"},
+      {{"--processes", "2", "--set", "placement.on=[\"stage-0\"]"}, "is not NAMES=PROCESS"},
   };
   for (const auto& [more, why] : cases) {
     const Said said = run_program(with(run, more));

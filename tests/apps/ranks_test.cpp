@@ -8,10 +8,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace troupe;
@@ -225,6 +227,37 @@ TEST_CASE("another may take the place of one that was lost, where the scheme bea
   if (bears) {
     CHECK(another->wait().code == 0);
   }
+}
+
+TEST_CASE("with --restarts all come again where one was lost, and so does another in its place",
+          "[apps]") {
+  const Folder folder;
+  const std::string out = folder / "run";
+  const Words more{"--set", "stop.updates=1000", "--set", "record.checkpoint.every=20"};
+  const Words restarts = with(more, {"--restarts", "1"});
+  const int port = free_port();
+  const auto lead = start(0, 3, port, with(restarts, {"--out", out}));
+  const auto one = start(1, 3, port, restarts);
+  const auto two = start(2, 3, port, restarts);
+  wait_until([&] { return has_checkpoint(out); });
+  one->signal(SIGKILL);
+  const auto another = start(1, 3, port, restarts);
+  const Said said = lead->wait();
+  INFO(said.out << said.err << another->err() << two->err());
+  CHECK(said.code == 0);
+  CHECK(another->wait().code == 0);
+  CHECK(two->wait().code == 0);
+  CHECK_THAT(said.out, says("goes on from update"));
+  CHECK(digest_of(said) == digest_of(start(0, 1, free_port(), more)->wait()));
+}
+
+TEST_CASE("a process that waits for its lead can be interrupted", "[apps]") {
+  const auto alone = start(1, 2, free_port(), {});
+  wait_until(
+      [&] { return contents("/proc/" + std::to_string(alone->pid()) + "/comm") == "troupe\n"; });
+  std::this_thread::sleep_for(std::chrono::seconds{1});  // it waits for a lead that does not come
+  alone->signal(SIGTERM);
+  CHECK(alone->wait().code == 128 + SIGTERM);
 }
 
 TEST_CASE("words that do not go with --join are refused", "[apps]") {

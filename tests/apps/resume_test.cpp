@@ -2,6 +2,7 @@
 // for bit: tests/tools/resume_matrix.py. A few kills by default; for N of each verb set TROUPE_INTERRUPTIONS=N.
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
+#include "tests/support/sanitized.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -11,6 +12,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace troupe::test;
@@ -20,14 +22,16 @@ namespace {
 
 int kills() {
   const char* wanted = std::getenv("TROUPE_INTERRUPTIONS");
-  return wanted ? std::atoi(wanted) : 3;
+  return wanted ? std::atoi(wanted) : kSanitized ? 1 : 3;
 }
 
-/// A pipeline of four stages that takes some tenths of a second, with twenty checkpoints or more; with 40 or 60
-/// updates with two or three.
+/// Updates that take some tenths of a second.
+const char* const kSome = kSanitized ? "500" : "2000";
+
+/// A pipeline of four stages, with a checkpoint every hundred updates; with 40 or 60 updates with two or three.
 std::vector<std::string> pipeline(const std::string& verb,
                                   const std::string& out,
-                                  const std::string& updates = "2000") {
+                                  const std::string& updates = kSome) {
   return {verb,
           "teacher-mlp",
           "--quiet",
@@ -78,14 +82,15 @@ TEST_CASE("a run that is interrupted writes a checkpoint first, and ends from it
           "[apps]") {
   for (const std::string verb : {"sim", "run"}) {
     const Folder folder;
-    const Said whole = run_program(pipeline(verb, folder / "whole", "4000"));
+    const std::string twice = std::to_string(2 * std::stoi(kSome));
+    const Said whole = run_program(pipeline(verb, folder / "whole", twice));
     REQUIRE(whole.code == 0);
     std::string run;
     int code = 0;
     for (int i = 0; i < 8 && code == 0;
          ++i) {  // on a busy machine the signal may come after the end
       run = folder / ("run-" + std::to_string(i));
-      Program program(pipeline(verb, run, "4000"));
+      Program program(pipeline(verb, run, twice));
       wait_for_checkpoint(run);
       program.signal(SIGINT);
       code = program.wait().code;
@@ -113,6 +118,28 @@ TEST_CASE("a run that goes on from an older checkpoint takes the place of what c
   CHECK(fs::exists(run + "/checkpoints/step-60"));
 }
 
+TEST_CASE("what codecs have kept in an all-reduce is in a checkpoint", "[apps]") {
+  for (const char* up : {"=fp16", ".powersgd.rank=1", ".random_k.density=0.1"}) {
+    for (const char* how : {"ring", "tree"}) {
+      INFO(up << " " << how);
+      const Folder folder;
+      const std::string run = folder / "run";
+      std::vector<std::string> words = pipeline("sim", run, "60");
+      for (const std::string& more : {std::string("replicas.count=3"),
+                                      std::string("replicas.exchange.synchronous.reduction=") + how,
+                                      std::string("replicas.codec.up") + up}) {
+        words.insert(words.end(), {"--set", more});
+      }
+      const Said whole = run_program(words);
+      REQUIRE(whole.code == 0);
+      const Said resumed =
+          run_program({"sim", "--resume", run + "/checkpoints/step-40", "--quiet"});
+      CHECK(resumed.code == 0);
+      CHECK(digest_of(resumed) == digest_of(whole));
+    }
+  }
+}
+
 TEST_CASE("what codecs have kept is in a checkpoint", "[apps]") {
   for (const char* up : {"top_k.density=0.05", "powersgd.rank=1", "strom.density=0.05"}) {
     INFO(up);
@@ -129,6 +156,38 @@ TEST_CASE("what codecs have kept is in a checkpoint", "[apps]") {
     const Said resumed = run_program({"sim", "--resume", run + "/checkpoints/step-40", "--quiet"});
     CHECK(resumed.code == 0);
     CHECK(digest_of(resumed) == digest_of(whole));
+  }
+}
+
+TEST_CASE("predictors, their lessons under way and what is measured of them are in a checkpoint",
+          "[apps]") {
+  for (const std::vector<std::string>& method : std::vector<std::vector<std::string>>{
+           {"decoupled.synthetic.conditioned=true"},
+           {"decoupled.synthetic.unlocked=true"},
+           {"decoupled.greedy.buffer=3", "clock.forward.seconds=[4,1,1,4]"},
+           {"decoupled.synthetic.freshest=true", "clock.teach.seconds=[0.01]"},
+           {"decoupled.synthetic.conditioned=true", "decoupled.synthetic.unlocked=true"}}) {
+    INFO(method.front() << " " << method.back());
+    const Folder folder;
+    const std::string run = folder / "run";
+    std::vector<std::string> words = pipeline("sim", run, "60");
+    for (const std::string& more :
+         {std::string("pipeline.schedule=sequential"), std::string("record.every=5")}) {
+      words.insert(words.end(), {"--set", more});
+    }
+    if (!method.front().starts_with("decoupled.greedy.buffer")) {
+      words.insert(words.end(), {"--set", "record.angle_every=3"});
+    }
+    for (const std::string& more : method) {
+      words.insert(words.end(), {"--set", more});
+    }
+    const Said whole = run_program(words);
+    REQUIRE(whole.code == 0);
+    const std::string metrics = contents(run + "/metrics.jsonl");
+    const Said resumed = run_program({"sim", "--resume", run + "/checkpoints/step-40", "--quiet"});
+    CHECK(resumed.code == 0);
+    CHECK(digest_of(resumed) == digest_of(whole));
+    CHECK(contents(run + "/metrics.jsonl") == metrics);
   }
 }
 
@@ -156,13 +215,15 @@ TEST_CASE("what --resume cannot do is said", "[apps]") {
   const Folder folder;
   const std::string run = folder / "run";
   REQUIRE(run_program(pipeline("sim", run, "40")).code == 0);
-  for (const std::vector<std::string>& more :
-       {std::vector<std::string>{"glyphs-mlp"}, {"--set", "seed=2"}, {"--out", folder / "other"}}) {
+  for (const auto& [more, why] :
+       {std::pair{std::vector<std::string>{"glyphs-mlp"}, "leave out EXPERIMENT"},
+        {{"--set", "seed=2"}, "seed is what the checkpoint is of, and stays"},
+        {{"--out", folder / "other"}, "leave out --out, or name another topology with --set"}}) {
     std::vector<std::string> asked{"sim", "--resume", run};
     asked.insert(asked.end(), more.begin(), more.end());
     const Said said = run_program(asked);
     CHECK(said.code == 2);
-    CHECK_THAT(said.err, says("leave out EXPERIMENT, --set and --out"));
+    CHECK_THAT(said.err, says(why));
   }
   const Said clock = run_program({"run", "--resume", run});
   CHECK(clock.code == 2);

@@ -7,11 +7,6 @@
 namespace troupe::fuzz {
 namespace {
 
-const Files& files() {
-  static const Files all;
-  return all;
-}
-
 /// GPT-2's character of each byte.
 std::string character(int byte) {
   const bool seen = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;

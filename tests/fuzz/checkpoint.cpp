@@ -16,11 +16,6 @@ namespace {
 constexpr const char* kState = "state.pb";
 constexpr const char* kTensors = "state.safetensors";
 
-const Files& files() {
-  static const Files all;
-  return all;
-}
-
 /// Two stages behind a server each, so that all kinds of machines are there.
 const Blueprint& blueprint() {
   static const Blueprint one = [] {

@@ -16,7 +16,7 @@ constexpr std::int64_t kRows = 12;
 constexpr std::int64_t kColumns = 10;
 constexpr std::int64_t kNumbers = kRows * kColumns + 7;
 
-constexpr std::array<const char*, 14> kCodecs{"fp16",
+constexpr std::array<const char*, 15> kCodecs{"fp16",
                                               "bf16",
                                               "int8_block.block=16",
                                               "int4_block.block=16",
@@ -29,7 +29,8 @@ constexpr std::array<const char*, 14> kCodecs{"fp16",
                                               "qsgd.coding=elias",
                                               "qsgd.coding=fixed",
                                               "terngrad.clip=0",
-                                              "powersgd.rank=2"};
+                                              "powersgd.rank=2",
+                                              "sign_vote.momentum=0"};
 
 std::shared_ptr<const Codec> made(std::size_t which) {
   proto::Experiment e;

@@ -91,4 +91,10 @@ class Files {
   std::filesystem::path folder_;
 };
 
+/// Of this process, made when it is first wanted.
+inline const Files& files() {
+  static const Files all;
+  return all;
+}
+
 }  // namespace troupe::fuzz

@@ -13,11 +13,6 @@ constexpr const char* kIdx[] = {"train-images-idx3-ubyte",
                                 "t10k-images-idx3-ubyte",
                                 "t10k-labels-idx1-ubyte"};
 
-const Files& files() {
-  static const Files all;
-  return all;
-}
-
 std::string with_zeros(std::string head, std::size_t more) {
   return head.append(more, '\0');
 }

@@ -8,11 +8,6 @@
 namespace troupe::fuzz {
 namespace {
 
-const Files& files() {
-  static const Files all;
-  return all;
-}
-
 const Cast& cast() {
   static const Cast one = [] {
     Cast made = test::directed_by([](Message, double, Effects&) {});

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 seconds=${1:-600}
 shift || true
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(wire control safetensors experiment order images pictures byte_pairs codec checkpoint)
+[ ${#names[@]} -gt 0 ] || names=(wire control answer meeting greeting codec safetensors experiment order images pictures byte_pairs checkpoint tables keys hosts)
 targets=("${names[@]/#/fuzz_}")
 cmake --preset fuzz >/dev/null
 cmake --build --preset fuzz --target "${targets[@]}"

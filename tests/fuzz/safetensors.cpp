@@ -4,15 +4,6 @@
 #include "tests/fuzz/fuzz.hpp"
 
 namespace troupe::fuzz {
-namespace {
-
-const Files& files() {
-  static const Files all;
-  return all;
-}
-
-}  // namespace
-
 std::vector<std::string> seeds() {
   const std::vector<float> numbers{1, 2, 3, 4, 5, 6};
   const auto bytes = std::as_bytes(std::span(numbers));

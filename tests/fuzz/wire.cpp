@@ -92,7 +92,7 @@ Parcel records() {
 }
 
 Parcel order() {
-  OrderPiece piece{.thread = 1, .made = {{.now = 1, .to = 2, .from = 0, .message = 3}}};
+  OrderPiece piece{.made = {{.now = 1, .to = 2, .from = 0, .message = 3}}};
   Archive a;
   a(piece);
   return {.kind = ParcelKind::order, .content = a.take()};

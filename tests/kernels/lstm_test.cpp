@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <functional>
+#include <utility>
+#include <vector>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -144,6 +146,142 @@ TEST_CASE("lstm agrees with the naive recurrence in double, and its gradients wi
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       check_close("accumulated", to_host(gradients[i]), more[i], {1e-6, 1e-6});
     }
+  }
+}
+
+TEST_CASE("a sequence in two pieces, which hand on states and gradients, is the whole one",
+          "[kernels]") {
+  Stream stream{Device{}};
+  for (const Lstm& s : kSizes) {
+    if (s.length < 2) {
+      continue;
+    }
+    INFO("B " << s.batch << " T " << s.length << " I " << s.inputs << " H " << s.cells);
+    const Layer layer(stream, s);
+    const Outcome whole = run(stream, s, layer);
+    const std::int64_t cut = s.length / 2;
+
+    struct Piece {
+      Lstm sizes;
+      Tensor x, dy, y, gates, cells, dgates, dx;
+      LstmState before, after, dbefore;
+    };
+
+    const auto part = [&](const Tensor& of, std::int64_t first, std::int64_t count) {
+      const std::int64_t width = of.shape()[2];
+      Tensor x = stream.allocate({s.batch, count, width});
+      for (std::int64_t b = 0; b < s.batch; ++b) {
+        copy(stream,
+             of.view((b * s.length + first) * width, {count, width}),
+             x.view(b * count * width, {count, width}));
+      }
+      return x;
+    };
+    const auto state = [&] {
+      const Shape shape{s.batch, s.cells};
+      return LstmState{stream.allocate(shape), stream.allocate(shape)};
+    };
+    std::vector<Piece> pieces;
+    for (const auto& [first, count] : {std::pair{std::int64_t{0}, cut}, {cut, s.length - cut}}) {
+      Piece p;
+      p.sizes = {s.batch, count, s.inputs, s.cells};
+      p.x = part(layer.x, first, count);
+      p.dy = part(layer.dy, first, count);
+      p.y = stream.allocate(p.dy.shape());
+      p.gates = stream.allocate({count, s.batch, 4 * s.cells});
+      p.cells = stream.allocate({count, s.batch, s.cells});
+      p.dgates = stream.allocate(p.gates.shape());
+      p.dx = stream.allocate(p.x.shape());
+      p.before = pieces.empty() ? LstmState{} : pieces.front().after;
+      p.after = state();
+      p.dbefore = pieces.empty() ? LstmState{} : state();
+      lstm_forward(stream,
+                   p.x,
+                   layer.w_input,
+                   layer.w_hidden,
+                   layer.bias,
+                   p.y,
+                   p.gates,
+                   p.cells,
+                   p.before,
+                   p.after);
+      check_close("y", to_host(p.y), to_host(part(whole.y, first, count)), {1e-6, 1e-6});
+      pieces.push_back(p);
+    }
+    const auto back = [&](const Piece& p, const LstmState& dafter) {
+      lstm_input_gradient(stream,
+                          layer.w_input,
+                          layer.w_hidden,
+                          p.gates,
+                          p.cells,
+                          p.dy,
+                          p.dgates,
+                          p.dx,
+                          {p.before, dafter, p.dbefore});
+    };
+    back(pieces[1], {});
+    back(pieces[0], pieces[1].dbefore);
+    check_close("dx", to_host(pieces[0].dx), to_host(part(whole.dx, 0, cut)), tolerance(s));
+    const Shape shapes[] = {layer.w_input.shape(), layer.w_hidden.shape(), layer.bias.shape()};
+    const auto gradients = [&](auto fill_in) {
+      std::vector<Tensor> all;
+      for (const Shape& shape : shapes) {
+        all.push_back(stream.allocate(shape));
+        fill(stream, all.back(), NAN);
+      }
+      fill_in(all);
+      return all;
+    };
+    const auto of_piece = [&](const Piece& p, const std::vector<Tensor>& to, bool accumulate) {
+      lstm_weight_gradient(
+          stream, p.x, p.y, p.dgates, to[0], to[1], to[2], accumulate, p.before.hidden);
+    };
+    const auto of_whole = gradients([&](const std::vector<Tensor>& to) {
+      lstm_weight_gradient(stream, layer.x, whole.y, whole.dgates, to[0], to[1], to[2], false);
+    });
+    const auto of_both = gradients([&](const std::vector<Tensor>& to) {
+      of_piece(pieces[1], to, false);
+      of_piece(pieces[0], to, true);
+    });
+    for (std::size_t i = 0; i < of_whole.size(); ++i) {
+      check_close("dw", to_host(of_both[i]), to_host(of_whole[i]), tolerance(s));
+    }
+
+    // Truncated: the state that the second piece begins with is a constant.
+    const auto truncated =
+        gradients([&](const std::vector<Tensor>& to) { of_piece(pieces[1], to, false); });
+    const Piece& p = pieces[1];
+    const Values x = to_host(p.x), dy = to_host(p.dy);
+    const Values w_input = to_host(layer.w_input), w_hidden = to_host(layer.w_hidden);
+    const Values bias = to_host(layer.bias);
+    const Values h = to_host(p.before.hidden), c = to_host(p.before.cell);
+    const auto loss = [&](const Values& wi,
+                          const Values& wh,
+                          const Values& of_bias,
+                          const Values& of_h,
+                          const Values& of_c) {
+      return dot(dy, lstm(p.sizes, x, wi, wh, of_bias, of_h, of_c));
+    };
+    check_close(
+        "dw_input",
+        to_host(truncated[0]),
+        differences(w_input, [&](const Values& v) { return loss(v, w_hidden, bias, h, c); }),
+        tolerance(s));
+    check_close(
+        "dw_hidden",
+        to_host(truncated[1]),
+        differences(w_hidden, [&](const Values& v) { return loss(w_input, v, bias, h, c); }),
+        tolerance(s));
+    check_close(
+        "dh",
+        to_host(p.dbefore.hidden),
+        differences(h, [&](const Values& v) { return loss(w_input, w_hidden, bias, v, c); }),
+        tolerance(s));
+    check_close(
+        "dc",
+        to_host(p.dbefore.cell),
+        differences(c, [&](const Values& v) { return loss(w_input, w_hidden, bias, h, v); }),
+        tolerance(s));
   }
 }
 

@@ -100,7 +100,8 @@ void for_each_key(const F& f,
 
 const std::string kTopLevel =
     " (legal: name, seed, model, data, optimizer, pipeline, replicas, decoupled, placement, "
-    "clock, stop, record, phases, extension, start_from)";
+    "clock, stop, record, phases, extension, start_from, "
+    "resumed)";
 const std::string kPipeline =
     " (legal: stages, micro_batches, schedule, weights, activations, cut, partition, stage_of)";
 const std::string kSchedules =
@@ -186,7 +187,7 @@ TEST_CASE("every alternative can be chosen and resolves with its own defaults", 
     CHECK(text.find(' ' + field.name() + " {") != text.npos);
     CHECK(MessageDifferencer::Equals(parsed(text), experiment));
   });
-  CHECK(count == 187);
+  CHECK(count == 194);
 }
 
 TEST_CASE("a list of groups is read, printed and checked like any other", "[messages]") {

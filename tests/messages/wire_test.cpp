@@ -285,6 +285,9 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
       ReturnOfReplica{.replica = 1, .batch = 8, .missed = 3},
       TrafficRecord{.bytes = 12},
       PredictionRecord{.stamp = {.batch = 3}, .result = x},
+      SignalRecord{.stamp = {.batch = 3}, .synthetic = true},
+      AngleRecord{.stamp = {.batch = 3}, .product = 1, .update = 2, .truth = 3},
+      InputRecord{.stamp = {.batch = 3}, .drawn = Drawn::again, .replaced = 2},
       ConsensusRecord{.replica = 1, .chunk = 2, .step = 3, .distances = {0.5, -1}}};
   for (RecordEntry record : records) {
     Archive a;

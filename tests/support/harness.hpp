@@ -75,6 +75,9 @@ Outcome run(const proto::Experiment& experiment, const HarnessOptions& options =
 /// server told, no push of a replica is in two updates, and as many are as it told. Fails the test.
 void check_accounts(const Outcome& outcome);
 
+/// Servers that gave their account, but for those of groups of replicas.
+std::int64_t servers_of_all(const Outcome& outcome);
+
 /// All parameters in layer order, without padding.
 std::vector<float> flatten(const Blueprint& blueprint, const std::vector<Weights>& by_chunk);
 

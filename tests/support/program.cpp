@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <sstream>
@@ -121,6 +122,20 @@ void wait_until(const std::function<bool()>& condition) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+}
+
+std::vector<pid_t> nodes_of(pid_t lead) {
+  std::vector<pid_t> all;
+  std::error_code gone;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(lead) + "/task", gone)) {
+    std::ifstream file(task.path() / "children");
+    for (pid_t pid = 0; file >> pid;) {
+      all.push_back(pid);
+    }
+  }
+  std::sort(all.begin(), all.end());
+  return all;
 }
 
 bool has_checkpoint(const std::filesystem::path& run) {

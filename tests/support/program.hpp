@@ -74,6 +74,9 @@ std::string digest_of(const Said& said);
 /// Looks every 2 ms; throws std::runtime_error where it has not come about within a minute.
 void wait_until(const std::function<bool()>& condition);
 
+/// The processes that `lead` has started and that are there, in the order of their numbers.
+std::vector<pid_t> nodes_of(pid_t lead);
+
 /// Whether a checkpoint of the run in this folder is whole.
 bool has_checkpoint(const std::filesystem::path& run);
 

@@ -426,7 +426,9 @@ Values lstm(const Lstm& s,
             const Values& x,
             const Values& w_input,
             const Values& w_hidden,
-            const Values& bias) {
+            const Values& bias,
+            const Values& h,
+            const Values& c) {
   const auto sigmoid = [](double z) {
     return 1 / (1 + std::exp(-z));
   };
@@ -435,6 +437,10 @@ Values lstm(const Lstm& s,
   for (std::int64_t b = 0; b < s.batch; ++b) {
     Values hidden(at(H));
     Values cell(at(H));
+    if (!h.empty()) {
+      std::copy_n(h.begin() + b * H, H, hidden.begin());
+      std::copy_n(c.begin() + b * H, H, cell.begin());
+    }
     for (std::int64_t t = 0; t < s.length; ++t) {
       Values gates = bias;
       for (std::int64_t r = 0; r < 4 * H; ++r) {

@@ -169,12 +169,14 @@ struct Lstm {  // x (B, T, I), w_input (4H, I), w_hidden (4H, H), bias (4H)
   std::int64_t cells = 1;
 };
 
-/// y (B, T, H).
+/// y (B, T, H). The state before the first step, h and c (B, H); empty: zeros.
 Values lstm(const Lstm& sizes,
             const Values& x,
             const Values& w_input,
             const Values& w_hidden,
-            const Values& bias);
+            const Values& bias,
+            const Values& h = {},
+            const Values& c = {});
 /// Muon's orthogonalisation (orthogonalize.hpp) of x (rows, columns), by its formula.
 Values newton_schulz(Values x, std::int64_t rows, std::int64_t columns);
 

@@ -6,6 +6,7 @@
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
+#include "tests/support/text_file.hpp"
 
 #include <map>
 #include <string>
@@ -69,6 +70,7 @@ const Cases& of_experiments() {
        {{"placement.devices=[cpu,cpu,cpu]"},
         "one device for all stages, or one for each of the 1"}},
       {"devices_that_are_there", {{"placement.devices=[cuda:77]"}, "placement.devices: "}},
+      {"names_on_processes", {{"placement.on=[\"stage-*\"]"}, "is not NAMES=PROCESS"}},
       {"precision_of_the_devices", {{"placement.precision=tf32"}, "placement.precision: "}},
       {"quadratic_on_cpu",
        {{"model=quadratic", "placement.devices=[cuda:0]"}, "quadratic runs on cpu only", true}},
@@ -128,6 +130,14 @@ const Cases& of_experiments() {
        {sparse("stop.patience=2"), "is for sandblaster or sparse rows", true}},
       {"a_length_for_the_rate",
        {{"stop.updates=0", "stop.seconds=1", "optimizer.schedule=cosine"}, "must be set"}},
+      {"angle_of_one_replica",
+       {{"record.angle_every=1", "replicas.count=2"}, "shares its weights with nobody"}},
+      {"angle_on_cpu",
+       {{"record.angle_every=1", "placement.devices=[cuda:0]"}, "on cpu only", true}},
+      {"angle_of_labels",
+       {{"record.angle_every=1", "model=quadratic"}, "without samples or labels", true}},
+      {"angle_of_what_is_kept",
+       {{"record.angle_every=1", "pipeline.activations=overwrite"}, "of another mini-batch"}},
       {"sparse_hogwild_in_one_stage", {sparse("pipeline.micro_batches=2"), "row by row"}},
       {"sparse_hogwild_on_cpu", {sparse("placement.devices=[cuda:0]"), "on cpu only", true}},
       {"sparse_hogwild_in_fp32", {sparse("placement.precision=bf16"), "right is fp32", true}},
@@ -187,6 +197,18 @@ const Cases& of_blueprints() {
          "replicas.exchange.synchronous.reduction=ring"},
         "ring and tree do not go with"}},
       {"modules_to_decouple", {{"decoupled=local_loss"}, "has no modules"}},
+      {"angle_of_untied_modules",
+       {{"data=text",
+         "data.text.path=" + text_file(),
+         "data.text.context=8",
+         "data.batch_size=4",
+         "model=gpt",
+         "model.gpt.layers=2",
+         "model.gpt.width=8",
+         "model.gpt.heads=2",
+         "pipeline.stages=2",
+         "record.angle_every=1"},
+        "or model.gpt.tied=false"}},
       {"a_tensor_for_each_shard",
        {{"replicas.count=2", "replicas.shards=50"}, "tensors, too few for 50 slices"}},
       {"hosts_for_all_machines",

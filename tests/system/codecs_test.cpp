@@ -5,6 +5,8 @@
 #include "tests/support/harness.hpp"
 
 #include <cmath>
+#include <cstring>
+#include <map>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -48,6 +50,9 @@ Options up_of(const std::string& name) {
   }
   if (name == "top_k" || name == "random_k" || name == "dgc") {
     set.push_back(concat("replicas.codec.up.", name, ".density=0.1"));
+  }
+  if (name == "sign_vote") {
+    set.insert(set.end(), {"optimizer.rule=sgd", "optimizer.learning_rate=0.005"});
   }
   if (name == "strom") {
     set.push_back("replicas.codec.up.strom.threshold=0.003");
@@ -127,15 +132,46 @@ TEST_CASE("what is counted are the bytes of the messages", "[system][codecs]") {
   CHECK(coded({"replicas.codec.down.top_k.density=0.1"}) == 4 * n * pushes + (4 + 8 * k) * answers);
 }
 
+TEST_CASE("a vote moves every weight by the learning rate, up and down one bit",
+          "[system][codecs]") {
+  const auto after = [](int updates, const Options& more) {
+    return run_of(joined({"replicas.exchange=synchronous",
+                          "optimizer.rule=sgd",
+                          "optimizer.learning_rate=0.01",
+                          "replicas.codec.up=sign_vote",
+                          concat("stop.updates=", updates)},
+                         more));
+  };
+  const Outcome one = after(1, {});
+  const Outcome two = after(2, {});
+  for (std::size_t i = 0; i < one.weights.size(); ++i) {
+    CHECK(std::abs(two.weights[i] - one.weights[i]) == Approx(0.01).margin(1e-6));
+  }
+  const Options down{
+      "replicas.codec.down=sign_vote", "pipeline.stages=1", "pipeline.schedule=sequential"};
+  const Outcome both = after(30, down);
+  const Outcome whole = after(30, {"pipeline.stages=1", "pipeline.schedule=sequential"});
+  CHECK(relative_distance(both.weights, whole.weights) < 1e-5);
+  const std::int64_t n = numbers(both);
+  const std::int64_t bits = (n + 31) / 32 * 4;
+  const std::int64_t pushes = both.servers.front().applied;
+  const std::int64_t answers = (bytes_of(both) - bits * pushes) / (bits + 4);
+  CHECK(bytes_of(both) == bits * pushes + (bits + 4) * answers);
+  CHECK(bytes_of(whole) == bits * pushes + 4 * n * answers);
+}
+
 TEST_CASE("what goes down leads all replicas to the same weights", "[system][codecs]") {
   for (const char* exchange : {"replicas.exchange=parameter_server",
                                "replicas.exchange=synchronous",
                                "replicas.exchange.diloco.period=3",
-                               "replicas.exchange=averaging",
                                "replicas.exchange.parameter_server.n_fetch=3",
-                               "replicas.exchange.diloco.mode.streaming.overlap=1"}) {
+                               "replicas.exchange.diloco.mode.streaming.overlap=1",
+                               "replicas.exchange.diloco.mode=decoupled"}) {
     INFO(exchange);
-    const Options set{exchange, "stop.updates=60"};
+    Options set{exchange, "stop.updates=60"};
+    if (std::string_view(exchange).find("diloco.mode") != std::string_view::npos) {
+      set.emplace_back("replicas.exchange.diloco.period=6");
+    }
     const Outcome plain = run_of(set);
     // All places of each difference: the sums are rounded, nothing else.
     const Outcome all = run_of(joined(set, {"replicas.codec.down.top_k.density=1"}));
@@ -147,6 +183,75 @@ TEST_CASE("what goes down leads all replicas to the same weights", "[system][cod
     CHECK(bytes_of(few) < bytes_of(plain));
     CHECK(few.mean_loss(15, 20) < few.mean_loss(0, 5));
   }
+}
+
+TEST_CASE("what replicas make of messages is what the server takes them to have, in every bit",
+          "[system][codecs]") {
+  for (const char* codec : {"fp16.",
+                            "int8_block.block=64",
+                            "one_bit.per=column",
+                            "top_k.density=0.1",
+                            "powersgd.rank=1",
+                            "sign_vote.momentum=0"}) {
+    for (const char* more :
+         {"replicas.exchange=synchronous", "replicas.exchange=parameter_server"}) {
+      INFO(codec << " " << more);
+      const std::string chosen = codec;
+      Options set{more, "pipeline.stages=1", "pipeline.schedule=sequential", "optimizer.rule=sgd"};
+      set.push_back(chosen.ends_with('.')
+                        ? "replicas.codec.down=" + chosen.substr(0, chosen.size() - 1)
+                        : "replicas.codec.down." + chosen);
+      std::map<std::int64_t, Tensor> sent;  // by version, of the one server
+      std::int64_t equal = 0;
+      std::int64_t unequal = 0;
+      run_of(set, {.lose = [&](ActorId, const Message& message) {
+               if (const auto* made = std::get_if<Combined>(&message)) {
+                 sent[static_cast<std::int64_t>(sent.size()) + 1] = made->updated.sent;
+               }
+               if (const auto* reply = std::get_if<PullReply>(&message)) {
+                 const Slice& slice = reply->weights.front();
+                 if (slice.version > 0) {
+                   const Tensor& due = sent.at(slice.version);
+                   const std::size_t bytes = 4 * static_cast<std::size_t>(due.elements());
+                   REQUIRE(due.elements() == slice.values.elements());
+                   ++(std::memcmp(due.data<float>(), slice.values.data<float>(), bytes) == 0
+                          ? equal
+                          : unequal);
+                 }
+               }
+               return false;
+             }});
+      CHECK(unequal == 0);
+      CHECK(equal > 10);
+    }
+  }
+}
+
+TEST_CASE("a replica that comes back gets whole weights first, and then what they have moved",
+          "[system][codecs]") {
+  std::map<std::int32_t, std::int64_t> whole;  // by replica, since one of them is back
+  std::map<std::int32_t, std::int64_t> moved;  // ... behind the first whole ones
+  bool back = false;
+  const Outcome out = run_of({"replicas.codec.down.top_k.density=0.1",
+                              "stop.updates=90",
+                              "clock.forward.seconds=[1]",
+                              "clock.exchange.seconds=[0.1]",
+                              "clock.faults.crashes.at=[6.5]",
+                              "clock.faults.crashes.host=[2]",
+                              "clock.faults.crashes.back=3"},
+                             {.lose = [&](ActorId, const Message& message) {
+                               back = back || std::holds_alternative<Rejoin>(message);
+                               const auto* answer = std::get_if<Answer>(&message);
+                               if (back && answer && !answer->pinned) {
+                                 const bool all = static_cast<bool>(answer->weights.front().values);
+                                 ++(all ? whole : moved)[answer->replica];
+                               }
+                               return false;
+                             }});
+  REQUIRE(out.returned.size() == 1);
+  const std::int32_t returned = out.returned.front().replica;
+  CHECK(whole[returned] > 0);
+  CHECK(moved[returned] > 10);
 }
 
 TEST_CASE("who has the newest weights already is sent none", "[system][codecs]") {

@@ -8,7 +8,6 @@
 #include "runtime/schemes/timeline.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
-#include "tests/support/text_file.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -335,6 +334,103 @@ TEST_CASE("the plan knows which locks are gone", "[system]") {
   CHECK(period("direct_feedback_alignment") == 4 * 1 + 2);  // all backwards at once
 }
 
+TEST_CASE("K equal stages make an update in the time of one and its predictors, as the plan says",
+          "[system]") {
+  // A forward takes a second, a backward two; an estimate half a second, a lesson a quarter.
+  const Options times = with(kSeconds,
+                             {"clock.predict.seconds=[0.5]",
+                              "clock.teach.seconds=[0.25]",
+                              "optimizer.learning_rate=1e-4"});
+  const auto period = [](const Options& set) {
+    const auto updates = [&](int count) {
+      return train(with(set, {concat("stop.updates=", count)})).seconds;
+    };
+    return (updates(140) - updates(40)) / 100;
+  };
+
+  struct Case {
+    Options set;
+    double seconds;  // of an update
+  };
+
+  const Options synthetic{"decoupled=synthetic"};
+  const Options unlocked{"decoupled.synthetic.unlocked=true"};
+  const Options async{"pipeline.schedule=async_one_f_one_b"};
+  for (const int K : {2, 4}) {
+    const Options sequential{"pipeline.schedule=sequential"};
+    const double inputs = K > 2 ? 1.5 : 0.75;  // one predictor of a stage, or two
+    const Case cases[] = {
+        {with(sequential, {"decoupled=none"}), K * 3.0},
+        {with(sequential, {"decoupled=local_loss"}), 3},
+        {with(sequential, {"decoupled=greedy"}), 3.5},  // it learns as it answers
+        {with(sequential, synthetic), 3.75},
+        {with(sequential, unlocked), 3 + inputs},
+        {with(async, synthetic), 3.75},
+        // Its predictor's update takes as long as its own.
+        {with(with(async, synthetic), {"clock.update.seconds=[0.25]"}), 4.25},
+        {with(async, unlocked), 3 + inputs},
+        {with(with(sequential, synthetic), {"pipeline.micro_batches=4"}), 15},
+        // All locks are there, and each module but the last estimates and learns between.
+        {with(sequential, {"decoupled.synthetic.lambda=0.5"}), K * 3 + (K - 1) * 0.75},
+        {with(async, {"decoupled.synthetic.lambda=0.5"}), 3.75},
+        {with(sequential, {"decoupled.synthetic.lambda=1"}), K * 3.0}};
+    for (const Case& one : cases) {
+      const Options set = with(with(times, {concat("pipeline.stages=", K)}), one.set);
+      INFO(K << ": " << Catch::StringMaker<Options>::convert(one.set));
+      CHECK(period(set) == Approx(one.seconds).epsilon(0.02));
+      const auto blueprint = make_blueprint(task(set));
+      REQUIRE(blueprint);
+      CHECK(forecast(*blueprint).period == Approx(one.seconds).epsilon(0.02));
+      CHECK(forecast(*blueprint).idle_steady >= 0);
+    }
+  }
+  // The slowest stage says how fast it goes, with its predictor.
+  const Options slow{"pipeline.stages=4",
+                     "pipeline.schedule=sequential",
+                     "decoupled=synthetic",
+                     "clock.forward.seconds=[1,4,1,1]"};
+  CHECK(period(with(times, slow)) == Approx(6.75).epsilon(0.02));
+  CHECK(forecast(*make_blueprint(task(with(times, slow)))).period == Approx(6.75).epsilon(0.02));
+}
+
+TEST_CASE("a module that stands still for a while catches up, and what is before it goes on",
+          "[system]") {
+  const auto ends = [](const Options& more) {
+    const Outcome outcome = train(with(with({"pipeline.stages=3",
+                                             "pipeline.schedule=sequential",
+                                             "clock.faults.hosts=3",
+                                             "clock.faults.freezes.at=[20]",
+                                             "clock.faults.freezes.host=[2]",
+                                             "clock.faults.freezes.seconds=50",
+                                             "clock.faults.detection=100"},
+                                            kSeconds),
+                                       more));
+    std::vector<double> all(3);
+    for (const BusyRecord& busy : outcome.busy) {
+      double& end = all[static_cast<std::size_t>(busy.stamp.chunk)];
+      end = std::max(end, busy.end);
+    }
+    for (const std::int32_t chunk : {0, 1, 2}) {
+      CHECK(updates_of(outcome, chunk) == 40);
+    }
+    return all;
+  };
+  const std::vector<double> local = ends({"decoupled=local_loss", "decoupled.ahead=0"});
+  CHECK(local[0] == 40 * 3);
+  CHECK(local[1] == 40 * 3 + 1);
+  CHECK(local[2] > 40 * 3 + 45);
+  const Options unlocked{"decoupled.synthetic.unlocked=true",
+                         "decoupled.ahead=0",
+                         "clock.predict.seconds=[0]",
+                         "clock.teach.seconds=[0]"};
+  const std::vector<double> free = ends(unlocked);
+  CHECK(free[0] == 40 * 3);
+  CHECK(free[1] == 40 * 3);
+  CHECK(free[2] > 40 * 3 + 45);
+  // Bounded to 8 mini-batches under way, those before it wait for it in the end.
+  CHECK(ends({"decoupled=local_loss", "decoupled.ahead=8"})[0] > 40 * 3 + 20);
+}
+
 TEST_CASE("evaluations see each module at their step, however far modules are apart", "[system]") {
   const Options slow = with({"pipeline.stages=3",
                              "pipeline.schedule=sequential",
@@ -424,27 +520,6 @@ TEST_CASE("what does not go together with decoupled modules is refused", "[syste
             .starts_with("model: quadratic"));
   CHECK(refusal({"decoupled=local_loss", "pipeline.stages=2", "replicas.exchange=hogwild"})
             .starts_with("decoupled: modules are stages"));
-}
-
-TEST_CASE("modules of text: by feedback alignment, and no tied parameters", "[system]") {
-  const auto said = [](const Options& set) {
-    Options all{"data=text",
-                "data.text.path=" + text_file(),
-                "data.text.context=8",
-                "data.batch_size=4",
-                "model=gpt",
-                "model.gpt.layers=2",
-                "model.gpt.width=8",
-                "model.gpt.heads=2",
-                "pipeline.stages=2"};
-    all.insert(all.end(), set.begin(), set.end());
-    const auto made = make_blueprint(experiment("stop { updates: 2 }", all));
-    return made ? "" : made.error().message;
-  };
-  CHECK(said({"decoupled=feedback_alignment"}).starts_with("decoupled: modules that share a tied"));
-  CHECK(said({"decoupled=feedback_alignment", "model.gpt.tied=false"}).empty());
-  CHECK(
-      said({"decoupled=local_loss", "model.gpt.tied=false"}).starts_with("decoupled: a text has"));
 }
 
 TEST_CASE("a module that makes its error signal ends beside no open skip", "[system]") {

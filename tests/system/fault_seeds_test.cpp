@@ -62,16 +62,19 @@ const std::vector<std::string> kSchemes{"replicas.rule=asgd",
                                         "replicas.exchange.easgd.synchronous=true",
                                         "replicas.exchange.diloco.period=3",
                                         "replicas.exchange.diloco.mode=asynchronous",
+                                        "replicas.exchange.diloco.mode=quorum",
                                         "replicas.exchange.diloco.mode=decoupled",
                                         "replicas.exchange.diloco.mode=streaming",
-                                        "replicas.exchange.wsp.wave=2"};
+                                        "replicas.exchange.wsp.wave=2",
+                                        "replicas.exchange.halos.period=2"};
 
 /// Whether a replica of the scheme can come back (clock.faults.crashes.back).
 bool can_come_back(const std::string& scheme) {
   const std::string exchange = "replicas.exchange.";
   return !scheme.starts_with(exchange + "synchronous.red") &&
          (scheme.starts_with("replicas.rule") || scheme == "replicas.exchange=synchronous" ||
-          scheme.starts_with(exchange + "synchronous") || scheme.starts_with(exchange + "wsp"));
+          scheme.starts_with(exchange + "synchronous") || scheme.starts_with(exchange + "wsp") ||
+          scheme.ends_with("diloco.mode=decoupled"));
 }
 
 /// A list of `n` times of the run, or numbers of hosts from `least` on.
@@ -131,12 +134,17 @@ Options draw(std::uint64_t seed) {
     set.push_back("pipeline.schedule=" +
                   dice.of({"one_f_one_b", backup ? "gpipe" : "async_one_f_one_b"}));
   }
-  if (dice.chance(0.3) && !set.front().starts_with("replicas.exchange.synchronous.red")) {
+  if (dice.chance(0.3) && !set.front().starts_with("replicas.exchange.synchronous.red") &&
+      !set.front().ends_with("diloco.mode=decoupled")) {  // whose slices are of fragments
     set.emplace_back("replicas.shards=2");
   }
   if (dice.chance(0.3)) {
     set.insert(set.end(),
                {"record.evaluate=true", concat("record.evaluate_every=", 1 + dice.below(9))});
+  }
+  if (set.front().starts_with("replicas.exchange.halos")) {
+    set.push_back(concat("replicas.exchange.halos.accumulate=", 1 + dice.below(4)));
+    set.push_back("clock.between_servers.seconds=" + dice.of({"[0]", "[0.5]", "[3]"}));
   }
   const std::int64_t placed = dice.chance(0.3) ? 2 + dice.below(replicas * stages - 1) : 0;
   const std::string f = "clock.faults.";

@@ -46,6 +46,7 @@ const std::vector<std::string> kByArrival{"replicas.rule=asgd",
                                           "replicas.rule.essp.bound=2",
                                           "replicas.exchange.easgd.period=4",
                                           "replicas.exchange.diloco.mode=asynchronous",
+                                          "replicas.exchange.diloco.mode=quorum",
                                           "replicas.exchange.diloco.mode=decoupled",
                                           "replicas.exchange.wsp.wave=2"};
 

@@ -11,6 +11,7 @@
 #include "tests/support/text_file.hpp"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <tuple>
@@ -244,6 +245,95 @@ TEST_CASE("a ring's replica sends 2 (R-1)/R of its gradient a step", "[system]")
       CHECK(result->summary.bytes_sent == 12 * 2 * (R - 1) * bytes);  // all R together
       CHECK(result->summary.updates == 12);
       CHECK(result->summary.samples == 12 * 16 * R);
+    }
+  }
+}
+
+TEST_CASE("through codecs all replicas hold the same bits, too, twice and on threads",
+          "[system][codecs]") {
+  for (const std::string how : {"ring", "tree"}) {
+    for (const std::string codec :
+         {"=fp16", "=bf16", ".random_k.density=0.2", ".powersgd.rank=2"}) {
+      for (const int R : {2, 5}) {
+        for (const Settings& pipeline : {Settings{},
+                                         Settings{"pipeline.stages=3",
+                                                  "pipeline.schedule=async_one_f_one_b",
+                                                  "pipeline.weights=stash",
+                                                  "optimizer.clip_norm=0.5"}}) {
+          INFO(how << " of " << R << " " << codec << " " << pipeline.size());
+          Settings set = pipeline;
+          set.push_back("replicas.codec.up" + codec);
+          const proto::Experiment e = small(R, how, set);
+          const Compared one = compare_replicas(e);
+          REQUIRE(one.outcome.ending.exit_code == 0);
+          CHECK(one.unequal_steps == 0);
+          CHECK(one.equal_steps >= 12 * (R - 1));
+          const Outcome again = run(e);
+          CHECK(same(again.weights, one.outcome.weights));
+          CHECK(again.order == one.outcome.order);
+          CHECK(same(run(e, {.threads = true}).weights, one.outcome.weights));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a codec that leaves nothing out is none in an all-reduce", "[system][codecs]") {
+  for (const std::string how : {"ring", "tree"}) {
+    const std::vector<float> plain = run(small(4, how)).weights;
+    const auto coded = [&](const std::string& codec) {
+      return relative_distance(run(small(4, how, {"replicas.codec.up" + codec})).weights, plain);
+    };
+    CHECK(coded(".random_k.density=1") == 0);
+    CHECK(coded(".powersgd.rank=16") == 0);  // no matrix would be smaller
+    CHECK(coded("=fp16") < 1e-3);
+    CHECK(coded("=fp16") > 0);
+    CHECK(coded("=bf16") < 1e-2);
+  }
+}
+
+TEST_CASE("bytes and virtual time of an all-reduce are those of the codec's messages",
+          "[system][codecs]") {
+  const auto b = make_blueprint(large(1));
+  REQUIRE(b);
+  const std::int64_t n = b->chunks.front()->layout().slice_sizes.front();
+  const std::int64_t k = std::llround(0.1 * static_cast<double>(n));
+  constexpr int kSteps = 12;
+  for (const std::string how : {"ring", "tree"}) {
+    for (const int R : {2, 4}) {
+      const auto ran = [&](const std::string& codec) {
+        const auto made =
+            make_blueprint(experiment(tiny_task("10,9"),
+                                      {"replicas.count=" + std::to_string(R),
+                                       "replicas.exchange.synchronous.reduction=" + how,
+                                       "replicas.codec.up" + codec,
+                                       "stop.updates=12",
+                                       "clock.forward.seconds=1",
+                                       "clock.input_gradient.seconds=0",
+                                       "clock.weight_gradient.seconds=0",
+                                       "clock.bandwidth=1e4"}));
+        REQUIRE(made);
+        RunOptions options;
+        options.virtual_clock = true;
+        const auto result = run_experiment(*made, options);
+        REQUIRE(result);
+        REQUIRE(result->exit_code == 0);
+        return result->summary;
+      };
+      INFO(how << " of " << R);
+      // A segment's message has an even number of halves: a segment of an odd number has one more.
+      const std::int64_t segments = how == "ring" ? R : 1;
+      const auto half = ran("=fp16");
+      // A tree's run ends with its root: messages that are still to be passed on down are not.
+      const std::int64_t unsent = how == "tree" ? R - 1 : 0;
+      CHECK(half.bytes_sent >= (kSteps * 2 * (R - 1) - unsent) * 2 * n);
+      CHECK(half.bytes_sent <= kSteps * 2 * (R - 1) * 2 * (n + segments));
+      CHECK(ran(".random_k.density=0.1").bytes_sent == kSteps * 2 * (R - 1) * 4 * k);
+      const double depth = how == "ring" ? 2.0 * (R - 1) / R : 2.0 * std::log2(R);
+      const double plain = ran("=none").seconds - kSteps;
+      CHECK(plain == Approx(kSteps * depth * 4 * static_cast<double>(n) / 1e4).epsilon(0.1));
+      CHECK(half.seconds - kSteps == Approx(plain / 2).epsilon(0.05));
+      CHECK(ran(".random_k.density=0.1").seconds - kSteps == Approx(plain / 10).epsilon(0.1));
     }
   }
 }

@@ -77,6 +77,9 @@ TEST_CASE("parts of rules go together and learn", "[system][replicas]") {
                             {"replicas.exchange=synchronous", "optimizer.clip_norm=0.5"},
                             {"replicas.exchange.averaging.period=4", "optimizer.rule=adamw"},
                             {"replicas.exchange.diloco.period=8", "optimizer.rule=adamw"},
+                            {"replicas.exchange.halos.accumulate=2",
+                             "replicas.exchange.halos.local.delay=2",
+                             "replicas.exchange.halos.global.rate=0.5"},
                             {"replicas.exchange.diloco.mode=streaming",
                              "replicas.exchange.diloco.period=8",
                              "replicas.shards=3"}}) {

@@ -148,8 +148,17 @@ TEST_CASE("a predictor that is handed the true gradient gives backpropagation's 
   for (const Options& pipeline : pipelines) {
     INFO(Catch::StringMaker<Options>::convert(pipeline));
     const Outcome plain = train(pipeline);
-    const Outcome relayed = train(with(pipeline, {"decoupled=synthetic"}), {.recast = relay_all});
+    std::int64_t measured = 0;
+    const Outcome relayed = train(with(pipeline, {"decoupled=synthetic", "record.angle_every=1"}),
+                                  {.recast = relay_all, .record = [&](const RecordEntry& entry) {
+                                     if (const auto* angle = std::get_if<AngleRecord>(&entry)) {
+                                       ++measured;
+                                       CHECK(angle->product == angle->update);
+                                       CHECK(angle->product == angle->truth);
+                                     }
+                                   }});
     CHECK(same(relayed.weights, plain.weights));
+    CHECK(measured > 3 * 30);  // at an angle of 0
   }
 }
 

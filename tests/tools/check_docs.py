@@ -49,6 +49,7 @@ SHORTER = [
     (r"cifar10-resnet20", "--set data.batch_size=2"),
     (r"shakespeare-gpt|gpt-basis-rotation", "--set data.batch_size=2"),
     (r"mine\.textproto", "--set data.mnist.path=$TROUPE_DATA/mnist"),
+    (r" data\.mnist\.limit=20000 ", "--set data.mnist.limit=500"),
     (r"record\.checkpoint\.every=200", "--set record.checkpoint.every=4 --set record.checkpoint.keep=9"),
     (r"^troupe run .*record\.checkpoint\.every=200", "--set stop.updates=100"),  # it looks for them every 5 ms
     (r"^troupe data fetch mnist ", "$FROM_MNIST"),  # from a server on this machine: see serve()
@@ -62,6 +63,7 @@ NOT_RUN = [
     (r"^(apps/start|tests/run)\.sh", "installs packages, builds and tests"),
     (r"^(cmake|mkdir|ctest|build/release/tests/)", "builds and tests; check_package.sh has the tutorial's steps"),
     (r"^OMP_\w+=|bench (peers|gpu)", "needs PyTorch or a GPU"),
+    (r"-m venv ", "installs PyTorch"),
     (r"^troupe bench(?! --help)", "tests/apps/bench_test runs all rows"),
 ]
 

@@ -187,12 +187,14 @@ def exchanges():
         [e + "easgd.period=3"], [e + "diloco.period=3", e + "diloco.mode=asynchronous"],
         [e + "diloco.period=3", e + "diloco.mode.asynchronous.outer=nesterov"],
         [e + "diloco.period=3", e + "diloco.mode.asynchronous.outer=sgd", e + "diloco.mode.asynchronous.dynamic_steps=false"],
-        [e + "diloco.period=3", e + "diloco.mode=decoupled"], [EX + "wsp"], [e + "wsp.wave=2", e + "wsp.distance=0"],
+        [e + "diloco.period=3", e + "diloco.mode=quorum"], [e + "diloco.period=4", e + "diloco.mode=decoupled"],
+        [e + "diloco.period=6", e + "diloco.mode.decoupled.quorum=2", e + "diloco.mode.decoupled.fragments=2"], [EX + "wsp"], [e + "wsp.wave=2", e + "wsp.distance=0"],
+        [e + "halos.period=2", e + "halos.accumulate=3"], [e + "halos.period=3", e + "halos.accumulate=1", e + "halos.merge=1", e + "halos.local.momentum=0", "clock.between_servers.seconds=[0.3]"],
         [EX + "hogwild"], [e + "sgp.overlap=1"], [EX + "ad_psgd"], [EX + "strom"], [EX + "strom", "replicas.codec.up.top_k.density=0.1"],
     ]  # fmt: skip
     for sets, run in [(s, True) for s in settled] + [(s, False) for s in loose]:
         reduced = any("ring" in s or "tree" in s for s in sets)
-        whole = reduced or any(peer in s for s in sets for peer in ("hogwild", "gossip", "sgp", "strom"))
+        whole = reduced or any(peer in s for s in sets for peer in ("hogwild", "gossip", "sgp", "ad_psgd", "strom", "mode.decoupled", "mode=decoupled"))
         shards = [] if whole else ["replicas.shards=2"]
         late = [K + "2", ASYNC, W + ("latest" if EX + "hogwild" in sets else "stash")]
         yield Case("mlp", sets + [R + "3"], run)
@@ -204,7 +206,7 @@ def exchanges():
         yield Case("mlp", [e + "averaging.period=3", R + "2", K + "3", ASYNC] + policy_sets(policy))
     yield Case("mlp", [e + "synchronous.backup=1", R + "4"], run=False)
     yield Case("mlp", [e + "synchronous.backup=2", R + "4", K + "2", M + "2", "replicas.shards=2"], run=False)
-    yield Case("mlp", [e + "diloco.mode.decoupled.quorum=3", e + "diloco.mode.decoupled.grace=1", R + "4"], run=False)
+    yield Case("mlp", [e + "diloco.mode.quorum.quorum=3", e + "diloco.mode.quorum.grace=1", R + "4"], run=False)
     yield Case("mlp", [EX + "averaging", e + "averaging.period=3", R + "3", "replicas.split=by_label"])
     yield Case("mlp", [EX + "wsp", R + "2", K + "2", "pipeline.stage_of=[0,1,0]", ASYNC, W + "stash"], run=False)
     yield Case("mlp", [EX + "synchronous", R + "2", K + "2", "pipeline.stage_of=[0,1,0]", ASYNC, W + "stash"])
@@ -246,17 +248,33 @@ def decoupled():
     for more in [[S + "sequential"], [S + "zb_h1", M + "4", "decoupled.greedy.depth=1", "decoupled.greedy.width=8"], [ASYNC, W + "stash"],
                  [S + "sequential", M + "2", "decoupled.greedy.similarity=0.99"]]:
         yield Case("mlp", [K + "3", d + "greedy"] + more)
+    slow = "clock.forward.seconds=[4,1,4]"
+    for more in [[S + "sequential", slow], [ASYNC, W + "stash", slow, "decoupled.ahead=0"], [S + "sequential", "stop.updates=0", "stop.seconds=9", slow]]:
+        yield Case("mlp", [K + "3", "decoupled.greedy.buffer=2"] + more, run=False)
     yield Case("mlp", [K + "4", d + "local_loss", "decoupled.ahead=2"])
     yield Case("mlp", [K + "4", d + "local_loss", "decoupled.ahead=0", "pipeline.stage_of=[0,1,2,3]"])
     for more in [[], ["predictor=mlp", "predictor.mlp.width=16", "conditioned=true"], ["lambda=0.5"], ["update_probability=0.4"]]:
         yield Case("mlp", [K + "3", d + "synthetic"] + [synthetic + s for s in more], run=False)
     yield Case("mlp", [K + "3", d + "synthetic", M + "4", S + "zb_h1"], run=False)
+    yield Case("mlp", [K + "3", synthetic + "freshest=true", S + "sequential", "clock.teach.seconds=5"], run=False)
     yield Case("mlp", [K + "2", d + "synthetic", R + "2", EX + "averaging"], run=False)
     yield Case("mlp", [K + "2", synthetic + "lambda=1"])
     for more in [[S + "sequential"], [S + "sequential", M + "2", "decoupled.ahead=2"], [ASYNC, W + "latest"]]:
         yield Case("mlp", [K + "3", synthetic + "unlocked=true"] + more, run=False)
+    labelled = [synthetic + "conditioned=true", synthetic + "predictor.mlp.width=16", "record.angle_every=3"]
+    yield Case("mlp", [K + "3", S + "sequential", synthetic + "unlocked=true"] + labelled, run=False)
     for more in [[S + "sequential"], [S + "zb_h1", M + "4"], [ASYNC, W + "stash"]]:
         yield Case("mlp", [K + "3", d + "kickback", "model.mlp.activation=relu", "data.teacher.values=true", "data.teacher.outputs=1"] + more)
+    streams = ["data.text.contiguous=true", "model.lstm.carry=true", "model.lstm.future=0.5"]
+    yield Case("untied", [K + "2", "pipeline.cut=[2]", "decoupled.greedy.buffer=2", "clock.forward.seconds=[4,1]"], run=False)
+    for more in [["conditioned=true"], ["unlocked=true", "predictor.mlp.width=6"]]:
+        yield Case("untied", [K + "2", "pipeline.cut=[2]", S + "sequential"] + [synthetic + s for s in more], run=False)
+    for method in ["direct_feedback_alignment", "local_loss", "greedy"]:
+        yield Case("untied", [K + "2", "pipeline.cut=[2]", d + method, S + "sequential"])
+    for more in [["conditioned=true"], ["unlocked=true", "predictor.mlp.width=6"]]:
+        yield Case("lstm", [K + "2", "pipeline.cut=[4]", S + "sequential"] + [synthetic + s for s in more], run=False)
+    yield Case("lstm", streams)
+    yield Case("lstm", streams + [K + "2", ASYNC, W + "stash"])
 
 
 def codecs():
@@ -269,14 +287,22 @@ def codecs():
         if codec not in ("qsgd", "terngrad"):
             yield Case("mlp", together + [f"{up}={codec}", f"{down}={codec}"])
             yield Case("mlp", [R + "3", "replicas.exchange.diloco.period=3", f"{up}={codec}", f"{down}={codec}"])
+    for reduction in ["ring", "tree"]:
+        summed = [f"replicas.exchange.synchronous.reduction={reduction}"]
+        for codec in ["fp16", "bf16", "random_k", "powersgd"]:
+            yield Case("mlp", summed + [R + "3", f"{up}={codec}"])
+            yield Case("gpt", summed + [R + "2", f"{up}={codec}", K + "2", M + "2"], run=False)
+    yield Case("mlp", together + [f"{up}=sign_vote", "optimizer.rule=sgd", f"{down}=sign_vote"])
+    yield Case("mlp", together + [f"{up}=sign_vote", "replicas.codec.feedback=on", f"{down}=sign_vote"])
     yield Case("mlp", together + [f"{up}.dgc.warm_up=20", f"{up}.dgc.density=0.05", "optimizer.rule=sgd"])
     yield Case("mlp", [R + "3", f"{up}.dgc.clip_norm=0.1", "optimizer.rule=sgd", RULE + "staleness_aware"], run=False)
     yield Case("mlp", together + [f"{up}.strom.density=0.05", f"{up}.strom.coding=golomb", f"{down}.top_k.density=0.1"])
     yield Case("mlp", together + [f"{up}.int4_block.rounding=stochastic", f"{down}.int4_block.rounding=stochastic"])
     yield Case("conv", together + [f"{up}.powersgd.rank=2", f"{down}=int8_block", "optimizer.clip_norm=0.1"])
     yield Case("gpt", together + [f"{up}.top_k.per=tensor", f"{down}.top_k.per=tensor", K + "2", M + "2"])
-    for sets in [["averaging.period=3"], ["bmuf.period=3"], ["diloco.mode=streaming", "replicas.exchange.diloco.period=4"]]:
-        yield Case("mlp", ["replicas.exchange." + sets[0]] + sets[1:] + [R + "3", f"{up}=int8_block", f"{down}=fp16"])
+    for sets in [["averaging.period=3"], ["bmuf.period=3"]]:
+        yield Case("mlp", ["replicas.exchange." + sets[0], R + "3", f"{up}=int8_block"])
+    yield Case("mlp", ["replicas.exchange.diloco.mode=streaming", "replicas.exchange.diloco.period=4", R + "3", f"{up}=int8_block", f"{down}=fp16"])
     for rule in ["essp", "ssp", "dana_slim", "dana_zero", "softsync"]:
         yield Case("mlp", [R + "3", RULE + rule, f"{up}.top_k.density=0.1", f"{down}=bf16"], run=False)
     yield Case("mlp", [R + "3", RULE + "ringmaster", f"{up}=terngrad", f"{down}.top_k.density=0.1"], run=False)

@@ -6,12 +6,15 @@
     ... --only REGEX                              # experiments by name
     ... --hosts                                   # on nodes of this machine that listen, with keys, instead of --processes
 
+Each experiment plays once as the automatic placement has it and once as one drawn by its number (placement.on).
+
 Of each experiment that promises the weights of `sim` on the real clock: `run --processes N` has equal weights, updates and exit
 code, N from 2 to 4 as far as there are places. Of the others: the run ends with the exit code that it should. Of all: `replay`
 repeats it in one process.
 """
 
 import argparse
+import random
 import re
 import subprocess
 import sys
@@ -19,11 +22,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import forked
-from digest_matrix import CLOCK, SECONDS_MAX, TASKS, cases, found_in, outcome, words
+from digest_matrix import CLOCK, SECONDS_MAX, TASKS, Case, cases, found_in, outcome, words
 from replay_matrix import replayed
 
 # What plays in one process alone, and is refused otherwise.
-ALONE = r"hogwild|^sparse|^batch|^phases"
+ALONE = r"hogwild|^sparse|^batch|^phases|angle_every"
 
 
 def value(case, key, otherwise):
@@ -33,6 +36,16 @@ def value(case, key, otherwise):
 
 def places(case):
     return value(case, "replicas.count", 1) * value(case, "pipeline.stages", 1)
+
+
+def drawn_placement(case, count, number):
+    """A setting that puts each stage into one of `count` processes, and some stage into each."""
+    draw = random.Random(number)
+    replicas, stages = value(case, "replicas.count", 1), value(case, "pipeline.stages", 1)
+    names = [f"stage-{k}" if replicas == 1 else f"stage-{r}.{k}" for r in range(replicas) for k in range(stages)]
+    draw.shuffle(names)
+    seats = list(range(count)) + [draw.randrange(count) for _ in names[count:]]
+    return "placement.on=[" + ",".join(f'"{name}={seat}"' for name, seat in zip(names, seats)) + "]"
 
 
 class Nodes:
@@ -87,6 +100,11 @@ def check(program, folder, case, number, hosts):
         keys = ["code", "weights", "updates"] if case.run and case.code == 0 else ["code"]
         if any(found.get(key) != virtual.get(key) for key in keys):
             wrong.append(f"{count} processes, {case.name}: {found}; sim {virtual}")
+        if not hosts and count == counts[-1]:
+            placed = Case(case.task, case.sets + [drawn_placement(case, count, number)])
+            elsewhere = run(program, folder, placed, f"placed-{number}-{count}", ["--processes", str(count)])
+            if any(elsewhere.get(key) != virtual.get(key) for key in keys):
+                wrong.append(f"{count} processes, {case.name} with {placed.sets[-1]}: {elsewhere}; sim {virtual}")
         again = replayed(program, Path(folder, f"processes-{number}-{count}"), folder)
         if again.returncode != 0:
             wrong.append(f"{count} processes, {case.name}: replayed with {again.returncode}: {again.stderr.strip()}")

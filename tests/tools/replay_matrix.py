@@ -2,7 +2,7 @@
 """A recorded run of the real clock is replayed to equal bits: over the experiments of digest_matrix.py, those that choose by arrival
 and differ from run to run among them.
 
-    replay_matrix.py --program P               # each eleventh experiment, as ctest does
+    replay_matrix.py --program P               # each eleventh experiment and those of ALWAYS, as ctest does
     replay_matrix.py --program P --each 1      # all of them
     ... --only REGEX                           # experiments by name
     ... --twice                                # how many of them another run does not repeat: what the replays owe to their records
@@ -21,6 +21,7 @@ from pathlib import Path
 import forked
 from digest_matrix import CLOCK, SECONDS_MAX, TASKS, Case, cases, outcome, words
 
+ALWAYS = r"unlocked|buffer|freshest|contiguous|untied"  # what an estimate is made at follows from what has arrived
 # Of the real clock: seconds are seconds.
 REAL = {"stop.seconds=9": "stop.seconds=0.2"}
 
@@ -67,7 +68,8 @@ def main():
     parser.add_argument("--twice", action="store_true")
     given = parser.parse_args()
     program = str(Path(given.program).resolve())
-    selected = [on_real_clock(c) for c in cases() if re.search(given.only, c.name) and has_order(c)][:: given.each]
+    found = [on_real_clock(c) for c in cases() if re.search(given.only, c.name) and has_order(c)]
+    selected = [c for i, c in enumerate(found) if i % given.each == 0 or re.search(ALWAYS, c.name)]
     with forked.folder_of_runs() as folder, ThreadPoolExecutor(2) as pool:
         for task, text in TASKS.items():
             Path(folder, f"{task}.textproto").write_text(text + "\n" + CLOCK)

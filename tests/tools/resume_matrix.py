@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A run that goes on from a checkpoint ends as if it had not been stopped: over the experiments of digest_matrix.py.
 
-    resume_matrix.py --program P               # each 13th experiment, as ctest does
+    resume_matrix.py --program P               # each 13th experiment and those of ALWAYS, as ctest does
     resume_matrix.py --program P --each 1      # all of them
     ... --only REGEX                           # experiments by name
     ... --processes                            # `run` in several processes, gone on with in others; by default of few of them
@@ -28,6 +28,7 @@ from processes_matrix import ALONE, fits, in_processes, places
 EVERY = ["record.checkpoint.every=2", "record.checkpoint.keep=100"]
 RESUMED_MAX = 3
 CANNOT = ("phases",)  # each phase is a run of its own
+ALWAYS = r"unlocked|buffer|freshest|contiguous|untied"  # what a module has taken in and not yet used, states of texts
 
 
 def resumed(program, clock, original, copy, step, processes=1):
@@ -100,7 +101,8 @@ def main():
     parser.add_argument("--processes", action="store_true")
     given = parser.parse_args()
     program = str(Path(given.program).resolve())
-    selected = [case for case in cases() if re.search(given.only, case.name) and case.task not in CANNOT][:: given.each]
+    found = [case for case in cases() if re.search(given.only, case.name) and case.task not in CANNOT]
+    selected = [case for i, case in enumerate(found) if i % given.each == 0 or re.search(ALWAYS, case.name)]
     with forked.folder_of_runs() as folder, ThreadPoolExecutor(2) as pool:
         for task, text in TASKS.items():
             Path(folder, f"{task}.textproto").write_text(text + "\n" + CLOCK)

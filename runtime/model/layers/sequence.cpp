@@ -2,10 +2,8 @@
 #include "kernels/attention.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/embedding.hpp"
-#include "kernels/lstm.hpp"
 #include "runtime/model/layers.hpp"
 
-#include <cmath>
 #include <utility>
 
 namespace troupe {
@@ -21,13 +19,15 @@ class Embedding final : public PlainLayer {
                                     .shape = {o_.vocabulary, o_.width},
                                     .initial = Initial::normal,
                                     .deviation = o_.deviation,
-                                    .tied = o_.tied}};
+                                    .tied = o_.tied,
+                                    .table = true}};
     if (o_.positions) {
       all.push_back(
           {.name = o_.position_weight.empty() ? name() + ".positions" : o_.position_weight,
            .shape = {o_.length, o_.width},
            .initial = Initial::normal,
-           .deviation = o_.deviation});
+           .deviation = o_.deviation,
+           .table = true});
     }
     return all;
   }
@@ -123,87 +123,6 @@ class Attention final : public PlainLayer {
   std::int64_t heads_;
 };
 
-/// PyTorch's two biases are kept apart, so that its files fit; only their sum matters.
-class Lstm final : public PlainLayer {
- public:
-  Lstm(std::string name, std::int64_t length, std::int64_t inputs, std::int64_t width)
-      : PlainLayer(std::move(name)), length_(length), inputs_(inputs), width_(width) {}
-
-  std::vector<ParameterSpec> parameters() const override {
-    const auto spec = [&](const char* suffix, Shape shape) {
-      return ParameterSpec{.name = name() + suffix,
-                           .shape = shape,
-                           .initial = Initial::uniform_fan_in,
-                           .fan_in = width_,
-                           .matrix = shape.dimensions() == 2};
-    };
-    return {spec(".weight_ih_l0", {4 * width_, inputs_}),
-            spec(".weight_hh_l0", {4 * width_, width_}),
-            spec(".bias_ih_l0", {4 * width_}),
-            spec(".bias_hh_l0", {4 * width_})};
-  }
-
-  Shape output_shape() const override { return {length_, width_}; }
-
-  Flops flops() const override {
-    const double macs = 2.0 * static_cast<double>(length_ * 4 * width_ * (inputs_ + width_));
-    return {macs, macs, macs};
-  }
-
-  std::int64_t saved_bytes() const override { return 4 * length_ * (inputs_ + 6 * width_); }
-
-  Tensor transform(const Pass& pass,
-                   Parameters w,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
-    Stream& stream = pass.stream;
-    const std::int64_t batch = x.shape()[0];
-    const Tensor in = x.reshape({batch, length_, inputs_});
-    const Tensor bias = stream.allocate({4 * width_});
-    add(stream, w[2], w[3], ActivationKind::none, bias);
-    const Tensor y = stream.allocate({batch, length_, width_});
-    const Tensor gates = stream.allocate({length_, batch, 4 * width_});
-    const Tensor cells = stream.allocate({length_, batch, width_});
-    lstm_forward(stream, in, w[0], w[1], bias, y, gates, cells);
-    saved = {in, y, gates, cells};
-    return y;
-  }
-
-  Tensor transform_gradient(
-      const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool want_dx) const override {
-    Stream& stream = pass.stream;
-    const Tensor dgates = stream.allocate(saved[2].shape());
-    const Tensor dx = want_dx ? stream.allocate(saved[0].shape()) : Tensor{};
-    lstm_input_gradient(
-        stream, w[0], w[1], saved[2], saved[3], dy.reshape(saved[1].shape()), dgates, dx);
-    saved = {saved[0], saved[1], dgates};
-    return dx;
-  }
-
-  void weight_gradient(Stream& stream,
-                       const Saved& saved,
-                       std::span<const Gradient> g) const override {
-    TROUPE_CHECK(g[0].accumulate == g[3].accumulate, "an LSTM's parameters are not tied");
-    const Tensor bias = stream.allocate({4 * width_});
-    fill(stream, bias, 0);  // added to, where the weights' gradients are
-    lstm_weight_gradient(
-        stream, saved[0], saved[1], saved[2], g[0].to, g[1].to, bias, g[0].accumulate);
-    for (const Gradient& to : {g[2], g[3]}) {
-      if (to.accumulate) {
-        add(stream, to.to, bias, ActivationKind::none, to.to);
-      } else {
-        copy(stream, bias, to.to);
-      }
-    }
-  }
-
- private:
-  std::int64_t length_;
-  std::int64_t inputs_;
-  std::int64_t width_;
-};
-
 }  // namespace
 
 std::shared_ptr<const Layer> embedding_layer(std::string name, const EmbeddingOptions& options) {
@@ -215,13 +134,6 @@ std::shared_ptr<const Layer> attention_layer(std::string name,
                                              std::int64_t width,
                                              std::int64_t heads) {
   return std::make_shared<Attention>(std::move(name), length, width, heads);
-}
-
-std::shared_ptr<const Layer> lstm_layer(std::string name,
-                                        std::int64_t length,
-                                        std::int64_t inputs,
-                                        std::int64_t width) {
-  return std::make_shared<Lstm>(std::move(name), length, inputs, width);
 }
 
 }  // namespace troupe

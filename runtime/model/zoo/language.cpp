@@ -6,7 +6,48 @@
 
 namespace troupe::zoo {
 
-Result<void> add_lstm(Network& network, const proto::Lstm& options, std::int64_t vocabulary) {
+Result<void> check_lstm(const proto::Experiment& e) {
+  const proto::Lstm& options = e.model().lstm();
+  const auto refuse = [](const char* why) {
+    return Error{ErrorKind::usage, why};
+  };
+  if (options.future() > 0 && !options.carry()) {
+    return refuse(
+        "model.lstm.future: what it estimates comes from the next sample of a stream; set "
+        "model.lstm.carry=true");
+  }
+  if (!options.carry()) {
+    return {};
+  }
+  if (!e.data().text().contiguous()) {
+    return refuse(
+        "model.lstm.carry: a sample that does not go on where the one before has ended has no use "
+        "for its state; "
+        "set data.text.contiguous=true");
+  }
+  if (e.replicas().count() > 1) {
+    return refuse(
+        "model.lstm.carry: replicas take turns at the mini-batches of a stream; right is "
+        "replicas.count=1");
+  }
+  if (e.pipeline().micro_batches() > 1) {
+    return refuse(
+        "model.lstm.carry: the state is that of a whole mini-batch; right is "
+        "pipeline.micro_batches=1");
+  }
+  if (e.pipeline().activations() == proto::Pipeline::recompute) {
+    return refuse(
+        "model.lstm.carry: a forward that is made again would begin in a state that has gone on; "
+        "right is "
+        "pipeline.activations=fifo");
+  }
+  return {};
+}
+
+Result<void> add_lstm(Network& network,
+                      const proto::Lstm& options,
+                      std::int64_t vocabulary,
+                      std::int64_t rows) {
   if (auto fits = needs_tokens(network, "lstm"); !fits) {
     return fits;
   }
@@ -25,7 +66,12 @@ Result<void> add_lstm(Network& network, const proto::Lstm& options, std::int64_t
     if (options.residual()) {
       network.add(fork_layer(name + ".fork", name + ".skip"));
     }
-    network.add(lstm_layer(name, length, width, width));
+    network.add(lstm_layer(name,
+                           {.length = length,
+                            .inputs = width,
+                            .width = width,
+                            .rows = options.carry() ? rows : 0,
+                            .future = options.future()}));
     if (options.residual()) {
       network.add(
           join_layer(name + ".join", name + ".skip", network.shape(), ActivationKind::none));

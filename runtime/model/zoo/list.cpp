@@ -180,7 +180,8 @@ class LayerList {
     if (!is_sequence()) {
       return wrong(concat("needs a sequence (T, width), and gets ", shape()));
     }
-    return put(lstm_layer(name_, shape()[0], shape()[1], spec.width()));
+    return put(
+        lstm_layer(name_, {.length = shape()[0], .inputs = shape()[1], .width = spec.width()}));
   }
 
   Result<void> fork(const proto::SkipSpec& spec) {

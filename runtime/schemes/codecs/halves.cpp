@@ -59,7 +59,8 @@ CodecScheme fp16() {
           [](const CodecContext&) {
             return std::make_unique<Halves>(codes::to_halves, codes::from_halves);
           },
-      .whole = true};
+      .whole = true,
+      .recoded = true};
 }
 
 CodecScheme bf16() {
@@ -71,7 +72,8 @@ CodecScheme bf16() {
               [](const CodecContext&) {
                 return std::make_unique<Halves>(codes::to_bfloats, codes::from_bfloats);
               },
-          .whole = true};
+          .whole = true,
+          .recoded = true};
 }
 
 }  // namespace codec_schemes

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 namespace troupe {
 namespace {
@@ -31,7 +32,9 @@ class QsgdCodec final : public Codec {
     std::vector<float> norms;
     for (std::int64_t first = 0; first < n; first += bucket_) {
       const double squares = codes::sum_of_squares(x.data() + first, std::min(bucket_, n - first));
-      norms.push_back(static_cast<float>(std::sqrt(squares)));
+      // At least the greatest magnitude, which is all that makes the mean right.
+      norms.push_back(static_cast<float>(
+          std::min<double>(std::sqrt(squares), std::numeric_limits<float>::max())));
       message.push_back(codec_parts::word_of(norms.back()));
     }
     BitWriter bits(message);

@@ -23,11 +23,14 @@ DecoupledScheme greedy() {
       .arrows =
           "source --labels--> predictor k\n"
           "module k --h(k)--> predictor k --error(k)--> module k\n"
-          "module k --h(k)--> module k+1 --> ... --> head        (no arrow back)",
+          "module k --h(k)--> module k+1 --> ... --> head        (no arrow back)\n"
+          "with decoupled.greedy.buffer: module k --h(k), labels--> buffer --> module k+1",
       .predictor = [](const proto::Experiment& e, const OptionValues& /*values*/) {
         const proto::Greedy& options = e.decoupled().greedy();
-        PredictorPlan plan{
-            .head = true, .pool = options.pool(), .similarity = options.similarity()};
+        PredictorPlan plan{.head = true,
+                           .pool = options.pool(),
+                           .similarity = options.similarity(),
+                           .buffer = options.buffer()};
         plan.hidden.assign(static_cast<std::size_t>(options.depth()), options.width());
         return plan;
       }};

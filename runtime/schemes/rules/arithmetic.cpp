@@ -1,6 +1,7 @@
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 
@@ -28,6 +29,17 @@ Tensor sum_of(Stream& stream, const std::vector<Term>& terms) {
 Tensor successor(Stream& stream, const Tensor& x) {
   const bool in_place = x.device().kind == DeviceKind::cpu && x.exclusive();
   return in_place ? x : stream.allocate(x.shape());
+}
+
+Updated moved(Stream& stream, Update update, std::vector<Term> by) {
+  update.contributions
+      .clear();  // what they have read may be the base; the terms keep their tensors
+  const Tensor base = std::exchange(update.base, {});
+  Updated out;
+  out.next = successor(stream, base);
+  by.insert(by.begin(), {1, base});
+  combine(stream, by, out.next);
+  return out;
 }
 
 const Contribution& only(const Update& update) {

@@ -1,8 +1,12 @@
 // multi, dana_zero, dana_slim: a velocity for each replica. Hakimi et al. 2019, arXiv:1907.11612.
 //
 //   v_i' = gamma v_i + g;  w' = w - eta v_i';  sent: w (multi), or where all of them lead (dana_zero):
-//   w' - gamma eta sum_j v_j     eta the server's: the update's own, and the next one's for the point
-//   w' - gamma sum_j eta_j v_j   eta_j the sender's: of the weights that its last push was computed at
+//   w' - S eta sum_j v_j     eta the server's: the update's own, and the next one's for the point
+//   w' - S sum_j eta_j v_j   eta_j the sender's: of the weights that its last push was computed at
+//
+// S is how far a velocity leads until a gradient of the point sent arrives. In the paper each replica has one push to make
+// until then, and S is gamma. In a pipeline whose chunk is d late it has d + 1, and S is gamma + ... + gamma^(d+1); with
+// replicas.horizon=paper it is gamma there, too.
 //
 // The two sums differ when the rate changes. dana_slim pushes the change of the second one's point, and
 // its server knows no velocity: a replica that dies leaves the step that it looked ahead in the weights,
@@ -11,6 +15,7 @@
 #include "kernels/check.hpp"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 #include "runtime/schemes/slim.hpp"
 
@@ -31,6 +36,7 @@ class PerReplica final : public Step {
       : sends_(sends),
         replicas_(context.replicas),
         gamma_(context.experiment.optimizer().momentum()),
+        reach_(velocity_reach(gamma_, own_pushes_ahead(context.experiment, context.delay))),
         decay_(context.experiment.optimizer().weight_decay()) {}
 
   Updated apply(Stream& stream, Update update) override {
@@ -51,8 +57,7 @@ class PerReplica final : public Step {
       rebuild(stream);
     }
     looked_at_ = update.next_rate;
-    const double look = sends_ == Sends::ahead_by_server ? gamma_ * looked_at_ : gamma_;
-    out.sent = sum_of(stream, {{1, out.next}, {-look, sum_}});
+    out.sent = sum_of(stream, {{1, out.next}, {-look(), sum_}});
     return out;
   }
 
@@ -63,8 +68,7 @@ class PerReplica final : public Step {
       return {};
     }
     const Velocity& own = found->second;
-    const double look = sends_ == Sends::ahead_by_server ? gamma_ * looked_at_ : gamma_;
-    return sum_of(stream, {{1, base}, {-look * share(own), own.v}});
+    return sum_of(stream, {{1, base}, {-look() * share(own), own.v}});
   }
 
   void forget(Stream& stream, std::int32_t replica) override {
@@ -111,6 +115,9 @@ class PerReplica final : public Step {
     return next;
   }
 
+  /// The factor of the sum in the point that is sent.
+  double look() const { return sends_ == Sends::ahead_by_server ? reach_ * looked_at_ : reach_; }
+
   /// The factor of a velocity in the sum.
   double share(const Velocity& of) const { return sends_ == Sends::ahead_by_sender ? of.rate : 1; }
 
@@ -125,6 +132,7 @@ class PerReplica final : public Step {
   Sends sends_;
   std::int32_t replicas_;
   double gamma_;
+  double reach_;
   double decay_;
   std::map<std::int32_t, Velocity> velocities_;
   Tensor sum_;            // of share x velocity
@@ -205,9 +213,11 @@ std::unique_ptr<Step> multi_step(const RuleContext& context) {
   return std::make_unique<PerReplica>(context, PerReplica::Sends::master);
 }
 
-SlimNumbers slim_numbers(const proto::Experiment& experiment, double rate) {
+SlimNumbers slim_numbers(const proto::Experiment& experiment, double rate, std::int64_t delay) {
+  const double gamma = experiment.optimizer().momentum();
   return {.rate = rate,
-          .gamma = experiment.optimizer().momentum(),
+          .gamma = gamma,
+          .reach = velocity_reach(gamma, own_pushes_ahead(experiment, delay)),
           .decay = experiment.optimizer().weight_decay(),
           .gradient_scale = 1,
           .sender = slim_by_sender(experiment)};
@@ -219,16 +229,16 @@ Tensor slim_change(
   if (numbers.decay != 0) {
     decayed = {1, sum_of(stream, {decayed, {numbers.decay, w}})};
   }
-  const double gamma = numbers.gamma;
+  const double reach = numbers.reach;
   const double rate = numbers.sender ? numbers.rate : 1;
   const double previous = numbers.sender && state.values ? state.rate : rate;
   const Tensor before = state.values ? state.values : zeros(stream, g.elements());
-  state.values = sum_of(stream, {{gamma, before}, decayed});
+  state.values = sum_of(stream, {{numbers.gamma, before}, decayed});
   state.rate = rate;
   return sum_of(stream,
-                {{rate * gamma, state.values},
+                {{rate * reach, state.values},
                  {rate * decayed.factor, decayed.x},
-                 {(rate - previous) * gamma, before}});
+                 {(rate - previous) * reach + rate * (numbers.gamma - reach), before}});
 }
 
 namespace rule_schemes {
@@ -241,8 +251,8 @@ RuleScheme dana_zero() {
                "like multi, but the server sends the point that all velocities together lead to",
            .paper = "Hakimi et al. 2019, arXiv:1907.11612"},
       .equations =
-          "v_i <- gamma v_i + g; w <- w - eta v_i; sent w - gamma eta sum_j v_j (by the "
-          "server's rate), w - gamma sum_j eta_j v_j (by the senders')",
+          "v_i <- gamma v_i + g; w <- w - eta v_i; sent w - S eta sum_j v_j (by the server's "
+          "rate), w - S sum_j eta_j v_j (by the senders'); S = gamma + ... + gamma^(d+1)",
       .memory = "R + 1, and the point sent",
       .step = dana_step,
       .bears_delay = true,
@@ -259,9 +269,9 @@ RuleScheme dana_slim() {
                           "the server none",
                .paper = "Hakimi et al. 2019, arXiv:1907.11612"},
       .equations =
-          "replica: v' = gamma v + g, pushes u = eta (gamma v' + g) + (eta - eta_prev) "
-          "gamma v; server: w <- w - u. By the server's rate: u = gamma v' + g; w <- w - "
-          "eta u",
+          "replica: v' = gamma v + g, pushes u = eta v' + S (eta v' - eta_prev v), which for d = "
+          "0 is eta (gamma v' + g) + (eta - eta_prev) gamma v; server: w <- w - u. By the "
+          "server's rate: u = v' + S (v' - v); w <- w - eta u. S = gamma + ... + gamma^(d+1)",
       .memory =
           "0 (1 at each replica); so that of a replica that dies the step it looked ahead stays "
           "in the weights, eta gamma v once, which dana_zero takes back",

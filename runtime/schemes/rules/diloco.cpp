@@ -1,6 +1,6 @@
 // diloco: an outer optimizer over the changes D = (weights read) - (weights after H inner steps).
 // Douillard et al. 2023, arXiv:2311.08105; asynchronous: Liu et al. 2024, arXiv:2401.09135; by
-// fragments (each shard is one): Douillard et al. 2025, arXiv:2501.18512; Decoupled DiLoCo:
+// fragments: Douillard et al. 2025, arXiv:2501.18512; Decoupled DiLoCo (decoupled_diloco.cpp):
 // arXiv:2604.21428. D is the mean by mini-batches; asynchronously it is the one arrival's / R.
 //
 //   nesterov: m' = mu m + D; w' = w - eps (D + mu m')        sgd: w' = w - eps D
@@ -11,6 +11,7 @@
 //   m' = mu m + sum D;  w' = w - eps ((1 - c R + c) mu m' + D)
 #include "experiment.pb.h"
 #include "messages/archive.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>
@@ -22,12 +23,22 @@ class Outer final : public Step {
  public:
   explicit Outer(const RuleContext& context)
       : options_(context.experiment.replicas().exchange().diloco()),
-        rate_(options_.rate()),
+        rate_(outer_rate(options_)),
         momentum_(options_.momentum()),
-        replicas_(context.replicas) {}
+        replicas_(context.replicas),
+        merge_{.rows = static_cast<double>(context.experiment.data().batch_size()), .radial = {}} {
+    const bool radial =
+        options_.mode().decoupled().merge() == proto::DecoupledDiloco::radial_directional;
+    for (const RuleContext::Part& part : context.parts) {
+      if (radial && part.shape.dimensions() > 1 && !part.table) {
+        merge_.radial.push_back(part);
+      }
+    }
+  }
 
   Updated apply(Stream& stream, Update update) override {
-    Term change = mean_of(stream, update, Mean::by_mini_batches);
+    Term change = options_.mode().has_decoupled() ? merged_movement(stream, update, merge_)
+                                                  : mean_of(stream, update, Mean::by_mini_batches);
     if (!m_) {
       m_ = zeros(stream, update.base.elements());
     }
@@ -58,17 +69,6 @@ class Outer final : public Step {
   void archive(Archive& a) override { a(m_, sum_); }
 
  private:
-  /// w plus all terms.
-  static Updated moved(Stream& stream, Update update, std::vector<Term> by) {
-    update.contributions.clear();
-    const Tensor base = std::exchange(update.base, {});
-    Updated out;
-    out.next = successor(stream, base);
-    by.insert(by.begin(), {1, base});
-    combine(stream, by, out.next);
-    return out;
-  }
-
   Updated nesterov(Stream& stream, Update update, const Term& change) {
     combine(stream, {{momentum_, m_}, change}, m_);
     return moved(
@@ -96,6 +96,7 @@ class Outer final : public Step {
   double rate_;
   double momentum_;
   std::int32_t replicas_;
+  MovementMerge merge_;  // mode decoupled
   Tensor m_;
   Tensor sum_;  // A / R
 };

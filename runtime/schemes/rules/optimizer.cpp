@@ -61,6 +61,8 @@ class Optimizing final : public Step {
     return (step_.state_bytes() + 4 * elements_ - 1) / std::max<std::int64_t>(1, 4 * elements_);
   }
 
+  OptimizerStep* optimizer() override { return &step_; }
+
   void archive(Archive& a) override { a(step_); }
 
  private:

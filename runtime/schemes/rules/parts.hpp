@@ -23,6 +23,9 @@ Tensor sum_of(Stream& stream, const std::vector<Term>& terms);
 /// Where the successor of `x` goes: x's own buffer where `x` is its last handle (CPU), else a new one.
 Tensor successor(Stream& stream, const Tensor& x);
 
+/// The base of `update` plus all terms, at most kTermsMax - 1; their tensors may be those of its contributions.
+Updated moved(Stream& stream, Update update, std::vector<Term> by);
+
 /// The one push of an update. ContractError where there are several: the Step that asks has state for
 /// one gradient at a time.
 const Contribution& only(const Update& update);
@@ -42,6 +45,14 @@ Term mean_of(Stream& stream, const Update& update, Mean mean, std::size_t which 
 
 SliceLayout layout_of(const RuleContext& context);
 
+/// How Decoupled DiLoCo makes one movement of several (decoupled_diloco.cpp).
+struct MovementMerge {
+  double rows = 1;                        // of a mini-batch
+  std::vector<RuleContext::Part> radial;  // merged by norm and direction; of the rest the mean
+};
+
+Term merged_movement(Stream& stream, const Update& update, const MovementMerge& merge);
+
 /// The values of optimizer.rule that a step with a momentum of its own may take the place of.
 inline std::vector<std::string> momentum_optimizers() {
   return {"sgd", "momentum", "nesterov"};
@@ -54,7 +65,9 @@ std::unique_ptr<Admission> waves(std::int64_t wave, std::int64_t distance);
 std::unique_ptr<Admission> cyclic();
 /// An update of all living replicas but `backup`; what was computed at older weights is dropped.
 std::unique_ptr<Admission> all_together(std::int64_t backup);
-std::unique_ptr<Admission> quorum(const proto::DecoupledDiloco& options);
+std::unique_ptr<Admission> quorum(const proto::QuorumDiloco& options);
+/// Of a fragment that replicas send without ever waiting.
+std::unique_ptr<Admission> decoupled_quorum(const proto::Diloco& options);
 
 // -- scales ------------------------------------------------------------------------------------------
 
@@ -75,6 +88,8 @@ std::unique_ptr<Step> averaging_step();
 std::unique_ptr<Step> bmuf_step(const RuleContext& context);
 std::unique_ptr<Step> elastic_step(const RuleContext& context);
 std::unique_ptr<Step> outer_step(const RuleContext& context);
+/// A movement at a time, momentum with every `delay`-th.
+std::unique_ptr<Step> delayed_nesterov_step(double rate, double momentum, std::int64_t delay);
 
 namespace rule_schemes {
 

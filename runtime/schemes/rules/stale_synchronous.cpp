@@ -51,12 +51,7 @@ class Subtracting final : public Step {
       changes.push_back({-c.factor, c.values.front()});
     }
     const Term change = changes.size() == 1 ? changes.front() : Term{1, sum_of(stream, changes)};
-    update.contributions.clear();
-    const Tensor base = std::exchange(update.base, {});
-    Updated out;
-    out.next = successor(stream, base);
-    combine(stream, {{1, base}, change}, out.next);
-    return out;
+    return moved(stream, std::move(update), {change});
   }
 };
 

@@ -1,6 +1,6 @@
 // Who makes an update where replicas wait for each other: all of them, all but a few (backup
 // workers, Chen et al. 2016, arXiv:1604.00981), or a quorum and whoever comes soon after
-// (Decoupled DiLoCo, arXiv:2604.21428).
+// (diloco's mode quorum).
 #include "experiment.pb.h"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -56,7 +56,7 @@ class AllTogether final : public Admission {
 
 class Quorum final : public Admission {
  public:
-  explicit Quorum(const proto::DecoupledDiloco& options)
+  explicit Quorum(const proto::QuorumDiloco& options)
       : quorum_(options.quorum()), grace_(options.grace()) {}
 
   /// Who is in time for an update is each server's own matter.
@@ -101,7 +101,7 @@ std::unique_ptr<Admission> all_together(std::int64_t backup) {
   return std::make_unique<AllTogether>(backup);
 }
 
-std::unique_ptr<Admission> quorum(const proto::DecoupledDiloco& options) {
+std::unique_ptr<Admission> quorum(const proto::QuorumDiloco& options) {
   return std::make_unique<Quorum>(options);
 }
 

@@ -3,10 +3,12 @@
 // without a deadlock; messages to all make all the same.
 #include "tests/actors/exchange/village.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <limits>
 #include <numbers>
+#include <numeric>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -166,6 +168,83 @@ TEST_CASE("push-sum's weights add up, and what they are divided by brings all to
         const auto z = v.weights(r);
         for (std::size_t i = 0; i < mean.size(); ++i) {
           REQUIRE(z[i] == Approx(mean[i] / kReplicas).margin(2e-3));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("push-sum's weights of the living add up when one of them dies, and lead them together",
+          "[actors]") {
+  for (const char* graph : {"one_peer", "exponential", "random"}) {
+    for (const int overlap : {0, 2}) {
+      INFO(graph << ", overlap " << overlap);
+      Village v({"replicas.count=6",
+                 concat("replicas.exchange.sgp.graph=", graph),
+                 concat("replicas.exchange.sgp.overlap=", overlap)},
+                8);
+      v.run(20, nothing);
+      v.die(2);  // all that was told has been heard: its own w is what is lost
+      const std::size_t before = v.told().size();
+      v.run(60, nothing);
+      std::map<std::int64_t, std::map<std::int32_t, double>> w;  // by step and replica
+      for (std::size_t i = before; i < v.told().size(); ++i) {
+        const Note& note = v.told()[i];
+        REQUIRE(note.stamp.replica != 2);
+        w[note.stamp.batch][note.stamp.replica] = note.numbers[1] / note.numbers[0];
+      }
+      std::vector<double> sums;  // of the steps in which everybody had somebody to send to
+      for (const auto& [step, of_step] : w) {
+        if (of_step.size() == 5) {
+          sums.push_back(
+              std::accumulate(of_step.begin(), of_step.end(), 0.0, [](double sum, const auto& one) {
+                return sum + one.second;
+              }));
+        }
+      }
+      CHECK((sums.size() >= 10 || std::string(graph) == "one_peer"));
+      for (const double sum : sums) {
+        CHECK(sum < 6);
+        CHECK((sum == Approx(sums.front()) || overlap > 0));  // with overlap some is under way
+      }
+      for (const std::size_t r : v.living()) {
+        for (std::size_t i = 0; i < 4; ++i) {
+          REQUIRE(v.weights(r)[i] == Approx(v.weights(0)[i]).margin(2e-3));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("who dies costs its group the round, and no other group anything", "[actors]") {
+  const auto group_of = [](std::size_t r, std::int64_t round) {  // of a grid of 3 x 3
+    return round % 2 == 0 ? r / 3 : r % 3;
+  };
+  for (const char* order : {"simultaneous", "sequential"}) {
+    for (const std::int64_t round : {0, 1}) {
+      INFO(order << ", round " << round);
+      const std::int64_t first = std::string(order) == "simultaneous" ? 1 : 0;
+      Village whole(gossip(9, "groups", order), 12);
+      Village hurt(gossip(9, "groups", order), 12);
+      whole.run(first + round, nothing);
+      hurt.run(first + round, nothing);
+      hurt.die(4);
+      // Simultaneous weights of the next round have been told by then.
+      whole.run(1 + first, nothing);
+      hurt.run(1 + first, nothing);
+      int others = 0;
+      for (const std::size_t r : hurt.living()) {
+        const bool same = hurt.weights(r) == whole.weights(r);
+        const bool in_group = group_of(r, round + first) == group_of(4, round + first);
+        others += same ? 1 : 0;
+        CHECK((same || in_group));
+      }
+      CHECK(others == 6);  // all but the two of its group
+      hurt.run(20, nothing);
+      const auto at = hurt.weights(0);
+      for (const std::size_t r : hurt.living()) {
+        for (std::size_t i = 0; i < at.size(); ++i) {
+          REQUIRE(hurt.weights(r)[i] == Approx(at[i]).margin(1e-4));
         }
       }
     }

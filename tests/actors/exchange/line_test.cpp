@@ -78,14 +78,16 @@ TEST_CASE("an unasked answer replaces one that is waited with, and does not stan
 TEST_CASE("an answer is due at once, or after the mini-batch that was agreed", "[actors]") {
   Line line;
   line.sequence = 1;
-  CHECK_FALSE(line.due_at(2));
+  CHECK_FALSE(line.due_at(2, false));
   line.due = 4;
-  CHECK_FALSE(line.due_at(4));  // it has yet to come
+  CHECK_FALSE(line.due_at(4, false));  // it has yet to come
   CHECK(line.take(answer(1, 1)));
-  CHECK_FALSE(line.due_at(3));
-  CHECK(line.due_at(4));
+  CHECK_FALSE(line.due_at(3, false));
+  CHECK(line.due_at(4, false));
+  CHECK_FALSE(line.due_at(5, false));
+  CHECK(line.due_at(5, true));  // of a replica that does not wait for it
   line.due = 0;
-  CHECK(line.due_at(3));
+  CHECK(line.due_at(3, false));
 }
 
 TEST_CASE("a pinned pull is answered when the slices of all servers have come", "[actors]") {

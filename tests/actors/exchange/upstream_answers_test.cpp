@@ -177,6 +177,68 @@ TEST_CASE("a fragment that comes before it is due waits", "[actors]") {
   CHECK(r.exchange.ready(6));
 }
 
+TEST_CASE(
+    "a replica that never waits takes fragments over when they come, and sends none meanwhile",
+    "[actors]") {
+  Link link = streaming_link();
+  link.never_waits = true;
+  link.push_every = 4;
+  link.overlap = 2;
+  link.mix = 0;
+  Replica r(link);  // slice 1 has its first turn two mini-batches later
+  std::vector<std::string> sent;
+  const auto mini_batch = [&]() -> Apply {
+    r.now += 1;
+    REQUIRE(r.exchange.ready(r.step()));
+    const auto job = r.mini_batch();
+    std::string slices;
+    for (const std::size_t s : {0, 1}) {
+      slices += r.uploads(s).empty() ? "" : std::to_string(s);
+    }
+    sent.push_back(slices);
+    return *job;
+  };
+  for (int n = 1; n <= 4; ++n) {
+    mini_batch();
+  }
+  CHECK(r.upload(0).contribution.mini_batches == 4);
+  CHECK(r.upload(0).contribution.steps == 4);
+  CHECK(r.upload(0).trip == 0);
+  r.now += 0.5;
+  r.answer(Replica::answer_of(1, 0, 1, 10));
+  CHECK(r.host.looks == 1);
+  CHECK(mini_batch().inbound.theirs.empty());  // not before it is due
+  const Apply sixth = mini_batch();
+  CHECK(sixth.inbound.mix == 0);  // in the place of the replica's own
+  CHECK(first_of(sixth.inbound.theirs.at(0)) == 10);
+  CHECK(r.upload(1).contribution.mini_batches == 6);
+  mini_batch();
+  const Apply eighth = mini_batch();
+  CHECK(first_of(eighth.outbound.since.at(0).values) == 10);  // only what has moved since
+  CHECK(r.upload(0).contribution.mini_batches == 4);
+  CHECK(r.upload(0).contribution.steps == 2);
+  CHECK(r.upload(0).trip == 0.5);
+  CHECK(r.upload(0).read_version == 1);
+  // The answers come too late, and are taken over with the next mini-batch; that of slice 0 asks for an
+  // earlier push, that of slice 1 for none: it counts as from a push whose answer was in time.
+  for (int n = 9; n <= 13; ++n) {
+    mini_batch();
+  }
+  Answer late = Replica::answer_of(2, 0, 2, 20);
+  late.period = 3;
+  r.answer(std::move(late));
+  r.answer(Replica::answer_of(1, 1, 1, 30));
+  CHECK(firsts(mini_batch().inbound.theirs) == Values{20, 30});
+  for (int n = 15; n <= 16; ++n) {
+    mini_batch();
+  }
+  CHECK(sent == std::vector<std::string>{
+                    "", "", "", "0", "", "1", "", "0", "", "", "", "", "", "", "0", "1"});
+  CHECK(r.upload(1).contribution.mini_batches == 10);
+  CHECK(r.upload(1).contribution.steps == 2);
+  CHECK(r.upload(1).trip == 7);
+}
+
 TEST_CASE("a fetch that overlaps is waited for, though pushes follow it", "[actors]") {
   Link link;
   link.steps = true;

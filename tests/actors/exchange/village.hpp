@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <set>
 
 namespace troupe::test {
 
@@ -126,9 +127,7 @@ class Village {
            const std::function<float(std::size_t, std::int64_t)>& move,
            std::vector<std::size_t> who = {}) {
     if (who.empty()) {
-      for (std::size_t r = 0; r < size(); ++r) {
-        who.push_back(r);
-      }
+      who = living();
     }
     std::map<std::size_t, std::int64_t> ends;
     for (const std::size_t r : who) {
@@ -179,6 +178,38 @@ class Village {
                             .tensors = std::move(tensors)},
                        0,
                        one.fx);
+  }
+
+  /// Replica `r` dies, and what it has told and nobody has heard yet is lost; the others are told.
+  void die(std::size_t r) {
+    dead_.insert(r);
+    for (auto& [pair, notes] : under_way_) {
+      if (pair.first == r || pair.second == r) {
+        notes.clear();
+      }
+    }
+    houses_[r]->jobs.clear();
+    Membership left{.epoch = static_cast<std::int64_t>(dead_.size()),
+                    .alive = std::vector<bool>(size(), true)};
+    for (const std::size_t gone : dead_) {
+      left.alive[gone] = false;
+    }
+    for (std::size_t other = 0; other < size(); ++other) {
+      if (!dead_.contains(other)) {
+        houses_[other]->exchange->membership(left, 0, houses_[other]->fx);
+        collect(other);
+      }
+    }
+  }
+
+  std::vector<std::size_t> living() const {
+    std::vector<std::size_t> all;
+    for (std::size_t r = 0; r < size(); ++r) {
+      if (!dead_.contains(r)) {
+        all.push_back(r);
+      }
+    }
+    return all;
   }
 
   /// Runs the jobs that have been asked for, and delivers nothing.
@@ -259,6 +290,7 @@ class Village {
   std::vector<std::unique_ptr<House>> houses_;
   std::map<std::pair<std::size_t, std::size_t>, std::deque<Note>> under_way_;
   std::vector<Note> told_;
+  std::set<std::size_t> dead_;
 };
 
 }  // namespace troupe::test

@@ -68,7 +68,7 @@ class Process final : public Cluster {
 
   void explain(std::vector<Standstill>&) override {}
 
-  Result<void> collect() override { return {}; }
+  Result<void> collect(const Ending& /*ending*/) override { return {}; }
 
   void close() override {}
 
@@ -80,11 +80,18 @@ class Process final : public Cluster {
   Theatre theatre{.system = system, .cast = cast, .options = options};
 };
 
+/// From a machine of process 1.
+Message advanced(ActorId from = 1) {
+  Message message = Advanced{};
+  message.from = from;
+  return message;
+}
+
 }  // namespace
 
 TEST_CASE("a message that is due at once goes by no clock") {
   Process process;
-  process.deliver(1, Process::packed(0, Advanced{}, 0));
+  process.deliver(1, Process::packed(0, advanced(), 0));
   REQUIRE(process.delivered.size() == 1);
   CHECK(process.delivered[0].message == "Advanced");
   CHECK(process.delivered[0].delay == 0ns);
@@ -93,13 +100,13 @@ TEST_CASE("a message that is due at once goes by no clock") {
 TEST_CASE("a message that is due later goes by the clock, behind those that were due before it") {
   Process process;
   SECTION("in time") {
-    process.deliver(1, Process::packed(0, Advanced{}, 1000));
+    process.deliver(1, Process::packed(0, advanced(), 1000));
     REQUIRE(process.delivered.size() == 1);
     CHECK(process.delivered[0].delay > 900s);
     CHECK(process.delivered[0].delay < 999s);
   }
   SECTION("too late") {
-    process.deliver(1, Process::packed(0, Advanced{}, 0.5));
+    process.deliver(1, Process::packed(0, advanced(), 0.5));
     REQUIRE(process.delivered.size() == 1);
     CHECK(process.delivered[0].delay > 0ns);
     CHECK(process.delivered[0].delay < 1ms);
@@ -108,12 +115,14 @@ TEST_CASE("a message that is due later goes by the clock, behind those that were
 
 TEST_CASE("a message for a machine of another process, or that is none, is refused") {
   Process process;
-  CHECK_THROWS_AS(process.deliver(1, Process::packed(1, Advanced{}, 0)), WireError);
-  CHECK_THROWS_AS(process.deliver(1, Process::packed(2, Advanced{}, 0)), WireError);
-  Parcel longer = Process::packed(0, Advanced{}, 0);
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(1, advanced(), 0)), WireError);
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(2, advanced(), 0)), WireError);
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, advanced(kOutside), 0)), WireError);
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, advanced(0), 0)), WireError);
+  Parcel longer = Process::packed(0, advanced(), 0);
   longer.content.bytes += "x";
   CHECK_THROWS_AS(process.deliver(1, std::move(longer)), ArchiveError);
-  Parcel shorter = Process::packed(0, Advanced{}, 0);
+  Parcel shorter = Process::packed(0, advanced(), 0);
   shorter.content.bytes.pop_back();
   CHECK_THROWS_AS(process.deliver(1, std::move(shorter)), ArchiveError);
   CHECK(process.delivered.empty());

@@ -270,6 +270,7 @@ std::vector<std::string> children() {
 }  // namespace
 
 TEST_CASE("node", "[.]") {
+  end_with_the_starter();
   mind_the_lead_alone();
   auto lead = inherited();
   if (const auto invitation = read_invitation(*lead)) {

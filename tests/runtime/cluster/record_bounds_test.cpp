@@ -34,6 +34,9 @@ std::vector<RecordEntry> sound() {
           LossOfReplica{.replica = 1, .cause = ""},
           ReturnOfReplica{.replica = 1, .batch = 0, .missed = 0},
           TrafficRecord{.replica = 1, .chunk = 3},
+          SignalRecord{.stamp = last()},
+          AngleRecord{.stamp = last()},
+          InputRecord{.stamp = last(), .drawn = Drawn::none},
           ConsensusRecord{.replica = 1, .chunk = 3, .step = 0, .distances = {0, -1}}};
 }
 
@@ -55,6 +58,10 @@ std::vector<RecordEntry> unsound() {
       ReturnOfReplica{.missed = -1},
       TrafficRecord{.replica = -1},
       TrafficRecord{.chunk = 4},
+      SignalRecord{.stamp = {.replica = 2}},
+      AngleRecord{.stamp = {.chunk = 4}},
+      InputRecord{.stamp = {.chunk = 4}},
+      InputRecord{.stamp = last(), .replaced = -1},
       ConsensusRecord{.replica = 2, .distances = {0, 0}},
       ConsensusRecord{.chunk = 4, .distances = {0, 0}},
       ConsensusRecord{.step = -1, .distances = {0, 0}},

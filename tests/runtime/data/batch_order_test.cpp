@@ -136,3 +136,19 @@ TEST_CASE("orders that cannot be are refused", "[runtime][data]") {
   CHECK_THROWS_AS(order.indices(0, 2, 2), ContractError);
   CHECK_THROWS_AS(order.indices(0, 0, 3), ContractError);
 }
+
+TEST_CASE("streams go on from mini-batch to mini-batch, and from epoch to epoch with the next one",
+          "[runtime][data]") {
+  BatchOrder order(BatchSizes(23, 3));  // streams of 7; 2 samples are left out
+  for (std::int64_t batch = 0; batch < 50; ++batch) {
+    const std::vector<std::int64_t> now = batch_of(order, batch);
+    const std::vector<std::int64_t> next = batch_of(order, batch + 1);
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      CHECK(next[i] == (now[i] + 1) % 21);
+    }
+  }
+  CHECK(batch_of(order, 0) == std::vector<std::int64_t>{0, 7, 14});
+  const auto half = order.indices(9, 1, 3);
+  CHECK(std::vector<std::int64_t>(half.begin(), half.end()) == std::vector<std::int64_t>{16});
+  CHECK(epoch_of(order, 3).size() == 21);
+}

@@ -207,3 +207,24 @@ TEST_CASE("Shakespeare is read as 65 characters", "[runtime][data]") {
   CHECK(dataset->size(Split::train) == 7841);  // (1115394 - 111539 - 128) / 128
   CHECK(dataset->size(Split::test) == 871);    // (111539 - 1) / 128
 }
+
+TEST_CASE("contiguous samples lie side by side in every epoch", "[runtime][data]") {
+  const TemporaryFolder folder;
+  folder.write("text", counting(240));
+  proto::Text options = options_of(folder / "text", 7);
+  options.set_contiguous(true);
+  const auto opened = open_text(options, 1);
+  REQUIRE(opened);
+  CHECK((*opened)->contiguous());
+  for (std::int64_t epoch = 0; epoch < 5; ++epoch) {
+    const Gathered got =
+        gather(**opened, Split::train, range(0, (*opened)->size(Split::train)), epoch);
+    for (std::size_t i = 0; i < got.tokens.size(); ++i) {
+      REQUIRE(got.tokens[i] == static_cast<std::int32_t>(i));
+    }
+  }
+  options.set_stride(3);
+  const auto apart = open_text(options, 1);
+  REQUIRE_FALSE(apart);
+  CHECK(apart.error().message.starts_with("data.text.stride: "));
+}

@@ -179,7 +179,7 @@ TEST_CASE("an LSTM, plain and residual", "[runtime][model]") {
     options.set_width(9);
     options.set_residual(residual);
     Network n = with_tokens(6);
-    REQUIRE(zoo::add_lstm(n, options, 5));
+    REQUIRE(zoo::add_lstm(n, options, 5, 1));
     check(n, 4, 5);
   }
 }

@@ -106,6 +106,40 @@ TEST_CASE("the first chunk that reads a tied parameter owns it, later ones borro
   CHECK(borrower.reads[1][0].slice == 1);  // behind its own one
 }
 
+TEST_CASE("fragments take the network's blocks in turn, wherever it is cut", "[model]") {
+  Network n({1});
+  const auto add = [&](const char* name, std::vector<ParameterSpec> parameters) {
+    n.add(std::make_shared<Holder>(name, std::move(parameters)));
+  };
+  add("wte", {tied("t", 20), own("positions", 16)});
+  add("h.0.ln", {own("a", 16)});
+  add("h.0.drop", {});
+  add("h.0.fc", {own("b", 32)});
+  add("h.1.fc", {own("c", 48)});
+  add("h.10.fc", {own("d", 16)});
+  add("head", {tied("t", 20)});  // nothing of its own
+  REQUIRE(blocks_of(n) == 4);
+  const ChunkParameters whole = lay_out(n, {0}, 0, 1, 2);
+  using Ids = std::vector<std::int64_t>;
+  CHECK(whole.layout.fragments ==
+        Ids{0, 1, 0});  // the tied one is of the block that reads it first
+  CHECK(whole.layout.slice_sizes == Sizes{16 + 48, 16 + 32 + 16, 32});
+  CHECK(lay_out(n, {0}, 0, 1, 4).layout.fragments == Ids{0, 1, 2, 3, 0});
+  CHECK(lay_out(n, {0}, 0, 1, 1).layout.fragments == Ids{0, 0});
+  const ChunkParameters first = lay_out(n, {0, 4}, 0, 1, 2);
+  CHECK(first.layout.fragments == Ids{0, 1, 0});
+  CHECK(first.layout.slice_sizes == Sizes{16, 48, 32});
+  const ChunkParameters second = lay_out(n, {0, 4}, 1, 1, 2);
+  CHECK(second.layout.fragments == Ids{0, 1});
+  CHECK(second.layout.slice_sizes == Sizes{48, 16});
+  REQUIRE(second.borrowed.size() == 1);
+  CHECK(second.borrowed[0].slice == 2);
+  // A chunk that has a part of some fragments only, and one that has no parameters at all.
+  CHECK(lay_out(n, {0, 4, 5}, 1, 1, 4).layout.fragments == Ids{2});
+  CHECK(lay_out(n, {0, 2, 3}, 1, 1, 2).layout.fragments == Ids{0});
+  CHECK(lay_out(n, {0}, 0, 1).layout.fragments.empty());
+}
+
 TEST_CASE("of layers that share a parameter the last one writes the gradient first", "[model]") {
   const Network n = network({{tied("t", 4)}, {own("a", 4)}, {tied("t", 4)}});
   const ChunkParameters all = lay_out(n, {0}, 0, 1);

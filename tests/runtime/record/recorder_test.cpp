@@ -416,3 +416,46 @@ TEST_CASE("replicas that come back are told with where they go on", "[record]") 
   CHECK(bench.recorder->summary(0).returned ==
         std::vector<std::string>{"replica 1 (at its mini-batch 8, without 3)"});
 }
+
+TEST_CASE("what is told of modules: angles, shares of updates by estimates, locks", "[record]") {
+  Bench bench({"pipeline.stages=3"}, 3, 4, false, 2);
+  const auto angle = [&](std::int32_t module, std::int64_t batch, double a, double b, double c) {
+    CHECK_FALSE(bench.recorder->on(
+        AngleRecord{
+            .stamp = {.chunk = module, .batch = batch}, .product = a, .update = b, .truth = c},
+        1));
+  };
+  angle(0, 0, 0, 0, 9);  // no update
+  angle(0, 1, 6, 9, 16);
+  angle(0, 2, -12, 9, 16);
+  angle(1, 2, 0, 9, 16);
+  angle(2, 2, 3, 3, 3);
+  for (const bool synthetic : {true, false, true, true}) {
+    CHECK_FALSE(bench.recorder->on(SignalRecord{.stamp = {}, .synthetic = synthetic}, 1));
+  }
+  CHECK_FALSE(bench.recorder->on(WaitRecord{0, Want::error, 1, 3.5}, 4));
+  CHECK_FALSE(bench.recorder->on(WaitRecord{1, Want::activation, 0, 2}, 4));
+  CHECK_FALSE(bench.recorder->on(WaitRecord{1, Want::weights, 2, 2.5}, 4));
+  const Summary summary = bench.recorder->summary(0);
+  CHECK(summary.modules.at(0).angles == 2);
+  CHECK(summary.modules.at(0).degrees == Approx(60 + 180).epsilon(1e-12));
+  CHECK(summary.modules.at(0).last == 180);
+  CHECK(summary.modules.at(1).last == Approx(90).epsilon(1e-12));
+  CHECK(summary.modules.at(2).last == 0);
+  CHECK(summary.modules.at(0).synthetic == 3);
+  CHECK(summary.modules.at(0).mini_batches == 4);
+  CHECK(summary.locks.at(0).backward == 2.5);
+  CHECK(summary.locks.at(0).forward == 0);
+  CHECK(summary.locks.at(1).forward == 2);
+  CHECK(summary.locks.count(2) == 0);  // it has told nothing
+  CHECK(modules_object(
+            {{0, {4, 3, 2, 240, 180}}, {1, {4, 0, 0, 0, 0}}, {2, {0, 0, 1, 5, 5, 9, 4, 2}}})
+            .text() ==
+        "{\"module-0\":{\"synthetic\":0.75,\"angle\":120,\"angle_last\":180},"
+        "\"module-1\":{\"synthetic\":0},\"module-2\":{\"inputs\":9,\"reused\":4,\"replaced\":2,"
+        "\"angle\":5,\"angle_last\":5}}");
+  const std::vector<std::string> lines = bench.lines("angle");
+  REQUIRE(lines.size() == 5);
+  CHECK(lines[0] == "{\"kind\":\"angle\",\"step\":0,\"module\":\"module-0\",\"degrees\":null}");
+  CHECK(lines[2] == "{\"kind\":\"angle\",\"step\":2,\"module\":\"module-0\",\"degrees\":180}");
+}

@@ -241,9 +241,8 @@ TEST_CASE("a synchronous update has all living, or all but the backup", "[scheme
   CHECK(backup->choose(arrivals({{0, 7}}), ledger(7, {kIdle, kDead, kDead}), 0).take == Indices{0});
 }
 
-TEST_CASE("decoupled waits for a quorum, and then for a while", "[schemes]") {
-  const auto a =
-      admission({"replicas.count=4", "replicas.exchange.diloco.mode.decoupled.grace=10"});
+TEST_CASE("mode quorum waits for a quorum, and then for a while", "[schemes]") {
+  const auto a = admission({"replicas.count=4", "replicas.exchange.diloco.mode.quorum.grace=10"});
   const Ledger l = ledger(3, {kIdle, kIdle, kIdle, kIdle});
   // A majority is 3; arrivals are at 0, 1, 2, ... seconds. Nobody's staleness matters.
   const auto two = arrivals({{2, 0}, {0, 3}});
@@ -257,9 +256,64 @@ TEST_CASE("decoupled waits for a quorum, and then for a while", "[schemes]") {
   CHECK(a->choose(everyone, l, 3).take == Indices{0, 1, 2, 3});
   // Of two living both are all.
   CHECK(a->choose(two, ledger(3, {kIdle, kDead, kIdle, kDead}), 1).take == Indices{0, 1});
-  const auto one =
-      admission({"replicas.count=4", "replicas.exchange.diloco.mode.decoupled.quorum=1"});
+  const auto one = admission({"replicas.count=4", "replicas.exchange.diloco.mode.quorum.quorum=1"});
   CHECK(one->choose(arrivals({{3, 0}}), l, 0).take == Indices{0});
+}
+
+TEST_CASE("mode decoupled waits for a quorum, and then as long as the overlap leaves time",
+          "[schemes]") {
+  const std::string mode = "replicas.exchange.diloco.mode.decoupled.";
+  const std::vector<std::string> two{
+      "replicas.count=4", mode + "quorum=2", mode + "overlap=4", mode + "grace=0.5"};
+  const auto a = admission(two);
+  CHECK_FALSE(a->servers_may_differ());
+  CHECK_FALSE(a->broadcasts());
+  const auto full = [](std::vector<Arrival> pushes) {
+    for (Arrival& push : pushes) {
+      push.mini_batches = 24;
+    }
+    return pushes;
+  };
+  // The fastest living mini-batch takes 2 s, the slowest messages 1 s; the quorum was complete 1 s after
+  // its first push: 0.5 (4 x 2 - 1 - 1) s are left.
+  const Standing quick{.step = 2, .sync = 0.25};
+  const Standing slow{.step = 9, .sync = 1};
+  const Standing dead{.alive = false, .step = 0.1, .sync = 50};
+  const Ledger l = ledger(3, {quick, slow, quick, slow});
+  CHECK(a->choose(full(arrivals({{2, 3}})), l, 100).take.empty());
+  CHECK(a->choose(full(arrivals({{2, 3}})), l, 100).ask_again == kNever);
+  CHECK(a->choose(full(arrivals({{2, 3}, {0, 3}})), l, 1).take.empty());
+  CHECK(a->choose(full(arrivals({{2, 3}, {0, 3}})), l, 1).ask_again == 4);
+  CHECK(a->choose(full(arrivals({{2, 3}, {0, 3}, {1, 3}})), l, 4).take == Indices{0, 1, 2});
+  CHECK(a->choose(full(arrivals({{2, 3}, {0, 3}, {1, 3}, {3, 3}})), l, 3).take ==
+        Indices{0, 1, 2, 3});  // nobody is left to wait for
+  // Who came too late for the last one, or has moved for less than told, begins nothing alone.
+  CHECK(a->choose(full(arrivals({{2, 2}, {0, 2}, {1, 3}})), l, 100).ask_again == kNever);
+  CHECK(a->choose(full(arrivals({{2, 2}, {0, 3}, {1, 3}})), l, 100).take == Indices{0, 1, 2});
+  auto early = full(arrivals({{2, 3}, {0, 3}}));
+  early[0].mini_batches = 6;
+  CHECK(a->choose(early, l, 100).ask_again == kNever);
+  // It waits for the others, and takes nothing off their window.
+  auto later = full(arrivals({{1, 3}, {2, 3}, {0, 3}}));
+  later[0].mini_batches = 6;
+  CHECK(a->choose(later, l, 2).ask_again == 5);
+  early[0].mini_batches = 18;  // speeds are measured: three quarters count as all
+  CHECK(a->choose(early, l, 100).take == Indices{0, 1});
+  // Of two living both are all, though one is late; no time of the dead counts.
+  const Ledger left = ledger(3, {quick, dead, slow, dead});
+  CHECK(a->choose(full(arrivals({{2, 2}, {0, 3}})), left, 1).take == Indices{0, 1});
+  CHECK(a->choose(full(arrivals({{0, 3}})), left, 50).ask_again == kNever);
+  // Nothing has been measured, or nothing is left of the overlap: the quorum is enough.
+  CHECK(a->choose(full(arrivals({{2, 3}, {0, 3}})), ledger(3, {kIdle, kIdle, kIdle, kIdle}), 1)
+            .take == Indices{0, 1});
+  const Standing far{.step = 2, .sync = 60};
+  CHECK(
+      a->choose(full(arrivals({{2, 3}, {0, 3}})), ledger(3, {quick, far, quick, quick}), 1).take ==
+      Indices{0, 1});
+  // A late one is answered at once, for there are newer weights than it has.
+  CHECK(a->answers(0, ledger(3, {{.waiting = 1, .handed = 2}})));
+  CHECK_FALSE(a->answers(0, ledger(3, {{.waiting = 1, .handed = 3}})));
+  CHECK(a->answers(0, ledger(3, {{.waiting = 0, .handed = 3}})));
 }
 
 TEST_CASE("the slowest is the least clock of the living", "[schemes]") {

@@ -1,8 +1,10 @@
 // What replicas.codec goes with, and the sentences where it does not.
+#include "actors/exchange/built_in.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/rule.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace troupe;
@@ -58,7 +60,14 @@ TEST_CASE("codecs go with exchanges that have servers", "[codecs]") {
   }
   const std::string top = "replicas.codec.up=top_k";
   check({
-      {{"replicas.exchange.synchronous.reduction=ring", top}, "all-reduce"},
+      {{"replicas.exchange.synchronous.reduction=ring", top},
+       "a sum of its messages is none of them; right are fp16, bf16, random_k and powersgd"},
+      {{"replicas.exchange.synchronous.reduction=ring", "replicas.codec.up=fp16"}, ""},
+      {{"replicas.exchange.synchronous.reduction=tree", "replicas.codec.up=powersgd"}, ""},
+      {{"replicas.exchange.synchronous.reduction=ring",
+        "replicas.codec.up=random_k",
+        "replicas.codec.down=bf16"},
+       "has no servers that answer"},
       {{"replicas.exchange.synchronous.reduction=tree", "replicas.codec.down=fp16"},
        "replicas.codec.down: fp16 does not go with replicas.exchange synchronous"},
       {{"replicas.exchange=hogwild", top}, "one buffer"},
@@ -99,6 +108,51 @@ TEST_CASE("whole weights go through codecs that make sense of them", "[codecs]")
   }
   check({{{"replicas.exchange.easgd.order=simultaneous", "replicas.codec.up=fp16"},
           "before a step"}});
+}
+
+TEST_CASE("servers step by votes as they would by the gradient", "[codecs]") {
+  const std::string vote = "replicas.codec.up=sign_vote";
+  const std::string on = "replicas.codec.feedback=on";
+  const std::string plain = "optimizer.rule=sgd";
+  REQUIRE(register_peer_exchanges());
+  check({
+      {{kSynchronous, plain, vote}, ""},
+      {{kSynchronous, plain, vote, "replicas.codec.down=sign_vote"}, ""},
+      {{"replicas.rule=softsync", plain, vote}, ""},
+      {{"replicas.rule=staleness_aware", plain, vote}, ""},
+      {{kSynchronous, "optimizer.rule=adamw", vote},
+       "optimizer.rule adamw needs the gradient itself"},
+      {{kSynchronous, "optimizer.rule=momentum", vote}, "needs the gradient itself"},
+      {{kSynchronous, "optimizer.rule=adamw", vote, on}, ""},
+      {{"replicas.rule=dana_zero", plain, vote}, "needs the gradient itself"},
+      {{"replicas.rule=dc_asgd", plain, vote}, "needs the gradient itself"},
+      {{"replicas.exchange=diloco", vote}, "changes or weights travel"},
+      {{"replicas.exchange=averaging", vote}, "whole weights travel"},
+      {{"replicas.exchange=strom", vote}, "changes or weights travel"},
+      {{"replicas.rule=dana_slim", vote, on}, "changes or weights travel"},
+      {{"replicas.exchange.synchronous.reduction=ring", plain, vote},
+       "a sum of its messages is none"},
+      {{"replicas.exchange.synchronous.backup=1", plain, vote}, "remembers what it has sent"},
+      {{"replicas.exchange.synchronous.backup=1", plain, "replicas.codec.up.sign_vote.momentum=0"},
+       ""},
+  });
+}
+
+TEST_CASE("a rule that answers each replica by itself has no differences to send", "[codecs]") {
+  const auto none = [](const RuleContext&) {
+    return std::unique_ptr<Step>();
+  };
+  REQUIRE(
+      register_rule({.info = {.name = "answers_all", .summary = "of this test"}, .step = none}));
+  REQUIRE(register_rule({.info = {.name = "answers_each", .summary = "of this test"},
+                         .step = none,
+                         .answers_each = true}));
+  check({
+      {{"replicas.rule.custom.name=answers_all", "replicas.codec.down=fp16"}, ""},
+      {{"replicas.rule.custom.name=answers_each", "replicas.codec.down=fp16"},
+       "answers each with its own"},
+      {{"replicas.rule.custom.name=answers_each", "replicas.codec.up=fp16"}, ""},
+  });
 }
 
 TEST_CASE("what is remembered is not given up", "[codecs]") {
@@ -159,6 +213,9 @@ TEST_CASE("what goes down", "[codecs]") {
       {{"replicas.codec.up=terngrad", "replicas.codec.feedback=on"}, "would grow"},
       {{"replicas.codec.up.qsgd.levels=32", "replicas.codec.feedback=on"}, ""},
       {{"replicas.exchange=easgd", "replicas.codec.down=fp16"}, "answers each with its own"},
+      {{"replicas.exchange=averaging", "replicas.codec.down=top_k"}, "missing in them and lost"},
+      {{"replicas.exchange=bmuf", "replicas.codec.down=fp16"}, "missing in them and lost"},
+      {{"replicas.exchange=averaging", "replicas.codec.up=fp16"}, ""},
       {{"replicas.rule=essp", "replicas.codec.down=top_k"}, "sends unasked"},
       {{"replicas.rule=essp", "replicas.codec.down=int8_block"}, ""},
       {{"placement.devices=[cuda:0]", "replicas.codec.down=fp16"}, "host memory"},

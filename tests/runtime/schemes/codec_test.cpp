@@ -37,7 +37,8 @@ const std::vector<std::string> kWithFeedback = {"up=fp16",
                                                 "up.dgc.momentum=0 up.dgc.warm_up=400",
                                                 "up.powersgd.rank=1",
                                                 "up.powersgd.rank=3",
-                                                "up.powersgd.warm_start=false"};
+                                                "up.powersgd.warm_start=false",
+                                                "up.sign_vote.momentum=0 feedback=on"};
 
 }  // namespace
 
@@ -225,6 +226,8 @@ TEST_CASE("a message has the bytes that its formula says", "[codecs]") {
   CHECK(bytes("up.dgc.density=0.1") == 4 + 8 * (26 + 2 + 1 + 14 + 1 + 1));
   // w1 and w2 in factors, the rest as it is
   CHECK(bytes("up.powersgd.rank=2") == 4 * (2 * (20 + 13) + 2 * (7 + 20) + kSlice - 260 - 140));
+  CHECK(bytes("up=sign_vote") == kSlice / 8);
+  CHECK(bytes("up=sign_vote feedback=on") == kSlice / 8 + 4);
   CHECK(bytes("up.powersgd.rank=9") == 4 * kSlice);  // no smaller than the matrices
   const Numbers got = Ends("up.strom.threshold=1").sent(x);
   const auto sent = std::count_if(got.begin(), got.end(), [](float v) { return v != 0; });
@@ -269,4 +272,34 @@ TEST_CASE("a matrix of rank 1 needs one pair of factors", "[codecs]") {
   for (std::size_t i = 0; i < x.size(); ++i) {
     CHECK(got[i] == Approx(x[i]).margin(1e-5));
   }
+}
+
+TEST_CASE("factors are as good of very large and very small numbers", "[codecs]") {
+  // Powers of two, so that nothing else differs; |M|^2 is beyond float32 in both directions.
+  const float scale = GENERATE(0x1p+62f, 0x1p-78f);
+  INFO(scale);
+  Ends ends("up.powersgd.rank=2");
+  Ends scaled("up.powersgd.rank=2");
+  for (std::uint64_t message = 0; message < 4; ++message) {
+    const Numbers x = normal(kSlice, 30 + message);
+    Numbers y = x;
+    for (float& v : y) {
+      v *= scale;
+    }
+    const Numbers got = ends.sent(x);
+    const Numbers got_scaled = scaled.sent(y);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      CHECK(got_scaled[i] / scale == Approx(got[i]).margin(1e-5));
+    }
+  }
+}
+
+TEST_CASE("levels of numbers whose norm is beyond float32 are numbers", "[codecs]") {
+  const Numbers got = Ends("up.qsgd.levels=32").sent(Numbers(kSlice, 0x1p+125f));
+  double sum = 0;
+  for (const float v : got) {
+    REQUIRE(std::isfinite(v));
+    sum += static_cast<double>(v);
+  }
+  CHECK(sum / kSlice == Approx(0x1p+125).epsilon(0.3));
 }

@@ -140,8 +140,8 @@ TEST_CASE("diloco's outer steps agree with their formulas", "[schemes]") {
     return step_of(all);
   };
 
-  SECTION("synchronous, streaming and decoupled: Nesterov on the mean") {
-    const std::string mode = GENERATE("mode=synchronous", "mode=streaming", "mode=decoupled");
+  SECTION("synchronous, streaming and by quorum: Nesterov on the mean") {
+    const std::string mode = GENERATE("mode=synchronous", "mode=streaming", "mode=quorum");
     const auto step = with(mode);
     Tensor base = normal_tensor(stream, 1, {kElements});
     NesterovLoop outer{to_host(base), {}};

@@ -14,7 +14,7 @@ TEST_CASE("dana_slim is dana_zero by the senders' rates, across drops of the rat
                          states[push.replica],
                          read,
                          push_gradient(stream, push, read),
-                         slim_numbers(e, push.rate));
+                         slim_numbers(e, push.rate, 0));
     });
   };
   const auto same = [](const Served& a, const Served& b) {
@@ -33,6 +33,97 @@ TEST_CASE("dana_slim is dana_zero by the senders' rates, across drops of the rat
   CHECK(same(run(experiment(four({"replicas.rule=dana_zero"})), constant_rate),
              slim(paper, constant_rate)));
   CHECK_FALSE(same(run(experiment(four({"replicas.rule=dana_zero"}))), slim(paper, falling_rate)));
+}
+
+namespace {
+
+/// A rule's step at one server, of a chunk that is `delay` late in its pipeline, and what it has made.
+struct OneServer {
+  proto::Experiment asked;
+  Stream stream{Device{}};
+  RuleContext context = context_of(asked);
+  Rule rule{};
+  Tensor master{};
+  Tensor sent{};
+
+  OneServer(const proto::Experiment& e, std::int64_t delay) : asked(e) {
+    context.delay = delay;
+    rule = make_rule(context);
+    master = normal_tensor(stream, 9, {kElements});
+    sent = master;
+  }
+
+  void push(int replica, const Tensor& value, double rate = 0.1) {
+    Update u{.base = master, .contributions = {}, .rate = rate, .next_rate = rate, .reaches = {}};
+    u.contributions.push_back({.replica = replica, .rate = rate, .values = {value}, .read = {}});
+    Updated made = rule.step->apply(stream, std::move(u));
+    master = made.next;
+    sent = made.sent ? made.sent : made.next;
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "what dana_zero and smega2 send is where the pushes that come before it lead, in pipelines too",
+    "[schemes]") {
+  for (const std::string rule : {"dana_zero", "dana_zero.rate=sender", "smega2"}) {
+    for (const std::int64_t delay : {0, 1, 3}) {
+      INFO(rule << ", a chunk that is " << delay << " late");
+      const std::string asked = rule.find('.') == std::string::npos ? "=" + rule : "." + rule;
+      OneServer server(experiment(four({"replicas.rule" + asked})), delay);
+      for (const int replica :
+           {2, 0, 3, 3, 1, 0, 2, 1, 3, 0}) {  // and smega2's velocity is between two ticks
+        server.push(replica,
+                    normal_tensor(server.stream, static_cast<std::uint64_t>(replica), {kElements}));
+      }
+      const Values sent = to_host(server.sent);
+      const Tensor none = server.stream.allocate({kElements});
+      fill(server.stream, none, 0);
+      for (std::int64_t i = 0; i < 4 * (delay + 1); ++i) {
+        server.push(static_cast<int>(i % 4), none);
+      }
+      check_close("where it led", sent, to_host(server.master), {1e-5, 1e-5});
+    }
+  }
+}
+
+TEST_CASE("replicas.horizon=paper looks one push of each replica ahead", "[schemes]") {
+  for (const std::string rule : {"dana_zero", "smega2"}) {
+    OneServer paper(experiment(four({"replicas.rule=" + rule, "replicas.horizon=paper"})), 3);
+    OneServer flat(experiment(four({"replicas.rule=" + rule})), 0);
+    OneServer deep(experiment(four({"replicas.rule=" + rule})), 3);
+    for (const int replica : {2, 0, 3, 1, 1}) {
+      for (OneServer* server : {&paper, &flat, &deep}) {
+        server->push(
+            replica,
+            normal_tensor(server->stream, static_cast<std::uint64_t>(replica), {kElements}));
+      }
+    }
+    CHECK(to_host(paper.sent) == to_host(flat.sent));
+    CHECK(to_host(deep.sent) != to_host(flat.sent));
+  }
+}
+
+TEST_CASE("in a pipeline dana_slim's server has the point that dana_zero sends", "[schemes]") {
+  for (const std::int64_t delay : {0, 2}) {
+    INFO("a chunk that is " << delay << " late");
+    const proto::Experiment asked = experiment(four({"replicas.rule=dana_slim"}));
+    OneServer zero(experiment(four({"replicas.rule.dana_zero.rate=sender"})), delay);
+    OneServer slim(asked, delay);
+    std::map<int, Residual> states;
+    int pushes = 0;
+    for (const int replica : {2, 0, 3, 3, 1, 0, 2, 1, 3, 0}) {
+      const double rate = ++pushes < 5 ? 0.1 : 0.03;  // a drop of the rate on the way
+      const Tensor g = normal_tensor(zero.stream, static_cast<std::uint64_t>(pushes), {kElements});
+      zero.push(replica, g, rate);
+      slim.push(
+          replica,
+          slim_change(
+              slim.stream, states[replica], slim.master, g, slim_numbers(asked, rate, delay)));
+      check_close("point", to_host(slim.master), to_host(zero.sent), {1e-5, 1e-5});
+    }
+  }
 }
 
 TEST_CASE("what a dead replica has looked ahead stays in dana_slim, eta gamma v, once",
@@ -60,7 +151,7 @@ TEST_CASE("what a dead replica has looked ahead stays in dana_slim, eta gamma v,
     Updated made = of_zero.step->apply(stream, update(master, g));
     master = made.next;
     sent = made.sent;
-    const Tensor u = slim_change(stream, states[replica], slims, g, slim_numbers(slim, 0.1));
+    const Tensor u = slim_change(stream, states[replica], slims, g, slim_numbers(slim, 0.1, 0));
     slims = of_slim.step->apply(stream, update(slims, u)).next;
   };
   const auto apart = [&] {
@@ -93,7 +184,7 @@ TEST_CASE("dana with one replica is Nesterov's momentum", "[schemes]") {
                            states[push.replica],
                            read,
                            push_gradient(stream, push, read),
-                           slim_numbers(e, push.rate));
+                           slim_numbers(e, push.rate, 0));
       });
   const std::vector<float> start = initial();
   for (const bool decay : {false, true}) {

@@ -1,0 +1,67 @@
+// How a blueprint's parameters are divided into slices, and what these begin with.
+#include "apps/topologies/blueprint.hpp"
+#include "experiment.pb.h"
+#include "kernels/stream.hpp"
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+std::size_t slices_wanted(const Blueprint& b) {
+  const proto::Replicas& replicas = b.experiment.replicas();
+  return static_cast<std::size_t>(
+      b.link || replicas.exchange().has_sandblaster() ? replicas.shards() : 1);
+}
+
+std::int64_t fragments_of(const Blueprint& b) {
+  if (!b.link || !b.link->in_fragments) {
+    return 0;
+  }
+  const std::int64_t blocks = blocks_of(b.network);
+  const std::int64_t wanted = b.link->fragments > 0 ? b.link->fragments : (blocks + 2) / 3;
+  return std::clamp<std::int64_t>(wanted, 1, blocks);
+}
+
+std::vector<std::int64_t> fragment_turns(const Blueprint& b, std::int32_t chunk) {
+  std::vector<std::int64_t> turns;
+  for (const std::int64_t fragment :
+       b.chunks[static_cast<std::size_t>(chunk)]->layout().fragments) {
+    turns.push_back(b.link->push_every * fragment / fragments_of(b));
+  }
+  return turns;
+}
+
+std::vector<Tensor> starting_slices(Stream& stream, const Blueprint& b, std::size_t index) {
+  const Chunk& chunk = *b.chunks[index];
+  if (b.start.empty()) {
+    return chunk.initial_slices(stream, b.experiment.seed());
+  }
+  std::size_t before = 0;  // parameters of the chunks before
+  for (std::size_t c = 0; c < index; ++c) {
+    before += b.chunks[c]->layout().entries.size();
+  }
+  const std::size_t own = chunk.layout().entries.size();
+  return slices_of(stream, chunk.layout(), std::span(b.start).subspan(before, own));
+}
+
+std::vector<Tensor> starting_buffers(Stream& stream, const Blueprint& b, std::size_t index) {
+  if (b.start.empty()) {
+    return b.chunks[index]->initial_buffers(stream);
+  }
+  std::size_t at = 0;  // in a file buffers stand behind all parameters
+  for (const auto& chunk : b.chunks) {
+    at += chunk->layout().entries.size();
+  }
+  for (std::size_t c = 0; c < index; ++c) {
+    at += b.chunks[c]->buffers().size();
+  }
+  std::vector<Tensor> tensors;
+  for (const ParameterSpec& spec : b.chunks[index]->buffers()) {
+    tensors.push_back(from_host(stream, b.start[at++], spec.shape));
+  }
+  return tensors;
+}
+
+}  // namespace troupe

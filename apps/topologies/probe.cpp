@@ -1,0 +1,70 @@
+#include "apps/topologies/probe.hpp"
+
+#include "actors/probe.hpp"
+#include "apps/topologies/hogwild.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+using E = proto::Experiment;
+
+bool all_on_cpu(const E& e) {
+  const auto& names = e.placement().devices();
+  return std::all_of(
+      names.begin(), names.end(), [](const std::string& name) { return name == "cpu"; });
+}
+
+}  // namespace
+
+std::unique_ptr<Machine> make_probe(const Blueprint& b, Stream& stream) {
+  Probe::Config config{.micro_batches = b.schedule->options.micro_batches,
+                       .seed = b.experiment.seed(),
+                       .chunks = {},
+                       .buffers = {}};
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    config.chunks.push_back(
+        std::make_shared<const Chunk>(b.network, b.cut, c, slices_wanted(b), c > 0));
+    config.buffers.push_back(config.chunks.back()->initial_buffers(stream));
+  }
+  return std::make_unique<Probe>(std::move(config));
+}
+
+Constraints<E> probe_checks() {
+  return {
+      {.name = "angle_of_one_replica",
+       .keys = {"record.angle_every"},
+       .holds =
+           [](const E& e) {
+             const Shared shared = shared_by(e);
+             return e.record().angle_every() == 0 ||
+                    (e.replicas().count() == 1 && shared != Shared::buffer &&
+                     shared != Shared::own && !is_sparse_hogwild(e));
+           },
+       .says = always("record.angle_every: angles are measured of one replica that shares its "
+                      "weights with nobody; right is 0")},
+      {.name = "angle_on_cpu",
+       .keys = {"record.angle_every"},
+       .holds = [](const E& e) { return e.record().angle_every() == 0 || all_on_cpu(e); },
+       .says = always("record.angle_every: angles are measured on cpu only; right is 0")},
+      {.name = "angle_of_labels",
+       .keys = {"record.angle_every"},
+       .holds =
+           [](const E& e) { return e.record().angle_every() == 0 || !e.model().has_quadratic(); },
+       .says = always("record.angle_every: the gradient of quadratic is of its weights alone, "
+                      "without samples or labels; right is 0")},
+      {.name = "angle_of_what_is_kept",
+       .keys = {"record.angle_every"},
+       .holds =
+           [](const E& e) {
+             return e.record().angle_every() == 0 ||
+                    e.pipeline().activations() != proto::Pipeline::overwrite;
+           },
+       .says = always("record.angle_every: with pipeline.activations=overwrite a backward is of "
+                      "another mini-batch than its forward; right is 0")},
+  };
+}
+
+}  // namespace troupe

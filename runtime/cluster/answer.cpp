@@ -1,0 +1,73 @@
+#include "runtime/cluster/answer.hpp"
+
+#include "messages/wire.hpp"
+#include "runtime/cluster/control_stream.hpp"
+#include "runtime/cluster/curve.hpp"
+#include "runtime/cluster/tcp.hpp"
+#include "wire.pb.h"
+
+#include <string_view>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kEndpointMax = 300;
+
+/// A process that means well names no other sockets.
+bool can_be_connected_to(const std::string& endpoint, bool on_hosts) {
+  constexpr std::string_view kTcp = "tcp://";
+  if (endpoint.size() > kEndpointMax || endpoint.find('\0') != std::string::npos ||
+      !endpoint.starts_with(on_hosts ? kTcp : "ipc://@troupe-")) {
+    return false;
+  }
+  if (!on_hosts) {
+    return true;
+  }
+  // No name: ZeroMQ's one thread would wait for its answer, and all channels with it.
+  const auto at = parse_address(endpoint.substr(kTcp.size()));
+  return at && is_ip(at->host);
+}
+
+/// This program ends with it: what is no kind could be taken for success.
+ErrorKind known_kind(std::uint32_t exit_code) {
+  constexpr auto kFirst = static_cast<std::uint32_t>(ErrorKind::usage);
+  constexpr auto kLast = static_cast<std::uint32_t>(ErrorKind::lost);
+  return exit_code < kFirst || exit_code > kLast ? ErrorKind::lost
+                                                 : static_cast<ErrorKind>(exit_code);
+}
+
+}  // namespace
+
+Result<void> check_answer(const proto::Joined& joined, const Asked& asked) {
+  const auto lost = [&](const auto&... words) {
+    return Error{ErrorKind::lost, concat(asked.name, ' ', words...)};
+  };
+  if (joined.exit_code() != 0) {
+    return Error{known_kind(joined.exit_code()),
+                 concat(asked.name, ": ", printable(joined.refusal(), kStrangersSentenceMax))};
+  }
+  if (joined.version() != asked.version || joined.protocol() != kWireProtocol ||
+      joined.cast() != asked.cast) {
+    return lost("is of version ",
+                printable(joined.version()),
+                " and makes another cast of the experiment; this one is of version ",
+                asked.version);
+  }
+  for (const auto& [other, endpoint] : joined.endpoints()) {
+    if (other < static_cast<std::uint32_t>(asked.number) &&
+        !can_be_connected_to(endpoint, asked.on_hosts)) {
+      return lost("names no socket that others could connect to");
+    }
+  }
+  for (int other = 0; other < asked.peers; ++other) {
+    if (!joined.endpoints().contains(static_cast<std::uint32_t>(other))) {
+      return lost("names no socket for process ", other);
+    }
+  }
+  if (asked.on_hosts && joined.key().size() != kCurveKeySize) {
+    return lost("has shown no key for its channels");
+  }
+  return {};
+}
+
+}  // namespace troupe
