@@ -214,12 +214,17 @@ void Checkpointer::write(Checkpoint made,
       const auto start = std::chrono::steady_clock::now();
       std::for_each(files.begin(), files.end(), sync_path);  // they are as long as it says
       auto written = write_checkpoint(folder, made, keep, [&](const fs::path& into) {
-        auto kept = optimizer ? write_optimizer_state(into / kOptimizerFile, network, *optimizer)
-                              : Result<void>{};
-        return values.empty() || !kept
+        // While a step is on its way to the optimizer the weights are not at hand, and the optimizer's
+        // state is of little use to anybody without them.
+        const auto kept = values.empty() ? Result<void>{}
+                                         : write_weights(into / kWeightsFile,
+                                                         specs,
+                                                         values,
+                                                         version(),
+                                                         data->preparation());
+        return values.empty() || !optimizer || !kept
                    ? kept
-                   : write_weights(
-                         into / kWeightsFile, specs, values, version(), data->preparation());
+                   : write_optimizer_state(into / kOptimizerFile, network, *optimizer);
       });
       last_writing_ = std::chrono::steady_clock::now() - start;
       return written;

@@ -301,13 +301,14 @@ TEST_CASE("a run that was killed goes on with other stages, in one process and i
     CHECK(replay.code == 3);
     CHECK_THAT(replay.err, says("on another topology; a replay begins with a run's beginning"));
     for (const auto& checkpoint : std::filesystem::directory_iterator(out + "/checkpoints")) {
-      // On the real clock an update may have been at work on some of the weights: then neither is there.
+      // On the real clock an update may have been at work: then it is not there, or neither is.
       const std::string file = checkpoint.path() / "optimizer.safetensors";
       INFO(file);
-      const bool expected =
-          processes == "1" && fs::exists(checkpoint.path() / "weights.safetensors");
-      CHECK(fs::exists(file) == expected);
-      CHECK((!expected || run_program({"ckpt", "ls", file}).code == 0));
+      if (fs::exists(file)) {
+        CHECK(processes == "1");
+        CHECK(fs::exists(checkpoint.path() / "weights.safetensors"));
+        CHECK(run_program({"ckpt", "ls", file}).code == 0);
+      }
     }
   }
 }
