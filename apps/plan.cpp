@@ -3,6 +3,7 @@
 #include "apps/plan/codecs.hpp"
 #include "apps/plan/forecast.hpp"
 #include "apps/plan/layers.hpp"
+#include "apps/plan/links.hpp"
 #include "apps/plan/memory.hpp"
 #include "apps/plan/reads.hpp"
 #include "apps/plan/replicas.hpp"
@@ -295,6 +296,7 @@ std::string describe(const Blueprint& b) {
       "\n",
       staleness_table(b),
       tells_replicas(b) ? replicas_text(b) : "",
+      links_warning(b),
       "optimizer  ",
       optimizer_text(b),
       "\n",
@@ -326,7 +328,7 @@ std::string describe_briefly(const Blueprint& b) {
   text += wrapped(stages, 100, "       ") + '\n';
   return text +
          (tells_replicas(b) ? replicas_text(b).substr(0, replicas_text(b).find('\n')) + '\n' : "") +
-         memory_warning(b);
+         memory_warning(b) + links_warning(b);
 }
 
 }  // namespace troupe

@@ -10,6 +10,7 @@
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/peers.hpp"
 #include "messages/fields.hpp"
+#include "runtime/schemes/exchange_checks.hpp"
 #include "runtime/schemes/peer_options.hpp"
 
 #include <memory>
@@ -143,7 +144,8 @@ ExchangeScheme gossip() {
            .paper =
                "D-PSGD: Lian et al., NIPS 2017, arXiv:1705.09056; graph exponential and one_peer: "
                "Ying et al. 2021, arXiv:2110.13363; rotating: GossipGraD, Daily et al. 2018, "
-               "arXiv:1803.05880; groups: Moshpit, Ryabinin et al. 2021, arXiv:2103.03239"},
+               "arXiv:1803.05880; groups: Moshpit, Ryabinin et al. 2021, arXiv:2103.03239",
+           .check = exchange_checks::gossip},
       .equations =
           "x_i <- sum_j W_ij x_j + s_i, s_i the optimizer's step, W_ij = 1 / (1 + neighbours); "
           "sequential: x_i <- sum_j W_ij (x_j + s_j)",

@@ -108,9 +108,9 @@ Rows link_rows() {
        .keys = {"replicas.codec.feedback"},
        .holds =
            [](const Chosen& c) {
-             return codecs_of(c).feedback() != proto::Codecs::on || up(c).codec;
+             return codecs_of(c).feedback() == proto::Codecs::by_codec || up(c).codec;
            },
-       .says = always("replicas.codec.feedback: on keeps what messages leave out, and "
+       .says = always("replicas.codec.feedback: is about what messages leave out, and "
                       "replicas.codec.up is none, which leaves nothing out; leave it by_codec")},
       {.name = "codec_of_weights",
        .keys = {"replicas.codec.up"},
@@ -226,6 +226,15 @@ Rows growth_rows() {
 
 Rows down_rows() {
   return {
+      {.name = "momentum_of_who_votes",
+       .keys = {"replicas.codec.down.sign_vote.momentum"},
+       .holds =
+           [](const Chosen& c) {
+             return !codecs_of(c).down().has_sign_vote() ||
+                    codecs_of(c).down().sign_vote().momentum() == proto::SignVote().momentum();
+           },
+       .says = always("replicas.codec.down.sign_vote.momentum: it is the replicas that keep it, "
+                      "and servers answer without; leave it out")},
       {.name = "down_to_all",
        .keys = {"replicas.codec.down"},
        .holds = [](const Chosen& c) { return !down(c).codec || c.exchange.info.name != "easgd"; },

@@ -20,24 +20,6 @@ const proto::Synchronous& synchronous_of(const E& e) {
   return e.replicas().exchange().synchronous();
 }
 
-const proto::Diloco& diloco_of(const E& e) {
-  return e.replicas().exchange().diloco();
-}
-
-/// Of the modes that have one; else 0.
-std::int64_t quorum_of(const E& e) {
-  const proto::DilocoMode& mode = diloco_of(e).mode();
-  return mode.has_decoupled() ? mode.decoupled().quorum() : mode.quorum().quorum();
-}
-
-std::int64_t overlap_of(const E& e) {
-  const proto::DilocoMode& mode = diloco_of(e).mode();
-  if (mode.has_decoupled()) {
-    return mode.decoupled().overlap();
-  }
-  return mode.has_streaming() ? mode.streaming().overlap() : 0;
-}
-
 bool reduces(const E& e) {
   return synchronous_of(e).reduction() != proto::Synchronous::server;
 }
@@ -158,107 +140,24 @@ Rows bmuf_rows() {
   };
 }
 
-Rows diloco_rows() {
+Rows gossip_rows() {
   return {
-      {.name = "momentum_between_arrivals",
-       .keys = {"replicas.exchange.diloco.mode.asynchronous.activation"},
+      {.name = "group_of_a_graph",
+       .keys = {"replicas.exchange.gossip.group"},
        .holds =
            [](const E& e) {
-             const proto::DilocoMode& mode = diloco_of(e).mode();
-             return !mode.has_asynchronous() ||
-                    mode.asynchronous().activation() * static_cast<double>(e.replicas().count()) <=
-                        1;
+             const proto::Gossip& gossip = e.replicas().exchange().gossip();
+             return gossip.graph() == proto::Gossip::groups ||
+                    gossip.group() == proto::Gossip().group();
            },
        .says =
            [](const E& e) {
-             return concat("replicas.exchange.diloco.mode.asynchronous.activation: ",
-                           diloco_of(e).mode().asynchronous().activation(),
-                           " is more than 1 / replicas.count, of which ",
-                           e.replicas().count(),
-                           " in between would be more than the whole momentum");
-           }},
-      {.name = "quorum_that_can_be_met",
-       .keys = {"replicas.exchange.diloco.mode.quorum.quorum",
-                "replicas.exchange.diloco.mode.decoupled.quorum"},
-       .holds = [](const E& e) { return quorum_of(e) <= e.replicas().count(); },
-       .says =
-           [](const E& e) {
-             return concat("replicas.exchange.diloco.mode.",
-                           choice_name(diloco_of(e).mode()),
-                           ".quorum: ",
-                           quorum_of(e),
-                           " is more than replicas.count ",
-                           e.replicas().count(),
-                           " and would never be met");
-           }},
-      {.name = "overlap_within_a_period",
-       .keys = {"replicas.exchange.diloco.mode.streaming.overlap",
-                "replicas.exchange.diloco.mode.decoupled.overlap"},
-       .holds = [](const E& e) { return overlap_of(e) < outer_period(diloco_of(e)); },
-       .says =
-           [](const E& e) {
-             return concat("replicas.exchange.diloco.mode.",
-                           choice_name(diloco_of(e).mode()),
-                           ".overlap: ",
-                           overlap_of(e),
-                           " mini-batches; right is less than the period, ",
-                           outer_period(diloco_of(e)));
-           }},
-      {.name = "fragments_or_shards",
-       .keys = {"replicas.shards",
-                "replicas.exchange.diloco.mode.streaming.fragments",
-                "replicas.exchange.diloco.mode.decoupled.fragments"},
-       .holds =
-           [](const E& e) {
-             const proto::DilocoMode& mode = diloco_of(e).mode();
-             return e.replicas().shards() == 1 ||
-                    !(mode.has_decoupled() || mode.streaming().fragments() > 0);
-           },
-       .says =
-           [](const E& e) {
-             return concat("replicas.shards: ",
-                           e.replicas().shards(),
-                           " slices of a chunk do not go with fragments of the whole network, each "
-                           "of which has servers of its own (diloco.mode.",
-                           choice_name(diloco_of(e).mode()),
-                           ".fragments); right is 1");
-           }},
-  };
-}
-
-const proto::Halos& halos_of(const E& e) {
-  return e.replicas().exchange().halos();
-}
-
-Rows halos_rows() {
-  return {
-      {.name = "groups_of_somebody",
-       .keys = {"replicas.exchange.halos.groups"},
-       .holds = [](const E& e) { return halos_of(e).groups() <= e.replicas().count(); },
-       .says =
-           [](const E& e) {
-             return concat("replicas.exchange.halos.groups: ",
-                           halos_of(e).groups(),
-                           " groups of replicas.count ",
-                           e.replicas().count(),
-                           " would be empty in part; right is at most ",
-                           e.replicas().count());
-           }},
-      {.name = "times_of_all_groups",
-       .keys = {"clock.between_servers.seconds"},
-       .holds =
-           [](const E& e) {
-             const int listed = e.clock().between_servers().seconds_size();
-             return listed <= 1 || listed == halos_of(e).groups();
-           },
-       .says =
-           [](const E& e) {
-             return concat(
-                 "clock.between_servers.seconds: one number for all groups, or one for "
-                 "each of the ",
-                 halos_of(e).groups(),
-                 "; there are ",
-                 e.clock().between_servers().seconds_size());
+             const proto::Gossip& gossip = e.replicas().exchange().gossip();
+             return concat("replicas.exchange.gossip.group: ",
+                           gossip.group(),
+                           " is for graph groups, which is ",
+                           proto::Gossip::Graph_Name(gossip.graph()),
+                           "; leave it out");
            }},
   };
 }
@@ -318,13 +217,8 @@ Result<void> bmuf(const E& e) {
   return check_rows(rows, e);
 }
 
-Result<void> diloco(const E& e) {
-  static const Rows rows = diloco_rows();
-  return check_rows(rows, e);
-}
-
-Result<void> halos(const E& e) {
-  static const Rows rows = halos_rows();
+Result<void> gossip(const E& e) {
+  static const Rows rows = gossip_rows();
   return check_rows(rows, e);
 }
 

@@ -15,6 +15,7 @@ Result<void> averaging(const proto::Experiment& experiment);
 Result<void> bmuf(const proto::Experiment& experiment);
 Result<void> diloco(const proto::Experiment& experiment);
 Result<void> halos(const proto::Experiment& experiment);
+Result<void> gossip(const proto::Experiment& experiment);
 Result<void> sandblaster(const proto::Experiment& experiment);
 
 /// The pipeline's weights are made by steps of each chunk's own, which `server` cannot make.

@@ -189,6 +189,47 @@ TEST_CASE("a run that needs more memory than there is, is foreseen", "[apps]") {
   CHECK_THAT(describe_briefly(large), test::says("warning    cpu has"));
 }
 
+TEST_CASE("a link that nobody waits for and that is slow is told of beforehand", "[apps]") {
+  const std::vector<std::string> halos{"replicas.count=4",
+                                       "replicas.exchange=halos",
+                                       "clock.forward.seconds=[1]",
+                                       "clock.input_gradient.seconds=[1]",
+                                       "clock.weight_gradient.seconds=[1]"};
+  const std::vector<std::string> decoupled{"replicas.count=4",
+                                           "replicas.exchange=diloco",
+                                           "replicas.exchange.diloco.mode=decoupled",
+                                           "clock.forward.seconds=[1]",
+                                           "clock.input_gradient.seconds=[1]",
+                                           "clock.weight_gradient.seconds=[1]"};
+  const auto told = [](std::vector<std::string> set, const Options& more) {
+    set.insert(set.end(), more.begin(), more.end());
+    return describe_briefly(blueprint(1, set));
+  };
+  CHECK_THAT(told(halos, {}), !test::says("warning"));
+  CHECK_THAT(told(halos, {"clock.between_servers.seconds=[2900]"}), !test::says("warning"));
+  CHECK_THAT(told(halos, {"clock.exchange.seconds=[1e6]"}),
+             !test::says("warning"));  // it is waited for
+  const std::string slow = told(halos, {"clock.between_servers.seconds=[30,6000]"});
+  CHECK_THAT(slow, test::says("between a group's server and the global one takes"));
+  CHECK_THAT(slow, test::says("as long as 2.00k mini-batches"));
+  CHECK_THAT(told(halos, {"clock.bandwidth_between_servers=0.01"}), test::says("warning"));
+  CHECK_THAT(
+      told(halos, {"clock.between_servers.seconds=[4000]", "clock.workers.slowness=[1,0.25]"}),
+      test::says("as long as 5.33k mini-batches"));
+  CHECK_THAT(told(decoupled, {"clock.exchange.seconds=[2900]"}), !test::says("warning"));
+  CHECK_THAT(told(decoupled, {"clock.exchange.seconds=[6000]"}),
+             test::says("between a replica and a server takes"));
+  CHECK_THAT(told(decoupled,
+                  {"replicas.exchange.diloco.mode=asynchronous", "clock.exchange.seconds=[6000]"}),
+             !test::says("warning"));
+  CHECK_THAT(told(halos,
+                  {"clock.between_servers.seconds=[1]",
+                   "clock.forward.seconds=[0]",
+                   "clock.input_gradient.seconds=[0]",
+                   "clock.weight_gradient.seconds=[0]"}),
+             test::says("while a mini-batch takes no time"));
+}
+
 TEST_CASE("a plan is quick for a long pipe", "[apps]") {
   std::string layers = "[";
   for (int i = 0; i < 63; ++i) {

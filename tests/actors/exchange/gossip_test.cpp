@@ -46,13 +46,29 @@ double second_value(int n, const std::vector<int>& hops) {
 }
 
 std::vector<std::string> gossip(int n, const std::string& graph, const std::string& order) {
-  return {concat("replicas.count=", n),
-          "replicas.exchange.gossip.graph=" + graph,
-          "replicas.exchange.gossip.order=" + order,
-          "replicas.exchange.gossip.group=3"};
+  std::vector<std::string> set{concat("replicas.count=", n),
+                               "replicas.exchange.gossip.graph=" + graph,
+                               "replicas.exchange.gossip.order=" + order};
+  if (graph == "groups") {
+    set.emplace_back("replicas.exchange.gossip.group=3");
+  }
+  return set;
 }
 
 }  // namespace
+
+TEST_CASE("the size of groups is for the graph of groups", "[actors]") {
+  proto::Experiment e;
+  for (const std::string& set : gossip(4, "groups", "sequential")) {
+    REQUIRE(set_value(e, set));
+  }
+  REQUIRE(resolve(e));
+  CHECK(check_replicas(e));
+  REQUIRE(set_value(e, "replicas.exchange.gossip.graph=torus"));
+  const auto refused = check_replicas(e);
+  REQUIRE_FALSE(refused);
+  CHECK_THAT(refused.error().message, says("gossip.group: 3 is for graph groups, which is torus"));
+}
 
 TEST_CASE("averages keep the sum of all weights, on every graph and in both orders", "[actors]") {
   for (const char* graph :

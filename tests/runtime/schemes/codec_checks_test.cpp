@@ -81,6 +81,8 @@ TEST_CASE("codecs go with exchanges that have servers", "[codecs]") {
       {{"replicas.rule=essp", top}, ""},
       {{"replicas.rule=dana_slim", top}, ""},
       {{"replicas.codec.feedback=on"}, "leaves nothing out"},
+      {{"replicas.codec.feedback=off"}, "leaves nothing out"},
+      {{"replicas.codec.down.sign_vote.momentum=0.5"}, "it is the replicas that keep it"},
       {{"replicas.codec.feedback=on", top}, ""},
   });
 }
