@@ -216,12 +216,10 @@ void Checkpointer::write(Checkpoint made,
       auto written = write_checkpoint(folder, made, keep, [&](const fs::path& into) {
         // While a step is on its way to the optimizer the weights are not at hand, and the optimizer's
         // state is of little use to anybody without them.
-        const auto kept = values.empty() ? Result<void>{}
-                                         : write_weights(into / kWeightsFile,
-                                                         specs,
-                                                         values,
-                                                         version(),
-                                                         data->preparation());
+        const auto kept =
+            values.empty()
+                ? Result<void>{}
+                : write_weights(into / kWeightsFile, specs, values, version(), data->preparation());
         return values.empty() || !optimizer || !kept
                    ? kept
                    : write_optimizer_state(into / kOptimizerFile, network, *optimizer);
