@@ -201,7 +201,7 @@ TEST_CASE("a link that nobody waits for and that is slow is told of beforehand",
                                            "clock.forward.seconds=[1]",
                                            "clock.input_gradient.seconds=[1]",
                                            "clock.weight_gradient.seconds=[1]"};
-  const auto told = [](std::vector<std::string> set, const Options& more) {
+  const auto told = [](std::vector<std::string> set, const std::vector<std::string>& more) {
     set.insert(set.end(), more.begin(), more.end());
     return describe_briefly(blueprint(1, set));
   };
