@@ -52,7 +52,9 @@ std::vector<std::pair<std::string, Spread>> named(const Figures& f, Measure meas
           {"forward_lock_seconds", f.forward_lock},
           {"backward_lock_seconds", f.backward_lock},
           {"synthetic_share", f.synthetic},
-          {"angle_degrees", f.angle}};
+          {"angle_degrees", f.angle},
+          {"estimate_error", f.estimate_error},
+          {"estimate_cosine", f.estimate_cosine}};
 }
 
 std::string digits(double number, const char* pattern) {
@@ -120,6 +122,8 @@ Row head(const Comparison& c) {
       "backward lock",
       "synthetic",
       "angle",
+      "error",
+      "cosine",
       "seeds"};
   row.insert(row.end(), rest.begin(), rest.end());
   return row;
@@ -160,6 +164,8 @@ Row row_of(const Comparison& c, std::size_t index) {
       tells_locks(c) ? mean(f.backward_lock, duration) : "",
       mean(f.synthetic, [](double x) { return digits(100 * x, "%.0f %%"); }),
       mean(f.angle, [](double x) { return digits(x, "%.1f"); }),
+      mean(f.estimate_error, [](double x) { return digits(x, "%.2f"); }),
+      mean(f.estimate_cosine, [](double x) { return digits(x, "%.2f"); }),
       seeds_text(f)};
   row.insert(row.end(), rest.begin(), rest.end());
   return row;

@@ -204,6 +204,13 @@ Figures figures_of(std::span<const Trial> trials,
       over([](const Trial& t) { return lock_mean(t.summary, &Summary::Locks::backward); });
   f.synthetic = over([](const Trial& t) { return module_mean(t.summary, synthetic_share); });
   f.angle = over([](const Trial& t) { return module_mean(t.summary, angle_mean); });
+  const auto of_estimates = [](double (Summary::Predictor::*number)() const) {
+    return [number](const Trial& t) {
+      return mean_of_estimates(t.summary.predictors, number).value_or(kNothing);
+    };
+  };
+  f.estimate_error = over(of_estimates(&Summary::Predictor::relative_error));
+  f.estimate_cosine = over(of_estimates(&Summary::Predictor::cosine));
   return f;
 }
 

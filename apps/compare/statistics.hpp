@@ -60,6 +60,9 @@ struct Figures {
   Spread backward_lock;  // likewise for an error signal
   Spread synthetic;      // share of updates by estimates, mean over modules but the last
   Spread angle;          // degrees to backpropagation, likewise, over the run
+  Spread
+      estimate_error;  // of the predictors of error signals at the end, in variances of the signal
+  Spread estimate_cosine;  // of their estimates with the signal, likewise
 };
 
 /// `trials`: of one scheme.

@@ -98,7 +98,7 @@ void Progress::step(const ProgressLine& line) {
       format("step %*lld", static_cast<int>(steps.size()), static_cast<long long>(line.step));
   const double spent = std::chrono::duration<double>(Clock::now() - start_).count();
   // What a narrow terminal has no room for stands last.
-  const std::array<std::string, 10> fields{
+  const std::array<std::string, 11> fields{
       step + (steps.empty() ? "" : '/' + steps),
       line.loss ? format("loss %.4f", *line.loss) : "",
       line.accuracy ? "acc " + percent(*line.accuracy) : "",
@@ -109,6 +109,9 @@ void Progress::step(const ProgressLine& line) {
              static_cast<long long>(line.staleness_max)),
       line.angle ? format("angle %.1f", *line.angle) : "",
       line.synthetic ? format("synthetic %.0f%%", 100 * *line.synthetic) : "",
+      line.estimate_error
+          ? format("error %.2f  cosine %.2f", *line.estimate_error, *line.estimate_cosine)
+          : "",
       line.busy ? format("busy %.0f%%", 100 * *line.busy) : "",
       idle_text(line.idle)};
   const std::size_t width = options_.terminal ? terminal_columns() : std::string::npos;

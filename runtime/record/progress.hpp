@@ -26,7 +26,10 @@ struct ProgressLine {
   // Share of the updates of modules but the last that were made by estimates; empty: none could be
   std::optional<double> synthetic{};
   std::optional<double> angle{};  // degrees, mean over modules but the last of the last measured
-  double seconds = 0;             // of the run's clock
+  /// Of estimates of error signals since the last line, means over the predictors; empty: there are none.
+  std::optional<double> estimate_error{};   // in variances of the signal
+  std::optional<double> estimate_cosine{};  // with the signal
+  double seconds = 0;                       // of the run's clock
 };
 
 /// Used by one thread. Seconds to come are told from the wall clock, whatever clock the run has.

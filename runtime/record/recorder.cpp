@@ -292,6 +292,8 @@ ProgressLine Recorder::progress_line(double now) const {
                     .idle = {},
                     .synthetic = {},
                     .angle = {},
+                    .estimate_error = {},
+                    .estimate_cosine = {},
                     .seconds = now};
   line.tokens_per_second = line.samples_per_second * static_cast<double>(c_.tokens);
   if (window_.loss.rows > 0) {  // replicas that meet now and then have steps without a loss between

@@ -87,6 +87,8 @@ void Recorder::tell_modules(ProgressLine& line) const {
   if (angles > 0) {
     line.angle = degrees / angles;
   }
+  line.estimate_error = mean_of_estimates(window_.predictors, &Summary::Predictor::relative_error);
+  line.estimate_cosine = mean_of_estimates(window_.predictors, &Summary::Predictor::cosine);
 }
 
 /// Locks of all stages together, in seconds since the last line; modules and their predictors.

@@ -143,14 +143,33 @@ void Summary::Predictor::add(const PredictionRecord& lesson) {
   replaced += lesson.replaced;
 }
 
+double Summary::Predictor::relative_error() const {
+  return variance > 0 ? error / variance : 0;
+}
+
+double Summary::Predictor::cosine() const {
+  const double lengths = std::sqrt(signal * estimate);
+  return lengths > 0 ? product / lengths : 0;
+}
+
+std::optional<double> mean_of_estimates(const std::map<std::string, Summary::Predictor>& predictors,
+                                        double (Summary::Predictor::*number)() const) {
+  double sum = 0;
+  double count = 0;
+  for (const auto& [name, predictor] : predictors) {
+    if (name.starts_with("predictor-") && predictor.lessons > 0) {
+      sum += (predictor.*number)();
+      ++count;
+    }
+  }
+  return count > 0 ? std::optional(sum / count) : std::nullopt;
+}
+
 JsonObject predictors_object(const std::map<std::string, Summary::Predictor>& predictors) {
   JsonObject all;
   for (const auto& [name, p] : predictors) {
-    const double lengths = std::sqrt(p.signal * p.estimate);
     JsonObject predictor;
-    predictor.add("lessons", p.lessons)
-        .add("error", p.variance > 0 ? p.error / p.variance : 0)
-        .add("cosine", lengths > 0 ? p.product / lengths : 0);
+    predictor.add("lessons", p.lessons).add("error", p.relative_error()).add("cosine", p.cosine());
     if (p.replaced > 0) {
       predictor.add("replaced", p.replaced);
     }

@@ -82,6 +82,10 @@ struct Summary {
     std::int64_t replaced = 0;  // lessons that it never came to
 
     void add(const PredictionRecord& lesson);
+    /// In variances of what was to be estimated; 0 where that does not vary.
+    double relative_error() const;
+    /// Of what was estimated and the estimate; 0 where one of them is zero.
+    double cosine() const;
 
     static constexpr int kFields = 7;
   };
@@ -146,6 +150,10 @@ struct PhaseSummary {
   int exit_code = 0;
   Summary summary;
 };
+
+/// Mean over the predictors of error signals; empty where there are none, or none had a lesson.
+std::optional<double> mean_of_estimates(const std::map<std::string, Summary::Predictor>& predictors,
+                                        double (Summary::Predictor::*number)() const);
 
 /// The consensus distance: the mean over the replicas that are left.
 double consensus_of(const std::vector<double>& distances);

@@ -498,6 +498,25 @@ TEST_CASE("the table has a row a scheme and says what diverged", "[apps]") {
   CHECK(text.find("nan") == std::string::npos);
 }
 
+TEST_CASE("the table says how good estimates of error signals are", "[apps]") {
+  Comparison c = small_comparison();
+  CHECK(table_text(c).find("cosine") == std::string::npos);
+  for (std::size_t i = 0; i < 2; ++i) {
+    c.trials[i].summary.predictors["predictor-0"] = {.lessons = 1,
+                                                     .error = 1 + static_cast<double>(i),
+                                                     .variance = 4,
+                                                     .signal = 1,
+                                                     .estimate = 1,
+                                                     .product = 0.75};
+  }
+  judge(c);
+  CHECK_THAT(table_text(c), says("cosine"));
+  const auto rows = parsed_csv(csv_text(c));
+  CHECK(std::stod(cell(rows, 1, "estimate_error")) == Approx(0.375));
+  CHECK(std::stod(cell(rows, 1, "estimate_cosine")) == Approx(0.75));
+  CHECK(cell(rows, 2, "estimate_cosine").empty());
+}
+
 TEST_CASE("compare.csv and compare.json can be parsed and say the same", "[apps]") {
   const Comparison c = small_comparison();
   const auto rows = parsed_csv(csv_text(c));

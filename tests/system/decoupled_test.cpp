@@ -62,6 +62,25 @@ Tensor& head_weights() {
   return weights;
 }
 
+/// Weights of the head that backpropagation has at each update, (outputs, inputs).
+std::vector<Tensor>& heads_in_turn() {
+  static std::vector<Tensor> all;
+  return all;
+}
+
+/// The output's error by the weights that the head has just then: one micro-batch an update.
+class ByHeadsInTurn final : public ModuleSignal {
+ public:
+  Tensor error(Stream& stream, const SignalInputs& in) const override {
+    Tensor error = stream.allocate(in.output.shape());
+    matmul(stream, in.sent, heads_in_turn().at(updates_++), error);
+    return error;
+  }
+
+ private:
+  mutable std::size_t updates_ = 0;
+};
+
 /// The output's error by the head's first weights.
 class ByHead final : public ModuleSignal {
  public:
@@ -86,10 +105,13 @@ const bool kRegistered = [] {
   const bool head = add("first_head", SignalFrom::head, [](const ModuleContext&) {
     return std::make_shared<ByHead>();
   });
+  const bool heads = add("heads_in_turn", SignalFrom::head, [](const ModuleContext&) {
+    return std::make_shared<ByHeadsInTurn>();
+  });
   const bool mixed = add("feedback_then_own", SignalFrom::next, [](const ModuleContext& c) {
     return std::make_shared<FeedbackThenOwn>(c.initial_slices(2));
   });
-  return own && first && head && mixed;
+  return own && first && head && heads && mixed;
 }();
 
 const auto no_signal = [](const ModuleContext&) {
@@ -207,6 +229,33 @@ TEST_CASE("the output's error by the head's weights is backpropagation of one hi
       CHECK(same(direct.weights, plain.weights) == (updates == 1));
     }
   }
+}
+
+TEST_CASE("the output's error by the weights that the head has is backpropagation's trajectory",
+          "[system]") {
+  constexpr std::int64_t kUpdates = 12;
+  const Options pipeline{"pipeline.stages=2", "pipeline.cut=[1]"};
+  const auto after = [&](std::int64_t updates) {
+    return with(pipeline, {concat("stop.updates=", updates)});
+  };
+  const auto blueprint = make_blueprint(task(pipeline, "24"));
+  REQUIRE(blueprint);
+  Stream stream(Device{});
+  const Chunk& head = *blueprint->chunks.back();
+  const ParameterLayout::Entry& weight = head.layout().entries.front();
+  heads_in_turn() = {head.initial_slices(stream, 1)[0].view(weight.offset, weight.spec.shape)};
+  for (std::int64_t n = 1; n < kUpdates; ++n) {
+    const std::vector<float> all = train(after(n), "24").weights;
+    const Tensor now = stream.allocate(weight.spec.shape);
+    const auto parameters = static_cast<std::ptrdiff_t>(head.layout().parameters());
+    std::copy_n(all.end() - parameters, now.elements(), now.data<float>());
+    heads_in_turn().push_back(now);
+  }
+  head_weights() = heads_in_turn().front();
+  const Outcome plain = train(after(kUpdates), "24");
+  CHECK(same(train(with(after(kUpdates), {custom("heads_in_turn")}), "24").weights, plain.weights));
+  CHECK_FALSE(
+      same(train(with(after(kUpdates), {custom("first_head")}), "24").weights, plain.weights));
 }
 
 TEST_CASE("each method learns, in its own way, and as often as one asks for it", "[system]") {

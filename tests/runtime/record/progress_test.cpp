@@ -54,6 +54,13 @@ TEST_CASE("away from a terminal each line stands", "[record]") {
         "evaluation at step 120  loss 1.3000\n");
 }
 
+TEST_CASE("what is estimated is told with how good the estimates are", "[record]") {
+  std::ostringstream out;
+  Progress progress(out, {.terminal = false, .steps = 20});
+  progress.step({.step = 1, .synthetic = 1, .estimate_error = 0.846, .estimate_cosine = 0.4});
+  CHECK_THAT(out.str(), test::says("  synthetic 100%  error 0.85  cosine 0.40"));
+}
+
 TEST_CASE("text is told by its tokens a second", "[record]") {
   std::ostringstream out;
   Progress progress(out, {.terminal = false, .steps = 20});

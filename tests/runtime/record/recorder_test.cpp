@@ -454,6 +454,17 @@ TEST_CASE("what is told of modules: angles, shares of updates by estimates, lock
         "{\"module-0\":{\"synthetic\":0.75,\"angle\":120,\"angle_last\":180},"
         "\"module-1\":{\"synthetic\":0},\"module-2\":{\"inputs\":9,\"reused\":4,\"replaced\":2,"
         "\"angle\":5,\"angle_last\":5}}");
+  std::map<std::string, Summary::Predictor> predictors;
+  CHECK_FALSE(mean_of_estimates(predictors, &Summary::Predictor::cosine));
+  predictors["input-predictor-1"] = {.lessons = 3, .error = 9, .variance = 1};
+  predictors["predictor-2"] = {};  // it had no lesson
+  CHECK_FALSE(mean_of_estimates(predictors, &Summary::Predictor::cosine));
+  predictors["predictor-0"] = {
+      .lessons = 2, .error = 3, .variance = 4, .signal = 9, .estimate = 4, .product = 3};
+  predictors["predictor-1"] = {
+      .lessons = 1, .error = 1, .variance = 4, .signal = 1, .estimate = 1, .product = -1};
+  CHECK(mean_of_estimates(predictors, &Summary::Predictor::relative_error) == Approx(0.5));
+  CHECK(mean_of_estimates(predictors, &Summary::Predictor::cosine) == Approx(-0.25));
   const std::vector<std::string> lines = bench.lines("angle");
   REQUIRE(lines.size() == 5);
   CHECK(lines[0] == "{\"kind\":\"angle\",\"step\":0,\"module\":\"module-0\",\"degrees\":null}");
