@@ -4,14 +4,14 @@
 //   simultaneous  x_i <- sum_j W_ij x_j + s_i,  s_i what the optimizer moves x_i by: the paper's
 //   sequential    x_i <- sum_j W_ij (x_j + s_j)
 //
+// With gossip.gamma below 1 a replica goes only so far of the way: W is then 1 - gamma + gamma W.
 // Simultaneous weights travel while the gradient is computed; at the start all replicas have the same, so
 // that nothing is told. Who has died or ended gives its share back: a replica has its own weights in its
 // place.
 #include "actors/exchange/built_in.hpp"
-#include "actors/exchange/peers.hpp"
+#include "actors/exchange/gossip_rounds.hpp"
 #include "messages/fields.hpp"
 #include "runtime/schemes/exchange_checks.hpp"
-#include "runtime/schemes/peer_options.hpp"
 
 #include <memory>
 #include <utility>
@@ -21,10 +21,9 @@ namespace {
 
 constexpr const char* kWeights = "weights";
 
-class Gossip final : public PeerExchange {
+class Gossip final : public GossipRounds {
  public:
-  explicit Gossip(const ExchangeSeat& seat)
-      : PeerExchange(seat), o_(gossip_options(*seat.experiment)) {}
+  explicit Gossip(const ExchangeSeat& seat) : GossipRounds(seat) {}
 
  private:
   void archive(Archive& a) override {
@@ -32,24 +31,9 @@ class Gossip final : public PeerExchange {
     a(notes_);
   }
 
-  /// Whether the average comes with the step that follows step() (of which the round is one).
-  bool averages() const {
-    return o_.simultaneous ? step() > 0 && step() % o_.period == 0 : (step() + 1) % o_.period == 0;
-  }
-
-  std::int64_t round() const { return (o_.simultaneous ? step() - 1 : step()) / o_.period; }
-
-  /// Whether a replica tells its weights of this round: it has come so far.
-  bool tells(std::int32_t replica) const {
-    return makes(replica, o_.simultaneous ? step() - 1 : step());
-  }
-
   /// `step`: of the weights that its hearers average when they go on from there.
   void tell_all(const Weights& weights, std::int64_t step, std::int64_t round, Effects& fx) const {
-    for (const std::int32_t r : o_.graph.told_by(seat().replica, round)) {
-      if (!makes(r, step)) {
-        continue;
-      }
+    for (const std::int32_t r : hearers(step, round)) {
       tell(r, kWeights, {static_cast<double>(round)}, values_of(weights), fx);
     }
   }
@@ -82,7 +66,7 @@ class Gossip final : public PeerExchange {
     if (!averages()) {
       return true;
     }
-    for (const std::int32_t r : o_.graph.heard_by(seat().replica, round())) {
+    for (const std::int32_t r : neighbours()) {
       if (tells(r) && !notes_.contains({round(), r})) {
         return false;
       }
@@ -94,12 +78,11 @@ class Gossip final : public PeerExchange {
     if (!averages()) {
       return {};
     }
-    const std::vector<std::int32_t> heard = o_.graph.heard_by(seat().replica, round());
-    const double share = 1.0 / static_cast<double>(heard.size() + 1);
+    const double share = this->share();
     double others = 0;
     std::vector<std::pair<double, std::vector<Tensor>>> all{
         {1, values_of(own)}};  // factor, by slice
-    for (const std::int32_t r : heard) {
+    for (const std::int32_t r : neighbours()) {
       if (const auto found = notes_.find({round(), r}); found != notes_.end()) {
         all.emplace_back(share, std::move(found->second));
         others += share;
@@ -126,7 +109,6 @@ class Gossip final : public PeerExchange {
     };
   }
 
-  GossipOptions o_;
   std::map<std::pair<std::int64_t, std::int32_t>, std::vector<Tensor>>
       notes_;  // by round and replica
 };
@@ -144,14 +126,20 @@ ExchangeScheme gossip() {
            .paper =
                "D-PSGD: Lian et al., NIPS 2017, arXiv:1705.09056; graph exponential and one_peer: "
                "Ying et al. 2021, arXiv:2110.13363; rotating: GossipGraD, Daily et al. 2018, "
-               "arXiv:1803.05880; groups: Moshpit, Ryabinin et al. 2021, arXiv:2103.03239",
+               "arXiv:1803.05880; groups: Moshpit, Ryabinin et al. 2021, arXiv:2103.03239; with a "
+               "codec: CHOCO-SGD, Koloskova et al., ICML 2019, arXiv:1902.00340",
            .check = exchange_checks::gossip},
       .equations =
           "x_i <- sum_j W_ij x_j + s_i, s_i the optimizer's step, W_ij = 1 / (1 + neighbours); "
-          "sequential: x_i <- sum_j W_ij (x_j + s_j)",
-      .memory = "no server; the neighbours' weights",
-      .peer = [](const ExchangeSeat& seat) { return std::make_unique<Gossip>(seat); },
-      .no_codec = "its replicas tell one another whole weights, and no codec is wired to them",
+          "sequential: x_i <- sum_j W_ij (x_j + s_j). With a codec (CHOCO-SGD): q_i = encode(x_i - "
+          "y_i), y_j <- y_j + decode(q_j), x_i <- x_i + s_i + gamma sum_j W_ij (y_j - y_i)",
+      .memory =
+          "no server; the neighbours' weights; with a codec a copy y of the replica's own and "
+          "of each neighbour's",
+      .peer = [](const ExchangeSeat& seat) -> std::unique_ptr<PeerExchange> {
+        return seat.links.empty() ? std::make_unique<Gossip>(seat) : coded_gossip(seat);
+      },
+      .codec_between_peers = true,
       .copies_sent = copies_of_gossip};
 }
 

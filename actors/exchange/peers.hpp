@@ -111,6 +111,10 @@ class PeerExchange : public Exchange {
   static std::vector<Tensor> values_of(const Weights& weights);
   bool fit(const std::vector<Tensor>& tensors) const;
 
+  /// ContractError where a peer's tensors are not what seat().links make of the weights, or without a codec as these.
+  /// `what`: "a move", in the sentence.
+  void check_letter(const Note& note, const char* what) const;
+
   /// Whether a replica lives and makes step `step` + 1.
   bool makes(std::int32_t replica, std::int64_t step) const;
 

@@ -180,6 +180,32 @@ void PeerExchange::tell(std::int32_t replica,
                .tensors = std::move(tensors)});
 }
 
+void PeerExchange::check_letter(const Note& note, const char* what) const {
+  TROUPE_CHECK(note.tensors.size() == newest_.size(),
+               "replica ",
+               note.stamp.replica,
+               " has told ",
+               what,
+               " that is none");
+  for (std::size_t s = 0; s < note.tensors.size(); ++s) {
+    const Codec* const codec = seat_.links.empty() ? nullptr : seat_.links[s].codec.get();
+    const Result<void> sound =
+        note.tensors[s] ? check_message(codec, note.tensors[s], newest_[s].values.elements())
+                        : Error{ErrorKind::lost, "it has nothing"};
+    TROUPE_CHECK(sound,
+                 "slice ",
+                 s,
+                 " of chunk ",
+                 seat_.chunk,
+                 ": replica ",
+                 note.stamp.replica,
+                 " has told ",
+                 what,
+                 " that is none: ",
+                 sound.error().message);
+  }
+}
+
 void PeerExchange::came(Note m, double now, Effects& fx) {
   const std::int32_t from = m.stamp.replica;
   const bool known = from >= 0 && static_cast<std::size_t>(from) < seat_.peers.size();

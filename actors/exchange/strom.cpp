@@ -32,29 +32,11 @@ class Strom final : public PeerExchange {
   }
 
   void heard(Note note, Effects& /*fx*/) override {
-    TROUPE_CHECK(note.what == kMove && note.tensors.size() == now_at().size(),
-                 "replica ",
-                 note.stamp.replica,
-                 " has told a move that is none");
-    for (std::size_t s = 0; s < note.tensors.size(); ++s) {
-      const Codec* const codec = codes() ? seat().links[s].codec.get() : nullptr;
-      const Result<void> sound =
-          note.tensors[s] ? check_message(codec, note.tensors[s], now_at()[s].values.elements())
-                          : Error{ErrorKind::lost, "it has nothing"};
-      TROUPE_CHECK(sound,
-                   "slice ",
-                   s,
-                   " of chunk ",
-                   seat().chunk,
-                   ": replica ",
-                   note.stamp.replica,
-                   " has told a move that is none: ",
-                   sound.error().message);
-    }
+    TROUPE_CHECK(
+        note.what == kMove, "replica ", note.stamp.replica, " has told a move that is none");
+    check_letter(note, "a move");
     letters_.push_back(std::move(note));
   }
-
-  bool codes() const { return !seat().links.empty(); }
 
   /// Makes the next weights, by slice the message, and what the links keep.
   Mix mix(const Weights& own) override {

@@ -23,11 +23,16 @@ std::string kept_text(const Blueprint& b) {
       }
     }
   }
-  const double copies = (keeps_residual(codecs) ? 1 : 0) + (numbers > 0 ? kept / numbers : 0);
+  // What gossip's messages leave out is in the next difference from what the neighbours have.
+  const bool gossips = b.experiment.replicas().exchange().has_gossip();
+  const bool residual = keeps_residual(codecs) && !gossips;
+  const double copies = (residual ? 1 : 0) + (numbers > 0 ? kept / numbers : 0);
+  if (gossips && numbers > 0) {
+    return "; each replica keeps a copy of its own weights and of each neighbour's";
+  }
   if (copies == 0) {
     return "";
   }
-  const bool residual = keeps_residual(codecs);
   return concat("; each replica keeps ",
                 residual ? "a residual" : "",
                 residual && kept > 0 ? " and " : "",
@@ -67,12 +72,13 @@ std::string told_text(const Blueprint& b) {
     return "";
   }
   const double copies = std::round(100 * exchange.copies_sent(b.experiment)) / 100;
-  return concat(
-      "; each replica sends at most ",
-      copies,
-      has_coded_peers(b.experiment) ? " messages (without a codec " : " times its weights (",
-      mebibytes(4 * copies * static_cast<double>(b.network.parameters())),
-      ") for each mini-batch");
+  return concat("; each replica sends at most ",
+                copies,
+                has_coded_peers(b.experiment) && !is_plain(b.experiment.replicas().codec().up())
+                    ? " messages (without a codec "
+                    : " times its weights (",
+                mebibytes(4 * copies * static_cast<double>(b.network.parameters())),
+                ") for each mini-batch");
 }
 
 }  // namespace troupe

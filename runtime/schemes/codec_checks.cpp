@@ -11,6 +11,16 @@
 #include <string>
 
 namespace troupe::codec_checks {
+
+std::string grows(const std::string& name) {
+  return concat(
+      " of ",
+      name,
+      " can leave out more than a message codes, which would grow from one message to the "
+      "next; right is a codec that leaves out less (qsgd with more levels than the root of "
+      "its bucket, int4_block, top_k, one_bit)");
+}
+
 namespace {
 
 bool any(const Chosen& c) {
@@ -188,16 +198,6 @@ bool expands(const CodecScheme& scheme, const proto::Codec& chosen) {
   return scheme.expands && scheme.expands(chosen);
 }
 
-/// What a codec that leaves out more than it codes is refused for.
-std::string grows(const std::string& name) {
-  return concat(
-      " of ",
-      name,
-      " can leave out more than a message codes, which would grow from one message to the "
-      "next; right is a codec that leaves out less (qsgd with more levels than the root of "
-      "its bucket, int4_block, top_k, one_bit)");
-}
-
 Rows growth_rows() {
   return {
       {.name = "feedback_that_grows",
@@ -312,8 +312,13 @@ Rows down_rows() {
 Result<void> check(const proto::Experiment& experiment) {
   static const Rows rows = [] {
     Rows all;
-    for (const Rows& some :
-         {link_rows(), memory_rows(), velocity_rows(), vote_rows(), growth_rows(), down_rows()}) {
+    for (const Rows& some : {link_rows(),
+                             memory_rows(),
+                             velocity_rows(),
+                             vote_rows(),
+                             gossip_rows(),
+                             growth_rows(),
+                             down_rows()}) {
       all.insert(all.end(), some.begin(), some.end());
     }
     return all;

@@ -131,4 +131,60 @@ Rows vote_rows() {
   };
 }
 
+namespace {
+
+/// Whether the codec's messages say how far weights are from the copies that others have.
+bool gossips(const Chosen& c) {
+  return up(c).codec && c.exchange.info.name == "gossip" && c.replicas.count() > 1;
+}
+
+/// Who hears a replica's messages hears all of them.
+bool is_fixed(proto::Gossip::Graph graph) {
+  return graph != proto::Gossip::one_peer && graph != proto::Gossip::rotating &&
+         graph != proto::Gossip::groups;
+}
+
+}  // namespace
+
+Rows gossip_rows() {
+  return {
+      {.name = "codec_on_a_fixed_graph",
+       .keys = {"replicas.exchange.gossip.graph"},
+       .holds =
+           [](const Chosen& c) {
+             return !gossips(c) || is_fixed(c.replicas.exchange().gossip().graph());
+           },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.exchange.gossip.graph: ",
+                           proto::Gossip::Graph_Name(c.replicas.exchange().gossip().graph()),
+                           " gives a replica other neighbours in each round, and the messages of "
+                           "replicas.codec.up ",
+                           up(c).info.name,
+                           " count from those before; right are ring, torus, exponential and "
+                           "complete");
+           }},
+      {.name = "feedback_of_copies",
+       .keys = {"replicas.codec.feedback"},
+       .holds =
+           [](const Chosen& c) {
+             return !gossips(c) || codecs_of(c).feedback() == proto::Codecs::by_codec;
+           },
+       .says = always("replicas.codec.feedback: with replicas.exchange gossip a message says how "
+                      "far the weights are from what the neighbours have, so that the next one "
+                      "has what it leaves out; leave it by_codec")},
+      {.name = "differences_of_peers_that_grow",
+       .keys = {"replicas.codec.up"},
+       .holds =
+           [](const Chosen& c) {
+             return !gossips(c) || !up(c).expands || !up(c).expands(codecs_of(c).up());
+           },
+       .says =
+           [](const Chosen& c) {
+             return concat("replicas.codec.up: ", up(c).info.name, ": differences") +
+                    grows(up(c).info.name);
+           }},
+  };
+}
+
 }  // namespace troupe::codec_checks

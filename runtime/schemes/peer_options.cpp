@@ -2,6 +2,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "runtime/schemes/codec.hpp"
 
 #include <set>
 
@@ -60,11 +61,18 @@ bool reaches(proto::AdPsgd::Graph graph, std::int64_t hops) {
 
 }  // namespace
 
+double consensus_step(const proto::Experiment& experiment) {
+  const double gamma = experiment.replicas().exchange().gossip().gamma();
+  constexpr double kCoded = 0.5;
+  return gamma > 0 ? gamma : is_plain(experiment.replicas().codec().up()) ? 1 : kCoded;
+}
+
 GossipOptions gossip_options(const proto::Experiment& experiment) {
   const proto::Gossip& options = experiment.replicas().exchange().gossip();
   return {{kind_of(options.graph()), count_of(experiment), options.group(), experiment.seed()},
           options.period(),
-          options.order() == proto::Gossip::simultaneous};
+          options.order() == proto::Gossip::simultaneous,
+          consensus_step(experiment)};
 }
 
 SgpOptions sgp_options(const proto::Experiment& experiment) {

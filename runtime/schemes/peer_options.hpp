@@ -13,7 +13,11 @@ struct GossipOptions {
   GossipGraph graph;
   std::int64_t period = 1;   // mini-batches between two averages
   bool simultaneous = true;  // a step is added to the average of what it started from
+  double gamma = 1;          // consensus step size: how far a replica goes towards the average
 };
+
+/// gossip.gamma, or what it is by default.
+double consensus_step(const proto::Experiment& experiment);
 
 GossipOptions gossip_options(const proto::Experiment& experiment);
 

@@ -8,7 +8,13 @@ using namespace troupe::test;
 
 namespace {
 
-const std::vector<std::string> kExchanges{"gossip", "sgp", "ad_psgd", "strom"};
+const std::vector<Options> kExchanges{
+    {"replicas.exchange=gossip"},
+    {"replicas.exchange=gossip", "replicas.codec.up.top_k.density=0.1"},
+    {"replicas.exchange.gossip.order=sequential", "replicas.codec.up=one_bit"},
+    {"replicas.exchange=sgp"},
+    {"replicas.exchange=ad_psgd"},
+    {"replicas.exchange=strom"}};
 
 Options all_of(const Options& more) {
   Options all{"clock.forward.seconds=[1]",
@@ -90,17 +96,15 @@ TEST_CASE("where all shares are equal, push-sum is gossip on the same graph", "[
 }
 
 TEST_CASE("all of them learn, in pipelines, too, and repeat themselves", "[system][gossip]") {
-  for (const std::string& exchange : kExchanges) {
+  for (const Options& exchange : kExchanges) {
     for (const Options& pipe : std::vector<Options>{{},
                                                     {"pipeline.stages=2",
                                                      "pipeline.schedule=async_one_f_one_b",
                                                      "pipeline.weights=stash"}}) {
-      INFO(exchange << pipe.size());
-      Options set{"replicas.exchange=" + exchange,
-                  "clock.workers.spread=0.3",
-                  "replicas.rate_factor=1",
-                  "stop.updates=80"};
-      set.insert(set.end(), pipe.begin(), pipe.end());
+      INFO(exchange.back() << pipe.size());
+      const Options set =
+          joined(joined(exchange, pipe),
+                 {"clock.workers.spread=0.3", "replicas.rate_factor=1", "stop.updates=80"});
       const Outcome first = trained(set);
       CHECK(first.evaluations.back().loss < 0.8 * first.evaluations.front().loss);
       const Outcome second = trained(set);
@@ -111,10 +115,17 @@ TEST_CASE("all of them learn, in pipelines, too, and repeat themselves", "[syste
 }
 
 TEST_CASE("who waits for certain messages has the same weights on threads", "[system][gossip]") {
-  for (const std::string exchange :
-       {".gossip.graph=torus", ".gossip.order=sequential", "=sgp", ".sgp.graph=random"}) {
-    INFO(exchange);
-    const Options set{"replicas.exchange" + exchange, "replicas.count=6"};
+  for (const Options& exchange :
+       std::vector<Options>{{"replicas.exchange.gossip.graph=torus"},
+                            {"replicas.exchange.gossip.order=sequential"},
+                            {"replicas.exchange=gossip", "replicas.codec.up.qsgd.levels=32"},
+                            {"replicas.exchange.gossip.order=sequential",
+                             "replicas.exchange.gossip.period=2",
+                             "replicas.codec.up.top_k.density=0.1"},
+                            {"replicas.exchange=sgp"},
+                            {"replicas.exchange.sgp.graph=random"}}) {
+    INFO(exchange.front() << " " << exchange.back());
+    const Options set = joined(exchange, {"replicas.count=6"});
     const Outcome threads = train(set, {.threads = true});
     REQUIRE(threads.ending.exit_code == 0);
     CHECK(same(threads.weights, trained(set).weights));
@@ -151,7 +162,7 @@ TEST_CASE("a slow replica holds up those who wait for it, and nobody else", "[sy
 }
 
 TEST_CASE("replicas go on without those that died, the evaluator among them", "[system][gossip]") {
-  for (const std::string& exchange : kExchanges) {
+  for (const Options& exchange : kExchanges) {
     for (const bool threads : {false, true}) {
       for (const auto& deaths : std::vector<std::vector<std::pair<std::string, std::int64_t>>>{
                {{"stage-1.0", 7}},
@@ -159,9 +170,8 @@ TEST_CASE("replicas go on without those that died, the evaluator among them", "[
                {{"stage-3.0", 39}, {"stage-2.0", 20}}}) {
         HarnessOptions options = dying(deaths);
         options.threads = threads;
-        const Outcome outcome =
-            train({"replicas.exchange=" + exchange, "clock.workers.spread=0.3"}, options);
-        INFO(exchange << " " << outcome.ending.cause);
+        const Outcome outcome = train(joined(exchange, {"clock.workers.spread=0.3"}), options);
+        INFO(exchange.back() << " " << outcome.ending.cause);
         REQUIRE(outcome.ending.exit_code == 0);
         CHECK(outcome.ending.step == 40);
         CHECK(outcome.lost.size() == deaths.size());
@@ -173,13 +183,13 @@ TEST_CASE("replicas go on without those that died, the evaluator among them", "[
 
 TEST_CASE("a run of gossiping replicas that is stopped early ends with weights",
           "[system][gossip]") {
-  for (const std::string& exchange : kExchanges) {
+  for (const Options& exchange : kExchanges) {
     for (const bool threads : {false, true}) {
-      INFO(exchange);
-      const Outcome outcome = train({"replicas.exchange=" + exchange,
-                                     "clock.workers.spread=0.3",
-                                     "stop.updates=0",
-                                     threads ? "stop.seconds=0.2" : "stop.seconds=20.5"},
+      INFO(exchange.back());
+      const Outcome outcome = train(joined(exchange,
+                                           {"clock.workers.spread=0.3",
+                                            "stop.updates=0",
+                                            threads ? "stop.seconds=0.2" : "stop.seconds=20.5"}),
                                     {.threads = threads});
       INFO(outcome.ending.cause);
       REQUIRE(outcome.ending.exit_code == 0);

@@ -181,6 +181,7 @@ def exchanges():
         [e + "diloco.period=4", e + "diloco.mode=streaming"],
         [e + "diloco.period=6", e + "diloco.mode.streaming.overlap=2", e + "diloco.mode.streaming.mix=0.3"],
         [EX + "gossip"], [e + "gossip.graph=groups", e + "gossip.group=2", e + "gossip.order=sequential", e + "gossip.period=2"],
+        [EX + "gossip", "replicas.codec.up.top_k.density=0.1"], [e + "gossip.order=sequential", "replicas.codec.up=one_bit"],
         [e + "sgp.graph=random"],
     ]  # fmt: skip
     loose = [

@@ -4,6 +4,7 @@
 #include "tests/actors/exchange/village.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <complex>
 #include <limits>
@@ -57,17 +58,40 @@ std::vector<std::string> gossip(int n, const std::string& graph, const std::stri
 
 }  // namespace
 
-TEST_CASE("the size of groups is for the graph of groups", "[actors]") {
-  proto::Experiment e;
-  for (const std::string& set : gossip(4, "groups", "sequential")) {
-    REQUIRE(set_value(e, set));
+TEST_CASE("what does not go together with gossip is refused", "[actors]") {
+  struct Row {
+    std::vector<std::string> set;
+    std::string sentence;
+  };
+
+  const std::string top_k = "replicas.codec.up=top_k";
+  for (const Row& row : std::vector<Row>{
+           {gossip(4, "groups", "sequential"), ""},
+           {{"replicas.exchange.gossip.group=3"},
+            "gossip.group: 3 is for graph groups, which is ring"},
+           {{top_k}, ""},
+           {{"replicas.codec.up=fp16", "replicas.exchange.gossip.graph=exponential"}, ""},
+           {{top_k, "replicas.exchange.gossip.graph=one_peer"},
+            "gossip.graph: one_peer gives a replica other neighbours in each round"},
+           {{top_k, "replicas.codec.feedback=on"}, "the next one has what it leaves out"},
+           {{"replicas.codec.up=terngrad"}, "up: terngrad: differences of terngrad can leave out"},
+           {{"replicas.codec.up=dgc"}, "a momentum of gradients"},
+           {{"replicas.codec.up=sign_vote"}, "sign_vote is of gradients"},
+           {{"replicas.codec.down=fp16"}, "is for what servers answer, and gossip has none"}}) {
+    INFO(row.set.front());
+    proto::Experiment e;
+    REQUIRE(set_value(e, "replicas.count=4"));
+    REQUIRE(set_value(e, "replicas.exchange=gossip"));
+    for (const std::string& set : row.set) {
+      REQUIRE(set_value(e, set));
+    }
+    REQUIRE(resolve(e));
+    const auto checked = check_replicas(e);
+    CHECK(static_cast<bool>(checked) == row.sentence.empty());
+    if (!checked) {
+      CHECK_THAT(checked.error().message, says(row.sentence));
+    }
   }
-  REQUIRE(resolve(e));
-  CHECK(check_replicas(e));
-  REQUIRE(set_value(e, "replicas.exchange.gossip.graph=torus"));
-  const auto refused = check_replicas(e);
-  REQUIRE_FALSE(refused);
-  CHECK_THAT(refused.error().message, says("gossip.group: 3 is for graph groups, which is torus"));
 }
 
 TEST_CASE("averages keep the sum of all weights, on every graph and in both orders", "[actors]") {
@@ -91,6 +115,95 @@ TEST_CASE("averages keep the sum of all weights, on every graph and in both orde
           }
         }
         CHECK(farthest(moves.sum(), due) < 1e-4);
+      }
+    }
+  }
+}
+
+/// Numbers as they are, so that messages leave nothing out.
+class Bits final : public Codec {
+ public:
+  void encode(std::span<const float> x,
+              LinkState& /*state*/,
+              const RandomStream& /*random*/,
+              std::vector<std::uint32_t>& message) const override {
+    for (const float number : x) {
+      message.push_back(std::bit_cast<std::uint32_t>(number));
+    }
+    message.push_back(7);  // so that it is not the word for what is not finite
+  }
+
+  Result<void> read(Words message, std::int64_t n, float* out) const override {
+    if (static_cast<std::int64_t>(message.size()) != n + 1) {
+      return Error{ErrorKind::lost, "it has another length"};
+    }
+    for (std::int64_t i = 0; out && i < n; ++i) {
+      out[i] = std::bit_cast<float>(message[static_cast<std::size_t>(i)]);
+    }
+    return {};
+  }
+};
+
+TEST_CASE("with a codec that leaves nothing out gossip is what it is without", "[actors]") {
+  static const bool registered = static_cast<bool>(register_codec(
+      {.info = {.name = "gossiped_bits", .summary = "a test's"}, .codec = [](const CodecContext&) {
+         return std::make_unique<Bits>();
+       }}));
+  REQUIRE(registered);
+  for (const char* graph : {"ring", "torus", "exponential", "complete"}) {
+    for (const char* order : {"simultaneous", "sequential"}) {
+      for (const char* more : {"replicas.exchange.gossip.gamma=1",
+                               "replicas.exchange.gossip.gamma=0.3",
+                               "replicas.exchange.gossip.period=3"}) {
+        INFO(graph << " " << order << " " << more);
+        auto set = gossip(6, graph, order);
+        set.emplace_back("replicas.exchange.gossip.gamma=1");
+        set.emplace_back(more);
+        Village plain(set, 3, true);
+        set.emplace_back("replicas.codec.up.custom.name=gossiped_bits");
+        Village coded(set, 3, true);  // the same first weights
+        plain.run(20, something);
+        coded.run(20, something);
+        for (std::size_t r = 0; r < plain.size(); ++r) {
+          const auto a = plain.weights(r);
+          const auto b = coded.weights(r);
+          REQUIRE(std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
+            return std::abs(x - y) < 1e-4F;
+          }));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("with a codec averages keep the sum of all weights, and bring the replicas together",
+          "[actors]") {
+  for (const char* graph : {"ring", "torus", "exponential", "complete"}) {
+    for (const char* order : {"simultaneous", "sequential"}) {
+      for (const char* codec : {"top_k.density=0.1",
+                                "one_bit.per=slice",
+                                "int4_block.block=64",
+                                "random_k.density=0.2",
+                                "strom.threshold=0.05"}) {
+        INFO(graph << " " << order << " " << codec);
+        auto set = gossip(6, graph, order);
+        set.push_back(std::string("replicas.codec.up.") + codec);
+        set.emplace_back("replicas.exchange.gossip.gamma=0.2");
+        Village v(set, 3, true);
+        std::vector<double> due = v.sum();
+        v.run(10, something);
+        for (std::size_t r = 0; r < v.size(); ++r) {
+          for (std::int64_t s = 0; s < 10; ++s) {
+            for (double& x : due) {
+              x += static_cast<double>(something(r, s));
+            }
+          }
+        }
+        CHECK(farthest(v.sum(), due) < 1e-4);
+        const double apart = v.apart();
+        v.run(150, nothing);
+        CHECK(farthest(v.sum(), due) < 1e-3);
+        CHECK(v.apart() < 0.2 * apart);
       }
     }
   }
@@ -176,7 +289,8 @@ TEST_CASE("push-sum's weights add up, and what they are divided by brings all to
         for (const auto& [replica, of_one] : of_step) {
           sum += of_one;
         }
-        double under_way = 0;  // at most: what was sent so few steps ago need not have been worked in
+        double under_way =
+            0;  // at most: what was sent so few steps ago need not have been worked in
         for (std::int64_t before = step - overlap; before < step; ++before) {
           under_way += sent.contains(before) ? sent.at(before) : 0;
         }

@@ -1,0 +1,199 @@
+// gossip by way of a codec: CHOCO-SGD, Koloskova, Stich & Jaggi 2019, arXiv:1902.00340, algorithm 2. Each replica
+// keeps a copy y_j of what it knows of a neighbour's weights, and the copy y_i that its neighbours have of its
+// own. What is told is how far the weights are from that copy:
+//
+//   q_i = encode(x_i - y_i);  y_j <- y_j + decode(q_j) for itself and its neighbours;
+//   x_i <- x_i + gamma sum_j W_ij (y_j - y_i)
+//
+// in the paper's order (sequential) after the step s_i; with order=simultaneous x_i are the weights before the step, so
+// that messages travel while the gradient is computed, and s_i is added. W is symmetric and all have the same copies,
+// so that the sum over the replicas of x_i stays, whatever a message leaves out. What is left out is in the next
+// x_i - y_i: nothing else is kept. All replicas start at the same weights, which are the first copies.
+//
+// Invariant: a neighbour hears each message of a replica in its order, so that its copy is the replica's own.
+#include "actors/exchange/gossip_rounds.hpp"
+#include "actors/exchange/link_states.hpp"
+#include "messages/fields.hpp"
+#include "runtime/schemes/codec.hpp"
+
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr const char* kDifference = "difference";
+
+using Values = std::vector<Tensor>;  // by slice
+
+class CodedGossip final : public GossipRounds {
+ public:
+  explicit CodedGossip(const ExchangeSeat& seat)
+      : GossipRounds(seat), links_(seat.links), states_(seat.links.size()) {
+    for (CodedLink& link : links_) {
+      link.feedback = false;
+    }
+  }
+
+ private:
+  void archive(Archive& a) override {
+    PeerExchange::archive(a);
+    a(states_, start_, own_, theirs_, said_, heard_now_, letters_);
+  }
+
+  void stepped(const Weights& own, Effects& fx) override {
+    if (start_.empty()) {
+      start_ = own_ = values_of(now_at());
+    }
+    if (!o_.simultaneous && averages()) {
+      say(own, step(), fx);
+    }
+  }
+
+  void settled(const Weights& weights, Effects& fx) override {
+    letters_.erase(letters_.begin(), letters_.lower_bound({round(), 0}));
+    said_ = false;
+    const std::int64_t next = step() + 1;
+    if (o_.simultaneous && next % o_.period == 0) {
+      say(weights, next, fx);
+    }
+  }
+
+  /// `step`: at which the hearers average.
+  void say(const Weights& weights, std::int64_t step, Effects& fx) {
+    const std::int64_t round = (o_.simultaneous ? step - 1 : step) / o_.period;
+    ask(
+        "said",
+        [x = values_of(weights),
+         y = own_,
+         links = links_,
+         states = std::exchange(states_, {}),
+         round = static_cast<double>(round),
+         step = static_cast<double>(step)](Stream& stream) mutable {
+          Computed made;
+          Values after;
+          for (std::size_t s = 0; s < x.size(); ++s) {
+            const Tensor away = weighted_sum(stream, {{1, x[s]}, {-1, y[s]}});
+            const Tensor message = links[s].encode(stream, away, 1, states[s]);
+            after.push_back(moved(stream, y[s], *links[s].codec, message));
+            made.tensors.push_back(message);
+          }
+          made.tensors.insert(made.tensors.end(), after.begin(), after.end());
+          for (LinkState& state : states) {
+            pack(std::move(state), made);
+          }
+          made.numbers.insert(made.numbers.end(), {round, step});
+          return made;
+        },
+        fx);
+  }
+
+  /// The copy y after a message.
+  static Tensor moved(Stream& stream, const Tensor& y, const Codec& codec, const Tensor& message) {
+    return weighted_sum(stream, {{1, y}, {1, decoded(stream, codec, message, y.elements())}});
+  }
+
+  void worked(Computed made, Effects& fx) override {
+    const std::size_t slices = own_.size();
+    const auto step = static_cast<std::int64_t>(made.numbers.back());
+    made.numbers.pop_back();
+    const double round = made.numbers.back();
+    made.numbers.pop_back();
+    states_ = unpack(made, 2 * slices);
+    const auto messages_end = made.tensors.begin() + static_cast<std::ptrdiff_t>(slices);
+    own_.assign(messages_end, messages_end + static_cast<std::ptrdiff_t>(slices));
+    said_ = true;
+    for (const std::int32_t r : hearers(step, static_cast<std::int64_t>(round))) {
+      tell(r, kDifference, {round}, {made.tensors.begin(), messages_end}, fx);
+    }
+  }
+
+  void heard(Note note, Effects& /*fx*/) override {
+    const bool sound = note.what == kDifference && note.numbers.size() == 1 &&
+                       note.numbers[0] >= 0 && note.numbers[0] < 0x1p53;
+    TROUPE_CHECK(sound, "replica ", note.stamp.replica, " has told a difference that is none");
+    check_letter(note, "a difference");
+    letters_[{static_cast<std::int64_t>(note.numbers[0]), note.stamp.replica}] =
+        std::move(note.tensors);
+  }
+
+  bool complete() const override {
+    if (!averages()) {
+      return true;
+    }
+    if (!said_) {
+      return false;
+    }
+    for (const std::int32_t r : neighbours()) {
+      if (tells(r) && !letters_.contains({round(), r})) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /// Makes the next weights, and then the copies of those that were heard.
+  Mix mix(const Weights& own) override {
+    if (!averages()) {
+      return {};
+    }
+    heard_now_.clear();
+    std::vector<std::pair<Values, Values>> pairs;  // a copy, and the message that moves it
+    for (const std::int32_t r : neighbours()) {
+      if (const auto found = letters_.find({round(), r}); found != letters_.end()) {
+        const Values& copy = theirs_.try_emplace(r, start_).first->second;
+        pairs.emplace_back(copy, std::move(found->second));
+        heard_now_.push_back(r);
+      }
+    }
+    if (pairs.empty()) {
+      return {};
+    }
+    return
+        [x = values_of(own), y = own_, pairs = std::move(pairs), links = links_, share = share()](
+            Stream& stream) {
+          Computed made;
+          std::vector<Values> copies(pairs.size());
+          const double all = share * static_cast<double>(pairs.size());
+          for (std::size_t s = 0; s < x.size(); ++s) {
+            std::vector<Term> terms{{1, x[s]}, {-all, y[s]}};
+            for (std::size_t i = 0; i < pairs.size(); ++i) {
+              const auto& [copy, message] = pairs[i];
+              copies[i].push_back(moved(stream, copy[s], *links[s].codec, message[s]));
+              terms.push_back({share, copies[i].back()});
+            }
+            made.tensors.push_back(weighted_sum(stream, terms));
+          }
+          for (const Values& copy : copies) {
+            made.tensors.insert(made.tensors.end(), copy.begin(), copy.end());
+          }
+          return made;
+        };
+  }
+
+  void mixed(Values more, std::vector<double> /*numbers*/) override {
+    auto at = more.begin();
+    for (const std::int32_t r : heard_now_) {
+      const auto end = at + static_cast<std::ptrdiff_t>(own_.size());
+      theirs_[r].assign(at, end);
+      at = end;
+    }
+    heard_now_.clear();
+  }
+
+  std::vector<CodedLink> links_;
+  std::vector<LinkState> states_;  // by slice; empty while a job has them
+  Values start_;                   // what all start at; empty: no step was made yet
+  Values own_;                     // what the neighbours have of these weights, once all has come
+  std::map<std::int32_t, Values> theirs_;  // by neighbour; missing: start_
+  bool said_ = false;                      // the message of this round is on its way
+  std::vector<std::int32_t> heard_now_;    // whose copies the job of mix() makes
+  std::map<std::pair<std::int64_t, std::int32_t>, Values> letters_;  // by round and replica
+};
+
+}  // namespace
+
+std::unique_ptr<PeerExchange> coded_gossip(const ExchangeSeat& seat) {
+  return std::make_unique<CodedGossip>(seat);
+}
+
+}  // namespace troupe
