@@ -32,8 +32,11 @@ Result<std::unique_ptr<Meeting>> Meeting::open(const HostAddress& at,
                                                std::shared_ptr<const Credentials> credentials,
                                                std::function<void(const std::string&)> tell) {
   // A host's own name may mean the loopback device to itself, and not to others.
-  auto listening = credentials ? listen_at({"0.0.0.0", at.port}, Nearness::anywhere)
+  auto listening = credentials ? listen_at({"::", at.port}, Nearness::anywhere)
                                : listen_at(at, Nearness::this_machine);
+  if (!listening && credentials) {  // a host without IPv6
+    listening = listen_at({"0.0.0.0", at.port}, Nearness::anywhere);
+  }
   if (!listening) {
     return listening.error();
   }

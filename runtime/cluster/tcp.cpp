@@ -14,6 +14,7 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <memory>
 #include <system_error>
 
@@ -107,7 +108,23 @@ Result<int> connect_one(const addrinfo& to, const Patience& patience) {
   return socket;
 }
 
-std::string text_of(const sockaddr_storage& address, bool with_port) {
+/// An IPv4 address as a socket for both versions tells it ("::ffff:10.0.0.3") is one of IPv4 again.
+sockaddr_storage without_mapping(const sockaddr_storage& address) {
+  const auto* six = reinterpret_cast<const sockaddr_in6*>(&address);
+  if (address.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) {
+    return address;
+  }
+  sockaddr_in four{};
+  four.sin_family = AF_INET;
+  four.sin_port = six->sin6_port;
+  std::memcpy(&four.sin_addr, six->sin6_addr.s6_addr + 12, sizeof four.sin_addr);
+  sockaddr_storage plain{};
+  std::memcpy(&plain, &four, sizeof four);
+  return plain;
+}
+
+std::string text_of(const sockaddr_storage& told, bool with_port) {
+  const sockaddr_storage address = without_mapping(told);
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> port{};
   if ((address.ss_family != AF_INET && address.ss_family != AF_INET6) ||
@@ -199,7 +216,9 @@ Result<int> listen_at(const HostAddress& address, Nearness reach) {
   const addrinfo& at = **all;
   const int socket = ::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int yes = 1;
+  const int no = 0;
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);  // "::" is IPv4's any, too
   if (socket < 0 || ::bind(socket, at.ai_addr, at.ai_addrlen) != 0 ||
       ::listen(socket, kBacklog) != 0) {
     const int number = errno;
