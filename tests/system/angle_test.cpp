@@ -89,6 +89,8 @@ TEST_CASE("backpropagation's angle to itself is 0 to the bit, in whatever order 
            {"pipeline.stages=3", "pipeline.micro_batches=4", "pipeline.schedule=zb_h1"},
            {"pipeline.stages=2", "pipeline.activations=recompute"},
            {"pipeline.stages=3", "decoupled.synthetic.lambda=1"},
+           {"pipeline.stages=2", "replicas.exchange.diloco.mode=decoupled"},  // slices by fragments
+           {"pipeline.stages=2", "replicas.exchange.diloco.mode=streaming"},
            // Each module reads weights of its own step, and its backward reads them again.
            {"pipeline.stages=3",
             "pipeline.schedule=async_one_f_one_b",
