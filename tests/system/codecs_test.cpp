@@ -1,5 +1,6 @@
 // Whole runs through codecs: what is counted, what is learnt, and that runs repeat, in every bit.
 #include "actors/exchange/upstream.hpp"
+#include "apps/topologies/exchange.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <span>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -294,6 +296,59 @@ TEST_CASE("through faults nothing is counted twice", "[system][codecs]") {
     CHECK(out.faults.back == 1);
     CHECK(out.faults.packets_doubled > 0);
     CHECK(out.returned.size() == 1);
+  }
+}
+
+TEST_CASE("through deaths and returns the servers have the sum of the messages that they applied",
+          "[system][codecs]") {
+  for (const char* codec : {"top_k.density=0.1", "strom.threshold=0.003", "one_bit.per=slice"}) {
+    INFO(codec);
+    const Options set{std::string("replicas.codec.up.") + codec,
+                      "optimizer.rule=sgd",
+                      "stop.updates=60",
+                      "clock.forward.seconds=[1]",
+                      "clock.forward.gamma.shape=4",
+                      "clock.exchange.seconds=[0.1]",
+                      "clock.faults.crashes.at=[6.5]",
+                      "clock.faults.crashes.host=[2]",
+                      "clock.faults.crashes.back=3",
+                      "clock.faults.wire.loss=0.1",
+                      "clock.faults.wire.duplicates=0.3"};
+    const auto blueprint = make_blueprint(experiment(tiny_task("16,16"), joined(kThree, set)));
+    REQUIRE(blueprint);
+    Stream stream{Device{}};
+    const auto up = up_codec(*blueprint, 0, 0);
+    std::vector<Tensor> start = starting_slices(stream, *blueprint, 0);
+    REQUIRE(start.size() == 1);
+    std::map<std::pair<std::int32_t, std::int64_t>, Tensor> messages;  // by replica and mini-batch
+    const HarnessOptions how{.meddle = [&](Agenda&, ActorId, const Message& message) {
+      const auto* upload = std::get_if<Upload>(&message);
+      if (upload && !upload->contribution.values.empty()) {
+        messages[{upload->stamp.replica, upload->stamp.batch}] =
+            upload->contribution.values.front();
+      }
+      return false;
+    }};
+    const Outcome out = run_of(set, how);
+    REQUIRE(out.returned.size() == 1);
+    const std::span<const float> first = start.front().span<float>();
+    std::vector<double> sum(first.begin(), first.end());
+    std::int64_t applied = 0;
+    for (const AppliedRecord& update : out.applied) {
+      const auto found = messages.find({update.stamp.replica, update.stamp.batch});
+      REQUIRE(found != messages.end());
+      const Tensor moved =
+          decoded_on_host(*up, found->second, static_cast<std::int64_t>(sum.size()));
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        sum[i] -= update.rate * static_cast<double>(moved.span<float>()[i]);
+      }
+      ++applied;
+    }
+    CHECK(applied == 60);
+    const std::span<const float> end = out.ending.weights.at(0).at(0).values.span<float>();
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      REQUIRE(static_cast<double>(end[i]) == Approx(sum[i]).margin(1e-5));
+    }
   }
 }
 
