@@ -46,8 +46,16 @@ def trains(machines, out):
     return metrics.exists() and b'"kind":"train"' in metrics.read_bytes()
 
 
+def await_node(node):
+    """A node that was given up at the end of a run needs half a minute to notice that its lead has gone."""
+    until = time.monotonic() + 60
+    while node.text().count(" has begun") > node.text().count(" ended with exit code"):
+        law(time.monotonic() < until, "the node plays on for a minute after the end of a run")
+        time.sleep(0.1)
+
+
 def play(machines, kind, seed, undisturbed):
-    """The cuts that were made, in seconds."""
+    """The cuts that were made, in seconds, and how often somebody was given up."""
     drawn = random.Random(f"{kind} {seed}")
     out, until = f"{kind}-{seed}", time.monotonic() + SECONDS_MAX
     words = f"troupe run teacher-mlp --quiet {asked(kind)} --out {out} --hosts hosts --keys keys/alpha {KINDS[kind][1]}"
@@ -117,6 +125,7 @@ def main():
                         right, all_cuts, lost = 0, 0, 0
                         for seed in range(given.first, given.first + given.runs):
                             try:
+                                await_node(node)
                                 cuts, given_up = play(machines, kind, seed, undisturbed)
                             except Broken as sentence:
                                 broken += 1
