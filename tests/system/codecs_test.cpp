@@ -301,7 +301,7 @@ TEST_CASE("through faults nothing is counted twice", "[system][codecs]") {
 
 TEST_CASE("through deaths and returns the servers have the sum of the messages that they applied",
           "[system][codecs]") {
-  for (const char* codec : {"top_k.density=0.1", "strom.threshold=0.003", "one_bit.per=slice"}) {
+  for (const char* codec : {"top_k.density=0.1", "strom.threshold=0.003", "int4_block.block=64"}) {
     INFO(codec);
     const Options set{std::string("replicas.codec.up.") + codec,
                       "optimizer.rule=sgd",

@@ -64,6 +64,7 @@ TEST_CASE("what does not go together with gossip is refused", "[actors]") {
     std::string sentence;
   };
 
+  REQUIRE(register_peer_exchanges());
   const std::string top_k = "replicas.codec.up=top_k";
   for (const Row& row : std::vector<Row>{
            {gossip(4, "groups", "sequential"), ""},
@@ -180,14 +181,14 @@ TEST_CASE("with a codec averages keep the sum of all weights, and bring the repl
           "[actors]") {
   for (const char* graph : {"ring", "torus", "exponential", "complete"}) {
     for (const char* order : {"simultaneous", "sequential"}) {
-      for (const char* codec : {"top_k.density=0.1",
-                                "one_bit.per=slice",
-                                "int4_block.block=64",
-                                "random_k.density=0.2",
-                                "strom.threshold=0.05"}) {
+      for (const char* codec : {".top_k.density=0.1",
+                                "=one_bit",
+                                ".int4_block.block=64",
+                                ".random_k.density=0.2",
+                                ".strom.threshold=0.05"}) {
         INFO(graph << " " << order << " " << codec);
         auto set = gossip(6, graph, order);
-        set.push_back(std::string("replicas.codec.up.") + codec);
+        set.push_back(std::string("replicas.codec.up") + codec);
         set.emplace_back("replicas.exchange.gossip.gamma=0.2");
         Village v(set, 3, true);
         std::vector<double> due = v.sum();
