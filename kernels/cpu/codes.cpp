@@ -1,5 +1,7 @@
 #include "kernels/codes.hpp"
 
+#include "kernels/functors/coding.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -7,19 +9,13 @@
 namespace troupe::codes {
 namespace {
 
+using coding::bits_of;
+using coding::kInfinite;
+using coding::magnitude;
+
 constexpr std::int64_t kWide = 16;  // accumulators of a sum that stand beside each other
 constexpr std::int64_t kBlock =
     1024;  // numbers that are summed in float32 before double takes over
-constexpr std::uint32_t kSign = 0x80000000u;
-constexpr std::uint32_t kInfinite = 0x7f800000u;
-
-std::uint32_t bits_of(float x) {
-  return std::bit_cast<std::uint32_t>(x);
-}
-
-std::uint32_t magnitude(float x) {
-  return bits_of(x) & ~kSign;
-}
 
 /// Each lane keeps the or of what it has met.
 template <class F>
@@ -58,37 +54,6 @@ T in_lanes(std::int64_t n, F&& f) {
     total += f(i);
   }
   return total;
-}
-
-std::uint32_t half_of(float x) {
-  constexpr std::uint32_t kGreatest = 0x477fe000u;  // 65504
-  constexpr std::uint32_t kNormal = 0x38800000u;    // 2^-14
-  const std::uint32_t mag = std::min(magnitude(x), kGreatest);
-  const std::uint32_t normal = ((mag + 0xfffu + ((mag >> 13) & 1u)) >> 13) - (112u << 10);
-  // 0.5 has the spacing of the subnormal halves: adding it rounds to them.
-  const std::uint32_t small = bits_of(std::bit_cast<float>(mag) + 0.5f) - 0x3f000000u;
-  return (mag < kNormal ? small : normal) | ((bits_of(x) & kSign) >> 16);
-}
-
-float float_of(std::uint32_t half) {
-  const std::uint32_t mag = half & 0x7fffu;
-  const std::uint32_t sign = (half & 0x8000u) << 16;
-  const std::uint32_t small =
-      bits_of(static_cast<float>(static_cast<std::int32_t>(mag)) * 0x1p-24f);
-  const std::uint32_t normal = (mag << 13) + (112u << 23);
-  const std::uint32_t other = (mag << 13) | kInfinite;
-  const std::uint32_t bits = mag < 0x400u ? small : mag >= 0x7c00u ? other : normal;
-  return std::bit_cast<float>(bits | sign);
-}
-
-/// To the nearest whole number, ties to even, of magnitudes below 2^22.
-std::int32_t nearest(float x) {
-  constexpr float kMagic = 12582912.0f;  // 1.5 2^23, whose spacing is 1
-  return static_cast<std::int32_t>(bits_of(x + kMagic)) - static_cast<std::int32_t>(0x4b400000);
-}
-
-float within(float x, float most) {
-  return std::max(-most, std::min(most, x));
 }
 
 }  // namespace
@@ -160,33 +125,31 @@ double sum_of_squares(const float* x, std::int64_t n) {
 
 void to_halves(const float* x, std::uint16_t* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = static_cast<std::uint16_t>(half_of(x[i]));
+    out[i] = static_cast<std::uint16_t>(coding::half_of(x[i]));
   }
 }
 
 void from_halves(const std::uint16_t* x, float* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = float_of(x[i]);
+    out[i] = coding::float_of_half(x[i]);
   }
 }
 
 void to_bfloats(const float* x, std::uint16_t* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint32_t mag = std::min(magnitude(x[i]), 0x7f7f0000u);
-    const std::uint32_t rounded = (mag + 0x7fffu + ((mag >> 16) & 1u)) >> 16;
-    out[i] = static_cast<std::uint16_t>(rounded | ((bits_of(x[i]) & kSign) >> 16));
+    out[i] = static_cast<std::uint16_t>(coding::bfloat_of(x[i]));
   }
 }
 
 void from_bfloats(const std::uint16_t* x, float* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(x[i]) << 16);
+    out[i] = coding::float_of_bfloat(x[i]);
   }
 }
 
 void to_int8(const float* x, float inverse, float most, std::int8_t* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = static_cast<std::int8_t>(nearest(within(inverse * x[i], most)));
+    out[i] = static_cast<std::int8_t>(coding::rounded(x[i], inverse, most));
   }
 }
 
@@ -197,9 +160,7 @@ void to_int8_at_random(const float* x,
                        std::int8_t* out,
                        std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    const float shift = static_cast<float>(static_cast<std::int32_t>(random[i] >> 8)) * 0x1p-24f;
-    out[i] =
-        static_cast<std::int8_t>(within(std::floor(within(inverse * x[i], most) + shift), most));
+    out[i] = static_cast<std::int8_t>(coding::rounded_at_random(x[i], inverse, most, random[i]));
   }
 }
 

@@ -1,6 +1,7 @@
 // All of cuda:: in a build without CUDA. No stream of a GPU can be made here, so that nothing below
 // check_available(), devices() and the constructor is ever reached.
 #include "kernels/attention.hpp"
+#include "kernels/coding.hpp"
 #include "kernels/combine.hpp"
 #include "kernels/convert.hpp"
 #include "kernels/convolution.hpp"
@@ -322,6 +323,23 @@ void dropout(Stream&, const RandomStream&, std::uint64_t, float, const Tensor&, 
 }
 
 void add(Stream&, const Tensor&, const Tensor&, ActivationKind, const Tensor&) {
+  unavailable();
+}
+
+void add_left(Stream&, const Tensor&, float, const Tensor&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void encode_message(Stream&, const MessageCode&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void decode_message(Stream&, const MessageCode&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+void keep_left(
+    Stream&, const MessageCode&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
   unavailable();
 }
 

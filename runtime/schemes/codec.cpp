@@ -4,6 +4,7 @@
 #include "kernels/codes.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/codecs/built_in.hpp"
+#include "runtime/schemes/device_link.hpp"
 #include "runtime/schemes/host_memory.hpp"
 #include "runtime/schemes/summed_link.hpp"
 
@@ -13,9 +14,6 @@
 
 namespace troupe {
 namespace {
-
-/// The only word of a message for numbers that are not all finite: a NaN, which no codec makes alone.
-constexpr std::uint32_t kNotFinite = 0x7fc00000u;
 
 Registry<CodecScheme>& table() {
   static Registry<CodecScheme> all(codec_schemes::built_in());
@@ -38,6 +36,13 @@ Tensor message_of(const std::vector<std::uint32_t>& words) {
 Words words_of(const Tensor& message) {
   return {reinterpret_cast<const std::uint32_t*>(message.data<std::int32_t>()),
           static_cast<std::size_t>(message.elements())};
+}
+
+/// What is drawn for the next message.
+RandomStream drawn(const CodedLink& link, const LinkState& state) {
+  RandomStream random(link.seed, Purpose::sample, link.name);
+  random.key = random.bits(static_cast<std::uint64_t>(state.messages));
+  return random;
 }
 
 bool says_not_finite(Words words) {
@@ -105,6 +110,11 @@ Tensor CodedLink::encode(Stream& stream,
                          const Tensor& update,
                          double scale,
                          LinkState& state) const {
+  const RandomStream random = drawn(*this, state);
+  const bool device = stream.device().kind != DeviceKind::cpu;
+  if (const auto code = device ? codec->code(random) : std::nullopt) {
+    return encode_on_device(*code, feedback, stream, update, scale, state);
+  }
   const std::int64_t n = update.elements();
   begin_link(state, n, codec->kept(), feedback);
   const Tensor here = on_host(stream, update);
@@ -114,12 +124,13 @@ Tensor CodedLink::encode(Stream& stream,
     return message_of({kNotFinite});
   }
   codec->prepare(x, state);
+  if (feedback) {  // a checkpoint may have put it on a device
+    state.tensors[0] = on_host(stream, state.tensors[0]);
+  }
   float* const left = feedback ? state.tensors[0].data<float>() : nullptr;
   if (left && !codes::add_left(x.data(), 1, left, x.data(), n)) {
     return message_of({kNotFinite});
   }
-  RandomStream random(seed, Purpose::sample, name);
-  random.key = random.bits(static_cast<std::uint64_t>(state.messages));
   thread_local std::vector<std::uint32_t> message;  // its memory is used again
   message.clear();
   codec->encode(x, state, random, message);
@@ -204,6 +215,12 @@ void DownLink::encode(Stream& stream, const Tensor& base, Updated& made, LinkSta
 Tensor decoded(Stream& stream, const Codec& codec, const Tensor& message, std::int64_t n) {
   message.ready().wait();
   const bool device = stream.device().kind != DeviceKind::cpu;
+  if (device && !says_not_finite(words_of(message))) {
+    constexpr RandomStream kNone(0, Purpose::sample);  // a message is read without what was drawn
+    if (const auto code = codec.code(kNone)) {
+      return decoded_on_device(*code, stream, message, n);
+    }
+  }
   Tensor out = device ? host_tensor(n, DType::float32) : stream.allocate({n});
   if (says_not_finite(words_of(message))) {
     std::fill_n(out.data<float>(), n, std::bit_cast<float>(kNotFinite));

@@ -3,6 +3,7 @@
 // messages have left out.
 #pragma once
 
+#include "kernels/coding.hpp"
 #include "kernels/random.hpp"
 #include "kernels/result.hpp"
 #include "kernels/stream.hpp"
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,8 +41,8 @@ struct CodecContext {
   bool down = false;                     // of what servers answer
 };
 
-/// Encodes and decodes on the host. Immutable: what it keeps from one message to the next is its
-/// sender's LinkState. Every length and place in a message is a stranger's.
+/// Encodes and decodes on the host, and where it has a `code` on GPUs too. Immutable: what it keeps from
+/// one message to the next is its sender's LinkState. Every length and place in a message is a stranger's.
 class Codec {
  public:
   virtual ~Codec() = default;
@@ -64,6 +66,10 @@ class Codec {
 
   /// Numbers that it keeps at the sender besides the residual: LinkState::tensors[1], zeros at first.
   virtual std::int64_t kept() const { return 0; }
+
+  /// What kernels make of `encode` and `read`, so that numbers on a GPU need not come to the host. It may
+  /// point into the codec. Only of codecs without `prepare`, `sent` and `kept`. Empty: there is none.
+  virtual std::optional<MessageCode> code(const RandomStream& /*random*/) const { return {}; }
 };
 
 class SumCode;  // summed_link.hpp
@@ -138,7 +144,7 @@ struct CodedLink {
   explicit operator bool() const { return codec != nullptr; }
 
   /// The message for `scale` times `update`, and for what is left of earlier ones. Numbers that are not
-  /// finite make a message that says so, and no other. Waits for the device.
+  /// finite make a message that says so, and no other. The message is on the host; waits for the device.
   Tensor encode(Stream& stream, const Tensor& update, double scale, LinkState& state) const;
 };
 

@@ -1,6 +1,7 @@
 // Whole runs on a GPU, on threads, with a stream a stage:
 //   - they give what the CPU gives, up to rounding
 //   - synchronous schedules over one and two stages give the same bits, and so does a second run
+//   - replicas learn through codecs what they learn on the CPU
 //   - nothing is allocated after the first run
 //   - a batch gathered for a GPU is the CPU's
 // Skipped where there is no GPU.
@@ -103,6 +104,24 @@ TEST_CASE("on a GPU two stages give the bits of one", "[gpu]") {
     const Outcome first = run_on(kGpu, network, one);
     CHECK(same(run_on(kGpu, network, two).weights, first.weights));
     CHECK(same(run_on(kGpu, network, one).weights, first.weights));
+  }
+}
+
+TEST_CASE("on a GPU replicas learn through codecs what they learn on the CPU", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  for (const std::string codec : {"fp16", "int8_block", "one_bit", "top_k"}) {
+    const std::vector<std::string> coded{
+        "replicas.count=2", "replicas.exchange=synchronous", "replicas.codec.up=" + codec};
+    const Outcome here = run_on({}, dense(), coded);
+    const Outcome there = run_on(kGpu, dense(), coded);
+    INFO(codec << ' ' << there.ending.cause);
+    REQUIRE(here.ending.exit_code == 0);
+    REQUIRE(there.ending.exit_code == 0);
+    // Where a gradient is rounded the other way it moves by a step of the code, until the next message.
+    CHECK(relative_distance(there.weights, here.weights) < 1e-3);
+    CHECK(same(run_on(kGpu, dense(), coded).weights, there.weights));
   }
 }
 

@@ -80,6 +80,14 @@ class Blocks final : public Codec {
     return {};
   }
 
+  std::optional<MessageCode> code(const RandomStream& random) const override {
+    MessageCode made{.kind = bits_ == 8 ? CodeKind::int8 : CodeKind::int4, .block = block_};
+    if (at_random_) {
+      made.random = random;
+    }
+    return made;
+  }
+
  private:
   std::int64_t words(std::int64_t n) const { return parts_of(n, block_) + parts_of(n, 32 / bits_); }
 

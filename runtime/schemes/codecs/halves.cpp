@@ -11,7 +11,7 @@ class Halves final : public Codec {
   using To = void (*)(const float*, std::uint16_t*, std::int64_t);
   using From = void (*)(const std::uint16_t*, float*, std::int64_t);
 
-  Halves(To to, From from) : to_(to), from_(from) {}
+  Halves(To to, From from, CodeKind kind) : to_(to), from_(from), kind_(kind) {}
 
   void encode(std::span<const float> x,
               LinkState& /*state*/,
@@ -31,9 +31,14 @@ class Halves final : public Codec {
     return right;
   }
 
+  std::optional<MessageCode> code(const RandomStream& /*random*/) const override {
+    return MessageCode{.kind = kind_};
+  }
+
  private:
   To to_;
   From from_;
+  CodeKind kind_;
 };
 
 }  // namespace
@@ -57,7 +62,7 @@ CodecScheme fp16() {
       .forgets = "what is behind 11 bits of a number, and below 2^-25",
       .codec =
           [](const CodecContext&) {
-            return std::make_unique<Halves>(codes::to_halves, codes::from_halves);
+            return std::make_unique<Halves>(codes::to_halves, codes::from_halves, CodeKind::halves);
           },
       .whole = true,
       .recoded = true};
@@ -70,7 +75,8 @@ CodecScheme bf16() {
           .forgets = "what is behind 8 bits of a number",
           .codec =
               [](const CodecContext&) {
-                return std::make_unique<Halves>(codes::to_bfloats, codes::from_bfloats);
+                return std::make_unique<Halves>(
+                    codes::to_bfloats, codes::from_bfloats, CodeKind::bfloats);
               },
           .whole = true,
           .recoded = true};

@@ -6,15 +6,16 @@ namespace troupe {
 namespace {
 
 using codec_parts::parts_of;
-using codec_parts::Section;
 
 /// The two values of each row, then a bit a number.
 class OneBitCodec final : public Codec {
  public:
-  explicit OneBitCodec(const CodecContext& context) : sections_(codec_parts::sections(context)) {
-    for (Section& section : sections_) {
-      section.rows = context.chosen.one_bit().per() == proto::OneBit::column ? section.rows : 1;
-      rows_ += section.rows;
+  explicit OneBitCodec(const CodecContext& context) {
+    const bool columns = context.chosen.one_bit().per() == proto::OneBit::column;
+    for (const codec_parts::Section& section : codec_parts::sections(context)) {
+      const std::int64_t count = columns ? section.rows : 1;
+      sections_.push_back({section.offset, section.size / count, count});
+      rows_ += count;
     }
   }
 
@@ -53,20 +54,23 @@ class OneBitCodec final : public Codec {
     return {};
   }
 
+  std::optional<MessageCode> code(const RandomStream& /*random*/) const override {
+    return MessageCode{.kind = CodeKind::signs, .rows = sections_};
+  }
+
  private:
   std::int64_t words(std::int64_t n) const { return 2 * rows_ + parts_of(n, 32); }
 
   template <class F>
   void for_each_row(F&& f) const {
-    for (const Section& section : sections_) {
-      const std::int64_t size = section.size / section.rows;
-      for (std::int64_t row = 0; row < section.rows; ++row) {
-        f(section.offset + row * size, size);
+    for (const MessageRows& section : sections_) {
+      for (std::int64_t row = 0; row < section.count; ++row) {
+        f(section.offset + row * section.size, section.size);
       }
     }
   }
 
-  std::vector<Section> sections_;
+  std::vector<MessageRows> sections_;
   std::int64_t rows_ = 0;
 };
 
