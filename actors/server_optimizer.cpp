@@ -34,6 +34,17 @@ Updated without_pushes(Stream& stream, Update update, const Combine& m) {
   return out;
 }
 
+/// What goes up: how far `next` is from the weights of the last exchange.
+Tensor moved_since(Stream& stream,
+                   const Tensor& since,
+                   const Tensor& next,
+                   const CodedLink& above,
+                   LinkState& link) {
+  Tensor moved = stream.allocate(since.shape());
+  combine(stream, {{1, since}, {-1, next}}, moved);
+  return above ? above.encode(stream, moved, 1, link) : moved;
+}
+
 /// A Step can be user code. Without predictions replicas would go on from the initial weights.
 void check_predictions(const Updated& made, std::size_t wanted) {
   TROUPE_CHECK(
@@ -58,6 +69,7 @@ void ServerOptimizer::handle(Combine m, double, Effects& fx) {
        parameters = c_.parameters,
        up = c_.up,
        down = c_.down,
+       above = c_.above,
        votes = c_.votes,
        link = std::exchange(link_, {}),
        m = std::move(m)](Stream& stream) mutable {
@@ -95,8 +107,7 @@ void ServerOptimizer::handle(Combine m, double, Effects& fx) {
                               : step->apply(stream, std::move(update));
         check_predictions(updated, wanted);
         if (m.since) {
-          updated.moved = stream.allocate(m.since.shape());
-          combine(stream, {{1, m.since}, {-1, updated.next}}, updated.moved);
+          updated.moved = moved_since(stream, m.since, updated.next, above, link);
         }
         if (before) {
           scale->observe(stream, before, updated.next);

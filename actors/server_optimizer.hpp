@@ -25,6 +25,7 @@ class ServerOptimizer final : public Actor<ServerOptimizer, ServerOptimizerRole>
     std::shared_ptr<Step> step;
     std::shared_ptr<const Codec> up{};  // what contributions come through; empty: none
     DownLink down{};                    // what is answered goes through
+    CodedLink above{};                  // what a group has moved goes up through; it has no `down`
     std::optional<Majority> votes{};    // contributions are votes
   };
 
@@ -43,7 +44,7 @@ class ServerOptimizer final : public Actor<ServerOptimizer, ServerOptimizerRole>
  private:
   Config c_;
   std::optional<Ref<ServerRole>> at_work_;
-  LinkState link_;  // of `down`
+  LinkState link_;  // of `down` or `above`
 };
 
 }  // namespace troupe

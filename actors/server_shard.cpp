@@ -55,7 +55,7 @@ bool ServerShard::sound(const Upload& m, Effects& fx) const {
     if (!right) {
       fx.send(c_.director,
               Down{.actor = concat("server of chunk ", c_.chunk, ", slice ", c_.slice),
-                   .cause = concat("replica ",
+                   .cause = concat(c_.below.empty() ? "replica " : "the server of group ",
                                    m.stamp.replica,
                                    " has sent a push that is none: ",
                                    right.error().message),

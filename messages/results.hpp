@@ -117,7 +117,7 @@ struct CombineMade {
   Updated updated;
   std::shared_ptr<Scale> scale;
   std::shared_ptr<Step> step;
-  LinkState link{};  // of what the server answers
+  LinkState link{};  // of what the server answers, or a group's sends up
 };
 
 /// Sparse rows: what a worker did with a mini-batch.
@@ -252,7 +252,7 @@ template <class F>
 void for_each_tensor(CombineMade& made, F&& f) {
   Updated& u = made.updated;
   for_each_tensor_of(
-      f, u.next, u.sent, u.difference, u.answers, u.predictions, u.moments, made.link);
+      f, u.next, u.sent, u.difference, u.answers, u.predictions, u.moments, u.moved, made.link);
 }
 
 template <class F>

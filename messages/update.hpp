@@ -67,7 +67,8 @@ struct Updated {
   std::vector<Tensor> predictions;  // by reach
   std::vector<Tensor> moments;      // the senders' moments, merged; empty where none travelled
   double gap = -1;  // RMS distance of base from what the contributions had read; -1: not measured
-  Tensor moved{};   // (n) Combine::since - next; empty where nobody asks for it
+  Tensor
+      moved{};  // (n) Combine::since - next, or a codec's message of it; empty where nobody asks for it
 };
 
 }  // namespace troupe

@@ -76,7 +76,6 @@ class Upstream final : public Exchange {
   Weights fetched(std::int64_t n);
   Outbound outbound(std::int64_t n);
   Inbound inbound(std::int64_t n);
-  void decode(Answer& m) const;
   void note_reads(const Push& push);
   void follow_run(std::size_t slice, const Answer& answer, std::int64_t n);
   void travel(StepWeights made, Applied parts, double now, Effects& fx);

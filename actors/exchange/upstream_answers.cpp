@@ -1,5 +1,6 @@
 // What comes from the servers: the messages of a codec become weights, and all that a step waits for
 // makes the step.
+#include "actors/answer_link.hpp"
 #include "actors/exchange/upstream.hpp"
 
 #include <algorithm>
@@ -24,7 +25,12 @@ void Upstream::answered(Answer m, double now, Effects& fx) {
   if (!whole && m.since < line.has_version) {
     return;  // it came twice, or is of a question that was answered since
   }
-  decode(m);
+  decode(m,
+         {.codec = c_.down.empty() ? nullptr : c_.down[slice].get(),
+          .whole = c_.down_whole,
+          .numbers = sizes_[slice],
+          .has = line.has,
+          .has_version = line.has_version});
   const Slice theirs = m.weights.front();
   const bool again = line.answer.has_value();  // a message that came twice takes no longer
   if (!line.take(std::move(m))) {
@@ -42,49 +48,6 @@ void Upstream::answered(Answer m, double now, Effects& fx) {
   } else {
     host().look_again(now, fx);
   }
-}
-
-/// Puts the weights in the place of messages, which may have come from another process.
-void Upstream::decode(Answer& m) const {
-  const Line& line = lines_[m.slice];
-  const std::int64_t n = sizes_[m.slice];
-  TROUPE_CHECK(!m.weights.empty(), "an answer of the servers has no weights");
-  Tensor& values = m.weights.front().values;
-  const Codec* const codec = c_.down.empty() ? nullptr : c_.down[m.slice].get();
-  const auto expect = [&](const Codec* with, const Tensor& message) {
-    const Result<void> sound =
-        message ? check_message(with, message, n) : Error{ErrorKind::lost, "it has nothing"};
-    TROUPE_CHECK(sound,
-                 "slice ",
-                 m.slice,
-                 " of chunk ",
-                 c_.chunk,
-                 ": the server has sent an answer that is none: ",
-                 sound.error().message);
-  };
-  for (std::size_t p = 1; p < m.weights.size(); ++p) {
-    expect(nullptr, m.weights[p].values);
-  }
-  if (values || !codec || c_.down_whole) {
-    const bool coded = codec && c_.down_whole && values && values.type() == DType::int32;
-    expect(coded ? codec : nullptr, values);
-    values = coded ? decoded_on_host(*codec, values, n) : values;
-    return;
-  }
-  TROUPE_CHECK(codec && m.since == line.has_version,
-               "slice ",
-               m.slice,
-               " of chunk ",
-               c_.chunk,
-               ": the server has sent what its weights have moved since version ",
-               m.since,
-               ", and the replica has version ",
-               line.has_version);
-  for (const Tensor& difference : m.differences) {
-    expect(codec, difference);
-  }
-  values = caught_up(*codec, line.has, m.differences);
-  m.differences.clear();
 }
 
 /// The next step, once all answers that it waits for have come.

@@ -1,11 +1,17 @@
 #include "actors/server/above.hpp"
 
-#include "kernels/check.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "actors/answer_link.hpp"
 
 #include <utility>
 
 namespace troupe {
+
+Above::Above(Config config, Tensor initial) : c_(std::move(config)), since_(std::move(initial)) {
+  if (c_.down && !c_.down_whole) {
+    has_ = since_;
+    has_version_ = 0;
+  }
+}
 
 Membership Above::own(Membership m) const {
   for (std::size_t r = 0; r < m.alive.size(); ++r) {
@@ -58,6 +64,7 @@ void Above::send(Tensor moved, Effects& fx) {
            .slice = c_.slice,
            .contribution = {},
            .read_version = read_version_,
+           .has = has_version_,
            .read_time = read_time_,
            .reads = {{.forward_version = read_version_, .backward_version = read_version_}},
            .far = true};
@@ -71,9 +78,16 @@ bool Above::came(Answer m) {
   if (!out_ || theirs_ || m.request != sequence_) {
     return false;
   }
-  const bool sound = !m.weights.empty() && m.weights.front().values &&
-                     check_message(nullptr, m.weights.front().values, since_.elements());
-  TROUPE_CHECK(sound, "the server above has sent weights that are none");
+  decode(m,
+         {.codec = c_.down.get(),
+          .whole = c_.down_whole,
+          .numbers = since_.elements(),
+          .has = has_,
+          .has_version = has_version_});
+  if (has_) {
+    has_ = m.weights.front().values;
+    has_version_ = m.weights.front().version;
+  }
   theirs_ = std::move(m);
   return true;
 }

@@ -7,9 +7,11 @@
 #pragma once
 
 #include "messages/messages.hpp"
+#include "runtime/schemes/codec.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -27,9 +29,11 @@ class Above {
     std::size_t slice = 0;
     std::vector<bool> members{};  // by replica
     bool alone = false;  // there is no other server above, for which replicas have to go on
+    std::shared_ptr<const Codec> down{};  // what answers come through; empty: none
+    bool down_whole = false;              // ... and of whole weights
   };
 
-  Above(Config config, Tensor initial) : c_(std::move(config)), since_(std::move(initial)) {}
+  Above(Config config, Tensor initial);
 
   const Config& config() const { return c_; }
 
@@ -55,7 +59,7 @@ class Above {
   /// A job of accumulate(), merge() or flush() has been done, and `weights` are the newest.
   void done(Tensor moved, const Tensor& weights, double now, Effects& fx);
 
-  /// False: it has come before, or nothing was asked. ContractError where it has no such weights: it may be from
+  /// False: it has come before, or nothing was asked. ContractError where it is no such answer: it may be from
   /// another process, and a group that went on would never exchange again.
   bool came(Answer m);
 
@@ -70,7 +74,9 @@ class Above {
       read_time_,
       rate_,
       out_,
-      at_work_);
+      at_work_,
+      has_,
+      has_version_);
   }
 
  private:
@@ -88,6 +94,8 @@ class Above {
   double rate_ = 0;                // learning rate of the last push
   bool out_ = false;               // an Upload whose answer has yet to be merged
   bool at_work_ = false;
+  Tensor has_;  // (n) the weights above that differences count from, where these come
+  std::int64_t has_version_ = -1;  // of it
 };
 
 }  // namespace troupe

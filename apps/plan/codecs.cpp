@@ -9,7 +9,7 @@
 namespace troupe {
 namespace {
 
-/// What each replica keeps of what it sends, in copies of the weights.
+/// What each replica, or each group's server, keeps of what it sends, in copies of the weights.
 std::string kept_text(const Blueprint& b) {
   const proto::Codecs& codecs = b.experiment.replicas().codec();
   double kept = 0;
@@ -33,7 +33,9 @@ std::string kept_text(const Blueprint& b) {
   if (copies == 0) {
     return "";
   }
-  return concat("; each replica keeps ",
+  return concat("; each ",
+                groups_of(b.experiment) > 0 ? "group's server" : "replica",
+                " keeps ",
                 residual ? "a residual" : "",
                 residual && kept > 0 ? " and " : "",
                 kept > 0 ? "the codec's memory" : "",
@@ -62,7 +64,12 @@ std::string codecs_text(const Blueprint& b) {
   };
   const CodecScheme& down = codec_scheme(codecs.down());
   direction("up", codec_scheme(codecs.up()), kept_text(b).c_str());
-  direction("down", down, down.whole ? "" : "; the servers keep what replicas have, one copy more");
+  const char* const had =
+      groups_of(b.experiment) > 0
+          ? "; the global servers keep what the groups' servers have of their weights, and so do "
+            "these, one copy more each"
+          : "; the servers keep what replicas have, one copy more";
+  direction("down", down, down.whole ? "" : had);
   return text;
 }
 

@@ -76,14 +76,14 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
   const Ref<ShardRole> self = who.shards(r)[at];
   const Ref<OptimizerRole> optimizer = who.optimizers(r)[at];
   if (b.link) {
+    const bool grouped = groups_of(e) > 0;  // then codecs are between servers
     std::vector<std::shared_ptr<const Codec>> down;
     const bool whole = codec_scheme(e.replicas().codec().down()).whole;
     for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
-      if (DownLink link = down_link(b, c, s)) {
+      if (DownLink link = down_link(b, c, s); link && !grouped) {
         down.push_back(std::move(link.link.codec));
       }
     }
-    const bool grouped = groups_of(e) > 0;
     const auto above = who.servers(c);
     return std::make_unique<Upstream>(
         Upstream::Config{.self = self,
@@ -95,7 +95,7 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
                          .servers = grouped ? who.servers_of_group(c, group_of(e, r)) : above,
                          .evaluated = above,
                          .tied = tied_shares(b, c) > 0,
-                         .encodes = up_codec(b, c, 0) != nullptr,
+                         .encodes = !up_links(b, r, c).empty(),
                          .down = std::move(down),
                          .down_whole = whole,
                          .turns = fragment_turns(b, c)});
@@ -168,18 +168,25 @@ std::shared_ptr<const Codec> up_codec(const Blueprint& b, std::int32_t c, std::s
   return make_codec(up_context(b, c, s));
 }
 
+CodedLink up_link(const Blueprint& b, std::int32_t sender, std::int32_t c, std::size_t s) {
+  return {.codec = up_codec(b, c, s),
+          .feedback = keeps_residual(b.experiment.replicas().codec()),
+          .seed = static_cast<std::uint64_t>(b.experiment.seed()),
+          .name = link_name(sender, c, s)};
+}
+
 std::vector<CodedLink> up_links(const Blueprint& b, std::int32_t r, std::int32_t c) {
+  if (groups_of(b.experiment) > 0) {
+    return {};
+  }
   std::vector<CodedLink> links;
   const auto at = static_cast<std::size_t>(c);
   for (std::size_t s = 0; s < b.chunks[at]->layout().slice_sizes.size(); ++s) {
-    auto codec = up_codec(b, c, s);
-    if (!codec) {
+    CodedLink link = up_link(b, r, c, s);
+    if (!link) {
       return {};
     }
-    links.push_back({.codec = std::move(codec),
-                     .feedback = keeps_residual(b.experiment.replicas().codec()),
-                     .seed = static_cast<std::uint64_t>(b.experiment.seed()),
-                     .name = link_name(r, c, s)});
+    links.push_back(std::move(link));
   }
   return links;
 }

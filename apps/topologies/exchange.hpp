@@ -20,15 +20,19 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& blueprint,
                                         std::int32_t r,
                                         std::int32_t c);
 
-/// What gradients or changes of slice `s` of chunk `c` go through on their way to the server or to peers;
-/// empty: they travel as they are.
+/// What gradients or changes of slice `s` of chunk `c` go through on their way to the server (of groups, from their
+/// servers to the one of all) or to peers; empty: they travel as they are.
 std::shared_ptr<const Codec> up_codec(const Blueprint& blueprint, std::int32_t c, std::size_t s);
 
 /// What the server of slice `s` of chunk `c` answers with; empty: weights as they are.
 DownLink down_link(const Blueprint& blueprint, std::int32_t c, std::size_t s);
 
+/// The end of the link up from slice `s` of chunk `c` of replica `sender`, or of the server of group `sender`; empty
+/// where nothing is encoded.
+CodedLink up_link(const Blueprint& blueprint, std::int32_t sender, std::int32_t c, std::size_t s);
+
 /// Replica r's ends of the links up from chunk `c`, or to its peers, by slice; none where nothing is
-/// encoded.
+/// encoded, or only what the servers of groups send.
 std::vector<CodedLink> up_links(const Blueprint& blueprint, std::int32_t r, std::int32_t c);
 
 /// The optimizer that a replica has where servers make the updates: between two fetches it moves by

@@ -137,6 +137,8 @@ ServerMachines make_group_server(const Blueprint& b,
     members.push_back(group_of(e, r) == group);
   }
   const auto size = std::count(members.begin(), members.end(), true);
+  const DownLink down = down_link(b, c, s);
+  CodedLink up = up_link(b, group, c, s);
   // Its steps are as many as the run's: one for a mini-batch of each of its replicas.
   auto shard = std::make_unique<ServerShard>(
       ServerShard::Config{.self = seat.server,
@@ -155,7 +157,9 @@ ServerMachines make_group_server(const Blueprint& b,
                                                  .chunk = c,
                                                  .slice = s,
                                                  .members = std::move(members),
-                                                 .alone = who.all_servers().size() == 1},
+                                                 .alone = who.all_servers().size() == 1,
+                                                 .down = down.link.codec,
+                                                 .down_whole = down.whole},
                           .batches_per_update = size,
                           .evaluation = {},
                           .director = who.director(),
@@ -164,7 +168,8 @@ ServerMachines make_group_server(const Blueprint& b,
       ServerOptimizer::Config{.stage = b.schedule->stage_of(c),
                               .parameters = parameters_of(context),
                               .scale = std::move(how.rule.scale),
-                              .step = std::move(how.rule.step)});
+                              .step = std::move(how.rule.step),
+                              .above = std::move(up)});
   return {std::move(shard), std::move(optimizer)};
 }
 

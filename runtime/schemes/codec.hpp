@@ -1,6 +1,6 @@
-// How what travels on a link between a replica and a server is compressed (replicas.codec). A Codec
-// turns numbers into a message and back; a CodedLink is one end of a link, which remembers what its
-// messages have left out.
+// How what travels on a link between a replica and a server, or between two servers, is compressed
+// (replicas.codec). A Codec turns numbers into a message and back; a CodedLink is one end of a link, which
+// remembers what its messages have left out.
 #pragma once
 
 #include "kernels/coding.hpp"
@@ -148,7 +148,8 @@ struct CodedLink {
   Tensor encode(Stream& stream, const Tensor& update, double scale, LinkState& state) const;
 };
 
-/// A link's name: of the replica's slice, or of the server's with replica -1.
+/// A link's name: of the replica's slice, or of the server's with replica -1. A group's server has its group in the
+/// replica's place.
 std::uint64_t link_name(std::int32_t replica, std::int32_t chunk, std::size_t slice);
 
 /// Error (lost), a sentence's end, where `values` is not what `codec` makes of n numbers; without a

@@ -301,6 +301,15 @@ TEST_CASE("plan says what codecs send and keep", "[apps]") {
   CHECK(text("replicas.codec.down=top_k").find("what replicas have, one copy more") !=
         std::string::npos);
   CHECK(text("replicas.codec.down=bf16").find("copy") == std::string::npos);
+  const std::string groups = codecs_text(blueprint(1,
+                                                   {"replicas.count=4",
+                                                    "replicas.exchange=halos",
+                                                    "replicas.codec.up=int8_block",
+                                                    "replicas.codec.down=one_bit"}));
+  CHECK_THAT(groups, test::says("each group's server keeps a residual, 1 copy of the weights"));
+  CHECK_THAT(
+      groups,
+      test::says("what the groups' servers have of their weights, and so do these, one copy"));
 }
 
 TEST_CASE("plan says what replicas without servers send one another", "[apps]") {

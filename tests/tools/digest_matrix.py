@@ -293,6 +293,10 @@ def codecs():
         for codec in ["fp16", "bf16", "random_k", "powersgd"]:
             yield Case("mlp", summed + [R + "3", f"{up}={codec}"])
             yield Case("gpt", summed + [R + "2", f"{up}={codec}", K + "2", M + "2"], run=False)
+    between = ["replicas.exchange.halos.period=2", "replicas.exchange.halos.accumulate=2", R + "4"]
+    for codecs_of in [[f"{up}=int8_block", f"{down}=int8_block"], [f"{up}=top_k", f"{down}=one_bit"], [f"{up}.strom.density=0.05", f"{down}=powersgd"]]:
+        yield Case("mlp", between + codecs_of, run=False)
+        yield Case("mlp", between + codecs_of + [K + "2", ASYNC, W + "stash", "replicas.shards=2"], run=False)
     yield Case("mlp", together + [f"{up}=sign_vote", "optimizer.rule=sgd", f"{down}=sign_vote"])
     yield Case("mlp", together + [f"{up}=sign_vote", "replicas.codec.feedback=on", f"{down}=sign_vote"])
     yield Case("mlp", together + [f"{up}.dgc.warm_up=20", f"{up}.dgc.density=0.05", "optimizer.rule=sgd"])

@@ -128,7 +128,6 @@ ExchangeScheme halos() {
           },
       .groups = [](const proto::Experiment& e) { return halos_of(e).groups(); },
       .group_server = group_server,
-      .no_codec = "its slow links are between servers, and no codec is wired to those",
       .remedy =
           [](const proto::Experiment&) {
             return std::string(

@@ -225,6 +225,24 @@ TEST_CASE("what goes down", "[codecs]") {
   });
 }
 
+TEST_CASE("between halos' servers go the codecs of changes", "[codecs]") {
+  const std::string halos = "replicas.exchange=halos";
+  for (const CodecScheme& scheme : codecs().all()) {
+    const bool of_gradients = scheme.velocity || scheme.votes;
+    check({{{halos, "replicas.codec.up=" + scheme.info.name},
+            of_gradients ? "changes or weights" : ""}});
+  }
+  check({
+      {{halos, "replicas.codec.down=fp16"}, ""},
+      {{halos, "replicas.codec.down=one_bit"}, ""},
+      {{halos, "replicas.codec.down=terngrad"}, "would grow"},
+      {{halos, "replicas.codec.down=dgc"}, "servers answer with weights"},
+      {{halos, "replicas.codec.up=top_k", "replicas.codec.feedback=off"}, ""},
+      {{halos, "replicas.codec.feedback=on"}, "leaves nothing out"},
+      {{halos, "placement.devices=[cuda:0]", "replicas.codec.down=fp16"}, "host memory"},
+  });
+}
+
 TEST_CASE("a codec of one's own", "[codecs]") {
   class Doubling final : public Codec {
    public:
