@@ -113,7 +113,7 @@ TRAVELS = ["parameter_server", "synchronous", "averaging", "bmuf", "easgd", "dil
 OF_EXCHANGE = {
     "replicas.rule": ["parameter_server"], "replicas.admit": ["parameter_server"], "replicas.scale": ["parameter_server"],
     "replicas.step": ["parameter_server"], "replicas.horizon": ["parameter_server"],
-    "replicas.codec": ["parameter_server", "synchronous", "averaging", "bmuf", "diloco", "halos", "wsp", "strom"],
+    "replicas.codec": ["parameter_server", "synchronous", "averaging", "bmuf", "diloco", "halos", "wsp", "strom", "gossip"],
     "clock.exchange": TRAVELS, "clock.bandwidth": TRAVELS, # Refused but with halos, where they make a run too long (for_ever).
     "clock.between_servers": [], "clock.bandwidth_between_servers": [],
 }  # fmt: skip
