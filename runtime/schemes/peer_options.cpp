@@ -63,8 +63,9 @@ bool reaches(proto::AdPsgd::Graph graph, std::int64_t hops) {
 
 double consensus_step(const proto::Experiment& experiment) {
   const double gamma = experiment.replicas().exchange().gossip().gamma();
-  constexpr double kCoded = 0.5;
-  return gamma > 0 ? gamma : is_plain(experiment.replicas().codec().up()) ? 1 : kCoded;
+  constexpr double kCoarse = 0.03;  // what top_k at 1 % bears on an exponential graph of 16
+  const proto::Codec& up = experiment.replicas().codec().up();
+  return gamma > 0 ? gamma : is_plain(up) || codec_scheme(up).whole ? 1 : kCoarse;
 }
 
 GossipOptions gossip_options(const proto::Experiment& experiment) {
