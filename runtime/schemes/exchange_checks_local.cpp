@@ -58,22 +58,6 @@ Rows diloco_rows() {
            },
        .says = always("replicas.exchange.diloco.mode.asynchronous.activation: only outer "
                       "delayed_nesterov has arrivals in between; right is 0")},
-      {.name = "momentum_of_plain_steps",
-       .keys = {"replicas.exchange.diloco.momentum"},
-       .holds =
-           [](const E& e) {
-             const proto::DilocoMode& mode = diloco_of(e).mode();
-             const double momentum = diloco_of(e).momentum();
-             return !mode.has_asynchronous() || momentum == 0 ||
-                    momentum == proto::Diloco().momentum() ||
-                    mode.asynchronous().outer() != proto::AsynchronousDiloco::sgd;
-           },
-       .says =
-           [](const E& e) {
-             return concat("replicas.exchange.diloco.momentum: ",
-                           diloco_of(e).momentum(),
-                           " has no effect with mode.asynchronous.outer sgd; leave it out");
-           }},
       {.name = "quorum_that_can_be_met",
        .keys = {"replicas.exchange.diloco.mode.quorum.quorum",
                 "replicas.exchange.diloco.mode.decoupled.quorum"},
