@@ -177,16 +177,16 @@ Values rotation(std::int64_t n) {
 // refreshed later, or is of the other moment, is off by more than 4e-3.
 TEST_CASE("basis_rotation is what its authors' code computes", "[schemes]") {
   constexpr double kFloat32 = 4e-5;
+  const auto with = [](const std::string& geometry) {
+    return rule("basis_rotation",
+                {"optimizer.rotation.every=2", "optimizer.rotation.geometry=" + geometry});
+  };
   const Values rare = moved(rule("basis_rotation", {"optimizer.rotation.every=4"}), {4, 3});
   const Values first = moved(
       rule("basis_rotation", {"optimizer.rotation.every=2", "optimizer.rotation.source=first"}),
       {4, 3});
   CHECK(farthest(rare, moved(with("bilateral"), {4, 3})) > 100 * kFloat32);
   CHECK(farthest(first, moved(with("bilateral"), {4, 3})) > 100 * kFloat32);
-  const auto with = [](const std::string& geometry) {
-    return rule("basis_rotation",
-                {"optimizer.rotation.every=2", "optimizer.rotation.geometry=" + geometry});
-  };
   check_close(moved(with("bilateral"), {4, 3}),
               {-0.827888,
                -0.457373,
