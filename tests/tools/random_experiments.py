@@ -330,7 +330,20 @@ class Draw:
         """What is drawn beside it leaves it nothing to say."""
         exchange = next((s.split("=")[1] for s in self.sets if s.startswith("replicas.exchange=")), "parameter_server")
         alone = here in ("replicas.split", "replicas.shards", "replicas.codec", "clock.workers") and self.count == 1
-        return alone or exchange not in OF_EXCHANGE.get(here, [exchange])
+        return alone or exchange not in OF_EXCHANGE.get(here, [exchange]) or self.needs_another(here)
+
+    def needs_another(self, here):
+        """It is read only beside another key, or but for another one."""
+        among = lambda pattern: any(re.fullmatch(pattern, s) for s in self.sets)  # noqa: E731
+        moving = among(r"replicas\.exchange\.gossip\.graph=(one_peer|rotating|groups)")
+        return {
+            "replicas.codec.feedback": not among(r"replicas\.codec\.up=(?!none).*"),
+            "replicas.codec.down": among(r"replicas\.exchange=(gossip|strom)"),
+            "replicas.codec": moving,
+            "record.angle_every": "gpt" in self.base and "tied" not in self.base and not among(r"model\.gpt\.tied=false"),
+            "replicas.exchange.gossip.group": not among(r"replicas\.exchange\.gossip\.graph=groups"),
+            "replicas.exchange.diloco.mode.asynchronous.activation": among(r".*\.outer=(nesterov|sgd)"),
+        }.get(here, False)  # fmt: skip
 
     def draw_inner(self, message, here, depth):
         inner = self.messages[message]
