@@ -335,12 +335,13 @@ class Draw:
     def needs_another(self, here):
         """It is read only beside another key, or but for another one."""
         among = lambda pattern: any(re.fullmatch(pattern, s) for s in self.sets)  # noqa: E731
+        tied = "gpt" in getattr(self, "base", "") and "tied" not in self.base and not among(r"model\.gpt\.tied=false")
         moving = among(r"replicas\.exchange\.gossip\.graph=(one_peer|rotating|groups)")
         return {
             "replicas.codec.feedback": not among(r"replicas\.codec\.up=(?!none).*"),
             "replicas.codec.down": among(r"replicas\.exchange=(gossip|strom)"),
             "replicas.codec": moving,
-            "record.angle_every": "gpt" in self.base and "tied" not in self.base and not among(r"model\.gpt\.tied=false"),
+            "record.angle_every": tied,
             "replicas.exchange.gossip.group": not among(r"replicas\.exchange\.gossip\.graph=groups"),
             "replicas.exchange.diloco.mode.asynchronous.activation": among(r".*\.outer=(nesterov|sgd)"),
         }.get(here, False)  # fmt: skip
