@@ -372,6 +372,8 @@ class Draw:
         pick = self.random.choice
         if self.chance(0.005):
             return pick(["-1", "0", "1e300", "nan", "", "none", "9999999999999999999", "[]", "0.1.2"])
+        if field.name == "precision" and self.mostly():
+            return pick(["fp32", "bf16"])  # tf32 is for GPUs
         if field.kind == "bool":
             return pick(["true", "false"])
         if field.kind == "string":
