@@ -11,7 +11,7 @@
 namespace troupe {
 namespace {
 
-/// A link is told of from here on: the run then trains thousands of mini-batches before its first update.
+/// A link is told of from here on: the run then trains a thousand mini-batches and more before its first update.
 constexpr double kMiniBatches = 1000;
 
 struct SlowLink {

@@ -140,33 +140,21 @@ TEST_CASE("what codecs have kept in an all-reduce is in a checkpoint", "[apps]")
   }
 }
 
-TEST_CASE("what gossiping replicas know of one another's weights is in a checkpoint", "[apps]") {
-  for (const char* order : {"simultaneous", "sequential"}) {
+TEST_CASE(
+    "what codecs have kept, and what gossiping replicas know of one another, is in a checkpoint",
+    "[apps]") {
+  const std::string down = "replicas.codec.down.top_k.density=0.05";
+  for (const std::vector<std::string>& set : std::vector<std::vector<std::string>>{
+           {down, "replicas.codec.up.top_k.density=0.05"},
+           {down, "replicas.codec.up.powersgd.rank=1"},
+           {down, "replicas.codec.up.strom.density=0.05"},
+           {"replicas.exchange.gossip.order=simultaneous", "replicas.codec.up.powersgd.rank=1"},
+           {"replicas.exchange.gossip.order=sequential", "replicas.codec.up.powersgd.rank=1"}}) {
+    INFO(set.front() << " " << set.back());
     const Folder folder;
     const std::string run = folder / "run";
     std::vector<std::string> words = pipeline("sim", run, "60");
-    for (const std::string& more : {std::string("replicas.count=3"),
-                                    std::string("replicas.exchange.gossip.order=") + order,
-                                    std::string("replicas.codec.up.powersgd.rank=1")}) {
-      words.insert(words.end(), {"--set", more});
-    }
-    const Said whole = run_program(words);
-    REQUIRE(whole.code == 0);
-    const Said resumed = run_program({"sim", "--resume", run + "/checkpoints/step-40", "--quiet"});
-    CHECK(resumed.code == 0);
-    CHECK(digest_of(resumed) == digest_of(whole));
-  }
-}
-
-TEST_CASE("what codecs have kept is in a checkpoint", "[apps]") {
-  for (const char* up : {"top_k.density=0.05", "powersgd.rank=1", "strom.density=0.05"}) {
-    INFO(up);
-    const Folder folder;
-    const std::string run = folder / "run";
-    std::vector<std::string> words = pipeline("sim", run, "60");
-    for (const std::string& more : {std::string("replicas.count=2"),
-                                    std::string("replicas.codec.up.") + up,
-                                    std::string("replicas.codec.down.top_k.density=0.05")}) {
+    for (const std::string& more : {std::string("replicas.count=3"), set.front(), set.back()}) {
       words.insert(words.end(), {"--set", more});
     }
     const Said whole = run_program(words);

@@ -17,6 +17,18 @@ namespace {
 
 const Options kThree = {"replicas.count=3", "stop.updates=30", "optimizer.learning_rate=0.05"};
 
+/// A replica dies and comes back, and messages are lost, doubled and late.
+const Options kDeathAndReturn = {"stop.updates=60",
+                                 "clock.forward.seconds=[1]",
+                                 "clock.forward.gamma.shape=4",
+                                 "clock.exchange.seconds=[0.1]",
+                                 "clock.faults.crashes.at=[6.5]",
+                                 "clock.faults.crashes.host=[2]",
+                                 "clock.faults.crashes.back=3",
+                                 "clock.faults.wire.loss=0.1",
+                                 "clock.faults.wire.duplicates=0.3",
+                                 "clock.faults.wire.delay=0.1"};
+
 Outcome run_of(const Options& set, const HarnessOptions& how = {}) {
   const Outcome out = run(experiment(tiny_task("16,16"), joined(kThree, set)), how);
   INFO(out.ending.cause);
@@ -280,18 +292,9 @@ TEST_CASE("a slow link is as fast as messages are small", "[system][codecs]") {
 TEST_CASE("through faults nothing is counted twice", "[system][codecs]") {
   for (const char* codec : {"top_k.density=0.1", "powersgd.rank=1", "int8_block.block=64"}) {
     INFO(codec);
-    const Outcome out = run_of({std::string("replicas.codec.up.") + codec,
-                                std::string("replicas.codec.down.") + codec,
-                                "stop.updates=60",
-                                "clock.forward.seconds=[1]",
-                                "clock.forward.gamma.shape=4",
-                                "clock.exchange.seconds=[0.1]",
-                                "clock.faults.crashes.at=[6.5]",
-                                "clock.faults.crashes.host=[2]",
-                                "clock.faults.crashes.back=3",
-                                "clock.faults.wire.loss=0.1",
-                                "clock.faults.wire.duplicates=0.3",
-                                "clock.faults.wire.delay=0.1"});
+    const Outcome out = run_of(joined(
+        kDeathAndReturn,
+        {std::string("replicas.codec.up.") + codec, std::string("replicas.codec.down.") + codec}));
     CHECK(out.broken == "");
     CHECK(out.faults.back == 1);
     CHECK(out.faults.packets_doubled > 0);
@@ -303,17 +306,8 @@ TEST_CASE("through deaths and returns the servers have the sum of the messages t
           "[system][codecs]") {
   for (const char* codec : {"top_k.density=0.1", "strom.threshold=0.003", "int4_block.block=64"}) {
     INFO(codec);
-    const Options set{std::string("replicas.codec.up.") + codec,
-                      "optimizer.rule=sgd",
-                      "stop.updates=60",
-                      "clock.forward.seconds=[1]",
-                      "clock.forward.gamma.shape=4",
-                      "clock.exchange.seconds=[0.1]",
-                      "clock.faults.crashes.at=[6.5]",
-                      "clock.faults.crashes.host=[2]",
-                      "clock.faults.crashes.back=3",
-                      "clock.faults.wire.loss=0.1",
-                      "clock.faults.wire.duplicates=0.3"};
+    const Options set =
+        joined(kDeathAndReturn, {std::string("replicas.codec.up.") + codec, "optimizer.rule=sgd"});
     const auto blueprint = make_blueprint(experiment(tiny_task("16,16"), joined(kThree, set)));
     REQUIRE(blueprint);
     Stream stream{Device{}};

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <complex>
+#include <functional>
 #include <limits>
 #include <numbers>
 #include <numeric>
@@ -174,6 +175,82 @@ TEST_CASE("with a codec that leaves nothing out gossip is what it is without", "
         }
       }
     }
+  }
+}
+
+/// Algorithm 2 of CHOCO-SGD (Koloskova et al. 2019), round by round, on a ring: the weights of all replicas.
+std::vector<std::vector<float>> choco_on_a_ring(std::vector<std::vector<float>> x,
+                                                const Codec& codec,
+                                                double gamma,
+                                                std::int64_t steps,
+                                                bool simultaneous) {
+  const std::size_t n = x.size();
+  std::vector<std::vector<float>> y = x;
+  for (std::int64_t t = 0; t < steps; ++t) {
+    const auto move = [&] {
+      for (std::size_t r = 0; r < n; ++r) {
+        for (float& number : x[r]) {
+          number += something(r, t);
+        }
+      }
+    };
+    if (!simultaneous) {
+      move();
+    }
+    const std::vector<std::vector<float>> told = x;
+    if (simultaneous) {
+      move();
+      if (t == 0) {
+        continue;  // all start at the same weights
+      }
+    }
+    for (std::size_t r = 0; r < n; ++r) {
+      std::vector<float> away(told[r].size());
+      std::transform(told[r].begin(), told[r].end(), y[r].begin(), away.begin(), std::minus<>());
+      LinkState state;
+      std::vector<std::uint32_t> message;
+      codec.encode(away, state, RandomStream(0, Purpose::test), message);
+      std::vector<float> q(away.size());
+      REQUIRE(codec.read(message, static_cast<std::int64_t>(q.size()), q.data()));
+      std::transform(y[r].begin(), y[r].end(), q.begin(), y[r].begin(), std::plus<>());
+    }
+    for (std::size_t r = 0; r < n; ++r) {
+      for (std::size_t i = 0; i < x[r].size(); ++i) {
+        const float apart = y[(r + 1) % n][i] + y[(r + n - 1) % n][i] - 2 * y[r][i];
+        x[r][i] += static_cast<float>(gamma / 3) * apart;
+      }
+    }
+  }
+  return x;
+}
+
+TEST_CASE("gossip by way of a codec is CHOCO-SGD, step by step", "[actors]") {
+  for (const char* order : {"simultaneous", "sequential"}) {
+    INFO(order);
+    auto set = gossip(5, "ring", order);
+    set.insert(set.end(),
+               {"replicas.codec.up.int4_block.block=64", "replicas.exchange.gossip.gamma=0.4"});
+    Village v(set, 3, true);
+    std::vector<std::vector<float>> start;
+    for (std::size_t r = 0; r < v.size(); ++r) {
+      start.push_back(v.weights(r));
+    }
+    proto::Experiment e;
+    REQUIRE(set_value(e, "replicas.codec.up.int4_block.block=64"));
+    REQUIRE(resolve(e));
+    const auto codec = make_codec(
+        {.chosen = e.replicas().codec().up(), .parts = {}, .elements = Village::kNumbers});
+    v.run(12, something);
+    const auto expected =
+        choco_on_a_ring(start, *codec, 0.4, 12, order == std::string("simultaneous"));
+    for (std::size_t r = 0; r < v.size(); ++r) {
+      const auto found = v.weights(r);
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        REQUIRE(found[i] == Approx(expected[r][i]).margin(1e-4));
+      }
+    }
+    CHECK(std::abs(expected[0][0] - expected[2][0]) >
+          0.1F);  // they are apart: there is something to see
   }
 }
 
