@@ -26,6 +26,9 @@ std::string csv_field(const std::string& text);
 std::string table(const std::vector<std::vector<std::string>>& rows,
                   const std::string& indent = "");
 
+/// Characters of a line of what verbs explain.
+constexpr std::size_t kPageWidth = 100;
+
 /// `text` in lines of at most `width` characters, the second and later ones indented.
 std::string wrapped(const std::string& text, std::size_t width, const std::string& indent);
 

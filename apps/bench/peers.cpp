@@ -102,12 +102,12 @@ struct Turns {  // seconds
 };
 
 /// What a turn of one is against a turn of the other, seconds by turn.
-Row turns(const std::string& what,
-          const std::string& version,
-          double samples,
-          const Turns& seconds,
-          const std::string& budget,
-          const std::string& unit = "samples") {
+Row compared_turns(const std::string& what,
+                   const std::string& version,
+                   double samples,
+                   const Turns& seconds,
+                   const std::string& budget,
+                   const std::string& unit = "samples") {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < seconds.ours.size(); ++i) {
     ratios.push_back(seconds.theirs[i] / seconds.ours[i]);
@@ -179,7 +179,7 @@ Result<Row> compare(Peer& peer,
     return seconds_each.error();
   }
   const auto samples = static_cast<double>(steps * loop.batch());
-  return turns(bench.what, version, samples, *seconds_each, "");
+  return compared_turns(bench.what, version, samples, *seconds_each, "");
 }
 
 /// Two asynchronous replicas on one server against two of PyTorch's processes.
@@ -213,7 +213,7 @@ Result<Row> compare(Peer& peer,
     return seconds_each.error();
   }
   const auto samples = static_cast<double>(2 * steps * kReplicasBatch);
-  return turns(bench.what, version, samples, *seconds_each, bench.budget);
+  return compared_turns(bench.what, version, samples, *seconds_each, bench.budget);
 }
 
 /// `way`: "eager" or "compiled".
@@ -245,12 +245,12 @@ Result<Row> compare(Peer& peer,
   if (!seconds_each) {
     return seconds_each.error();
   }
-  return turns(bench.what,
-               version + ' ' + way,
-               static_cast<double>(steps) * bench.units(),
-               *seconds_each,
-               way == "eager" ? ">= 1 x" : "",
-               bench.unit);
+  return compared_turns(bench.what,
+                        version + ' ' + way,
+                        static_cast<double>(steps) * bench.units(),
+                        *seconds_each,
+                        way == "eager" ? ">= 1 x" : "",
+                        bench.unit);
 }
 
 /// "PyTorch 2.1", once the script has said so.

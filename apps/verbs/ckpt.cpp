@@ -22,7 +22,7 @@
 namespace troupe {
 namespace {
 
-struct Arguments {
+struct CkptArguments {
   std::string what;
   std::vector<std::string> files;
   std::string only;
@@ -43,12 +43,12 @@ std::string printable(const std::string& name) {
   return quoted.size() == name.size() + 2 ? name : quoted;
 }
 
-bool selected(const Arguments& arguments, const std::string& name) {
+bool selected(const CkptArguments& arguments, const std::string& name) {
   return arguments.only.empty() || ::fnmatch(arguments.only.c_str(), name.c_str(), 0) == 0;
 }
 
 Result<std::vector<SafetensorsEntry>> selection(const SafetensorsFile& file,
-                                                const Arguments& arguments) {
+                                                const CkptArguments& arguments) {
   std::vector<SafetensorsEntry> entries;
   for (const SafetensorsEntry& entry : file.entries()) {
     if (selected(arguments, entry.name)) {
@@ -89,7 +89,7 @@ std::string total(const std::vector<SafetensorsEntry>& entries) {
                 mebibytes(bytes));
 }
 
-Result<std::string> list(const Arguments& arguments) {
+Result<std::string> list(const CkptArguments& arguments) {
   auto file = SafetensorsFile::open(weights_path(arguments.files[0]));
   if (!file) {
     return file.error();
@@ -110,7 +110,7 @@ Result<std::string> list(const Arguments& arguments) {
   return text;
 }
 
-Result<std::string> export_weights(const Arguments& arguments) {
+Result<std::string> export_weights(const CkptArguments& arguments) {
   const std::string& out = arguments.files[1];
   if (auto free = refuse_existing(out); !free) {
     return free.error();
@@ -129,7 +129,7 @@ Result<std::string> export_weights(const Arguments& arguments) {
   return concat("wrote ", out, ": ", total(*entries), '\n');
 }
 
-Result<std::string> import_weights(const Arguments& arguments) {
+Result<std::string> import_weights(const CkptArguments& arguments) {
   const std::string& out = arguments.files[2];
   if (auto free = refuse_existing(out); !free) {
     return free.error();
@@ -191,7 +191,7 @@ std::vector<ParameterValues> starting_values(const Blueprint& blueprint) {
   return values_of(blueprint.chunks, weights, buffers);
 }
 
-Result<std::string> initial_weights(const Arguments& arguments) {
+Result<std::string> initial_weights(const CkptArguments& arguments) {
   const std::string& out = arguments.files[1];
   if (auto free = refuse_existing(out); !free) {
     return free.error();
@@ -243,7 +243,7 @@ Result<std::vector<std::string>> verified(const std::filesystem::path& path) {
       own ? "whole" : concat("whole; of troupe ", checkpoint->version, ", for its weights alone")};
 }
 
-Result<std::string> verify(const Arguments& arguments) {
+Result<std::string> verify(const CkptArguments& arguments) {
   const std::string& folder = arguments.files[0];
   const std::vector<std::filesystem::path> all = checkpoints_of(folder);
   if (all.empty()) {
@@ -271,7 +271,7 @@ struct Action {
   std::size_t count;
   bool takes_glob;
   bool takes_set;
-  Result<std::string> (*run)(const Arguments&);  // the text for stdout
+  Result<std::string> (*run)(const CkptArguments&);  // the text for stdout
 };
 
 constexpr std::array kActions{
@@ -299,7 +299,7 @@ Error unknown_action(const std::string& name) {
                                 near.empty() ? "" : ", did you mean " + near + "?")};
 }
 
-Result<std::string> run(const Arguments& arguments) {
+Result<std::string> run(const CkptArguments& arguments) {
   const auto action = std::find_if(
       kActions.begin(), kActions.end(), [&](const Action& a) { return a.name == arguments.what; });
   if (action == kActions.end()) {
@@ -322,7 +322,7 @@ Result<std::string> run(const Arguments& arguments) {
 }  // namespace
 
 Command declare_ckpt() {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<CkptArguments>();
   return {
       .options = {{.names = "WHAT",
                    .value = &arguments->what,

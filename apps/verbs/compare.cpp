@@ -25,7 +25,7 @@ namespace {
 constexpr int kSeedsMax = 1000;
 constexpr int kJobsMax = 1024;
 
-struct Arguments {
+struct CompareArguments {
   std::vector<std::string> experiments;
   ExperimentArguments set;  // for all schemes
   std::vector<std::string> varied;
@@ -37,7 +37,7 @@ struct Arguments {
   bool quiet = false;
 };
 
-Result<Comparison> prepare(const Arguments& arguments) {
+Result<Comparison> prepare(const CompareArguments& arguments) {
   Comparison c;
   c.clock = arguments.clock;
   c.seeds = arguments.seeds;
@@ -62,7 +62,7 @@ Result<Comparison> prepare(const Arguments& arguments) {
   return c;
 }
 
-int jobs_of(const Arguments& arguments, std::size_t trials) {
+int jobs_of(const CompareArguments& arguments, std::size_t trials) {
   if (arguments.clock == "real") {
     return 1;
   }
@@ -98,7 +98,7 @@ std::string plural(std::size_t count, const char* what) {
 }
 
 /// What can be told before anything is read.
-Result<void> check(const Arguments& arguments) {
+Result<void> check(const CompareArguments& arguments) {
   std::error_code code;
   if (std::filesystem::exists(arguments.out, code) && !is_empty_folder(arguments.out) &&
       !KeptTrials::are_in(arguments.out)) {
@@ -199,7 +199,7 @@ Result<void> report(Console& console, const Comparison& c, const std::string& fo
 }
 
 /// Where the files go: the folder that is named, made where it is not there, or the next one of runs/.
-Result<void> choose_folder(Arguments& arguments, std::optional<RunFolder>& numbered) {
+Result<void> choose_folder(CompareArguments& arguments, std::optional<RunFolder>& numbered) {
   if (arguments.out.empty()) {
     auto made = RunFolder::make(folder_of_runs(), "compare");
     if (!made) {
@@ -212,7 +212,7 @@ Result<void> choose_folder(Arguments& arguments, std::optional<RunFolder>& numbe
   return KeptTrials::are_in(arguments.out) ? Result<void>() : make_run_directory(arguments.out);
 }
 
-int compare(Console& console, Arguments arguments) {
+int compare(Console& console, CompareArguments arguments) {
   if (auto checked = check(arguments); !checked) {
     return fail(console, checked.error());
   }
@@ -252,7 +252,7 @@ int compare(Console& console, Arguments arguments) {
 }  // namespace
 
 Command declare_compare() {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<CompareArguments>();
   std::vector<CommandOption> options{
       {.names = "EXPERIMENT",
        .value = &arguments->experiments,

@@ -11,13 +11,13 @@
 namespace troupe {
 namespace {
 
-struct Arguments {
+struct ConfigArguments {
   std::string what;
   ExperimentArguments experiment;
   bool json = false;
 };
 
-int print(Console& console, const Arguments& arguments) {
+int print(Console& console, const ConfigArguments& arguments) {
   auto experiment =
       load_experiment(arguments.experiment.experiment, arguments.experiment.settings());
   if (!experiment) {
@@ -54,7 +54,7 @@ Result<std::string> check(const ExperimentArguments& arguments) {
                       : std::string();
 }
 
-int validate(Console& console, const Arguments& arguments) {
+int validate(Console& console, const ConfigArguments& arguments) {
   const auto checked = check(arguments.experiment);
   if (arguments.json) {
     JsonObject verdict;
@@ -75,7 +75,7 @@ int validate(Console& console, const Arguments& arguments) {
   return 0;
 }
 
-int config(Console& console, const Arguments& arguments) {
+int config(Console& console, const ConfigArguments& arguments) {
   if (arguments.what == "print") {
     return print(console, arguments);
   }
@@ -96,7 +96,7 @@ int config(Console& console, const Arguments& arguments) {
 }  // namespace
 
 Command declare_config() {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ConfigArguments>();
   Command command{
       .options = experiment_options(
           arguments->experiment,

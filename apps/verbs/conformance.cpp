@@ -13,7 +13,6 @@ namespace troupe {
 namespace {
 
 constexpr int kBroken = 1;  // exit code
-constexpr std::size_t kWidth = 100;
 
 int print(Console& console, const std::vector<Finding>& findings) {
   for (const Finding& finding : findings) {
@@ -21,7 +20,7 @@ int print(Console& console, const std::vector<Finding>& findings) {
     head.resize(10, ' ');
     head += !finding.holds ? "BROKEN  " : finding.applies ? "holds   " : "n/a     ";
     const std::string indent(head.size(), ' ');
-    console.out << head << wrapped(finding.what, kWidth - head.size(), indent) << '\n';
+    console.out << head << wrapped(finding.what, kPageWidth - head.size(), indent) << '\n';
   }
   const bool all = std::all_of(
       findings.begin(), findings.end(), [](const Finding& finding) { return finding.holds; });

@@ -19,7 +19,7 @@
 namespace troupe {
 namespace {
 
-struct Arguments {
+struct DataArguments {
   std::string what;
   std::vector<std::string> words;
   std::string to;
@@ -137,7 +137,7 @@ class Line {
   bool open_ = false;
 };
 
-int fetch_set(Console& console, const Arguments& arguments) {
+int fetch_set(Console& console, const DataArguments& arguments) {
   if (arguments.words.size() > 1 || !arguments.assignments.empty()) {
     return fail(console,
                 usage("it is `troupe data fetch [--to DIR] [--from URL] [--sha256 [FILE=]SUM] "
@@ -215,7 +215,7 @@ Result<std::int64_t> parse_count(const std::string& text) {
 }
 
 /// Mini-batches 0 .. COUNT - 1 of a run, as its first stage and its head would get them.
-Result<std::string> write_batches(const Arguments& arguments) {
+Result<std::string> write_batches(const DataArguments& arguments) {
   if (arguments.words.size() != 3 || !arguments.to.empty() || !arguments.from.empty() ||
       !arguments.sha256.empty()) {
     return usage(
@@ -267,7 +267,7 @@ int told(Console& console, const Result<std::string>& text) {
   return 0;
 }
 
-int data(Console& console, const Arguments& arguments) {
+int data(Console& console, const DataArguments& arguments) {
   if (!arguments.vocabulary.empty() && arguments.what != "tokenize") {
     return fail(console, usage("--vocabulary is for tokenize"));
   }
@@ -300,7 +300,7 @@ int data(Console& console, const Arguments& arguments) {
 }  // namespace
 
 Command declare_data() {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<DataArguments>();
   return {
       .options =
           {{.names = "WHAT",

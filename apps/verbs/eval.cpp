@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kClassesShown = 20;  // beyond these only --out has the classes
 
-struct Arguments {
+struct EvalArguments {
   TrainedArguments trained;
   std::string split = "test";
   std::string out;
@@ -27,12 +27,12 @@ struct Arguments {
   bool probabilities = false;
 };
 
-Split split_of(const Arguments& arguments) {
+Split split_of(const EvalArguments& arguments) {
   return arguments.split == "train" ? Split::train : Split::test;
 }
 
 /// The network, where it has data to judge it by. Error (usage) for `verb` besides.
-Result<Blueprint> open(const std::string& verb, const Arguments& arguments) {
+Result<Blueprint> open(const std::string& verb, const EvalArguments& arguments) {
   std::error_code code;
   if (!arguments.out.empty() &&
       std::filesystem::exists(std::filesystem::symlink_status(arguments.out, code))) {
@@ -106,7 +106,7 @@ std::string confusion_table(const Dataset& data,
   return table(rows);
 }
 
-std::string to_text(const Arguments& arguments, const Blueprint& b, const Evaluation& e) {
+std::string to_text(const EvalArguments& arguments, const Blueprint& b, const Evaluation& e) {
   std::vector<std::vector<std::string>> rows{
       {"weights", arguments.trained.weights},
       {"data",
@@ -128,7 +128,7 @@ std::string to_text(const Arguments& arguments, const Blueprint& b, const Evalua
   return text;
 }
 
-std::string to_json(const Arguments& arguments, const Blueprint& b, const Evaluation& e) {
+std::string to_json(const EvalArguments& arguments, const Blueprint& b, const Evaluation& e) {
   JsonObject all(JsonObject::Layout::line_a_member);
   all.add("weights", arguments.trained.weights)
       .add("split", arguments.split)
@@ -157,7 +157,7 @@ std::string to_json(const Arguments& arguments, const Blueprint& b, const Evalua
   return all.text() + '\n';
 }
 
-Result<std::string> evaluated(const Arguments& arguments) {
+Result<std::string> evaluated(const EvalArguments& arguments) {
   const auto blueprint = open("eval", arguments);
   if (!blueprint) {
     return blueprint.error();
@@ -192,7 +192,7 @@ const SampleNames* names_of(const Dataset& data) {
   return names && !names->kind().empty() ? names : nullptr;
 }
 
-std::string csv_head(const Arguments& arguments, const Dataset& data) {
+std::string csv_head(const EvalArguments& arguments, const Dataset& data) {
   const SampleNames* const names = names_of(data);
   const std::string sample = names ? "sample," + names->kind() : "sample";
   if (data.classes() > 0) {
@@ -235,7 +235,7 @@ double as_it_was(const Dataset& data, std::size_t v, double value) {
   return value / known->y[v].factor + known->y[v].mean;
 }
 
-std::string csv_line(const Arguments& arguments,
+std::string csv_line(const EvalArguments& arguments,
                      const Dataset& data,
                      const Answers& answers,
                      std::size_t i) {
@@ -269,7 +269,7 @@ std::string csv_line(const Arguments& arguments,
   return line + '\n';
 }
 
-Result<std::string> predicted(const Arguments& arguments) {
+Result<std::string> predicted(const EvalArguments& arguments) {
   const auto blueprint = open("predict", arguments);
   if (!blueprint) {
     return blueprint.error();
@@ -299,9 +299,9 @@ Result<std::string> predicted(const Arguments& arguments) {
 // -- what both share -------------------------------------------------------------------------------
 
 Command declare(const char* out,
-                Result<std::string> (*act)(const Arguments&),
-                CommandOption flag(Arguments&)) {
-  auto arguments = std::make_shared<Arguments>();
+                Result<std::string> (*act)(const EvalArguments&),
+                CommandOption flag(EvalArguments&)) {
+  auto arguments = std::make_shared<EvalArguments>();
   return {
       .options =
           {{.names = "WEIGHTS",
@@ -336,7 +336,7 @@ Command declare(const char* out,
 
 Command declare_eval() {
   return declare(
-      "file for the numbers as JSON; must not exist", evaluated, [](Arguments& arguments) {
+      "file for the numbers as JSON; must not exist", evaluated, [](EvalArguments& arguments) {
         return CommandOption{.names = "--confusion",
                              .value = &arguments.confusion,
                              .doc = "a table of which class was taken for which"};
@@ -346,7 +346,7 @@ Command declare_eval() {
 Command declare_predict() {
   return declare("file for the lines; must not exist (default: on stdout)",
                  predicted,
-                 [](Arguments& arguments) {
+                 [](EvalArguments& arguments) {
                    return CommandOption{.names = "--probabilities",
                                         .value = &arguments.probabilities,
                                         .doc = "of every class, not only of the likeliest"};

@@ -25,8 +25,6 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kWidth = 100;
-
 /// One thing that has a name.
 struct Entry {
   std::string group;  // the key it is a value of
@@ -277,7 +275,7 @@ std::string picture(const ScheduleScheme& scheme) {
   }
   const std::int64_t batches = schedule->flushed ? 1 : schedule->delay_max + 2;
   const Timeline times = simulate(*schedule, unit, batches);
-  const int per_unit = std::max(1, static_cast<int>(kWidth / times.end));
+  const int per_unit = std::max(1, static_cast<int>(kPageWidth / times.end));
   std::string text;
   for (const std::string& row :
        draw(times, schedule->options.micro_batches, static_cast<int>(times.end) * per_unit)) {
@@ -318,12 +316,12 @@ std::string picture(const DecoupledScheme& method) {
 
 void explain(Console& console, const Entry& entry) {
   console.out << entry.name << " (" << entry.group << ")\n  "
-              << wrapped(entry.summary, kWidth - 2, "  ") << '\n';
+              << wrapped(entry.summary, kPageWidth - 2, "  ") << '\n';
   for (const auto& [name, fact] : entry.facts) {
     if (fact.empty()) {
       continue;  // a scheme of somebody's own need not tell all of it
     }
-    console.out << "  " << wrapped(name + ": " + fact, kWidth - 2, "    ") << '\n';
+    console.out << "  " << wrapped(name + ": " + fact, kPageWidth - 2, "    ") << '\n';
   }
   if (entry.schedule) {
     console.out << picture(*find_schedule(entry.name));

@@ -14,7 +14,6 @@ extern const char* const kTerms;  // made of README.md
 
 namespace {
 
-constexpr std::size_t kWidth = 100;
 constexpr std::size_t kDescription = 40;  // where what is said of a key is further in than any key
 constexpr const char* kGap = "          ";  // before it; in sentences above the keys there is none
 
@@ -97,7 +96,7 @@ std::optional<std::string> preset_text(const std::string& name) {
 std::optional<std::string> term_text(const std::string& term) {
   for (const auto& [name, meaning] : terms()) {
     if (goes_by(name, term)) {
-      return name + "\n  " + wrapped(meaning, kWidth - 2, "  ") + '\n';
+      return name + "\n  " + wrapped(meaning, kPageWidth - 2, "  ") + '\n';
     }
   }
   return {};

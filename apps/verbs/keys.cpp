@@ -12,7 +12,7 @@
 namespace troupe {
 namespace {
 
-struct Arguments {
+struct KeysArguments {
   std::string folder;
   std::string hosts;
   std::int64_t days = 365;
@@ -28,7 +28,7 @@ std::vector<std::string> names_in(const std::string& list) {
 }
 
 /// The keys of an experiment, for who expects them here: without hosts there are no certificates to make.
-int show_keys(Console& console, const Arguments& arguments) {
+int show_keys(Console& console, const KeysArguments& arguments) {
   const std::string& path = arguments.folder;
   if (path.empty()) {
     console.out << top_keys_text();
@@ -47,7 +47,7 @@ int show_keys(Console& console, const Arguments& arguments) {
                       "\" (`troupe keys` lists where they begin)")});
 }
 
-int make(Console& console, const Arguments& arguments) {
+int make(Console& console, const KeysArguments& arguments) {
   if (arguments.hosts.empty()) {
     return show_keys(console, arguments);
   }
@@ -74,7 +74,7 @@ int make(Console& console, const Arguments& arguments) {
 }  // namespace
 
 Command declare_keys() {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<KeysArguments>();
   return {.options = {{.names = "DIR",
                        .value = &arguments->folder,
                        .doc = "folder for the keys; made here, or one that has been, to add hosts. "

@@ -170,13 +170,13 @@ Result<std::string> describe_profile(const Blueprint& b) {
                 "\n");
 }
 
-struct Arguments {
+struct PlanArguments {
   ExperimentArguments experiment;
   bool profile = false;
   std::int64_t processes = 1;
 };
 
-int plan(Console& console, const Arguments& arguments) {
+int plan(Console& console, const PlanArguments& arguments) {
   const auto experiment =
       load_experiment(arguments.experiment.experiment, arguments.experiment.settings());
   if (!experiment) {
@@ -226,7 +226,7 @@ int plan(Console& console, const Arguments& arguments) {
 }  // namespace
 
 Command declare_plan() {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PlanArguments>();
   return {.options = experiment_options(
               arguments->experiment,
               {{.names = "--profile",

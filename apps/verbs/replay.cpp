@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kDiffers = 1;  // the exit code
 
-struct Arguments {
+struct ReplayArguments {
   std::string folder;
   std::string out;
   bool quiet = false;
@@ -44,7 +44,7 @@ void print(Console& console, const Replayed& replayed, double seconds, const std
   console.out << table(rows) << std::flush;
 }
 
-int run(Console& console, const Arguments& arguments) {
+int run(Console& console, const ReplayArguments& arguments) {
   std::error_code code;
   if (!arguments.out.empty() && std::filesystem::exists(arguments.out, code)) {
     return fail(
@@ -79,7 +79,7 @@ int run(Console& console, const Arguments& arguments) {
 }  // namespace
 
 Command declare_replay() {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ReplayArguments>();
   return {.options =
               {{.names = "DIR",
                 .value = &arguments->folder,

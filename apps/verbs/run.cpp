@@ -28,7 +28,7 @@
 namespace troupe {
 namespace {
 
-struct Arguments {
+struct RunArguments {
   ExperimentArguments experiment;
   std::string out;
   std::string resume;
@@ -92,12 +92,12 @@ int run_one_by_one(Console& console,
 }
 
 /// The run of a checkpoint goes on, and not exactly as it was begun.
-bool on_another_topology(const Arguments& arguments) {
+bool on_another_topology(const RunArguments& arguments) {
   return !arguments.resume.empty() && !arguments.experiment.settings().empty();
 }
 
 /// The checkpoint that --resume names. Error (usage) where something else is asked for, too.
-Result<FoundCheckpoint> asked_checkpoint(const Arguments& arguments, bool virtual_clock) {
+Result<FoundCheckpoint> asked_checkpoint(const RunArguments& arguments, bool virtual_clock) {
   if (!arguments.experiment.experiment.empty()) {
     return Error{ErrorKind::usage,
                  "--resume: a run goes on with its own experiment; leave out EXPERIMENT (--set "
@@ -111,13 +111,14 @@ Result<FoundCheckpoint> asked_checkpoint(const Arguments& arguments, bool virtua
   return checkpoint_to_resume(arguments.resume, virtual_clock);
 }
 
-std::string named(const Arguments& arguments) {
+std::string named(const RunArguments& arguments) {
   const std::string& named = arguments.experiment.experiment;
   return named.empty() ? std::string(kDefaultPreset) : named;
 }
 
 /// What is to be run: from the command line, or from a checkpoint.
-Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundCheckpoint* resume) {
+Result<proto::Experiment> experiment_of(const RunArguments& arguments,
+                                        const FoundCheckpoint* resume) {
   if (!resume) {
     return load_experiment(named(arguments), arguments.experiment.settings());
   }
@@ -133,7 +134,7 @@ Result<proto::Experiment> experiment_of(const Arguments& arguments, const FoundC
 
 /// The experiment that --set makes of the checkpoint's, whose state is made anew for it.
 Result<proto::Experiment> recut_experiment(Console& console,
-                                           const Arguments& arguments,
+                                           const RunArguments& arguments,
                                            FoundCheckpoint& resume) {
   auto made = recut(resume, arguments.experiment.settings());
   if (!made) {
@@ -163,7 +164,7 @@ std::string name_of_data(const proto::Data& data) {
 
 /// What the folder of the run is named after: the experiment, or where that has no name of its own its file. The preset
 /// that nobody has asked for is named after glyphs, and gives no name to a run on other data.
-std::string name_for_folder(const Arguments& arguments, const proto::Experiment& experiment) {
+std::string name_for_folder(const RunArguments& arguments, const proto::Experiment& experiment) {
   constexpr const char* kNoName = "experiment";  // what one that is not named is called
   if (arguments.experiment.experiment.empty() && experiment.name() == kDefaultPreset &&
       !experiment.data().has_glyphs()) {
@@ -175,7 +176,7 @@ std::string name_for_folder(const Arguments& arguments, const proto::Experiment&
 }
 
 int run_single(Console& console,
-               const Arguments& arguments,
+               const RunArguments& arguments,
                const Players& players,
                const Blueprint& blueprint,
                const RunOptions& options) {
@@ -194,7 +195,7 @@ int run_single(Console& console,
 
 /// Where the files go; `numbered`: a folder that nobody has named.
 Result<void> choose_folder(Console& console,
-                           const Arguments& arguments,
+                           const RunArguments& arguments,
                            const proto::Experiment& experiment,
                            const FoundCheckpoint* resume,
                            RunOptions& options,
@@ -234,7 +235,7 @@ std::function<int()> told_interrupts(Console& console) {
   };
 }
 
-int run(Console& console, Arguments arguments, bool virtual_clock) {
+int run(Console& console, RunArguments arguments, bool virtual_clock) {
   if (arguments.list) {
     return list_presets(console);
   }
@@ -307,7 +308,7 @@ int run(Console& console, Arguments arguments, bool virtual_clock) {
 }
 
 Command declare(bool virtual_clock) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RunArguments>();
   Command command{
       .options = experiment_options(
           arguments->experiment,

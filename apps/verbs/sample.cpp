@@ -13,7 +13,7 @@
 namespace troupe {
 namespace {
 
-struct Arguments {
+struct SampleArguments {
   std::string directory;
   std::string prompt = "\n";
   std::int64_t tokens = 400;
@@ -22,7 +22,7 @@ struct Arguments {
 };
 
 /// The run's experiment as one chunk that starts with what the run ended with.
-Result<Blueprint> trained(const Arguments& arguments) {
+Result<Blueprint> trained(const SampleArguments& arguments) {
   namespace fs = std::filesystem;
   const fs::path directory(arguments.directory);
   std::error_code code;
@@ -56,7 +56,7 @@ std::int32_t draw(std::span<const float> logits, double temperature, double unif
   return static_cast<std::int32_t>(std::min(found, up_to.end() - 1) - up_to.begin());
 }
 
-Result<void> sample(const Arguments& arguments, std::ostream& out) {
+Result<void> sample(const SampleArguments& arguments, std::ostream& out) {
   auto blueprint = trained(arguments);
   if (!blueprint) {
     return blueprint.error();
@@ -104,7 +104,7 @@ Result<void> sample(const Arguments& arguments, std::ostream& out) {
 }  // namespace
 
 Command declare_sample() {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SampleArguments>();
   return {
       .options =
           {{.names = "RUN_DIR",

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct SharpnessArguments {
   TrainedArguments trained;
   std::vector<double> epsilons;
   std::int64_t subspace = 0;
@@ -41,7 +41,7 @@ std::string decimal(double value) {
   return std::isfinite(value) ? text.data() : "not finite";
 }
 
-std::string to_text(const Arguments& arguments, const SharpnessReport& report) {
+std::string to_text(const SharpnessArguments& arguments, const SharpnessReport& report) {
   std::vector<std::vector<std::string>> rows{{"epsilon", "largest loss", "phi"}};
   for (const Sharpness& s : report.at) {
     rows.push_back({decimal(s.epsilon), decimal(s.loss_max), decimal(s.phi)});
@@ -63,7 +63,7 @@ std::string to_text(const Arguments& arguments, const SharpnessReport& report) {
                 table(rows, "  "));
 }
 
-std::string to_json(const Arguments& arguments, const SharpnessReport& report) {
+std::string to_json(const SharpnessArguments& arguments, const SharpnessReport& report) {
   std::string list;
   for (const Sharpness& s : report.at) {
     list += concat(list.empty() ? "" : ",",
@@ -100,7 +100,7 @@ std::function<void(double)> told_progress(StatusLine& line) {
   };
 }
 
-Result<std::string> sharpness(Console& console, const Arguments& arguments) {
+Result<std::string> sharpness(Console& console, const SharpnessArguments& arguments) {
   std::error_code code;
   if (!arguments.out.empty() && fs::exists(fs::symlink_status(arguments.out, code))) {
     return usage("--out: " + arguments.out + " exists already; name a new file");
@@ -135,7 +135,7 @@ Result<std::string> sharpness(Console& console, const Arguments& arguments) {
 }  // namespace
 
 Command declare_sharpness() {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SharpnessArguments>();
   return {
       .options =
           {{.names = "WEIGHTS",

@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kLook = 1000;  // milliseconds
+constexpr int kLookOut = 1000;  // milliseconds
 constexpr std::chrono::seconds kMoment{3};
 
 /// A descriptor that can be read once the process has ended.
@@ -53,7 +53,7 @@ class Porter {
       for (const Guest& guest : guests_) {
         all.push_back({guest.ended, POLLIN, 0});
       }
-      ::poll(all.data(), all.size(), kLook);
+      ::poll(all.data(), all.size(), kLookOut);
       if (const auto code = see_off()) {
         return *code;
       }

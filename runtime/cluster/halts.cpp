@@ -9,7 +9,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::milliseconds kLookAround{100};
 
 // Of one parcel: far below what it can have (wire.hpp).
 constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
@@ -82,7 +82,7 @@ bool Halts::await(std::uint32_t halt,
       return false;
     }
     lock.lock();
-    changed_.wait_for(lock, kLook, [&] { return over_ >= halt || all_rest(); });
+    changed_.wait_for(lock, kLookAround, [&] { return over_ >= halt || all_rest(); });
   }
   return over_ < halt;
 }

@@ -15,7 +15,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLook{100};  // between looks at the user
 constexpr std::chrono::seconds kExplainTimeout{3};
 constexpr double kExitSeconds = 3;
 

@@ -104,6 +104,8 @@ class Lead final : public Cluster {
   void close() override;
 
  private:
+  static constexpr std::chrono::milliseconds kLook{100};  // between looks at the user
+
   struct Member {
     StartedProcess process;
     Patience patience{};    // with all that it says until it takes part

@@ -7,11 +7,6 @@
 #include <utility>
 
 namespace troupe {
-namespace {
-
-constexpr std::chrono::milliseconds kLook{100};  // between looks at the user
-
-}  // namespace
 
 /// What comes of a halt that has been given up is not for anybody.
 void Lead::take_state(int from, Parcel parcel) {

@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRoundTrips = 16;  // to read the clock of another host
 
-Error lost(const std::string& what) {
+Error start_lost(const std::string& what) {
   return {ErrorKind::lost, what};
 }
 
@@ -74,7 +74,7 @@ Result<StartedProcess> Lead::reach(const HostPlace& place) const {
   }
   auto stream = c_.credentials->greet(*socket, place.address.host, patience);
   if (!stream) {
-    return lost(concat(place.text(), " is not believed: ", stream.error().message));
+    return start_lost(concat(place.text(), " is not believed: ", stream.error().message));
   }
   reached.stream = *std::move(stream);
   return reached;
@@ -83,18 +83,18 @@ Result<StartedProcess> Lead::reach(const HostPlace& place) const {
 /// Why process `number` does not take part.
 Error Lead::not_joined(Member& member, int number, Talk how) {
   if (how == Talk::given_up) {
-    return lost("interrupted before the run began");
+    return start_lost("interrupted before the run began");
   }
   if (how == Talk::late) {
     const std::chrono::duration<double> limit = c_.limits.join;
-    return lost(concat(name_of(number), " has not answered within ", limit.count(), " s"));
+    return start_lost(concat(name_of(number), " has not answered within ", limit.count(), " s"));
   }
   const bool bare = on_hosts() && !c_.credentials && member.process.pid < 0;
-  return lost(concat(name_of(number),
-                     " ",
-                     end(member),
-                     member.newcomer ? " before it took part" : " before the run began",
-                     bare ? "; where that node has --keys, name --keys here, too" : ""));
+  return start_lost(concat(name_of(number),
+                           " ",
+                           end(member),
+                           member.newcomer ? " before it took part" : " before the run began",
+                           bare ? "; where that node has --keys, name --keys here, too" : ""));
 }
 
 Result<void> Lead::start() {
@@ -102,7 +102,7 @@ Result<void> Lead::start() {
     missing_ = number;
     auto started = summon(number);
     if (!started) {
-      return asked_to_stop() > 0 ? lost("interrupted before the run began") : started.error();
+      return asked_to_stop() > 0 ? start_lost("interrupted before the run began") : started.error();
     }
     members_[number].process = *std::move(started);
   }
@@ -223,7 +223,7 @@ Result<std::chrono::nanoseconds> Lead::clock_of(Member& member, int number) {
       return not_joined(member, number, said);
     }
     if (told.now_ns() < 0 || told.now_ns() > std::numeric_limits<std::int64_t>::max() / 2) {
-      return lost(concat(name_of(number), " tells a time that no clock shows"));
+      return start_lost(concat(name_of(number), " tells a time that no clock shows"));
     }
     const nanoseconds took = Clock::now() - asked;
     if (took < shortest) {

@@ -15,13 +15,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kLook = 50;                      // milliseconds
+constexpr int kPause = 50;                     // milliseconds
 constexpr int kStrangersMax = 64;              // beside those that are waited for
 constexpr std::chrono::seconds kStranger{10};  // what one has to show who he is
 constexpr std::chrono::milliseconds kAgain{200};
 constexpr std::chrono::seconds kLossMax{5};  // until the lead has noticed that a process is lost
 
-Error lost(const std::string& why) {
+Error not_met(const std::string& why) {
   return {ErrorKind::lost, why};
 }
 
@@ -80,7 +80,7 @@ void Meeting::close() {
 void Meeting::receive() {
   while (!closed()) {
     pollfd one{.fd = listening_, .events = POLLIN, .revents = 0};
-    ::poll(&one, 1, kLook);
+    ::poll(&one, 1, kPause);
     std::string who;
     const int socket = accept_one(listening_, who);
     if (socket < 0) {
@@ -201,12 +201,12 @@ Result<Arrived> Meeting::await(int number, const Patience& patience) {
   std::unique_lock lock(mutex_);
   while (!arrived_.contains(number)) {
     if (patience.given_up && patience.given_up()) {
-      return lost("interrupted before the run began");
+      return not_met("interrupted before the run began");
     }
     if (Clock::now() >= patience.until) {
-      return lost(concat("process ", number, " has not come"));
+      return not_met(concat("process ", number, " has not come"));
     }
-    changed_.wait_for(lock, std::chrono::milliseconds{kLook});
+    changed_.wait_for(lock, std::chrono::milliseconds{kPause});
   }
   Arrived& one = arrived_.at(number);
   return Arrived{.stream = std::move(one.stream), .where = one.where};
@@ -230,7 +230,7 @@ Result<std::unique_ptr<ControlStream>> come_to(const HostAddress& lead,
   if (credentials) {
     auto greeted = credentials->greet(*socket, lead.host, patience);
     if (!greeted) {
-      return lost(concat(lead.text(), " is not believed: ", greeted.error().message));
+      return not_met(concat(lead.text(), " is not believed: ", greeted.error().message));
     }
     stream = *std::move(greeted);
   } else {
@@ -240,7 +240,7 @@ Result<std::unique_ptr<ControlStream>> come_to(const HostAddress& lead,
   arrival.set_process(static_cast<std::uint32_t>(number));
   arrival.set_processes(static_cast<std::uint32_t>(processes));
   if (write_message(*stream, arrival, patience) != Talk::done) {
-    return lost(concat(lead.text(), " has closed the connection"));
+    return not_met(concat(lead.text(), " has closed the connection"));
   }
   return stream;
 }

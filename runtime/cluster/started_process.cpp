@@ -48,15 +48,15 @@ void handle_interrupts_by(void (*handler)(int)) {
 }
 
 /// Which of its descriptors a started process finds its end of the pair at.
-enum class End { inherited, standard };
+enum class PairEnd { inherited, standard };
 
 /// What a started process begins with: its end of the pair, no terminal's keys, interrupts held back until it
 /// minds them.
 class Beginnings {
  public:
-  Beginnings(int end, End at) {
+  Beginnings(int end, PairEnd at) {
     posix_spawn_file_actions_init(&files);
-    if (at == End::inherited) {
+    if (at == PairEnd::inherited) {
       posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
       posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
       posix_spawn_file_actions_adddup2(&files, end, kInherited);
@@ -88,7 +88,9 @@ class Beginnings {
 };
 
 /// Runs the first of `words`, which is looked for on the PATH.
-Result<StartedProcess> start(std::vector<std::string> words, const std::string& program, End at) {
+Result<StartedProcess> start(std::vector<std::string> words,
+                             const std::string& program,
+                             PairEnd at) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return failed("a pair of sockets could not be made", errno);
@@ -112,7 +114,7 @@ Result<StartedProcess> start(std::vector<std::string> words, const std::string& 
 }  // namespace
 
 Result<StartedProcess> start_process(const std::string& program) {
-  return start({"troupe", "node"}, program, End::inherited);
+  return start({"troupe", "node"}, program, PairEnd::inherited);
 }
 
 Result<StartedProcess> start_over_ssh(const std::string& host, const std::string& program) {
@@ -125,7 +127,7 @@ Result<StartedProcess> start_over_ssh(const std::string& host, const std::string
                 host,
                 program + " node --stdio"},
                "ssh",
-               End::standard);
+               PairEnd::standard);
 }
 
 std::string words_of_end(int status) {

@@ -126,7 +126,8 @@ function(troupe_add_test name)
   if(NOT TARGET ${target})
     add_executable(${target})
     if(folder)  # of whichever of the folder's directories has the first file
-      set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/${folder})
+      set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8
+                                                 RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/${folder})
     endif()
     target_link_libraries(${target} PRIVATE troupe_test_main troupe_build_flags)
     # Of a function that is inline the linker takes the test's copy for the libraries, too. With copies that are not optimised

@@ -5,6 +5,8 @@
 #include "runtime/schemes/optimizer_step.hpp"
 #include "tests/support/machines.hpp"
 
+namespace clipping_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -123,3 +125,5 @@ TEST_CASE("tied shares are taken once, in the order of slices and chunks", "[act
   CHECK(first_of(shares.take(1).at(0).second) == 99);
   CHECK(TiedShares(0).complete(0));  // nobody shares a parameter
 }
+
+}  // namespace clipping_test

@@ -8,6 +8,8 @@
 #include <map>
 #include <set>
 
+namespace coordinator_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -311,3 +313,5 @@ TEST_CASE("a halt and a limit of seconds end the run when the batch is complete"
     CHECK(world.coordinator.waits_for().empty());
   }
 }
+
+}  // namespace coordinator_test

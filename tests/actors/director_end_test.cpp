@@ -2,6 +2,8 @@
 #include "actors/director.hpp"
 #include "tests/support/machines.hpp"
 
+namespace director_end_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -429,3 +431,5 @@ TEST_CASE("the last evaluation is not ended by patience, too", "[actors]") {
   CHECK(last->step == 20);
   CHECK_FALSE(last->patience_ended);
 }
+
+}  // namespace director_end_test

@@ -3,6 +3,8 @@
 
 #include "tests/support/catch.hpp"
 
+namespace director_test {
+
 using namespace troupe;
 
 namespace {
@@ -92,3 +94,5 @@ TEST_CASE("weights and buffers of chunks that there are none of are refused", "[
                     ContractError);
   }
 }
+
+}  // namespace director_test

@@ -10,6 +10,8 @@
 #include <limits>
 #include <map>
 
+namespace lbfgs_direction_test {
+
 using namespace troupe;
 
 namespace {
@@ -227,3 +229,5 @@ TEST_CASE("the line search gives up after 40 steps, counted from the last accept
   search.begin(-1, 1);
   CHECK(search.shorten());
 }
+
+}  // namespace lbfgs_direction_test

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cmath>
 
+namespace optimizer_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -254,3 +256,5 @@ TEST_CASE("a second Apply while one is out is a bug", "[actors]") {
   o.handle(message(), 0, fx);
   CHECK_THROWS_AS(o.handle(message(), 0, fx), ContractError);
 }
+
+}  // namespace optimizer_test

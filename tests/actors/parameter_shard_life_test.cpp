@@ -3,6 +3,8 @@
 #include "actors/parameter_shard.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
 
+namespace parameter_shard_life_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -254,3 +256,5 @@ TEST_CASE("a view is answered with its prediction, and one of step 0 with the sl
   CHECK_THROWS_WITH(s.tell(Pull{.from = kStage, .request = 6, .view = {0, {}}}),
                     says("step 0 is no longer kept; the newest is 2"));
 }
+
+}  // namespace parameter_shard_life_test

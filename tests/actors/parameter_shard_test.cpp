@@ -7,6 +7,8 @@
 #include "kernels/stream.hpp"
 #include "tests/support/catch.hpp"
 
+namespace parameter_shard_test {
+
 using namespace troupe;
 
 namespace {
@@ -152,3 +154,5 @@ TEST_CASE("an Applied that nobody asked for, and a push out of turn, are bugs", 
   CHECK_THROWS_AS(s.handle(Applied{}, 0, fx), ContractError);
   CHECK_THROWS_AS(s.handle(push(3, 1), 0, fx), ContractError);
 }
+
+}  // namespace parameter_shard_test

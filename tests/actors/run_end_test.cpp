@@ -3,6 +3,8 @@
 
 #include "tests/support/machines.hpp"
 
+namespace run_end_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -159,3 +161,5 @@ TEST_CASE("of all: the living are told to stop, and the last of them makes the l
   CHECK(*last == 42);
   CHECK_FALSE(end.all_finished(kSecondDead));  // once
 }
+
+}  // namespace run_end_test

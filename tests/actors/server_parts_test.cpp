@@ -7,6 +7,8 @@
 #include "actors/server/verdicts.hpp"
 #include "tests/support/catch.hpp"
 
+namespace server_parts_test {
+
 using namespace troupe;
 
 namespace {
@@ -409,3 +411,5 @@ TEST_CASE("what has accumulated goes up once, and an answer is merged once", "[s
   CHECK(next.read_version == 8);
   CHECK(next.read_time == 3);
 }
+
+}  // namespace server_parts_test

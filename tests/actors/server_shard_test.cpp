@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+namespace server_shard_test {
+
 using namespace troupe;
 
 namespace {
@@ -723,3 +725,5 @@ TEST_CASE("a Combined that nobody asked for is a bug", "[actors]") {
   Effects fx;
   CHECK_THROWS_AS(s.handle(combined(1), 0, fx), ContractError);
 }
+
+}  // namespace server_shard_test

@@ -9,6 +9,8 @@
 #include <barrier>
 #include <thread>
 
+namespace shared_weights_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -167,3 +169,5 @@ TEST_CASE("versions count the updates of all, and the gap is measured from the b
   CHECK(second.next.back().values.span<float>()[0] == 3);
   CHECK(start.front().values.span<float>()[0] == 0);  // a copy is nobody's to change
 }
+
+}  // namespace shared_weights_test

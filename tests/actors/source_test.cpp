@@ -13,6 +13,8 @@
 #include <variant>
 #include <vector>
 
+namespace source_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -163,3 +165,5 @@ TEST_CASE("a source that comes back begins where it is told, and has no Start", 
     CHECK(values(made[i].bundle.front().tensor) == values(expected[210 + i].bundle.front().tensor));
   }
 }
+
+}  // namespace source_test

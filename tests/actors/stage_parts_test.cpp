@@ -8,6 +8,8 @@
 #include "actors/stage/stashes.hpp"
 #include "tests/support/catch.hpp"
 
+namespace stage_parts_test {
+
 using namespace troupe;
 
 namespace {
@@ -253,3 +255,5 @@ TEST_CASE("a cursor finds the next forward of a chunk and knows what is beyond t
   CHECK(cursor.beyond_end(forward(1)));
   CHECK_FALSE(cursor.beyond_end(backward(0)));
 }
+
+}  // namespace stage_parts_test

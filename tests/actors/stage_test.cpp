@@ -8,6 +8,8 @@
 
 #include <random>
 
+namespace stage_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -387,3 +389,5 @@ TEST_CASE("a tied parameter is read from its owner, and its share of the gradien
   CHECK(push[0].gradient.size() == model.chunks[1]->layout().slice_sizes.size());
   CHECK(push[0].sequence == share[0].sequence + 1);
 }
+
+}  // namespace stage_test

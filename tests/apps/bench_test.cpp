@@ -10,6 +10,8 @@
 #include <regex>
 #include <sstream>
 
+namespace bench_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -134,3 +136,5 @@ TEST_CASE("the benches' noise is the same samples each time", "[apps]") {
   CHECK(label[0] == labels[2]);
   CHECK(all[0] != all[1]);
 }
+
+}  // namespace bench_test

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace best_test {
+
 using namespace troupe::test;
 
 namespace {
@@ -173,3 +175,5 @@ TEST_CASE("what patience and the best cannot be asked of is said", "[apps]") {
           {"model=linear", "data=teacher", "data.teacher.values=true", "stop.monitor=accuracy"}),
       says("stop.monitor: accuracy needs data with classes"));
 }
+
+}  // namespace best_test

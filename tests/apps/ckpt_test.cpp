@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <fstream>
 
+namespace ckpt_test {
+
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -322,3 +324,5 @@ TEST_CASE("imported weights keep what they say of the data that they were traine
   CHECK(told(folder / "in") == told(folder / "run"));
   CHECK(told(folder / "fresh") != told(folder / "run"));
 }
+
+}  // namespace ckpt_test

@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <fstream>
 
+namespace command_line_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -470,3 +472,5 @@ TEST_CASE("a standard output that is full is an error, one that is closed is not
   CHECK(piped.code == 0);
   CHECK(piped.err.empty());
 }
+
+}  // namespace command_line_test

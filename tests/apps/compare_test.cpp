@@ -20,6 +20,8 @@
 #include <limits>
 #include <thread>
 
+namespace compare_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -731,3 +733,5 @@ TEST_CASE("an interrupt ends what runs and reports what is finished", "[apps]") 
   CHECK(finished >= 4);
   CHECK(finished < 3000);
 }
+
+}  // namespace compare_test

@@ -2,6 +2,8 @@
 #include "apps/conformance/accounts.hpp"
 #include "tests/support/catch.hpp"
 
+namespace conformance_accounts_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using conformance::Seen;
@@ -67,3 +69,5 @@ TEST_CASE("a fault of the accounts is told", "[apps]") {
   lost.begun = 6;
   CHECK_THAT(wrong_accounts(lost, 2), says("6 mini-batches were begun, and 5 are applied"));
 }
+
+}  // namespace conformance_accounts_test

@@ -9,6 +9,8 @@
 #include <map>
 #include <memory>
 
+namespace conformance_exchanges_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -160,3 +162,5 @@ TEST_CASE("an exchange's options are its own", "[apps]") {
   REQUIRE_FALSE(unknown);
   CHECK(unknown.error().message.find("did you mean \"averaging\"?") != std::string::npos);
 }
+
+}  // namespace conformance_exchanges_test

@@ -7,6 +7,8 @@
 
 #include <memory>
 
+namespace conformance_pipeline_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -160,3 +162,5 @@ TEST_CASE("the verb takes schedules and weight policies, too", "[apps]") {
   CHECK(misspelt.code == 2);
   CHECK_THAT(misspelt.err, says("did you mean \"gpipe\"?"));
 }
+
+}  // namespace conformance_pipeline_test

@@ -10,6 +10,8 @@
 #include <map>
 #include <memory>
 
+namespace conformance_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -195,3 +197,5 @@ TEST_CASE("the verb prints a line a promise, and refuses what is misspelt", "[ap
     CHECK_THAT(unbound.err, says("is no whole number from 0 to 1000000000"));
   }
 }
+
+}  // namespace conformance_test

@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+namespace data_test {
+
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -380,3 +382,5 @@ TEST_CASE("mistakes in converting a table are one sentence", "[apps]") {
   CHECK_THAT(none.err, Catch::Contains("none.csv is not usable: it cannot be opened"));
   CHECK_FALSE(fs::exists(folder / "a"));
 }
+
+}  // namespace data_test

@@ -4,6 +4,8 @@
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
 
+namespace divergence_hint_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -39,3 +41,5 @@ TEST_CASE("replicas are told how late gradients were, and of rules that they do 
   CHECK_THAT(hint({"replicas.count=4", "replicas.exchange=averaging"}),
              says("a shorter replicas.exchange.averaging.period"));
 }
+
+}  // namespace divergence_hint_test

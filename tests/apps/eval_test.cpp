@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+namespace eval_test {
+
 using namespace troupe::test;
 
 namespace {
@@ -210,3 +212,5 @@ TEST_CASE("what cannot be judged is refused with a sentence", "[apps]") {
   std::filesystem::remove(run + "/experiment.textproto");
   CHECK_THAT(run_program({"eval", run}).err, Catch::Contains("`troupe eval WEIGHTS EXPERIMENT`"));
 }
+
+}  // namespace eval_test

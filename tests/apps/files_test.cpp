@@ -13,6 +13,8 @@
 #include <sstream>
 #include <thread>
 
+namespace files_test {
+
 using namespace troupe::test;
 namespace fs = std::filesystem;
 
@@ -431,3 +433,5 @@ TEST_CASE("a target ends the run at the evaluation that met it", "[apps]") {
   CHECK(number(summary, "updates") == 10);  // the first epoch's
   CHECK(number(summary, "test_accuracy") >= 0.05);
 }
+
+}  // namespace files_test

@@ -24,6 +24,8 @@
 #include <thread>
 #include <vector>
 
+namespace hosts_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
@@ -574,3 +576,5 @@ TEST_CASE("keys without hosts are those of an experiment", "[apps]") {
   CHECK(nowhere.code == 2);
   CHECK_THAT(nowhere.err, says("keys: name the folder for the keys"));
 }
+
+}  // namespace hosts_test

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+namespace images_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -186,3 +188,5 @@ TEST_CASE("rows of another table go through what the weights were trained on", "
              says("line 2, column \"colour\": \"green\" did not occur in what the weights were "
                   "trained on"));
 }
+
+}  // namespace images_test

@@ -17,6 +17,8 @@
 #include <random>
 #include <thread>
 
+namespace interrupts_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -114,3 +116,5 @@ TEST_CASE("threads that work while interrupts are counted never take one", "[app
   }
   CHECK_FALSE(blocked(SIGINT));
 }
+
+}  // namespace interrupts_test

@@ -14,6 +14,8 @@
 
 #include <algorithm>
 
+namespace plan_test {
+
 using namespace troupe;
 
 namespace {
@@ -347,3 +349,5 @@ TEST_CASE("data that is not here is planned by its sizes, and by no more than th
   CHECK(too_many.error().message ==
         "data.mnist.limit is 60001, but there are 60000 training samples");
 }
+
+}  // namespace plan_test

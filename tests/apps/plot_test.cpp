@@ -12,6 +12,8 @@
 #include <limits>
 #include <set>
 
+namespace plot_test {
+
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -415,3 +417,5 @@ TEST_CASE("no figure of other data stays in a folder", "[apps]") {
   }
   CHECK(left == std::set<std::string>{"curves.csv", "against-me.txt"});
 }
+
+}  // namespace plot_test

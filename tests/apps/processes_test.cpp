@@ -19,6 +19,8 @@
 #include <thread>
 #include <vector>
 
+namespace processes_test {
+
 using namespace troupe::test;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
@@ -416,3 +418,5 @@ TEST_CASE("what cannot be played in several processes is refused, in a sentence"
   CHECK(by_hand.code == 2);
   CHECK_THAT(by_hand.err, says("name --listen HOST:PORT"));
 }
+
+}  // namespace processes_test

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <numeric>
 
+namespace profile_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -197,7 +199,7 @@ TEST_CASE("a pipe that never flushes is predicted to be as fast as its slowest s
            "clock.input_gradient.seconds=" + listed(of(&LayerProfile::input_gradient), 1),
            "clock.weight_gradient.seconds=" + listed(of(&LayerProfile::weight_gradient), 1),
            "clock.update.seconds=" + listed(of(&LayerProfile::update), M)});
-      const Outcome outcome = run(experiment(kSix, timed));
+      const troupe::test::Outcome outcome = run(experiment(kSix, timed));
       std::map<std::int64_t, double> done;  // by mini-batch: when its last work ended
       for (const BusyRecord& busy : outcome.busy) {
         done[busy.stamp.batch] = std::max(done[busy.stamp.batch], busy.end);
@@ -321,7 +323,7 @@ TEST_CASE("a mixed pipe is made where it balances better than every cut, and run
         model->add_seconds(factor * chunk);
       }
     }
-    const Outcome outcome = run(timed);
+    const troupe::test::Outcome outcome = run(timed);
     std::map<std::int64_t, double> done;  // by mini-batch: when its last work ended
     for (const BusyRecord& busy : outcome.busy) {
       done[busy.stamp.batch] = std::max(done[busy.stamp.batch], busy.end);
@@ -423,3 +425,5 @@ TEST_CASE("plan --profile shows layers, cuts and the machine", "[apps]") {
   }
   CHECK(run_program({"plan", "teacher-mlp"}).out.find("machine") == std::string::npos);
 }
+
+}  // namespace profile_test

@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+namespace ranks_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -281,3 +283,5 @@ TEST_CASE("words that do not go with --join are refused", "[apps]") {
   CHECK(nobody.code == 2);
   CHECK_THAT(nobody.err, says("is not an address of this machine alone; name --keys"));
 }
+
+}  // namespace ranks_test

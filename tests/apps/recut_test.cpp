@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+namespace recut_test {
+
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -312,3 +314,5 @@ TEST_CASE("a run that was killed goes on with other stages, in one process and i
     }
   }
 }
+
+}  // namespace recut_test

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+namespace replay_test {
+
 using namespace troupe::test;
 namespace fs = std::filesystem;
 
@@ -353,3 +355,5 @@ TEST_CASE("all phases of a run are replayed, or one of them", "[apps][replay]") 
   CHECK(half.code == 3);
   CHECK_THAT(half.err, says("02-b/order-0.log: there is no such file"));
 }
+
+}  // namespace replay_test

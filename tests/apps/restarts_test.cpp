@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+namespace restarts_test {
+
 using namespace troupe::test;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
@@ -260,3 +262,5 @@ TEST_CASE("a run in one process has nobody to lose", "[apps]") {
   CHECK(said.code == 2);
   CHECK_THAT(said.err, says("--restarts goes with --processes N, --hosts FILE or --join env"));
 }
+
+}  // namespace restarts_test

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+namespace resume_test {
+
 using namespace troupe::test;
 namespace fs = std::filesystem;
 
@@ -290,3 +292,5 @@ TEST_CASE("where a checkpoint cannot be written the run goes on and says so", "[
   CHECK(said.code == 0);
   CHECK_THAT(said.err, says("no_checkpoint"));
 }
+
+}  // namespace resume_test

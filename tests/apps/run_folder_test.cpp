@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+namespace run_folder_test {
+
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -227,3 +229,5 @@ TEST_CASE("a run takes a folder that is there and empty", "[apps]") {
   CHECK(fs::exists(folder / "mine/summary.json"));
   CHECK(run_program(with(kShort, {"--out", folder / "mine"})).code == 2);
 }
+
+}  // namespace run_folder_test

@@ -13,6 +13,8 @@
 #include <cmath>
 #include <filesystem>
 
+namespace sharpness_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -280,3 +282,5 @@ TEST_CASE("the way to the sharpness is told, from its first batch to its last", 
   CHECK(told.front() > 0);
   CHECK(told.back() == Approx(1));
 }
+
+}  // namespace sharpness_test

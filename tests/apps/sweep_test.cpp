@@ -18,6 +18,8 @@
 #include <sstream>
 #include <thread>
 
+namespace sweep_test {
+
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -92,7 +94,7 @@ Result<KeptTrials> kept_in(const Folder& folder,
 }
 
 Trial finished_trial(std::uint64_t seed) {
-  Trial t{.scheme = 1, .seed = seed, .outcome = Outcome::finished, .exit_code = 0};
+  Trial t{.scheme = 1, .seed = seed, .outcome = troupe::Outcome::finished, .exit_code = 0};
   t.curve = {{1, 0.5, 2, 0.25, 0.125, kNothing}, {2, 1, 4, 0.2, 0.1, 0.75}};
   t.summary.samples_per_second = 1.0 / 3;
   t.summary.staleness[1] = {.mean = 1.5, .max = 2, .histogram = {{1, 5}, {2, 5}}};
@@ -163,7 +165,7 @@ TEST_CASE("a trial that is kept comes back as it was", "[apps]") {
   REQUIRE(kept->recall(schemes.schemes[1], back));
   const Trial was = finished_trial(2);
   CHECK(back.scheme == 1);
-  CHECK(back.outcome == Outcome::finished);
+  CHECK(back.outcome == troupe::Outcome::finished);
   REQUIRE(back.curve.size() == 2);
   CHECK(std::isnan(back.curve[0].accuracy));
   CHECK(back.curve[1].accuracy == 0.75);
@@ -357,7 +359,7 @@ TEST_CASE("a trial says where it stands", "[apps]") {
     return a.share < b.share;
   }));
   CHECK(standings.back().loss < standings.front().loss);
-  CHECK(trials[1].outcome == Outcome::finished);
+  CHECK(trials[1].outcome == troupe::Outcome::finished);
 }
 
 TEST_CASE("the progress of trials is a line that says which, how far, and how long", "[apps]") {
@@ -376,7 +378,7 @@ TEST_CASE("the progress of trials is a line that says which, how far, and how lo
     CHECK(progress.standing_text(10) ==
           "[1/6] learning_rate=0.02 seed 1: epoch 1.50, 50 % done, loss 0.2500; 1 more beside it; "
           "eta 00:40");
-    progress.on_finish({.scheme = 1, .seed = 1, .outcome = Outcome::finished});
+    progress.on_finish({.scheme = 1, .seed = 1, .outcome = troupe::Outcome::finished});
     CHECK_THAT(progress.standing_text(10), Catch::StartsWith("[2/6] learning_rate=0.01 seed 2: "));
   }
   CHECK_THAT(out.str(), says("[1/6] learning_rate=0.02 seed 1: epoch 1.50, 50 % done"));
@@ -402,3 +404,5 @@ TEST_CASE("a status line is rewritten on a terminal and comes seldom elsewhere",
   CHECK(eta_text(0.25, 30) == "eta 01:30");
   CHECK(eta_text(0, 30).empty());
 }
+
+}  // namespace sweep_test

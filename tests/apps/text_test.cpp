@@ -4,6 +4,8 @@
 
 #include <limits>
 
+namespace text_test {
+
 using namespace troupe;
 
 TEST_CASE("numbers as a person reads them", "[apps]") {
@@ -40,3 +42,5 @@ TEST_CASE("text is wrapped between words", "[apps]") {
   CHECK(wrapped("", 5, " ").empty());
   CHECK(wrapped("abcdefgh ij", 4, "  ") == "abcdefgh\n  ij");
 }
+
+}  // namespace text_test

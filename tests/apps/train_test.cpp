@@ -8,6 +8,8 @@
 #include "runtime/data/memory.hpp"
 #include "tests/support/catch.hpp"
 
+namespace train_test {
+
 using namespace troupe;
 
 namespace {
@@ -124,3 +126,5 @@ TEST_CASE("what cannot begin is told as troupe run tells it", "[apps]") {
   CHECK(phases.error().message == "phases: train() makes a single run; phases=[] makes one of it");
   CHECK_FALSE(train("glyphs-mlp", {"pipeline.stages=99"}, {.data = data()}));
 }
+
+}  // namespace train_test

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+namespace activation_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -137,3 +139,5 @@ TEST_CASE("activations refuse shapes that differ", "[kernels]") {
   CHECK_THROWS_WITH(activation_forward(stream, ActivationKind::relu, Tensor(), y),
                     says("[activation_forward] x is empty"));
 }
+
+}  // namespace activation_test

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+namespace attention_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -170,3 +172,5 @@ TEST_CASE("attention refuses what does not fit, by name", "[kernels]") {
   CHECK_THROWS_WITH(causal_attention_backward(stream, 3, qkv, y, log_sum, log_sum, qkv),
                     says("dy is (2, 3, 5), not (2, 5, 12)"));
 }
+
+}  // namespace attention_test

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+namespace buffer_test {
+
 using namespace troupe;
 
 TEST_CASE("a buffer is aligned and at least as large as asked for", "[kernels]") {
@@ -124,3 +126,5 @@ TEST_CASE("buffers travel between threads without being shared by accident", "[k
   CHECK(wrong == 0);
   CHECK(BufferPool::of(Device{}).statistics().live_bytes == live_before);
 }
+
+}  // namespace buffer_test

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+namespace coding_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -156,3 +158,5 @@ TEST_CASE("codes that are none are refused", "[kernels]") {
       decode_message(stream, {.kind = CodeKind::halves}, message, x.view(0, {39}).view(0, {3})),
       says("not"));
 }
+
+}  // namespace coding_test

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+namespace combine_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -67,3 +69,5 @@ TEST_CASE("combine says what disagrees", "[kernels]") {
   CHECK_THROWS_WITH(combine(stream, std::vector<Term>(7, Term{1, a}), a), says("7 terms"));
   CHECK_THROWS_WITH(combine(stream, {{1, a}, {1, b}}, a), says("[combine] a term"));
 }
+
+}  // namespace combine_test

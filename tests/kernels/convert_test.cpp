@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <limits>
 
+namespace convert_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -109,3 +111,5 @@ TEST_CASE("on a CPU a product's operand is the float32 tensor itself", "[kernels
   convert(stream, from_host(stream, std::vector<float>{1, 2, 3, 4}, {4}), narrow);
   CHECK(to_host(operand(stream, narrow)) == Values{1, 2, 3, 4});
 }
+
+}  // namespace convert_test

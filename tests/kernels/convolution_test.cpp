@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+namespace convolution_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -207,3 +209,5 @@ TEST_CASE("convolutions say what disagrees", "[kernels]") {
           stream, wide, stream.allocate({2, 1, 1, 4}), stream.allocate({4, 11, 11, 3}), x),
       says("has no window of 11"));
 }
+
+}  // namespace convolution_test

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+namespace cuda_coding_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -59,3 +61,5 @@ TEST_CASE("signs of a GPU are the CPU's, and the same every time", "[gpu]") {
     }
   }
 }
+
+}  // namespace cuda_coding_test

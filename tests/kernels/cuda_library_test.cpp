@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+namespace cuda_library_test {
+
 using namespace troupe::cuda;
 
 TEST_CASE("a function of cuBLASLt is found where the build found the library", "[kernels]") {
@@ -21,3 +23,5 @@ TEST_CASE("a library that is not there is told when something of it is called", 
   CHECK_THROWS_WITH(cublas_lt().find("cublasLtOfNoVersion"),
                     Catch::Contains("has no cublasLtOfNoVersion"));
 }
+
+}  // namespace cuda_library_test

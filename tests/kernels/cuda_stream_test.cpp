@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+namespace cuda_stream_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -264,3 +266,5 @@ TEST_CASE("streams of many threads share one pool", "[gpu]") {
   }
   CHECK(wrong == std::vector<int>(kThreads, 0));
 }
+
+}  // namespace cuda_stream_test

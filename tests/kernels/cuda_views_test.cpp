@@ -13,6 +13,8 @@
 #include <limits>
 #include <vector>
 
+namespace cuda_views_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -214,3 +216,5 @@ TEST_CASE("a diverged row shows in the loss, and predicts nothing", "[gpu]") {
     CHECK(to_host(result)[1] == 0);
   }
 }
+
+}  // namespace cuda_views_test

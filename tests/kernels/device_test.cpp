@@ -3,6 +3,8 @@
 #include "kernels/stream.hpp"
 #include "tests/support/catch.hpp"
 
+namespace device_test {
+
 using namespace troupe;
 using troupe::test::says;
 
@@ -51,3 +53,5 @@ TEST_CASE("what a CPU cannot multiply in is an error with what would be right", 
   }
   CHECK_THROWS_WITH(Stream(Device{}, Precision::tf32), says("[Stream] tf32"));
 }
+
+}  // namespace device_test

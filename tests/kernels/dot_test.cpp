@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+namespace dot_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -26,3 +28,5 @@ TEST_CASE("dot agrees with a naive loop in double", "[kernels][dot]") {
   }
   CHECK_THROWS_AS(dot(stream, stream.allocate({2}), stream.allocate({3})), ContractError);
 }
+
+}  // namespace dot_test

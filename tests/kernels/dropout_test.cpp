@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+namespace dropout_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -67,3 +69,5 @@ TEST_CASE("dropout refuses a rate that drops all", "[kernels]") {
   CHECK_THROWS_WITH(dropout(stream, RandomStream(1, Purpose::test), 0, 1.0f, x, x),
                     says("[dropout] rate 1 is not in [0, 1)"));
 }
+
+}  // namespace dropout_test

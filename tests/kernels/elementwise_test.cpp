@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+namespace elementwise_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -46,3 +48,5 @@ TEST_CASE("add says what disagrees", "[kernels]") {
   CHECK_THROWS_WITH(add(stream, a, b, ActivationKind::none, a), says("[add] a is (3), b (4), y"));
   CHECK_THROWS_WITH(add(stream, a, a, ActivationKind::gelu, a), says("right is none or relu"));
 }
+
+}  // namespace elementwise_test

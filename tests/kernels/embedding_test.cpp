@@ -3,6 +3,8 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"
 
+namespace embedding_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -99,3 +101,5 @@ TEST_CASE("embedding says what disagrees", "[kernels]") {
   CHECK_THROWS_WITH(embedding_forward(stream, ids, table, Tensor(), table),
                     says("[embedding_forward] y is (4, 5), not (2, 3, 5)"));
 }
+
+}  // namespace embedding_test

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+namespace late_gradient_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -168,3 +170,5 @@ TEST_CASE("a variance that rounding leaves below zero has a root", "[kernels]") 
     }
   }
 }
+
+}  // namespace late_gradient_test

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+namespace loss_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -133,3 +135,5 @@ TEST_CASE("squared_error agrees with the formula in double", "[kernels]") {
   check_close("result", to_host(result), {expected.sum, 0}, {1e-12, 1e-12});
   check_close("dy", to_host(gradient), expected.gradient, {1e-7, 1e-6});
 }
+
+}  // namespace loss_test

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+namespace lstm_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -354,3 +356,5 @@ TEST_CASE("lstm refuses what does not fit, by name", "[kernels]") {
           stream, layer.w_input, layer.w_hidden, r.gates, r.cells, layer.dy, r.dgates, r.y),
       says("[lstm_input_gradient] dx is (2, 3, 5), not (2, 3, 4)"));
 }
+
+}  // namespace lstm_test

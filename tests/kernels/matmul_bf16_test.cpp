@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+namespace matmul_bf16_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -63,3 +65,5 @@ TEST_CASE("in bf16 matmul is the product of the rounded operands, added up in fl
     check_close("c", to_host(c), expected, {4e-6 * std::sqrt(double(s.inner)), 1e-6});
   }
 }
+
+}  // namespace matmul_bf16_test

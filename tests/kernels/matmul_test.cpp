@@ -7,6 +7,8 @@
 #include <limits>
 #include <tuple>
 
+namespace matmul_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -167,3 +169,5 @@ TEST_CASE("matmul says what disagrees", "[kernels]") {
   CHECK_THROWS_WITH(troupe::matmul(stream, square, stream.allocate({4, 4}), square),
                     says("c is one of its operands"));
 }
+
+}  // namespace matmul_test

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+namespace normalization_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -509,3 +511,5 @@ TEST_CASE("normalization says what disagrees", "[kernels]") {
   CHECK_THROWS_WITH(group_norm_forward(stream, 4, images, c, c, 0, images, c, c),
                     says("[group_norm_forward] 6 channels do not make 4 equal groups"));
 }
+
+}  // namespace normalization_test

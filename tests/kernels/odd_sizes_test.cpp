@@ -11,6 +11,8 @@
 #include <tuple>
 #include <vector>
 
+namespace odd_sizes_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -145,3 +147,5 @@ TEST_CASE("products of odd sizes agree with the naive ones, and write nowhere el
     }
   }
 }
+
+}  // namespace odd_sizes_test

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+namespace orthogonalize_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -177,3 +179,5 @@ TEST_CASE("orthogonalize leaves zero, spreads a NaN and names a wrong shape", "[
                     says("[orthogonalize] x is (12), not (M, N) with both >= 1"));
   CHECK_THROWS_WITH(orthogonalize(stream, x, flat), says("out is (12), not (3, 4)"));
 }
+
+}  // namespace orthogonalize_test

@@ -17,6 +17,8 @@
 #include <cmath>
 #include <thread>
 
+namespace parity_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -1003,3 +1005,5 @@ TEST_CASE("muon's parts agree", "[gpu]") {
     check_same("orthogonalized", x, {1e-5, 0});  // twice orthogonalize_test's
   }
 }
+
+}  // namespace parity_test

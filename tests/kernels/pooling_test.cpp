@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+namespace pooling_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -147,3 +149,5 @@ TEST_CASE("pooling says what disagrees", "[kernels]") {
   CHECK_THROWS_WITH(average_pool_forward(stream, geometry, x, x),
                     says("[average_pool_forward] y is (2, 8, 8, 3), not (2, 4, 4, 3)"));
 }
+
+}  // namespace pooling_test

@@ -16,6 +16,8 @@
 #include <cmath>
 #include <string>
 
+namespace precision_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -331,3 +333,5 @@ TEST_CASE("attention is near that in float32", "[gpu]") {
     CHECK(to_host(dqkv.gpu) == once);
   }
 }
+
+}  // namespace precision_test

@@ -4,6 +4,8 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"
 
+namespace reduction_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -94,3 +96,5 @@ TEST_CASE("squared_distance agrees with the naive sum", "[kernels]") {
   }
   check_close("out", to_host(out), {sum}, {0, 1e-13});
 }
+
+}  // namespace reduction_test

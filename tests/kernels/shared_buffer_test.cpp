@@ -7,6 +7,8 @@
 #include <barrier>
 #include <thread>
 
+namespace shared_buffer_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -151,3 +153,5 @@ TEST_CASE("a shared buffer is as large as it was made", "[kernels][shared]") {
   CHECK_THROWS_AS(SharedBuffer(0, 1), ContractError);
   CHECK_THROWS_AS(SharedBuffer(1, 0), ContractError);
 }
+
+}  // namespace shared_buffer_test

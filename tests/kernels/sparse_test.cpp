@@ -7,6 +7,8 @@
 #include <numeric>
 #include <thread>
 
+namespace sparse_test {
+
 using namespace troupe;
 
 namespace {
@@ -144,3 +146,5 @@ TEST_CASE("two threads on disjoint features make what one makes", "[kernels][spa
     }
   }
 }
+
+}  // namespace sparse_test

@@ -6,6 +6,8 @@
 
 #include <thread>
 
+namespace stream_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -92,3 +94,5 @@ TEST_CASE("a stream may be used on another thread than the one that made it", "[
   std::thread([&] { matmul(stream, a, a, there, {.transpose_b = true}); }).join();
   CHECK(to_host(here) == to_host(there));
 }
+
+}  // namespace stream_test

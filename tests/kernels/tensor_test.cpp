@@ -4,6 +4,8 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"
 
+namespace tensor_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -46,3 +48,5 @@ TEST_CASE("shapes print and multiply", "[kernels]") {
   CHECK_THROWS_AS((Shape{1, 2, 3, 4, 5, 6}), ContractError);
   CHECK_THROWS_AS(Shape{-1}, ContractError);
 }
+
+}  // namespace tensor_test

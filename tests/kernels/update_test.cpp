@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+namespace update_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -293,3 +295,5 @@ TEST_CASE("every kernel has a functor, a name and its number of moments", "[kern
   CHECK(moments(UpdateKernel::lion) == 1);
   CHECK(moments(UpdateKernel::muon) == 0);
 }
+
+}  // namespace update_test

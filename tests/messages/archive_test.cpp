@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+namespace archive_test {
+
 using namespace troupe;
 
 namespace {
@@ -215,3 +217,5 @@ TEST_CASE("a message keeps what it says", "[archive]") {
   CHECK(to_host(read_back.gradient.at(0)) == std::vector<double>{1, 2});
   CHECK(read_back.reads.at(0).forward == View{5, {ReachKind::linear, 2}});
 }
+
+}  // namespace archive_test

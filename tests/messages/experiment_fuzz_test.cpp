@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+namespace experiment_fuzz_test {
+
 using namespace troupe;
 
 namespace {
@@ -275,3 +277,5 @@ TEST_CASE("damaged assignments are refused in a sentence or read back the same",
   CHECK(tally.legal > 400);
   CHECK(tally.refused > 4000);
 }
+
+}  // namespace experiment_fuzz_test

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+namespace experiment_test {
+
 using namespace troupe;
 
 namespace {
@@ -750,3 +752,5 @@ TEST_CASE("the help is narrow and in columns", "[messages]") {
   CHECK(help.find("\n  pipeline.schedule=one_f_one_b            choice ") != help.npos);
   CHECK(help.find("\n    spike_compensation ") != help.npos);
 }
+
+}  // namespace experiment_test

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+namespace wire_test {
+
 using namespace troupe;
 
 namespace {
@@ -324,3 +326,5 @@ TEST_CASE("records that cannot be are refused") {
   Archive c;
   CHECK_THROWS_AS(archive(c, wait), ArchiveError);
 }
+
+}  // namespace wire_test

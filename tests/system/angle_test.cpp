@@ -9,6 +9,8 @@
 #include <cmath>
 #include <map>
 
+namespace angle_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -255,3 +257,5 @@ TEST_CASE("locks are the seconds that a stage waited for the modules before and 
   CHECK(estimated.locks.at(0).backward == 0);
   CHECK(estimated.locks.at(1).backward == 0);
 }
+
+}  // namespace angle_test

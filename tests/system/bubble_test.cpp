@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+namespace bubble_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -156,3 +158,5 @@ TEST_CASE("on the real clock a thread's modelled times do not overlap", "[system
   REQUIRE(outcome.ending.exit_code == 0);
   CHECK(outcome.seconds >= expected * 0.999);
 }
+
+}  // namespace bubble_test

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+namespace checks_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -356,3 +358,5 @@ TEST_CASE("the clock's rows, and a later phase's, come before the first one's da
   REQUIRE_FALSE(check_clock(shared, false));
   CHECK_THAT(check_clock(shared, false).error().message, Catch::StartsWith("record.order: "));
 }
+
+}  // namespace checks_test

@@ -10,6 +10,8 @@
 #include <map>
 #include <span>
 
+namespace codecs_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -392,3 +394,5 @@ TEST_CASE("a run that diverges ends as one", "[system][codecs]") {
     CHECK(out.ending.exit_code == static_cast<int>(ErrorKind::diverged));
   }
 }
+
+}  // namespace codecs_test

@@ -12,6 +12,8 @@
 #include <tuple>
 #include <utility>
 
+namespace decoupled_diloco_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -406,3 +408,5 @@ TEST_CASE("mode streaming sends strided fragments of 4 bits, and three blocks ar
   CHECK(servers({"replicas.shards=5"}) == 5);
   CHECK(servers({"pipeline.stages=2"}) == 4);  // a chunk has two blocks, one of each fragment
 }
+
+}  // namespace decoupled_diloco_test

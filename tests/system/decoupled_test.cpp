@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <cmath>
 
+namespace decoupled_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -585,3 +587,5 @@ TEST_CASE("a module that makes its error signal ends beside no open skip", "[sys
   CHECK(said({"decoupled=local_loss", "pipeline.cut=[4]"}).empty());
   CHECK(said({"decoupled=feedback_alignment", "pipeline.cut=[3]"}).empty());
 }
+
+}  // namespace decoupled_test

@@ -10,6 +10,8 @@
 #include <map>
 #include <utility>
 
+namespace delayed_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -200,3 +202,5 @@ TEST_CASE("one module has no delay: both are backpropagation", "[system]") {
   CHECK(same(trained(modules(1, kReplayed)), plain));
   CHECK(same(by_the_paper(modules(1, {}), Kept::activations), plain));
 }
+
+}  // namespace delayed_test

@@ -5,6 +5,8 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
+namespace determinism_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -139,3 +141,5 @@ TEST_CASE("evaluations on both clocks agree", "[system]") {
 TEST_CASE("another seed gives another run", "[system]") {
   CHECK_FALSE(same(run(small({"seed=1"})).weights, run(small({"seed=2"})).weights));
 }
+
+}  // namespace determinism_test

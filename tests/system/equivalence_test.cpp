@@ -5,6 +5,8 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
+namespace equivalence_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -136,3 +138,5 @@ TEST_CASE("across M, gradients agree at step 0 and weights after 50 updates of a
           1e-5);
   }
 }
+
+}  // namespace equivalence_test

@@ -14,6 +14,8 @@
 #include <limits>
 #include <sstream>
 
+namespace failure_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -298,3 +300,5 @@ TEST_CASE("a limit of seconds lets what was admitted finish", "[system]") {
   CHECK(outcome.ending.step < 20);
   CHECK(outcome.applied.size() == static_cast<std::size_t>(3 * outcome.ending.step));
 }
+
+}  // namespace failure_test

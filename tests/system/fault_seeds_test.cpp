@@ -13,7 +13,11 @@
 #include <string>
 #include <vector>
 
-namespace troupe::test {
+namespace fault_seeds_test {
+
+using namespace troupe;
+using namespace troupe::test;
+
 namespace {
 
 /// What is drawn of one seed, choice by choice.
@@ -222,4 +226,4 @@ TEST_CASE("under whatever faults, by seed, a run ends as documented and breaks n
   }
 }
 
-}  // namespace troupe::test
+}  // namespace fault_seeds_test

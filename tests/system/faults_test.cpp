@@ -16,7 +16,11 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::test {
+namespace faults_test {
+
+using namespace troupe;
+using namespace troupe::test;
+
 namespace {
 
 /// Three replicas, whose mini-batches take a second in the mean.
@@ -345,4 +349,4 @@ TEST_CASE("a message that a machine swallows ends in a stall, which says who wai
   CHECK(done.ending.cause.starts_with("the run has stalled:"));
 }
 
-}  // namespace troupe::test
+}  // namespace faults_test

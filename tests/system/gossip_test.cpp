@@ -3,6 +3,8 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
+namespace gossip_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -199,3 +201,5 @@ TEST_CASE("a run of gossiping replicas that is stopped early ends with weights",
     }
   }
 }
+
+}  // namespace gossip_test

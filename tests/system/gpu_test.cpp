@@ -12,6 +12,8 @@
 #include "tests/support/skip.hpp"
 #include "tests/support/text_file.hpp"
 
+namespace gpu_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -157,3 +159,5 @@ TEST_CASE("a batch gathered for a GPU is the CPU's", "[gpu]") {
     CHECK(to_host(batch.target) == to_host(expected.target));
   }
 }
+
+}  // namespace gpu_test

@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+namespace growth_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -167,3 +169,5 @@ TEST_CASE("batches five times as large do what rates a fifth as large do, in few
   CHECK(std::abs(by_decay - by_growth) < 0.026);
   CHECK(by_growth > half.evaluations.back().accuracy);
 }
+
+}  // namespace growth_test

@@ -16,6 +16,8 @@
 #include <optional>
 #include <set>
 
+namespace halos_codecs_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -494,3 +496,5 @@ TEST_CASE("faults between halos' servers with codecs cost what is the group's, a
     check_accounts(done);
   }
 }
+
+}  // namespace halos_codecs_test

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <map>
 
+namespace halos_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -293,3 +295,5 @@ TEST_CASE("a group whose host dies costs what is the group's", "[system][halos]"
   const Outcome whole = outcome({kHalos + "period=2", kHalos + "accumulate=3"});
   CHECK(done.seconds > 1.3 * whole.seconds);
 }
+
+}  // namespace halos_test

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <map>
 
+namespace hogwild_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -185,3 +187,5 @@ TEST_CASE("a worker that is held back takes so many times its seconds", "[hogwil
     CHECK(seconds >= factor * sink.worked.at(batch) - 1e-6);  // it counts whole nanoseconds
   }
 }
+
+}  // namespace hogwild_test

@@ -8,6 +8,8 @@
 #include <deque>
 #include <numeric>
 
+namespace idle_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -243,3 +245,5 @@ TEST_CASE("a loader that is too slow is told apart from one that is not", "[idle
   CHECK_THAT(s.idle.at(0)[kData] * s.seconds, WithinAbs(starved, kExact));
   CHECK_THAT(s.busy.at(0) * s.seconds, WithinAbs(3.0 * N, kExact));
 }
+
+}  // namespace idle_test

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+namespace input_buffer_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -325,3 +327,5 @@ TEST_CASE("what does not go together with buffers of inputs is refused", "[syste
   CHECK(refusal(buffered(2, {"record.angle_every=2"})).starts_with("record.angle_every: "));
   CHECK(refusal(buffered(2)).empty());
 }
+
+}  // namespace input_buffer_test

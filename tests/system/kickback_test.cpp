@@ -12,6 +12,8 @@
 #include <functional>
 #include <numeric>
 
+namespace kickback_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -224,3 +226,5 @@ TEST_CASE("what kickback is not defined for is refused", "[system]") {
   CHECK(layers("layer { batch_norm {} }").starts_with("model: kickback"));
   CHECK(layers("layer { activation { kind: gelu } }").starts_with("model: kickback"));
 }
+
+}  // namespace kickback_test

@@ -10,6 +10,8 @@
 #include <cmath>
 #include <functional>
 
+namespace layerwise_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -289,3 +291,5 @@ TEST_CASE("PipeMare goes back through weights reconstructed by the smoothed disp
                  .weights,
              run(task("latest")).weights));
 }
+
+}  // namespace layerwise_test

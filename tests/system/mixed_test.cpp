@@ -13,6 +13,8 @@
 
 #include <algorithm>
 
+namespace mixed_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -349,3 +351,5 @@ TEST_CASE("what does not fit a mixed pipe is refused with key and value", "[syst
         "clock.forward.seconds: one number for all stages, or one for each of the 2, or of the 5 "
         "chunks; there are 3");
 }
+
+}  // namespace mixed_test

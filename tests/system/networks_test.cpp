@@ -13,6 +13,8 @@
 
 #include <cmath>
 
+namespace networks_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -305,3 +307,5 @@ TEST_CASE("after a first run no tensor memory comes from the system", "[system][
     CHECK(BufferPool::of(Device{}).statistics().fresh == before);
   }
 }
+
+}  // namespace networks_test

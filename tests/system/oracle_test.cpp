@@ -6,6 +6,8 @@
 #include <cmath>
 #include <functional>
 
+namespace oracle_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -275,3 +277,5 @@ TEST_CASE("PipeMare's rescaled rates are those of a recursion", "[system]") {
                          }};
       });
 }
+
+}  // namespace oracle_test

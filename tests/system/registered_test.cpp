@@ -12,6 +12,8 @@
 
 #include <cmath>
 
+namespace registered_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -190,3 +192,5 @@ TEST_CASE("data in memory and a network of one's own train in a pipeline", "[sys
   REQUIRE_FALSE(done.evaluations.empty());
   CHECK(done.evaluations.back().accuracy > 0.9);
 }
+
+}  // namespace registered_test

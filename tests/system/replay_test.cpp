@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+namespace replay_test {
+
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -216,3 +218,5 @@ TEST_CASE("a run that diverged is replayed to the same mini-batch", "[system][re
   REQUIRE(first.exit_code == 4);
   check_equal(replayed(folder / "run"), first);
 }
+
+}  // namespace replay_test

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+namespace replica_tables_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -376,3 +378,5 @@ TEST_CASE(
   CHECK(delayed.train_loss > both.train_loss);
   CHECK(accuracy(both) > accuracy(together) - 0.5);
 }
+
+}  // namespace replica_tables_test

@@ -16,6 +16,8 @@
 #include <map>
 #include <tuple>
 
+namespace replicas_all_reduce_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -403,3 +405,5 @@ TEST_CASE("a part that comes twice is counted once", "[system]") {
   };
   CHECK(same(run(small(3, "ring"), {.meddle = twice}).weights, once));
 }
+
+}  // namespace replicas_all_reduce_test

@@ -17,7 +17,11 @@
 #include <utility>
 #include <vector>
 
-namespace troupe::test {
+namespace replicas_back_test {
+
+using namespace troupe;
+using namespace troupe::test;
+
 namespace {
 
 /// Three replicas; the host of replica 1 crashes and is there again three seconds later.
@@ -386,4 +390,4 @@ TEST_CASE("where nobody can give a replica its weights it cannot come back", "[s
   }
 }
 
-}  // namespace troupe::test
+}  // namespace replicas_back_test

@@ -17,6 +17,8 @@
 #include <string>
 #include <tuple>
 
+namespace replicas_clocks_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -317,3 +319,5 @@ TEST_CASE("who comes back keeps to the bound, and the others with it", "[system]
     CHECK(returned > 300);
   }
 }
+
+}  // namespace replicas_clocks_test

@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+namespace replicas_decisions_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -133,3 +135,5 @@ TEST_CASE("evaluations wait for the servers that are behind, and hold nobody up"
   REQUIRE(done.ending.exit_code == 0);
   CHECK(done.evaluations.size() >= 60);
 }
+
+}  // namespace replicas_decisions_test

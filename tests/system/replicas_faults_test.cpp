@@ -8,6 +8,8 @@
 #include <future>
 #include <set>
 
+namespace replicas_faults_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -391,3 +393,5 @@ TEST_CASE("what the dead still send is not heard", "[system][replicas]") {
     check_accounts(done);
   }
 }
+
+}  // namespace replicas_faults_test

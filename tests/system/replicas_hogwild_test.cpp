@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <numeric>
 
+namespace replicas_hogwild_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -315,3 +317,5 @@ TEST_CASE("what has no meaning is refused", "[system]") {
   CHECK_THAT(refusal(hogwild(2, {"record.order=true"}), false), says("record.order"));
   CHECK_THAT(refusal(hogwild(4, {"stop.updates=3"}), true), says("replicas.count: 4 is more than"));
 }
+
+}  // namespace replicas_hogwild_test

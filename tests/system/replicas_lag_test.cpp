@@ -12,6 +12,8 @@
 #include <cmath>
 #include <map>
 
+namespace replicas_lag_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -403,3 +405,5 @@ TEST_CASE("every rule and every exchange keeps its accounts", "[system][replicas
     }
   }
 }
+
+}  // namespace replicas_lag_test

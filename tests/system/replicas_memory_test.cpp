@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+namespace replicas_memory_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -96,3 +98,5 @@ TEST_CASE("a server keeps no more messages than the weights take", "[system][rep
   check_level({"replicas.codec.down.top_k.density=0.01", "replicas.codec.up.top_k.density=0.01"});
   check_level({"replicas.codec.down=one_bit", "replicas.exchange.parameter_server.n_fetch=4"});
 }
+
+}  // namespace replicas_memory_test

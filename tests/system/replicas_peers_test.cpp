@@ -8,6 +8,8 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
+namespace replicas_peers_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -385,3 +387,5 @@ TEST_CASE("an extension that is not registered, or does not fit, is refused", "[
   CHECK(refusal({"extension.custom.name=brake", "replicas.exchange=sandblaster"}) ==
         "extension: brake joins stages and shards, and sandblaster has none; leave it out");
 }
+
+}  // namespace replicas_peers_test

@@ -11,6 +11,8 @@
 #include <cmath>
 #include <stdexcept>
 
+namespace replicas_stop_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -264,3 +266,5 @@ TEST_CASE("a run that has met its target tells of its servers and stages", "[sys
     CHECK(done.stashes_max == std::map<std::int32_t, std::int64_t>{{0, 2}, {1, 1}});
   }
 }
+
+}  // namespace replicas_stop_test

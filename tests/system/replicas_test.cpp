@@ -13,6 +13,8 @@
 #include <cmath>
 #include <map>
 
+namespace replicas_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -594,3 +596,5 @@ TEST_CASE("evaluations change no weight and no order of updates", "[system][repl
     }
   }
 }
+
+}  // namespace replicas_test

@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+namespace replicas_together_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -300,3 +302,5 @@ TEST_CASE("replicas of a network with convolutions and batch norm", "[system][re
     REQUIRE(!done.ending.buffers.empty());
   }
 }
+
+}  // namespace replicas_together_test

@@ -13,6 +13,8 @@
 #include <filesystem>
 #include <numeric>
 
+namespace sandblaster_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -338,3 +340,5 @@ TEST_CASE("portions are made with the precision that is asked for", "[sandblaste
     CHECK(cast.members[index_of(cast, worker)].precision == Precision::bf16);
   }
 }
+
+}  // namespace sandblaster_test

@@ -9,6 +9,8 @@
 #include <numbers>
 #include <vector>
 
+namespace stability_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -135,3 +137,5 @@ TEST_CASE("with momentum 0.9 each policy has the limit of its own recursion", "[
     }
   }
 }
+
+}  // namespace stability_test

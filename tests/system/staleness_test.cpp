@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+namespace staleness_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -383,3 +385,5 @@ TEST_CASE("E8: without its own activations a backward teaches nothing", "[system
   }
   WARN(table);
 }
+
+}  // namespace staleness_test

@@ -16,6 +16,8 @@
 
 #include <array>
 
+namespace streaming_diloco_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -177,3 +179,5 @@ TEST_CASE("the figures of streaming depend on each of its numbers", "[system][re
     CHECK(distance(train({other}).weights, paper.weights) > 1e-3);
   }
 }
+
+}  // namespace streaming_diloco_test

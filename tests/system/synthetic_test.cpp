@@ -12,6 +12,8 @@
 
 #include <algorithm>
 
+namespace synthetic_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -520,3 +522,5 @@ TEST_CASE("what does not go together with synthetic gradients is refused", "[sys
                  "decoupled=greedy"})
             .starts_with("model: quadratic has neither labels"));
 }
+
+}  // namespace synthetic_test

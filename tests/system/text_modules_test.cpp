@@ -11,6 +11,8 @@
 
 #include <algorithm>
 
+namespace text_modules_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -315,3 +317,5 @@ TEST_CASE("texts: modules share no tied parameters, and end between two blocks",
   CHECK(inside.ends_with("modules may begin at the layers 1, 7, 12, 18, 23, 24"));
   CHECK(said({"decoupled=feedback_alignment", "pipeline.cut=[13,23]"}).empty());
 }
+
+}  // namespace text_modules_test

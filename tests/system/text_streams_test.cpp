@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <cmath>
 
+namespace text_streams_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -236,3 +238,5 @@ TEST_CASE("what a state could not be carried through is refused", "[system]") {
   CHECK(said({"data.growth.at=[0.5]", "stop.updates=0", "stop.epochs=2"})
             .starts_with("data.growth: "));
 }
+
+}  // namespace text_streams_test

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 
+namespace versions_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -231,3 +233,5 @@ TEST_CASE("start-up: horizons are min(b, d)", "[system]") {
   CHECK(versions(outcome, 2, false) == "0+2 0+2 1+1 2");
   CHECK(versions(outcome, 3, false) == "0+3 1+2 2+1 3");
 }
+
+}  // namespace versions_test

@@ -54,7 +54,7 @@ bool rectified(const proto::Experiment& e) {
          });
 }
 
-Result<void> check(const proto::Experiment& e) {
+Result<void> check_kickback(const proto::Experiment& e) {
   if (!rectified(e)) {
     return Error{
         ErrorKind::usage,
@@ -72,7 +72,7 @@ DecoupledScheme kickback() {
       .info = {.name = "kickback",
                .summary = "the error at the output times the influence on the next module alone",
                .paper = "Balduzzi, Vanchinathan & Buhmann 2015, arXiv:1411.6191",
-               .check = check},
+               .check = check_kickback},
       .from = SignalFrom::head,
       .signal =
           "error(k) = dL/dy tau(k), y the one output; tau(k) = d/dh(k) of the sum over h(k+1): "

@@ -25,7 +25,7 @@ PredictorPlan predictor_of(const proto::Experiment& e, const OptionValues& /*val
   return plan;
 }
 
-Result<void> check(const proto::Experiment& e) {
+Result<void> check_synthetic(const proto::Experiment& e) {
   const proto::Predictor& predictor = e.decoupled().synthetic().predictor();
   if (predictor.has_conv() && predictor.conv().kernel() % 2 == 0) {
     return Error{ErrorKind::usage,
@@ -44,7 +44,7 @@ DecoupledScheme synthetic() {
                .summary = "an estimate by the module's own predictor, which learns from what the "
                           "next module sends later",
                .paper = "DNI: Jaderberg et al. 2017, arXiv:1608.05343",
-               .check = check},
+               .check = check_synthetic},
       .from = SignalFrom::predictor,
       .signal =
           "error(k) = lambda dL/dh(k) + (1 - lambda) M(h(k)); M learns by |M(h(k)) - "

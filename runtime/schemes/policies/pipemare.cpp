@@ -27,7 +27,8 @@ const proto::Pipemare& options(const WeightContext& c) {
 }
 
 /// Without T2 there is no displacement to go back along.
-std::shared_ptr<const ViewPolicy> view(const WeightContext& c, const Schedule& schedule) {
+std::shared_ptr<const ViewPolicy> view_of_pipemare(const WeightContext& c,
+                                                   const Schedule& schedule) {
   return options(c).correct() ? std::make_shared<PipeMare>() : latest_view(c, schedule);
 }
 
@@ -57,7 +58,7 @@ PolicyScheme pipemare() {
       .reads = "forward W[b-d], backward W[b] - d steps of the smoothed displacement",
       .staleness = "d",
       .memory = "2, and delta",
-      .view = view,
+      .view = view_of_pipemare,
       .step = step,
       .synchronous_epochs = [](const WeightContext& c) {
         return static_cast<double>(options(c).synchronous_epochs());

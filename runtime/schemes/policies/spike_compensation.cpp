@@ -30,7 +30,8 @@ class Predicted final : public ViewPolicy {
   bool stashes_;
 };
 
-std::shared_ptr<const ViewPolicy> view(const WeightContext& c, const Schedule& schedule) {
+std::shared_ptr<const ViewPolicy> view_of_spike_compensation(const WeightContext& c,
+                                                             const Schedule& schedule) {
   if (options(c).predict()) {
     return std::make_shared<Predicted>(options(c).stash());
   }
@@ -56,7 +57,7 @@ PolicyScheme spike_compensation() {
               "stash W[b]",
           .staleness = "d; the same forward weights as geometric with momentum",
           .memory = "K-k; without stash 1, with predict 1 more",
-          .view = view,
+          .view = view_of_spike_compensation,
           .goes_with = [](const OptimizerScheme& o) { return o.heavy_ball; },
           .step = compensated};
 }

@@ -66,7 +66,7 @@ class ByUpdates final : public ViewPolicy {
 };
 
 /// Under a flush nothing is late, and positions say nothing.
-std::shared_ptr<const ViewPolicy> view(const WeightContext& c, const Schedule& schedule) {
+std::shared_ptr<const ViewPolicy> view_of_xpipe(const WeightContext& c, const Schedule& schedule) {
   const Horizon horizon = horizon_of(c.experiment);
   const bool by_position =
       c.experiment.pipeline().weights().xpipe().horizon() == proto::Xpipe::paper;
@@ -92,7 +92,7 @@ PolicyScheme xpipe() {
           "by position as much as floor(k/2) updates beyond the mini-batch's own; by "
           "updates 0 where the prediction holds",
       .memory = "2 at M = 1, up to 4 for several micro-batches: two steps, each with a prediction",
-      .view = view,
+      .view = view_of_xpipe,
       .predicts = true};
 }
 

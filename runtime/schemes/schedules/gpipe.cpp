@@ -6,7 +6,7 @@
 namespace troupe::schedules {
 namespace {
 
-void write(SequenceBuilder& s) {
+void write_gpipe(SequenceBuilder& s) {
   s.begin_period();
   for (std::int64_t j = 0; j < s.M(); ++j) {
     s.forward(j);
@@ -26,7 +26,7 @@ ScheduleScheme gpipe() {
           .flushed = true,
           .staleness = "0",
           .bubble = "(K-1)(T_F+T_B)",
-          .write = write};
+          .write = write_gpipe};
 }
 
 }  // namespace troupe::schedules

@@ -9,7 +9,7 @@
 namespace troupe::schedules {
 namespace {
 
-void write(SequenceBuilder& s) {
+void write_interleaved(SequenceBuilder& s) {
   const std::int64_t K = s.K();
   const std::int64_t v = s.chunks_per_stage();
   const std::int64_t all = v * s.M();
@@ -60,7 +60,7 @@ ScheduleScheme interleaved() {
           .flushed = true,
           .staleness = "0",
           .bubble = "(K-1)(T_F+T_B)/v",
-          .write = write,
+          .write = write_interleaved,
           .chunks =
               [](const proto::Experiment& e, const OptionValues&) {
                 return static_cast<std::int32_t>(e.pipeline().schedule().interleaved().chunks());

@@ -5,7 +5,7 @@
 namespace troupe::schedules {
 namespace {
 
-void write(SequenceBuilder& s) {
+void write_sequential(SequenceBuilder& s) {
   s.begin_period();
   for (std::int64_t j = 0; j < s.M(); ++j) {
     s.forward(j);
@@ -24,7 +24,7 @@ ScheduleScheme sequential() {
           .flushed = true,
           .staleness = "0",
           .bubble = "(K-1) M (T_F+T_B)",
-          .write = write};
+          .write = write_sequential};
 }
 
 }  // namespace troupe::schedules

@@ -8,7 +8,7 @@
 namespace troupe::schedules {
 namespace {
 
-void write(SequenceBuilder& s) {
+void write_zb_h1(SequenceBuilder& s) {
   s.begin_period();
   const std::int64_t warm_up = std::min(s.to_loss(), s.M());
   std::int64_t forwards = 0;
@@ -43,7 +43,7 @@ ScheduleScheme zb_h1() {
       .flushed = true,
       .staleness = "0",
       .bubble = "(K-1)(T_F+T_B-T_W) for M >= K, T_W <= T_B (here T_B: the input gradient alone)",
-      .write = write};
+      .write = write_zb_h1};
 }
 
 }  // namespace troupe::schedules

@@ -3,6 +3,8 @@
 
 #include "tests/actors/exchange/fake_host.hpp"
 
+namespace alone_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -84,3 +86,5 @@ TEST_CASE("a message that belongs to another exchange is a bug, and says which",
   CHECK_THROWS_WITH(alone.did(Computed{}, 0, fx), says(start + "results of a job of its own"));
   CHECK_THROWS_WITH(alone.sum({}, {}, fx), says(start + "to sum gradients"));
 }
+
+}  // namespace alone_test

@@ -10,6 +10,8 @@
 #include <functional>
 #include <random>
 
+namespace coded_sum_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -478,3 +480,5 @@ TEST_CASE("a part that is no message ends who gets it, with a sentence", "[actor
     CHECK_THROWS_WITH(circle.hear(part(tensors)), says(sentence));
   }
 }
+
+}  // namespace coded_sum_test

@@ -12,6 +12,8 @@
 #include <numbers>
 #include <numeric>
 
+namespace gossip_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -570,3 +572,5 @@ TEST_CASE("a Note that is none ends who gets it, with a sentence", "[actors]") {
     CHECK_NOTHROW(v.hear(0, what, numbers, {filled(1, Village::kNumbers)}));
   }
 }
+
+}  // namespace gossip_test

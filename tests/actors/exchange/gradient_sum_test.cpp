@@ -10,6 +10,8 @@
 #include <deque>
 #include <random>
 
+namespace gradient_sum_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -334,3 +336,5 @@ TEST_CASE("reduction hands the sum to its shard, and one replica's record stands
     CHECK(host.step() == 1);
   }
 }
+
+}  // namespace gradient_sum_test

@@ -4,6 +4,8 @@
 #include "actors/exchange/pinned_fetch.hpp"
 #include "tests/support/machines.hpp"
 
+namespace line_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -135,3 +137,5 @@ TEST_CASE("a pinned pull is answered when the slices of all servers have come", 
   }
   CHECK_FALSE(fetch.came(pinned(all, 1)));  // nobody asks any more
 }
+
+}  // namespace line_test

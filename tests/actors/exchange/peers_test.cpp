@@ -4,6 +4,8 @@
 
 #include "tests/actors/exchange/fake_host.hpp"
 
+namespace peers_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -321,3 +323,5 @@ TEST_CASE("what a peer is told carries who, where and when, and its bytes are on
   CHECK(note.stamp.batch == 1);
   CHECK_THROWS(s.exchange.say(2, ":ask", {}, s.fx));
 }
+
+}  // namespace peers_test

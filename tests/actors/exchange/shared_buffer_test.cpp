@@ -3,6 +3,8 @@
 
 #include "tests/actors/exchange/fake_host.hpp"
 
+namespace shared_buffer_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -170,3 +172,5 @@ TEST_CASE("the director hears once that a replica has finished", "[actors]") {
     CHECK(s.fx.sends.empty());
   }
 }
+
+}  // namespace shared_buffer_test

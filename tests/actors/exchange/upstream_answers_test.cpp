@@ -2,6 +2,8 @@
 // late; and predictions that move with what came.
 #include "tests/actors/exchange/upstream_fixture.hpp"
 
+namespace upstream_answers_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -36,8 +38,8 @@ Answer unasked(std::int64_t version, float value, std::uint64_t holds) {
   return m;
 }
 
-Values firsts(const std::vector<Tensor>& tensors) {
-  Values all;
+Floats firsts(const std::vector<Tensor>& tensors) {
+  Floats all;
   for (const Tensor& t : tensors) {
     all.push_back(first_of(t));
   }
@@ -57,7 +59,7 @@ TEST_CASE("an answer counts once, and only where it was asked for", "[actors]") 
   r.answer(Replica::answer_of(1, 1, 1, 13));
   REQUIRE(r.step() == 1);
   CHECK(r.newest()[1] == 13);
-  const Values before = r.newest();
+  const Floats before = r.newest();
   r.answer(Replica::answer_of(1, 0, 9, 99));  // no question is open
   CHECK(r.step() == 1);
   CHECK(r.host.looks == 0);
@@ -67,7 +69,7 @@ TEST_CASE("an answer counts once, and only where it was asked for", "[actors]") 
   CHECK(r.step() == 1);
   r.answer_all(2, 4, 20);
   REQUIRE(r.step() == 2);
-  CHECK(r.newest() == Values{20, 20});
+  CHECK(r.newest() == Floats{20, 20});
 }
 
 TEST_CASE("what comes unasked is worked in with what it does not hold of the replica's own",
@@ -83,16 +85,16 @@ TEST_CASE("what comes unasked is worked in with what it does not hold of the rep
   CHECK(r.step() == 2);  // with the next mini-batch
   const auto job = r.prepare(1);
   REQUIRE(job);
-  CHECK(firsts(job->inbound.theirs) == Values{40});
+  CHECK(firsts(job->inbound.theirs) == Floats{40});
   REQUIRE(job->inbound.own.size() == 1);
-  CHECK(firsts(job->inbound.own[0]) == Values{200});  // the first is in it
+  CHECK(firsts(job->inbound.own[0]) == Floats{200});  // the first is in it
   CHECK(job->rate == 1.0 / 32);  // the run was at step 4 then, and one of its own has followed
   r.apply(*job, 3);
   r.answer(unasked(6, 60, 3));
   r.answer(unasked(5, 50, 2));  // overtaken
   const auto next = r.prepare(1);
   REQUIRE(next);
-  CHECK(firsts(next->inbound.theirs) == Values{60});
+  CHECK(firsts(next->inbound.theirs) == Floats{60});
   CHECK(next->inbound.own.at(0).empty());
   r.apply(*next, 4);
   r.answer(unasked(5, 50, 2));  // older than what has been worked in
@@ -173,7 +175,7 @@ TEST_CASE("a fragment that comes before it is due waits", "[actors]") {
   CHECK(fifth->inbound.theirs.empty());
   const auto sixth = r.mini_batch();
   REQUIRE(sixth);
-  CHECK(firsts(sixth->inbound.theirs) == Values{10});
+  CHECK(firsts(sixth->inbound.theirs) == Floats{10});
   CHECK(r.exchange.ready(6));
 }
 
@@ -228,7 +230,7 @@ TEST_CASE(
   late.period = 3;
   r.answer(std::move(late));
   r.answer(Replica::answer_of(1, 1, 1, 30));
-  CHECK(firsts(mini_batch().inbound.theirs) == Values{20, 30});
+  CHECK(firsts(mini_batch().inbound.theirs) == Floats{20, 30});
   for (int n = 15; n <= 16; ++n) {
     mini_batch();
   }
@@ -272,12 +274,12 @@ TEST_CASE("what a replica has predicted follows the weights that replace its own
   const auto asked = sent_to<Follow>(Replica::kOptimizer.id, r.fx);
   REQUIRE(asked.size() == 1);
   CHECK(first_of(asked[0].before.at(0).values) == 1);
-  CHECK(firsts(asked[0].after) == Values{7});
+  CHECK(firsts(asked[0].after) == Floats{7});
   REQUIRE(asked[0].predictions.size() == 1);
   CHECK(first_of(asked[0].predictions[0].at(0).values) == 4);
   r.exchange.did(Followed{{weights_of({filled(10)})}}, 0, r.fx);
   REQUIRE(r.step() == 1);
-  CHECK(r.newest() == Values{7});
+  CHECK(r.newest() == Floats{7});
   CHECK(first_of(r.host.installed[0].predictions.at(0).at(0).values) == 10);
   CHECK_THROWS_WITH(r.exchange.did(Followed{}, 0, r.fx), says("a Followed that nobody asked for"));
 }
@@ -308,3 +310,5 @@ TEST_CASE("evaluations read what the servers have pinned", "[actors]") {
   CHECK(first_of(r.host.replies[0].second[1].values) == 2);
   CHECK(r.step() == 0);  // no mini-batch is concerned
 }
+
+}  // namespace upstream_answers_test

@@ -131,7 +131,7 @@ class Replica {
   std::size_t slices_;
 };
 
-using Values = std::vector<float>;
+using Floats = std::vector<float>;
 
 inline float value_of(const Upload& m, std::size_t which = 0) {
   return first_of(m.contribution.values.at(which));

@@ -1,6 +1,8 @@
 // What a replica's exchange sends to the servers, when, and for what it stands: each fact of the Link.
 #include "tests/actors/exchange/upstream_fixture.hpp"
 
+namespace upstream_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -45,7 +47,7 @@ TEST_CASE("a gradient travels as it is, and the next step is the servers' answer
   CHECK(r.step() == 0);
   r.answer(Replica::answer_of(1, 0, 5, 50));
   REQUIRE(r.step() == 1);
-  CHECK(r.newest() == Values{50, 40});
+  CHECK(r.newest() == Floats{50, 40});
   CHECK(r.exchange.waits_for().empty());
   CHECK(r.exchange.label(0).version == 5);  // each slice has the label of its own server
   CHECK(r.exchange.label(1).version == 4);
@@ -114,7 +116,7 @@ TEST_CASE("what is not sent accrues, and stands for as many mini-batches", "[act
   CHECK(r.upload(0).contribution.mini_batches == 2);
   CHECK(r.step() == 3);
   r.answer_all(2, 8, 80);
-  CHECK(r.newest() == Values{80});
+  CHECK(r.newest() == Floats{80});
 }
 
 TEST_CASE("a fetch between two pushes is a question alone", "[actors]") {
@@ -133,7 +135,7 @@ TEST_CASE("a fetch between two pushes is a question alone", "[actors]") {
   CHECK(question.sequence == 1);
   r.answer_all(1, 3, 30);
   REQUIRE(r.step() == 1);
-  CHECK(r.newest() == Values{30});
+  CHECK(r.newest() == Floats{30});
   const auto second = r.prepare(1);
   REQUIRE(second);
   r.apply(*second, 1);
@@ -168,7 +170,7 @@ TEST_CASE("a replica is at most `bound` clocks ahead, and asks for weights that 
   m.clock = 3;  // the others are farther than it has to wait for
   r.answer(std::move(m));
   REQUIRE(r.step() == 2);
-  CHECK(r.newest() == Values{30});
+  CHECK(r.newest() == Floats{30});
   for (const std::int64_t n : {3, 4}) {  // its weights hold what it needs
     r.mini_batch();
     CHECK_FALSE(r.upload(0).answer);
@@ -333,3 +335,5 @@ TEST_CASE("each slice has a server", "[actors]") {
   CHECK_THROWS_WITH(host.join(std::make_unique<Upstream>(std::move(config)), {filled(0)}),
                     says("a shard needs a server for each slice"));
 }
+
+}  // namespace upstream_test

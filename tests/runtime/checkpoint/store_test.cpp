@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+namespace store_test {
+
 using namespace troupe;
 
 namespace fs = std::filesystem;
@@ -143,3 +145,5 @@ TEST_CASE("a checkpoint that cannot be written leaves the others as they are", "
   CHECK(checkpoints_in(folder.path) == std::vector<fs::path>{folder.path / "step-1"});
   CHECK_FALSE(fs::exists(folder.path / ".step-2.partial"));
 }
+
+}  // namespace store_test

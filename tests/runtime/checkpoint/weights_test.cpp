@@ -9,6 +9,8 @@
 
 #include <filesystem>
 
+namespace weights_test {
+
 using namespace troupe;
 namespace fs = std::filesystem;
 
@@ -198,3 +200,5 @@ TEST_CASE("slices made of values are those that the values came from, whatever t
   std::vector<Tensor> slices = slices_of(stream, whole->layout(), values);
   CHECK(to_host(slices.front()) == to_host(whole->initial_slices(stream, 3).front()));
 }
+
+}  // namespace weights_test

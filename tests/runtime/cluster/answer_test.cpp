@@ -10,6 +10,8 @@
 #include <tuple>
 #include <vector>
 
+namespace answer_test {
+
 using namespace troupe;
 using Catch::Matchers::Contains;
 
@@ -125,3 +127,5 @@ TEST_CASE("addresses as numbers have nothing behind them", "[cluster]") {
     }
   }
 }
+
+}  // namespace answer_test

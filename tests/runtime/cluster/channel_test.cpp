@@ -25,6 +25,8 @@
 #include <thread>
 #include <vector>
 
+namespace channel_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
@@ -365,3 +367,5 @@ TEST_CASE("a descriptor at its end is told of until nobody watches it") {
   a.close();
   ::close(ends[0]);
 }
+
+}  // namespace channel_test

@@ -9,6 +9,8 @@
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 
+namespace cluster_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
@@ -127,3 +129,5 @@ TEST_CASE("a message for a machine of another process, or that is none, is refus
   CHECK_THROWS_AS(process.deliver(1, std::move(shorter)), ArchiveError);
   CHECK(process.delivered.empty());
 }
+
+}  // namespace cluster_test

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <string>
 
+namespace control_stream_test {
+
 using namespace troupe;
 
 namespace {
@@ -73,3 +75,5 @@ TEST_CASE("what a length announces takes no memory before it comes", "[cluster]"
     CHECK(stream.ahead() <= 1);
   }
 }
+
+}  // namespace control_stream_test

@@ -14,6 +14,8 @@
 #include <string>
 #include <thread>
 
+namespace curve_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
@@ -170,3 +172,5 @@ TEST_CASE("a peer without a key, or without ZeroMQ, disturbs nobody") {
   zmq_close(plain);
   zmq_ctx_term(context);
 }
+
+}  // namespace curve_test

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+namespace far_order_test {
+
 using namespace troupe;
 
 TEST_CASE("deliveries of several threads are told in an order in which none comes before its cause",
@@ -43,3 +45,5 @@ TEST_CASE("deliveries of several threads are told in an order in which none come
     REQUIRE(told[i].now == static_cast<double>(i));
   }
 }
+
+}  // namespace far_order_test

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <thread>
 
+namespace halts_test {
+
 using namespace troupe;
 using namespace std::chrono_literals;
 
@@ -117,3 +119,5 @@ TEST_CASE("a piece that is none is refused") {
   piece.content.bytes.pop_back();
   CHECK_THROWS_AS(reader.take(piece), ArchiveError);
 }
+
+}  // namespace halts_test

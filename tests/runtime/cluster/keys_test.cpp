@@ -18,6 +18,8 @@
 #include <fstream>
 #include <thread>
 
+namespace keys_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
@@ -348,3 +350,5 @@ TEST_CASE("the end of a stream is seen through TLS") {
   node = Error{};
   CHECK((*lead)->at_end());
 }
+
+}  // namespace keys_test

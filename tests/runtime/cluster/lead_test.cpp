@@ -23,6 +23,8 @@
 #include <map>
 #include <thread>
 
+namespace lead_test {
+
 using namespace troupe;
 using namespace troupe::test;
 using namespace std::chrono_literals;
@@ -555,3 +557,5 @@ TEST_CASE("a process that cannot take part is told of before the run begins") {
   }
   CHECK(children().empty());
 }
+
+}  // namespace lead_test

@@ -7,6 +7,8 @@
 
 #include <vector>
 
+namespace record_bounds_test {
+
 using namespace troupe;
 
 namespace {
@@ -96,3 +98,5 @@ TEST_CASE("records of what the run does not have are refused") {
     CHECK_THROWS_AS(check_record(record, kBounds), WireError);
   }
 }
+
+}  // namespace record_bounds_test

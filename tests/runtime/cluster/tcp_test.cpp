@@ -8,6 +8,8 @@
 
 #include <string>
 
+namespace tcp_test {
+
 using namespace troupe;
 
 namespace {
@@ -51,3 +53,5 @@ TEST_CASE(
   CHECK(reached >= 1);
   ::close(*listening);
 }
+
+}  // namespace tcp_test

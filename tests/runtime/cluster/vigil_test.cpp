@@ -3,6 +3,8 @@
 
 #include "tests/support/catch.hpp"
 
+namespace vigil_test {
+
 using namespace troupe;
 using namespace std::chrono_literals;
 
@@ -46,3 +48,5 @@ TEST_CASE("a look that comes late by less than a stop does not excuse anybody") 
   }
   CHECK(vigil.too_long(kBegin));
 }
+
+}  // namespace vigil_test

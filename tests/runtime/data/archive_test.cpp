@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+namespace archive_test {
+
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -173,3 +175,5 @@ TEST_CASE("damaged archives are refused or harmless", "[runtime][data]") {
   CHECK(accepted > 50);
   CHECK(accepted < 700);
 }
+
+}  // namespace archive_test

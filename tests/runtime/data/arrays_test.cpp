@@ -21,6 +21,8 @@
 #include <string>
 #include <vector>
 
+namespace arrays_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -397,3 +399,5 @@ TEST_CASE("a table is converted block by block to arrays of the same numbers", "
   CHECK_THAT(short_row.error().message, Catch::Contains("line 74: it has 3 fields; right are 4"));
   CHECK_FALSE(std::filesystem::exists(folder / "none"));
 }
+
+}  // namespace arrays_test

@@ -7,6 +7,8 @@
 #include <set>
 #include <vector>
 
+namespace batch_order_test {
+
 using namespace troupe;
 
 namespace {
@@ -152,3 +154,5 @@ TEST_CASE("streams go on from mini-batch to mini-batch, and from epoch to epoch 
   CHECK(std::vector<std::int64_t>(half.begin(), half.end()) == std::vector<std::int64_t>{16});
   CHECK(epoch_of(order, 3).size() == 21);
 }
+
+}  // namespace batch_order_test

@@ -8,6 +8,8 @@
 
 #include <vector>
 
+namespace batch_sizes_test {
+
 using namespace troupe;
 
 namespace {
@@ -183,3 +185,5 @@ TEST_CASE("growth that cannot be is refused", "[runtime][data]") {
   CHECK_THROWS_AS(sizes.grow(1, 11), ContractError);
   CHECK_THROWS_AS(sizes.size(-1), ContractError);
 }
+
+}  // namespace batch_sizes_test

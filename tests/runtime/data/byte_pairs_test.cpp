@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+namespace byte_pairs_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -390,3 +392,5 @@ TEST_CASE("a file is tokenized block by block to the tokens of the whole", "[run
   REQUIRE_FALSE(none);
   CHECK_THAT(none.error().message, Catch::Contains("it is not a file"));
 }
+
+}  // namespace byte_pairs_test

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+namespace cifar_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -257,3 +259,5 @@ TEST_CASE("malformed CIFAR files are refused with one sentence", "[runtime][data
       concat(
           (std::filesystem::path(files.options.path()) / name).string(), " is not usable: ", what));
 }
+
+}  // namespace cifar_test

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+namespace csv_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -317,3 +319,5 @@ TEST_CASE("a table shown to weights has the columns that they were trained on", 
   nameless.columns.clear();  // of a file without a header, or of an older program
   CHECK(Table("width,length,colour,species\n" + rows, flowers).refusal(&nameless) == "");
 }
+
+}  // namespace csv_test

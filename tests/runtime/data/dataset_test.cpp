@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+namespace dataset_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -84,3 +86,5 @@ TEST_CASE("gather refuses wrong spans and indices", "[runtime][data]") {
   CHECK_THROWS_AS(dataset->gather(Split::test, range(0, 2), 0, {{}, labels, labels, {}}),
                   ContractError);
 }
+
+}  // namespace dataset_test

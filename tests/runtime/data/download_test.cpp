@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+namespace download_test {
+
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -337,3 +339,5 @@ TEST_CASE("a folder that is not there is told", "[runtime][data]") {
   CHECK(done.error().kind == ErrorKind::lost);
   CHECK(done.error().message == scene.part() + " could not be written: No such file or directory");
 }
+
+}  // namespace download_test

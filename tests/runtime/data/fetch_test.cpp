@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+namespace fetch_test {
+
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -135,3 +137,5 @@ TEST_CASE("every known set has whole sums and a place", "[runtime][data]") {
   CHECK(names ==
         std::set<std::string_view>{"cifar10", "cifar100", "fashion_mnist", "mnist", "shakespeare"});
 }
+
+}  // namespace fetch_test

@@ -2,6 +2,8 @@
 
 #include "tests/support/catch.hpp"
 
+namespace glyph_figures_test {
+
 using namespace troupe;
 
 TEST_CASE("every digit has figures, whose strokes can be drawn whole", "[runtime][data]") {
@@ -16,3 +18,5 @@ TEST_CASE("every digit has figures, whose strokes can be drawn whole", "[runtime
     }
   }
 }
+
+}  // namespace glyph_figures_test

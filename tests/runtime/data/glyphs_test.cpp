@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+namespace glyphs_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -114,3 +116,5 @@ TEST_CASE("threads that gather the same fresh glyphs get the same as one thread"
     CHECK(samples == expected);
   }
 }
+
+}  // namespace glyphs_test

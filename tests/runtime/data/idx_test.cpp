@@ -23,6 +23,8 @@
 #include <string>
 #include <vector>
 
+namespace idx_test {
+
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -589,3 +591,5 @@ TEST_CASE("damaged files are either valid or refused", "[runtime][data]") {
   CHECK(accepted > rounds / 100);
   CHECK(accepted < rounds / 2);
 }
+
+}  // namespace idx_test

@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+namespace image_folder_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -354,3 +356,5 @@ TEST_CASE("loaders do each piece of work once, and hand on the first failure") {
       load_all(10, 4, [](std::size_t) -> Result<void> { throw std::runtime_error("x"); }), "x");
   CHECK(load_all(0, 4, [](std::size_t) -> Result<void> { throw std::runtime_error("x"); }));
 }
+
+}  // namespace image_folder_test

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+namespace image_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -232,3 +234,5 @@ TEST_CASE("an image of one colour keeps it, whatever the sides") {
     }
   }
 }
+
+}  // namespace image_test

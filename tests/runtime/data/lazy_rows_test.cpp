@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+namespace lazy_rows_test {
+
 using namespace troupe;
 
 TEST_CASE("a row is made once, however many threads ask for it", "[runtime][data]") {
@@ -41,3 +43,5 @@ TEST_CASE("a row whose making failed is made when it is asked for again", "[runt
                   std::runtime_error);
   CHECK(rows.row(0, [](std::span<int> row) { row[0] = 7; })[0] == 7);
 }
+
+}  // namespace lazy_rows_test

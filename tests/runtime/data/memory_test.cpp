@@ -9,6 +9,8 @@
 #include <array>
 #include <limits>
 
+namespace memory_test {
+
 using namespace troupe;
 using troupe::test::says;
 
@@ -157,3 +159,5 @@ TEST_CASE("what a data set of one's own does wrong is refused with a sentence", 
   CHECK(register_dataset({.info = {.name = "x", .summary = ""}}).error().message ==
         "register_dataset: \"x\" has no function open");
 }
+
+}  // namespace memory_test

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <set>
 
+namespace preparation_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -117,3 +119,5 @@ TEST_CASE("names are UTF-8, whatever their files were") {
   CHECK(utf8_name("\xc0\x80") == "\xc3\x80\xc2\x80");              // too long for what it says
   CHECK(utf8_name("\xed\xa0\x80") == "\xc3\xad\xc2\xa0\xc2\x80");  // half of a pair of UTF-16
 }
+
+}  // namespace preparation_test

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+namespace sharding_test {
+
 using namespace troupe;
 
 namespace {
@@ -56,3 +58,5 @@ TEST_CASE("blocks by label are equal, disjoint, and sorted one behind the other"
   CHECK(last.first == 2);
   CHECK(seen.size() == kSize / kBlocks * kBlocks);
 }
+
+}  // namespace sharding_test

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <set>
 
+namespace sparse_test {
+
 using namespace troupe;
 
 namespace {
@@ -103,3 +105,5 @@ TEST_CASE("sparse data that cannot be is refused", "[data]") {
   CHECK_FALSE(make_sparse(options(10, 5, 6), 1));
   CHECK_FALSE(make_sparse(options(100000000, 100000, 1000), 1));
 }
+
+}  // namespace sparse_test

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+namespace teacher_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -144,3 +146,5 @@ TEST_CASE("a teacher that would not fit into memory is refused", "[runtime][data
   CHECK(dataset.error().kind == ErrorKind::usage);
   CHECK(dataset.error().message.find("data.teacher is too large") == 0);
 }
+
+}  // namespace teacher_test

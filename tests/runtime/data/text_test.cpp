@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+namespace text_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -228,3 +230,5 @@ TEST_CASE("contiguous samples lie side by side in every epoch", "[runtime][data]
   REQUIRE_FALSE(apart);
   CHECK(apart.error().message.starts_with("data.text.stride: "));
 }
+
+}  // namespace text_test

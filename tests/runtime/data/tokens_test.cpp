@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+namespace tokens_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -169,3 +171,5 @@ TEST_CASE("a file that becomes shorter ends a read with a sentence", "[runtime][
   CHECK_THROWS_WITH(gather(*data, Split::train, range(100, 1)),
                     says("it ends at byte ") && says(" now and was longer before"));
 }
+
+}  // namespace tokens_test

@@ -17,6 +17,8 @@
 #include <filesystem>
 #include <map>
 
+namespace golden_test {
+
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -288,3 +290,5 @@ TEST_CASE("the steps of every optimizer are PyTorch's", "[runtime][model][golden
     check_tensors_close(kRuleTolerance, golden.tensors, steps_of(golden));
   }
 }
+
+}  // namespace golden_test

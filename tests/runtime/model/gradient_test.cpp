@@ -11,6 +11,8 @@
 
 #include <cmath>
 
+namespace gradient_test {
+
 using namespace troupe;
 
 namespace {
@@ -183,3 +185,5 @@ TEST_CASE("an LSTM, plain and residual", "[runtime][model]") {
     check(n, 4, 5);
   }
 }
+
+}  // namespace gradient_test

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+namespace parameter_layout_test {
+
 using namespace troupe;
 
 namespace {
@@ -150,3 +152,5 @@ TEST_CASE("of layers that share a parameter the last one writes the gradient fir
   CHECK(all.reads[1][0].writes_first);
   CHECK(all.reads[2][0].writes_first);
 }
+
+}  // namespace parameter_layout_test

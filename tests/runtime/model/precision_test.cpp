@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <string>
 
+namespace precision_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -110,3 +112,5 @@ TEST_CASE("convolutional networks are near those in float32", "[gpu]") {
   check_near("lenet5 {}", FakeData({28, 28, 1}, false, 10), 9, 10);
   check_near("resnet { depth: 20 }", FakeData({32, 32, 3}, false, 10), 16, 10);
 }
+
+}  // namespace precision_test

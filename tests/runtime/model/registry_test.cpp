@@ -10,6 +10,8 @@
 
 #include <cmath>
 
+namespace registry_test {
+
 using namespace troupe;
 
 namespace {
@@ -264,3 +266,5 @@ TEST_CASE("a layer of one's own has the gradients of its finite differences", "[
   }
   CHECK(gain_seen);
 }
+
+}  // namespace registry_test

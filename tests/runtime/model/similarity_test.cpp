@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+namespace similarity_test {
+
 using namespace troupe;
 using test::Values;
 
@@ -144,3 +146,5 @@ TEST_CASE("samples without variation have no direction, and no gradient", "[runt
     CHECK((i / 7 != 1 || dz[i] == 0));
   }
 }
+
+}  // namespace similarity_test

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+namespace zoo_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -232,3 +234,5 @@ TEST_CASE("a list of layers that does not fit is refused by its place", "[runtim
                 kVectors,
                 "model: layers.2: activation of a join is none or relu");
 }
+
+}  // namespace zoo_test

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+namespace best_evaluation_test {
+
 using namespace troupe;
 
 namespace {
@@ -45,3 +47,5 @@ TEST_CASE("a step that is evaluated once more at the end counts once", "[record]
   CHECK_FALSE(best.see(evaluation(7, 1)));
   CHECK_FALSE(best.exhausted());
 }
+
+}  // namespace best_evaluation_test

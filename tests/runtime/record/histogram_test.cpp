@@ -2,6 +2,8 @@
 
 #include "tests/support/catch.hpp"
 
+namespace histogram_test {
+
 using namespace troupe;
 
 TEST_CASE("counts, mean, median and largest of what was seen", "[record]") {
@@ -35,3 +37,5 @@ TEST_CASE("counts that cannot be are told apart", "[record]") {
   CHECK_FALSE(countable({{0, most + 1}}));
   CHECK_FALSE(countable({{0, most}, {1, 1}}));
 }
+
+}  // namespace histogram_test

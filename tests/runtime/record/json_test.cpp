@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <limits>
 
+namespace json_test {
+
 using namespace troupe;
 
 TEST_CASE("numbers read back as the same bits", "[record]") {
@@ -50,3 +52,5 @@ TEST_CASE("an object keeps the order of its members", "[record]") {
   CHECK(JsonObject(JsonObject::Layout::line_a_member).add("a", 1).add("b", 2).text() ==
         "{\n  \"a\": 1,\n  \"b\": 2\n}");
 }
+
+}  // namespace json_test

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <sstream>
 
+namespace order_log_test {
+
 using namespace troupe;
 
 namespace {
@@ -119,3 +121,5 @@ TEST_CASE("one digest of several depends on their order", "[record]") {
   CHECK(combined_sha256({"ab"}) == "ab");
   CHECK(combined_sha256({"ab", "cd"}) != combined_sha256({"cd", "ab"}));
 }
+
+}  // namespace order_log_test

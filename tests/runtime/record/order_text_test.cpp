@@ -9,6 +9,8 @@
 #include <limits>
 #include <random>
 
+namespace order_text_test {
+
 using namespace troupe;
 
 namespace {
@@ -80,3 +82,5 @@ TEST_CASE("an empty order is one, a longer one than is written is none", "[recor
   CHECK_THAT(large.error().message, test::says("is longer than what troupe writes"));
   std::filesystem::remove(path);
 }
+
+}  // namespace order_text_test

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <sstream>
 
+namespace output_file_test {
+
 using namespace troupe;
 namespace fs = std::filesystem;
 
@@ -132,3 +134,5 @@ TEST_CASE("a run directory below a file is refused with the reason", "[record]")
   CHECK(made.error().kind == ErrorKind::lost);
   CHECK_THAT(made.error().message, test::says("could not be made"));
 }
+
+}  // namespace output_file_test

@@ -4,6 +4,8 @@
 
 #include <sstream>
 
+namespace progress_test {
+
 using namespace troupe;
 
 TEST_CASE("numbers are short and times are read off a clock", "[record]") {
@@ -84,3 +86,5 @@ TEST_CASE("on a terminal the line is rewritten, and stands when something else i
   progress.finish();
   CHECK(out.str().back() == '\n');
 }
+
+}  // namespace progress_test

@@ -10,6 +10,8 @@
 #include <limits>
 #include <sstream>
 
+namespace recorder_test {
+
 using namespace troupe;
 
 namespace {
@@ -470,3 +472,5 @@ TEST_CASE("what is told of modules: angles, shares of updates by estimates, lock
   CHECK(lines[0] == "{\"kind\":\"angle\",\"step\":0,\"module\":\"module-0\",\"degrees\":null}");
   CHECK(lines[2] == "{\"kind\":\"angle\",\"step\":2,\"module\":\"module-0\",\"degrees\":180}");
 }
+
+}  // namespace recorder_test

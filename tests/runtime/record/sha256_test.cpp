@@ -7,6 +7,8 @@
 
 #include <string_view>
 
+namespace sha256_test {
+
 using namespace troupe;
 
 namespace {
@@ -64,3 +66,5 @@ TEST_CASE("the digest of weights depends on neither the cut nor the padding", "[
   CHECK(digest({0}) == sha256(floats));
   CHECK(digest({0, 1}) == sha256(floats));
 }
+
+}  // namespace sha256_test

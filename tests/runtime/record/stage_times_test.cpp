@@ -2,6 +2,8 @@
 
 #include "tests/support/catch.hpp"
 
+namespace stage_times_test {
+
 using namespace troupe;
 
 namespace {
@@ -84,3 +86,5 @@ TEST_CASE("shares of a run of no length are 0, and none is above 1", "[record]")
   times.summarize(2, shorter);
   CHECK(shorter.busy.at(0) == 1);
 }
+
+}  // namespace stage_times_test

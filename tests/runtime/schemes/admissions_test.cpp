@@ -4,6 +4,8 @@
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 
+namespace admissions_test {
+
 using namespace troupe;
 
 namespace {
@@ -335,3 +337,5 @@ TEST_CASE("replicas.admit takes another rule's admission", "[schemes]") {
       admission({"replicas.count=4", "replicas.rule=softsync", "replicas.admit=asgd"});
   CHECK(first->choose(arrivals({{3, 0}}), l, 0).take == Indices{0});
 }
+
+}  // namespace admissions_test

@@ -13,6 +13,8 @@
 #include <tuple>
 #include <vector>
 
+namespace all_reduce_test {
+
 using namespace troupe;
 
 namespace {
@@ -196,3 +198,5 @@ TEST_CASE("only replicas that reduce among themselves have a reduction", "[schem
   e.mutable_replicas()->set_count(1);
   CHECK(!reduction_of(e));
 }
+
+}  // namespace all_reduce_test

@@ -6,6 +6,8 @@
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 
+namespace check_replicas_test {
+
 using namespace troupe;
 using troupe::test::says;
 
@@ -449,3 +451,5 @@ TEST_CASE("the rate's factor is the one given, or by what the rule does about la
   CHECK(factor({eight, "replicas.exchange=hogwild"}) == 0.125);
   CHECK(factor({eight, "replicas.exchange=hogwild", "data=sparse"}) == 1);
 }
+
+}  // namespace check_replicas_test

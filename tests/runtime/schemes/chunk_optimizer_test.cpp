@@ -8,6 +8,8 @@
 
 #include <cmath>
 
+namespace chunk_optimizer_test {
+
 using namespace troupe;
 
 namespace {
@@ -181,3 +183,5 @@ TEST_CASE("Adam's bias corrections belong to the moments that the kernel keeps",
     }
   }
 }
+
+}  // namespace chunk_optimizer_test

@@ -7,6 +7,8 @@
 #include "runtime/schemes/rule.hpp"
 #include "tests/support/catch.hpp"
 
+namespace codec_checks_test {
+
 using namespace troupe;
 
 namespace {
@@ -278,3 +280,5 @@ TEST_CASE("a codec of one's own", "[codecs]") {
       {{"replicas.exchange=averaging", "replicas.codec.up.custom.name=doubling"}, "whole weights"},
   });
 }
+
+}  // namespace codec_checks_test

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+namespace codec_messages_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -252,3 +254,5 @@ TEST_CASE("dgc begins with a quarter and comes to its density in four stages", "
   }
   CHECK(counts == std::vector<std::int64_t>{4096, 4096, 1024, 1024, 256, 256, 64, 64, 16, 16});
 }
+
+}  // namespace codec_messages_test

@@ -7,6 +7,8 @@
 #include <map>
 #include <set>
 
+namespace codec_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -303,3 +305,5 @@ TEST_CASE("levels of numbers whose norm is beyond float32 are numbers", "[codecs
   }
   CHECK(sum / kSlice == Approx(0x1p+125).epsilon(0.3));
 }
+
+}  // namespace codec_test

@@ -3,6 +3,8 @@
 #include "kernels/check.hpp"
 #include "tests/support/catch.hpp"
 
+namespace dealer_test {
+
 using namespace troupe;
 
 TEST_CASE("portions are dealt in order, each to one worker while there are others", "[schemes]") {
@@ -54,3 +56,5 @@ TEST_CASE("what a lost worker had is dealt again", "[schemes]") {
   CHECK(dealer.complete());
   CHECK_THROWS_AS(dealer.finish(0, 0), ContractError);
 }
+
+}  // namespace dealer_test

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+namespace device_link_gpu_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -61,3 +63,5 @@ TEST_CASE("a link on a GPU sends the host's words and keeps what it keeps", "[gp
     }
   }
 }
+
+}  // namespace device_link_gpu_test

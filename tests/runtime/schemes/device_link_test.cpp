@@ -5,6 +5,8 @@
 
 #include <limits>
 
+namespace device_link_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -148,3 +150,5 @@ TEST_CASE("a link by kernels of no number, and of no whole word", "[codecs]") {
     }
   }
 }
+
+}  // namespace device_link_test

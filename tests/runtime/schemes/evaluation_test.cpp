@@ -3,6 +3,8 @@
 
 #include "tests/support/catch.hpp"
 
+namespace evaluation_test {
+
 using namespace troupe;
 
 TEST_CASE("multiples are due, the next one comes after, the last one passed is told", "[schemes]") {
@@ -31,3 +33,5 @@ TEST_CASE("without a period nothing is due", "[schemes]") {
   CHECK_FALSE(plan.due(1000));
   CHECK(plan.passed(0, 1000) == 0);
 }
+
+}  // namespace evaluation_test

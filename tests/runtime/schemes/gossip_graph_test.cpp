@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <set>
 
+namespace gossip_graph_test {
+
 using namespace troupe;
 
 namespace {
@@ -128,3 +130,5 @@ TEST_CASE("the graphs are those that their papers draw", "[schemes]") {
   CHECK_THROWS_AS(GossipGraph(Kind::ring, 1, 0, 1), ContractError);
   CHECK_THROWS_AS(GossipGraph(Kind::groups, 4, 1, 1), ContractError);
 }
+
+}  // namespace gossip_graph_test

@@ -6,6 +6,8 @@
 #include "runtime/schemes/policy.hpp"
 #include "tests/support/catch.hpp"
 
+namespace horizon_test {
+
 using namespace troupe;
 
 namespace {
@@ -93,3 +95,5 @@ TEST_CASE("predictions look as far ahead as gradients are late, or as the paper 
   CHECK(reaches("xpipe", "paper") == Reaches{3, 0, 2, 0, 2, 1, 2, 1});
   CHECK(reaches("xpipe", "lag") == Reaches{7, 1, 5, 1, 5, 3, 5, 3});
 }
+
+}  // namespace horizon_test

@@ -6,6 +6,8 @@
 #include "runtime/schemes/optimizer_step.hpp"
 #include "tests/support/catch.hpp"
 
+namespace optimizer_scheme_test {
+
 using namespace troupe;
 
 namespace {
@@ -155,3 +157,5 @@ TEST_CASE("every optimizer.rule is in the table, with a method and a summary", "
     CHECK(scheme.matrices.has_value() == alone);
   }
 }
+
+}  // namespace optimizer_scheme_test

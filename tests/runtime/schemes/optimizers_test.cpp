@@ -9,6 +9,8 @@
 #include <cmath>
 #include <numeric>
 
+namespace optimizers_test {
+
 using namespace troupe;
 
 namespace {
@@ -399,3 +401,5 @@ TEST_CASE("soap knows one source of its basis", "[schemes]") {
   REQUIRE_FALSE(refused);
   CHECK(refused.error().message.starts_with("optimizer.rotation.source: soap works"));
 }
+
+}  // namespace optimizers_test

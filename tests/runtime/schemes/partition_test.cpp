@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <functional>
 
+namespace partition_test {
+
 using namespace troupe;
 
 namespace {
@@ -383,3 +385,5 @@ TEST_CASE("a mixed assignment that cannot be is refused", "[runtime][schemes]") 
   CHECK(plan.error().message ==
         "partition: the assignment needs 40 bytes on stage 0, 1 more than a device has");
 }
+
+}  // namespace partition_test

@@ -7,6 +7,8 @@
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 
+namespace policy_test {
+
 using namespace troupe;
 
 namespace {
@@ -143,3 +145,5 @@ TEST_CASE("a policy may say how far its predictions go", "[schemes]") {
   CHECK(factor({kMine}) == Approx(0.2));
   CHECK(factor({kMine, "pipeline.weights.custom.values.trust=0.25"}) == Approx(0.1));
 }
+
+}  // namespace policy_test

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+namespace rate_test {
+
 using namespace troupe;
 
 namespace {
@@ -122,3 +124,5 @@ TEST_CASE("a factor that is no finite number of at least 0 is refused", "[scheme
       test::says("the learning rate cannot be multiplied by -0.5: a factor is a finite "
                  "number of at least 0"));
 }
+
+}  // namespace rate_test

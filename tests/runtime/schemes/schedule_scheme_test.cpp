@@ -5,6 +5,8 @@
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
 
+namespace schedule_scheme_test {
+
 using namespace troupe;
 
 namespace {
@@ -166,3 +168,5 @@ TEST_CASE("what a schedule writes is refused where it is out of place or can sta
         "pipeline.schedule: impatient can never finish: stage 0 waits at B(0,0)@0 for "
         "B(0,0)@1; stage 1 waits at F(0,1)@1 for F(0,1)@0.");
 }
+
+}  // namespace schedule_scheme_test

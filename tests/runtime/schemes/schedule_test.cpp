@@ -7,6 +7,8 @@
 #include <map>
 #include <numeric>
 
+namespace schedule_test {
+
 using namespace troupe;
 
 namespace {
@@ -374,3 +376,5 @@ TEST_CASE("a placement that makes no sense is refused", "[schemes]") {
         "pipeline.stage_of: interleaved gives chunks to stages in turn; leave it empty, or choose "
         "another pipeline.schedule");
 }
+
+}  // namespace schedule_test

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <deque>
 
+namespace sign_vote_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -124,3 +126,5 @@ TEST_CASE("votes that are not numbers decide nothing", "[codecs]") {
   CHECK(got[1] == 1);
   CHECK(got[2] == -1);
 }
+
+}  // namespace sign_vote_test

@@ -5,6 +5,8 @@
 #include "runtime/schemes/policy.hpp"
 #include "tests/support/catch.hpp"
 
+namespace view_test {
+
 using namespace troupe;
 
 namespace {
@@ -84,3 +86,5 @@ TEST_CASE("a view of a step that is not there is refused", "[schemes]") {
         }) ==
         "pipeline.weights: the policy reads step -1 at F(0,0)@1, where there are the steps 0 to 0");
 }
+
+}  // namespace view_test

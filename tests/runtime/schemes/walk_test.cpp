@@ -6,6 +6,8 @@
 #include <map>
 #include <tuple>
 
+namespace walk_test {
+
 using namespace troupe;
 
 namespace {
@@ -65,3 +67,5 @@ TEST_CASE("what a deep schedule costs grows with its actions", "[schemes]") {
   const Schedule deep = schedule("async_one_f_one_b", 256, 1);
   CHECK(written(deep) <= 4 * 256 * 256 / 2 + 6 * 256);
 }
+
+}  // namespace walk_test

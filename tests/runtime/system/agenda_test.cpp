@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+namespace agenda_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -342,3 +344,5 @@ TEST_CASE("a test of faults may lose messages and the user may interrupt", "[age
       Agenda(endless.cast, no_times(), ledger, nullptr).run([&] { return ++asked == 3; });
   CHECK(ending.exit_code == 130);
 }
+
+}  // namespace agenda_test

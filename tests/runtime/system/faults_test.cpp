@@ -12,7 +12,10 @@
 #include <tuple>
 #include <vector>
 
-namespace troupe {
+namespace faults_test {
+
+using namespace troupe;
+
 namespace {
 
 constexpr int kHosts = 3;
@@ -194,4 +197,4 @@ TEST_CASE("what has happened and will is the same from an archive", "[faults]") 
   CHECK(rest.counts().cuts == whole.counts().cuts);
 }
 
-}  // namespace troupe
+}  // namespace faults_test

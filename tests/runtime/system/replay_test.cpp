@@ -6,6 +6,8 @@
 
 #include <limits>
 
+namespace replay_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -123,3 +125,5 @@ TEST_CASE("of two bad losses the director hears of the one that the record names
     CHECK(heard == named);
   }
 }
+
+}  // namespace replay_test

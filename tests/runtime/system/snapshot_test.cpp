@@ -7,6 +7,8 @@
 
 #include <string>
 
+namespace snapshot_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -135,3 +137,5 @@ TEST_CASE("a part of another run is refused") {
   Archive other(part_of({1}));
   CHECK_THROWS_WITH(archive_part(other, renamed, read), says("counter-1 where this run has"));
 }
+
+}  // namespace snapshot_test

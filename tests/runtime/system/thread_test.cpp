@@ -12,6 +12,8 @@
 #include <memory>
 #include <vector>
 
+namespace thread_test {
+
 using namespace troupe;
 
 namespace {
@@ -147,3 +149,5 @@ TEST_CASE("threads wake each other", "[threads]") {
     CHECK(left == 0);
   }
 }
+
+}  // namespace thread_test

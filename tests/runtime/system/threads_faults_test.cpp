@@ -8,6 +8,8 @@
 #include <atomic>
 #include <future>
 
+namespace threads_faults_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -217,3 +219,5 @@ TEST_CASE("without room for its threads a run is refused, and the next one runs"
   Cast again = ring();
   CHECK(perform(again).exit_code == 0);
 }
+
+}  // namespace threads_faults_test

@@ -10,6 +10,8 @@
 #include <future>
 #include <map>
 
+namespace threads_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -245,3 +247,5 @@ TEST_CASE("asked to stop, the director is told; asked again, the run ends", "[th
   CHECK(ending.exit_code == 130);
   CHECK(ending.cause == "interrupted");
 }
+
+}  // namespace threads_test

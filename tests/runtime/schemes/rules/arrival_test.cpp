@@ -1,6 +1,8 @@
 // What each rule takes when it comes, several at once, in turn, in bounds: updates against plain loops.
 #include "tests/runtime/schemes/rules/oracle.hpp"
 
+namespace arrival_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -93,3 +95,5 @@ TEST_CASE("with a backup replica an update is the mean of the first three, at th
     heavy_ball(o, e.rate, mean(g));
   });
 }
+
+}  // namespace arrival_test

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+namespace decoupled_diloco_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -168,3 +170,5 @@ TEST_CASE("a radial merge is as long as what it is made of, however many there a
                                     {8, 8, 8}));
   CHECK(norm(next, 0, kElements) == 0);
 }
+
+}  // namespace decoupled_diloco_test

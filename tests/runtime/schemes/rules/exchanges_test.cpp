@@ -1,6 +1,8 @@
 // The steps of exchanges that are no parameter server: means, elastic averaging, blocks, outer steps.
 #include "tests/runtime/schemes/rules/steps.hpp"
 
+namespace exchanges_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -218,3 +220,5 @@ TEST_CASE("diloco's outer steps agree with their formulas", "[schemes]") {
     }
   }
 }
+
+}  // namespace exchanges_test

@@ -3,6 +3,8 @@
 #include "runtime/schemes/slim.hpp"
 #include "tests/runtime/schemes/rules/oracle.hpp"
 
+namespace identities_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -389,3 +391,5 @@ TEST_CASE("without strength the corrections leave asgd as it is", "[schemes]") {
     CHECK(to_host(push.values.front()) == g);
   }
 }
+
+}  // namespace identities_test

@@ -1,6 +1,8 @@
 // Late gradients are weakened and corrected.
 #include "tests/runtime/schemes/rules/oracle.hpp"
 
+namespace late_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -285,3 +287,5 @@ TEST_CASE("gap_aware damps by the gap in steps of the largest rate", "[schemes]"
       // C is a mean of differences of weights near 3, of 1e-3 or less, whose rounding is 1e-4 of it.
       {3e-5, 3e-5});
 }
+
+}  // namespace late_test

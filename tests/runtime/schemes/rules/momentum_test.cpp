@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+namespace momentum_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -262,3 +264,5 @@ TEST_CASE("ormo with the replicas in turn is momentum on the sum of R gradients"
     check_close("after a round", got.next[first + 3], w, {1e-5, 1e-5});
   }
 }
+
+}  // namespace momentum_test

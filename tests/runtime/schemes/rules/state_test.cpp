@@ -2,6 +2,8 @@
 #include "runtime/schemes/optimizer_step.hpp"
 #include "tests/runtime/schemes/rules/steps.hpp"
 
+namespace state_test {
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -104,3 +106,5 @@ TEST_CASE("moments can be handed over, and forgotten", "[schemes]") {
   a.reset();
   CHECK(step(a, 2) == first);  // the correction of the bias begins anew, too
 }
+
+}  // namespace state_test
