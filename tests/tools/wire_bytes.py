@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""What a run says it has sent is what has crossed the cable.
+
+    wire_bytes.py --program P
+
+Two replicas on two network namespaces (two_hosts.py) train twice, the second time with 40 updates more. What the second run has counted
+more (bytes_sent of summary.json) is compared with what alpha's network card has, both ways, as the kernel counts it: so what is
+sent once a run is left out. Law: the card has carried what was counted and at most 1 % and 6 KiB an update more, which are headers,
+acknowledgements, credits and heartbeats. Needs root: exit status 4, with the reason, where namespaces cannot be made; 1 if the law was broken.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from cuts import await_node
+from two_hosts import Machines, Skip, Typed, sh
+
+UPDATES = (10, 50)
+MORE_MAX = 0.01, 6 << 10  # of what was counted, and bytes an update
+TASK = ("data.teacher.train=2000 data.teacher.test=100 model.mlp.hidden=[512,512] pipeline.stages=1 stop.epochs=0 "
+        "record.evaluate=false replicas.count=2")  # fmt: skip
+PEERS, GOSSIP = "replicas.exchange=strom", "replicas.exchange=gossip"
+SERVER, RING = "replicas.exchange=synchronous", "replicas.exchange.synchronous.reduction=ring"
+UP, DOWN = "replicas.codec.up", "replicas.codec.down"
+CASES = [
+    # settings, the part of what is counted that crosses the cable: the servers stand on alpha, beside one of the replicas
+    (f"{SERVER}", 1 / 2),
+    (f"{SERVER} {UP}=int4_block {DOWN}=fp16", 1 / 2),
+    (f"{SERVER} {UP}=one_bit {DOWN}=int8_block", 1 / 2),
+    (f"{SERVER} {UP}.top_k.density=0.05", 1 / 2),
+    (f"{RING}", 1),
+    (f"{RING} {UP}.powersgd.rank=4", 1),
+    (f"{GOSSIP} {UP}=one_bit", 1),
+    (f"{PEERS}", 1),
+]
+
+
+def carried(machines):
+    """Bytes that alpha's card has received and sent."""
+    table = sh("ip", "netns", "exec", machines.names["alpha"], "cat", "/proc/net/dev").stdout
+    numbers = table.split(machines.cards["alpha"] + ":")[1].split()
+    return int(numbers[0]) + int(numbers[8])
+
+
+def measured(machines, node, settings, updates, out):
+    """Bytes that a run has counted, and what the card has carried meanwhile."""
+    words = " ".join(f"--set {setting}" for setting in f"{TASK} {settings} stop.updates={updates}".split())
+    await_node(node)
+    before = carried(machines)
+    typed = Typed(machines, "alpha", f"troupe run teacher-mlp --quiet {words} --out {out} --hosts hosts --keys keys/alpha")
+    if typed.wait() != 0:
+        raise RuntimeError(f"{settings}: {typed.text()[-500:]}")
+    await_node(node)
+    summary = json.loads((machines.root / "alpha" / out / "summary.json").read_text())
+    return summary["bytes_sent"], carried(machines) - before
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True)
+    given = parser.parse_args()
+    broken = 0
+    with tempfile.TemporaryDirectory(prefix="troupe-wire-bytes-") as folder:
+        try:
+            with Machines(folder, Path(given.program).resolve()) as machines:
+                for command in ("troupe keys keys --hosts alpha,beta", "scp -r keys/beta beta:keys", "echo beta:7000 > hosts"):
+                    if Typed(machines, "alpha", command).wait() != 0:
+                        raise RuntimeError(command)
+                node = Typed(machines, "beta", "troupe node --listen beta:7000 --keys keys")
+                node.wait_for("listening")
+                try:
+                    for number, (settings, part) in enumerate(CASES):
+                        less, more = (measured(machines, node, settings, updates, f"run-{number}-{updates}") for updates in UPDATES)
+                        counted, on_card = part * (more[0] - less[0]), more[1] - less[1]
+                        more_max = MORE_MAX[0] * counted + MORE_MAX[1] * (UPDATES[1] - UPDATES[0])
+                        right = counted <= on_card <= counted + more_max
+                        broken += not right
+                        print(f"{settings}: {counted / 2**20:.2f} MiB counted, {on_card / counted:.3f} times that on the cable"
+                              f"{'' if right else ', WRONG'}", flush=True)  # fmt: skip
+                finally:
+                    node.end()
+        except Skip as why:
+            print(f"skipped: {why}")
+            return 4
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
