@@ -7,6 +7,7 @@
 #include "wire.pb.h"
 
 #include <algorithm>
+#include <system_error>
 
 namespace troupe {
 namespace {
@@ -28,8 +29,17 @@ void Lead::expect_back(int number) {
     return;
   }
   if (c_.back > 0 && c_.stays_away.empty()) {
-    if (!returns_.contains(number)) {
-      returns_.emplace(number, [this, number] { replace_when_lost(number); });
+    try {
+      if (!returns_.contains(number)) {
+        returns_.emplace(number, [this, number] { replace_when_lost(number); });
+      }
+    } catch (const std::system_error& error) {
+      const std::string why = concat(
+          "no thread is left for one to take the place of ", name_of(number), ": ", error.what());
+      say(why);
+      if (c_.meeting) {
+        c_.meeting->turn_away(number, why);
+      }
     }
   } else if (c_.meeting && !c_.again) {
     c_.meeting->turn_away(number,

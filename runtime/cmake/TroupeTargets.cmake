@@ -88,7 +88,8 @@ endfunction()
 # troupe_add_test(<name> [SERIAL] [ALONE] [LABELS <labels>] [LINK <targets>] [TIMEOUT <s>])
 # Makes a ctest of <name>.cpp, called after its path below tests/: in tests/kernels, activation_test is kernels/activation_test.
 # With TROUPE_UNITY, whose builds make everything, the files of a folder share one program, <folder>_tests, which runs the
-# cases of one file for each ctest (Catch's -#): a program a file links the libraries two hundred times and fills 15 GB. Else
+# cases of one file for each ctest (Catch's -#): a program a file links the libraries two hundred times and fills 15 GB. They
+# are compiled eight at a time, in a third of the time, as each has its names in a namespace of its own. Else
 # it is a program of its own, kernels_activation_test, so that who changes something builds only the tests that he runs.
 # ALONE: always a program of its own, for a file that registers what others of its folder must not find, or replaces new.
 # Exit status 4 means skipped (Catch2 v2 has no SKIP; tests/support/main.cpp). SERIAL: it fills all cores with threads or
