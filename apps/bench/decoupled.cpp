@@ -98,6 +98,10 @@ Rows decoupled_stages(double seconds) {
       "layer { convolution { outputs: 64 } } layer { activation {} } layer { dense {} } }";
   const Modules all[] = {{"MLP, local losses", kMlp, "6", "local_loss {}"},
                          {"MLP, synthetic gradients", kMlp, "6", "synthetic { conditioned: true }"},
+                         {"MLP, synthetic gradients and inputs",
+                          kMlp,
+                          "6",
+                          "synthetic { conditioned: true unlocked: true }"},
                          {"CNN, local losses", kCnn, "6", "local_loss {}"},
                          {"CNN, heads of their own", kCnn, "6", "greedy { pool: 4 }"}};
   Rows rows;
