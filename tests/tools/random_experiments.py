@@ -117,6 +117,7 @@ OF_EXCHANGE = {
     "clock.exchange": TRAVELS, "clock.bandwidth": TRAVELS, # Refused but with halos, where they make a run too long (for_ever).
     "clock.between_servers": [], "clock.bandwidth_between_servers": [],
 }  # fmt: skip
+TIMES = ("clock.between_servers", "clock.bandwidth", "clock.exchange", "clock.workers")  # of links and of workers
 
 
 class Draw:
@@ -305,7 +306,8 @@ class Draw:
             for _ in range(self.random.choice([1, 2])):
                 self.sets = []
                 self.draw_message("Experiment", "", only=self.random.choice(["optimizer", "pipeline", "replicas", "record"]))
-                self.phases.append(self.sets[:2])
+                if not (self.never_waits(self.sets[:2]) and any(s.startswith(TIMES) for s in whole)):
+                    self.phases.append(self.sets[:2])
             self.sets = whole
 
     def draw_message(self, message, path, only=None, depth=0):
@@ -322,9 +324,11 @@ class Draw:
     def for_ever(self, here):
         """Where nobody waits for a link, the run's updates are counted behind it. Mini-batches here take nanoseconds: with a link that
         takes time, or workers of very different speed, millions of them would be made before the first update."""
-        never_waits = any(re.search("replicas.exchange.*(halos|mode[.=]decoupled)", s) for s in self.sets)
-        times = ("clock.between_servers", "clock.bandwidth", "clock.exchange", "clock.workers")
-        return never_waits and here.startswith(times)
+        return self.never_waits(self.sets) and here.startswith(TIMES)
+
+    @staticmethod
+    def never_waits(sets):
+        return any(re.search("replicas.exchange.*(halos|mode[.=]decoupled)", s) for s in sets)
 
     def out_of_place(self, here):
         """What is drawn beside it leaves it nothing to say."""
