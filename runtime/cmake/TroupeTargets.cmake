@@ -91,7 +91,8 @@ endfunction()
 # cases of one file for each ctest (Catch's -#): a program a file links the libraries two hundred times and fills 15 GB. They
 # are compiled eight at a time, in a third of the time, as each has its names in a namespace of its own. Else
 # it is a program of its own, kernels_activation_test, so that who changes something builds only the tests that he runs.
-# ALONE: always a program of its own, for a file that registers what others of its folder must not find, or replaces new.
+# ALONE: always a program of its own, for a file that registers what others of its folder must not find, or replaces new (which
+# no namespace may do).
 # Exit status 4 means skipped (Catch2 v2 has no SKIP; tests/support/main.cpp). SERIAL: it fills all cores with threads or
 # stops by the real clock, so no other test runs beside it. What the sanitizers' presets leave out is not built for them
 # either. The longer a test may take, the earlier it starts, so that no core is idle at the end.

@@ -17,8 +17,6 @@
 #include <new>
 #include <thread>
 
-namespace phases_test {
-
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -368,5 +366,3 @@ TEST_CASE("no key is suggested that a phase may not set", "[apps]") {
   CHECK_THAT(said_of("seed=2", "start_fom=a"), !says("start_from"));
   CHECK_THAT(said_of("seed=2", "sed=3"), says("did you mean \"seed\"?"));
 }
-
-}  // namespace phases_test

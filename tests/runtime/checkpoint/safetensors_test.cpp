@@ -20,8 +20,6 @@
 #include <new>
 #include <sstream>
 
-namespace safetensors_test {
-
 using namespace troupe;
 namespace fs = std::filesystem;
 
@@ -508,5 +506,3 @@ TEST_CASE("a device is never replaced by a file", "[runtime][checkpoint]") {
   REQUIRE_FALSE(written);
   CHECK(written.error().message == "/dev/null could not be written: it is no file");
 }
-
-}  // namespace safetensors_test

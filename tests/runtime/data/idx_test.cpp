@@ -23,8 +23,6 @@
 #include <string>
 #include <vector>
 
-namespace idx_test {
-
 using namespace troupe;
 using namespace troupe::test;
 namespace fs = std::filesystem;
@@ -591,5 +589,3 @@ TEST_CASE("damaged files are either valid or refused", "[runtime][data]") {
   CHECK(accepted > rounds / 100);
   CHECK(accepted < rounds / 2);
 }
-
-}  // namespace idx_test
