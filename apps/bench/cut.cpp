@@ -9,12 +9,12 @@
 namespace troupe {
 namespace {
 
-struct Trainee {
+struct Profiled {
   std::string what;
   Workload workload;
 };
 
-Row profiled_cut_of(const Trainee& network, double seconds) {
+Row profiled_cut_of(const Profiled& network, double seconds) {
   const auto batch = static_cast<double>(network.workload.batch);
   Blueprint b = blueprint_of(network.workload, noise(network.workload), 2);
   const int rounds = turns(seconds, 3);
@@ -47,7 +47,7 @@ Row profiled_cut_of(const Trainee& network, double seconds) {
 Rows profiled_cuts(double seconds) {
   const Shape glyph{28, 28, 1};
   Rows rows;
-  for (Trainee network : std::initializer_list<Trainee>{
+  for (Profiled network : std::initializer_list<Profiled>{
            {"MLP 784-1024-1024-10", {.model = "mlp { hidden: [1024, 1024] }", .sample = glyph}},
            {"LeNet-5", {.model = "lenet5 {}", .sample = glyph}},
            {"ResNet-20 on 32x32", {.model = "resnet { depth: 20 }", .sample = {32, 32, 3}}},

@@ -116,10 +116,7 @@ def main():
                 said = run(given.program, ["run", "teacher-mlp", "--quiet", *whole, "--out", folder + "/whole"])
                 law(said.returncode == 0, said.stderr[-300:])
                 undisturbed = json.loads(Path(folder, "whole/summary.json").read_text())
-                for command in ("troupe keys keys --hosts alpha,beta", "scp -r keys/beta beta:keys", "echo beta:7000 > hosts"):
-                    law(Typed(machines, "alpha", command).wait() == 0, command)
-                node = Typed(machines, "beta", "troupe node --listen beta:7000 --keys keys")
-                node.wait_for("listening")
+                node = machines.start_node()
                 try:
                     for kind in given.kind or list(KINDS):
                         right, all_cuts, lost = 0, 0, 0

@@ -136,6 +136,16 @@ class Machines:
         inside = f"mount --bind {self.root}/hosts /etc/hosts && cd {self.root}/{host} && export PATH={self.root}/bin:$PATH && eval \"$0\""
         return ["ip", "netns", "exec", self.names[host], "unshare", "-m", "-T", f"--monotonic={self.AHEAD[host]}", "--fork", "sh", "-c", inside, command]
 
+    def start_node(self):
+        """Keys for both, and a node on beta, which is what alpha's file `hosts` names."""
+        for command in ("troupe keys keys --hosts alpha,beta", "scp -r keys/beta beta:keys", "echo beta:7000 > hosts"):
+            typed = Typed(self, "alpha", command)
+            if typed.wait() != 0:
+                raise AssertionError(f"{command}: {typed.text()}")
+        node = Typed(self, "beta", "troupe node --listen beta:7000 --keys keys")
+        node.wait_for("listening")
+        return node
+
     def cable(self, state):
         sh("ip", "-n", self.names["alpha"], "link", "set", self.cards["alpha"], state)
 

@@ -51,8 +51,11 @@ def measured(machines, node, settings, updates, out):
     await_node(node)
     before = carried(machines)
     typed = Typed(machines, "alpha", f"troupe run teacher-mlp --quiet {words} --out {out} --hosts hosts --keys keys/alpha")
-    if typed.wait() != 0:
-        raise RuntimeError(f"{settings}: {typed.text()[-500:]}")
+    try:
+        if typed.wait() != 0:
+            raise AssertionError(f"{settings}: {typed.text()[-500:]}")
+    finally:
+        typed.end()
     await_node(node)
     summary = json.loads((machines.root / "alpha" / out / "summary.json").read_text())
     return summary["bytes_sent"], carried(machines) - before
@@ -66,11 +69,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="troupe-wire-bytes-") as folder:
         try:
             with Machines(folder, Path(given.program).resolve()) as machines:
-                for command in ("troupe keys keys --hosts alpha,beta", "scp -r keys/beta beta:keys", "echo beta:7000 > hosts"):
-                    if Typed(machines, "alpha", command).wait() != 0:
-                        raise RuntimeError(command)
-                node = Typed(machines, "beta", "troupe node --listen beta:7000 --keys keys")
-                node.wait_for("listening")
+                node = machines.start_node()
                 try:
                     for number, (settings, part) in enumerate(CASES):
                         less, more = (measured(machines, node, settings, updates, f"run-{number}-{updates}") for updates in UPDATES)
