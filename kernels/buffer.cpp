@@ -109,12 +109,23 @@ BufferRef BufferPool::acquire(std::size_t size_bytes, Stream& stream) {
   return reference;
 }
 
+BufferRef BufferPool::adopt(std::span<std::byte> bytes, std::function<void()> let_go) {
+  auto buffer = std::make_unique<Buffer>(bytes.data(), bytes.size(), of(Device{}), Device{});
+  buffer->let_go_ = std::move(let_go);
+  return BufferRef(buffer.release());
+}
+
 BufferPool::Statistics BufferPool::statistics() const {
   const std::lock_guard lock(state_->mutex);
   return state_->statistics;
 }
 
 void BufferPool::give_back(Buffer* buffer) noexcept {
+  if (buffer->let_go_) {
+    const std::unique_ptr<Buffer> adopted(buffer);
+    adopted->let_go_();
+    return;
+  }
   if (state_->device.kind == DeviceKind::cuda) {
     cuda::retire(*buffer);
   }

@@ -8,7 +8,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
 namespace troupe {
@@ -38,6 +40,7 @@ class Buffer {
   std::size_t size_bytes_;
   BufferPool& pool_;
   std::shared_ptr<void> uses_;
+  std::function<void()> let_go_;  // of memory that is somebody else's; empty: it is the pool's
   std::atomic<std::uint32_t> references_{0};
   Device device_;
 };
@@ -92,6 +95,10 @@ class BufferPool {
   /// At least `size_bytes`, aligned to 64 bytes, contents undefined. Throws std::bad_alloc (CPU) or
   /// CudaError. On a GPU `stream` waits for the buffer's earlier uses.
   BufferRef acquire(std::size_t size_bytes, Stream& stream);
+
+  /// A buffer of the CPU in memory that somebody else has: aligned to 64 bytes, and there until `let_go` is called,
+  /// which is when the last handle is gone, from whichever thread has it. It must not throw.
+  static BufferRef adopt(std::span<std::byte> bytes, std::function<void()> let_go);
 
   struct Statistics {
     std::uint64_t fresh = 0;     // buffers taken from the system so far

@@ -49,6 +49,11 @@ Shape shape_of(const proto::WireTensor& tensor, std::size_t& bytes) {
   return shape;
 }
 
+/// Whether tensor `i` of a parcel lies in shared memory.
+bool placed(const Places& places, std::size_t i) {
+  return i < places.size() && places[i];
+}
+
 /// Who has come back has nothing to do with what was said by, or to, the one before.
 void check_life(std::uint32_t said, std::uint32_t life) {
   if (said != life) {
@@ -66,19 +71,24 @@ bool same_secret(std::string_view x, std::string_view y) {
   return differs == 0;
 }
 
-std::string hello_frame(std::uint32_t from, std::string_view token, std::uint32_t life) {
+std::string hello_frame(std::uint32_t from,
+                        std::string_view token,
+                        std::uint32_t life,
+                        MemoryOffer memory) {
   proto::WireHello hello;
   hello.set_protocol(kWireProtocol);
   hello.set_process(from);
   hello.set_token(std::string(token));
   hello.set_life(life);
+  hello.set_memory_pid(memory.pid);
+  hello.set_memory_descriptor(memory.descriptor);
   return hello.SerializeAsString();
 }
 
-void check_hello(std::span<const std::byte> frame,
-                 std::uint32_t from,
-                 std::string_view token,
-                 std::uint32_t life) {
+MemoryOffer check_hello(std::span<const std::byte> frame,
+                        std::uint32_t from,
+                        std::string_view token,
+                        std::uint32_t life) {
   const auto hello = parsed<proto::WireHello>(frame, "greeting");
   if (!same_secret(hello.token(), token)) {
     throw WireError("a stranger has connected: it does not know this run's token");
@@ -95,6 +105,7 @@ void check_hello(std::span<const std::byte> frame,
                            " was expected"));
   }
   check_life(hello.life(), life);
+  return {hello.memory_pid(), hello.memory_descriptor()};
 }
 
 void check_parcel(const Parcel& parcel) {
@@ -123,7 +134,8 @@ void check_parcel(const Parcel& parcel) {
 std::string header_frame(const Parcel& parcel,
                          std::uint32_t sender,
                          std::uint64_t sequence,
-                         std::uint32_t life) {
+                         std::uint32_t life,
+                         const Places& places) {
   proto::WireHeader header;
   header.set_sender(sender);
   header.set_sequence(sequence);
@@ -131,14 +143,18 @@ std::string header_frame(const Parcel& parcel,
   header.set_recipient(parcel.recipient);
   header.set_due(parcel.due);
   header.set_content(parcel.content.bytes);
-  for (const Tensor& tensor : parcel.content.tensors) {
+  for (std::size_t i = 0; i < parcel.content.tensors.size(); ++i) {
+    const Tensor& tensor = parcel.content.tensors[i];
     proto::WireTensor& announced = *header.add_tensors();
     announced.set_type(static_cast<std::uint32_t>(tensor.type()));
-    for (int i = 0; i < tensor.shape().dimensions(); ++i) {
-      announced.add_extents(tensor.shape()[i]);
+    for (int d = 0; d < tensor.shape().dimensions(); ++d) {
+      announced.add_extents(tensor.shape()[d]);
     }
     const auto bytes = bytes_of(tensor);
-    if (bytes.size() <= kInHeaderMax) {
+    if (placed(places, i)) {
+      announced.set_block(places[i]->block);
+      announced.set_offset(places[i]->offset);
+    } else if (bytes.size() <= kInHeaderMax) {
       announced.set_elements(bytes.data(), bytes.size());
     }
   }
@@ -147,11 +163,12 @@ std::string header_frame(const Parcel& parcel,
   return header.SerializeAsString();
 }
 
-std::vector<Frame> tensor_frames(const Parcel& parcel) {
+std::vector<Frame> tensor_frames(const Parcel& parcel, const Places& places) {
   std::vector<Frame> frames;
-  for (const Tensor& tensor : parcel.content.tensors) {
+  for (std::size_t i = 0; i < parcel.content.tensors.size(); ++i) {
+    const Tensor& tensor = parcel.content.tensors[i];
     std::span<const std::byte> left = bytes_of(tensor);
-    if (left.size() <= kInHeaderMax) {
+    if (left.size() <= kInHeaderMax || placed(places, i)) {
       continue;
     }
     while (!left.empty()) {
@@ -199,7 +216,7 @@ void Unpacker::begin(std::span<const std::byte> frame) {
   announce(header);
 }
 
-/// What its tensors will be; those that lie in the header are filled.
+/// What its tensors will be; those that follow in no frames are made.
 void Unpacker::announce(const proto::WireHeader& header) {
   announced_.clear();
   filling_ = 0;
@@ -208,8 +225,10 @@ void Unpacker::announce(const proto::WireHeader& header) {
     Announced one{.shape = {}, .type = static_cast<DType>(tensor.type())};
     one.shape = shape_of(tensor, one.bytes);
     total += one.bytes;
-    const bool inside = one.bytes <= kInHeaderMax;
-    if (total > kParcelBytesMax || tensor.elements().size() != (inside ? one.bytes : 0)) {
+    const bool inside = tensor.block() == 0 && one.bytes <= kInHeaderMax;
+    one.follows = tensor.block() == 0 && !inside;
+    if (total > kParcelBytesMax || tensor.elements().size() != (inside ? one.bytes : 0) ||
+        (tensor.block() > 0 && !adopt_)) {
       throw WireError("the tensors of a header are too large, or not of the size that it says");
     }
     announced_.push_back(one);
@@ -219,11 +238,14 @@ void Unpacker::announce(const proto::WireHeader& header) {
   }
   parcel_->content.tensors.resize(announced_.size());
   for (std::size_t i = 0; i < announced_.size(); ++i) {
-    if (const Announced& one = announced_[i]; one.bytes <= kInHeaderMax) {
-      Tensor& made = parcel_->content.tensors[i];
+    const Announced& one = announced_[i];
+    const proto::WireTensor& said = header.tensors(static_cast<int>(i));
+    Tensor& made = parcel_->content.tensors[i];
+    if (said.block() > 0) {
+      made = adopt_({said.block(), said.offset()}, one.shape, one.type);
+    } else if (!one.follows) {
       made = host_->allocate(one.shape, one.type);
-      std::memcpy(
-          bytes_of(made).data(), header.tensors(static_cast<int>(i)).elements().data(), one.bytes);
+      std::memcpy(bytes_of(made).data(), said.elements().data(), one.bytes);
     }
   }
 }
@@ -249,8 +271,7 @@ void Unpacker::fill(std::span<const std::byte> frame) {
 }
 
 void Unpacker::find_next_to_fill() {
-  while (filled_ == 0 && filling_ < announced_.size() &&
-         announced_[filling_].bytes <= kInHeaderMax) {
+  while (filled_ == 0 && filling_ < announced_.size() && !announced_[filling_].follows) {
     ++filling_;
   }
 }

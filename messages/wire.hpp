@@ -3,7 +3,8 @@
 //   hello                                    once, from both ends
 //   header | elements of tensor 0, in frames of 1 MiB | of tensor 1 | ...
 //
-// Small tensors lie in the header itself. Nothing that arrives is believed before it has been checked.
+// Small tensors lie in the header itself. Where both ends have memory in common, other tensors may lie there, and the
+// header says where (runtime/cluster/shared_memory.hpp). Nothing that arrives is believed before it has been checked.
 #pragma once
 
 #include "kernels/stream.hpp"
@@ -11,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -56,11 +58,29 @@ struct Parcel {
   Archived content{};
 };
 
-constexpr std::uint32_t kWireProtocol = 7;                     // both ends must have the same
+constexpr std::uint32_t kWireProtocol = 8;                     // both ends must have the same
 constexpr std::size_t kFrameBytesMax = std::size_t{16} << 20;  // of a header
 constexpr std::size_t kFrameBytes = std::size_t{1} << 20;      // of tensors: what stays in a cache
 constexpr std::size_t kTensorsMax = 1 << 16;                   // of a parcel
 constexpr std::size_t kParcelBytesMax = std::size_t{4} << 30;  // of its tensors
+
+/// Where the elements of a tensor lie in memory that both ends have.
+struct Place {
+  std::uint32_t block = 0;   // from 1
+  std::uint64_t offset = 0;  // bytes from the memory's beginning
+};
+
+/// By tensor of a parcel; one that has none travels in frames. Empty: none has.
+using Places = std::vector<std::optional<Place>>;
+
+/// Makes a tensor of what lies at a place. WireError where there can be none.
+using Adopt = std::function<Tensor(const Place& place, Shape shape, DType type)>;
+
+/// Memory of process `pid` of this host, which its descriptor leads to. 0: none.
+struct MemoryOffer {
+  std::uint32_t pid = 0;
+  std::uint32_t descriptor = 0;
+};
 
 /// A piece of a tensor, which `of` keeps.
 struct Frame {
@@ -72,12 +92,15 @@ struct Frame {
 bool same_secret(std::string_view x, std::string_view y);
 
 /// The first frame that process `from` sends. `life`: how often the one of two that is not the lead has come back.
-std::string hello_frame(std::uint32_t from, std::string_view token, std::uint32_t life = 0);
-/// WireError where it is not the one of process `from` with this token, in this life.
-void check_hello(std::span<const std::byte> frame,
-                 std::uint32_t from,
-                 std::string_view token,
-                 std::uint32_t life = 0);
+std::string hello_frame(std::uint32_t from,
+                        std::string_view token,
+                        std::uint32_t life = 0,
+                        MemoryOffer memory = {});
+/// The memory that it offers. WireError where it is not the one of process `from` with this token, in this life.
+MemoryOffer check_hello(std::span<const std::byte> frame,
+                        std::uint32_t from,
+                        std::string_view token,
+                        std::uint32_t life = 0);
 
 /// WireError where the other side would refuse the parcel: more tensors, or more bytes, than one can have, or
 /// a time that is none.
@@ -87,14 +110,18 @@ void check_parcel(const Parcel& parcel);
 std::string header_frame(const Parcel& parcel,
                          std::uint32_t sender,
                          std::uint64_t sequence,
-                         std::uint32_t life = 0);
-/// Those behind it.
-std::vector<Frame> tensor_frames(const Parcel& parcel);
+                         std::uint32_t life = 0,
+                         const Places& places = {});
+/// Those behind it, of the tensors that lie nowhere else.
+std::vector<Frame> tensor_frames(const Parcel& parcel, const Places& places = {});
 
 /// Puts the parcels of one sender together again.
 class Unpacker {
  public:
   explicit Unpacker(std::uint32_t sender, std::uint32_t life = 0) : sender_(sender), life_(life) {}
+
+  /// What tensors in shared memory are made by. Without it a header that names a place is not believed.
+  void adopt_by(Adopt adopt) { adopt_ = std::move(adopt); }
 
   /// The next frame; the parcel, where this was its last. WireError where it is not what has to come now:
   /// then nothing more is to be given to it.
@@ -110,16 +137,19 @@ class Unpacker {
     Shape shape;
     DType type = DType::float32;
     std::size_t bytes = 0;
+    bool follows = false;  // in frames
   };
 
   std::uint32_t sender_;
   std::uint32_t life_;
   std::uint64_t sequence_ = 0;
-  std::optional<Parcel> parcel_;      // under way
-  std::vector<Announced> announced_;  // its tensors; those in the header are filled already
-  std::size_t filling_ = 0;           // which
-  std::size_t filled_ = 0;            // bytes of it
-  std::optional<Stream> host_;        // allocates
+  std::optional<Parcel> parcel_;  // under way
+  std::vector<Announced>
+      announced_;  // its tensors; those that follow in no frames are there already
+  Adopt adopt_;
+  std::size_t filling_ = 0;     // which
+  std::size_t filled_ = 0;      // bytes of it
+  std::optional<Stream> host_;  // allocates
 };
 
 }  // namespace troupe

@@ -1,5 +1,7 @@
 #include "runtime/cluster/channel.hpp"
 
+#include "messages/tensor_bytes.hpp"
+#include "runtime/cluster/shared_memory.hpp"
 #include "runtime/cluster/started_process.hpp"
 #include "runtime/cluster/zmq_calls.hpp"
 
@@ -45,6 +47,18 @@ void limit_tcp(void* socket) {
             "the limit of a socket");
 }
 
+/// Moves the tensors of a message into memory that the peer has, too, as far as there is room. What machines keep, for a
+/// checkpoint or from one, would only take it up.
+Places lend(Lender& lender, const Parcel& parcel) {
+  Places places;
+  if (parcel.kind == ParcelKind::message) {
+    for (const Tensor& tensor : parcel.content.tensors) {
+      places.push_back(lender.lend(bytes_of(tensor)));
+    }
+  }
+  return places;
+}
+
 /// What a doorkeeper knows a peer by.
 std::string domain_of(int peer) {
   return std::to_string(peer);
@@ -75,8 +89,9 @@ struct Channel::Peer {
   void* socket;  // null once it was dropped and the thread has seen that
   std::uint32_t life;
   Unpacker unpacker;
-  std::string endpoint{};  // to connect to
-  bool greeted = false;    // its hello has come
+  std::string endpoint{};         // to connect to
+  std::optional<Lender> lends{};  // on this host
+  bool greeted = false;           // its hello has come
 
   // Guarded by mutex_.
   std::deque<Parcel> queue{};
@@ -107,7 +122,7 @@ Channel::~Channel() {
   ::close(wake_);
 }
 
-std::unique_ptr<Channel::Peer> Channel::make_peer(int number, std::uint32_t life) {
+std::unique_ptr<Channel::Peer> Channel::make_peer(int number, std::uint32_t life, Near near) {
   void* const socket = zmq_socket(context_, ZMQ_PAIR);
   check_zmq(socket != nullptr, "a ZeroMQ socket");
   auto peer = std::make_unique<Peer>(number, life, socket);
@@ -118,12 +133,22 @@ std::unique_ptr<Channel::Peer> Channel::make_peer(int number, std::uint32_t life
   const auto frame_max = static_cast<std::int64_t>(kFrameBytesMax);
   check_zmq(zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max, sizeof frame_max) == 0,
             "the limit of a socket");
-  peer->pieces.push_back({.text = hello_frame(static_cast<std::uint32_t>(self_), token_, life)});
+  if (near == Near::this_host) {
+    peer->lends.emplace();
+  }
+  const MemoryOffer memory = peer->lends ? peer->lends->offer() : MemoryOffer{};
+  peer->pieces.push_back(
+      {.text = hello_frame(static_cast<std::uint32_t>(self_), token_, life, memory)});
   return peer;
 }
 
-void* Channel::make_socket(int peer) {
-  return peers_.emplace(peer, make_peer(peer, life_)).first->second->socket;
+void* Channel::make_socket(int peer, Near near) {
+  return peers_.emplace(peer, make_peer(peer, life_, near)).first->second->socket;
+}
+
+/// Sockets of this host need no key.
+Channel::Near Channel::nearness(const std::string& public_key) {
+  return public_key.empty() ? Near::this_host : Near::elsewhere;
 }
 
 /// Empty: `socket` is one of this machine, which needs none.
@@ -135,7 +160,7 @@ void Channel::show_key(void* socket, const std::string& of_peer) {
 }
 
 std::string Channel::listen(int peer, pid_t pid) {
-  void* const socket = make_socket(peer);
+  void* const socket = make_socket(peer, Near::this_host);
   set_zmq_option(socket, ZMQ_IPC_FILTER_PID, pid);
   // '@': a name that is no file's. Random, so that nobody can have taken it.
   const std::string endpoint = "ipc://@troupe-" + make_token();
@@ -144,7 +169,7 @@ std::string Channel::listen(int peer, pid_t pid) {
 }
 
 std::string Channel::listen_at(int peer, const std::string& host) {
-  void* const socket = make_socket(peer);
+  void* const socket = make_socket(peer, Near::elsewhere);
   limit_tcp(socket);
   keys_.guard(socket, domain_of(peer));
   const bool six = host.find(':') != std::string::npos;
@@ -162,7 +187,7 @@ void Channel::expect(int peer, const std::string& public_key) {
 }
 
 void Channel::connect(int peer, const std::string& endpoint, const std::string& public_key) {
-  show_key(make_socket(peer), public_key);
+  show_key(make_socket(peer, nearness(public_key)), public_key);
   peers_.at(peer)->endpoint = endpoint;
 }
 
@@ -170,7 +195,7 @@ void Channel::renew(int peer,
                     std::uint32_t life,
                     const std::string& endpoint,
                     const std::string& public_key) {
-  auto anew = make_peer(peer, life);
+  auto anew = make_peer(peer, life, nearness(public_key));
   show_key(anew->socket, public_key);
   check_zmq(zmq_connect(anew->socket, endpoint.c_str()) == 0, "a connection");
   const std::lock_guard lock(mutex_);
@@ -339,8 +364,15 @@ void Channel::receive(int from, Peer& peer) {
 void Channel::take(int from, Peer& peer, std::span<const std::byte> frame) {
   peer.heard = std::chrono::steady_clock::now();
   if (!peer.greeted) {
-    check_hello(frame, static_cast<std::uint32_t>(from), token_, peer.life);
+    const MemoryOffer memory =
+        check_hello(frame, static_cast<std::uint32_t>(from), token_, peer.life);
     peer.greeted = true;
+    if (auto borrower = peer.lends ? Borrower::open(memory) : std::nullopt) {
+      peer.unpacker.adopt_by(
+          [borrower = *std::move(borrower)](const Place& place, Shape shape, DType type) {
+            return borrower.adopt(place, shape, type);
+          });
+    }
   } else if (auto parcel = peer.unpacker.take(frame)) {
     events_.parcel(from, *std::move(parcel));
   }
@@ -388,9 +420,11 @@ bool Channel::next_piece(Peer& peer) {
     next = std::move(peer.queue.front());
     peer.queue.pop_front();
   }
+  const Places places = peer.lends ? lend(*peer.lends, next) : Places{};
   peer.pieces.push_back(
-      {.text = header_frame(next, static_cast<std::uint32_t>(self_), ++peer.sequence, peer.life)});
-  for (Frame& frame : tensor_frames(next)) {
+      {.text = header_frame(
+           next, static_cast<std::uint32_t>(self_), ++peer.sequence, peer.life, places)});
+  for (Frame& frame : tensor_frames(next, places)) {
     peer.pieces.push_back({.frame = std::move(frame)});
   }
   return true;

@@ -8,6 +8,8 @@
 // made. Between hosts it is who has the key that the control stream has told of (curve.hpp). Both ends show the
 // run's token in their greeting, so that nobody else can have taken the place of a socket.
 //
+// On one host tensors of messages lie in memory that both processes have (shared_memory.hpp), as far as there is room.
+//
 // What a peer has not taken yet waits in the queue, as it would in a mailbox of the same process: the
 // machines' protocol bounds it. ZeroMQ itself holds at most kFramesAhead frames a direction and channel,
 // and reads no more from the network before the peer's thread has taken some.
@@ -115,8 +117,12 @@ class Channel {
   struct Piece;
   struct Peer;
 
-  std::unique_ptr<Peer> make_peer(int number, std::uint32_t life);
-  void* make_socket(int peer);
+  enum class Near { this_host, elsewhere };
+
+  static Near nearness(const std::string& public_key);
+
+  std::unique_ptr<Peer> make_peer(int number, std::uint32_t life, Near near);
+  void* make_socket(int peer, Near near);
   void show_key(void* socket, const std::string& of_peer);
   void work();
   void receive(int from, Peer& peer);
