@@ -7,6 +7,7 @@
 #include "runtime/cluster/far_order.hpp"
 #include "runtime/cluster/halts.hpp"
 #include "runtime/cluster/record_bounds.hpp"
+#include "runtime/cluster/shared_memory.hpp"
 #include "runtime/cluster/standstills.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
@@ -81,6 +82,13 @@ Tensor numbers(std::int64_t count) {
   return from_host(stream, std::vector<float>(static_cast<std::size_t>(count), 0.5F), {count});
 }
 
+/// A message whose tensor lies in shared memory.
+std::string placed() {
+  const Parcel parcel = message_of(Activation{{.batch = 4}, {{"x", numbers(2000)}}});
+  return joined({hello_frame(kSender, kToken),
+                 header_frame(parcel, kSender, 1, 0, {Place{.block = 1, .offset = 4096}})});
+}
+
 Parcel records() {
   Archive a;
   std::uint32_t count = 1;
@@ -105,6 +113,7 @@ std::vector<std::string> seeds() {
   return {stream_of({message_of(Start{}), message_of(Advance{7}), message_of(End{3})}),
           stream_of({message_of(Activation{{.batch = 4}, {{"x", numbers(6)}}}),
                      message_of(Activation{{.batch = 5}, {{"x", numbers(2000)}}})}),
+          placed(),
           stream_of({records(), order()}),
           stream_of(state_parcels(1, kept)),
           stream_of({parcel_of(ParcelKind::explained,
@@ -115,7 +124,12 @@ std::vector<std::string> seeds() {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace troupe;
+  static const Lender lender;
+  static const auto borrower = Borrower::open(lender.offer());
   Unpacker unpacker(fuzz::kSender);
+  unpacker.adopt_by([](const Place& place, Shape shape, DType type) {
+    return borrower->adopt(place, shape, type);
+  });
   StateReader reader;
   bool greeted = false;
   try {
