@@ -32,6 +32,9 @@ std::vector<OptimizerPart> parts_of_servers(const Blueprint& b,
   std::vector<OptimizerPart> parts;
   for (std::int32_t c = 0; b.link && c < b.schedule->chunks; ++c) {
     for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
+      if (!who.copies(c, s).empty()) {
+        return {};  // which of them are left is not known here
+      }
       const ActorId id = who.server_optimizer(c, s).id;
       const auto* const machine = played<ServerOptimizer>(cast, id);
       Step* const step = machine ? machine->step() : nullptr;
