@@ -85,6 +85,8 @@ void Witness::sent(ActorId from, const Message& message) {
 void Witness::delivered(ActorId to, const Message& message) {
   if (const auto* upload = std::get_if<Upload>(&message)) {
     arrived(servers_[to], *upload);
+  } else if (const auto* resent = std::get_if<Resent>(&message); resent && resent->upload) {
+    arrived(servers_[to], *resent->upload);
   } else if (const auto* combine = std::get_if<Combine>(&message)) {
     taken(combine->from.id, *combine);
   } else if (const auto* combined = std::get_if<Combined>(&message)) {
