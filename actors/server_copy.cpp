@@ -288,7 +288,7 @@ void ServerCopy::succeed(const Succession& m, double now, Effects& fx) {
   if (next() == next_before) {
     return;
   }
-  if (!next()) {
+  if (!next() && unconfirmed_.empty()) {
     tell_confirmed(fx);  // what the one behind it had confirmed may not have come to all
   }
   for (const Taken& taken : unconfirmed_) {

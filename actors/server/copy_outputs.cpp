@@ -37,11 +37,12 @@ void SaidAgain::note(const CopyOutputs& outputs) {
     Answers& of = answers_[one.to];
     if (answer->pinned) {
       of.pinned = one;
-    } else if (answer->request == 0) {
-      of.broadcast = one;
     } else {
+      const auto* before = of.answer ? std::get_if<Answer>(&of.answer->message) : nullptr;
+      const std::uint64_t asked = before ? before->request : 0;
       of.answer = one;
-      of.broadcast.reset();  // the answer says no less
+      std::uint64_t& request = std::get<Answer>(of.answer->message).request;
+      request = request == 0 ? asked : request;  // newer than the answer, which may not have come
     }
   }
   for (const CopyRecord& one : outputs.records) {
@@ -63,7 +64,7 @@ CopyOutputs SaidAgain::all() const {
   CopyOutputs all;
   all.records.assign(records_.begin(), records_.end());
   for (const auto& [to, of] : answers_) {
-    for (const auto* one : {&of.answer, &of.broadcast, &of.pinned}) {
+    for (const auto* one : {&of.answer, &of.pinned}) {
       if (*one) {
         all.sends.push_back(**one);
       }

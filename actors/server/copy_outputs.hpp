@@ -55,11 +55,11 @@ class SaidAgain {
  private:
   /// To one replica's shard.
   struct Answers {
-    std::optional<CopySend> answer{};     // to its last question
-    std::optional<CopySend> broadcast{};  // since
-    std::optional<CopySend> pinned{};     // for the last evaluation that it asked for
+    std::optional<CopySend>
+        answer{};  // the last; one that nobody has asked for stands for the one before it, too
+    std::optional<CopySend> pinned{};  // for the last evaluation that it asked for
 
-    static constexpr int kFields = 3;
+    static constexpr int kFields = 2;
   };
 
   std::map<ActorId, Answers> answers_;  // by recipient

@@ -41,12 +41,6 @@ Constraints<E> copy_checks() {
           "is "
           "1"),
       without_copies(
-          "copies_of_one_phase",
-          "phases",
-          [](const E& e) { return e.phases().empty(); },
-          "replicas.copies: an experiment with phases runs in one process, where a copy is of no "
-          "use; right is 1"),
-      without_copies(
           "copies_without_extension",
           "extension",
           [](const E& e) { return !e.extension().has_custom(); },

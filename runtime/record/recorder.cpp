@@ -164,7 +164,7 @@ void Recorder::arrived(const AppliedRecord& record, double now) {
 
 std::optional<Diverged> Recorder::handle(const ServerRecord& record, double) {
   const bool again = !accounts_.insert({record.chunk, record.slice}).second;
-  if (again && c_.experiment.replicas().copies() > 1) {
+  if (again && !lost_copies_.empty()) {
     return {};
   }
   Summary::Server& server = record.group >= 0 ? groups_[record.group] : servers_[record.chunk];

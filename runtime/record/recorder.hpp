@@ -209,9 +209,11 @@ class Recorder final : public RecordSink {
   std::vector<std::string> lost_;
   std::vector<std::string> returned_;
   std::vector<std::string> lost_copies_;
-  // Servers with copies may tell again what one that was lost had told. By replica, chunk and slice the last
-  // mini-batch, and the (chunk, slice) that have told their account.
-  std::map<std::pair<std::int32_t, std::pair<std::int32_t, std::size_t>>, std::int64_t> applied_;
+  // Servers with copies may tell again what one that was lost had told. By replica, chunk and slice the version and
+  // the mini-batch of the last update, and the (chunk, slice) that have told their account.
+  std::map<std::pair<std::int32_t, std::pair<std::int32_t, std::size_t>>,
+           std::pair<std::int64_t, std::int64_t>>
+      applied_;
   std::set<std::pair<std::int32_t, std::size_t>> accounts_;
   std::vector<Summary::Restart> restarts_;
   std::map<std::string, Summary::Predictor> predictors_;  // of the last train line

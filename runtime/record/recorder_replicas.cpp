@@ -66,19 +66,19 @@ std::optional<Diverged> Recorder::handle(const LossOfCopy& record, double now) {
   return {};
 }
 
-/// A server that takes the place of one that was lost tells again what may not have come. A replica's mini-batches are
-/// applied in their order.
+/// A server that takes the place of one that was lost tells again what may not have come. It makes its updates, and
+/// applies a replica's mini-batches, in their order.
 bool Recorder::told_before(const AppliedRecord& record) {
   if (c_.experiment.replicas().copies() < 2) {
     return false;
   }
-  const Stamp& stamp = record.stamp;
+  const std::pair now{record.applied_to, record.stamp.batch};
   const auto [last, first] =
-      applied_.try_emplace({stamp.replica, {stamp.chunk, record.slice}}, stamp.batch);
-  if (!first && stamp.batch <= last->second) {
+      applied_.try_emplace({record.stamp.replica, {record.stamp.chunk, record.slice}}, now);
+  if (!first && now <= last->second) {
     return true;
   }
-  last->second = stamp.batch;
+  last->second = now;
   return false;
 }
 

@@ -212,8 +212,12 @@ void Witness::recorded(const RecordEntry& entry) {
 
 /// A copy that takes the place of one that was lost tells again what may not have been told.
 bool Witness::told_before(const AppliedRecord& m) const {
+  const auto to = applied_to_.find({-1, m.stamp.chunk, m.slice});
+  if (first_of_.empty() || to == applied_to_.end() || m.applied_to > to->second) {
+    return false;
+  }
   const auto last = applied_.find({m.stamp.replica, m.stamp.chunk, m.slice});
-  return !first_of_.empty() && last != applied_.end() && m.stamp.batch <= last->second;
+  return last == applied_.end() ? resumed_ : m.stamp.batch <= last->second;
 }
 
 void Witness::applied(const AppliedRecord& m) {
