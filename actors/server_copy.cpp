@@ -18,6 +18,9 @@ ServerCopy::ServerCopy(Config config, std::unique_ptr<Machine> server)
     : c_(std::move(config)), server_(std::move(server)), alive_(c_.copies.size(), true) {}
 
 void ServerCopy::on(Message message, double now, Effects& fx) {
+  if (struck_off_) {
+    return;
+  }
   if (const auto* ordered = std::get_if<Ordered>(&message)) {
     if (!leads() && ordered->number == last_told_ + 1) {  // else it is known
       told_.push_back(*ordered);
@@ -36,7 +39,9 @@ void ServerCopy::on(Message message, double now, Effects& fx) {
   } else {
     keep(std::move(message));
   }
-  leads() ? lead(now, fx) : follow(fx);
+  if (!struck_off_) {
+    leads() ? lead(now, fx) : follow(fx);
+  }
 }
 
 // -- what comes ------------------------------------------------------------------------------------
@@ -277,11 +282,14 @@ void ServerCopy::succeed(const Succession& m, double now, Effects& fx) {
     return;
   }
   epoch_ = m.epoch;
+  struck_off_ = !m.alive[c_.index];  // its optimizer is dead
   const bool led = leads();
   const auto next_before = next();
   alive_ = m.alive;
-  alive_[c_.index] = true;
   asked_.reset();
+  if (struck_off_) {
+    return;
+  }
   if (leads() && !led) {
     become_head(now, fx);
   }
@@ -315,6 +323,9 @@ void ServerCopy::become_head(double now, Effects& fx) {
 // -- standing still --------------------------------------------------------------------------------
 
 std::string ServerCopy::waits_for() const {
+  if (struck_off_) {
+    return "";
+  }
   if (!told_.empty()) {
     return concat("what machine ", told_.front().input.from, " has sent to the copy before it");
   }
@@ -328,7 +339,7 @@ std::string ServerCopy::waits_for() const {
 }
 
 Remains ServerCopy::remains() const {
-  return leads() ? server_->remains() : Remains{};
+  return leads() && !struck_off_ ? server_->remains() : Remains{};
 }
 
 void ServerCopy::Kept::archive(Archive& a) {
@@ -356,7 +367,8 @@ void ServerCopy::archive(Archive& a) {
     asked_,
     resent_,
     again_,
-    said_);
+    said_,
+    struck_off_);
 }
 
 }  // namespace troupe

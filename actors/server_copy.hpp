@@ -115,6 +115,7 @@ class ServerCopy final : public Machine {
   std::optional<Resent> resent_;        // the answer
   std::set<InputName> again_;           // what was taken so, and may yet come
   SaidAgain said_;
+  bool struck_off_ = false;  // the others go on without this one
 };
 
 }  // namespace troupe

@@ -88,6 +88,7 @@ void Witness::delivered(ActorId to, const Message& message) {
   } else if (const auto* resent = std::get_if<Resent>(&message); resent && resent->upload) {
     arrived(servers_[to], *resent->upload);
   } else if (const auto* combine = std::get_if<Combine>(&message)) {
+    servers_[combine->from.id].optimizer = to;
     taken(combine->from.id, *combine);
   } else if (const auto* combined = std::get_if<Combined>(&message)) {
     made(servers_[to], *combined);
@@ -174,7 +175,7 @@ void Witness::answered(ActorId id, const Answer& m) {
   told.holds = std::max(told.holds, m.holds);
   for (const auto& [copy, server] : servers_) {
     for (const auto& [tensor, push] : server.in_work) {
-      law(first_of(copy) != first || gone_.contains(copy) || push.replica != m.replica ||
+      law(first_of(copy) != first || is_lost(copy, server) || push.replica != m.replica ||
               push.life != life(m.replica) || push.sequence > m.holds,
           "kept",
           named(push),
@@ -256,7 +257,7 @@ void Witness::ended() const {
     return;  // what has come, and whether a server had told its account, is not known
   }
   for (const auto& [id, server] : servers_) {
-    if (first_of_.contains(id) || gone_.contains(id)) {
+    if (first_of_.contains(id) || is_lost(id, server)) {
       continue;
     }
     const auto bound = kPatience * static_cast<std::int64_t>(server.replicas.size() + 1);

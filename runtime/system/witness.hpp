@@ -109,6 +109,7 @@ class Witness {
         false;  // another decides, to whom what has come of a dead replica may not have come
     std::int64_t vanished = 0;  // pushes that came, whose tensors are gone: they are in no update
     std::string last_vanished{};
+    ActorId optimizer = kOutside;
     bool over = false;         // it has told its account
     std::int64_t dropped = 0;  // as it tells
   };
@@ -119,6 +120,12 @@ class Witness {
   void answered(ActorId server, const Answer& answer);
   ActorId first_of(ActorId server) const;
   bool told_before(const AppliedRecord& record) const;
+
+  /// A copy of a server goes with either of its machines.
+  bool is_lost(ActorId id, const Server& server) const {
+    return gone_.contains(id) || gone_.contains(server.optimizer);
+  }
+
   void applied(const AppliedRecord& record);
   void returned(std::int32_t replica);
 
