@@ -174,6 +174,8 @@ TEST_CASE("copies that could be lost together are refused, in a sentence", "[app
   const Said planned = run_program({"plan",
                                     "teacher-mlp",
                                     "--set",
+                                    "pipeline.stages=1",
+                                    "--set",
                                     "replicas.count=3",
                                     "--set",
                                     "replicas.copies=2",
@@ -182,6 +184,7 @@ TEST_CASE("copies that could be lost together are refused, in a sentence", "[app
                                     "--processes",
                                     "3"});
   INFO(planned.err);
+  CHECK_THAT(planned.out, says("copies     2 of each server"));
   CHECK_THAT(planned.out,
              says("process 0 plays replicas 0-2, 1 copy 1 of the servers, 2 the servers"));
 }
