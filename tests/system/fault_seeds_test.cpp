@@ -104,7 +104,8 @@ bool can_have_copies(const std::string& scheme, bool several_servers) {
   const auto has = [&](const char* word) {
     return scheme.find(word) != std::string::npos;
   };
-  const bool one_decides = has("ringmaster") || has("backup") || has("quorum");
+  const bool one_decides =
+      has("ringmaster") || has("backup") || has("asynchronous") || has("quorum");
   return !has("halos") && !has("reduction") && !(several_servers && one_decides);
 }
 
