@@ -14,6 +14,9 @@ Director::Director(Config config)
       alive_(c_.company.sources.size(), true),
       since_(c_.company.sources.size(), 0),
       best_(c_.best) {
+  for (const Company::Chain& chain : c_.company.chains) {
+    copies_.emplace_back(chain.copies.size(), true);
+  }
   if (!c_.end) {
     c_.end = std::make_unique<EndAtSource>(c_.company);
   }
@@ -207,7 +210,39 @@ std::vector<std::int32_t> Director::depending_on(ActorId id) const {
   return replica < 0 ? std::vector<std::int32_t>{} : std::vector<std::int32_t>{replica};
 }
 
+/// Whether what is lost is a copy of a server of which another one is left.
+bool Director::survives_copy(const Down& m, Effects& fx) {
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    const Company::Chain& chain = c_.company.chains[i];
+    for (std::size_t copy = 0; copy < chain.copies.size(); ++copy) {
+      if (m.id != chain.copies[copy].id && m.id != chain.optimizers[copy]) {
+        continue;
+      }
+      std::vector<bool>& alive = copies_[i];
+      if (!alive[copy]) {
+        return true;  // it goes with the other of its two machines
+      }
+      alive[copy] = false;
+      const auto left = std::count(alive.begin(), alive.end(), true);
+      if (left == 0) {
+        return false;
+      }
+      fx.record(LossOfCopy{.chunk = chain.chunk,
+                           .slice = chain.slice,
+                           .copy = static_cast<std::int32_t>(copy),
+                           .left = static_cast<std::int32_t>(left),
+                           .cause = m.actor + ": " + m.cause});
+      fx.send(chain.copies.front(), Succession{.epoch = ++epoch_, .alive = alive});
+      return true;
+    }
+  }
+  return false;
+}
+
 void Director::handle(Down m, double, Effects& fx) {
+  if (survives_copy(m, fx)) {
+    return;
+  }
   std::vector<std::int32_t> lost = depending_on(m.id);
   const std::int32_t first = lost.empty() ? -1 : lost.front();
   std::erase_if(lost, [&](std::int32_t r) { return !alive_[static_cast<std::size_t>(r)]; });
@@ -332,7 +367,8 @@ void Director::archive(Archive& a) {
     finished_,
     best_,
     best_step_,
-    ended_at_);
+    ended_at_,
+    copies_);
 }
 
 }  // namespace troupe

@@ -11,6 +11,7 @@
 //   director --Membership--> servers, shards
 //   driver --Returned--> director --Membership--> servers --Readmitted--> director
 //   director --Rejoin--> source, stages, shards of the replica that has come back
+//   director --Succession--> copies of a server
 //   shard where replicas end on their own --Finished--> director
 //
 // The pins of the best evaluation are kept where the final weights are to be its: they go when a better one
@@ -69,6 +70,7 @@ class Director final : public Actor<Director, DirectorRole> {
 
  private:
   std::vector<std::int32_t> depending_on(ActorId id) const;
+  bool survives_copy(const Down& m, Effects& fx);
   void conclude(Effects& fx);
   void release(std::int64_t step, bool conclude, Effects& fx);
   void finish(Ending ending, Effects& fx);
@@ -99,6 +101,7 @@ class Director final : public Actor<Director, DirectorRole> {
   // By replica: epoch in which it came back; 0: there from the start
   std::vector<std::int64_t> since_;
   std::map<std::int32_t, Returning> returning_;  // by replica
+  std::vector<std::vector<bool>> copies_;        // of Company::chains: which copies are alive
   std::deque<MarkDue> marks_;                    // announced and not done; the first is under way
   bool marking_ = false;
   std::int64_t measured_ = -1;  // step of the last of them that was done

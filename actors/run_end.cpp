@@ -33,6 +33,10 @@ void EndAtSource::halt(const std::vector<bool>& /*alive*/, Effects& fx) {
 
 // -- at the servers --------------------------------------------------------------------------------
 
+bool EndAtServers::news(const MarkDue& m) {
+  return company_.chains.empty() || announced_.emplace(m.step, m.last).second;
+}
+
 void EndAtServers::queue(std::deque<MarkDue>& marks, const MarkDue& m) const {
   queue_in_order(marks, m);
 }
@@ -53,7 +57,7 @@ void EndAtServers::halt(const std::vector<bool>& /*alive*/, Effects& fx) {
 
 void EndAtServers::halted(const Halted& m, Effects& fx) {
   progress_[{m.chunk, m.slice}] = m.step;
-  if (progress_.size() < company_.servers.size()) {
+  if (progress_.size() < company_.servers.size() || std::exchange(told_end_, true)) {
     return;
   }
   std::int64_t end = 1;  // where nothing has been applied, the first update
@@ -130,7 +134,7 @@ std::optional<std::int64_t> EndOfAll::all_finished(const std::vector<bool>& aliv
 // -- checkpoints -------------------------------------------------------------------------------------
 
 void EndAtServers::archive(Archive& a) {
-  a(halted_, progress_);
+  a(halted_, progress_, told_end_, announced_);
 }
 
 void EndOfAll::archive(Archive& a) {

@@ -29,6 +29,16 @@ struct Company {
   std::int32_t chunks = 1;
   std::vector<Ref<ServerRole>> members{};  // that hear who is left; empty: `servers`
 
+  /// A server of which there are several copies.
+  struct Chain {
+    std::int32_t chunk = 0;
+    std::size_t slice = 0;
+    std::vector<Ref<ServerCopyRole>> copies{};  // the first one is that in `servers`
+    std::vector<ActorId> optimizers{};          // by copy
+  };
+
+  std::vector<Chain> chains{};  // all servers, or none
+
   const std::vector<Ref<ServerRole>>& told() const { return members.empty() ? servers : members; }
 };
 
@@ -101,6 +111,8 @@ class EndAtServers final : public RunEnd {
  public:
   using RunEnd::RunEnd;
 
+  /// A copy that takes the place of one that was lost may tell again what that had told.
+  bool news(const MarkDue& m) override;
   void queue(std::deque<MarkDue>& marks, const MarkDue& m) const override;
 
   std::size_t parts() const override { return company_.servers.size(); }
@@ -122,6 +134,9 @@ class EndAtServers final : public RunEnd {
  private:
   bool halted_ = false;
   std::map<std::pair<std::int32_t, std::size_t>, std::int64_t> progress_;  // answers to Halt
+  bool told_end_ = false;
+  std::set<std::pair<std::int64_t, bool>>
+      announced_;  // step and whether it is the last, where servers have copies
 };
 
 class EndOfAll : public RunEnd {

@@ -25,24 +25,43 @@ Played* played(const Cast& cast, ActorId id) {
   return id < cast.members.size() ? dynamic_cast<Played*>(cast.members[id].machine.get()) : nullptr;
 }
 
-/// Those of all servers; none where a server keeps something else.
+/// The optimizers of a server and its copies.
+std::vector<ActorId> optimizers_of(const Roster& who, std::int32_t c, std::size_t s) {
+  std::vector<ActorId> all;
+  for (const Roster::CopySeat& copy : who.copies(c, s)) {
+    all.push_back(copy.optimizer.id);
+  }
+  return all.empty() ? std::vector<ActorId>{who.server_optimizer(c, s).id} : all;
+}
+
+/// Those of all servers; none where a server keeps something else. Of copies of a server all, or the one that has made the
+/// most updates: others may be lost.
 std::vector<OptimizerPart> parts_of_servers(const Blueprint& b,
                                             const Cast& cast,
-                                            const Roster& who) {
+                                            const Roster& who,
+                                            bool all_copies) {
   std::vector<OptimizerPart> parts;
   for (std::int32_t c = 0; b.link && c < b.schedule->chunks; ++c) {
     for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
-      const ActorId id = who.server_optimizer(c, s).id;
-      const auto* const machine = played<ServerOptimizer>(cast, id);
-      Step* const step = machine ? machine->step() : nullptr;
-      if (!step || !step->optimizer()) {
-        return {};
-      }
-      OptimizerPart& part =
-          parts.emplace_back(OptimizerPart{step->optimizer(), cast.members[id].device});
+      Names names;
       for (const RuleContext::Part& parameter : rule_context(b, c, s).parts) {
-        part.names.push_back(parameter.name);
+        names.push_back(parameter.name);
       }
+      std::vector<OptimizerPart> copies;
+      for (const ActorId id : optimizers_of(who, c, s)) {
+        const auto* const machine = played<ServerOptimizer>(cast, id);
+        Step* const step = machine ? machine->step() : nullptr;
+        if (!step || !step->optimizer()) {
+          return {};
+        }
+        copies.push_back({step->optimizer(), cast.members[id].device, names});
+      }
+      if (!all_copies) {
+        copies = {*std::max_element(copies.begin(), copies.end(), [](const auto& x, const auto& y) {
+          return x.step->updates() < y.step->updates();
+        })};
+      }
+      parts.insert(parts.end(), copies.begin(), copies.end());
     }
   }
   return parts;
@@ -106,7 +125,7 @@ bool begin_part(const OptimizerPart& part, const OptimizerState& state) {
 std::optional<OptimizerState> optimizer_state(const Blueprint& b, const Cast& cast) {
   const Roster who(b);
   OptimizerState state;
-  std::vector<OptimizerPart> parts = parts_of_servers(b, cast, who);
+  std::vector<OptimizerPart> parts = parts_of_servers(b, cast, who, false);
   for (std::int32_t r = 0; parts.empty() && replicas_step(b) && r < replica_count(b); ++r) {
     parts = parts_of_replica(b, cast, who, r);
     if (!parts.empty() && parts.front().step->updates() == 0) {
@@ -126,7 +145,7 @@ std::optional<OptimizerState> optimizer_state(const Blueprint& b, const Cast& ca
 
 std::string begin_with(const Blueprint& b, Cast& cast, const OptimizerState& state) {
   const Roster who(b);
-  std::vector<OptimizerPart> parts = parts_of_servers(b, cast, who);
+  std::vector<OptimizerPart> parts = parts_of_servers(b, cast, who, true);
   if (parts.empty() && replicas_step(b)) {
     for (std::int32_t r = 0; r < replica_count(b); ++r) {
       std::vector<OptimizerPart> own = parts_of_replica(b, cast, who, r);

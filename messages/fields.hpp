@@ -138,6 +138,18 @@ inline constexpr int kFieldsOf<Verdict::Push> = 4;
 template <>
 inline constexpr int kFieldsOf<Verdict> = 4;
 template <>
+inline constexpr int kFieldsOf<InputName> = 3;
+template <>
+inline constexpr int kFieldsOf<Ordered> = 3;
+template <>
+inline constexpr int kFieldsOf<Confirmed> = 1;
+template <>
+inline constexpr int kFieldsOf<Missing> = 2;
+template <>
+inline constexpr int kFieldsOf<Resent> = 2;
+template <>
+inline constexpr int kFieldsOf<Succession> = 2;
+template <>
 inline constexpr int kFieldsOf<MarkDue> = 2;
 template <>
 inline constexpr int kFieldsOf<Halted> = 3;

@@ -30,7 +30,9 @@ constexpr std::array<std::string_view, std::variant_size_v<Message::variant>> kN
     "Ran",           "Ran",           "Ran",
     "Ran",           "Ran",           "Ran",
     "Ran",           "Ran",           "ScaleRate",
-    "Returned",      "Readmitted",    "Rejoin"};
+    "Returned",      "Readmitted",    "Rejoin",
+    "Ordered",       "Confirmed",     "Missing",
+    "Resent",        "Succession"};
 
 template <class M>
 Stamp stamp_of(const M& m) {
@@ -45,6 +47,9 @@ Stamp stamp_of(const M& m) {
     return {.batch = m.step};
   } else if constexpr (std::is_same_v<M, Answer>) {
     return {.replica = m.replica, .chunk = m.chunk, .batch = static_cast<std::int64_t>(m.request)};
+  } else if constexpr (std::is_same_v<M, Ordered> || std::is_same_v<M, Confirmed> ||
+                       std::is_same_v<M, Missing> || std::is_same_v<M, Resent>) {
+    return {.batch = static_cast<std::int64_t>(m.number)};
   } else if constexpr (std::is_same_v<M, Finished>) {
     return {.replica = m.replica, .chunk = m.chunk, .batch = m.updates};
   } else if constexpr (requires { m.batch; }) {

@@ -32,6 +32,7 @@ struct StageRole;
 struct ShardRole;
 struct OptimizerRole;
 struct ServerRole;
+struct ServerCopyRole;
 struct ServerOptimizerRole;
 struct DirectorRole;
 struct RowSourceRole;
@@ -315,6 +316,49 @@ struct Verdict {
   std::vector<Push> drop{};       // given up
   std::int64_t mini_batches = 0;  // that `take` stands for
 };
+
+// -- copies of a server (actors/server_copy.hpp) --------------------------------------------------
+
+/// Names one of the messages that a server gets: a sender has no two of them on the way that are the same.
+struct InputName {
+  ActorId from = 0;  // any copy, or its optimizer: the one that stands for it at the recipient
+  std::uint16_t message = 0;  // its index in Message
+  std::uint64_t number = 0;   // Upload's sequence, PinnedPull's request; 0: the next of this kind
+
+  auto operator<=>(const InputName&) const = default;
+};
+
+/// The first living copy has taken this as its input `number`; the others do the same.
+struct Ordered {
+  std::uint64_t number = 0;  // from 1
+  InputName input;
+  double now = 0;  // seconds: when
+};
+
+/// The last living copy has taken all inputs up to this one, and so have all others.
+struct Confirmed {
+  std::uint64_t number = 0;
+};
+
+/// Asks the copy before it for what came as input `number`: its sender is dead, and has not sent it here.
+struct Missing {
+  Ref<ServerCopyRole> from;
+  std::uint64_t number = 0;
+};
+
+/// The answer.
+struct Resent {
+  std::uint64_t number = 0;
+  std::optional<Upload> upload;  // empty: what nobody living would miss, a pull for an evaluation
+};
+
+/// Which of a server's copies are left, in their order; `epoch` grows with each change.
+struct Succession {
+  std::int64_t epoch = 0;
+  std::vector<bool> alive;  // by copy
+};
+
+// -- what servers tell the director ---------------------------------------------------------------
 
 /// The weights of step `step` are pinned everywhere or will be: evaluate them.
 struct MarkDue {
@@ -611,7 +655,12 @@ class Message : public std::variant<Start,
                                     ScaleRate,
                                     Returned,
                                     Readmitted,
-                                    Rejoin> {
+                                    Rejoin,
+                                    Ordered,
+                                    Confirmed,
+                                    Missing,
+                                    Resent,
+                                    Succession> {
  public:
   using variant::variant;
   Message();
@@ -621,7 +670,8 @@ class Message : public std::variant<Start,
   Message& operator=(Message&&) noexcept;
   ~Message();
 
-  /// The driver's to fill in, for the order of deliveries: no machine sees it.
+  /// The driver's to fill in, for the order of deliveries: no machine sees it but a ServerCopy, which keeps what comes by
+  /// its sender.
   ActorId from = kOutside;
 };
 

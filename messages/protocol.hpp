@@ -94,6 +94,21 @@ struct ServerRole : Understands<Upload,
                                 ScaleRate,
                                 Alarm> {};
 
+/// One of several copies of a server: understands what the server does, and the other copies.
+struct ServerCopyRole : Understands<Upload,
+                                    PinnedPull,
+                                    Combined,
+                                    Membership,
+                                    End,
+                                    Halt,
+                                    Release,
+                                    Alarm,
+                                    Ordered,
+                                    Confirmed,
+                                    Missing,
+                                    Resent,
+                                    Succession> {};
+
 /// Does the arithmetic of one server.
 struct ServerOptimizerRole : Understands<Combine, Ran<CombineMade>> {};
 
@@ -152,6 +167,7 @@ using RoleTag = std::variant<AnyRole,
                              ShardRole,
                              OptimizerRole,
                              ServerRole,
+                             ServerCopyRole,
                              ServerOptimizerRole,
                              DirectorRole,
                              RowSourceRole,

@@ -120,6 +120,15 @@ struct ReturnOfReplica {
   std::int64_t missed = 0;
 };
 
+/// A copy of a server has been lost and the run goes on with the others.
+struct LossOfCopy {
+  std::int32_t chunk = 0;
+  std::size_t slice = 0;  // of the server
+  std::int32_t copy = 0;
+  std::int32_t left = 0;  // copies that are left
+  std::string cause;
+};
+
 /// An evaluation has ended.
 struct EvaluationRecord {
   std::int64_t step = 0;
@@ -183,7 +192,8 @@ class RecordEntry : public std::variant<LossRecord,
                                         ConsensusRecord,
                                         SignalRecord,
                                         AngleRecord,
-                                        InputRecord> {
+                                        InputRecord,
+                                        LossOfCopy> {
  public:
   using variant::variant;
   RecordEntry();

@@ -23,6 +23,8 @@ inline constexpr int kFieldsOf<LossOfReplica> = 2;
 template <>
 inline constexpr int kFieldsOf<ReturnOfReplica> = 3;
 template <>
+inline constexpr int kFieldsOf<LossOfCopy> = 5;
+template <>
 inline constexpr int kFieldsOf<TrafficRecord> = 3;
 template <>
 inline constexpr int kFieldsOf<PredictionRecord> = 4;

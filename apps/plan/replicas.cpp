@@ -70,21 +70,28 @@ std::string replicas_text(const Blueprint& b) {
   if (!b.link) {
     return text + codecs_text(b);
   }
-  std::vector<std::vector<std::string>> rows{{"", "slices", "copies", "memory", "mean lag"}};
+  if (replicas.copies() > 1) {
+    text +=
+        concat("copies     ",
+               replicas.copies(),
+               " of each server, which take the memory of the table each; the run goes on while "
+               "one of them is left\n");
+  }
+  std::vector<std::vector<std::string>> rows{{"", "slices", "tensors", "memory", "mean lag"}};
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     const auto& sizes = b.chunks[static_cast<std::size_t>(c)]->layout().slice_sizes;
     double bytes = 0;
-    std::int64_t copies = 0;
+    std::int64_t tensors = 0;  // of a slice's size
     for (std::size_t s = 0; s < sizes.size(); ++s) {
       const Rule rule = make_rule(rule_context(b, c, s));
       const bool reads = rule.scale->needs_read();
-      copies = 1 + rule.scale->state_tensors() + rule.step->state_tensors() +
-               (reads ? replicas.count() : 0);
-      bytes += 4.0 * static_cast<double>(copies * sizes[s]);
+      tensors = 1 + rule.scale->state_tensors() + rule.step->state_tensors() +
+                (reads ? replicas.count() : 0);
+      bytes += 4.0 * static_cast<double>(tensors * sizes[s]);
     }
     rows.push_back({concat("server-", c),
                     std::to_string(sizes.size()),
-                    std::to_string(copies),
+                    std::to_string(tensors),
                     mebibytes(bytes),
                     expected_lag(b, c)});
     if (const std::int64_t groups = groups_of(b.experiment); groups > 0) {

@@ -134,6 +134,7 @@ Cast Casting::all() {
     add(probe->id, make_probe(b_, streams_on_.on({})), {}, b_.precision);
   }
   cast_.director = who_.director();
+  cast_.copies = copies_by_server(b_, who_);
   cast_.threads = who_.threads();
   join_extension(cast_, b_, who_);
   streams_on_ = {};
@@ -241,7 +242,8 @@ void Casting::add_director() {
                   .servers = who_.all_servers(),
                   .stages = {},
                   .chunks = schedule_.chunks,
-                  .members = who_.all_group_servers()};
+                  .members = who_.all_group_servers(),
+                  .chains = chains_of(b_, who_)};
   for (std::int32_t r = 0; r < replicas_; ++r) {
     company.sources.push_back(who_.source(r));
     company.stages.push_back(who_.stages(r));
@@ -366,21 +368,8 @@ void Casting::add_optimizer(std::int32_t r, std::int32_t c) {
 }
 
 void Casting::add_servers() {
-  for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
-    const Device device = device_of(0, schedule_.stage_of(c));
-    auto initial = starting_slices(streams_on_.on(device), b_, static_cast<std::size_t>(c));
-    for (std::size_t s = 0; s < initial.size(); ++s) {
-      ServerMachines made = make_server(b_, who_, c, s, initial[s]);
-      add(who_.servers(c)[s].id, std::move(made.shard), device, b_.precision);
-      add(who_.server_optimizer(c, s).id, std::move(made.optimizer), device, b_.precision);
-      for (std::size_t g = 0; g < who_.groups(c, s).size(); ++g) {
-        const Roster::GroupSeat& seat = who_.groups(c, s)[g];
-        ServerMachines group =
-            make_group_server(b_, who_, c, s, static_cast<std::int32_t>(g), initial[s]);
-        add(seat.server.id, std::move(group.shard), device, b_.precision);
-        add(seat.optimizer.id, std::move(group.optimizer), device, b_.precision);
-      }
-    }
+  for (ServerSeat& seat : make_servers(b_, who_, streams_on_)) {
+    add(seat.id, std::move(seat.machine), seat.device, b_.precision);
   }
 }
 

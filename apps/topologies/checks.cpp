@@ -1,6 +1,7 @@
 #include "apps/topologies/checks.hpp"
 
 #include "actors/exchange/built_in.hpp"
+#include "apps/topologies/copies.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/sandblaster.hpp"
@@ -256,6 +257,7 @@ Constraints<Blueprint> chunk_checks() {
                            b.experiment.replicas().shards(),
                            " slices");
            }},
+      copies_that_decide_alike(),
       asked("hosts_for_all_machines", {"clock.faults.hosts"}, check_hosts),
   };
 }

@@ -1,5 +1,6 @@
 // The rows that an experiment has to pass before anything is opened.
 #include "apps/topologies/checks.hpp"
+#include "apps/topologies/copies.hpp"
 #include "apps/topologies/extension.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/hosts.hpp"
@@ -333,6 +334,7 @@ Rows all_checks() {
   add(batch_checks());
   add(replica_times_checks());
   add(fault_checks());
+  add(copy_checks());
   add(stop_checks());
   add(probe_checks());
   add({asked("extension", {"extension"}, check_extension)});

@@ -113,6 +113,8 @@ std::string stays_dead(const E& e) {
                                     : "where replicas sum gradients without servers";
   } else if (decoupled_of(e)) {
     why = "with decoupled modules";
+  } else if (e.replicas().copies() > 1) {
+    why = "where servers have copies (replicas.copies)";
   } else {
     return "";
   }

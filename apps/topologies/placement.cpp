@@ -6,6 +6,7 @@
 #include "runtime/record/sha256.hpp"
 
 #include <algorithm>
+#include <map>
 
 namespace troupe {
 namespace {
@@ -71,8 +72,10 @@ class Seating {
             named.of(name(who.stages(r)[static_cast<std::size_t>(k)].id)).value_or(seats.of(r, k)));
       }
     }
-    for (const auto& server : who.all_servers()) {
-      servers_.push_back(named.of(name(server.id)).value_or(0));
+    for (std::int32_t c = 0; b.link && c < b.schedule->chunks; ++c) {
+      for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
+        add_server(c, s, named);
+      }
     }
   }
 
@@ -81,6 +84,12 @@ class Seating {
   }
 
   const std::vector<int>& servers() const { return servers_; }
+
+  /// By server and copy, the first of which is the server itself; empty where it has no other.
+  const std::vector<std::vector<int>>& copies() const { return copies_; }
+
+  /// What is wrong with where copies play, or "".
+  std::string wrong_copies() const;
 
   /// The process that plays all of replica `r`; -1: several do.
   int whole(std::int32_t r) const {
@@ -116,9 +125,7 @@ class Seating {
   /// A process other than the lead that has nothing to play; -1: none.
   int idle() const {
     for (int p = 1; p < processes_; ++p) {
-      if (std::count(stages_.begin(), stages_.end(), p) +
-              std::count(servers_.begin(), servers_.end(), p) ==
-          0) {
+      if (std::count(stages_.begin(), stages_.end(), p) == 0 && servers_of(p).empty()) {
         return p;
       }
     }
@@ -138,13 +145,75 @@ class Seating {
   const std::string& name(ActorId id) const { return who_.entries()[id].name; }
 
   std::string part_of(int process) const;
+  void add_server(std::int32_t c, std::size_t s, PlacementNames& named);
+  void add_copies(const std::vector<Roster::CopySeat>& seats, PlacementNames& named);
+  std::vector<std::string> servers_of(int process) const;
 
   const Blueprint& b_;
   const Roster& who_;
   int processes_;
-  std::vector<int> stages_;   // by replica and stage
-  std::vector<int> servers_;  // in the order of the roster
+  std::vector<int> stages_;                     // by replica and stage
+  std::vector<int> servers_;                    // in the order of the roster
+  std::vector<std::vector<int>> copies_;        // by server
+  std::vector<std::vector<ActorId>> copy_ids_;  // the same
 };
+
+/// In the lead, where nobody says something else, unless it has copies.
+void Seating::add_server(std::int32_t c, std::size_t s, PlacementNames& named) {
+  add_copies(processes_ > 1 ? who_.copies(c, s) : std::vector<Roster::CopySeat>{}, named);
+  servers_.push_back(copies_.back().empty() ? named.of(name(who_.servers(c)[s].id)).value_or(0)
+                                            : copies_.back().front());
+}
+
+/// Dealt over the processes but the lead, each to one that has none of the others.
+void Seating::add_copies(const std::vector<Roster::CopySeat>& seats, PlacementNames& named) {
+  std::vector<ActorId> ids;
+  std::vector<int> of;
+  for (const Roster::CopySeat& seat : seats) {
+    ids.push_back(seat.server.id);
+    of.push_back(named.of(name(seat.server.id)).value_or(-1));
+  }
+  const auto others = static_cast<std::size_t>(std::max(1, processes_ - 1));
+  for (std::size_t copy = 0; copy < of.size(); ++copy) {
+    for (std::size_t i = 0; i < others && of[copy] < 0; ++i) {
+      const int process = 1 + static_cast<int>((copies_.size() + copy + i) % others);
+      of[copy] = std::count(of.begin(), of.end(), process) == 0 ? process : -1;
+    }
+  }
+  copies_.push_back(std::move(of));
+  copy_ids_.push_back(std::move(ids));
+}
+
+std::string Seating::wrong_copies() const {
+  for (std::size_t server = 0; server < copies_.size(); ++server) {
+    std::map<int, std::string> taken;
+    for (std::size_t copy = 0; copy < copies_[server].size(); ++copy) {
+      const int process = copies_[server][copy];
+      const std::string& what = name(copy_ids_[server][copy]);
+      if (process < 0) {
+        const std::string count = concat(copies_[server].size());
+        return "replicas.copies: " + count + " copies of each server need " + count +
+               " processes besides the first, with which the run is lost anyhow; there are fewer";
+      }
+      if (process == 0) {
+        return concat("placement.on: ",
+                      what,
+                      " is one of several copies (replicas.copies), and process 0, with which the "
+                      "run is lost anyhow, needs none; name another process");
+      }
+      if (const auto [other, first] = taken.emplace(process, what); !first) {
+        return concat("placement.on: ",
+                      other->second,
+                      " and ",
+                      what,
+                      " would both be lost with process ",
+                      process,
+                      "; copies of one server (replicas.copies) play in different processes");
+      }
+    }
+  }
+  return "";
+}
 
 /// "replicas 0-1, 3" of numbers that ascend.
 std::string spans(const std::string& what, const std::vector<std::int32_t>& numbers) {
@@ -184,6 +253,17 @@ std::string Seating::part_of(int process) const {
       parts.push_back(spans("stage", some) + (replicas() > 1 ? concat(" of replica ", r) : ""));
     }
   }
+  const std::vector<std::string> servers = servers_of(process);
+  parts.insert(parts.end(), servers.begin(), servers.end());
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    text += i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ";
+    text += parts[i];
+  }
+  return text.empty() ? "no more than the director" : text;
+}
+
+std::vector<std::string> Seating::servers_of(int process) const {
   std::vector<std::string> servers;
   for (std::size_t i = 0; i < servers_.size(); ++i) {
     if (servers_[i] == process) {
@@ -193,13 +273,19 @@ std::string Seating::part_of(int process) const {
   if (servers.size() == servers_.size() && !servers.empty()) {
     servers = {"the servers"};
   }
-  parts.insert(parts.end(), servers.begin(), servers.end());
-  std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    text += i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ";
-    text += parts[i];
+  for (std::size_t copy = 1; !copies_.empty() && copy < copies_.front().size(); ++copy) {
+    std::vector<std::string> further;
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      if (copies_[i][copy] == process) {
+        further.push_back(name(copy_ids_[i][copy]));
+      }
+    }
+    if (further.size() == copies_.size()) {
+      further = {concat("copy ", copy, " of the servers")};
+    }
+    servers.insert(servers.end(), further.begin(), further.end());
   }
-  return text.empty() ? "no more than the director" : text;
+  return servers;
 }
 
 std::string Seating::words() const {
@@ -243,6 +329,11 @@ void seat_all(const Blueprint& b, const Roster& who, const Seating& seating, Pla
         process_of[seat.server.id] = process;
         process_of[seat.optimizer.id] = process;
       }
+      const std::vector<int>& copies = seating.copies()[server];
+      for (std::size_t copy = 0; copy < copies.size(); ++copy) {
+        process_of[who.copies(c, s)[copy].server.id] = copies[copy];
+        process_of[who.copies(c, s)[copy].optimizer.id] = copies[copy];
+      }
     }
   }
 }
@@ -281,6 +372,9 @@ Result<Placement> place(const Blueprint& b, int processes) {
   }
   const Roster who(b);
   const Seating seating(b, who, processes, *named);
+  if (const std::string why = seating.wrong_copies(); !why.empty()) {
+    return Error{ErrorKind::usage, why};
+  }
   Placement placement{.process_of = std::vector<int>(who.entries().size(), 0),
                       .words = seating.words(),
                       .whole_replicas = seating.whole_replicas()};

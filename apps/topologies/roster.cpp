@@ -13,8 +13,10 @@ Roster::Roster(const Blueprint& b) {
   servers_.resize(b.chunks.size());
   server_optimizers_.resize(b.chunks.size());
   groups_.resize(b.chunks.size());
+  copies_.resize(b.chunks.size());
   if (b.link) {
     enter_servers(b);
+    enter_copies(b.experiment.replicas().copies());
   }
   if (b.experiment.record().angle_every() > 0) {  // on a thread of its own: nobody waits for it
     probe_ = enter<ExtensionRole>("probe", threads_, -1);
@@ -84,6 +86,22 @@ void Roster::enter_servers(const Blueprint& b) {
         const Ref<ServerRole> server = enter<ServerRole>(concat("group-server-", of), threads_, -1);
         groups.push_back(
             {server, enter<ServerOptimizerRole>(concat("group-optimizer-", of), threads_, -1)});
+      }
+    }
+  }
+}
+
+/// Of each server, `count` with itself.
+void Roster::enter_copies(std::int64_t count) {
+  for (std::size_t c = 0; c < servers_.size(); ++c) {
+    copies_[c].resize(servers_[c].size());
+    for (std::size_t s = 0; s < servers_[c].size() && count > 1; ++s) {
+      copies_[c][s].push_back({{servers_[c][s].id}, server_optimizers_[c][s]});
+      for (std::int64_t copy = 1; copy < count; ++copy) {
+        const std::string of = concat(c, ".", s, "-copy-", copy);
+        const auto server = enter<ServerCopyRole>(concat("server-", of), threads_, -1);
+        copies_[c][s].push_back(
+            {server, enter<ServerOptimizerRole>(concat("server-optimizer-", of), threads_, -1)});
       }
     }
   }

@@ -31,7 +31,7 @@ class Roster {
 
   /// Replica 0's source comes first, the director after it; then replica by replica stages, shards
   /// and optimizers, and where modules have predictors those; then the servers, each with its
-  /// optimizer, and at the end the probe.
+  /// optimizer, then their further copies, and at the end the probe.
   explicit Roster(const Blueprint& blueprint);
 
   Ref<DirectorRole> director() const { return director_; }
@@ -81,6 +81,17 @@ class Roster {
     return groups_[static_cast<std::size_t>(chunk)][slice];
   }
 
+  /// One of the copies of a server.
+  struct CopySeat {
+    Ref<ServerCopyRole> server;
+    Ref<ServerOptimizerRole> optimizer;
+  };
+
+  /// All copies of that server, itself the first; empty where it has no other.
+  const std::vector<CopySeat>& copies(std::int32_t chunk, std::size_t slice) const {
+    return copies_[static_cast<std::size_t>(chunk)][slice];
+  }
+
   /// By slice of the chunk: where a replica of `group` pushes.
   std::vector<Ref<ServerRole>> servers_of_group(std::int32_t chunk, std::int32_t group) const;
   std::vector<Ref<ServerRole>> all_group_servers() const;
@@ -111,6 +122,7 @@ class Roster {
   Ref<Role> enter(std::string name, int thread, std::int32_t replica);
   void enter_replica(std::int32_t r, const Blueprint& blueprint);
   void enter_servers(const Blueprint& blueprint);
+  void enter_copies(std::int64_t count);
 
   const Replica& of(std::int32_t replica) const {
     return replicas_[static_cast<std::size_t>(replica)];
@@ -123,6 +135,7 @@ class Roster {
   std::vector<std::vector<Ref<ServerRole>>> servers_;  // by chunk and slice
   std::vector<std::vector<Ref<ServerOptimizerRole>>> server_optimizers_;
   std::vector<std::vector<std::vector<GroupSeat>>> groups_;  // by chunk, slice and group
+  std::vector<std::vector<std::vector<CopySeat>>> copies_;   // by chunk, slice and copy
   std::optional<Ref<ExtensionRole>> probe_;
 };
 

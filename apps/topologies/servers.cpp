@@ -1,5 +1,6 @@
 #include "apps/topologies/servers.hpp"
 
+#include "actors/server_copy.hpp"
 #include "actors/server_optimizer.hpp"
 #include "actors/server_shard.hpp"
 #include "apps/topologies/exchange.hpp"
@@ -53,23 +54,64 @@ std::int64_t pins_between(const Blueprint& b, const Roster& who) {
   return steps / every + 1;
 }
 
+/// Of several copies: the one that knows of the others.
+std::unique_ptr<Machine> among_copies(const Roster& who,
+                                      std::int32_t c,
+                                      std::size_t s,
+                                      std::size_t copy,
+                                      std::unique_ptr<Machine> server) {
+  ServerCopy::Config config{.copies = {}, .optimizers = {}, .index = copy, .shards = {}};
+  for (const Roster::CopySeat& seat : who.copies(c, s)) {
+    config.copies.push_back(seat.server);
+    config.optimizers.push_back(seat.optimizer.id);
+  }
+  for (const auto& shard : who.peers(c)) {
+    config.shards.push_back(shard.id);
+  }
+  return std::make_unique<ServerCopy>(std::move(config), std::move(server));
+}
+
 }  // namespace
 
-ServerMachines make_server(
-    const Blueprint& b, const Roster& who, std::int32_t c, std::size_t s, Tensor initial) {
+bool one_decides(const Blueprint& b) {
+  const Rule rule = make_rule(rule_context(b, 0, 0));
+  const Link& link = *b.link;
+  std::size_t servers = 0;
+  for (const auto& chunk : b.chunks) {
+    servers += chunk->layout().slice_sizes.size();
+  }
+  return servers > 1 &&
+         (rule.admission->servers_may_differ() || (link.dynamic && !link.never_waits));
+}
+
+namespace {
+
+struct ServerMachines {
+  std::unique_ptr<Machine> shard;
+  std::unique_ptr<Machine> optimizer;
+};
+
+/// Of slice `s` of chunk `c`, which begins as `initial` (n), copy `copy` of it.
+ServerMachines make_server(const Blueprint& b,
+                           const Roster& who,
+                           std::int32_t c,
+                           std::size_t s,
+                           std::size_t copy,
+                           Tensor initial) {
   const Schedule& schedule = *b.schedule;
   const proto::Record& record = b.experiment.record();
   const RuleContext context = rule_context(b, c, s);
   Rule rule = make_rule(context);
   const Link& link = *b.link;
-  const Ref<ServerRole> self = who.servers(c)[s];
+  const bool one_of_several = !who.copies(c, s).empty();
+  const Ref<ServerRole> self =
+      one_of_several ? Ref<ServerRole>{who.copies(c, s)[copy].server.id} : who.servers(c)[s];
   const std::vector<Ref<ServerRole>> all = who.all_servers();
   // The last chunk's server hears first of a mini-batch's gradients.
   const Ref<ServerRole> decider = who.servers(schedule.chunks - 1).front();
-  const bool one_decides = all.size() > 1 && (rule.admission->servers_may_differ() ||
-                                              (link.dynamic && !link.never_waits));
+  const bool decides = one_decides(b);
   std::vector<Ref<ServerRole>> followers;
-  if (one_decides && self.id == decider.id) {
+  if (decides && self.id == decider.id) {
     std::copy_if(all.begin(), all.end(), std::back_inserter(followers), [&](const auto& one) {
       return one.id != decider.id;
     });
@@ -84,7 +126,7 @@ ServerMachines make_server(
       .self = self,
       .chunk = c,
       .slice = s,
-      .optimizer = who.server_optimizer(c, s),
+      .optimizer = one_of_several ? who.copies(c, s)[copy].optimizer : who.server_optimizer(c, s),
       .admission = std::move(rule.admission),
       .needs_read = rule.scale->needs_read(),
       .rate = rate_of(b),
@@ -102,8 +144,8 @@ ServerMachines make_server(
       .never_waits = link.never_waits,
       .together = !schedule.flushed && schedule.chunks > schedule.options.stages,
       .followers = std::move(followers),
-      .follows = one_decides && self.id != decider.id,
-      .pins_between = one_decides ? 0 : pins_between(b, who),
+      .follows = decides && self.id != decider.id,
+      .pins_between = decides ? 0 : pins_between(b, who),
       .announces = c == 0 && s == 0,
       .director = who.director(),
       .initial = std::move(initial),
@@ -119,9 +161,13 @@ ServerMachines make_server(
                               .up = up,
                               .down = std::move(down),
                               .votes = votes});
+  if (one_of_several) {
+    return {among_copies(who, c, s, copy, std::move(shard)), std::move(optimizer)};
+  }
   return {std::move(shard), std::move(optimizer)};
 }
 
+/// Of a group of replicas, under the one of all.
 ServerMachines make_group_server(const Blueprint& b,
                                  const Roster& who,
                                  std::int32_t c,
@@ -171,6 +217,89 @@ ServerMachines make_group_server(const Blueprint& b,
                               .step = std::move(how.rule.step),
                               .above = std::move(up)});
   return {std::move(shard), std::move(optimizer)};
+}
+
+void seat(std::vector<ServerSeat>& all,
+          ActorId server,
+          ActorId optimizer,
+          ServerMachines machines,
+          Device device) {
+  all.push_back({server, std::move(machines.shard), device});
+  all.push_back({optimizer, std::move(machines.optimizer), device});
+}
+
+/// Calls f(chunk, slice, weights that it begins with (n), device) for every server.
+template <class F>
+void for_each_server(const Blueprint& b, InitialStreams& streams, F f) {
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    const Device device = b.devices[static_cast<std::size_t>(b.schedule->stage_of(c))];
+    const auto initial = starting_slices(streams.on(device), b, static_cast<std::size_t>(c));
+    for (std::size_t s = 0; s < initial.size(); ++s) {
+      f(c, s, initial[s], device);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<ServerSeat> make_servers(const Blueprint& b,
+                                     const Roster& who,
+                                     InitialStreams& streams) {
+  std::vector<ServerSeat> all;
+  std::vector<ServerSeat> further;
+  for_each_server(
+      b, streams, [&](std::int32_t c, std::size_t s, const Tensor& initial, Device device) {
+        seat(all,
+             who.servers(c)[s].id,
+             who.server_optimizer(c, s).id,
+             make_server(b, who, c, s, 0, initial),
+             device);
+        for (std::size_t g = 0; g < who.groups(c, s).size(); ++g) {
+          const Roster::GroupSeat& of = who.groups(c, s)[g];
+          seat(all,
+               of.server.id,
+               of.optimizer.id,
+               make_group_server(b, who, c, s, static_cast<std::int32_t>(g), initial),
+               device);
+        }
+        for (std::size_t copy = 1; copy < who.copies(c, s).size(); ++copy) {
+          const Roster::CopySeat& of = who.copies(c, s)[copy];
+          seat(further,
+               of.server.id,
+               of.optimizer.id,
+               make_server(b, who, c, s, copy, initial),
+               device);
+        }
+      });
+  std::move(further.begin(), further.end(), std::back_inserter(all));
+  return all;
+}
+
+std::vector<Company::Chain> chains_of(const Blueprint& b, const Roster& who) {
+  std::vector<Company::Chain> all;
+  for (std::int32_t c = 0; b.link && c < b.schedule->chunks; ++c) {
+    for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
+      Company::Chain chain{.chunk = c, .slice = s};
+      for (const Roster::CopySeat& of : who.copies(c, s)) {
+        chain.copies.push_back(of.server);
+        chain.optimizers.push_back(of.optimizer.id);
+      }
+      if (!chain.copies.empty()) {
+        all.push_back(std::move(chain));
+      }
+    }
+  }
+  return all;
+}
+
+std::map<ActorId, std::vector<ActorId>> copies_by_server(const Blueprint& b, const Roster& who) {
+  std::map<ActorId, std::vector<ActorId>> all;
+  for (const Company::Chain& chain : chains_of(b, who)) {
+    for (std::size_t copy = 1; copy < chain.copies.size(); ++copy) {
+      all[chain.copies.front().id].push_back(chain.copies[copy].id);
+    }
+  }
+  return all;
 }
 
 }  // namespace troupe

@@ -1,31 +1,37 @@
 // The servers that replicas share: one for each slice of each chunk.
 #pragma once
 
+#include "actors/run_end.hpp"
 #include "apps/topologies/roster.hpp"
+#include "apps/topologies/streams.hpp"
 #include "runtime/system/machine.hpp"
 
-#include <cstddef>
-#include <cstdint>
+#include <map>
 #include <memory>
+#include <vector>
 
 namespace troupe {
 
-struct ServerMachines {
-  std::unique_ptr<Machine> shard;
-  std::unique_ptr<Machine> optimizer;
+/// A machine of a server, and where its jobs run.
+struct ServerSeat {
+  ActorId id = 0;
+  std::unique_ptr<Machine> machine;
+  Device device;
 };
 
-/// Of slice `s` of chunk `c`, which begins as `initial` (n). Where servers could decide apart, the
-/// first one of the last chunk decides for all.
-ServerMachines make_server(
-    const Blueprint& blueprint, const Roster& who, std::int32_t c, std::size_t s, Tensor initial);
+/// Whether one of several servers decides for all, as they could decide apart: then it is the first one of the last
+/// chunk.
+bool one_decides(const Blueprint& blueprint);
 
-/// Of a group of replicas, under the one of all.
-ServerMachines make_group_server(const Blueprint& blueprint,
-                                 const Roster& who,
-                                 std::int32_t c,
-                                 std::size_t s,
-                                 std::int32_t group,
-                                 Tensor initial);
+/// All machines of all servers, of groups' servers under these, and of further copies, in the order of the roster.
+std::vector<ServerSeat> make_servers(const Blueprint& blueprint,
+                                     const Roster& who,
+                                     InitialStreams& streams);
+
+/// Servers of which there are several copies: empty, or all.
+std::vector<Company::Chain> chains_of(const Blueprint& blueprint, const Roster& who);
+/// The same as Cast::copies.
+std::map<ActorId, std::vector<ActorId>> copies_by_server(const Blueprint& blueprint,
+                                                         const Roster& who);
 
 }  // namespace troupe

@@ -136,6 +136,9 @@ void print_summary(Console& console, const RunResult& result, const std::string&
   for (const std::string& lost : s.lost) {
     rows.push_back({"lost", lost + "; the others went on"});
   }
+  for (const std::string& lost : s.lost_copies) {
+    rows.push_back({"lost", lost});
+  }
   for (const std::string& returned : s.returned) {
     rows.push_back({"returned", returned});
   }

@@ -56,6 +56,12 @@ class Check {
     expect(r.batch >= 0 && r.missed >= 0, "a mini-batch that is none");
   }
 
+  void operator()(const LossOfCopy& r) const {
+    chunk(r.chunk);
+    slice(r.slice);
+    expect(r.copy >= 0 && r.left >= 0, "a copy that is none");
+  }
+
   void operator()(const PredictionRecord& r) const {
     stamp(r.stamp);
     const Tensor& result = r.result;

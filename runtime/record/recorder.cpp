@@ -82,6 +82,9 @@ std::optional<Diverged> Recorder::handle(const AppliedRecord& record, double now
   const std::int32_t chunk = record.stamp.chunk;
   TROUPE_CHECK(
       chunk >= 0 && chunk < c_.chunks, "[Recorder] an update of chunk ", chunk, " of ", c_.chunks);
+  if (told_before(record)) {
+    return {};
+  }
   ShardTotals& shard = shards_[static_cast<std::size_t>(chunk)];
   Histogram staleness_here;
   for (const Read& read : record.reads) {
@@ -160,6 +163,10 @@ void Recorder::arrived(const AppliedRecord& record, double now) {
 }
 
 std::optional<Diverged> Recorder::handle(const ServerRecord& record, double) {
+  const bool again = !accounts_.insert({record.chunk, record.slice}).second;
+  if (again && !lost_copies_.empty()) {
+    return {};
+  }
   Summary::Server& server = record.group >= 0 ? groups_[record.group] : servers_[record.chunk];
   server.version = std::max(server.version, record.version);
   server.applied += record.applied;

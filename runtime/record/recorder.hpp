@@ -31,7 +31,9 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -136,6 +138,7 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> handle(const ServerRecord& record, double now);
   std::optional<Diverged> handle(const LossOfReplica& record, double now);
   std::optional<Diverged> handle(const ReturnOfReplica& record, double now);
+  std::optional<Diverged> handle(const LossOfCopy& record, double now);
   std::optional<Diverged> handle(const ConsensusRecord& record, double now);
   std::optional<Diverged> handle(const SignalRecord& record, double now);
   std::optional<Diverged> handle(const AngleRecord& record, double now);
@@ -168,6 +171,7 @@ class Recorder final : public RecordSink {
   void complete_step(double now);
   void arrived(const LossRecord& record, const Loss& loss);
   void arrived(const AppliedRecord& record, double now);
+  bool told_before(const AppliedRecord& record);
   double epoch_of(std::int64_t step) const;
   std::vector<double> distances_at(std::int64_t step) const;
   void train_line(double now);
@@ -204,6 +208,13 @@ class Recorder final : public RecordSink {
   std::int64_t bytes_ = 0;
   std::vector<std::string> lost_;
   std::vector<std::string> returned_;
+  std::vector<std::string> lost_copies_;
+  // Servers with copies may tell again what one that was lost had told. By replica, chunk and slice the version and
+  // the mini-batch of the last update, and the (chunk, slice) that have told their account.
+  std::map<std::pair<std::int32_t, std::pair<std::int32_t, std::size_t>>,
+           std::pair<std::int64_t, std::int64_t>>
+      applied_;
+  std::set<std::pair<std::int32_t, std::size_t>> accounts_;
   std::vector<Summary::Restart> restarts_;
   std::map<std::string, Summary::Predictor> predictors_;  // of the last train line
   std::map<std::int32_t, Summary::Module> modules_;       // by chunk

@@ -25,6 +25,9 @@ void Recorder::archive(Archive& a) {
     bytes_,
     lost_,
     returned_,
+    lost_copies_,
+    applied_,
+    accounts_,
     restarts_,
     predictors_,
     modules_);

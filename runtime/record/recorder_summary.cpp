@@ -87,6 +87,7 @@ Summary Recorder::summary(std::int64_t step) const {
   s.bytes_between_servers = groups_.empty() ? 0 : bytes_ - bytes_of_groups_;
   s.lost = lost_;
   s.returned = returned_;
+  s.lost_copies = lost_copies_;
   s.restarts = restarts_;
   s.predictors = predictors_;
   s.modules = modules_;

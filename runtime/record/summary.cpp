@@ -291,6 +291,7 @@ std::string to_json(const Summary& summary,
       .add("servers", servers)
       .add("lost", numbered(summary.lost))
       .add("returned", numbered(summary.returned))
+      .add("lost_copies", numbered(summary.lost_copies))
       .add("restarts", restarts_object(summary.restarts))
       .add("weights_sha256", summary.weights_sha256)
       .add("order_sha256", summary.order_sha256);

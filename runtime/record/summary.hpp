@@ -121,6 +121,7 @@ struct Summary {
   std::int64_t bytes_between_servers = 0;  // of bytes_sent
   std::vector<std::string> lost;           // replicas that died, and of what
   std::vector<std::string> returned{};     // those that came back, and where they go on
+  std::vector<std::string> lost_copies{};  // copies of servers that died, and of what
 
   /// A process was lost without which the run could not go on, and it began again from a checkpoint.
   struct Restart {

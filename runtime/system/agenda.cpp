@@ -77,6 +77,7 @@ void Agenda::send(ActorId from, Effects::Send& send) {
 }
 
 void Agenda::carry_out(ActorId from) {
+  fan_out(cast_, fx_);
   for (Effects::Send& one : fx_.sends) {
     send(from, one);
   }
@@ -130,6 +131,9 @@ void Agenda::deliver(ActorId to, Message message) {
       throw;
     }
     gone_.insert(to);
+    if (witness_) {
+      witness_->lost(to);
+    }
     post(now_, cast_.director.id, sent_by(to, Down{cast_.members[to].name, error.what(), to}));
   }
 }

@@ -10,6 +10,7 @@ namespace troupe {
 void Agenda::suffer(Faults& faults, Witness& witness) {
   faults_ = &faults;
   witness_ = &witness;
+  witness_->watch_copies(cast_.copies);
 }
 
 /// When the first host goes on for which messages are withheld; infinity: there is none.
@@ -72,6 +73,7 @@ void Agenda::bury(const Faults::Death& death) {
       return;
     }
     gone_.insert(id);
+    witness_->lost(id);
     post(now_, cast_.director.id, sent_by(id, Down{cast_.members[id].name, death.cause, id}));
   }
 }

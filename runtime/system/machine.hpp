@@ -9,6 +9,7 @@
 #include "messages/record.hpp"
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -189,6 +190,8 @@ struct Cast {
   /// The machines of a replica anew, which know nothing and wait for Rejoin. Empty: what has died stays
   /// dead.
   std::function<std::vector<Again>(std::int32_t replica)> again{};
+  /// By the first copy of a server, the others: what is sent to it reaches them, too (fan_out in driver.hpp).
+  std::map<ActorId, std::vector<ActorId>> copies{};
 };
 
 }  // namespace troupe

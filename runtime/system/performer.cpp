@@ -61,6 +61,7 @@ void Performer::carry_out(double now) {
   if (!fx_.records.empty()) {
     record(std::exchange(fx_.records, {}));
   }
+  fan_out(theatre_.cast, fx_);
   for (Effects::Send& send : fx_.sends) {
     send.message.from = id_;
     const TimeModel* times = send.modelled ? theatre_.options.modelled : nullptr;

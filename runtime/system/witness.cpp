@@ -50,6 +50,20 @@ void Witness::renewed(ActorId id) {
       links_, [id](const auto& link) { return link.first.first == id || link.first.second == id; });
 }
 
+void Witness::watch_copies(const std::map<ActorId, std::vector<ActorId>>& copies) {
+  for (const auto& [first, others] : copies) {
+    for (const ActorId copy : others) {
+      first_of_[copy] = first;
+    }
+  }
+}
+
+/// Of its copies; itself where it has no other.
+ActorId Witness::first_of(ActorId server) const {
+  const auto found = first_of_.find(server);
+  return found == first_of_.end() ? server : found->second;
+}
+
 /// What servers knew of the one before says nothing of it.
 void Witness::returned(std::int32_t replica) {
   dead_.erase(replica);
@@ -57,19 +71,25 @@ void Witness::returned(std::int32_t replica) {
   for (auto& [id, server] : servers_) {
     server.replicas.erase(replica);
   }
+  for (auto& [id, replicas] : told_) {
+    replicas.erase(replica);
+  }
 }
 
 void Witness::sent(ActorId from, const Message& message) {
   if (const auto* answer = std::get_if<Answer>(&message)) {
-    answered(servers_[from], *answer);
+    answered(from, *answer);
   }
 }
 
 void Witness::delivered(ActorId to, const Message& message) {
   if (const auto* upload = std::get_if<Upload>(&message)) {
     arrived(servers_[to], *upload);
+  } else if (const auto* resent = std::get_if<Resent>(&message); resent && resent->upload) {
+    arrived(servers_[to], *resent->upload);
   } else if (const auto* combine = std::get_if<Combine>(&message)) {
-    taken(servers_[combine->from.id], *combine);
+    servers_[combine->from.id].optimizer = to;
+    taken(combine->from.id, *combine);
   } else if (const auto* combined = std::get_if<Combined>(&message)) {
     made(servers_[to], *combined);
   } else if (std::holds_alternative<Verdict>(message)) {
@@ -105,7 +125,8 @@ void Witness::arrived(Server& server, const Upload& m) {
   place->second = push;
 }
 
-void Witness::taken(Server& server, const Combine& m) {
+void Witness::taken(ActorId id, const Combine& m) {
+  Server& server = servers_[id];
   law(m.update.version > server.version,
       "forward",
       "an update of version ",
@@ -132,7 +153,7 @@ void Witness::taken(Server& server, const Combine& m) {
       continue;
     }
     law(push->second.life != life(part.replica) ||
-            push->second.sequence > server.replicas[part.replica].told,
+            push->second.sequence > told_[first_of(id)][part.replica].holds,
         "kept",
         named(push->second),
         " was told to be in the weights before it was");
@@ -145,28 +166,32 @@ void Witness::made(Server& server, const Combined& m) {
   server.in_work.clear();
 }
 
-void Witness::answered(Server& server, const Answer& m) {
+void Witness::answered(ActorId id, const Answer& m) {
   if (m.pinned) {
     return;
   }
-  Replica& replica = server.replicas[m.replica];
-  replica.told = std::max(replica.told, m.holds);
-  for (const auto& [tensor, push] : server.in_work) {
-    law(push.replica != m.replica || push.life != life(m.replica) || push.sequence > m.holds,
-        "kept",
-        named(push),
-        " is told to be in the weights while it is being worked in");
+  const ActorId first = first_of(id);
+  Told& told = told_[first][m.replica];
+  told.holds = std::max(told.holds, m.holds);
+  for (const auto& [copy, server] : servers_) {
+    for (const auto& [tensor, push] : server.in_work) {
+      law(first_of(copy) != first || is_lost(copy, server) || push.replica != m.replica ||
+              push.life != life(m.replica) || push.sequence > m.holds,
+          "kept",
+          named(push),
+          " is told to be in the weights while it is being worked in");
+    }
   }
-  const std::int64_t version = m.weights.empty() ? replica.version : m.weights.front().version;
-  law(version >= replica.version,
+  const std::int64_t version = m.weights.empty() ? told.version : m.weights.front().version;
+  law(version >= told.version,
       "forward",
       "replica ",
       m.replica,
       " is answered with version ",
       version,
       " after version ",
-      replica.version);
-  replica.version = version;
+      told.version);
+  told.version = version;
 }
 
 void Witness::recorded(const RecordEntry& entry) {
@@ -186,7 +211,20 @@ void Witness::recorded(const RecordEntry& entry) {
   }
 }
 
+/// A copy that takes the place of one that was lost tells again what may not have been told.
+bool Witness::told_before(const AppliedRecord& m) const {
+  const auto to = applied_to_.find({-1, m.stamp.chunk, m.slice});
+  if (first_of_.empty() || to == applied_to_.end() || m.applied_to > to->second) {
+    return false;
+  }
+  const auto last = applied_.find({m.stamp.replica, m.stamp.chunk, m.slice});
+  return last == applied_.end() ? resumed_ : m.stamp.batch <= last->second;
+}
+
 void Witness::applied(const AppliedRecord& m) {
+  if (told_before(m)) {
+    return;
+  }
   const auto [last, first] =
       applied_.try_emplace({m.stamp.replica, m.stamp.chunk, m.slice}, m.stamp.batch);
   law(first || m.stamp.batch > last->second,
@@ -219,6 +257,9 @@ void Witness::ended() const {
     return;  // what has come, and whether a server had told its account, is not known
   }
   for (const auto& [id, server] : servers_) {
+    if (first_of_.contains(id) || is_lost(id, server)) {
+      continue;
+    }
     const auto bound = kPatience * static_cast<std::int64_t>(server.replicas.size() + 1);
     const auto left =
         std::count_if(server.waiting.begin(), server.waiting.end(), [&](const auto& waiting) {

@@ -11,6 +11,11 @@
 //   forward     versions do not fall: a server's answers to a replica, and what records tell
 //   cost        pushes that have arrived are in an update, unless the rule drops them: a dead replica's, too
 //
+// A server may have copies (actors/server_copy.hpp). Each is watched as a server of its own, but what one of them has
+// told a replica they have all told. So `kept` says of them that no update that was acknowledged is lost with a copy: it
+// was in the weights of each before it was told. Of `cost` only those are asked that have led from the start: what
+// another one has got, and a copy that is dead has not, may be nobody's.
+//
 // That a run ends, and equal seeds give equal runs, is seen from outside the program
 // (tests/tools/fault_schedules.py).
 #pragma once
@@ -25,6 +30,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -39,6 +45,9 @@ class Witness {
   /// `resumed`: the run has begun before it was watched.
   explicit Witness(bool resumed = false) : resumed_(resumed) {}
 
+  /// Cast::copies: by a server, its further copies.
+  void watch_copies(const std::map<ActorId, std::vector<ActorId>>& copies);
+
   /// A message that passes a link: its number, which comes with it.
   std::uint64_t passes(ActorId from, ActorId to) { return ++links_[{from, to}].sent; }
 
@@ -49,6 +58,9 @@ class Witness {
   void sent(ActorId from, const Message& message);
   void delivered(ActorId to, const Message& message);
   void recorded(const RecordEntry& entry);
+
+  /// The machine is dead; of servers that have copies.
+  void lost(ActorId id) { gone_.insert(id); }
 
   /// Nothing comes from this replica any more that was not there.
   void died(std::int32_t replica) { dead_.insert(replica); }
@@ -78,8 +90,11 @@ class Witness {
   struct Replica {                    // as a server knows it
     std::uint64_t come = 0;           // all up to this one
     std::set<std::uint64_t> early{};  // beyond it
-    std::uint64_t told = 0;           // to be in the weights, or given up
-    std::int64_t version = 0;         // of the last answer
+  };
+
+  struct Told {                // to a replica, by a server or a copy of it
+    std::uint64_t holds = 0;   // to be in the weights, or given up
+    std::int64_t version = 0;  // of the last answer
   };
 
   struct Server {
@@ -94,14 +109,23 @@ class Witness {
         false;  // another decides, to whom what has come of a dead replica may not have come
     std::int64_t vanished = 0;  // pushes that came, whose tensors are gone: they are in no update
     std::string last_vanished{};
+    ActorId optimizer = kOutside;
     bool over = false;         // it has told its account
     std::int64_t dropped = 0;  // as it tells
   };
 
   void arrived(Server& server, const Upload& upload);
-  void taken(Server& server, const Combine& combine);
+  void taken(ActorId server, const Combine& combine);
   void made(Server& server, const Combined& combined);
-  void answered(Server& server, const Answer& answer);
+  void answered(ActorId server, const Answer& answer);
+  ActorId first_of(ActorId server) const;
+  bool told_before(const AppliedRecord& record) const;
+
+  /// A copy of a server goes with either of its machines.
+  bool is_lost(ActorId id, const Server& server) const {
+    return gone_.contains(id) || gone_.contains(server.optimizer);
+  }
+
   void applied(const AppliedRecord& record);
   void returned(std::int32_t replica);
 
@@ -113,6 +137,9 @@ class Witness {
   bool resumed_;
   std::map<std::pair<ActorId, ActorId>, Link> links_;
   std::map<ActorId, Server> servers_;
+  std::map<ActorId, ActorId> first_of_;                   // by further copy of a server
+  std::map<ActorId, std::map<std::int32_t, Told>> told_;  // by first copy and replica
+  std::set<ActorId> gone_;
   std::set<std::int32_t> dead_;
   std::map<std::int32_t, std::int64_t> lives_;  // by replica: how often it has come back
   using Part = std::tuple<std::int32_t, std::int32_t, std::size_t>;  // replica, chunk, slice

@@ -285,6 +285,7 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
       ServerRecord{.version = 9},
       LossOfReplica{.replica = 1, .cause = "gone"},
       ReturnOfReplica{.replica = 1, .batch = 8, .missed = 3},
+      LossOfCopy{.chunk = 1, .slice = 2, .copy = 1, .left = 2, .cause = "gone"},
       TrafficRecord{.bytes = 12},
       PredictionRecord{.stamp = {.batch = 3}, .result = x},
       SignalRecord{.stamp = {.batch = 3}, .synthetic = true},
@@ -308,6 +309,12 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
     if (const auto* returned = std::get_if<ReturnOfReplica>(&again)) {
       CHECK(returned->batch == 8);
       CHECK(returned->missed == 3);
+    }
+    if (const auto* copy = std::get_if<LossOfCopy>(&again)) {
+      CHECK(copy->slice == 2);
+      CHECK(copy->copy == 1);
+      CHECK(copy->left == 2);
+      CHECK(copy->cause == "gone");
     }
     if (const auto* loss = std::get_if<LossRecord>(&again)) {
       CHECK(equal(loss->result, x));

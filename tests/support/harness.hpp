@@ -38,6 +38,7 @@ struct Outcome {
   std::vector<ServerRecord> servers;  // as they came
   std::vector<LossOfReplica> lost;
   std::vector<ReturnOfReplica> returned;
+  std::vector<LossOfCopy> lost_copies;
   Faults::Counts faults;  // with clock.faults
   std::string broken;     // the law of the Witness that was broken, and what was seen; "": none
   double seconds = 0;     // of the run's clock

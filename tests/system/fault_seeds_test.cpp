@@ -6,6 +6,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -98,6 +99,26 @@ std::string numbers(Dice& dice, std::int64_t n, std::int64_t least, std::int64_t
   return list + "]";
 }
 
+/// Whether servers of the scheme can have copies (replicas.copies).
+bool can_have_copies(const std::string& scheme, bool several_servers) {
+  const auto has = [&](const char* word) {
+    return scheme.find(word) != std::string::npos;
+  };
+  const bool one_decides =
+      has("ringmaster") || has("backup") || has("asynchronous") || has("quorum");
+  return !has("halos") && !has("reduction") && !(several_servers && one_decides);
+}
+
+/// Each copy of the servers on a host of its own, and replicas on any of them.
+void place_copies(Dice& dice, std::int64_t copies, std::int64_t replicas, Options& set) {
+  std::string on;
+  for (std::int64_t r = 0; r < replicas; ++r) {
+    on += concat(r == 0 ? "[" : ",", "\"stage-", r, ".*=", dice.below(copies + 1), "\"");
+  }
+  set.push_back("placement.on=" + on + "]");
+  set.push_back(concat("replicas.copies=", copies));
+}
+
 void draw_hosts(Dice& dice, std::int64_t hosts, Options& set) {
   const std::string f = "clock.faults.";
   if (const std::int64_t n = dice.below(4); n > 0) {
@@ -150,7 +171,15 @@ Options draw(std::uint64_t seed) {
     set.push_back(concat("replicas.exchange.halos.accumulate=", 1 + dice.below(4)));
     set.push_back("clock.between_servers.seconds=" + dice.of({"[0]", "[0.5]", "[3]"}));
   }
-  const std::int64_t placed = dice.chance(0.3) ? 2 + dice.below(replicas * stages - 1) : 0;
+  const bool several = stages == 2 || std::count(set.begin(), set.end(), "replicas.shards=2") > 0;
+  const bool copied = can_have_copies(set.front(), several) && dice.chance(0.35);
+  const std::int64_t copies = copied ? 2 + dice.below(2) : 1;
+  if (copied) {
+    place_copies(dice, copies, replicas, set);
+  }
+  const std::int64_t placed = copied             ? copies + 1
+                              : dice.chance(0.3) ? 2 + dice.below(replicas * stages - 1)
+                                                 : 0;
   const std::string f = "clock.faults.";
   set.push_back(concat(f, "hosts=", placed));
   set.push_back(concat(f, "seed=", 1 + dice.below(1'000'000)));
@@ -161,7 +190,7 @@ Options draw(std::uint64_t seed) {
   set.push_back(f + "wire.loss=" + dice.of({"0", "0.05", "0.5"}));
   set.push_back(f + "wire.duplicates=" + dice.of({"0", "0.1"}));
   set.push_back(f + "wire.delay=" + dice.of({"0", "0.1", "2"}));
-  if (can_come_back(set.front()) && dice.chance(0.6)) {
+  if (!copied && can_come_back(set.front()) && dice.chance(0.6)) {
     set.push_back(f + "crashes.back=" + dice.of({"0.05", "0.5", "2", "6"}));
   }
   return set;
@@ -197,6 +226,7 @@ TEST_CASE("under whatever faults, by seed, a run ends as documented and breaks n
   const Seeds seeds = asked_for();
   std::uint64_t well = 0;
   std::size_t returned = 0;
+  std::size_t lost_copies = 0;
   for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     const Options set = draw(seed);
     std::string all;
@@ -218,11 +248,13 @@ TEST_CASE("under whatever faults, by seed, a run ends as documented and breaks n
     CHECK(once.ending.cause == again.ending.cause);
     well += once.ending.exit_code == 0 ? 1 : 0;
     returned += once.returned.size();
+    lost_copies += once.lost_copies.size();
   }
   if (seeds.count >= 60) {  // else the seeds may all be of one kind
     CHECK(well > seeds.count / 3);
     CHECK(well < seeds.count);
     CHECK(returned > 0);
+    CHECK(lost_copies > 0);
   }
 }
 

@@ -202,6 +202,9 @@ def exchanges():
         yield Case("mlp", sets + [R + "2", "optimizer.rule=adam", "optimizer.clip_norm=0.1"] + late + shards, run)
         yield Case("gpt", sets + [R + "2", K + "2", M + "2"], run)
         yield Case("conv", sets + [R + "4"] + shards, run)
+    for sets, run in [([EX + "synchronous"], True), ([e + "averaging.period=3"], True), ([RULE + "dana_zero"], False), ([RULE + "asgd"], False)]:
+        yield Case("mlp", sets + [R + "4", "replicas.copies=2", "replicas.shards=2"], run)
+        yield Case("gpt", sets + [R + "2", K + "2", ASYNC, W + "stash", "replicas.copies=3"], run)
     for policy in ["pipemare", "spike_compensation", "spectrain"]:
         yield Case("mlp", [e + "synchronous.reduction=ring", R + "3", K + "2", ASYNC] + policy_sets(policy))
         yield Case("mlp", [e + "averaging.period=3", R + "2", K + "3", ASYNC] + policy_sets(policy))

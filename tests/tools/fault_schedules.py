@@ -106,13 +106,15 @@ def draw_faults(dice, hosts, placed, seconds):
 
 
 class ReplicasDraw(Draw):
-    """Mostly with several replicas: one cannot be spared."""
+    """Mostly with several replicas: one cannot be spared. Often with copies of servers."""
 
     def draw_shape(self):
         super().draw_shape()
         if self.count == 1 and self.chance(0.8):
             self.count = self.random.choice([2, 3, 4])
             self.sets = [f"replicas.count={self.count}" if s.startswith("replicas.count=") else s for s in self.sets]
+        if self.count > 1 and self.chance(0.3) and not any(s.startswith("replicas.copies=") for s in self.sets):
+            self.sets.append(f"replicas.copies={self.random.choice([2, 3])}")
 
 
 class FaultJudge(Judge):
@@ -249,6 +251,14 @@ def legal(judge, drawn):
     return None
 
 
+def place_copies(dice, asked, copies):
+    """A host for each copy of the servers, and a replica on some of them or none."""
+    count = int(asked.setting("replicas.count") or 1)
+    dealt = [f'"stage-{r}.*={dice.randrange(copies + 1)}"' for r in range(count)] if count > 1 and dice.random() < 0.6 else []
+    names = ",".join(dealt or ['"stage-*=0"'])
+    return f"placement.on=[{names}]"
+
+
 def draw(judge, seed, tables):
     """An experiment and its faults, or None where it comes to nothing undisturbed."""
     if judge.drawn[0] != seed // EACH:
@@ -259,7 +269,12 @@ def draw(judge, seed, tables):
     dice = random.Random(-seed - 1)
     hosts, most = places_of(asked)
     placed = dice.randrange(1, most + 1) if most and dice.random() < 0.3 else 0
-    return asked, draw_faults(dice, placed or hosts, placed, judge.undisturbed(asked)[1])
+    copies = int(asked.setting("replicas.copies") or 1)
+    apart = copies > 1 and dice.random() < 0.8
+    placed = copies + 1 if apart else placed
+    faults = draw_faults(dice, placed or hosts, placed, judge.undisturbed(asked)[1])
+    faults.sets += [place_copies(dice, asked, copies)] if apart else []
+    return asked, faults
 
 
 def report(seed, asked, faults, found):

@@ -10,6 +10,7 @@ By role, the process that is disturbed, one to three times a run:
   reducer   one of those that reduce by ring or tree (--restarts)
   director  the lead of the pipeline, whose run is then gone on with by --resume
   worker    one that plays a replica of asynchronous servers; another takes its place while the run goes on (--back)
+  copy      one or two of the three that have a copy of each server each, of synchronous replicas; the run goes on with the third
 Four of five are killed with SIGKILL. The others are stopped (SIGSTOP) and go on (SIGCONT) after up to 5 s, which is longer than a
 silence may be: they may be given up or not.
 
@@ -47,6 +48,7 @@ ROLES = {
     "server": ([[*SYNCHRONOUS, 'placement.on=["server-*=2","stage-*=1"]']], 3, [2]),
     "reducer": ([[*SYNCHRONOUS, f"replicas.exchange.synchronous.reduction={how}"] for how in ("ring", "tree")], 3, [1, 2]),
     "director": ([PIPELINE], 4, [0]),
+    "copy": ([[*SYNCHRONOUS, "replicas.copies=3", 'placement.on=["stage-*=0"]']], 4, [1, 2, 3]),
     "worker": ([["pipeline.stages=1", "replicas.count=4", "stop.updates=2500", "record.order=true"]], 4, [1, 2, 3]),
 }
 
@@ -99,9 +101,9 @@ def nodes_of(lead):
 def deaths_of(drawn, role):
     """[(seconds after the run, or what goes on with it, began to train; process; how long it is frozen, or None)]"""
     _, _, who = ROLES[role]
-    count = drawn.choice([1, 1, 2, 3])
-    return [(drawn.uniform(0, 1.2), drawn.choice(who), drawn.uniform(0.1, FROZEN_MAX) if drawn.random() < FROZEN else None)
-            for _ in range(count)]  # fmt: skip
+    # Nobody takes the place of a copy: one of them is left.
+    victims = drawn.sample(who, drawn.choice([1, 2])) if role == "copy" else [drawn.choice(who) for _ in range(drawn.choice([1, 1, 2, 3]))]
+    return [(drawn.uniform(0, 1.2), victim, drawn.uniform(0.1, FROZEN_MAX) if drawn.random() < FROZEN else None) for victim in victims]
 
 
 class Disturbed:
@@ -110,7 +112,7 @@ class Disturbed:
     def __init__(self, program, role, settings, out):
         self.program, self.role, self.out = program, role, out
         _, self.processes, _ = ROLES[role]
-        self.seen, self.until = {}, time.monotonic() + SECONDS_MAX
+        self.seen, self.until, self.nodes = {}, time.monotonic() + SECONDS_MAX, []
         self.said = open(out.parent / "said", "w+")  # noqa: SIM115 (as long as this)
         more = ["--restarts", "20"] if role in ("stage", "server", "reducer") else ["--back", "20"] if role == "worker" else []
         self.start(["run", "teacher-mlp", *asked(settings), "--out", str(out), "--processes", str(self.processes), *more])
@@ -144,11 +146,16 @@ class Disturbed:
     def disturb(self, after, who, frozen):
         """False where it has ended before."""
         end = time.monotonic() + after
-        whole = lambda: time.monotonic() >= end and len(nodes_of(self.process.pid)) == self.processes - 1  # noqa: E731
+        some = 1 if self.role == "copy" and self.nodes else self.processes - 1  # there were all, and those that die stay dead
+        whole = lambda: time.monotonic() >= end and len(nodes_of(self.process.pid)) >= some  # noqa: E731
         if not self.wait_until(whole):
             return False
-        victim = ([self.process.pid] + nodes_of(self.process.pid))[who]
+        if some > 1:
+            self.nodes = nodes_of(self.process.pid)
+        victim = ([self.process.pid] + self.nodes)[who]
         then = began(victim)
+        if then is None:
+            return False
         os.kill(victim, signal.SIGKILL if frozen is None else signal.SIGSTOP)
         if frozen is not None:
             end = time.monotonic() + frozen

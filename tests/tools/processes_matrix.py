@@ -112,9 +112,9 @@ def check(program, folder, case, number, hosts):
 
 
 def fits(case, count):
-    """No replica has more processes than stages."""
-    replicas = value(case, "replicas.count", 1)
-    return -(-count // replicas) <= value(case, "pipeline.stages", 1)
+    """No replica has more processes than stages, and copies of servers have one each beside the first."""
+    replicas, copies = value(case, "replicas.count", 1), value(case, "replicas.copies", 1)
+    return (copies == 1 or copies < count) and -(-count // replicas) <= value(case, "pipeline.stages", 1)
 
 
 def main():

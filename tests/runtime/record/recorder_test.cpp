@@ -419,6 +419,38 @@ TEST_CASE("replicas that come back are told with where they go on", "[record]") 
         std::vector<std::string>{"replica 1 (at its mini-batch 8, without 3)"});
 }
 
+TEST_CASE("copies of servers that are lost are told, and what is told again counts once",
+          "[record]") {
+  Bench bench({"replicas.count=2", "replicas.copies=3"}, 1, 4, true);
+  const auto applied = [&](std::int32_t replica, std::int64_t batch, std::int64_t to) {
+    const AppliedRecord record{.stamp = {.replica = replica, .batch = batch},
+                               .applied_to = to,
+                               .reads = {{.forward_version = to}}};
+    CHECK_FALSE(bench.recorder->on(record, 1));
+  };
+  applied(0, 0, 0);
+  applied(1, 0, 1);
+  applied(0, 1, 2);
+  CHECK_FALSE(bench.recorder->on(
+      LossOfCopy{.copy = 1, .left = 2, .cause = "server-0.0-copy-1: it is gone"}, 2.5));
+  applied(1, 0, 1);
+  applied(0, 1, 2);
+  applied(1, 1, 3);
+  for (int twice = 0; twice < 2; ++twice) {
+    CHECK_FALSE(bench.recorder->on(ServerRecord{.version = 4, .applied = 4, .bytes = 10}, 3));
+  }
+  CHECK(bench.lines("lost_copy") ==
+        std::vector<std::string>{R"({"kind":"lost_copy","server":"server-0.0","copy":1,"left":2,)"
+                                 R"("cause":"server-0.0-copy-1: it is gone","seconds":2.5})"});
+  const Summary told = bench.recorder->summary(4);
+  CHECK(
+      told.lost_copies ==
+      std::vector<std::string>{"copy 1 of server-0.0 (server-0.0-copy-1: it is gone; 2 are left)"});
+  CHECK(told.staleness.at(0).histogram.at(0) == 4);
+  CHECK(told.servers.at(0).applied == 4);
+  CHECK(told.bytes_sent == 10);
+}
+
 TEST_CASE("what is told of modules: angles, shares of updates by estimates, locks", "[record]") {
   Bench bench({"pipeline.stages=3"}, 3, 4, false, 2);
   const auto angle = [&](std::int32_t module, std::int64_t batch, double a, double b, double c) {

@@ -1,0 +1,591 @@
+// Copies of a server by messages alone: who takes what in which order, what the head keeps to itself, and that
+// nothing that was told is lost with a copy, in thousands of random orders of messages and deaths.
+#include "actors/server_copy.hpp"
+
+#include "messages/archive.hpp"
+#include "messages/fields.hpp"
+#include "tests/support/catch.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace server_copy_test {
+
+using namespace troupe;
+
+namespace {
+
+constexpr ActorId kDirector = 1;
+constexpr ActorId kCopies[] = {20, 21, 22};
+constexpr ActorId kOptimizers[] = {30, 31, 32};
+constexpr ActorId kShards[] = {10, 11, 12};
+
+/// A server that writes down what it is told. It makes an update of one push at a time, answers its sender then, and
+/// asks to be woken after each fifth.
+class Scribe final : public Machine {
+ public:
+  struct State {
+    std::vector<std::string> log{};
+    std::vector<std::int64_t> pushes{};  // replica * 1000 + sequence, in the order of updates
+    std::deque<std::int64_t> waiting{};
+    std::int64_t last[3] = {0, 0, 0};  // sequence, by replica
+    bool busy = false;
+  };
+
+  Scribe(std::size_t copy, State* state) : copy_(copy), state_(*state) {}
+
+  void on(Message message, double now, Effects& fx) override {
+    const Stamp stamp = message_stamp(message);
+    std::string line =
+        concat(message_name(message), ' ', stamp.replica, ' ', stamp.batch, ' ', now);
+    if (const auto* m = std::get_if<Upload>(&message)) {
+      const auto sequence = static_cast<std::int64_t>(m->sequence);
+      if (sequence <= state_.last[m->stamp.replica]) {
+        return;  // it came before
+      }
+      state_.last[m->stamp.replica] = sequence;
+      state_.waiting.push_back(m->stamp.replica * 1000 + sequence);
+      if (sequence % 5 == 0) {
+        fx.wake(now + 1);
+      }
+    } else if (std::holds_alternative<Combined>(message)) {
+      state_.busy = false;
+      finish(fx);
+    }
+    state_.log.push_back(std::move(line));
+    if (!state_.busy && !state_.waiting.empty()) {
+      state_.busy = true;
+      fx.send(Ref<ServerOptimizerRole>{kOptimizers[copy_]}, Combine{});
+    }
+  }
+
+  std::string waits_for() const override { return "pushes"; }
+
+  void archive(Archive& a) override {
+    a(state_.log, state_.pushes, state_.waiting, state_.last[0], state_.last[1], state_.last[2]);
+    a(state_.busy);
+  }
+
+ private:
+  void finish(Effects& fx) {
+    const std::int64_t push = state_.waiting.front();
+    state_.waiting.pop_front();
+    state_.pushes.push_back(push);
+    const auto replica = static_cast<std::int32_t>(push / 1000);
+    const auto version = static_cast<std::int64_t>(state_.pushes.size());
+    Answer answer{.request = static_cast<std::uint64_t>(push % 1000), .replica = replica};
+    answer.weights.push_back({.version = version});
+    fx.send(Ref<ShardRole>{kShards[replica]}, std::move(answer));
+    fx.record(AppliedRecord{.stamp = {.replica = replica, .batch = push % 1000},
+                            .applied_to = version - 1,
+                            .reads = {}});
+    if (version % 4 == 0) {
+      fx.send(Ref<DirectorRole>{kDirector}, MarkDue{.step = version});
+    }
+  }
+
+  std::size_t copy_;
+  State& state_;
+};
+
+ServerCopy::Config config(std::size_t index, std::size_t count) {
+  ServerCopy::Config c{.copies = {}, .optimizers = {}, .index = index, .shards = {}};
+  for (std::size_t i = 0; i < count; ++i) {
+    c.copies.push_back({kCopies[i]});
+    c.optimizers.push_back(kOptimizers[i]);
+  }
+  c.shards.assign(std::begin(kShards), std::end(kShards));
+  return c;
+}
+
+struct Copy {
+  std::unique_ptr<Scribe::State> state = std::make_unique<Scribe::State>();
+  std::unique_ptr<ServerCopy> machine{};
+};
+
+Copy copy_of(std::size_t index, std::size_t count) {
+  Copy copy;
+  copy.machine = std::make_unique<ServerCopy>(config(index, count),
+                                              std::make_unique<Scribe>(index, copy.state.get()));
+  return copy;
+}
+
+Upload upload(std::int32_t replica, std::uint64_t sequence) {
+  Upload m{.stamp = {.replica = replica, .batch = static_cast<std::int64_t>(sequence)},
+           .sequence = sequence,
+           .contribution = {},
+           .reads = {}};
+  return m;
+}
+
+template <class M>
+std::vector<std::pair<ActorId, M>> sent(const Effects& fx) {
+  std::vector<std::pair<ActorId, M>> all;
+  for (const Effects::Send& send : fx.sends) {
+    if (const auto* m = std::get_if<M>(&send.message)) {
+      all.emplace_back(send.to, *m);
+    }
+  }
+  return all;
+}
+
+/// What the copy wants done when it is told that.
+template <class M>
+Effects tell(const Copy& copy, ActorId from, M message, double now = 0) {
+  Effects fx;
+  copy.machine->on(sent_by(from, std::move(message)), now, fx);
+  return fx;
+}
+
+using Log = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("the head takes what comes at once, and says what follows when the last copy has it",
+          "[server_copy]") {
+  const Copy head = copy_of(0, 2);
+  Effects fx = tell(head, kShards[1], upload(1, 1), 2.5);
+  const auto ordered = sent<Ordered>(fx);
+  REQUIRE(ordered.size() == 1);
+  CHECK(ordered.front().first == kCopies[1]);
+  CHECK(ordered.front().second.number == 1);
+  CHECK(ordered.front().second.input.from == kShards[1]);
+  CHECK(ordered.front().second.now == 2.5);
+  CHECK(sent<Combine>(fx).size() == 1);
+  fx = tell(head, kOptimizers[0], Combined{}, 3);
+  CHECK(sent<Ordered>(fx).size() == 1);
+  CHECK(sent<Answer>(fx).empty());
+  CHECK(fx.records.empty());
+  CHECK(sent<Answer>(tell(head, kCopies[1], Confirmed{1})).empty());
+  fx = tell(head, kCopies[1], Confirmed{2});
+  REQUIRE(sent<Answer>(fx).size() == 1);
+  CHECK(sent<Answer>(fx).front().first == kShards[1]);
+  CHECK(fx.records.size() == 1);
+  CHECK(sent<Answer>(tell(head, kCopies[1], Confirmed{2})).empty());
+}
+
+TEST_CASE("another copy takes the same in the same order, at the same times", "[server_copy]") {
+  const Copy head = copy_of(0, 3);
+  const Copy second = copy_of(1, 3);
+  // They come in another order, and one of them after the word of it.
+  CHECK(tell(second, kShards[2], upload(2, 1), 9).sends.empty());
+  const Ordered first = sent<Ordered>(tell(head, kShards[0], upload(0, 1), 1)).front().second;
+  const Ordered next = sent<Ordered>(tell(head, kShards[2], upload(2, 1), 2)).front().second;
+  CHECK(tell(second, kCopies[0], first, 9).sends.empty());
+  CHECK(tell(second, kCopies[0], next, 9).sends.empty());
+  CHECK(second.machine->waits_for() != "");
+  const Effects fx = tell(second, kShards[0], upload(0, 1), 9);
+  const auto passed = sent<Ordered>(fx);
+  REQUIRE(passed.size() == 2);
+  CHECK(passed[0].first == kCopies[2]);
+  CHECK(passed[1].second.number == 2);
+  CHECK(sent<Confirmed>(fx).empty());  // the third copy's to say
+  CHECK(second.state->log == Log{"Upload 0 1 1", "Upload 2 1 2"});
+  CHECK(second.state->log == head.state->log);
+}
+
+TEST_CASE("the result of a copy's own optimizer has the place that it has at the head",
+          "[server_copy]") {
+  const Copy last = copy_of(1, 2);
+  tell(last, kShards[0], upload(0, 1));
+  tell(last, kShards[1], upload(1, 1));
+  const auto name = [](ActorId from, const Message& m, std::uint64_t number) {
+    return InputName{from, static_cast<std::uint16_t>(m.index()), number};
+  };
+  CHECK(sent<Confirmed>(tell(last, kCopies[0], Ordered{1, name(kShards[0], upload(0, 1), 1), 1}))
+            .front()
+            .second.number == 1);
+  tell(last, kCopies[0], Ordered{2, name(kOptimizers[0], Combined{}, 0), 2});
+  tell(last, kCopies[0], Ordered{3, name(kShards[1], upload(1, 1), 1), 3});
+  CHECK(last.state->log == Log{"Upload 0 1 1"});
+  const Effects fx = tell(last, kOptimizers[1], Combined{}, 8);
+  CHECK(last.state->log == Log{"Upload 0 1 1", "Combined 0 0 2", "Upload 1 1 3"});
+  CHECK(sent<Answer>(fx).empty());
+  CHECK(fx.records.empty());
+  REQUIRE(sent<Confirmed>(fx).size() == 1);
+  CHECK(sent<Confirmed>(fx).front().second.number == 3);
+  // Its time has come for the head to be woken: it is woken with it.
+  tell(last, kCopies[0], Ordered{4, name(kCopies[0], Alarm{}, 0), 4});
+  CHECK(last.state->log.back() == "Alarm 0 0 4");
+}
+
+TEST_CASE("what a dead sender has sent to one copy alone is asked of that one", "[server_copy]") {
+  const Copy head = copy_of(0, 2);
+  const Copy last = copy_of(1, 2);
+  const Ordered order = sent<Ordered>(tell(head, kShards[0], upload(0, 1), 1)).front().second;
+  CHECK(sent<Missing>(tell(last, kCopies[0], order)).empty());
+  const auto asked =
+      sent<Missing>(tell(last, kDirector, Membership{.epoch = 1, .alive = {false, true, true}}));
+  REQUIRE(asked.size() == 1);
+  CHECK(asked.front().first == kCopies[0]);
+  CHECK(sent<Missing>(tell(last, kShards[1], upload(1, 1))).empty());  // once
+  const auto again = sent<Resent>(tell(head, kCopies[1], asked.front().second));
+  REQUIRE(again.size() == 1);
+  REQUIRE(again.front().second.upload);
+  const Effects fx = tell(last, kCopies[0], again.front().second);
+  CHECK(last.state->log == Log{"Upload 0 1 1"});
+  CHECK(sent<Confirmed>(fx).front().second.number == 1);
+  // It was only late.
+  tell(last, kShards[0], upload(0, 1));
+  tell(last, kDirector, Succession{.epoch = 2, .alive = {false, true}}, 5);
+  CHECK(last.state->log == Log{"Upload 0 1 1", "Membership 0 0 5", "Upload 1 1 5"});
+}
+
+TEST_CASE("a pull for an evaluation that a dead replica has sent to one copy alone is nobody's",
+          "[server_copy]") {
+  const Copy head = copy_of(0, 2);
+  const Copy last = copy_of(1, 2);
+  const PinnedPull pull{.from = {kShards[0]}, .request = 7, .step = 3};
+  const Ordered order = sent<Ordered>(tell(head, kShards[0], pull)).front().second;
+  tell(last, kCopies[0], order);
+  const auto asked =
+      sent<Missing>(tell(last, kDirector, Membership{.epoch = 1, .alive = {false, true, true}}));
+  const Resent again = sent<Resent>(tell(head, kCopies[1], asked.front().second)).front().second;
+  CHECK_FALSE(again.upload);
+  CHECK(sent<Confirmed>(tell(last, kCopies[0], again)).front().second.number == 1);
+  CHECK(last.state->log.empty());
+}
+
+TEST_CASE("a new head forgets what it has not taken, and says again what the old one had said",
+          "[server_copy]") {
+  const Copy head = copy_of(0, 2);
+  const Copy last = copy_of(1, 2);
+  const auto both = [&](ActorId from, const auto& m) {
+    tell(last, from, m, 1);
+    return sent<Ordered>(tell(head, from, m, 1)).front().second;
+  };
+  tell(last, kCopies[0], both(kShards[0], upload(0, 1)));
+  tell(last, kCopies[0], sent<Ordered>(tell(head, kOptimizers[0], Combined{}, 2)).front().second);
+  tell(last,
+       kOptimizers[1],
+       Combined{},
+       2);  // the answer to replica 0 follows: it dies with the head
+  const Ordered untaken = sent<Ordered>(tell(head, kShards[1], upload(1, 1), 3)).front().second;
+  tell(last, kCopies[0], untaken);  // which has not come
+  tell(last, kShards[2], upload(2, 1), 4);
+  const Effects fx = tell(last, kDirector, Succession{.epoch = 1, .alive = {false, true}}, 5);
+  REQUIRE(sent<Answer>(fx).size() == 1);
+  CHECK(sent<Answer>(fx).front().first == kShards[0]);
+  CHECK(fx.records.size() == 1);
+  CHECK(last.state->log == Log{"Upload 0 1 1", "Combined 0 0 2", "Upload 2 1 5"});
+  tell(last, kShards[1], upload(1, 1), 6);
+  CHECK(last.state->log.back() == "Upload 1 1 6");
+  tell(last, kCopies[0], untaken);  // late, of one that is dead
+  CHECK(last.state->log.size() == 4);
+  const Effects alone = tell(last, kOptimizers[1], Combined{}, 7);
+  CHECK(sent<Answer>(alone).size() == 1);  // nobody else has to know
+}
+
+TEST_CASE("where the last copy dies the one before it speaks for all", "[server_copy]") {
+  const Copy head = copy_of(0, 3);
+  const Copy second = copy_of(1, 3);
+  const Ordered order = sent<Ordered>(tell(head, kShards[0], upload(0, 1))).front().second;
+  tell(second, kShards[0], upload(0, 1));
+  CHECK(sent<Confirmed>(tell(second, kCopies[0], order)).empty());
+  const auto confirmed = sent<Confirmed>(
+      tell(second, kDirector, Succession{.epoch = 1, .alive = {true, true, false}}));
+  REQUIRE(confirmed.size() == 1);
+  CHECK(confirmed.front().first == kCopies[0]);
+  CHECK(confirmed.front().second.number == 1);
+}
+
+TEST_CASE("where the second copy dies the head tells the third what it may lack", "[server_copy]") {
+  const Copy head = copy_of(0, 3);
+  tell(head, kShards[0], upload(0, 1));
+  tell(head, kShards[1], upload(1, 1));
+  tell(head, kCopies[2], Confirmed{1});
+  const auto ordered =
+      sent<Ordered>(tell(head, kDirector, Succession{.epoch = 1, .alive = {true, false, true}}));
+  REQUIRE(ordered.size() == 1);
+  CHECK(ordered.front().first == kCopies[2]);
+  CHECK(ordered.front().second.number == 2);
+}
+
+TEST_CASE("a push that cannot be one ends the run, whatever copies there are", "[server_copy]") {
+  class Doubter final : public Machine {
+   public:
+    void on(Message, double, Effects& fx) override {
+      fx.send(Ref<DirectorRole>{kDirector},
+              Down{.actor = "server", .cause = "no push", .id = kCopies[0]});
+    }
+
+    std::string waits_for() const override { return ""; }
+  };
+
+  ServerCopy alone(config(0, 1), std::make_unique<Doubter>());
+  Effects fx;
+  alone.on(sent_by(kShards[0], upload(0, 1)), 0, fx);
+  REQUIRE(sent<Down>(fx).size() == 1);
+  CHECK(sent<Down>(fx).front().second.id == kOutside);
+}
+
+// -- random orders ---------------------------------------------------------------------------------
+
+namespace {
+
+/// Copies, replicas that push and wait for the answer, and a Director, with channels that keep the order of one sender to
+/// one recipient and nothing else. What is under way from one that dies comes in part.
+class World {
+ public:
+  World(unsigned seed, std::size_t copies, int pushes) : random_(seed), pushes_(pushes) {
+    for (std::size_t i = 0; i < copies; ++i) {
+      copies_.push_back(copy_of(i, copies));
+    }
+    for (std::int32_t r = 0; r < 3; ++r) {
+      push(r);
+    }
+  }
+
+  void play(int deaths_of_copies, int deaths_of_replicas) {
+    for (int turn = 0; turn < 20'000; ++turn) {
+      now_ += 0.25;
+      if (deaths_of_copies > 0 && chance(60) && living_copies() > 1) {
+        --deaths_of_copies;
+        die(kCopies[draw_living_copy()]);
+      }
+      if (deaths_of_replicas > 0 && chance(60)) {
+        --deaths_of_replicas;
+        die(kShards[below(3)]);
+      }
+      if (chance(20)) {
+        restore(below(copies_.size()));
+      }
+      if (!unheard_.empty() && chance(4)) {
+        hear_of(unheard_.front());
+        unheard_.pop_front();
+      } else if (!deliver_one() && unheard_.empty()) {
+        return;
+      }
+    }
+    FAIL("it goes on for ever");
+  }
+
+  void check() const {
+    std::vector<std::string> log;
+    std::vector<std::int64_t> updates;
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      if (dead_.contains(kCopies[i])) {
+        continue;
+      }
+      if (log.empty()) {
+        log = copies_[i].state->log;
+        updates = copies_[i].state->pushes;
+      }
+      CHECK(copies_[i].state->log == log);
+      CHECK(copies_[i].machine->waits_for() == (head() == i ? "pushes" : ""));
+    }
+    const std::set<std::int64_t> once(updates.begin(), updates.end());
+    CHECK(once.size() == updates.size());
+    for (std::int32_t r = 0; r < 3; ++r) {
+      CHECK((dead_.contains(kShards[r]) || answered_[r] == pushes_));
+      for (std::int64_t sequence = 1; sequence <= answered_[r]; ++sequence) {
+        CHECK(once.contains(r * 1000 + sequence));
+      }
+    }
+    CHECK(recorded_ == once);
+    CHECK(marks_.size() == updates.size() / 4);
+  }
+
+ private:
+  std::size_t below(std::size_t n) {
+    return std::uniform_int_distribution<std::size_t>(0, n - 1)(random_);
+  }
+
+  bool chance(std::size_t one_in) { return below(one_in) == 0; }
+
+  std::size_t living_copies() const {
+    return static_cast<std::size_t>(
+        std::count_if(std::begin(kCopies),
+                      std::begin(kCopies) + static_cast<std::ptrdiff_t>(copies_.size()),
+                      [&](ActorId id) { return !dead_.contains(id); }));
+  }
+
+  std::size_t head() const {
+    std::size_t i = 0;
+    while (dead_.contains(kCopies[i])) {
+      ++i;
+    }
+    return i;
+  }
+
+  std::size_t draw_living_copy() {
+    std::size_t i = below(copies_.size());
+    while (dead_.contains(kCopies[i])) {
+      i = (i + 1) % copies_.size();
+    }
+    return i;
+  }
+
+  void post(ActorId from, ActorId to, Message message) {
+    message.from = from;
+    ways_[{from, to}].push_back(std::move(message));
+  }
+
+  void to_copies(ActorId from, const Message& message) {
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      post(from, kCopies[i], message);
+    }
+  }
+
+  void push(std::int32_t r) {
+    if (sent_[r] < pushes_ && !dead_.contains(kShards[r])) {
+      to_copies(kShards[r], upload(r, static_cast<std::uint64_t>(++sent_[r])));
+    }
+  }
+
+  /// The Director and the others hear of it later.
+  void die(ActorId who) {
+    if (!dead_.insert(who).second) {
+      return;
+    }
+    for (auto& [ends, way] : ways_) {
+      if (ends.first == who) {
+        way.resize(below(way.size() + 1));
+      }
+    }
+    unheard_.push_back(who);
+  }
+
+  void hear_of(ActorId who) {
+    given_up_.insert(who);
+    std::vector<bool> replicas;
+    for (const ActorId shard : kShards) {
+      replicas.push_back(!given_up_.contains(shard));
+    }
+    std::vector<bool> copies;
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      copies.push_back(!given_up_.contains(kCopies[i]));
+    }
+    const bool replica = who < kCopies[0];
+    ++epoch_;
+    to_copies(kDirector,
+              replica ? Message(Membership{.epoch = epoch_, .alive = replicas})
+                      : Message(Succession{.epoch = epoch_, .alive = copies}));
+  }
+
+  /// Whoever hears of a death from the Director takes nothing more from the dead.
+  void forget_dead(ActorId to) {
+    for (const ActorId who : given_up_) {
+      ways_.erase({who, to});
+    }
+  }
+
+  bool deliver_one() {
+    std::vector<std::pair<ActorId, ActorId>> open;
+    for (const auto& [ends, way] : ways_) {
+      if (!way.empty()) {
+        open.push_back(ends);
+      }
+    }
+    if (open.empty()) {
+      return false;
+    }
+    const auto ends = open[below(open.size())];
+    Message message = std::move(ways_[ends].front());
+    ways_[ends].pop_front();
+    if (!dead_.contains(ends.second)) {
+      deliver(ends.second, std::move(message));
+    }
+    return true;
+  }
+
+  void deliver(ActorId to, Message message) {
+    if (std::holds_alternative<Membership>(message) ||
+        std::holds_alternative<Succession>(message)) {
+      forget_dead(to);
+    }
+    if (to == kDirector) {
+      if (const auto* mark = std::get_if<MarkDue>(&message)) {
+        marks_.insert(mark->step);
+      } else if (const auto* record = std::get_if<Note>(&message)) {
+        recorded_.insert(record->stamp.replica * 1000 + record->stamp.batch);
+      }
+    } else if (to < kCopies[0]) {
+      answer(static_cast<std::int32_t>(to - kShards[0]), std::get<Answer>(message));
+    } else if (to >= kOptimizers[0]) {
+      post(to, to - kOptimizers[0] + kCopies[0], Combined{});
+    } else {
+      Effects fx;
+      copies_[to - kCopies[0]].machine->on(std::move(message), now_, fx);
+      carry_out(to, fx);
+    }
+  }
+
+  void answer(std::int32_t r, const Answer& m) {
+    if (static_cast<std::int64_t>(m.request) == answered_[r] + 1) {
+      ++answered_[r];
+      push(r);
+    }
+  }
+
+  void carry_out(ActorId from, Effects& fx) {
+    for (Effects::Send& send : fx.sends) {
+      if (const auto* m = std::get_if<Answer>(&send.message)) {
+        check_taken(m->replica * 1000 + static_cast<std::int64_t>(m->request));
+      }
+      post(from, send.to, std::move(send.message));
+    }
+    for (const RecordEntry& record : fx.records) {  // on the way that they have to the recorder
+      post(from, kDirector, Note{.stamp = std::get<AppliedRecord>(record).stamp});
+    }
+    if (fx.alarm) {
+      post(from, from, Alarm{});
+    }
+  }
+
+  /// What leaves the head is in all copies that are alive.
+  void check_taken(std::int64_t push) const {
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      const auto& all = copies_[i].state->pushes;
+      CHECK((dead_.contains(kCopies[i]) || std::find(all.begin(), all.end(), push) != all.end()));
+    }
+  }
+
+  /// The copy goes on from what it has archived.
+  void restore(std::size_t i) {
+    Archive out;
+    copies_[i].machine->archive(out);
+    Archive in(out.take());
+    Copy again = copy_of(i, copies_.size());
+    again.machine->archive(in);
+    in.expect_end();
+    copies_[i] = std::move(again);
+  }
+
+  std::mt19937 random_;
+  std::int64_t pushes_;
+  std::vector<Copy> copies_;
+  std::map<std::pair<ActorId, ActorId>, std::deque<Message>> ways_;
+  std::set<ActorId> dead_;
+  std::set<ActorId> given_up_;
+  std::deque<ActorId> unheard_;
+  std::int64_t sent_[3] = {0, 0, 0};
+  std::int64_t answered_[3] = {0, 0, 0};
+  std::set<std::int64_t> recorded_;
+  std::set<std::int64_t> marks_;
+  std::int64_t epoch_ = 0;
+  double now_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("in thousands of random orders no update that was told is lost with copies and replicas",
+          "[server_copy]") {
+  for (unsigned seed = 0; seed < 2000; ++seed) {
+    const std::size_t copies = 2 + seed % 2;
+    INFO("seed " << seed);
+    World world(seed, copies, 12);
+    world.play(static_cast<int>(seed / 2 % copies), static_cast<int>(seed / 7 % 3));
+    world.check();
+  }
+}
+
+}  // namespace server_copy_test
