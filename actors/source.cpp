@@ -62,16 +62,43 @@ void Source::handle(Rejoin m, double now, Effects& fx) {
   admit(now, fx);
 }
 
+void Source::handle(Returned m, double now, Effects& fx) {
+  Rejoin rejoin{.batch = next_ / c_.micro_batches, .marks = {due_.begin(), due_.end()}};
+  if (mark_) {
+    rejoin.marks.push_back(mark_->step);
+  }
+  const std::int64_t before = taken();
+  for (const std::int32_t module : m.modules) {
+    const auto at = static_cast<std::size_t>(module);
+    fx.send(c_.stages.at(at), rejoin);
+    if (end_) {
+      fx.send(c_.stages[at], End{*end_});
+      fx.send(c_.shards.at(at), End{*end_});
+    }
+    // What it had not taken it will not.
+    if (taken_.size() > 1) {
+      taken_.at(at) = next_;
+    } else if (module == c_.credit_chunk) {
+      taken_.front() = next_;
+    }
+  }
+  credits_ += static_cast<std::int32_t>(taken() - before);
+  mark_anew(fx);
+  admit(now, fx);
+}
+
+/// Micro-batches, by who decides what is admitted.
+std::int64_t Source::taken() const {
+  const auto [slowest, fastest] = std::minmax_element(taken_.begin(), taken_.end());
+  return c_.by_slowest ? *slowest : *fastest;
+}
+
 void Source::handle(Credit m, double now, Effects& fx) {
-  const auto decides = [&] {
-    const auto [slowest, fastest] = std::minmax_element(taken_.begin(), taken_.end());
-    return c_.by_slowest ? *slowest : *fastest;
-  };
-  const std::int64_t before = decides();
+  const std::int64_t before = taken();
   const auto taker = static_cast<std::size_t>(taken_.size() == 1 ? 0 : m.chunk);
   TROUPE_CHECK(taker < taken_.size(), "credit of chunk ", m.chunk, ", which there is none of");
   ++taken_[taker];
-  credits_ += static_cast<std::int32_t>(decides() - before);
+  credits_ += static_cast<std::int32_t>(taken() - before);
   admit(now, fx);
 }
 
@@ -163,9 +190,14 @@ void Source::admit(double now, Effects& fx) {
 void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
   if (m.lane == Lane::mark) {
     mark_gathering_ = false;
+    if (mark_->next < 0) {  // it was begun anew meanwhile
+      mark_->next = 0;
+      mark(fx);
+      return;
+    }
     fx.send(c_.first,
             MarkBatch{.step = mark_->step,
-                      .index = mark_->next,
+                      .index = mark_->turn * mark_batches() + mark_->next,
                       .chunk = 0,
                       .bundle = {{"x", std::move(m.made.x)}},
                       .labels = std::move(m.made.target)});
@@ -258,10 +290,24 @@ void Source::mark(Effects& fx) {
       });
 }
 
+void Source::mark_anew(Effects& fx) {
+  if (mark_) {
+    mark_->results.clear();
+    ++mark_->turn;
+    begun_anew_ = mark_->step;
+    mark_->next = mark_gathering_ ? -1 : 0;
+    mark(fx);
+  }
+}
+
 void Source::handle(MarkResult m, double now, Effects& fx) {
+  const std::int64_t turn = m.index / mark_batches();
+  if (m.step <= begun_anew_ && (!mark_ || m.step != mark_->step || turn != mark_->turn)) {
+    return;
+  }
   TROUPE_CHECK(
       mark_ && m.step == mark_->step, "a result of a Mark that is not open: step ", m.step);
-  mark_->results[m.index] = std::move(m.result);
+  mark_->results[m.index % mark_batches()] = std::move(m.result);
   if (static_cast<std::int64_t>(mark_->results.size()) == mark_batches()) {
     conclude_mark(fx);
   }
@@ -317,6 +363,7 @@ void Source::archive(Archive& a) {
     end_,
     due_,
     mark_,
+    begun_anew_,
     mark_gathering_);
   if (taken_.size() != takers) {
     throw ArchiveError("other modules give credit than in this run");

@@ -23,6 +23,10 @@ inline constexpr int kFieldsOf<LossOfReplica> = 2;
 template <>
 inline constexpr int kFieldsOf<ReturnOfReplica> = 3;
 template <>
+inline constexpr int kFieldsOf<LossOfModule> = 2;
+template <>
+inline constexpr int kFieldsOf<ReturnOfModule> = 3;
+template <>
 inline constexpr int kFieldsOf<TrafficRecord> = 3;
 template <>
 inline constexpr int kFieldsOf<PredictionRecord> = 4;

@@ -17,6 +17,8 @@ void Stage::archive(Archive& a) {
     updates_,
     first_,
     begun_,
+    begin_,
+    lost_before_,
     halted_,
     passing_over_,
     absent_,

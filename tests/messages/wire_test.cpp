@@ -285,6 +285,8 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
       ServerRecord{.version = 9},
       LossOfReplica{.replica = 1, .cause = "gone"},
       ReturnOfReplica{.replica = 1, .batch = 8, .missed = 3},
+      LossOfModule{.module = 2, .cause = "gone"},
+      ReturnOfModule{.module = 2, .batch = 8, .kept = 3},
       TrafficRecord{.bytes = 12},
       PredictionRecord{.stamp = {.batch = 3}, .result = x},
       SignalRecord{.stamp = {.batch = 3}, .synthetic = true},
@@ -308,6 +310,10 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
     if (const auto* returned = std::get_if<ReturnOfReplica>(&again)) {
       CHECK(returned->batch == 8);
       CHECK(returned->missed == 3);
+    }
+    if (const auto* returned = std::get_if<ReturnOfModule>(&again)) {
+      CHECK(returned->batch == 8);
+      CHECK(returned->kept == 3);
     }
     if (const auto* loss = std::get_if<LossRecord>(&again)) {
       CHECK(equal(loss->result, x));
