@@ -62,31 +62,6 @@ void Source::handle(Rejoin m, double now, Effects& fx) {
   admit(now, fx);
 }
 
-void Source::handle(Returned m, double now, Effects& fx) {
-  Rejoin rejoin{.batch = next_ / c_.micro_batches, .marks = {due_.begin(), due_.end()}};
-  if (mark_) {
-    rejoin.marks.push_back(mark_->step);
-  }
-  const std::int64_t before = taken();
-  for (const std::int32_t module : m.modules) {
-    const auto at = static_cast<std::size_t>(module);
-    fx.send(c_.stages.at(at), rejoin);
-    if (end_) {
-      fx.send(c_.stages[at], End{*end_});
-      fx.send(c_.shards.at(at), End{*end_});
-    }
-    // What it had not taken it will not.
-    if (taken_.size() > 1) {
-      taken_.at(at) = next_;
-    } else if (module == c_.credit_chunk) {
-      taken_.front() = next_;
-    }
-  }
-  credits_ += static_cast<std::int32_t>(taken() - before);
-  mark_anew(fx);
-  admit(now, fx);
-}
-
 /// Micro-batches, by who decides what is admitted.
 std::int64_t Source::taken() const {
   const auto [slowest, fastest] = std::minmax_element(taken_.begin(), taken_.end());
@@ -124,7 +99,11 @@ void Source::halt_stages(Effects& fx) {
   }
 }
 
-void Source::handle(Halted m, double, Effects& fx) {
+void Source::handle(Halted m, double now, Effects& fx) {
+  if (!stages_halted_) {
+    go_on(m, now, fx);
+    return;
+  }
   begun_[m.chunk] = m.step;
   end_where_stages_stand(fx);
 }
@@ -143,7 +122,7 @@ void Source::end_where_stages_stand(Effects& fx) {
 }
 
 void Source::admit(double now, Effects& fx) {
-  if (gathering_ || credits_ == 0 || stages_halted_) {
+  if (gathering_ || resending_ || credits_ == 0 || stages_halted_) {
     return;
   }
   const std::int64_t batch = next_ / c_.micro_batches;
@@ -170,6 +149,12 @@ void Source::admit(double now, Effects& fx) {
   if (part == 0 && static_cast<std::int64_t>(due_.size()) > kMarksBehind + ahead) {
     return;
   }
+  gathering_ = true;
+  --credits_;
+  gather_samples(batch, part, fx);
+}
+
+void Source::gather_samples(std::int64_t batch, std::int32_t part, Effects& fx) {
   const std::int64_t place = this->place(batch);
   const auto chosen = order_.indices(place, part, c_.micro_batches);
   std::vector<std::int64_t> indices(chosen.begin(), chosen.end());
@@ -178,8 +163,6 @@ void Source::admit(double now, Effects& fx) {
       index = c_.samples[static_cast<std::size_t>(index)];
     }
   }
-  gathering_ = true;
-  --credits_;
   run(fx,
       {.stamp = {c_.replica, 0, first_ + batch, part}},
       [data = c_.data, indices = std::move(indices), epoch = order_.epoch(place)](Stream& stream) {
@@ -205,6 +188,10 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
     mark(fx);
     return;
   }
+  if (resending_) {
+    resent(std::move(m.made.target), now, fx);
+    return;
+  }
   const std::int64_t batch = next_ / c_.micro_batches;
   const auto part = static_cast<std::int32_t>(next_ % c_.micro_batches);
   const Stamp stamp{c_.replica, 0, batch, part};
@@ -222,6 +209,7 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
   }
   fx.send(c_.first, Activation{stamp, {{"x", std::move(m.made.x)}}});
   gathering_ = false;
+  resend(fx);
   ++next_;
   if (next_ % c_.micro_batches == 0 && !c_.served) {
     const std::int64_t admitted = batch + 1;
@@ -290,16 +278,6 @@ void Source::mark(Effects& fx) {
       });
 }
 
-void Source::mark_anew(Effects& fx) {
-  if (mark_) {
-    mark_->results.clear();
-    ++mark_->turn;
-    begun_anew_ = mark_->step;
-    mark_->next = mark_gathering_ ? -1 : 0;
-    mark(fx);
-  }
-}
-
 void Source::handle(MarkResult m, double now, Effects& fx) {
   const std::int64_t turn = m.index / mark_batches();
   if (m.step <= begun_anew_ && (!mark_ || m.step != mark_->step || turn != mark_->turn)) {
@@ -364,6 +342,8 @@ void Source::archive(Archive& a) {
     due_,
     mark_,
     begun_anew_,
+    resend_,
+    resending_,
     mark_gathering_);
   if (taken_.size() != takers) {
     throw ArchiveError("other modules give credit than in this run");

@@ -14,9 +14,10 @@
 //
 //   source --Halt--> every stage --Halted--> source --End{N}--> everyone
 //
-// Decoupled modules that come back by themselves go on with what it admits next, of which all will come:
+// Decoupled modules that come back by themselves (actors/stage/stage_return.cpp) get the labels again that they have missed;
+// a Mark that is open begins anew:
 //
-//   director --Returned--> source --Rejoin, End--> stages of the modules; a Mark that is open begins anew
+//   director --Returned--> source --Halt--> stage --Halted{where it goes on}--> source --Rejoin, End, Labels--> it
 //
 // Where replicas share servers, those decide where the run ends and what is evaluated.
 //
@@ -33,6 +34,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace troupe {
 
@@ -111,6 +113,10 @@ class Source final : public Actor<Source, SourceRole> {
   void due(std::int64_t step);
   void mark(Effects& fx);
   void mark_anew(Effects& fx);
+  void gather_samples(std::int64_t batch, std::int32_t part, Effects& fx);
+  void go_on(const Halted& m, double now, Effects& fx);
+  void resend(Effects& fx);
+  void resent(Tensor labels, double now, Effects& fx);
   std::int64_t taken() const;
   void conclude_mark(Effects& fx);
   std::int64_t mark_batch() const;  // samples
@@ -128,6 +134,9 @@ class Source final : public Actor<Source, SourceRole> {
   bool stages_halted_ = false;  // where modules draw from buffers
   /// Mini-batches, by a chunk of each stage that has halted.
   std::map<std::int32_t, std::int64_t> begun_;
+  /// Modules that get the labels of a mini-batch again; those of the first are being gathered where `resending_`.
+  std::deque<std::pair<std::int32_t, std::int64_t>> resend_;
+  bool resending_ = false;
   std::optional<std::int64_t> end_;
   std::deque<std::int64_t> due_;  // steps of Marks to come
   std::optional<Mark> mark_;

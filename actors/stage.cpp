@@ -46,6 +46,7 @@ void Stage::handle(Start, double now, Effects& fx) {
 void Stage::handle(Activation m, double now, Effects& fx) {
   if (m.bundle.empty()) {
     lost_before_ = std::max(lost_before_, m.stamp.batch + 1);
+    tell_where(fx);
   } else if (m.stamp.batch >= begin_) {
     arrivals_.keep(std::move(m));
   }
@@ -60,7 +61,9 @@ void Stage::handle(Labels m, double now, Effects& fx) {
 }
 
 void Stage::handle(ErrorSignal m, double now, Effects& fx) {
-  if (m.stamp.batch >= begin_) {
+  if (m.bundle.empty()) {
+    answer_returned(fx);
+  } else if (m.stamp.batch >= begin_) {
     arrivals_.keep(std::move(m));
   }
   advance(now, fx);

@@ -13,6 +13,7 @@
 //   stage --Activation{h, labels}--> next stage, which draws its inputs from a buffer (decoupled.greedy.buffer)
 //   stage --Note--> probe of the angle to backpropagation (record.angle_every)
 //   stage --Activation{}--> next stage: what it has not got of this mini-batch and those before has died with a module
+//   stage of a module that has come back --ErrorSignal{}--> stage before: what comes next? --Activation{}--> it
 //   source --Rejoin--> stage of a module that has come back --Rejoin--> its shard and predictors
 //
 // Invariants: actions run in sequence order, one at a time; a backward meets the stash of its own
@@ -132,6 +133,9 @@ class Stage final : public Actor<Stage, StageRole> {
   void finish_evaluation_batch(ForwardPass made, double now, Effects& fx);
   void note_finished(Effects& fx);
   void pass_over(const Action& a, double now, Effects& fx);
+  void ask_where(Effects& fx);
+  void answer_returned(Effects& fx);
+  void tell_where(Effects& fx);
   void go_on(const Rejoin& m, Effects& fx);
   bool lost(const Action& a) const;
   void tell_of_loss(const Action& forward, Effects& fx);
@@ -217,10 +221,12 @@ class Stage final : public Actor<Stage, StageRole> {
   std::int64_t first_ = 0;    // mini-batch of the replica that its mini-batch 0 is: as the Source's
   std::map<std::int32_t, std::int64_t> begun_;  // mini-batches, by chunk, where inputs are drawn
   std::int64_t begin_ = 0;                      // nothing more is made of mini-batches before it
-  std::int64_t lost_before_ = 0;  // inputs of mini-batches before it that have not come never will
+  /// Inputs of mini-batches before it that have not come never will; -1: all come.
+  std::int64_t lost_before_ = -1;
   bool halted_ = false;
   bool passing_over_ = false;  // what it had not begun when it was halted
   bool absent_ = false;        // until Rejoin
+  bool asked_ = false;         // where it goes on: the source waits for the answer
   bool running_ = false;
   bool finished_ = false;
 };

@@ -22,6 +22,7 @@ void Stage::archive(Archive& a) {
     halted_,
     passing_over_,
     absent_,
+    asked_,
     running_,
     finished_);
 }

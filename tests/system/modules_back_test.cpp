@@ -147,6 +147,21 @@ TEST_CASE("a module that dies and comes back costs those in front of it nothing"
   }
 }
 
+TEST_CASE("a module goes on with what the one in front of it sends next, however far the data is",
+          "[system][faults]") {
+  for (const Options& method : {kLocal, kGreedy, kSynthetic}) {
+    for (const int host : {2, 3}) {
+      INFO(method.front() << ", host " << host);
+      const Options slow{"clock.forward.seconds=[1,6,1,1]"};
+      const Run hurt = play_well(joined(method, joined(crash(host), slow)));
+      // The first module has made 34 updates when it is back, the second one 12 or 13.
+      CHECK(hurt.returned.at(0).batch >= 12);
+      CHECK(hurt.returned.at(0).batch <= 14);
+      CHECK(updates_of(hurt.outcome, host) >= 60 - 7);
+    }
+  }
+}
+
 TEST_CASE("a module goes on exactly with the weights that its host has written down",
           "[system][faults]") {
   for (const int module : {1, 2, 3}) {
@@ -263,7 +278,7 @@ TEST_CASE("modules die together, in turn, and again", "[system][faults]") {
       const Run hurt = play_well(
           joined(set, {"stop.updates=100", "record.evaluate=true", "record.evaluate_every=20"}));
       CHECK(hurt.returned.size() >= 2);
-      CHECK(hurt.lost.size() == hurt.returned.size());
+      CHECK(hurt.lost.size() >= hurt.returned.size());  // one died again before it could go on
       CHECK(hurt.outcome.evaluations.size() == 5);
     }
   }
@@ -367,7 +382,8 @@ TEST_CASE("whatever befalls modules by seed, the run ends where it was to end",
                   "stop.seconds=" + draw("0", "120")});
     INFO("seed " << seed << " " << set.front());
     const Run one = play(set);
-    if (one.outcome.ending.exit_code == 5) {  // it died with weights that the last evaluation had read
+    if (one.outcome.ending.exit_code ==
+        5) {  // it died with weights that the last evaluation had read
       CHECK_THAT(one.outcome.ending.cause, says("has crashed"));
       REQUIRE(!one.outcome.evaluations.empty());
       CHECK(one.outcome.evaluations.back().step == updates_of(one.outcome, 0));
