@@ -151,6 +151,9 @@ void Director::end_where_all_finished(Effects& fx) {
 void Director::release(std::int64_t step, bool conclude, Effects& fx) {
   if (conclude) {
     concluding_ = step;
+    if (c_.evaluate && !modules_away_.empty()) {
+      finish(ending_of(modules_away_.begin()->second), fx);
+    }
   }
   const Release m{step, conclude};
   c_.end->release(evaluator(), m, fx);
@@ -239,8 +242,35 @@ bool Director::survives_copy(const Down& m, Effects& fx) {
   return false;
 }
 
+/// Whether what is down is of a decoupled module that will be there again. Once the final weights have been evaluated they
+/// must not die.
+bool Director::waits_for_module(const Down& m, Effects& fx) {
+  if (!m.returns || (concluding_ && c_.evaluate)) {
+    return false;
+  }
+  const std::int32_t module = c_.module_of.at(m.id);
+  if (modules_away_.try_emplace(module, m).second) {
+    fx.record(LossOfModule{.module = module, .cause = m.actor + ": " + m.cause});
+  }
+  return true;
+}
+
+void Director::module_returned(const Returned& m, Effects& fx) {
+  for (const std::int32_t module : m.modules) {
+    modules_away_.erase(module);
+  }
+  fx.send(c_.company.sources.front(), m);
+  for (const std::int32_t module : m.modules) {
+    const auto at = static_cast<std::size_t>(module);
+    if (concluding_) {  // they have not heard of it
+      fx.send(c_.company.shards.front().at(at), Release{*concluding_, true});
+      fx.send(c_.company.stages.front().at(at), Release{*concluding_, true});
+    }
+  }
+}
+
 void Director::handle(Down m, double, Effects& fx) {
-  if (survives_copy(m, fx)) {
+  if (survives_copy(m, fx) || waits_for_module(m, fx)) {
     return;
   }
   std::vector<std::int32_t> lost = depending_on(m.id);
@@ -299,6 +329,10 @@ void Director::replace_evaluator(Effects& fx) {
 // -- a replica that comes back ---------------------------------------------------------------------
 
 void Director::handle(Returned m, double, Effects& fx) {
+  if (!m.modules.empty()) {
+    module_returned(m, fx);
+    return;
+  }
   const auto at = static_cast<std::size_t>(m.replica);
   if (concluding_ || alive_.at(at)) {
     return;
@@ -349,6 +383,9 @@ std::string Director::waits_for() const {
   if (finished_) {
     return "";
   }
+  if (!modules_away_.empty()) {
+    return "module " + std::to_string(modules_away_.begin()->first) + ", whose host has crashed";
+  }
   return concluding_ ? "the weights of step " + std::to_string(*concluding_) : "the end of the run";
 }
 
@@ -361,6 +398,7 @@ void Director::archive(Archive& a) {
     epoch_,
     since_,
     returning_,
+    modules_away_,
     marks_,
     marking_,
     measured_,

@@ -12,6 +12,7 @@
 //   driver --Returned--> director --Membership--> servers --Readmitted--> director
 //   director --Rejoin--> source, stages, shards of the replica that has come back
 //   director --Succession--> copies of a server
+//   driver --Returned{modules}--> director --Returned--> source                  (decoupled modules that come back)
 //   shard where replicas end on their own --Finished--> director
 //
 // The pins of the best evaluation are kept where the final weights are to be its: they go when a better one
@@ -19,7 +20,8 @@
 //
 // Invariants: the run ends exactly once; final weights are those of one step on every chunk; every
 // evaluation that was announced is made once, by one replica or, where that dies, by another; a replica that
-// has come back begins when every server counts it among the living.
+// has come back begins when every server counts it among the living; for a decoupled module whose host will be there again
+// the run waits only where an evaluation or the end needs it.
 #pragma once
 
 #include "actors/run_end.hpp"
@@ -41,6 +43,8 @@ class Director final : public Actor<Director, DirectorRole> {
     Company company;
     std::unique_ptr<RunEnd> end;           // empty: at the source
     std::vector<std::int32_t> replica_of;  // by ActorId; -1: everybody's
+    /// By ActorId, where decoupled modules come back; else empty.
+    std::vector<std::int32_t> module_of{};
     // Of machines of a group of replicas, which these cannot go on without
     std::map<ActorId, std::vector<std::int32_t>> group_of{};
     bool survives = false;       // the run goes on without a replica that died
@@ -71,6 +75,8 @@ class Director final : public Actor<Director, DirectorRole> {
  private:
   std::vector<std::int32_t> depending_on(ActorId id) const;
   bool survives_copy(const Down& m, Effects& fx);
+  bool waits_for_module(const Down& m, Effects& fx);
+  void module_returned(const Returned& m, Effects& fx);
   void conclude(Effects& fx);
   void release(std::int64_t step, bool conclude, Effects& fx);
   void finish(Ending ending, Effects& fx);
@@ -102,6 +108,7 @@ class Director final : public Actor<Director, DirectorRole> {
   std::vector<std::int64_t> since_;
   std::map<std::int32_t, Returning> returning_;  // by replica
   std::vector<std::vector<bool>> copies_;        // of Company::chains: which copies are alive
+  std::map<std::int32_t, Down> modules_away_;    // whose hosts will be there again
   std::deque<MarkDue> marks_;                    // announced and not done; the first is under way
   bool marking_ = false;
   std::int64_t measured_ = -1;  // step of the last of them that was done

@@ -29,7 +29,7 @@ ParameterShard::ParameterShard(Config config)
 }
 
 void ParameterShard::handle(Rejoin m, double, Effects& fx) {
-  c_.exchange->rejoin(m.batch, fx);
+  step_ < 0 ? c_.exchange->rejoin(m.batch, fx) : go_on(m, fx);
 }
 
 // -- pulls -----------------------------------------------------------------------------------------

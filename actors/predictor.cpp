@@ -81,12 +81,34 @@ void Predictor::handle(Start, double, Effects& fx) {
   ask(fx);
 }
 
+/// Of a module that has come back: its shard has the weights that were kept.
+void Predictor::handle(Rejoin m, double, Effects& fx) {
+  begin_ = m.batch;
+  std::erase_if(known_, [&](const auto& one) { return one.first.batch < begin_; });
+  ask(fx);
+}
+
+/// What has been sent for mini-batches before `at` by who sends this, and has not come, died on its way.
+void Predictor::forget_lost(const MicroBatch& at, bool output) {
+  if (c_.loses) {
+    std::erase_if(known_, [&](const auto& one) {
+      const Known& known = one.second;
+      return one.first.batch < at.batch &&
+             (output ? !known.output : known.answered && !known.signal);
+    });
+  }
+}
+
 void Predictor::handle(Activation m, double, Effects& fx) {
+  if (m.stamp.batch < begin_) {
+    return;
+  }
   if (m.bundle.empty()) {
     ++asked_;
   } else {
     const NamedTensor& sent = m.bundle.front();
     const MicroBatch at = micro_batch_of(m.stamp);
+    forget_lost(at, sent.name != kLesson);
     Known& known = known_[at];
     (sent.name == kLesson ? known.signal : known.output) = sent.tensor;
     if (m.bundle.size() > 1) {  // modules draw their inputs from buffers: labels travel with them
@@ -98,12 +120,19 @@ void Predictor::handle(Activation m, double, Effects& fx) {
 }
 
 void Predictor::handle(Labels m, double, Effects& fx) {
+  if (m.stamp.batch < begin_) {
+    return;
+  }
   known_[micro_batch_of(m.stamp)].labels = std::move(m.labels);
   advance(fx);
 }
 
 void Predictor::handle(ErrorSignal m, double, Effects& fx) {
+  if (m.stamp.batch < begin_) {
+    return;
+  }
   const MicroBatch at = micro_batch_of(m.stamp);
+  forget_lost(at, false);
   known_[at].signal = m.bundle.front().tensor;
   offer(at);
   advance(fx);
@@ -341,6 +370,7 @@ void Predictor::archive(Archive& a) {
     weights_,
     gradient_,
     parts_,
+    begin_,
     updates_,
     pushes_,
     at_,

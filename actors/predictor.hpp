@@ -32,6 +32,7 @@
 
 #include "actors/stage/micro_batch.hpp"
 #include "actors/stage/replay_buffer.hpp"
+#include "messages/archive.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -58,6 +59,8 @@ class Predictor final : public Actor<Predictor, StageRole> {
     std::int64_t classes = 0;  // of the labels that it is told; 0: it is told none
     bool head = false;         // has the labels' loss, and learns while it answers
     bool freshest = false;     // a lesson that waits makes room for the next
+    /// Modules die and come back: of what one sends the rest of a mini-batch never comes when a later one is there.
+    bool loses = false;
     /// Of the input that it estimates, of a sample; no dimensions: it estimates error signals.
     Shape input{};
     std::shared_ptr<const Chunk> model;  // -> (elements of h), or the network's outputs
@@ -72,6 +75,7 @@ class Predictor final : public Actor<Predictor, StageRole> {
   explicit Predictor(Config config) : c_(std::move(config)) {}
 
   void handle(Start, double now, Effects& fx);
+  void handle(Rejoin m, double now, Effects& fx);
   void handle(Activation m, double now, Effects& fx);
   void handle(Labels m, double now, Effects& fx);
   void handle(ErrorSignal m, double now, Effects& fx);
@@ -86,6 +90,10 @@ class Predictor final : public Actor<Predictor, StageRole> {
   }
 
   void archive(Archive& a) override;
+
+  /// Its updates.
+  void keep(Archive& a) override { a(updates_); }
+
   std::string waits_for() const override;
 
   /// What is known of a micro-batch.
@@ -117,6 +125,7 @@ class Predictor final : public Actor<Predictor, StageRole> {
   void judge(Effects& fx);
   void send_error(Bundle error, Effects& fx);
   void offer(const MicroBatch& at);
+  void forget_lost(const MicroBatch& at, bool output);
   void count(std::vector<Tensor> gradient, double now, Effects& fx);
   void ask(Effects& fx);
   Run job(Work work) const;
@@ -128,6 +137,7 @@ class Predictor final : public Actor<Predictor, StageRole> {
   Weights weights_;                    // empty while the shard makes the next
   std::vector<Tensor> gradient_;       // of the mini-batch's lessons so far, by slice
   std::int32_t parts_ = 0;             // that are in it
+  std::int64_t begin_ = 0;             // mini-batches before it are not its any more
   std::int64_t updates_ = 0;
   std::uint64_t pushes_ = 0;
   MicroBatch at_;           // of the job that runs

@@ -62,16 +62,18 @@ void Source::handle(Rejoin m, double now, Effects& fx) {
   admit(now, fx);
 }
 
+/// Micro-batches, by who decides what is admitted.
+std::int64_t Source::taken() const {
+  const auto [slowest, fastest] = std::minmax_element(taken_.begin(), taken_.end());
+  return c_.by_slowest ? *slowest : *fastest;
+}
+
 void Source::handle(Credit m, double now, Effects& fx) {
-  const auto decides = [&] {
-    const auto [slowest, fastest] = std::minmax_element(taken_.begin(), taken_.end());
-    return c_.by_slowest ? *slowest : *fastest;
-  };
-  const std::int64_t before = decides();
+  const std::int64_t before = taken();
   const auto taker = static_cast<std::size_t>(taken_.size() == 1 ? 0 : m.chunk);
   TROUPE_CHECK(taker < taken_.size(), "credit of chunk ", m.chunk, ", which there is none of");
   ++taken_[taker];
-  credits_ += static_cast<std::int32_t>(decides() - before);
+  credits_ += static_cast<std::int32_t>(taken() - before);
   admit(now, fx);
 }
 
@@ -97,7 +99,11 @@ void Source::halt_stages(Effects& fx) {
   }
 }
 
-void Source::handle(Halted m, double, Effects& fx) {
+void Source::handle(Halted m, double now, Effects& fx) {
+  if (!stages_halted_) {
+    go_on(m, now, fx);
+    return;
+  }
   begun_[m.chunk] = m.step;
   end_where_stages_stand(fx);
 }
@@ -116,7 +122,7 @@ void Source::end_where_stages_stand(Effects& fx) {
 }
 
 void Source::admit(double now, Effects& fx) {
-  if (gathering_ || credits_ == 0 || stages_halted_) {
+  if (gathering_ || resending_ || credits_ == 0 || stages_halted_) {
     return;
   }
   const std::int64_t batch = next_ / c_.micro_batches;
@@ -143,6 +149,12 @@ void Source::admit(double now, Effects& fx) {
   if (part == 0 && static_cast<std::int64_t>(due_.size()) > kMarksBehind + ahead) {
     return;
   }
+  gathering_ = true;
+  --credits_;
+  gather_samples(batch, part, fx);
+}
+
+void Source::gather_samples(std::int64_t batch, std::int32_t part, Effects& fx) {
   const std::int64_t place = this->place(batch);
   const auto chosen = order_.indices(place, part, c_.micro_batches);
   std::vector<std::int64_t> indices(chosen.begin(), chosen.end());
@@ -151,8 +163,6 @@ void Source::admit(double now, Effects& fx) {
       index = c_.samples[static_cast<std::size_t>(index)];
     }
   }
-  gathering_ = true;
-  --credits_;
   run(fx,
       {.stamp = {c_.replica, 0, first_ + batch, part}},
       [data = c_.data, indices = std::move(indices), epoch = order_.epoch(place)](Stream& stream) {
@@ -163,14 +173,23 @@ void Source::admit(double now, Effects& fx) {
 void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
   if (m.lane == Lane::mark) {
     mark_gathering_ = false;
+    if (mark_->next < 0) {  // it was begun anew meanwhile
+      mark_->next = 0;
+      mark(fx);
+      return;
+    }
     fx.send(c_.first,
             MarkBatch{.step = mark_->step,
-                      .index = mark_->next,
+                      .index = mark_->turn * mark_batches() + mark_->next,
                       .chunk = 0,
                       .bundle = {{"x", std::move(m.made.x)}},
                       .labels = std::move(m.made.target)});
     ++mark_->next;
     mark(fx);
+    return;
+  }
+  if (resending_) {
+    resent(std::move(m.made.target), now, fx);
     return;
   }
   const std::int64_t batch = next_ / c_.micro_batches;
@@ -190,6 +209,7 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
   }
   fx.send(c_.first, Activation{stamp, {{"x", std::move(m.made.x)}}});
   gathering_ = false;
+  resend(fx);
   ++next_;
   if (next_ % c_.micro_batches == 0 && !c_.served) {
     const std::int64_t admitted = batch + 1;
@@ -259,9 +279,13 @@ void Source::mark(Effects& fx) {
 }
 
 void Source::handle(MarkResult m, double now, Effects& fx) {
+  const std::int64_t turn = m.index / mark_batches();
+  if (m.step <= begun_anew_ && (!mark_ || m.step != mark_->step || turn != mark_->turn)) {
+    return;
+  }
   TROUPE_CHECK(
       mark_ && m.step == mark_->step, "a result of a Mark that is not open: step ", m.step);
-  mark_->results[m.index] = std::move(m.result);
+  mark_->results[m.index % mark_batches()] = std::move(m.result);
   if (static_cast<std::int64_t>(mark_->results.size()) == mark_batches()) {
     conclude_mark(fx);
   }
@@ -317,6 +341,9 @@ void Source::archive(Archive& a) {
     end_,
     due_,
     mark_,
+    begun_anew_,
+    resend_,
+    resending_,
     mark_gathering_);
   if (taken_.size() != takers) {
     throw ArchiveError("other modules give credit than in this run");

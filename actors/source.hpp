@@ -14,6 +14,11 @@
 //
 //   source --Halt--> every stage --Halted--> source --End{N}--> everyone
 //
+// Decoupled modules that come back by themselves (actors/stage/stage_return.cpp) get the labels again that they have missed;
+// a Mark that is open begins anew:
+//
+//   director --Returned--> source --Halt--> stage --Halted{where it goes on}--> source --Rejoin, End, Labels--> it
+//
 // Where replicas share servers, those decide where the run ends and what is evaluated.
 //
 // Invariants: micro-batches leave in order; at most `prefetch` are under way to the stage that gives
@@ -29,6 +34,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace troupe {
 
@@ -54,6 +60,7 @@ class Source final : public Actor<Source, SourceRole> {
     Ref<StageRole> first;
     Ref<StageRole> head;
     std::int32_t head_chunk = 0;
+    std::int32_t credit_chunk = 0;  // whose stage gives credit
     /// By chunk but the first: predictors of inputs, which get the data, too. Then every chunk gives
     /// credit, and the slowest one decides what is admitted, or the fastest.
     std::vector<Ref<StageRole>> input_predictors{};
@@ -71,6 +78,7 @@ class Source final : public Actor<Source, SourceRole> {
 
   void handle(Start, double now, Effects& fx);
   void handle(Rejoin m, double now, Effects& fx);
+  void handle(Returned m, double now, Effects& fx);
   void handle(Credit m, double now, Effects& fx);
   void handle(MarkResult m, double now, Effects& fx);
   void handle(MarkDue m, double now, Effects& fx);
@@ -91,8 +99,10 @@ class Source final : public Actor<Source, SourceRole> {
     std::int64_t step = 0;
     std::int64_t next = 0;                     // batch to gather
     std::map<std::int64_t, Tensor> results{};  // by batch
+    /// How often it was begun anew, because batches have died with a module. Each time they have other numbers.
+    std::int64_t turn = 0;
 
-    static constexpr int kFields = 3;
+    static constexpr int kFields = 4;
   };
 
   void admit(double now, Effects& fx);
@@ -102,6 +112,12 @@ class Source final : public Actor<Source, SourceRole> {
   void end_where_stages_stand(Effects& fx);
   void due(std::int64_t step);
   void mark(Effects& fx);
+  void mark_anew(Effects& fx);
+  void gather_samples(std::int64_t batch, std::int32_t part, Effects& fx);
+  void go_on(const Halted& m, double now, Effects& fx);
+  void resend(Effects& fx);
+  void resent(Tensor labels, double now, Effects& fx);
+  std::int64_t taken() const;
   void conclude_mark(Effects& fx);
   std::int64_t mark_batch() const;  // samples
   std::int64_t mark_batches() const;
@@ -118,9 +134,13 @@ class Source final : public Actor<Source, SourceRole> {
   bool stages_halted_ = false;  // where modules draw from buffers
   /// Mini-batches, by a chunk of each stage that has halted.
   std::map<std::int32_t, std::int64_t> begun_;
+  /// Modules that get the labels of a mini-batch again; those of the first are being gathered where `resending_`.
+  std::deque<std::pair<std::int32_t, std::int64_t>> resend_;
+  bool resending_ = false;
   std::optional<std::int64_t> end_;
   std::deque<std::int64_t> due_;  // steps of Marks to come
   std::optional<Mark> mark_;
+  std::int64_t begun_anew_ = -1;  // step of the last Mark that was
   bool mark_gathering_ = false;
 };
 

@@ -2,6 +2,7 @@
 
 #include "actors/stage/jobs.hpp"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -42,24 +43,29 @@ void Stage::handle(Start, double now, Effects& fx) {
   advance(now, fx);
 }
 
-void Stage::handle(Rejoin m, double now, Effects& fx) {
-  first_ = m.batch;
-  absent_ = false;
-  advance(now, fx);
-}
-
 void Stage::handle(Activation m, double now, Effects& fx) {
-  arrivals_.keep(std::move(m));
+  if (m.bundle.empty()) {
+    lost_before_ = std::max(lost_before_, m.stamp.batch + 1);
+    tell_where(fx);
+  } else if (m.stamp.batch >= begin_) {
+    arrivals_.keep(std::move(m));
+  }
   advance(now, fx);
 }
 
 void Stage::handle(Labels m, double now, Effects& fx) {
-  arrivals_.keep(std::move(m));
+  if (m.stamp.batch >= begin_) {
+    arrivals_.keep(std::move(m));
+  }
   advance(now, fx);
 }
 
 void Stage::handle(ErrorSignal m, double now, Effects& fx) {
-  arrivals_.keep(std::move(m));
+  if (m.bundle.empty()) {
+    answer_returned(fx);
+  } else if (m.stamp.batch >= begin_) {
+    arrivals_.keep(std::move(m));
+  }
   advance(now, fx);
 }
 
@@ -81,6 +87,14 @@ void Stage::advance(double now, Effects& fx) {
     } else if (beyond_halt(a)) {
       if (!passing_over_) {
         break;
+      }
+      pass_over(a, now, fx);
+      cursor_.pass();
+    } else if (a.batch < begin_ || lost(a)) {
+      wait_.end(now, fx);
+      if (a.act == Act::forward) {
+        give_credit(a, fx);
+        tell_of_loss(a, fx);
       }
       pass_over(a, now, fx);
       cursor_.pass();
@@ -333,7 +347,7 @@ void Stage::handle(MarkBatch m, double now, Effects& fx) {
 }
 
 void Stage::evaluate(double now, Effects& fx) {
-  if (!evaluations_.ready(fx)) {
+  if (absent_ || !evaluations_.ready(fx)) {
     return;
   }
   wait_.pause(now, fx);

@@ -41,6 +41,10 @@ RecordEntry Tee::counted(RecordEntry entry) const {
                         [&](EvaluationRecord& m) { m.step += updates_; },
                         [&](ConsensusRecord& m) { m.step += updates_; },
                         [&](ReturnOfReplica& m) { m.batch += mini_batches_; },
+                        [&](ReturnOfModule& m) {
+                          m.batch += mini_batches_;
+                          m.kept += updates_;
+                        },
                         [&](BusyRecord& m) {
                           m.start += seconds_;
                           m.end += seconds_;

@@ -45,6 +45,8 @@ class ArchiveError : public std::runtime_error {
 struct Archived {
   std::string bytes;
   std::vector<Tensor> tensors;
+
+  static constexpr int kFields = 2;
 };
 
 /// How many fields the plain struct T has; -1: it is none.

@@ -128,11 +128,11 @@ inline constexpr int kFieldsOf<Combined> = 1;
 template <>
 inline constexpr int kFieldsOf<Membership> = 2;
 template <>
-inline constexpr int kFieldsOf<Returned> = 1;
+inline constexpr int kFieldsOf<Returned> = 2;
 template <>
 inline constexpr int kFieldsOf<Readmitted> = 6;
 template <>
-inline constexpr int kFieldsOf<Rejoin> = 1;
+inline constexpr int kFieldsOf<Rejoin> = 2;
 template <>
 inline constexpr int kFieldsOf<Verdict::Push> = 4;
 template <>
@@ -174,7 +174,7 @@ inline constexpr int kFieldsOf<Concluded> = 3;
 template <>
 inline constexpr int kFieldsOf<Buffers> = 3;
 template <>
-inline constexpr int kFieldsOf<Down> = 3;
+inline constexpr int kFieldsOf<Down> = 4;
 template <>
 inline constexpr int kFieldsOf<Diverged> = 2;
 template <>

@@ -283,6 +283,8 @@ struct Membership {
 /// The machines of a replica that had died are there again, and know nothing: they wait for Rejoin.
 struct Returned {
   std::int32_t replica = 0;
+  /// Not empty: only those of these decoupled modules, with what their host had written down of them (Machine::keep).
+  std::vector<std::int32_t> modules{};
 };
 
 /// A server counts a replica that had died among the living again, by the Membership of that epoch.
@@ -296,9 +298,12 @@ struct Readmitted {
 };
 
 /// To the machines of a replica that has come back, when every server counts it among the living: it
-/// begins with mini-batch `batch`, and with the servers' weights.
+/// begins with mini-batch `batch`, and with the servers' weights. To those of a decoupled module that has come back: it goes
+/// on with mini-batch `batch`, the first of which all will come, and with the weights that were written down.
 struct Rejoin {
   std::int64_t batch = 0;
+  /// Of a module: steps that are evaluated and not released yet; those up to `batch` have the weights that it comes with.
+  std::vector<std::int64_t> marks{};
 };
 
 /// What the server that decides for all has made of pushes. A gradient has a part for each server; the
@@ -466,6 +471,7 @@ struct Down {
   std::string actor;
   std::string cause;
   ActorId id = 0;
+  bool returns = false;  // of a decoupled module whose host will be there again
 };
 
 struct Diverged {

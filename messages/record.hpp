@@ -79,7 +79,7 @@ struct SignalRecord {
 enum class Drawn : std::uint8_t {
   fresh,  // an input that it had not used
   again,  // one that it had used
-  none,   // it passes over the mini-batch, because the run has been ended before it
+  none,   // it passes over the mini-batch, for the run was ended before it or its input has died
 };
 
 struct InputRecord {
@@ -127,6 +127,19 @@ struct LossOfCopy {
   std::int32_t copy = 0;
   std::int32_t left = 0;  // copies that are left
   std::string cause;
+};
+
+/// A decoupled module has died with its host. The run goes on, and waits for it only at its end and where evaluations do.
+struct LossOfModule {
+  std::int32_t module = 0;
+  std::string cause;
+};
+
+/// A decoupled module that had died is part of the run again.
+struct ReturnOfModule {
+  std::int32_t module = 0;
+  std::int64_t batch = 0;  // where it goes on: what it has not made of those before it never will
+  std::int64_t kept = 0;   // its updates that are in the weights that it comes back with
 };
 
 /// An evaluation has ended.
@@ -193,7 +206,9 @@ class RecordEntry : public std::variant<LossRecord,
                                         SignalRecord,
                                         AngleRecord,
                                         InputRecord,
-                                        LossOfCopy> {
+                                        LossOfCopy,
+                                        LossOfModule,
+                                        ReturnOfModule> {
  public:
   using variant::variant;
   RecordEntry();

@@ -25,6 +25,10 @@ inline constexpr int kFieldsOf<ReturnOfReplica> = 3;
 template <>
 inline constexpr int kFieldsOf<LossOfCopy> = 5;
 template <>
+inline constexpr int kFieldsOf<LossOfModule> = 2;
+template <>
+inline constexpr int kFieldsOf<ReturnOfModule> = 3;
+template <>
 inline constexpr int kFieldsOf<TrafficRecord> = 3;
 template <>
 inline constexpr int kFieldsOf<PredictionRecord> = 4;

@@ -17,9 +17,12 @@ void Stage::archive(Archive& a) {
     updates_,
     first_,
     begun_,
+    begin_,
+    lost_before_,
     halted_,
     passing_over_,
     absent_,
+    asked_,
     running_,
     finished_);
 }

@@ -22,6 +22,10 @@ void Stage::handle(End m, double now, Effects& fx) {
 }
 
 void Stage::handle(Halt, double now, Effects& fx) {
+  if (c_.buffer == 0) {  // only a module that has come back is asked
+    ask_where(fx);
+    return;
+  }
   halted_ = true;
   wait_.end(now, fx);
   std::int64_t begun = 0;

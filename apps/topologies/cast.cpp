@@ -7,6 +7,7 @@
 #include "actors/stage.hpp"
 #include "apps/topologies/exchange.hpp"
 #include "apps/topologies/extension.hpp"
+#include "apps/topologies/hosts.hpp"
 #include "apps/topologies/predictors.hpp"
 #include "apps/topologies/probe.hpp"
 #include "apps/topologies/roster.hpp"
@@ -32,12 +33,17 @@ class Casting {
   /// The machines of replica `r` anew; they wait for Rejoin.
   std::vector<Cast::Again> again(std::int32_t r);
 
+  /// The same of module `k` of the only replica.
+  std::vector<Cast::Again> module_again(std::int32_t k);
+
  private:
   void add(ActorId id,
            std::unique_ptr<Machine> machine,
            Device device,
            Precision precision,
            std::int32_t stage = -1);
+  std::vector<ActorId> of_module(std::int32_t k) const;
+  void let_modules_return();
   void add_source(std::int32_t r);
   void add_workers(std::int32_t r);
   void add_director();
@@ -57,6 +63,8 @@ class Casting {
 
   /// Modules wait for no later one: what bounds how far the first runs ahead is its data alone.
   bool far_ahead() const { return batches_ahead(b_) > 0; }
+
+  std::int32_t credit_chunk() const { return far_ahead() ? schedule_.chunks - 1 : 0; }
 
   /// Micro-batches between the Source and the chunk that gives it credit.
   std::int32_t window() const {
@@ -84,7 +92,7 @@ class Casting {
   std::vector<std::shared_ptr<SharedWeights>> shared_;  // by chunk: hogwild
   InitialStreams streams_on_;
   Cast cast_;
-  bool returns_ = false;  // a replica comes back: its machines go to again_
+  bool returns_ = false;  // a replica or a module comes back: its machines go to again_
   std::vector<Cast::Again> again_;
 };
 
@@ -136,6 +144,9 @@ Cast Casting::all() {
   cast_.director = who_.director();
   cast_.copies = copies_by_server(b_, who_);
   cast_.threads = who_.threads();
+  if (modules_return(e_)) {
+    let_modules_return();
+  }
   join_extension(cast_, b_, who_);
   streams_on_ = {};
   return std::move(cast_);
@@ -155,6 +166,46 @@ void Casting::add_workers(std::int32_t r) {
   for (const Roster::PredictorSeat& seat : who_.predictors(r)) {
     add_predictor(r, seat);
   }
+}
+
+/// All machines of a module: its stage, what that pushes to, and its predictors.
+std::vector<ActorId> Casting::of_module(std::int32_t k) const {
+  const auto at = static_cast<std::size_t>(k);
+  std::vector<ActorId> all{who_.stages(0)[at].id, who_.shards(0)[at].id, who_.optimizers(0)[at].id};
+  for (const Roster::PredictorSeat& seat : who_.predictors(0)) {
+    if (seat.chunk == k) {
+      all.insert(all.end(), {seat.self.id, seat.shard.id, seat.optimizer.id});
+    }
+  }
+  return all;
+}
+
+/// The first one's host has the source, which cannot be spared.
+void Casting::let_modules_return() {
+  for (std::int32_t k = 1; k < stages_; ++k) {
+    const std::vector<ActorId> all = of_module(k);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      cast_.members[all[i]].module = k;
+      if (i % 3 == 0) {
+        cast_.kept.push_back({.owner = all[i], .shard = all[i + 1], .optimizer = all[i + 2]});
+      }
+    }
+  }
+  cast_.keep_every = e_.clock().faults().crashes().snapshot_every();
+}
+
+std::vector<Cast::Again> Casting::module_again(std::int32_t k) {
+  returns_ = true;
+  add_stage(0, k);
+  add_shard(0, k);
+  add_optimizer(0, k);
+  for (const Roster::PredictorSeat& seat : who_.predictors(0)) {
+    if (seat.chunk == k) {
+      add_predictor(0, seat);
+    }
+  }
+  streams_on_ = {};
+  return std::exchange(again_, {});
 }
 
 std::vector<Cast::Again> Casting::again(std::int32_t r) {
@@ -225,6 +276,7 @@ void Casting::add_source(std::int32_t r) {
           .first = stage_of.front(),
           .head = stage_of.back(),
           .head_chunk = schedule_.chunks - 1,
+          .credit_chunk = credit_chunk(),
           .input_predictors = predictors_of(who_, r, true),
           .by_slowest = far_ahead(),
           .buffered = input_buffer(b_) > 0,
@@ -269,6 +321,14 @@ void Casting::add_director() {
   for (const Roster::Entry& entry : who_.entries()) {
     config.replica_of.push_back(entry.replica);
   }
+  if (modules_return(e_)) {
+    config.module_of.resize(who_.entries().size(), -1);
+    for (std::int32_t k = 1; k < stages_; ++k) {
+      for (const ActorId id : of_module(k)) {
+        config.module_of[id] = k;
+      }
+    }
+  }
   add(who_.director().id, std::make_unique<Director>(std::move(config)), {}, Precision::fp32);
 }
 
@@ -303,7 +363,7 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
           .evaluation = evaluation(r, true),
           .buffers = std::move(buffers),
           .returns = returns_,
-          .credit_chunk = far_ahead() ? schedule_.chunks - 1 : 0,
+          .credit_chunk = credit_chunk(),
           .buffer = input_buffer(b_),
           .signals = std::move(signals),
           .influence = decoupled_ && decoupled_->influence,
@@ -335,7 +395,7 @@ void Casting::add_shard(std::int32_t r, std::int32_t c) {
                                  .evaluation = evaluation(r),
                                  .director = who_.director(),
                                  .initial = starting_slices(streams_on_.on(device), b_, at),
-                                 .returns = returns_,
+                                 .returns = returns_ && served(),
                                  .tied = tied_shares(b_, c),
                                  .exchange = make_exchange(b_, who_, rules_[at], r, c)}),
       device,
@@ -381,6 +441,11 @@ Cast build_cast(const Blueprint& blueprint) {
   if (blueprint.link) {
     cast.again = [casting](std::int32_t replica) {
       return casting->again(replica);
+    };
+  }
+  if (modules_return(blueprint.experiment)) {
+    cast.module_again = [casting](std::int32_t module) {
+      return casting->module_again(module);
     };
   }
   return cast;

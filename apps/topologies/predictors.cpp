@@ -1,6 +1,7 @@
 #include "apps/topologies/predictors.hpp"
 
 #include "actors/exchange/alone.hpp"
+#include "apps/topologies/hosts.hpp"
 #include "runtime/model/layers.hpp"
 
 #include <algorithm>
@@ -265,6 +266,7 @@ PredictorMachines make_predictor(const Blueprint& b,
               .classes = plan.conditioned && !seat.of_input ? b.data->classes() : 0,
               .head = plan.head,
               .freshest = options.freshest(),
+              .loses = modules_return(e),
               .input = seat.of_input ? output_shape(b, at - 1) : Shape{},
               .model = model,
               .reads = read_by(b, plan, at, seat.of_input),

@@ -62,6 +62,13 @@ class Check {
     expect(r.copy >= 0 && r.left >= 0, "a copy that is none");
   }
 
+  void operator()(const LossOfModule& r) const { chunk(r.module); }
+
+  void operator()(const ReturnOfModule& r) const {
+    chunk(r.module);
+    expect(r.batch >= r.kept && r.kept >= 0, "a mini-batch that is none");
+  }
+
   void operator()(const PredictionRecord& r) const {
     stamp(r.stamp);
     const Tensor& result = r.result;

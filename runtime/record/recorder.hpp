@@ -125,10 +125,11 @@ class Recorder final : public RecordSink {
     Histogram staleness;
     double seconds = 0;
     std::int64_t updates = 0;
+    std::int64_t left_out = 0;  // mini-batches whose updates it never made, because it was dead
     double gap = 0;
     std::int64_t gaps = 0;
 
-    static constexpr int kFields = 5;
+    static constexpr int kFields = 6;
   };
 
   std::optional<Diverged> handle(const LossRecord& record, double now);
@@ -139,6 +140,8 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> handle(const LossOfReplica& record, double now);
   std::optional<Diverged> handle(const ReturnOfReplica& record, double now);
   std::optional<Diverged> handle(const LossOfCopy& record, double now);
+  std::optional<Diverged> handle(const LossOfModule& record, double now);
+  std::optional<Diverged> handle(const ReturnOfModule& record, double now);
   std::optional<Diverged> handle(const ConsensusRecord& record, double now);
   std::optional<Diverged> handle(const SignalRecord& record, double now);
   std::optional<Diverged> handle(const AngleRecord& record, double now);

@@ -120,9 +120,13 @@ void Agenda::deliver(ActorId to, Message message) {
   if (order_) {
     order_->delivered(now_, to, message);
   }
+  const bool stepped = snapshots_ && std::holds_alternative<Applied>(message);
   try {
     cast_.members[to].machine->on(std::move(message), now_, fx_);
     carry_out(to);
+    if (stepped) {
+      snapshots_->stepped(to);
+    }
   } catch (const LawBroken&) {
     throw;  // no machine's fault alone
   } catch (const std::exception& error) {
@@ -199,16 +203,12 @@ void Agenda::archive(Archive& a) {
     }
     std::sort(state.pending.begin(), state.pending.end(), earlier);
     archive_run(a, cast_, state);
-    if (faults_) {
-      faults_->archive(a);
-    }
+    archive_faults(a);
     return;
   }
   archive_run(a, cast_, state);
   expect_all(cast_, state);
-  if (faults_) {
-    faults_->archive(a);
-  }
+  archive_faults(a);
   now_ = state.now;
   delivered_ = state.delivered;
   gone_ = {state.gone.begin(), state.gone.end()};

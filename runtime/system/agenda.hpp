@@ -6,6 +6,7 @@
 
 #include "runtime/system/driver.hpp"
 #include "runtime/system/faults.hpp"
+#include "runtime/system/module_snapshots.hpp"
 #include "runtime/system/snapshot.hpp"
 #include "runtime/system/witness.hpp"
 
@@ -14,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -74,9 +76,13 @@ class Agenda {
 
   bool step();
   std::optional<Entry> next_entry();
+  void archive_faults(Archive& a);
   bool befall();
+  bool awaits_module() const;
   void bury(const Faults::Death& death);
   void raise(int host);
+  void raise_modules(int host);
+  void renew(Cast::Again& again);
   bool stands(std::int32_t replica) const;
   void make_anew(std::int32_t replica);
   bool outlived(const Entry& entry) const;
@@ -116,6 +122,7 @@ class Agenda {
 
   Faults* faults_ = nullptr;  // null: nothing goes wrong
   Witness* witness_ = nullptr;
+  std::optional<ModuleSnapshots> snapshots_;   // where decoupled modules come back
   std::vector<Way> ways_;                      // by slot; shorter: as a Way begins
   std::map<int, std::deque<Entry>> withheld_;  // by host that stands still: in their order
   std::deque<Entry> thawed_;                   // of hosts that go on: before all others

@@ -10,9 +10,6 @@
 #include <utility>
 
 namespace troupe {
-template <>
-inline constexpr int kFieldsOf<Archived> = 2;
-
 namespace {
 
 /// Those of `state` that go to `id`.

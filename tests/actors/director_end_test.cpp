@@ -297,6 +297,57 @@ TEST_CASE("a copy of a server that dies ends the run where it was the last one",
   CHECK(fx.ending->cause == "server-1.0-copy-1 is lost: y");
 }
 
+TEST_CASE(
+    "a run waits for a module whose host will be there again, unless its last weights have died",
+    "[actors]") {
+  const auto of_modules = [](bool evaluate) {
+    Company modules = company(1);
+    modules.stages = {{{13}, {14}}};
+    std::vector<std::int32_t> module_of(20, -1);
+    module_of[12] = module_of[14] = 1;
+    return Director({.company = modules,
+                     .end = {},
+                     .replica_of = replica_of(1),
+                     .module_of = module_of,
+                     .evaluate = evaluate});
+  };
+  const Down down{.actor = "stage-1", .cause = "x", .id = 14, .returns = true};
+  Effects fx;
+  Director d = of_modules(true);
+  d.handle(down, 0, fx);
+  d.handle(Down{.actor = "shard-1", .cause = "x", .id = 12, .returns = true}, 0, fx);
+  CHECK_FALSE(fx.ending);
+  REQUIRE(recorded<LossOfModule>(fx).size() == 1);
+  CHECK(recorded<LossOfModule>(fx)[0].module == 1);
+  CHECK_THAT(d.waits_for(), says("module 1"));
+  fx.clear();
+  d.handle(Returned{0, {1}}, 0, fx);
+  REQUIRE(sent_to<Returned>(10, fx).size() == 1);
+  CHECK(fx.sends.size() == 1);
+  // One that throws will not be there again.
+  d.handle(Down{.actor = "stage-1", .cause = "a kernel failed", .id = 14}, 0, fx);
+  REQUIRE(fx.ending);
+  CHECK(fx.ending->cause == "stage-1 is lost: a kernel failed");
+  fx.clear();
+  // Dead when what it has had was found good.
+  Director late = of_modules(true);
+  late.handle(down, 0, fx);
+  late.handle(MarkDone{.step = 9, .last = true}, 0, fx);
+  REQUIRE(fx.ending);
+  CHECK(fx.ending->cause == "stage-1 is lost: x");
+  fx.clear();
+  // Where nobody evaluates, it is told again what the others know.
+  Director plain = of_modules(false);
+  plain.handle(End{30}, 0, fx);
+  plain.handle(down, 0, fx);
+  CHECK_FALSE(fx.ending);
+  fx.clear();
+  plain.handle(Returned{0, {1}}, 0, fx);
+  REQUIRE(sent_to<Release>(12, fx).size() == 1);
+  CHECK(sent_to<Release>(14, fx)[0].step == 30);
+  CHECK(sent_to<Release>(14, fx)[0].conclude);
+}
+
 TEST_CASE("what an evaluator that dies was asked for is asked of the next", "[actors]") {
   Director d = of_all();
   Effects fx;
