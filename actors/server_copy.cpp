@@ -90,6 +90,16 @@ void ServerCopy::note_deaths(const Membership& m) {
   }
 }
 
+/// The first of that name, which is kept no longer.
+Message ServerCopy::take_out(KeptByName::iterator place) {
+  Message message = std::move(place->second.front().message);
+  place->second.pop_front();
+  if (place->second.empty()) {
+    kept_.erase(place);
+  }
+  return message;
+}
+
 // -- taking it -------------------------------------------------------------------------------------
 
 /// In the order in which it has come.
@@ -100,13 +110,8 @@ void ServerCopy::lead(double now, Effects& fx) {
           return a.second.front().arrival < b.second.front().arrival;
         });
     const InputName name = first->first;
-    Message message = std::move(first->second.front().message);
-    first->second.pop_front();
-    if (first->second.empty()) {
-      kept_.erase(first);
-    }
     // Clocks of two hosts may differ by a little.
-    take(std::move(message), {taken_ + 1, name, std::max(now, now_)}, fx);
+    take(take_out(first), {taken_ + 1, name, std::max(now, now_)}, fx);
     last_told_ = taken_;
   }
   confirm_where_last(fx);
@@ -116,14 +121,13 @@ void ServerCopy::lead(double now, Effects& fx) {
 void ServerCopy::follow(Effects& fx) {
   while (!told_.empty()) {
     const Ordered order = told_.front();
-    bool nobody_misses = false;
-    std::optional<Message> message = find(order, nobody_misses, fx);
-    if (!message && !nobody_misses) {
+    std::optional<Found> found = find(order, fx);
+    if (!found) {
       break;
     }
     told_.pop_front();
-    if (message) {
-      take(*std::move(message), order, fx);
+    if (found->message) {
+      take(*std::move(found->message), order, fx);
     } else {
       ++taken_;
       unconfirmed_.push_back({.order = order, .upload = {}});
@@ -133,26 +137,20 @@ void ServerCopy::follow(Effects& fx) {
   confirm_where_last(fx);
 }
 
-/// What the order names, where it has come.
-std::optional<Message> ServerCopy::find(const Ordered& order, bool& nobody_misses, Effects& fx) {
+/// What the order names, where it has come; else, where it will not come, it is asked for.
+std::optional<ServerCopy::Found> ServerCopy::find(const Ordered& order, Effects& fx) {
   const InputName name = here(order.input);
   if (is_alarm(name)) {
-    return sent_by(name.from, Alarm{});
+    return Found{sent_by(name.from, Alarm{})};
   }
-  if (const auto found = kept_.find(name); found != kept_.end()) {
-    Message message = std::move(found->second.front().message);
-    found->second.pop_front();
-    if (found->second.empty()) {
-      kept_.erase(found);
-    }
-    return message;
+  if (const auto kept = kept_.find(name); kept != kept_.end()) {
+    return Found{take_out(kept)};
   }
   if (resent_ && resent_->number == order.number) {
     std::optional<Upload> upload = std::move(std::exchange(resent_, std::nullopt)->upload);
     asked_.reset();
     again_.insert(name);
-    nobody_misses = !upload;
-    return upload ? std::optional<Message>(sent_by(name.from, *std::move(upload))) : std::nullopt;
+    return upload ? Found{sent_by(name.from, *std::move(upload))} : Found{};
   }
   if (dead_.contains(name.from) && asked_ != order.number) {
     asked_ = order.number;
@@ -207,9 +205,10 @@ CopyOutputs ServerCopy::outputs_of(Effects& made, Effects& fx) {
     outputs.records.push_back({std::move(entry)});
   }
   if (made.alarm) {
-    alarm_ = made.alarm;
+    const double earliest = std::min(*made.alarm, alarm_.value_or(*made.alarm));
+    alarm_ = earliest;  // one that comes too early does no harm
     if (leads()) {
-      fx.wake(*alarm_);
+      fx.wake(earliest);
     }
   }
   return outputs;

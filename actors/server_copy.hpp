@@ -66,6 +66,13 @@ class ServerCopy final : public Machine {
     void archive(Archive& a);
   };
 
+  using KeptByName = std::map<InputName, std::deque<Kept>>;
+
+  /// What an order names; empty where nobody would miss it.
+  struct Found {
+    std::optional<Message> message{};
+  };
+
   /// An input that was taken and is not confirmed.
   struct Taken {
     Ordered order;
@@ -84,7 +91,8 @@ class ServerCopy final : public Machine {
   CopyOutputs outputs_of(Effects& made, Effects& fx);
   void lead(double now, Effects& fx);
   void follow(Effects& fx);
-  std::optional<Message> find(const Ordered& order, bool& nobody_misses, Effects& fx);
+  std::optional<Found> find(const Ordered& order, Effects& fx);
+  Message take_out(KeptByName::iterator place);
   void tell_next(const Ordered& order, Effects& fx);
   void confirm(std::uint64_t number, Effects& fx);
   void confirm_where_last(Effects& fx);
@@ -102,7 +110,7 @@ class ServerCopy final : public Machine {
   std::unique_ptr<Machine> server_;
   std::vector<bool> alive_;  // by copy
   std::int64_t epoch_ = 0;   // of the Succession
-  std::map<InputName, std::deque<Kept>> kept_;
+  KeptByName kept_;
   std::uint64_t arrivals_ = 0;
   std::deque<Ordered> told_;            // to be taken, in this order
   std::uint64_t last_told_ = 0;         // the last number that was told

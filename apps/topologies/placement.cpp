@@ -196,10 +196,9 @@ std::string Seating::wrong_copies() const {
                " processes besides the first, with which the run is lost anyhow; there are fewer";
       }
       if (process == 0) {
-        return concat("placement.on: ",
-                      what,
-                      " is one of several copies (replicas.copies), and process 0, with which the "
-                      "run is lost anyhow, needs none; name another process");
+        return "placement.on: " + what +
+               " is one of several copies (replicas.copies), and process 0, with which the run is "
+               "lost anyhow, needs none; name another process";
       }
       if (const auto [other, first] = taken.emplace(process, what); !first) {
         return concat("placement.on: ",

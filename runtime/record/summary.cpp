@@ -229,6 +229,14 @@ JsonObject idle_object(const IdleTimes& idle) {
   return all;
 }
 
+/// What was lost, and what has come again.
+void add_losses(JsonObject& all, const Summary& summary) {
+  all.add("lost", numbered(summary.lost))
+      .add("returned", numbered(summary.returned))
+      .add("lost_copies", numbered(summary.lost_copies))
+      .add("restarts", restarts_object(summary.restarts));
+}
+
 /// Where groups of replicas have servers of their own.
 void add_groups(JsonObject& all, const Summary& summary) {
   if (summary.groups.empty()) {
@@ -288,13 +296,9 @@ std::string to_json(const Summary& summary,
       .add("locks", locks_object(summary.locks))
       .add("stashes", object("stage", summary.stashes))
       .add("bytes_sent", summary.bytes_sent)
-      .add("servers", servers)
-      .add("lost", numbered(summary.lost))
-      .add("returned", numbered(summary.returned))
-      .add("lost_copies", numbered(summary.lost_copies))
-      .add("restarts", restarts_object(summary.restarts))
-      .add("weights_sha256", summary.weights_sha256)
-      .add("order_sha256", summary.order_sha256);
+      .add("servers", servers);
+  add_losses(all, summary);
+  all.add("weights_sha256", summary.weights_sha256).add("order_sha256", summary.order_sha256);
   add_groups(all, summary);
   if (summary.best) {
     all.add("best",
