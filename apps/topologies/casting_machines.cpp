@@ -1,0 +1,215 @@
+// The machines of a cast, one function each.
+#include "actors/director.hpp"
+#include "actors/optimizer.hpp"
+#include "actors/parameter_shard.hpp"
+#include "actors/source.hpp"
+#include "actors/stage.hpp"
+#include "apps/topologies/casting.hpp"
+#include "apps/topologies/exchange.hpp"
+#include "apps/topologies/hosts.hpp"
+#include "apps/topologies/probe.hpp"
+#include "apps/topologies/servers.hpp"
+
+#include <map>
+#include <utility>
+
+namespace troupe {
+
+/// `buffers`: at which of its own steps a stage's buffers will be evaluated. Servers say which of the run's steps are; they
+/// are the first replica's, too, where each update takes a mini-batch of every replica, from the first one on.
+EvaluationPlan Casting::evaluation(std::int32_t r, bool buffers) const {
+  const bool own = r == 0 && b_.batches_per_update == replicas_ && !returns_;
+  return marks(r) || (buffers && served() && own) ? evaluation_plan(b_) : EvaluationPlan{};
+}
+
+/// Mini-batch b of replica r is number b R + r: how many of the run's are its own? 0: others say.
+std::int64_t Casting::batches_of(std::int32_t r) const {
+  return served()   ? 0
+         : hogwild_ ? b_.batches / replicas_ + (r < b_.batches % replicas_ ? 1 : 0)
+                    : b_.batches;
+}
+
+void Casting::add_source(std::int32_t r) {
+  const std::vector<Ref<StageRole>> stage_of = who_.stage_of_chunks(r, schedule_);
+  const bool told = r > 0 && !served() && !ends_apart();
+  // Uploads on a stream of its own, while the stage's is at work on what came before.
+  add(who_.source(r).id,
+      std::make_unique<Source>(Source::Config{
+          .replica = r,
+          .replicas = replicas_,
+          .passed = e_.resumed().mini_batches(),
+          .served = served(),
+          .samples = samples_[static_cast<std::size_t>(r)],
+          .data = b_.data,
+          .sizes = b_.sizes,
+          .micro_batches = schedule_.options.micro_batches,
+          .seed = e_.seed(),
+          .shuffles = shuffles_,
+          .prefetch = window(),
+          .batches = batches_of(r),
+          // Where shards talk to one another replica 0 says where the run ends: nobody gets beyond it.
+          .seconds = told ? 0 : e_.stop().seconds() - e_.resumed().seconds(),
+          .evaluation = evaluation(r),
+          .delay_max = schedule_.delay_max,
+          .evaluate = marks(r) && e_.record().evaluate(),
+          .first = stage_of.front(),
+          .head = stage_of.back(),
+          .head_chunk = schedule_.chunks - 1,
+          .credit_chunk = credit_chunk(),
+          .input_predictors = predictors_of(who_, r, true),
+          .by_slowest = far_ahead(),
+          .buffered = input_buffer(b_) > 0,
+          .labelled = label_readers(b_, who_, r),
+          .stages = who_.stages(r),
+          .shards = who_.shards(r),
+          .director = who_.director()}),
+      device_of(r, 0),
+      Precision::fp32);
+}
+
+void Casting::add_director() {
+  Company company{.sources = {},
+                  .shards = {},
+                  .servers = who_.all_servers(),
+                  .stages = {},
+                  .chunks = schedule_.chunks,
+                  .members = who_.all_group_servers(),
+                  .chains = chains_of(b_, who_)};
+  for (std::int32_t r = 0; r < replicas_; ++r) {
+    company.sources.push_back(who_.source(r));
+    company.stages.push_back(who_.stages(r));
+    company.shards.push_back(who_.shards(r));
+  }
+  Director::Config config{.company = company,
+                          .end = nullptr,
+                          .replica_of = {},
+                          .group_of = who_.members_by_seat(e_),
+                          .survives = served() || ends_apart(),
+                          .evaluate = e_.record().evaluate(),
+                          .target_accuracy = e_.stop().target_accuracy(),
+                          .allow_divergence = e_.stop().allow_divergence(),
+                          .best = best_evaluation_config(e_),
+                          .keeps_best = e_.record().best()};
+  if (served()) {
+    config.end = std::make_unique<EndAtServers>(company);
+  } else if (peers_) {
+    config.end = std::make_unique<EndOfPeers>(company);
+  } else if (hogwild_) {
+    config.end = std::make_unique<EndOfAll>(company);
+  }
+  for (const Roster::Entry& entry : who_.entries()) {
+    config.replica_of.push_back(entry.replica);
+  }
+  if (modules_return(e_)) {
+    config.module_of.resize(who_.entries().size(), -1);
+    for (std::int32_t k = 1; k < stages_; ++k) {
+      for (const ActorId id : of_module(k)) {
+        config.module_of[id] = k;
+      }
+    }
+  }
+  add(who_.director().id, std::make_unique<Director>(std::move(config)), {}, Precision::fp32);
+}
+
+void Casting::add_stage(std::int32_t r, std::int32_t k) {
+  const auto at = static_cast<std::size_t>(k);
+  std::map<std::int32_t, std::vector<Tensor>> buffers;
+  std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals;
+  for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
+    if (schedule_.stage_of(c) == k) {
+      Stream& stream = streams_on_.on(device_of(r, k));
+      signals[c] = module_signal(b_, static_cast<std::size_t>(c), stream);
+      buffers[c] = starting_buffers(stream, b_, static_cast<std::size_t>(c));
+    }
+  }
+  add(who_.stages(r)[at].id,
+      std::make_unique<Stage>(Stage::Config{
+          .self = who_.stages(r)[at],
+          .replica = r,
+          .replicas = replicas_,
+          .passed = e_.resumed().mini_batches(),
+          .served = served() || ends_apart(),
+          .stage = k,
+          .seed = e_.seed(),
+          .sizes = b_.sizes,
+          .schedule = b_.schedule,
+          .view = b_.view,
+          .keep = static_cast<KeepActivations>(e_.pipeline().activations()),
+          .gap_every = served() ? 0 : e_.record().gap_every(),
+          .chunks = b_.chunks,
+          .stage_of = who_.stage_of_chunks(r, schedule_),
+          .shard_of = who_.shards(r),
+          .evaluation = evaluation(r, true),
+          .buffers = std::move(buffers),
+          .returns = returns_,
+          .credit_chunk = credit_chunk(),
+          .buffer = input_buffer(b_),
+          .signals = std::move(signals),
+          .influence = decoupled_ && decoupled_->influence,
+          .input_predictors = predictors_of(who_, r, true),
+          .predictors = predictors_of(who_, r, false),
+          .update_probability = decoupled_ ? e_.decoupled().synthetic().update_probability() : 1,
+          .tells_signals = e_.decoupled().has_synthetic(),
+          .angle_every = e_.record().angle_every(),
+          .probe = who_.probe().value_or(Ref<ExtensionRole>{}),
+          .source = who_.source(r),
+          .director = who_.director()}),
+      device_of(r, k),
+      b_.precision,
+      r * stages_ + k);
+}
+
+void Casting::add_shard(std::int32_t r, std::int32_t c) {
+  const auto at = static_cast<std::size_t>(c);
+  const Device device = device_of(r, schedule_.stage_of(c));
+  add(who_.shards(r)[at].id,
+      std::make_unique<ParameterShard>(
+          ParameterShard::Config{.self = who_.shards(r)[at],
+                                 .chunk = c,
+                                 .optimizer = who_.optimizers(r)[at],
+                                 .plan = b_.plans[at],
+                                 .clip_norm = e_.optimizer().clip_norm(),
+                                 .clip_globally = schedule_.flushed,
+                                 .shards = who_.shards(r),
+                                 .evaluation = evaluation(r),
+                                 .director = who_.director(),
+                                 .initial = starting_slices(streams_on_.on(device), b_, at),
+                                 .returns = returns_ && served(),
+                                 .tied = tied_shares(b_, c),
+                                 .exchange = make_exchange(b_, who_, rules_[at], r, c)}),
+      device,
+      b_.precision);
+}
+
+void Casting::add_predictor(std::int32_t r, const Roster::PredictorSeat& seat) {
+  const std::int32_t k = schedule_.stage_of(seat.chunk);
+  const Device device = device_of(r, k);
+  PredictorMachines made = make_predictor(b_, who_, r, seat, streams_on_.on(device));
+  add(seat.self.id, std::move(made.predictor), device, b_.precision, r * stages_ + k);
+  add(seat.shard.id, std::move(made.shard), device, b_.precision);
+  add(seat.optimizer.id, std::move(made.optimizer), device, b_.precision);
+}
+
+void Casting::add_optimizer(std::int32_t r, std::int32_t c) {
+  const auto at = static_cast<std::size_t>(c);
+  const std::int32_t k = schedule_.stage_of(c);
+  add(who_.optimizers(r)[at].id,
+      std::make_unique<Optimizer>(
+          Optimizer::Config{.replica = r,
+                            .stage = k,
+                            .rule = rules_[at],
+                            .layout = b_.chunks[at]->layout(),
+                            .slim = slim_numbers(e_, 0, schedule_.delay[at]),
+                            .up = up_links(b_, r, c),
+                            .shared = shared_[at]}),
+      device_of(r, k),
+      b_.precision);
+}
+
+void Casting::add_servers() {
+  for (ServerSeat& seat : make_servers(b_, who_, streams_on_)) {
+    add(seat.id, std::move(seat.machine), seat.device, b_.precision);
+  }
+}
+
+}  // namespace troupe
