@@ -236,12 +236,10 @@ void Casting::add_source(std::int32_t r) {
 }
 
 void Casting::add_director() {
-  Company company{.sources = {},
-                  .shards = {},
-                  .servers = who_.all_servers(),
-                  .stages = {},
-                  .chunks = schedule_.chunks,
-                  .members = who_.all_group_servers()};
+  Company company;
+  company.servers = who_.all_servers();
+  company.chunks = schedule_.chunks;
+  company.members = who_.all_group_servers();
   for (std::int32_t r = 0; r < replicas_; ++r) {
     company.sources.push_back(who_.source(r));
     company.stages.push_back(who_.stages(r));
@@ -261,6 +259,7 @@ void Casting::add_director() {
     config.end = std::make_unique<EndAtServers>(company);
   } else if (peers_) {
     config.end = std::make_unique<EndOfPeers>(company);
+    config.each = static_cast<EachReplica>(e_.record().each_replica());
   } else if (hogwild_) {
     config.end = std::make_unique<EndOfAll>(company);
   }

@@ -116,6 +116,7 @@ OF_EXCHANGE = {
     "replicas.codec": ["parameter_server", "synchronous", "averaging", "bmuf", "diloco", "halos", "wsp", "strom", "gossip"],
     "clock.exchange": TRAVELS, "clock.bandwidth": TRAVELS, # Refused but with halos, where they make a run too long (for_ever).
     "clock.between_servers": [], "clock.bandwidth_between_servers": [],
+    "record.each_replica": ["gossip", "sgp", "ad_psgd", "strom"],
 }  # fmt: skip
 TIMES = ("clock.between_servers", "clock.bandwidth", "clock.exchange", "clock.workers")  # of links and of workers
 
@@ -333,7 +334,7 @@ class Draw:
     def out_of_place(self, here):
         """What is drawn beside it leaves it nothing to say."""
         exchange = next((s.split("=")[1] for s in self.sets if s.startswith("replicas.exchange=")), "parameter_server")
-        alone = here in ("replicas.split", "replicas.shards", "replicas.codec", "clock.workers") and self.count == 1
+        alone = here in ("replicas.split", "replicas.shards", "replicas.codec", "clock.workers", "record.each_replica") and self.count == 1
         return alone or exchange not in OF_EXCHANGE.get(here, [exchange]) or self.needs_another(here)
 
     def needs_another(self, here):
