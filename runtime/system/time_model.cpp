@@ -34,7 +34,7 @@ double gamma_sample(const RandomStream& random, double shape, double mean) {
 
 constexpr std::uint64_t kMachine = 0x6d616368;  // names the draws of the machines' speeds
 
-std::int64_t bytes_of(const Tensor& tensor) {
+std::int64_t bytes_in(const Tensor& tensor) {
   return tensor ? 4 * tensor.elements() : 0;
 }
 
@@ -165,20 +165,20 @@ double TimeModel::link(const Message& message) const {
   if (const auto* upload = std::get_if<Upload>(&message)) {
     std::int64_t bytes = 0;
     for (const Tensor& values : upload->contribution.values) {
-      bytes += bytes_of(values);
+      bytes += bytes_in(values);
     }
     return exchange(stamp.replica, stamp, 7, bytes, upload->far);
   }
   if (const auto* answer = std::get_if<Answer>(&message)) {
     std::int64_t bytes = 0;
     for (const Slice& slice : answer->weights) {
-      bytes += bytes_of(slice.values);
+      bytes += bytes_in(slice.values);
     }
     for (const Tensor& difference : answer->differences) {
-      bytes += bytes_of(difference);
+      bytes += bytes_in(difference);
     }
     for (const Tensor& moment : answer->moments) {
-      bytes += bytes_of(moment);
+      bytes += bytes_in(moment);
     }
     // Evaluations are free.
     return answer->pinned ? 0 : exchange(answer->replica, stamp, 8, bytes, answer->far);
@@ -186,14 +186,14 @@ double TimeModel::link(const Message& message) const {
   if (const auto* part = std::get_if<GradientPart>(&message)) {
     std::int64_t bytes = 0;
     for (const Tensor& values : part->tensors) {
-      bytes += bytes_of(values);
+      bytes += bytes_in(values);
     }
     return exchange(stamp.replica, stamp, 9, bytes);
   }
   if (const auto* note = std::get_if<Note>(&message)) {
     std::int64_t bytes = 0;
     for (const Tensor& values : note->tensors) {
-      bytes += bytes_of(values);
+      bytes += bytes_in(values);
     }
     return exchange(stamp.replica, stamp, 10, bytes);
   }
