@@ -347,6 +347,7 @@ class Draw:
             "replicas.codec.down": among(r"replicas\.exchange=(gossip|strom)"),
             "replicas.codec": moving,
             "record.angle_every": tied,
+            "pipeline.error_feedback": self.count > 1 or self.stages == 1 or not among(r"pipeline\.schedule=async_.*"),
             "replicas.exchange.gossip.group": not among(r"replicas\.exchange\.gossip\.graph=groups"),
             "replicas.exchange.diloco.mode.asynchronous.activation": among(r".*\.outer=(nesterov|sgd)"),
         }.get(here, False)  # fmt: skip
