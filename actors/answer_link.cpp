@@ -1,5 +1,7 @@
 #include "actors/answer_link.hpp"
 
+#include "actors/server/differences.hpp"
+
 namespace troupe {
 
 void decode(Answer& m, const AnswerLink& link) {
@@ -20,6 +22,9 @@ void decode(Answer& m, const AnswerLink& link) {
   for (std::size_t p = 1; p < m.weights.size(); ++p) {
     expect(nullptr, m.weights[p].values);
   }
+  for (const Tensor& moment : m.moments) {
+    expect(nullptr, moment);
+  }
   if (values || !link.codec || link.whole) {
     const bool coded = link.codec && link.whole && values && values.type() == DType::int32;
     expect(coded ? link.codec : nullptr, values);
@@ -35,6 +40,15 @@ void decode(Answer& m, const AnswerLink& link) {
                m.since,
                ", and who asked has version ",
                link.has_version);
+  TROUPE_CHECK(m.differences.size() <= Differences::kMost,
+               "slice ",
+               m.slice,
+               " of chunk ",
+               m.chunk,
+               ": the server has sent an answer of ",
+               m.differences.size(),
+               " messages, which are at most ",
+               Differences::kMost);
   for (const Tensor& difference : m.differences) {
     expect(link.codec, difference);
   }

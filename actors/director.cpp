@@ -51,25 +51,35 @@ void Director::handle(MarkDue m, double, Effects& fx) {
 
 void Director::announce(const MarkDue& m, Effects& fx) {
   if (m.last && m.step == measured_) {
-    conclude_at_best(m.step, fx);
+    if (each_) {
+      each_->ends = true;
+    } else if (c_.each == EachReplica::at_end) {
+      evaluate_each(m.step, true, fx);
+    } else {
+      conclude_at_best(m.step, fx);
+    }
     return;
   }
   if (!c_.evaluate) {
     release(m.step, m.last, fx);
     return;
   }
-  c_.end->queue(marks_, m);
+  pass_over(c_.end->queue(marks_, m), fx);
   begin_mark(fx);
 }
 
 void Director::begin_mark(Effects& fx) {
-  if (!marking_ && !marks_.empty()) {
+  if (!marking_ && !each_ && !marks_.empty()) {
     marking_ = true;
     fx.send(c_.company.sources.at(static_cast<std::size_t>(evaluator())), marks_.front());
   }
 }
 
 void Director::handle(MarkDone m, double, Effects& fx) {
+  if (m.own) {
+    evaluated_own(m, fx);
+    return;
+  }
   if (c_.end->announces()) {
     if (m.replica != evaluator() || marks_.empty() || m.step != marks_.front().step) {
       return;  // of a replica that was given up
@@ -109,10 +119,19 @@ void Director::judged(const MarkDone& m, bool better, Effects& fx) {
       release(*before, false, fx);
     }
   }
-  if (over || m.last) {
-    conclude_at_best(m.step, fx);
-  } else if (best_step_ != m.step) {
-    release(m.step, false, fx);
+  const bool ends = over || m.last;
+  if (c_.each == EachReplica::always || (c_.each == EachReplica::at_end && ends)) {
+    evaluate_each(m.step, ends, fx);
+  } else {
+    evaluated(m.step, ends, fx);
+  }
+}
+
+void Director::evaluated(std::int64_t step, bool ends, Effects& fx) {
+  if (ends) {
+    conclude_at_best(step, fx);
+  } else if (best_step_ != step) {
+    release(step, false, fx);
   }
 }
 
@@ -298,6 +317,11 @@ void Director::handle(Down m, double, Effects& fx) {
   if (before != evaluator()) {
     replace_evaluator(fx);
   }
+  if (each_) {
+    std::erase_if(each_->missing,
+                  [&](std::int32_t r) { return !alive_[static_cast<std::size_t>(r)]; });
+    end_evaluation_of_each(fx);
+  }
   end_where_all_finished(fx);
 }
 
@@ -386,6 +410,9 @@ std::string Director::waits_for() const {
   if (!modules_away_.empty()) {
     return "module " + std::to_string(modules_away_.begin()->first) + ", whose host has crashed";
   }
+  if (each_) {
+    return concat("evaluations of each replica's own weights at step ", each_->step);
+  }
   return concluding_ ? "the weights of step " + std::to_string(*concluding_) : "the end of the run";
 }
 
@@ -401,6 +428,7 @@ void Director::archive(Archive& a) {
     modules_away_,
     marks_,
     marking_,
+    each_,
     measured_,
     finished_,
     best_,

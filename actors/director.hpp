@@ -7,6 +7,7 @@
 //   director --Halt--> source
 //   server, or shard where replicas end on their own, --MarkDue--> director
 //   director --MarkDue--> source of a replica --MarkDone--> director
+//   director --MarkDue{own}--> every source --MarkDone{own}--> director
 //   director --Halt--> servers --Halted--> director --End--> servers
 //   director --Membership--> servers, shards
 //   driver --Returned--> director --Membership--> servers --Readmitted--> director
@@ -32,10 +33,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 namespace troupe {
+
+/// When each replica's own weights are evaluated, too, after the mean of all; as proto::Record::EachReplica.
+enum class EachReplica : std::uint8_t { at_end, always, never };
 
 class Director final : public Actor<Director, DirectorRole> {
  public:
@@ -53,6 +58,7 @@ class Director final : public Actor<Director, DirectorRole> {
     bool allow_divergence = false;
     BestEvaluation::Config best{};
     bool keeps_best = false;  // the final weights are those of the best evaluation
+    EachReplica each = EachReplica::never;
   };
 
   explicit Director(Config config);
@@ -81,12 +87,26 @@ class Director final : public Actor<Director, DirectorRole> {
   void release(std::int64_t step, bool conclude, Effects& fx);
   void finish(Ending ending, Effects& fx);
   void judged(const MarkDone& m, bool better, Effects& fx);
+  void evaluate_each(std::int64_t step, bool ends, Effects& fx);
+  void evaluated_own(const MarkDone& m, Effects& fx);
+  void end_evaluation_of_each(Effects& fx);
+  void evaluated(std::int64_t step, bool ends, Effects& fx);
   void conclude_at_best(std::int64_t step, Effects& fx);
   void announce(const MarkDue& m, Effects& fx);
+  void pass_over(const std::vector<std::int64_t>& steps, Effects& fx) const;
   void begin_mark(Effects& fx);
   void end_where_all_finished(Effects& fx);
   void replace_evaluator(Effects& fx);
   std::int32_t evaluator() const;
+
+  /// An evaluation of each replica's own weights.
+  struct EvaluationOfEach {
+    std::int64_t step = 0;
+    bool ends = false;                 // the run, when it is done
+    std::set<std::int32_t> missing{};  // replicas
+
+    static constexpr int kFields = 3;
+  };
 
   /// Of a replica that has come back: what the servers have said that count it among the living.
   struct Returning {
@@ -111,7 +131,8 @@ class Director final : public Actor<Director, DirectorRole> {
   std::map<std::int32_t, Down> modules_away_;    // whose hosts will be there again
   std::deque<MarkDue> marks_;                    // announced and not done; the first is under way
   bool marking_ = false;
-  std::int64_t measured_ = -1;  // step of the last of them that was done
+  std::optional<EvaluationOfEach> each_;  // under way
+  std::int64_t measured_ = -1;            // step of the last of them that was done
   bool finished_ = false;
   BestEvaluation best_;
   // With keeps_best: whose pins are kept, until a better one comes

@@ -332,7 +332,9 @@ void ParameterShard::handle(End m, double, Effects& fx) {
 }
 
 void ParameterShard::handle(Release m, double, Effects& fx) {
-  if (m.conclude) {
+  if (m.passed_over) {
+    c_.exchange->passed_over(m.step);
+  } else if (m.conclude) {
     conclude_at_ = m.step;
     conclude(fx);
   } else if (!c_.exchange->pins_steps() || !end_ || m.step != *end_) {

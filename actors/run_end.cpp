@@ -37,8 +37,9 @@ bool EndAtServers::news(const MarkDue& m) {
   return company_.chains.empty() || announced_.emplace(m.step, m.last).second;
 }
 
-void EndAtServers::queue(std::deque<MarkDue>& marks, const MarkDue& m) const {
+std::vector<std::int64_t> EndAtServers::queue(std::deque<MarkDue>& marks, const MarkDue& m) const {
   queue_in_order(marks, m);
+  return {};
 }
 
 void EndAtServers::release(std::int32_t /*holder*/, const Release& m, Effects& fx) const {
@@ -85,11 +86,12 @@ bool EndOfAll::news(const MarkDue& m) {
   return true;
 }
 
-void EndOfAll::queue(std::deque<MarkDue>& marks, const MarkDue& m) const {
+std::vector<std::int64_t> EndOfAll::queue(std::deque<MarkDue>& marks, const MarkDue& m) const {
   if (marks.size() > 1) {
     marks.pop_back();  // it waits for its turn, and would read then what this one reads
   }
   marks.push_back(m);
+  return {};  // nothing is kept for any
 }
 
 void EndOfAll::halt(const std::vector<bool>& alive, Effects& fx) {
@@ -115,8 +117,23 @@ void EndOfAll::membership(const Membership& m, Effects& fx) const {
   }
 }
 
-void EndOfPeers::queue(std::deque<MarkDue>& marks, const MarkDue& m) const {
+/// The newest stays, which may be the last of the run.
+std::vector<std::int64_t> EndOfPeers::queue(std::deque<MarkDue>& marks, const MarkDue& m) const {
   queue_in_order(marks, m);
+  std::vector<std::int64_t> passed_over;
+  if (marks.size() <= 1 + kWaitingMax) {
+    return passed_over;
+  }
+  std::deque<MarkDue> made{marks.front()};
+  for (std::size_t i = 1; i < marks.size(); ++i) {
+    if (i % 2 == 0 || i + 1 == marks.size()) {
+      made.push_back(marks[i]);
+    } else {
+      passed_over.push_back(marks[i].step);
+    }
+  }
+  marks = std::move(made);
+  return passed_over;
 }
 
 /// The last step is what the last of the living leaves.

@@ -57,8 +57,9 @@ class RunEnd {
   /// Whether `m` is news; a shard of another replica may have seen it first.
   virtual bool news(const MarkDue& /*m*/) { return true; }
 
-  /// Puts an announced evaluation behind those that wait; the first is under way.
-  virtual void queue(std::deque<MarkDue>& marks, const MarkDue& m) const = 0;
+  /// Puts an announced evaluation behind those that wait; the first is under way. Returns the steps of those that
+  /// are passed over, for which replicas need keep nothing any more.
+  virtual std::vector<std::int64_t> queue(std::deque<MarkDue>& marks, const MarkDue& m) const = 0;
 
   /// How many Concluded make the run's weights.
   virtual std::size_t parts() const { return static_cast<std::size_t>(company_.chunks); }
@@ -102,7 +103,10 @@ class EndAtSource final : public RunEnd {
 
   bool heeds_source() const override { return true; }
 
-  void queue(std::deque<MarkDue>& marks, const MarkDue& m) const override { marks.push_back(m); }
+  std::vector<std::int64_t> queue(std::deque<MarkDue>& marks, const MarkDue& m) const override {
+    marks.push_back(m);
+    return {};
+  }
 
   void halt(const std::vector<bool>& alive, Effects& fx) override;
 };
@@ -113,7 +117,7 @@ class EndAtServers final : public RunEnd {
 
   /// A copy that takes the place of one that was lost may tell again what that had told.
   bool news(const MarkDue& m) override;
-  void queue(std::deque<MarkDue>& marks, const MarkDue& m) const override;
+  std::vector<std::int64_t> queue(std::deque<MarkDue>& marks, const MarkDue& m) const override;
 
   std::size_t parts() const override { return company_.servers.size(); }
 
@@ -144,7 +148,7 @@ class EndOfAll : public RunEnd {
   using RunEnd::RunEnd;
 
   bool news(const MarkDue& m) override;
-  void queue(std::deque<MarkDue>& marks, const MarkDue& m) const override;
+  std::vector<std::int64_t> queue(std::deque<MarkDue>& marks, const MarkDue& m) const override;
   void halt(const std::vector<bool>& alive, Effects& fx) override;
   void finished(const Finished& m) override;
   std::optional<std::int64_t> all_finished(const std::vector<bool>& alive) override;
@@ -158,12 +162,15 @@ class EndOfAll : public RunEnd {
   bool told_ = false;
 };
 
-/// Peers keep the weights of each step that is due, so that every evaluation is made.
+/// Peers keep the weights of each evaluation until the slowest of them has come to its step. Where many wait, every
+/// second of them is passed over, so that those which are made lie ever farther apart and nobody waits.
 class EndOfPeers final : public EndOfAll {
  public:
+  static constexpr std::size_t kWaitingMax = 16;
+
   using EndOfAll::EndOfAll;
 
-  void queue(std::deque<MarkDue>& marks, const MarkDue& m) const override;
+  std::vector<std::int64_t> queue(std::deque<MarkDue>& marks, const MarkDue& m) const override;
 };
 
 }  // namespace troupe

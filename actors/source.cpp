@@ -78,7 +78,7 @@ void Source::handle(Credit m, double now, Effects& fx) {
 }
 
 void Source::handle(MarkDue m, double, Effects& fx) {
-  due(m.step);
+  due({m.step, m.own});
   mark(fx);
 }
 
@@ -179,11 +179,12 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
       return;
     }
     fx.send(c_.first,
-            MarkBatch{.step = mark_->step,
+            MarkBatch{.step = mark_->due.step,
                       .index = mark_->turn * mark_batches() + mark_->next,
                       .chunk = 0,
                       .bundle = {{"x", std::move(m.made.x)}},
-                      .labels = std::move(m.made.target)});
+                      .labels = std::move(m.made.target),
+                      .own = mark_->due.own});
     ++mark_->next;
     mark(fx);
     return;
@@ -215,10 +216,10 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
     const std::int64_t admitted = batch + 1;
     const bool last = end_ && admitted == *end_;
     if (c_.evaluation.due(admitted) && !last) {
-      due(admitted);
+      due({admitted});
     }
     if (last && c_.evaluate) {
-      due(admitted);
+      due({admitted});
     }
     mark(fx);
   }
@@ -236,16 +237,16 @@ void Source::end(std::int64_t batches, Effects& fx) {
   }
   fx.send(c_.director, End{batches});
   if ((batches * c_.micro_batches <= next_ || stages_halted_) && c_.evaluate) {
-    due(batches);  // all of it has been admitted already, or never will be
+    due({batches});  // all of it has been admitted already, or never will be
     mark(fx);
   }
 }
 
-void Source::due(std::int64_t step) {
+void Source::due(DueMark mark) {
   const bool known =
-      (mark_ && mark_->step == step) || std::find(due_.begin(), due_.end(), step) != due_.end();
+      (mark_ && mark_->due == mark) || std::find(due_.begin(), due_.end(), mark) != due_.end();
   if (!known) {
-    due_.push_back(step);
+    due_.push_back(mark);
   }
 }
 
@@ -259,7 +260,7 @@ std::int64_t Source::mark_batches() const {
 
 void Source::mark(Effects& fx) {
   if (!mark_ && !due_.empty()) {
-    mark_ = Mark{.step = due_.front()};
+    mark_ = Mark{.due = due_.front()};
     due_.pop_front();
   }
   if (!mark_ || mark_gathering_ || mark_->next == mark_batches() ||
@@ -270,7 +271,7 @@ void Source::mark(Effects& fx) {
   const std::int64_t last = std::min(first + mark_batch(), c_.data->size(Split::test));
   mark_gathering_ = true;
   run(fx,
-      {.lane = Lane::mark, .stamp = {.batch = mark_->step}},
+      {.lane = Lane::mark, .stamp = {.batch = mark_->due.step}},
       [data = c_.data, first, last](Stream& stream) {
         std::vector<std::int64_t> indices(static_cast<std::size_t>(last - first));
         std::iota(indices.begin(), indices.end(), first);
@@ -280,11 +281,11 @@ void Source::mark(Effects& fx) {
 
 void Source::handle(MarkResult m, double now, Effects& fx) {
   const std::int64_t turn = m.index / mark_batches();
-  if (m.step <= begun_anew_ && (!mark_ || m.step != mark_->step || turn != mark_->turn)) {
+  if (m.step <= begun_anew_ && (!mark_ || m.step != mark_->due.step || turn != mark_->turn)) {
     return;
   }
   TROUPE_CHECK(
-      mark_ && m.step == mark_->step, "a result of a Mark that is not open: step ", m.step);
+      mark_ && m.step == mark_->due.step, "a result of a Mark that is not open: step ", m.step);
   mark_->results[m.index % mark_batches()] = std::move(m.result);
   if (static_cast<std::int64_t>(mark_->results.size()) == mark_batches()) {
     conclude_mark(fx);
@@ -307,18 +308,24 @@ void Source::conclude_mark(Effects& fx) {
   const bool classes = c_.data->classes() > 0;
   fx.send(c_.director,
           MarkDone{.replica = c_.replica,
-                   .step = mark_->step,
+                   .step = mark_->due.step,
                    .loss = loss / labels,
                    .accuracy = right / labels,
                    .has_accuracy = classes,
                    .samples = samples,
-                   .last = end_ && mark_->step == *end_});
+                   .last = end_ && mark_->due.step == *end_,
+                   .own = mark_->due.own});
+  if (mark_->due.own) {  // the director releases what is pinned, of the others alone
+    for (const auto& stage : c_.stages) {
+      fx.send(stage, Release{.step = mark_->due.step});
+    }
+  }
   mark_.reset();
 }
 
 std::string Source::waits_for() const {
   if (mark_ && !mark_gathering_) {
-    return "results of the evaluation at step " + std::to_string(mark_->step);
+    return "results of the evaluation at step " + std::to_string(mark_->due.step);
   }
   if (end_ && next_ >= *end_ * c_.micro_batches) {
     return "";

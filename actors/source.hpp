@@ -8,6 +8,7 @@
 //   source --End{N}--> everyone
 //   source --MarkBatch--> first stage ... head --MarkResult--> source --MarkDone--> director
 //   director --MarkDue--> source --Halt--> director            (replicas with servers)
+//   source --Release--> stages        (where its replica's own weights have been evaluated)
 //
 // Where modules draw their inputs from buffers, one may be in front of what was admitted. A run of such that ends early
 // ends with the mini-batch that the foremost stage has begun (actors/stage/stage_end.cpp):
@@ -95,8 +96,17 @@ class Source final : public Actor<Source, SourceRole> {
   std::int64_t passed() const;
 
  private:
-  struct Mark {
+  struct DueMark {
     std::int64_t step = 0;
+    bool own = false;  // as MarkDue::own
+
+    bool operator==(const DueMark&) const = default;
+
+    static constexpr int kFields = 2;
+  };
+
+  struct Mark {
+    DueMark due;
     std::int64_t next = 0;                     // batch to gather
     std::map<std::int64_t, Tensor> results{};  // by batch
     /// How often it was begun anew, because batches have died with a module. Each time they have other numbers.
@@ -110,7 +120,7 @@ class Source final : public Actor<Source, SourceRole> {
   void end(std::int64_t batches, Effects& fx);
   void halt_stages(Effects& fx);
   void end_where_stages_stand(Effects& fx);
-  void due(std::int64_t step);
+  void due(DueMark mark);
   void mark(Effects& fx);
   void mark_anew(Effects& fx);
   void gather_samples(std::int64_t batch, std::int32_t part, Effects& fx);
@@ -138,7 +148,7 @@ class Source final : public Actor<Source, SourceRole> {
   std::deque<std::pair<std::int32_t, std::int64_t>> resend_;
   bool resending_ = false;
   std::optional<std::int64_t> end_;
-  std::deque<std::int64_t> due_;  // steps of Marks to come
+  std::deque<DueMark> due_;  // Marks to come
   std::optional<Mark> mark_;
   std::int64_t begun_anew_ = -1;  // step of the last Mark that was
   bool mark_gathering_ = false;

@@ -22,9 +22,12 @@ void Source::handle(Returned m, double now, Effects& fx) {
 /// The module knows where it goes on.
 void Source::go_on(const Halted& m, double now, Effects& fx) {
   const auto at = static_cast<std::size_t>(m.chunk);
-  Rejoin rejoin{.batch = m.step, .marks = {due_.begin(), due_.end()}};
+  Rejoin rejoin{.batch = m.step, .marks = {}};
+  for (const DueMark& due : due_) {
+    rejoin.marks.push_back(due.step);
+  }
   if (mark_) {
-    rejoin.marks.push_back(mark_->step);
+    rejoin.marks.push_back(mark_->due.step);
   }
   fx.send(c_.stages.at(at), rejoin);
   if (end_) {
@@ -70,7 +73,7 @@ void Source::mark_anew(Effects& fx) {
   if (mark_) {
     mark_->results.clear();
     ++mark_->turn;
-    begun_anew_ = mark_->step;
+    begun_anew_ = mark_->due.step;
     mark_->next = mark_gathering_ ? -1 : 0;
     mark(fx);
   }

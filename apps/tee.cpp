@@ -40,6 +40,7 @@ RecordEntry Tee::counted(RecordEntry entry) const {
                         },
                         [&](EvaluationRecord& m) { m.step += updates_; },
                         [&](ConsensusRecord& m) { m.step += updates_; },
+                        [&](ReplicaRecord& m) { m.step += updates_; },
                         [&](ReturnOfReplica& m) { m.batch += mini_batches_; },
                         [&](ReturnOfModule& m) {
                           m.batch += mini_batches_;

@@ -88,7 +88,7 @@ inline constexpr int kFieldsOf<ErrorSignal> = 2;
 template <>
 inline constexpr int kFieldsOf<End> = 1;
 template <>
-inline constexpr int kFieldsOf<Pull> = 5;
+inline constexpr int kFieldsOf<Pull> = 6;
 template <>
 inline constexpr int kFieldsOf<PullReply> = 3;
 template <>
@@ -150,7 +150,7 @@ inline constexpr int kFieldsOf<Resent> = 2;
 template <>
 inline constexpr int kFieldsOf<Succession> = 2;
 template <>
-inline constexpr int kFieldsOf<MarkDue> = 2;
+inline constexpr int kFieldsOf<MarkDue> = 3;
 template <>
 inline constexpr int kFieldsOf<Halted> = 3;
 template <>
@@ -162,13 +162,13 @@ inline constexpr int kFieldsOf<ScaleRate> = 1;
 template <>
 inline constexpr int kFieldsOf<Finished> = 3;
 template <>
-inline constexpr int kFieldsOf<MarkBatch> = 5;
+inline constexpr int kFieldsOf<MarkBatch> = 6;
 template <>
 inline constexpr int kFieldsOf<MarkResult> = 3;
 template <>
-inline constexpr int kFieldsOf<MarkDone> = 7;
+inline constexpr int kFieldsOf<MarkDone> = 8;
 template <>
-inline constexpr int kFieldsOf<Release> = 2;
+inline constexpr int kFieldsOf<Release> = 3;
 template <>
 inline constexpr int kFieldsOf<Concluded> = 3;
 template <>
@@ -206,6 +206,8 @@ template <>
 inline constexpr int kFieldsOf<ServerRecord> = 10;
 template <>
 inline constexpr int kFieldsOf<EvaluationRecord> = 7;
+template <>
+inline constexpr int kFieldsOf<ReplicaRecord> = 5;
 // templates
 template <class Role>
 inline constexpr int kFieldsOf<Ref<Role>> = 1;

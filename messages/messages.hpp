@@ -85,6 +85,7 @@ struct Pull {
   View view;
   bool pinned = false;  // for a Mark: the step is pinned until the Director releases it
   std::optional<std::size_t> slice{};  // this slice alone (a tied parameter); none: all
+  bool own = false;  // with `pinned`: the replica's own weights, where an evaluation reads others
 };
 
 struct PullReply {
@@ -369,6 +370,7 @@ struct Succession {
 struct MarkDue {
   std::int64_t step = 0;
   bool last = false;
+  bool own = false;  // to a source: evaluate its replica's own weights of that step
 };
 
 /// How far a server has come, or a stage (one of its chunks, and the mini-batches that it has begun), asked for by Halt.
@@ -421,6 +423,7 @@ struct MarkBatch {
   std::int32_t chunk = 0;  // that is to work on it
   Bundle bundle;
   Tensor labels;
+  bool own = false;  // as MarkDue::own
 };
 
 /// What the head made of it.
@@ -440,6 +443,7 @@ struct MarkDone {
   bool has_accuracy = false;
   std::int64_t samples = 0;
   bool last = false;  // the Mark at the run's last step
+  bool own = false;   // as MarkDue::own
 };
 
 /// The pinned step may go; where `conclude` is set, these are the run's final weights and the shard
@@ -447,6 +451,7 @@ struct MarkDone {
 struct Release {
   std::int64_t step = 0;
   bool conclude = false;
+  bool passed_over = false;  // to every replica: there is no evaluation at the step
 };
 
 struct Concluded {

@@ -153,6 +153,20 @@ struct EvaluationRecord {
   bool patience_ended = false;  // no better one has come for so long that it ends the run
 };
 
+/// The same of one replica's own weights, where evaluations read the mean of all.
+struct ReplicaRecord {
+  std::int32_t replica = 0;
+  std::int64_t step = 0;
+  double loss = 0;
+  double accuracy = 0;  // 0 where targets are values
+  bool has_accuracy = false;
+};
+
+/// Evaluations that were due are not made, because too many wait for a replica that is far behind.
+struct PassedOverRecord {
+  std::int64_t evaluations = 0;
+};
+
 /// A stage has finished its sequence, or is told the end of a run that others ended.
 struct StageRecord {
   std::int32_t stage = 0;
@@ -208,7 +222,9 @@ class RecordEntry : public std::variant<LossRecord,
                                         InputRecord,
                                         LossOfCopy,
                                         LossOfModule,
-                                        ReturnOfModule> {
+                                        ReturnOfModule,
+                                        ReplicaRecord,
+                                        PassedOverRecord> {
  public:
   using variant::variant;
   RecordEntry();

@@ -40,6 +40,8 @@ template <>
 inline constexpr int kFieldsOf<AngleRecord> = 4;
 template <>
 inline constexpr int kFieldsOf<InputRecord> = 3;
+template <>
+inline constexpr int kFieldsOf<PassedOverRecord> = 1;
 
 namespace {
 

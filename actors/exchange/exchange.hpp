@@ -123,11 +123,14 @@ class Exchange {
 
   // -- evaluations and the end ---------------------------------------------------------------------
 
-  /// Answers a pinned pull from elsewhere. False: the shard's own pins answer it.
+  /// Answers a pinned pull from elsewhere, now or later. False: the shard's own pins answer it.
   virtual bool fetch_pinned(const Pull& /*pull*/, Effects& /*fx*/) { return false; }
 
   /// Makes weights for `step` that the shard has not pinned; they come by host.pin().
   virtual void make_pin(std::int64_t /*step*/, Effects& /*fx*/) {}
+
+  /// There is no evaluation at `step` of the run, which is due.
+  virtual void passed_over(std::int64_t /*step*/) {}
 
   /// The replica's run has `batches` mini-batches.
   virtual void ended(std::int64_t /*batches*/, Effects& /*fx*/) {}

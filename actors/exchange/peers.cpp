@@ -232,7 +232,18 @@ std::string PeerExchange::waits_for() const {
 
 void PeerExchange::archive(Archive& a) {
   Exchange::archive(a);
-  a(ends_, alive_, newest_, kept_, made_, mixing_, asks_, gatherings_, end_, finished_);
+  a(ends_,
+    alive_,
+    newest_,
+    kept_,
+    passed_over_,
+    made_,
+    mixing_,
+    asks_,
+    own_pulls_,
+    gatherings_,
+    end_,
+    finished_);
 }
 
 }  // namespace troupe

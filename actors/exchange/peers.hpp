@@ -14,7 +14,8 @@
 //
 // Invariants: each replica makes as many steps as the run has, or as its own source says where the run
 // is interrupted; the weights of an evaluation are those that each replica that counts has had at that
-// very step, or at its last one; a replica that died or has come to its end is never waited for.
+// very step, or at its last one; a replica that died or has come to its end is never waited for. What
+// is kept for evaluations is bounded: where too many wait, the director passes over some (run_end.hpp).
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
@@ -46,6 +47,8 @@ class PeerExchange : public Exchange {
   void join(ExchangeHost& host, const Weights& initial) final;
   void applied(Applied made, double now, Effects& fx) final;
   void make_pin(std::int64_t step, Effects& fx) final;
+  bool fetch_pinned(const Pull& pull, Effects& fx) final;
+  void passed_over(std::int64_t step) final;
   void ended(std::int64_t batches, Effects& fx) final;
   void membership(const Membership& m, double now, Effects& fx) final;
   void came(Note m, double now, Effects& fx) final;
@@ -157,13 +160,15 @@ class PeerExchange : public Exchange {
   std::vector<std::int64_t> ends_;  // by replica: its last step; none known: the largest number
   std::vector<bool> alive_;         // by replica
   Weights newest_;                  // of the newest step
-  std::map<std::int64_t, Weights> kept_;  // by step that is evaluated
+  std::map<std::int64_t, Weights> kept_;  // by step that is evaluated, or just has been
+  std::set<std::int64_t> passed_over_;    // steps to come that are due, and not evaluated
   std::optional<StepWeights> made_;       // the replica's own step, until it is settled
   bool mixing_ = false;                   // ... and a job is under way for it
   std::set<std::pair<std::int64_t, std::int32_t>> asks_;  // (step, replica) not yet answered
-  std::map<std::int64_t, Gathering> gatherings_;          // by step
-  std::optional<std::int64_t> end_;                       // the replica's mini-batches
-  bool finished_ = false;                                 // the director knows
+  std::vector<Pull> own_pulls_;                   // likewise, of evaluations of its own weights
+  std::map<std::int64_t, Gathering> gatherings_;  // by step
+  std::optional<std::int64_t> end_;               // the replica's mini-batches
+  bool finished_ = false;                         // the director knows
 };
 
 }  // namespace troupe

@@ -55,7 +55,8 @@ std::vector<double> distances(Stream& stream,
 // -- evaluations -----------------------------------------------------------------------------------
 
 void PeerExchange::note_step(Effects& fx) {
-  if (seat_.evaluation.due(step())) {
+  const bool passed = passed_over_.erase(step()) > 0;
+  if (seat_.evaluation.due(step()) && !passed) {
     kept_[step()] = newest_;
     if (seat_.chunk == 0 && step() != end_) {
       fx.send(seat_.director, MarkDue{.step = step()});
@@ -73,6 +74,20 @@ bool PeerExchange::has(std::int64_t step) const {
 Weights PeerExchange::weights_at(std::int64_t step) const {
   const auto kept = kept_.find(step);
   return kept == kept_.end() ? newest_ : kept->second;
+}
+
+bool PeerExchange::fetch_pinned(const Pull& pull, Effects& fx) {
+  if (pull.own) {
+    own_pulls_.push_back(pull);
+    hand_out(fx);
+  }
+  return pull.own;
+}
+
+void PeerExchange::passed_over(std::int64_t step) {
+  if (kept_.erase(step) == 0 && step > this->step()) {
+    passed_over_.insert(step);
+  }
 }
 
 /// The first of several questions for a step makes all replicas that count look for it.
@@ -100,6 +115,13 @@ void PeerExchange::make_pin(std::int64_t step, Effects& fx) {
 
 /// Answers what can be answered, itself included. Questions come in the order of steps.
 void PeerExchange::hand_out(Effects& fx) {
+  std::erase_if(own_pulls_, [&](const Pull& pull) {
+    const bool there = has(pull.view.step);
+    if (there) {
+      host().reply(pull, weights_at(pull.view.step), fx);
+    }
+    return there;
+  });
   while (!asks_.empty() && has(asks_.begin()->first)) {
     const auto [step, to] = *asks_.begin();
     asks_.erase(asks_.begin());

@@ -14,13 +14,16 @@ namespace troupe {
 
 class Differences {
  public:
-  /// `message` leads to `version`, the next one; empty: nothing has moved. Those that would take more
-  /// than the n numbers themselves go.
+  /// The most messages that one answer has: each costs its reader a look at all numbers, however few it moves.
+  static constexpr std::size_t kMost = 1024;
+
+  /// `message` leads to `version`, the next one; empty: nothing has moved. Those go that together would take more
+  /// than the n numbers themselves, or that are more than kMost.
   void add(std::int64_t version, Tensor message, std::int64_t n) {
     newest_ = version;
     bytes_ += size(message);
     messages_.push_back(std::move(message));
-    while (!messages_.empty() && bytes_ >= 4 * n) {
+    while (!messages_.empty() && (bytes_ >= 4 * n || messages_.size() > kMost)) {
       bytes_ -= size(messages_.front());
       messages_.pop_front();
     }

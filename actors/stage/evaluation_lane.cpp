@@ -23,8 +23,8 @@ bool EvaluationLane::ready(Effects& fx) {
   const MarkBatch& batch = waiting_.front();
   const Chunk& chunk = *chunks_[static_cast<std::size_t>(batch.chunk)];
   Pinned& pinned = weights_[batch.chunk];
-  if (pinned.step != batch.step) {
-    pinned = {.step = batch.step};
+  if (pinned.step != batch.step || pinned.own != batch.own) {
+    pinned = {.step = batch.step, .own = batch.own};
   }
   const std::size_t own = chunk.layout().slice_sizes.size();
   const std::size_t came = pinned.weights.size();
@@ -32,7 +32,7 @@ bool EvaluationLane::ready(Effects& fx) {
     return true;
   }
   const WeightsPart next{batch.chunk, came == 0 ? 0 : came - own + 1};
-  open_ = {batch.chunk, shards_.pull(next, {batch.step, {}}, true, fx)};
+  open_ = {batch.chunk, shards_.pull_pinned(next, batch.step, batch.own, fx)};
   return false;
 }
 

@@ -46,9 +46,10 @@ class EvaluationLane {
  private:
   struct Pinned {
     std::int64_t step = -1;
+    bool own = false;   // as MarkDue::own
     Weights weights{};  // the parts that have come
 
-    static constexpr int kFields = 2;
+    static constexpr int kFields = 3;
   };
 
   struct Question {

@@ -8,16 +8,31 @@ std::int32_t ShardClient::owner(const WeightsPart& part) const {
   return part.part > 0 ? borrowed(part.chunk)[part.part - 1].owner : part.chunk;
 }
 
-std::uint64_t ShardClient::pull(const WeightsPart& part,
-                                const View& view,
-                                bool pinned,
-                                Effects& fx) {
-  Pull pull{.from = c_.self, .request = ++requests_, .view = view, .pinned = pinned};
+std::uint64_t ShardClient::pull(const WeightsPart& part, const View& view, Effects& fx) {
+  return ask(part, {.from = c_.self, .request = ++requests_, .view = view}, fx);
+}
+
+std::uint64_t ShardClient::pull_pinned(const WeightsPart& part,
+                                       std::int64_t step,
+                                       bool own,
+                                       Effects& fx) {
+  return ask(part,
+             {.from = c_.self,
+              .request = ++requests_,
+              .view = {step, {}},
+              .pinned = true,
+              .slice = {},
+              .own = own},
+             fx);
+}
+
+std::uint64_t ShardClient::ask(const WeightsPart& part, Pull pull, Effects& fx) {
   if (part.part > 0) {
     pull.slice = borrowed(part.chunk)[part.part - 1].slice;
   }
+  const std::uint64_t request = pull.request;
   fx.send(shard_of(owner(part)), std::move(pull));
-  return requests_;
+  return request;
 }
 
 void ShardClient::push(const Action& update, BatchGradient batch, Effects& fx) {

@@ -35,7 +35,10 @@ class ShardClient {
   explicit ShardClient(Config config) : c_(std::move(config)) {}
 
   /// Asks for a part of the weights. Returns the request, which the PullReply names.
-  std::uint64_t pull(const WeightsPart& part, const View& view, bool pinned, Effects& fx);
+  std::uint64_t pull(const WeightsPart& part, const View& view, Effects& fx);
+
+  /// The same for an evaluation at `step`. `own`: as MarkDue::own.
+  std::uint64_t pull_pinned(const WeightsPart& part, std::int64_t step, bool own, Effects& fx);
 
   /// Pushes the gradient of the mini-batch of `update`.
   void push(const Action& update, BatchGradient batch, Effects& fx);
@@ -50,6 +53,8 @@ class ShardClient {
   void archive(auto& a) { a(requests_, pushes_); }
 
  private:
+  std::uint64_t ask(const WeightsPart& part, Pull pull, Effects& fx);
+
   Ref<ShardRole> shard_of(std::int32_t chunk) const {
     return c_.shard_of[static_cast<std::size_t>(chunk)];
   }

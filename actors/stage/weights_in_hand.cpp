@@ -19,7 +19,7 @@ const Weights* WeightsInHand::find_or_ask(const WeightsPart& part, const View& v
 
 void WeightsInHand::ask(const WeightsPart& part, const View& view, Effects& fx) {
   drop(part);
-  open_.push_back({part, view, shards_.pull(part, view, false, fx)});
+  open_.push_back({part, view, shards_.pull(part, view, fx)});
 }
 
 bool WeightsInHand::came(PullReply& m) {

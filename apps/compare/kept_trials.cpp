@@ -5,6 +5,7 @@
 #include "kernels/check.hpp"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
+#include "messages/fields.hpp"
 #include "runtime/data/input_file.hpp"
 #include "runtime/record/sha256.hpp"
 
@@ -21,7 +22,7 @@ constexpr const char* kTrials = "trials";
 constexpr const char* kLock = "lock";
 constexpr const char* kSuffix = ".trial";
 const std::string kTrialHead =
-    "troupe trial 2\n";  // a number for each way of writing what is below
+    "troupe trial 3\n";  // a number for each way of writing what is below
 constexpr std::size_t kDigestLetters = 64;
 constexpr std::size_t kTrialBytesMax = std::size_t{1} << 28;  // an evaluation has about 50
 
@@ -44,7 +45,7 @@ void archive_trial(Archive& a, Trial& t) {
   a(t.seed, t.outcome, t.exit_code, t.cause, t.curve);
   a(s.clock, s.updates, s.epochs, s.samples, s.seconds, s.samples_per_second, s.tokens_per_second);
   a(s.train_loss, s.staleness, s.gap, s.bytes_sent, s.weights_sha256, s.order_sha256);
-  a(s.locks, s.modules);
+  a(s.locks, s.modules, s.replicas);
 }
 
 /// What a file says beside its trial.

@@ -197,6 +197,18 @@ Figures figures_of(std::span<const Trial> trials,
     }
   }
   f.gap = over([](const Trial& t) { return gap_mean(t.summary); });
+  const auto of_replicas = [measure](const Trial& t) {
+    return over_replicas(
+        t.summary.replicas,
+        measure == Measure::accuracy ? &ReplicaRecord::accuracy : &ReplicaRecord::loss);
+  };
+  f.replicas = over(
+      [&](const Trial& t) { return t.summary.replicas.empty() ? kNothing : of_replicas(t).mean; });
+  f.worst_replica = over([&](const Trial& t) {
+    return t.summary.replicas.empty()     ? kNothing
+           : measure == Measure::accuracy ? of_replicas(t).least
+                                          : of_replicas(t).greatest;
+  });
   f.bytes_sent = over([](const Trial& t) { return static_cast<double>(t.summary.bytes_sent); });
   f.forward_lock =
       over([](const Trial& t) { return lock_mean(t.summary, &Summary::Locks::forward); });

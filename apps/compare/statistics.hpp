@@ -55,6 +55,8 @@ struct Figures {
   Spread staleness;   // versions: mean over all shards' micro-batches
   std::int64_t staleness_max = 0;
   Spread gap;            // mean over the shards
+  Spread replicas;       // of the measure at the end: mean over the replicas' own weights
+  Spread worst_replica;  // likewise: of the worst of them
   Spread bytes_sent;     // between replicas and servers or one another
   Spread forward_lock;   // seconds that a stage waited for an activation, mean over the stages
   Spread backward_lock;  // likewise for an error signal

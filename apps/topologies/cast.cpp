@@ -5,6 +5,7 @@
 #include "apps/topologies/extension.hpp"
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/probe.hpp"
+#include "apps/topologies/servers.hpp"
 #include "runtime/data/sharding.hpp"
 
 #include <utility>

@@ -94,6 +94,7 @@ void Casting::add_director() {
     config.end = std::make_unique<EndAtServers>(company);
   } else if (peers_) {
     config.end = std::make_unique<EndOfPeers>(company);
+    config.each = static_cast<EachReplica>(e_.record().each_replica());
   } else if (hogwild_) {
     config.end = std::make_unique<EndOfAll>(company);
   }

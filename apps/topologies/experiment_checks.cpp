@@ -298,6 +298,16 @@ Rows stop_checks() {
        .says =
            always("stop.patience: neither it nor record.best is for sandblaster or sparse rows; "
                   "right are 0 and false")},
+      {.name = "each_replica_has_weights",
+       .keys = {"record.each_replica"},
+       .holds =
+           [](const E& e) {
+             return e.record().each_replica() != proto::Record::always ||
+                    (e.record().evaluate() && e.replicas().count() > 1 && exchange_of(e).peer);
+           },
+       .says = always(
+           "record.each_replica: always is for several replicas that are evaluated and share "
+           "no server (gossip, sgp, ad_psgd, strom)")},
       {.name = "a_length_for_the_rate",
        .keys = {"optimizer.schedule"},
        .holds =

@@ -58,6 +58,30 @@ std::string best_text(const Summary& summary, bool kept) {
   return text + (summary.patience_ended ? "; patience ended the run" : "");
 }
 
+/// "accuracy 93.51 to 93.86 %, mean 93.70 %; loss 0.221 to 0.232, mean 0.226: ...".
+std::string replicas_text(const Summary& summary) {
+  std::string text;
+  if (summary.replicas.begin()->second.has_accuracy) {
+    const OverReplicas a = over_replicas(summary.replicas, &ReplicaRecord::accuracy);
+    text = concat("accuracy ",
+                  number(100 * a.least, "%.2f"),
+                  " to ",
+                  number(100 * a.greatest, "%.2f %%"),
+                  ", mean ",
+                  number(100 * a.mean, "%.2f %%"),
+                  "; ");
+  }
+  const OverReplicas loss = over_replicas(summary.replicas, &ReplicaRecord::loss);
+  return concat(text,
+                "loss ",
+                number(loss.least),
+                " to ",
+                number(loss.greatest),
+                ", mean ",
+                number(loss.mean),
+                ": each with its own weights");
+}
+
 /// "busy 88.1 %; idle for want of data 0.0 %, activation 2.1 %, ...": means over the stages; the
 /// reasons where all stages tell them.
 std::string stages_text(const Summary& summary) {
@@ -122,6 +146,14 @@ void print_summary(Console& console, const RunResult& result, const std::string&
     rows.push_back({"consensus",
                     number(consensus_of(s.consensus), "%.3g") +
                         ": mean square distance of the replicas' weights from their mean"});
+  }
+  if (!s.replicas.empty()) {
+    rows.push_back({"replicas", replicas_text(s)});
+  }
+  if (s.passed_over > 0) {
+    rows.push_back({"passed over",
+                    grouped(s.passed_over) +
+                        " evaluations, which a replica that was far behind would have held up"});
   }
   if (s.best) {
     rows.push_back({"best", best_text(s, result.keeps_best)});

@@ -1,6 +1,7 @@
 #include "runtime/cluster/cluster.hpp"
 
 #include "messages/fields.hpp"
+#include "runtime/cluster/sender.hpp"
 #include "runtime/system/theatre.hpp"
 
 #include <algorithm>
@@ -61,6 +62,7 @@ void Cluster::deliver(int process, Parcel parcel) {
       process_of_[from] != process) {  // nor from outside: that is a process's own
     throw WireError("a message has come in the name of a machine that plays elsewhere");
   }
+  check_sender(message, theatre_->cast.members.at(from).replica);
   if (parcel.due > 0) {
     // By the clock even where that has passed: there it comes behind those that were due before it.
     theatre_->send_later(to, std::max(kSoon, parcel.due - theatre_->now()), std::move(message));

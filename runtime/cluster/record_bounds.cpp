@@ -91,6 +91,15 @@ class Check {
     chunk(r.chunk);
   }
 
+  void operator()(const ReplicaRecord& r) const {
+    replica(r.replica);
+    expect(r.step >= 0, "a step that is none");
+  }
+
+  void operator()(const PassedOverRecord& r) const {
+    expect(r.evaluations >= 0, "fewer evaluations than none");
+  }
+
   void operator()(const ConsensusRecord& r) const {
     replica(r.replica);
     chunk(r.chunk);

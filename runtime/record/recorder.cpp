@@ -228,6 +228,22 @@ std::optional<Diverged> Recorder::handle(const ConsensusRecord& record, double) 
   return {};
 }
 
+std::optional<Diverged> Recorder::handle(const ReplicaRecord& record, double now) {
+  replicas_[record.step][record.replica] = record;
+  if (replicas_.size() > kEvaluationsKept) {
+    replicas_.erase(replicas_.begin());
+  }
+  JsonObject line;
+  line.add("kind", "replica")
+      .add("step", record.step)
+      .add("epoch", epoch_of(record.step))
+      .add("replica", static_cast<std::int64_t>(record.replica))
+      .add("loss", record.loss);
+  record.has_accuracy ? line.add("accuracy", record.accuracy) : line.add_null("accuracy");
+  write(line.add("seconds", now).text());
+  return {};
+}
+
 std::optional<Diverged> Recorder::handle(const StageRecord& record, double) {
   std::int64_t& most = stashes_[record.stage];
   most = std::max(most, record.stashes_max);

@@ -143,6 +143,7 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> handle(const LossOfModule& record, double now);
   std::optional<Diverged> handle(const ReturnOfModule& record, double now);
   std::optional<Diverged> handle(const ConsensusRecord& record, double now);
+  std::optional<Diverged> handle(const ReplicaRecord& record, double now);
   std::optional<Diverged> handle(const SignalRecord& record, double now);
   std::optional<Diverged> handle(const AngleRecord& record, double now);
   std::optional<Diverged> handle(const InputRecord& record, double now);
@@ -159,6 +160,11 @@ class Recorder final : public RecordSink {
 
   std::optional<Diverged> handle(const TrafficRecord& record, double) {
     bytes_ += record.bytes;
+    return {};
+  }
+
+  std::optional<Diverged> handle(const PassedOverRecord& record, double) {
+    passed_over_ += record.evaluations;
     return {};
   }
 
@@ -202,6 +208,9 @@ class Recorder final : public RecordSink {
   std::map<std::int64_t, EvaluationRecord> bests_;
   // By step, the last few, and chunk: ConsensusRecord::distances
   std::map<std::int64_t, std::map<std::int32_t, std::vector<double>>> consensus_;
+  // By step, the last few, and replica
+  std::map<std::int64_t, std::map<std::int32_t, ReplicaRecord>> replicas_;
+  std::int64_t passed_over_ = 0;  // evaluations
   // Step of the evaluation after which patience was at its end
   std::optional<std::int64_t> exhausted_;
   std::int64_t mini_batches_ = 0;  // arrivals: in the updates of chunk 0

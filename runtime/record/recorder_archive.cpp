@@ -17,6 +17,8 @@ void Recorder::archive(Archive& a) {
     evaluations_,
     bests_,
     consensus_,
+    replicas_,
+    passed_over_,
     exhausted_,
     mini_batches_,
     servers_,

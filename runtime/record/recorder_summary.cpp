@@ -61,6 +61,10 @@ Summary Recorder::summary(std::int64_t step) const {
     }
   }
   s.consensus = distances_at(step);
+  if (const auto found = replicas_.find(step); found != replicas_.end()) {
+    s.replicas = found->second;
+  }
+  s.passed_over = passed_over_;
   const auto after = bests_.upper_bound(step);
   if (const proto::Experiment& e = c_.experiment;
       (e.stop().patience() > 0 || e.record().best()) && after != bests_.begin()) {

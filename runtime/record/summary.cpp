@@ -132,6 +132,24 @@ double consensus_of(const std::vector<double>& distances) {
   return replicas > 0 ? sum / replicas : 0;
 }
 
+OverReplicas over_replicas(const std::map<std::int32_t, ReplicaRecord>& replicas,
+                           double ReplicaRecord::*number) {
+  const auto count = static_cast<double>(replicas.size());
+  const double first = replicas.begin()->second.*number;
+  OverReplicas all{.mean = 0, .deviation = 0, .least = first, .greatest = first};
+  for (const auto& [replica, record] : replicas) {
+    all.mean += record.*number / count;
+    all.least = std::min(all.least, record.*number);
+    all.greatest = std::max(all.greatest, record.*number);
+  }
+  for (const auto& [replica, record] : replicas) {
+    const double from = record.*number - all.mean;
+    all.deviation += from * from / count;
+  }
+  all.deviation = std::sqrt(all.deviation);
+  return all;
+}
+
 void Summary::Predictor::add(const PredictionRecord& lesson) {
   const std::vector<double> sums = to_host(lesson.result);
   ++lessons;
@@ -249,6 +267,40 @@ void add_groups(JsonObject& all, const Summary& summary) {
   all.add("groups", groups).add("bytes_between_servers", summary.bytes_between_servers);
 }
 
+JsonObject object(const OverReplicas& numbers) {
+  return JsonObject{}
+      .add("mean", numbers.mean)
+      .add("deviation", numbers.deviation)
+      .add("least", numbers.least)
+      .add("greatest", numbers.greatest);
+}
+
+/// Where replicas have weights of their own.
+void add_replicas(JsonObject& all, const Summary& summary) {
+  if (!summary.consensus.empty()) {
+    all.add("consensus", consensus_of(summary.consensus))
+        .add("distances", distances_object(summary.consensus));
+  }
+  if (summary.passed_over > 0) {
+    all.add("evaluations_passed_over", summary.passed_over);
+  }
+  if (summary.replicas.empty()) {
+    return;
+  }
+  JsonObject replicas;
+  for (const auto& [replica, record] : summary.replicas) {
+    replicas.add(concat("replica-", replica),
+                 JsonObject{}
+                     .add("loss", record.loss)
+                     .add("accuracy", record.has_accuracy ? record.accuracy : kNull));
+  }
+  all.add("replicas", replicas)
+      .add("replicas_loss", object(over_replicas(summary.replicas, &ReplicaRecord::loss)));
+  if (summary.replicas.begin()->second.has_accuracy) {
+    all.add("replicas_accuracy", object(over_replicas(summary.replicas, &ReplicaRecord::accuracy)));
+  }
+}
+
 std::string to_json(const Summary& summary,
                     const proto::Experiment& experiment,
                     const std::vector<PhaseSummary>& phases) {
@@ -308,10 +360,7 @@ std::string to_json(const Summary& summary,
                 .add("accuracy", summary.best->has_accuracy ? summary.best->accuracy : kNull));
     all.add("stopped_by", summary.patience_ended ? "patience" : "");
   }
-  if (!summary.consensus.empty()) {
-    all.add("consensus", consensus_of(summary.consensus))
-        .add("distances", distances_object(summary.consensus));
-  }
+  add_replicas(all, summary);
   if (!summary.modules.empty()) {
     all.add("modules", modules_object(summary.modules));
   }

@@ -51,6 +51,10 @@ struct Summary {
   // By replica, of those that have no server: sum of squares of its weights' distance from the mean that is
   // reported; -1: it is gone
   std::vector<double> consensus{};
+  // By replica: its own weights at the same step, where they were evaluated
+  std::map<std::int32_t, ReplicaRecord> replicas{};
+  std::int64_t passed_over =
+      0;  // evaluations, which a replica that was far behind would have held up
   std::optional<EvaluationRecord> best{};       // where stop.patience or record.best ask for it
   bool patience_ended = false;                  // the run, as no better evaluation came
   std::map<std::int32_t, Staleness> staleness;  // by shard
@@ -155,6 +159,18 @@ struct PhaseSummary {
 /// Mean over the predictors of error signals; empty where there are none, or none had a lesson.
 std::optional<double> mean_of_estimates(const std::map<std::string, Summary::Predictor>& predictors,
                                         double (Summary::Predictor::*number)() const);
+
+/// Of a number of each replica; `deviation` from the mean, over all of them.
+struct OverReplicas {
+  double mean = 0;
+  double deviation = 0;
+  double least = 0;
+  double greatest = 0;
+};
+
+/// Of one replica at least.
+OverReplicas over_replicas(const std::map<std::int32_t, ReplicaRecord>& replicas,
+                           double ReplicaRecord::*number);
 
 /// The consensus distance: the mean over the replicas that are left.
 double consensus_of(const std::vector<double>& distances);

@@ -27,6 +27,7 @@ ChunkOptimizer::ChunkOptimizer(const proto::Experiment& experiment,
   if (policy_->step) {
     changed_ = policy_->step(context, delay);
   }
+  error_feedback_ = delay > 0 || policy_->uniform ? experiment.pipeline().error_feedback() : 0;
   const proto::Optimizer& optimizer = experiment.optimizer();
   scheme_ = changed_.mix ? &mixed_momentum() : &optimizer_scheme(optimizer);
   values_ = OptionValues(scheme_->info.options, optimizer.custom());

@@ -25,8 +25,12 @@ class ChunkOptimizer {
 
   const OptionValues& values() const { return values_; }
 
-  /// The weight policy wants the smoothed displacement, with this decay.
-  bool displacement() const { return changed_.displacement_decay > 0; }
+  /// c of w -= u + c (u - u of the update before), u the whole step; 0 where the chunk's gradients are in time.
+  double error_feedback() const { return error_feedback_; }
+
+  /// The smoothed displacement is kept, with this decay: the weight policy wants it, or error feedback, and that
+  /// as it was in the last update alone.
+  bool displacement() const { return changed_.displacement_decay > 0 || error_feedback_ > 0; }
 
   double displacement_decay() const { return changed_.displacement_decay; }
 
@@ -49,6 +53,7 @@ class ChunkOptimizer {
   const PolicyScheme* policy_;
   OptionValues policy_values_;
   PolicyStep changed_;  // by the policy
+  double error_feedback_ = 0;
   const OptimizerScheme* scheme_ = nullptr;
   OptionValues values_;    // of the optimizer
   UpdateNumbers numbers_;  // what is the same in every update

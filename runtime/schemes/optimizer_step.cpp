@@ -106,6 +106,7 @@ OptimizerStep::Made OptimizerStep::apply(Stream& stream,
                                .displacement = request.reaches[p].kind == ReachKind::displacement,
                                .out = here(made.predictions[p][s].values)});
       }
+      const Tensor before = move_before(stream, i);
       update_stretch(
           stream,
           i,
@@ -113,9 +114,36 @@ OptimizerStep::Made OptimizerStep::apply(Stream& stream,
           scalars,
           {.w = here(w), .g = here(g), .w_new = here(made.next[s].values), .moments = {}},
           std::move(predictions));
+      feed_back(stream, i, before, here(made.next[s].values));
     }
   }
   return made;
+}
+
+/// Minus c times how far the update before would have moved the stretch by itself: the displacement without
+/// smoothing. Empty where there is no error feedback, or no update before.
+Tensor OptimizerStep::move_before(Stream& stream, std::size_t index) {
+  if (optimizer_.error_feedback() == 0 || updates_ == 1) {
+    return {};
+  }
+  const Tensor before = stream.allocate({stretches_[index].size});
+  combine(stream, {{-optimizer_.error_feedback(), state_at(stream, index).displacement}}, before);
+  return before;
+}
+
+/// Error feedback (Zmushko et al. 2026): the update before was made of a gradient that came too late; what this one
+/// would have made of it is added now. With u the optimizer's whole step, w -= u + c (u - u of the update before).
+void OptimizerStep::feed_back(Stream& stream,
+                              std::size_t index,
+                              const Tensor& before,
+                              const Tensor& w_new) {
+  if (before) {
+    combine(stream,
+            {{1, w_new},
+             {optimizer_.error_feedback(), state_at(stream, index).displacement},
+             {1, before}},
+            w_new);
+  }
 }
 
 /// Sizes of what the method keeps of a matrix beside its moments.

@@ -123,6 +123,8 @@ class OptimizerStep {
                           const UpdateTensors& tensors,
                           const Tensor& displacement,
                           const std::vector<Prediction>& predictions) const;
+  Tensor move_before(Stream& stream, std::size_t index);
+  void feed_back(Stream& stream, std::size_t index, const Tensor& before, const Tensor& w_new);
   void check_by_slice() const;
 
   ChunkOptimizer optimizer_;

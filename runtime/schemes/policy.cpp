@@ -59,6 +59,35 @@ Result<void> check_mix(const PolicyScheme& scheme,
              optimizer.info.name)};
 }
 
+/// It changes the step, so that who predicts steps, or changes them itself, would be wrong.
+Result<void> check_error_feedback(const PolicyScheme& scheme,
+                                  const proto::Experiment& experiment,
+                                  std::int64_t delay_max) {
+  if (experiment.pipeline().error_feedback() == 0) {
+    return {};
+  }
+  const auto refused = [](const std::string& why) {
+    return Error{ErrorKind::usage, "pipeline.error_feedback: " + why};
+  };
+  if (delay_max == 0) {
+    return refused(
+        "corrects updates by late gradients, and with this schedule none is late; right is 0");
+  }
+  if (experiment.replicas().count() > 1) {
+    return refused("is for one replica; right is 0");
+  }
+  if (scheme.predicts || scheme.step) {
+    return refused(
+        concat("changes the step, which ",
+               kKey,
+               " ",
+               scheme.info.name,
+               scheme.step ? " changes, too: " : " predicts: ",
+               use_weights([](const PolicyScheme& s) { return !s.predicts && !s.step; })));
+  }
+  return {};
+}
+
 const PolicyScheme& chosen(const proto::Experiment& experiment) {
   const auto scheme = chosen_weights(experiment);
   TROUPE_CHECK(scheme, scheme ? "" : scheme.error().message);
@@ -151,6 +180,9 @@ Result<void> check_policy(const proto::Experiment& experiment, const Schedule& s
     return sound;
   }
   const PolicyScheme& scheme = chosen(experiment);
+  if (auto sound = check_error_feedback(scheme, experiment, schedule.delay_max); !sound) {
+    return sound;
+  }
   if (scheme.fits) {
     if (auto sound = scheme.fits(weight_context(experiment), schedule); !sound) {
       return sound;

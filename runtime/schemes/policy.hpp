@@ -54,6 +54,8 @@ struct PolicyScheme {
   /// Forward and backward read what is newest, whatever step that is: the only way to read weights
   /// that have no steps, those that hogwild shares.
   bool newest_only = false;
+  /// All stages read the same step, so that the last one's gradients are as late as the first one's.
+  bool uniform = false;
   /// It looks ahead along the optimizer's direction (linear or geometric reaches), which a server
   /// whose step leads elsewhere cannot do.
   bool predicts = false;

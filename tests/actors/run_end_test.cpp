@@ -3,6 +3,9 @@
 
 #include "tests/support/machines.hpp"
 
+#include <algorithm>
+#include <set>
+
 namespace run_end_test {
 
 using namespace troupe;
@@ -140,6 +143,35 @@ TEST_CASE("of all: an evaluation is news once, and one waits at a time", "[actor
     end.queue(marks, {.step = step});
   }
   CHECK(steps(marks) == Steps{10, 30});  // 20 would read what 30 reads
+}
+
+TEST_CASE("of peers: of the evaluations that wait every second is passed over where they are many",
+          "[actors]") {
+  EndOfPeers end(company(false));
+  Marks marks;
+  std::vector<std::int64_t> passed_over;
+  for (std::int64_t step = 10; step <= 4000; step += 10) {
+    const auto more = end.queue(marks, {.step = step});
+    passed_over.insert(passed_over.end(), more.begin(), more.end());
+    CHECK(marks.size() <= 1 + EndOfPeers::kWaitingMax);
+    CHECK(marks.front().step == 10);  // under way
+    CHECK(marks.back().step == step);
+    if (step == 170) {  // 16 wait
+      CHECK(passed_over.empty());
+    } else if (step == 180) {
+      CHECK(passed_over == Steps{20, 40, 60, 80, 100, 120, 140, 160});
+    }
+  }
+  CHECK(marks.size() + passed_over.size() == 400);  // each is one or the other
+  std::set<std::int64_t> all(passed_over.begin(), passed_over.end());
+  for (const std::int64_t step : steps(marks)) {
+    all.insert(step);
+  }
+  CHECK(all.size() == 400);
+  const Steps left = steps(marks);
+  CHECK(std::is_sorted(left.begin(), left.end()));
+  CHECK(end.queue(marks, {.step = 4000, .last = true}).empty());  // the last of the run stays
+  CHECK(marks.back().last);
 }
 
 TEST_CASE("of all: the living are told to stop, and the last of them makes the last step",

@@ -1,6 +1,7 @@
 // The parts of a server shard, each on its own.
 #include "actors/server/above.hpp"
 #include "actors/server/arrived_pushes.hpp"
+#include "actors/server/differences.hpp"
 #include "actors/server/pins.hpp"
 #include "actors/server/replicas.hpp"
 #include "actors/server/served_weights.hpp"
@@ -54,6 +55,31 @@ using Sequences = std::vector<std::uint64_t>;
 using Values = std::vector<float>;
 
 }  // namespace
+
+TEST_CASE("an answer has messages that are shorter than the weights, and not too many of them") {
+  Differences differences;
+  constexpr std::int64_t kNumbers = 1'000'000;  // a message has one
+  const auto most = static_cast<std::int64_t>(Differences::kMost);
+  for (std::int64_t version = 1; version <= 2 * most; ++version) {
+    differences.add(version, value(static_cast<float>(version)), kNumbers);
+  }
+  REQUIRE(differences.since(most));
+  CHECK(differences.since(most)->size() == Differences::kMost);
+  CHECK(differences.since(most)->front().span<float>()[0] == static_cast<float>(most + 1));
+  CHECK_FALSE(differences.since(most - 1));  // the whole weights are right
+  CHECK(differences.since(2 * most)->empty());
+  for (std::int64_t version = 2 * most + 1; version <= 3 * most; ++version) {
+    differences.add(version, {}, kNumbers);  // nothing has moved
+  }
+  CHECK(differences.since(2 * most)->empty());
+  CHECK_FALSE(differences.since(2 * most - 1));
+  differences.add(3 * most + 1, value(1), 3);
+  differences.add(3 * most + 2, value(2), 3);
+  CHECK(differences.since(3 * most)->size() == 2);
+  differences.add(3 * most + 3, value(3), 3);  // 12 bytes are the weights
+  CHECK_FALSE(differences.since(3 * most));
+  CHECK(differences.since(3 * most + 1)->size() == 2);
+}
 
 TEST_CASE("uploads are taken in their sender's order, each once") {
   Replicas replicas(2, false, {});

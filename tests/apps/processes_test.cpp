@@ -121,6 +121,40 @@ TEST_CASE("a run in several processes ends with the weights of one", "[apps]") {
   }
 }
 
+TEST_CASE("each replica's own figures are those of one process", "[apps]") {
+  const Words run = training({"pipeline.stages=1",
+                              "replicas.count=3",
+                              "replicas.exchange=gossip",
+                              "record.each_replica=always",
+                              "record.evaluate_every=40",
+                              kShort});
+  // "step":40,"epoch":...,"replica":1,"loss":...,"accuracy":..., of each, which come in any order.
+  const auto figures = [](const fs::path& folder) {
+    std::set<std::string> all;
+    std::istringstream lines(contents(folder / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find(R"("kind":"replica")") != std::string::npos) {
+        all.insert(line.substr(0, line.find(R"(,"seconds")")));
+      }
+    }
+    return all;
+  };
+  const Folder scratch;
+  const Said one = run_program(with(run, {"--out", scratch / "one"}));
+  REQUIRE(one.code == 0);
+  CHECK(one.out.find("\nreplicas") != std::string::npos);
+  const std::set<std::string> want = figures(scratch / "one");
+  CHECK(want.size() == 9);
+  for (const std::string processes : {"2", "3"}) {
+    const std::string out = scratch / processes;
+    const Said several = run_program(with(run, {"--out", out, "--processes", processes}));
+    INFO(several.err);
+    REQUIRE(several.code == 0);
+    CHECK(digest_of(several) == digest_of(one));
+    CHECK(figures(out) == want);
+  }
+}
+
 TEST_CASE("wherever stages and servers play, a run ends with the weights of one process",
           "[apps]") {
   for (const auto& [settings, on] :

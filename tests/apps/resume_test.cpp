@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -165,6 +166,50 @@ TEST_CASE(
     CHECK(resumed.code == 0);
     CHECK(digest_of(resumed) == digest_of(whole));
   }
+}
+
+TEST_CASE(
+    "evaluations of each replica, and those that wait or are passed over, are in a checkpoint",
+    "[apps]") {
+  const auto lines = [](const std::string& run, const std::string& kind) {
+    std::vector<std::string> all;
+    std::istringstream metrics(contents(run + "/metrics.jsonl"));
+    for (std::string line; std::getline(metrics, line);) {
+      if (line.find("\"kind\":\"" + kind + '"') != std::string::npos) {
+        all.push_back(line);
+      }
+    }
+    return all;
+  };
+  const auto passed_over = [](const std::string& run) {
+    const std::string summary = contents(run + "/summary.json");
+    const std::size_t at = summary.find("\"evaluations_passed_over\"");
+    return at == std::string::npos ? "" : summary.substr(at, summary.find('\n', at) - at);
+  };
+  const Folder folder;
+  const std::string run = folder / "run";
+  std::vector<std::string> words = pipeline("sim", run, "60");
+  for (const std::string more : {"replicas.count=3",
+                                 "replicas.exchange=ad_psgd",
+                                 "clock.workers.straggler.permanent.factor=30",
+                                 "record.evaluate=true",
+                                 "record.evaluate_every=1",
+                                 "record.each_replica=always"}) {
+    words.insert(words.end(), {"--set", more});
+  }
+  const Said whole = run_program(words);
+  REQUIRE(whole.code == 0);
+  const auto replicas = lines(run, "replica");
+  const auto evaluations = lines(run, "evaluation");
+  const std::string passed = passed_over(run);
+  CHECK(replicas.size() == 3 * evaluations.size());
+  CHECK(passed.size() > 0);
+  const Said resumed = run_program({"sim", "--resume", run + "/checkpoints/step-40", "--quiet"});
+  CHECK(resumed.code == 0);
+  CHECK(digest_of(resumed) == digest_of(whole));
+  CHECK(lines(run, "replica") == replicas);
+  CHECK(lines(run, "evaluation") == evaluations);
+  CHECK(passed_over(run) == passed);
 }
 
 TEST_CASE("predictors, their lessons under way and what is measured of them are in a checkpoint",

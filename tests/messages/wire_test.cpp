@@ -293,7 +293,9 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
       SignalRecord{.stamp = {.batch = 3}, .synthetic = true},
       AngleRecord{.stamp = {.batch = 3}, .product = 1, .update = 2, .truth = 3},
       InputRecord{.stamp = {.batch = 3}, .drawn = Drawn::again, .replaced = 2},
-      ConsensusRecord{.replica = 1, .chunk = 2, .step = 3, .distances = {0.5, -1}}};
+      ConsensusRecord{.replica = 1, .chunk = 2, .step = 3, .distances = {0.5, -1}},
+      ReplicaRecord{.replica = 1, .step = 3, .loss = 0.5, .accuracy = 0.25, .has_accuracy = true},
+      PassedOverRecord{.evaluations = 7}};
   for (RecordEntry record : records) {
     Archive a;
     archive(a, record);

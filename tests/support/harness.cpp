@@ -277,7 +277,7 @@ double Outcome::mean_loss(std::int64_t first, std::int64_t last) const {
   return n > 0 ? sum / n : std::numeric_limits<double>::quiet_NaN();
 }
 
-std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
+std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay, float feedback) {
   auto blueprint = make_blueprint(e);
   REQUIRE(blueprint);
   const Blueprint& b = *blueprint;
@@ -296,6 +296,7 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
   double carried = 1;
   std::vector<Tensor> m;  // by slice
   std::vector<Tensor> v;
+  std::vector<std::vector<float>> before;  // by slice: u of the step before
   const auto zeros = [&](const Weights& like) {
     std::vector<Tensor> all;
     for (const Slice& slice : like) {
@@ -352,6 +353,17 @@ std::vector<float> delayed_sgd(const proto::Experiment& e, std::int64_t delay) {
               .displacement = {},
               .displacement_decay = 0,
               .predictions = {}});
+    }
+    for (std::size_t i = 0; feedback > 0 && i < next.size(); ++i) {
+      const auto was = newest[i].values.span<float>();
+      const auto is = next[i].span<float>();
+      std::vector<float> u(is.size());
+      for (std::size_t j = 0; j < u.size(); ++j) {
+        u[j] = was[j] - is[j];
+        is[j] -= batch == 0 ? 0 : feedback * (u[j] - before[i][j]);
+      }
+      before.resize(next.size());
+      before[i] = std::move(u);
     }
     history.push_back(weights_of(next));
     while (static_cast<std::int64_t>(history.size()) > delay + 2) {

@@ -83,8 +83,11 @@ std::int64_t servers_of_all(const Outcome& outcome);
 std::vector<float> flatten(const Blueprint& blueprint, const std::vector<Weights>& by_chunk);
 
 /// One loop over the whole network as a single chunk, no actor: SGD (the experiment's optimizer)
-/// whose gradient of mini-batch b is taken at W[max(0, b - delay)].
-std::vector<float> delayed_sgd(const proto::Experiment& experiment, std::int64_t delay);
+/// whose gradient of mini-batch b is taken at W[max(0, b - delay)]. With `feedback` c, where u is the
+/// optimizer's step, w -= u + c (u - u of the step before), from the second one on.
+std::vector<float> delayed_sgd(const proto::Experiment& experiment,
+                               std::int64_t delay,
+                               float feedback = 0);
 
 /// Bit for bit, and not empty. (Comparing vectors in a CHECK would print them.)
 bool same(const std::vector<float>& a, const std::vector<float>& b);

@@ -85,6 +85,53 @@ TEST_CASE("2BW is SGD delayed by 1, bit for bit", "[system]") {
   }
 }
 
+TEST_CASE("error feedback adds what the update before would have been in time", "[system]") {
+  for (const std::string rule : {"momentum", "adamw"}) {
+    for (const int K : {2, 4}) {
+      const auto with = [&](const std::string& c, const std::string& policy, int M) {
+        return experiment(tiny_task("16,14,12,12,10", "relu"),
+                          {"pipeline.stages=" + std::to_string(K),
+                           "pipeline.micro_batches=" + std::to_string(M),
+                           "pipeline.schedule=async_one_f_one_b",
+                           "pipeline.weights=" + policy,
+                           "pipeline.error_feedback=" + c,
+                           "optimizer.rule=" + rule,
+                           "optimizer.learning_rate=0.005"});
+      };
+      INFO(rule << " K " << K);
+      const auto fed = with("1", "double_buffered", 4);
+      CHECK(relative_distance(weights(fed), delayed_sgd(fed, 1, 1)) < 1e-5);
+      CHECK(relative_distance(weights(fed), delayed_sgd(fed, 1)) > 1e-4);
+      const auto half = with("0.5", "vertical_sync", 1);
+      CHECK(relative_distance(weights(half), delayed_sgd(half, K - 1, 0.5)) < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("with stash the last stage's gradients are in time and are not corrected", "[system]") {
+  // The quadratic's stages share nothing: w of chunk k goes by w - 2u + u of the step before alone, u = eta w[t - D].
+  constexpr int K = 3;
+  constexpr double kRate = 0.05;
+  const std::vector<float> made = weights(
+      experiment(quadratic(K, 40, kRate),
+                 {"optimizer.rule=sgd", "pipeline.weights=stash", "pipeline.error_feedback=1"}));
+  REQUIRE(made.size() == 3 * K);
+  for (int k = 0; k < K; ++k) {
+    const int D = K - 1 - k;
+    for (int i = 0; i < 3; ++i) {
+      const double curvature = std::pow(5.0, i / 2.0);  // 1 to 5
+      std::vector<double> w{1};
+      double before = 0;
+      for (int t = 0; t < 40; ++t) {
+        const double u = kRate * curvature * w[static_cast<std::size_t>(std::max(0, t - D))];
+        w.push_back(w.back() - u - (D > 0 && t > 0 ? u - before : 0));
+        before = u;
+      }
+      CHECK(made[static_cast<std::size_t>(3 * k + i)] == Approx(w.back()).epsilon(1e-4));
+    }
+  }
+}
+
 TEST_CASE("with one stage and no delay every policy is plain SGD or its own look-ahead",
           "[system]") {
   const std::string task = tiny_task("16,14", "relu");

@@ -20,21 +20,22 @@ namespace {
 const std::string kCombined = "spike_compensation.predict=true";
 
 /// True where chunk 0, the one with delay K-1, has not grown after so many updates.
-bool stable(const std::string& policy, double momentum, int D, double rate) {
+bool stable(
+    const std::string& policy, double momentum, int D, double rate, const Options& more = {}) {
   char number[32];
   std::snprintf(number, sizeof number, "%.17g", rate);
-  const auto e = experiment(
-      "model { quadratic { layers: " + std::to_string(D + 1) +
-          " } } data { batch_size: 1 none {} } "
-          "optimizer { rule: momentum } pipeline { stages: " +
-          std::to_string(D + 1) +
-          " schedule { async_one_f_one_b {} } } "
-          "stop { updates: 5000 allow_divergence: true } record { evaluate: "
-          "false order: false gap_every: 0 }",
-      {(policy.find('=') == std::string::npos ? "pipeline.weights=" : "pipeline.weights.") + policy,
-       "optimizer.momentum=" + std::to_string(momentum),
-       std::string("optimizer.learning_rate=") + number});
-  const Outcome outcome = run(e);
+  const std::string task = "model { quadratic { layers: " + std::to_string(D + 1) +
+                           " } } data { batch_size: 1 none {} } "
+                           "optimizer { rule: momentum } pipeline { stages: " +
+                           std::to_string(D + 1) +
+                           " schedule { async_one_f_one_b {} } } "
+                           "stop { updates: 5000 allow_divergence: true } record { evaluate: "
+                           "false order: false gap_every: 0 }";
+  const Options set{
+      (policy.find('=') == std::string::npos ? "pipeline.weights=" : "pipeline.weights.") + policy,
+      "optimizer.momentum=" + std::to_string(momentum),
+      std::string("optimizer.learning_rate=") + number};
+  const Outcome outcome = run(experiment(task, joined(set, more)));
   return !outcome.diverged() && std::abs(outcome.weights.front()) < 1;
 }
 
@@ -101,6 +102,27 @@ double exact_limit(const std::string& policy, double gamma, int D) {
 }
 
 }  // namespace
+
+TEST_CASE("error feedback moves the limits as its recursion does", "[system]") {
+  // w -= u + c (u - u before), u = eta v, v = gamma v + w[t - D]: the table of apps/docs/schemes.md.
+  const std::map<std::pair<double, int>, std::vector<double>> limits{{{0, 1}, {0.829, 0.618}},
+                                                                     {{0, 2}, {0.616, 0.533}},
+                                                                     {{0, 3}, {0.465, 0.442}},
+                                                                     {{0, 7}, {0.219, 0.227}},
+                                                                     {{0.9, 1}, {0.169, 0.270}},
+                                                                     {{0.9, 2}, {0.0655, 0.0854}},
+                                                                     {{0.9, 3}, {0.0407, 0.0480}},
+                                                                     {{0.9, 7}, {0.0168, 0.0179}}};
+  for (const auto& [at, of] : limits) {
+    for (std::size_t half = 1; half <= 2; ++half) {
+      INFO("momentum " << at.first << " D " << at.second << " half c " << half);
+      const Options feedback{concat("pipeline.error_feedback=", half == 1 ? "0.5" : "1")};
+      const double limit = of[half - 1];
+      CHECK(stable("stash", at.first, at.second, 0.98 * limit, feedback));
+      CHECK_FALSE(stable("stash", at.first, at.second, 1.02 * limit, feedback));
+    }
+  }
+}
 
 TEST_CASE("plain SGD is stable up to 2 sin(pi / (4D + 2))", "[system]") {
   for (const int D : {0, 1, 2, 3, 4, 7}) {

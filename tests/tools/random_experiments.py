@@ -117,6 +117,7 @@ OF_EXCHANGE = {
     "replicas.copies": ["parameter_server", "synchronous", "averaging", "bmuf", "easgd", "diloco", "wsp"],
     "clock.exchange": TRAVELS, "clock.bandwidth": TRAVELS, # Refused but with halos, where they make a run too long (for_ever).
     "clock.between_servers": [], "clock.bandwidth_between_servers": [],
+    "record.each_replica": ["gossip", "sgp", "ad_psgd", "strom"],
 }  # fmt: skip
 TIMES = ("clock.between_servers", "clock.bandwidth", "clock.exchange", "clock.workers")  # of links and of workers
 
@@ -334,7 +335,8 @@ class Draw:
     def out_of_place(self, here):
         """What is drawn beside it leaves it nothing to say."""
         exchange = next((s.split("=")[1] for s in self.sets if s.startswith("replicas.exchange=")), "parameter_server")
-        alone = here in ("replicas.split", "replicas.shards", "replicas.copies", "replicas.codec", "clock.workers") and self.count == 1
+        alone = (here in ("replicas.split", "replicas.shards", "replicas.copies", "replicas.codec", "clock.workers", "record.each_replica")
+                 and self.count == 1)  # fmt: skip
         return alone or exchange not in OF_EXCHANGE.get(here, [exchange]) or self.needs_another(here)
 
     def needs_another(self, here):
@@ -347,6 +349,7 @@ class Draw:
             "replicas.codec.down": among(r"replicas\.exchange=(gossip|strom)"),
             "replicas.codec": moving,
             "record.angle_every": tied,
+            "pipeline.error_feedback": self.count > 1 or self.stages == 1 or not among(r"pipeline\.schedule=async_.*"),
             "replicas.exchange.gossip.group": not among(r"replicas\.exchange\.gossip\.graph=groups"),
             "replicas.exchange.diloco.mode.asynchronous.activation": among(r".*\.outer=(nesterov|sgd)"),
         }.get(here, False)  # fmt: skip

@@ -70,6 +70,7 @@ PolicyScheme vertical_sync() {
       .staleness = "K-1 on every stage",
       .memory = "K",
       .view = uniform_view,
+      .uniform = true,
       .fits = one_micro_batch};
 }
 
@@ -82,6 +83,7 @@ PolicyScheme double_buffered() {
           .staleness = "1 on every stage",
           .memory = "2",
           .view = uniform_view,
+          .uniform = true,
           .fits = delay_of_one};
 }
 

@@ -110,6 +110,14 @@ struct Shard {
         Note{.stamp = {from, 0, step, 0}, .what = what, .tensors = {filled(value)}}, 0, fx);
   }
 
+  /// What an evaluation of its own weights at the step reads; -1: it is not there yet.
+  float own_at(std::int64_t step) {
+    const std::size_t before = host.replies.size();
+    CHECK(exchange.fetch_pinned(
+        {.from = {}, .view = {step, {}}, .pinned = true, .slice = {}, .own = true}, fx));
+    return host.replies.size() == before ? -1 : first_of(host.replies.back().second.at(0).values);
+  }
+
   /// Steps on its own.
   void steps(int count) {
     exchange.waits = false;
@@ -286,6 +294,43 @@ TEST_CASE("or the evaluator's own weights, without a question", "[actors]") {
   s.work();
   REQUIRE(s.host.pins.size() == 1);
   CHECK(first_of(s.host.pins[0].second[0].values) == 2);
+}
+
+TEST_CASE("an evaluation of its own weights reads those of that very step, or its last ones",
+          "[actors]") {
+  Shard s;
+  s.steps(3);
+  CHECK(s.own_at(2) == 2);  // evaluated: kept
+  CHECK(s.own_at(3) == 3);
+  CHECK(s.own_at(4) == -1);      // still to come
+  s.exchange.make_pin(2, s.fx);  // the mean of it does not take them away
+  s.note(0, 8, ":answer", 2);
+  s.note(2, 5, ":answer", 2);
+  s.work();
+  CHECK(s.own_at(2) == 2);
+  CHECK_FALSE(
+      s.exchange.fetch_pinned({.from = {}, .view = {2, {}}, .pinned = true, .slice = {}}, s.fx));
+  const std::size_t before = s.host.replies.size();
+  s.exchange.ended(3, s.fx);  // no later step will come
+  REQUIRE(s.host.replies.size() == before + 1);
+  CHECK(first_of(s.host.replies.back().second.at(0).values) == 3);
+  CHECK(s.own_at(4) == 3);
+}
+
+TEST_CASE("what is kept for an evaluation that is passed over goes, or is not kept at all",
+          "[actors]") {
+  Shard s;
+  s.steps(5);                 // steps 2 and 4 are due
+  s.exchange.passed_over(2);  // behind it
+  s.exchange.passed_over(6);  // before it
+  s.steps(3);
+  // What is not kept is answered with the newest weights, which tells it from what is.
+  CHECK(s.own_at(2) == 8);
+  CHECK(s.own_at(4) == 4);
+  CHECK(s.own_at(6) == 8);
+  CHECK(sent_to<MarkDue>(kDirector.id, s.fx).size() == 3);  // none at step 6
+  s.steps(2);
+  CHECK(s.own_at(8) == 8);
 }
 
 TEST_CASE("a peer's question is answered when the step is there, or no later one will be",

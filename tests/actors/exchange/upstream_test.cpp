@@ -235,6 +235,24 @@ TEST_CASE("weights travel with their moments, which come back merged", "[actors]
   CHECK(r.prepare(1)->inbound.moments.empty());  // they have taken their place
 }
 
+TEST_CASE("moments of another size, which another process may send, are refused", "[actors]") {
+  Link link = by_itself(Travel::weights, 1);
+  link.moments = true;
+  Replica r(link, 1);
+  Applied made = Replica::made_of(*r.prepare(1), 2, 0);
+  made.moments = {{filled(21), filled(22)}};
+  r.exchange.applied(std::move(made), 0, r.fx);
+  Stream stream(Device{});
+  for (const Tensor& wrong : {Tensor(),
+                              stream.allocate({filled(0).elements() + 1}),
+                              stream.allocate({filled(0).elements()}, DType::int32)}) {
+    Answer answer = Replica::answer_of(1, 0, 1, 50);
+    answer.moments = {filled(51), wrong};
+    CHECK_THROWS_WITH(r.answer(std::move(answer)), says("answer that is none"));
+  }
+  CHECK(r.step() == 0);
+}
+
 TEST_CASE("moments are zeroed once after each fetch where the link says so", "[actors]") {
   Link link = by_itself(Travel::weights, 2);
   link.reset_moments = true;

@@ -40,6 +40,7 @@ class Process final : public Cluster {
   Process() : Cluster(0, {0, 1}, "token") {
     theatre.start -= 1s;
     theatre.ports.push_back(std::make_unique<Mailbox>(delivered));
+    cast.members.push_back({.name = "elsewhere", .machine = nullptr, .replica = 1});
     theatre_ = &theatre;
   }
 
@@ -82,7 +83,7 @@ class Process final : public Cluster {
   Theatre theatre{.system = system, .cast = cast, .options = options};
 };
 
-/// From a machine of process 1.
+/// From a machine of process 1, which is of replica 1.
 Message advanced(ActorId from = 1) {
   Message message = Advanced{};
   message.from = from;
@@ -128,6 +129,37 @@ TEST_CASE("a message for a machine of another process, or that is none, is refus
   shorter.content.bytes.pop_back();
   CHECK_THROWS_AS(process.deliver(1, std::move(shorter)), ArchiveError);
   CHECK(process.delivered.empty());
+}
+
+TEST_CASE("a machine speaks in the name of its own replica alone") {
+  Process process;
+  const auto comes = [&](Message message) {
+    message.from = 1;  // of replica 1
+    process.deliver(1, Process::packed(0, std::move(message), 0));
+  };
+  comes(Upload{.stamp = {.replica = 1}, .contribution = {}, .reads = {}});
+  comes(Note{.stamp = {.replica = 1}});
+  comes(GradientPart{.stamp = {.replica = 1}, .tensors = {}});
+  comes(Finished{.replica = 1});
+  comes(MarkDone{.replica = 1});
+  comes(Buffers{.replica = 1, .tensors = {}});
+  CHECK(process.delivered.size() == 6);
+  const auto refused = [&](const Message& message) {
+    CHECK_THROWS_AS(comes(message), WireError);
+  };
+  refused(Upload{.stamp = {.replica = 0}, .contribution = {}, .reads = {}});
+  refused(Upload{.stamp = {.replica = 1}, .contribution = {}, .reads = {}, .far = true});
+  refused(Note{.stamp = {.replica = 2}});
+  refused(GradientPart{.stamp = {.replica = 0}, .tensors = {}});
+  refused(Finished{.replica = 0});
+  refused(MarkDone{.replica = 2, .own = true});
+  refused(Buffers{.replica = 0, .tensors = {}});
+
+  process.cast.members[1].replica = -1;  // a group's server, or an extension
+  comes(Upload{.stamp = {.replica = 5}, .contribution = {}, .reads = {}, .far = true});
+  comes(Note{.stamp = {.replica = 2}});
+  refused(Upload{.stamp = {.replica = 1}, .contribution = {}, .reads = {}});
+  CHECK(process.delivered.size() == 8);
 }
 
 }  // namespace cluster_test

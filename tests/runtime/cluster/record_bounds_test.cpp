@@ -42,6 +42,8 @@ std::vector<RecordEntry> sound() {
           SignalRecord{.stamp = last()},
           AngleRecord{.stamp = last()},
           InputRecord{.stamp = last(), .drawn = Drawn::none},
+          ReplicaRecord{.replica = 1, .step = 0},
+          PassedOverRecord{.evaluations = 0},
           ConsensusRecord{.replica = 1, .chunk = 3, .step = 0, .distances = {0, -1}}};
 }
 
@@ -75,6 +77,9 @@ std::vector<RecordEntry> unsound() {
       AngleRecord{.stamp = {.chunk = 4}},
       InputRecord{.stamp = {.chunk = 4}},
       InputRecord{.stamp = last(), .replaced = -1},
+      ReplicaRecord{.replica = 2},
+      ReplicaRecord{.step = -1},
+      PassedOverRecord{.evaluations = -1},
       ConsensusRecord{.replica = 2, .distances = {0, 0}},
       ConsensusRecord{.chunk = 4, .distances = {0, 0}},
       ConsensusRecord{.step = -1, .distances = {0, 0}},

@@ -280,6 +280,44 @@ TEST_CASE("how far replicas are from their mean is told with the evaluation", "[
              test::says("\"consensus\": 4,\n") && test::says("\"distances\": {"));
 }
 
+TEST_CASE("what each replica's own weights are worth is told apart", "[record]") {
+  Bench bench({});
+  const auto told = [&](std::int32_t replica, std::int64_t step, double loss, double accuracy) {
+    bench.recorder->on(ReplicaRecord{.replica = replica,
+                                     .step = step,
+                                     .loss = loss,
+                                     .accuracy = accuracy,
+                                     .has_accuracy = true},
+                       3);
+  };
+  told(1, 8, 0.5, 0.75);
+  told(0, 8, 0.25, 1);
+  told(3, 8, 0.75, 0.5);
+  told(0, 12, 9, 0);
+  bench.recorder->on(PassedOverRecord{4}, 3);
+  bench.recorder->on(PassedOverRecord{3}, 3);
+  CHECK(
+      bench.lines("replica").front() ==
+      R"({"kind":"replica","step":8,"epoch":2,"replica":1,"loss":0.5,"accuracy":0.75,"seconds":3})");
+  const Summary s = bench.recorder->summary(8);
+  REQUIRE(s.replicas.size() == 3);
+  const OverReplicas loss = over_replicas(s.replicas, &ReplicaRecord::loss);
+  CHECK(loss.mean == 0.5);
+  CHECK(loss.deviation == Approx(std::sqrt(2 * 0.0625 / 3)));
+  CHECK(loss.least == 0.25);
+  CHECK(loss.greatest == 0.75);
+  const std::string json = to_json(s, {});
+  CHECK_THAT(json,
+             test::says(R"("replica-3":{"loss":0.75,"accuracy":0.5})") &&
+                 test::says(R"("replicas_accuracy": {"mean":0.75,)") &&
+                 test::says(R"("evaluations_passed_over": 7)"));
+  CHECK(bench.recorder->summary(9).replicas.empty());
+
+  bench.recorder->on(ReplicaRecord{.replica = 0, .step = 20, .loss = 2}, 4);  // of values
+  CHECK_THAT(bench.lines("replica").back(), test::says(R"("accuracy":null)"));
+  CHECK(to_json(bench.recorder->summary(20), {}).find("replicas_accuracy") == std::string::npos);
+}
+
 TEST_CASE("the best evaluation is the last that the Director found better", "[record]") {
   Bench bench({"stop.patience=2"});
   const auto evaluated = [&](std::int64_t step, double loss, bool better, bool over) {

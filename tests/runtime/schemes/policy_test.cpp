@@ -135,6 +135,24 @@ TEST_CASE("what a policy says of itself is held against the rest of the experime
             .starts_with("pipeline.weights.custom.name: \"dumped\" has not been registered"));
 }
 
+TEST_CASE("error feedback needs gradients that are late, and steps that nobody else changes",
+          "[schemes]") {
+  REQUIRE(kRegistered);
+  const std::string feedback = "pipeline.error_feedback=1";
+  CHECK(refusal({feedback, "pipeline.weights=stash"}) == "");
+  CHECK(refusal({feedback, "pipeline.weights=latest"}) == "");
+  CHECK(refusal({feedback, "pipeline.micro_batches=4"}, "gpipe")
+            .starts_with("pipeline.error_feedback: corrects updates by late gradients"));
+  CHECK(refusal({feedback, "replicas.count=2"}) ==
+        "pipeline.error_feedback: is for one replica; right is 0");
+  CHECK(refusal({feedback, kMine})
+            .starts_with("pipeline.error_feedback: changes the step, which pipeline.weights damped "
+                         "predicts: use one of: latest,"));
+  CHECK(refusal({feedback, "pipeline.weights=pipemare"})
+            .starts_with("pipeline.error_feedback: changes the step, which pipeline.weights "
+                         "pipemare changes, too: use one of: latest,"));
+}
+
 TEST_CASE("a policy may say how far its predictions go", "[schemes]") {
   REQUIRE(kRegistered);
   const auto factor = [](const std::vector<std::string>& assignments) {
