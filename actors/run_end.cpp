@@ -61,10 +61,12 @@ void EndAtServers::halted(const Halted& m, Effects& fx) {
   if (progress_.size() < company_.servers.size() || std::exchange(told_end_, true)) {
     return;
   }
-  std::int64_t end = 1;  // where nothing has been applied, the first update
-  for (const auto& [server, step] : progress_) {
-    end = std::max(end, step);
-  }
+  const auto [least, most] =
+      std::minmax_element(progress_.begin(), progress_.end(), [](const auto& a, const auto& b) {
+        return a.second < b.second;
+      });
+  // Where nothing has been applied, the first update.
+  const std::int64_t end = nobody_waits_ ? least->second : std::max<std::int64_t>(1, most->second);
   for (const auto& server : company_.servers) {
     fx.send(server, End{end});
   }

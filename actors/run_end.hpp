@@ -113,7 +113,9 @@ class EndAtSource final : public RunEnd {
 
 class EndAtServers final : public RunEnd {
  public:
-  using RunEnd::RunEnd;
+  /// `nobody_waits`: for what a server makes; then millions of mini-batches may lie between two of its updates.
+  explicit EndAtServers(Company company, bool nobody_waits = false)
+      : RunEnd(std::move(company)), nobody_waits_(nobody_waits) {}
 
   /// A copy that takes the place of one that was lost may tell again what that had told.
   bool news(const MarkDue& m) override;
@@ -126,7 +128,8 @@ class EndAtServers final : public RunEnd {
   bool holder_has_weights() const override { return false; }
 
   /// Servers stand still until they hear where: at the one that has come farthest, which the others
-  /// reach with what is already under way.
+  /// reach with what is already under way. Where nobody waits it could be long under way; there each server ends
+  /// with what it has.
   void halt(const std::vector<bool>& alive, Effects& fx) override;
 
   void target_met(const std::vector<bool>& /*alive*/, Effects& /*fx*/) override {}
@@ -136,6 +139,7 @@ class EndAtServers final : public RunEnd {
   void archive(Archive& a) override;
 
  private:
+  bool nobody_waits_;
   bool halted_ = false;
   std::map<std::pair<std::int32_t, std::size_t>, std::int64_t> progress_;  // answers to Halt
   bool told_end_ = false;

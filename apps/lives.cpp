@@ -209,12 +209,12 @@ Life Lives::begin_again() {
   auto pause = kTryAgainMin;
   std::string told;
   for (int tries = 1;; ++tries) {
-    if (meeting_) {
-      meeting_->begin_again();
-    }
     Life life = live();
     if (life.result || life.missing == 0 || asked_to_stop() > 0) {
       return life;
+    }
+    if (meeting_) {  // whom this life has hung up on comes again at once
+      meeting_->begin_again();
     }
     if (std::exchange(told, life.result.error().message) != life.result.error().message) {
       tell_user("the run cannot begin again yet: " + told);

@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -24,12 +25,14 @@
 #include <optional>
 #include <ostream>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 namespace troupe {
 namespace {
 
-constexpr std::chrono::minutes kLeadMax{10};       // until it is there and everybody has come
+constexpr std::chrono::minutes kLeadMax{10};  // until it is there and everybody has come
+constexpr std::chrono::milliseconds kComeAgain{200};
 constexpr std::chrono::seconds kLeadAgainMax{10};  // one that begins again listens all the time
 
 /// Records of a node go to the lead before a sink sees them.
@@ -182,38 +185,60 @@ class Host {
   std::string address_;
 };
 
-/// Comes to the lead, which may not listen yet and is waited for so long, and plays what that begins. Error where it begins nothing
-/// with this process.
-Result<Played> come_and_play(const Players& players, std::chrono::steady_clock::duration wait) {
+/// A lead, and what it wants of this process.
+struct Invited {
+  std::unique_ptr<ControlStream> lead;
+  Invitation invitation;
+};
+
+/// Comes to the lead, which may not listen yet and is waited for so long. Where it hangs up before it has begun anything,
+/// another process may have been lost at that moment, and all are to come again. Error where it begins no run with this
+/// process.
+Result<Invited> come_and_be_invited(const Players& players,
+                                    std::chrono::steady_clock::duration wait) {
   using Clock = std::chrono::steady_clock;
   const Ranks& ranks = *players.ranks;
+  auto until = Clock::now() + wait;
+  for (;;) {
+    auto lead = come_to(
+        ranks.lead, ranks.rank, ranks.processes, players.credentials.get(), {.until = until});
+    if (!lead) {
+      return lead.error();
+    }
+    if (auto invitation = read_invitation(**lead, {.until = Clock::now() + kLeadMax})) {
+      return Invited{*std::move(lead), *std::move(invitation)};
+    }
+    if (Clock::now() >= until) {
+      return Error{
+          ErrorKind::lost,
+          concat(
+              "the lead at ", ranks.lead.text(), " has not begun a run with process ", ranks.rank)};
+    }
+    until = std::min<Clock::time_point>(until, Clock::now() + kLeadAgainMax);
+    std::this_thread::sleep_for(kComeAgain);
+  }
+}
+
+/// Plays what a lead begins with this process, which is waited for so long. Error where none begins anything.
+Result<Played> come_and_play(const Players& players, std::chrono::steady_clock::duration wait) {
+  const Ranks& ranks = *players.ranks;
   mind_signals();
-  auto lead = come_to(ranks.lead,
-                      ranks.rank,
-                      ranks.processes,
-                      players.credentials.get(),
-                      {.until = Clock::now() + wait});
-  if (!lead) {
-    return lead.error();
+  auto invited = come_and_be_invited(players, wait);
+  if (!invited) {
+    return invited.error();
   }
-  const auto invitation = read_invitation(**lead, {.until = Clock::now() + kLeadMax});
-  if (!invitation) {
-    return Error{
-        ErrorKind::lost,
-        concat(
-            "the lead at ", ranks.lead.text(), " has not begun a run with process ", ranks.rank)};
+  auto& [lead, invitation] = *invited;
+  if (invitation.refusal) {
+    return Error{invitation.refusal->kind,
+                 concat("the lead at ", ranks.lead.text(), ": ", invitation.refusal->message)};
   }
-  if (invitation->refusal) {
-    return Error{invitation->refusal->kind,
-                 concat("the lead at ", ranks.lead.text(), ": ", invitation->refusal->message)};
-  }
-  if (auto fits = check_invitation(*invitation, version()); !fits) {
-    refuse_invitation(**lead, fits.error());
+  if (auto fits = check_invitation(invitation, version()); !fits) {
+    refuse_invitation(*lead, fits.error());
     return fits.error();
   }
   mind_the_lead_alone();
-  const std::string host = near_host((*lead)->descriptor());
-  return play_part(*invitation, *std::move(lead), host);
+  const std::string host = near_host(lead->descriptor());
+  return play_part(invitation, std::move(lead), host);
 }
 
 }  // namespace

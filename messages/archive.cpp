@@ -114,7 +114,12 @@ Tensor Archive::on_device(std::uint32_t place) {
     return data_.tensors[place];
   }
   Tensor& there = read_[{place, device_}];
-  if (!there) {
+  if (!there && stream_) {
+    const Tensor& from = data_.tensors[place];
+    there = stream_->allocate(from.shape(), from.type());
+    copy(*stream_, from, there);  // what it is copied from may go now
+    there.set_ready(stream_->record());
+  } else if (!there) {
     there = copied(data_.tensors[place], device_);
   }
   return there;
@@ -122,8 +127,8 @@ Tensor Archive::on_device(std::uint32_t place) {
 
 /// The same contents in a buffer of its own.
 Tensor Archive::copied(const Tensor& from, Device to) {
-  Stream& on = stream(from.device().kind == DeviceKind::cpu ? to : from.device());
-  Tensor made = stream(to).allocate(from.shape(), from.type());
+  Stream& on = stream(to);  // to the host that of the host, so that none is made on the device
+  Tensor made = on.allocate(from.shape(), from.type());
   from.ready().wait();
   copy(on, from, made);
   on.synchronize();

@@ -73,8 +73,12 @@ class Archive {
   /// their contents change, as it never does once another actor has the handle. Else they are copied.
   void share_tensors() { shares_ = true; }
 
-  /// Where tensors belong that were on a device when they were written.
-  void set_device(Device device) { device_ = device; }
+  /// Where tensors belong that were on a device when they were written. `stream`, of that device, makes the copies, which
+  /// are not waited for; without it they have been made when they are read. It outlives the Archive.
+  void set_device(Device device, Stream* stream = nullptr) {
+    device_ = device;
+    stream_ = stream;
+  }
 
   template <class... T>
   void operator()(T&... values) {
@@ -145,6 +149,7 @@ class Archive {
   bool shares_ = false;
   std::size_t at_ = 0;  // bytes read
   Device device_;
+  Stream* stream_ = nullptr;  // of that device
   std::map<const void*, std::function<void(Archive&, std::shared_ptr<void>&)>> lent_;  // by kKey
 
   struct TensorKey {

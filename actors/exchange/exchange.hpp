@@ -5,6 +5,7 @@
 //
 //   Alone         one replica: a step is what the optimizer makes
 //   Reduction     the gradient is summed over the replicas first
+//   GroupReduction  ... in one job for all of them
 //   Upstream      servers above hold what all replicas share
 //   SharedBuffer  all replicas write to one buffer
 //   PeerExchange  the same chunk's shards of the replicas talk to one another (peers.hpp)

@@ -162,6 +162,16 @@ std::vector<Device> all_devices(const proto::Experiment& e) {
   return devices;
 }
 
+std::vector<Device> devices_of_stage(const proto::Experiment& e, std::int32_t stage) {
+  const std::vector<Device> all = all_devices(e);
+  std::vector<Device> of_replica;
+  for (auto at = static_cast<std::size_t>(stage); at < all.size();
+       at += static_cast<std::size_t>(e.pipeline().stages())) {
+    of_replica.push_back(all[at]);
+  }
+  return of_replica;
+}
+
 Precision precision_of(const proto::Experiment& e) {
   switch (e.placement().precision()) {
     case proto::Placement::fp32:

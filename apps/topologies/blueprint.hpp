@@ -15,6 +15,7 @@
 #include "runtime/schemes/schedule.hpp"
 #include "runtime/system/time_model.hpp"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -36,10 +37,13 @@ struct Blueprint {
   std::vector<ParameterValues> start;  // as weight_specs; empty: initialised by seed
   std::shared_ptr<const Schedule> schedule;
   std::shared_ptr<const ViewPolicy> view;
-  std::vector<ViewPlan> plans;            // by chunk
-  std::optional<Link> link;               // to servers, where the replicas have some
-  std::int64_t batches_per_update = 1;    // mini-batches, over all replicas
-  std::vector<Device> devices;            // by replica and stage
+  std::vector<ViewPlan> plans;          // by chunk
+  std::optional<Link> link;             // to servers, where the replicas have some
+  std::int64_t batches_per_update = 1;  // mini-batches, over all replicas
+  std::vector<Device> devices;          // by replica and stage
+  /// What makes one mean of all replicas' gradients (actors/exchange/group_reduction.hpp). Empty: kernels/group_mean.hpp.
+  std::function<std::vector<std::vector<Tensor>>(Stream&, std::vector<std::vector<Tensor>>)>
+      group_mean{};
   Precision precision = Precision::fp32;  // of the products of stages, optimizers and servers
   std::vector<ChunkTimes> times;          // modelled means of one micro-batch, by chunk
   BatchSizes sizes;                       // of the run's mini-batches, over all replicas
@@ -51,6 +55,8 @@ struct Blueprint {
 
 /// Of a resolved experiment: by replica and stage; those of its keys that check_experiment accepts.
 std::vector<Device> all_devices(const proto::Experiment& experiment);
+/// Of one stage, by replica.
+std::vector<Device> devices_of_stage(const proto::Experiment& experiment, std::int32_t stage);
 Precision precision_of(const proto::Experiment& experiment);
 
 /// Slices that each chunk's weights are to have.

@@ -91,7 +91,7 @@ void Casting::add_director() {
                           .best = best_evaluation_config(e_),
                           .keeps_best = e_.record().best()};
   if (served()) {
-    config.end = std::make_unique<EndAtServers>(company);
+    config.end = std::make_unique<EndAtServers>(company, nobody_waits(b_));
   } else if (peers_) {
     config.end = std::make_unique<EndOfPeers>(company);
     config.each = static_cast<EachReplica>(e_.record().each_replica());

@@ -1,10 +1,13 @@
 #include "apps/topologies/exchange.hpp"
 
 #include "actors/exchange/alone.hpp"
+#include "actors/exchange/group_reduction.hpp"
 #include "actors/exchange/peers.hpp"
 #include "actors/exchange/reduction.hpp"
 #include "actors/exchange/shared_buffer.hpp"
 #include "actors/exchange/upstream.hpp"
+#include "kernels/group_mean.hpp"
+#include "runtime/schemes/all_reduce.hpp"
 #include "runtime/schemes/summed_link.hpp"
 
 namespace troupe {
@@ -41,7 +44,52 @@ std::vector<SummedLink> summed_links(const Blueprint& b, std::int32_t c) {
   return links;
 }
 
+/// Between the GPUs of the chunk's stages, one for each replica.
+GroupMean group_mean_of(const Blueprint& b, std::int32_t c) {
+  if (b.group_mean) {
+    return b.group_mean;
+  }
+  return [devices = devices_of_stage(b.experiment, b.schedule->stage_of(c))](
+             Stream& stream, std::vector<std::vector<Tensor>> parts) {
+    return group_mean(stream, devices, parts);
+  };
+}
+
+/// Of replicas that sum their gradients among themselves.
+std::unique_ptr<Exchange> make_reduction(const Blueprint& b,
+                                         const Roster& who,
+                                         const ChunkOptimizer& rule,
+                                         std::int32_t r,
+                                         std::int32_t c) {
+  const proto::Experiment& e = b.experiment;
+  const auto at = static_cast<std::size_t>(c);
+  const Ref<ShardRole> self = who.shards(r)[at];
+  const Ref<OptimizerRole> optimizer = who.optimizers(r)[at];
+  if (sums_in_group(e)) {
+    return std::make_unique<GroupReduction>(rule,
+                                            GroupReduction::Config{.self = self,
+                                                                   .optimizer = optimizer,
+                                                                   .replica = r,
+                                                                   .peers = who.peers(c),
+                                                                   .mean = group_mean_of(b, c)});
+  }
+  const bool recoded = codec_scheme(e.replicas().codec().up()).recoded;
+  return std::make_unique<Reduction>(
+      rule,
+      GradientSum::Config{.self = self,
+                          .optimizer = optimizer,
+                          .how = *reduction_of(e),
+                          .replica = r,
+                          .peers = who.peers(c),
+                          .recodes = recoded ? up_links(b, r, c) : std::vector<CodedLink>{}},
+      summed_links(b, c));
+}
+
 }  // namespace
+
+bool nobody_waits(const Blueprint& b) {
+  return b.link->never_waits || groups_of(b.experiment) > 0;
+}
 
 std::size_t tied_shares(const Blueprint& b, std::int32_t owner) {
   std::size_t shares = 0;
@@ -111,17 +159,8 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
                                      .updates = b.batches,
                                      .director = who.director()});
   }
-  if (const auto reduction = reduction_of(e)) {
-    const bool recoded = codec_scheme(e.replicas().codec().up()).recoded;
-    return std::make_unique<Reduction>(
-        rule,
-        GradientSum::Config{.self = self,
-                            .optimizer = optimizer,
-                            .how = *reduction,
-                            .replica = r,
-                            .peers = who.peers(c),
-                            .recodes = recoded ? up_links(b, r, c) : std::vector<CodedLink>{}},
-        summed_links(b, c));
+  if (reduction_of(e) || sums_in_group(e)) {
+    return make_reduction(b, who, rule, r, c);
   }
   const ExchangeScheme& scheme = exchange_of(e);
   if (!scheme.peer || e.replicas().count() == 1) {

@@ -44,6 +44,9 @@ std::shared_ptr<SharedWeights> shared_weights(const Blueprint& blueprint,
                                               std::int32_t c,
                                               Stream& stream);
 
+/// Of replicas that share servers: none of them waits for what the run's own servers make.
+bool nobody_waits(const Blueprint& blueprint);
+
 /// How many parts of its gradient the shard of chunk `owner` gets from other chunks.
 std::size_t tied_shares(const Blueprint& blueprint, std::int32_t owner);
 

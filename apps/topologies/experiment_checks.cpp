@@ -7,9 +7,11 @@
 #include "apps/topologies/placement_names.hpp"
 #include "apps/topologies/probe.hpp"
 #include "apps/topologies/sandblaster.hpp"
+#include "kernels/group_mean.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/registry.hpp"
+#include "runtime/schemes/all_reduce.hpp"
 #include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
@@ -53,6 +55,21 @@ Result<void> check_precisions(const E& e) {
   return {};
 }
 
+Result<void> check_group_sums(const E& e) {
+  for (std::int32_t k = 0; sums_in_group(e) && k < e.pipeline().stages(); ++k) {
+    if (auto able = check_group(devices_of_stage(e, k)); !able) {
+      return Error{ErrorKind::usage,
+                   concat("replicas.exchange.synchronous.reduction: nccl for stage ",
+                          k,
+                          " of all replicas: ",
+                          able.error().message,
+                          "; right is a placement.devices that gives each replica a GPU of its "
+                          "own, or reduction ring or tree")};
+    }
+  }
+  return {};
+}
+
 bool on_gpu(const E& e) {
   const auto& names = e.placement().devices();
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
@@ -82,6 +99,9 @@ Rows placement_checks() {
                            e.placement().devices_size());
            }},
       asked("devices_that_are_there", {"placement.devices"}, check_devices),
+      asked("nccl_between_gpus",
+            {"replicas.exchange.synchronous.reduction", "placement.devices"},
+            check_group_sums),
       asked("names_on_processes", {"placement.on"}, check_placement_names),
       asked("precision_of_the_devices", {"placement.precision"}, check_precisions),
       {.name = "quadratic_on_cpu",

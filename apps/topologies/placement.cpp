@@ -4,6 +4,7 @@
 #include "apps/topologies/placement_names.hpp"
 #include "apps/topologies/roster.hpp"
 #include "runtime/record/sha256.hpp"
+#include "runtime/schemes/all_reduce.hpp"
 
 #include <algorithm>
 #include <map>
@@ -24,6 +25,10 @@ std::string obstacle(const proto::Experiment& e) {
   if (e.replicas().exchange().has_sandblaster()) {
     return "sandblaster plays in one process; leave --processes out, or choose another "
            "replicas.exchange";
+  }
+  if (sums_in_group(e)) {
+    return "replicas.exchange.synchronous.reduction nccl adds up between the GPUs of one process; "
+           "leave --processes out, or choose ring or tree";
   }
   if (e.extension().has_custom()) {
     return "the machines of an extension share memory with those that they overhear; leave "

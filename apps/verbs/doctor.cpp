@@ -4,6 +4,7 @@
 #include "apps/verbs/verb.hpp"
 #include "apps/version.hpp"
 #include "kernels/device.hpp"
+#include "kernels/group_mean.hpp"
 
 #include <caf/config.hpp>
 #include <google/protobuf/stubs/common.h>
@@ -97,6 +98,7 @@ int doctor(Console& console) {
        {"precision", precisions_text()},
        {"oneDNN", onednn_version()},
        {"cuDNN", cudnn_version().empty() ? "none: convolution runs on cpu only" : cudnn_version()},
+       {"NCCL", nccl_version().empty() ? "none: no sums between GPUs by it" : nccl_version()},
        {"CAF", caf_version()},
        {"protobuf", protobuf_version()},
        {"will use",

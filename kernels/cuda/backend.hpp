@@ -37,6 +37,9 @@ std::vector<DeviceInfo> devices();
 /// "9.19.0"; empty where convolution has no CUDA kernels in this build.
 std::string cudnn_version();
 
+/// "2.28.9"; empty in a build without NCCL, and where it cannot be loaded.
+std::string nccl_version();
+
 // -- streams and events -----------------------------------------------------------
 
 /// What a Stream owns on a GPU: the cudaStream_t, library handles, workspaces. Same thread rules as

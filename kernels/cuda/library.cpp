@@ -35,6 +35,13 @@ const Library& cublas_lt() {
   return library;
 }
 
+#ifdef TROUPE_NCCL_DIRECTORY
+const Library& nccl() {
+  static const Library library("libnccl.so." TROUPE_STRING(NCCL_MAJOR), TROUPE_NCCL_DIRECTORY);
+  return library;
+}
+#endif
+
 #ifdef TROUPE_CUDNN_DIRECTORY
 const Library& cudnn() {
   static const Library library("libcudnn.so." TROUPE_STRING(CUDNN_MAJOR), TROUPE_CUDNN_DIRECTORY);

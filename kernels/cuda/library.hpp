@@ -1,4 +1,4 @@
-// cuBLASLt and cuDNN, loaded when one of their functions is first called. Linked, they would take
+// cuBLASLt, cuDNN and NCCL, loaded when one of their functions is first called. Linked, they would take
 // a tenth of a second and 200 MB of every start of a program, most of which touches no GPU; and the
 // program would not start where they are not installed.
 //
@@ -10,6 +10,10 @@
 
 #ifdef TROUPE_CUDNN_DIRECTORY
 #include <cudnn.h>
+#endif
+
+#ifdef TROUPE_NCCL_DIRECTORY
+#include <nccl.h>
 #endif
 
 namespace troupe::cuda {
@@ -37,6 +41,10 @@ const Library& cublas_lt();
 
 #ifdef TROUPE_CUDNN_DIRECTORY
 const Library& cudnn();
+#endif
+
+#ifdef TROUPE_NCCL_DIRECTORY
+const Library& nccl();
 #endif
 
 }  // namespace troupe::cuda
@@ -91,6 +99,18 @@ TROUPE_LOADED_FUNCTION(cudnn, cudnnSetConvolutionMathType);
 TROUPE_LOADED_FUNCTION(cudnn, cudnnSetFilter4dDescriptor);
 TROUPE_LOADED_FUNCTION(cudnn, cudnnSetStream);
 TROUPE_LOADED_FUNCTION(cudnn, cudnnSetTensor4dDescriptor);
+#endif
+
+#ifdef TROUPE_NCCL_DIRECTORY
+TROUPE_LOADED_FUNCTION(nccl, ncclAllGather);
+TROUPE_LOADED_FUNCTION(nccl, ncclCommAbort);
+TROUPE_LOADED_FUNCTION(nccl, ncclCommInitAll);
+TROUPE_LOADED_FUNCTION(nccl, ncclGetErrorString);
+TROUPE_LOADED_FUNCTION(nccl, ncclGetLastError);
+TROUPE_LOADED_FUNCTION(nccl, ncclGetVersion);
+TROUPE_LOADED_FUNCTION(nccl, ncclGroupEnd);
+TROUPE_LOADED_FUNCTION(nccl, ncclGroupStart);
+TROUPE_LOADED_FUNCTION(nccl, ncclReduceScatter);
 #endif
 
 }  // namespace troupe::cuda

@@ -9,6 +9,7 @@
 #include "kernels/dropout.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/group_mean.hpp"
 #include "kernels/late_gradient.hpp"
 #include "kernels/loss.hpp"
 #include "kernels/lstm.hpp"
@@ -45,6 +46,10 @@ std::vector<DeviceInfo> devices() {
 }
 
 std::string cudnn_version() {
+  return "";
+}
+
+std::string nccl_version() {
   return "";
 }
 
@@ -400,6 +405,12 @@ void average_pool_forward(Stream&, const ConvolutionGeometry&, const Tensor&, co
 }
 
 void average_pool_backward(Stream&, const ConvolutionGeometry&, const Tensor&, const Tensor&) {
+  unavailable();
+}
+
+std::vector<std::vector<Tensor>> group_mean(Stream&,
+                                            const std::vector<Device>&,
+                                            const std::vector<std::vector<Tensor>>&) {
   unavailable();
 }
 

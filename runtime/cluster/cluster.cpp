@@ -3,6 +3,7 @@
 #include "messages/fields.hpp"
 #include "runtime/cluster/sender.hpp"
 #include "runtime/system/theatre.hpp"
+#include "runtime/system/time_model.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -11,6 +12,9 @@ namespace troupe {
 namespace {
 
 constexpr double kSoon = 1e-6;  // seconds; the clock counts nanoseconds
+// Seconds that a process's clock may be ahead. Clocks of hosts drift apart by some seconds a day, and are set right with each
+// message; but one host may have been suspended for a while.
+constexpr double kAheadMax = 60;
 
 }  // namespace
 
@@ -27,7 +31,7 @@ std::set<std::int32_t> replicas_of(const Cast& cast,
 }
 
 void Cluster::send(ActorId to, Message message, double due) {
-  channel_.send(process_of_.at(to), packed(to, std::move(message), due));
+  channel_.send(process_of_.at(to), packed(to, std::move(message), due, theatre_->now()));
 }
 
 bool Cluster::settle() {
@@ -37,12 +41,41 @@ bool Cluster::settle() {
   return halts_.await(halt_, channel_.peers(), [this] { return hurried(); });
 }
 
-Parcel Cluster::packed(ActorId to, Message message, double due) {
+Parcel Cluster::packed(ActorId to, Message message, double due, double now) {
   Archive a;
   a.share_tensors();
-  a(message.from);
+  a(message.from, now);
   archive(a, message);
   return {.kind = ParcelKind::message, .recipient = to, .due = due, .content = a.take()};
+}
+
+void Cluster::heed_clock(double then) {
+  if (!(then <= theatre_->now() + kAheadMax)) {
+    throw WireError("a process shows a time that the run has not come to");
+  }
+  theatre_->not_before(then);
+}
+
+/// Null for the host, which needs none.
+Stream* Cluster::stream_on(Device device) {
+  if (device.kind == DeviceKind::cpu) {
+    return nullptr;
+  }
+  std::unique_ptr<Stream>& stream = streams_[device];
+  if (!stream) {
+    stream = std::make_unique<Stream>(device);
+  }
+  return stream.get();
+}
+
+/// What is left of a message's way. That is never more than the whole way, whatever its sender says, or its sender's clock
+/// shows.
+double Cluster::seconds_left(double due, const Message& message) const {
+  const TimeModel* times = theatre_->options.modelled;
+  if (!times) {
+    throw WireError("a message is due later, in a run in which no message takes its time");
+  }
+  return std::clamp(due - theatre_->now(), kSoon, std::max(kSoon, times->link(message)));
 }
 
 void Cluster::deliver(int process, Parcel parcel) {
@@ -51,9 +84,11 @@ void Cluster::deliver(int process, Parcel parcel) {
     throw WireError(concat("a message has come for machine ", to, ", which does not play here"));
   }
   Archive a(std::move(parcel.content));
-  a.set_device(theatre_->cast.members[to].device);
+  const Device device = theatre_->cast.members[to].device;
+  a.set_device(device, stream_on(device));
   Message message;
-  a(message.from);
+  double sent = 0;
+  a(message.from, sent);
   const ActorId from = message.from;
   archive(a, message);
   message.from = from;
@@ -63,9 +98,11 @@ void Cluster::deliver(int process, Parcel parcel) {
     throw WireError("a message has come in the name of a machine that plays elsewhere");
   }
   check_sender(message, theatre_->cast.members.at(from).replica);
+  heed_clock(sent);
   if (parcel.due > 0) {
     // By the clock even where that has passed: there it comes behind those that were due before it.
-    theatre_->send_later(to, std::max(kSoon, parcel.due - theatre_->now()), std::move(message));
+    const double left = seconds_left(parcel.due, message);
+    theatre_->send_later(to, left, std::move(message));
   } else {
     theatre_->ports[to]->send(std::move(message));
   }

@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,11 +39,15 @@ class Cluster : public Others {
   Cluster(int self, std::vector<int> process_of, std::string token, std::uint32_t life = 0)
       : self_(self), process_of_(std::move(process_of)), channel_(self, std::move(token), life) {}
 
-  /// The message as it crosses. Waits where a GPU has still to make a tensor of it.
-  static Parcel packed(ActorId to, Message message, double due);
+  /// The message as it crosses, sent when the run's clock showed `now`. Waits where a GPU has still to make a tensor
+  /// of it.
+  static Parcel packed(ActorId to, Message message, double due, double now);
+
+  /// A process has done something when its clock showed `then`. WireError where that is too far ahead to be believed.
+  void heed_clock(double then);
 
   /// Gives a message of process `process` to the machine that it is for. WireError, ArchiveError or
-  /// ContractError where it cannot be one.
+  /// ContractError where it cannot be one. Of the channel's thread alone.
   void deliver(int process, Parcel parcel);
 
   /// Puts the parcel on its way to another process, behind all that goes there before. From every thread.
@@ -56,6 +62,13 @@ class Cluster : public Others {
   Channel channel_;
   Halts halts_;
   std::atomic<std::uint32_t> halt_{0};  // the last one here
+
+ private:
+  Stream* stream_on(Device device);
+  double seconds_left(double due, const Message& message) const;
+
+  std::map<Device, std::unique_ptr<Stream>>
+      streams_;  // of the channel's thread: tensors' copies to GPUs
 };
 
 /// What stands in a parcel, T an archive's.

@@ -6,8 +6,6 @@
 #include "runtime/cluster/standstills.hpp"
 #include "runtime/system/theatre.hpp"
 
-#include <caf/send.hpp>
-
 #include <algorithm>
 
 namespace troupe {
@@ -87,7 +85,7 @@ void Lead::take_records(Parcel parcel) {
     a(batch.now);
     archive(a, batch.entries[0]);
     check_record(batch.entries[0], c_.bounds);
-    caf::anon_send(theatre_->recorder, std::move(batch));
+    theatre_->record(std::move(batch));
   }
   a.expect_end();
 }
@@ -103,6 +101,7 @@ void Lead::take_order(int from, Parcel parcel) {
     if (!plays || made.message >= std::variant_size_v<Message::variant>) {
       throw WireError("a process tells of deliveries that cannot have been made there");
     }
+    heed_clock(made.now);
     const auto thread = static_cast<std::size_t>(theatre_->cast.members[made.to].thread);
     if (thread < sinks.size() && sinks[thread]) {
       sinks[thread]->note(made);
@@ -185,11 +184,15 @@ void Lead::readable(int descriptor) {
 
 /// Of this process's own thread: nobody can be heard any more.
 void Lead::fail(const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [number, member] : members_) {
+      member.gone = true;
+      member.told = why;
+    }
+  }
   theatre_->lose("the channel to the other processes has failed: " + why);
   const std::lock_guard lock(mutex_);
-  for (auto& [number, member] : members_) {
-    member.gone = true;
-  }
   closed_ = true;
   admitting_ = false;  // this may be where that has failed
   changed_.notify_all();
@@ -208,9 +211,13 @@ void Lead::lose(int number, const std::string& why) {
   halts_.lost(number);
   channel_.unwatch(member.process.stream->descriptor());
   const std::string how = end(member);
+  const std::string cause = concat(name_of(number), " ", why.empty() ? how : why);
+  {
+    const std::lock_guard lock(mutex_);
+    member.told = cause;
+  }
   // The others hear it before the Director does, and so before what follows from that.
   to_all(ParcelKind::gone, static_cast<std::uint32_t>(number));
-  const std::string cause = concat(name_of(number), " ", why.empty() ? how : why);
   tell_director(number, cause);
   expect_back(number);
   const std::lock_guard lock(mutex_);
@@ -298,14 +305,26 @@ void Lead::explain(std::vector<Standstill>& told) {
   told_.clear();
 }
 
+/// Whether the run has ended because a process was lost: the Director repeats what it was told of that. Where a run has
+/// stalled after a loss, nothing else is known to be at fault. The mutex is locked.
+bool Lead::is_of_a_loss(const Ending& ending) const {
+  const auto so = [&ending](const auto& entry) {
+    const Member& member = entry.second;
+    const bool repeated =
+        !member.told.empty() && ending.cause.find(member.told) != std::string::npos;
+    return member.gone && (repeated || ending.cause.starts_with(kStalled));
+  };
+  return ending.exit_code == static_cast<int>(ErrorKind::lost) &&
+         (missing_ > 0 || std::any_of(members_.begin(), members_.end(), so));
+}
+
 /// What becomes of a run that has ended so.
 void Lead::judge(const Ending& ending) {
   const std::lock_guard lock(mutex_);
   has_lost_ = missing_ > 0 || std::any_of(members_.begin(), members_.end(), [](const auto& entry) {
                 return entry.second.gone;
               });
-  begins_again_ = has_lost_ && c_.again && asked_to_stop() == 0 &&
-                  ending.exit_code == static_cast<int>(ErrorKind::lost);
+  begins_again_ = c_.again && asked_to_stop() == 0 && is_of_a_loss(ending);
 }
 
 Result<void> Lead::collect(const Ending& ending) {

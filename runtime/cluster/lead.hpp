@@ -114,7 +114,8 @@ class Lead final : public Cluster {
     bool bye = false;       // has ended its part
     bool explained = false;
     std::optional<bool> admitted{};  // the last who came to take its place
-    std::string cause{};             // of its loss
+    std::string told{};              // of its loss, to the Director
+    std::string cause{};             // the same, once all have been told
     bool asked = false;              // what its machines keep
     StateReader reader{};            // of the channel's thread
     std::optional<Result<Archived>> kept{};
@@ -149,6 +150,7 @@ class Lead final : public Cluster {
 
   bool hurried() const override;
   Result<void> hand_out_states();
+  bool is_of_a_loss(const Ending& ending) const;
   void judge(const Ending& ending);
 
   int asked_to_stop() const { return c_.interrupts ? c_.interrupts() : 0; }

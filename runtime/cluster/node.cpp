@@ -205,7 +205,7 @@ void Node::readable() {
 
 /// Whoever hears of what follows from a record has had it put on its way to the recorder before.
 void Node::send(ActorId to, Message message, double due) {
-  post(process_of_.at(to), packed(to, std::move(message), due));
+  post(process_of_.at(to), packed(to, std::move(message), due, theatre_->now()));
 }
 
 void Node::post(int to, Parcel parcel) {

@@ -1,5 +1,5 @@
 # Finds nvcc, or says that the build is CPU only. TROUPE_CUDA becomes ON or OFF, TROUPE_CUDNN says whether convolution has
-# its library: with it there is CUDNN::cudnn.
+# its library: with it there is CUDNN::cudnn. TROUPE_NCCL says the same of sums between GPUs.
 
 # The architectures of this machine's GPUs, of those that the kernels are written for (8.0 and above) and that nvcc knows.
 # Where there is none: 80, whose intermediate code a driver translates for newer ones. A second one takes half as long again
@@ -46,6 +46,7 @@ if(TROUPE_CUDA)
   message(STATUS "CUDA for the architectures ${CMAKE_CUDA_ARCHITECTURES} (-DCMAKE_CUDA_ARCHITECTURES=... for others)")
   find_package(CUDAToolkit REQUIRED)
   find_package(CUDNN QUIET)
+  find_package(NCCL QUIET)
 endif()
 set(TROUPE_CUDNN OFF)
 if(TROUPE_CUDA AND CUDNN_FOUND)
@@ -54,4 +55,12 @@ endif()
 if(TROUPE_CUDA AND NOT TROUPE_CUDNN)
   message(STATUS "cuDNN 9 not found: convolution on CPU only (install it beside CUDA, or give -DCUDNN_INCLUDE_DIR=... "
                  "-DCUDNN_LIBRARY=...)")
+endif()
+set(TROUPE_NCCL OFF)
+if(TROUPE_CUDA AND NCCL_FOUND)
+  set(TROUPE_NCCL ON)
+endif()
+if(TROUPE_CUDA AND NOT TROUPE_NCCL)
+  message(STATUS "NCCL 2 not found: replicas.exchange.synchronous.reduction=nccl is refused (install it beside CUDA, or give "
+                 "-DNCCL_INCLUDE_DIR=... -DNCCL_LIBRARY=...)")
 endif()

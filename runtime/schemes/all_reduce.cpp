@@ -58,6 +58,12 @@ std::optional<ReductionKind> reduction_of(const proto::Experiment& experiment) {
   }
 }
 
+bool sums_in_group(const proto::Experiment& experiment) {
+  const proto::Replicas& replicas = experiment.replicas();
+  return replicas.count() > 1 && replicas.exchange().has_synchronous() &&
+         replicas.exchange().synchronous().reduction() == proto::Synchronous::nccl;
+}
+
 AllReduce plan_all_reduce(ReductionKind how, std::int32_t rank, std::int32_t ranks) {
   TROUPE_CHECK(rank >= 0 && rank < ranks, "[plan_all_reduce] rank ", rank, " of ", ranks);
   return how == ReductionKind::ring ? ring(rank, ranks) : tree(rank, ranks);

@@ -21,9 +21,12 @@ namespace troupe {
 
 enum class ReductionKind : std::uint8_t { ring, tree };
 
-/// Of an experiment whose replicas reduce among themselves; nothing for all others, and for one
+/// Of an experiment whose replicas reduce among themselves by messages; nothing for all others, and for one
 /// replica.
 std::optional<ReductionKind> reduction_of(const proto::Experiment& experiment);
+
+/// Whether replicas reduce among themselves by one sum for all of them (synchronous.reduction nccl); of one replica: no.
+bool sums_in_group(const proto::Experiment& experiment);
 
 /// A step of one rank.
 struct Move {

@@ -83,10 +83,25 @@ Rows synchronous_rows() {
                   .holds = [](const E& e) { return e.replicas().shards() == 1 || !reduces(e); },
                   .says =
                       [](const E& e) {
-                        return concat("replicas.shards: ",
-                                      e.replicas().shards(),
-                                      " slices are for as many servers, and an all-reduce "
-                                      "(synchronous.reduction ring or tree) has none; right is 1");
+                        return concat(
+                            "replicas.shards: ",
+                            e.replicas().shards(),
+                            " slices are for as many servers, and an all-reduce "
+                            "(synchronous.reduction other than server) has none; right is 1");
+                      }});
+  rows.push_back({.name = "nccl_takes_no_modelled_time",
+                  .keys = {"clock.exchange", "clock.bandwidth"},
+                  .holds =
+                      [](const E& e) {
+                        return synchronous_of(e).reduction() != proto::Synchronous::nccl ||
+                               exchange_time_key(e).empty();
+                      },
+                  .says =
+                      [](const E& e) {
+                        return exchange_time_key(e) +
+                               ": the way of gradients that NCCL adds up "
+                               "(synchronous.reduction nccl) is not modelled; leave it out, or "
+                               "choose ring or tree";
                       }});
   rows.push_back({.name = "synchronous_step_by_the_server",
                   .keys = {"pipeline.weights"},

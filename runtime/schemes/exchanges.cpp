@@ -140,7 +140,7 @@ ExchangeScheme synchronous() {
                .paper = "backup: Chen et al. 2016, arXiv:1604.00981",
                .check = exchange_checks::synchronous},
       .equations = "w <- w - eta opt(mean g)",
-      .memory = "the optimizer's moments (ring, tree: at each replica)",
+      .memory = "the optimizer's moments (ring, tree, nccl: at each replica)",
       .shares =
           [](const proto::Experiment& e) { return reduces(e) ? Shared::nothing : Shared::servers; },
       .rule =

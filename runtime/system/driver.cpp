@@ -77,7 +77,7 @@ Message run_job(Run& run, Stream& stream) {
 namespace {
 
 std::string explain(const Cast& cast, const std::vector<Standstill>& told) {
-  std::string text = "the run has stalled:";
+  std::string text(kStalled);
   for (std::size_t id = 0; id < told.size(); ++id) {
     if (!told[id].waits_for.empty()) {
       text += " " + cast.members[id].name + " waits for " + told[id].waits_for + ";";

@@ -3,10 +3,15 @@
 #include <caf/send.hpp>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace troupe {
 namespace {
+
+constexpr std::int64_t kUnrecordedMax = 10'000;  // batches, of some records each
+constexpr std::chrono::milliseconds kRecorderPause{1};
 
 /// Counts as busy while it lives: the run has not stalled.
 class Busy {
@@ -139,9 +144,22 @@ double Performer::seconds_held_back(const Run& run, double spent) const {
 void Performer::record(std::vector<RecordEntry> entries) {
   RecordBatch batch{std::move(entries), theatre_.now()};
   if (theatre_.recorder) {
-    caf::anon_send(theatre_.recorder, std::move(batch));
+    theatre_.record(std::move(batch));
+    await_recorder();
   } else {
     theatre_.options.others->record(std::move(batch));
+  }
+}
+
+/// Many threads on few cores can be faster than the recorder for as long as the run lasts, and what it has yet to see to
+/// would fill the memory. It waits for nobody, so that this is no long wait.
+void Performer::await_recorder() {
+  if (theatre_.unrecorded <= kUnrecordedMax) {
+    return;
+  }
+  const Busy busy(theatre_.busy);
+  while (theatre_.unrecorded > kUnrecordedMax && !theatre_.ended) {
+    std::this_thread::sleep_for(kRecorderPause);
   }
 }
 

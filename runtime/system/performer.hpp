@@ -40,6 +40,7 @@ class Performer {
  private:
   void carry_out(double now);
   void record(std::vector<RecordEntry> entries);
+  void await_recorder();
   double seconds_held_back(const Run& run, double spent) const;
 
   Theatre& theatre_;

@@ -17,8 +17,15 @@ namespace {
 constexpr std::chrono::milliseconds kPause{1};
 constexpr std::chrono::milliseconds kLookAround{100};
 
+// A checkpoint, and a user who wants to end the run, wait so long for messages that are under way by modelled times.
+constexpr double kLateMax = 60;  // seconds
+constexpr const char* kTooLate =
+    "messages are under way (clock.modelled) that come in more than a minute; a checkpoint has to "
+    "wait for them";
+
 struct Rest {
   bool complete = true;         // nobody has a job left
+  bool too_late = false;        // messages that are still under way were not waited for
   std::vector<ActorId> gone{};  // who does not answer any more
 };
 
@@ -69,8 +76,13 @@ std::optional<Rest> come_to_rest(const Theatre& theatre) {
   if (theatre.options.others && !theatre.options.others->settle()) {
     return {};
   }
-  if (theatre.due_from_others > 0) {
-    await_late_messages(self, theatre, [&] { return theatre.ended == true; });
+  const auto given_up = [&theatre] {
+    const auto& interrupts = theatre.options.interrupts;
+    return theatre.ended || (interrupts && interrupts() >= 2);
+  };
+  const bool too_late = theatre.due_from_others - theatre.now() > kLateMax;
+  if (theatre.due_from_others > 0 && !too_late && !await_late_messages(self, theatre, given_up)) {
+    return {};
   }
   if (theatre.recorder) {
     // What was recorded may be news for the Director.
@@ -78,6 +90,7 @@ std::optional<Rest> come_to_rest(const Theatre& theatre) {
         .receive([](bool) {}, [](const caf::error&) {});
   }
   rest = ask_all(self, theatre);
+  rest.too_late = too_late;
   for (const auto& place : theatre.workplaces) {
     if (place) {
       for (const auto& [where, stream] : place->streams) {
@@ -112,14 +125,11 @@ RunState state_of(const Theatre& theatre, const std::vector<ActorId>& gone) {
 }
 
 /// ... and those elsewhere. ArchiveError.
-void write(Theatre& theatre,
-           const std::vector<ActorId>& gone,
-           const Result<Others::Kept>& elsewhere,
-           Archive& a) {
-  if (!elsewhere) {
-    throw ArchiveError(elsewhere.error().message);
+void write(Theatre& theatre, const Rest& rest, const Result<Others::Kept>& elsewhere, Archive& a) {
+  if (rest.too_late || !elsewhere) {
+    throw ArchiveError(rest.too_late ? kTooLate : elsewhere.error().message);
   }
-  RunState state = state_of(theatre, gone);
+  RunState state = state_of(theatre, rest.gone);
   state.gone.insert(state.gone.end(), elsewhere->lost.begin(), elsewhere->lost.end());
   state.elsewhere = elsewhere->parts;
   archive_run(a, theatre.cast, state);
@@ -174,12 +184,11 @@ void take_snapshot(Theatre& theatre) {
     const auto elsewhere = others ? others->gather() : Others::Kept{};
     const bool known = elsewhere || elsewhere.error().kind == ErrorKind::data;
     if (known && !has_news_of_a_loss(theatre)) {
-      theatre.options.snapshot(
-          {.archive = [&](Archive& a) { write(theatre, rest->gone, elsewhere, a); },
-           .explain =
-               [&] {
-                 return ask_all_machines(theatre);
-               }});
+      theatre.options.snapshot({.archive = [&](Archive& a) { write(theatre, *rest, elsewhere, a); },
+                                .explain =
+                                    [&] {
+                                      return ask_all_machines(theatre);
+                                    }});
     }
   }
   thaw_all(theatre);
@@ -212,6 +221,9 @@ std::optional<Archived> state_at_rest(Theatre& theatre) {
   const auto rest = come_to_rest(theatre);
   if (!rest || theatre.ended) {
     return {};
+  }
+  if (rest->too_late) {
+    throw ArchiveError(kTooLate);
   }
   RunState state = state_of(theatre, rest->gone);
   Archive a;

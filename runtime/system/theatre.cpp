@@ -1,6 +1,9 @@
 #include "runtime/system/theatre.hpp"
 
+#include <caf/send.hpp>
+
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -42,6 +45,15 @@ std::uint64_t Theatre::deliveries() const {
     all += place ? place->deliveries.load(std::memory_order_relaxed) : 0;
   }
   return all;
+}
+
+void Theatre::not_before(double at) {
+  raise(put_forward, at - own_time());
+}
+
+void Theatre::record(RecordBatch batch) {
+  unrecorded.fetch_add(1);
+  caf::anon_send(recorder, std::move(batch));
 }
 
 void Theatre::end(Ending how) {

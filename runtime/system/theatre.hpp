@@ -92,19 +92,28 @@ struct Theatre {
   // another process; the port is the way to there.
   std::vector<Performing> actors{};
   std::vector<std::unique_ptr<Port>> ports{};
-  std::vector<Performer*> performers{};  // the actors' own; null as they are
-  RecorderActor recorder{};              // null where another process has it
+  std::vector<Performer*> performers{};     // the actors' own; null as they are
+  RecorderActor recorder{};                 // null where another process has it
+  std::atomic<std::int64_t> unrecorded{0};  // batches that the recorder has yet to see to
   std::promise<Ending> ending{};
   std::atomic<bool> ended{false};
   std::atomic<int> busy{0};    // jobs that run
   std::atomic<double> due{0};  // when the last of the messages that are under way comes, or came
   std::atomic<double> due_from_others{0};  // the same without the alarms
+  std::atomic<double> put_forward{0};      // seconds, of the run's clock
 
   /// Whether machine `id` plays in this process.
   bool is_here(ActorId id) const { return !options.others || options.others->is_here(id); }
 
   /// Seconds of the run's clock.
-  double now() const {
+  double now() const { return put_forward + own_time(); }
+
+  /// Puts the run's clock forward where it shows less than `at`, which the clock of another host has shown before: so what
+  /// follows from something is never earlier than that (Lamport 1978). From any thread.
+  void not_before(double at);
+
+  /// The same as now(), but for what the clock was put forward by.
+  double own_time() const {
     return before + std::chrono::duration<double>(Clock::now() - start).count();
   }
 
@@ -114,6 +123,9 @@ struct Theatre {
 
   /// Messages delivered here so far.
   std::uint64_t deliveries() const;
+
+  /// Hands the batch to the recorder, which is in this process. From any thread.
+  void record(RecordBatch batch);
 
   /// The first to call it decides. From any thread.
   void end(Ending how);

@@ -91,6 +91,7 @@ class RecorderHost final : public Pinned<RecorderActor> {
                   theatre_.ports[theatre_.cast.director.id]->send(std::move(*diverged));
                 }
               }
+              theatre_.unrecorded.fetch_sub(1);
             },
             [](Freeze) {
               return true;

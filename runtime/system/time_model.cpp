@@ -154,6 +154,7 @@ double TimeModel::exchange(std::int32_t replica,
                            bool far) const {
   const proto::TimeModel& latency = far ? clock_->between_servers() : clock_->exchange();
   const double bandwidth = far ? clock_->bandwidth_between_servers() : clock_->bandwidth();
+  TROUPE_CHECK(replica >= 0, "[TimeModel] a message of replica ", replica);
   const int listed = latency.seconds_size();
   const double mean = listed == 0 ? 0 : latency.seconds(listed == 1 ? 0 : replica % listed);
   const double way = bandwidth > 0 ? static_cast<double>(bytes) / bandwidth : 0.0;
@@ -206,6 +207,7 @@ double TimeModel::link(const Message& message) const {
     return 0;  // the Source's own sends are no link between stages
   }
   const auto sender = static_cast<std::size_t>(activation ? stamp.chunk - 1 : stamp.chunk + 1);
+  TROUPE_CHECK(sender < chunks_.size(), "[TimeModel] a message to chunk ", stamp.chunk);
   const ChunkTimes& times = chunks_[sender];
   return sample(
       clock_->link(), activation ? times.link : times.link_back, activation ? 5 : 6, stamp);

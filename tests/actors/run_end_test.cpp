@@ -115,6 +115,18 @@ TEST_CASE("at the servers a run that has not begun ends after its first update",
   CHECK(sent<End>(fx)[0].second.batches == 1);
 }
 
+TEST_CASE("at the servers that nobody waits for the run ends with what each has", "[actors]") {
+  for (const std::int64_t least : {0, 4}) {
+    EndAtServers end(company(true), true);
+    Effects fx;
+    end.halt(kAll, fx);
+    end.halted({.chunk = 0, .step = 7}, fx);
+    end.halted({.chunk = 1, .step = least}, fx);
+    REQUIRE(sent<End>(fx).size() == 2);
+    CHECK(sent<End>(fx)[0].second.batches == least);
+  }
+}
+
 TEST_CASE("at the servers every announced evaluation is made, and one may turn out the last",
           "[actors]") {
   EndAtServers end(company(true));

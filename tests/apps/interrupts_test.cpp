@@ -90,6 +90,46 @@ TEST_CASE("an interrupt at any moment ends a run in order, with its weights", "[
 
 // Memory is wrong after a signal only where it came at a bad moment, which a test can miss; who takes it can be seen every
 // time.
+TEST_CASE("an interrupt ends a run whose first update is far away, because nobody waits for it",
+          "[apps]") {
+  for (const std::string verb : {"sim", "run"}) {
+    for (const char* preset : {"halos", "decoupled-diloco"}) {
+      INFO(verb << " " << preset);
+      const Folder folder;
+      const std::string run = folder / "run";
+      Words words{verb, preset, "--quiet", "--out", run};
+      for (const char* set : {"data=glyphs",
+                              "data.batch_size=4",
+                              "stop.epochs=0",
+                              "stop.updates=1000000",
+                              "clock.modelled=true",
+                              "clock.forward.seconds=[1e-3]",
+                              "clock.bandwidth=1e9"}) {
+        words.insert(words.end(), {"--set", set});
+      }
+      const bool halos = std::string(preset) == "halos";
+      words.insert(
+          words.end(),
+          {"--set",
+           halos ? "clock.between_servers.seconds=[1e6]" : "clock.exchange.seconds=[1e6]"});
+      Program program(words);
+      wait_until([&] { return std::filesystem::exists(run + "/experiment.textproto"); });
+      std::this_thread::sleep_for(std::chrono::milliseconds{700});
+      program.signal(SIGTERM);
+      const Said said = program.wait();
+      INFO(said.out << said.err);
+      CHECK(said.code == 130);
+      CHECK(std::filesystem::exists(run + "/weights.safetensors"));
+      if (verb == "sim") {
+        CHECK(std::filesystem::exists(run + "/checkpoints"));
+      } else {  // the messages that it would have to wait for come in days
+        CHECK_THAT(said.err, says("come in more than a minute"));
+      }
+      CHECK_THAT(contents(run + "/summary.json"), says("\"outcome\": \"interrupted\""));
+    }
+  }
+}
+
 TEST_CASE("threads that work while interrupts are counted never take one", "[apps]") {
   const auto blocked = [](int signal) {
     sigset_t mask;

@@ -2,12 +2,14 @@
 #include "apps/ranks.hpp"
 
 #include "runtime/cluster/keys.hpp"
+#include "runtime/cluster/tcp.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <map>
@@ -251,6 +253,31 @@ TEST_CASE("with --restarts all come again where one was lost, and so does anothe
   CHECK(two->wait().code == 0);
   CHECK_THAT(said.out, says("goes on from update"));
   CHECK(digest_of(said) == digest_of(start(0, 1, free_port(), more)->wait()));
+}
+
+/// Hangs up on the next one that comes to `listening`, once it has said who it is.
+void hang_up_on_one(int listening) {
+  int socket = -1;
+  std::string who;
+  wait_until([&] { return (socket = accept_one(listening, who)) >= 0; });
+  std::array<char, 64> said{};
+  wait_until([&] { return ::recv(socket, said.data(), said.size(), 0) > 0; });
+  ::close(socket);
+}
+
+TEST_CASE("a process that was hung up on before its run had begun comes again", "[apps]") {
+  const auto listening = listen_at({"127.0.0.1", 0}, Nearness::this_machine);
+  REQUIRE(listening);
+  const std::string address = near_address(*listening);
+  const int port = std::stoi(address.substr(address.find(':') + 1));
+  const auto one = start(1, 2, port, {"--set", "pipeline.stages=2"});
+  hang_up_on_one(*listening);
+  hang_up_on_one(*listening);
+  ::close(*listening);
+  const Said said = start(0, 2, port, {"--set", "pipeline.stages=2"})->wait();
+  INFO(said.err << one->err());
+  CHECK(said.code == 0);
+  CHECK(one->wait().code == 0);
 }
 
 TEST_CASE("a process that waits for its lead can be interrupted", "[apps]") {

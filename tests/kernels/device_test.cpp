@@ -1,7 +1,10 @@
 #include "kernels/device.hpp"
 
+#include "kernels/group_mean.hpp"
 #include "kernels/stream.hpp"
 #include "tests/support/catch.hpp"
+
+#include <cctype>
 
 namespace device_test {
 
@@ -52,6 +55,34 @@ TEST_CASE("what a CPU cannot multiply in is an error with what would be right", 
     CHECK_THROWS_WITH(Stream(Device{}, Precision::bf16), says("[Stream] bf16 on cpu needs"));
   }
   CHECK_THROWS_WITH(Stream(Device{}, Precision::tf32), says("[Stream] tf32"));
+}
+
+TEST_CASE("what cannot be a group of GPUs is refused with the reason", "[kernels]") {
+  const Device cpu;
+  const Device first{DeviceKind::cuda, 0};
+  const Device far{DeviceKind::cuda, 77};
+  for (const auto& devices : {std::vector<Device>{},
+                              std::vector<Device>{first},
+                              std::vector<Device>{cpu, cpu},
+                              std::vector<Device>{cpu, first},
+                              std::vector<Device>{first, first}}) {
+    const auto able = check_group(devices);
+    REQUIRE_FALSE(able);
+    CHECK(able.error().kind == ErrorKind::usage);
+    CHECK_THAT(able.error().message, Catch::Contains("two or more GPUs, each named once"));
+  }
+  REQUIRE_FALSE(check_group({first, far}));  // one of them at least is not there
+  Stream stream(cpu);
+  const Tensor part = stream.allocate({3});
+  CHECK_THROWS_WITH(group_mean(stream, {cpu, cpu}, {{part}, {part}}),
+                    Catch::Contains("right are two or more GPUs, each named once"));
+}
+
+TEST_CASE("NCCL's version is told, where it is there", "[kernels]") {
+  const std::string version = nccl_version();
+  CHECK((version.empty() || std::isdigit(static_cast<unsigned char>(version.front())) != 0));
+  INFO(version);
+  CHECK((version.empty() || version.find('.') != std::string::npos));
 }
 
 }  // namespace device_test

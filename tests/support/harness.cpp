@@ -165,6 +165,9 @@ Outcome run(const proto::Experiment& e, const HarnessOptions& options) {
   auto blueprint = make_blueprint(e);
   INFO((blueprint ? std::string() : blueprint.error().message));
   REQUIRE(blueprint);
+  if (options.redesign) {
+    options.redesign(*blueprint);
+  }
   Cast cast = build_cast(*blueprint);
   if (options.recast) {
     options.recast(cast);

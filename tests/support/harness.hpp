@@ -57,7 +57,8 @@ struct HarnessOptions {
   std::function<bool(ActorId, const Message&)> lose{};  // Agenda::lose
   /// The same, with the Agenda to post to.
   std::function<bool(Agenda&, ActorId, const Message&)> meddle{};
-  std::function<void(Cast&)> recast{};  // before the run: machines may be replaced
+  std::function<void(Blueprint&)> redesign{};  // before the cast is made
+  std::function<void(Cast&)> recast{};         // before the run: machines may be replaced
   /// Hears every record; on the virtual clock in the order of events.
   std::function<void(const RecordEntry&)> record{};
 };

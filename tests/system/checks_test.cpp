@@ -72,6 +72,10 @@ const Cases& of_experiments() {
        {{"placement.devices=[cpu,cpu,cpu]"},
         "one device for all stages, or one for each of the 1"}},
       {"devices_that_are_there", {{"placement.devices=[cuda:77]"}, "placement.devices: "}},
+      {"nccl_between_gpus",
+       {{"replicas.count=2", "replicas.exchange.synchronous.reduction=nccl"},
+        "it would be between cpu, cpu; right is a placement.devices that gives each replica a GPU "
+        "of its own, or reduction ring or tree"}},
       {"names_on_processes", {{"placement.on=[\"stage-*\"]"}, "is not NAMES=PROCESS"}},
       {"precision_of_the_devices", {{"placement.precision=tf32"}, "placement.precision: "}},
       {"quadratic_on_cpu",

@@ -1,4 +1,4 @@
-// Replicas that add up their gradients among themselves, by a ring or a tree.
+// Replicas that add up their gradients among themselves, by a ring or a tree, or by one sum for all of them.
 //   - all ranks hold the same bits after every step; twice, and on threads, the same bits again
 //   - it is synchronous training by a server, and one replica with R times the batch, up to rounding
 //   - clipping is by the norm of the mean gradient; tied parameters are added first
@@ -8,6 +8,7 @@
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
+#include "tests/support/plain_mean.hpp"
 #include "tests/support/text_file.hpp"
 
 #include <bit>
@@ -61,22 +62,21 @@ struct Compared {
   std::int64_t unequal_steps = 0;
 };
 
-Compared compare_replicas(const proto::Experiment& e) {
+Compared compare_replicas(const proto::Experiment& e, HarnessOptions options = {}) {
   Compared compared;
   // By step and chunk; a borrowed slice comes alone.
   std::map<std::tuple<std::int64_t, std::int32_t, std::size_t>, Weights> first;
-  compared.outcome = run(
-      e, {.lose = [&](ActorId, const Message& message) {
-        if (const auto* reply = std::get_if<PullReply>(&message)) {
-          const auto [known, fresh] = first.insert(
-              {{reply->weights.front().step, reply->chunk, reply->weights.size()}, reply->weights});
-          if (!fresh) {
-            ++(equal(known->second, reply->weights) ? compared.equal_steps
-                                                    : compared.unequal_steps);
-          }
-        }
-        return false;
-      }});
+  options.lose = [&](ActorId, const Message& message) {
+    if (const auto* reply = std::get_if<PullReply>(&message)) {
+      const auto [known, fresh] = first.insert(
+          {{reply->weights.front().step, reply->chunk, reply->weights.size()}, reply->weights});
+      if (!fresh) {
+        ++(equal(known->second, reply->weights) ? compared.equal_steps : compared.unequal_steps);
+      }
+    }
+    return false;
+  };
+  compared.outcome = run(e, options);
   return compared;
 }
 
@@ -404,6 +404,60 @@ TEST_CASE("a part that comes twice is counted once", "[system]") {
     return false;
   };
   CHECK(same(run(small(3, "ring"), {.meddle = twice}).weights, once));
+}
+
+// -- one sum for all replicas (reduction nccl), with loops on the CPU in the place of NCCL
+
+/// A ring's experiment, played by shards whose gradients are summed by one job.
+HarnessOptions in_group(bool threads = false) {
+  return {
+      .threads = threads, .redesign = [](Blueprint& b) {
+        b.experiment.mutable_replicas()->mutable_exchange()->mutable_synchronous()->set_reduction(
+            proto::Synchronous::nccl);
+        b.group_mean = plain_mean;
+      }};
+}
+
+TEST_CASE("with one sum for all replicas the run is that of a ring, up to rounding", "[system]") {
+  for (const int R : {2, 3, 5}) {
+    for (const Settings& pipeline :
+         {Settings{},
+          Settings{"optimizer.clip_norm=0.05", "pipeline.stages=3"},
+          Settings{"pipeline.stages=2", "pipeline.micro_batches=2", "placement.optimizer=own"},
+          Settings{"pipeline.stages=3",
+                   "pipeline.schedule=async_one_f_one_b",
+                   "pipeline.weights=stash",
+                   "record.evaluate=true",
+                   "record.evaluate_every=3"}}) {
+      INFO(R << " " << (pipeline.empty() ? "" : pipeline[0]));
+      const proto::Experiment e = small(R, "ring", pipeline);
+      const Outcome ring = run(e);
+      const Compared compared = compare_replicas(e, in_group());
+      REQUIRE(compared.outcome.ending.exit_code == 0);
+      CHECK(compared.unequal_steps == 0);
+      CHECK(compared.equal_steps >= 12 * (R - 1));
+      CHECK(relative_distance(compared.outcome.weights, ring.weights) < kRounding);
+      CHECK(compared.outcome.evaluations.size() == ring.evaluations.size());
+      const Outcome threads = run(e, in_group(true));
+      REQUIRE(threads.ending.exit_code == 0);
+      CHECK(same(threads.weights, compared.outcome.weights));
+    }
+  }
+}
+
+TEST_CASE("who dies takes a run with one sum for all replicas with him", "[system]") {
+  for (const std::string dies : {"stage-0.0", "stage-1.0"}) {
+    for (const bool threads : {false, true}) {
+      HarnessOptions options = in_group(threads);
+      options.recast = [&](Cast& cast) {
+        auto& machine = member(cast, dies).machine;
+        machine = failing_at(std::move(machine), 5);
+      };
+      const Outcome outcome = run(small(2, "ring"), options);
+      CHECK(outcome.ending.exit_code == 5);
+      CHECK_THAT(outcome.ending.cause, Catch::Contains(dies));
+    }
+  }
 }
 
 }  // namespace replicas_all_reduce_test

@@ -85,6 +85,12 @@ bool in_fragments(const Options& exchange) {
   return exchange.back() == "replicas.shards=1";
 }
 
+/// No replica waits for what the run's servers make, and they end with what they have.
+bool nobody_waits(const Options& exchange) {
+  return exchange.front().find("decoupled") != std::string::npos ||
+         exchange.front().find("halos") != std::string::npos;
+}
+
 /// Of the run, by what the first server has applied.
 std::int64_t step_of_first_server(const Outcome& done, std::int64_t batches_per_update) {
   const auto first = [](const ServerRecord& server) {
@@ -129,7 +135,7 @@ TEST_CASE("a run may be stopped at any time, whatever the exchange", "[system][r
         CHECK(finite(done.weights));
         check_accounts(done);
         REQUIRE(servers_of_all(done) == (pipeline.empty() || in_fragments(exchange) ? 2 : 4));
-        CHECK(done.ending.step > 0);
+        CHECK((done.ending.step > 0 || nobody_waits(exchange)));
         CHECK(done.ending.step == step_of_first_server(done, batches_per_update(e)));
         REQUIRE(done.evaluations.size() == 1);
         CHECK(done.evaluations.front().step == done.ending.step);
@@ -137,6 +143,39 @@ TEST_CASE("a run may be stopped at any time, whatever the exchange", "[system][r
       }
     }
   }
+}
+
+TEST_CASE("where nobody waits, a run that is stopped does not wait for its first update either",
+          "[system][replicas]") {
+  int runs = 0;
+  for (const Options& exchange : all_exchanges()) {
+    if (!nobody_waits(exchange)) {
+      continue;
+    }
+    for (const Options& pipeline : {Options{}, kTwoStages}) {
+      for (const char* link : {"clock.exchange", "clock.between_servers"}) {
+        const bool within = std::string(link) == "clock.exchange";
+        const bool halos = exchange.front().find("halos") != std::string::npos;
+        if (within == halos) {
+          continue;
+        }
+        INFO(exchange.front() << (pipeline.empty() ? "" : ", two stages"));
+        const Options slow{concat(link, ".seconds=[1e6]"), "stop.seconds=40"};
+        const Outcome done =
+            run(task(joined(joined(exchange, pipeline), joined(slow, {"record.evaluate=true"}))));
+        INFO(done.ending.cause);
+        REQUIRE(done.ending.exit_code == 0);
+        CHECK(done.seconds < 50);
+        CHECK(done.ending.step == 0);
+        CHECK(finite(done.weights));
+        check_accounts(done);
+        REQUIRE(done.evaluations.size() == 1);
+        CHECK(done.evaluations.front().step == 0);
+        ++runs;
+      }
+    }
+  }
+  CHECK(runs == 4);
 }
 
 TEST_CASE("a run has no more updates than it was to have, though a push stands for more",

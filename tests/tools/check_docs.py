@@ -62,7 +62,7 @@ SHORTER = [
 NOT_RUN = [
     (r"^(apps/start|tests/run)\.sh", "installs packages, builds and tests"),
     (r"^(cmake|mkdir|ctest|build/release/tests/)", "builds and tests; check_package.sh has the tutorial's steps"),
-    (r"^OMP_\w+=|bench (peers|gpu)", "needs PyTorch or a GPU"),
+    (r"^OMP_\w+=|bench (peers|gpu)|reduction=nccl", "needs PyTorch or GPUs"),
     (r"-m venv ", "installs PyTorch"),
     (r"^troupe bench(?! --help)", "tests/apps/bench_test runs all rows"),
 ]

@@ -1,13 +1,17 @@
 // A message of another process reaches the machine that it is for, when it is due.
 #include "runtime/cluster/cluster.hpp"
 
+#include "experiment.pb.h"
 #include "messages/fields.hpp"
 #include "runtime/system/theatre.hpp"
+#include "runtime/system/time_model.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/script.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
+
+#include <limits>
 
 namespace cluster_test {
 
@@ -83,6 +87,20 @@ class Process final : public Cluster {
   Theatre theatre{.system = system, .cast = cast, .options = options};
 };
 
+/// A message takes 5000 seconds.
+const TimeModel kWays = [] {
+  proto::Clock clock;
+  clock.mutable_exchange()->add_seconds(5000);
+  return TimeModel(clock, {ChunkTimes{}}, 1);
+}();
+
+/// From a machine of process 1.
+Message uploaded() {
+  Message message = Upload{};
+  message.from = 1;
+  return message;
+}
+
 /// From a machine of process 1, which is of replica 1.
 Message advanced(ActorId from = 1) {
   Message message = Advanced{};
@@ -94,7 +112,7 @@ Message advanced(ActorId from = 1) {
 
 TEST_CASE("a message that is due at once goes by no clock") {
   Process process;
-  process.deliver(1, Process::packed(0, advanced(), 0));
+  process.deliver(1, Process::packed(0, advanced(), 0, 0));
   REQUIRE(process.delivered.size() == 1);
   CHECK(process.delivered[0].message == "Advanced");
   CHECK(process.delivered[0].delay == 0ns);
@@ -102,30 +120,72 @@ TEST_CASE("a message that is due at once goes by no clock") {
 
 TEST_CASE("a message that is due later goes by the clock, behind those that were due before it") {
   Process process;
+  process.options.modelled = &kWays;
   SECTION("in time") {
-    process.deliver(1, Process::packed(0, advanced(), 1000));
+    process.deliver(1, Process::packed(0, uploaded(), 1000, 0));
     REQUIRE(process.delivered.size() == 1);
     CHECK(process.delivered[0].delay > 900s);
     CHECK(process.delivered[0].delay < 999s);
   }
   SECTION("too late") {
-    process.deliver(1, Process::packed(0, advanced(), 0.5));
+    process.deliver(1, Process::packed(0, uploaded(), 0.5, 0));
     REQUIRE(process.delivered.size() == 1);
     CHECK(process.delivered[0].delay > 0ns);
     CHECK(process.delivered[0].delay < 1ms);
   }
+  SECTION("never, as its sender says: it takes no longer than its whole way") {
+    process.deliver(1, Process::packed(0, uploaded(), 1e300, 0));
+    REQUIRE(process.delivered.size() == 1);
+    CHECK(process.delivered[0].delay == 5000s);
+    CHECK(process.theatre.due_from_others < 5010);
+  }
+}
+
+TEST_CASE("a message is not believed that is due later where none can be") {
+  Process process;
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, uploaded(), 1000, 0)), WireError);
+  process.options.modelled = &kWays;
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, advanced(), 1000, 0)), ContractError);
+  Message of_none = uploaded();
+  std::get<Upload>(of_none).stamp.replica = -1;
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, of_none, 1000, 0)), ContractError);
+  Message nowhere = Activation{.stamp = {.chunk = 7}, .bundle = {}};
+  nowhere.from = 1;
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, nowhere, 1000, 0)), ContractError);
+  CHECK(process.delivered.empty());
+}
+
+TEST_CASE("the run's clock is never behind that of a message, and goes no way that is too far") {
+  Process process;
+  process.deliver(1, Process::packed(0, advanced(), 0, 0.5));  // from a clock that is behind
+  CHECK(process.theatre.put_forward == 0);
+  const double before = process.theatre.now();
+  process.deliver(1, Process::packed(0, advanced(), 0, before + 20));
+  CHECK(process.theatre.now() >= before + 20);
+  CHECK(process.theatre.now() < before + 30);
+  process.deliver(1, Process::packed(0, advanced(), 0, before + 10));
+  CHECK(process.theatre.now() < before + 30);
+  REQUIRE(process.delivered.size() == 3);
+  for (const double then : {before + 100,
+                            1e300,
+                            std::numeric_limits<double>::infinity(),
+                            std::numeric_limits<double>::quiet_NaN()}) {
+    CHECK_THROWS_AS(process.deliver(1, Process::packed(0, advanced(), 0, then)), WireError);
+  }
+  CHECK(process.theatre.now() < before + 30);
+  CHECK(process.delivered.size() == 3);
 }
 
 TEST_CASE("a message for a machine of another process, or that is none, is refused") {
   Process process;
-  CHECK_THROWS_AS(process.deliver(1, Process::packed(1, advanced(), 0)), WireError);
-  CHECK_THROWS_AS(process.deliver(1, Process::packed(2, advanced(), 0)), WireError);
-  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, advanced(kOutside), 0)), WireError);
-  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, advanced(0), 0)), WireError);
-  Parcel longer = Process::packed(0, advanced(), 0);
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(1, advanced(), 0, 0)), WireError);
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(2, advanced(), 0, 0)), WireError);
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, advanced(kOutside), 0, 0)), WireError);
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, advanced(0), 0, 0)), WireError);
+  Parcel longer = Process::packed(0, advanced(), 0, 0);
   longer.content.bytes += "x";
   CHECK_THROWS_AS(process.deliver(1, std::move(longer)), ArchiveError);
-  Parcel shorter = Process::packed(0, advanced(), 0);
+  Parcel shorter = Process::packed(0, advanced(), 0, 0);
   shorter.content.bytes.pop_back();
   CHECK_THROWS_AS(process.deliver(1, std::move(shorter)), ArchiveError);
   CHECK(process.delivered.empty());

@@ -19,6 +19,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <map>
 #include <thread>
@@ -339,6 +340,44 @@ TEST_CASE("the Director hears of each machine of a process that is lost, and how
     CHECK(played.records.empty());
   }
   CHECK(children().empty());
+}
+
+/// Whether a run begins again that loses process 1 and then ends so.
+bool begins_again(const std::function<Ending(const Down&)>& how) {
+  Lead::Config c = config("dies", 2);
+  c.again = true;
+  Cast cast = cast_of(
+      2,
+      [&how](Message message, double, Effects& fx) {
+        if (const auto* down = std::get_if<Down>(&message)) {
+          fx.finish(how(*down));
+        }
+      },
+      [](Message, double, Effects&) {});
+  Lead lead(std::move(c));
+  REQUIRE(lead.start());
+  Ledger ledger;
+  run_on_threads(cast, ledger, {.others = &lead});
+  CHECK(lead.has_lost());
+  return lead.begins_again();
+}
+
+TEST_CASE("a run begins again that a loss has ended, and no other") {
+  constexpr int kLost = static_cast<int>(ErrorKind::lost);
+  const auto with = [](int exit_code, const std::string& cause) {
+    return Ending{.exit_code = exit_code, .cause = cause, .weights = {}};
+  };
+  CHECK(begins_again([&](const Down& down) {
+    return with(kLost, concat(down.actor, " is lost: ", down.cause, "; nobody can go on"));
+  }));
+  CHECK(begins_again([&](const Down&) {
+    return with(kLost, "the run has stalled: machine-0 waits for machine-1.");
+  }));
+  CHECK_FALSE(
+      begins_again([&](const Down&) { return with(kLost, "machine-0 is lost: no such kernel"); }));
+  CHECK_FALSE(begins_again(
+      [&](const Down& down) { return with(static_cast<int>(ErrorKind::diverged), down.cause); }));
+  CHECK_FALSE(begins_again([&](const Down&) { return with(0, ""); }));
 }
 
 TEST_CASE("who comes back is waited for once, and not for each word anew") {

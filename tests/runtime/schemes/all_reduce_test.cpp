@@ -195,8 +195,13 @@ TEST_CASE("only replicas that reduce among themselves have a reduction", "[schem
   CHECK(reduction_of(e) == ReductionKind::ring);
   synchronous.set_reduction(proto::Synchronous::tree);
   CHECK(reduction_of(e) == ReductionKind::tree);
+  CHECK_FALSE(sums_in_group(e));
+  synchronous.set_reduction(proto::Synchronous::nccl);
+  CHECK(!reduction_of(e));
+  CHECK(sums_in_group(e));
   e.mutable_replicas()->set_count(1);
   CHECK(!reduction_of(e));
+  CHECK_FALSE(sums_in_group(e));
 }
 
 }  // namespace all_reduce_test

@@ -66,6 +66,13 @@ TEST_CASE("codecs go with exchanges that have servers", "[codecs]") {
        "a sum of its messages is none of them; right are fp16, bf16, random_k and powersgd"},
       {{"replicas.exchange.synchronous.reduction=ring", "replicas.codec.up=fp16"}, ""},
       {{"replicas.exchange.synchronous.reduction=tree", "replicas.codec.up=powersgd"}, ""},
+      {{"replicas.exchange.synchronous.reduction=nccl"}, ""},
+      {{"replicas.exchange.synchronous.reduction=nccl", "replicas.codec.up=fp16"},
+       "what they send to one another goes through no codec"},
+      {{"replicas.exchange.synchronous.reduction=nccl", "clock.bandwidth=1e9"},
+       "clock.bandwidth: the way of gradients that NCCL adds up (synchronous.reduction nccl) is "
+       "not "
+       "modelled; leave it out, or choose ring or tree"},
       {{"replicas.exchange.synchronous.reduction=ring",
         "replicas.codec.up=random_k",
         "replicas.codec.down=bf16"},

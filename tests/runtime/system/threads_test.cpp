@@ -9,6 +9,7 @@
 #include <chrono>
 #include <future>
 #include <map>
+#include <thread>
 
 namespace threads_test {
 
@@ -180,6 +181,52 @@ TEST_CASE("when a run returns its records have been handed over, each sender's i
   for (std::int64_t i = 0; i < kRecords; ++i) {  // before those of the message that followed them
     REQUIRE(std::get<StageRecord>(ledger.entries[static_cast<std::size_t>(i)]).stashes_max == i);
   }
+}
+
+TEST_CASE(
+    "machines that record faster than the recorder sees to it wait, and are not called stalled",
+    "[threads]") {
+  constexpr std::int64_t kMessages = 16'000;
+  std::atomic<std::int64_t> made{0};
+
+  /// Sees to some ten thousand a second, and to the first of them late.
+  class Slow final : public RecordSink {
+   public:
+    explicit Slow(const std::atomic<std::int64_t>& made) : made_(made) {}
+
+    std::optional<Diverged> on(const RecordEntry& /*entry*/, double /*now*/) override {
+      std::this_thread::sleep_for(seen_ == 0 ? std::chrono::milliseconds{300}
+                                             : std::chrono::microseconds{30});
+      most_behind_ = std::max(most_behind_, made_ - ++seen_);
+      return {};
+    }
+
+    std::int64_t seen() const { return seen_; }
+
+    std::int64_t most_behind() const { return most_behind_; }
+
+   private:
+    const std::atomic<std::int64_t>& made_;
+    std::int64_t seen_ = 0;
+    std::int64_t most_behind_ = 0;
+  };
+
+  Cast cast = directed_by([](Message message, double, Effects& fx) { end_when_told(message, fx); });
+  cast.starting.push_back(add(cast, "talker", 1, [&](Message, double, Effects& fx) {
+    fx.record(StageRecord{.stashes_max = ++made});
+    if (made == kMessages) {
+      fx.send(kDirector, Advanced{});
+    } else {
+      fx.send(worker(1), Advance{});
+    }
+  }));
+  Slow records(made);
+  const Ending ending = run_on_threads(cast, records, {.stall_seconds = 0.1});
+  INFO(ending.cause);
+  CHECK(ending.exit_code == 0);
+  CHECK(records.seen() == kMessages);
+  CHECK(records.most_behind() > 1000);
+  CHECK(records.most_behind() <= 10'010);
 }
 
 TEST_CASE("each thread has a log of its own deliveries", "[threads]") {

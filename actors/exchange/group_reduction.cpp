@@ -1,0 +1,157 @@
+#include "actors/exchange/group_reduction.hpp"
+
+#include "actors/exchange/link_states.hpp"
+#include "messages/fields.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr const char* kMean = "mean";
+
+}  // namespace
+
+GroupReduction::GroupReduction(ChunkOptimizer rule, Config config)
+    : Alone(std::move(rule)), c_(std::move(config)) {
+  stamp_.batch = -1;
+}
+
+void GroupReduction::sum(std::vector<Tensor> gradient, TiedGradients tied, Effects& fx) {
+  TROUPE_CHECK(waits_ == Waits::not_at_all, "a second sum of gradients while one is under way");
+  stamp_ = host().push().stamp;
+  if (tied.empty()) {
+    hand_in(std::move(gradient), fx);
+    return;
+  }
+  waits_ = Waits::for_tied;
+  fx.send(c_.optimizer,
+          AddGradients{.from = c_.self,
+                       .stamp = stamp_,
+                       .gradient = std::move(gradient),
+                       .tied = std::move(tied)});
+}
+
+void GroupReduction::hand_in(std::vector<Tensor> gradient, Effects& fx) {
+  count_bytes(gradient, fx);
+  if (c_.replica == 0) {
+    waits_ = Waits::for_parts;
+    came_[stamp_.batch][0] = std::move(gradient);
+    sum_when_complete(fx);
+    return;
+  }
+  waits_ = Waits::for_mean;
+  fx.send(c_.peers.front(), GradientPart{.stamp = stamp_, .tensors = std::move(gradient)});
+}
+
+/// What each rank of a reduce-scatter and an all-gather sends: R - 1 segments in either.
+void GroupReduction::count_bytes(const std::vector<Tensor>& gradient, Effects& fx) const {
+  const auto ranks = static_cast<std::int64_t>(c_.peers.size());
+  TrafficRecord traffic{.replica = stamp_.replica, .chunk = stamp_.chunk};
+  for (const Tensor& slice : gradient) {
+    traffic.bytes += 4 * 2 * (ranks - 1) * ((slice.elements() + ranks - 1) / ranks);
+  }
+  fx.record(traffic);
+}
+
+void GroupReduction::came(GradientPart m, double now, Effects& fx) {
+  if (c_.replica > 0) {
+    came_mean(std::move(m), now, fx);
+    return;
+  }
+  const bool begun = waits_ == Waits::for_tied || waits_ == Waits::for_parts;  // ... and not done
+  if (m.stamp.batch > stamp_.batch || (m.stamp.batch == stamp_.batch && begun)) {
+    came_[m.stamp.batch].try_emplace(m.stamp.replica, std::move(m.tensors));
+  }
+  if (waits_ == Waits::for_parts) {
+    sum_when_complete(fx);
+  }
+}
+
+void GroupReduction::came_mean(GradientPart m, double now, Effects& fx) {
+  TROUPE_CHECK(m.stamp.batch <= stamp_.batch && waits_ != Waits::for_tied,
+               "the mean gradient of mini-batch ",
+               m.stamp.batch,
+               " came before it was due");
+  if (m.stamp.batch == stamp_.batch && waits_ == Waits::for_mean) {  // else once more
+    take(std::move(m.tensors), now, fx);
+  }
+}
+
+void GroupReduction::sum_when_complete(Effects& fx) {
+  Parts& parts = came_[stamp_.batch];
+  if (parts.size() < c_.peers.size()) {
+    return;
+  }
+  waits_ = Waits::for_job;
+  std::vector<std::vector<Tensor>> gradients;
+  for (auto& [replica, gradient] : parts) {
+    gradients.push_back(std::move(gradient));
+  }
+  came_.erase(stamp_.batch);
+  run_computed(fx,
+               stamp_,
+               kMean,
+               [mean = c_.mean, gradients = std::move(gradients)](Stream& stream) mutable {
+                 Computed made;
+                 for (std::vector<Tensor>& of_replica : mean(stream, std::move(gradients))) {
+                   std::move(
+                       of_replica.begin(), of_replica.end(), std::back_inserter(made.tensors));
+                 }
+                 return made;
+               });
+}
+
+void GroupReduction::did(Summed m, double /*now*/, Effects& fx) {
+  TROUPE_CHECK(waits_ == Waits::for_tied, "a sum of gradients that nobody asked for");
+  hand_in(std::move(m.gradient), fx);
+}
+
+void GroupReduction::did(Computed m, double now, Effects& fx) {
+  TROUPE_CHECK(waits_ == Waits::for_job && m.what == kMean,
+               "a sum of gradients that nobody asked for");
+  const std::size_t slices = m.tensors.size() / c_.peers.size();
+  const auto of_replica = [&](std::size_t r) {
+    const auto first = m.tensors.begin() + static_cast<std::ptrdiff_t>(r * slices);
+    return std::vector<Tensor>(first, first + static_cast<std::ptrdiff_t>(slices));
+  };
+  for (std::size_t r = 1; r < c_.peers.size(); ++r) {
+    fx.send(c_.peers[r], GradientPart{.stamp = stamp_, .tensors = of_replica(r)});
+  }
+  take(of_replica(0), now, fx);
+}
+
+void GroupReduction::take(std::vector<Tensor> mean, double now, Effects& fx) {
+  waits_ = Waits::not_at_all;
+  host().summed(std::move(mean), now, fx);
+}
+
+std::string GroupReduction::waits_for() const {
+  switch (waits_) {
+    case Waits::not_at_all:
+      return "";
+    case Waits::for_tied:
+      return "its optimizer";
+    case Waits::for_job:
+      return "the mean of all replicas' gradients";
+    case Waits::for_mean:
+      return concat("the mean gradient of mini-batch ", stamp_.batch, " from replica 0");
+    case Waits::for_parts:
+      break;
+  }
+  std::int32_t missing = 1;
+  const Parts& parts = came_.at(stamp_.batch);
+  while (parts.contains(missing)) {
+    ++missing;
+  }
+  return concat("the gradient of mini-batch ", stamp_.batch, " from replica ", missing);
+}
+
+void GroupReduction::archive(Archive& a) {
+  Alone::archive(a);
+  a(stamp_, waits_, came_);
+}
+
+}  // namespace troupe

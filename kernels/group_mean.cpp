@@ -1,0 +1,88 @@
+#include "kernels/group_mean.hpp"
+
+#include "kernels/cuda/backend.hpp"
+#include "kernels/dispatch.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace troupe {
+namespace {
+
+/// "cuda:0, cuda:1".
+std::string listed(const std::vector<Device>& devices) {
+  std::string text;
+  for (const Device device : devices) {
+    text += concat(text.empty() ? "" : ", ", to_string(device));
+  }
+  return text;
+}
+
+bool all_apart(const std::vector<Device>& devices) {
+  return std::set<Device>(devices.begin(), devices.end()).size() == devices.size();
+}
+
+bool all_gpus(const std::vector<Device>& devices) {
+  return std::all_of(devices.begin(), devices.end(), [](Device device) {
+    return device.kind == DeviceKind::cuda;
+  });
+}
+
+}  // namespace
+
+Result<void> check_group(const std::vector<Device>& devices) {
+  if (devices.size() < 2 || !all_gpus(devices) || !all_apart(devices)) {
+    return Error{ErrorKind::usage,
+                 concat("NCCL adds up between two or more GPUs, each named once; here it would be "
+                        "between ",
+                        listed(devices))};
+  }
+  for (const Device device : devices) {
+    if (auto there = check_available(device); !there) {
+      return there.error();
+    }
+  }
+  if (nccl_version().empty()) {
+    return Error{ErrorKind::usage,
+                 "NCCL is not there: this build was made without it, or libnccl.so.2 cannot be "
+                 "loaded (LD_LIBRARY_PATH may name its folder)"};
+  }
+  return {};
+}
+
+std::string nccl_version() {
+  return cuda::nccl_version();
+}
+
+std::vector<std::vector<Tensor>> group_mean(Stream& stream,
+                                            const std::vector<Device>& devices,
+                                            const std::vector<std::vector<Tensor>>& parts) {
+  TROUPE_CHECK(devices.size() >= 2 && all_gpus(devices) && all_apart(devices),
+               "[group_mean] right are two or more GPUs, each named once; there are ",
+               listed(devices));
+  TROUPE_CHECK(std::find(devices.begin(), devices.end(), stream.device()) != devices.end(),
+               "[group_mean] the stream is on ",
+               to_string(stream.device()),
+               ", which is none of ",
+               listed(devices));
+  TROUPE_CHECK(parts.size() == devices.size(),
+               "[group_mean] parts of ",
+               parts.size(),
+               " ranks on ",
+               devices.size(),
+               " devices");
+  for (const std::vector<Tensor>& of_rank : parts) {
+    TROUPE_CHECK(of_rank.size() == parts.front().size(), "[group_mean] ranks of different slices");
+    for (std::size_t s = 0; s < of_rank.size(); ++s) {
+      const Tensor& part = of_rank[s];
+      TROUPE_CHECK(part && part.type() == DType::float32 && part.shape().dimensions() == 1 &&
+                       part.shape() == parts.front()[s].shape(),
+                   "[group_mean] slice ",
+                   s,
+                   " has to be float32 and of one shape (n) at all ranks");
+    }
+  }
+  return cuda::group_mean(stream, devices, parts);
+}
+
+}  // namespace troupe
