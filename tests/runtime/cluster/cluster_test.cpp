@@ -94,9 +94,9 @@ const TimeModel kWays = [] {
   return TimeModel(clock, {ChunkTimes{}}, 1);
 }();
 
-/// From a machine of process 1.
+/// From a machine of process 1, which is of replica 1.
 Message uploaded() {
-  Message message = Upload{};
+  Message message = Upload{.stamp = {.replica = 1}, .contribution = {}, .reads = {}};
   message.from = 1;
   return message;
 }
@@ -195,7 +195,7 @@ TEST_CASE("a machine speaks in the name of its own replica alone") {
   Process process;
   const auto comes = [&](Message message) {
     message.from = 1;  // of replica 1
-    process.deliver(1, Process::packed(0, std::move(message), 0));
+    process.deliver(1, Process::packed(0, std::move(message), 0, 0));
   };
   comes(Upload{.stamp = {.replica = 1}, .contribution = {}, .reads = {}});
   comes(Note{.stamp = {.replica = 1}});
