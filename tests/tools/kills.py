@@ -14,7 +14,7 @@ By role, the process that is disturbed, one to three times a run:
 Four of five are killed with SIGKILL. The others are stopped (SIGSTOP) and go on (SIGCONT) after up to 5 s, which is longer than a
 silence may be: they may be given up or not.
 
-Laws: each run ends with 0, in time, with all its updates, and leaves no process behind. Weights are, bit for bit, those of a run that was
+Laws: each run ends with 0 (or with 5 and a sentence that says so, where a process was lost when the run was over), in time, with all its updates, and leaves no process behind. Weights are, bit for bit, those of a run that was
 not disturbed; with workers, whose servers choose by arrival, no mini-batch of a replica is applied twice, and the loss at the end is
 within the noise of runs that were not disturbed (more than 20 runs: the means differ by at most four of their standard errors). Some of
 the runs are recorded, and `replay` repeats these. Exit status 1 if a law was broken.
@@ -51,6 +51,10 @@ ROLES = {
     "copy": ([[*SYNCHRONOUS, "replicas.copies=3", 'placement.on=["stage-*=0"]']], 4, [1, 2, 3]),
     "worker": ([["pipeline.stages=1", "replicas.count=4", "stop.updates=2500", "record.order=true"]], 4, [1, 2, 3]),
 }
+
+
+# A run that goes on without a process may be over before it has noticed the loss. Then only the last records are missing.
+LOST, LOST_AT_THE_END = 5, "when the run was over; what it had recorded last is missing"
 
 
 class Broken(Exception):
@@ -189,7 +193,7 @@ class Disturbed:
 
     def words(self):
         self.said.seek(0)
-        return self.said.read()[-600:]
+        return self.said.read()[-1200:]
 
 
 def applied_twice(out):
@@ -232,7 +236,7 @@ def play(program, role, seed, undisturbed):
                     disturbed.go_on()
             code = disturbed.end()
             left = disturbed.left()
-            law(code == 0, f"it ended with {code}")
+            law(code == 0 or (code == LOST and LOST_AT_THE_END in disturbed.words()), f"it ended with {code}")
             law(not left, f"{len(left)} processes were left")
             ended = summary_of(out)
             law(ended["updates"] == int(next(s for s in settings if s.startswith("stop.updates=")).split("=")[1]),
