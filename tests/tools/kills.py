@@ -14,10 +14,11 @@ By role, the process that is disturbed, one to three times a run:
 Four of five are killed with SIGKILL. The others are stopped (SIGSTOP) and go on (SIGCONT) after up to 5 s, which is longer than a
 silence may be: they may be given up or not.
 
-Laws: each run ends with 0 (or with 5 and a sentence that says so, where a process was lost when the run was over), in time, with all its updates, and leaves no process behind. Weights are, bit for bit, those of a run that was
-not disturbed; with workers, whose servers choose by arrival, no mini-batch of a replica is applied twice, and the loss at the end is
-within the noise of runs that were not disturbed (more than 20 runs: the means differ by at most four of their standard errors). Some of
-the runs are recorded, and `replay` repeats these. Exit status 1 if a law was broken.
+Laws: each run ends with 0 (or with 5 and a sentence that says so, where a process was lost when the run was over), in time, with all its
+updates, and leaves no process behind. Weights are, bit for bit, those of a run that was not disturbed; with workers, whose servers choose
+by arrival, no mini-batch of a replica is applied twice, and the loss at the end is within the noise of runs that were not disturbed (more
+than 20 runs: the means differ by at most four of their standard errors). Some of the runs are recorded, and `replay` repeats these. Exit
+status 1 if a law was broken.
 """
 
 import argparse
