@@ -140,6 +140,7 @@ void Witness::taken(ActorId id, const Combine& m) {
       " does not begin with what the one before it has made");
   server.version = m.update.version;
   for (const Contribution& part : m.update.contributions) {
+    server.replicas.try_emplace(part.replica);
     const void* const tensor = where(part.values.front());
     const auto push = server.waiting.find(tensor);
     if (push == server.waiting.end()) {
@@ -171,6 +172,7 @@ void Witness::answered(ActorId id, const Answer& m) {
     return;
   }
   const ActorId first = first_of(id);
+  servers_[id].replicas.try_emplace(m.replica);  // one that it knows
   Told& told = told_[first][m.replica];
   told.holds = std::max(told.holds, m.holds);
   for (const auto& [copy, server] : servers_) {
