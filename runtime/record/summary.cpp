@@ -138,10 +138,11 @@ OverReplicas over_replicas(const std::map<std::int32_t, ReplicaRecord>& replicas
   const double first = replicas.begin()->second.*number;
   OverReplicas all{.mean = 0, .deviation = 0, .least = first, .greatest = first};
   for (const auto& [replica, record] : replicas) {
-    all.mean += record.*number / count;
+    all.mean += record.*number;
     all.least = std::min(all.least, record.*number);
     all.greatest = std::max(all.greatest, record.*number);
   }
+  all.mean /= count;
   for (const auto& [replica, record] : replicas) {
     const double from = record.*number - all.mean;
     all.deviation += from * from / count;

@@ -105,7 +105,8 @@ const std::string kTopLevel =
     "clock, stop, record, phases, extension, start_from, "
     "resumed)";
 const std::string kPipeline =
-    " (legal: stages, micro_batches, schedule, weights, activations, cut, partition, stage_of)";
+    " (legal: stages, micro_batches, schedule, weights, activations, cut, partition, "
+    "error_feedback, stage_of)";
 const std::string kSchedules =
     " (legal: sequential, gpipe, one_f_one_b, interleaved, zb_h1, async_one_f_one_b, "
     "async_full_duplex, custom)";

@@ -4,6 +4,7 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -75,8 +76,8 @@ Judged judge(const Dataset& data, const std::vector<float>& weights) {
   std::vector<std::int64_t> all(kTest);
   std::iota(all.begin(), all.end(), 0);
   const Batch batch = gather_batch(stream, data, Split::test, all, 0);
-  const float* x = batch.x.as<float>();
-  const auto* labels = batch.target.as<std::int32_t>();
+  const auto x = batch.x.span<float>();
+  const auto labels = batch.target.span<std::int32_t>();
   Judged judged;
   for (std::int64_t i = 0; i < kTest; ++i) {
     std::vector<double> z(kClasses);

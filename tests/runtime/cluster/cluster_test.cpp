@@ -44,7 +44,7 @@ class Process final : public Cluster {
   Process() : Cluster(0, {0, 1}, "token") {
     theatre.start -= 1s;
     theatre.ports.push_back(std::make_unique<Mailbox>(delivered));
-    cast.members.push_back({.name = "elsewhere", .machine = nullptr, .replica = 1});
+    cast.members.push_back({.name = "elsewhere", .machine = nullptr, .device = {}, .replica = 1});
     theatre_ = &theatre;
   }
 
