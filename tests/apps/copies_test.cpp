@@ -29,6 +29,7 @@ Words training(const Words& settings) {
             "stop.epochs=0",
             kSanitized ? "stop.updates=200" : "stop.updates=600",
             "clock.modelled=false",
+            "record.every=1",
             "record.checkpoint.every=50",
             "placement.on=[\"stage-*=0\"]"};
   set.insert(set.end(), settings.begin(), settings.end());
@@ -106,7 +107,7 @@ TEST_CASE("a process with copies of servers is killed and no weight changes", "[
 
 TEST_CASE("all processes with copies but one are killed, and what is left suffices", "[apps]") {
   const std::string undisturbed = digest_undisturbed({kSynchronous});
-  Run run(3, {kSynchronous, "record.order=true"});
+  Run run(3, {kSynchronous});
   run.disturb(0);
   std::this_thread::sleep_for(50ms);
   run.disturb(1);
@@ -115,6 +116,12 @@ TEST_CASE("all processes with copies but one are killed, and what is left suffic
   REQUIRE(said.code == 0);
   CHECK(digest_of(said) == undisturbed);
   CHECK_THAT(run.summary(), says("; 1 is left)"));
+}
+
+TEST_CASE("a run with copies in several processes is replayed in one", "[apps]") {
+  Run run(2, {"replicas.rule=asgd", "record.order=true"});
+  const Said said = run.wait();
+  REQUIRE(said.code == 0);
   const Said replayed = run_program({"replay", run.folder});
   INFO(replayed.err << replayed.out);
   CHECK(replayed.code == 0);
