@@ -29,11 +29,11 @@ void Source::go_on(const Halted& m, double now, Effects& fx) {
   if (mark_) {
     rejoin.marks.push_back(mark_->due.step);
   }
-  fx.send(c_.stages.at(at), rejoin);
-  if (end_) {
-    fx.send(c_.stages[at], End{*end_});
+  if (end_) {  // before it begins: its shard pins the weights of the end
+    fx.send(c_.stages.at(at), End{*end_});
     fx.send(c_.shards.at(at), End{*end_});
   }
+  fx.send(c_.stages.at(at), rejoin);
   // What it had not taken before it will not.
   const std::int64_t before = taken();
   if (taken_.size() > 1 || m.chunk == c_.credit_chunk) {

@@ -181,7 +181,8 @@ Constraints<proto::Experiment> fault_checks() {
 }
 
 bool modules_return(const E& e) {
-  return e.clock().faults().crashes().back() > 0 && e.replicas().count() == 1 && decoupled_of(e);
+  return e.clock().faults().crashes().back() > 0 && e.replicas().count() == 1 && !has_servers(e) &&
+         decoupled_of(e);
 }
 
 std::int64_t hosts_of(const proto::Experiment& e) {

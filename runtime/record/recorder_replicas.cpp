@@ -99,7 +99,7 @@ bool Recorder::told_before(const AppliedRecord& record) {
 /// Mini-batches that it has not made are complete without it.
 std::optional<Diverged> Recorder::handle(const ReturnOfModule& record, double now) {
   ShardTotals& shard = shards_.at(static_cast<std::size_t>(record.module));
-  const std::int64_t made = shard.updates + shard.left_out;
+  const std::int64_t made = c_.experiment.resumed().updates() + shard.updates + shard.left_out;
   for (std::int64_t batch = made; batch < record.batch; ++batch) {
     Step& step = step_of(batch);
     ++step.updates;
