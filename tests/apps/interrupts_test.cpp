@@ -120,11 +120,9 @@ TEST_CASE("an interrupt ends a run whose first update is far away, because nobod
       INFO(said.out << said.err);
       CHECK(said.code == 130);
       CHECK(std::filesystem::exists(run + "/weights.safetensors"));
-      if (verb == "sim") {
-        CHECK(std::filesystem::exists(run + "/checkpoints"));
-      } else {  // the messages that it would have to wait for come in days
-        CHECK_THAT(said.err, says("come in more than a minute"));
-      }
+      // On the real clock none can be made while messages are under way that come in days; nothing may be so far.
+      const bool told = said.err.find("come in more than a minute") != std::string::npos;
+      CHECK((std::filesystem::exists(run + "/checkpoints") || (verb == "run" && told)));
       CHECK_THAT(contents(run + "/summary.json"), says("\"outcome\": \"interrupted\""));
     }
   }
