@@ -187,7 +187,8 @@ TEST_CASE("a process that is killed or frozen while the run begins again is no e
 
 TEST_CASE("a run that loses a process while a checkpoint is written goes on", "[apps]") {
   // One after the other: some checkpoint is always being made.
-  const Words settings = with(kPipeline, {"record.checkpoint.every=1", "stop.updates=200"});
+  const std::string length = kSanitized ? "stop.updates=200" : "stop.updates=1000";
+  const Words settings = with(kPipeline, {"record.checkpoint.every=1", length});
   Run run(settings, "2", {"--restarts", "2"});
   for (int i = 0; i < 2; ++i) {
     wait_until([&] {
