@@ -3,6 +3,7 @@
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/placement_names.hpp"
 #include "apps/topologies/roster.hpp"
+#include "apps/topologies/seats.hpp"
 #include "runtime/record/sha256.hpp"
 #include "runtime/schemes/all_reduce.hpp"
 
@@ -40,30 +41,6 @@ std::string obstacle(const proto::Experiment& e) {
   }
   return "";
 }
-
-/// The process of each stage of each replica.
-class Seats {
- public:
-  Seats(std::int32_t replicas, std::int32_t stages, std::int32_t processes)
-      : replicas_(replicas), stages_(stages), processes_(processes) {}
-
-  int of(std::int32_t replica, std::int32_t stage) const {
-    if (processes_ <= replicas_) {
-      return replica * processes_ / replicas_;
-    }
-    const std::int32_t first = replica * processes_ / replicas_;
-    const std::int32_t own = (replica + 1) * processes_ / replicas_ - first;
-    return first + stage * own / stages_;
-  }
-
-  /// No replica has more processes than stages.
-  bool fit() const { return (processes_ + replicas_ - 1) / replicas_ <= stages_; }
-
- private:
-  std::int32_t replicas_;
-  std::int32_t stages_;
-  std::int32_t processes_;
-};
 
 /// Where the stages and servers of a run play, which all others follow.
 class Seating {
