@@ -463,8 +463,6 @@ TEST_CASE("where a module cannot come back by itself it is refused, with the rea
   CHECK(said(kLocal).empty());
   CHECK_THAT(said(joined(kLocal, {"clock.faults.crashes.every=1"})),
              says("clock.faults.crashes.every: one every 1 seconds, each for 40"));
-  CHECK_THAT(said(joined(kLocal, {"replicas.rule=smega2", "replicas.admit=asgd"})),
-             says("a replica cannot come back with decoupled modules"));
   const std::string begins = "clock.faults.crashes.back: a module cannot come back ";
   const std::vector<std::pair<Options, std::string>> rows{
       {{"decoupled=feedback_alignment"}, "where modules wait for those behind them"},
