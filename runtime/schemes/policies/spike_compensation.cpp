@@ -12,7 +12,7 @@
 namespace troupe::policies {
 namespace {
 
-const proto::SpikeCompensation& options(const WeightContext& c) {
+const proto::SpikeCompensation& asked(const WeightContext& c) {
   return c.experiment.pipeline().weights().spike_compensation();
 }
 
@@ -32,10 +32,10 @@ class Predicted final : public ViewPolicy {
 
 std::shared_ptr<const ViewPolicy> view_of_spike_compensation(const WeightContext& c,
                                                              const Schedule& schedule) {
-  if (options(c).predict()) {
-    return std::make_shared<Predicted>(options(c).stash());
+  if (asked(c).predict()) {
+    return std::make_shared<Predicted>(asked(c).stash());
   }
-  return options(c).stash() ? stashed_view(c, schedule) : latest_view(c, schedule);
+  return asked(c).stash() ? stashed_view(c, schedule) : latest_view(c, schedule);
 }
 
 PolicyStep compensated(const WeightContext& c, std::int64_t delay) {
