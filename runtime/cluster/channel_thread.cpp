@@ -10,7 +10,7 @@
 namespace troupe {
 namespace {
 
-constexpr int kFramesInATurn = 16;  // of one peer, before the next has its turn
+constexpr int kFramesInATurn = 16;  // to or from one peer, before all others have their turn
 
 template <class T>
 void let_go(void* /*data*/, void* keeper) {
@@ -150,15 +150,16 @@ void Channel::take(int from, Peer& peer, std::span<const std::byte> frame) {
   }
 }
 
-/// Gives ZeroMQ as much as it takes. False where the peer was dropped.
+/// Gives ZeroMQ as much as it takes in a turn: tensors in shared memory leave it room for ever. What is pending then goes
+/// with the next one. False where the peer was dropped.
 bool Channel::transmit(Peer& peer) {
-  while (next_piece(peer)) {
+  for (int sent = 0; next_piece(peer); ++sent) {
     if (!peer.pending) {
       Piece& first = peer.pieces.front();
       make_message(peer.pending, std::move(first.frame), std::move(first.text));
       peer.pieces.pop_front();
     }
-    if (!peer.pending->send(peer.socket)) {
+    if (sent == kFramesInATurn || !peer.pending->send(peer.socket)) {
       return true;
     }
     peer.pending.reset();

@@ -27,8 +27,8 @@ namespace troupe {
 /// The memory as one process sees it.
 class SharedMemory {
  public:
-  static constexpr std::size_t kBlocks = 1023;                   // as many flags fit into a page
-  static constexpr std::size_t kBytes = std::size_t{128} << 20;  // taken as they are used
+  static constexpr std::size_t kBlocks = 1023;                  // as many flags fit into a page
+  static constexpr std::size_t kBytes = std::size_t{64} << 20;  // taken as they are used
 
   /// Takes the descriptor. Nothing where it leads to no such memory, or the system gives no room for it.
   static std::shared_ptr<SharedMemory> map(int descriptor);
@@ -61,7 +61,8 @@ class Lender {
  public:
   static constexpr std::size_t kTensorBytesMin = std::size_t{16}
                                                  << 10;  // smaller ones gain nothing
-  static constexpr std::size_t kTensorBytesMax = std::size_t{16} << 20;
+  // Larger ones do not stay in a cache on their way, and are faster in frames that do.
+  static constexpr std::size_t kTensorBytesMax = std::size_t{4} << 20;
 
   /// Without memory, where the system gives none, it lends nothing.
   Lender();

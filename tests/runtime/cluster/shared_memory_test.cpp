@@ -88,7 +88,7 @@ TEST_CASE("where all room is taken nothing is lent, until a block is free again"
   Ends ends;
   REQUIRE(ends.borrower);
   constexpr std::int64_t kCount =
-      4 << 20;  // of 16 MiB: the flags leave room for one block less than fit into the whole
+      1 << 20;  // of 4 MiB: the flags leave room for one block less than fit into the whole
   const Tensor sent = numbers(kCount, 1);
   std::vector<Tensor> held;
   while (const auto place = ends.lender.lend(bytes_of(sent))) {
@@ -196,6 +196,34 @@ TEST_CASE("a channel lends tensors as long as there is room, and sends the other
   a.close();
   b.close();
   CHECK(of_b.broken.empty());
+}
+
+TEST_CASE("who always has something to send hears others, too") {
+  Inbox of_a;
+  Inbox of_b;
+  Channel a(0, "token");
+  Channel b(1, "token");
+  b.connect(0, a.listen(1, ::getpid()));
+  const Tensor load = numbers(200'000, 1);
+  Channel::Events events = of_b.events();
+  events.parcel = [&](int, Parcel parcel) {
+    if (parcel.recipient == 0) {
+      a.send(1, {.content = {.bytes = "", .tensors = {load}}});  // another in its place, at once
+    } else {
+      b.send(0, {.recipient = parcel.recipient});
+    }
+  };
+  a.open(of_a.events());
+  b.open(std::move(events));
+  for (int i = 0; i < 40; ++i) {
+    a.send(1, {.content = {.bytes = "", .tensors = {load}}});
+  }
+  for (std::uint32_t question = 1; question <= 20; ++question) {
+    a.send(1, {.recipient = question});
+    REQUIRE(of_a.await(question));
+  }
+  a.close();
+  b.close();
 }
 
 }  // namespace shared_memory_test
