@@ -264,7 +264,8 @@ def draw(judge, seed, tables):
     if judge.drawn[0] != seed // EACH:
         judge.drawn = (seed // EACH, legal(judge, ReplicasDraw(seed // EACH, *tables)))
     asked = judge.drawn[1]
-    if not asked:
+    # Links of such a spread take years for a message, and a cut every few seconds of these takes too long to play.
+    if not asked or any("log_normal" in setting for setting in asked.sets):
         return None
     dice = random.Random(-seed - 1)
     hosts, most = places_of(asked)
