@@ -264,14 +264,16 @@ def draw(judge, seed, tables):
     if judge.drawn[0] != seed // EACH:
         judge.drawn = (seed // EACH, legal(judge, ReplicasDraw(seed // EACH, *tables)))
     asked = judge.drawn[1]
-    # Links of such a spread take years for a message, and a cut every few seconds of these takes too long to play.
-    if not asked or any("log_normal" in setting for setting in asked.sets):
+    if not asked:
         return None
     dice = random.Random(-seed - 1)
     hosts, most = places_of(asked)
     placed = dice.randrange(1, most + 1) if most and dice.random() < 0.3 else 0
     copies = int(asked.setting("replicas.copies") or 1)
     apart = copies > 1 and dice.random() < 0.8
+    # A server whose updates are done answers at once. Where only updates take time, a replica on its host would go round
+    # millions of times before the director, on another host, has ended the run.
+    apart = apart and not asked.setting("clock.update.seconds")
     placed = copies + 1 if apart else placed
     faults = draw_faults(dice, placed or hosts, placed, judge.undisturbed(asked)[1])
     faults.sets += [place_copies(dice, asked, copies)] if apart else []

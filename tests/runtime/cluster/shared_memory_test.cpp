@@ -87,8 +87,8 @@ TEST_CASE(
 TEST_CASE("where all room is taken nothing is lent, until a block is free again") {
   Ends ends;
   REQUIRE(ends.borrower);
-  constexpr std::int64_t kCount =
-      1 << 20;  // of 4 MiB: the flags leave room for one block less than fit into the whole
+  // Of 4 MiB: the flags leave room for one block less than fit into the whole.
+  constexpr std::int64_t kCount = 1 << 20;
   const Tensor sent = numbers(kCount, 1);
   std::vector<Tensor> held;
   while (const auto place = ends.lender.lend(bytes_of(sent))) {
@@ -153,8 +153,8 @@ TEST_CASE("a descriptor that leads to no such memory is not opened") {
   std::fclose(file);
   const int unsealed = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   CHECK(::ftruncate(unsealed, SharedMemory::kBytes) == 0);
-  CHECK_FALSE(Borrower::open(
-      {mine, number(unsealed)}));  // its owner could make it smaller: reading would be a fault
+  // Its owner could make it smaller: reading would be a fault.
+  CHECK_FALSE(Borrower::open({mine, number(unsealed)}));
   ::close(unsealed);
   const int small = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   CHECK(::ftruncate(small, 4096) == 0);
@@ -171,20 +171,21 @@ TEST_CASE("a channel lends tensors as long as there is room, and sends the other
   b.connect(0, a.listen(1, ::getpid()));
   a.open(of_a.events());
   b.open(of_b.events());
-  b.send(0, {.recipient = 1});  // b's greeting has come with it: a may lend from now on
-  REQUIRE(of_a.await(1));
-  constexpr std::uint32_t kCount =
-      60;  // of 4 MB each, which nobody lets go: more than there is room for
+  a.send(1, {.recipient = 0});  // a's greeting has come with it: a may lend from now on
+  REQUIRE(of_b.await(1));
+  // Of 4 MB each, which nobody lets go: more than there is room for.
+  constexpr std::uint32_t kCount = 60;
   constexpr std::int64_t kNumbers = 1'000'001;
   for (std::uint32_t i = 0; i < kCount; ++i) {
     a.send(1,
            {.recipient = i,
             .content = {.bytes = "b", .tensors = {numbers(kNumbers, static_cast<float>(i))}}});
   }
-  REQUIRE(of_b.await(kCount));
+  REQUIRE(of_b.await(1 + kCount));
+  CHECK(of_b.broken.empty());  // a has not closed yet
   std::size_t own = 0;  // in memory of b's pool, which is rounded up
   for (std::uint32_t i = 0; i < kCount; ++i) {
-    const Parcel& parcel = of_b.parcels[i].second;
+    const Parcel& parcel = of_b.parcels[1 + i].second;
     REQUIRE(parcel.recipient == i);
     const Tensor& tensor = parcel.content.tensors.at(0);
     REQUIRE(tensor.elements() == kNumbers);
@@ -195,7 +196,6 @@ TEST_CASE("a channel lends tensors as long as there is room, and sends the other
   CHECK(own < kCount);
   a.close();
   b.close();
-  CHECK(of_b.broken.empty());
 }
 
 TEST_CASE("who always has something to send hears others, too") {
