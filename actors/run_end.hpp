@@ -143,8 +143,8 @@ class EndAtServers final : public RunEnd {
   bool halted_ = false;
   std::map<std::pair<std::int32_t, std::size_t>, std::int64_t> progress_;  // answers to Halt
   bool told_end_ = false;
-  std::set<std::pair<std::int64_t, bool>>
-      announced_;  // step and whether it is the last, where servers have copies
+  // Step and whether it is the last, where servers have copies
+  std::set<std::pair<std::int64_t, bool>> announced_;
 };
 
 class EndOfAll : public RunEnd {

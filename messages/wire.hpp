@@ -144,8 +144,8 @@ class Unpacker {
   std::uint32_t life_;
   std::uint64_t sequence_ = 0;
   std::optional<Parcel> parcel_;  // under way
-  std::vector<Announced>
-      announced_;  // its tensors; those that follow in no frames are there already
+  // Its tensors; those that follow in no frames are there already
+  std::vector<Announced> announced_;
   Adopt adopt_;
   std::size_t filling_ = 0;     // which
   std::size_t filled_ = 0;      // bytes of it

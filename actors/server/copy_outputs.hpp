@@ -55,9 +55,10 @@ class SaidAgain {
  private:
   /// To one replica's shard.
   struct Answers {
-    std::optional<CopySend>
-        answer{};  // the last; one that nobody has asked for stands for the one before it, too
-    std::optional<CopySend> pinned{};  // for the last evaluation that it asked for
+    /// The last; one that nobody has asked for stands for the one before it, too.
+    std::optional<CopySend> answer{};
+    /// For the last evaluation that it asked for.
+    std::optional<CopySend> pinned{};
 
     static constexpr int kFields = 2;
   };

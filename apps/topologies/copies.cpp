@@ -38,8 +38,7 @@ Constraints<E> copy_checks() {
           "replicas.exchange.halos",
           [](const E& e) { return groups_of(e) == 0; },
           "replicas.copies: servers of groups of replicas (exchange halos) have no copies; right "
-          "is "
-          "1"),
+          "is 1"),
       without_copies(
           "copies_without_extension",
           "extension",

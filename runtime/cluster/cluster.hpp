@@ -67,8 +67,8 @@ class Cluster : public Others {
   Stream* stream_on(Device device);
   double seconds_left(double due, const Message& message) const;
 
-  std::map<Device, std::unique_ptr<Stream>>
-      streams_;  // of the channel's thread: tensors' copies to GPUs
+  // Of the channel's thread: tensors' copies to GPUs
+  std::map<Device, std::unique_ptr<Stream>> streams_;
 };
 
 /// What stands in a parcel, T an archive's.

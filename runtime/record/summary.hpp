@@ -53,8 +53,8 @@ struct Summary {
   std::vector<double> consensus{};
   // By replica: its own weights at the same step, where they were evaluated
   std::map<std::int32_t, ReplicaRecord> replicas{};
-  std::int64_t passed_over =
-      0;  // evaluations, which a replica that was far behind would have held up
+  // Evaluations, which a replica that was far behind would have held up
+  std::int64_t passed_over = 0;
   std::optional<EvaluationRecord> best{};       // where stop.patience or record.best ask for it
   bool patience_ended = false;                  // the run, as no better evaluation came
   std::map<std::int32_t, Staleness> staleness;  // by shard

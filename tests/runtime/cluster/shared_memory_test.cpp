@@ -183,7 +183,7 @@ TEST_CASE("a channel lends tensors as long as there is room, and sends the other
   }
   REQUIRE(of_b.await(1 + kCount));
   CHECK(of_b.broken.empty());  // a has not closed yet
-  std::size_t own = 0;  // in memory of b's pool, which is rounded up
+  std::size_t own = 0;         // in memory of b's pool, which is rounded up
   for (std::uint32_t i = 0; i < kCount; ++i) {
     const Parcel& parcel = of_b.parcels[1 + i].second;
     REQUIRE(parcel.recipient == i);
