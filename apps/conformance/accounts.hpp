@@ -14,10 +14,12 @@ namespace troupe::conformance {
 struct Seen final : RecordSink {
   std::optional<Diverged> on(const RecordEntry& entry, double /*now*/) override {
     if (const auto* one = std::get_if<AppliedRecord>(&entry)) {
-      applied.push_back(*one);
+      if (one->slice == 0) {
+        applied.push_back(*one);
+      }
     } else if (const auto* server_record = std::get_if<ServerRecord>(&entry);
                server_record && server_record->group < 0) {
-      server = *server_record;
+      server = server_record->slice == 0 ? *server_record : server;
       ++servers;
     } else if (std::holds_alternative<LossOfReplica>(entry)) {
       ++lost;
@@ -27,9 +29,9 @@ struct Seen final : RecordSink {
     return std::nullopt;
   }
 
-  std::vector<AppliedRecord> applied;
-  ServerRecord server;       // of the last that told
-  std::int64_t servers = 0;  // that told
+  std::vector<AppliedRecord> applied;  // of the first slice: fragments have updates of their own
+  ServerRecord server;                 // likewise
+  std::int64_t servers = 0;            // that told
   std::int64_t lost = 0;
   std::int64_t begun = 0;  // mini-batches
 };

@@ -50,8 +50,7 @@ Constraints<E> copy_checks() {
           "clock.faults.wire.numbered",
           [](const E& e) { return e.clock().faults().wire().numbered(); },
           "replicas.copies: copies of a server rely on links that keep the order of messages; "
-          "right "
-          "is clock.faults.wire.numbered=true"),
+          "right is clock.faults.wire.numbered=true"),
   };
 }
 

@@ -116,6 +116,7 @@ TEST_CASE("every built-in exchange conforms, with all its replicas or without th
   CHECK(ring.at("crash").holds);
   CHECK(ring.at("crash").what == "it needs all replicas: 16 runs ended with one");
   CHECK(findings({.rule = "diloco", .values = {"mode=asynchronous"}}).at("accounts").holds);
+  CHECK(findings({.rule = "diloco", .values = {"mode=decoupled"}}).at("accounts").holds);
 }
 
 TEST_CASE("the kit says of an exchange of one's own what it breaks", "[apps]") {

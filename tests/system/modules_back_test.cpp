@@ -480,6 +480,8 @@ TEST_CASE("where a module cannot come back by itself it is refused, with the rea
     INFO(set.front());
     CHECK_THAT(said(set), Catch::StartsWith(begins + why));
   }
+  CHECK_THAT(said(joined(kLocal, {"replicas.count=2"})),
+             says("a replica cannot come back with decoupled modules"));
 }
 
 }  // namespace modules_back_test
