@@ -152,7 +152,7 @@ bool Checkpointer::flush(Checkpoint& made, std::vector<fs::path>& files) const {
   return written;
 }
 
-/// The state as it is now; nothing, which is told, where it cannot be copied.
+/// The state as it is now; nothing, which is told, where it cannot be copied. NotNow.
 std::optional<Checkpoint> Checkpointer::copied(const StandingRun& run) const {
   try {
     Archive a;
@@ -166,6 +166,8 @@ std::optional<Checkpoint> Checkpointer::copied(const StandingRun& run) const {
                       .metrics_bytes = 0,
                       .order_bytes = {},
                       .run = a.take()};
+  } catch (const NotNow&) {
+    throw;
   } catch (const std::exception& error) {
     if (kept_) {
       throw;
@@ -176,6 +178,17 @@ std::optional<Checkpoint> Checkpointer::copied(const StandingRun& run) const {
 }
 
 void Checkpointer::take(const StandingRun& run) {
+  try {
+    take_now(run);
+  } catch (const NotNow& error) {
+    if (kept_) {
+      throw;
+    }
+    tell(error.what());
+  }
+}
+
+void Checkpointer::take_now(const StandingRun& run) {
   if (!active()) {
     return;
   }

@@ -62,10 +62,11 @@ class Checkpointer {
   bool writing() const;
 
   /// Takes the state while all machines stand still, and begins to write it. What fails is told on stderr,
-  /// and the run goes on; where they are kept it is an ArchiveError.
+  /// and the run goes on, without checkpoints unless it was NotNow; where they are kept it is an ArchiveError.
   void take(const StandingRun& run);
 
  private:
+  void take_now(const StandingRun& run);
   std::optional<Checkpoint> copied(const StandingRun& run) const;
   bool flush(Checkpoint& made, std::vector<std::filesystem::path>& files) const;
   void write(Checkpoint made,

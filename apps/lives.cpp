@@ -43,7 +43,8 @@ RecordBounds bounds_of(const Blueprint& b, std::size_t actors) {
           .stages = b.schedule->options.stages,
           .chunks = b.schedule->chunks,
           .slices = slices,
-          .actors = actors};
+          .actors = actors,
+          .mini_batches = b.batches_per_update};
 }
 
 /// Why nobody can take the place of a process that was lost, or "".

@@ -205,10 +205,13 @@ Result<Invited> come_and_be_invited(const Players& players,
     if (!lead) {
       return lead.error();
     }
-    if (auto invitation = read_invitation(**lead, {.until = Clock::now() + kLeadMax})) {
+    const auto came = Clock::now();
+    if (auto invitation = read_invitation(**lead, {.until = came + kLeadMax})) {
       return Invited{*std::move(lead), *std::move(invitation)};
     }
-    if (Clock::now() >= until) {
+    if (Clock::now() - came > kLeadAgainMax) {  // it may have waited for others
+      until = Clock::now() + kLeadAgainMax;
+    } else if (Clock::now() >= until) {
       return Error{
           ErrorKind::lost,
           concat(

@@ -41,6 +41,12 @@ class ArchiveError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A run cannot be written at this moment, but it may be later.
+class NotNow : public ArchiveError {
+ public:
+  using ArchiveError::ArchiveError;
+};
+
 /// What an Archive has written. Tensors are on the host.
 struct Archived {
   std::string bytes;

@@ -123,6 +123,12 @@ class Unpacker {
   /// What tensors in shared memory are made by. Without it a header that names a place is not believed.
   void adopt_by(Adopt adopt) { adopt_ = std::move(adopt); }
 
+  /// Nothing more comes: what it has of a parcel goes, and the memory that tensors were to lie in.
+  void end() {
+    parcel_.reset();
+    adopt_ = nullptr;
+  }
+
   /// The next frame; the parcel, where this was its last. WireError where it is not what has to come now:
   /// then nothing more is to be given to it.
   std::optional<Parcel> take(std::span<const std::byte> frame);

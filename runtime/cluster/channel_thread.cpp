@@ -170,6 +170,8 @@ bool Channel::transmit(Peer& peer) {
   }
   peer.pending.reset();
   peer.pieces.clear();
+  peer.lends.reset();
+  peer.unpacker.end();
   if (void* const socket = std::exchange(peer.socket, nullptr)) {
     zmq_close(socket);
   }

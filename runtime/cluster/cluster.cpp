@@ -6,6 +6,7 @@
 #include "runtime/system/time_model.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace troupe {
@@ -50,7 +51,7 @@ Parcel Cluster::packed(ActorId to, Message message, double due, double now) {
 }
 
 void Cluster::heed_clock(double then) {
-  if (!(then <= theatre_->now() + kAheadMax)) {
+  if (!std::isfinite(then) || then > theatre_->now() + kAheadMax) {
     throw WireError("a process shows a time that the run has not come to");
   }
   theatre_->not_before(then);

@@ -57,8 +57,10 @@ void Lead::on(int from, Parcel parcel) {
 void Lead::take_heartbeat(int from, Parcel parcel) {
   Progress told;
   Archive a(std::move(parcel.content));
-  a(told.deliveries, told.busy, told.due);
+  double left = 0;  // seconds
+  a(told.deliveries, told.busy, left);
   a.expect_end();
+  told.due = theatre_->own_time() + left;
   const std::lock_guard lock(mutex_);
   members_.at(from).progress = told;
 }
@@ -85,6 +87,7 @@ void Lead::take_records(Parcel parcel) {
     a(batch.now);
     archive(a, batch.entries[0]);
     check_record(batch.entries[0], c_.bounds);
+    heed_clock(batch.now);
     theatre_->record(std::move(batch));
   }
   a.expect_end();

@@ -244,7 +244,7 @@ Result<std::chrono::nanoseconds> Lead::await_stand(Member& member, int number) {
 
 Result<void> Lead::begin(Member& member, int number, std::chrono::nanoseconds ahead) {
   proto::Begin begin;
-  begin.set_at(theatre_->before);
+  begin.set_at(theatre_->before + theatre_->put_forward);
   begin.set_start_ns(std::chrono::nanoseconds(theatre_->start.time_since_epoch() + ahead).count());
   const Talk said = write_message(*member.process.stream, begin, member.patience);
   return said == Talk::done ? Result<void>() : not_joined(member, number, said);

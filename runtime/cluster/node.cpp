@@ -152,10 +152,10 @@ void Node::take_order(Parcel parcel) {
 
 void Node::tick() {
   if (ticks_++ % kTicksOfHeartbeat == 0) {
-    channel_.send(
-        kLead,
-        {.kind = ParcelKind::heartbeat,
-         .content = archived(theatre_->deliveries(), theatre_->busy > 0, theatre_->due.load())});
+    const double left = theatre_->due - theatre_->own_time();
+    channel_.send(kLead,
+                  {.kind = ParcelKind::heartbeat,
+                   .content = archived(theatre_->deliveries(), theatre_->busy > 0, left)});
     look_for_the_unheard();
   }
 }

@@ -8,6 +8,8 @@
 namespace troupe {
 namespace {
 
+constexpr std::int64_t kUpdatesMax = 100'000;  // that a push may stand for
+
 void expect(bool sound, const char* what) {
   if (!sound) {
     throw WireError(concat("a record tells of ", what));
@@ -31,6 +33,7 @@ class Check {
     stamp(r.stamp);
     slice(r.slice);
     expect(r.mini_batches >= 0, "fewer mini-batches than none");
+    expect(r.mini_batches / kUpdatesMax <= b_.mini_batches, "more mini-batches than a push has");
   }
 
   void operator()(const EvaluationRecord& r) const { expect(r.step >= 0, "a step that is none"); }

@@ -14,6 +14,7 @@ struct RecordBounds {
   std::int32_t chunks = 1;  // of a replica
   std::size_t slices = 1;   // of a chunk, at most
   std::size_t actors = 0;
+  std::int64_t mini_batches = 1;  // of an update
 };
 
 /// WireError where the record tells of what the run does not have, or of numbers that there cannot be.

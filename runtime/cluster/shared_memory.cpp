@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,11 +28,26 @@ std::atomic<std::uint32_t>& flag(std::byte* data, std::uint32_t number) {
   return reinterpret_cast<std::atomic<std::uint32_t>*>(data)[number];
 }
 
+/// A file that is made larger than the limit of this process (ulimit -f) costs it its life.
+bool within_limit(std::size_t bytes) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= bytes;
+}
+
+/// Has the system provide this part of the memory now: where it cannot, the first write there would be a fault.
+bool provide(int descriptor, std::size_t offset, std::size_t bytes) {
+  return ::fallocate(descriptor, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
+}
+
 /// New memory; -1: there is none.
 int make_memory() {
+  if (!within_limit(SharedMemory::kBytes)) {
+    return -1;
+  }
   const int descriptor = ::memfd_create("troupe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (descriptor >= 0 && (::ftruncate(descriptor, SharedMemory::kBytes) != 0 ||
-                          ::fcntl(descriptor, F_ADD_SEALS, kSeals) != 0)) {
+  if (descriptor >= 0 &&
+      (::ftruncate(descriptor, SharedMemory::kBytes) != 0 ||
+       ::fcntl(descriptor, F_ADD_SEALS, kSeals) != 0 || !provide(descriptor, 0, kFlagsBytes))) {
     ::close(descriptor);
     return -1;
   }
@@ -107,7 +123,8 @@ std::optional<Place> Lender::block_of(std::size_t size) {
       return place;
     }
   }
-  if (count_ == SharedMemory::kBlocks || size > SharedMemory::kBytes - end_) {
+  if (count_ == SharedMemory::kBlocks || size > SharedMemory::kBytes - end_ ||
+      !provide(memory_->descriptor(), end_, size)) {
     return std::nullopt;
   }
   blocks.push_back({++count_, end_});

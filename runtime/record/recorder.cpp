@@ -11,7 +11,8 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kEvaluationsKept = 64;  // few are ever under way together
+constexpr std::size_t kEvaluationsKept = 64;   // few are ever under way together
+constexpr std::int64_t kOpenMax = 10'000'000;  // mini-batches: some gigabytes
 constexpr int kSchema = 1;  // of metrics.jsonl; grows when a field changes its meaning
 
 double ratio(double a, double b) {
@@ -253,6 +254,8 @@ std::optional<Diverged> Recorder::handle(const StageRecord& record, double) {
 Recorder::Step& Recorder::step_of(std::int64_t batch) {
   const std::int64_t index = batch - completed_;
   TROUPE_CHECK(index >= 0, "[Recorder] a record of mini-batch ", batch, ", which was complete");
+  TROUPE_CHECK(
+      index < kOpenMax, "[Recorder] mini-batch ", batch, " while ", completed_, " is open");
   while (static_cast<std::int64_t>(open_.size()) <= index) {
     open_.emplace_back();
   }

@@ -22,7 +22,7 @@ class Others {
   struct Progress {
     std::uint64_t deliveries = 0;
     bool busy = false;  // a job runs
-    double due = 0;     // as Theatre::due
+    double due = 0;     // as Theatre::due, of this process's theatre
   };
 
   /// What other processes keep of a run that stands still.

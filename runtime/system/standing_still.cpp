@@ -20,8 +20,8 @@ constexpr std::chrono::milliseconds kLookAround{100};
 // A checkpoint, and a user who wants to end the run, wait so long for messages that are under way by modelled times.
 constexpr double kLateMax = 60;  // seconds
 constexpr const char* kTooLate =
-    "messages are under way (clock.modelled) that come in more than a minute; a checkpoint has to "
-    "wait for them";
+    "messages are under way (clock.modelled) that come in more than a minute; a checkpoint would "
+    "have to wait for them";
 
 struct Rest {
   bool complete = true;         // nobody has a job left
@@ -54,7 +54,7 @@ bool await_late_messages(const caf::scoped_actor& self,
                          const Theatre& theatre,
                          const std::function<bool()>& given_up) {
   constexpr double kLater = 0.005;  // seconds; the clock's own idea of now may be that much behind
-  const double left = std::max(0.0, theatre.due_from_others - theatre.now()) + kLater;
+  const double left = std::max(0.0, theatre.due_from_others - theatre.own_time()) + kLater;
   self->delayed_send(
       self, std::chrono::nanoseconds(static_cast<std::int64_t>(left * 1e9)), Thaw::value);
   bool come = false;
@@ -80,7 +80,7 @@ std::optional<Rest> come_to_rest(const Theatre& theatre) {
     const auto& interrupts = theatre.options.interrupts;
     return theatre.ended || (interrupts && interrupts() >= 2);
   };
-  const bool too_late = theatre.due_from_others - theatre.now() > kLateMax;
+  const bool too_late = theatre.due_from_others - theatre.own_time() > kLateMax;
   if (theatre.due_from_others > 0 && !too_late && !await_late_messages(self, theatre, given_up)) {
     return {};
   }
@@ -124,10 +124,16 @@ RunState state_of(const Theatre& theatre, const std::vector<ActorId>& gone) {
   return state;
 }
 
-/// ... and those elsewhere. ArchiveError.
+/// ... and those elsewhere. ArchiveError; NotNow where it is too late here, or in a process that says so.
 void write(Theatre& theatre, const Rest& rest, const Result<Others::Kept>& elsewhere, Archive& a) {
-  if (rest.too_late || !elsewhere) {
-    throw ArchiveError(rest.too_late ? kTooLate : elsewhere.error().message);
+  if (rest.too_late) {
+    throw NotNow(kTooLate);
+  }
+  if (!elsewhere && elsewhere.error().message.find(kTooLate) != std::string::npos) {
+    throw NotNow(elsewhere.error().message);
+  }
+  if (!elsewhere) {
+    throw ArchiveError(elsewhere.error().message);
   }
   RunState state = state_of(theatre, rest.gone);
   state.gone.insert(state.gone.end(), elsewhere->lost.begin(), elsewhere->lost.end());

@@ -72,7 +72,7 @@ void Theatre::lose(std::string cause) {
 
 void Theatre::send_later(ActorId to, double seconds, Message message) {
   seconds = std::min(seconds, kDelaySecondsMax);
-  const double at = now() + seconds;
+  const double at = own_time() + seconds;
   raise(due, at);
   if (!std::holds_alternative<Alarm>(message)) {
     raise(due_from_others, at);

@@ -97,8 +97,9 @@ struct Theatre {
   std::atomic<std::int64_t> unrecorded{0};  // batches that the recorder has yet to see to
   std::promise<Ending> ending{};
   std::atomic<bool> ended{false};
-  std::atomic<int> busy{0};    // jobs that run
-  std::atomic<double> due{0};  // when the last of the messages that are under way comes, or came
+  std::atomic<int> busy{0};  // jobs that run
+  // When the last of the messages that are under way comes, or came, in own_time()
+  std::atomic<double> due{0};
   std::atomic<double> due_from_others{0};  // the same without the alarms
   std::atomic<double> put_forward{0};      // seconds, of the run's clock
 
@@ -112,7 +113,7 @@ struct Theatre {
   /// follows from something is never earlier than that (Lamport 1978). From any thread.
   void not_before(double at);
 
-  /// The same as now(), but for what the clock was put forward by.
+  /// The same as now(), but for what the clock was put forward by: it goes as fast as CAF's clock, and never jumps.
   double own_time() const {
     return before + std::chrono::duration<double>(Clock::now() - start).count();
   }

@@ -246,16 +246,16 @@ Ending end_of_stalled(const Theatre& theatre) {
 /// way.
 class StallWatch {
  public:
-  explicit StallWatch(const Theatre& theatre) : theatre_(theatre), moved_(theatre.now()) {}
+  explicit StallWatch(const Theatre& theatre) : theatre_(theatre), moved_(theatre.own_time()) {}
 
   /// It has stood still because it was told to.
-  void moved() { moved_ = theatre_.now(); }
+  void moved() { moved_ = theatre_.own_time(); }
 
   bool stalled() {
     const Others* others = theatre_.options.others;
     const Others::Progress elsewhere = others ? others->progress() : Others::Progress{};
     const std::uint64_t deliveries = theatre_.deliveries() + elsewhere.deliveries;
-    const double now = theatre_.now();
+    const double now = theatre_.own_time();
     if (deliveries != seen_ || theatre_.busy > 0 || elsewhere.busy ||
         std::max(theatre_.due.load(), elsewhere.due) > now) {
       seen_ = deliveries;

@@ -141,6 +141,20 @@ TEST_CASE("a message that is due later goes by the clock, behind those that were
   }
 }
 
+TEST_CASE("a clock that is put forward brings nothing sooner that is under way") {
+  Process process;
+  process.options.modelled = &kWays;
+  process.deliver(1, Process::packed(0, uploaded(), 1000, 0));
+  const auto left = [&] {
+    return process.theatre.due_from_others - process.theatre.own_time();
+  };
+  const double before = left();
+  CHECK(before > 900);
+  process.theatre.not_before(process.theatre.now() + 500);
+  CHECK(process.theatre.now() > 500);
+  CHECK(left() > before - 100);  // a checkpoint waits so long
+}
+
 TEST_CASE("a message is not believed that is due later where none can be") {
   Process process;
   CHECK_THROWS_AS(process.deliver(1, Process::packed(0, uploaded(), 1000, 0)), WireError);

@@ -13,7 +13,8 @@ using namespace troupe;
 
 namespace {
 
-constexpr RecordBounds kBounds{.replicas = 2, .stages = 3, .chunks = 4, .slices = 5, .actors = 6};
+constexpr RecordBounds kBounds{
+    .replicas = 2, .stages = 3, .chunks = 4, .slices = 5, .actors = 6, .mini_batches = 7};
 
 Tensor two_numbers() {
   Stream stream(Device{});
@@ -81,6 +82,8 @@ std::vector<RecordEntry> unsound() {
       ConsensusRecord{.step = -1, .distances = {0, 0}},
       ConsensusRecord{.distances = {0, 0, 0}},
       AppliedRecord{.stamp = {}, .reads = {}, .slice = 5},
+      AppliedRecord{.stamp = {}, .reads = {}, .mini_batches = -1},
+      AppliedRecord{.stamp = {}, .reads = {}, .mini_batches = 800'000},
       LossRecord{.stamp = last(), .result = Tensor()},
       LossRecord{.stamp = last(), .result = stream.allocate({2})},
       LossRecord{.stamp = last(), .result = stream.allocate({3}, DType::float64)}};

@@ -8,11 +8,17 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <numeric>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace shared_memory_test {
@@ -40,6 +46,16 @@ struct Ends {
   Lender lender;
   std::optional<Borrower> borrower = Borrower::open(lender.offer());
 };
+
+/// How often such memory is mapped in this process.
+int mapped() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    count += line.find("memfd:troupe") != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
 
 std::uint32_t number(int descriptor) {
   return static_cast<std::uint32_t>(descriptor);
@@ -142,6 +158,18 @@ TEST_CASE("a place that there is none of is not believed") {
   refused({place->block, place->offset}, {static_cast<std::int64_t>(SharedMemory::kBytes / 4)});
 }
 
+TEST_CASE("where files may not be so large nothing is offered, and the process lives") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit small{1 << 20, 1 << 20};
+    ::_exit(::setrlimit(RLIMIT_FSIZE, &small) == 0 && Lender().offer().pid == 0 ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
 TEST_CASE("a descriptor that leads to no such memory is not opened") {
   const auto mine = static_cast<std::uint32_t>(::getpid());
   CHECK_FALSE(Borrower::open({}));
@@ -194,6 +222,29 @@ TEST_CASE("a channel lends tensors as long as there is room, and sends the other
   }
   CHECK(own > 0);
   CHECK(own < kCount);
+  a.close();
+  b.close();
+}
+
+TEST_CASE("of a peer that was dropped no memory is left") {
+  const int before = mapped();
+  Inbox of_a;
+  Inbox of_b;
+  Channel a(0, "token");
+  Channel b(1, "token");
+  b.connect(0, a.listen(1, ::getpid()));
+  a.open(of_a.events());
+  b.open(of_b.events());
+  a.send(1, {});
+  b.send(0, {});
+  REQUIRE(of_a.await(1));
+  REQUIRE(of_b.await(1));
+  REQUIRE(mapped() == before + 4);  // each has its own and the other's
+  a.drop(1);
+  for (int i = 0; i < 300 && mapped() > before + 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+  }
+  CHECK(mapped() == before + 2);
   a.close();
   b.close();
 }
