@@ -171,7 +171,7 @@ void Director::release(std::int64_t step, bool conclude, Effects& fx) {
   if (conclude) {
     concluding_ = step;
     if (c_.evaluate && !modules_away_.empty()) {
-      finish(ending_of(modules_away_.begin()->second), fx);
+      finish(ending_of(modules_away_.begin()->second.down), fx);
     }
   }
   const Release m{step, conclude};

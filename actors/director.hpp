@@ -13,7 +13,7 @@
 //   driver --Returned--> director --Membership--> servers --Readmitted--> director
 //   director --Rejoin--> source, stages, shards of the replica that has come back
 //   director --Succession--> copies of a server
-//   driver --Returned{modules}--> director --Returned--> source                  (decoupled modules that come back)
+//   driver --Returned{modules}--> director --Returned--> source --Returned--> director   (decoupled modules that come back)
 //   shard where replicas end on their own --Finished--> director
 //
 // The pins of the best evaluation are kept where the final weights are to be its: they go when a better one
@@ -83,6 +83,7 @@ class Director final : public Actor<Director, DirectorRole> {
   bool survives_copy(const Down& m, Effects& fx);
   bool waits_for_module(const Down& m, Effects& fx);
   void module_returned(const Returned& m, Effects& fx);
+  void modules_looked_after(const Returned& m);
   void conclude(Effects& fx);
   void release(std::int64_t step, bool conclude, Effects& fx);
   void finish(Ending ending, Effects& fx);
@@ -108,6 +109,16 @@ class Director final : public Actor<Director, DirectorRole> {
     static constexpr int kFields = 3;
   };
 
+  /// A decoupled module that has died. It is away until the source has answered its last return: what the source has
+  /// evaluated before may have had other weights than those that it comes with.
+  struct Away {
+    Down down;
+    bool dead = true;
+    std::int32_t unanswered = 0;  // returns
+
+    static constexpr int kFields = 3;
+  };
+
   /// Of a replica that has come back: what the servers have said that count it among the living.
   struct Returning {
     std::int64_t epoch = 0;  // of the membership that they are told
@@ -128,7 +139,7 @@ class Director final : public Actor<Director, DirectorRole> {
   std::vector<std::int64_t> since_;
   std::map<std::int32_t, Returning> returning_;  // by replica
   std::vector<std::vector<bool>> copies_;        // of Company::chains: which copies are alive
-  std::map<std::int32_t, Down> modules_away_;    // whose hosts will be there again
+  std::map<std::int32_t, Away> modules_away_;    // whose hosts will be there again
   std::deque<MarkDue> marks_;                    // announced and not done; the first is under way
   bool marking_ = false;
   std::optional<EvaluationOfEach> each_;  // under way

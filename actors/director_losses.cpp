@@ -53,15 +53,29 @@ bool Director::waits_for_module(const Down& m, Effects& fx) {
     return false;
   }
   const std::int32_t module = c_.module_of.at(m.id);
-  if (modules_away_.try_emplace(module, m).second) {
+  const auto [away, first] = modules_away_.try_emplace(module, Away{m});
+  if (first || !std::exchange(away->second.dead, true)) {
     fx.record(LossOfModule{.module = module, .cause = m.actor + ": " + m.cause});
   }
   return true;
 }
 
+/// The source has begun anew what it had asked the modules for.
+void Director::modules_looked_after(const Returned& m) {
+  for (const std::int32_t module : m.modules) {
+    const auto away = modules_away_.find(module);
+    if (away != modules_away_.end() && --away->second.unanswered == 0 && !away->second.dead) {
+      modules_away_.erase(away);
+    }
+  }
+}
+
 void Director::module_returned(const Returned& m, Effects& fx) {
   for (const std::int32_t module : m.modules) {
-    modules_away_.erase(module);
+    if (const auto away = modules_away_.find(module); away != modules_away_.end()) {
+      away->second.dead = false;
+      ++away->second.unanswered;
+    }
   }
   fx.send(c_.company.sources.front(), m);
   for (const std::int32_t module : m.modules) {
@@ -139,7 +153,7 @@ void Director::replace_evaluator(Effects& fx) {
 
 void Director::handle(Returned m, double, Effects& fx) {
   if (!m.modules.empty()) {
-    module_returned(m, fx);
+    m.replica < 0 ? modules_looked_after(m) : module_returned(m, fx);
     return;
   }
   const auto at = static_cast<std::size_t>(m.replica);

@@ -147,11 +147,22 @@ void ParameterShard::handle(Push m, double now, Effects& fx) {
   next(now, fx);
 }
 
-/// Takes the next push where nothing is in its way.
+/// Takes the next pushes, as long as nothing is in their way. A push that moves nothing is done at once, and calls this
+/// again: many such may wait.
 void ParameterShard::next(double now, Effects& fx) {
+  if (taking_) {
+    return;
+  }
+  taking_ = true;
+  while (takes_next(now, fx)) {
+  }
+  taking_ = false;
+}
+
+bool ParameterShard::takes_next(double now, Effects& fx) {
   if (applying_ || queue_.empty() || !tied_.complete(queue_.front().stamp.batch) ||
       !c_.exchange->ready(queue_.front().stamp.batch)) {
-    return;
+    return false;
   }
   applying_ = std::move(queue_.front());
   queue_.pop_front();
@@ -172,6 +183,7 @@ void ParameterShard::next(double now, Effects& fx) {
   } else {
     clip(now, fx);
   }
+  return true;
 }
 
 void ParameterShard::summed(std::vector<Tensor> gradient, double now, Effects& fx) {

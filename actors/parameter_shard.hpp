@@ -93,6 +93,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   void serve(Effects& fx);
   bool is_new(Ref<StageRole> from, std::uint64_t sequence);
   void next(double now, Effects& fx);
+  bool takes_next(double now, Effects& fx);
   void clip(double now, Effects& fx);
   void apply(double gradient_scale, double now, Effects& fx);
   void label(StepWeights& made) const;
@@ -107,6 +108,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   std::deque<Pull> waiting_;
   std::deque<Push> queue_;
   std::optional<Push> applying_;
+  bool taking_ = false;  // pushes, now
   std::map<ActorId, std::uint64_t> last_sequence_;
   std::optional<std::int64_t> end_;
   std::optional<std::int64_t> conclude_at_;

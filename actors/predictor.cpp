@@ -116,7 +116,20 @@ void Predictor::handle(Activation m, double, Effects& fx) {
     }
     offer(at);
   }
+  limit_waiting();
   advance(fx);
+}
+
+/// While the module behind it is dead no lesson comes.
+void Predictor::limit_waiting() {
+  if (!c_.loses || known_.size() <= kWaitingMax) {
+    return;
+  }
+  const auto& [first, known] = *known_.begin();
+  if (known.answered && !known.signal) {
+    begin_ = first.batch + 1;
+    std::erase_if(known_, [&](const auto& one) { return one.first.batch < begin_; });
+  }
 }
 
 void Predictor::handle(Labels m, double, Effects& fx) {

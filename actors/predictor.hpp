@@ -72,6 +72,9 @@ class Predictor final : public Actor<Predictor, StageRole> {
     Ref<ShardRole> shard;
   };
 
+  /// Micro-batches that wait for something, where modules die.
+  static constexpr std::size_t kWaitingMax = 1000;
+
   explicit Predictor(Config config) : c_(std::move(config)) {}
 
   void handle(Start, double now, Effects& fx);
@@ -126,6 +129,7 @@ class Predictor final : public Actor<Predictor, StageRole> {
   void send_error(Bundle error, Effects& fx);
   void offer(const MicroBatch& at);
   void forget_lost(const MicroBatch& at, bool output);
+  void limit_waiting();
   void count(std::vector<Tensor> gradient, double now, Effects& fx);
   void ask(Effects& fx);
   Run job(Work work) const;

@@ -111,7 +111,9 @@ void ServerCopy::lead(double now, Effects& fx) {
         });
     const InputName name = first->first;
     // Clocks of two hosts may differ by a little.
-    take(take_out(first), {taken_ + 1, name, std::max(now, now_)}, fx);
+    take(take_out(first),
+         {taken_ + 1, name, std::max(now, now_), static_cast<std::uint32_t>(c_.index)},
+         fx);
     last_told_ = taken_;
   }
   confirm_where_last(fx);
@@ -130,6 +132,7 @@ void ServerCopy::follow(Effects& fx) {
       take(*std::move(found->message), order, fx);
     } else {
       ++taken_;
+      head_ = order.head;
       unconfirmed_.push_back({.order = order, .upload = {}});
       tell_next(order, fx);
     }
@@ -162,6 +165,7 @@ std::optional<ServerCopy::Found> ServerCopy::find(const Ordered& order, Effects&
 void ServerCopy::take(Message message, const Ordered& order, Effects& fx) {
   Taken& taken = unconfirmed_.emplace_back(Taken{.order = order, .upload = {}});
   ++taken_;
+  head_ = order.head;
   now_ = order.now;
   if (const auto* upload = std::get_if<Upload>(&message); upload && next()) {
     taken.upload = *upload;
@@ -249,9 +253,9 @@ void ServerCopy::confirm_where_last(Effects& fx) {
   }
 }
 
-/// The last copy does.
+/// The last copy does. A copy before the one that has made the order was given up, and may have taken something else.
 void ServerCopy::tell_confirmed(Effects& fx) {
-  for (std::size_t i = 0; i < c_.index; ++i) {
+  for (std::size_t i = head_; i < c_.index; ++i) {
     if (alive_[i]) {
       fx.send(c_.copies[i], Confirmed{taken_});
     }
@@ -360,6 +364,7 @@ void ServerCopy::archive(Archive& a) {
     last_told_,
     taken_,
     unconfirmed_,
+    head_,
     now_,
     alarm_,
     dead_,

@@ -20,6 +20,9 @@
 // What the head before it had said may have died with it, so it says again all that somebody may still wait for: the
 // last answers, and what the director has to know. Recipients drop what they know.
 //
+// A head that was given up may go on, and know nothing of it for a while. What it has taken since is confirmed by nobody:
+// an order names the head that has made it, and copies before that are told of nothing that follows.
+//
 // Invariants: an input is taken once by each copy, and as the same number by all that take it. What leaves the head
 // follows from inputs that all living copies have taken.
 #pragma once
@@ -116,6 +119,7 @@ class ServerCopy final : public Machine {
   std::uint64_t last_told_ = 0;         // the last number that was told
   std::uint64_t taken_ = 0;             // inputs so far
   std::deque<Taken> unconfirmed_;       // the last of them
+  std::uint32_t head_ = 0;              // that has ordered the last of them
   double now_ = 0;                      // when the last input was taken
   std::optional<double> alarm_;         // that the server has asked for
   std::set<ActorId> dead_;              // senders from which nothing more comes

@@ -18,7 +18,8 @@
 // Decoupled modules that come back by themselves (actors/stage/stage_return.cpp) get the labels again that they have missed;
 // a Mark that is open begins anew:
 //
-//   director --Returned--> source --Halt--> stage --Halted{where it goes on}--> source --Rejoin, End, Labels--> it
+//   director --Returned--> source --Returned--> director
+//   source --Halt--> stage --Halted{where it goes on}--> source --Rejoin, End, Labels--> it
 //
 // Where replicas share servers, those decide where the run ends and what is evaluated.
 //

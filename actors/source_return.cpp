@@ -4,6 +4,7 @@
 #include "messages/fields.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 
@@ -17,6 +18,7 @@ void Source::handle(Returned m, double now, Effects& fx) {
     }
   }
   mark_anew(fx);
+  fx.send(c_.director, Returned{-1, std::move(m.modules)});
 }
 
 /// The module knows where it goes on.

@@ -140,7 +140,7 @@ inline constexpr int kFieldsOf<Verdict> = 4;
 template <>
 inline constexpr int kFieldsOf<InputName> = 3;
 template <>
-inline constexpr int kFieldsOf<Ordered> = 3;
+inline constexpr int kFieldsOf<Ordered> = 4;
 template <>
 inline constexpr int kFieldsOf<Confirmed> = 1;
 template <>

@@ -283,7 +283,7 @@ struct Membership {
 
 /// The machines of a replica that had died are there again, and know nothing: they wait for Rejoin.
 struct Returned {
-  std::int32_t replica = 0;
+  std::int32_t replica = 0;  // -1, of modules: the source's answer; it has looked after them
   /// Not empty: only those of these decoupled modules, with what their host had written down of them (Machine::keep).
   std::vector<std::int32_t> modules{};
 };
@@ -338,7 +338,8 @@ struct InputName {
 struct Ordered {
   std::uint64_t number = 0;  // from 1
   InputName input;
-  double now = 0;  // seconds: when
+  double now = 0;          // seconds: when
+  std::uint32_t head = 0;  // index of that copy
 };
 
 /// The last living copy has taken all inputs up to this one, and so have all others.

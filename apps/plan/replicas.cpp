@@ -74,8 +74,8 @@ std::string replicas_text(const Blueprint& b) {
     text +=
         concat("copies     ",
                replicas.copies(),
-               " of each server, which take the memory of the table each; the run goes on while "
-               "one of them is left\n");
+               " of each server, which take the memory of the table each, and keep the weights of "
+               "their last answer to each replica; the run goes on while one of them is left\n");
   }
   std::vector<std::vector<std::string>> rows{{"", "slices", "tensors", "memory", "mean lag"}};
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {

@@ -124,6 +124,13 @@ std::string modules_stay_dead(const E& e) {
   if (e.model().lstm().carry()) {
     return "with model.lstm.carry: the next sample is not the one that follows in its text";
   }
+  if (!e.pipeline().weights().has_latest() && !e.pipeline().weights().has_stash()) {
+    return "with pipeline.weights other than latest and stash, which need what died with its host";
+  }
+  if (!e.clock().link().has_constant()) {
+    return "with a clock.link that is drawn, where what is sent later can come sooner; right is "
+           "constant";
+  }
   if (e.record().best()) {
     return "with record.best, because the weights of the best evaluation die with its host";
   }

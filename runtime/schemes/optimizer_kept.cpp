@@ -90,8 +90,10 @@ bool OptimizerStep::begin(Stream& stream, const Kept& kept) {
         moments[index][m] = values;
       }
     }
+    // Error feedback needs the last update's, of the whole stretch: who kept this may have smoothed it, or cut elsewhere.
     if (const Values& values = kept.displacements.at(i);
-        optimizer_.displacement() && std::ssize(values) == piece.shape.elements()) {
+        optimizer_.displacement() && optimizer_.error_feedback() == 0 &&
+        std::ssize(values) == piece.shape.elements()) {
       place(values, displacements[index]);
     }
   }

@@ -123,11 +123,11 @@ OptimizerStep::Made OptimizerStep::apply(Stream& stream,
 /// Minus c times how far the update before would have moved the stretch by itself: the displacement without
 /// smoothing. Empty where there is no error feedback, or no update before.
 Tensor OptimizerStep::move_before(Stream& stream, std::size_t index) {
-  if (optimizer_.error_feedback() == 0 || updates_ == 1) {
+  if (optimizer_.error_feedback() == 0 || !state_[index].displacement) {
     return {};
   }
   const Tensor before = stream.allocate({stretches_[index].size});
-  combine(stream, {{-optimizer_.error_feedback(), state_at(stream, index).displacement}}, before);
+  combine(stream, {{-optimizer_.error_feedback(), state_[index].displacement}}, before);
   return before;
 }
 

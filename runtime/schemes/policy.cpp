@@ -2,6 +2,7 @@
 
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 
@@ -73,8 +74,16 @@ Result<void> check_error_feedback(const PolicyScheme& scheme,
     return refused(
         "corrects updates by late gradients, and with this schedule none is late; right is 0");
   }
-  if (experiment.replicas().count() > 1) {
-    return refused("is for one replica; right is 0");
+  if (experiment.replicas().count() > 1 || has_servers(experiment)) {
+    return refused("is for one replica without a server; right is 0");
+  }
+  const proto::Decoupled& decoupled = experiment.decoupled();
+  if (scheme.uniform && (decoupled.has_synthetic() || decoupled.has_greedy())) {
+    return refused(concat("is for late gradients, and those of predictors are none, which ",
+                          kKey,
+                          " ",
+                          scheme.info.name,
+                          " does not tell apart; right is 0"));
   }
   if (scheme.predicts || scheme.step) {
     return refused(

@@ -324,6 +324,9 @@ TEST_CASE(
   d.handle(Returned{0, {1}}, 0, fx);
   REQUIRE(sent_to<Returned>(10, fx).size() == 1);
   CHECK(fx.sends.size() == 1);
+  CHECK_THAT(d.waits_for(), says("module 1"));
+  d.handle(Returned{-1, {1}}, 0, fx);
+  CHECK_THAT(d.waits_for(), says("the end of the run"));
   // One that throws will not be there again.
   d.handle(Down{.actor = "stage-1", .cause = "a kernel failed", .id = 14}, 0, fx);
   REQUIRE(fx.ending);
@@ -335,6 +338,30 @@ TEST_CASE(
   late.handle(MarkDone{.step = 9, .last = true}, 0, fx);
   REQUIRE(fx.ending);
   CHECK(fx.ending->cause == "stage-1 is lost: x");
+  fx.clear();
+  // It has come back, but not before the source had evaluated what it had then.
+  Director back = of_modules(true);
+  back.handle(down, 0, fx);
+  back.handle(Returned{0, {1}}, 0, fx);
+  SECTION("the source has begun anew") {
+    back.handle(Returned{-1, {1}}, 0, fx);
+    back.handle(MarkDone{.step = 9, .last = true}, 0, fx);
+    CHECK_FALSE(fx.ending);
+  }
+  SECTION("the source has not heard of it") {
+    back.handle(MarkDone{.step = 9, .last = true}, 0, fx);
+    REQUIRE(fx.ending);
+    CHECK(fx.ending->cause == "stage-1 is lost: x");
+  }
+  SECTION("the source has heard of an earlier return") {
+    back.handle(down, 0, fx);
+    CHECK(recorded<LossOfModule>(fx).size() == 2);
+    back.handle(Returned{0, {1}}, 0, fx);
+    back.handle(Returned{-1, {1}}, 0, fx);
+    back.handle(MarkDone{.step = 9, .last = true}, 0, fx);
+    REQUIRE(fx.ending);
+    CHECK(fx.ending->cause == "stage-1 is lost: x");
+  }
   fx.clear();
   // Where nobody evaluates, it is told again what the others know.
   Director plain = of_modules(false);

@@ -99,6 +99,30 @@ TEST_CASE("one Apply is out at a time, and pushes are applied in order", "[actor
   CHECK(std::get<Apply>(fx.sends[0].message).stamp.batch == 1);
 }
 
+TEST_CASE("pushes that move nothing are done one after the other, however many wait", "[actors]") {
+  constexpr std::int64_t kPushes = 100'000;
+  ParameterShard s = shard();
+  Effects fx;
+  s.handle(push(0, 1), 0, fx);
+  const Applied answer = applied(fx);
+  for (std::int64_t batch = 1; batch < kPushes; ++batch) {
+    s.handle(Push{.from = kStage,
+                  .stamp = {.batch = batch},
+                  .sequence = static_cast<std::uint64_t>(batch + 1),
+                  .gradient = {},
+                  .reads = {},
+                  .forward = {}},
+             0,
+             fx);
+  }
+  CHECK(fx.records.empty());
+  s.handle(answer, 0, fx);
+  CHECK(fx.records.size() == kPushes);
+  s.handle(Pull{kStage, 41, {kPushes, {}}}, 0, fx);
+  REQUIRE(fx.sends.size() == 1);
+  CHECK(std::get<PullReply>(fx.sends[0].message).weights.front().step == kPushes);
+}
+
 TEST_CASE("a View that was not announced, or a step no longer kept, is a bug", "[actors]") {
   ParameterShard s = shard();
   Effects fx;

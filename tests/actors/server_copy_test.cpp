@@ -309,6 +309,36 @@ TEST_CASE("where the second copy dies the head tells the third what it may lack"
   CHECK(ordered.front().second.number == 2);
 }
 
+TEST_CASE(
+    "a head that was given up and has not heard of it is told nothing of what another one orders",
+    "[server_copy]") {
+  const Copy head = copy_of(0, 3);
+  const Copy second = copy_of(1, 3);
+  const Copy last = copy_of(2, 3);
+  const auto orders = [](const Effects& fx) {
+    return sent<Ordered>(fx);
+  };
+  // What it has taken, and told nobody who has got it.
+  tell(head, kShards[0], upload(0, 1));
+  tell(head, kOptimizers[0], Combined{});
+  // The second one has heard of its end, and begins with another push; the last one has not.
+  tell(second, kShards[1], upload(1, 1));
+  tell(last, kShards[1], upload(1, 1));
+  const Effects began =
+      tell(second, kDirector, Succession{.epoch = 1, .alive = {false, true, true}});
+  REQUIRE(orders(began).size() == 1);
+  const Effects made = tell(second, kOptimizers[1], Combined{});
+  REQUIRE(orders(made).size() == 1);
+  tell(last, kOptimizers[2], Combined{});
+  for (const Ordered& order : {orders(began).front().second, orders(made).front().second}) {
+    const auto confirmed = sent<Confirmed>(tell(last, kCopies[1], order));
+    REQUIRE(confirmed.size() == 1);
+    CHECK(confirmed.front().first == kCopies[1]);
+    const Effects said = tell(second, kCopies[2], confirmed.front().second);
+    CHECK(sent<Answer>(said).size() == order.number - 1);
+  }
+}
+
 TEST_CASE("a push that cannot be one ends the run, whatever copies there are", "[server_copy]") {
   class Doubter final : public Machine {
    public:

@@ -474,6 +474,9 @@ TEST_CASE("where a module cannot come back by itself it is refused, with the rea
        "with pipeline.schedule=async_one_f_one_b"},
       {{"decoupled=local_loss", "pipeline.micro_batches=2"}, "with micro-batches"},
       {{"decoupled.greedy.buffer=2"}, "with decoupled.greedy.buffer"},
+      {{"decoupled=local_loss", "pipeline.weights=nwpt", "optimizer.rule=momentum"},
+       "with pipeline.weights other than latest and stash"},
+      {{"decoupled=local_loss", "clock.link=gamma"}, "with a clock.link that is drawn"},
       {{"decoupled=local_loss", "record.evaluate_every=5", "record.best=true"},
        "with record.best"}};
   for (const auto& [set, why] : rows) {

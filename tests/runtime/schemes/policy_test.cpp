@@ -144,7 +144,7 @@ TEST_CASE("error feedback needs gradients that are late, and steps that nobody e
   CHECK(refusal({feedback, "pipeline.micro_batches=4"}, "gpipe")
             .starts_with("pipeline.error_feedback: corrects updates by late gradients"));
   CHECK(refusal({feedback, "replicas.count=2"}) ==
-        "pipeline.error_feedback: is for one replica; right is 0");
+        "pipeline.error_feedback: is for one replica without a server; right is 0");
   CHECK(refusal({feedback, kMine})
             .starts_with("pipeline.error_feedback: changes the step, which pipeline.weights damped "
                          "predicts: use one of: latest,"));
