@@ -96,6 +96,15 @@ class ExchangeKit {
     return sum;
   }
 
+  /// Mini-batches of the last update that counts.
+  static std::int64_t of_last_update(const Seen& seen) {
+    std::int64_t sum = 0;
+    for (const AppliedRecord& record : seen.applied) {
+      sum += record.applied_to + 1 == seen.server.version ? record.mini_batches : 0;
+    }
+    return seen.servers > 0 ? sum : seen.applied.back().mini_batches;
+  }
+
   /// What is wrong with the accounts of a run in which nobody died, or "".
   std::string books(const ReplicaTrial& t) const {
     std::string wrong = t.seen.servers > 0 ? wrong_updates(t.seen) : steps_in_order(t.seen);
@@ -104,8 +113,8 @@ class ExchangeKit {
     }
     const std::int64_t due = kReplicaUpdates * each_update_;
     const std::int64_t made = mini_batches(t.seen);
-    // The last push may stand for more mini-batches than were still due.
-    const std::int64_t last = t.seen.applied.back().mini_batches;
+    // The last update may stand for more mini-batches than were still due.
+    const std::int64_t last = of_last_update(t.seen);
     if (made < due || (t.seen.servers > 0 ? made - last >= due : made > due)) {
       return concat(due, " mini-batches are due in ", kReplicaUpdates, " updates, ", made, " were");
     }

@@ -71,11 +71,16 @@ TEST_CASE("everything that has come goes before a job, and a job before what com
   Task& a = stage.saying("a");
   Task& b = stage.saying("b");
   Task& c = stage.saying("c");
+  std::promise<void> begun;
   std::promise<void> all_there;
   {
     Thread thread(stage.system);
-    Task& first = stage.task([&] {
+    Task& gate = stage.task([&] {
+      begun.set_value();
       all_there.get_future().wait();
+      return caf::resumable::awaiting_message;
+    });
+    Task& first = stage.task([&] {
       thread.when_idle([&] {
         stage.log.push_back("job 1");
         give(thread, c);
@@ -83,6 +88,8 @@ TEST_CASE("everything that has come goes before a job, and a job before what com
       thread.when_idle([&] { stage.log.push_back("job 2"); });
       return caf::resumable::awaiting_message;
     });
+    give(thread, gate);
+    begun.get_future().wait();  // so that the others come together, in the turn behind it
     give(thread, first);
     give(thread, a);
     give(thread, b);
