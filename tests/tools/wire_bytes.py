@@ -8,8 +8,8 @@ more (bytes_sent of summary.json) is compared with what alpha's network card has
 sent once a run is left out. The headers of Ethernet, IP and TCP are left out, too: how many packets the kernel makes of the same bytes
 depends on how busy the machine is. Law: the card has carried what was counted and at most 1 % and 6 KiB an update more, which are
 headers of messages, credits and heartbeats. Where replicas wait for nobody, the last message each way may be on its way when the
-run ends, so that up to two messages less come over. Needs root: exit status 4, with the reason, where namespaces cannot be made; 1 if the law was
-broken.
+run ends, so that up to two messages less come over. Needs root: exit status 4, with the reason, where namespaces cannot be made; 1 if
+the law was broken.
 """
 
 import argparse
