@@ -267,7 +267,8 @@ def draw(judge, seed, tables):
     asked = judge.drawn[1]
     # Faults are as frequent as the undisturbed run is short. If it is short for one replica that is a billion times as fast as
     # the others, and that one dies, there are a billion faults.
-    if not asked or any(s.startswith("clock.workers.slowness=") and "1e-" in s for s in asked.sets):
+    fast = ("clock.workers.slowness=", "1e-"), ("clock.workers.spread=", "=3")
+    if not asked or any(s.startswith(key) and what in s for s in asked.sets for key, what in fast):
         return None
     dice = random.Random(-seed - 1)
     hosts, most = places_of(asked)
