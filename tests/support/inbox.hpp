@@ -3,6 +3,8 @@
 
 #include "runtime/cluster/channel.hpp"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -66,6 +68,16 @@ class Inbox {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+};
+
+/// The channels of two processes, 0 and 1, to each other, and what has come to each; they are not open yet.
+struct TwoChannels {
+  TwoChannels() { b.connect(0, a.listen(1, ::getpid())); }
+
+  Inbox of_a{};
+  Inbox of_b{};
+  Channel a{0, "token"};
+  Channel b{1, "token"};
 };
 
 }  // namespace troupe::test

@@ -80,7 +80,8 @@ def main():
                         less, more = (measured(machines, node, settings, updates, f"run-{number}-{updates}") for updates in UPDATES)
                         counted, on_card = part * (more[0] - less[0]), more[1] - less[1]
                         more_max = MORE_MAX[0] * counted + MORE_MAX[1] * (UPDATES[1] - UPDATES[0])
-                        late = 2 * counted / (2 * (UPDATES[1] - UPDATES[0])) if settings.startswith((PEERS, GOSSIP)) else 0
+                        # Of an update there is a message each way.
+                        late = counted / (UPDATES[1] - UPDATES[0]) if settings.startswith((PEERS, GOSSIP)) else 0
                         right = counted - late <= on_card <= counted + more_max
                         broken += not right
                         print(f"{settings}: {counted / 2**20:.2f} MiB counted, {on_card / counted:.3f} times that on the cable"

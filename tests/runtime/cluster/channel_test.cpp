@@ -49,11 +49,8 @@ Parcel numbered(std::uint32_t number, std::vector<Tensor> tensors = {}) {
 }  // namespace
 
 TEST_CASE("what goes over a channel keeps its order and its bytes, whatever it carries") {
-  Inbox of_a;
-  Inbox of_b;
-  Channel a(0, "token");
-  Channel b(1, "token");
-  b.connect(0, a.listen(1, ::getpid()));
+  TwoChannels two;
+  auto& [of_a, of_b, a, b] = two;
   a.open(of_a.events());
   b.open(of_b.events());
   constexpr std::uint32_t kCount = 400;
@@ -79,11 +76,8 @@ TEST_CASE("what goes over a channel keeps its order and its bytes, whatever it c
 }
 
 TEST_CASE("nothing comes from a peer that was dropped, and what goes there is dropped") {
-  Inbox of_a;
-  Inbox of_b;
-  Channel a(0, "token");
-  Channel b(1, "token");
-  b.connect(0, a.listen(1, ::getpid()));
+  TwoChannels two;
+  auto& [of_a, of_b, a, b] = two;
   std::atomic<int> heard = 0;
   Channel::Events events = of_a.events();
   events.parcel = [&](int from, Parcel) {
@@ -232,11 +226,8 @@ TEST_CASE("connections that say nothing disturb nobody") {
 }
 
 TEST_CASE("an exception of the channel's thread is told, and ends it") {
-  Inbox of_a;
-  Inbox of_b;
-  Channel a(0, "token");
-  Channel b(1, "token");
-  b.connect(0, a.listen(1, ::getpid()));
+  TwoChannels two;
+  auto& [of_a, of_b, a, b] = two;
   Channel::Events events = of_a.events();
   SECTION("of a parcel that could not be taken, though it may be believed") {
     events.parcel = [](int, Parcel) {
@@ -258,11 +249,8 @@ TEST_CASE("an exception of the channel's thread is told, and ends it") {
 }
 
 TEST_CASE("a parcel that the other side would refuse is not sent") {
-  Inbox of_a;
-  Inbox of_b;
-  Channel a(0, "token");
-  Channel b(1, "token");
-  b.connect(0, a.listen(1, ::getpid()));
+  TwoChannels two;
+  auto& [of_a, of_b, a, b] = two;
   a.open(of_a.events());
   b.open(of_b.events());
   Parcel late = numbered(1);

@@ -192,11 +192,8 @@ TEST_CASE("a descriptor that leads to no such memory is not opened") {
 }
 
 TEST_CASE("a channel lends tensors as long as there is room, and sends the others, in order") {
-  Inbox of_a;
-  Inbox of_b;
-  Channel a(0, "token");
-  Channel b(1, "token");
-  b.connect(0, a.listen(1, ::getpid()));
+  TwoChannels two;
+  auto& [of_a, of_b, a, b] = two;
   a.open(of_a.events());
   b.open(of_b.events());
   a.send(1, {.recipient = 0});  // a's greeting has come with it: a may lend from now on
@@ -228,11 +225,8 @@ TEST_CASE("a channel lends tensors as long as there is room, and sends the other
 
 TEST_CASE("of a peer that was dropped no memory is left") {
   const int before = mapped();
-  Inbox of_a;
-  Inbox of_b;
-  Channel a(0, "token");
-  Channel b(1, "token");
-  b.connect(0, a.listen(1, ::getpid()));
+  TwoChannels two;
+  auto& [of_a, of_b, a, b] = two;
   a.open(of_a.events());
   b.open(of_b.events());
   a.send(1, {});
@@ -250,11 +244,8 @@ TEST_CASE("of a peer that was dropped no memory is left") {
 }
 
 TEST_CASE("who always has something to send hears others, too") {
-  Inbox of_a;
-  Inbox of_b;
-  Channel a(0, "token");
-  Channel b(1, "token");
-  b.connect(0, a.listen(1, ::getpid()));
+  TwoChannels two;
+  auto& [of_a, of_b, a, b] = two;
   const Tensor load = numbers(200'000, 1);
   Channel::Events events = of_b.events();
   events.parcel = [&](int, Parcel parcel) {

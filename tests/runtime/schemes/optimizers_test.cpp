@@ -336,6 +336,39 @@ TEST_CASE("what rotated optimizers keep is counted, and read back", "[schemes]")
   }
 }
 
+TEST_CASE("error feedback corrects by the update before, where this optimizer has made it",
+          "[schemes]") {
+  constexpr double kFeedback = 0.5;
+  const auto moved = [](OneParameter& p, int t) {
+    const Values before = p.w();
+    p.step(gradient(t, 12));
+    Values by = p.w();
+    for (std::size_t i = 0; i < by.size(); ++i) {
+      by[i] = before[i] - by[i];
+    }
+    return by;
+  };
+  const auto update = [](int t,
+                         double share) {  // of plain descent: u + c (u - u of the update before)
+    Values u = gradient(t, 12);
+    for (std::size_t i = 0; i < u.size(); ++i) {
+      u[i] = kRate * (u[i] + share * (u[i] - gradient(t - 1, 12)[i]));
+    }
+    return u;
+  };
+  const std::vector<std::string> assignments{
+      "optimizer.rule=sgd", "pipeline.weights=double_buffered", "pipeline.error_feedback=0.5"};
+  OneParameter p(assignments, {12}, first_weights(12));
+  check_close(moved(p, 1), update(1, 0), 1e-6);
+  check_close(moved(p, 2), update(2, kFeedback), 1e-6);
+  // Another cut begins with what was kept; the update before was not its own, and is not corrected.
+  OneParameter other(assignments, {12}, p.w());
+  Stream stream(Device{});
+  REQUIRE(other.optimizer_step().begin(stream, p.optimizer_step().kept()));
+  check_close(moved(other, 3), update(3, 0), 1e-6);
+  check_close(moved(other, 4), update(4, kFeedback), 1e-6);
+}
+
 TEST_CASE("lars and lamb measure each parameter", "[schemes]") {
   for (const bool zero : {false, true}) {  // a bias, which has no norm at first
     Values w = zero ? Values(6) : first_weights(6);

@@ -145,6 +145,17 @@ TEST_CASE("error feedback needs gradients that are late, and steps that nobody e
             .starts_with("pipeline.error_feedback: corrects updates by late gradients"));
   CHECK(refusal({feedback, "replicas.count=2"}) ==
         "pipeline.error_feedback: is for one replica without a server; right is 0");
+  CHECK(refusal({feedback, "replicas.rule=dana_slim"}) ==
+        "pipeline.error_feedback: is for one replica without a server; right is 0");
+  const std::string uniform = "pipeline.weights=vertical_sync";
+  CHECK(refusal({feedback, uniform}) == "");
+  for (const std::string method : {"decoupled=greedy", "decoupled=synthetic"}) {
+    CHECK(
+        refusal({feedback, uniform, method})
+            .starts_with("pipeline.error_feedback: is for late gradients, and those of predictors "
+                         "are none"));
+    CHECK(refusal({feedback, "pipeline.weights=stash", method}) == "");
+  }
   CHECK(refusal({feedback, kMine})
             .starts_with("pipeline.error_feedback: changes the step, which pipeline.weights damped "
                          "predicts: use one of: latest,"));
