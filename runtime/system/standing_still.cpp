@@ -263,7 +263,8 @@ void wake_up(Theatre& theatre, const RunState& state) {
   }
   for (const ActorId id : state.gone) {
     if (theatre.actors[id]) {
-      caf::anon_send_exit(theatre.actors[id], caf::exit_reason::kill);
+      // In order, not by a death: the Director has heard of that before, and nobody records it once more.
+      caf::anon_send_exit(theatre.actors[id], caf::exit_reason::user_shutdown);
     }
   }
 }
