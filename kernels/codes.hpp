@@ -52,6 +52,15 @@ void from_int8(const std::int8_t* x, float factor, float* out, std::int64_t n);
 void pack_int4(const std::int8_t* x, std::uint8_t* out, std::int64_t n);
 void from_int4(const std::uint8_t* x, float factor, float* out, std::int64_t n);
 
+/// To the 4 bits of E3M0 (a sign, an exponent of 3 bits: 0 and 2^-2 ... 2^4), of inverse x at most 16 in magnitude: to
+/// the nearest, ties to the even exponent.
+void to_e3m0(const float* x, float inverse, std::int8_t* out, std::int64_t n);
+/// The same, up where random[i] 2^-32 is below the share of the way to the greater one.
+void to_e3m0_at_random(
+    const float* x, float inverse, const std::uint32_t* random, std::int8_t* out, std::int64_t n);
+/// Of two in a byte, as pack_int4() leaves them.
+void from_e3m0(const std::uint8_t* x, float factor, float* out, std::int64_t n);
+
 /// Sums of what has no sign bit and of what has one, and how many have one.
 struct Signs {
   double positive = 0;

@@ -28,6 +28,7 @@ constexpr Subject kSubjects[] = {
     {"bf16", "=bf16", ""},
     {"int8_block", "=int8_block", ">= 30 %"},
     {"int4_block", "=int4_block", ">= 30 %"},
+    {"e3m0", "=e3m0", ""},
     {"one_bit", "=one_bit", ">= 30 %"},
     {"strom, 0.1 % sent", ".strom.threshold=3.29", ">= 30 %"},
     {"top_k, 1 %", ".top_k.density=0.01", ""},

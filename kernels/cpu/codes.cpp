@@ -192,6 +192,29 @@ void from_int4(const std::uint8_t* x, float factor, float* out, std::int64_t n) 
   }
 }
 
+void to_e3m0(const float* x, float inverse, std::int8_t* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = static_cast<std::int8_t>(coding::e3m0_of(x[i], inverse));
+  }
+}
+
+void to_e3m0_at_random(
+    const float* x, float inverse, const std::uint32_t* random, std::int8_t* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = static_cast<std::int8_t>(coding::e3m0_at_random(x[i], inverse, random[i]));
+  }
+}
+
+void from_e3m0(const std::uint8_t* x, float factor, float* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n / 2; ++i) {
+    out[2 * i] = factor * coding::float_of_e3m0(x[i]);
+    out[2 * i + 1] = factor * coding::float_of_e3m0(x[i] >> 4);
+  }
+  if (n % 2 != 0) {
+    out[n - 1] = factor * coding::float_of_e3m0(x[n / 2]);
+  }
+}
+
 Signs sums_by_sign(const float* x, std::int64_t n) {
   Signs all;
   all.positive = blockwise(n, [&](std::int64_t first, std::int64_t size) -> double {

@@ -105,6 +105,44 @@ TROUPE_HD inline BlockScale block_scale(float greatest, float most) {
   return magnitude(inverse) < kInfinite ? BlockScale{factor, inverse} : BlockScale{0, 0};
 }
 
+// -- 4 bits a number, E3M0 ------------------------------------------------------------
+//
+// A sign and an exponent of 3 bits with the bias 2^2 - 1, as IEEE 754 has them, without a mantissa, infinities and NaNs:
+// exponent 0 is 0, and e = 1 .. 7 is 2^(e-3), from 1/4 to 16.
+
+TROUPE_HD inline std::uint32_t e3m0(float x, std::uint32_t exponent) {
+  return exponent | ((bits_of(x) & kSign) >> 28);
+}
+
+/// The exponent of magnitudes that are neither below 1/4 nor, by more than a rounding, above 16.
+TROUPE_HD inline std::uint32_t exponent_of_e3m0(std::uint32_t bits) {
+  return std::min((bits >> 23) - 124u, 7u);
+}
+
+/// To the nearest, ties to the even exponent.
+TROUPE_HD inline std::uint32_t e3m0_of(float x, float inverse) {
+  const std::uint32_t bits = magnitude(inverse * x);
+  const float y = std::bit_cast<float>(bits);
+  const std::uint32_t normal = exponent_of_e3m0(bits + 0x3fffffu + ((bits >> 23) & 1u));
+  return e3m0(x, y < 0.25f ? (y > 0.125f ? 1u : 0u) : normal);
+}
+
+/// Up where random 2^-32 is below the share of the way to the greater one.
+TROUPE_HD inline std::uint32_t e3m0_at_random(float x, float inverse, std::uint32_t random) {
+  const std::uint32_t bits = magnitude(inverse * x);
+  const float y = std::bit_cast<float>(bits);
+  const float share = static_cast<float>(static_cast<std::int32_t>(random >> 8)) * 0x1p-24f;
+  const std::uint32_t normal = exponent_of_e3m0(bits + (random >> 9));
+  return e3m0(x, y < 0.25f ? (share < 4 * y ? 1u : 0u) : normal);
+}
+
+/// Of the lowest 4 bits.
+TROUPE_HD inline float float_of_e3m0(std::uint32_t code) {
+  const std::uint32_t exponent = code & 7u;
+  const std::uint32_t bits = exponent == 0 ? 0u : (exponent + 124u) << 23;
+  return std::bit_cast<float>(bits | (code & 8u) << 28);
+}
+
 // -- words of a message (MessageCode) -------------------------------------------------
 
 /// Of two numbers of 16 bits each.

@@ -164,7 +164,7 @@ std::string missed(const Chosen& c, const std::string& who) {
                 who,
                 " gives up pushes, which would be missing for good; right are "
                 "replicas.codec.feedback=off with a codec that has no memory of its own (fp16, "
-                "bf16, int8_block, int4_block, qsgd, terngrad, random_k), or ");
+                "bf16, int8_block, int4_block, e3m0, qsgd, terngrad, random_k), or ");
 }
 
 Rows memory_rows() {

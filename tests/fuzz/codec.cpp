@@ -16,10 +16,11 @@ constexpr std::int64_t kRows = 12;
 constexpr std::int64_t kColumns = 10;
 constexpr std::int64_t kNumbers = kRows * kColumns + 7;
 
-constexpr std::array<const char*, 15> kCodecs{"fp16",
+constexpr std::array<const char*, 17> kCodecs{"fp16",
                                               "bf16",
                                               "int8_block.block=16",
                                               "int4_block.block=16",
+                                              "e3m0.block=16",
                                               "one_bit.per=column",
                                               "strom.coding=words",
                                               "strom.coding=golomb",
@@ -28,6 +29,7 @@ constexpr std::array<const char*, 15> kCodecs{"fp16",
                                               "random_k.density=0.1",
                                               "qsgd.coding=elias",
                                               "qsgd.coding=fixed",
+                                              "qsgd.coding=recursive",
                                               "terngrad.clip=0",
                                               "powersgd.rank=2",
                                               "sign_vote.momentum=0"};

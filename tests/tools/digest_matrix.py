@@ -285,7 +285,7 @@ def codecs():
     """What travels between replicas and servers is compressed: up, down, and both."""
     up, down = "replicas.codec.up", "replicas.codec.down"
     together = [EX + "synchronous", R + "3"]
-    for codec in ["fp16", "bf16", "int8_block", "int4_block", "one_bit", "strom", "top_k", "random_k", "qsgd", "terngrad", "powersgd"]:
+    for codec in ["fp16", "bf16", "int8_block", "int4_block", "e3m0", "one_bit", "strom", "top_k", "random_k", "qsgd", "terngrad", "powersgd"]:
         yield Case("mlp", together + [f"{up}={codec}"])
         yield Case("mlp", [R + "2", f"{up}={codec}", K + "2", ASYNC, W + "stash", "replicas.shards=2"], run=False)
         if codec not in ("qsgd", "terngrad"):
@@ -303,6 +303,9 @@ def codecs():
     yield Case("mlp", together + [f"{up}=sign_vote", "optimizer.rule=sgd", f"{down}=sign_vote"])
     yield Case("mlp", together + [f"{up}=sign_vote", "replicas.codec.feedback=on", f"{down}=sign_vote"])
     yield Case("mlp", together + [f"{up}.dgc.warm_up=20", f"{up}.dgc.density=0.05", "optimizer.rule=sgd"])
+    decayed = [f"{up}.dgc.nesterov=true", f"{up}.dgc.clip_norm=0.1", "optimizer.weight_decay=0.01", "optimizer.rule=sgd"]
+    yield Case("mlp", together + decayed + [K + "2", S + "gpipe"])
+    yield Case("mlp", together + [f"{up}.qsgd.coding=recursive", f"{up}.qsgd.levels=2"])
     yield Case("mlp", [R + "3", f"{up}.dgc.clip_norm=0.1", "optimizer.rule=sgd", RULE + "staleness_aware"], run=False)
     yield Case("mlp", together + [f"{up}.strom.density=0.05", f"{up}.strom.coding=golomb", f"{down}.top_k.density=0.1"])
     yield Case("mlp", together + [f"{up}.int4_block.rounding=stochastic", f"{down}.int4_block.rounding=stochastic"])

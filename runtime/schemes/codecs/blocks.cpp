@@ -1,4 +1,4 @@
-// int8_block, int4_block: whole numbers times a factor for each block.
+// int8_block, int4_block, e3m0: whole numbers, or powers of two, times a factor for each block.
 #include "kernels/codes.hpp"
 #include "runtime/schemes/codecs/parts.hpp"
 
@@ -11,14 +11,22 @@ namespace {
 
 using codec_parts::parts_of;
 
-/// The factors of the blocks, then the numbers, `bits` each. Blocks are of a multiple of 8 numbers.
+enum class Form : std::uint8_t { int8, int4, e3m0 };
+
+/// The greatest number of a form.
+float most_of(Form form) {
+  constexpr float kE3m0 = 16;
+  return form == Form::int8 ? 127.0f : form == Form::int4 ? 7.0f : kE3m0;
+}
+
+/// The factors of the blocks, then the numbers. Blocks are of a multiple of 8 numbers.
 class Blocks final : public Codec {
  public:
-  Blocks(const proto::BlockCodec& options, int bits)
+  Blocks(const proto::BlockCodec& options, Form form)
       : block_(options.block() / 8 * 8),
         at_random_(options.rounding() == proto::BlockCodec::stochastic),
-        bits_(bits),
-        most_(static_cast<float>((1 << (bits - 1)) - 1)) {}
+        form_(form),
+        most_(most_of(form)) {}
 
   void encode(std::span<const float> x,
               LinkState& /*state*/,
@@ -29,7 +37,7 @@ class Blocks final : public Codec {
     message.resize(at + static_cast<std::size_t>(words(n)));
     std::uint32_t* const factors = message.data() + at;
     auto* const numbers = reinterpret_cast<std::uint8_t*>(factors + parts_of(n, block_));
-    std::vector<std::int8_t> whole(static_cast<std::size_t>(block_));
+    std::vector<std::int8_t> narrow(static_cast<std::size_t>(block_));
     std::vector<std::uint32_t> draws(static_cast<std::size_t>(at_random_ ? block_ : 0));
     for (std::int64_t b = 0; b < parts_of(n, block_); ++b) {
       const std::int64_t first = b * block_;
@@ -43,17 +51,13 @@ class Blocks final : public Codec {
       }
       factors[b] = codec_parts::word_of(factor);
       std::int8_t* const out =
-          bits_ == 8 ? reinterpret_cast<std::int8_t*>(numbers + first) : whole.data();
-      if (at_random_) {
-        for (std::int64_t i = 0; i < size; ++i) {
-          draws[static_cast<std::size_t>(i)] =
-              static_cast<std::uint32_t>(random.bits(static_cast<std::uint64_t>(first + i)) >> 32);
-        }
-        codes::to_int8_at_random(in, inverse, most_, draws.data(), out, size);
-      } else {
-        codes::to_int8(in, inverse, most_, out, size);
+          form_ == Form::int8 ? reinterpret_cast<std::int8_t*>(numbers + first) : narrow.data();
+      for (std::int64_t i = 0; at_random_ && i < size; ++i) {
+        draws[static_cast<std::size_t>(i)] =
+            static_cast<std::uint32_t>(random.bits(static_cast<std::uint64_t>(first + i)) >> 32);
       }
-      if (bits_ == 4) {
+      round(in, inverse, draws.data(), out, size);
+      if (form_ != Form::int8) {
         codes::pack_int4(out, numbers + first / 2, size);
       }
     }
@@ -70,18 +74,28 @@ class Blocks final : public Codec {
       const std::int64_t first = b * block_;
       const std::int64_t size = std::min(block_, n - first);
       const float factor = codec_parts::float_of_word(message[static_cast<std::size_t>(b)]);
-      if (bits_ == 8) {
-        codes::from_int8(
-            reinterpret_cast<const std::int8_t*>(numbers + first), factor, out + first, size);
-      } else {
-        codes::from_int4(numbers + first / 2, factor, out + first, size);
+      switch (form_) {
+        case Form::int8:
+          codes::from_int8(
+              reinterpret_cast<const std::int8_t*>(numbers + first), factor, out + first, size);
+          break;
+        case Form::int4:
+          codes::from_int4(numbers + first / 2, factor, out + first, size);
+          break;
+        case Form::e3m0:
+          codes::from_e3m0(numbers + first / 2, factor, out + first, size);
+          break;
       }
     }
     return {};
   }
 
   std::optional<MessageCode> code(const RandomStream& random) const override {
-    MessageCode made{.kind = bits_ == 8 ? CodeKind::int8 : CodeKind::int4, .block = block_};
+    if (form_ == Form::e3m0) {
+      return {};
+    }
+    MessageCode made{.kind = form_ == Form::int8 ? CodeKind::int8 : CodeKind::int4,
+                     .block = block_};
     if (at_random_) {
       made.random = random;
     }
@@ -89,16 +103,34 @@ class Blocks final : public Codec {
   }
 
  private:
-  std::int64_t words(std::int64_t n) const { return parts_of(n, block_) + parts_of(n, 32 / bits_); }
+  std::int64_t words(std::int64_t n) const {
+    return parts_of(n, block_) + parts_of(n, form_ == Form::int8 ? 4 : 8);
+  }
+
+  void round(const float* x,
+             float inverse,
+             const std::uint32_t* draws,
+             std::int8_t* out,
+             std::int64_t n) const {
+    if (form_ == Form::e3m0) {
+      at_random_ ? codes::to_e3m0_at_random(x, inverse, draws, out, n)
+                 : codes::to_e3m0(x, inverse, out, n);
+    } else {
+      at_random_ ? codes::to_int8_at_random(x, inverse, most_, draws, out, n)
+                 : codes::to_int8(x, inverse, most_, out, n);
+    }
+  }
 
   std::int64_t block_;
   bool at_random_;
-  int bits_;
+  Form form_;
   float most_;
 };
 
 const proto::BlockCodec& options_of(const proto::Codec& chosen) {
-  return chosen.has_int8_block() ? chosen.int8_block() : chosen.int4_block();
+  return chosen.has_int8_block()   ? chosen.int8_block()
+         : chosen.has_int4_block() ? chosen.int4_block()
+                                   : chosen.e3m0();
 }
 
 /// What is rounded at random is right in the mean.
@@ -106,23 +138,13 @@ bool rounds_to_nearest(const proto::Codec& chosen) {
   return options_of(chosen).rounding() == proto::BlockCodec::nearest;
 }
 
-CodecScheme block_scheme(int bits) {
-  const std::string most = bits == 8 ? "127" : "7";
-  return {.info = {.name = bits == 8 ? "int8_block" : "int4_block",
-                   .summary = concat("whole numbers of ",
-                                     bits,
-                                     " bits times a factor for each block; block is rounded down "
-                                     "to a multiple of 8"),
-                   .paper = "int4: Douillard et al. 2025, arXiv:2501.18512, outer gradients"},
-          .equations = concat("s = max |x| / ", most, " in a block; c = s round(x / s)"),
-          .bytes = bits == 8 ? "n + 4 n / block" : "n / 2 + 4 n / block",
-          .forgets = "up to s / 2 of a number; stochastic: up to s",
-          .codec =
-              [bits](const CodecContext& c) {
-                return std::make_unique<Blocks>(options_of(c.chosen), bits);
-              },
-          .keeps = rounds_to_nearest,
-          .whole = bits == 8};
+CodecScheme block_scheme(Form form, CodecScheme scheme) {
+  scheme.info.summary += " times a factor for each block; block is rounded down to a multiple of 8";
+  scheme.codec = [form](const CodecContext& c) {
+    return std::make_unique<Blocks>(options_of(c.chosen), form);
+  };
+  scheme.keeps = rounds_to_nearest;
+  return scheme;
 }
 
 }  // namespace
@@ -130,11 +152,36 @@ CodecScheme block_scheme(int bits) {
 namespace codec_schemes {
 
 CodecScheme int8_block() {
-  return block_scheme(8);
+  return block_scheme(Form::int8,
+                      {.info = {.name = "int8_block", .summary = "whole numbers of 8 bits"},
+                       .equations = "s = max |x| / 127 in a block; c = s round(x / s)",
+                       .bytes = "n + 4 n / block",
+                       .forgets = "up to s / 2 of a number; stochastic: up to s",
+                       .whole = true});
 }
 
 CodecScheme int4_block() {
-  return block_scheme(4);
+  return block_scheme(Form::int4,
+                      {.info = {.name = "int4_block", .summary = "whole numbers of 4 bits"},
+                       .equations = "s = max |x| / 7 in a block; c = s round(x / s)",
+                       .bytes = "n / 2 + 4 n / block",
+                       .forgets = "up to s / 2 of a number; stochastic: up to s"});
+}
+
+CodecScheme e3m0() {
+  return block_scheme(
+      Form::e3m0,
+      {.info = {.name = "e3m0",
+                .summary = "4 bits a number, a sign and an exponent of 3 bits: 0 and seven powers "
+                           "of two, of both signs,",
+                .paper = "Douillard et al. 2025, arXiv:2501.18512, outer gradients; the factor is "
+                         "ours"},
+       .equations = "s = max |x| / 16 in a block; c = s q, q the nearest to x / s of 0, 1/4, 1/2, "
+                    "1, 2, 4, 8, 16 and their negatives",
+       .bytes = "n / 2 + 4 n / block",
+       .forgets =
+           "up to a third of a number, and up to s / 8 of one below s / 4; stochastic: up to "
+           "as much as the number, and up to s / 4"});
 }
 
 }  // namespace codec_schemes

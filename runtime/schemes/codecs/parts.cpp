@@ -115,6 +115,30 @@ void BitWriter::zeros(std::uint64_t count) {
   }
 }
 
+void BitWriter::recursive(std::uint32_t x) {
+  if (x > 1) {
+    prefixed(x);
+  }
+  put(0, 1);
+}
+
+/// The code of x > 1 but for the zero.
+void BitWriter::prefixed(std::uint32_t x) {
+  const int behind = std::bit_width(x) - 1;
+  if (behind > 1) {
+    prefixed(static_cast<std::uint32_t>(behind));
+  }
+  for (int bit = behind; bit >= 0; --bit) {
+    put(x >> bit, 1);
+  }
+}
+
+void BitWriter::end_with_ones() {
+  if (bits_ > 0) {
+    put(~0u, 32 - bits_);
+  }
+}
+
 void BitWriter::end() {
   if (bits_ > 0) {
     message_.push_back(static_cast<std::uint32_t>(held_));
@@ -155,6 +179,29 @@ std::uint64_t BitReader::zeros(std::uint64_t most) {
   }
   at_ = bits() + 1;  // not sound: there was no one
   return count;
+}
+
+std::uint32_t BitReader::recursive() {
+  std::uint32_t x = 1;
+  while (get(1) != 0) {
+    const std::uint32_t behind = x;
+    if (behind > 31) {
+      return 0;
+    }
+    x = 1;
+    for (std::uint32_t bit = 0; bit < behind; ++bit) {
+      x = x << 1 | get(1);
+    }
+  }
+  return x;
+}
+
+bool BitReader::at_end_of_ones() const {
+  if (!at_end()) {
+    return false;
+  }
+  const auto left = static_cast<int>(bits() - at_);
+  return BitReader(*this).get(left) == (1ull << left) - 1;
 }
 
 void write_places(const Places& places,

@@ -44,10 +44,17 @@ class BitWriter {
   void put(std::uint32_t bits, int count);
   /// `count` zeros.
   void zeros(std::uint64_t count);
+  /// Elias' recursive (omega) code of x >= 1: behind the number of bits that follow the first of a number, in the same
+  /// code, that number, the highest bit first; and a zero. Elias 1975, IEEE Trans. Inf. Theory 21(2).
+  void recursive(std::uint32_t x);
   /// The last word is full.
   void end();
+  /// The same, with ones. No recursive code has begun there: one has a zero at its end.
+  void end_with_ones();
 
  private:
+  void prefixed(std::uint32_t x);
+
   std::vector<std::uint32_t>& message_;
   std::uint64_t held_ = 0;
   int bits_ = 0;
@@ -61,12 +68,17 @@ class BitReader {
   std::uint32_t get(int count);
   /// Zeros up to the next one, which is read too; more than `most`: most + 1.
   std::uint64_t zeros(std::uint64_t most);
+  /// What recursive() has written; 0 where that has more than 32 bits.
+  std::uint32_t recursive();
 
   /// Everything that was read was there.
   bool sound() const { return at_ <= bits(); }
 
   /// Nothing is left but the rest of a word.
   bool at_end() const { return sound() && bits() - at_ < 32; }
+
+  /// Nothing is left but the rest of a word, which is of ones.
+  bool at_end_of_ones() const;
 
  private:
   std::uint64_t bits() const { return 32 * static_cast<std::uint64_t>(words_.size()); }

@@ -15,13 +15,14 @@ using codec_parts::BitReader;
 using codec_parts::BitWriter;
 using codec_parts::parts_of;
 
-/// The norms of the buckets, then level and sign of each number.
+/// The norms of the buckets, then level and sign of each number; recursive: of each that is not 0, behind how far it is
+/// from the last such one (the paper's Code_s).
 class QsgdCodec final : public Codec {
  public:
   explicit QsgdCodec(const proto::Qsgd& options)
       : levels_(static_cast<std::uint32_t>(options.levels())),
         bucket_(options.bucket()),
-        elias_(options.coding() == proto::Qsgd::elias),
+        coding_(options.coding()),
         width_(std::bit_width(levels_)) {}
 
   void encode(std::span<const float> x,
@@ -38,14 +39,24 @@ class QsgdCodec final : public Codec {
       message.push_back(codec_parts::word_of(norms.back()));
     }
     BitWriter bits(message);
+    std::int64_t last = -1;  // number that is not 0
     for (std::int64_t i = 0; i < n; ++i) {
       const float v = x[static_cast<std::size_t>(i)];
       const float norm = norms[static_cast<std::size_t>(i / bucket_)];
       const float share = norm > 0 ? std::abs(v) / norm : 0.0f;  // at most 1, to rounding
-      const float level = std::floor(static_cast<float>(levels_) * share + drawn(random, i));
-      put(bits, std::min(static_cast<std::uint32_t>(level), levels_), std::signbit(v));
+      const float drawn_level =
+          std::floor(static_cast<float>(levels_) * share + codec_parts::drawn(random, i));
+      const std::uint32_t level = std::min(static_cast<std::uint32_t>(drawn_level), levels_);
+      if (coding_ != proto::Qsgd::recursive) {
+        put(bits, level, std::signbit(v));
+      } else if (level > 0) {
+        bits.recursive(static_cast<std::uint32_t>(i - last));
+        bits.put(std::signbit(v) ? 1 : 0, 1);
+        bits.recursive(level);
+        last = i;
+      }
     }
-    bits.end();
+    coding_ == proto::Qsgd::recursive ? bits.end_with_ones() : bits.end();
   }
 
   Result<void> read(Words message, std::int64_t n, float* out) const override {
@@ -54,6 +65,9 @@ class QsgdCodec final : public Codec {
       return codec_parts::malformed("it has not all norms");
     }
     BitReader bits(message.subspan(buckets));
+    if (coding_ == proto::Qsgd::recursive) {
+      return read_gaps(message, bits, n, out);
+    }
     for (std::int64_t i = 0; i < n; ++i) {
       const std::uint32_t level = get(bits);
       const bool negative = level > 0 && bits.get(1) != 0;
@@ -61,10 +75,7 @@ class QsgdCodec final : public Codec {
         return codec_parts::malformed("it ends within a number, or has a level that is none");
       }
       if (out) {
-        const float norm =
-            codec_parts::float_of_word(message[static_cast<std::size_t>(i / bucket_)]);
-        const float v = norm * (static_cast<float>(level) / static_cast<float>(levels_));
-        out[i] = negative ? -v : v;
+        out[i] = number(message, i, level, negative);
       }
     }
     if (!bits.at_end()) {
@@ -74,13 +85,37 @@ class QsgdCodec final : public Codec {
   }
 
  private:
-  static float drawn(const RandomStream& random, std::int64_t i) {
-    return codec_parts::drawn(random, i);
+  Result<void> read_gaps(Words message, BitReader bits, std::int64_t n, float* out) const {
+    if (out) {
+      std::fill_n(out, n, 0.0f);
+    }
+    std::int64_t i = -1;
+    while (!bits.at_end_of_ones()) {
+      const std::uint32_t gap = bits.recursive();
+      const bool negative = bits.get(1) != 0;
+      const std::uint32_t level = bits.recursive();
+      i += gap;
+      if (!bits.sound() || gap == 0 || i >= n || level == 0 || level > levels_) {
+        return codec_parts::malformed(
+            "it ends within a number, or has a place or a level that is none");
+      }
+      if (out) {
+        out[i] = number(message, i, level, negative);
+      }
+    }
+    return {};
+  }
+
+  /// Number i of a message.
+  float number(Words message, std::int64_t i, std::uint32_t level, bool negative) const {
+    const float norm = codec_parts::float_of_word(message[static_cast<std::size_t>(i / bucket_)]);
+    const float v = norm * (static_cast<float>(level) / static_cast<float>(levels_));
+    return negative ? -v : v;
   }
 
   /// Elias' gamma code of level + 1: as many zeros as it has bits behind its first, then its bits.
   void put(BitWriter& bits, std::uint32_t level, bool negative) const {
-    if (elias_) {
+    if (coding_ == proto::Qsgd::elias) {
       const int behind = std::bit_width(level + 1) - 1;
       bits.put(1u << behind, behind + 1);
       bits.put(level + 1, behind);
@@ -93,7 +128,7 @@ class QsgdCodec final : public Codec {
   }
 
   std::uint32_t get(BitReader& bits) const {
-    if (!elias_) {
+    if (coding_ == proto::Qsgd::fixed) {
       return bits.get(width_);
     }
     constexpr std::uint64_t kMost = 16;
@@ -106,7 +141,7 @@ class QsgdCodec final : public Codec {
 
   std::uint32_t levels_;
   std::int64_t bucket_;
-  bool elias_;
+  proto::Qsgd::Coding coding_;
   int width_;
 };
 
@@ -122,7 +157,8 @@ CodecScheme qsgd() {
                .paper = "Alistarh, Grubic, Li, Tomioka & Vojnovic, NIPS 2017, arXiv:1610.02132"},
       .equations = "c_j = |x| sign(x_j) l_j / s, l_j = s |x_j| / |x| rounded up or down at random",
       .bytes =
-          "4 n / bucket and, fixed, at most n (log2(s) + 2) / 8; elias: fewer where levels are low",
+          "4 n / bucket and, fixed, at most n (log2(s) + 2) / 8; elias: fewer where levels "
+          "are low; recursive: fewer where most are 0, a bit and two omega codes for each other",
       .forgets =
           "nothing in the mean; variance up to min(b / s^2, sqrt(b) / s) |x|^2 a bucket of b",
       .codec = [](const CodecContext& c) { return std::make_unique<QsgdCodec>(c.chosen.qsgd()); },

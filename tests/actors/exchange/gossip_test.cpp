@@ -263,6 +263,7 @@ TEST_CASE("with a codec averages keep the sum of all weights, and bring the repl
       for (const char* codec : {".top_k.density=0.1",
                                 "=one_bit",
                                 ".int4_block.block=64",
+                                ".e3m0.block=64",
                                 ".random_k.density=0.2",
                                 ".strom.threshold=0.05"}) {
         INFO(graph << " " << order << " " << codec);

@@ -105,6 +105,7 @@ TEST_CASE("whole weights go through codecs that make sense of them", "[codecs]")
       check({{{easgd ? order : set, std::string("replicas.codec.up=") + codec}, ""}});
     }
     for (const char* codec : {"int4_block",
+                              "e3m0",
                               "one_bit",
                               "strom",
                               "top_k",
@@ -176,6 +177,9 @@ TEST_CASE("what is remembered is not given up", "[codecs]") {
       {{admit, "replicas.codec.up=fp16"}, "gives up pushes"},
       {{backup, "replicas.codec.up=one_bit"}, "replicas.exchange.synchronous.backup gives up"},
       {{ring, "replicas.codec.up=top_k", off}, ""},
+      {{ring, "replicas.codec.up=e3m0"}, "gives up pushes"},
+      {{ring, "replicas.codec.up=e3m0", off}, ""},
+      {{ring, "replicas.codec.up.e3m0.rounding=stochastic"}, ""},
       {{ring, "replicas.codec.up=qsgd"}, ""},
       {{backup, "replicas.codec.up=terngrad"}, ""},
       {{backup, "replicas.codec.up=powersgd", off}, "remembers what it has sent"},

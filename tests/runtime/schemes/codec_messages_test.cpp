@@ -17,6 +17,8 @@ const std::vector<std::string> kAll = {"up=fp16",
                                        "up=int8_block",
                                        "up.int8_block.rounding=stochastic",
                                        "up=int4_block",
+                                       "up=e3m0",
+                                       "up.e3m0.rounding=stochastic",
                                        "up=one_bit",
                                        "up=strom",
                                        "up.strom.coding=golomb up.strom.density=0.1",
@@ -25,6 +27,8 @@ const std::vector<std::string> kAll = {"up=fp16",
                                        "up.random_k.density=0.1",
                                        "up=qsgd",
                                        "up.qsgd.coding=fixed",
+                                       "up.qsgd.coding=recursive",
+                                       "up.qsgd.levels=1 up.qsgd.coding=recursive",
                                        "up=terngrad",
                                        "up.dgc.density=0.05 up.dgc.clip_norm=1",
                                        "up.powersgd.rank=2",
@@ -153,6 +157,7 @@ TEST_CASE("what announces more than it has is refused before memory is asked for
     std::string sentence;
   };
 
+  using Words = std::vector<std::uint32_t>;
   const std::vector<Row> rows = {
       {"up=top_k", {}, "announces more"},
       {"up=top_k", {0xffffffffu}, "announces more"},
@@ -170,6 +175,11 @@ TEST_CASE("what announces more than it has is refused before memory is asked for
       {"up=qsgd", {}, "norms"},
       {"up=qsgd", {0, 0, 0}, "ends within a number"},
       {"up=qsgd", {0, 0, 0x10000u, 0}, "a level that is none"},
+      {"up.qsgd.coding=recursive", {}, "norms"},
+      {"up.qsgd.coding=recursive", {0, 0xffffffffu}, "ends within a number"},
+      {"up.qsgd.coding=recursive",
+       Words(44),
+       "a place"},  // 448 numbers of three zeros are 42 words
   };
   for (const Row& row : rows) {
     INFO(row.choice << ", " << row.words.size() << " words");

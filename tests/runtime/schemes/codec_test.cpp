@@ -29,6 +29,7 @@ const std::vector<std::string> kWithFeedback = {"up=fp16",
                                                 "up=int8_block",
                                                 "up.int8_block.rounding=stochastic feedback=on",
                                                 "up=int4_block",
+                                                "up=e3m0",
                                                 "up=one_bit",
                                                 "up.one_bit.per=tensor",
                                                 "up.strom.threshold=0.1",
@@ -79,10 +80,12 @@ TEST_CASE("the mean of what is drawn at random is right", "[codecs]") {
                                       "up.qsgd.levels=1",
                                       "up.qsgd.levels=4 up.qsgd.bucket=32",
                                       "up.qsgd.levels=5 up.qsgd.coding=fixed",
+                                      "up.qsgd.levels=5 up.qsgd.coding=recursive",
                                       "up.terngrad.clip=0",
                                       "up.terngrad.clip=0 up.terngrad.per=slice",
                                       "up.int8_block.rounding=stochastic",
                                       "up.int4_block.rounding=stochastic",
+                                      "up.e3m0.rounding=stochastic",
                                       "up.random_k.density=0.2 feedback=off");
   INFO(choice);
   constexpr int kDraws = 10000;
@@ -219,6 +222,7 @@ TEST_CASE("a message has the bytes that its formula says", "[codecs]") {
   CHECK(bytes("up=fp16") == 2 * kSlice);
   CHECK(bytes("up=int8_block") == kSlice + 4 * 7);
   CHECK(bytes("up=int4_block") == kSlice / 2 + 4 * 7);
+  CHECK(bytes("up=e3m0") == kSlice / 2 + 4 * 7);
   CHECK(bytes("up=one_bit") == kSlice / 8 + 8 * (20 + 1 + 1 + 7 + 1 + 1));
   CHECK(bytes("up.one_bit.per=tensor") == kSlice / 8 + 8 * 6);
   CHECK(bytes("up.top_k.density=0.1") == 4 + 8 * 45);
