@@ -230,10 +230,16 @@ void step_and_merge(Stream& stream,
   made.predictions = std::move(own.predictions);
 }
 
-/// Messages take the place of what travels, of the slices that are sent now.
+/// The weights that `up` takes weight decay from, by slice; empty where it takes none.
+Weights decaying(const std::vector<CodedLink>& up, const Weights& base) {
+  return !up.empty() && up.front().weight_decay > 0 ? base : Weights{};
+}
+
+/// Messages take the place of what travels, of the slices that are sent now. `decaying`: as above.
 void encode_outgoing(Stream& stream,
                      const Outbound& outbound,
                      double gradient_scale,
+                     const Weights& decaying,
                      const std::vector<CodedLink>& up,
                      Applied& made) {
   const bool scaled = outbound.travel == Travel::gradient && !outbound.accrue;
@@ -242,9 +248,17 @@ void encode_outgoing(Stream& stream,
     if (!outbound.encodes[s]) {
       continue;
     }
-    const Tensor& travels =
-        outbound.travel == Travel::weights ? made.next.at(s).values : made.outgoing[s];
-    made.outgoing[s] = up.at(s).encode(stream, travels, scaled ? gradient_scale : 1, made.links[s]);
+    Tensor travels = outbound.travel == Travel::weights ? made.next.at(s).values : made.outgoing[s];
+    double scale = scaled ? gradient_scale : 1;
+    if (!decaying.empty()) {
+      const Tensor decayed = stream.allocate(travels.shape());
+      combine(stream,
+              {{scale, travels}, {up.at(s).weight_decay, here(stream, decaying[s].values)}},
+              decayed);
+      travels = decayed;
+      scale = 1;
+    }
+    made.outgoing[s] = up.at(s).encode(stream, travels, scale, made.links[s]);
   }
 }
 
@@ -262,11 +276,13 @@ Applied make_step(Stream& stream,
   made.residuals = std::exchange(apply.outbound.residuals, {});
   made.links = std::exchange(apply.outbound.links, {});
   made.outgoing = outgoing_gradient(stream, apply, made.residuals, slim);
+  // A handle more: a step of the replica's own is not made in place then.
+  const Weights read = decaying(up, apply.base);
   if (apply.steps) {
     step_and_merge(stream, apply, step, up, made);
   }
   if (!made.links.empty()) {
-    encode_outgoing(stream, apply.outbound, apply.gradient_scale, up, made);
+    encode_outgoing(stream, apply.outbound, apply.gradient_scale, read, up, made);
   }
   for (std::size_t s = 0; s < slices && apply.outbound.moments; ++s) {
     made.moments.push_back(step.moments(s));

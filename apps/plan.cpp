@@ -12,6 +12,7 @@
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 #include "runtime/schemes/timeline.hpp"
 
@@ -170,7 +171,7 @@ std::string optimizer_text(const Blueprint& b) {
 }
 
 std::string clipping_text(const Blueprint& b) {
-  const double norm = b.experiment.optimizer().clip_norm();
+  const double norm = clip_norm_of(b.experiment);
   if (norm == 0) {
     return "none";
   }

@@ -169,7 +169,7 @@ void Casting::add_shard(std::int32_t r, std::int32_t c) {
                                  .chunk = c,
                                  .optimizer = who_.optimizers(r)[at],
                                  .plan = b_.plans[at],
-                                 .clip_norm = e_.optimizer().clip_norm(),
+                                 .clip_norm = clip_norm_of(e_),
                                  .clip_globally = schedule_.flushed,
                                  .shards = who_.shards(r),
                                  .evaluation = evaluation(r),

@@ -211,7 +211,9 @@ CodedLink up_link(const Blueprint& b, std::int32_t sender, std::int32_t c, std::
   return {.codec = up_codec(b, c, s),
           .feedback = keeps_residual(b.experiment.replicas().codec()),
           .seed = static_cast<std::uint64_t>(b.experiment.seed()),
-          .name = link_name(sender, c, s)};
+          .name = link_name(sender, c, s),
+          .weight_decay =
+              decays_at_replicas(b.experiment) ? b.experiment.optimizer().weight_decay() : 0};
 }
 
 std::vector<CodedLink> up_links(const Blueprint& b, std::int32_t r, std::int32_t c) {

@@ -32,6 +32,12 @@ Tensor message_of(const std::vector<std::uint32_t>& words) {
   return message;
 }
 
+/// The codec of what replicas send, where it is a velocity; else nullptr. One that is not registered is refused later.
+const CodecScheme* velocity_of(const proto::Experiment& experiment) {
+  const CodecScheme* const up = table().find(name_of(experiment.replicas().codec().up()));
+  return up && up->velocity ? up : nullptr;
+}
+
 /// Of a message on the host, which is of words.
 Words words_of(const Tensor& message) {
   return {reinterpret_cast<const std::uint32_t*>(message.data<std::int32_t>()),
@@ -89,6 +95,20 @@ bool takes_votes(const proto::Codecs& codecs) {
 bool remembers_messages(const proto::Codecs& codecs) {
   const CodecScheme& scheme = codec_scheme(codecs.up());
   return keeps_residual(codecs) || (scheme.remembers && scheme.remembers(codecs.up()));
+}
+
+bool decays_at_replicas(const proto::Experiment& experiment) {
+  return velocity_of(experiment) != nullptr;
+}
+
+double clip_norm_of(const proto::Experiment& experiment) {
+  const proto::Replicas& replicas = experiment.replicas();
+  const double own = experiment.optimizer().clip_norm();
+  const CodecScheme* const velocity = velocity_of(experiment);
+  const double bound = velocity && velocity->clip_norm
+                           ? velocity->clip_norm(replicas.codec().up(), replicas.count())
+                           : 0;
+  return own == 0 || (bound > 0 && bound < own) ? bound : own;
 }
 
 std::shared_ptr<const Codec> make_codec(const CodecContext& context) {

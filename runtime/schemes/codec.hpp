@@ -90,8 +90,11 @@ struct CodecScheme {
   /// from message to message. Empty: it never is.
   std::function<bool(const proto::Codec&)> expands{};
   /// It is a momentum of the gradients: of `up` alone, where gradients travel and the servers' step
-  /// has no momentum and no moments of its own.
+  /// has no momentum and no moments of its own. Weight decay goes through it, and not into that step.
   bool velocity = false;
+  /// Of `velocity`: the norm that the gradient of a whole replica, one of so many, is clipped to before it is
+  /// encoded; 0: it is not. Empty: it never is.
+  std::function<double(const proto::Codec&, std::int64_t replicas)> clip_norm{};
   /// In an all-reduce (summed_link.hpp) a replica adds up messages and encodes the sum anew.
   bool recoded = false;
   /// ... or adds up numbers that are linear in the gradient. Empty: it does not.
@@ -127,6 +130,12 @@ bool takes_votes(const proto::Codecs& codecs);
 /// the codec's own.
 bool remembers_messages(const proto::Codecs& codecs);
 
+/// Whether weight decay is in what replicas send (CodecScheme::velocity), so that the servers' step has none.
+bool decays_at_replicas(const proto::Experiment& experiment);
+
+/// The norm that a replica's gradient is clipped to: the least of optimizer.clip_norm and the codec's own; 0: none.
+double clip_norm_of(const proto::Experiment& experiment);
+
 /// Error (usage) with key, value and what would be right, where replicas.codec does not go with the
 /// rest of the resolved experiment.
 Result<void> check_codecs(const proto::Experiment& experiment);
@@ -140,6 +149,8 @@ struct CodedLink {
   bool feedback = false;
   std::uint64_t seed = 0;  // of what is drawn at random
   std::uint64_t name = 0;  // tells this link from all others
+  double weight_decay =
+      0;  // times the weights, added to a gradient before it is encoded (decays_at_replicas)
 
   explicit operator bool() const { return codec != nullptr; }
 

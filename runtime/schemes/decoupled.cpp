@@ -3,6 +3,7 @@
 #include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/constraint.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
 #include "runtime/schemes/exchange.hpp"
@@ -117,19 +118,19 @@ const Constraints<E>& rows() {
                            " makes error signals of what the forward has left; right is fifo");
            }},
       {.name = "decoupled_clipping",
-       .keys = {"optimizer.clip_norm"},
+       .keys = {"optimizer.clip_norm", "replicas.codec.up"},
        .holds =
            [](const E& e) {
              const SignalFrom from = signal_from(e);
-             return from == SignalFrom::next || from == SignalFrom::head ||
-                    e.optimizer().clip_norm() == 0;
+             return from == SignalFrom::next || from == SignalFrom::head || clip_norm_of(e) == 0;
            },
        .says =
            [](const E& e) {
-             return concat(
-                 "optimizer.clip_norm: a norm over all modules is a wait for the last, and ",
-                 decoupled_of(e)->info.name,
-                 " waits for none; right is 0");
+             return concat(e.optimizer().clip_norm() > 0 ? "optimizer.clip_norm: "
+                                                         : "replicas.codec.up: clip_norm, ",
+                           "a norm over all modules is a wait for the last, and ",
+                           decoupled_of(e)->info.name,
+                           " waits for none; right is 0");
            }},
       {.name = "decoupled_loss",
        .keys = {"model"},

@@ -166,6 +166,24 @@ TEST_CASE("clipping is global in flushed schedules and by shard in others", "[ap
              test::says("by each shard for itself"));
   CHECK_THAT(describe(blueprint(2, {"optimizer.clip_norm=1", "pipeline.schedule=gpipe"})),
              test::says("over all parameters"));
+  // A codec's own bound is R^(1/2) times what is set; the lesser of the two counts.
+  const std::vector<std::string> dgc{"replicas.count=4",
+                                     "replicas.exchange=synchronous",
+                                     "optimizer.rule=sgd",
+                                     "replicas.codec.up.dgc.clip_norm=0.5"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> set = dgc;
+    set.insert(set.end(), more.begin(), more.end());
+    return describe(blueprint(2, set));
+  };
+  CHECK_THAT(with({"pipeline.schedule=gpipe"}),
+             test::says("clipping   to norm 1 over all parameters"));
+  CHECK_THAT(with({"pipeline.weights=stash"}),
+             test::says("clipping   to norm 1 by each shard for itself"));
+  CHECK_THAT(with({"pipeline.schedule=gpipe", "optimizer.clip_norm=0.75"}),
+             test::says("clipping   to norm 0.75 over all parameters"));
+  CHECK_THAT(with({"pipeline.schedule=gpipe", "optimizer.clip_norm=2"}),
+             test::says("clipping   to norm 1 over all parameters"));
 }
 
 TEST_CASE("a plan tells the warm-up that a rule brings", "[apps]") {

@@ -557,6 +557,13 @@ TEST_CASE("what does not go together with decoupled modules is refused", "[syste
   CHECK(refusal({"decoupled=local_loss"}).starts_with("decoupled: a network in one part"));
   CHECK(refusal({"decoupled=local_loss", "pipeline.stages=2", "optimizer.clip_norm=1"})
             .starts_with("optimizer.clip_norm: "));
+  CHECK(refusal({"decoupled=local_loss",
+                 "pipeline.stages=2",
+                 "replicas.count=2",
+                 "replicas.exchange=synchronous",
+                 "optimizer.rule=sgd",
+                 "replicas.codec.up.dgc.clip_norm=1"})
+            .starts_with("replicas.codec.up: clip_norm, a norm over all modules"));
   CHECK(refusal({"decoupled=direct_feedback_alignment",
                  "pipeline.stages=2",
                  "pipeline.activations=recompute"})

@@ -76,31 +76,24 @@ class TopKCodec final : public Codec {
   std::vector<Section> sections_;
 };
 
-/// What accumulates is the velocity, so that the residual is a sum of velocities; tensors[1] is the
-/// velocity itself.
+/// What accumulates is the velocity, or Nesterov's form of it, so that the residual is a sum of velocities;
+/// tensors[1] is the velocity itself. Clipping and weight decay are in the gradient when it comes here.
 class DgcCodec final : public Codec {
  public:
   explicit DgcCodec(const CodecContext& context)
       : options_(context.chosen.dgc()),
         sections_(codec_parts::sections(context)),
-        elements_(context.elements),
-        bound_(options_.clip_norm() / std::sqrt(static_cast<double>(context.replicas))) {}
+        elements_(context.elements) {}
 
   void prepare(std::span<float> update, LinkState& state) const override {
-    const auto n = static_cast<std::int64_t>(update.size());
-    if (n == 0) {
+    if (update.empty()) {
       return;
-    }
-    float shrink = 1;
-    if (bound_ > 0) {
-      const double norm = std::sqrt(codes::sum_of_squares(update.data(), n));
-      shrink = norm > bound_ ? static_cast<float>(bound_ / norm) : 1.0f;
     }
     const std::span<float> velocity = state.tensors.at(1).span<float>();
     const auto momentum = static_cast<float>(options_.momentum());
     for (std::size_t i = 0; i < update.size(); ++i) {
-      velocity[i] = momentum * velocity[i] + shrink * update[i];
-      update[i] = velocity[i];
+      velocity[i] = momentum * velocity[i] + update[i];
+      update[i] = options_.nesterov() ? update[i] + momentum * velocity[i] : velocity[i];
     }
   }
 
@@ -142,7 +135,6 @@ class DgcCodec final : public Codec {
   proto::Dgc options_;
   std::vector<Section> sections_;
   std::int64_t elements_;
-  double bound_;
 };
 
 }  // namespace
@@ -162,16 +154,27 @@ CodecScheme top_k() {
 }
 
 CodecScheme dgc() {
-  return {.info = {.name = "dgc",
-                   .summary = "top_k of each tensor of a sum of velocities that the replica keeps "
-                              "in the servers' place; clip_norm is of a slice's gradient",
-                   .paper = "Lin, Han, Mao, Wang & Dally, ICLR 2018, arXiv:1712.01887"},
-          .equations = "u <- m u + g; v <- v + u; c = top_k(v); v <- v - c; u_j <- 0 where sent",
-          .bytes = "4 + 8 k; golomb as top_k",
-          .forgets = "nothing but, by masking, the velocity of what was sent",
-          .codec = [](const CodecContext& c) { return std::make_unique<DgcCodec>(c); },
-          .remembers = [](const proto::Codec&) { return true; },
-          .velocity = true};
+  return {
+      .info = {.name = "dgc",
+               .summary = "top_k of each tensor of a sum of velocities that the replica keeps "
+                          "in the servers' place; weight decay goes through the velocity; "
+                          "clip_norm is of the whole replica's gradient, but where chunks do not "
+                          "wait for each other of each chunk's",
+               .paper = "Lin, Han, Mao, Wang & Dally, ICLR 2018, arXiv:1712.01887; weight "
+                        "decay and Nesterov's form as in the authors' program"},
+      .equations =
+          "g <- g min(1, sqrt(R) clip_norm / |g|) + lambda w; u <- m u + g; v <- v + u, or with "
+          "nesterov v + g + m u; c = top_k(v); v <- v - c; u_j <- 0 where sent. g is R times the "
+          "paper's, which carries 1 / R and is clipped to clip_norm / sqrt(R)",
+      .bytes = "4 + 8 k; golomb as top_k",
+      .forgets = "nothing but, by masking, the velocity of what was sent",
+      .codec = [](const CodecContext& c) { return std::make_unique<DgcCodec>(c); },
+      .remembers = [](const proto::Codec&) { return true; },
+      .velocity = true,
+      .clip_norm =
+          [](const proto::Codec& chosen, std::int64_t replicas) {
+            return chosen.dgc().clip_norm() * std::sqrt(static_cast<double>(replicas));
+          }};
 }
 
 }  // namespace codec_schemes

@@ -3,6 +3,7 @@
 // being the rate of the update to come.
 #include "experiment.pb.h"
 #include "messages/archive.hpp"
+#include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
@@ -14,6 +15,15 @@ namespace {
 proto::Experiment with_rule(const proto::Experiment& experiment, proto::OptimizerRule::Kind rule) {
   proto::Experiment other = experiment;
   other.mutable_optimizer()->set_rule(rule);
+  return other;
+}
+
+/// Without the weight decay that is in what replicas send.
+proto::Experiment of_servers(const proto::Experiment& experiment) {
+  proto::Experiment other = experiment;
+  if (decays_at_replicas(experiment)) {
+    other.mutable_optimizer()->set_weight_decay(0);
+  }
   return other;
 }
 
@@ -75,7 +85,7 @@ class Optimizing final : public Step {
 }  // namespace
 
 std::unique_ptr<Step> optimizer_step(const RuleContext& context, Mean mean) {
-  return std::make_unique<Optimizing>(context.experiment, context, mean);
+  return std::make_unique<Optimizing>(of_servers(context.experiment), context, mean);
 }
 
 std::unique_ptr<Step> adagrad_step(const RuleContext& context) {
