@@ -99,7 +99,9 @@ CodecScheme terngrad() {
                .summary = "-1, 0 or 1 times the greatest number, at random without bias but for "
                           "clipping; what it leaves out is greater than what it codes, so that "
                           "feedback is off",
-               .paper = "Wen, Xu, Yan, Wu, Wang, Chen & Li, NIPS 2017, arXiv:1705.07878"},
+               .paper = "Wen, Xu, Yan, Wu, Wang, Chen & Li, NIPS 2017, arXiv:1705.07878, without "
+                        "its scaler sharing: each replica has a scale of its own, where the "
+                        "paper's all have the greatest of these"},
       .equations =
           "s = max |x|; c_j = s sign(x_j) with probability |x_j| / s, else 0; |x_j| at most "
           "clip sigma",
