@@ -332,6 +332,17 @@ TEST_CASE("plan says what codecs send and keep", "[apps]") {
       test::says("what the groups' servers have of their weights, and so do these, one copy"));
 }
 
+TEST_CASE("DiLoCo's presets send E3M0, and forget what that leaves out", "[apps]") {
+  for (const char* preset : {"streaming-diloco", "decoupled-diloco"}) {
+    INFO(preset);
+    const auto experiment = load_experiment(preset, {"data=teacher"});
+    REQUIRE(experiment);
+    const auto made = make_blueprint(*experiment);
+    REQUIRE(made);
+    CHECK_THAT(codecs_text(*made), test::says("codec      up e3m0") && !test::says("residual"));
+  }
+}
+
 TEST_CASE("plan says what replicas without servers send one another", "[apps]") {
   const auto sends = [](const std::string& set) {
     const std::string text =
