@@ -1,17 +1,18 @@
 #include "actors/answer_link.hpp"
 
 #include "actors/server/differences.hpp"
+#include "messages/bad_sender.hpp"
 
 namespace troupe {
 
 void decode(Answer& m, const AnswerLink& link) {
-  TROUPE_CHECK(!m.weights.empty(), "an answer of the servers has no weights");
+  TROUPE_BELIEVE(!m.weights.empty(), "an answer of the servers has no weights");
   Tensor& values = m.weights.front().values;
   const std::int64_t n = link.numbers;
   const auto expect = [&](const Codec* with, const Tensor& message) {
     const Result<void> sound =
         message ? check_message(with, message, n) : Error{ErrorKind::lost, "it has nothing"};
-    TROUPE_CHECK(sound,
+    TROUPE_BELIEVE(sound,
                  "slice ",
                  m.slice,
                  " of chunk ",
@@ -31,7 +32,7 @@ void decode(Answer& m, const AnswerLink& link) {
     values = coded ? decoded_on_host(*link.codec, values, n) : values;
     return;
   }
-  TROUPE_CHECK(m.since == link.has_version,
+  TROUPE_BELIEVE(m.since == link.has_version,
                "slice ",
                m.slice,
                " of chunk ",
@@ -40,7 +41,7 @@ void decode(Answer& m, const AnswerLink& link) {
                m.since,
                ", and who asked has version ",
                link.has_version);
-  TROUPE_CHECK(m.differences.size() <= Differences::kMost,
+  TROUPE_BELIEVE(m.differences.size() <= Differences::kMost,
                "slice ",
                m.slice,
                " of chunk ",

@@ -1,5 +1,6 @@
 #include "actors/parameter_shard.hpp"
 
+#include "messages/bad_sender.hpp"
 #include "messages/fields.hpp"
 
 #include <algorithm>
@@ -35,6 +36,10 @@ void ParameterShard::handle(Rejoin m, double, Effects& fx) {
 // -- pulls -----------------------------------------------------------------------------------------
 
 void ParameterShard::handle(Pull m, double, Effects& fx) {
+  TROUPE_BELIEVE(!m.slice || *m.slice < kept_.begin()->second.base.size() || m.pinned,
+                 "a pull of slice ",
+                 *m.slice,
+                 ", which there is none of");
   if (!answer(m, fx)) {
     waiting_.push_back(std::move(m));
   }
@@ -216,7 +221,7 @@ void ParameterShard::handle(Norms m, double, Effects& fx) {
 }
 
 void ParameterShard::handle(Decide m, double now, Effects& fx) {
-  TROUPE_CHECK(applying_ && applying_->stamp.batch == m.batch,
+  TROUPE_BELIEVE(applying_ && applying_->stamp.batch == m.batch,
                "shard ",
                c_.chunk,
                ": a Decide for mini-batch ",

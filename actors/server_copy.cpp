@@ -42,6 +42,9 @@ void ServerCopy::on(Message message, double now, Effects& fx) {
   if (!struck_off_) {
     leads() ? lead(now, fx) : follow(fx);
   }
+  if (bad_) {
+    throw *std::exchange(bad_, std::nullopt);
+  }
 }
 
 // -- what comes ------------------------------------------------------------------------------------
@@ -182,7 +185,13 @@ void ServerCopy::hand_over(Message message, double now, Effects& fx) {
   const auto* release = std::get_if<Release>(&message);
   const std::int64_t known = release ? release->step : -1;
   Effects made;
-  server_->on(std::move(message), now, made);
+  const ActorId from = message.from;
+  try {
+    server_->on(std::move(message), now, made);
+  } catch (const BadSender& bad) {
+    bad_.emplace(bad.what(), bad.from.value_or(from));  // every copy finds the same, and goes on
+    made.clear();
+  }
   said_.released(known);
   CopyOutputs outputs = outputs_of(made, fx);
   said_.note(outputs);

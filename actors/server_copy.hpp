@@ -28,6 +28,7 @@
 #pragma once
 
 #include "actors/server/copy_outputs.hpp"
+#include "messages/bad_sender.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>
@@ -127,7 +128,8 @@ class ServerCopy final : public Machine {
   std::optional<Resent> resent_;        // the answer
   std::set<InputName> again_;           // what was taken so, and may yet come
   SaidAgain said_;
-  bool struck_off_ = false;  // the others go on without this one
+  bool struck_off_ = false;         // the others go on without this one
+  std::optional<BadSender> bad_{};  // of the turn that is under way
 };
 
 }  // namespace troupe

@@ -1,10 +1,17 @@
 #include "actors/server_shard.hpp"
 
+#include "messages/bad_sender.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 namespace troupe {
+namespace {
+
+constexpr std::uint64_t kAheadMax = 1000;  // Uploads that may overtake one of the same sender
+
+}  // namespace
 
 ServerShard::ServerShard(Config config)
     : c_(std::move(config)),
@@ -35,7 +42,8 @@ ServerShard::ServerShard(Config config)
 // -- uploads ---------------------------------------------------------------------------------------
 
 void ServerShard::handle(Upload m, double now, Effects& fx) {
-  if (!replicas_.expects(m) || !sound(m, fx)) {
+  check(m);
+  if (!replicas_.expects(m)) {
     return;
   }
   for (Upload& ready : replicas_.in_order(std::move(m))) {
@@ -44,26 +52,51 @@ void ServerShard::handle(Upload m, double now, Effects& fx) {
   advance(now, fx);
 }
 
-/// Whether a push is what its kind is, as far as can be told: it may have come from another process.
-/// Where it is not, the run ends with the reason.
-bool ServerShard::sound(const Upload& m, Effects& fx) const {
-  const std::int64_t n = weights_.slice().elements();
-  for (std::size_t i = 0; i < m.contribution.values.size(); ++i) {
-    const Tensor& values = m.contribution.values[i];
-    const Result<void> right = values ? check_message(i == 0 ? c_.up.get() : nullptr, values, n)
-                                      : Result<void>(Error{ErrorKind::lost, "it has nothing"});
-    if (!right) {
-      fx.send(c_.director,
-              Down{.actor = concat("server of chunk ", c_.chunk, ", slice ", c_.slice),
-                   .cause = concat(c_.below.empty() ? "replica " : "the server of group ",
-                                   m.stamp.replica,
-                                   " has sent a push that is none: ",
-                                   right.error().message),
-                   .id = c_.self.id});
-      return false;
-    }
+/// What only a server can know of an Upload, which may have come from another process. BadSender.
+void ServerShard::check(const Upload& m) const {
+  const std::string sender =
+      concat(c_.below.empty() ? "replica " : "the server of group ", m.stamp.replica);
+  TROUPE_BELIEVE(m.stamp.replica >= 0 && m.stamp.replica < replicas_.count() &&
+                     m.stamp.chunk == c_.chunk && m.slice == c_.slice,
+                 "an Upload of replica ",
+                 m.stamp.replica,
+                 " for slice ",
+                 m.slice,
+                 " of chunk ",
+                 m.stamp.chunk);
+  TROUPE_BELIEVE(m.read_version >= 0 && m.read_version <= version() && m.has <= version() &&
+                     m.clock >= 0 && m.clock <= m.stamp.batch + 1,
+                 sender,
+                 " has sent an Upload that tells of what has not been");
+  TROUPE_BELIEVE(m.sequence <= replicas_.next_sequence(m.stamp.replica) + kAheadMax,
+                 sender,
+                 " has sent Upload ",
+                 m.sequence,
+                 " where Upload ",
+                 replicas_.next_sequence(m.stamp.replica),
+                 " is due");
+  check_values(m, sender);
+}
+
+void ServerShard::check_values(const Upload& m, const std::string& sender) const {
+  const Contribution& of = m.contribution;
+  TROUPE_BELIEVE(of.values.empty() ||
+                     (of.values.size() >= c_.values_least && of.values.size() <= c_.values_most &&
+                      of.mini_batches > 0 && of.mini_batches <= c_.push_most),
+                 sender,
+                 " has sent a push that is none: ",
+                 of.values.size(),
+                 " tensors for ",
+                 of.mini_batches,
+                 " mini-batches");
+  for (std::size_t i = 0; i < of.values.size(); ++i) {
+    const Result<void> right = of.values[i] ? check_message(i == 0 ? c_.up.get() : nullptr,
+                                                            of.values[i],
+                                                            weights_.slice().elements())
+                                            : Error{ErrorKind::lost, "it has nothing"};
+    TROUPE_BELIEVE(
+        right, sender, " has sent a push that is none: ", right ? "" : right.error().message);
   }
-  return true;
 }
 
 /// A rule of one's own may give up pushes, which no check before the run can know.
@@ -75,6 +108,14 @@ void ServerShard::expect_forgetful() const {
 }
 
 void ServerShard::receive(Upload m, double now, Effects& fx) {
+  const std::int64_t passed = m.stamp.batch + 1 - replicas_.arrived(m.stamp.replica);
+  TROUPE_BELIEVE(m.contribution.values.empty() || m.contribution.mini_batches <= passed,
+                 "replica ",
+                 m.stamp.replica,
+                 " has sent ",
+                 m.contribution.mini_batches,
+                 " mini-batches where there have been ",
+                 passed);
   m.life = replicas_.life(m.stamp.replica);
   replicas_.note_question(m);
   if (c_.never_waits) {

@@ -32,6 +32,7 @@
 #include "runtime/schemes/rule.hpp"
 #include "runtime/system/machine.hpp"
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,9 +72,12 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     Ref<DirectorRole> director;
     Tensor initial;                     // (n)
     std::shared_ptr<const Codec> up{};  // what pushes come through; empty: none
-    bool up_remembers = false;          // a push that is given up would be missing for good
-    bool down = false;                  // answers go through a codec
-    bool down_whole = false;            // ... which makes sense of whole weights
+    std::size_t values_least = 1;       // tensors of a push
+    std::size_t values_most = 1;
+    std::int64_t push_most = std::numeric_limits<std::int64_t>::max();  // mini-batches of a push
+    bool up_remembers = false;  // a push that is given up would be missing for good
+    bool down = false;          // answers go through a codec
+    bool down_whole = false;    // ... which makes sense of whole weights
   };
 
   explicit ServerShard(Config config);
@@ -96,7 +100,8 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   Remains remains() const override;
 
  private:
-  bool sound(const Upload& m, Effects& fx) const;
+  void check(const Upload& m) const;
+  void check_values(const Upload& m, const std::string& sender) const;
   void expect_forgetful() const;
   void receive(Upload m, double now, Effects& fx);
   void advance(double now, Effects& fx);

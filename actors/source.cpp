@@ -1,6 +1,7 @@
 #include "actors/source.hpp"
 
 #include "kernels/stream.hpp"
+#include "messages/bad_sender.hpp"
 #include "messages/fields.hpp"
 #include "runtime/data/batch.hpp"
 
@@ -71,7 +72,7 @@ std::int64_t Source::taken() const {
 void Source::handle(Credit m, double now, Effects& fx) {
   const std::int64_t before = taken();
   const auto taker = static_cast<std::size_t>(taken_.size() == 1 ? 0 : m.chunk);
-  TROUPE_CHECK(taker < taken_.size(), "credit of chunk ", m.chunk, ", which there is none of");
+  TROUPE_BELIEVE(taker < taken_.size(), "credit of chunk ", m.chunk, ", which there is none of");
   ++taken_[taker];
   credits_ += static_cast<std::int32_t>(taken() - before);
   admit(now, fx);
@@ -284,7 +285,7 @@ void Source::handle(MarkResult m, double now, Effects& fx) {
   if (m.step <= begun_anew_ && (!mark_ || m.step != mark_->due.step || turn != mark_->turn)) {
     return;
   }
-  TROUPE_CHECK(
+  TROUPE_BELIEVE(
       mark_ && m.step == mark_->due.step, "a result of a Mark that is not open: step ", m.step);
   mark_->results[m.index % mark_batches()] = std::move(m.result);
   if (static_cast<std::int64_t>(mark_->results.size()) == mark_batches()) {

@@ -5,6 +5,7 @@
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/placement.hpp"
 #include "apps/topologies/placement_names.hpp"
+#include "apps/topologies/run_bounds.hpp"
 #include "apps/topologies/topology.hpp"
 #include "apps/version.hpp"
 #include "messages/experiment.hpp"
@@ -33,19 +34,6 @@ constexpr std::chrono::milliseconds kTryAgainMax{10'000};
 constexpr std::chrono::milliseconds kLookAtUser{50};
 constexpr std::chrono::milliseconds kJoinMin{10'000};
 constexpr int kTimesFirstStart = 3;
-
-RecordBounds bounds_of(const Blueprint& b, std::size_t actors) {
-  std::size_t slices = 1;
-  for (const auto& chunk : b.chunks) {
-    slices = std::max(slices, chunk->layout().slice_sizes.size());
-  }
-  return {.replicas = static_cast<std::int32_t>(b.experiment.replicas().count()),
-          .stages = b.schedule->options.stages,
-          .chunks = b.schedule->chunks,
-          .slices = slices,
-          .actors = actors,
-          .mini_batches = b.batches_per_update};
-}
 
 /// Why nobody can take the place of a process that was lost, or "".
 std::string stays_away(const Blueprint& blueprint, const Placement& placement) {
@@ -162,7 +150,7 @@ Life Lives::live() {
              .resumes = options.resume != nullptr,
              .again = restarts_left() > 0,
              .was_lost = restarted(),
-             .bounds = bounds_of(blueprint_, placement_.process_of.size()),
+             .bounds = run_bounds(blueprint_, placement_.process_of.size()),
              .hosts = players_.hosts,
              .credentials = players_.credentials,
              .meeting = meeting_,

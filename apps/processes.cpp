@@ -2,6 +2,7 @@
 
 #include "apps/real_clock.hpp"
 #include "apps/topologies/placement.hpp"
+#include "apps/topologies/run_bounds.hpp"
 #include "apps/topologies/topology.hpp"
 #include "apps/verbs/verb.hpp"
 #include "apps/version.hpp"
@@ -93,7 +94,11 @@ Played play_part(const Invitation& invitation,
     refuse_invitation(*lead, placement.error());
     return {static_cast<int>(placement.error().kind)};
   }
-  Node node(invitation, placement->process_of, std::move(lead), host);
+  Node node(invitation,
+            placement->process_of,
+            std::move(lead),
+            host,
+            run_bounds(*blueprint, placement->process_of.size()));
   if (node.join(version(), placement->digest)) {
     Cast cast = make_cast(*blueprint);
     if (invitation.life > 0) {

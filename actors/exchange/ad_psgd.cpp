@@ -15,6 +15,8 @@
 #include "messages/fields.hpp"
 #include "runtime/schemes/peer_options.hpp"
 
+#include "messages/bad_sender.hpp"
+
 #include <deque>
 #include <memory>
 #include <utility>
@@ -71,7 +73,7 @@ class AdPsgd final : public PeerExchange {
   }
 
   void heard(Note note, Effects& fx) override {
-    TROUPE_CHECK((note.what == kQuestion || note.what == kAnswer) && fit(note.tensors),
+    TROUPE_BELIEVE((note.what == kQuestion || note.what == kAnswer) && fit(note.tensors),
                  "replica ",
                  note.stamp.replica,
                  " has told weights that are none");

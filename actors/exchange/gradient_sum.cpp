@@ -3,6 +3,7 @@
 #include "actors/exchange/link_states.hpp"
 #include "actors/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
+#include "messages/bad_sender.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -139,14 +140,9 @@ void GradientSum::advance(Effects& fx) {
     if (part.empty()) {
       return;
     }
-    TROUPE_CHECK(part.mapped().segment == move.segment,
-                 "segment ",
-                 part.mapped().segment,
-                 " of the gradient of mini-batch ",
-                 stamp_.batch,
-                 " came where ",
-                 move.segment,
-                 " is due");
+    expect_of(move,
+              part.mapped().segment == move.segment,
+              concat("it is segment ", part.mapped().segment, " where ", move.segment, " is due"));
     check_part(move, part.mapped().tensors);
     if (move.act == Move::Act::add) {
       if (c_.recodes.empty()) {
@@ -276,31 +272,34 @@ bool GradientSum::did(Computed& m, Effects& fx) {
   return false;
 }
 
+/// Of a part that may have been kept for long, so that its sender is not who is heard now.
+void GradientSum::expect_of(const Move& move, bool sound, const std::string& why) const {
+  if (!sound) {
+    throw BadSender(concat("replica ",
+                           move.peer,
+                           " has sent a part of the gradient of mini-batch ",
+                           stamp_.batch,
+                           " that is none: ",
+                           why),
+                    c_.peers[static_cast<std::size_t>(move.peer)].id);
+  }
+}
+
 /// That what has come is as many messages of the codec, or numbers, as are due. Whoever has sent it may
 /// be in another process.
 void GradientSum::check_part(const Move& move, const std::vector<Tensor>& messages) const {
   const auto& own = segments_[static_cast<std::size_t>(move.segment)];
   const std::size_t slices = c_.recodes.empty() ? own.size() : c_.recodes.size();
-  const auto start = [&] {
-    return concat("replica ",
-                  move.peer,
-                  " has sent a part of the gradient of mini-batch ",
-                  stamp_.batch,
-                  " that is none: ");
-  };
-  TROUPE_CHECK(messages.size() == slices,
-               start(),
-               "it is of ",
-               messages.size(),
-               " slices where ",
-               slices,
-               " are right");
+  expect_of(move,
+            messages.size() == slices,
+            concat("it is of ", messages.size(), " slices where ", slices, " are right"));
   for (std::size_t s = 0; s < slices; ++s) {
     const Codec* const codec = c_.recodes.empty() ? nullptr : c_.recodes[s].codec.get();
     const std::int64_t n =
         codec ? sizes_[static_cast<std::size_t>(move.segment)][s] : own[s].elements();
-    const Result<void> sound = check_message(codec, messages[s], n);
-    TROUPE_CHECK(sound, start(), sound.error().message);
+    const Result<void> sound = messages[s] ? check_message(codec, messages[s], n)
+                                           : Error{ErrorKind::lost, "it has nothing"};
+    expect_of(move, static_cast<bool>(sound), sound ? "" : sound.error().message);
   }
 }
 

@@ -85,6 +85,7 @@ class GradientSum {
   void encode(std::int32_t segment, Effects& fx);
   void add_decoded(std::vector<Tensor> segment, std::vector<Tensor> theirs, Effects& fx);
   void join_decoded(Effects& fx);
+  void expect_of(const Move& move, bool sound, const std::string& why) const;
   void check_part(const Move& move, const std::vector<Tensor>& messages) const;
 
   Config c_;

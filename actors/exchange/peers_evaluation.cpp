@@ -3,6 +3,8 @@
 #include "actors/optimizer_parts.hpp"
 #include "kernels/check.hpp"
 
+#include "messages/bad_sender.hpp"
+
 #include <utility>
 
 namespace troupe {
@@ -203,7 +205,7 @@ void PeerExchange::tell(std::int32_t replica,
 }
 
 void PeerExchange::check_letter(const Note& note, const char* what) const {
-  TROUPE_CHECK(note.tensors.size() == newest_.size(),
+  TROUPE_BELIEVE(note.tensors.size() == newest_.size(),
                "replica ",
                note.stamp.replica,
                " has told ",
@@ -214,7 +216,7 @@ void PeerExchange::check_letter(const Note& note, const char* what) const {
     const Result<void> sound =
         note.tensors[s] ? check_message(codec, note.tensors[s], newest_[s].values.elements())
                         : Error{ErrorKind::lost, "it has nothing"};
-    TROUPE_CHECK(sound,
+    TROUPE_BELIEVE(sound,
                  "slice ",
                  s,
                  " of chunk ",
@@ -231,12 +233,12 @@ void PeerExchange::check_letter(const Note& note, const char* what) const {
 void PeerExchange::came(Note m, double now, Effects& fx) {
   const std::int32_t from = m.stamp.replica;
   const bool known = from >= 0 && static_cast<std::size_t>(from) < seat_.peers.size();
-  TROUPE_CHECK(known, "a note of replica ", from, ", which there is none of");
+  TROUPE_BELIEVE(known, "a note of replica ", from, ", which there is none of");
   if (m.what == kAsk) {
     asks_.insert({m.stamp.batch, from});
     hand_out(fx);
   } else if (m.what == kAnswer) {
-    TROUPE_CHECK(fit(m.tensors), "replica ", from, " has answered with weights that are none");
+    TROUPE_BELIEVE(fit(m.tensors), "replica ", from, " has answered with weights that are none");
     gathered(m.stamp.batch, from, std::move(m.tensors), fx);
   } else if (m.what == kSeen) {
     kept_.erase(kept_.begin(), kept_.lower_bound(m.stamp.batch));

@@ -14,6 +14,8 @@
 #include "messages/fields.hpp"
 #include "runtime/schemes/peer_options.hpp"
 
+#include "messages/bad_sender.hpp"
+
 #include <memory>
 #include <utility>
 
@@ -70,7 +72,7 @@ class Sgp final : public PeerExchange {
   }
 
   void heard(Note note, Effects& /*fx*/) override {
-    TROUPE_CHECK(note.what == kShare && note.numbers.size() == 2 && note.numbers[0] > 0 &&
+    TROUPE_BELIEVE(note.what == kShare && note.numbers.size() == 2 && note.numbers[0] > 0 &&
                      note.numbers[0] <= 1 && note.numbers[1] > 0 &&
                      note.numbers[1] <= static_cast<double>(seat().peers.size()) &&
                      fit(note.tensors),

@@ -13,6 +13,8 @@
 #include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/peer_options.hpp"
 
+#include "messages/bad_sender.hpp"
+
 #include <memory>
 #include <utility>
 
@@ -32,7 +34,7 @@ class Strom final : public PeerExchange {
   }
 
   void heard(Note note, Effects& /*fx*/) override {
-    TROUPE_CHECK(
+    TROUPE_BELIEVE(
         note.what == kMove, "replica ", note.stamp.replica, " has told a move that is none");
     check_letter(note, "a move");
     letters_.push_back(std::move(note));

@@ -3,17 +3,19 @@
 #include "actors/answer_link.hpp"
 #include "actors/exchange/upstream.hpp"
 
+#include "messages/bad_sender.hpp"
+
 #include <algorithm>
 #include <utility>
 
 namespace troupe {
 
 void Upstream::answered(Answer m, double now, Effects& fx) {
-  TROUPE_CHECK(m.slice < lines_.size(), "an answer of slice ", m.slice, ", which there is none of");
+  TROUPE_BELIEVE(m.slice < lines_.size(), "an answer of slice ", m.slice, ", which there is none of");
   if (m.pinned) {
     const bool sound = !m.weights.empty() && m.weights.front().values &&
                        check_message(nullptr, m.weights.front().values, sizes_[m.slice]);
-    TROUPE_CHECK(sound, "slice ", m.slice, ": the server has sent weights of a step that are none");
+    TROUPE_BELIEVE(sound, "slice ", m.slice, ": the server has sent weights of a step that are none");
     if (auto complete = pinned_.came(std::move(m))) {
       host().reply(complete->first, std::move(complete->second), fx);
     }

@@ -44,6 +44,9 @@ class Replicas {
 
   // -- uploads -------------------------------------------------------------------------------------
 
+  /// Of the Upload that is due.
+  std::uint64_t next_sequence(std::int32_t who) const { return of(who).sequence + 1; }
+
   /// False where `m` has come before, or where its sender is dead.
   bool expects(const Upload& m) const {
     return alive(m.stamp.replica) && m.sequence > of(m.stamp.replica).sequence;

@@ -1,5 +1,7 @@
 #include "actors/stage/weights_in_hand.hpp"
 
+#include "messages/bad_sender.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -29,8 +31,9 @@ bool WeightsInHand::came(PullReply& m) {
   if (asked == open_.end()) {
     return false;
   }
+  TROUPE_BELIEVE(!m.weights.empty(), "weights of chunk ", m.chunk, " that are none");
   const Slice& first = m.weights.front();
-  TROUPE_CHECK(first.step == asked->view.step && first.reach == asked->view.reach,
+  TROUPE_BELIEVE(first.step == asked->view.step && first.reach == asked->view.reach,
                "asked for step ",
                asked->view.step,
                " of chunk ",

@@ -14,6 +14,18 @@
 namespace troupe {
 namespace {
 
+constexpr std::size_t kMomentsMax = 16;  // that an optimizer keeps of a slice
+constexpr std::int64_t kLateMax =
+    1000;  // periods that a replica goes on for while it has no answer
+
+/// Mini-batches that one push stands for, at most.
+std::int64_t push_most(const Link& link, bool of_groups) {
+  if (of_groups || link.never_waits) {
+    return kLateMax * (link.push_every + link.overlap);
+  }
+  return link.streams ? 2 * link.push_every + link.overlap : link.push_every;
+}
+
 /// The predictions that a chunk's plan asks for, whenever.
 std::vector<Reach> all_reaches(const ViewPlan& plan) {
   std::set<Reach> reaches(plan.steady.begin(), plan.steady.end());
@@ -122,6 +134,7 @@ ServerMachines make_server(const Blueprint& b,
   if (up && takes_votes(b.experiment.replicas().codec())) {
     votes = {.seed = static_cast<std::uint64_t>(b.experiment.seed()), .name = link_name(-1, c, s)};
   }
+  const std::size_t values = link.before ? 2 : 1;
   auto shard = std::make_unique<ServerShard>(ServerShard::Config{
       .self = self,
       .chunk = c,
@@ -150,6 +163,9 @@ ServerMachines make_server(const Blueprint& b,
       .director = who.director(),
       .initial = std::move(initial),
       .up = up,
+      .values_least = values,
+      .values_most = values + (link.moments ? kMomentsMax : 0),
+      .push_most = push_most(link, !who.groups(c, s).empty()),
       .up_remembers = up && remembers_messages(b.experiment.replicas().codec()),
       .down = static_cast<bool>(down),
       .down_whole = down.whole});

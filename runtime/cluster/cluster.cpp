@@ -35,6 +35,26 @@ void Cluster::send(ActorId to, Message message, double due) {
   channel_.send(process_of_.at(to), packed(to, std::move(message), due, theatre_->now()));
 }
 
+std::string Cluster::name_of(int process) const {
+  return concat("process ", process);
+}
+
+/// "process 1 plays source-1, stage-1.", a sentence for each of the others.
+std::string Cluster::players() const {
+  std::map<int, std::string> all;
+  for (std::size_t id = 0; id < process_of_.size(); ++id) {
+    if (process_of_[id] != self_) {
+      std::string& of = all[process_of_[id]];
+      of += (of.empty() ? " plays " : ", ") + theatre_->cast.members[id].name;
+    }
+  }
+  std::string words;
+  for (const auto& [process, machines] : all) {
+    words += concat(words.empty() ? "" : " ", name_of(process), machines, ".");
+  }
+  return words;
+}
+
 bool Cluster::settle() {
   for (const int other : channel_.peers()) {
     post(other, {.kind = ParcelKind::rested, .recipient = halt_});
@@ -97,6 +117,10 @@ void Cluster::deliver(int process, Parcel parcel) {
   if (from >= process_of_.size() ||
       process_of_[from] != process) {  // nor from outside: that is a process's own
     throw WireError("a message has come in the name of a machine that plays elsewhere");
+  }
+  check_message_bounds(message, bounds_);
+  if (from < theatre_->roles.size()) {
+    check_may_say(message, theatre_->roles[from]);
   }
   check_sender(message, theatre_->cast.members.at(from).replica);
   heed_clock(sent);

@@ -2,6 +2,7 @@
 // machines. README.md tells the story of a run.
 #pragma once
 
+#include "messages/bounds.hpp"
 #include "runtime/cluster/channel.hpp"
 #include "runtime/cluster/halts.hpp"
 #include "runtime/system/others.hpp"
@@ -30,14 +31,29 @@ class Cluster : public Others {
   void send(ActorId to, Message message, double due) override;
   bool settle() override;
 
+  void accuse(ActorId sender, const std::string& why) override {
+    distrust(process_of_.at(sender), why);
+  }
+
+  std::string player_of(ActorId id) const override { return name_of(process_of_.at(id)); }
+
+  std::string players() const override;
+
  protected:
   static constexpr int kLead = 0;
   // Recipient of ParcelKind::end: the run was lost, and does so.
   static constexpr std::uint32_t kBeginsAgain = 1;
 
-  /// `process_of`: by ActorId. `life`: how often this process has come back.
-  Cluster(int self, std::vector<int> process_of, std::string token, std::uint32_t life = 0)
-      : self_(self), process_of_(std::move(process_of)), channel_(self, std::move(token), life) {}
+  /// `process_of`: by ActorId. `bounds`: of the run. `life`: how often this process has come back.
+  Cluster(int self,
+          std::vector<int> process_of,
+          std::string token,
+          RunBounds bounds,
+          std::uint32_t life = 0)
+      : self_(self),
+        process_of_(std::move(process_of)),
+        bounds_(std::move(bounds)),
+        channel_(self, std::move(token), life) {}
 
   /// The message as it crosses, sent when the run's clock showed `now`. Waits where a GPU has still to make a tensor
   /// of it.
@@ -53,11 +69,18 @@ class Cluster : public Others {
   /// Puts the parcel on its way to another process, behind all that goes there before. From every thread.
   virtual void post(int to, Parcel parcel) = 0;
 
+  /// Another process cannot be believed, `why` in words. From every thread.
+  virtual void distrust(int process, const std::string& why) = 0;
+
+  /// "process 1", "process 1 on beta:7000"
+  virtual std::string name_of(int process) const;
+
   /// Whether the halt that is under way is to be given up.
   virtual bool hurried() const = 0;
 
   const int self_;
   const std::vector<int> process_of_;
+  const RunBounds bounds_;
   Theatre* theatre_ = nullptr;  // between open() and close()
   Channel channel_;
   Halts halts_;

@@ -48,6 +48,12 @@ void Halts::rested(int process, std::uint32_t halt) {
   changed_.notify_all();
 }
 
+bool Halts::rests(int process, std::uint32_t halt) {
+  const std::lock_guard lock(mutex_);
+  const auto found = rested_.find(process);
+  return found != rested_.end() && found->second >= halt;
+}
+
 void Halts::lost(int process) {
   const std::lock_guard lock(mutex_);
   lost_.insert(process);

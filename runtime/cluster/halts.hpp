@@ -25,6 +25,8 @@ class Halts {
   void lost(int process);
   /// Another has taken the place of one that was lost.
   void returned(int process);
+  /// Whether `process` has said it.
+  bool rests(int process, std::uint32_t halt);
   /// The lead has given the halt up, or ended it.
   void over(std::uint32_t halt);
 

@@ -19,7 +19,7 @@ constexpr double kExitSeconds = 3;
 }  // namespace
 
 Lead::Lead(Config config)
-    : Cluster(kLead, config.process_of, make_token()), c_(std::move(config)) {}
+    : Cluster(kLead, config.process_of, make_token(), config.bounds), c_(std::move(config)) {}
 
 Lead::~Lead() {
   close();
@@ -27,7 +27,18 @@ Lead::~Lead() {
 
 // -- on the channel's thread -----------------------------------------------------------------------
 
+/// By which a word of process `from` is judged.
+Moment Lead::moment(int from) const {
+  const std::lock_guard lock(mutex_);
+  return {.ended = closed_,
+          .left = members_.at(from).bye,
+          .halt = halt_,
+          .question = questions_,
+          .processes = static_cast<std::uint32_t>(c_.processes)};
+}
+
 void Lead::on(int from, Parcel parcel) {
+  check_word_of_node(parcel, moment(from));
   switch (parcel.kind) {
     case ParcelKind::message:
       return deliver(from, std::move(parcel));
@@ -86,7 +97,7 @@ void Lead::take_records(Parcel parcel) {
     RecordBatch batch{.entries = {RecordEntry{}}};
     a(batch.now);
     archive(a, batch.entries[0]);
-    check_record(batch.entries[0], c_.bounds);
+    check_record(batch.entries[0], bounds_);
     heed_clock(batch.now);
     theatre_->record(std::move(batch));
   }
@@ -141,11 +152,15 @@ void Lead::take_explained(int from, Parcel parcel) {
   archive(a, told);
   a.expect_end();
   const std::lock_guard lock(mutex_);
+  Member& member = members_.at(from);
+  if (std::exchange(member.answered, parcel.recipient) >= parcel.recipient) {
+    throw WireError("a process answers a question twice");
+  }
   if (parcel.recipient != questions_) {
     return;  // nobody waits for it any more
   }
   const auto known = [this](const auto& part) {
-    return part.chunk >= 0 && part.chunk < c_.bounds.chunks;
+    return part.chunk >= 0 && part.chunk < bounds_.chunks;
   };
   for (auto& [id, standstill] : told) {
     const Remains& remains = standstill.remains;
@@ -157,11 +172,30 @@ void Lead::take_explained(int from, Parcel parcel) {
       told_.emplace_back(id, std::move(standstill));
     }
   }
-  members_.at(from).explained = true;
+  member.explained = true;
   changed_.notify_all();
 }
 
+/// A machine here has heard of process `number` what cannot be.
+void Lead::distrust(int number, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  accused_.emplace_back(number, why);
+}
+
+void Lead::give_up_the_accused() {
+  std::vector<std::pair<int, std::string>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all.swap(accused_);
+  }
+  for (const auto& [number, why] : all) {
+    lose(number, "said what cannot be believed: " + why);
+  }
+}
+
 void Lead::tick() {
+  give_up_the_accused();
+  give_up_the_restless();
   admit_newcomers();
   vigil_->look(Clock::now());
   for (const auto& [number, member] : members_) {

@@ -4,10 +4,10 @@
 
 #include "runtime/cluster/cluster.hpp"
 #include "runtime/cluster/control_stream.hpp"
-#include "runtime/cluster/record_bounds.hpp"
 #include "runtime/cluster/started_process.hpp"
 #include "runtime/cluster/tcp.hpp"
 #include "runtime/cluster/vigil.hpp"
+#include "runtime/cluster/words.hpp"
 
 #include <condition_variable>
 #include <functional>
@@ -44,6 +44,7 @@ class Lead final : public Cluster {
     std::chrono::milliseconds join{600'000};  // one that reads the experiment and its data
     std::chrono::milliseconds silence{2500};  // one that should be heard every 0.2 s
     std::chrono::milliseconds end{10'000};    // one that has no job and should end its part
+    std::chrono::milliseconds halt{60'000};   // one that should come to rest
   };
 
   struct Config {
@@ -55,7 +56,7 @@ class Lead final : public Cluster {
     bool resumes = false;         // from a checkpoint
     bool again = false;           // where it is lost, another Lead begins it again
     bool was_lost = false;        // it begins so: where it cannot, another Lead tries once more
-    RecordBounds bounds{};
+    RunBounds bounds{};
     std::string program = "/proc/self/exe";
     std::vector<HostPlace> hosts{};  // of processes 1, 2, ...; none: they are started here
     std::shared_ptr<const Credentials> credentials{};  // none: listening nodes are of this machine
@@ -117,6 +118,7 @@ class Lead final : public Cluster {
     std::string told{};              // of its loss, to the Director
     std::string cause{};             // the same, once all have been told
     bool asked = false;              // what its machines keep
+    std::uint32_t answered = 0;      // the last question
     StateReader reader{};            // of the channel's thread
     std::optional<Result<Archived>> kept{};
     Progress progress{};
@@ -131,7 +133,8 @@ class Lead final : public Cluster {
   };
 
   Patience patience() const;
-  std::string name_of(int number) const;
+  std::string name_of(int number) const override;
+  void distrust(int number, const std::string& why) override;
 
   bool on_hosts() const { return c_.meeting || !c_.hosts.empty(); }
 
@@ -157,6 +160,9 @@ class Lead final : public Cluster {
 
   void on(int from, Parcel parcel);
   void tick();
+  void give_up_the_accused();
+  void give_up_the_restless();
+  Moment moment(int from) const;
   void readable(int descriptor);
   void fail(const std::string& why);
   void lose(int number, const std::string& why);
@@ -197,7 +203,11 @@ class Lead final : public Cluster {
 
   mutable std::mutex mutex_;  // guards what Member has but `process`, and these
   std::condition_variable changed_;
-  bool standing_ = false;             // between halt() and go_on()
+  bool standing_ = false;  // between halt() and go_on()
+  // Since when, and how often the user had interrupted then
+  std::chrono::steady_clock::time_point standing_since_{};
+  int asked_before_ = 0;
+  std::vector<std::pair<int, std::string>> accused_;  // by machines here, and why
   bool admitting_ = false;            // by the channel's thread; no halt begins meanwhile
   std::atomic<bool> closed_ = false;  // nobody comes any more
   bool leaving_ = false;              // those that were started are gone

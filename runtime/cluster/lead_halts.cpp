@@ -54,7 +54,7 @@ Result<void> Lead::hand_out_states() {
 }
 
 bool Lead::hurried() const {
-  return asked_to_stop() >= 2 || theatre_->ended;
+  return asked_to_stop() >= 2 || asked_to_stop() > asked_before_ || theatre_->ended;
 }
 
 void Lead::halt() {
@@ -63,6 +63,8 @@ void Lead::halt() {
     changed_.wait(lock, [this] { return !admitting_; });  // else it would be asked, and not told
     ++halt_;
     standing_ = true;
+    standing_since_ = std::chrono::steady_clock::now();
+    asked_before_ = asked_to_stop();
     for (auto& [number, member] : members_) {
       member.asked =
           !member.gone || member.cause.empty();  // the Director has not heard of its loss
@@ -71,6 +73,28 @@ void Lead::halt() {
     }
   }
   to_all(ParcelKind::halt, halt_);
+}
+
+/// On the channel's thread: one that lives and does not come to rest would hold up all others for ever.
+void Lead::give_up_the_restless() {
+  std::vector<int> late;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto since = std::chrono::steady_clock::now() - standing_since_;
+    if (!standing_ || since < c_.limits.halt) {
+      return;
+    }
+    for (const auto& [number, member] : members_) {
+      const bool busy = member.progress.busy || !member.asked;  // what it reads may be large
+      const bool rests = halts_.rests(number, halt_) && (member.kept || !member.asked);
+      if (!member.gone && !rests && since >= (busy ? c_.limits.join : c_.limits.halt)) {
+        late.push_back(number);
+      }
+    }
+  }
+  for (const int number : late) {
+    lose(number, "has not come to rest in time");
+  }
 }
 
 Result<Others::Kept> Lead::gather() {

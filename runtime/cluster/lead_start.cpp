@@ -288,6 +288,7 @@ Result<void> Lead::open(Theatre& theatre) {
   vigil_.emplace(c_.limits.silence, Clock::now());
   standing_ =
       resumes();  // until go_on(): all wait for what they begin with, and nobody else is let in
+  standing_since_ = Clock::now();
   channel_.open(std::move(events));
   const auto ready = resumes() ? hand_out_states() : Result<void>();
   if (!ready) {

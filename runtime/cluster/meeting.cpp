@@ -5,7 +5,9 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -16,7 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kPause = 50;                     // milliseconds
-constexpr int kStrangersMax = 64;              // beside those that are waited for
+constexpr std::ptrdiff_t kStrangersMax = 8;    // beside those that are waited for
+constexpr std::ptrdiff_t kLeavingMax = 64;     // who have been told to go
 constexpr std::chrono::seconds kStranger{10};  // what one has to show who he is
 constexpr std::chrono::milliseconds kAgain{200};
 constexpr std::chrono::seconds kLossMax{5};  // until the lead has noticed that a process is lost
@@ -73,7 +76,7 @@ void Meeting::close() {
   }
   porter_.join();
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return strangers_ == 0; });  // each looks ten times a second
+  changed_.wait(lock, [this] { return strangers_.empty(); });  // each looks ten times a second
   ::close(listening_);
 }
 
@@ -86,14 +89,12 @@ void Meeting::receive() {
     if (socket < 0) {
       continue;
     }
+    make_room();
     std::unique_lock lock(mutex_);
-    if (strangers_ == processes_ + kStrangersMax) {
-      ::close(socket);
-      continue;
-    }
+    const std::uint64_t number = ++came_;
     try {
-      std::thread([this, socket, who] { talk_to(socket, who); }).detach();
-      ++strangers_;  // it has not begun to count itself out: that takes the lock
+      std::thread([this, socket, who, number] { talk_to(socket, who, number); }).detach();
+      strangers_[number] = false;  // it has not begun to count itself out: that takes the lock
     } catch (const std::system_error&) {
       lock.unlock();
       ::close(socket);
@@ -102,20 +103,37 @@ void Meeting::receive() {
   }
 }
 
-void Meeting::talk_to(int socket, const std::string& who) {
-  if (const std::string why = let_in(socket, who); !why.empty() && !closed()) {
+/// The stranger who has been here longest gives way.
+void Meeting::make_room() {
+  std::unique_lock lock(mutex_);
+  const auto stays = [](const auto& stranger) {
+    return !stranger.second;
+  };
+  const auto most = static_cast<std::ptrdiff_t>(processes_) + kStrangersMax;
+  if (std::count_if(strangers_.begin(), strangers_.end(), stays) >= most) {
+    std::find_if(strangers_.begin(), strangers_.end(), stays)->second = true;
+    changed_.notify_all();
+  }
+  // Each looks ten times a second whether he has to go.
+  changed_.wait(lock, [&] { return std::ssize(strangers_) < most + kLeavingMax; });
+}
+
+void Meeting::talk_to(int socket, const std::string& who, std::uint64_t number) {
+  if (const std::string why = let_in(socket, who, number); !why.empty() && !closed()) {
     tell_(concat("refused ", who, ": ", why));
   }
   const std::lock_guard lock(mutex_);
-  --strangers_;
+  strangers_.erase(number);
   changed_.notify_all();  // under the lock: the next moment there may be no meeting
 }
 
 /// Why not, or "".
-std::string Meeting::let_in(int socket, const std::string& who) {
-  const Patience patience{.until = Clock::now() + kStranger, .given_up = [this] {
-                            return closed();
-                          }};
+std::string Meeting::let_in(int socket, const std::string& who, std::uint64_t number) {
+  const auto has_to_go = [this, number] {
+    const std::lock_guard lock(mutex_);
+    return closed_ || strangers_.at(number);
+  };
+  const Patience patience{.until = Clock::now() + kStranger, .given_up = has_to_go};
   Arrived one{.where = who};
   if (credentials_) {
     auto stream = credentials_->welcome(socket, patience);
@@ -128,14 +146,15 @@ std::string Meeting::let_in(int socket, const std::string& who) {
   }
   proto::Arrival arrival;
   if (read_message(*one.stream, arrival, patience) != Talk::done) {
-    return "what a process of a run says first has not come from it, or not in time";
+    return has_to_go() ? "others wait, and it has not shown who it is"
+                       : "what a process of a run says first has not come from it, or not in time";
   }
-  const auto number = static_cast<int>(arrival.process());
-  if (arrival.processes() != static_cast<std::uint32_t>(processes_) || number < 1 ||
-      number >= processes_) {
-    return concat("it is process ", number, " of ", arrival.processes(), " of another run");
+  const auto process = static_cast<int>(arrival.process());
+  if (arrival.processes() != static_cast<std::uint32_t>(processes_) || process < 1 ||
+      process >= processes_) {
+    return concat("it is process ", process, " of ", arrival.processes(), " of another run");
   }
-  const std::string why = take_place(number, one);
+  const std::string why = take_place(process, one, number);
   if (!why.empty()) {
     proto::Join refused;
     refused.set_exit_code(static_cast<std::uint32_t>(ErrorKind::lost));
@@ -146,11 +165,12 @@ std::string Meeting::let_in(int socket, const std::string& who) {
 }
 
 /// Why not, or "".
-std::string Meeting::take_place(int number, Arrived& one) {
+std::string Meeting::take_place(int number, Arrived& one, std::uint64_t stranger) {
   std::unique_lock lock(mutex_);
   const auto until = Clock::now() + kLossMax;
   const auto free = [&] {
-    return closed_ || turned_away_.contains(number) || !arrived_.contains(number);
+    return closed_ || strangers_.at(stranger) || turned_away_.contains(number) ||
+           !arrived_.contains(number);
   };
   if (begun_) {
     changed_.wait_until(lock, until, free);

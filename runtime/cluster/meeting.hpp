@@ -8,6 +8,7 @@
 #include "runtime/cluster/tls.hpp"
 
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,7 +25,8 @@ struct Arrived {
   std::string where{};  // "10.0.0.3:4711"
 };
 
-/// The lead's end: lets in who has the number of a process that has not come yet, or was lost. Others are told why not.
+/// The lead's end: lets in who has the number of a process that has not come yet, or was lost. Others are told why not. As at a
+/// node's door (door.hpp), strangers are few at a time and have little time: the one who has been here longest gives way.
 class Meeting {
  public:
   /// Listens at the lead's port: at all addresses of this host, where there are credentials, else at `at`.
@@ -57,9 +59,10 @@ class Meeting {
           std::function<void(const std::string&)> tell);
 
   void receive();
-  void talk_to(int socket, const std::string& who);
-  std::string let_in(int socket, const std::string& who);
-  std::string take_place(int number, Arrived& one);
+  void talk_to(int socket, const std::string& who, std::uint64_t number);
+  void make_room();
+  std::string let_in(int socket, const std::string& who, std::uint64_t number);
+  std::string take_place(int number, Arrived& one, std::uint64_t stranger);
   bool closed() const;
 
   int listening_;
@@ -72,7 +75,9 @@ class Meeting {
   std::map<int, Arrived> arrived_;          // by number; without a stream once it was taken
   std::map<int, std::string> turned_away_;  // by number: why
   bool begun_ = false;
-  int strangers_ = 0;
+  // Who talks to this end, by their order: whether he has to go
+  std::map<std::uint64_t, bool> strangers_;
+  std::uint64_t came_ = 0;  // strangers so far
   bool closed_ = false;
 
   std::thread porter_;  // last: it uses all the others

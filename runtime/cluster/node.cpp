@@ -32,8 +32,13 @@ constexpr std::chrono::seconds kGreetingMax{10};  // after the beginning
 Node::Node(const Invitation& invitation,
            std::vector<int> process_of,
            std::unique_ptr<ControlStream> lead,
-           std::string host)
-    : Cluster(invitation.process, std::move(process_of), invitation.token, invitation.life),
+           std::string host,
+           RunBounds bounds)
+    : Cluster(invitation.process,
+              std::move(process_of),
+              invitation.token,
+              std::move(bounds),
+              invitation.life),
       processes_(invitation.processes),
       life_(invitation.life),
       pids_(invitation.pids),
@@ -100,6 +105,9 @@ Result<void> Node::open(Theatre& theatre) {
       unheard_.insert(other);
     }
   }
+  moment_ = {.begins = resumes_,
+             .halt = resumes_ ? 1U : 0U,  // what it begins with
+             .processes = static_cast<std::uint32_t>(processes_)};
   vigil_.emplace(kGreetingMax, Theatre::Clock::now());
   channel_.open(
       {.parcel = [this](int from, Parcel parcel) { on(from, std::move(parcel)); },
@@ -115,14 +123,13 @@ Result<void> Node::open(Theatre& theatre) {
 // -- on the channel's thread -----------------------------------------------------------------------
 
 void Node::on(int from, Parcel parcel) {
+  check_word_to_node(parcel, moment_, from == kLead);
   if (parcel.kind == ParcelKind::message) {
     deliver(from, std::move(parcel));
   } else if (parcel.kind == ParcelKind::rested) {
     halts_.rested(from, parcel.recipient);
-  } else if (from == kLead) {
-    take_order(std::move(parcel));
   } else {
-    throw WireError("a process says what the lead alone can say");
+    take_order(std::move(parcel));
   }
 }
 
@@ -134,19 +141,23 @@ void Node::take_order(Parcel parcel) {
       channel_.drop(static_cast<int>(parcel.recipient));
       return;
     case ParcelKind::go_on:
+      moment_.begins = false;
       halts_.over(parcel.recipient);
-      [[fallthrough]];
-    case ParcelKind::explain:
+      return put_off(std::move(parcel));
     case ParcelKind::halt:
+      moment_.halt = parcel.recipient;
+      return put_off(std::move(parcel));
+    case ParcelKind::explain:
       return put_off(std::move(parcel));
     case ParcelKind::state:
       return take_state(std::move(parcel));
     case ParcelKind::end:
+      moment_.ended = true;
       begins_again_ = parcel.recipient == kBeginsAgain;
       theatre_->end({});
       return;
     default:
-      throw WireError("the lead says what is the lead's to hear");
+      return;
   }
 }
 
@@ -180,7 +191,7 @@ void Node::look_for_the_unheard() {
   }
 }
 
-/// What is lost is the lead's to decide.
+/// What is lost is the lead's to decide. From every thread.
 void Node::distrust(int whom, const std::string& why) {
   if (whom == kLead) {
     leave(concat("process ", self_, " cannot believe the lead: ", why));

@@ -6,6 +6,7 @@
 #include "runtime/cluster/control_stream.hpp"
 #include "runtime/cluster/far_order.hpp"
 #include "runtime/cluster/vigil.hpp"
+#include "runtime/cluster/words.hpp"
 #include "runtime/system/theatre.hpp"
 
 #include <sys/types.h>
@@ -48,12 +49,13 @@ void refuse_invitation(ControlStream& lead, const Error& why, const Patience& pa
 
 class Node final : public Cluster {
  public:
-  /// Has heard the invitation from `lead`. `process_of`: by ActorId. `host`: the address of this host at which
+  /// Has heard the invitation from `lead`. `process_of`: by ActorId. `bounds`: of the run. `host`: the address of this host at which
   /// others reach it; needed where they play on several.
   Node(const Invitation& invitation,
        std::vector<int> process_of,
        std::unique_ptr<ControlStream> lead,
-       std::string host = "");
+       std::string host = "",
+       RunBounds bounds = {});
 
   /// For ThreadOptions::orders, by thread: what is delivered is told to the lead. To be asked for before open().
   std::vector<OrderSink*> order_sinks(int threads);
@@ -96,7 +98,7 @@ class Node final : public Cluster {
   void take_state(Parcel parcel);
   void tick();
   void readable();
-  void distrust(int whom, const std::string& why);
+  void distrust(int whom, const std::string& why) override;
   void look_for_the_unheard();
 
   void post(int to, Parcel parcel) override;
@@ -119,6 +121,7 @@ class Node final : public Cluster {
 
   // Of the channel's thread.
   std::uint64_t ticks_ = 0;
+  Moment moment_;
   std::optional<bool> begins_again_{};
   StateReader reader_;
   std::set<int> unheard_;  // no greeting has come yet

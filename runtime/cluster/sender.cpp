@@ -2,41 +2,42 @@
 
 #include "messages/wire.hpp"
 
+#include <optional>
 #include <variant>
 
 namespace troupe {
 namespace {
 
-/// The replica that a message says it is from. -1: it says nothing of the kind.
+/// The replica that a message says it is from, where it says so.
 template <class M>
-std::int32_t named_sender(const M& m) {
+std::optional<std::int32_t> named_sender(const M& m) {
   if constexpr (std::is_same_v<M, Upload>) {
-    return m.far ? -1 : m.stamp.replica;  // of a group's server it is the group
+    return m.far ? std::nullopt : std::optional(m.stamp.replica);  // else it is the group
   } else if constexpr (std::is_same_v<M, Note> || std::is_same_v<M, GradientPart>) {
     return m.stamp.replica;
   } else if constexpr (std::is_same_v<M, Finished> || std::is_same_v<M, MarkDone> ||
                        std::is_same_v<M, Buffers>) {
     return m.replica;
   } else {
-    return -1;
+    return {};
   }
 }
 
 }  // namespace
 
 void check_sender(const Message& message, std::int32_t replica) {
-  const std::int32_t named = std::visit([](const auto& m) { return named_sender(m); },
+  const auto named = std::visit([](const auto& m) { return named_sender(m); },
                                         static_cast<const Message::variant&>(message));
   const auto* upload = std::get_if<Upload>(&message);
   if (upload && upload->far != (replica < 0)) {
     throw WireError("an Upload has come of a machine that sends none of its kind");
   }
   // A machine of an extension is nobody's, and its notes carry whatever it likes.
-  if (replica >= 0 && named != -1 && named != replica) {
+  if (replica >= 0 && named && *named != replica) {
     throw WireError(concat("a machine of replica ",
                            replica,
                            " speaks in the name of replica ",
-                           named,
+                           *named,
                            ": ",
                            message_name(message)));
   }

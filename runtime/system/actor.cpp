@@ -157,6 +157,7 @@ std::string words_of(const caf::error& reason) {
 
 void hire_machine(Theatre& theatre, ActorId id) {
   Cast::Member& member = theatre.cast.members[id];
+  theatre.roles.push_back(member.machine->role());
   std::visit(
       [&]<class Role>(Role) {
         if (!theatre.is_here(id)) {
@@ -170,7 +171,7 @@ void hire_machine(Theatre& theatre, ActorId id) {
         theatre.actors.push_back(actor);
         theatre.ports.push_back(std::make_unique<RolePort<Role>>(member.name, std::move(actor)));
       },
-      member.machine->role());
+      theatre.roles.back());
   if (!theatre.is_here(id)) {
     member.machine.reset();  // what it has of the model is there
   }

@@ -58,6 +58,15 @@ class Others {
   /// Where the Director is elsewhere: a machine of this process has ended by an exception.
   virtual void down(ActorId id, const std::string& cause) = 0;
 
+  /// A machine here was told by `sender`, which plays elsewhere, what cannot be: its process is given up. From every
+  /// thread.
+  virtual void accuse(ActorId sender, const std::string& why) = 0;
+
+  /// The process that plays machine `id`, in words.
+  virtual std::string player_of(ActorId id) const = 0;
+  /// Who plays what elsewhere, in sentences.
+  virtual std::string players() const = 0;
+
   virtual Progress progress() const = 0;
 
   /// Fills in what the machines elsewhere say of themselves; those that do not answer are gone.

@@ -1,9 +1,13 @@
 #include "runtime/system/performer.hpp"
 
+#include "messages/bad_sender.hpp"
+
 #include <caf/send.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <stdexcept>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -57,8 +61,39 @@ void Performer::deliver(Message message) {
     alarm_.reset();
   }
   fx_.clear();
-  member_.machine->on(std::move(message), now, fx_);
+  tell(std::move(message), now);
   carry_out(now);
+}
+
+/// Whether the machine `id` plays in another process.
+bool Performer::is_elsewhere(ActorId id) const {
+  return id < theatre_.cast.members.size() && !theatre_.is_here(id);
+}
+
+/// What the machine does not bear is no fault of its own where another process has sent it.
+void Performer::tell(Message message, double now) {
+  const ActorId from = message.from;
+  const std::string_view what = message_name(message);
+  if (is_elsewhere(from)) {
+    heard_of_ = from;
+  }
+  try {
+    member_.machine->on(std::move(message), now, fx_);
+  } catch (const BadSender& bad) {
+    const ActorId who = bad.from.value_or(from);
+    if (!is_elsewhere(who)) {
+      throw;
+    }
+    theatre_.options.others->accuse(who, concat(member_.name, " was told: ", bad.what()));
+  } catch (const std::exception& error) {
+    if (!is_elsewhere(from)) {
+      throw;
+    }
+    theatre_.options.others->accuse(
+        from, concat(member_.name, " does not bear its ", what, ": ", error.what()));
+    throw std::runtime_error(
+        concat(error.what(), ", of a message of ", theatre_.options.others->player_of(from)));
+  }
 }
 
 /// Records go first, so that they are there before whatever follows from the messages.
@@ -109,7 +144,7 @@ void Performer::perform() {
   {
     const Busy busy(theatre_.busy);
     Stream& stream = place_.stream(member_);
-    made = run_job(run, stream);
+    made = work(run, stream);
     made.from = id_;
     place_.keep_pace(stream);
   }
@@ -127,6 +162,20 @@ void Performer::perform() {
     theatre_.send_later(id_, left, std::move(made));
   } else {
     theatre_.ports[id_]->send(std::move(made));
+  }
+}
+
+/// A job that fails may do so of what another process has sent.
+Message Performer::work(Run& run, Stream& stream) const {
+  try {
+    return run_job(run, stream);
+  } catch (const std::exception& error) {
+    if (!heard_of_) {
+      throw;
+    }
+    throw std::runtime_error(concat(error.what(),
+                                    "; the last that it had heard of another process was of ",
+                                    theatre_.options.others->player_of(*heard_of_)));
   }
 }
 

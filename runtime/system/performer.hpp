@@ -38,6 +38,9 @@ class Performer {
   std::optional<double>& alarm() { return alarm_; }
 
  private:
+  void tell(Message message, double now);
+  bool is_elsewhere(ActorId id) const;
+  Message work(Run& run, Stream& stream) const;
   void carry_out(double now);
   void record(std::vector<RecordEntry> entries);
   void await_recorder();
@@ -52,6 +55,7 @@ class Performer {
   bool frozen_ = false;
   std::deque<Message> held_;
   std::optional<double> alarm_;  // seconds of the run's clock
+  std::optional<ActorId> heard_of_;  // of another process: who has sent the last message
 };
 
 }  // namespace troupe

@@ -68,18 +68,21 @@ bool await_late_messages(const caf::scoped_actor& self,
 /// among the messages that are kept once all have been asked again. Nothing where others do not come to rest.
 std::optional<Rest> come_to_rest(const Theatre& theatre) {
   const caf::scoped_actor self{theatre.system};
+  const auto& interrupts = theatre.options.interrupts;
+  const auto given_up = [&theatre, &interrupts, before = interrupts ? interrupts() : 0] {
+    return theatre.ended || (interrupts && interrupts() > before);
+  };
   Rest rest = ask_all(self, theatre);
-  while (!theatre.ended && !rest.complete) {
+  while (!rest.complete) {
+    if (given_up()) {
+      return {};
+    }
     std::this_thread::sleep_for(kPause);
     rest = ask_all(self, theatre);
   }
   if (theatre.options.others && !theatre.options.others->settle()) {
     return {};
   }
-  const auto given_up = [&theatre] {
-    const auto& interrupts = theatre.options.interrupts;
-    return theatre.ended || (interrupts && interrupts() >= 2);
-  };
   const bool too_late = theatre.due_from_others - theatre.own_time() > kLateMax;
   if (theatre.due_from_others > 0 && !too_late && !await_late_messages(self, theatre, given_up)) {
     return {};

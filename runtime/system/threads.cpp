@@ -239,7 +239,11 @@ Ending end_of_stalled(const Theatre& theatre) {
   if (theatre.options.others) {
     theatre.options.others->explain(told);
   }
-  return stalled(theatre.cast, std::move(told));
+  Ending ending = stalled(theatre.cast, std::move(told));
+  if (theatre.options.others) {
+    ending.cause += " " + theatre.options.others->players();
+  }
+  return ending;
 }
 
 /// Tells when a run has stalled: for so long no message has come, no job has run and none is under

@@ -2,11 +2,11 @@
 // become messages, records, standstills, deliveries and states.
 #include "messages/wire.hpp"
 
+#include "messages/bounds.hpp"
 #include "messages/fields.hpp"
 #include "messages/record_archive.hpp"
 #include "runtime/cluster/far_order.hpp"
 #include "runtime/cluster/halts.hpp"
-#include "runtime/cluster/record_bounds.hpp"
 #include "runtime/cluster/shared_memory.hpp"
 #include "runtime/cluster/standstills.hpp"
 #include "tests/fuzz/fuzz.hpp"

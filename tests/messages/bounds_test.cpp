@@ -1,19 +1,19 @@
 // Records of another process tell of what the run has, or are refused.
-#include "runtime/cluster/record_bounds.hpp"
+#include "messages/bounds.hpp"
 
 #include "kernels/stream.hpp"
-#include "messages/wire.hpp"
+#include "messages/archive.hpp"
 #include "tests/support/catch.hpp"
 
 #include <vector>
 
-namespace record_bounds_test {
+namespace bounds_test {
 
 using namespace troupe;
 
 namespace {
 
-constexpr RecordBounds kBounds{
+constexpr RunBounds kBounds{
     .replicas = 2, .stages = 3, .chunks = 4, .slices = 5, .actors = 6, .mini_batches = 7};
 
 Tensor two_numbers() {
@@ -110,8 +110,8 @@ TEST_CASE("records of what the run has are taken") {
 TEST_CASE("records of what the run does not have are refused") {
   for (const RecordEntry& record : unsound()) {
     CAPTURE(record.index());
-    CHECK_THROWS_AS(check_record(record, kBounds), WireError);
+    CHECK_THROWS_AS(check_record(record, kBounds), ArchiveError);
   }
 }
 
-}  // namespace record_bounds_test
+}  // namespace bounds_test

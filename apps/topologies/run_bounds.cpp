@@ -1,0 +1,74 @@
+#include "apps/topologies/run_bounds.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+// Messages of one sender, or inputs of one machine, for each micro-batch of all replicas.
+constexpr std::int64_t kMessagesMax = 64;
+constexpr std::int64_t kEvaluationMax = 500;  // samples of one of its batches
+constexpr std::int64_t kCountsMin = 1'000'000;
+
+SampleShapes shapes_of(const BundleShape& bundle) {
+  SampleShapes all;
+  for (const NamedShape& entry : bundle) {
+    all[entry.name].push_back(entry.shape);
+  }
+  return all;
+}
+
+/// What crosses the cuts.
+void add_shapes(RunBounds& bounds, const Blueprint& b) {
+  for (std::size_t c = 0; c < b.cut.size(); ++c) {
+    const bool first = b.cut[c] == 0;
+    bounds.inputs.push_back(
+        first ? shapes_of({{.name = "x", .shape = b.network.input}})
+              : shapes_of(b.network.after.at(static_cast<std::size_t>(b.cut[c] - 1))));
+    const bool last = c + 1 == b.cut.size();
+    bounds.outputs.push_back(
+        last ? shapes_of(b.network.after.back())
+             : shapes_of(b.network.after.at(static_cast<std::size_t>(b.cut[c + 1] - 1))));
+  }
+}
+
+}  // namespace
+
+RunBounds run_bounds(const Blueprint& b, std::size_t actors) {
+  const proto::Experiment& e = b.experiment;
+  RunBounds bounds{.replicas = static_cast<std::int32_t>(e.replicas().count()),
+                   .stages = b.schedule->options.stages,
+                   .chunks = b.schedule->chunks,
+                   .actors = actors,
+                   .mini_batches = b.batches_per_update,
+                   .classes = b.data->classes()};
+  for (const auto& chunk : b.chunks) {
+    bounds.slices = std::max(bounds.slices, chunk->layout().slice_sizes.size());
+  }
+  if (b.updates > 0) {
+    const double micro_batches = static_cast<double>(b.updates) *
+                                 static_cast<double>(b.batches_per_update) *
+                                 static_cast<double>(e.pipeline().micro_batches()) *
+                                 static_cast<double>(e.replicas().count());
+    bounds.most = std::max(kCountsMin,
+                           static_cast<std::int64_t>(std::min(kMessagesMax * micro_batches,
+                                                              static_cast<double>(bounds.most))));
+    bounds.rows =
+        std::max({largest_micro_batch(b), std::int64_t{e.data().batch_size()}, kEvaluationMax}) *
+        b.data->labels_per_sample();
+  }
+  if (b.predictors.empty() && b.input_predictors.empty()) {
+    for (const auto& chunk : b.chunks) {
+      const auto& sizes = chunk->layout().slice_sizes;
+      bounds.elements.emplace_back(sizes.begin(), sizes.end());
+    }
+  }
+  using Kind = proto::Decoupled;
+  const auto kind = e.decoupled().kind_case();
+  if (kind == Kind::kNone || kind == Kind::KIND_NOT_SET || kind == Kind::kFeedbackAlignment) {
+    add_shapes(bounds, b);
+  }
+  return bounds;
+}
+
+}  // namespace troupe
