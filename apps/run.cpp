@@ -7,6 +7,7 @@
 #include "apps/tee.hpp"
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/hosts.hpp"
+#include "apps/topologies/run_bounds.hpp"
 #include "apps/topologies/topology.hpp"
 #include "runtime/record/recorder.hpp"
 #include "runtime/record/weights_digest.hpp"
@@ -72,6 +73,8 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
                               return standstills_of(cast);
                             }});
   };
+  const RunBounds bounds = run_bounds(p.blueprint, cast.members.size());
+  agenda.bounds = &bounds;
   if (p.resume) {
     agenda.archive(*p.resume);
     p.resume->expect_end();
@@ -124,7 +127,9 @@ Ending run_real(Cast& cast, const Performance& p) {
   ThreadOptions options = clock.options();
   options.others = p.others;
   options.interrupts = p.interrupts;
+  const RunBounds bounds = run_bounds(p.blueprint, cast.members.size());
   options.resume = p.resume;
+  options.bounds = &bounds;
   if (p.checkpoints.active()) {
     options.snapshot_due = [&] {
       return p.checkpoints.due(p.records.completed()) && !p.checkpoints.writing();

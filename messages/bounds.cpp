@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -135,6 +136,8 @@ class Visitor {
             x, 0, static_cast<std::int64_t>(b_.actors), "an actor that the run does not have");
       case Bound::round:
         return in(x, 0, kRoundsMax, "a micro-batch that is none");
+      case Bound::batch:
+        return in(x, 0, b_.batches, "a mini-batch that is none");
       case Bound::count:
         return in(x, 0, b_.most, "a number that there cannot be");
       case Bound::one_or_more:

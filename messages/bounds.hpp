@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,9 +27,8 @@ struct RunBounds {
   std::int64_t mini_batches = 1;  // of an update
   /// What can be counted: mini-batches, steps, versions, messages of one sender.
   std::int64_t most = std::int64_t{1} << 40;
-  std::int64_t push = std::int64_t{1} << 40;  // mini-batches that one push stands for, at most
-  std::int64_t rows = std::int64_t{1} << 40;  // samples of a batch
-  std::int32_t micro_batches = std::numeric_limits<std::int32_t>::max();
+  std::int64_t batches = std::int64_t{1} << 40;       // mini-batches of a replica, at most
+  std::int64_t rows = std::int64_t{1} << 40;          // samples of a batch
   std::int64_t classes = 0;                           // of labels, and of tokens; 0: there are none
   std::vector<std::vector<std::int64_t>> elements{};  // by chunk and slice; empty: not known
   std::vector<SampleShapes> inputs{};                 // by chunk; empty: not known

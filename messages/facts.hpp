@@ -29,6 +29,7 @@ enum class Bound : std::uint8_t {
   micro_batch,    // of a mini-batch
   round,          // of a sum over replicas, or a micro-batch
   count,          // none or more
+  batch,          // a mini-batch of the run
   one_or_more,    // ... of what begins with 1
   count_or_not,   // -1: none
   push,           // mini-batches that one push stands for
@@ -74,7 +75,7 @@ using enum Bound;
 
 // messages/stamp.hpp, messages/update.hpp, kernels/tensor.hpp
 template <>
-struct Facts<Stamp> : Fields<replica, chunk, count, round> {};
+struct Facts<Stamp> : Fields<replica, chunk, batch, round> {};
 
 template <>
 struct Facts<Reach> : Fields<reach, any> {};

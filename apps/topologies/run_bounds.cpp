@@ -8,6 +8,7 @@ namespace {
 // Messages of one sender, or inputs of one machine, for each micro-batch of all replicas.
 constexpr std::int64_t kMessagesMax = 64;
 constexpr std::int64_t kEvaluationMax = 500;  // samples of one of its batches
+constexpr std::int64_t kBeyondMax = 100'000;  // begun before a replica hears of the end
 constexpr std::int64_t kCountsMin = 1'000'000;
 
 SampleShapes shapes_of(const BundleShape& bundle) {
@@ -53,6 +54,7 @@ RunBounds run_bounds(const Blueprint& b, std::size_t actors) {
     bounds.most = std::max(kCountsMin,
                            static_cast<std::int64_t>(std::min(kMessagesMax * micro_batches,
                                                               static_cast<double>(bounds.most))));
+    bounds.batches = b.updates * b.batches_per_update + kBeyondMax;
     bounds.rows =
         std::max({largest_micro_batch(b), std::int64_t{e.data().batch_size()}, kEvaluationMax}) *
         b.data->labels_per_sample();

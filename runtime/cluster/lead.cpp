@@ -43,7 +43,7 @@ void Lead::on(int from, Parcel parcel) {
     case ParcelKind::message:
       return deliver(from, std::move(parcel));
     case ParcelKind::records:
-      return take_records(std::move(parcel));
+      return take_records(from, std::move(parcel));
     case ParcelKind::heartbeat:
       return take_heartbeat(from, std::move(parcel));
     case ParcelKind::down:
@@ -89,12 +89,14 @@ void Lead::take_down(int from, Parcel parcel) {
       sent_by(id, Down{.actor = theatre_->cast.members[id].name, .cause = cause, .id = id}));
 }
 
-void Lead::take_records(Parcel parcel) {
+void Lead::take_records(int from, Parcel parcel) {
   Archive a(std::move(parcel.content));
   std::uint32_t count = 0;
   a(count);
+  const auto teller = std::find(process_of_.begin(), process_of_.end(), from);
+  const auto id = static_cast<ActorId>(teller - process_of_.begin());
   for (std::uint32_t i = 0; i < count; ++i) {
-    RecordBatch batch{.entries = {RecordEntry{}}};
+    RecordBatch batch{.entries = {RecordEntry{}}, .teller = id};
     a(batch.now);
     archive(a, batch.entries[0]);
     check_record(batch.entries[0], bounds_);

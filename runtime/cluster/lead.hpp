@@ -179,7 +179,7 @@ class Lead final : public Cluster {
   void end_returns();
   void say(const std::string& what) const;
   void take_down(int from, Parcel parcel);
-  void take_records(Parcel parcel);
+  void take_records(int from, Parcel parcel);
   void take_heartbeat(int from, Parcel parcel);
   void take_explained(int from, Parcel parcel);
   void take_order(int from, Parcel parcel);

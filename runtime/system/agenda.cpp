@@ -186,7 +186,8 @@ void Agenda::archive(Archive& a) {
                  .delivered = delivered_,
                  .pending = {},
                  .gone = {gone_.begin(), gone_.end()},
-                 .free_at = thread_free_};
+                 .free_at = thread_free_,
+                 .bounds = bounds};
   if (!a.reading()) {
     // Copies: where a machine cannot be written the run goes on with what it has.
     const auto add = [&](const auto& entries) {

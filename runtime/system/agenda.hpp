@@ -40,6 +40,8 @@ class Agenda {
   /// same deliveries follow. From `between`, or before run(). ArchiveError as archive_run().
   void archive(Archive& a);
 
+  /// What a state that is read back is held to, where set.
+  const RunBounds* bounds = nullptr;
   /// Called between two deliveries, where set.
   std::function<void()> between;
 

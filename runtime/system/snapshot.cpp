@@ -4,6 +4,7 @@
 #include "messages/fields.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <set>
 #include <string>
@@ -11,6 +12,8 @@
 
 namespace troupe {
 namespace {
+
+constexpr std::uint64_t kSequencesMax = std::uint64_t{1} << 62;
 
 /// Those of `state` that go to `id`.
 std::vector<Pending> pending_of(RunState& state, ActorId id) {
@@ -20,6 +23,54 @@ std::vector<Pending> pending_of(RunState& state, ActorId id) {
   std::move(state.pending.begin(), theirs, std::back_inserter(own));
   state.pending.erase(state.pending.begin(), theirs);
   return own;
+}
+
+bool is_time(double seconds) {
+  return std::isfinite(seconds) && seconds >= 0;
+}
+
+void expect(bool sound, const char* what) {
+  if (!sound) {
+    throw ArchiveError(concat("the state has ", what));
+  }
+}
+
+/// The recipient's role understands it.
+bool understands(const Machine& machine, const Message& message) {
+  return std::visit(
+      [&]<class Role>(Role) {
+        return std::visit(
+            []<class M>(const M&) {
+              return Role::template accepts<M> || Role::template accepts<Message>;
+            },
+            static_cast<const Message::variant&>(message));
+      },
+      machine.role());
+}
+
+void expect_sound(const Pending& p, const Cast& cast, const RunBounds* bounds) {
+  expect(is_time(p.time), "a message that is due at a time that is none");
+  expect(p.sequence < kSequencesMax, "a message of a number that there cannot be");
+  expect(p.message.from < cast.members.size() || p.message.from == kOutside,
+         "a message of a machine that this run has not");
+  expect(understands(*cast.members[p.to].machine, p.message),
+         "a message that its recipient does not understand");
+  if (bounds) {
+    check_kept_bounds(p.message, *bounds);
+  }
+}
+
+void expect_sound(const RunState& state, const Cast& cast) {
+  expect(is_time(state.now), "a time that is none");
+  expect(state.delivered < kSequencesMax, "more deliveries than there can be");
+  expect(state.free_at.size() <= static_cast<std::size_t>(cast.threads) &&
+             std::all_of(state.free_at.begin(), state.free_at.end(), is_time),
+         "threads that this run has not");
+  for (const std::vector<ActorId>* ids : {&state.gone, &state.members}) {
+    const std::set<ActorId> once(ids->begin(), ids->end());
+    expect(once.size() == ids->size() && (once.empty() || *once.rbegin() < cast.members.size()),
+           "a machine that this run has not, or one twice");
+  }
 }
 
 /// The messages to a machine stand behind it: what it lends to them (Archive::lend) is there.
@@ -81,6 +132,7 @@ void archive_elsewhere(Archive& a, Cast& cast, RunState& state) {
     for (Archived& one : std::exchange(state.elsewhere, {})) {
       Archive part(std::move(one));
       RunState theirs;
+      theirs.bounds = state.bounds;
       archive_part(part, cast, theirs);
       part.expect_end();
       add(state, std::move(theirs));
@@ -103,11 +155,8 @@ void archive_part(Archive& a, Cast& cast, RunState& state) {
     state.members = all_here(cast);
   }
   a(state.now, state.delivered, state.gone, state.free_at, state.members);
-  for (const std::vector<ActorId>* ids : {&state.gone, &state.members}) {
-    if (std::any_of(
-            ids->begin(), ids->end(), [&](ActorId id) { return id >= cast.members.size(); })) {
-      throw ArchiveError("the state has a machine that this run has not");
-    }
+  if (a.reading()) {
+    expect_sound(state, cast);
   }
   std::vector<Pending> all;
   for (const ActorId id : state.members) {
@@ -118,6 +167,11 @@ void archive_part(Archive& a, Cast& cast, RunState& state) {
         throw ArchiveError("it plays in another process");
       }
       archive_member(a, member, id, pending);
+      for (const Pending& p : pending) {
+        if (a.reading()) {
+          expect_sound(p, cast, state.bounds);
+        }
+      }
     } catch (const ArchiveError& error) {
       throw ArchiveError(concat(member.name, ": ", error.what()));
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "messages/archive.hpp"
+#include "messages/bounds.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>
@@ -31,6 +32,7 @@ struct RunState {
   std::vector<double> free_at;        // by thread: when its last modelled job is over
   std::vector<ActorId> members{};     // whose machines are written; empty: of all that play here
   std::vector<Archived> elsewhere{};  // what other processes have written by archive_part()
+  const RunBounds* bounds = nullptr;  // what is read is held to; null: it is this program's own
 };
 
 /// Writes machines of `cast` and `state` but what comes from elsewhere, or reads them back into machines that

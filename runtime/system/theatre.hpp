@@ -24,6 +24,7 @@ namespace troupe {
 struct RecordBatch {
   std::vector<RecordEntry> entries;
   double now = 0;
+  ActorId teller = kOutside;  // a machine of the process that they come from; kOutside: this one
 };
 
 }  // namespace troupe

@@ -86,11 +86,7 @@ class RecorderHost final : public Pinned<RecorderActor> {
  protected:
   RecorderActor::behavior_type make_behavior() override {
     return {[this](const RecordBatch& batch) {
-              for (const RecordEntry& entry : batch.entries) {
-                if (auto diverged = sink_.on(entry, batch.now)) {
-                  theatre_.ports[theatre_.cast.director.id]->send(std::move(*diverged));
-                }
-              }
+              take(batch);
               theatre_.unrecorded.fetch_sub(1);
             },
             [](Freeze) {
@@ -99,6 +95,22 @@ class RecorderHost final : public Pinned<RecorderActor> {
   }
 
  private:
+  /// What is recorded here has been; what another process tells need not have been.
+  void take(const RecordBatch& batch) {
+    try {
+      for (const RecordEntry& entry : batch.entries) {
+        if (auto diverged = sink_.on(entry, batch.now)) {
+          theatre_.ports[theatre_.cast.director.id]->send(std::move(*diverged));
+        }
+      }
+    } catch (const ContractError& error) {
+      if (batch.teller == kOutside) {
+        throw;
+      }
+      theatre_.options.others->accuse(batch.teller, error.what());
+    }
+  }
+
   Theatre& theatre_;
   RecordSink& sink_;
 };
@@ -357,6 +369,7 @@ Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& opti
   std::optional<RunState> state;
   if (options.resume) {
     state.emplace();
+    state->bounds = options.bounds;
     archive_run(*options.resume, cast, *state);
     options.resume->expect_end();
     expect_all(cast, *state);

@@ -13,6 +13,8 @@
 
 namespace troupe {
 
+struct RunBounds;
+
 struct ThreadOptions {
   /// Where set, a job's results arrive after its modelled time (and not before the job has run).
   /// Never a sleep.
@@ -33,6 +35,8 @@ struct ThreadOptions {
   std::function<void(const StandingRun& run)> snapshot{};
   /// Where set, the run goes on from the state that is read from it. ArchiveError as archive_run().
   Archive* resume = nullptr;
+  /// What that state is held to; null: it is this program's own.
+  const RunBounds* bounds = nullptr;
   /// Where set, this process plays a part of the cast alone: the machines of the others are thrown away,
   /// and where the Director is one of them, the run goes on until they say that it is over.
   Others* others = nullptr;

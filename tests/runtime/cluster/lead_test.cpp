@@ -3,6 +3,7 @@
 // that stands for the experiment.
 #include "runtime/cluster/lead.hpp"
 
+#include "messages/bad_sender.hpp"
 #include "runtime/cluster/node.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"
@@ -159,8 +160,11 @@ void play_honestly(const Invitation& invitation, std::unique_ptr<ControlStream> 
   }
 }
 
-/// Process 1 joins as it should, and then says to process 2 what the lead alone may say.
-void play_the_lead(const Invitation& invitation, ControlStream& lead) {
+/// Process 1 joins as it should, and then says something to process `to` that it may not say, or nothing but that it lives.
+void play_falsely(const Invitation& invitation,
+                  ControlStream& lead,
+                  int to,
+                  const std::optional<Parcel>& what) {
   Channel channel(1, invitation.token);
   proto::Joined joined;
   joined.set_version("version");
@@ -171,7 +175,9 @@ void play_the_lead(const Invitation& invitation, ControlStream& lead) {
   proto::Begin begin;
   write_message(lead, joined);
   read_message(lead, where);
-  channel.connect(2, where.endpoints().at(2));
+  if (to > 0) {
+    channel.connect(to, where.endpoints().at(static_cast<std::uint32_t>(to)));
+  }
   write_message(lead, proto::Connect{});
   read_message(lead, begin);
   channel.open({.parcel = [](int, Parcel) {},
@@ -185,8 +191,23 @@ void play_the_lead(const Invitation& invitation, ControlStream& lead) {
                     },
                 .readable = [](int) { ::_exit(0); },
                 .watched = {kInherited}});
-  channel.send(2, {.kind = ParcelKind::end});
+  if (what) {
+    channel.send(to, *what);
+  }
   stand_still();
+}
+
+bool plays_falsely(const Invitation& invitation, ControlStream& lead) {
+  if (invitation.experiment == "plays the lead" && invitation.process == 1) {
+    play_falsely(invitation, lead, 2, Parcel{.kind = ParcelKind::end});
+  } else if (invitation.experiment == "says goodbye") {
+    play_falsely(invitation, lead, 0, Parcel{.kind = ParcelKind::bye});
+  } else if (invitation.experiment == "does not rest") {
+    play_falsely(invitation, lead, 0, {});
+  } else {
+    return false;
+  }
+  return true;
 }
 
 Lead::Config config(const std::string& play, int processes) {
@@ -277,9 +298,10 @@ TEST_CASE("node", "[.]") {
   mind_the_lead_alone();
   auto lead = inherited();
   if (const auto invitation = read_invitation(*lead)) {
-    if (invitation->experiment == "plays the lead" && invitation->process == 1) {
-      play_the_lead(*invitation, *lead);
-    } else if (invitation->experiment == "plays the lead") {
+    if (plays_falsely(*invitation, *lead)) {
+      return;
+    }
+    if (invitation->experiment == "plays the lead") {
       Invitation honest = *invitation;
       honest.experiment = "idle";
       play_honestly(honest, std::move(lead));
@@ -480,6 +502,99 @@ TEST_CASE("who plays the lead is not believed, and the lead gives him up") {
   CHECK(ending.exit_code == 0);
   CHECK(honest == 0);
   CHECK(cause == "process 1 was given up by process 2: a process says what the lead alone can say");
+}
+
+TEST_CASE("a goodbye before the end is not believed, and the Director hears of a loss") {
+  const Played played = play(config("says goodbye", 2));
+  REQUIRE(played.downs.size() == 1);
+  CHECK(has(played.downs[0],
+            "machine-1: process 1 said what cannot be believed: a process says goodbye before the "
+            "end of the run"));
+  CHECK(children().empty());
+}
+
+/// What the Director hears of process 1 of a run that stands still once.
+std::string loss_in_a_halt(Lead::Config c, const std::function<int()>& interrupts) {
+  std::string cause;
+  Cast cast = cast_of(
+      2,
+      [&](Message message, double, Effects& fx) {
+        if (const auto* down = std::get_if<Down>(&message)) {
+          cause = down->cause;
+          fx.finish({});
+        } else if (std::holds_alternative<Halt>(message)) {
+          fx.finish({});
+        }
+      },
+      [](Message, double, Effects&) {});
+  c.interrupts = interrupts;
+  Lead lead(std::move(c));
+  REQUIRE(lead.start());
+  Ledger ledger;
+  bool due = true;
+  run_on_threads(cast,
+                 ledger,
+                 {.interrupts = interrupts,
+                  .snapshot_due = [&due] { return std::exchange(due, false); },
+                  .snapshot = [](const StandingRun&) {},
+                  .others = &lead});
+  return cause;
+}
+
+TEST_CASE("a process that lives and does not come to rest holds nobody up for ever") {
+  Lead::Config c = config("does not rest", 2);
+  c.limits.end = 300ms;
+  SECTION("it is given up") {
+    c.limits.halt = 300ms;
+    CHECK(loss_in_a_halt(std::move(c), [] { return 0; }) ==
+          "process 1 has not come to rest in time");
+  }
+  SECTION("one interrupt ends the halt, two the run") {
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK(loss_in_a_halt(std::move(c), [begin] {
+            const auto past = std::chrono::steady_clock::now() - begin;
+            return past > 1500ms ? 2 : past > 1s ? 1 : 0;
+          }).empty());
+  }
+  CHECK(children().empty());
+}
+
+TEST_CASE("who tells a machine what cannot be is given up, and the machine goes on") {
+  const bool is_known = GENERATE(true, false);
+  std::vector<std::string> causes;
+  Cast cast = cast_of(
+      3,
+      [&](Message message, double, Effects& fx) {
+        const auto* told = std::get_if<Advanced>(&message);
+        if (told && is_known) {
+          throw BadSender("that cannot be");
+        }
+        if (told) {
+          std::vector<int>().at(7);
+        }
+        if (const auto* down = std::get_if<Down>(&message)) {
+          causes.push_back(down->cause);
+        }
+        if (causes.size() == 2) {
+          fx.finish({});
+        }
+      },
+      [](Message, double, Effects&) {});
+  Lead lead(config("records", 3));
+  REQUIRE(lead.start());
+  Ledger ledger;
+  const Ending ending = run_on_threads(cast, ledger, {.others = &lead});
+  if (is_known) {
+    std::sort(causes.begin(), causes.end());
+    CHECK(ending.exit_code == 0);
+    CHECK(causes ==
+          std::vector<std::string>{
+              "process 1 said what cannot be believed: director was told: that cannot be",
+              "process 2 said what cannot be believed: director was told: that cannot be"});
+  } else {
+    CHECK(ending.exit_code == 5);
+    CHECK_THAT(ending.cause, says("director is lost: ") && says(", of a message of process "));
+  }
 }
 
 TEST_CASE("a process whose machines do not answer lives, and tells what they wait for") {
