@@ -1,6 +1,7 @@
 #include "actors/director.hpp"
 
 #include "actors/ending.hpp"
+#include "messages/archive_sized.hpp"
 #include "messages/fields.hpp"
 
 #include <algorithm>
@@ -247,12 +248,11 @@ std::string Director::waits_for() const {
 
 void Director::archive(Archive& a) {
   c_.end->archive(a);
+  archive_sized(a, alive_, since_, copies_);
   a(concluding_,
     concluded_,
     buffers_,
-    alive_,
     epoch_,
-    since_,
     returning_,
     modules_away_,
     marks_,
@@ -262,8 +262,18 @@ void Director::archive(Archive& a) {
     finished_,
     best_,
     best_step_,
-    ended_at_,
-    copies_);
+    ended_at_);
+  const auto is_chunk = [this](std::int32_t chunk) {
+    return chunk >= 0 && chunk < c_.company.chunks;
+  };
+  for (const auto& [part, weights] : concluded_) {
+    expect_archived(is_chunk(part.first), "the state has weights of a chunk that there is none of");
+  }
+  for (const auto& [chunk, tensors] : buffers_) {
+    expect_archived(is_chunk(chunk), "the state has buffers of a chunk that there is none of");
+  }
+  expect_archived(!marking_ || !marks_.empty() || each_,
+                  "the state has an evaluation under way that there is none of");
 }
 
 }  // namespace troupe

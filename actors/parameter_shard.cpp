@@ -22,6 +22,7 @@ ParameterShard::ParameterShard(Config config)
     first.base.push_back({.values = std::move(slice)});
   }
   c_.initial.clear();
+  slices_ = first.base.size();
   c_.exchange->join(*this, first.base);
   for (Slice& slice : first.base) {
     slice.rate = c_.exchange->rate(0);
@@ -222,10 +223,10 @@ void ParameterShard::handle(Norms m, double, Effects& fx) {
 
 void ParameterShard::handle(Decide m, double now, Effects& fx) {
   TROUPE_BELIEVE(applying_ && applying_->stamp.batch == m.batch,
-               "shard ",
-               c_.chunk,
-               ": a Decide for mini-batch ",
-               m.batch);
+                 "shard ",
+                 c_.chunk,
+                 ": a Decide for mini-batch ",
+                 m.batch);
   apply(m.gradient_scale, now, fx);
 }
 

@@ -98,11 +98,13 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   void apply(double gradient_scale, double now, Effects& fx);
   void label(StepWeights& made) const;
   void conclude(Effects& fx);
+  void expect_sound() const;
 
   Config c_;
   Clipping clipping_;
   TiedShares tied_;
   std::int64_t step_ = 0;  // newest; = version with one replica; -1: its replica is coming back
+  std::size_t slices_ = 0;
   std::map<std::int64_t, StepWeights> kept_;  // by step: the newest plan.keep of them
   std::map<std::int64_t, Weights> pins_;      // by step
   std::deque<Pull> waiting_;

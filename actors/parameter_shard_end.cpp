@@ -1,5 +1,6 @@
 // A shard's evaluations, the end of its run, and what it is asked when nothing moves.
 #include "actors/parameter_shard.hpp"
+#include "messages/archive_sized.hpp"
 #include "messages/fields.hpp"
 
 #include <utility>
@@ -71,6 +72,23 @@ std::string ParameterShard::waits_for() const {
          (queue_.empty() ? " of its stage" : " of a stage that shares a parameter");
 }
 
+/// What was read may be of a file that somebody else has made. ArchiveError.
+void ParameterShard::expect_sound() const {
+  expect_archived(kept_.contains(step_), "the state has no weights of the newest step");
+  const auto whole = [this](const Weights& weights) {
+    return weights.empty() || weights.size() == slices_;
+  };
+  for (const auto& [step, made] : kept_) {
+    expect_archived(whole(made.base), "the state has other slices than this run");
+    for (const Weights& predicted : made.predictions) {
+      expect_archived(predicted.size() == slices_, "the state has other slices than this run");
+    }
+  }
+  for (const auto& [step, pinned] : pins_) {
+    expect_archived(pinned.size() == slices_, "the state has other slices than this run");
+  }
+}
+
 void ParameterShard::archive(Archive& a) {
   c_.exchange->archive(a);
   a(clipping_,
@@ -84,6 +102,9 @@ void ParameterShard::archive(Archive& a) {
     last_sequence_,
     end_,
     conclude_at_);
+  if (a.reading()) {
+    expect_sound();
+  }
 }
 
 }  // namespace troupe

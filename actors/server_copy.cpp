@@ -1,5 +1,6 @@
 #include "actors/server_copy.hpp"
 
+#include "messages/archive_sized.hpp"
 #include "messages/fields.hpp"
 
 #include <algorithm>
@@ -365,8 +366,8 @@ void ServerCopy::Taken::archive(Archive& a) {
 
 void ServerCopy::archive(Archive& a) {
   server_->archive(a);
-  a(alive_,
-    epoch_,
+  archive_sized(a, alive_);
+  a(epoch_,
     kept_,
     arrivals_,
     told_,

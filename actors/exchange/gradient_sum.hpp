@@ -14,6 +14,7 @@
 // turn; every replica ends with the same bits; what has been sent is not written to again.
 #pragma once
 
+#include "messages/archive_sized.hpp"
 #include "runtime/schemes/all_reduce.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/system/machine.hpp"
@@ -61,6 +62,9 @@ class GradientSum {
   void archive(auto& a) {
     a(stamp_, active_, adding_, joining_, next_, segments_, parts_);
     a(first_round_, sizes_, states_);
+    expect_archived(
+        next_ <= plan_.moves.size() && (!active_ || std::ssize(segments_) == plan_.segments),
+        "the state has a sum of gradients of another plan");
   }
 
  private:

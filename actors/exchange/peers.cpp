@@ -1,6 +1,7 @@
 #include "actors/exchange/peers.hpp"
 
 #include "actors/optimizer_parts.hpp"
+#include "messages/archive_sized.hpp"
 #include "messages/fields.hpp"
 
 #include <algorithm>
@@ -232,18 +233,8 @@ std::string PeerExchange::waits_for() const {
 
 void PeerExchange::archive(Archive& a) {
   Exchange::archive(a);
-  a(ends_,
-    alive_,
-    newest_,
-    kept_,
-    passed_over_,
-    made_,
-    mixing_,
-    asks_,
-    own_pulls_,
-    gatherings_,
-    end_,
-    finished_);
+  archive_sized(a, ends_, alive_);
+  a(newest_, kept_, passed_over_, made_, mixing_, asks_, own_pulls_, gatherings_, end_, finished_);
 }
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 // for, which weights it was handed and how fast it is.
 #pragma once
 
+#include "messages/archive_sized.hpp"
 #include "messages/messages.hpp"
 #include "runtime/schemes/rule.hpp"
 
@@ -140,7 +141,11 @@ class Replicas {
   /// The slowest living replica, for people.
   std::string slowest() const;
 
-  void archive(auto& a) { a(ledger_.version, ledger_.replicas, replicas_, gone_, membership_); }
+  void archive(auto& a) {
+    a(ledger_.version);
+    archive_sized(a, ledger_.replicas, replicas_);
+    a(gone_, membership_);
+  }
 
  private:
   struct Replica {

@@ -2,6 +2,7 @@
 // uploads: the weights themselves, or what the rule makes of them for everybody or for one replica.
 #pragma once
 
+#include "messages/archive_sized.hpp"
 #include "messages/messages.hpp"
 
 #include <cstddef>
@@ -59,7 +60,12 @@ class ServedWeights {
     return weights;
   }
 
-  void archive(auto& a) { a(newest_, sent_, moments_); }
+  void archive(auto& a) {
+    const std::int64_t numbers = slice().elements();
+    archive_sized(a, newest_);
+    a(sent_, moments_);
+    expect_archived(slice().elements() == numbers, "the state has a slice of another size");
+  }
 
  private:
   void place(std::size_t at, Tensor values, std::int64_t version, double rate) {

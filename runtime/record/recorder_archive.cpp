@@ -1,9 +1,11 @@
+#include "messages/archive_sized.hpp"
 #include "messages/fields.hpp"
 #include "runtime/record/recorder.hpp"
 
 namespace troupe {
 
 void Recorder::archive(Archive& a) {
+  archive_sized(a, shards_);
   a(completed_,
     completed_at_,
     now_,
@@ -11,7 +13,6 @@ void Recorder::archive(Archive& a) {
     open_,
     window_,
     epoch_,
-    shards_,
     times_,
     stashes_,
     evaluations_,
@@ -36,6 +37,11 @@ void Recorder::archive(Archive& a) {
   if (!a.reading()) {
     return;
   }
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  const std::int64_t arrived = mini_batches_ / c_.batches_per_update;
+  expect_archived(completed_ >= 0 && completed_ <= kMost && mini_batches_ >= 0 &&
+                      (!c_.arrivals || completed_ == arrived) && window_.steps >= 0,
+                  "the counts of updates are none");
   const auto check = [](const Histogram& staleness) {
     if (!countable(staleness)) {
       throw ArchiveError("the counts of staleness are none");

@@ -1,6 +1,7 @@
 // How long each stage was busy, and what it waited for when it was not.
 #pragma once
 
+#include "messages/archive_sized.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/record/summary.hpp"
 #include "runtime/system/driver.hpp"
@@ -32,7 +33,7 @@ class StageTimes {
   /// wait.
   void summarize(double seconds, Summary& summary) const;
 
-  void archive(auto& a) { a(stages_); }
+  void archive(Archive& a) { archive_sized(a, stages_); }
 
  private:
   struct Stage {

@@ -1,24 +1,29 @@
 // Checkpoints with right sums whose numbers are not what a run has written: each number of what the machines keep in turn.
 // Every run that goes on from one ends, by itself and with a sentence: as it should, or refused (3), or lost (5), or diverged.
 //
-//   fuzz_states [stride] [scheme]   every stride-th byte begins a number; 1: all. Without: some, for every day
+// TROUPE_STATES=stride: every stride-th byte begins a number; 1: all, each with every value. TROUPE_SCHEME=name: of one alone.
 #include "apps/run.hpp"
 #include "apps/topologies/topology.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/store.hpp"
+#include "tests/support/catch.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+namespace states_test {
 
 using namespace troupe;
 
@@ -180,13 +185,14 @@ int try_scheme(const Scheme& scheme, std::size_t stride) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::size_t stride = argc > 1 ? std::stoul(argv[1]) : kDay;
-  int failed = 0;
+TEST_CASE("a checkpoint that no run has written is refused, or the run that goes on from it ends") {
+  const char* const asked = std::getenv("TROUPE_STATES");
+  const char* const named = std::getenv("TROUPE_SCHEME");
   for (const Scheme& scheme : kSchemes) {
-    if (argc < 3 || std::string(argv[2]) == scheme.name) {
-      failed += try_scheme(scheme, stride);
+    if (!named || std::string(named) == scheme.name) {
+      CHECK(try_scheme(scheme, asked ? std::stoul(asked) : kDay) == 0);
     }
   }
-  return failed == 0 ? 0 : 1;
 }
+
+}  // namespace states_test
