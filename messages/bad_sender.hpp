@@ -5,17 +5,16 @@
 #include "messages/stamp.hpp"
 
 #include <optional>
-#include <stdexcept>
 #include <string>
 
 namespace troupe {
 
 /// Thrown by a machine that is told what cannot be, before anything has changed because of it. Where the sender plays in
-/// another process, that process is given up and the machine goes on; else the machine ends, as by any exception.
-class BadSender : public std::runtime_error {
+/// another process, that process is given up and the machine goes on; else it is a failed check as any other.
+class BadSender : public ContractError {
  public:
   explicit BadSender(const std::string& why, std::optional<ActorId> who = {})
-      : std::runtime_error(why), from(who) {}
+      : ContractError(why), from(who) {}
 
   std::optional<ActorId> from;  // where it is not the sender of the message that is being handled
 };

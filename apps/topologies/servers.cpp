@@ -134,7 +134,7 @@ ServerMachines make_server(const Blueprint& b,
   if (up && takes_votes(b.experiment.replicas().codec())) {
     votes = {.seed = static_cast<std::uint64_t>(b.experiment.seed()), .name = link_name(-1, c, s)};
   }
-  const std::size_t values = link.before ? 2 : 1;
+  const std::size_t values = link.before && !up ? 2 : 1;  // with a codec its message alone
   auto shard = std::make_unique<ServerShard>(ServerShard::Config{
       .self = self,
       .chunk = c,

@@ -3,9 +3,11 @@
 
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
+#include "messages/bad_sender.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
+#include <functional>
 
 namespace server_shard_test {
 
@@ -438,12 +440,15 @@ TEST_CASE("replicas get as many steps as they make while the fastest makes the p
     Effects fx;
     double answered[3] = {};
     std::int64_t period[3] = {20, 20, 20};
+    std::int64_t done[3] = {};
     std::int64_t version = 0;
     for (std::int64_t round = 0; round < 3; ++round) {
       for (const std::int32_t r : {0, 1, 2}) {
         INFO("round " << round << ", " << row.seconds[r] << " s a step");
         Upload m = upload(r, round, version);
         m.contribution.mini_batches = period[r];
+        done[r] += period[r];
+        m.stamp.batch = done[r] - 1;
         answered[r] += row.seconds[r] * static_cast<double>(period[r]);
         s.handle(std::move(m), answered[r], fx);
         fx.clear();
@@ -724,6 +729,38 @@ TEST_CASE("a Combined that nobody asked for is a bug", "[actors]") {
   ServerShard s = server();
   Effects fx;
   CHECK_THROWS_AS(s.handle(combined(1), 0, fx), ContractError);
+}
+
+TEST_CASE("an Upload that cannot be is not believed, and nothing changes because of it",
+          "[actors]") {
+  const std::vector<std::function<void(Upload&)>> lies{
+      [](Upload& m) { m.stamp.replica = 3; },
+      [](Upload& m) { m.stamp.replica = -1; },
+      [](Upload& m) { m.stamp.chunk = 1; },
+      [](Upload& m) { m.slice = 1; },
+      [](Upload& m) { m.read_version = 1; },
+      [](Upload& m) { m.has = 1; },
+      [](Upload& m) { m.clock = 2; },
+      [](Upload& m) { m.sequence = 100'000; },
+      [](Upload& m) { m.contribution.mini_batches = 0; },
+      [](Upload& m) { m.contribution.mini_batches = 2; },  // it is its first
+      [](Upload& m) { m.contribution.values.emplace_back(); },
+      [](Upload& m) { m.contribution.values.front() = {}; },
+      [](Upload& m) {
+        Stream stream(Device{});
+        m.contribution.values.front() = stream.allocate({8}, DType::int32);
+      }};
+  for (std::size_t i = 0; i < lies.size(); ++i) {
+    INFO("lie " << i);
+    ServerShard s = server();
+    Effects fx;
+    Upload m = upload(1, 0, 0);
+    lies[i](m);
+    CHECK_THROWS_AS(s.handle(std::move(m), 0, fx), BadSender);
+    CHECK(fx.sends.empty());
+    s.handle(upload(0, 0, 0), 0, fx);
+    CHECK(pushes(combine(fx)) == Pushes{{0, 0}});
+  }
 }
 
 }  // namespace server_shard_test

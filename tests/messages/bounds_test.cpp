@@ -5,6 +5,8 @@
 #include "messages/archive.hpp"
 #include "tests/support/catch.hpp"
 
+#include <limits>
+#include <string>
 #include <vector>
 
 namespace bounds_test {
@@ -112,6 +114,162 @@ TEST_CASE("records of what the run does not have are refused") {
     CAPTURE(record.index());
     CHECK_THROWS_AS(check_record(record, kBounds), ArchiveError);
   }
+}
+
+namespace {
+
+constexpr ActorId kSender = 3;
+
+Tensor of(Shape shape, DType type = DType::float32) {
+  Stream stream(Device{});
+  return stream.allocate(shape, type);
+}
+
+Tensor classes(std::int32_t last) {
+  Stream stream(Device{});
+  return from_host(stream, std::vector<std::int32_t>{0, last}, {2});
+}
+
+/// Chunks of one slice of 8 numbers; chunk 1 gets 3 numbers of each sample and makes 2.
+RunBounds bounds() {
+  return {.replicas = 2,
+          .stages = 2,
+          .chunks = 2,
+          .slices = 1,
+          .actors = 9,
+          .most = 1000,
+          .batches = 100,
+          .rows = 4,
+          .classes = 5,
+          .elements = {{8}, {8}},
+          .inputs = {{}, {{"x", {Shape{3}}}}},
+          .outputs = {{}, {{"x", {Shape{2}}}}}};
+}
+
+Bundle bundle(Tensor x, const char* name = "x") {
+  return {{name, std::move(x)}};
+}
+
+Upload upload(const Stamp& stamp = {.replica = 1, .chunk = 1, .batch = 99}) {
+  Upload m{.stamp = stamp, .sequence = 1, .contribution = {}, .reads = {}};
+  m.contribution.values = {of({8})};
+  return m;
+}
+
+template <class Change>
+Message changed(Change change) {
+  Upload m = upload();
+  change(m);
+  return m;
+}
+
+std::vector<Message> sound_messages() {
+  const Stamp last{.replica = 1, .chunk = 1, .batch = 99, .micro_batch = 7};
+  return {upload(),
+          Activation{last, bundle(of({4, 3}))},
+          ErrorSignal{last, bundle(of({1, 2}))},
+          Labels{last, classes(4)},
+          Credit{1},
+          PullReply{.request = 7, .chunk = 1, .weights = {{.values = of({8})}}},
+          Pull{.from = {kSender}, .view = {}},
+          Answer{.replica = 1,
+                 .chunk = 1,
+                 .weights = {{.values = of({2}, DType::int32)}},
+                 .differences = {of({3}, DType::int32)}},
+          Membership{.epoch = 1, .alive = {true, false}},
+          MarkResult{.step = 1000, .index = 0, .result = of({2}, DType::float64)},
+          Halt{},
+          Release{.step = -1},
+          Note{.stamp = last, .what = "weights", .numbers = {1}, .tensors = {of({8})}}};
+}
+
+/// Each with one thing that there is not.
+std::vector<Message> unsound_messages() {
+  const Stamp last{.replica = 1, .chunk = 1, .batch = 99};
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  return {upload({.replica = 2}),
+          upload({.replica = -1}),
+          upload({.chunk = 2}),
+          upload({.chunk = -1}),
+          upload({.batch = 100}),
+          upload({.batch = -1}),
+          upload({.micro_batch = -1}),
+          changed([](Upload& m) { m.sequence = 0; }),
+          changed([](Upload& m) { m.sequence = ~std::uint64_t{0}; }),
+          changed([](Upload& m) { m.slice = 1; }),
+          changed([](Upload& m) { m.clock = -1; }),
+          changed([](Upload& m) { m.clock = 1'000'000'000'000; }),
+          changed([](Upload& m) { m.contribution.mini_batches = 1'000'000'000'000; }),
+          changed([](Upload& m) { m.contribution.replica = 2; }),
+          changed([](Upload& m) { m.contribution.rate = kNan; }),
+          changed([](Upload& m) { m.contribution.read = of({8}); }),
+          changed([](Upload& m) { m.read_version = -2; }),
+          changed([](Upload& m) { m.has = -2; }),
+          changed([](Upload& m) { m.read_time = kNan; }),
+          changed([](Upload& m) { m.read_time = -1; }),
+          changed([](Upload& m) { m.trip = std::numeric_limits<double>::infinity(); }),
+          changed([](Upload& m) { m.reads = {{.forward_version = 2000}}; }),
+          changed([](Upload& m) {
+            m.reads = {{.forward = {.reach = {.kind = static_cast<ReachKind>(9)}}}};
+          }),
+          Activation{last, bundle(of({4, 2}))},
+          Activation{last, bundle(of({5, 3}))},
+          Activation{last, bundle(of({0, 3}))},
+          Activation{last, bundle(of({4, 3, 1}))},
+          Activation{last, bundle(of({4, 3}), "y")},
+          Activation{last, bundle({})},
+          ErrorSignal{last, bundle(of({4, 3}))},
+          Labels{last, classes(5)},
+          Labels{last, classes(-1)},
+          Labels{last, {}},
+          Credit{2},
+          PullReply{.request = 7, .chunk = 1, .weights = {}},
+          PullReply{.request = 7, .chunk = 1, .weights = {{.values = of({7})}}},
+          PullReply{.request = 7, .chunk = 1, .weights = {{.values = of({8}, DType::int32)}}},
+          Pull{.from = {kSender + 1}, .view = {}},
+          Membership{.epoch = 1, .alive = {true}},
+          MarkResult{.step = 1, .index = 0, .result = of({2})},
+          MarkResult{.step = 1001, .index = 0, .result = of({2}, DType::float64)},
+          Release{.step = -2},
+          Note{.stamp = last, .what = std::string(1 << 17, 'x')},
+          Start{},
+          Alarm{},
+          Down{},
+          Diverged{},
+          Returned{},
+          Applied{},
+          Ran<Computed>{}};
+}
+
+Message sent(Message message) {
+  message.from = kSender;
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE("messages of what the run has are taken") {
+  for (const Message& message : sound_messages()) {
+    CAPTURE(message_name(message));
+    CHECK_NOTHROW(check_message_bounds(sent(message), bounds()));
+  }
+}
+
+TEST_CASE("messages of what the run does not have, or that stay in a process, are refused") {
+  std::size_t at = 0;
+  for (const Message& message : unsound_messages()) {
+    CAPTURE(at++, message_name(message));
+    CHECK_THROWS_AS(check_message_bounds(sent(message), bounds()), ArchiveError);
+  }
+}
+
+TEST_CASE("what a role never says is not believed of it") {
+  CHECK_NOTHROW(check_may_say(upload(), ShardRole{}));
+  CHECK_THROWS_AS(check_may_say(upload(), StageRole{}), ArchiveError);
+  CHECK_NOTHROW(check_may_say(Membership{}, DirectorRole{}));
+  CHECK_THROWS_AS(check_may_say(Membership{}, ServerRole{}), ArchiveError);
+  CHECK_THROWS_AS(check_may_say(Release{}, ShardRole{}), ArchiveError);
+  CHECK_NOTHROW(check_may_say(Release{}, AnyRole{}));
 }
 
 }  // namespace bounds_test
