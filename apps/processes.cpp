@@ -70,9 +70,7 @@ void play(const Blueprint& blueprint, Cast cast, Node& node) {
   const RealClock clock(blueprint);
   ThreadOptions options = clock.options();
   options.others = &node;
-  if (blueprint.experiment.record().order()) {
-    options.orders = node.order_sinks(cast.threads);
-  }
+  options.tells_order = blueprint.experiment.record().order();
   options.stall_seconds = std::numeric_limits<double>::infinity();  // the lead's to find
   NoRecords records;
   run_on_threads(cast, records, options);

@@ -34,8 +34,7 @@ class WireError : public std::runtime_error {
 
 enum class ParcelKind : std::uint8_t {
   message,    // to machine `recipient`
-  records,    // to the lead
-  order,      // to the lead: what has been delivered
+  records,    // to the lead: what has been recorded and delivered
   heartbeat,  // to the lead: how a process is getting on
   down,       // to the lead: machine `recipient` has ended by an exception
   gone,       // from the lead: process `recipient` is lost, and all that it may still send
@@ -49,7 +48,7 @@ enum class ParcelKind : std::uint8_t {
   state,      // a piece of what machines keep: a node's to the lead, or its own from the lead
   go_on,      // from the lead: the halt `recipient` is over
 };
-constexpr std::uint32_t kParcelKinds = 15;
+constexpr std::uint32_t kParcelKinds = 14;
 
 struct Parcel {
   ParcelKind kind = ParcelKind::message;
@@ -58,7 +57,7 @@ struct Parcel {
   Archived content{};
 };
 
-constexpr std::uint32_t kWireProtocol = 8;                     // both ends must have the same
+constexpr std::uint32_t kWireProtocol = 9;                     // both ends must have the same
 constexpr std::size_t kFrameBytesMax = std::size_t{16} << 20;  // of a header
 constexpr std::size_t kFrameBytes = std::size_t{1} << 20;      // of tensors: what stays in a cache
 constexpr std::size_t kTensorsMax = 1 << 16;                   // of a parcel

@@ -1,8 +1,7 @@
 #include "runtime/cluster/lead.hpp"
 
-#include "messages/record_archive.hpp"
-#include "runtime/cluster/far_order.hpp"
 #include "runtime/cluster/meeting.hpp"
+#include "runtime/cluster/record_batches.hpp"
 #include "runtime/cluster/standstills.hpp"
 #include "runtime/system/theatre.hpp"
 
@@ -48,8 +47,6 @@ void Lead::on(int from, Parcel parcel) {
       return take_heartbeat(from, std::move(parcel));
     case ParcelKind::down:
       return take_down(from, std::move(parcel));
-    case ParcelKind::order:
-      return take_order(from, std::move(parcel));
     case ParcelKind::rested:
       return halts_.rested(from, parcel.recipient);
     case ParcelKind::state:
@@ -91,37 +88,33 @@ void Lead::take_down(int from, Parcel parcel) {
 
 void Lead::take_records(int from, Parcel parcel) {
   Archive a(std::move(parcel.content));
-  std::uint32_t count = 0;
-  a(count);
   const auto teller = std::find(process_of_.begin(), process_of_.end(), from);
   const auto id = static_cast<ActorId>(teller - process_of_.begin());
-  for (std::uint32_t i = 0; i < count; ++i) {
-    RecordBatch batch{.entries = {RecordEntry{}}, .teller = id};
-    a(batch.now);
-    archive(a, batch.entries[0]);
-    check_record(batch.entries[0], bounds_);
+  for (RecordBatch& batch : read_batches(a)) {
     heed_clock(batch.now);
-    theatre_->record(std::move(batch));
+    if (batch.of) {
+      take_delivery(from, *batch.of);
+    }
+    for (const RecordEntry& entry : batch.entries) {
+      check_record(entry, bounds_);
+    }
+    if (!batch.entries.empty()) {
+      batch.teller = id;
+      theatre_->record(std::move(batch));
+    }
   }
-  a.expect_end();
 }
 
-void Lead::take_order(int from, Parcel parcel) {
-  OrderPiece piece;
-  Archive a(std::move(parcel.content));
-  a(piece);
-  a.expect_end();
+void Lead::take_delivery(int from, const Delivered& made) {
+  const bool plays = made.to < process_of_.size() && process_of_[made.to] == from;
+  if (!plays || made.message >= std::variant_size_v<Message::variant>) {
+    throw WireError("a process tells of deliveries that cannot have been made there");
+  }
+  heed_clock(made.now);
   const auto& sinks = theatre_->options.orders;
-  for (const Delivered& made : piece.made) {
-    const bool plays = made.to < process_of_.size() && process_of_[made.to] == from;
-    if (!plays || made.message >= std::variant_size_v<Message::variant>) {
-      throw WireError("a process tells of deliveries that cannot have been made there");
-    }
-    heed_clock(made.now);
-    const auto thread = static_cast<std::size_t>(theatre_->cast.members[made.to].thread);
-    if (thread < sinks.size() && sinks[thread]) {
-      sinks[thread]->note(made);
-    }
+  const auto thread = static_cast<std::size_t>(theatre_->cast.members[made.to].thread);
+  if (thread < sinks.size() && sinks[thread]) {
+    sinks[thread]->note(made);
   }
 }
 

@@ -182,7 +182,7 @@ class Lead final : public Cluster {
   void take_records(int from, Parcel parcel);
   void take_heartbeat(int from, Parcel parcel);
   void take_explained(int from, Parcel parcel);
-  void take_order(int from, Parcel parcel);
+  void take_delivery(int from, const Delivered& made);
   void take_state(int from, Parcel parcel);
   void take_bye(int from);
   void take_distrust(int from, Parcel parcel);

@@ -1,6 +1,6 @@
 #include "runtime/cluster/node.hpp"
 
-#include "messages/record_archive.hpp"
+#include "runtime/cluster/record_batches.hpp"
 #include "runtime/cluster/standstills.hpp"
 #include "runtime/system/standing_still.hpp"
 #include "wire.pb.h"
@@ -9,14 +9,14 @@
 
 #include <algorithm>
 #include <iostream>
+#include <span>
 #include <utility>
 
 namespace troupe {
 namespace {
 
 constexpr std::uint64_t kTicksOfHeartbeat = 10;
-constexpr std::size_t kRecordsOfParcel = 1024;
-constexpr std::size_t kDeliveriesOfParcel = 8192;
+constexpr std::size_t kBatchesOfParcel = 1024;
 constexpr std::chrono::seconds kGreetingMax{10};  // after the beginning
 
 /// For a process that nobody waits for any more, or that cannot tell the lead: without ado.
@@ -48,10 +48,6 @@ Node::Node(const Invitation& invitation,
 
 Node::~Node() {
   stop_errands();
-}
-
-std::vector<OrderSink*> Node::order_sinks(int threads) {
-  return std::vector<OrderSink*>(static_cast<std::size_t>(threads), &delivered_);
 }
 
 bool Node::join(const std::string& version, const std::string& cast) {
@@ -230,41 +226,18 @@ void Node::record(RecordBatch batch) {
   records_.push_back(std::move(batch));
 }
 
-void Node::hand_over_order() {
-  const std::vector<Delivered> made = delivered_.take();
-  for (std::size_t i = 0; i < made.size(); i += kDeliveriesOfParcel) {
-    const auto begin = made.begin() + static_cast<std::ptrdiff_t>(i);
-    const auto end =
-        begin + static_cast<std::ptrdiff_t>(std::min(kDeliveriesOfParcel, made.size() - i));
-    OrderPiece piece{.made = {begin, end}};
-    channel_.send(kLead, {.kind = ParcelKind::order, .content = archived(piece)});
-  }
-}
-
-/// ... and what has been delivered. The order's mutex is locked. Waits where a GPU has still to make a tensor of
-/// them.
+/// The order's mutex is locked. Waits where a GPU has still to make a tensor of them.
 void Node::hand_over_records() {
-  hand_over_order();
   std::vector<RecordBatch> batches;
   {
     const std::lock_guard lock(records_mutex_);
     batches.swap(records_);
   }
-  std::vector<std::pair<double, RecordEntry*>> records;
-  for (RecordBatch& batch : batches) {
-    for (RecordEntry& entry : batch.entries) {
-      records.emplace_back(batch.now, &entry);
-    }
-  }
-  for (std::size_t i = 0; i < records.size(); i += kRecordsOfParcel) {
-    auto count = static_cast<std::uint32_t>(std::min(kRecordsOfParcel, records.size() - i));
+  for (std::size_t i = 0; i < batches.size(); i += kBatchesOfParcel) {
+    const std::size_t count = std::min(kBatchesOfParcel, batches.size() - i);
     Archive a;
     a.share_tensors();
-    a(count);
-    for (std::size_t k = i; k < i + count; ++k) {
-      a(records[k].first);
-      archive(a, *records[k].second);
-    }
+    archive_batches(a, std::span(batches).subspan(i, count));
     channel_.send(kLead, {.kind = ParcelKind::records, .content = a.take()});
   }
 }

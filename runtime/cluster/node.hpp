@@ -4,7 +4,6 @@
 #include "kernels/result.hpp"
 #include "runtime/cluster/cluster.hpp"
 #include "runtime/cluster/control_stream.hpp"
-#include "runtime/cluster/far_order.hpp"
 #include "runtime/cluster/vigil.hpp"
 #include "runtime/cluster/words.hpp"
 #include "runtime/system/theatre.hpp"
@@ -57,9 +56,6 @@ class Node final : public Cluster {
        std::string host = "",
        RunBounds bounds = {});
 
-  /// For ThreadOptions::orders, by thread: what is delivered is told to the lead. To be asked for before open().
-  std::vector<OrderSink*> order_sinks(int threads);
-
   ~Node() override;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -107,7 +103,6 @@ class Node final : public Cluster {
   void rest();
   void take_up_state();
   void hand_over_records();
-  void hand_over_order();
   void run_errands();
   void tell_of_standstill(std::uint32_t question);
   void stop_errands();
@@ -130,7 +125,6 @@ class Node final : public Cluster {
   std::mutex order_mutex_;  // of what goes to others: held from the records until what follows them
   std::mutex records_mutex_;  // guards records_
   std::vector<RecordBatch> records_;
-  FarOrder delivered_;
 
   // What may take long (it waits for a GPU, or for a handler) is not for the channel's thread, whose
   // heartbeats tell that this process lives.

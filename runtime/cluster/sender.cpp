@@ -27,7 +27,7 @@ std::optional<std::int32_t> named_sender(const M& m) {
 
 void check_sender(const Message& message, std::int32_t replica) {
   const auto named = std::visit([](const auto& m) { return named_sender(m); },
-                                        static_cast<const Message::variant&>(message));
+                                static_cast<const Message::variant&>(message));
   const auto* upload = std::get_if<Upload>(&message);
   if (upload && upload->far != (replica < 0)) {
     throw WireError("an Upload has come of a machine that sends none of its kind");

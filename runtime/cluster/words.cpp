@@ -40,7 +40,6 @@ struct Word {
 constexpr std::array<Word, kParcelKinds> kWords{{
     {ParcelKind::message, "a message", Speaker::everyone, When::always, Number::any},
     {ParcelKind::records, "records", Speaker::node, When::always, Number::any},
-    {ParcelKind::order, "deliveries", Speaker::node, When::always, Number::any},
     {ParcelKind::heartbeat, "a heartbeat", Speaker::node, When::always, Number::any},
     {ParcelKind::down, "the end of a machine", Speaker::node, When::always, Number::any},
     {ParcelKind::gone, "the loss of a process", Speaker::lead, When::always, Number::process},

@@ -54,15 +54,25 @@ void Performer::deliver(Message message) {
   // Of this thread alone: no other adds to it.
   place_.deliveries.store(place_.deliveries.load(std::memory_order_relaxed) + 1,
                           std::memory_order_relaxed);
-  if (place_.order) {
-    place_.order->delivered(now, id_, message);
-  }
+  const std::optional<Delivered> made = noted(message, now);
   if (std::holds_alternative<Alarm>(message)) {
     alarm_.reset();
   }
   fx_.clear();
-  tell(std::move(message), now);
+  try {
+    tell(std::move(message), now);
+  } catch (...) {
+    record({}, made);
+    throw;
+  }
+  record(std::exchange(fx_.records, {}), made);
   carry_out(now);
+}
+
+/// What the record of the order has of it; nothing where there is none.
+std::optional<Delivered> Performer::noted(const Message& message, double now) const {
+  const bool wanted = place_.order || theatre_.options.tells_order;
+  return wanted ? std::optional(delivered_of(now, id_, message)) : std::nullopt;
 }
 
 /// Whether the machine `id` plays in another process.
@@ -96,11 +106,7 @@ void Performer::tell(Message message, double now) {
   }
 }
 
-/// Records go first, so that they are there before whatever follows from the messages.
 void Performer::carry_out(double now) {
-  if (!fx_.records.empty()) {
-    record(std::exchange(fx_.records, {}));
-  }
   fan_out(theatre_.cast, fx_);
   for (Effects::Send& send : fx_.sends) {
     send.message.from = id_;
@@ -190,13 +196,22 @@ double Performer::seconds_held_back(const Run& run, double spent) const {
   return spent * (factors[replica] - 1);
 }
 
-void Performer::record(std::vector<RecordEntry> entries) {
-  RecordBatch batch{std::move(entries), theatre_.now()};
-  if (theatre_.recorder) {
-    theatre_.record(std::move(batch));
+/// Before anything is sent, so that what is recorded is there before whatever follows from it. A delivery and its records
+/// go to another process together: of one that is killed, the lead has both or neither.
+void Performer::record(std::vector<RecordEntry> entries, std::optional<Delivered> of) {
+  if (entries.empty() && !of) {
+    return;
+  }
+  if (!theatre_.recorder) {
+    theatre_.options.others->record({std::move(entries), theatre_.now(), of});
+    return;
+  }
+  if (of && place_.order) {
+    place_.order->note(*of);
+  }
+  if (!entries.empty()) {
+    theatre_.record({std::move(entries), theatre_.now()});
     await_recorder();
-  } else {
-    theatre_.options.others->record(std::move(batch));
   }
 }
 

@@ -38,11 +38,12 @@ class Performer {
   std::optional<double>& alarm() { return alarm_; }
 
  private:
+  std::optional<Delivered> noted(const Message& message, double now) const;
   void tell(Message message, double now);
   bool is_elsewhere(ActorId id) const;
   Message work(Run& run, Stream& stream) const;
   void carry_out(double now);
-  void record(std::vector<RecordEntry> entries);
+  void record(std::vector<RecordEntry> entries, std::optional<Delivered> of = {});
   void await_recorder();
   double seconds_held_back(const Run& run, double spent) const;
 
@@ -54,7 +55,7 @@ class Performer {
   Effects fx_;
   bool frozen_ = false;
   std::deque<Message> held_;
-  std::optional<double> alarm_;  // seconds of the run's clock
+  std::optional<double> alarm_;      // seconds of the run's clock
   std::optional<ActorId> heard_of_;  // of another process: who has sent the last message
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/system/replay.hpp"
 
 #include "kernels/stream.hpp"
+#include "messages/bad_sender.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -142,6 +143,8 @@ void Replay::deliver(const Delivery& next, Message message) {
   try {
     cast_.members[next.to].machine->on(std::move(message), next.now, fx_);
     carry_out(next.to, next.now);
+  } catch (const BadSender&) {
+    carry_out(next.to, next.now);  // the machine goes on, and the sender's process was given up
   } catch (const std::exception& error) {
     gone_.emplace(next.to, error.what());
     lose(next.to, next.now, error.what());

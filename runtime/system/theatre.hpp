@@ -15,15 +15,18 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace troupe {
 
+/// What has been recorded at once.
 struct RecordBatch {
   std::vector<RecordEntry> entries;
   double now = 0;
+  std::optional<Delivered> of{};  // on its way to another process: the delivery that they follow from
   ActorId teller = kOutside;  // a machine of the process that they come from; kOutside: this one
 };
 

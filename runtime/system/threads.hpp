@@ -22,6 +22,8 @@ struct ThreadOptions {
   /// By replica: a job's results arrive after so many times the seconds that it took. Empty: 1.
   /// Only where `modelled` is not set.
   std::vector<double> hold_back{};
+  /// Where the recorder is elsewhere: whether it is told of each delivery, too.
+  bool tells_order = false;
   /// One a thread, or empty. Each is used by its thread alone; that of a thread in another process by the one
   /// that hears of it.
   std::vector<OrderSink*> orders{};

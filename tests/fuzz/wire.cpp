@@ -4,9 +4,8 @@
 
 #include "messages/bounds.hpp"
 #include "messages/fields.hpp"
-#include "messages/record_archive.hpp"
-#include "runtime/cluster/far_order.hpp"
 #include "runtime/cluster/halts.hpp"
+#include "runtime/cluster/record_batches.hpp"
 #include "runtime/cluster/shared_memory.hpp"
 #include "runtime/cluster/standstills.hpp"
 #include "tests/fuzz/fuzz.hpp"
@@ -29,18 +28,11 @@ void take(Parcel parcel, StateReader& reader) {
     a(message.from);
     archive(a, message);
   } else if (parcel.kind == ParcelKind::records) {
-    std::uint32_t count = 0;
-    a(count);
-    for (std::uint32_t i = 0; i < count; ++i) {
-      double now = 0;
-      RecordEntry record;
-      a(now);
-      archive(a, record);
-      check_record(record, {.replicas = 2, .stages = 2, .chunks = 2, .slices = 2, .actors = 9});
+    for (const RecordBatch& batch : read_batches(a)) {
+      for (const RecordEntry& record : batch.entries) {
+        check_record(record, {.replicas = 2, .stages = 2, .chunks = 2, .slices = 2, .actors = 9});
+      }
     }
-  } else if (parcel.kind == ParcelKind::order) {
-    OrderPiece piece;
-    a(piece);
   } else if (parcel.kind == ParcelKind::explained) {
     Told told;
     archive(a, told);
@@ -90,20 +82,12 @@ std::string placed() {
 }
 
 Parcel records() {
+  std::vector<RecordBatch> batches{
+      {.entries = {StageRecord{.stage = 1, .stashes_max = 2}}, .now = 1},
+      {.entries = {}, .now = 2, .of = Delivered{.now = 2, .to = 2, .from = 0, .message = 3}}};
   Archive a;
-  std::uint32_t count = 1;
-  double now = 1;
-  RecordEntry record = StageRecord{.stage = 1, .stashes_max = 2};
-  a(count, now);
-  archive(a, record);
+  archive_batches(a, batches);
   return {.kind = ParcelKind::records, .content = a.take()};
-}
-
-Parcel order() {
-  OrderPiece piece{.made = {{.now = 1, .to = 2, .from = 0, .message = 3}}};
-  Archive a;
-  a(piece);
-  return {.kind = ParcelKind::order, .content = a.take()};
 }
 
 }  // namespace
@@ -114,7 +98,7 @@ std::vector<std::string> seeds() {
           stream_of({message_of(Activation{{.batch = 4}, {{"x", numbers(6)}}}),
                      message_of(Activation{{.batch = 5}, {{"x", numbers(2000)}}})}),
           placed(),
-          stream_of({records(), order()}),
+          stream_of({records(), records()}),
           stream_of(state_parcels(1, kept)),
           stream_of({parcel_of(ParcelKind::explained,
                                Told{{3, Standstill{.waits_for = "F(7) of stage 1"}}})})};
