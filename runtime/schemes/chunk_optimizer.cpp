@@ -15,6 +15,18 @@ const PolicyScheme& policy_of(const proto::Experiment& experiment) {
   return **chosen;
 }
 
+BasisSource basis_source(proto::Rotation::Source source) {
+  switch (source) {
+    case proto::Rotation::first:
+      return BasisSource::first;
+    case proto::Rotation::first_gram:
+      return BasisSource::first_gram;
+    case proto::Rotation::second:
+      break;
+  }
+  return BasisSource::second;
+}
+
 }  // namespace
 
 ChunkOptimizer::ChunkOptimizer(const proto::Experiment& experiment,
@@ -39,7 +51,7 @@ ChunkOptimizer::ChunkOptimizer(const proto::Experiment& experiment,
   numbers_.trust = optimizer.trust();
   const proto::Rotation& rotation = optimizer.rotation();
   numbers_.rotation = {.bilateral = rotation.geometry() == proto::Rotation::bilateral,
-                       .first = rotation.source() == proto::Rotation::first,
+                       .source = basis_source(rotation.source()),
                        .every = rotation.every(),
                        .beta = rotation.beta() > 0 ? rotation.beta() : optimizer.beta2(),
                        .side_max = rotation.side_max()};

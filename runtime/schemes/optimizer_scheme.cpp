@@ -76,11 +76,14 @@ OptimizerScheme layerwise(proto::OptimizerRule::Kind rule,
 }
 
 Result<void> check_soap(const proto::Experiment& experiment) {
-  if (experiment.optimizer().rotation().source() == proto::Rotation::first) {
-    return Error{ErrorKind::usage,
-                 "optimizer.rotation.source: soap works with the mean of squares alone; right are "
-                 "second, or "
-                 "optimizer.rule=basis_rotation"};
+  const auto source = experiment.optimizer().rotation().source();
+  if (source != proto::Rotation::second) {
+    return Error{
+        ErrorKind::usage,
+        concat("optimizer.rotation.source: soap works with the mean of squares alone, and ",
+               proto::Rotation::Source_Name(source),
+               " looks at the mean gradient; right are second, or "
+               "optimizer.rule=basis_rotation")};
   }
   return {};
 }

@@ -19,11 +19,17 @@ namespace proto {
 class Optimizer;
 }  // namespace proto
 
+/// What a rotated basis is an estimate of, M the mean gradient.
+enum class BasisSource : std::uint8_t {
+  second,      // the eigenvectors of the mean of g g^T, and of g^T g
+  first,       // the singular vectors of M, each side from the other one's
+  first_gram,  // the eigenvectors of M M^T and M^T M, each side by itself
+};
+
 /// optimizer.rotation, as the experiment has it.
 struct RotationNumbers {
   bool bilateral = true;  // else the shorter side alone
-  bool first =
-      false;  // singular vectors of the mean gradient, not eigenvectors of the mean of its squares
+  BasisSource source = BasisSource::second;
   std::int64_t every = 10;       // updates between two refreshes
   double beta = 0.999;           // decay of the mean of squares
   std::int64_t side_max = 2048;  // longer sides are not rotated

@@ -27,6 +27,13 @@ HostMatrix eigenvectors(const HostMatrix& x);
 /// x^T x, or x x^T.
 HostMatrix gram(const HostMatrix& x, bool of_rows);
 
+/// (columns, rows).
+HostMatrix transposed(const HostMatrix& x);
+
+/// The left singular vectors of `x`, one a column, the greatest singular value first: (rows, rows). What they leave of the
+/// space is filled up by Householder's QR. The identity where `x` is not finite, or zero.
+HostMatrix left_singular_vectors(const HostMatrix& x);
+
 /// A better basis, and which column of the last one each of its columns comes from.
 struct Refreshed {
   HostMatrix basis;                 // (n, n), orthogonal
@@ -37,5 +44,11 @@ struct Refreshed {
 /// q^T x q, times x, orthogonalised by Householder's QR. Shapes: x (n, n) symmetric, basis (n, n). The old
 /// basis where x is not finite, or zero.
 Refreshed refreshed(const HostMatrix& x, const HostMatrix& basis);
+
+/// One step of alternation towards the left singular vectors of `x` (rows, columns), from a basis (columns, columns) of the
+/// right ones: the columns of `right` in the falling order of the norms |x q|, multiplied by x and orthogonalised by
+/// Householder's QR, which fills up the (rows, rows). `order` is that of `right`'s columns. Without `right` it is the
+/// identity, so that the columns of x itself are orthogonalised. No basis where x is not finite, or zero.
+Refreshed alternated(const HostMatrix& x, const HostMatrix& right);
 
 }  // namespace troupe

@@ -44,7 +44,7 @@ Kept kept_of(const UpdateNumbers& numbers, const UpdateTensors& t) {
     if (rotated[side]) {
       const std::int64_t n = t.matrix[static_cast<int>(side)];
       kept.sides[side].basis = t.moments.at(next++).view(0, {n, n});
-      if (!numbers.rotation.first) {
+      if (numbers.rotation.source == BasisSource::second) {
         kept.sides[side].squares = t.moments.at(next++).view(0, {n, n});
       }
     }
@@ -106,7 +106,7 @@ HostMatrix in_order(HostMatrix x, const std::vector<std::int64_t>& order, bool r
   return out;
 }
 
-/// Makes the bases, or brings them nearer; v's rows and columns follow. `mean`: of RotationNumbers::first, the mean
+/// Makes the bases, or brings them nearer; v's rows and columns follow. `mean`: of BasisSource::first_gram, the mean
 /// gradient that is looked at. On the host: a GPU is waited for, and gets back what has changed.
 void refresh(Stream& stream, const Kept& kept, const Tensor& mean, bool anew) {
   const HostMatrix gradient = mean ? on_host(stream, mean) : HostMatrix{};
@@ -123,6 +123,34 @@ void refresh(Stream& stream, const Kept& kept, const Tensor& mean, bool anew) {
     const Refreshed better = refreshed(squares, on_host(stream, s.basis));
     write(stream, better.basis, s.basis);
     write(stream, in_order(on_host(stream, kept.v), better.order, side == 0), kept.v);
+  }
+}
+
+/// The same of BasisSource::first: U <- QR(M V), V <- QR(M^T U), each from the other one as it was, in whose order v
+/// then stands. As in the authors' program this is so, too, where the other side is not rotated: its basis is the identity.
+void alternate(Stream& stream, const Kept& kept, bool anew) {
+  const HostMatrix mean = on_host(stream, kept.m);
+  const std::array<HostMatrix, 2> seen{mean, transposed(mean)};
+  std::array<HostMatrix, 2> old;
+  for (std::size_t side = 0; side < 2 && !anew; ++side) {
+    if (kept.sides[side].basis) {
+      old[side] = on_host(stream, kept.sides[side].basis);
+    }
+  }
+  for (std::size_t side = 0; side < 2; ++side) {
+    const Tensor& basis = kept.sides[side].basis;
+    if (!basis) {
+      continue;
+    }
+    if (anew) {
+      write(stream, left_singular_vectors(seen[side]), basis);
+      continue;
+    }
+    const Refreshed better = alternated(seen[side], old[1 - side]);
+    if (!better.order.empty()) {
+      write(stream, better.basis, basis);
+      write(stream, in_order(on_host(stream, kept.v), better.order, side == 1), kept.v);
+    }
   }
 }
 
@@ -164,7 +192,7 @@ std::vector<std::int64_t> rotation_sizes(const UpdateNumbers& numbers, const Sha
   for (std::size_t side = 0; side < 2; ++side) {
     if (sides[side]) {
       const std::int64_t n = matrix[static_cast<int>(side)];
-      sizes.insert(sizes.end(), numbers.rotation.first ? 1 : 2, n * n);
+      sizes.insert(sizes.end(), numbers.rotation.source == BasisSource::second ? 2 : 1, n * n);
     }
   }
   return sizes;
@@ -177,12 +205,17 @@ Tensor basis_rotation_step(Stream& stream,
   const Kept kept = kept_of(numbers, t);
   const RotationNumbers& r = numbers.rotation;
   const Tensor g = scaled_gradient(stream, numbers, t);
-  if (!r.first) {
+  if (r.source == BasisSource::second) {
     take_squares(stream, r.beta, kept, g);
   }
   take_mean(stream, numbers, kept, g);
-  if (numbers.update == 1 || numbers.update % r.every == 0) {
-    refresh(stream, kept, r.first ? kept.m : Tensor{}, numbers.update == 1);
+  const bool anew = numbers.update == 1;
+  if (anew || numbers.update % r.every == 0) {
+    if (r.source == BasisSource::first) {
+      alternate(stream, kept, anew);
+    } else {
+      refresh(stream, kept, r.source == BasisSource::first_gram ? kept.m : Tensor{}, anew);
+    }
   }
   const Tensor direction = direction_of(stream, numbers, kept, g, t.g.shape());
   move_along(stream, numbers, direction, t);

@@ -31,8 +31,8 @@ Tensor lamb_step(Stream& stream,
                  const UpdateTensors& tensors);
 
 /// Adam in the basis of UpdateNumbers::rotation, with decoupled weight decay: Jung et al. 2026, arXiv:2602.03515,
-/// algorithms 1 and 2. The basis is made from the first gradient, and refreshed before each `every`-th step. Two
-/// moments, and those of rotation_sizes(): m is of the weights' own basis, v of the rotated one.
+/// algorithms 1 and 2; BasisSource::first as their program has it (github.com/LOG-postech/basis-rotation). The basis is
+/// made from the first gradient, and refreshed before each `every`-th step. Two moments, and those of rotation_sizes(): m is of the weights' own basis, v of the rotated one.
 Tensor basis_rotation_step(Stream& stream,
                            const UpdateNumbers& numbers,
                            const OptionValues& values,
@@ -45,8 +45,8 @@ Tensor soap_step(Stream& stream,
                  const OptionValues& values,
                  const UpdateTensors& tensors);
 
-/// UpdateMethod::also of the two: of each rotated side n its basis (n, n), and with RotationNumbers::first unset the
-/// mean of the gradients' squares (n, n); rows first.
+/// UpdateMethod::also of the two: of each rotated side n its basis (n, n), and with BasisSource::second the mean of
+/// the gradients' squares (n, n); rows first.
 std::vector<std::int64_t> rotation_sizes(const UpdateNumbers& numbers, const Shape& matrix);
 
 /// What their steps end with: w_new = (1 - eta lambda) w - eta direction. Shapes: (n).

@@ -265,7 +265,7 @@ TEST_CASE("what is rotated before is rotated after: the axes make no difference"
     }
     return norm(apart);
   };
-  for (const char* source : {"second", "first"}) {
+  for (const char* source : {"second", "first", "first_gram"}) {
     INFO(source);
     const std::string from = std::string("optimizer.rotation.source=") + source;
     CHECK(distance(rule("basis_rotation", {from, "optimizer.rotation.every=3"}), true) < 1e-4);
@@ -426,13 +426,17 @@ TEST_CASE("a basis is refreshed towards the greatest eigenvalues", "[schemes]") 
 }
 
 TEST_CASE("soap knows one source of its basis", "[schemes]") {
-  proto::Experiment e;
-  REQUIRE(set_value(e, "optimizer.rule=soap"));
-  REQUIRE(set_value(e, "optimizer.rotation.source=first"));
-  REQUIRE(resolve(e));
-  const auto refused = check_optimizer(e);
-  REQUIRE_FALSE(refused);
-  CHECK(refused.error().message.starts_with("optimizer.rotation.source: soap works"));
+  for (const std::string source : {"first", "first_gram"}) {
+    proto::Experiment e;
+    REQUIRE(set_value(e, "optimizer.rule=soap"));
+    REQUIRE(set_value(e, "optimizer.rotation.source=" + source));
+    REQUIRE(resolve(e));
+    const auto refused = check_optimizer(e);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().message ==
+          "optimizer.rotation.source: soap works with the mean of squares alone, and " + source +
+              " looks at the mean gradient; right are second, or optimizer.rule=basis_rotation");
+  }
 }
 
 }  // namespace optimizers_test
