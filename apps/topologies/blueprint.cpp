@@ -319,6 +319,26 @@ ChunkOptimizer chunk_optimizer(const Blueprint& b, std::int32_t chunk) {
           synchronous_batches(b)};
 }
 
+namespace {
+
+/// ModuleContext::weights.
+std::vector<SlicePart> multiplied_weights(const ParameterLayout& layout) {
+  std::vector<SlicePart> all;
+  for (const ParameterLayout::Entry& entry : layout.entries) {
+    const ParameterSpec& spec = entry.spec;
+    const bool random = spec.initial != Initial::zero && spec.initial != Initial::one;
+    if (spec.shape.dimensions() > 1 && random && !spec.table) {
+      all.push_back({entry.slice, entry.offset, spec.shape.elements()});
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const SlicePart& a, const SlicePart& b) {
+    return std::pair(a.slice, a.offset) < std::pair(b.slice, b.offset);
+  });
+  return all;
+}
+
+}  // namespace
+
 std::shared_ptr<const ModuleSignal> module_signal(const Blueprint& b,
                                                   std::size_t index,
                                                   Stream& stream) {
@@ -336,9 +356,9 @@ std::shared_ptr<const ModuleSignal> module_signal(const Blueprint& b,
       .outputs = b.chunks.back()->output_bytes() / 4 / positions,
       .classes = b.data->classes(),
       .stream = stream,
-      .initial_slices = [&chunk = *b.chunks[index], &stream](std::uint64_t seed) {
-        return chunk.initial_slices(stream, seed);
-      }};
+      .initial_slices = [&chunk = *b.chunks[index], &stream](
+                            std::uint64_t seed) { return chunk.initial_slices(stream, seed); },
+      .weights = multiplied_weights(b.chunks[index]->layout())};
   auto signal = method->module(context);
   return b.network.tokens ? by_position(std::move(signal)) : signal;
 }

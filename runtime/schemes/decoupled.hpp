@@ -48,6 +48,13 @@ class ModuleSignal {
   virtual Tensor error(Stream& /*stream*/, const SignalInputs& inputs) const { return inputs.sent; }
 };
 
+/// Numbers of one of a module's slices that belong together.
+struct SlicePart {
+  std::size_t slice = 0;
+  std::int64_t offset = 0;  // elements into the slice
+  std::int64_t elements = 0;
+};
+
 /// What a ModuleSignal is made from. References live while it is made.
 struct ModuleContext {
   const proto::Experiment& experiment;  // resolved
@@ -60,6 +67,9 @@ struct ModuleContext {
   Stream& stream;            // to make constants on
   /// The module's slices as a run of this seed starts them.
   std::function<std::vector<Tensor>(std::uint64_t seed)> initial_slices;
+  /// Where the weights stand that the module's layers multiply by, in the order of slices and offsets: matrices and
+  /// filters that start at random. Everything else is a bias, a norm's, an embedding's, or a map that starts at zero.
+  std::vector<SlicePart> weights{};
 };
 
 /// What gives each module but the last its error signal, of the module's output: dense layers or convolutions with
