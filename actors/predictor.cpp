@@ -1,5 +1,6 @@
 #include "actors/predictor.hpp"
 
+#include "actors/predictor_jobs.hpp"
 #include "kernels/combine.hpp"
 #include "messages/fields.hpp"
 #include "runtime/model/layers.hpp"
@@ -9,65 +10,6 @@
 
 namespace troupe {
 namespace {
-
-/// What the model sees as samples: those of h, or where these are texts their positions.
-std::int64_t rows_of(const Predictor::Known& of, const Shape& reads, std::int64_t classes) {
-  const std::int64_t width = reads.back();
-  return of.output.elements() / (reads.elements() / width * (width - classes));
-}
-
-/// (rows, reads): h, whose last dimension is longer by `classes`: at each position the label as one of them.
-Tensor model_input(Stream& stream,
-                   const Predictor::Known& of,
-                   const Shape& reads,
-                   std::int64_t classes) {
-  const std::int64_t rows = rows_of(of, reads, classes);
-  const Shape shape = with_batch(rows, reads);
-  if (classes == 0) {
-    return of.output.reshape(shape);
-  }
-  const std::int64_t width = reads.back();
-  const std::int64_t positions = reads.elements() / width;
-  Tensor x = stream.allocate(shape);
-  fill(stream, x, 0);
-  const auto from = of.output.span<float>();
-  const auto labels = of.labels.span<std::int32_t>();
-  const auto to = x.span<float>();
-  for (std::int64_t r = 0; r < rows * positions; ++r) {
-    const auto row = to.begin() + r * width;
-    std::copy_n(from.begin() + r * (width - classes), width - classes, row);
-    row[width - classes + labels[static_cast<std::size_t>(r / positions)]] = 1;
-  }
-  return x;
-}
-
-/// PredictionRecord::result. Shapes: (B, n) both.
-Tensor sums_of(Stream& stream, const Tensor& estimate, const Tensor& signal) {
-  const std::int64_t rows = signal.shape()[0];
-  const std::int64_t width = signal.shape()[1];
-  const auto y = estimate.span<float>();
-  const auto t = signal.span<float>();
-  Tensor sums = stream.allocate({5}, DType::float64);
-  const auto all = sums.span<double>();
-  std::fill(all.begin(), all.end(), 0);
-  for (std::int64_t j = 0; j < width; ++j) {
-    double mean = 0;
-    for (std::int64_t r = 0; r < rows; ++r) {
-      mean += static_cast<double>(t[static_cast<std::size_t>(r * width + j)]);
-    }
-    mean /= static_cast<double>(rows);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const double e = y[static_cast<std::size_t>(r * width + j)];
-      const double s = t[static_cast<std::size_t>(r * width + j)];
-      all[0] += (e - s) * (e - s);
-      all[1] += (s - mean) * (s - mean);
-      all[2] += s * s;
-      all[3] += e * e;
-      all[4] += e * s;
-    }
-  }
-  return sums;
-}
 
 /// To a machine on the same thread: no link takes time.
 template <class M>
@@ -94,7 +36,7 @@ void Predictor::forget_lost(const MicroBatch& at, bool output) {
     std::erase_if(known_, [&](const auto& one) {
       const Known& known = one.second;
       return one.first.batch < at.batch &&
-             (output ? !known.output : known.answered && !known.signal);
+             (output ? !known.output : known.answered && !teachable(known));
     });
   }
 }
@@ -126,7 +68,7 @@ void Predictor::limit_waiting() {
     return;
   }
   const auto& [first, known] = *known_.begin();
-  if (known.answered && !known.signal) {
+  if (known.answered && !teachable(known)) {
     begin_ = first.batch + 1;
     std::erase_if(known_, [&](const auto& one) { return one.first.batch < begin_; });
   }
@@ -145,9 +87,15 @@ void Predictor::handle(ErrorSignal m, double, Effects& fx) {
     return;
   }
   const MicroBatch at = micro_batch_of(m.stamp);
-  forget_lost(at, false);
-  known_[at].signal = m.bundle.front().tensor;
-  offer(at);
+  const NamedTensor& sent = m.bundle.front();
+  if (sent.name == kEstimate) {
+    known_[at].estimate = sent.tensor;
+    limit_waiting();
+  } else {
+    forget_lost(at, false);
+    known_[at].signal = sent.tensor;
+    offer(at);
+  }
   advance(fx);
 }
 
@@ -174,7 +122,8 @@ void Predictor::advance(Effects& fx) {
     Lesson lesson = slot_.draw().value;
     at_ = lesson.at;
     teach(std::move(lesson.of), fx);
-  } else if (!known_.empty() && known_.begin()->second.answered && known_.begin()->second.signal) {
+  } else if (!known_.empty() && known_.begin()->second.answered &&
+             teachable(known_.begin()->second)) {
     at_ = known_.begin()->first;
     teach(known_.at(at_), fx);
   }
@@ -184,7 +133,7 @@ void Predictor::advance(Effects& fx) {
 /// one that has sent it.
 void Predictor::offer(const MicroBatch& at) {
   Known& known = known_.at(at);
-  if (c_.freshest && known.output && known.signal && (known.answered || of_input())) {
+  if (c_.freshest && known.output && teachable(known) && (known.answered || of_input())) {
     replaced_ += slot_.keep({at, known}, 1);
     known.signal = {};
     known.offered = true;
@@ -239,6 +188,10 @@ void Predictor::handle(Ran<ForwardPass> m, double, Effects& fx) {
   if (of_input()) {
     --asked_;
     const Stamp stamp{c_.replica, c_.chunk, at_.batch, at_.micro_batch};
+    if (c_.learner) {
+      const Stamp before{c_.replica, c_.chunk - 1, at_.batch, at_.micro_batch};
+      fx.send(*c_.learner, ErrorSignal{before, {{kEstimate, m.made.y.front().tensor}}});
+    }
     send_beside(c_.module, Activation{stamp, std::move(m.made.y)}, fx);
   } else {
     send_error(std::move(m.made.y), fx);
@@ -284,6 +237,9 @@ void Predictor::judge(Effects& fx) {
 /// that may never come.
 void Predictor::teach(Known of, Effects& fx) {
   running_ = true;
+  if (c_.at_estimate) {
+    of.output = std::exchange(of.estimate, {});
+  }
   const bool last = parts_ + 1 == c_.micro_batches;
   run(fx,
       job(of_input() ? Work::teach_input : Work::teach),

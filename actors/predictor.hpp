@@ -12,6 +12,7 @@
 //   source --Activation{x}--> predictor --Activation{estimate of h}--> stage
 //   stage --Activation{}--> predictor                   (it has taken one: the next is asked for)
 //   stage of the module before --Activation{h}--> predictor                (a lesson, later)
+//   predictor --ErrorSignal{estimate}--> predictor of error signals of the module before, where that learns at it
 //
 // Or it is a head of the module's own (decoupled greedy learning, Belilovsky et al. 2020): it has the
 // labels' loss, whose gradient by h is the error signal, and learns from the same pass.
@@ -38,6 +39,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +47,10 @@ namespace troupe {
 
 /// The entry of an Activation that is a lesson to a predictor of inputs.
 inline constexpr const char* kLesson = "lesson";
+
+/// The entry of an ErrorSignal that is no gradient, but what the next one is a gradient by: the estimated input of the
+/// module behind. It goes the gradient's way, before it.
+inline constexpr const char* kEstimate = "estimate";
 
 class Predictor final : public Actor<Predictor, StageRole> {
  public:
@@ -59,6 +65,7 @@ class Predictor final : public Actor<Predictor, StageRole> {
     std::int64_t classes = 0;  // of the labels that it is told; 0: it is told none
     bool head = false;         // has the labels' loss, and learns while it answers
     bool freshest = false;     // a lesson that waits makes room for the next
+    bool at_estimate = false;  // PredictorPlan::at_estimate
     /// Modules die and come back: of what one sends the rest of a mini-batch never comes when a later one is there.
     bool loses = false;
     /// Of the input that it estimates, of a sample; no dimensions: it estimates error signals.
@@ -70,6 +77,8 @@ class Predictor final : public Actor<Predictor, StageRole> {
     std::vector<Tensor> buffers{};  // of the model: every job begins with these
     Ref<StageRole> module;
     Ref<ShardRole> shard;
+    /// Of inputs, where there is one: the predictor of error signals that learns at the estimates.
+    std::optional<Ref<StageRole>> learner{};
   };
 
   /// Micro-batches that wait for something, where modules die.
@@ -104,10 +113,12 @@ class Predictor final : public Actor<Predictor, StageRole> {
     Tensor output{};  // h, (B, ...); of inputs: the network's
     Tensor labels{};  // int32 (B), of texts (B, T)
     Tensor signal{};  // dL/dh as the next module has sent it, (B, ...); of inputs: h
+    Tensor
+        estimate{};  // of h, that `signal` is the gradient by, (B, ...): where lessons are about that
     bool answered = false;
     bool offered = false;  // freshest: the lesson of it went to the slot
 
-    static constexpr int kFields = 5;
+    static constexpr int kFields = 6;
   };
 
  private:
@@ -123,6 +134,12 @@ class Predictor final : public Actor<Predictor, StageRole> {
   bool of_input() const { return c_.input.dimensions() > 0; }
 
   bool answerable(const Known& known) const;
+
+  /// Whether all has come that a lesson is made of, but the module's output.
+  bool teachable(const Known& known) const {
+    return known.signal && (known.estimate || !c_.at_estimate);
+  }
+
   void answer(Effects& fx);
   void teach(Known of, Effects& fx);
   void judge(Effects& fx);

@@ -237,6 +237,21 @@ std::vector<std::shared_ptr<const Chunk>> input_predictor_chunks(const Blueprint
   return all;
 }
 
+namespace {
+
+/// Predictor::Config::learner.
+std::optional<Ref<StageRole>> learner_of(const PredictorPlan& plan,
+                                         const Roster& who,
+                                         std::int32_t r,
+                                         const Roster::PredictorSeat& seat) {
+  if (!plan.at_estimate || !seat.of_input) {
+    return {};
+  }
+  return predictors_of(who, r, false)[static_cast<std::size_t>(seat.chunk) - 1];
+}
+
+}  // namespace
+
 PredictorMachines make_predictor(const Blueprint& b,
                                  const Roster& who,
                                  std::int32_t r,
@@ -266,13 +281,15 @@ PredictorMachines make_predictor(const Blueprint& b,
               .classes = plan.conditioned && !seat.of_input ? b.data->classes() : 0,
               .head = plan.head,
               .freshest = options.freshest(),
+              .at_estimate = plan.at_estimate && !seat.of_input,
               .loses = modules_return(e),
               .input = seat.of_input ? output_shape(b, at - 1) : Shape{},
               .model = model,
               .reads = read_by(b, plan, at, seat.of_input),
               .buffers = model->initial_buffers(stream),
               .module = who.stage_of_chunks(r, *b.schedule)[at],
-              .shard = seat.shard}),
+              .shard = seat.shard,
+              .learner = learner_of(plan, who, r, seat)}),
           .shard = std::make_unique<ParameterShard>(
               ParameterShard::Config{.self = seat.shard,
                                      .chunk = seat.chunk,

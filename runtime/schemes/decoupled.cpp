@@ -150,6 +150,16 @@ const Constraints<E>& rows() {
        .says =
            always("decoupled.synthetic.unlocked: true, and decoupled.synthetic.lambda above 0 is a "
                   "wait for the next module; right is lambda=0, or unlocked=false")},
+      {.name = "decoupled_trains_on",
+       .keys = {"decoupled.synthetic.trains_on"},
+       .holds =
+           [](const E& e) {
+             const proto::Synthetic& options = e.decoupled().synthetic();
+             return options.trains_on() == proto::Synthetic::input || options.unlocked();
+           },
+       .says = always("decoupled.synthetic.trains_on: estimate is an estimated input, and with "
+                      "decoupled.synthetic.unlocked=false modules work on the inputs that they are "
+                      "sent; right is input, or unlocked=true")},
       {.name = "decoupled_unlocked_flush",
        .keys = {"pipeline.schedule"},
        .holds =

@@ -82,6 +82,9 @@ struct PredictorPlan {
   /// is conditioned, of one plane a label. 0: dense layers.
   std::int64_t kernel = 0;
   bool conditioned = false;  // an estimate: on the label, too
+  /// Where inputs are predicted, too: an estimate of error signals learns at the estimated input that the next module has
+  /// worked on, whose gradient that sends, and not at the module's own output for the same samples.
+  bool at_estimate = false;
   bool head = false;
   std::int64_t pool = 0;  // a head sees an image averaged to so many positions on a side; 0: all
   double similarity = 0;  // of a head: the share of the similarity loss (similarity_loss_layer)

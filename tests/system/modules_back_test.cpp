@@ -27,7 +27,9 @@ const Options kGreedy{"decoupled.greedy.depth=1", "decoupled.greedy.width=8"};
 const Options kSynthetic{"decoupled.synthetic.conditioned=true"};
 const Options kFreshest{"decoupled.synthetic.freshest=true", "clock.teach.seconds=[2]"};
 const Options kUnlocked{"decoupled.synthetic.unlocked=true"};
-const std::vector<Options> kMethods{kLocal, kGreedy, kSynthetic, kFreshest, kUnlocked};
+const Options kAtEstimate{"decoupled.synthetic.trains_on=estimate",
+                          "decoupled.synthetic.unlocked=true"};
+const std::vector<Options> kMethods{kLocal, kGreedy, kSynthetic, kFreshest, kUnlocked, kAtEstimate};
 
 /// Four modules on four hosts; an update takes three seconds.
 proto::Experiment task(const Options& set) {

@@ -1,10 +1,12 @@
 // Decoupled neural interfaces (Jaderberg et al. 2017, arXiv:1608.05343), update-unlocked: a module's
 // error signal is an estimate M(h) of dL/dh by a predictor of its own, which learns from what the next
-// module, itself at work on an estimate, sends back: |M(h) - dL/dh|^2, bootstrapped up to the last
+// module, itself at work on an estimate, sends back: |M(h) - dL/dh|^2 / 2, bootstrapped up to the last
 // module, whose signal is exact. BP(lambda) mixes the two; with lambda = 1 it is backpropagation. The
 // predictor's last layer starts at zero, and so does the signal. Fully unlocked, a module's input is an
-// estimate, too: I(x), of the network's input x, learns by |I(x) - h(k-1)|^2 from what the module before,
-// itself at work on an estimate, makes of the same sample.
+// estimate, too: I(x), of the network's input x, learns by |I(x) - h(k-1)|^2 / 2 from what the module before,
+// itself at work on an estimate, makes of the same sample. What module k sends back is then the gradient by
+// I(x), of which the paper does not say where M(k-1) learns it: at h(k-1), its own module's output, or, as in
+// the authors' program, at I(x) (decoupled.synthetic.trains_on).
 #include "experiment.pb.h"
 #include "runtime/schemes/decoupled/built_in.hpp"
 
@@ -13,7 +15,8 @@ namespace {
 
 PredictorPlan predictor_of(const proto::Experiment& e, const OptionValues& /*values*/) {
   const proto::Synthetic& options = e.decoupled().synthetic();
-  PredictorPlan plan{.conditioned = options.conditioned()};
+  PredictorPlan plan{.conditioned = options.conditioned(),
+                     .at_estimate = options.trains_on() == proto::Synthetic::estimate};
   if (options.predictor().has_mlp()) {
     const proto::PredictorMlp& mlp = options.predictor().mlp();
     plan.hidden.assign(static_cast<std::size_t>(mlp.depth()), mlp.width());
@@ -47,15 +50,18 @@ DecoupledScheme synthetic() {
                .check = check_synthetic},
       .from = SignalFrom::predictor,
       .signal =
-          "error(k) = lambda dL/dh(k) + (1 - lambda) M(h(k)); M learns by |M(h(k)) - "
-          "dL/dh(k)|^2 from what module k+1, at work on its own error signal, sends",
+          "error(k) = lambda dL/dh(k) + (1 - lambda) M(h(k)); M learns by 1/2 |M(h(k)) - "
+          "dL/dh(k)|^2 from what module k+1, at work on its own error signal, sends; with unlocked "
+          "that is the gradient by module k+1's estimated input I(x), and M learns it at h(k), or "
+          "with decoupled.synthetic.trains_on=estimate at I(x), as the authors' program does",
       .locks = "forward; with unlocked none; with lambda > 0 all three",
       .arrows =
           "module k --h(k)--> module k+1 --> ... --> head\n"
           "module k --h(k)--> predictor k --M(h(k))--> module k\n"
           "                   predictor k <--dL/dh(k)-- module k+1   (later: a lesson)\n"
           "unlocked:  source --x--> input predictor k --I(x)--> module k, in place of h(k-1)\n"
-          "           input predictor k <--h(k-1)-- module k-1       (later: a lesson)",
+          "           input predictor k <--h(k-1)-- module k-1       (later: a lesson)\n"
+          "trains_on=estimate:  input predictor k --I(x)--> predictor k-1",
       .predictor = predictor_of};
 }
 
