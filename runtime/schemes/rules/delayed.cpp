@@ -1,4 +1,4 @@
-// delayed: the replicas in cyclic order, so that every gradient but the first is R - 1 updates late.
+// delayed: the replicas in cyclic order, so that every gradient but the first R - 1 is R - 1 updates late.
 // Agarwal & Duchi 2011, arXiv:1104.5525.
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -42,15 +42,18 @@ std::unique_ptr<Admission> cyclic() {
 namespace rule_schemes {
 
 RuleScheme delayed() {
-  return {.info = {.name = "delayed",
-                   .summary =
-                       "the replicas push in cyclic order, so that the staleness is always R - 1",
-                   .paper = "Agarwal & Duchi, NIPS 2011, arXiv:1104.5525"},
-          .equations = "w <- w - eta opt(g(w of R - 1 updates ago))",
-          .memory = "the optimizer's moments",
-          .admission = [](const RuleContext&) { return cyclic(); },
-          .applies_each = true,
-          .counts_each = true};
+  return {
+      .info =
+          {.name = "delayed",
+           .summary =
+               "the replicas push in cyclic order, so that the staleness is R - 1 after the first "
+               "R - 1 pushes",
+           .paper = "Agarwal & Duchi, NIPS 2011, arXiv:1104.5525"},
+      .equations = "w <- w - eta opt(g(w of R - 1 updates ago))",
+      .memory = "the optimizer's moments",
+      .admission = [](const RuleContext&) { return cyclic(); },
+      .applies_each = true,
+      .counts_each = true};
 }
 
 }  // namespace rule_schemes

@@ -2,9 +2,10 @@
 // arXiv:2407.19234; v outside the rate.
 //
 // A gradient belongs to the bucket of the version that it was computed at: version 0 to bucket 0,
-// versions (b-1) R + 1 to b R to bucket b. Update t works on bucket floor(t / R). When a bucket opens,
-// all before it fade: w <- w - eta gamma v, v <- gamma v. A gradient that is d buckets late enters
-// with what it would have by now:
+// versions (b-1) R + 1 to b R to bucket b. Update t, counted from 0, works on bucket floor(t / R):
+// buckets open by the server's count, whether they have all of their gradients or not. When one opens,
+// all before it fade: w <- w - eta gamma v, v <- gamma v. A gradient that is d buckets late enters with
+// what it would have by now:
 //
 //   v <- v + gamma^d g;  w <- w - eta (1 - gamma^(d+1)) / (1 - gamma) g
 //
@@ -76,8 +77,9 @@ RuleScheme ormo() {
                    "momentum that is ordered by the iterations of the gradients, in buckets of R",
                .paper = "Shi et al., NeurIPS 2024, arXiv:2407.19234"},
       .equations =
-          "bucket opens: w <- w - eta gamma v, v <- gamma v; a gradient d buckets late: v "
-          "<- v + gamma^d g, w <- w - eta (1 - gamma^(d+1)) / (1 - gamma) g",
+          "with every R-th update of the server a bucket opens: w <- w - eta gamma v, v <- "
+          "gamma v; a gradient d buckets late: v <- v + gamma^d g, w <- w - eta (1 - "
+          "gamma^(d+1)) / (1 - gamma) g; it is of bucket ceil(version that it was computed at / R)",
       .memory = "1",
       .step = [](const RuleContext& c) { return std::make_unique<Ormo>(c); },
       .own_momentum = true,
