@@ -18,7 +18,8 @@ DecoupledScheme greedy() {
       .signal =
           "error(k) = d/dh(k) of (1 - s) L(A(h(k))) + s mean (S(P h(k)) - S(labels))^2, A "
           "the module's own head and P a linear map, which learn by the same; S the cosines "
-          "of all pairs of samples, s decoupled.greedy.similarity",
+          "of all pairs of samples, each row (of labels one-hot) minus its mean, "
+          "s decoupled.greedy.similarity",
       .locks = "forward",
       .arrows =
           "source --labels--> predictor k\n"
