@@ -219,7 +219,8 @@ TEST_CASE("predictors, their lessons under way and what is measured of them are 
            {"decoupled.synthetic.unlocked=true"},
            {"decoupled.greedy.buffer=3", "clock.forward.seconds=[4,1,1,4]"},
            {"decoupled.synthetic.freshest=true", "clock.teach.seconds=[0.01]"},
-           {"decoupled.synthetic.conditioned=true", "decoupled.synthetic.unlocked=true"}}) {
+           {"decoupled.synthetic.conditioned=true", "decoupled.synthetic.unlocked=true"},
+           {"decoupled.synthetic.trains_on=estimate", "decoupled.synthetic.unlocked=true"}}) {
     INFO(method.front() << " " << method.back());
     const Folder folder;
     const std::string run = folder / "run";

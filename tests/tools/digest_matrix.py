@@ -115,6 +115,8 @@ def optimizers():
         for policy in ["stash", "spectrain"]:
             yield Case("mlp", [K + "3", ASYNC, W + policy, "optimizer.rule=" + rule, "optimizer.weight_decay=0.1"])
         yield Case("conv", [K + "2", M + "2", "optimizer.rule=" + rule, "optimizer.clip_norm=0.5"])
+    for source in ["first", "first_gram"]:
+        yield Case("mlp", [K + "3", ASYNC, "optimizer.rule=basis_rotation", "optimizer.rotation.every=2", "optimizer.rotation.source=" + source])
     for schedule in ["step.every=4", "cosine.end=0.1", "polynomial.power=2", "milestones.at=[0.3,0.6]"]:
         yield Case("mlp", [K + "3", ASYNC, W + "spectrain", "optimizer.warm_up=3", "optimizer.schedule." + schedule])
     yield Case("mlp", [K + "3", ASYNC, W + "stash", "placement.optimizer=own", "optimizer.clip_norm=0.1"])
@@ -249,6 +251,7 @@ def decoupled():
             yield Case("mlp", [K + "3", d + method] + pipeline)
         yield Case("mlp", [K + "2", d + method, R + "2", EX + "synchronous"])
         yield Case("mlp", [K + "2", d + method, R + "3", RULE + "asgd"], run=False)
+    yield Case("mlp", [K + "3", "decoupled.feedback_alignment.replaces=parameters"])
     for more in [[S + "sequential"], [S + "zb_h1", M + "4", "decoupled.greedy.depth=1", "decoupled.greedy.width=8"], [ASYNC, W + "stash"],
                  [S + "sequential", M + "2", "decoupled.greedy.similarity=0.99"]]:
         yield Case("mlp", [K + "3", d + "greedy"] + more)
@@ -265,6 +268,7 @@ def decoupled():
     yield Case("mlp", [K + "2", synthetic + "lambda=1"])
     for more in [[S + "sequential"], [S + "sequential", M + "2", "decoupled.ahead=2"], [ASYNC, W + "latest"]]:
         yield Case("mlp", [K + "3", synthetic + "unlocked=true"] + more, run=False)
+    yield Case("mlp", [K + "3", S + "sequential", M + "2", synthetic + "unlocked=true", synthetic + "trains_on=estimate"], run=False)
     labelled = [synthetic + "conditioned=true", synthetic + "predictor.mlp.width=16", "record.angle_every=3"]
     yield Case("mlp", [K + "3", S + "sequential", synthetic + "unlocked=true"] + labelled, run=False)
     for more in [[S + "sequential"], [S + "zb_h1", M + "4"], [ASYNC, W + "stash"]]:
