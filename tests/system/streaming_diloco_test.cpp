@@ -6,13 +6,7 @@
 //   after 5, 10, 15 mini-batches a leaves, after 7, 12 and at the end b: d = mean of (since - own),
 //   m <- 0.9 m + d, shared <- shared - 0.7 (d + 0.9 m)
 //   tau mini-batches later own <- alpha own + (1 - alpha) shared, since <- shared
-#include "kernels/stream.hpp"
-#include "runtime/data/memory.hpp"
-#include "runtime/data/registry.hpp"
-#include "runtime/model/layer.hpp"
-#include "runtime/model/registry.hpp"
-#include "tests/support/catch.hpp"
-#include "tests/support/harness.hpp"
+#include "tests/system/two_numbers.hpp"
 
 #include <array>
 
@@ -23,94 +17,17 @@ using namespace troupe::test;
 
 namespace {
 
-/// (B, 2) -> (B, 2): (0, a x0 + b x1); a and b are tensors of their own, from 0.
-class TwoNumbers final : public PlainLayer {
- public:
-  TwoNumbers() : PlainLayer("two") {}
-
-  std::vector<ParameterSpec> parameters() const override {
-    return {{.name = "two.a", .shape = {1}}, {.name = "two.b", .shape = {1}}};
-  }
-
-  Shape output_shape() const override { return {2}; }
-
-  std::int64_t saved_bytes() const override { return 16; }
-
-  Tensor transform(const Pass& pass,
-                   Parameters w,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
-    Tensor y = pass.stream.allocate(x.shape());
-    const auto in = x.span<float>();
-    const auto out = y.span<float>();
-    for (std::size_t i = 0; i < in.size(); i += 2) {
-      out[i] = 0;
-      out[i + 1] = w[0].span<float>()[0] * in[i] + w[1].span<float>()[0] * in[i + 1];
-    }
-    saved = {x, {}};
-    return y;
-  }
-
-  Tensor transform_gradient(const Pass&, Parameters, Saved& saved, Tensor dy, bool) const override {
-    saved[1] = std::move(dy);
-    return {};
-  }
-
-  void weight_gradient(Stream&, const Saved& saved, std::span<const Gradient> g) const override {
-    const auto x = saved[0].span<float>();
-    const auto dy = saved[1].span<float>();
-    for (std::size_t p = 0; p < 2; ++p) {
-      float& out = g[p].to.span<float>()[0];
-      out = g[p].accumulate ? out : 0;
-      for (std::size_t i = 0; i < x.size(); i += 2) {
-        out += dy[i + 1] * x[i + p];
-      }
-    }
-  }
-};
-
-/// The two samples and the network, by name.
-bool registered() {
-  const MemorySamples samples{.x = {1, 0.5f, -0.5f, 2}, .labels = {0, 1}};
-  const auto data =
-      memory_dataset({.sample = {2}, .classes = 2, .train = samples, .test = samples});
-  const bool opens = data && register_dataset({.info = {.name = "two_samples", .summary = ""},
-                                               .open = [data](const DatasetContext&) {
-                                                 return data;
-                                               }});
-  return opens && register_network({.info = {.name = "two_numbers", .summary = ""},
-                                    .build = [](Network& n, const NetworkContext&) {
-                                      n.add(std::make_shared<TwoNumbers>());
-                                      return Result<void>();
-                                    }});
-}
-
 Outcome train(const Options& more = {}, const HarnessOptions& options = {}) {
-  static const bool kRegistered = registered();
-  REQUIRE(kRegistered);
   const std::string diloco = "replicas.exchange.diloco.";
-  const Outcome done = run(experiment("data { custom { name: 'two_samples' } batch_size: 1 } "
-                                      "model { custom { name: 'two_numbers' } }",
-                                      joined({"replicas.count=2",
-                                              "replicas.split=by_label",
-                                              "replicas.shards=2",
-                                              "optimizer.rule=sgd",
-                                              "optimizer.learning_rate=0.2",
-                                              diloco + "period=5",
-                                              diloco + "rate=0.7",
-                                              diloco + "momentum=0.9",
-                                              diloco + "mode.streaming.overlap=2",
-                                              diloco + "mode.streaming.mix=0.25",
-                                              "record.evaluate=false",
-                                              "clock.forward.seconds=[1]",
-                                              "stop.updates=15"},
-                                             more)),
-                           options);
-  INFO(done.ending.cause);
-  REQUIRE(done.ending.exit_code == 0);
-  REQUIRE(done.weights.size() == 2);
-  return done;
+  return two_numbers::train(joined({"replicas.shards=2",
+                                    diloco + "period=5",
+                                    diloco + "rate=0.7",
+                                    diloco + "momentum=0.9",
+                                    diloco + "mode.streaming.overlap=2",
+                                    diloco + "mode.streaming.mix=0.25",
+                                    "stop.updates=15"},
+                                   more),
+                            options);
 }
 
 using Losses = std::array<double, 15>;
@@ -177,6 +94,104 @@ TEST_CASE("the figures of streaming depend on each of its numbers", "[system][re
                                    std::string("replicas.shards=1")}) {
     INFO(other);
     CHECK(distance(train({other}).weights, paper.weights) > 1e-3);
+  }
+}
+
+namespace {
+
+using two_numbers::Two;
+
+struct Numbers {
+  int period = 5;
+  int overlap = 2;
+  int updates = 15;
+  int fragments = 2;  // 1: both numbers are one
+};
+
+/// The algorithm in double, end included: with the last mini-batch each fragment is sent, one that is under way
+/// for a second time, with what has moved since the first.
+Two outer_weights(const Numbers& of) {
+  std::array<Two, 2> own{};
+  std::array<Two, 2> since{};  // by replica
+  Two shared{};
+  Two momentum{};
+  Two answer{};
+  std::array<int, 2> due{};  // by number; 0: nothing is under way
+  for (int n = 1; n <= of.updates; ++n) {
+    for (int i = 0; i < 2; ++i) {
+      own[static_cast<std::size_t>(i)] = two_numbers::stepped(i, own[static_cast<std::size_t>(i)]);
+    }
+    for (std::size_t p = 0; p < 2; ++p) {
+      const int turn = of.fragments == 2 ? of.period * static_cast<int>(p) / 2 : 0;
+      const bool takes_over = due[p] == n;
+      const double theirs = answer[p];
+      if (n == of.updates || (n > turn && (n - turn) % of.period == 0)) {
+        double d = 0;
+        for (std::size_t i = 0; i < 2; ++i) {
+          d += (since[i][p] - own[i][p]) / 2;
+          since[i][p] = own[i][p];
+        }
+        momentum[p] = 0.9 * momentum[p] + d;
+        shared[p] -= 0.7 * (d + 0.9 * momentum[p]);
+        answer[p] = shared[p];
+        due[p] = n + of.overlap;
+      }
+      if (takes_over) {
+        for (std::size_t i = 0; i < 2; ++i) {
+          own[i][p] = 0.25 * own[i][p] + 0.75 * theirs;
+          since[i][p] = theirs;
+        }
+      }
+    }
+  }
+  return shared;
+}
+
+Outcome train(const Numbers& of, const Options& more, const HarnessOptions& options = {}) {
+  return train(joined({concat("replicas.shards=", of.fragments),
+                       concat("replicas.exchange.diloco.period=", of.period),
+                       concat("replicas.exchange.diloco.mode.streaming.overlap=", of.overlap),
+                       concat("stop.updates=", of.updates)},
+                      more),
+               options);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "wherever a streamed run ends, it is the algorithm, and whatever the speeds the same bits",
+    "[system][replicas]") {
+  for (const auto& [period, overlap] :
+       std::vector<std::pair<int, int>>{{2, 1}, {4, 1}, {4, 2}, {4, 3}, {5, 2}, {7, 6}}) {
+    for (int updates = 1; updates <= 16; ++updates) {
+      for (const int fragments : {1, 2}) {
+        const Numbers of{period, overlap, updates, fragments};
+        INFO("H " << period << ", tau " << overlap << ", T " << updates << ", P " << fragments);
+        const Outcome even = train(of, {});
+        two_numbers::check_numbers(even, outer_weights(of));
+        for (const Options& speeds : std::vector<Options>{
+                 {"clock.workers.slowness=[1,3]"},
+                 {"clock.workers.slowness=[1.2,1]"},
+                 {"clock.workers.slowness=[1,1.1]", "clock.exchange.seconds=[1.7]"},
+                 {"clock.workers.spread=0.6",
+                  "clock.exchange.gamma.shape=2",
+                  "clock.exchange.seconds=[0.6]"}}) {
+          INFO(speeds.front());
+          CHECK(same(train(of, speeds).weights, even.weights));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the end of a streamed run is the same on the real clock", "[system][replicas]") {
+  for (const Numbers& of : {Numbers{4, 2, 5}, Numbers{4, 2, 7}, Numbers{4, 3, 13, 1}}) {
+    INFO("H " << of.period << ", tau " << of.overlap << ", T " << of.updates);
+    const Outcome modelled = train(of, {});
+    for (const Options& more : std::vector<Options>{
+             {}, {"clock.workers.hold_back=[1,40]"}, {"clock.workers.hold_back=[40,1]"}}) {
+      CHECK(same(train(of, more, {.threads = true}).weights, modelled.weights));
+    }
   }
 }
 

@@ -26,15 +26,21 @@ class AllTogether final : public Admission {
 
   bool servers_may_differ() const override { return backup_ > 0; }
 
-  /// What the dead have left counts in the mean, but not among those who are waited for.
+  /// What the dead have left counts in the mean, but not among those who are waited for. One push of each, the
+  /// first: where no answer is waited for (streams), a fast replica's next one may come before a slow one's first,
+  /// and belongs to the next update all the same.
   Choice choose(const std::vector<Arrival>& waiting,
                 const Ledger& ledger,
                 double /*now*/) const override {
     Choice choice;
+    std::set<std::int32_t> from;
     std::set<std::int32_t> here;
     for (std::size_t i = 0; i < waiting.size(); ++i) {
       if (!accepts(waiting[i], ledger)) {
         choice.drop.push_back(i);  // came while the update that it missed was being made
+        continue;
+      }
+      if (!from.insert(waiting[i].replica).second) {
         continue;
       }
       choice.take.push_back(i);

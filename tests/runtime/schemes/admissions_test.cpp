@@ -229,6 +229,10 @@ TEST_CASE("a synchronous update has all living, or all but the backup", "[scheme
   CHECK(all->choose(arrivals({{2, 7}, {0, 7}}), without, 0).take == Indices{0, 1});
   CHECK(all->choose(arrivals({{1, 7}, {2, 7}}), without, 0).take.empty());
   CHECK(all->choose(arrivals({{1, 7}, {2, 7}, {0, 7}}), without, 0).take == Indices{0, 1, 2});
+  // Who is fast has pushed twice before the last has come: the second is of the next update.
+  CHECK(all->choose(arrivals({{2, 7}, {2, 7}, {0, 7}, {1, 7}}), l, 0).take == Indices{0, 2, 3});
+  CHECK(all->choose(arrivals({{1, 7}, {1, 7}, {2, 7}, {0, 7}}), without, 0).take ==
+        Indices{0, 2, 3});
 
   const auto backup = admission({"replicas.count=3", "replicas.exchange.synchronous.backup=1"});
   CHECK(backup->accepts({.read_version = 7}, l));
