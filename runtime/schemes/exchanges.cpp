@@ -233,8 +233,9 @@ ExchangeScheme diloco() {
                .check = exchange_checks::diloco},
       .equations =
           "D = mean change; m <- mu m + D; w <- w - eps (D + mu m). Asynchronous: D / R at each "
-          "arrival, momentum with every R-th. Decoupled, by fragment: of matrices D = (mean |u|) "
-          "phi(mean phi(u)), phi(u) = u / |u|, the means weighted by tokens x tokens / steps",
+          "arrival, momentum with every R-th. Decoupled, by fragment: of each tensor but "
+          "embeddings D = (mean |u|) phi(mean phi(u)), phi(u) = u / |u|, the means weighted by "
+          "tokens x tokens / steps",
       .memory = "1; 2 for delayed Nesterov",
       .link = diloco_link,
       .rule =

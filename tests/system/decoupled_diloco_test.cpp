@@ -137,7 +137,7 @@ class OuterLoops {
     }
     for (const ParameterLayout::Entry& e :
          layouts_.at(static_cast<std::size_t>(server.chunk)).entries) {
-      if (e.slice == server.slice && e.spec.shape.dimensions() == 2 && movements.size() > 1) {
+      if (e.slice == server.slice && !e.spec.table && movements.size() > 1) {
         radial(movements, weights, total, e.offset, e.spec.shape.elements(), merged);
       }
     }

@@ -2,8 +2,8 @@
 // the movements of several replicas become one. With c the numbers since a replica took the outer weights
 // over last, its weight is w = c_tokens (c_tokens / c_steps) (section 3.2). With phi(x) = x / |x|, phi(0) = 0,
 //
-//   RDA({v, w}) = (sum w |v| / sum w) phi(sum w phi(v) / sum w)              of each matrix
-//   mean({v, w}) = sum w v / sum w                                            of embeddings and vectors
+//   RDA({v, w}) = (sum w |v| / sum w) phi(sum w phi(v) / sum w)              of each tensor but embeddings
+//   mean({v, w}) = sum w v / sum w                                            of embeddings
 //
 // An outer step waits for K replicas, then for a share gamma of what is left of the overlap (equation 3):
 // gamma (tau xi_step - xi_quorum - xi_sync), of the times of a mini-batch, until the quorum was complete, and of
@@ -121,7 +121,7 @@ std::vector<double> merge_weights(const Update& update, double rows) {
   return weights;
 }
 
-/// Puts the RDA of one matrix, `shape` from `offset`, into the same place of `out`.
+/// Puts the RDA of one tensor, `shape` from `offset`, into the same place of `out`.
 void radial_directional(Stream& stream,
                         const Update& update,
                         const std::vector<double>& weights,
@@ -175,8 +175,8 @@ Term merged_movement(Stream& stream, const Update& update, const MovementMerge& 
     terms.push_back({weights[i] * of.factor / total, of.values.front()});
   }
   const Tensor merged = sum_of(stream, terms);
-  for (const RuleContext::Part& matrix : merge.radial) {
-    radial_directional(stream, update, weights, matrix, merged);
+  for (const RuleContext::Part& tensor : merge.radial) {
+    radial_directional(stream, update, weights, tensor, merged);
   }
   return {1, merged};
 }

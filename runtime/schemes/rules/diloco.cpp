@@ -30,7 +30,7 @@ class Outer final : public Step {
     const bool radial =
         options_.mode().decoupled().merge() == proto::DecoupledDiloco::radial_directional;
     for (const RuleContext::Part& part : context.parts) {
-      if (radial && part.shape.dimensions() > 1 && !part.table) {
+      if (radial && !part.table) {
         merge_.radial.push_back(part);
       }
     }
