@@ -245,8 +245,13 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
   const DecoupledScheme* const method = decoupled_of(e);
   const bool tells_influence = method && method->influence;
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-    b.chunks.push_back(std::make_shared<const Chunk>(
-        b.network, b.cut, c, slices_wanted(b), sends_back && c > 0, fragments_of(b)));
+    b.chunks.push_back(std::make_shared<const Chunk>(b.network,
+                                                     b.cut,
+                                                     c,
+                                                     slices_wanted(b),
+                                                     sends_back && c > 0,
+                                                     fragments_of(b),
+                                                     dealing_of(b)));
     auto plan = plan_views(*b.schedule, *b.view, c);
     if (!plan) {
       return plan.error();

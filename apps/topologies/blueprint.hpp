@@ -63,6 +63,8 @@ Precision precision_of(const proto::Experiment& experiment);
 std::size_t slices_wanted(const Blueprint& blueprint);
 /// Number of the fragments that servers keep; 0: slices are not of fragments.
 std::int64_t fragments_of(const Blueprint& blueprint);
+/// ... and what they are made of.
+Dealing dealing_of(const Blueprint& blueprint);
 /// By slice of a chunk: mini-batches into a period at which its fragment is sent. Empty where there are
 /// no fragments.
 std::vector<std::int64_t> fragment_turns(const Blueprint& blueprint, std::int32_t chunk);

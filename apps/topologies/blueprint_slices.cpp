@@ -19,9 +19,13 @@ std::int64_t fragments_of(const Blueprint& b) {
   if (!b.link || !b.link->in_fragments) {
     return 0;
   }
-  const std::int64_t blocks = blocks_of(b.network);
-  const std::int64_t wanted = b.link->fragments > 0 ? b.link->fragments : (blocks + 2) / 3;
-  return std::clamp<std::int64_t>(wanted, 1, blocks);
+  const std::int64_t most = dealt_of(b.network, dealing_of(b));
+  const std::int64_t wanted = b.link->fragments > 0 ? b.link->fragments : (most + 2) / 3;
+  return std::clamp<std::int64_t>(wanted, 1, most);
+}
+
+Dealing dealing_of(const Blueprint& b) {
+  return b.link && b.link->of_tensors ? Dealing::tensors : Dealing::blocks;
 }
 
 std::vector<std::int64_t> fragment_turns(const Blueprint& b, std::int32_t chunk) {

@@ -26,7 +26,7 @@ std::unique_ptr<Machine> make_probe(const Blueprint& b, Stream& stream) {
                        .buffers = {}};
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     config.chunks.push_back(std::make_shared<const Chunk>(
-        b.network, b.cut, c, slices_wanted(b), c > 0, fragments_of(b)));
+        b.network, b.cut, c, slices_wanted(b), c > 0, fragments_of(b), dealing_of(b)));
     config.buffers.push_back(config.chunks.back()->initial_buffers(stream));
   }
   return std::make_unique<Probe>(std::move(config));

@@ -75,7 +75,8 @@ Chunk::Chunk(const Network& network,
              std::int32_t index,
              std::size_t shards,
              std::optional<bool> sends_back,
-             std::int64_t fragments)
+             std::int64_t fragments,
+             Dealing dealing)
     : index_(index),
       first_(index == 0),
       sends_back_(sends_back.value_or(index > 0)),
@@ -90,7 +91,7 @@ Chunk::Chunk(const Network& network,
   for (const NamedShape& entry : network.after.at(static_cast<std::size_t>(last - 1))) {
     output_bytes_ += 4 * entry.shape.elements();
   }
-  ChunkParameters parameters = lay_out(network, first_layers, index, shards, fragments);
+  ChunkParameters parameters = lay_out(network, first_layers, index, shards, fragments, dealing);
   layout_ = std::move(parameters.layout);
   borrowed_ = std::move(parameters.borrowed);
   reads_ = std::move(parameters.reads);

@@ -23,7 +23,8 @@ class Chunk {
         std::int32_t index,
         std::size_t shards = 1,
         std::optional<bool> sends_back = {},
-        std::int64_t fragments = 0);
+        std::int64_t fragments = 0,
+        Dealing dealing = Dealing::blocks);
 
   std::int32_t index() const { return index_; }
 

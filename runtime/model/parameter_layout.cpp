@@ -90,6 +90,74 @@ std::vector<std::int64_t> blocks_by_layer(const Network& network) {
   return blocks;
 }
 
+/// The tensors of a network in layer order, a tied one where it is met first.
+struct Tensors {
+  std::vector<std::int64_t> sizes;                 // elements
+  std::vector<std::size_t> layers;                 // that read them first
+  std::vector<std::vector<std::size_t>> by_layer;  // what each layer reads, in its order
+};
+
+Tensors tensors_of(const Network& network) {
+  Tensors all;
+  std::map<std::string, std::size_t> tied;
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    std::vector<std::size_t>& reads = all.by_layer.emplace_back();
+    for (const ParameterSpec& spec : network.layers[i]->parameters()) {
+      std::size_t at = all.sizes.size();
+      if (spec.tied) {
+        at = tied.try_emplace(spec.name, at).first->second;
+      }
+      if (at == all.sizes.size()) {
+        all.sizes.push_back(spec.shape.elements());
+        all.layers.push_back(i);
+      }
+      reads.push_back(at);
+    }
+  }
+  return all;
+}
+
+/// Bin packing by size: which of `bins` each is in. Of equal ones the first comes first.
+std::vector<std::int64_t> packed(const std::vector<std::int64_t>& sizes, std::int64_t bins) {
+  std::vector<std::size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return sizes[a] > sizes[b];
+  });
+  std::vector<std::int64_t> filled(static_cast<std::size_t>(bins));
+  std::vector<std::int64_t> bin_of(sizes.size());
+  for (const std::size_t i : order) {
+    const auto least = std::min_element(filled.begin(), filled.end());
+    *least += sizes[i];
+    bin_of[i] = least - filled.begin();
+  }
+  return bin_of;
+}
+
+/// By layer and parameter, which fragment it is in.
+using FragmentOf = std::vector<std::vector<std::int64_t>>;
+
+FragmentOf dealt(const Network& network, std::int64_t fragments, Dealing dealing) {
+  const Tensors tensors = tensors_of(network);
+  std::vector<std::int64_t> of;  // by tensor
+  if (dealing == Dealing::tensors) {
+    of = packed(tensors.sizes, fragments);
+  } else {
+    const std::vector<std::int64_t> blocks = blocks_by_layer(network);
+    for (const std::size_t layer : tensors.layers) {
+      of.push_back(blocks[layer] % fragments);
+    }
+  }
+  FragmentOf all;
+  for (const std::vector<std::size_t>& reads : tensors.by_layer) {
+    std::vector<std::int64_t>& layer = all.emplace_back();
+    for (const std::size_t tensor : reads) {
+      layer.push_back(of[tensor]);
+    }
+  }
+  return all;
+}
+
 /// How the untied parameters of a chunk are dealt out.
 struct CommonSlices {
   std::vector<std::size_t> slice_of;    // by parameter, in layer order
@@ -97,13 +165,13 @@ struct CommonSlices {
   std::size_t count = 1;
 };
 
-CommonSlices in_fragments(const CutNetwork& cut, std::size_t chunk, std::int64_t fragments) {
-  const std::vector<std::int64_t> blocks = blocks_by_layer(cut.network);
+CommonSlices in_fragments(const CutNetwork& cut, std::size_t chunk, const FragmentOf& dealt) {
   std::vector<std::int64_t> fragment_of;  // by parameter
   for (auto i = static_cast<std::size_t>(cut.first_layers[chunk]); i < cut.end_of(chunk); ++i) {
-    for (const ParameterSpec& spec : cut.network.layers[i]->parameters()) {
-      if (!spec.tied) {
-        fragment_of.push_back(blocks[i] % fragments);
+    const std::vector<ParameterSpec> specs = cut.network.layers[i]->parameters();
+    for (std::size_t p = 0; p < specs.size(); ++p) {
+      if (!specs[p].tied) {
+        fragment_of.push_back(dealt[i][p]);
       }
     }
   }
@@ -186,17 +254,26 @@ std::int64_t blocks_of(const Network& network) {
   return network.layers.empty() ? 1 : blocks_by_layer(network).back() + 1;
 }
 
+std::int64_t dealt_of(const Network& network, Dealing dealing) {
+  if (dealing == Dealing::blocks) {
+    return blocks_of(network);
+  }
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(tensors_of(network).sizes.size()));
+}
+
 ChunkParameters lay_out(const Network& network,
                         const std::vector<std::int64_t>& first_layers,
                         std::int32_t index,
                         std::size_t shards,
-                        std::int64_t fragments) {
+                        std::int64_t fragments,
+                        Dealing dealing) {
   const CutNetwork cut{network, first_layers};
+  const FragmentOf fragment_of = fragments > 0 ? dealt(network, fragments, dealing) : FragmentOf{};
   const auto chunk = static_cast<std::size_t>(index);
   std::vector<std::size_t> slices;  // by chunk; the common ones are first
   CommonSlices common;
   for (std::size_t c = 0; c < first_layers.size(); ++c) {
-    CommonSlices of = fragments > 0 ? in_fragments(cut, c, fragments) : in_shards(cut, c, shards);
+    CommonSlices of = fragments > 0 ? in_fragments(cut, c, fragment_of) : in_shards(cut, c, shards);
     slices.push_back(of.count);
     if (c == chunk) {
       common = std::move(of);
@@ -214,6 +291,7 @@ ChunkParameters lay_out(const Network& network,
   for (auto i = static_cast<std::size_t>(first_layers[chunk]); i < cut.end_of(chunk); ++i) {
     std::vector<ParameterRead>& reads = all.reads.emplace_back();
     for (const ParameterSpec& spec : network.layers[i]->parameters()) {
+      const std::size_t at = reads.size();
       const std::int64_t size = rounded_up(spec.shape.elements());
       if (!spec.tied) {
         const std::size_t slice = common.slice_of[untied++];
@@ -228,7 +306,7 @@ ChunkParameters lay_out(const Network& network,
         found->second = of.slice;
         used[of.slice] = size;
         if (fragments > 0) {
-          all.layout.fragments[of.slice] = blocks_by_layer(network)[i] % fragments;
+          all.layout.fragments[of.slice] = fragment_of[i][at];
         }
         all.layout.entries.push_back({spec, of.slice, 0});
       } else if (is_new) {

@@ -52,19 +52,30 @@ struct ChunkParameters {
   std::vector<std::vector<ParameterRead>> reads;  // by layer of the chunk
 };
 
+/// What the fragments of a network are made of.
+enum class Dealing : std::uint8_t {
+  blocks,   // in turn: block i is in fragment i mod P
+  tensors,  // the largest first, each to the fragment that has the fewest parameters so far
+};
+
 /// Number of the network's blocks that have parameters: layers whose names have the same beginning up to a
 /// number ("transformer.h.3", "rnn.0"), or a layer without one, by itself.
 std::int64_t blocks_of(const Network& network);
 
+/// How many there are to deal, at least 1: the most fragments that a network can have. A tied parameter is one
+/// tensor.
+std::int64_t dealt_of(const Network& network, Dealing dealing);
+
 /// Of chunk `index` of a network whose chunks begin at layers `first_layers`. Its untied parameters are
 /// divided in layer order among `shards` slices (no more than it has parameters), as equal in size as
-/// that allows. With `fragments` > 0 (at most blocks_of(network)) they are divided otherwise: block i of
-/// the network is in fragment i mod fragments, and what a chunk has of a fragment is a slice. A tied
+/// that allows. With `fragments` > 0 (at most dealt_of(network, dealing)) they are divided otherwise: the whole
+/// network is dealt out, wherever it is cut, and what a chunk has of a fragment is a slice. A tied
 /// parameter is owned by the chunk of the first layer that reads it, in a slice of its own.
 ChunkParameters lay_out(const Network& network,
                         const std::vector<std::int64_t>& first_layers,
                         std::int32_t index,
                         std::size_t shards,
-                        std::int64_t fragments = 0);
+                        std::int64_t fragments = 0,
+                        Dealing dealing = Dealing::blocks);
 
 }  // namespace troupe

@@ -69,6 +69,7 @@ Link diloco_link(const LinkContext& c) {
     link.overlap = mode.decoupled().overlap();
     link.fragments = mode.decoupled().fragments();
     link.in_fragments = true;
+    link.of_tensors = mode.decoupled().dealing() == proto::DecoupledDiloco::tensors;
     link.dynamic = mode.decoupled().dynamic_steps();
   }
   if (mode.has_asynchronous() || mode.has_quorum() || mode.has_decoupled()) {

@@ -29,6 +29,7 @@ struct Link {
       false;  // of streams: what comes later than that is worked in when it comes; until
               // then, the slice is not sent again
   bool in_fragments = false;     // of streams: slices are fragments of the whole network's blocks
+  bool of_tensors = false;       // ... or of its tensors, dealt by size
   std::int64_t fragments = 0;    // ... so many, at most; 0: three blocks in each
   double mix = 0;                // of its own slice that stays
   bool dynamic = false;          // the server says how many mini-batches until the next push (DyLU)

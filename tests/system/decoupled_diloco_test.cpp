@@ -379,8 +379,49 @@ TEST_CASE("servers decide each for itself, and all come to every end", "[system]
       INFO(done.ending.cause);
       CHECK(done.ending.exit_code == 0);
       check_accounts(done);
-      CHECK(done.servers.size() == 4);
+      CHECK(done.servers.size() == 8);  // each chunk has two tensors
     }
+  }
+}
+
+TEST_CASE("fragments of tensors are about as large as each other, those of blocks are not",
+          "[system][replicas]") {
+  // (16, in) 16, (14, 16) 14, (12, 14) 12, (classes, 12), classes: weights and biases of four layers.
+  const auto sizes = [&](const Options& set) {
+    const auto made = make_blueprint(task(set));
+    REQUIRE(made);
+    std::map<std::int64_t, std::int64_t> by_fragment;
+    std::int64_t all = 0;
+    std::int64_t largest = 0;  // tensor
+    for (const auto& chunk : made->chunks) {
+      const ParameterLayout& layout = chunk->layout();
+      REQUIRE(layout.fragments.size() == layout.slice_sizes.size());
+      for (const ParameterLayout::Entry& e : layout.entries) {
+        by_fragment[layout.fragments[e.slice]] += e.spec.shape.elements();
+        largest = std::max(largest, e.spec.shape.elements());
+        all += e.spec.shape.elements();
+      }
+    }
+    std::vector<std::int64_t> sorted;
+    for (const auto& [fragment, size] : by_fragment) {
+      sorted.push_back(size);
+    }
+    std::sort(sorted.begin(), sorted.end());
+    return std::tuple(sorted, all, largest);
+  };
+  for (const Options& cut :
+       std::vector<Options>{{}, {"pipeline.stages=2"}, {"pipeline.stages=4"}}) {
+    CHECK(std::get<0>(sizes(cut)).size() == 8);
+    CHECK(std::get<0>(sizes(joined(cut, {kMode + "dealing=blocks"}))).size() == 4);
+    for (const int fragments : {1, 2, 3, 5}) {
+      const auto [packed, all, largest] =
+          sizes(joined(cut, {concat(kMode, "fragments=", fragments)}));
+      REQUIRE(packed.size() == static_cast<std::size_t>(fragments));
+      // What one has more than another is at most its last tensor, or it is one tensor.
+      CHECK((packed.back() == largest || packed.back() <= all / fragments + largest));
+    }
+    CHECK(std::get<0>(sizes(joined(cut, {kMode + "fragments=2"}))) ==
+          std::get<0>(sizes({kMode + "fragments=2"})));
   }
 }
 

@@ -72,6 +72,7 @@ const std::vector<Options>& all_exchanges() {
       {"replicas.exchange.diloco.mode=quorum", "replicas.exchange.diloco.period=4"},
       {"replicas.exchange.diloco.mode=decoupled",
        "replicas.exchange.diloco.period=4",
+       "replicas.exchange.diloco.mode.decoupled.dealing=blocks",
        "replicas.shards=1"},  // a slice for each of two fragments, which are a chunk each in two stages
       {"replicas.exchange.diloco.mode=streaming", "replicas.exchange.diloco.period=4"},
       {"replicas.exchange.halos.period=2", "replicas.exchange.halos.accumulate=2"},

@@ -3,6 +3,7 @@
 
 #include "tests/support/catch.hpp"
 
+#include <map>
 #include <string>
 #include <utility>
 
@@ -140,6 +141,46 @@ TEST_CASE("fragments take the network's blocks in turn, wherever it is cut", "[m
   CHECK(lay_out(n, {0, 4, 5}, 1, 1, 4).layout.fragments == Ids{2});
   CHECK(lay_out(n, {0, 2, 3}, 1, 1, 2).layout.fragments == Ids{0});
   CHECK(lay_out(n, {0}, 0, 1).layout.fragments.empty());
+}
+
+TEST_CASE("fragments of tensors are packed by size, wherever the network is cut", "[model]") {
+  const Network n = network({{tied("t", 90), own("a", 20)},
+                             {own("b", 40), own("c", 40)},
+                             {},
+                             {own("d", 70), own("e", 5)},
+                             {tied("t", 90), own("f", 5)}});
+  CHECK(dealt_of(n, Dealing::blocks) == 4);
+  REQUIRE(dealt_of(n, Dealing::tensors) == 7);
+  // t 90 | d 70 | b 40; c to b: 80; a to d: 90; e to b: 85; f to b: 90
+  using Ids = std::vector<std::int64_t>;
+  const auto all = [&](const std::vector<std::int64_t>& cut, std::int64_t fragments) {
+    std::map<std::string, std::int64_t> of;
+    for (std::size_t c = 0; c < cut.size(); ++c) {
+      const ChunkParameters chunk =
+          lay_out(n, cut, static_cast<std::int32_t>(c), 1, fragments, Dealing::tensors);
+      for (const ParameterLayout::Entry& e : chunk.layout.entries) {
+        of[e.spec.name] = chunk.layout.fragments.at(e.slice);
+      }
+    }
+    return of;
+  };
+  const std::map<std::string, std::int64_t> three{
+      {"t", 0}, {"d", 1}, {"b", 2}, {"c", 2}, {"a", 1}, {"e", 2}, {"f", 2}};
+  CHECK(all({0}, 3) == three);
+  CHECK(all({0, 1}, 3) == three);
+  CHECK(all({0, 2, 4}, 3) == three);
+  const std::map<std::string, std::int64_t> seven{
+      {"t", 0}, {"d", 1}, {"b", 2}, {"c", 3}, {"a", 4}, {"e", 5}, {"f", 6}};
+  CHECK(all({0, 3}, 7) == seven);
+  // A chunk has a slice of each fragment that it has tensors of, and the tied one by itself.
+  const ChunkParameters first = lay_out(n, {0, 2}, 0, 1, 3, Dealing::tensors);
+  CHECK(first.layout.fragments == Ids{1, 2, 0});
+  CHECK(first.layout.slice_sizes == Sizes{32, 48 + 48, 96});
+  const ChunkParameters second = lay_out(n, {0, 2}, 1, 1, 3, Dealing::tensors);
+  CHECK(second.layout.fragments == Ids{1, 2});
+  CHECK(second.layout.slice_sizes == Sizes{80, 16 + 16});
+  CHECK(second.borrowed.size() == 1);
+  CHECK(dealt_of(network({{}}), Dealing::tensors) == 1);
 }
 
 TEST_CASE("of layers that share a parameter the last one writes the gradient first", "[model]") {
