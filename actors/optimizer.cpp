@@ -61,10 +61,11 @@ void Optimizer::handle(Apply m, double, Effects& fx) {
       std::move(how),
       [step = std::exchange(step_, {}),
        slim = c_.slim,
+       rebases = c_.rebases,
        up = c_.up,
        parameters = c_.layout.parameters(),
        apply = std::move(m)](Stream& stream) mutable {
-        Applied made = make_step(stream, std::move(apply), *step, slim, parameters, up);
+        Applied made = make_step(stream, std::move(apply), *step, slim, rebases, parameters, up);
         return StepMade{std::move(made), std::move(step)};
       });
 }

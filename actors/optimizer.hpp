@@ -39,6 +39,7 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
     ChunkOptimizer rule;
     ParameterLayout layout;
     SlimNumbers slim{};                       // for Travel::slim
+    bool rebases = false;                     // Link::rebases
     std::vector<CodedLink> up{};              // by slice: where what travels is encoded; else empty
     std::shared_ptr<SharedWeights> shared{};  // hogwild
   };

@@ -198,6 +198,7 @@ OptimizerStep::Request request_of(const Apply& apply) {
 void step_and_merge(Stream& stream,
                     Apply& apply,
                     OptimizerStep& step,
+                    bool rebases,
                     const std::vector<CodedLink>& up,
                     Applied& made) {
   const Outbound& outbound = apply.outbound;
@@ -208,6 +209,7 @@ void step_and_merge(Stream& stream,
   for (const Slice& slice : outbound.before ? apply.base : Weights{}) {
     made.outgoing.push_back(slice.values);  // a handle more: the step is not made in place
   }
+  const Weights from = rebases && !apply.inbound.theirs.empty() ? apply.base : Weights{};
   OptimizerStep::Made own = step.apply(
       stream, std::exchange(apply.base, {}), std::exchange(apply.gradient, {}), request_of(apply));
   if (outbound.made && outbound.travel == Travel::change) {
@@ -221,7 +223,9 @@ void step_and_merge(Stream& stream,
   for (std::size_t s = 0; s < apply.inbound.theirs.size(); ++s) {
     if (apply.inbound.theirs[s]) {
       const Tensor before = own.next[s].values;
-      const Tensor change = made.outgoing.empty() ? Tensor{} : made.outgoing[s];
+      const Tensor change = rebases                 ? difference(stream, from[s].values, before)
+                            : made.outgoing.empty() ? Tensor{}
+                                                    : made.outgoing[s];
       own.next[s].values = merged(stream, apply.inbound, s, before, change, up);
       move_along(stream, s, before, own.next[s].values, own.predictions);
     }
@@ -268,6 +272,7 @@ Applied make_step(Stream& stream,
                   Apply apply,
                   OptimizerStep& step,
                   SlimNumbers slim,
+                  bool rebases,
                   std::int64_t parameters,
                   const std::vector<CodedLink>& up) {
   add_tied(stream, std::exchange(apply.tied, {}), apply.gradient);
@@ -279,7 +284,7 @@ Applied make_step(Stream& stream,
   // A handle more: a step of the replica's own is not made in place then.
   const Weights read = decaying(up, apply.base);
   if (apply.steps) {
-    step_and_merge(stream, apply, step, up, made);
+    step_and_merge(stream, apply, step, rebases, up, made);
   }
   if (!made.links.empty()) {
     encode_outgoing(stream, apply.outbound, apply.gradient_scale, read, up, made);

@@ -12,12 +12,13 @@
 
 namespace troupe {
 
-/// A step, or what travels alone (Apply). `parameters`: what a gap is the mean over. `up`: by slice, the
-/// links that what travels is encoded for (Outbound::links); else empty.
+/// A step, or what travels alone (Apply). `rebases`: of Link. `parameters`: what a gap is the mean over. `up`: by
+/// slice, the links that what travels is encoded for (Outbound::links); else empty.
 Applied make_step(Stream& stream,
                   Apply apply,
                   OptimizerStep& step,
                   SlimNumbers slim,
+                  bool rebases,
                   std::int64_t parameters,
                   const std::vector<CodedLink>& up);
 

@@ -249,7 +249,7 @@ void ServerShard::pass_over(double now, Effects& fx) {
   if (c_.down) {
     differences_.add(version(), {}, weights_.slice().elements());
   }
-  conclude_update(before, now, fx);
+  conclude_update(before, weights_.slice(), now, fx);
 }
 
 // -- dropped pushes --------------------------------------------------------------------------------
@@ -305,6 +305,7 @@ Update ServerShard::make_update(bool measure) {
 void ServerShard::handle(Combined m, double now, Effects& fx) {
   TROUPE_CHECK(busy(), "server ", c_.chunk, ": a Combined that nobody asked for");
   const std::int64_t before = run_.step();
+  const Tensor was = c_.counts_first ? weights_.slice() : Tensor{};
   note_applied(m.updated, now, fx);
   pushes_.applied();
   run_.add(std::exchange(missing_, 0));
@@ -319,15 +320,18 @@ void ServerShard::handle(Combined m, double now, Effects& fx) {
   if (above_) {
     above_->done(std::move(moved), weights_.slice(), now, fx);
   }
-  conclude_update(before, now, fx);
+  conclude_update(before, was ? was : weights_.slice(), now, fx);
   advance(now, fx);
 }
 
-/// There is a new version; the run stood at step `before`.
-void ServerShard::conclude_update(std::int64_t before, double now, Effects& fx) {
+/// There is a new version; the run stood at step `before`, and has `weights` at the steps that it has come to.
+void ServerShard::conclude_update(std::int64_t before,
+                                  const Tensor& weights,
+                                  double now,
+                                  Effects& fx) {
   pins_.let_go(run_);
-  pins_.pin_due(before, weights_.slice(), run_, version(), fx);
-  finish(fx);
+  pins_.pin_due(before, weights, run_, version(), fx);
+  finish(weights, fx);
   if (c_.admission->broadcasts() && replicas_.ledger().slowest() > told_clock_) {
     broadcast(now, fx);
   }

@@ -50,6 +50,9 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     std::shared_ptr<const Admission> admission;
     bool needs_read = false;  // contributions come with the weights that they were computed at
     Rate rate;
+    /// A push is what its sender begins its next mini-batch with: the run's steps that its mini-batches complete
+    /// are those of the weights before it.
+    bool counts_first = false;
     bool replicas_step = false;  // pushes, and their rates, are of the replicas' own optimizers
     std::vector<Reach> reaches;  // predictions that somebody may ask for
     std::vector<Ref<ShardRole>> replicas;  // the shards of this chunk, by replica
@@ -118,7 +121,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   void take_and_tell(std::vector<std::size_t> which, double now, Effects& fx);
   void combine(Effects& fx);
   void pass_over(double now, Effects& fx);
-  void conclude_update(std::int64_t before, double now, Effects& fx);
+  void conclude_update(std::int64_t before, const Tensor& weights, double now, Effects& fx);
   Update make_update(bool measure);
   void note_applied(Updated& updated, double now, Effects& fx);
   void broadcast(double now, Effects& fx);
@@ -129,7 +132,7 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   bool others_may_lack() const;
   void encode(Answer& reply, std::int64_t has) const;
   void answer(std::int32_t who, std::uint64_t request, double now, Effects& fx);
-  void finish(Effects& fx);
+  void finish(const Tensor& weights, Effects& fx);
   void give_up_waiting(Effects& fx);
   void tell_account(Effects& fx);
 

@@ -24,7 +24,7 @@ struct Line {
   std::uint64_t sequence = 0;      // of the last Upload
   bool awaited = false;            // its answer
   std::optional<Answer> answer{};  // that has come and is not worked in yet
-  /// Streams: the mini-batch after which it is worked in. A fetch that overlaps: the one with which it
+  /// Link::late: the mini-batch after which it is worked in. A fetch that overlaps: the one with which it
   /// is worked in at the latest. 0: none.
   std::int64_t due = 0;
   std::uint64_t asked = 0;  // of a fetch that overlaps: its Upload's sequence; 0: the last one's

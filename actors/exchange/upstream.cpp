@@ -69,7 +69,7 @@ bool Upstream::sends(std::size_t slice, std::int64_t n) const {
 
 bool Upstream::waits_for_fetch(std::int64_t n) const {
   const Link& link = c_.link;
-  if (link.streams || link.overlaps) {
+  if (link.late() || link.overlaps) {
     return false;
   }
   if (link.bound >= 0) {
@@ -87,7 +87,7 @@ bool Upstream::asks(std::int64_t n) const {
   return c_.link.overlaps && n % c_.link.fetch_every == 0;
 }
 
-/// Not while what is due after the next mini-batch has yet to come (streams, a fetch that overlaps).
+/// Not while what is due after the next mini-batch has yet to come (Link::late, a fetch that overlaps).
 bool Upstream::ready(std::int64_t batch) const {
   return c_.link.never_waits || std::none_of(lines_.begin(), lines_.end(), [&](const Line& line) {
            return line.due == batch + 1 && !line.answer;
@@ -295,7 +295,7 @@ void Upstream::upload(
   Upload m{.stamp = {c_.replica, c_.chunk, done - 1, 0},
            .sequence = ++line.sequence,
            .slice = slice,
-           .answer = wait || link.streams || asks(n),
+           .answer = wait || link.late() || asks(n),
            .clock = wait && link.bound >= 0 ? std::max<std::int64_t>(0, done - link.bound) : 0,
            .contribution = {},
            .read_version = link.of_reads() ? line.read_version : line.merged.version,
@@ -311,6 +311,9 @@ void Upstream::upload(
     // Elsewhere clipping is in what the replica's own optimizer has made, in the sum or in the message.
     const bool as_it_is = link.travel == Travel::gradient && link.push_every == 1 && !c_.encodes;
     m.contribution.factor = as_it_is ? factor_ : 1;
+    if (link.rebases && n % link.push_every != 0) {
+      m.contribution.factor = 0;  // the run's last mini-batch: it is told of, and no meeting is due
+    }
     m.contribution.values = std::move(values);
     if (link.of_reads()) {
       m.reads = std::exchange(line.reads, {});
@@ -319,7 +322,7 @@ void Upstream::upload(
     }
     line.pushed = n;
     line.read_version = -1;
-    if (link.streams) {  // else a fetch may be under way, whose answer is still due
+    if (link.late()) {  // else a fetch may be under way, whose answer is still due
       line.due = n + link.overlap;
     }
   }

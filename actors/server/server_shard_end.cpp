@@ -31,8 +31,8 @@ void ServerShard::handle(Membership m, double now, Effects& fx) {
   advance(now, fx);
 }
 
-/// At the run's last step: what is under way stays there.
-void ServerShard::finish(Effects& fx) {
+/// At the run's last step, whose weights these are: what is under way stays there.
+void ServerShard::finish(const Tensor& weights, Effects& fx) {
   if (!run_.over() || std::exchange(finished_, true)) {
     return;
   }
@@ -41,7 +41,7 @@ void ServerShard::finish(Effects& fx) {
     fx.send(server, End{*run_.end()});
   }
   give_up_waiting(fx);
-  pins_.pin(*run_.end(), weights_.slice(), run_, version(), fx);
+  pins_.pin(*run_.end(), weights, run_, version(), fx);
 }
 
 /// Where others may still need a replica's pushes, one whose push waits for an update that will not come goes
@@ -88,7 +88,7 @@ void ServerShard::handle(End m, double now, Effects& fx) {
   }
   halted_ = false;
   run_.set_end(m.batches);
-  finish(fx);
+  finish(weights_.slice(), fx);
   advance(now, fx);
 }
 

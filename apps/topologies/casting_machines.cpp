@@ -201,6 +201,7 @@ void Casting::add_optimizer(std::int32_t r, std::int32_t c) {
                             .rule = rules_[at],
                             .layout = b_.chunks[at]->layout(),
                             .slim = slim_numbers(e_, 0, schedule_.delay[at]),
+                            .rebases = b_.link && b_.link->rebases,
                             .up = up_links(b_, r, c),
                             .shared = shared_[at]}),
       device_of(r, k),

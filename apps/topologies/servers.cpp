@@ -143,6 +143,7 @@ ServerMachines make_server(const Blueprint& b,
       .admission = std::move(rule.admission),
       .needs_read = rule.scale->needs_read(),
       .rate = rate_of(b),
+      .counts_first = link.rebases,
       .replicas_step = link.steps && link.travel != Travel::gradient,
       .reaches =
           link.steps ? std::vector<Reach>{} : all_reaches(b.plans[static_cast<std::size_t>(c)]),

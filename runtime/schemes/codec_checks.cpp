@@ -140,13 +140,18 @@ Rows link_rows() {
            }},
       {.name = "codec_of_two_weights",
        .keys = {"replicas.codec.up"},
-       .holds = [](const Chosen& c) { return !up(c).codec || !link_of(c).before; },
+       .holds =
+           [](const Chosen& c) {
+             const Link link = link_of(c);
+             return !up(c).codec || (!link.before && !link.rebases);
+           },
        .says =
            [](const Chosen& c) {
              return concat("replicas.codec.up: ",
                            up(c).info.name,
-                           " is of one vector, and easgd's order simultaneous sends the weights "
-                           "before a step beside those after it; right is "
+                           " leaves something out, and easgd's order simultaneous moves a replica "
+                           "and the centre by its weights before a step: the centre would go by "
+                           "others than the replica; right is "
                            "replicas.exchange.easgd.order=sequential");
            }},
   };

@@ -90,6 +90,19 @@ std::unique_ptr<Admission> diloco_admission(const proto::Diloco& diloco) {
   return mode.has_quorum() ? quorum(mode.quorum()) : all_together(0);
 }
 
+Link easgd_link(const LinkContext& c) {
+  const proto::Easgd& easgd = exchange(c).easgd();
+  const bool simultaneous = easgd.order() == proto::Easgd::simultaneous;
+  Link link = by_itself(c, Travel::weights, easgd.period());
+  if (simultaneous && !easgd.synchronous() && easgd.moment() == proto::Easgd::before) {
+    link.rebases = true;
+    link.overlap = 1;
+  } else {
+    link.before = simultaneous;
+  }
+  return link;
+}
+
 Link wsp_link(const LinkContext& c) {
   const std::int64_t wave = wave_of(exchange(c).wsp(), c.in_flight);
   Link link = by_itself(c, Travel::change, wave);
@@ -197,30 +210,26 @@ ExchangeScheme bmuf() {
 }
 
 ExchangeScheme easgd() {
-  return {.info = {.name = "easgd",
-                   .summary = "a spring ties each replica to a centre: a replica and the centre "
-                              "move towards each other",
-                   .paper = "Zhang, Choromanska & LeCun, NIPS 2015, arXiv:1412.6651; with momentum "
-                            "(optimizer.rule momentum, nesterov) its EAMSGD"},
-          .equations =
-              "every tau-th mini-batch: d = alpha (x - centre), alpha = beta / R, x before the "
-              "mini-batch; x <- x - eta opt(g(x)) - d; centre <- centre + d. Sequential: d from "
-              "x after the step",
-          .memory = "0; simultaneous sends x before and after the step",
-          .link =
-              [](const LinkContext& c) {
-                Link link = by_itself(c, Travel::weights, exchange(c).easgd().period());
-                link.before = exchange(c).easgd().order() == proto::Easgd::simultaneous;
-                return link;
-              },
-          .rule =
-              [](const RuleContext& c) {
-                return rule_of_parts(exchange(c).easgd().synchronous()
-                                         ? all_together(0)
-                                         : std::make_unique<Admission>(),
-                                     elastic_step(c));
-              },
-          .remedy = shorter_period};
+  return {
+      .info = {.name = "easgd",
+               .summary = "a spring ties each replica to a centre: a replica and the centre "
+                          "move towards each other",
+               .paper = "Zhang, Choromanska & LeCun, NIPS 2015, arXiv:1412.6651; with momentum "
+                        "(optimizer.rule momentum, nesterov) its EAMSGD"},
+      .equations =
+          "every tau-th mini-batch: d = alpha (x - centre), alpha = beta / R, x before the "
+          "mini-batch; x <- x - eta opt(g(x)) - d; centre <- centre + d, read and moved when the "
+          "mini-batch begins (asynchronous, algorithm 1) or when its gradient is there "
+          "(synchronous, or moment after). Sequential: d from x after the step",
+      .memory = "0; simultaneous with a moment after sends x before and after the step",
+      .link = easgd_link,
+      .rule =
+          [](const RuleContext& c) {
+            return rule_of_parts(
+                exchange(c).easgd().synchronous() ? all_together(0) : std::make_unique<Admission>(),
+                elastic_step(c));
+          },
+      .remedy = shorter_period};
 }
 
 ExchangeScheme diloco() {

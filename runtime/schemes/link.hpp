@@ -20,11 +20,14 @@ struct Link {
                             // mini-batch of all but the last `bound` clocks (SSP, WSP)
   bool eager =
       false;  // answers come unasked too, and hold what they hold of its own changes (ESSP)
-  bool before = false;   // of weights: those before the mini-batch's own step travel behind them
-  bool moments = false;  // travel with the weights and come back merged
+  bool before = false;  // of weights: those before the mini-batch's own step travel behind them
+  bool rebases =
+      false;  // of weights: they travel when a mini-batch begins with them, and the answer
+              // takes the place of what its own step starts from; `overlap` is 1
+  bool moments = false;        // travel with the weights and come back merged
   bool reset_moments = false;  // are zeroed after each fetch
   bool streams = false;        // slices in turn, worked in `overlap` mini-batches later
-  std::int64_t overlap = 0;
+  std::int64_t overlap = 0;    // of late()
   bool never_waits =
       false;  // of streams: what comes later than that is worked in when it comes; until
               // then, the slice is not sent again
@@ -43,6 +46,9 @@ struct Link {
   bool of_reads() const {
     return travel == Travel::gradient || travel == Travel::slim || bound >= 0;
   }
+
+  /// Whether answers are worked in `overlap` mini-batches after the push, and not waited for at once.
+  bool late() const { return streams || rebases; }
 
   /// Whether a slice is sent after the replica's first `n` mini-batches, where the period is push_every.
   /// Streams: its turn comes `turn` mini-batches after the start of each period.

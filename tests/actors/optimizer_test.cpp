@@ -100,8 +100,12 @@ Optimizer optimizer(const proto::Experiment& e) {
                     .layout = layout()});
 }
 
-/// One step with every kind of prediction; `w` is handed over.
-Applied apply(Optimizer& o, Stream& stream, std::vector<Tensor> w, std::vector<Tensor> g) {
+/// One step with every kind of prediction; `w` is handed over. `theirs` has come from servers.
+Applied apply(Optimizer& o,
+              Stream& stream,
+              std::vector<Tensor> w,
+              std::vector<Tensor> g,
+              std::vector<Tensor> theirs = {}) {
   Apply m;
   m.from = kShard;
   for (Tensor& slice : w) {
@@ -109,6 +113,8 @@ Applied apply(Optimizer& o, Stream& stream, std::vector<Tensor> w, std::vector<T
   }
   w.clear();
   m.gradient = std::move(g);
+  m.inbound.own.resize(theirs.size());
+  m.inbound.theirs = std::move(theirs);
   m.rate = kRate;
   m.next_rate = kNextRate;
   m.reaches = {{ReachKind::linear, 2}, {ReachKind::displacement, -2}};
@@ -242,6 +248,45 @@ TEST_CASE("muon keeps one moment of a matrix and two of the rest", "[actors]") {
   CHECK(bytes() == 4 * 2 * (80 + 48));
   e.mutable_optimizer()->set_rule(proto::OptimizerRule::muon);
   CHECK(bytes() == 4 * (16 + 2 * 16 + 48 + 16 + 2 * 32));
+}
+
+TEST_CASE("what takes the place of a step's start takes the step along, and its predictions",
+          "[actors]") {
+  Stream stream(Device{});
+  const ParameterLayout parameters = layout();
+  const proto::Experiment e = experiment(proto::OptimizerRule::adam);
+  const auto made = [&](bool rebases, std::vector<Tensor> theirs) {
+    Optimizer o({.replica = 0,
+                 .stage = 0,
+                 .rule = ChunkOptimizer(e, Rate(e.optimizer(), 0), 2, 0),
+                 .layout = layout(),
+                 .rebases = rebases});
+    return apply(o,
+                 stream,
+                 random_slices(stream, parameters, 1),
+                 random_slices(stream, parameters, 2),
+                 std::move(theirs));
+  };
+  const Applied own = made(false, {});
+  const std::vector<Tensor> start = random_slices(stream, parameters, 1);
+  std::vector<Tensor> theirs = random_slices(stream, parameters, 3);
+  theirs.back() = {};  // nothing has come for the last slice
+  const Applied moved = made(true, theirs);
+  REQUIRE(moved.predictions.size() == own.predictions.size());
+  for (std::size_t s = 0; s < start.size(); ++s) {
+    const auto from = to_host(start[s]);
+    const auto check = [&](const Tensor& got, const Tensor& otherwise) {
+      Values expected = to_host(otherwise);
+      for (std::size_t j = 0; j < expected.size() && theirs[s]; ++j) {
+        expected[j] += to_host(theirs[s])[j] - from[j];
+      }
+      check_close("weights", to_host(got), expected, {2e-6, 2e-6});
+    };
+    check(moved.next[s].values, own.next[s].values);
+    for (std::size_t p = 0; p < own.predictions.size(); ++p) {
+      check(moved.predictions[p][s].values, own.predictions[p][s].values);
+    }
+  }
 }
 
 TEST_CASE("a second Apply while one is out is a bug", "[actors]") {

@@ -180,6 +180,48 @@ TEST_CASE("a fragment that comes before it is due waits", "[actors]") {
 }
 
 TEST_CASE(
+    "weights travel when a mini-batch begins with them, and what comes is worked into its step",
+    "[actors]") {
+  Link link;
+  link.travel = Travel::weights;
+  link.steps = true;
+  link.push_every = 2;
+  link.fetch_every = 2;
+  link.rebases = true;
+  link.overlap = 1;
+  link.last = 5;
+  Replica r(link);
+  for (int n = 1; n <= 2; ++n) {
+    r.mini_batch();
+    CHECK(r.step() == n);  // nobody waits before the next gradient is there
+  }
+  for (const std::size_t s : {0, 1}) {  // slices take no turns
+    CHECK(value_of(r.upload(s)) == 2);
+    CHECK(r.upload(s).contribution.values.size() == 1);
+    CHECK(r.upload(s).contribution.mini_batches == 2);
+    CHECK(r.upload(s).answer);
+  }
+  CHECK_FALSE(r.exchange.ready(2));
+  r.answer(Replica::answer_of(1, 1, 4, 40));
+  CHECK_FALSE(r.exchange.ready(2));
+  r.answer(Replica::answer_of(1, 0, 5, 50));
+  const auto third = r.mini_batch();
+  REQUIRE(third);
+  CHECK(firsts(third->inbound.theirs) == Floats{50, 40});
+  CHECK(third->inbound.mix == 0);
+  CHECK(r.uploads(0).empty());
+  r.mini_batch();
+  CHECK(r.upload(0).read_version == 5);
+  CHECK(r.upload(1).read_version == 4);
+  CHECK(r.upload(1).contribution.mini_batches == 2);
+  CHECK(r.upload(1).contribution.factor == 1);
+  r.answer_all(2, 6, 60);
+  r.mini_batch();  // the last: told of, though no meeting is due
+  CHECK(r.upload(0).contribution.mini_batches == 1);
+  CHECK(r.upload(0).contribution.factor == 0);
+}
+
+TEST_CASE(
     "a replica that never waits takes fragments over when they come, and sends none meanwhile",
     "[actors]") {
   Link link = streaming_link();
