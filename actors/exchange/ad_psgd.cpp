@@ -3,12 +3,17 @@
 //
 //   x_i, x_j <- (x_i + x_j) / 2 at any time;   x_i <- x_i + s_i, s_i what the optimizer moves x~_i by
 //
-// Replicas with even numbers are active, the others passive. After each step an active one asks a passive one,
-// which it draws, and begins no other step before the answer has come; a passive one answers whenever it is
-// asked and waits for nobody. So nobody waits for somebody who waits, and no two averages cross: an active
-// replica's x does not change between question and answer, a passive one's is answered and averaged at once.
+// Every second of the living replicas is active, from the first on, the others passive. After each step an active one
+// asks a passive one, which it draws, and begins no other step before the answer has come; everybody answers whenever
+// it is asked, so that nobody waits for somebody who waits. An active replica's x does not change between question and
+// answer, a passive one's is answered and averaged at once.
 //
-// Invariant: averages keep the sum of all x (but for those who die or end with a question under way).
+// When replicas die their places are taken by others, and an active one may become passive. As not all hear of it at
+// once, one that has asked may then be asked itself. It answers all the same, and what its own answer moves it by
+// counts from the x that it has told:  x <- x + (answer - told) / 2, which is the mean where x has not changed.
+//
+// Invariant: averages keep the sum of all x (but for those who die with a question under way). Also one that has come
+// to its end is asked and answers; what that moves is in the mean of all, and in no weights of its own.
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/peers.hpp"
 #include "kernels/random.hpp"
@@ -31,13 +36,13 @@ class AdPsgd final : public PeerExchange {
  public:
   explicit AdPsgd(const ExchangeSeat& seat)
       : PeerExchange(seat),
-        partners_(ad_psgd_partners(*seat.experiment, seat.replica)),
+        pairs_(pair_graph(*seat.experiment)),
         random_(seat.seed, Purpose::peers, static_cast<std::uint64_t>(seat.replica)) {}
 
  private:
   void archive(Archive& a) override {
     PeerExchange::archive(a);
-    a(x_, averaging_, asked_, questions_);
+    a(x_, moves_, asked_, told_, answer_, questions_);
   }
 
   /// The averages since the step's weights were read stay: the step is added to them.
@@ -45,8 +50,7 @@ class AdPsgd final : public PeerExchange {
     if (x_.empty()) {
       return {};
     }
-    return [x = std::exchange(x_, {}), own = values_of(own), read = values_of(now_at())](
-               Stream& stream) {
+    return [x = x_, own = values_of(own), read = values_of(now_at())](Stream& stream) {
       Computed made;
       for (std::size_t s = 0; s < x.size(); ++s) {
         made.tensors.push_back(weighted_sum(stream, {{1, x[s]}, {1, own[s]}, {-1, read[s]}}));
@@ -55,21 +59,31 @@ class AdPsgd final : public PeerExchange {
     };
   }
 
-  bool complete() const override { return !averaging_ && !asked_; }
+  bool complete() const override { return moves_.empty() && !(asked_ && lives(*asked_)); }
 
   /// x is now the shard's next weights, which now_at() is from here on. Questions first: who asked waits.
   void settled(const Weights& /*weights*/, Effects& fx) override {
-    serve(fx);
-    std::vector<std::int32_t> living;
-    for (const std::int32_t r : partners_) {
-      if (makes(r, step() + 1)) {
-        living.push_back(r);
+    x_.clear();
+    asked_.reset();
+    told_.clear();
+    go_on(fx);
+    const std::vector<std::int32_t> partners = this->partners();
+    if (!partners.empty()) {
+      asked_ = partners[random_.below(static_cast<std::uint64_t>(step()), partners.size())];
+      told_ = moves_.empty() ? std::vector<Tensor>{} : x();
+      tell(*asked_, kQuestion, {}, x(), fx);
+    }
+  }
+
+  /// Whom it may ask after this step; nobody: it is passive, or alone.
+  std::vector<std::int32_t> partners() const {
+    std::vector<std::int32_t> members;
+    for (std::int32_t r = 0; r < static_cast<std::int32_t>(seat().peers.size()); ++r) {
+      if (r == seat().replica || makes(r, step() + 1)) {
+        members.push_back(r);
       }
     }
-    if (!living.empty()) {
-      asked_ = living[random_.below(static_cast<std::uint64_t>(step()), living.size())];
-      tell(*asked_, kQuestion, {}, values_of(now_at()), fx);
-    }
+    return pairs_.partners(members, seat().replica);
   }
 
   void heard(Note note, Effects& fx) override {
@@ -79,33 +93,50 @@ class AdPsgd final : public PeerExchange {
                  " has told weights that are none");
     if (note.what == kQuestion) {
       questions_.push_back(std::move(note));
-      serve(fx);
     } else if (asked_ == note.stamp.replica) {  // else it has been given up
-      average_with(std::move(note.tensors), fx);
+      answer_ = std::move(note.tensors);
     }
+    go_on(fx);
   }
 
-  /// Answers with x as it is, and averages: one question after the other.
-  void serve(Effects& fx) {
-    if (questions_.empty() || averaging_ || mixing()) {
+  /// One average after the other. A question is answered with x as it is, and averaged.
+  void go_on(Effects& fx) {
+    if (!moves_.empty() || mixing()) {
       return;
     }
-    Note question = std::move(questions_.front());
-    questions_.pop_front();
-    tell(question.stamp.replica, kAnswer, {}, here(), fx);
-    average_with(std::move(question.tensors), fx);
+    if (!answer_.empty()) {
+      move(moves_by(std::exchange(answer_, {})), kAnswer, told_.empty(), fx);
+    } else if (!questions_.empty()) {
+      Note question = std::move(questions_.front());
+      questions_.pop_front();
+      tell(question.stamp.replica, kAnswer, {}, x(), fx);
+      if (asked_ && told_.empty()) {
+        told_ = x();
+      }
+      move({{-0.5, x()}, {0.5, std::move(question.tensors)}}, kQuestion, true, fx);
+    }
   }
 
-  std::vector<Tensor> here() const { return x_.empty() ? values_of(now_at()) : x_; }
+  std::vector<Tensor> x() const { return x_.empty() ? values_of(now_at()) : x_; }
 
-  void average_with(std::vector<Tensor> theirs, Effects& fx) {
-    averaging_ = true;
+  /// What an answer moves x by.
+  Parts moves_by(std::vector<Tensor> answer) const {
+    return {{-0.5, told_.empty() ? x() : told_}, {0.5, std::move(answer)}};
+  }
+
+  /// `by`: half of the way from one x to another. `mean`: from x as it is.
+  void move(Parts by, const char* what, bool mean, Effects& fx) {
+    moves_ = std::move(by);
     ask(
-        "average",
-        [mine = here(), theirs = std::move(theirs)](Stream& stream) {
+        what,
+        [x = x(), by = moves_, mean](Stream& stream) {
           Computed made;
-          for (std::size_t s = 0; s < mine.size(); ++s) {
-            made.tensors.push_back(weighted_sum(stream, {{0.5, mine[s]}, {0.5, theirs[s]}}));
+          for (std::size_t s = 0; s < x.size(); ++s) {
+            std::vector<Term> terms{{0.5, x[s]}, {0.5, by[1].second[s]}};
+            if (!mean) {
+              terms = {{1, x[s]}, {-0.5, by[0].second[s]}, {0.5, by[1].second[s]}};
+            }
+            made.tensors.push_back(weighted_sum(stream, terms));
           }
           return made;
         },
@@ -114,22 +145,38 @@ class AdPsgd final : public PeerExchange {
 
   void worked(Computed made, Effects& fx) override {
     x_ = std::move(made.tensors);
-    averaging_ = false;
-    asked_.reset();
-    serve(fx);
-  }
-
-  void left(std::int32_t replica, Effects& /*fx*/) override {
-    if (asked_ == replica && !averaging_) {
+    moves_.clear();
+    if (made.what == kAnswer) {
       asked_.reset();
+      told_.clear();
     }
+    go_on(fx);
   }
 
-  std::vector<std::int32_t> partners_;  // that it may ask; none: it is passive
-  RandomStream random_;                 // a function of the step: nothing to keep
-  std::vector<Tensor> x_;               // by slice; empty: as the newest step has them
-  bool averaging_ = false;
+  bool any_time() const override { return true; }
+
+  std::vector<Tensor> here() const override { return x(); }
+
+  Parts under_way() const override {
+    Parts all = moves_;
+    if (!answer_.empty()) {
+      const Parts more = moves_by(answer_);
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  }
+
+  Parts brought_by(const Note& note) const override {
+    return note.what == kAnswer && asked_ == note.stamp.replica ? moves_by(note.tensors) : Parts{};
+  }
+
+  PairGraph pairs_;
+  RandomStream random_;                // a function of the step: nothing to keep
+  std::vector<Tensor> x_;              // by slice; empty: as the newest step has them
+  Parts moves_;                        // that a job adds to x; empty: none is under way
   std::optional<std::int32_t> asked_;  // replica whose answer has not been worked in
+  std::vector<Tensor> told_;           // x of the question, where it has changed since
+  std::vector<Tensor> answer_;         // that has come while another average was made
   std::deque<Note> questions_;
 };
 

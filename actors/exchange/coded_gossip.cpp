@@ -10,13 +10,15 @@
 // so that the sum over the replicas of x_i stays, whatever a message leaves out. What is left out is in the next
 // x_i - y_i: nothing else is kept. All replicas start at the same weights, which are the first copies.
 //
+// Where the graph is made anew because replicas have died or ended, a new neighbour gets the copy y_i itself with the
+// first message, once and without the codec.
+//
 // Invariant: a neighbour hears each message of a replica in its order, so that its copy is the replica's own.
 #include "actors/exchange/gossip_rounds.hpp"
 #include "actors/exchange/link_states.hpp"
+#include "messages/bad_sender.hpp"
 #include "messages/fields.hpp"
 #include "runtime/schemes/codec.hpp"
-
-#include "messages/bad_sender.hpp"
 
 #include <utility>
 
@@ -25,7 +27,8 @@ namespace {
 
 constexpr const char* kDifference = "difference";
 
-using Values = std::vector<Tensor>;  // by slice
+using Values = std::vector<Tensor>;                 // by slice
+using Key = std::pair<std::int64_t, std::int32_t>;  // a round, and who has told something in it
 
 class CodedGossip final : public GossipRounds {
  public:
@@ -39,7 +42,7 @@ class CodedGossip final : public GossipRounds {
  private:
   void archive(Archive& a) override {
     PeerExchange::archive(a);
-    a(states_, start_, own_, theirs_, said_, heard_now_, letters_);
+    a(views_, states_, start_, own_, told_copy_, theirs_, said_, heard_now_, letters_, copies_);
   }
 
   void stepped(const Weights& own, Effects& fx) override {
@@ -52,7 +55,7 @@ class CodedGossip final : public GossipRounds {
   }
 
   void settled(const Weights& weights, Effects& fx) override {
-    letters_.erase(letters_.begin(), letters_.lower_bound({round(), 0}));
+    views_.forget_before(round());
     said_ = false;
     const std::int64_t next = step() + 1;
     if (o_.simultaneous && next % o_.period == 0) {
@@ -62,7 +65,7 @@ class CodedGossip final : public GossipRounds {
 
   /// `step`: at which the hearers average.
   void say(const Weights& weights, std::int64_t step, Effects& fx) {
-    const std::int64_t round = (o_.simultaneous ? step - 1 : step) / o_.period;
+    const std::int64_t round = first_round(o_.simultaneous ? step - 1 : step);
     ask(
         "said",
         [x = values_of(weights),
@@ -102,20 +105,39 @@ class CodedGossip final : public GossipRounds {
     made.numbers.pop_back();
     states_ = unpack(made, 2 * slices);
     const auto messages_end = made.tensors.begin() + static_cast<std::ptrdiff_t>(slices);
-    own_.assign(messages_end, messages_end + static_cast<std::ptrdiff_t>(slices));
+    const Values before = std::exchange(
+        own_, Values(messages_end, messages_end + static_cast<std::ptrdiff_t>(slices)));
     said_ = true;
-    for (const std::int32_t r : hearers(step, static_cast<std::int64_t>(round))) {
-      tell(r, kDifference, {round}, {made.tensors.begin(), messages_end}, fx);
+    const std::vector<std::int32_t> to = hearers(step, static_cast<std::int64_t>(round), fx);
+    for (const std::int32_t r : to) {
+      Values told(made.tensors.begin(), messages_end);
+      if (told_copy_ && !std::binary_search(told_copy_->begin(), told_copy_->end(), r)) {
+        told.insert(told.end(), before.begin(), before.end());
+      }
+      tell(r, kDifference, {round}, std::move(told), fx);
     }
+    told_copy_ = to;
   }
 
   void heard(Note note, Effects& /*fx*/) override {
     const bool sound = note.what == kDifference && note.numbers.size() == 1 &&
                        note.numbers[0] >= 0 && note.numbers[0] < 0x1p53;
     TROUPE_BELIEVE(sound, "replica ", note.stamp.replica, " has told a difference that is none");
+    const Key key{static_cast<std::int64_t>(note.numbers[0]), note.stamp.replica};
+    if (const std::size_t slices = now_at().size(); note.tensors.size() == 2 * slices) {
+      Values copy(note.tensors.begin() + static_cast<std::ptrdiff_t>(slices), note.tensors.end());
+      TROUPE_BELIEVE(fit(copy), "replica ", note.stamp.replica, " has told a copy that is none");
+      copies_[key] = std::move(copy);
+      note.tensors.resize(slices);
+    }
     check_letter(note, "a difference");
-    letters_[{static_cast<std::int64_t>(note.numbers[0]), note.stamp.replica}] =
-        std::move(note.tensors);
+    letters_[key] = std::move(note.tensors);
+  }
+
+  void heard_members(std::int32_t replica,
+                     std::int64_t round,
+                     std::vector<std::int32_t> gone) override {
+    views_.changed(replica, round, std::move(gone));
   }
 
   bool complete() const override {
@@ -125,12 +147,44 @@ class CodedGossip final : public GossipRounds {
     if (!said_) {
       return false;
     }
-    for (const std::int32_t r : neighbours()) {
-      if (tells(r) && !letters_.contains({round(), r})) {
+    for (const std::int32_t r : neighbours(round())) {
+      // It has come so far.
+      const bool tells = makes(r, o_.simultaneous ? step() - 1 : step());
+      if (tells && !letters_.contains({round(), r})) {
         return false;
       }
     }
     return true;
+  }
+
+  /// What a replica has told up to this round, and the copy that it moves.
+  struct Heard {
+    Values copy;
+    std::vector<Values> messages{};
+    bool averaged = false;  // it is a neighbour: else the copy is only kept up
+  };
+
+  /// By replica; empties what it takes.
+  std::map<std::int32_t, Heard> take_heard() {
+    std::map<std::int32_t, Heard> all;
+    const auto end = letters_.lower_bound({round() + 1, 0});
+    for (auto at = letters_.begin(); at != end; at = letters_.erase(at)) {
+      const std::int32_t r = at->first.second;
+      const auto [heard, first] = all.try_emplace(r);
+      if (const auto copy = copies_.find(at->first); copy != copies_.end()) {
+        heard->second = {.copy = std::move(copy->second)};
+        copies_.erase(copy);
+      } else if (first) {
+        heard->second.copy = theirs_.try_emplace(r, start_).first->second;
+      }
+      heard->second.messages.push_back(std::move(at->second));
+      heard->second.averaged = at->first.first == round();
+    }
+    const std::vector<std::int32_t> mine = neighbours(round());
+    for (auto& [r, heard] : all) {
+      heard.averaged = heard.averaged && std::binary_search(mine.begin(), mine.end(), r);
+    }
+    return all;
   }
 
   /// Makes the next weights, and then the copies of those that were heard.
@@ -139,37 +193,43 @@ class CodedGossip final : public GossipRounds {
       return {};
     }
     heard_now_.clear();
-    std::vector<std::pair<Values, Values>> pairs;  // a copy, and the message that moves it
-    for (const std::int32_t r : neighbours()) {
-      if (const auto found = letters_.find({round(), r}); found != letters_.end()) {
-        const Values& copy = theirs_.try_emplace(r, start_).first->second;
-        pairs.emplace_back(copy, std::move(found->second));
-        heard_now_.push_back(r);
-      }
+    std::erase_if(theirs_, [&](const auto& one) { return !lives(one.first); });
+    std::vector<Heard> all;
+    for (auto& [r, heard] : take_heard()) {
+      heard_now_.push_back(r);
+      all.push_back(std::move(heard));
     }
-    if (pairs.empty()) {
+    if (all.empty()) {
       return {};
     }
-    return
-        [x = values_of(own), y = own_, pairs = std::move(pairs), links = links_, share = share()](
-            Stream& stream) {
-          Computed made;
-          std::vector<Values> copies(pairs.size());
-          const double all = share * static_cast<double>(pairs.size());
-          for (std::size_t s = 0; s < x.size(); ++s) {
-            std::vector<Term> terms{{1, x[s]}, {-all, y[s]}};
-            for (std::size_t i = 0; i < pairs.size(); ++i) {
-              const auto& [copy, message] = pairs[i];
-              copies[i].push_back(moved(stream, copy[s], *links[s].codec, message[s]));
-              terms.push_back({share, copies[i].back()});
-            }
-            made.tensors.push_back(weighted_sum(stream, terms));
+    return [x = values_of(own),
+            y = own_,
+            all = std::move(all),
+            links = links_,
+            share = share(round())](Stream& stream) {
+      Computed made;
+      std::vector<Values> copies(all.size());
+      const auto averaged =
+          std::count_if(all.begin(), all.end(), [](const Heard& heard) { return heard.averaged; });
+      for (std::size_t s = 0; s < x.size(); ++s) {
+        std::vector<Term> terms{{1, x[s]}, {-share * static_cast<double>(averaged), y[s]}};
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          Tensor copy = all[i].copy[s];
+          for (const Values& message : all[i].messages) {
+            copy = moved(stream, copy, *links[s].codec, message[s]);
           }
-          for (const Values& copy : copies) {
-            made.tensors.insert(made.tensors.end(), copy.begin(), copy.end());
+          copies[i].push_back(copy);
+          if (all[i].averaged) {
+            terms.push_back({share, copy});
           }
-          return made;
-        };
+        }
+        made.tensors.push_back(weighted_sum(stream, terms));
+      }
+      for (const Values& copy : copies) {
+        made.tensors.insert(made.tensors.end(), copy.begin(), copy.end());
+      }
+      return made;
+    };
   }
 
   void mixed(Values more, std::vector<double> /*numbers*/) override {
@@ -186,10 +246,13 @@ class CodedGossip final : public GossipRounds {
   std::vector<LinkState> states_;  // by slice; empty while a job has them
   Values start_;                   // what all start at; empty: no step was made yet
   Values own_;                     // what the neighbours have of these weights, once all has come
+  // Who has a copy of it: told it in the last round; empty: all, who have start_
+  std::optional<std::vector<std::int32_t>> told_copy_;
   std::map<std::int32_t, Values> theirs_;  // by neighbour; missing: start_
   bool said_ = false;                      // the message of this round is on its way
   std::vector<std::int32_t> heard_now_;    // whose copies the job of mix() makes
-  std::map<std::pair<std::int64_t, std::int32_t>, Values> letters_;  // by round and replica
+  std::map<Key, Values> letters_;
+  std::map<Key, Values> copies_;  // that come with a letter, of before it
 };
 
 }  // namespace

@@ -6,14 +6,16 @@
 //
 // With gossip.gamma below 1 a replica goes only so far of the way: W is then 1 - gamma + gamma W.
 // Simultaneous weights travel while the gradient is computed; at the start all replicas have the same, so
-// that nothing is told. Who has died or ended gives its share back: a replica has its own weights in its
-// place.
+// that nothing is told. Who dies or ends in a round gives its share back: a replica has its own weights in its
+// place. The next graph is made anew among those that are left (member_views.hpp).
+//
+// On a grid (gossip.graph=groups) one average goes through gossip.rounds of its dimensions: what a replica has after
+// one round it tells in the next, and the last one makes the average. Moshpit, Ryabinin et al. 2021, algorithm 1.
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/gossip_rounds.hpp"
+#include "messages/bad_sender.hpp"
 #include "messages/fields.hpp"
 #include "runtime/schemes/exchange_checks.hpp"
-
-#include "messages/bad_sender.hpp"
 
 #include <memory>
 #include <utility>
@@ -28,76 +30,138 @@ class Gossip final : public GossipRounds {
   explicit Gossip(const ExchangeSeat& seat) : GossipRounds(seat) {}
 
  private:
+  using Values = std::vector<Tensor>;  // by slice
+
   void archive(Archive& a) override {
     PeerExchange::archive(a);
-    a(notes_);
-  }
-
-  /// `step`: of the weights that its hearers average when they go on from there.
-  void tell_all(const Weights& weights, std::int64_t step, std::int64_t round, Effects& fx) const {
-    for (const std::int32_t r : hearers(step, round)) {
-      tell(r, kWeights, {static_cast<double>(round)}, values_of(weights), fx);
-    }
+    a(views_, notes_, value_, from_, at_, averaging_);
   }
 
   void stepped(const Weights& own, Effects& fx) override {
     if (!o_.simultaneous && averages()) {
-      tell_all(own, step(), round(), fx);
+      begin(values_of(own), step(), step(), fx);
     }
   }
 
   void settled(const Weights& weights, Effects& fx) override {
+    value_.clear();
     notes_.erase(notes_.begin(), notes_.lower_bound({round(), 0}));
+    views_.forget_before(round());
     const std::int64_t next = step() + 1;
     if (o_.simultaneous && next % o_.period == 0) {
-      tell_all(weights, next, (next - 1) / o_.period, fx);
+      begin(values_of(weights), next, step(), fx);
     }
   }
 
-  void heard(Note note, Effects& /*fx*/) override {
-    TROUPE_BELIEVE(note.what == kWeights && note.numbers.size() == 1 && note.numbers[0] >= 0 &&
-                     note.numbers[0] < 0x1p53 && fit(note.tensors),
-                 "replica ",
-                 note.stamp.replica,
-                 " has told weights that are none");
-    notes_[{static_cast<std::int64_t>(note.numbers[0]), note.stamp.replica}] =
-        std::move(note.tensors);
+  /// The average of those that go on from step `from` begins with `value`.
+  void begin(Values value, std::int64_t from, std::int64_t made, Effects& fx) {
+    value_ = std::move(value);
+    from_ = from;
+    at_ = first_round(made);
+    tell_round(fx);
+    advance(fx);
   }
 
-  bool complete() const override {
-    if (!averages()) {
-      return true;
+  void tell_round(Effects& fx) {
+    for (const std::int32_t r : hearers(from_, at_, fx)) {
+      tell(r, kWeights, {static_cast<double>(at_)}, value_, fx);
     }
-    for (const std::int32_t r : neighbours()) {
-      if (tells(r) && !notes_.contains({round(), r})) {
+  }
+
+  /// Whether a replica tells its weights of the round under way: it has come so far. The first of them it tells also
+  /// where it ends with the step from which others go on.
+  bool tells(std::int32_t replica) const {
+    return makes(replica, o_.simultaneous && at_ % o_.rounds == 0 ? from_ - 1 : from_);
+  }
+
+  bool all_came() const {
+    for (const std::int32_t r : neighbours(at_)) {
+      if (tells(r) && !notes_.contains({at_, r})) {
         return false;
       }
     }
     return true;
   }
 
-  Mix mix(const Weights& own) override {
-    if (!averages()) {
-      return {};
+  bool last_round() const { return at_ % o_.rounds == o_.rounds - 1; }
+
+  /// Makes the rounds before the last one, as far as they are complete.
+  void advance(Effects& fx) {
+    while (!value_.empty() && !averaging_ && !last_round() && all_came()) {
+      Heard heard = take_heard();
+      if (heard.empty()) {
+        next_round(fx);
+        continue;
+      }
+      averaging_ = true;
+      ask("averaged", sum_of(averaged(std::move(heard))), fx);
     }
-    const double share = this->share();
-    double others = 0;
-    std::vector<std::pair<double, std::vector<Tensor>>> all{
-        {1, values_of(own)}};  // factor, by slice
-    for (const std::int32_t r : neighbours()) {
-      if (const auto found = notes_.find({round(), r}); found != notes_.end()) {
-        all.emplace_back(share, std::move(found->second));
-        others += share;
+  }
+
+  void next_round(Effects& fx) {
+    ++at_;
+    tell_round(fx);
+  }
+
+  void worked(Computed made, Effects& fx) override {
+    value_ = std::move(made.tensors);
+    averaging_ = false;
+    next_round(fx);
+    advance(fx);
+  }
+
+  void heard(Note note, Effects& fx) override {
+    TROUPE_BELIEVE(note.what == kWeights && note.numbers.size() == 1 && note.numbers[0] >= 0 &&
+                       note.numbers[0] < 0x1p53 && fit(note.tensors),
+                   "replica ",
+                   note.stamp.replica,
+                   " has told weights that are none");
+    notes_[{static_cast<std::int64_t>(note.numbers[0]), note.stamp.replica}] =
+        std::move(note.tensors);
+    advance(fx);
+  }
+
+  void heard_members(std::int32_t replica,
+                     std::int64_t round,
+                     std::vector<std::int32_t> gone) override {
+    views_.changed(replica, round, std::move(gone));
+  }
+
+  void fewer(Effects& fx) override { advance(fx); }
+
+  bool complete() const override {
+    return !averages() || (!averaging_ && last_round() && all_came());
+  }
+
+  using Heard = std::vector<std::pair<double, Values>>;  // factor, and by slice what it multiplies
+
+  /// What neighbours have told of the round under way, each with its share.
+  Heard take_heard() {
+    Heard heard;
+    for (const std::int32_t r : neighbours(at_)) {
+      if (const auto found = notes_.find({at_, r}); found != notes_.end()) {
+        heard.emplace_back(share(at_), std::move(found->second));
+        notes_.erase(found);
       }
     }
-    if (all.size() == 1) {
-      return {};
+    return heard;
+  }
+
+  static double shares_of(const Heard& heard) {
+    double all = 0;
+    for (const auto& [share, x] : heard) {
+      all += share;
     }
-    if (o_.simultaneous) {  // x + s + sum of W_ij (x_j - x)
-      all.emplace_back(-others, values_of(now_at()));
-    } else {
-      all.front().first = 1 - others;
-    }
+    return all;
+  }
+
+  /// The value after a round.
+  Heard averaged(Heard heard) const {
+    heard.insert(heard.begin(), {1 - shares_of(heard), value_});
+    return heard;
+  }
+
+  static Mix sum_of(Heard all) {
     return [all = std::move(all)](Stream& stream) {
       Computed made;
       for (std::size_t s = 0; s < all.front().second.size(); ++s) {
@@ -111,8 +175,33 @@ class Gossip final : public GossipRounds {
     };
   }
 
-  std::map<std::pair<std::int64_t, std::int32_t>, std::vector<Tensor>>
-      notes_;  // by round and replica
+  Mix mix(const Weights& own) override {
+    if (!averages()) {
+      return {};
+    }
+    Heard heard = take_heard();
+    if (heard.empty() && o_.rounds == 1) {
+      return {};
+    }
+    if (!o_.simultaneous) {
+      return sum_of(averaged(std::move(heard)));
+    }
+    Heard all = std::move(heard);  // x + s + (value - x) + sum of W_ij (value_j - value)
+    const double others = shares_of(all);
+    all.insert(all.begin(), {1, values_of(own)});
+    all.emplace_back(-others, value_);
+    if (o_.rounds > 1) {
+      all.emplace_back(1, value_);
+      all.emplace_back(-1, values_of(now_at()));
+    }
+    return sum_of(std::move(all));
+  }
+
+  std::map<std::pair<std::int64_t, std::int32_t>, Values> notes_;  // by round and replica
+  Values value_;            // of the average under way, after the rounds so far; empty: none is
+  std::int64_t from_ = 0;   // its replicas go on from this step
+  std::int64_t at_ = 0;     // its round
+  bool averaging_ = false;  // a job makes the next value
 };
 
 }  // namespace
@@ -132,7 +221,9 @@ ExchangeScheme gossip() {
                "codec: CHOCO-SGD, Koloskova et al., ICML 2019, arXiv:1902.00340",
            .check = exchange_checks::gossip},
       .equations =
-          "x_i <- sum_j W_ij x_j + s_i, s_i the optimizer's step, W_ij = 1 / (1 + neighbours); "
+          "x_i <- sum_j W_ij x_j + s_i, s_i the optimizer's step, W_ij = 1 / (1 + neighbours); on "
+          "a "
+          "grid one average is such a sum for each of its dimensions in turn; "
           "sequential: x_i <- sum_j W_ij (x_j + s_j). With a codec (CHOCO-SGD): q_i = encode(x_i - "
           "y_i), y_j <- y_j + decode(q_j), x_i <- x_i + s_i + gamma sum_j W_ij (y_j - y_i)",
       .memory =

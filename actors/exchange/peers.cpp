@@ -40,7 +40,11 @@ void PeerExchange::run_job(Effects& fx, Lane lane, const Stamp& stamp, Mix job) 
 }
 
 PeerExchange::PeerExchange(const ExchangeSeat& seat)
-    : seat_(seat), ends_(seat.peers.size(), kUnknown), alive_(seat.peers.size(), true) {}
+    : seat_(seat),
+      ends_(seat.peers.size(), kUnknown),
+      alive_(seat.peers.size(), true),
+      told_(seat.peers.size()),
+      came_(seat.peers.size()) {}
 
 void PeerExchange::join(ExchangeHost& host, const Weights& initial) {
   Exchange::join(host, initial);
@@ -123,6 +127,11 @@ void PeerExchange::did(Computed m, double now, Effects& fx) {
     take_place(std::move(m.tensors), now, fx);
   } else if (m.what == kMean) {
     evaluated(std::move(m), fx);
+  } else if (m.what == kPart) {
+    const auto step = static_cast<std::int64_t>(m.numbers.at(0));
+    const auto to = static_cast<std::int32_t>(m.numbers.at(1));
+    m.numbers.erase(m.numbers.begin(), m.numbers.begin() + 2);
+    answer(to, step, std::move(m), fx);
   } else {
     worked(std::move(m), fx);
     settle_where_complete(now, fx);
@@ -180,6 +189,16 @@ bool PeerExchange::makes(std::int32_t replica, std::int64_t step) const {
   return alive_.at(r) && step < ends_[r];
 }
 
+std::vector<std::int32_t> PeerExchange::gone_by(std::int64_t step) const {
+  std::vector<std::int32_t> gone;
+  for (std::int32_t r = 0; r < static_cast<std::int32_t>(alive_.size()); ++r) {
+    if (r != seat_.replica && !makes(r, step)) {
+      gone.push_back(r);
+    }
+  }
+  return gone;
+}
+
 void PeerExchange::membership(const Membership& m, double now, Effects& fx) {
   for (std::size_t r = 0; r < alive_.size(); ++r) {
     if (!alive_[r] || m.alive[r]) {
@@ -195,6 +214,7 @@ void PeerExchange::membership(const Membership& m, double now, Effects& fx) {
     for (const std::int64_t step : open) {
       close_where_complete(step, fx);
     }
+    close_cut(fx);
     leave(static_cast<std::int32_t>(r), 0, now, fx);
   }
 }
@@ -205,6 +225,7 @@ void PeerExchange::leave(std::int32_t replica, std::int64_t end, double now, Eff
     known = end;
     left(replica, fx);
   }
+  fewer(fx);
   settle_where_complete(now, fx);
 }
 
@@ -234,7 +255,19 @@ std::string PeerExchange::waits_for() const {
 void PeerExchange::archive(Archive& a) {
   Exchange::archive(a);
   archive_sized(a, ends_, alive_);
-  a(newest_, kept_, passed_over_, made_, mixing_, asks_, own_pulls_, gatherings_, end_, finished_);
+  a(newest_,
+    kept_,
+    passed_over_,
+    made_,
+    mixing_,
+    asks_,
+    own_pulls_,
+    gatherings_,
+    told_,
+    came_,
+    cut_,
+    end_,
+    finished_);
 }
 
 }  // namespace troupe

@@ -6,6 +6,7 @@
 //   shard --Note--> the same chunk's shard of another replica
 //   shard --MarkDue, Finished--> director --Membership--> shards
 //   the evaluator's shard --Note "ask"--> the others' --Note "answer"--> the evaluator's
+//   where replicas move one another at any time: --"answer"--> the evaluator's --"cut"--> all --"cut"--> all --"answer"-->
 //
 // The life of a step:
 //
@@ -14,7 +15,8 @@
 //
 // Invariants: each replica makes as many steps as the run has, or as its own source says where the run
 // is interrupted; the weights of an evaluation are those that each replica that counts has had at that
-// very step, or at its last one; a replica that died or has come to its end is never waited for. What
+// very step, or at its last one (at any time: what all have at one moment, when the last has come to that step, with
+// what is under way; peers_cut.cpp); a replica that died or has come to its end is never waited for. What
 // is kept for evaluations is bounded: where too many wait, the director passes over some (run_end.hpp).
 #pragma once
 
@@ -93,6 +95,31 @@ class PeerExchange : public Exchange {
   /// replica may still need what it has told: makes() stays true up to its last step.
   virtual void left(std::int32_t /*replica*/, Effects& /*fx*/) {}
 
+  /// There is one more that is not waited for. Called whenever a replica dies or comes to its end.
+  virtual void fewer(Effects& /*fx*/) {}
+
+  /// Replica `replica` goes from round `round` on by a graph without `gone` (tell_members).
+  virtual void heard_members(std::int32_t /*replica*/,
+                             std::int64_t /*round*/,
+                             std::vector<std::int32_t> /*gone*/) {}
+
+  // -- what it is where replicas move one another's weights at any time, and not in rounds
+
+  /// By slice, factors and what peers have told: through seat().links where there are some.
+  using Parts = std::vector<std::pair<double, std::vector<Tensor>>>;
+
+  /// Whether they do. Then evaluations read the mean of one moment, and Notes have a number more.
+  virtual bool any_time() const { return false; }
+
+  /// This replica's weights as they are.
+  virtual std::vector<Tensor> here() const { return values_of(newest_); }
+
+  /// What is to be added to these that has come to this replica.
+  virtual Parts under_way() const { return {}; }
+
+  /// What a Note will add.
+  virtual Parts brought_by(const Note& /*note*/) const { return {}; }
+
   // -- what it may use
 
   const ExchangeSeat& seat() const { return seat_; }
@@ -121,26 +148,62 @@ class PeerExchange : public Exchange {
   /// Whether a replica lives and makes step `step` + 1.
   bool makes(std::int32_t replica, std::int64_t step) const;
 
+  /// Whether a replica is not known to have died.
+  bool lives(std::int32_t replica) const { return alive_.at(static_cast<std::size_t>(replica)); }
+
+  /// Replicas that do not make step `step` + 1, in rising order.
+  std::vector<std::int32_t> gone_by(std::int64_t step) const;
+
+  /// Tells all that make step `step` + 1 by which graph this replica goes from round `round` on; to heard_members().
+  void tell_members(std::int64_t round,
+                    const std::vector<std::int32_t>& gone,
+                    std::int64_t step,
+                    Effects& fx) const;
+
   /// Sends a Note, whose stamp says this replica and chunk, and batch = step(). `tensors` are not written
   /// to any more.
   void tell(std::int32_t replica,
             std::string what,
             std::vector<double> numbers,
             std::vector<Tensor> tensors,
-            Effects& fx) const;
+            Effects& fx);
 
  private:
   /// An evaluation that this shard has to answer for.
   struct Gathering {
-    std::set<std::int32_t> missing;                       // replicas
-    std::map<std::int32_t, std::vector<Tensor>> parts{};  // by replica
+    std::set<std::int32_t> missing;  // replicas
+    std::map<std::int32_t, std::vector<Tensor>>
+        parts{};             // by replica: values, and where these are others its weights
+    std::int64_t known = 0;  // of one moment: the last cut that any replica has made
+    std::int64_t cut = 0;    // ... and that whose parts are gathered; 0: not yet
 
-    static constexpr int kFields = 2;
+    static constexpr int kFields = 4;
+  };
+
+  /// This replica's part of the mean of one moment.
+  struct Cut {
+    std::int64_t number = 0;
+    bool open = false;
+    std::int64_t step = 0;       // of the evaluation
+    std::int32_t to = -1;        // who makes it; -1: not known yet
+    std::vector<Tensor> here{};  // its weights then
+    Parts under_way{};  // and what was told before their cuts by others, and is not in them
+    std::vector<std::int64_t> came{};            // by peer: Notes from before its cut
+    std::map<std::int32_t, std::int64_t> due{};  // by peer whose mark has come: how many there are
+
+    static constexpr int kFields = 8;
   };
 
   static constexpr const char* kMix = ":mix";
   static constexpr const char* kMean = ":mean";
+  static constexpr const char* kPart = ":part";
+  static constexpr const char* kReply =
+      ":answer";  // a Note: the weights of step stamp.batch, or what cut() says
+  static constexpr const char* kCut =
+      ":cut";  // a Note: cut, Notes told before it, who evaluates step stamp.batch
   static constexpr const char* kEnd = ":end";  // a Note: stamp.batch was the last step
+  static constexpr const char* kMembers =
+      ":members";  // a Note: from round stamp.batch on without `numbers`
 
   static void run_job(Effects& fx, Lane lane, const Stamp& stamp, Mix job);
   void evaluated(Computed m, Effects& fx);
@@ -153,8 +216,18 @@ class PeerExchange : public Exchange {
   void finish(Effects& fx);
   void leave(std::int32_t replica, std::int64_t end, double now, Effects& fx);
   void hand_out(Effects& fx);
-  void gathered(std::int64_t step, std::int32_t from, std::vector<Tensor> tensors, Effects& fx);
+  void gathered(std::int64_t step, std::int32_t from, Computed part, Effects& fx);
+  void answer(std::int32_t to, std::int64_t step, Computed part, Effects& fx);
   void close_where_complete(std::int64_t step, Effects& fx);
+  bool answers_well(const Note& note) const;
+
+  bool of_one_moment() const { return seat_.mean && any_time(); }
+
+  void begin_cut(std::int64_t step, Effects& fx);
+  void cut(std::int64_t number, std::int32_t to, std::int64_t step, Effects& fx);
+  void marked(const Note& mark, Effects& fx);
+  void count(Note& note, Effects& fx);
+  void close_cut(Effects& fx);
 
   ExchangeSeat seat_;
   std::vector<std::int64_t> ends_;  // by replica: its last step; none known: the largest number
@@ -167,8 +240,11 @@ class PeerExchange : public Exchange {
   std::set<std::pair<std::int64_t, std::int32_t>> asks_;  // (step, replica) not yet answered
   std::vector<Pull> own_pulls_;                   // likewise, of evaluations of its own weights
   std::map<std::int64_t, Gathering> gatherings_;  // by step
-  std::optional<std::int64_t> end_;               // the replica's mini-batches
-  bool finished_ = false;                         // the director knows
+  std::vector<std::int64_t> told_;   // by peer, where any_time(): Notes of the exchange
+  std::vector<std::int64_t> came_;   // likewise
+  Cut cut_;                          // the last one
+  std::optional<std::int64_t> end_;  // the replica's mini-batches
+  bool finished_ = false;            // the director knows
 };
 
 }  // namespace troupe

@@ -2,7 +2,6 @@
 #include "actors/exchange/peers.hpp"
 #include "actors/optimizer_parts.hpp"
 #include "kernels/check.hpp"
-
 #include "messages/bad_sender.hpp"
 
 #include <utility>
@@ -11,9 +10,8 @@ namespace troupe {
 namespace {
 
 // What shards tell one another besides what the exchange does. No name of a user's can begin so.
-constexpr const char* kAsk = ":ask";        // for the weights of step stamp.batch
-constexpr const char* kAnswer = ":answer";  // they are
-constexpr const char* kSeen = ":seen";      // step stamp.batch is evaluated without their weights
+constexpr const char* kAsk = ":ask";    // for the weights of step stamp.batch
+constexpr const char* kSeen = ":seen";  // step stamp.batch is evaluated without their weights
 
 Weights weights_of(std::vector<Tensor> values, std::int64_t step) {
   Weights weights;
@@ -23,33 +21,48 @@ Weights weights_of(std::vector<Tensor> values, std::int64_t step) {
   return weights;
 }
 
-std::vector<Tensor> mean_by_slice(Stream& stream,
-                                  const std::map<std::int32_t, std::vector<Tensor>>& parts) {
+using PartsOfAll = std::map<std::int32_t, std::vector<Tensor>>;  // by replica
+
+std::vector<Tensor> mean_by_slice(Stream& stream, const PartsOfAll& parts, std::size_t slices) {
   std::vector<Tensor> means;
-  for (std::size_t s = 0; s < parts.begin()->second.size(); ++s) {
+  for (std::size_t s = 0; s < slices; ++s) {
     std::vector<Term> terms;
-    for (const auto& [replica, slices] : parts) {
-      terms.push_back({1.0 / static_cast<double>(parts.size()), slices.at(s)});
+    for (const auto& [replica, values] : parts) {
+      terms.push_back({1.0 / static_cast<double>(parts.size()), values.at(s)});
     }
     means.push_back(weighted_sum(stream, terms));
   }
   return means;
 }
 
-/// By replica: sum of squares of its distance from `means`; -1 where it has no part. `all` are the replicas.
+/// By replica: sum of squares of its weights' distance from `means`; -1 where it has no part. `all` are the replicas.
 std::vector<double> distances(Stream& stream,
-                              const std::map<std::int32_t, std::vector<Tensor>>& parts,
+                              const PartsOfAll& parts,
                               const std::vector<Tensor>& means,
                               std::size_t all) {
   std::vector<double> sums(all, -1);
-  for (const auto& [replica, slices] : parts) {
+  for (const auto& [replica, values] : parts) {
     double& sum = sums[static_cast<std::size_t>(replica)];
+    const std::size_t weights = values.size() - means.size();
     sum = 0;
-    for (std::size_t s = 0; s < slices.size(); ++s) {
-      sum += square_of_distance(stream, slices[s], means[s]);
+    for (std::size_t s = 0; s < means.size(); ++s) {
+      sum += square_of_distance(stream, values[weights + s], means[s]);
     }
   }
   return sums;
+}
+
+/// Replicas, in rising order, that a Note names.
+std::vector<std::int32_t> members_of(const Note& note) {
+  std::vector<std::int32_t> all;
+  for (const double number : note.numbers) {
+    TROUPE_CHECK(number >= 0 && number < 0x1p31,
+                 "replica ",
+                 note.stamp.replica,
+                 " has told members that are none");
+    all.push_back(static_cast<std::int32_t>(number));
+  }
+  return all;
 }
 
 }  // namespace
@@ -127,42 +140,79 @@ void PeerExchange::hand_out(Effects& fx) {
   while (!asks_.empty() && has(asks_.begin()->first)) {
     const auto [step, to] = *asks_.begin();
     asks_.erase(asks_.begin());
-    std::vector<Tensor> values = values_of(weights_at(step));
-    kept_.erase(kept_.begin(), kept_.lower_bound(step));
-    if (to == seat_.replica) {
-      gathered(step, to, std::move(values), fx);
-      continue;
+    Computed part;
+    if (of_one_moment()) {
+      part.numbers = {static_cast<double>(cut_.number)};
+    } else {
+      part.tensors = values_of(weights_at(step));
     }
-    fx.send(seat_.peers[static_cast<std::size_t>(to)],
-            Note{.stamp = {seat_.replica, seat_.chunk, step, 0},
-                 .what = kAnswer,
-                 .tensors = std::move(values)});
+    kept_.erase(kept_.begin(), kept_.lower_bound(step));
+    answer(to, step, std::move(part), fx);
   }
 }
 
-void PeerExchange::gathered(std::int64_t step,
-                            std::int32_t from,
-                            std::vector<Tensor> tensors,
-                            Effects& fx) {
+void PeerExchange::answer(std::int32_t to, std::int64_t step, Computed part, Effects& fx) {
+  if (to == seat_.replica) {
+    gathered(step, to, std::move(part), fx);
+    return;
+  }
+  fx.send(seat_.peers[static_cast<std::size_t>(to)],
+          Note{.stamp = {seat_.replica, seat_.chunk, step, 0},
+               .what = kReply,
+               .numbers = std::move(part.numbers),
+               .tensors = std::move(part.tensors)});
+}
+
+void PeerExchange::gathered(std::int64_t step, std::int32_t from, Computed part, Effects& fx) {
   const auto found = gatherings_.find(step);
-  if (found != gatherings_.end() && found->second.missing.erase(from) > 0) {
-    found->second.parts[from] = std::move(tensors);
+  if (found == gatherings_.end()) {
+    return;
+  }
+  Gathering& gathering = found->second;
+  if (of_one_moment()) {
+    const auto number = static_cast<std::int64_t>(part.numbers.at(0));
+    if (part.tensors.empty() != (gathering.cut == 0) ||
+        (gathering.cut > 0 && number != gathering.cut)) {
+      return;  // of an evaluation that another replica has begun, and died
+    }
+    gathering.known = std::max(gathering.known, number);
+  }
+  if (gathering.missing.erase(from) > 0) {
+    if (!part.tensors.empty()) {
+      gathering.parts[from] = std::move(part.tensors);
+    }
     close_where_complete(step, fx);
   }
 }
 
+bool PeerExchange::answers_well(const Note& note) const {
+  if (!of_one_moment()) {
+    return fit(note.tensors);
+  }
+  const auto half = note.tensors.begin() + static_cast<std::ptrdiff_t>(note.tensors.size() / 2);
+  return note.numbers.size() == 1 && (note.tensors.empty() || (fit({note.tensors.begin(), half}) &&
+                                                               fit({half, note.tensors.end()})));
+}
+
 void PeerExchange::close_where_complete(std::int64_t step, Effects& fx) {
-  if (!gatherings_.at(step).missing.empty()) {
+  Gathering& gathering = gatherings_.at(step);
+  if (!gathering.missing.empty()) {
+    return;
+  }
+  if (of_one_moment() && gathering.cut == 0) {
+    begin_cut(step, fx);
     return;
   }
   // A job even where there is one part: the shard may be in the middle of answering who asked for it.
   // The gathering stays until the job is done, so that nobody begins another one.
-  std::map<std::int32_t, std::vector<Tensor>> parts = std::move(gatherings_.at(step).parts);
   run_job(fx,
           Lane::mark,
           {seat_.replica, seat_.chunk, step, 0},
-          [parts = std::move(parts), step, all = seat_.mean ? alive_.size() : 0](Stream& stream) {
-            Computed made{.tensors = mean_by_slice(stream, parts),
+          [parts = std::exchange(gathering.parts, {}),
+           slices = newest_.size(),
+           step,
+           all = seat_.mean ? alive_.size() : 0](Stream& stream) {
+            Computed made{.tensors = mean_by_slice(stream, parts, slices),
                           .numbers = {static_cast<double>(step)},
                           .what = kMean};
             if (all > 0) {
@@ -182,6 +232,12 @@ void PeerExchange::evaluated(Computed m, Effects& fx) {
     fx.record(ConsensusRecord{seat_.replica, seat_.chunk, step, std::move(m.numbers)});
   }
   host().pin(step, weights_of(std::move(m.tensors), step), fx);
+  for (const auto& [next, gathering] : gatherings_) {
+    if (of_one_moment() && gathering.cut == 0 && gathering.missing.empty()) {
+      close_where_complete(next, fx);  // it has waited for its turn
+      break;
+    }
+  }
 }
 
 // -- notes -----------------------------------------------------------------------------------------
@@ -190,13 +246,17 @@ void PeerExchange::tell(std::int32_t replica,
                         std::string what,
                         std::vector<double> numbers,
                         std::vector<Tensor> tensors,
-                        Effects& fx) const {
+                        Effects& fx) {
   TROUPE_CHECK(!what.starts_with(':'), "[PeerExchange] a Note may not be called ", what);
   TrafficRecord traffic{.replica = seat_.replica, .chunk = seat_.chunk};
   for (const Tensor& tensor : tensors) {
     traffic.bytes += 4 * tensor.elements();
   }
   fx.record(traffic);
+  if (any_time()) {
+    numbers.push_back(static_cast<double>(cut_.number));
+    ++told_.at(static_cast<std::size_t>(replica));
+  }
   fx.send(seat_.peers.at(static_cast<std::size_t>(replica)),
           Note{.stamp = {seat_.replica, seat_.chunk, step(), 0},
                .what = std::move(what),
@@ -204,29 +264,44 @@ void PeerExchange::tell(std::int32_t replica,
                .tensors = std::move(tensors)});
 }
 
+void PeerExchange::tell_members(std::int64_t round,
+                                const std::vector<std::int32_t>& gone,
+                                std::int64_t step,
+                                Effects& fx) const {
+  for (std::size_t r = 0; r < seat_.peers.size(); ++r) {
+    const auto other = static_cast<std::int32_t>(r);
+    if (other != seat_.replica && makes(other, step)) {
+      fx.send(seat_.peers[r],
+              Note{.stamp = {seat_.replica, seat_.chunk, round, 0},
+                   .what = kMembers,
+                   .numbers = {gone.begin(), gone.end()}});
+    }
+  }
+}
+
 void PeerExchange::check_letter(const Note& note, const char* what) const {
   TROUPE_BELIEVE(note.tensors.size() == newest_.size(),
-               "replica ",
-               note.stamp.replica,
-               " has told ",
-               what,
-               " that is none");
+                 "replica ",
+                 note.stamp.replica,
+                 " has told ",
+                 what,
+                 " that is none");
   for (std::size_t s = 0; s < note.tensors.size(); ++s) {
     const Codec* const codec = seat_.links.empty() ? nullptr : seat_.links[s].codec.get();
     const Result<void> sound =
         note.tensors[s] ? check_message(codec, note.tensors[s], newest_[s].values.elements())
                         : Error{ErrorKind::lost, "it has nothing"};
     TROUPE_BELIEVE(sound,
-                 "slice ",
-                 s,
-                 " of chunk ",
-                 seat_.chunk,
-                 ": replica ",
-                 note.stamp.replica,
-                 " has told ",
-                 what,
-                 " that is none: ",
-                 sound.error().message);
+                   "slice ",
+                   s,
+                   " of chunk ",
+                   seat_.chunk,
+                   ": replica ",
+                   note.stamp.replica,
+                   " has told ",
+                   what,
+                   " that is none: ",
+                   sound.error().message);
   }
 }
 
@@ -237,14 +312,26 @@ void PeerExchange::came(Note m, double now, Effects& fx) {
   if (m.what == kAsk) {
     asks_.insert({m.stamp.batch, from});
     hand_out(fx);
-  } else if (m.what == kAnswer) {
-    TROUPE_BELIEVE(fit(m.tensors), "replica ", from, " has answered with weights that are none");
-    gathered(m.stamp.batch, from, std::move(m.tensors), fx);
+  } else if (m.what == kReply) {
+    TROUPE_BELIEVE(answers_well(m), "replica ", from, " has answered with weights that are none");
+    gathered(m.stamp.batch,
+             from,
+             {.tensors = std::move(m.tensors), .numbers = std::move(m.numbers)},
+             fx);
+  } else if (m.what == kCut) {
+    marked(m, fx);
   } else if (m.what == kSeen) {
     kept_.erase(kept_.begin(), kept_.lower_bound(m.stamp.batch));
   } else if (m.what == kEnd) {
     leave(from, m.stamp.batch, now, fx);
+  } else if (m.what == kMembers) {
+    heard_members(from, m.stamp.batch, members_of(m));
+    fewer(fx);
+    settle_where_complete(now, fx);
   } else {
+    if (any_time()) {
+      count(m, fx);
+    }
     heard(std::move(m), fx);
     settle_where_complete(now, fx);
   }

@@ -30,7 +30,7 @@ class Strom final : public PeerExchange {
  private:
   void archive(Archive& a) override {
     PeerExchange::archive(a);
-    a(states_, said_, letters_);
+    a(states_, said_, letters_, worked_in_);
   }
 
   void heard(Note note, Effects& /*fx*/) override {
@@ -42,9 +42,10 @@ class Strom final : public PeerExchange {
 
   /// Makes the next weights, by slice the message, and what the links keep.
   Mix mix(const Weights& own) override {
+    worked_in_ = std::exchange(letters_, {});
     return [own = values_of(own),
             before = values_of(now_at()),
-            letters = std::exchange(letters_, {}),
+            letters = worked_in_,
             states = std::exchange(states_, {}),
             links = seat().links](Stream& stream) mutable {
       Computed made;
@@ -83,6 +84,7 @@ class Strom final : public PeerExchange {
   }
 
   void settled(const Weights& /*weights*/, Effects& fx) override {
+    worked_in_.clear();
     for (std::size_t r = 0; r < seat().peers.size(); ++r) {
       const auto other = static_cast<std::int32_t>(r);
       if (other != seat().replica && makes(other, step())) {
@@ -92,9 +94,24 @@ class Strom final : public PeerExchange {
     said_.clear();
   }
 
+  bool any_time() const override { return true; }
+
+  Parts under_way() const override {
+    Parts all;
+    for (const auto* letters : {&worked_in_, &letters_}) {
+      for (const Note& letter : *letters) {
+        all.emplace_back(1, letter.tensors);
+      }
+    }
+    return all;
+  }
+
+  Parts brought_by(const Note& note) const override { return {{1, note.tensors}}; }
+
   std::vector<LinkState> states_;  // by slice; empty without a codec, and while a job has them
   std::vector<Tensor> said_;       // by slice: the last message, until it is told
   std::vector<Note> letters_;      // that have come and are not worked in
+  std::vector<Note> worked_in_;    // by the job of mix(), which is under way
 };
 
 }  // namespace

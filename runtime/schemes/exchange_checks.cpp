@@ -174,6 +174,22 @@ Rows gossip_rows() {
                            proto::Gossip::Graph_Name(gossip.graph()),
                            "; leave it out");
            }},
+      {.name = "rounds_of_a_graph",
+       .keys = {"replicas.exchange.gossip.rounds"},
+       .holds =
+           [](const E& e) {
+             const proto::Gossip& gossip = e.replicas().exchange().gossip();
+             return gossip.graph() == proto::Gossip::groups || gossip.rounds() == 0;
+           },
+       .says =
+           [](const E& e) {
+             const proto::Gossip& gossip = e.replicas().exchange().gossip();
+             return concat("replicas.exchange.gossip.rounds: ",
+                           gossip.rounds(),
+                           " is for graph groups, which is ",
+                           proto::Gossip::Graph_Name(gossip.graph()),
+                           "; leave it out");
+           }},
   };
 }
 

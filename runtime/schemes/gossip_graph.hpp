@@ -1,5 +1,7 @@
 // Whose weights a replica averages its own with, where replicas gossip: directed graphs over the replicas,
-// the same or another one in each round. Every replica makes the whole graph of a round by itself.
+// the same or another one in each round. Every replica makes the whole graph of a round by itself. A graph is drawn
+// over places; when replicas have died, those that are left move up, so that they have the graph of so few replicas
+// and not what the dead have left of a larger one, which may have fallen apart.
 //
 // In all of these graphs each replica hears as many others as hear it (in `random` on average), and an
 // average has equal shares: the matrix of shares W is doubly stochastic, so that averaging keeps the sum of
@@ -29,23 +31,33 @@ class GossipGraph {
   /// `group`: of `groups`. ContractError for fewer than two replicas.
   GossipGraph(Kind kind, std::int32_t replicas, std::int64_t group, std::uint64_t seed);
 
+  /// The same kind of graph over the members without these replicas, of which some are left. `gone`: each once.
+  GossipGraph without(const std::vector<std::int32_t>& gone) const;
+
   /// Whom the replica tells its weights in round 0, 1, ..., and whom it hears: in rising order, each once,
-  /// itself not among them.
+  /// itself not among them. Nobody where it is no member.
   std::vector<std::int32_t> told_by(std::int32_t replica, std::int64_t round) const;
   std::vector<std::int32_t> heard_by(std::int32_t replica, std::int64_t round) const;
 
   /// The most messages of one replica in a round.
   std::size_t messages_max() const;
 
+  /// Of `groups`: dimensions of the grid, so that after as many rounds everybody has heard of everybody. 1 of others.
+  std::int64_t dimensions() const;
+
  private:
-  std::vector<std::int32_t> neighbours(std::int32_t replica, std::int64_t round, int way) const;
-  std::vector<std::int32_t> on_torus(std::int32_t replica) const;
-  std::vector<std::int32_t> in_group(std::int32_t replica, std::int64_t round) const;
-  std::int32_t one_hop(std::int32_t replica, std::int64_t round, int way) const;
-  std::int32_t drawn_by(std::int32_t replica, std::int64_t round) const;
+  std::vector<std::int32_t> heard_where_drawn(std::int32_t place, std::int64_t round) const;
+  std::vector<std::int32_t> neighbours(std::int32_t place, std::int64_t round, int way) const;
+  std::vector<std::int32_t> on_torus(std::int32_t place) const;
+  std::vector<std::int32_t> in_group(std::int32_t place, std::int64_t round) const;
+  std::int32_t one_hop(std::int32_t place, std::int64_t round, int way) const;
+  std::int32_t drawn_by(std::int32_t place, std::int64_t round) const;
+  std::int32_t place_of(std::int32_t replica) const;
+  std::vector<std::int32_t> members_at(std::vector<std::int32_t> places) const;
 
   Kind kind_;
-  std::int32_t replicas_;
+  std::vector<std::int32_t> members_;  // by place, in rising order
+  std::int32_t replicas_;              // as many
   std::int64_t group_;
   RandomStream random_;
 };

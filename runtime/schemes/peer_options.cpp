@@ -4,6 +4,7 @@
 #include "kernels/check.hpp"
 #include "runtime/schemes/codec.hpp"
 
+#include <algorithm>
 #include <set>
 
 namespace troupe {
@@ -70,27 +71,36 @@ double consensus_step(const proto::Experiment& experiment) {
 
 GossipOptions gossip_options(const proto::Experiment& experiment) {
   const proto::Gossip& options = experiment.replicas().exchange().gossip();
-  return {{kind_of(options.graph()), count_of(experiment), options.group(), experiment.seed()},
+  const GossipGraph graph(
+      kind_of(options.graph()), count_of(experiment), options.group(), experiment.seed());
+  return {graph,
           options.period(),
           options.order() == proto::Gossip::simultaneous,
-          consensus_step(experiment)};
+          consensus_step(experiment),
+          options.rounds() == 0 ? graph.dimensions() : options.rounds()};
 }
 
 SgpOptions sgp_options(const proto::Experiment& experiment) {
   const proto::Sgp& options = experiment.replicas().exchange().sgp();
   return {{kind_of(options.graph()), count_of(experiment), 0, experiment.seed()},
-          options.overlap()};
+          options.overlap(),
+          options.overlap() > 0 && options.sending() == proto::Sgp::held};
 }
 
-std::vector<std::int32_t> ad_psgd_partners(const proto::Experiment& experiment,
-                                           std::int32_t replica) {
-  const proto::AdPsgd::Graph graph = experiment.replicas().exchange().ad_psgd().graph();
-  const std::int64_t n = count_of(experiment);
+PairGraph pair_graph(const proto::Experiment& experiment) {
+  return {experiment.replicas().exchange().ad_psgd().graph()};
+}
+
+std::vector<std::int32_t> PairGraph::partners(const std::vector<std::int32_t>& members,
+                                              std::int32_t replica) const {
+  const auto n = static_cast<std::int64_t>(members.size());
+  const std::int64_t place =
+      std::lower_bound(members.begin(), members.end(), replica) - members.begin();
   std::set<std::int32_t> all;
-  for (std::int64_t hops = 1; hops < n && replica % 2 == 0; hops += 2) {
-    for (const std::int64_t there : {(replica + hops) % n, (replica - hops + n) % n}) {
-      if (there % 2 == 1 && reaches(graph, hops)) {
-        all.insert(static_cast<std::int32_t>(there));
+  for (std::int64_t hops = 1; hops < n && place % 2 == 0; hops += 2) {
+    for (const std::int64_t there : {(place + hops) % n, (place - hops + n) % n}) {
+      if (there % 2 == 1 && reaches(static_cast<proto::AdPsgd::Graph>(graph), hops)) {
+        all.insert(members[static_cast<std::size_t>(there)]);
       }
     }
   }
@@ -103,11 +113,13 @@ double staleness_of_all(const proto::Experiment& experiment) {
 
 double copies_of_gossip(const proto::Experiment& experiment) {
   const GossipOptions o = gossip_options(experiment);
-  return static_cast<double>(o.graph.messages_max()) / static_cast<double>(o.period);
+  return static_cast<double>(o.graph.messages_max() * static_cast<std::size_t>(o.rounds)) /
+         static_cast<double>(o.period);
 }
 
 double copies_of_sgp(const proto::Experiment& experiment) {
-  return static_cast<double>(sgp_options(experiment).graph.messages_max());
+  const SgpOptions o = sgp_options(experiment);
+  return static_cast<double>(o.graph.messages_max()) / static_cast<double>(o.held ? o.overlap : 1);
 }
 
 /// Each active replica's question and its answer.

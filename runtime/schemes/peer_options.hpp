@@ -14,6 +14,7 @@ struct GossipOptions {
   std::int64_t period = 1;   // mini-batches between two averages
   bool simultaneous = true;  // a step is added to the average of what it started from
   double gamma = 1;          // consensus step size: how far a replica goes towards the average
+  std::int64_t rounds = 1;   // of the graph that one average goes through, one after the other
 };
 
 /// gossip.gamma, or what it is by default.
@@ -24,13 +25,22 @@ GossipOptions gossip_options(const proto::Experiment& experiment);
 struct SgpOptions {
   GossipGraph graph;
   std::int64_t overlap = 0;  // mini-batches that a share may be under way
+  bool held = true;          // with overlap: a replica sends shares once in so many mini-batches
 };
 
 SgpOptions sgp_options(const proto::Experiment& experiment);
 
-/// The passive replicas, with odd numbers, that a replica may ask, in rising order; none for a passive one.
-std::vector<std::int32_t> ad_psgd_partners(const proto::Experiment& experiment,
-                                           std::int32_t replica);
+/// Who may ask whom under ad_psgd.
+struct PairGraph {
+  int graph = 0;  // proto::AdPsgd::Graph
+
+  /// Whom a replica may ask, in rising order. `members`: those that are left, in rising order, itself among them; every
+  /// second of them, from the first on, asks, and the others are asked.
+  std::vector<std::int32_t> partners(const std::vector<std::int32_t>& members,
+                                     std::int32_t replica) const;
+};
+
+PairGraph pair_graph(const proto::Experiment& experiment);
 
 /// Of exchanges whose replicas all move by every gradient: R.
 double staleness_of_all(const proto::Experiment& experiment);

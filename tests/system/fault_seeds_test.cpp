@@ -1,5 +1,6 @@
 // Many small runs of replicas under drawn faults, each twice: none breaks a law, stalls, or ends otherwise
-// than documented, and equal seeds give equal runs. TROUPE_FAULT_SEEDS=FIRST:COUNT tries others than the first
+// than documented, and equal seeds give equal runs. Replicas without servers whose hosts die make all updates, and learn
+// as those that are left would alone. TROUPE_FAULT_SEEDS=FIRST:COUNT tries others than the first
 // few; tests/tools/fault_schedules.py tries any experiment, and shrinks what fails.
 #include "kernels/random.hpp"
 #include "runtime/system/faults.hpp"
@@ -7,6 +8,7 @@
 #include "tests/support/harness.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -72,6 +74,22 @@ const std::vector<std::string> kSchemes{"replicas.rule=asgd",
                                         "replicas.exchange.diloco.mode=streaming",
                                         "replicas.exchange.wsp.wave=2",
                                         "replicas.exchange.halos.period=2"};
+
+/// Exchanges without servers, and their graphs.
+const std::vector<std::string> kPeers{"replicas.exchange.gossip.graph=ring",
+                                      "replicas.exchange.gossip.graph=torus",
+                                      "replicas.exchange.gossip.graph=exponential",
+                                      "replicas.exchange.gossip.graph=one_peer",
+                                      "replicas.exchange.gossip.graph=rotating",
+                                      "replicas.exchange.gossip.graph=groups",
+                                      "replicas.exchange.gossip.graph=complete",
+                                      "replicas.exchange.sgp.graph=one_peer",
+                                      "replicas.exchange.sgp.graph=exponential",
+                                      "replicas.exchange.sgp.graph=random",
+                                      "replicas.exchange.ad_psgd.graph=exponential",
+                                      "replicas.exchange.ad_psgd.graph=ring",
+                                      "replicas.exchange.ad_psgd.graph=complete",
+                                      "replicas.exchange=strom"};
 
 /// Whether a replica of the scheme can come back (clock.faults.crashes.back).
 bool can_come_back(const std::string& scheme) {
@@ -196,6 +214,68 @@ Options draw(std::uint64_t seed) {
   return set;
 }
 
+/// Some replicas die, but one is left: at any time, also in the last step, and while messages take long.
+Options draw_peers(std::uint64_t seed) {
+  Dice dice(seed);
+  const std::int64_t replicas = 2 + dice.below(6);
+  const std::int64_t updates = 30 + dice.below(60);
+  Options set{dice.of(kPeers),
+              concat("replicas.count=", replicas),
+              concat("stop.updates=", updates),
+              concat("seed=", 1 + dice.below(1000)),
+              "optimizer.rule=sgd",
+              "optimizer.learning_rate=0.05",
+              "record.evaluate=true",
+              "clock.forward.seconds=[1]",
+              "clock.input_gradient.seconds=[0]",
+              "clock.weight_gradient.seconds=[0]",
+              concat("clock.exchange.seconds=[", dice.of({"0", "0.1", "1.3", "3"}), "]")};
+  if (dice.chance(0.5)) {
+    set.push_back("clock.workers.spread=" + dice.of({"0.1", "0.5"}));
+  }
+  if (dice.chance(0.5)) {
+    set.emplace_back("clock.forward.gamma.shape=4");
+  }
+  if (set.front().find("gossip") != std::string::npos) {
+    set.push_back("replicas.exchange.gossip.period=" + dice.of({"1", "2", "5"}));
+    set.push_back("replicas.exchange.gossip.order=" + dice.of({"simultaneous", "sequential"}));
+    const bool fixed = set.front().ends_with("=ring") || set.front().ends_with("=torus") ||
+                       set.front().ends_with("=exponential") || set.front().ends_with("=complete");
+    if (fixed && dice.chance(0.4)) {
+      set.push_back("replicas.codec.up=" + dice.of({"int8_block", "one_bit"}));
+      set.emplace_back("replicas.exchange.gossip.gamma=0.3");
+    }
+  }
+  if (set.front().find("sgp") != std::string::npos) {
+    set.push_back("replicas.exchange.sgp.overlap=" + dice.of({"0", "1", "2", "5", "100"}));
+    set.push_back("replicas.exchange.sgp.sending=" + dice.of({"held", "every_step"}));
+  }
+  if (set.front().ends_with("strom")) {
+    set.push_back("optimizer.learning_rate=" + concat(0.05 / static_cast<double>(replicas)));
+  }
+  if (dice.chance(0.5)) {
+    set.push_back(concat("record.evaluate_every=", 1 + dice.below(9)));
+  }
+  std::vector<std::int64_t> hosts;
+  for (std::int64_t h = 1; h <= replicas; ++h) {
+    hosts.push_back(h);
+  }
+  std::string at;
+  std::string of;
+  for (std::int64_t deaths = dice.below(replicas); deaths > 0; --deaths) {
+    const auto which = dice.below(static_cast<std::int64_t>(hosts.size()));
+    at += concat(at.empty() ? "[" : ",", static_cast<double>(dice.below(updates * 120)) / 100);
+    of += concat(of.empty() ? "[" : ",", hosts[static_cast<std::size_t>(which)]);
+    hosts.erase(hosts.begin() + which);
+  }
+  if (!at.empty()) {
+    set.push_back("clock.faults.crashes.at=" + at + "]");
+    set.push_back("clock.faults.crashes.host=" + of + "]");
+  }
+  set.push_back("clock.faults.wire.delay=" + dice.of({"0", "0.1", "2"}));
+  return set;
+}
+
 /// Why a run may have been lost.
 bool documented(const Outcome& done) {
   static const std::regex words(
@@ -220,6 +300,48 @@ Seeds asked_for() {
 }
 
 }  // namespace
+
+TEST_CASE(
+    "without servers those that are left make all updates, by seed, and learn as they would alone",
+    "[system][faults]") {
+  const Seeds seeds = asked_for();
+  std::size_t deaths = 0;
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    const Options set = draw_peers(seed);
+    std::string all;
+    for (const std::string& assignment : set) {
+      all += " --set " + assignment;
+    }
+    INFO("seed " << seed << ":" << all);
+    const auto trained = [&](const Options& more) {
+      Outcome done = run(experiment(tiny_task("6,5", "relu"), joined(set, more)));
+      INFO(done.broken << " " << done.ending.cause);
+      CHECK(done.broken.empty());
+      REQUIRE(done.ending.exit_code == 0);
+      CHECK(done.ending.step == std::stoll(set[2].substr(set[2].find('=') + 1)));
+      REQUIRE(!done.evaluations.empty());
+      CHECK(std::all_of(
+          done.weights.begin(), done.weights.end(), [](float w) { return std::isfinite(w); }));
+      return done;
+    };
+    const Outcome once = trained({});
+    const Outcome again = trained({"record.evaluate_every=0"});
+    CHECK(once.weights == again.weights);  // evaluations change none
+    deaths += once.lost.size();
+    if (const auto left = static_cast<std::int64_t>(std::stoll(set[1].substr(15))) -
+                          static_cast<std::int64_t>(once.lost.size());
+        left > 1) {
+      const Outcome alone = trained({concat("replicas.count=", left),
+                                     "clock.faults.crashes.at=[]",
+                                     "clock.faults.crashes.host=[]",
+                                     "clock.workers.spread=0"});
+      const double start = std::log(4.0);
+      const double learned = start - alone.evaluations.back().loss;
+      CHECK(start - once.evaluations.back().loss > 0.6 * learned - 0.02);
+    }
+  }
+  CHECK((deaths > 0 || seeds.count < 60));
+}
 
 TEST_CASE("under whatever faults, by seed, a run ends as documented and breaks no law",
           "[system][faults]") {

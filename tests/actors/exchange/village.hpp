@@ -24,6 +24,14 @@ class Village {
 
   /// Replicas begin at different weights, unless `equal`.
   Village(const std::vector<std::string>& assignments, std::uint64_t seed, bool equal = false)
+      : Village(assignments, seed, [equal, seed](std::size_t r) {
+          return initial(equal ? 0 : r, seed);
+        }) {}
+
+  /// `first`: the weights that a replica begins at.
+  Village(const std::vector<std::string>& assignments,
+          std::uint64_t seed,
+          const std::function<Values(std::size_t)>& first)
       : random_(seed) {
     REQUIRE(register_peer_exchanges());
     for (const std::string& assignment : assignments) {
@@ -53,7 +61,7 @@ class Village {
                                                  .director = {},
                                                  .links = links,
                                                  .experiment = &experiment_}),
-                                      {tensor_of(initial(equal ? 0 : r, seed))});
+                                      {tensor_of(first(r))});
     }
   }
 
@@ -133,6 +141,21 @@ class Village {
     for (const std::size_t r : who) {
       ends[r] = step(r) + steps;
     }
+    run_until(ends, move);
+  }
+
+  /// The living go on to step `step`.
+  void run_to(std::int64_t step, const std::function<float(std::size_t, std::int64_t)>& move) {
+    std::map<std::size_t, std::int64_t> ends;
+    for (const std::size_t r : living()) {
+      ends[r] = step;
+    }
+    run_until(ends, move);
+  }
+
+  /// Each of these replicas goes on to its step.
+  void run_until(const std::map<std::size_t, std::int64_t>& ends,
+                 const std::function<float(std::size_t, std::int64_t)>& move) {
     while (true) {
       std::vector<std::function<void()>> possible;
       for (const auto& [r, end] : ends) {
@@ -155,14 +178,18 @@ class Village {
         if (!houses_[r]->jobs.empty()) {
           possible.emplace_back([this, r] { work(r); });
         }
+        if (!houses_[r]->news.empty()) {
+          possible.emplace_back([this, r] { hear_news(r); });
+        }
       }
-      if (possible.empty()) {
+      if (possible.empty() || things_ == 0) {
         break;
       }
+      --things_;
       possible[std::uniform_int_distribution<std::size_t>(0, possible.size() - 1)(random_)]();
     }
     for (const auto& [r, end] : ends) {
-      REQUIRE(step(r) == end);  // nobody waits for what does not come
+      REQUIRE((step(r) == end || things_ == 0));  // nobody waits for what does not come
     }
   }
 
@@ -180,8 +207,18 @@ class Village {
                        one.fx);
   }
 
-  /// Replica `r` dies, and what it has told and nobody has heard yet is lost; the others are told.
-  void die(std::size_t r) {
+  /// As run(), but nothing more happens to these replicas after so many things have happened.
+  void run_for(std::int64_t steps,
+               const std::function<float(std::size_t, std::int64_t)>& move,
+               std::int64_t things) {
+    things_ = things;
+    run(steps, move);
+    things_ = -1;
+  }
+
+  /// Replica `r` dies, and what it has told and nobody has heard yet is lost; the others are told: at once, or each
+  /// when its turn comes.
+  void die(std::size_t r, bool at_once = true) {
     dead_.insert(r);
     for (auto& [pair, notes] : under_way_) {
       if (pair.first == r || pair.second == r) {
@@ -189,6 +226,7 @@ class Village {
       }
     }
     houses_[r]->jobs.clear();
+    houses_[r]->news.clear();
     Membership left{.epoch = static_cast<std::int64_t>(dead_.size()),
                     .alive = std::vector<bool>(size(), true)};
     for (const std::size_t gone : dead_) {
@@ -196,8 +234,10 @@ class Village {
     }
     for (std::size_t other = 0; other < size(); ++other) {
       if (!dead_.contains(other)) {
-        houses_[other]->exchange->membership(left, 0, houses_[other]->fx);
-        collect(other);
+        houses_[other]->news.push_back(left);
+        if (at_once) {
+          hear_news(other);
+        }
       }
     }
   }
@@ -230,6 +270,7 @@ class Village {
     PeerExchange* exchange = nullptr;
     Effects fx;
     std::deque<Run> jobs;
+    std::deque<Membership> news;
   };
 
   static Values initial(std::size_t r, std::uint64_t seed) {
@@ -264,6 +305,14 @@ class Village {
              .name = link_name(r, 0, 0)}};
   }
 
+  void hear_news(std::size_t r) {
+    House& one = *houses_[r];
+    const Membership m = std::move(one.news.front());
+    one.news.pop_front();
+    one.exchange->membership(m, 0, one.fx);
+    collect(r);
+  }
+
   void work(std::size_t r) {
     House& one = *houses_[r];
     Run run = std::move(one.jobs.front());
@@ -275,8 +324,11 @@ class Village {
   void collect(std::size_t r) {
     House& one = *houses_[r];
     for (auto& [to, note] : sent<Note>(one.fx)) {
+      const auto hearer = static_cast<std::size_t>(to - kFirstShard);
       told_.push_back(note);
-      under_way_[{r, static_cast<std::size_t>(to - kFirstShard)}].push_back(std::move(note));
+      if (!dead_.contains(hearer) && !dead_.contains(r)) {
+        under_way_[{r, hearer}].push_back(std::move(note));
+      }
     }
     for (Run& run : one.fx.runs) {
       one.jobs.push_back(std::move(run));
@@ -291,6 +343,7 @@ class Village {
   std::map<std::pair<std::size_t, std::size_t>, std::deque<Note>> under_way_;
   std::vector<Note> told_;
   std::set<std::size_t> dead_;
+  std::int64_t things_ = -1;  // that may still happen in run(); below 0: any number
 };
 
 }  // namespace troupe::test
