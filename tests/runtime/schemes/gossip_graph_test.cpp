@@ -97,6 +97,44 @@ TEST_CASE("everybody hears of everybody in the end", "[schemes]") {
   }
 }
 
+TEST_CASE("those that are left have the graph of so few, whoever is missing", "[schemes]") {
+  for (const Kind kind : kKinds) {
+    const GossipGraph all(kind, 7, 3, 7);
+    for (unsigned missing = 0; missing < 127; ++missing) {  // by bits
+      Replicas gone;
+      Replicas left;
+      for (std::int32_t r = 0; r < 7; ++r) {
+        ((missing >> r & 1U) != 0 ? gone : left).push_back(r);
+      }
+      const GossipGraph some = all.without(gone);
+      INFO(static_cast<int>(kind) << " without " << Catch::StringMaker<Replicas>::convert(gone));
+      for (std::int64_t round = 0; round < 8; ++round) {
+        for (const std::int32_t r : gone) {
+          CHECK(some.told_by(r, round).empty());
+          CHECK(some.heard_by(r, round).empty());
+        }
+        for (std::size_t place = 0; place < left.size(); ++place) {
+          Replicas told;
+          if (left.size() > 1) {
+            const GossipGraph few(kind, static_cast<std::int32_t>(left.size()), 3, 7);
+            for (const std::int32_t p : few.told_by(static_cast<std::int32_t>(place), round)) {
+              told.push_back(left[static_cast<std::size_t>(p)]);
+            }
+          }
+          CHECK(some.told_by(left[place], round) == told);
+          for (const std::int32_t r : told) {
+            CHECK(contains(some.heard_by(r, round), left[place]));
+          }
+        }
+      }
+    }
+    CHECK_THROWS_AS(all.without({0, 1, 2, 3, 4, 5, 6}), ContractError);
+  }
+  CHECK(GossipGraph(Kind::groups, 9, 3, 1).dimensions() == 2);
+  CHECK(GossipGraph(Kind::groups, 10, 3, 1).dimensions() == 3);
+  CHECK(GossipGraph(Kind::ring, 9, 3, 1).dimensions() == 1);
+}
+
 TEST_CASE("the graphs are those that their papers draw", "[schemes]") {
   CHECK(GossipGraph(Kind::ring, 8, 0, 1).told_by(0, 5) == Replicas{1, 7});
   CHECK(GossipGraph(Kind::ring, 2, 0, 1).told_by(0, 0) == Replicas{1});
