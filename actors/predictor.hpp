@@ -110,11 +110,10 @@ class Predictor final : public Actor<Predictor, StageRole> {
 
   /// What is known of a micro-batch.
   struct Known {
-    Tensor output{};  // h, (B, ...); of inputs: the network's
-    Tensor labels{};  // int32 (B), of texts (B, T)
-    Tensor signal{};  // dL/dh as the next module has sent it, (B, ...); of inputs: h
-    Tensor
-        estimate{};  // of h, that `signal` is the gradient by, (B, ...): where lessons are about that
+    Tensor output{};    // h, (B, ...); of inputs: the network's
+    Tensor labels{};    // int32 (B), of texts (B, T)
+    Tensor signal{};    // dL/dh as the next module has sent it, (B, ...); of inputs: h
+    Tensor estimate{};  // of h, (B, ...): what `signal` is the gradient by, where it is told
     bool answered = false;
     bool offered = false;  // freshest: the lesson of it went to the slot
 

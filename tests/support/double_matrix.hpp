@@ -6,13 +6,11 @@
 
 namespace troupe::test {
 
-using Numbers = std::vector<double>;
-
 /// (rows, columns), row-major.
 struct Matrix {
   std::size_t rows = 0;
   std::size_t columns = 0;
-  Numbers values{};
+  std::vector<double> values{};
 
   double& at(std::size_t row, std::size_t column) { return values[row * columns + column]; }
 
@@ -20,7 +18,7 @@ struct Matrix {
 };
 
 inline Matrix zeros(std::size_t rows, std::size_t columns) {
-  return {rows, columns, Numbers(rows * columns)};
+  return {rows, columns, std::vector<double>(rows * columns)};
 }
 
 inline Matrix transposed(const Matrix& x) {

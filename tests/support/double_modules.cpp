@@ -11,8 +11,8 @@ constexpr double kNormEpsilon = static_cast<double>(1e-5f);
 
 /// Of each column: its mean, and one over its deviation.
 struct Moments {
-  Numbers mean;
-  Numbers inverse;
+  std::vector<double> mean;
+  std::vector<double> inverse;
 
   explicit Moments(const Matrix& x) : mean(x.columns), inverse(x.columns) {
     const auto rows = static_cast<double>(x.rows);
@@ -43,18 +43,18 @@ Matrix column_sums(const Matrix& x) {
   return all;
 }
 
-Matrix activated(const Matrix& x, Part part) {
+Matrix activated(const Matrix& x, DoublePart part) {
   Matrix y = x;
   for (double& value : y.values) {
-    value = part == Part::relu ? std::max(value, 0.0) : std::tanh(value);
+    value = part == DoublePart::relu ? std::max(value, 0.0) : std::tanh(value);
   }
   return y;
 }
 
-Matrix activation_gradient(const Matrix& x, Matrix dy, Part part) {
+Matrix activation_gradient(const Matrix& x, Matrix dy, DoublePart part) {
   for (std::size_t i = 0; i < dy.values.size(); ++i) {
     const double t = std::tanh(x.values[i]);
-    dy.values[i] *= part == Part::relu ? (x.values[i] > 0 ? 1 : 0) : 1 - t * t;
+    dy.values[i] *= part == DoublePart::relu ? (x.values[i] > 0 ? 1 : 0) : 1 - t * t;
   }
   return dy;
 }
@@ -133,7 +133,7 @@ Matrix cross_entropy_gradient(const Matrix& y, const std::vector<int>& labels, d
   return g;
 }
 
-DoubleModule::DoubleModule(std::vector<Part> parts, std::vector<Matrix> start, bool biased)
+DoubleModule::DoubleModule(std::vector<DoublePart> parts, std::vector<Matrix> start, bool biased)
     : parameters(std::move(start)), parts_(std::move(parts)), biased_(biased) {
   for (const Matrix& p : parameters) {
     velocity_.push_back(zeros(p.rows, p.columns));
@@ -141,7 +141,7 @@ DoubleModule::DoubleModule(std::vector<Part> parts, std::vector<Matrix> start, b
 }
 
 bool DoubleModule::biased(std::size_t part) const {
-  return biased_ || part + 1 == parts_.size() || parts_[part + 1] != Part::norm;
+  return biased_ || part + 1 == parts_.size() || parts_[part + 1] != DoublePart::norm;
 }
 
 DoubleModule::Pass DoubleModule::forward(const Matrix& x) const {
@@ -149,7 +149,7 @@ DoubleModule::Pass DoubleModule::forward(const Matrix& x) const {
   std::size_t next = 0;
   for (std::size_t k = 0; k < parts_.size(); ++k) {
     pass.inputs.push_back(pass.y);
-    if (parts_[k] == Part::dense) {
+    if (parts_[k] == DoublePart::dense) {
       pass.y = product(pass.y, transposed(parameters[next++]));
       if (biased(k)) {
         for (std::size_t i = 0; i < pass.y.values.size(); ++i) {
@@ -157,7 +157,7 @@ DoubleModule::Pass DoubleModule::forward(const Matrix& x) const {
         }
         ++next;
       }
-    } else if (parts_[k] == Part::norm) {
+    } else if (parts_[k] == DoublePart::norm) {
       pass.y = normalised(pass.y, parameters[next], parameters[next + 1]);
       next += 2;
     } else {
@@ -174,13 +174,13 @@ DoubleModule::Gradient DoubleModule::backward(const Pass& pass,
   std::size_t next = parameters.size();
   for (std::size_t k = parts_.size(); k-- > 0;) {
     const Matrix& x = pass.inputs[k];
-    if (parts_[k] == Part::dense) {
+    if (parts_[k] == DoublePart::dense) {
       if (biased(k)) {
         made.parameters[--next].values = column_sums(dy).values;
       }
       made.parameters[--next] = product(transposed(dy), x);
       dy = product(dy, by[next]);
-    } else if (parts_[k] == Part::norm) {
+    } else if (parts_[k] == DoublePart::norm) {
       made.parameters[--next].values = column_sums(dy).values;
       --next;
       Matrix dgamma;

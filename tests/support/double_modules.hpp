@@ -18,14 +18,14 @@ Matrix cross_entropy_gradient(const Matrix& y,
                               const std::vector<int>& labels,
                               double smoothing = 0);
 
-enum class Part { dense, tanh, relu, norm };
+enum class DoublePart { dense, tanh, relu, norm };
 
 /// A chain of layers. Parameters stand in the order of the layers: of `dense` a weight (outputs, inputs) and a bias, of
 /// `norm` (batch norm, of the micro-batch) gamma and beta.
 class DoubleModule {
  public:
   /// `biased`: whether a dense layer that is followed by a norm has a bias, too.
-  DoubleModule(std::vector<Part> parts, std::vector<Matrix> parameters, bool biased = true);
+  DoubleModule(std::vector<DoublePart> parts, std::vector<Matrix> parameters, bool biased = true);
 
   struct Pass {
     std::vector<Matrix> inputs;  // of each part
@@ -54,7 +54,7 @@ class DoubleModule {
  private:
   bool biased(std::size_t part) const;
 
-  std::vector<Part> parts_;
+  std::vector<DoublePart> parts_;
   bool biased_;
   std::vector<Matrix> velocity_;
 };

@@ -105,16 +105,16 @@ class Loop {
 
   /// A predictor of module k, linear: M(h) = h A^T + a.
   DoubleModule predictor(std::size_t k) const {
-    return {{Part::dense}, initial_parameters(*b_.predictors[k], e_.seed())};
+    return {{DoublePart::dense}, initial_parameters(*b_.predictors[k], e_.seed())};
   }
 
   DoubleModule input_predictor(std::size_t k) const {
-    return {{Part::dense}, initial_parameters(*b_.input_predictors[k - 1], e_.seed())};
+    return {{DoublePart::dense}, initial_parameters(*b_.input_predictors[k - 1], e_.seed())};
   }
 
   /// A head of module k with one hidden layer.
   DoubleModule head(std::size_t k) const {
-    return {{Part::dense, Part::norm, Part::relu, Part::dense},
+    return {{DoublePart::dense, DoublePart::norm, DoublePart::relu, DoublePart::dense},
             initial_parameters(*b_.predictors[k], e_.seed()),
             false};
   }
@@ -155,19 +155,19 @@ class Loop {
     return *std::move(made);
   }
 
-  std::vector<Part> parts_of(const Chunk& chunk) const {
-    std::vector<Part> parts;
+  std::vector<DoublePart> parts_of(const Chunk& chunk) const {
+    std::vector<DoublePart> parts;
     const bool relu = e_.model().mlp().activation() == proto::relu;
     for (const auto& layer : chunk.layers()) {
       const auto parameters = layer->parameters();
       if (parameters.empty()) {
-        parts.push_back(Part::tanh);
+        parts.push_back(DoublePart::tanh);
         continue;
       }
       const bool dense = parameters[0].shape.dimensions() == 2;
-      parts.push_back(dense ? Part::dense : Part::norm);
+      parts.push_back(dense ? DoublePart::dense : DoublePart::norm);
       if (dense && e_.model().has_mlp() && !chunk.last()) {
-        parts.push_back(relu ? Part::relu : Part::tanh);
+        parts.push_back(relu ? DoublePart::relu : DoublePart::tanh);
       }
     }
     return parts;
