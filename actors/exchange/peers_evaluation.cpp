@@ -4,6 +4,7 @@
 #include "kernels/check.hpp"
 #include "messages/bad_sender.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -189,9 +190,13 @@ bool PeerExchange::answers_well(const Note& note) const {
   if (!of_one_moment()) {
     return fit(note.tensors);
   }
-  const auto half = note.tensors.begin() + static_cast<std::ptrdiff_t>(note.tensors.size() / 2);
-  return note.numbers.size() == 1 && (note.tensors.empty() || (fit({note.tensors.begin(), half}) &&
-                                                               fit({half, note.tensors.end()})));
+  if (note.numbers.size() != 1 || note.tensors.empty()) {
+    return note.numbers.size() == 1;
+  }
+  const auto own = note.tensors.end() -
+                   static_cast<std::ptrdiff_t>(std::min(newest_.size(), note.tensors.size()));
+  return fit({own, note.tensors.end()}) &&
+         (own == note.tensors.begin() || fit({note.tensors.begin(), own}));
 }
 
 void PeerExchange::close_where_complete(std::int64_t step, Effects& fx) {
