@@ -1,6 +1,7 @@
 #include "actors/source.hpp"
 
 #include "kernels/stream.hpp"
+#include "messages/archive_sized.hpp"
 #include "messages/bad_sender.hpp"
 #include "messages/fields.hpp"
 #include "runtime/data/batch.hpp"
@@ -11,6 +12,7 @@
 namespace troupe {
 namespace {
 
+constexpr std::int32_t kCreditsMax = 1000;  // beyond what was sent: of those that have come back
 constexpr std::int64_t kMarksInFlight = 4;
 constexpr std::int64_t kMarksBehind = 2;  // evaluations that training may run ahead of
 constexpr std::int64_t kMarkBatch = 500;  // samples of a Mark's batch; the last may be smaller
@@ -73,6 +75,7 @@ void Source::handle(Credit m, double now, Effects& fx) {
   const std::int64_t before = taken();
   const auto taker = static_cast<std::size_t>(taken_.size() == 1 ? 0 : m.chunk);
   TROUPE_BELIEVE(taker < taken_.size(), "credit of chunk ", m.chunk, ", which there is none of");
+  TROUPE_BELIEVE(credits_ <= c_.prefetch + kCreditsMax, "credit for what was never sent");
   ++taken_[taker];
   credits_ += static_cast<std::int32_t>(taken() - before);
   admit(now, fx);
@@ -353,9 +356,11 @@ void Source::archive(Archive& a) {
     resend_,
     resending_,
     mark_gathering_);
-  if (taken_.size() != takers) {
-    throw ArchiveError("other modules give credit than in this run");
-  }
+  expect_archived(taken_.size() == takers, "other modules give credit than in this run");
+  expect_archived(credits_ >= 0 && credits_ <= c_.prefetch + kCreditsMax && next_ >= 0,
+                  "the state has a credit that nobody has given");
+  expect_archived(!end_ || (*end_ >= 0 && (c_.batches == 0 || *end_ <= c_.batches)),
+                  "the state has an end that the run does not come to");
 }
 
 }  // namespace troupe

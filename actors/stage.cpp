@@ -9,6 +9,9 @@
 namespace troupe {
 namespace {
 
+// Actions behind the end of the run, one after the other: a sequence has no end of its own.
+constexpr std::int64_t kBeyondMax = 1'000'000;
+
 /// Every chunk of the stage has an entry, though it may have no buffers.
 std::map<std::int32_t, std::vector<Tensor>> buffers_of(Stage::Config& config) {
   std::map<std::int32_t, std::vector<Tensor>> buffers = std::move(config.buffers);
@@ -80,9 +83,11 @@ void Stage::handle(PullReply m, double now, Effects& fx) {
 // -- the sequence ----------------------------------------------------------------------------------
 
 void Stage::advance(double now, Effects& fx) {
+  std::int64_t beyond = 0;
   while (!running_ && !finished_ && !absent_) {
     const Action a = cursor_.action();
     if (cursor_.beyond_end(a)) {
+      TROUPE_CHECK(++beyond < kBeyondMax, "stage ", c_.stage, " finds no end of its sequence");
       cursor_.pass();
     } else if (beyond_halt(a)) {
       if (!passing_over_) {

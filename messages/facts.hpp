@@ -132,7 +132,7 @@ struct Facts<Decide> : Said<by<ShardRole>, count, any> {};
 template <>
 struct Facts<Upload> : Said<by<ShardRole> | kByServers,
                             inside,
-                            one_or_more,
+                            count,
                             slice,
                             any,
                             count,

@@ -142,7 +142,13 @@ void GradientSum::advance(Effects& fx) {
     }
     expect_of(move,
               part.mapped().segment == move.segment,
-              concat("it is segment ", part.mapped().segment, " where ", move.segment, " is due"));
+              concat("segment ",
+                     part.mapped().segment,
+                     " of the gradient of mini-batch ",
+                     stamp_.batch,
+                     " came where ",
+                     move.segment,
+                     " is due"));
     check_part(move, part.mapped().tensors);
     if (move.act == Move::Act::add) {
       if (c_.recodes.empty()) {
@@ -275,13 +281,7 @@ bool GradientSum::did(Computed& m, Effects& fx) {
 /// Of a part that may have been kept for long, so that its sender is not who is heard now.
 void GradientSum::expect_of(const Move& move, bool sound, const std::string& why) const {
   if (!sound) {
-    throw BadSender(concat("replica ",
-                           move.peer,
-                           " has sent a part of the gradient of mini-batch ",
-                           stamp_.batch,
-                           " that is none: ",
-                           why),
-                    c_.peers[static_cast<std::size_t>(move.peer)].id);
+    throw BadSender(why, c_.peers[static_cast<std::size_t>(move.peer)].id);
   }
 }
 
@@ -290,16 +290,23 @@ void GradientSum::expect_of(const Move& move, bool sound, const std::string& why
 void GradientSum::check_part(const Move& move, const std::vector<Tensor>& messages) const {
   const auto& own = segments_[static_cast<std::size_t>(move.segment)];
   const std::size_t slices = c_.recodes.empty() ? own.size() : c_.recodes.size();
+  const auto start = [&] {
+    return concat("replica ",
+                  move.peer,
+                  " has sent a part of the gradient of mini-batch ",
+                  stamp_.batch,
+                  " that is none: ");
+  };
   expect_of(move,
             messages.size() == slices,
-            concat("it is of ", messages.size(), " slices where ", slices, " are right"));
+            concat(start(), "it is of ", messages.size(), " slices where ", slices, " are right"));
   for (std::size_t s = 0; s < slices; ++s) {
     const Codec* const codec = c_.recodes.empty() ? nullptr : c_.recodes[s].codec.get();
     const std::int64_t n =
         codec ? sizes_[static_cast<std::size_t>(move.segment)][s] : own[s].elements();
     const Result<void> sound = messages[s] ? check_message(codec, messages[s], n)
                                            : Error{ErrorKind::lost, "it has nothing"};
-    expect_of(move, static_cast<bool>(sound), sound ? "" : sound.error().message);
+    expect_of(move, static_cast<bool>(sound), sound ? "" : start() + sound.error().message);
   }
 }
 

@@ -21,7 +21,7 @@ bool EvaluationLane::ready(Effects& fx) {
     return false;
   }
   const MarkBatch& batch = waiting_.front();
-  const Chunk& chunk = *chunks_[static_cast<std::size_t>(batch.chunk)];
+  const Chunk& chunk = *chunks_.at(static_cast<std::size_t>(batch.chunk));
   Pinned& pinned = weights_[batch.chunk];
   if (pinned.step != batch.step || pinned.own != batch.own) {
     pinned = {.step = batch.step, .own = batch.own};

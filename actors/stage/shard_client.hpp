@@ -56,7 +56,7 @@ class ShardClient {
   std::uint64_t ask(const WeightsPart& part, Pull pull, Effects& fx);
 
   Ref<ShardRole> shard_of(std::int32_t chunk) const {
-    return c_.shard_of[static_cast<std::size_t>(chunk)];
+    return c_.shard_of.at(static_cast<std::size_t>(chunk));
   }
 
   Config c_;

@@ -1,4 +1,5 @@
 #include "actors/stage.hpp"
+#include "messages/archive_sized.hpp"
 #include "messages/fields.hpp"
 
 namespace troupe {
@@ -25,6 +26,10 @@ void Stage::archive(Archive& a) {
     asked_,
     running_,
     finished_);
+  constexpr std::int64_t kMost =
+      1'000'000;  // mini-batches that a module passes over when it comes back
+  expect_archived(begin_ >= 0 && begin_ <= cursor_.action().batch + kMost,
+                  "the state has a stage that begins where it never comes to");
 }
 
 }  // namespace troupe

@@ -34,12 +34,12 @@ bool WeightsInHand::came(PullReply& m) {
   TROUPE_BELIEVE(!m.weights.empty(), "weights of chunk ", m.chunk, " that are none");
   const Slice& first = m.weights.front();
   TROUPE_BELIEVE(first.step == asked->view.step && first.reach == asked->view.reach,
-               "asked for step ",
-               asked->view.step,
-               " of chunk ",
-               m.chunk,
-               " and got step ",
-               first.step);
+                 "asked for step ",
+                 asked->view.step,
+                 " of chunk ",
+                 m.chunk,
+                 " and got step ",
+                 first.step);
   held_[asked->part] = {asked->view, std::move(m.weights)};
   open_.erase(asked);
   return true;

@@ -211,7 +211,7 @@ const std::vector<Scheme>& schemes() {
 }
 
 Words run_of(const Scheme& scheme, const std::string& hosts, const std::string& out) {
-  Words words{"run", "teacher-mlp", "--hosts", hosts, "-q", "--out", out, "--back", "1"};
+  Words words{"run", "teacher-mlp", "--hosts", hosts, "-q", "--out", out};
   Words sets{"data.teacher.train=400",
              "data.teacher.test=50",
              "stop.epochs=0",

@@ -164,10 +164,10 @@ TEST_CASE("a message is not believed that is due later where none can be") {
   CHECK_THROWS_AS(process.deliver(1, Process::packed(0, advanced(), 1000, 0)), ContractError);
   Message of_none = uploaded();
   std::get<Upload>(of_none).stamp.replica = -1;
-  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, of_none, 1000, 0)), ContractError);
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, of_none, 1000, 0)), ArchiveError);
   Message nowhere = Activation{.stamp = {.chunk = 7}, .bundle = {}};
   nowhere.from = 1;
-  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, nowhere, 1000, 0)), ContractError);
+  CHECK_THROWS_AS(process.deliver(1, Process::packed(0, nowhere, 1000, 0)), ArchiveError);
   CHECK(process.delivered.empty());
 }
 
