@@ -140,6 +140,11 @@ std::vector<std::int64_t> EndOfPeers::queue(std::deque<MarkDue>& marks, const Ma
 
 /// The last step is what the last of the living leaves.
 std::optional<std::int64_t> EndOfAll::all_finished(const std::vector<bool>& alive) {
+  // Asked at each end of a chunk; most of the time there are too few of these to look further.
+  const auto living = static_cast<std::size_t>(std::count(alive.begin(), alive.end(), true));
+  if (done_.size() < living * static_cast<std::size_t>(company_.chunks)) {
+    return {};
+  }
   for (std::size_t r = 0; r < alive.size(); ++r) {
     for (std::int32_t c = 0; c < company_.chunks && alive[r]; ++c) {
       if (!done_.contains({static_cast<std::int32_t>(r), c})) {

@@ -11,14 +11,30 @@ namespace {
 
 constexpr std::uint64_t kAheadMax = 1000;  // Uploads that may overtake one of the same sender
 
+/// Who pushes here: the number of the first, and how many they are. Replicas of a group have neighbouring numbers.
+std::pair<std::int32_t, std::size_t> pushing(const ServerShard::Config& c) {
+  if (!c.above) {
+    return {0, c.below.empty() ? c.replicas.size() : c.below.size()};
+  }
+  const std::vector<bool>& members = c.above->members;
+  const auto first = std::find(members.begin(), members.end(), true);
+  const auto count = std::count(first, members.end(), true);
+  TROUPE_CHECK(std::count(first, first + count, true) == count,
+               "[ServerShard] the replicas of group ",
+               c.above->group,
+               " do not follow one another");
+  return {static_cast<std::int32_t>(first - members.begin()), static_cast<std::size_t>(count)};
+}
+
 }  // namespace
 
 ServerShard::ServerShard(Config config)
     : c_(std::move(config)),
       weights_(std::move(c_.initial), c_.rate.at(0), c_.reaches),
-      replicas_(c_.below.empty() ? c_.replicas.size() : c_.below.size(),
+      replicas_(pushing(c_).second,
                 c_.needs_read || c_.gap_every > 0,
-                weights_.newest()),
+                weights_.newest(),
+                pushing(c_).first),
       run_(c_.batches_per_update, c_.updates),
       pins_({.chunk = c_.chunk,
              .slice = c_.slice,
@@ -31,11 +47,6 @@ ServerShard::ServerShard(Config config)
       verdicts_to_tell_(c_.followers) {
   if (c_.above) {
     above_.emplace(*c_.above, weights_.slice());
-    for (std::int32_t r = 0; r < replicas_.count(); ++r) {
-      if (!c_.above->members.at(static_cast<std::size_t>(r))) {
-        replicas_.leave_out(r);
-      }
-    }
   }
 }
 
@@ -160,7 +171,8 @@ void ServerShard::advance(double now, Effects& fx) {
 /// As the Admission chooses.
 void ServerShard::decide(double now, Effects& fx) {
   while (may_update()) {
-    const Admission::Choice choice = pushes_.choose(*c_.admission, replicas_.ledger(), now);
+    const Admission::Choice choice =
+        pushes_.choose(*c_.admission, replicas_.ledger(), now, replicas_.membership());
     if (!choice.drop.empty()) {
       expect_forgetful();
       drop(choice.drop, fx);
@@ -367,22 +379,30 @@ void ServerShard::note_applied(Updated& updated, double now, Effects& fx) {
 /// To everybody alive who has not asked.
 void ServerShard::broadcast(double now, Effects& fx) {
   told_clock_ = replicas_.ledger().slowest();
-  for (std::int32_t who = 0; who < replicas_.count(); ++who) {
+  for (std::int32_t who = replicas_.first(); who < replicas_.end(); ++who) {
     if (replicas_.alive(who) && !replicas_.question(who)) {
       answer(who, 0, now, fx);
     }
   }
 }
 
-/// To everybody who has asked and need not wait.
+/// To everybody who has asked and need not wait. Who had to wait when it was looked at last, and has not changed since,
+/// still has to, unless by something that concerns everybody.
 void ServerShard::serve(double now, Effects& fx) {
   if (halted_ || (above_ && finished_) || (run_.over() && !others_may_lack())) {
     return;
   }
-  for (std::int32_t who = 0; who < replicas_.count(); ++who) {
+  const std::array<std::int64_t, 3> rests_on{replicas_.ledger().slowest(),
+                                             c_.admission->answers_by(replicas_.ledger()),
+                                             replicas_.membership()};
+  if (served_by_ != rests_on) {
+    replicas_.look_at_all();
+    served_by_ = rests_on;
+  }
+  for (const std::int32_t who : replicas_.take_changed()) {
     const auto& question = replicas_.question(who);
     if (question && !pushes_.in_work(who) && replicas_.ledger().slowest() >= question->clock &&
-        c_.admission->answers(who, replicas_.ledger())) {
+        c_.admission->answers(replicas_.place(who), replicas_.ledger())) {
       answer(who, question->sequence, now, fx);
     }
   }

@@ -32,6 +32,7 @@
 #include "runtime/schemes/rule.hpp"
 #include "runtime/system/machine.hpp"
 
+#include <array>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -155,6 +156,9 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   std::int64_t missing_ = 0;  // mini-batches of the update under way that died with their replica
   std::int64_t told_clock_ = 0;  // slowest clock of the last broadcast
   double begun_ = 0;             // seconds: when the last update was begun
+  /// What concerns everybody's answer, as it was when serve() looked last: the slowest clock, Admission::answers_by, who
+  /// lives.
+  std::array<std::int64_t, 3> served_by_{-1, -1, -1};
   bool finished_ = false;
   bool halted_ = false;  // has told how far it has come and waits to hear where the end is
 };

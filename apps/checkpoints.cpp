@@ -7,9 +7,11 @@
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/weights.hpp"
+#include "runtime/system/last_words.hpp"
 #include "runtime/system/log.hpp"
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -178,6 +180,7 @@ std::optional<Checkpoint> Checkpointer::copied(const StandingRun& run) const {
 }
 
 void Checkpointer::take(const StandingRun& run) {
+  const MayLackMemory can_be_done_without;
   try {
     take_now(run);
   } catch (const NotNow& error) {
@@ -185,6 +188,11 @@ void Checkpointer::take(const StandingRun& run) {
       throw;
     }
     tell(error.what());
+  } catch (const std::bad_alloc&) {
+    if (kept_) {
+      throw;
+    }
+    tell("there is not enough memory for it");
   }
 }
 
@@ -223,6 +231,7 @@ void Checkpointer::write(Checkpoint made,
               folder = folder_ / kCheckpoints,
               keep = keep_,
               files]() -> Result<fs::path> {
+    const MayLackMemory can_be_done_without;
     try {
       const auto start = std::chrono::steady_clock::now();
       std::for_each(files.begin(), files.end(), sync_path);  // they are as long as it says

@@ -1,5 +1,6 @@
 #include "apps/phases.hpp"
 
+#include "apps/plan/room.hpp"
 #include "apps/topologies/checks.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/stand_in.hpp"
@@ -279,6 +280,15 @@ Result<void> check_clock(const std::vector<Phase>& phases, bool virtual_clock) {
   for (std::size_t i = 0; i < phases.size(); ++i) {
     if (auto sound = check_clock(phases[i].blueprint, virtual_clock); !sound) {
       return of_phase(phases[i].name.empty(), i, sound.error());
+    }
+  }
+  return {};
+}
+
+Result<void> check_memory(const std::vector<Phase>& phases, int processes) {
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    if (auto fits = check_memory(phases[i].blueprint, processes); !fits) {
+      return of_phase(phases[i].name.empty(), i, fits.error());
     }
   }
   return {};

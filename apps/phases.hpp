@@ -40,6 +40,9 @@ Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved,
 /// check_clock of each phase, with phases[i] in front where there are several.
 Result<void> check_clock(const std::vector<Phase>& phases, bool virtual_clock);
 
+/// check_memory of each phase, likewise.
+Result<void> check_memory(const std::vector<Phase>& phases, int processes = 1);
+
 struct PhasesResult {
   int exit_code = 0;  // of the last phase that has run
   std::string cause;  // one sentence where exit_code != 0

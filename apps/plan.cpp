@@ -7,6 +7,7 @@
 #include "apps/plan/memory.hpp"
 #include "apps/plan/reads.hpp"
 #include "apps/plan/replicas.hpp"
+#include "apps/plan/room.hpp"
 #include "apps/text.hpp"
 #include "apps/topologies/extension.hpp"
 #include "messages/experiment.hpp"
@@ -275,6 +276,11 @@ std::string describe(const Blueprint& b) {
       "           made in place, kernels' scratch, batches that wait for the first stage and the "
       "data set\n",
       memory_table(b),
+      "host       ",
+      wrapped("of its memory the run takes at least " + memory_text(memory_parts(b)),
+              90,
+              "           "),
+      "\n",
       memory_warning(b),
       "bubble     ",
       b.schedule->signal_from != SignalFrom::next

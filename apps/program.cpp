@@ -2,6 +2,8 @@
 #include "apps/program.hpp"
 
 #include "apps/command_line.hpp"
+#include "runtime/system/last_words.hpp"
+#include "runtime/system/room.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -68,6 +70,8 @@ void open_standard_streams() {
 
 int run_command_line(int argc, const char* const* argv) {
   open_standard_streams();
+  install_last_words();
+  allow_all_descriptors();
   // Broken pipes and file size limits are errors of the write that meets them.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);

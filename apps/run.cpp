@@ -1,6 +1,7 @@
 #include "apps/run.hpp"
 
 #include "apps/checkpoints.hpp"
+#include "apps/plan/room.hpp"
 #include "apps/real_clock.hpp"
 #include "apps/recorder_config.hpp"
 #include "apps/run_files.hpp"
@@ -164,8 +165,14 @@ void keep_what_is_left(RunResult& result, const Blueprint& blueprint, const RunF
 
 /// On the chosen clock. A run whose files cannot be written is not worth going on with.
 Ending play(Cast& cast, const RunOptions& options, Performance p) {
-  p.interrupts = [&] {
-    return p.files.failed() ? 2 : options.interrupts ? options.interrupts() : 0;
+  p.interrupts = [&, lost = false, next = std::chrono::steady_clock::now()]() mutable {
+    lost = lost || p.files.failed();
+    if (const auto now = std::chrono::steady_clock::now(); !lost && now >= next) {
+      constexpr std::chrono::seconds kBetween(1);  // looks at the file system are not for nothing
+      next = now + kBetween;
+      lost = !p.files.in_place();
+    }
+    return lost ? 2 : options.interrupts ? options.interrupts() : 0;
   };
   if (options.driver) {
     return options.driver->play(
@@ -272,6 +279,10 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
   const proto::Experiment& e = blueprint.experiment;
   if (auto sound = check_clock(blueprint, options.virtual_clock); !sound) {
     return sound.error();
+  }
+  // Of several processes each has a part alone.
+  if (auto fits = others ? Result<void>() : check_memory(blueprint); !fits) {
+    return fits.error();
   }
   Cast cast = make_cast(blueprint);
   if (options.recast) {

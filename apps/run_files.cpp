@@ -73,6 +73,13 @@ bool RunFiles::failed() const {
              orders.begin(), orders.end(), [](const auto& order) { return order->failed(); });
 }
 
+bool RunFiles::in_place() const {
+  return (!directory || place.in_place()) && (!metrics || metrics->in_place()) &&
+         std::all_of(orders.begin(), orders.end(), [](const auto& order) {
+           return !order->text() || order->text()->in_place();
+         });
+}
+
 Result<RunFiles> open_files(const Blueprint& blueprint,
                             const RunOptions& options,
                             const Cast& cast) {
@@ -93,6 +100,7 @@ Result<RunFiles> open_files(const Blueprint& blueprint,
       return made.error();
     }
   }
+  files.place = files.directory ? FilePlace(*files.directory) : FilePlace();
   if (auto filled = fill(files, blueprint, cast, from); !filled) {
     if (!from) {
       std::error_code code;
@@ -118,6 +126,14 @@ Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& bl
       outcome = std::move(closed);
     }
   };
+  if (files.directory && !files.place.in_place()) {
+    // Where another folder has its name now, that one is not for the run to write to.
+    return Error{ErrorKind::lost,
+                 concat("the run's folder ",
+                        files.directory->string(),
+                        " was removed, moved or replaced by another while the run went on, so its "
+                        "results could not be written")};
+  }
   if (files.metrics) {
     note(files.metrics->close());
   }

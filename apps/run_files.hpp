@@ -17,12 +17,16 @@ namespace troupe {
 /// digest is taken all the same.
 struct RunFiles {
   std::optional<std::filesystem::path> directory;
+  FilePlace place{};  // of the directory
   std::unique_ptr<OutputFile> metrics;
   // On the virtual clock one, else one a thread; empty: not wanted
   std::vector<std::string> order_names;
   std::vector<std::unique_ptr<OrderLog>> orders;
 
   bool failed() const;
+
+  /// Whether the directory and the files in it stand where they were opened: nobody has removed, moved or replaced them.
+  bool in_place() const;
 };
 
 /// In the folder that the options name, which is made here unless the run is resumed. Error (usage, data or

@@ -25,15 +25,31 @@ Arrival arrival_of(const Upload& m, double time) {
   return {m.stamp.replica, m.stamp.batch, m.contribution.mini_batches, m.read_version, time};
 }
 
+void ArrivedPushes::add(Upload m) {
+  arrivals_.push_back(arrival_of(m, m.arrived));
+  waiting_.push_back(std::move(m));
+}
+
+void ArrivedPushes::index() {
+  arrivals_.clear();
+  for (const Upload& m : waiting_) {
+    arrivals_.push_back(arrival_of(m, m.arrived));
+  }
+  needs_ = {};
+}
+
 Admission::Choice ArrivedPushes::choose(const Admission& admission,
                                         const Ledger& ledger,
-                                        double now) const {
-  std::vector<Arrival> arrivals;
-  for (const Upload& m : waiting_) {
-    arrivals.push_back(arrival_of(m, m.arrived));
+                                        double now,
+                                        std::int64_t membership) const {
+  if (waiting_.size() < needs_.pushes && needs_.version == ledger.version &&
+      needs_.membership == membership) {
+    return {};
   }
-  Admission::Choice choice = admission.choose(arrivals, ledger, now);
+  Admission::Choice choice = admission.choose(arrivals_, ledger, now);
   check(choice, waiting_.size());
+  const bool more = choice.take.empty() && choice.drop.empty() && choice.more > 0;
+  needs_ = {more ? waiting_.size() + choice.more : 0, ledger.version, membership};
   return choice;
 }
 
@@ -51,15 +67,35 @@ std::vector<Upload> ArrivedPushes::give_up(std::vector<std::size_t> which) {
   std::vector<Upload> out;
   for (const std::size_t i : which) {
     out.push_back(std::move(waiting_.at(i)));
-    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  if (which.size() == 1) {  // most often the first, which costs a deque nothing
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(which.front()));
+    arrivals_.erase(arrivals_.begin() + static_cast<std::ptrdiff_t>(which.front()));
+    return out;
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    if (!which.empty() && which.back() == i) {
+      which.pop_back();
+      continue;
+    }
+    if (kept != i) {
+      waiting_[kept] = std::move(waiting_[i]);
+      arrivals_[kept] = arrivals_[i];
+    }
+    ++kept;
+  }
+  waiting_.resize(kept);
+  arrivals_.resize(kept);
   return out;
 }
 
 bool ArrivedPushes::in_work(std::int32_t replica) const {
-  return std::any_of(applying_.begin(), applying_.end(), [&](const Upload& m) {
-    return m.stamp.replica == replica;
-  });
+  const auto at = std::lower_bound(
+      applying_.begin(), applying_.end(), replica, [](const Upload& m, std::int32_t who) {
+        return m.stamp.replica < who;
+      });
+  return at != applying_.end() && at->stamp.replica == replica;
 }
 
 std::int64_t ArrivedPushes::mini_batches_in_work() const {

@@ -22,15 +22,49 @@ const Tensor& read_of(const Upload& m, const Weights& handed) {
 
 }  // namespace
 
-Replicas::Replicas(std::size_t count, bool keeps_handed, const Weights& initial)
-    : keeps_handed_(keeps_handed) {
-  ledger_.replicas.resize(count);
+Replicas::Replicas(std::size_t count, bool keeps_handed, const Weights& initial, std::int32_t first)
+    : keeps_handed_(keeps_handed), first_(first) {
+  ledger_.replicas = Standings(std::vector<Standing>(count));
   replicas_.resize(count);
   if (keeps_handed_) {
     for (Replica& r : replicas_) {
       r.handed[0] = initial;
     }
   }
+  index();
+}
+
+/// Makes anew what follows from the rest.
+void Replicas::index() {
+  asking_.clear();
+  speeds_.clear();
+  for (std::int32_t who = first(); who < end(); ++who) {
+    changed_.insert(who);
+    if (question(who)) {
+      asking_.insert(who);
+    }
+    if (alive(who)) {
+      speeds_.insert(of(who).speed);
+    }
+  }
+}
+
+void Replicas::ask(std::int32_t who, std::optional<Upload> question) {
+  if (question) {
+    asking_.insert(who);
+    changed_.insert(who);
+  } else {
+    asking_.erase(who);
+  }
+  of(who).question = std::move(question);
+}
+
+/// Of one that is alive.
+void Replicas::set_speed(std::int32_t who, double speed) {
+  auto node = speeds_.extract(speeds_.find(of(who).speed));
+  node.value() = speed;
+  speeds_.insert(std::move(node));
+  of(who).speed = speed;
 }
 
 std::vector<Upload> Replicas::in_order(Upload m) {
@@ -46,28 +80,28 @@ std::vector<Upload> Replicas::in_order(Upload m) {
 }
 
 void Replicas::note_question(const Upload& m) {
+  const std::int32_t who = m.stamp.replica;
   if (m.answer) {
-    Replica& r = of(m.stamp.replica);
-    r.question = m;
-    r.question->contribution.values.clear();
+    Upload question = m;
+    question.contribution.values.clear();
+    ask(who, std::move(question));
   }
-  if (m.sequence == 1 && of(m.stamp.replica).life > 0) {
+  if (m.sequence == 1 && of(who).life > 0) {
     // It begins with the next mini-batch, which all servers together have agreed on.
-    Standing& sender = standing(m.stamp.replica);
-    sender.clock = std::max(sender.clock, m.stamp.batch + 1);
+    set_clock_at_least(who, m.stamp.batch + 1);
   }
 }
 
 void Replicas::note_speed(const Upload& m, double now) {
-  Replica& r = of(m.stamp.replica);
+  const Replica& r = of(m.stamp.replica);
   if (now > r.answered_at) {
-    r.speed = static_cast<double>(m.contribution.mini_batches) / (now - r.answered_at);
+    set_speed(m.stamp.replica,
+              static_cast<double>(m.contribution.mini_batches) / (now - r.answered_at));
   }
 }
 
 void Replicas::note_times(const Upload& m, double now) {
   Replica& r = of(m.stamp.replica);
-  Standing& sender = standing(m.stamp.replica);
   const auto mini_batches = static_cast<double>(m.contribution.mini_batches);
   const double took = now - std::exchange(r.came_at, now);
   const double waited = std::exchange(r.waited, 0);
@@ -75,12 +109,16 @@ void Replicas::note_times(const Upload& m, double now) {
     return;
   }
   if (took > 0) {
-    r.speed = mini_batches / took;
-    sender.step = took / mini_batches;
+    set_speed(m.stamp.replica, mini_batches / took);
   }
-  if (m.trip > 0) {
-    sender.sync = std::max(0.0, m.trip - waited);
-  }
+  change(m.stamp.replica, [&](Standing& sender) {
+    if (took > 0) {
+      sender.step = took / mini_batches;
+    }
+    if (m.trip > 0) {
+      sender.sync = std::max(0.0, m.trip - waited);
+    }
+  });
 }
 
 void Replicas::note_waited(const Upload& m, double now) {
@@ -91,7 +129,7 @@ void Replicas::note_waited(const Upload& m, double now) {
 }
 
 void Replicas::accepted(const Upload& m) {
-  ++standing(m.stamp.replica).waiting;
+  change(m.stamp.replica, [](Standing& s) { ++s.waiting; });
   of(m.stamp.replica).arrived = m.stamp.batch + 1;
 }
 
@@ -99,8 +137,14 @@ void Replicas::accepted(const Upload& m) {
 bool Replicas::settle(const Upload& m) {
   const std::int32_t who = m.stamp.replica;
   const bool of_this_life = m.life == of(who).life;
-  std::int64_t& waiting = of_this_life ? standing(who).waiting : of(who).left;
-  if (--waiting == 0 && !(of_this_life && alive(who))) {
+  std::int64_t waiting = 0;
+  if (of_this_life) {
+    change(who, [&](Standing& s) { waiting = --s.waiting; });
+  } else {
+    waiting = --of(who).left;
+    changed_.insert(who);  // it may have waited for that
+  }
+  if (waiting == 0 && !(of_this_life && alive(who))) {
     gone_.push_back(who);  // what it has moved is nobody's
   }
   return of_this_life;
@@ -108,12 +152,12 @@ bool Replicas::settle(const Upload& m) {
 
 /// No update will have this push.
 void Replicas::refused(const Upload& m) {
-  Standing& sender = standing(m.stamp.replica);
   Replica& r = of(m.stamp.replica);
-  sender.clock = std::max(sender.clock, m.stamp.batch + 1);
+  set_clock_at_least(m.stamp.replica, m.stamp.batch + 1);
   r.held = m.sequence;
   r.arrived = std::max(r.arrived, m.stamp.batch + 1);
-  if (sender.waiting == 0 && r.left == 0) {  // else an earlier push still needs what it had read
+  if (standing(m.stamp.replica).waiting == 0 &&
+      r.left == 0) {  // else an earlier push still needs what it had read
     r.handed.erase(r.handed.begin(), r.handed.lower_bound(m.read_version));
   }
 }
@@ -128,8 +172,7 @@ void Replicas::applied(const Upload& m) {
   if (!settle(m)) {
     return;
   }
-  Standing& sender = standing(m.stamp.replica);
-  sender.clock = std::max(sender.clock, m.stamp.batch + 1);
+  set_clock_at_least(m.stamp.replica, m.stamp.batch + 1);
   of(m.stamp.replica).held = m.sequence;
 }
 
@@ -146,10 +189,7 @@ Tensor Replicas::take_read(const Upload& m, bool wanted) {
 }
 
 std::int64_t Replicas::period(std::int32_t who, std::int64_t of_fastest) const {
-  double fastest = 0;
-  for (std::int32_t i = 0; i < count(); ++i) {
-    fastest = std::max(fastest, alive(i) ? of(i).speed : 0);
-  }
+  const double fastest = speeds_.empty() ? 0 : *speeds_.rbegin();
   const double speed = of(who).speed;
   const double share = fastest > 0 && speed > 0 ? speed / fastest : 1;
   return std::max<std::int64_t>(
@@ -169,10 +209,10 @@ void Replicas::answered(std::int32_t who,
                         double now) {
   Replica& r = of(who);
   if (request != 0) {
-    r.question.reset();
+    ask(who, {});
   }
   r.newest_handed = ledger_.version;
-  standing(who).handed = ledger_.version;
+  change(who, [&](Standing& s) { s.handed = ledger_.version; });
   r.answered_at = now;
   if (keeps_handed_) {
     r.handed[ledger_.version] = weights;
@@ -184,8 +224,8 @@ bool Replicas::update(const Membership& m) {
     return false;
   }
   membership_ = m.epoch;
-  for (std::size_t i = 0; i < m.alive.size(); ++i) {
-    if (const auto who = static_cast<std::int32_t>(i); alive(who) && !m.alive[i]) {
+  for (std::int32_t who = first(); who < end(); ++who) {
+    if (alive(who) && !m.alive.at(static_cast<std::size_t>(who))) {
       strike_off(who);
     }
   }
@@ -199,7 +239,7 @@ bool Replicas::update(const Membership& m) {
 
 std::vector<std::int32_t> Replicas::dead() const {
   std::vector<std::int32_t> all;
-  for (std::int32_t who = 0; who < count(); ++who) {
+  for (std::int32_t who = first(); who < end(); ++who) {
     if (!alive(who)) {
       all.push_back(who);
     }
@@ -209,17 +249,20 @@ std::vector<std::int32_t> Replicas::dead() const {
 
 void Replicas::take_back(std::int32_t who) {
   Replica& r = of(who);
-  Standing& s = standing(who);
   const std::int64_t slowest = ledger_.living() > 0 ? ledger_.slowest() : 0;
-  const std::int64_t left = r.left + s.waiting;
+  const std::int64_t left = r.left + standing(who).waiting;
   r = {.handed = std::move(r.handed), .arrived = r.arrived, .life = r.life + 1, .left = left};
-  s = {.alive = true, .clock = std::max(r.arrived, slowest), .waiting = 0};
+  change(who, [&](Standing& s) {
+    s = {.alive = true, .clock = std::max(r.arrived, slowest), .waiting = 0};
+  });
+  speeds_.insert(r.speed);
 }
 
 void Replicas::strike_off(std::int32_t who) {
   Replica& r = of(who);
-  standing(who).alive = false;
-  r.question.reset();
+  change(who, [](Standing& s) { s.alive = false; });
+  speeds_.erase(speeds_.find(r.speed));
+  ask(who, {});
   r.early.clear();
   if (standing(who).waiting == 0 &&
       r.left == 0) {  // else the pushes that it has left may need what they had read
@@ -230,7 +273,7 @@ void Replicas::strike_off(std::int32_t who) {
 
 Replicas::InFlight Replicas::in_flight(const std::function<bool(std::int32_t)>& answers) const {
   InFlight all;
-  for (std::int32_t who = 0; who < count(); ++who) {
+  for (std::int32_t who = first(); who < end(); ++who) {
     const bool asks = question(who).has_value();
     const bool begun = of(who).life == 0 || of(who).sequence > 0;
     // One that asks would get the newest weights.
@@ -243,13 +286,11 @@ Replicas::InFlight Replicas::in_flight(const std::function<bool(std::int32_t)>& 
 }
 
 std::string Replicas::slowest() const {
-  for (std::int32_t who = 0; who < count(); ++who) {
-    if (alive(who) && standing(who).clock == ledger_.slowest()) {
-      return "replica " + std::to_string(who) + " at mini-batch " +
-             std::to_string(standing(who).clock);
-    }
+  if (ledger_.living() == 0) {
+    return "";
   }
-  return "";
+  const std::int32_t who = first_ + ledger_.replicas.slowest();
+  return "replica " + std::to_string(who) + " at mini-batch " + std::to_string(clock(who));
 }
 
 }  // namespace troupe

@@ -6,11 +6,13 @@
 #include "messages/messages.hpp"
 #include "runtime/schemes/rule.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,13 +22,25 @@ namespace troupe {
 class Replicas {
  public:
   /// `keeps_handed`: the weights that replicas compute with are kept until their pushes come.
-  /// `initial`: what all start from.
-  Replicas(std::size_t count, bool keeps_handed, const Weights& initial);
+  /// `initial`: what all start from. `first`: the number of the first of them, where others push elsewhere.
+  Replicas(std::size_t count, bool keeps_handed, const Weights& initial, std::int32_t first = 0);
 
-  /// What an Admission decides by.
+  /// What an Admission decides by; there they are numbered from 0 (place()).
   const Ledger& ledger() const { return ledger_; }
 
-  std::int32_t count() const { return static_cast<std::int32_t>(replicas_.size()); }
+  /// How often somebody has died or come back.
+  std::int64_t membership() const { return membership_; }
+
+  /// By number: from the first on, to before the end.
+  std::int32_t first() const { return first_; }
+
+  std::int32_t end() const { return first_ + static_cast<std::int32_t>(replicas_.size()); }
+
+  /// In the ledger.
+  std::int32_t place(std::int32_t who) const { return who - first_; }
+
+  /// Mini-batches whose pushes have been applied or dropped.
+  std::int64_t clock(std::int32_t who) const { return standing(who).clock; }
 
   bool alive(std::int32_t who) const { return standing(who).alive; }
 
@@ -85,6 +99,16 @@ class Replicas {
   /// The open question, without its tensors.
   const std::optional<Upload>& question(std::int32_t who) const { return of(who).question; }
 
+  /// Who has asked, or has changed since it was looked at last, by number: others' answers have not changed unless
+  /// by what concerns everybody.
+  std::set<std::int32_t> take_changed() { return std::exchange(changed_, {}); }
+
+  /// Everybody who asks is to be looked at again.
+  void look_at_all() { changed_.insert(asking_.begin(), asking_.end()); }
+
+  /// Everybody who asks.
+  const std::set<std::int32_t>& asking() const { return asking_; }
+
   /// The rule has made `values` for this replica alone: its next answer.
   void set_own(std::int32_t who, Tensor values) { of(who).own = std::move(values); }
 
@@ -120,9 +144,6 @@ class Replicas {
 
   bool lost_some() const { return membership_ > 0; }
 
-  /// `who` was never of those that push here.
-  void leave_out(std::int32_t who) { standing(who).alive = false; }
-
   /// Whose share of a rule's state is to go: who has died since this was asked last, or had left pushes that
   /// were worked in since.
   std::vector<std::int32_t> take_gone() { return std::exchange(gone_, {}); }
@@ -145,6 +166,9 @@ class Replicas {
     a(ledger_.version);
     archive_sized(a, ledger_.replicas, replicas_);
     a(gone_, membership_);
+    if (a.reading()) {
+      index();
+    }
   }
 
  private:
@@ -168,27 +192,42 @@ class Replicas {
     static constexpr int kFields = 15;
   };
 
-  Replica& of(std::int32_t who) { return replicas_.at(static_cast<std::size_t>(who)); }
+  std::size_t at(std::int32_t who) const { return static_cast<std::size_t>(place(who)); }
 
-  const Replica& of(std::int32_t who) const { return replicas_.at(static_cast<std::size_t>(who)); }
+  Replica& of(std::int32_t who) { return replicas_.at(at(who)); }
 
-  Standing& standing(std::int32_t who) {
-    return ledger_.replicas.at(static_cast<std::size_t>(who));
+  const Replica& of(std::int32_t who) const { return replicas_.at(at(who)); }
+
+  /// `what(Standing&)`.
+  template <class Change>
+  void change(std::int32_t who, Change&& what) {
+    ledger_.replicas.change(at(who), std::forward<Change>(what));
+    changed_.insert(who);
   }
 
-  const Standing& standing(std::int32_t who) const {
-    return ledger_.replicas.at(static_cast<std::size_t>(who));
+  void set_clock_at_least(std::int32_t who, std::int64_t clock) {
+    change(who, [&](Standing& s) { s.clock = std::max(s.clock, clock); });
   }
 
+  const Standing& standing(std::int32_t who) const { return ledger_.replicas.at(at(who)); }
+
+  void index();
+  void ask(std::int32_t who, std::optional<Upload> question);
+  void set_speed(std::int32_t who, double speed);
   void strike_off(std::int32_t who);
   void take_back(std::int32_t who);
   bool settle(const Upload& m);
 
   bool keeps_handed_;
+  std::int32_t first_;
   Ledger ledger_;
   std::vector<Replica> replicas_;
   std::vector<std::int32_t> gone_;
   std::int64_t membership_ = 0;  // epoch
+  // What follows from the rest
+  std::set<std::int32_t> asking_;   // whose question is open
+  std::set<std::int32_t> changed_;  // since take_changed()
+  std::multiset<double> speeds_;    // of the living
 };
 
 }  // namespace troupe

@@ -17,14 +17,13 @@ void ServerShard::handle(Membership m, double now, Effects& fx) {
   }
   for (const std::int32_t who : dead) {
     if (replicas_.alive(who)) {
-      fx.send(
-          c_.director,
-          Readmitted{.chunk = c_.chunk,
-                     .slice = c_.slice,
-                     .epoch = m.epoch,
-                     .replica = who,
-                     .arrived = replicas_.arrived(who),
-                     .batch = replicas_.ledger().replicas[static_cast<std::size_t>(who)].clock});
+      fx.send(c_.director,
+              Readmitted{.chunk = c_.chunk,
+                         .slice = c_.slice,
+                         .epoch = m.epoch,
+                         .replica = who,
+                         .arrived = replicas_.arrived(who),
+                         .batch = replicas_.clock(who)});
     }
   }
   give_up_waiting(fx);
@@ -68,7 +67,7 @@ void ServerShard::tell_account(Effects& fx) {
   }
   // One whose push waits goes on with new weights where the Admission says so, as long as it is asked.
   const auto answers = [&](std::int32_t who) {
-    return others_may_lack() && c_.admission->answers(who, replicas_.ledger());
+    return others_may_lack() && c_.admission->answers(replicas_.place(who), replicas_.ledger());
   };
   account_.tell(replicas_, replicas_.in_flight(answers), fx);
 }

@@ -1,6 +1,7 @@
 #include "actors/server/verdicts.hpp"
 
-#include <algorithm>
+#include <map>
+#include <utility>
 
 namespace troupe {
 
@@ -17,15 +18,19 @@ void VerdictSender::tell(Verdict verdict, Effects& fx) {
 std::optional<Found> find_pushes(const Verdict& verdict,
                                  const std::deque<Upload>& waiting,
                                  const Replicas& replicas) {
+  if (!replicas.lost_some() && waiting.size() < verdict.take.size() + verdict.drop.size()) {
+    return {};
+  }
+  std::map<std::pair<std::int32_t, std::int64_t>, std::size_t> places;  // by replica and mini-batch
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    places.try_emplace({waiting[i].stamp.replica, waiting[i].stamp.batch}, i);
+  }
   Found found;
   const auto look_for = [&](const std::vector<Verdict::Push>& pushes,
-                            std::vector<std::size_t>& places) {
+                            std::vector<std::size_t>& at) {
     for (const Verdict::Push& push : pushes) {
-      const auto at = std::find_if(waiting.begin(), waiting.end(), [&](const Upload& m) {
-        return m.stamp.replica == push.replica && m.stamp.batch == push.batch;
-      });
-      if (at != waiting.end()) {
-        places.push_back(static_cast<std::size_t>(at - waiting.begin()));
+      if (const auto here = places.find({push.replica, push.batch}); here != places.end()) {
+        at.push_back(here->second);
       } else if (replicas.may_send(push.replica, push.life)) {
         return false;
       }

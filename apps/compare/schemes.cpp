@@ -1,5 +1,6 @@
 #include "apps/compare/schemes.hpp"
 
+#include "apps/plan/room.hpp"
 #include "apps/presets.hpp"
 #include "apps/topologies/checks.hpp"
 #include "messages/experiment.hpp"
@@ -230,8 +231,9 @@ class Maker {
     }
     auto blueprint = make_blueprint(scheme.resolved);
     if (blueprint) {
-      if (auto sound = check_clock(*blueprint, virtual_clock_); !sound) {
-        blueprint = sound.error();
+      const auto sound = check_clock(*blueprint, virtual_clock_);
+      if (const auto fits = sound ? check_memory(*blueprint) : sound; !fits) {
+        blueprint = fits.error();
       }
     }
     if (!blueprint && blueprint.error().kind == ErrorKind::usage) {

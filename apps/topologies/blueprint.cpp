@@ -6,6 +6,7 @@
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
+#include "runtime/data/stand_in.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 
@@ -26,6 +27,10 @@ Result<void> read_data(Blueprint& b) {
   }
   return check_blueprint(b, Known::data);
 }
+
+/// What is wrong with an experiment whose data is not here, or cannot be read; `otherwise` where nothing is, or the data
+/// would be needed to tell. So nobody gets data for an experiment that cannot be run.
+Error wrong_without_data(Blueprint b, Error otherwise);
 
 /// Takes what was done before the run out of what is to be done.
 Result<void> leave_out_resumed(Blueprint& b) {
@@ -151,6 +156,20 @@ void keep_for_borrowers(Blueprint& b) {
   }
 }
 
+Error wrong_without_data(Blueprint b, Error otherwise) {
+  auto data = stand_in_for(b.experiment.data());
+  if (!data || !*data) {
+    return data ? otherwise : data.error();
+  }
+  b.data = *std::move(data);
+  for (const auto& step : {measure_length, read_network, schedule_blueprint}) {
+    if (const auto done = step(b); !done) {
+      return done.error().kind == ErrorKind::usage ? done.error() : otherwise;
+    }
+  }
+  return otherwise;
+}
+
 }  // namespace
 
 std::vector<Device> all_devices(const proto::Experiment& e) {
@@ -194,8 +213,12 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved,
   b.data = std::move(data);
   b.devices = all_devices(resolved);
   b.precision = precision_of(resolved);
-  for (const auto& step :
-       {read_data, measure_length, read_network, schedule_blueprint, measured_partition}) {
+  const bool opens = b.data == nullptr;
+  if (auto read = read_data(b); !read) {
+    return opens && read.error().kind == ErrorKind::data ? wrong_without_data(b, read.error())
+                                                         : read.error();
+  }
+  for (const auto& step : {measure_length, read_network, schedule_blueprint, measured_partition}) {
     if (auto done = step(b); !done) {
       return done.error();
     }

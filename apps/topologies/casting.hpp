@@ -87,6 +87,8 @@ class Casting {
   std::shared_ptr<Shuffles> shuffles_;
   std::vector<std::shared_ptr<SharedWeights>> shared_;  // by chunk: hogwild
   InitialStreams streams_on_;
+  /// What chunks start with, by device: the same handles for all replicas, as nobody changes what others have, too.
+  std::map<std::pair<Device, std::size_t>, std::vector<Tensor>> starting_;
   Cast cast_;
   bool returns_ = false;  // a replica or a module comes back: its machines go to again_
   std::vector<Cast::Again> again_;

@@ -163,6 +163,10 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
 void Casting::add_shard(std::int32_t r, std::int32_t c) {
   const auto at = static_cast<std::size_t>(c);
   const Device device = device_of(r, schedule_.stage_of(c));
+  std::vector<Tensor>& starting = starting_[{device, at}];
+  if (starting.empty()) {
+    starting = starting_slices(streams_on_.on(device), b_, at);
+  }
   add(who_.shards(r)[at].id,
       std::make_unique<ParameterShard>(
           ParameterShard::Config{.self = who_.shards(r)[at],
@@ -174,7 +178,7 @@ void Casting::add_shard(std::int32_t r, std::int32_t c) {
                                  .shards = who_.shards(r),
                                  .evaluation = evaluation(r),
                                  .director = who_.director(),
-                                 .initial = starting_slices(streams_on_.on(device), b_, at),
+                                 .initial = starting,
                                  .returns = returns_ && served(),
                                  .tied = tied_shares(b_, c),
                                  .exchange = make_exchange(b_, who_, rules_[at], r, c)}),

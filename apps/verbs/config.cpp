@@ -44,6 +44,9 @@ Result<std::string> check(const ExperimentArguments& arguments) {
   if (!real && !simulated) {
     return real.error();
   }
+  if (const auto fits = check_memory(*phases); !fits) {
+    return fits.error();
+  }
   for (const Phase& phase : *phases) {
     if (!phase.missing.empty()) {
       return Error{ErrorKind::data, phase.missing};  // all else is right

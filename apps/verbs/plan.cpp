@@ -213,6 +213,9 @@ int plan(Console& console, const PlanArguments& arguments) {
     }
   }
   console.out << text;
+  if (const auto fits = check_memory(*phases); !fits) {
+    return fail(console, fits.error());
+  }
   for (const Phase& phase : *phases) {
     if (!phase.missing.empty()) {
       console.err << "troupe: the plan is made by the sizes that this data set has everywhere; a "

@@ -284,6 +284,11 @@ int run(Console& console, RunArguments arguments, bool virtual_clock) {
   if (!phases) {
     return fail(console, phases.error());
   }
+  if (players->hosts.empty() && !players->ranks) {
+    if (auto fits = check_memory(*phases, players->processes); !fits) {
+      return fail(console, fits.error());
+    }
+  }
   if (!arguments.quiet && experiment->phases().empty()) {
     console.err << describe_briefly(phases->front().blueprint);
   }

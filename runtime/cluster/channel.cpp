@@ -2,6 +2,7 @@
 
 #include "runtime/cluster/channel_peer.hpp"
 #include "runtime/cluster/started_process.hpp"
+#include "runtime/system/room.hpp"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -15,6 +16,8 @@ namespace troupe {
 namespace {
 
 constexpr int kHandshakeMax = 10'000;     // milliseconds
+constexpr int kDescriptorsOfPeer = 6;     // ours and ZeroMQ's, once it has come
+constexpr int kDescriptorsToCome = 3;     // of these, when its socket is there
 constexpr std::int64_t kCurveBytes = 64;  // around a frame
 
 /// A stranger, who cannot say a word before he has shown a key, does not stay long.
@@ -31,13 +34,25 @@ std::string domain_of(int peer) {
   return std::to_string(peer);
 }
 
+/// Checked before ZeroMQ starts its threads: where it cannot have them, or what they need, it ends the program. Two
+/// threads are ZeroMQ's, one is the channel's and one does a node's errands.
+void* new_context() {
+  constexpr int kThreads = 4;
+  constexpr int kDescriptors = 12;
+  check_room_for_threads(kThreads);
+  check_room_for_descriptors(kDescriptors);
+  void* const context = zmq_ctx_new();
+  check_zmq(context != nullptr, "ZeroMQ");
+  return context;
+}
+
 }  // namespace
 
 Channel::Channel(int self, std::string token, std::uint32_t life)
     : self_(self),
       token_(std::move(token)),
       life_(life),
-      context_(zmq_ctx_new()),
+      context_(new_context()),
       doorkeeper_(context_),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   check_zmq(wake_ >= 0, "an eventfd");
@@ -52,6 +67,8 @@ Channel::~Channel() {
 }
 
 std::unique_ptr<Channel::Peer> Channel::make_peer(int number, std::uint32_t life, Near near) {
+  check_room_for_descriptors(kDescriptorsOfPeer +
+                             kDescriptorsToCome * static_cast<int>(peers_.size()));
   void* const socket = zmq_socket(context_, ZMQ_PAIR);
   check_zmq(socket != nullptr, "a ZeroMQ socket");
   auto peer = std::make_unique<Peer>(number, life, socket);

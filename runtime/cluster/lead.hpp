@@ -140,7 +140,7 @@ class Lead final : public Cluster {
 
   Result<StartedProcess> summon(int number);
   Result<StartedProcess> reach(const HostPlace& place) const;
-  std::string end(Member& member) const;
+  std::string end(Member& member, double seconds = 0) const;
   Error not_joined(Member& member, int number, Talk how);
   Result<void> invite(Member& member, int number, std::uint32_t life);
   Result<void> join(Member& member, int number, int peers, std::vector<proto::Connect>& where);

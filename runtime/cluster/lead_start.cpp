@@ -17,6 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRoundTrips = 16;  // to read the clock of another host
+constexpr double kToSayWhy = 1;  // seconds, of a process that has hung up
 
 Error start_lost(const std::string& what) {
   return {ErrorKind::lost, what};
@@ -92,7 +93,7 @@ Error Lead::not_joined(Member& member, int number, Talk how) {
   const bool bare = on_hosts() && !c_.credentials && member.process.pid < 0;
   return start_lost(concat(name_of(number),
                            " ",
-                           end(member),
+                           end(member, kToSayWhy),
                            member.newcomer ? " before it took part" : " before the run began",
                            bare ? "; where that node has --keys, name --keys here, too" : ""));
 }

@@ -138,27 +138,20 @@ std::string words_of_end(int status) {
   return concat("ended with exit code ", WEXITSTATUS(status));
 }
 
-std::string end_process(pid_t pid) {
-  int status = 0;
-  // It may have ended by itself a moment ago: how is worth knowing.
-  if (::waitpid(pid, &status, WNOHANG) == 0) {
-    ::kill(pid, SIGKILL);
-    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-  }
-  return words_of_end(status);
-}
-
-void await_process(pid_t pid, double seconds) {
+std::string end_process(pid_t pid, double seconds) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   int status = 0;
+  // It may end by itself, or have done so a moment ago: how is worth knowing.
   while (::waitpid(pid, &status, WNOHANG) == 0) {
     if (std::chrono::steady_clock::now() >= until) {
-      end_process(pid);
-      return;
+      ::kill(pid, SIGKILL);
+      while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+      }
+      break;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
+  return words_of_end(status);
 }
 
 void end_with_the_starter() {

@@ -30,11 +30,8 @@ Result<StartedProcess> start_over_ssh(const std::string& host, const std::string
 /// "was killed by signal 9 (Killed)", "ended with exit code 1", of what waitpid() has told.
 std::string words_of_end(int status);
 
-/// Whatever has been started is gone when this returns: how it ended, in words.
-std::string end_process(pid_t pid);
-
-/// Waits for what has started to end by itself, at most `seconds`; then ends it.
-void await_process(pid_t pid, double seconds);
+/// Whatever has been started is gone when this returns: how it ended, in words. It may end by itself within `seconds`.
+std::string end_process(pid_t pid, double seconds = 0);
 
 /// To be called first in a process whose starter the run belongs to: it ends when the thread that has started it does.
 void end_with_the_starter();

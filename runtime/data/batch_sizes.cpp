@@ -2,6 +2,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "runtime/data/gather.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -146,7 +147,22 @@ Result<void> check_growth(const proto::Experiment& e) {
   return {};
 }
 
+Result<void> check_batch(const proto::Data& data, std::int64_t samples) {
+  if (data.batch_size() > samples) {
+    return Error{ErrorKind::usage,
+                 concat("data.batch_size is ",
+                        data.batch_size(),
+                        ", but there are only ",
+                        samples,
+                        " training samples")};
+  }
+  return {};
+}
+
 Result<BatchSizes> batch_sizes(const proto::Experiment& e, std::int64_t samples) {
+  if (auto sound = check_batch(e.data(), samples); !sound) {
+    return sound.error();
+  }
   if (auto sound = check_growth(e); !sound) {
     return sound.error();
   }

@@ -2,6 +2,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/random.hpp"
+#include "runtime/data/gather.hpp"
 #include "runtime/data/registry.hpp"
 
 #include <algorithm>
@@ -58,14 +59,8 @@ Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data,
   if (auto sound = check_opened(dataset->get(), info.name); !sound) {
     return sound.error();
   }
-  const std::int64_t samples = (*dataset)->size(Split::train);
-  if (data.batch_size() > samples) {
-    return Error{ErrorKind::usage,
-                 concat("data.batch_size is ",
-                        data.batch_size(),
-                        ", but there are only ",
-                        samples,
-                        " training samples")};
+  if (auto sound = check_batch(data, (*dataset)->size(Split::train)); !sound) {
+    return sound.error();
   }
   if ((*dataset)->contiguous() && !data.growth().at().empty()) {
     return Error{ErrorKind::usage,

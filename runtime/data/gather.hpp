@@ -11,6 +11,9 @@
 
 namespace troupe {
 
+/// Error (usage) where a mini-batch is to have more samples than there are.
+Result<void> check_batch(const proto::Data& data, std::int64_t samples);
+
 /// The sizes of what Dataset::gather fills, and indices in [0, size). Throws ContractError.
 inline void check_gather(const Dataset& dataset,
                          Split split,

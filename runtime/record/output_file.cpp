@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,6 +20,36 @@ std::string reason(int code) {
 }
 
 }  // namespace
+
+FilePlace::FilePlace(const std::filesystem::path& path) {
+  std::error_code code;
+
+  struct stat status {};
+
+  if (::stat(path.c_str(), &status) == 0) {
+    path_ = std::filesystem::absolute(path, code);
+    device_ = static_cast<std::uint64_t>(status.st_dev);
+    number_ = static_cast<std::uint64_t>(status.st_ino);
+  }
+}
+
+bool FilePlace::in_place() const {
+  struct stat status {};
+
+  return path_.empty() || (::stat(path_.c_str(), &status) == 0 &&
+                           static_cast<std::uint64_t>(status.st_dev) == device_ &&
+                           static_cast<std::uint64_t>(status.st_ino) == number_);
+}
+
+OutputFile::OutputFile(std::filesystem::path path, int descriptor)
+    : path_(std::move(path)), descriptor_(descriptor) {
+  struct stat status {};
+
+  // Devices and pipes have names that say nothing of them.
+  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)) {
+    place_ = FilePlace(path_);
+  }
+}
 
 Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -83,19 +114,21 @@ void OutputFile::write(std::string_view text) {
 
 Result<void> OutputFile::flush() {
   drain();
+  expect_in_place();
   return outcome();
 }
 
 Result<void> OutputFile::close() {
   drain();
   if (descriptor_ >= 0) {
+    expect_in_place();
     // Some file systems find out only now that there is no room; devices and pipes have no disk to
     // go to (EINVAL).
     if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) {
-      fail(errno);
+      fail(reason(errno));
     }
     if (::close(std::exchange(descriptor_, -1)) != 0) {
-      fail(errno);
+      fail(reason(errno));
     }
   }
   return outcome();
@@ -108,15 +141,21 @@ void OutputFile::drain() {
     if (n > 0) {
       written += static_cast<std::size_t>(n);
     } else if (n == 0 || errno != EINTR) {
-      fail(n == 0 ? ENOSPC : errno);
+      fail(reason(n == 0 ? ENOSPC : errno));
     }
   }
   buffer_.clear();
 }
 
-void OutputFile::fail(int code) {
+void OutputFile::expect_in_place() {
+  if (!in_place()) {
+    fail("it was removed, moved or replaced by another while it was being written");
+  }
+}
+
+void OutputFile::fail(const std::string& how) {
   if (!failed_.exchange(true)) {
-    failure_ = concat(path_.string(), " could not be written: ", reason(code));
+    failure_ = concat(path_.string(), " could not be written: ", how);
   }
 }
 

@@ -14,6 +14,23 @@
 
 namespace troupe {
 
+/// Where a file or folder stood when it was looked at, and which one that was.
+class FilePlace {
+ public:
+  /// Nowhere: in_place() is true.
+  FilePlace() = default;
+  /// Of what `path` names now, wherever the working directory is later.
+  explicit FilePlace(const std::filesystem::path& path);
+
+  /// Whether the path names the same one still: it has not been removed, moved or replaced by another.
+  bool in_place() const;
+
+ private:
+  std::filesystem::path path_;  // absolute
+  std::uint64_t device_ = 0;
+  std::uint64_t number_ = 0;
+};
+
 /// Written from front to back through a buffer. After the first failure nothing more is written,
 /// and every later call tells of that first one. Used by one thread at a time, except failed().
 class OutputFile {
@@ -33,7 +50,8 @@ class OutputFile {
 
   void write(std::string_view text);
 
-  /// Hands everything to the operating system. Error (lost) with path and reason.
+  /// Hands everything to the operating system. Error (lost) with path and reason, also where the file does not have its
+  /// name any more (in_place()): nobody would find what was written.
   Result<void> flush();
   /// The same, then onto the disk, then closes.
   Result<void> close();
@@ -46,16 +64,20 @@ class OutputFile {
   /// From any thread.
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
 
+  /// Whether it still stands where it was opened: it has not been removed, moved or replaced. From any thread.
+  bool in_place() const { return place_.in_place(); }
+
  private:
-  OutputFile(std::filesystem::path path, int descriptor)
-      : path_(std::move(path)), descriptor_(descriptor) {}
+  OutputFile(std::filesystem::path path, int descriptor);
 
   void drain();
-  void fail(int code);
+  void expect_in_place();
+  void fail(const std::string& how);
   Result<void> outcome() const;
 
   std::filesystem::path path_;
   int descriptor_;
+  FilePlace place_;
   std::string buffer_;
   std::int64_t bytes_ = 0;
   std::string failure_;  // the sentence; "" while all is well

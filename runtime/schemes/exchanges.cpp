@@ -82,7 +82,7 @@ Link diloco_link(const LinkContext& c) {
 std::unique_ptr<Admission> diloco_admission(const proto::Diloco& diloco) {
   const proto::DilocoMode& mode = diloco.mode();
   if (mode.has_asynchronous()) {
-    return std::make_unique<Admission>();
+    return as_they_come();
   }
   if (mode.has_decoupled()) {
     return decoupled_quorum(diloco);
@@ -226,7 +226,7 @@ ExchangeScheme easgd() {
       .rule =
           [](const RuleContext& c) {
             return rule_of_parts(
-                exchange(c).easgd().synchronous() ? all_together(0) : std::make_unique<Admission>(),
+                exchange(c).easgd().synchronous() ? all_together(0) : as_they_come(),
                 elastic_step(c));
           },
       .remedy = shorter_period};

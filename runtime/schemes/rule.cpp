@@ -32,21 +32,6 @@ const RuleScheme& part_of(const proto::Replicas& r, const std::string& part) {
 
 }  // namespace
 
-std::int32_t Ledger::living() const {
-  return static_cast<std::int32_t>(
-      std::count_if(replicas.begin(), replicas.end(), [](const Standing& s) { return s.alive; }));
-}
-
-std::int64_t Ledger::slowest() const {
-  std::int64_t least = std::numeric_limits<std::int64_t>::max();
-  for (const Standing& s : replicas) {
-    if (s.alive) {
-      least = std::min(least, s.clock);
-    }
-  }
-  return least;
-}
-
 Admission::Choice Admission::choose(const std::vector<Arrival>& /*waiting*/,
                                     const Ledger& /*ledger*/,
                                     double /*now*/) const {
@@ -55,6 +40,10 @@ Admission::Choice Admission::choose(const std::vector<Arrival>& /*waiting*/,
 
 bool Admission::answers(std::int32_t replica, const Ledger& ledger) const {
   return ledger.replicas.at(static_cast<std::size_t>(replica)).waiting == 0;
+}
+
+std::int64_t Admission::answers_by(const Ledger& ledger) const {
+  return ledger.version + ledger.replicas.changes();
 }
 
 double custom_value(const proto::Experiment& experiment, std::string_view key, double otherwise) {
@@ -99,7 +88,7 @@ Rule make_server_rule(const RuleContext& context) {
   const RuleScheme& admit = admission_of(r);
   const RuleScheme& scale = scale_of(r);
   const RuleScheme& step = step_of(r);
-  Rule rule{.admission = admit.admission ? admit.admission(context) : std::make_unique<Admission>(),
+  Rule rule{.admission = admit.admission ? admit.admission(context) : as_they_come(),
             .scale = scale.scale ? scale.scale(context) : std::make_unique<Scale>(),
             .step = step.step ? step.step(context) : optimizer_step(context, Mean::plain)};
   TROUPE_CHECK(rule.admission, "rule ", admit.info.name, ": its factory made no Admission");

@@ -8,6 +8,7 @@
 #include "kernels/stream.hpp"
 #include "messages/proto.hpp"
 #include "messages/update.hpp"
+#include "runtime/schemes/ledger.hpp"
 #include "runtime/schemes/link.hpp"
 #include "runtime/schemes/rate.hpp"
 #include "runtime/schemes/registry.hpp"
@@ -35,29 +36,6 @@ struct Arrival {
   double time = 0;                // when it arrived, seconds of the run's clock
 };
 
-/// What a shard knows of one replica.
-struct Standing {
-  bool alive = true;
-  std::int64_t clock = 0;    // mini-batches whose pushes have been applied or dropped
-  std::int64_t waiting = 0;  // its pushes that are neither applied nor dropped yet
-  std::int64_t handed = 0;   // version that it was answered with last
-  // Of a replica that never waits, as measured, in seconds; 0: not yet.
-  double step = 0;  // that a mini-batch takes it
-  double sync = 0;  // that its messages and the update took in its last exchange
-
-  static constexpr int kFields = 6;
-};
-
-/// What a shard knows; all that a decision may rest on.
-struct Ledger {
-  std::int64_t version = 0;
-  std::vector<Standing> replicas;
-
-  std::int32_t living() const;
-  /// Least clock of the living; the greatest number where none lives.
-  std::int64_t slowest() const;
-};
-
 /// Decisions; asked again after every change of the ledger. Const: a decision depends on nothing but
 /// its arguments, so that it can be replayed.
 class Admission {
@@ -71,6 +49,9 @@ class Admission {
     std::vector<std::size_t> take{};  // of `waiting`; empty: no update yet
     std::vector<std::size_t> drop{};  // of `waiting`: given up, as if they had not been accepted
     double ask_again = std::numeric_limits<double>::infinity();  // at this time, if nothing changes
+    /// Of an empty choice that may name it: it stays empty until that many more pushes have come, the version is
+    /// another one, or somebody has died or come back. So one that needs many is not looked for at each of them.
+    std::size_t more = 0;
   };
 
   /// Which of the waiting pushes (in order of arrival; never empty) make the next update. By default
@@ -82,6 +63,12 @@ class Admission {
   /// Whether `replica`, which has pushed and wants weights for its next mini-batch, gets them now.
   /// By default when none of its pushes waits.
   virtual bool answers(std::int32_t replica, const Ledger& ledger) const;
+
+  /// A number that is another one where answers() may say yes of a replica whose own Standing has not changed since it
+  /// said no. By default it is so at each change of the ledger, which is right for every class and makes the server ask
+  /// for everybody who waits. A class whose answers rest on the asker's Standing alone says 0, one that also looks at
+  /// the slowest clock says that.
+  virtual std::int64_t answers_by(const Ledger& ledger) const;
 
   /// Whether of the same pushes one server may make other updates than another: it drops some, or
   /// takes other sets by when they came. Then one server decides for all of them, so that a gradient is

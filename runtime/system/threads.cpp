@@ -1,8 +1,8 @@
 #include "runtime/system/threads.hpp"
 
 #include "runtime/system/actor.hpp"
+#include "runtime/system/room.hpp"
 #include "runtime/system/standing_still.hpp"
-#include "runtime/system/thread_limits.hpp"
 
 #include <caf/actor_system_config.hpp>
 #include <caf/scoped_actor.hpp>
@@ -10,14 +10,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <future>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <set>
 #include <stdexcept>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -28,44 +26,6 @@ constexpr int kThreadsOfCaf = 2;  // its scheduler's, where nothing of ours runs
 constexpr std::chrono::milliseconds kLook{100};  // between looks at the user and the stall
 constexpr std::chrono::milliseconds kLookForSnapshots{5};
 constexpr std::chrono::seconds kExplainTimeout{1};
-
-/// How many threads the system counts of this program; 0 where it does not tell.
-std::ptrdiff_t threads_counted() {
-  std::error_code unknown;
-  const std::filesystem::directory_iterator all("/proc/self/task", unknown);
-  return unknown ? 0 : std::distance(begin(all), end(all));
-}
-
-/// Makes `count` threads, which end at once. Throws where they cannot all be there together.
-void rehearse(int count) {
-  std::vector<std::jthread> made;
-  std::promise<void> over;  // goes before `made`, so that these end and can be joined
-  const std::shared_future<void> wait = over.get_future().share();
-  try {
-    for (int i = 0; i < count; ++i) {
-      made.emplace_back([wait] { wait.wait(); });
-    }
-  } catch (const std::system_error& error) {
-    throw std::runtime_error(concat("only ",
-                                    made.size(),
-                                    " of the ",
-                                    count,
-                                    " threads that the run needs could be made: ",
-                                    no_room_for_thread(error)));
-  }
-}
-
-/// Throws where the machine has no room for the run's threads. Asked before the actor system is
-/// made: where that fails to make a thread, the program ends.
-void check_room(int run_threads) {
-  const std::ptrdiff_t before = threads_counted();
-  rehearse(run_threads + 1 + kThreadsOfCaf);  // 1: the recorder's
-  // A thread that has been joined counts a moment longer, against the limit too.
-  const auto until = std::chrono::steady_clock::now() + kLook;
-  while (threads_counted() > before && std::chrono::steady_clock::now() < until) {
-    std::this_thread::yield();
-  }
-}
 
 caf::actor_system_config caf_config() {
   caf::actor_system_config config;
@@ -363,7 +323,8 @@ Ending play(Theatre& theatre, RecordSink& records, const RunState* state) {
 }  // namespace
 
 Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& options) {
-  check_room(static_cast<int>(threads_here(cast, options).size()));
+  // Before the actor system is made: where that fails to make a thread, the program ends. 1: the recorder's.
+  check_room_for_threads(static_cast<int>(threads_here(cast, options).size()) + 1 + kThreadsOfCaf);
   caf::actor_system_config config = caf_config();
   caf::actor_system system{config};
   std::optional<RunState> state;

@@ -56,6 +56,7 @@ void Witness::watch_copies(const std::map<ActorId, std::vector<ActorId>>& copies
       first_of_[copy] = first;
     }
   }
+  copies_ = copies;
 }
 
 /// Of its copies; itself where it has no other.
@@ -158,7 +159,8 @@ void Witness::taken(ActorId id, const Combine& m) {
         "kept",
         named(push->second),
         " was told to be in the weights before it was");
-    server.in_work.insert(server.waiting.extract(push));
+    server.in_work[part.replica].push_back(push->second);
+    server.waiting.erase(push);
   }
 }
 
@@ -175,14 +177,23 @@ void Witness::answered(ActorId id, const Answer& m) {
   servers_[id].replicas.try_emplace(m.replica);  // one that it knows
   Told& told = told_[first][m.replica];
   told.holds = std::max(told.holds, m.holds);
-  for (const auto& [copy, server] : servers_) {
-    for (const auto& [tensor, push] : server.in_work) {
-      law(first_of(copy) != first || is_lost(copy, server) || push.replica != m.replica ||
-              push.life != life(m.replica) || push.sequence > m.holds,
+  const auto work_in_no_more = [&](ActorId copy) {
+    const auto known = servers_.find(copy);
+    if (known == servers_.end() || is_lost(copy, known->second)) {
+      return;
+    }
+    const auto own = known->second.in_work.find(m.replica);
+    for (std::size_t i = 0; own != known->second.in_work.end() && i < own->second.size(); ++i) {
+      const Push& push = own->second[i];
+      law(push.life != life(m.replica) || push.sequence > m.holds,
           "kept",
           named(push),
           " is told to be in the weights while it is being worked in");
     }
+  };
+  work_in_no_more(first);
+  if (const auto others = copies_.find(first); others != copies_.end()) {
+    std::for_each(others->second.begin(), others->second.end(), work_in_no_more);
   }
   const std::int64_t version = m.weights.empty() ? told.version : m.weights.front().version;
   law(version >= told.version,

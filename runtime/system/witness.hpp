@@ -105,7 +105,7 @@ class Witness {
     std::int64_t version = -1;            // of the last update's base
     const void* newest = nullptr;         // weights that the last update has made
     std::map<const void*, Push> waiting;  // arrived, by the tensor that came with them
-    std::map<const void*, Push> in_work;
+    std::map<std::int32_t, std::vector<Push>> in_work;  // of the update under way, by replica
     std::map<std::int32_t, Replica> replicas;
     bool follows =
         false;  // another decides, to whom what has come of a dead replica may not have come
@@ -141,6 +141,7 @@ class Witness {
   std::map<std::pair<ActorId, ActorId>, Link> links_;
   std::map<ActorId, Server> servers_;
   std::map<ActorId, ActorId> first_of_;                   // by further copy of a server
+  std::map<ActorId, std::vector<ActorId>> copies_;        // the other way round
   std::map<ActorId, std::map<std::int32_t, Told>> told_;  // by first copy and replica
   std::set<ActorId> gone_;
   std::set<std::int32_t> dead_;

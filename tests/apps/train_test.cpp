@@ -8,6 +8,9 @@
 #include "runtime/data/memory.hpp"
 #include "tests/support/catch.hpp"
 
+#include <filesystem>
+#include <functional>
+
 namespace train_test {
 
 using namespace troupe;
@@ -125,6 +128,61 @@ TEST_CASE("what cannot begin is told as troupe run tells it", "[apps]") {
   REQUIRE_FALSE(phases);
   CHECK(phases.error().message == "phases: train() makes a single run; phases=[] makes one of it");
   CHECK_FALSE(train("glyphs-mlp", {"pipeline.stages=99"}, {.data = data()}));
+}
+
+TEST_CASE("a run whose folder, or a file in it, is taken away under it says so and is lost",
+          "[apps]") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / "troupe-train-test";
+  const fs::path run = folder / "run";
+  const fs::path away = folder / "away";
+  const auto move = [&] {
+    fs::rename(run, away);
+  };
+
+  struct Row {
+    std::string name;
+    std::function<void()> happens;
+    std::string sentence;
+  };
+
+  const std::vector<Row> rows{{"removed", [&] { fs::remove_all(run); }, "the run's folder "},
+                              {"moved", move, "the run's folder "},
+                              {"replaced",
+                               [&] {
+                                 move();
+                                 fs::create_directory(run);
+                               },
+                               "the run's folder "},
+                              {"its metrics removed",
+                               [&] { fs::remove(run / "metrics.jsonl"); },
+                               "metrics.jsonl could not"},
+                              {"its metrics moved",
+                               [&] { fs::rename(run / "metrics.jsonl", folder / "metrics.jsonl"); },
+                               "metrics.jsonl could not"}};
+  for (const Row& row : rows) {
+    for (const bool virtual_clock : {true, false}) {
+      INFO(row.name << (virtual_clock ? ", virtual clock" : ", real clock"));
+      fs::remove_all(folder);
+      fs::create_directories(folder);
+      TrainOptions options{.virtual_clock = virtual_clock, .data = data(), .directory = run};
+      options.on_loss = [&](const TrainingLoss& loss) {
+        if (loss.batch == 20) {
+          row.happens();
+        }
+        return true;
+      };
+      const auto trained = train("glyphs-mlp", kSmall, options);
+      REQUIRE(trained);
+      CHECK(trained->exit_code == 5);
+      CHECK_THAT(trained->cause, test::says(row.sentence));
+      CHECK_THAT(trained->cause, test::says("removed, moved or replaced by another"));
+      if (row.name == "replaced") {
+        CHECK(fs::is_empty(run));  // another's folder is not written to
+      }
+    }
+  }
+  fs::remove_all(folder);
 }
 
 }  // namespace train_test

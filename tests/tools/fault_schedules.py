@@ -15,10 +15,15 @@ Experiments are drawn as random_experiments.py draws them, mostly with several r
   resumed    from a checkpoint it ends as in one piece
 What breaks a law is shrunk: single faults are left out first, then settings of the experiment, as long as the same law is broken.
 Exit status 1 if one was broken.
+
+A schedule that could take for ever is left out and counted, by what the experiment and its faults ask for (`turns_of`), not by a
+look at a watch: how long the undisturbed run is says how frequent its faults are, and where one replica can be a billion times as
+fast as another, or nobody waits for a host that stands still, the run with them is not bounded by that.
 """
 
 import argparse
 import json
+import math
 import random
 import re
 import resource
@@ -61,6 +66,56 @@ class FaultSchedule:
 
 
 PARTS = ("crashes", "freezes", "cuts", "sets")
+SEED_MAX = 2**31 - 1
+TURNS_MAX = 3e6  # deliveries and faults of a run, as turns_of bounds them: some seconds
+RARE = 1e-3  # draws of a duration that are less likely are not reckoned with
+
+
+def numbers_of(asked, key):
+    """Those that a setting of the experiment gives, [] where it is not set."""
+    text = asked.setting(key) or ""
+    return [float(number) for number in re.findall(r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?", text)]
+
+
+def gamma_range(shape):
+    """How many times as long as the shortest of durations with this shape the mean is, but for rare ones."""
+    if shape >= 100:  # nearly normal
+        return 1 + 10 / math.sqrt(shape)
+    exponent = -(math.log(RARE) + math.lgamma(shape + 1)) / shape + math.log(shape) if shape > 0 else math.inf
+    return max(1, math.exp(min(69, exponent)))
+
+
+def pace_of(asked):
+    """How many times as fast as the slowest replica the fastest one can be, and a piece of work as the mean."""
+    slowness = [x for x in numbers_of(asked, "clock.workers.slowness") if x > 0]
+    pace = max(slowness) / min(slowness) if slowness else 1
+    for spread in numbers_of(asked, "clock.workers.spread"):
+        pace *= gamma_range(1 / spread**2) if spread > 0 else 1
+    for setting in asked.sets:
+        key, _, value = setting.partition("=")
+        number = numbers_of(asked, key)
+        if key.startswith("clock.workers.straggler") and key.endswith(".factor"):
+            pace *= max(1, *number) if number else 1
+        elif key.startswith("clock.") and key.endswith(".gamma.shape"):
+            pace *= gamma_range(number[0]) if number else 1
+        elif key.startswith("clock.") and (key.endswith(".log_normal.sigma") or value == "log_normal"):
+            pace *= math.exp(min(60, 4 * (number[0] if number else 0.2)))
+    return pace
+
+
+def turns_of(asked, faults, seconds, busy, updates, hosts):
+    """A bound of what has to be played: deliveries of the experiment and faults of the schedule. `seconds`, `updates` and `busy`
+    (the share of the time in which stages work) are those of the undisturbed run."""
+    replicas, stages = int(asked.setting("replicas.count") or 1), int(asked.setting("pipeline.stages") or 1)
+    each = 20 * stages * int(asked.setting("pipeline.micro_batches") or 1)  # deliveries of a mini-batch
+    pace = pace_of(asked)
+    # Those who wait for nobody, and those whose server stands on a host beside them, go round as fast as they can while others wait.
+    waits = not (Draw.never_waits(asked.sets) or any("placement.on" in one for one in faults.sets))
+    rounds = 1 if waits else 1 / max(busy, 1e-12)
+    deliveries = max(1, updates) * replicas * each * pace * rounds
+    length = max(seconds, 1e-12) * pace
+    periods = [float(one.partition("=")[2]) for one in faults.sets if re.match(r".*\.(every|again)=", one)]
+    return deliveries + sum(hosts * length / period for period in periods if period > 0)
 
 
 def draw_faults(dice, hosts, placed, seconds):
@@ -123,6 +178,7 @@ class FaultJudge(Judge):
         self.returned = 0  # replicas that have come back
         self.told = {}  # what becomes of experiments undisturbed, the last few
         self.drawn = (-1, None)  # the last experiment, by its own seed
+        self.too_long = 0  # schedules that were left out
 
     def summary(self):
         """Of what was asked last."""
@@ -136,7 +192,10 @@ class FaultJudge(Judge):
         if name not in self.told:
             self.told = dict(list(self.told.items())[-EACH:])
             found = self.ask(asked, "sim")
-            self.told[name] = (found, self.summary().get("seconds", 0)) if found["code"] == 0 else None
+            summary = self.summary()
+            busy = [share for share in summary.get("busy", {}).values() if isinstance(share, (int, float))]
+            self.told[name] = ((found, summary.get("seconds", 0), min(busy, default=1), summary.get("updates", 0))
+                               if found["code"] == 0 else None)  # fmt: skip
         return self.told[name]
 
     def hurt(self, asked, faults, extra=()):
@@ -265,10 +324,7 @@ def draw(judge, seed, tables):
     if judge.drawn[0] != seed // EACH:
         judge.drawn = (seed // EACH, legal(judge, ReplicasDraw(seed // EACH, *tables)))
     asked = judge.drawn[1]
-    # Faults are as frequent as the undisturbed run is short. If it is short for one replica that is a billion times as fast as
-    # the others, and that one dies, there are a billion faults.
-    fast = ("clock.workers.slowness=", "1e-"), ("clock.workers.spread=", "=3")
-    if not asked or any(s.startswith(key) and what in s for s in asked.sets for key, what in fast):
+    if not asked:
         return None
     dice = random.Random(-seed - 1)
     hosts, most = places_of(asked)
@@ -279,8 +335,12 @@ def draw(judge, seed, tables):
     # millions of times before the director, on another host, has ended the run.
     apart = apart and not asked.setting("clock.update.seconds")
     placed = copies + 1 if apart else placed
-    faults = draw_faults(dice, placed or hosts, placed, judge.undisturbed(asked)[1])
+    _, seconds, busy, updates = judge.undisturbed(asked)
+    faults = draw_faults(dice, placed or hosts, placed, seconds)
     faults.sets += [place_copies(dice, asked, copies)] if apart else []
+    if turns_of(asked, faults, seconds, busy, updates, placed or hosts) > TURNS_MAX:
+        judge.too_long += 1
+        return None
     return asked, faults
 
 
@@ -321,7 +381,7 @@ def campaign(options, tables):
                 print(f"{done} schedules, {len(failures)} failures, {time.time() - begin:.0f} s", file=sys.stderr, flush=True)
         ends = ", ".join(f"{n} with {code}" for code, n in sorted(judge.ends.items()))
         print(f"{done} schedules of {drawn} seeds from {options.first} on, {len(failures)} break a law; runs end: {ends}; "
-              f"{judge.returned} replicas came back")  # fmt: skip
+              f"{judge.returned} replicas came back; {judge.too_long} schedules that could take for ever were left out")  # fmt: skip
     return failures, done, drawn
 
 
@@ -337,6 +397,9 @@ def main():
     parser.add_argument("--list", action="store_true", help="print what would be asked")
     parser.add_argument("--broken-link", action="store_true", help="links without numbers: most runs must break a law")
     options = parser.parse_args()
+    if options.first < 0 or options.count < 1 or options.first + options.count - 1 > SEED_MAX:
+        parser.error(f"--first, --count: seeds are from 0 to {SEED_MAX}, and there is at least one; "
+                     f"{options.first} to {options.first + options.count - 1} are asked for")  # fmt: skip
     if options.memory:
         resource.setrlimit(resource.RLIMIT_AS, (options.memory, options.memory))
     failures, done, drawn = campaign(options, schema(PROTO.read_text()))

@@ -160,8 +160,8 @@ CodecScheme dgc() {
                           "in the servers' place; weight decay goes through the velocity; "
                           "clip_norm is of the whole replica's gradient, but where chunks do not "
                           "wait for each other of each chunk's",
-               .paper = "Lin, Han, Mao, Wang & Dally, ICLR 2018, arXiv:1712.01887; weight "
-                        "decay and Nesterov's form as in the authors' program"},
+               .paper = "Lin, Han, Mao, Wang & Dally, ICLR 2018, arXiv:1712.01887; Nesterov's "
+                        "form as in the authors' program, weight decay as in Paddle's"},
       .equations =
           "g <- g min(1, sqrt(R) clip_norm / |g|) + lambda w; u <- m u + g; v <- v + u, or with "
           "nesterov v + g + m u; c = top_k(v); v <- v - c; u_j <- 0 where sent. g is R times the "

@@ -75,6 +75,8 @@ class Decoupled final : public Admission {
     return asker.waiting == 0 || asker.handed < ledger.version;
   }
 
+  std::int64_t answers_by(const Ledger& ledger) const override { return ledger.version; }
+
  private:
   /// Seconds, by the fastest of the living and the slowest of their messages: nobody whose movement is in an
   /// outer step gets it later than its overlap allows for. None before anything has been measured.

@@ -14,14 +14,9 @@ class Cyclic final : public Admission {
   Choice choose(const std::vector<Arrival>& waiting,
                 const Ledger& ledger,
                 double /*now*/) const override {
-    std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    std::int32_t next = -1;
-    for (std::size_t r = 0; r < ledger.replicas.size(); ++r) {
-      const Standing& standing = ledger.replicas[r];
-      if ((standing.alive || standing.waiting > 0) && standing.clock < least) {
-        least = standing.clock;
-        next = static_cast<std::int32_t>(r);
-      }
+    const std::int32_t next = ledger.replicas.slowest_to_come();
+    if (next < 0 || ledger.replicas[static_cast<std::size_t>(next)].waiting == 0) {
+      return {};
     }
     const auto found = std::find_if(
         waiting.begin(), waiting.end(), [next](const Arrival& a) { return a.replica == next; });
@@ -31,6 +26,8 @@ class Cyclic final : public Admission {
     }
     return choice;
   }
+
+  std::int64_t answers_by(const Ledger& /*ledger*/) const override { return 0; }
 };
 
 }  // namespace

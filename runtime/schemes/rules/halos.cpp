@@ -76,7 +76,7 @@ const proto::Halos& halos_of(const proto::Experiment& e) {
 
 /// Each on arrival.
 Rule on_arrival(std::unique_ptr<Step> step) {
-  return {std::make_unique<Admission>(), std::make_unique<Scale>(), std::move(step)};
+  return {as_they_come(), std::make_unique<Scale>(), std::move(step)};
 }
 
 Link halos_link(const LinkContext& c) {

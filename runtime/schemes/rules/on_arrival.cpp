@@ -2,7 +2,23 @@
 // or one for each replica, or with a rate for each parameter.
 #include "runtime/schemes/rules/parts.hpp"
 
-namespace troupe::rule_schemes {
+#include <memory>
+
+namespace troupe {
+namespace {
+
+class AsTheyCome final : public Admission {
+ public:
+  std::int64_t answers_by(const Ledger& /*ledger*/) const override { return 0; }
+};
+
+}  // namespace
+
+std::unique_ptr<Admission> as_they_come() {
+  return std::make_unique<AsTheyCome>();
+}
+
+namespace rule_schemes {
 
 RuleScheme asgd() {
   return {
@@ -67,4 +83,6 @@ RuleScheme adagrad() {
           .optimizers = {"sgd", "momentum", "adagrad"}};
 }
 
-}  // namespace troupe::rule_schemes
+}  // namespace rule_schemes
+
+}  // namespace troupe

@@ -60,6 +60,8 @@ inline std::vector<std::string> momentum_optimizers() {
 
 // -- admissions --------------------------------------------------------------------------------------
 
+/// Each push makes an update when it comes.
+std::unique_ptr<Admission> as_they_come();
 std::unique_ptr<Admission> waves(std::int64_t wave, std::int64_t distance);
 /// The replicas in turn.
 std::unique_ptr<Admission> cyclic();

@@ -33,15 +33,20 @@ class Softsync final : public Admission {
     if (wait_ || ledger.living() == 1) {
       return Admission::answers(replica, ledger);
     }
-    std::int64_t waiting = 0;  // in the update under way, too
-    for (const Standing& standing : ledger.replicas) {
-      waiting += standing.waiting;
-    }
-    // What an update lacks and one more of each replica: where updates take no time, so many never wait.
-    return waiting < pushes_an_update(ledger) + ledger.living();
+    return few_wait(ledger);
+  }
+
+  std::int64_t answers_by(const Ledger& ledger) const override {
+    return wait_ ? 0 : 2 * std::int64_t{ledger.living() == 1} + std::int64_t{few_wait(ledger)};
   }
 
  private:
+  /// What an update lacks and one more of each replica: where updates take no time, so many never wait. In the update
+  /// under way, too.
+  bool few_wait(const Ledger& ledger) const {
+    return ledger.replicas.waiting() < pushes_an_update(ledger) + ledger.living();
+  }
+
   std::int64_t pushes_an_update(const Ledger& ledger) const {
     return std::max<std::int64_t>(1, ledger.living() / n_);
   }

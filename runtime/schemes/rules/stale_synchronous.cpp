@@ -20,6 +20,8 @@ class StaleSynchronous final : public Admission {
     return Admission::answers(replica, ledger) && ledger.slowest() >= asker.clock - bound_;
   }
 
+  std::int64_t answers_by(const Ledger& ledger) const override { return ledger.slowest(); }
+
   bool broadcasts() const override { return broadcasts_; }
 
  private:
@@ -37,6 +39,8 @@ class Waves final : public Admission {
     return Admission::answers(replica, ledger) &&
            ledger.slowest() / wave_ >= asker.clock / wave_ - distance_;
   }
+
+  std::int64_t answers_by(const Ledger& ledger) const override { return ledger.slowest(); }
 
  private:
   std::int64_t wave_;

@@ -5,13 +5,21 @@
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
-#include <set>
+#include <vector>
 
 namespace troupe {
 namespace {
 
 bool alive(const Ledger& ledger, std::int32_t replica) {
   return ledger.replicas.at(static_cast<std::size_t>(replica)).alive;
+}
+
+/// Of its replica among those that have been looked at.
+bool first_of(const Arrival& push, std::vector<bool>& seen) {
+  const auto who = static_cast<std::size_t>(push.replica);
+  const bool first = !seen.at(who);
+  seen[who] = true;
+  return first;
 }
 
 class AllTogether final : public Admission {
@@ -33,28 +41,29 @@ class AllTogether final : public Admission {
                 const Ledger& ledger,
                 double /*now*/) const override {
     Choice choice;
-    std::set<std::int32_t> from;
-    std::set<std::int32_t> here;
+    std::vector<bool> seen(ledger.replicas.size());
+    std::int64_t here = 0;
     for (std::size_t i = 0; i < waiting.size(); ++i) {
       if (!accepts(waiting[i], ledger)) {
         choice.drop.push_back(i);  // came while the update that it missed was being made
         continue;
       }
-      if (!from.insert(waiting[i].replica).second) {
+      if (!first_of(waiting[i], seen)) {
         continue;
       }
       choice.take.push_back(i);
-      if (alive(ledger, waiting[i].replica)) {
-        here.insert(waiting[i].replica);
-      }
+      here += alive(ledger, waiting[i].replica) ? 1 : 0;
     }
     const std::int64_t living = ledger.living();
     const auto wanted = std::min(living, std::max<std::int64_t>(1, living - backup_));
-    if (static_cast<std::int64_t>(here.size()) < wanted) {
+    if (here < wanted) {
       choice.take.clear();
+      choice.more = static_cast<std::size_t>(wanted - here);
     }
     return choice;
   }
+
+  std::int64_t answers_by(const Ledger& /*ledger*/) const override { return 0; }
 
  private:
   std::int64_t backup_;
@@ -75,14 +84,16 @@ class Quorum final : public Admission {
     const std::int64_t majority = living / 2 + 1;
     const std::int64_t wanted = std::min(living, quorum_ > 0 ? quorum_ : majority);
     Choice choice;
-    std::set<std::int32_t> here;
+    std::vector<bool> seen(ledger.replicas.size());
+    std::int64_t here = 0;
     std::int64_t living_here = 0;
     double met = std::numeric_limits<double>::infinity();
     for (const Arrival& push : waiting) {
-      if (here.insert(push.replica).second && alive(ledger, push.replica)) {
-        ++living_here;
+      if (first_of(push, seen)) {
+        ++here;
+        living_here += alive(ledger, push.replica) ? 1 : 0;
       }
-      if (static_cast<std::int64_t>(here.size()) >= wanted) {
+      if (here >= wanted) {
         met = std::min(met, push.time);
       }
     }
@@ -92,9 +103,12 @@ class Quorum final : public Admission {
       }
     } else {
       choice.ask_again = met + grace_;
+      choice.more = static_cast<std::size_t>(std::max<std::int64_t>(0, wanted - here));
     }
     return choice;
   }
+
+  std::int64_t answers_by(const Ledger& /*ledger*/) const override { return 0; }
 
  private:
   std::int64_t quorum_;

@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
+#include <vector>
 
 namespace output_file_test {
 
@@ -96,6 +98,55 @@ TEST_CASE("a file is replaced in one step, or stays as it was", "[record]") {
   CHECK_THAT(full.error().message, test::says("y.partial could not be written: No space left"));
   CHECK_FALSE(fs::exists(folder.path / "y"));
   CHECK_FALSE(fs::is_symlink(folder.path / "y.partial"));
+}
+
+TEST_CASE("a file that was removed, moved or replaced under its writer is noticed", "[record]") {
+  const Folder folder;
+  const fs::path here = folder.path / "run";
+  const fs::path away = folder.path / "away";
+  const auto moved_away = [&] {
+    fs::rename(here, away);
+  };
+  const auto replaced = [&] {
+    fs::rename(here, away);
+    fs::create_directory(here);
+    std::ofstream(here / "lines") << "another";
+  };
+  const auto removed = [&] {
+    fs::remove(here / "lines");
+  };
+  for (const std::function<void()>& lose :
+       std::vector<std::function<void()>>{removed, moved_away, replaced}) {
+    fs::remove_all(here);
+    fs::remove_all(away);
+    fs::create_directory(here);
+    auto file = OutputFile::create(here / "lines");
+    REQUIRE(file);
+    (*file)->write("one\n");
+    CHECK((*file)->flush());
+    CHECK((*file)->in_place());
+    lose();
+    CHECK_FALSE((*file)->in_place());
+    (*file)->write("two\n");
+    const auto closed = (*file)->close();
+    REQUIRE_FALSE(closed);
+    CHECK(closed.error().kind == ErrorKind::lost);
+    CHECK(closed.error().message ==
+          (here / "lines").string() +
+              " could not be written: it was removed, moved or replaced by another while it was "
+              "being written");
+  }
+}
+
+TEST_CASE("a file is found whatever the working directory is meanwhile", "[record]") {
+  const Folder folder;
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path);
+  auto file = OutputFile::create("lines");
+  REQUIRE(file);
+  fs::current_path(before);
+  (*file)->write("one\n");
+  CHECK((*file)->close());
 }
 
 TEST_CASE("a file that cannot be made is refused with the reason", "[record]") {

@@ -1,0 +1,139 @@
+#include "apps/plan/room.hpp"
+
+#include "apps/plan/memory.hpp"
+#include "apps/text.hpp"
+#include "apps/topologies/hogwild.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/schemes/exchange.hpp"
+#include "runtime/system/room.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+/// Replicas whose `stage` is on the host.
+std::int64_t replicas_on_host(const Blueprint& b, std::int32_t stage) {
+  const auto stages = static_cast<std::size_t>(b.schedule->options.stages);
+  std::int64_t count = 0;
+  for (auto i = static_cast<std::size_t>(stage); i < b.devices.size(); i += stages) {
+    count += b.devices[i] == Device{} ? 1 : 0;
+  }
+  return count;
+}
+
+/// How many versions of what servers serve are in the hands of `replicas` at once: handles of one version are one tensor.
+/// Where all wait for each other it is one, else one for each of them, as far as there are so many.
+std::int64_t versions_in_hand(const Blueprint& b, std::int64_t replicas) {
+  const proto::Exchange& exchange = b.experiment.replicas().exchange();
+  if (!exchange.has_parameter_server()) {
+    return 1;
+  }
+  const std::int64_t made = b.updates > 0 ? b.updates : replicas;
+  return std::max<std::int64_t>(1, std::min({replicas, made}));
+}
+
+double server_bytes(const Blueprint& b, std::int32_t chunk) {
+  double bytes = 0;
+  const auto& sizes = b.chunks[static_cast<std::size_t>(chunk)]->layout().slice_sizes;
+  for (std::size_t s = 0; s < sizes.size(); ++s) {
+    const Rule rule = make_rule(rule_context(b, chunk, s));
+    const std::int64_t tensors = 1 + rule.scale->state_tensors() + rule.step->state_tensors();
+    bytes += 4.0 * static_cast<double>(tensors * sizes[s]);
+  }
+  return bytes * static_cast<double>(std::max<std::int64_t>(1, b.experiment.replicas().copies()));
+}
+
+/// What a chunk keeps of its inputs is what the chunk before it keeps of its outputs, for as long and longer: in one
+/// process it is one tensor.
+double shared_inputs(const Blueprint& b, std::int32_t chunk, std::int64_t stashes) {
+  if (chunk == 0 || b.experiment.pipeline().activations() != proto::Pipeline::fifo) {
+    return 0;
+  }
+  const auto& before = *b.chunks[static_cast<std::size_t>(chunk) - 1];
+  return static_cast<double>(stashes * largest_micro_batch(b) * before.output_bytes());
+}
+
+/// Of data that is made when a sample is first asked for.
+double data_bytes(const Blueprint& b) {
+  const proto::Data& data = b.experiment.data();
+  if (!data.has_teacher() && !data.has_glyphs()) {
+    return 0;  // it is in memory already, or on the disk
+  }
+  const double all = static_cast<double>(b.data->size(Split::train));
+  const double seen =
+      b.batches > 0 ? static_cast<double>(b.batches) * static_cast<double>(data.batch_size()) : all;
+  const double each = data.has_teacher() ? 4.0 : 1.0;
+  return std::min(all, seen) * each * static_cast<double>(b.data->sample_shape().elements());
+}
+
+}  // namespace
+
+std::vector<MemoryPart> memory_parts(const Blueprint& b) {
+  MemoryPart weights{"the weights of the replicas"};
+  MemoryPart moments{"the moments of their optimizers"};
+  MemoryPart gradients{"gradients"};
+  MemoryPart activations{"activations"};
+  MemoryPart servers{"the servers"};
+  MemoryPart data{"training data", data_bytes(b)};
+  const bool others =
+      is_sparse_hogwild(b.experiment) || b.experiment.replicas().exchange().has_sandblaster();
+  const bool shared = b.experiment.replicas().exchange().has_hogwild();
+  for (std::int32_t c = 0; c < b.schedule->chunks && !others; ++c) {
+    const std::int64_t here = replicas_on_host(b, b.schedule->stage_of(c));
+    if (here == 0) {
+      continue;
+    }
+    const ChunkMemory m = memory_of(b, c);
+    const auto replicas = static_cast<double>(here);
+    const bool own = !b.link || b.link->steps;  // each replica steps by itself
+    const double one = m.weights / static_cast<double>(m.copies);
+    weights.bytes += own && !shared
+                         ? replicas * m.weights
+                         : one * static_cast<double>(shared ? 1 : versions_in_hand(b, here));
+    moments.bytes += own ? replicas * m.moments : 0;
+    // Who gets weights of his own version from a server has given his gradient away before.
+    const bool together = own || versions_in_hand(b, here) == 1;
+    gradients.bytes += (together ? replicas : 1) * m.gradient;
+    activations.bytes += replicas * (m.activations - shared_inputs(b, c, m.stashes));
+    servers.bytes += b.link ? server_bytes(b, c) : 0;
+  }
+  return {weights, moments, gradients, activations, servers, data};
+}
+
+std::string memory_text(std::vector<MemoryPart> parts) {
+  std::stable_sort(parts.begin(), parts.end(), [](const MemoryPart& a, const MemoryPart& b) {
+    return a.bytes > b.bytes;
+  });
+  double all = 0;
+  std::string text;
+  for (const MemoryPart& part : parts) {
+    all += part.bytes;
+    text += part.bytes > 0
+                ? concat(text.empty() ? ": " : ", ", part.name, " ", mebibytes(part.bytes))
+                : "";
+  }
+  return mebibytes(all) + text;
+}
+
+Result<void> check_memory(const Blueprint& b, int processes) {
+  const std::vector<MemoryPart> parts = memory_parts(b);
+  double needed = 0;
+  for (const MemoryPart& part : parts) {
+    needed += part.bytes;
+  }
+  const MemoryRoom room = memory_room(processes == 1);
+  if (needed <= room.bytes) {
+    return {};
+  }
+  return Error{ErrorKind::usage,
+               concat("the run needs more memory than there is: at least ",
+                      memory_text(parts),
+                      "; ",
+                      mebibytes(room.bytes),
+                      " are left (",
+                      room.limit,
+                      ")")};
+}
+
+}  // namespace troupe
