@@ -13,12 +13,12 @@ void decode(Answer& m, const AnswerLink& link) {
     const Result<void> sound =
         message ? check_message(with, message, n) : Error{ErrorKind::lost, "it has nothing"};
     TROUPE_BELIEVE(sound,
-                 "slice ",
-                 m.slice,
-                 " of chunk ",
-                 m.chunk,
-                 ": the server has sent an answer that is none: ",
-                 sound.error().message);
+                   "slice ",
+                   m.slice,
+                   " of chunk ",
+                   m.chunk,
+                   ": the server has sent an answer that is none: ",
+                   sound.error().message);
   };
   for (std::size_t p = 1; p < m.weights.size(); ++p) {
     expect(nullptr, m.weights[p].values);
@@ -33,23 +33,23 @@ void decode(Answer& m, const AnswerLink& link) {
     return;
   }
   TROUPE_BELIEVE(m.since == link.has_version,
-               "slice ",
-               m.slice,
-               " of chunk ",
-               m.chunk,
-               ": the server has sent what its weights have moved since version ",
-               m.since,
-               ", and who asked has version ",
-               link.has_version);
+                 "slice ",
+                 m.slice,
+                 " of chunk ",
+                 m.chunk,
+                 ": the server has sent what its weights have moved since version ",
+                 m.since,
+                 ", and who asked has version ",
+                 link.has_version);
   TROUPE_BELIEVE(m.differences.size() <= Differences::kMost,
-               "slice ",
-               m.slice,
-               " of chunk ",
-               m.chunk,
-               ": the server has sent an answer of ",
-               m.differences.size(),
-               " messages, which are at most ",
-               Differences::kMost);
+                 "slice ",
+                 m.slice,
+                 " of chunk ",
+                 m.chunk,
+                 ": the server has sent an answer of ",
+                 m.differences.size(),
+                 " messages, which are at most ",
+                 Differences::kMost);
   for (const Tensor& difference : m.differences) {
     expect(link.codec, difference);
   }

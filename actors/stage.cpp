@@ -231,6 +231,7 @@ void Stage::handle(Ran<ForwardPass> m, double now, Effects& fx) {
 void Stage::finish_forward(const Action& a, ForwardPass out, Effects& fx) {
   const bool head = is_head(a.chunk);
   Arrivals::ForwardInput in = arrivals_.take_input(a);
+  TROUPE_CHECK(!in.bundle.empty() && in.bundle.front().tensor, "a forward of no samples has ended");
   const std::int64_t samples = in.bundle.front().tensor.shape()[0];
   const std::int64_t rows =
       head && in.labels.type() == DType::int32 ? in.labels.elements() : samples;

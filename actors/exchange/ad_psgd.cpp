@@ -17,10 +17,9 @@
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/peers.hpp"
 #include "kernels/random.hpp"
+#include "messages/bad_sender.hpp"
 #include "messages/fields.hpp"
 #include "runtime/schemes/peer_options.hpp"
-
-#include "messages/bad_sender.hpp"
 
 #include <deque>
 #include <memory>
@@ -90,9 +89,9 @@ class AdPsgd final : public PeerExchange {
 
   void heard(Note note, Effects& fx) override {
     TROUPE_BELIEVE((note.what == kQuestion || note.what == kAnswer) && fit(note.tensors),
-                 "replica ",
-                 note.stamp.replica,
-                 " has told weights that are none");
+                   "replica ",
+                   note.stamp.replica,
+                   " has told weights that are none");
     if (note.what == kQuestion) {
       questions_.push_back(std::move(note));
     } else if (asked_ == note.stamp.replica) {  // else it has been given up

@@ -9,11 +9,10 @@
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/link_states.hpp"
 #include "actors/exchange/peers.hpp"
+#include "messages/bad_sender.hpp"
 #include "messages/fields.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/peer_options.hpp"
-
-#include "messages/bad_sender.hpp"
 
 #include <memory>
 #include <utility>

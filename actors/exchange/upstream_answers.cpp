@@ -2,7 +2,6 @@
 // makes the step.
 #include "actors/answer_link.hpp"
 #include "actors/exchange/upstream.hpp"
-
 #include "messages/bad_sender.hpp"
 
 #include <algorithm>
@@ -11,11 +10,13 @@
 namespace troupe {
 
 void Upstream::answered(Answer m, double now, Effects& fx) {
-  TROUPE_BELIEVE(m.slice < lines_.size(), "an answer of slice ", m.slice, ", which there is none of");
+  TROUPE_BELIEVE(
+      m.slice < lines_.size(), "an answer of slice ", m.slice, ", which there is none of");
   if (m.pinned) {
     const bool sound = !m.weights.empty() && m.weights.front().values &&
                        check_message(nullptr, m.weights.front().values, sizes_[m.slice]);
-    TROUPE_BELIEVE(sound, "slice ", m.slice, ": the server has sent weights of a step that are none");
+    TROUPE_BELIEVE(
+        sound, "slice ", m.slice, ": the server has sent weights of a step that are none");
     if (auto complete = pinned_.came(std::move(m))) {
       host().reply(complete->first, std::move(complete->second), fx);
     }

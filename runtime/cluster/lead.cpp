@@ -128,19 +128,6 @@ void Lead::take_bye(int from) {
   changed_.notify_all();
 }
 
-/// One of two is wrong, and it is not known which: the one that has been told of is given up.
-void Lead::take_distrust(int from, Parcel parcel) {
-  std::string why;
-  Archive a(std::move(parcel.content));
-  a(why);
-  a.expect_end();
-  const auto whom = static_cast<int>(parcel.recipient);
-  if (whom == from || !members_.contains(whom)) {
-    throw WireError("a process does not believe itself, or one that there is none of");
-  }
-  lose(whom, concat("was given up by ", name_of(from), ": ", why));
-}
-
 void Lead::take_explained(int from, Parcel parcel) {
   Told told;
   Archive a(std::move(parcel.content));
@@ -171,23 +158,6 @@ void Lead::take_explained(int from, Parcel parcel) {
   changed_.notify_all();
 }
 
-/// A machine here has heard of process `number` what cannot be.
-void Lead::distrust(int number, const std::string& why) {
-  const std::lock_guard lock(mutex_);
-  accused_.emplace_back(number, why);
-}
-
-void Lead::give_up_the_accused() {
-  std::vector<std::pair<int, std::string>> all;
-  {
-    const std::lock_guard lock(mutex_);
-    all.swap(accused_);
-  }
-  for (const auto& [number, why] : all) {
-    lose(number, "said what cannot be believed: " + why);
-  }
-}
-
 void Lead::tick() {
   give_up_the_accused();
   give_up_the_restless();
@@ -214,6 +184,7 @@ void Lead::readable(int descriptor) {
   }
 }
 
+<<<<<<< ours
 /// Of this process's own thread: nobody can be heard any more.
 void Lead::fail(const std::string& why) {
   {
@@ -281,6 +252,8 @@ void Lead::tell_director(int number, const std::string& cause) {
   }
 }
 
+=======
+>>>>>>> theirs
 // -- from other threads ----------------------------------------------------------------------------
 
 void Lead::record(RecordBatch /*batch*/) {

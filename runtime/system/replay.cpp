@@ -9,7 +9,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::uint64_t kInterruptEvery = 256;  // deliveries
+constexpr std::uint64_t kLookEvery = 256;  // deliveries
 constexpr int kDeparted = 1;                    // the exit code
 constexpr std::size_t kToldMax = 5;             // messages that a departure lists
 constexpr std::string_view kHalt = "Halt";
@@ -256,7 +256,7 @@ Ending Replay::ending_without_word(bool broken_off) const {
 
 Ending Replay::run(bool broken_off, const std::function<bool()>& interrupted) {
   while (!heads_.empty()) {
-    if (interrupted && delivered_ % kInterruptEvery == 0 && interrupted()) {
+    if (interrupted && delivered_ % kLookEvery == 0 && interrupted()) {
       return {.exit_code = 130, .cause = "interrupted", .weights = {}};
     }
     if (!step()) {

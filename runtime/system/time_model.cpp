@@ -106,7 +106,7 @@ double TimeModel::work(const Run& run, double now) const {
   if (run.work == Work::unmodelled) {
     return 0;
   }
-  const ChunkTimes& mean = chunks_[chunk];
+  const ChunkTimes& mean = chunks_.at(chunk);
   const double growth =
       static_cast<double>(sizes_.size(run.stamp.batch)) / static_cast<double>(sizes_.size(0));
   const auto grown = [&](const proto::TimeModel& model, double seconds) {

@@ -1,0 +1,61 @@
+// What of an Upload only its server can know to be false.
+#include "actors/server_shard.hpp"
+#include "messages/bad_sender.hpp"
+
+#include <string>
+
+namespace troupe {
+namespace {
+
+constexpr std::uint64_t kEarlyMax = 1000;  // Uploads that may overtake one of the same sender
+
+}  // namespace
+
+/// What only a server can know of an Upload, which may have come from another process. BadSender.
+void ServerShard::check(const Upload& m) const {
+  const std::string sender =
+      concat(c_.below.empty() ? "replica " : "the server of group ", m.stamp.replica);
+  TROUPE_BELIEVE(m.stamp.replica >= 0 && m.stamp.replica < replicas_.count() &&
+                     m.stamp.chunk == c_.chunk && m.slice == c_.slice,
+                 "an Upload of replica ",
+                 m.stamp.replica,
+                 " for slice ",
+                 m.slice,
+                 " of chunk ",
+                 m.stamp.chunk);
+  TROUPE_BELIEVE(m.read_version >= 0 && m.read_version <= version() && m.has <= version() &&
+                     m.clock >= 0 && m.clock <= m.stamp.batch + 1,
+                 sender,
+                 " has sent an Upload that tells of what has not been");
+  TROUPE_BELIEVE(m.sequence <= replicas_.next_sequence(m.stamp.replica) + kEarlyMax,
+                 sender,
+                 " has sent Upload ",
+                 m.sequence,
+                 " where Upload ",
+                 replicas_.next_sequence(m.stamp.replica),
+                 " is due");
+  check_values(m, sender);
+}
+
+void ServerShard::check_values(const Upload& m, const std::string& sender) const {
+  const Contribution& of = m.contribution;
+  TROUPE_BELIEVE(of.values.empty() ||
+                     (of.values.size() >= c_.values_least && of.values.size() <= c_.values_most &&
+                      of.mini_batches > 0 && of.mini_batches <= c_.push_most),
+                 sender,
+                 " has sent a push that is none: ",
+                 of.values.size(),
+                 " tensors for ",
+                 of.mini_batches,
+                 " mini-batches");
+  for (std::size_t i = 0; i < of.values.size(); ++i) {
+    const Result<void> right = of.values[i] ? check_message(i == 0 ? c_.up.get() : nullptr,
+                                                            of.values[i],
+                                                            weights_.slice().elements())
+                                            : Error{ErrorKind::lost, "it has nothing"};
+    TROUPE_BELIEVE(
+        right, sender, " has sent a push that is none: ", right ? "" : right.error().message);
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,106 @@
+// Who is lost to a lead: by his end, by his silence, or by what he says.
+#include "runtime/cluster/lead.hpp"
+#include "runtime/system/theatre.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+/// One of two is wrong, and it is not known which: the one that has been told of is given up.
+void Lead::take_distrust(int from, Parcel parcel) {
+  std::string why;
+  Archive a(std::move(parcel.content));
+  a(why);
+  a.expect_end();
+  const auto whom = static_cast<int>(parcel.recipient);
+  if (whom == from || !members_.contains(whom)) {
+    throw WireError("a process does not believe itself, or one that there is none of");
+  }
+  lose(whom, concat("was given up by ", name_of(from), ": ", why));
+}
+
+/// A machine here has heard of process `number` what cannot be.
+void Lead::distrust(int number, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  accused_.emplace_back(number, why);
+}
+
+void Lead::give_up_the_accused() {
+  std::vector<std::pair<int, std::string>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all.swap(accused_);
+  }
+  for (const auto& [number, why] : all) {
+    lose(number, "said what cannot be believed: " + why);
+  }
+}
+
+/// Of this process's own thread: nobody can be heard any more.
+void Lead::fail(const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [number, member] : members_) {
+      member.gone = true;
+      member.told = why;
+    }
+  }
+  theatre_->lose("the channel to the other processes has failed: " + why);
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  admitting_ = false;  // this may be where that has failed
+  changed_.notify_all();
+}
+
+/// `why` empty: as its end tells.
+void Lead::lose(int number, const std::string& why) {
+  Member& member = members_.at(number);
+  {
+    const std::lock_guard lock(mutex_);
+    if (member.bye || std::exchange(member.gone, true)) {
+      return;
+    }
+  }
+  channel_.drop(number);
+  halts_.lost(number);
+  channel_.unwatch(member.process.stream->descriptor());
+  const std::string how = end(member);
+  const std::string cause = concat(name_of(number), " ", why.empty() ? how : why);
+  {
+    const std::lock_guard lock(mutex_);
+    member.told = cause;
+  }
+  // The others hear it before the Director does, and so before what follows from that.
+  to_all(ParcelKind::gone, static_cast<std::uint32_t>(number));
+  tell_director(number, cause);
+  expect_back(number);
+  const std::lock_guard lock(mutex_);
+  member.cause = cause;
+  changed_.notify_all();
+}
+
+/// Has it gone, however it does; in words, how it has.
+std::string Lead::end(Member& member) const {
+  if (member.process.pid > 0) {
+    return end_process(std::exchange(member.process.pid, -1));
+  }
+  member.process.stream->finish();
+  const std::string trouble = member.process.stream->trouble();
+  return concat("has closed the connection",
+                trouble.empty() ? "" : " (",
+                trouble,
+                trouble.empty() ? "" : ")");
+}
+
+void Lead::tell_director(int number, const std::string& cause) {
+  for (std::size_t id = 0; id < process_of_.size(); ++id) {
+    if (process_of_[id] == number) {
+      theatre_->ports[theatre_->cast.director.id]->send(Down{
+          .actor = theatre_->cast.members[id].name,  // from nobody: no handler of it has thrown
+          .cause = cause,
+          .id = static_cast<ActorId>(id)});
+    }
+  }
+}
+
+}  // namespace troupe
