@@ -53,7 +53,6 @@ class Gossip final : public GossipRounds {
     }
   }
 
-<<<<<<< ours
   /// The average of those that go on from step `from` begins with `value`.
   void begin(Values value, std::int64_t from, std::int64_t made, Effects& fx) {
     value_ = std::move(value);
@@ -61,16 +60,6 @@ class Gossip final : public GossipRounds {
     at_ = first_round(made);
     tell_round(fx);
     advance(fx);
-=======
-  void heard(Note note, Effects& /*fx*/) override {
-    TROUPE_BELIEVE(note.what == kWeights && note.numbers.size() == 1 && note.numbers[0] >= 0 &&
-                       note.numbers[0] < 0x1p53 && fit(note.tensors),
-                   "replica ",
-                   note.stamp.replica,
-                   " has told weights that are none");
-    notes_[{static_cast<std::int64_t>(note.numbers[0]), note.stamp.replica}] =
-        std::move(note.tensors);
->>>>>>> theirs
   }
 
   void tell_round(Effects& fx) {

@@ -99,11 +99,7 @@ class Sgp final : public PeerExchange {
   }
 
   void heard(Note note, Effects& /*fx*/) override {
-<<<<<<< ours
     TROUPE_BELIEVE(note.what == kShare && note.numbers.size() >= 2 && note.numbers[0] > 0 &&
-=======
-    TROUPE_BELIEVE(note.what == kShare && note.numbers.size() == 2 && note.numbers[0] > 0 &&
->>>>>>> theirs
                        note.numbers[0] <= 1 && note.numbers[1] > 0 &&
                        note.numbers[1] <= static_cast<double>(seat().peers.size()) &&
                        fit(note.tensors),

@@ -15,7 +15,7 @@ constexpr std::uint64_t kEarlyMax = 1000;  // Uploads that may overtake one of t
 void ServerShard::check(const Upload& m) const {
   const std::string sender =
       concat(c_.below.empty() ? "replica " : "the server of group ", m.stamp.replica);
-  TROUPE_BELIEVE(m.stamp.replica >= 0 && m.stamp.replica < replicas_.count() &&
+  TROUPE_BELIEVE(m.stamp.replica >= replicas_.first() && m.stamp.replica < replicas_.end() &&
                      m.stamp.chunk == c_.chunk && m.slice == c_.slice,
                  "an Upload of replica ",
                  m.stamp.replica,

@@ -79,10 +79,10 @@ void Lead::lose(int number, const std::string& why) {
   changed_.notify_all();
 }
 
-/// Has it gone, however it does; in words, how it has.
-std::string Lead::end(Member& member) const {
+/// Has it gone, by itself within `seconds` or however it does; in words, how it has.
+std::string Lead::end(Member& member, double seconds) const {
   if (member.process.pid > 0) {
-    return end_process(std::exchange(member.process.pid, -1));
+    return end_process(std::exchange(member.process.pid, -1), seconds);
   }
   member.process.stream->finish();
   const std::string trouble = member.process.stream->trouble();

@@ -12,6 +12,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t kEvaluationsKept = 64;   // few are ever under way together
+constexpr std::int64_t kPushMax = 100'000;     // updates that one push may stand for
 constexpr std::int64_t kOpenMax = 10'000'000;  // mini-batches: some gigabytes
 constexpr int kSchema = 1;  // of metrics.jsonl; grows when a field changes its meaning
 
@@ -83,6 +84,10 @@ std::optional<Diverged> Recorder::handle(const AppliedRecord& record, double now
   const std::int32_t chunk = record.stamp.chunk;
   TROUPE_CHECK(
       chunk >= 0 && chunk < c_.chunks, "[Recorder] an update of chunk ", chunk, " of ", c_.chunks);
+  TROUPE_CHECK(record.mini_batches >= 0 && record.mini_batches / kPushMax <= c_.batches_per_update,
+               "[Recorder] an update of ",
+               record.mini_batches,
+               " mini-batches");
   if (told_before(record)) {
     return {};
   }

@@ -10,12 +10,12 @@ namespace troupe {
 namespace {
 
 constexpr std::uint64_t kLookEvery = 256;  // deliveries
-constexpr int kDeparted = 1;                    // the exit code
-constexpr std::size_t kToldMax = 5;             // messages that a departure lists
+constexpr int kDeparted = 1;               // the exit code
+constexpr std::size_t kToldMax = 5;        // messages that a departure lists
 constexpr std::string_view kHalt = "Halt";
 constexpr std::string_view kDown = "Down";
 constexpr std::string_view kReturned = "Returned";
-constexpr const char* kLost = "it was lost with the process that it played in";
+constexpr const char* kLostWithProcess = "it was lost with the process that it played in";
 
 /// "Upload 1 0 3 0", as a line of the record has it.
 std::string told(std::string_view name, const Stamp& stamp) {
@@ -61,8 +61,8 @@ std::optional<Message> Replay::lost_with_process(std::int64_t machine) {
     return {};
   }
   const auto id = static_cast<ActorId>(machine);
-  gone_.emplace(id, kLost);
-  return Message(Down{cast_.members[id].name, kLost, id});
+  gone_.emplace(id, kLostWithProcess);
+  return Message(Down{cast_.members[id].name, kLostWithProcess, id});
 }
 
 /// Where another process has taken the place of one that was lost: what was under way between the old machines of the

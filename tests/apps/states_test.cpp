@@ -31,7 +31,7 @@ namespace {
 
 constexpr unsigned kSecondsMax = 10;
 constexpr rlim_t kMemoryMax = rlim_t{4} << 30;
-constexpr int kDay = 97;  // stride of every day
+constexpr int kDay = 61;  // stride of every day
 
 const char* const kTask =
     "model { mlp { hidden: 3 hidden: 3 } } stop { updates: 6 }"
@@ -51,7 +51,7 @@ constexpr Scheme kSchemes[] = {
     {"downpour", "replicas { count: 2 } pipeline { stages: 2 }"},
     {"softsync", "replicas { count: 3 rule { softsync {} } }"},
     {"synchronous", "replicas { count: 2 exchange { synchronous {} } }"},
-    {"ring", "replicas { count: 2 exchange { synchronous { reduction { ring {} } } } }"},
+    {"ring", "replicas { count: 2 exchange { synchronous { reduction: ring } } }"},
     {"diloco", "replicas { count: 2 exchange { diloco { period: 2 } } }"},
     {"gossip", "replicas { count: 2 exchange { gossip {} } }"},
     {"top_k", "replicas { count: 2 codec { up { top_k {} } } }"},
