@@ -23,6 +23,8 @@ using facts::Facts;
 
 constexpr std::int64_t kUpdatesMax = 100'000;  // that a push may stand for
 constexpr std::int64_t kRoundsMax = 1'000'000;
+constexpr std::int64_t kAmountMax = std::int64_t{1} << 50;
+constexpr std::int64_t kPeriodMax = 2'000'000'000;  // twice what an experiment may ask for
 
 template <class M>
 constexpr bool has_facts = requires {
@@ -140,6 +142,10 @@ class Visitor {
         return in(x, 0, b_.batches, "a mini-batch that is none");
       case Bound::count:
         return in(x, 0, b_.most, "a number that there cannot be");
+      case Bound::amount:
+        return in(x, 0, kAmountMax, "an amount that there cannot be");
+      case Bound::period:
+        return in(x, 0, std::max(b_.most, kPeriodMax), "a period that there cannot be");
       case Bound::one_or_more:
         return in(x, 1, b_.most, "a number that there cannot be");
       case Bound::count_or_not:

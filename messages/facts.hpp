@@ -31,6 +31,8 @@ enum class Bound : std::uint8_t {
   count,          // none or more
   batch,          // a mini-batch of the run
   one_or_more,    // ... of what begins with 1
+  amount,         // bytes, or samples, which may be far more than there are messages
+  period,         // mini-batches between two messages, which may be more than the run has
   count_or_not,   // -1: none
   push,           // mini-batches that one push stands for
   number,         // finite
@@ -158,7 +160,7 @@ struct Facts<Answer> : Said<kByServers,
                             message,
                             any,
                             count,
-                            count,
+                            period,
                             any,
                             count,
                             any> {};
@@ -170,7 +172,7 @@ template <>
 struct Facts<Membership> : Said<by<DirectorRole>, count, by_replica> {};
 
 template <>
-struct Facts<Verdict::Push> : Fields<replica, count, count, count> {};
+struct Facts<Verdict::Push> : Fields<replica, count, period, count> {};
 
 template <>
 struct Facts<Verdict> : Said<kByServers, one_or_more, inside, inside, count> {};
@@ -225,7 +227,7 @@ template <>
 struct Facts<MarkResult> : Said<by<StageRole>, count, count, losses> {};
 
 template <>
-struct Facts<MarkDone> : Said<by<SourceRole>, replica, count, any, any, any, count, any, any> {};
+struct Facts<MarkDone> : Said<by<SourceRole>, replica, count, any, any, any, amount, any, any> {};
 
 template <>
 struct Facts<Release> : Said<by<DirectorRole, SourceRole>, count_or_not, any, any> {};
@@ -248,7 +250,7 @@ struct Facts<Advanced> : Said<by<RowWorkerRole>, replica, count> {};
 // -- records -----------------------------------------------------------------------------------------
 
 template <>
-struct Facts<LossRecord> : Fields<inside, count, count, losses> {};
+struct Facts<LossRecord> : Fields<inside, amount, amount, losses> {};
 
 template <>
 struct Facts<AppliedRecord> : Fields<inside, count, any, any, any, inside, slice, push> {};
@@ -257,7 +259,7 @@ template <>
 struct Facts<BusyRecord> : Fields<actor, number, number, any, any> {};
 
 template <>
-struct Facts<EvaluationRecord> : Fields<count, any, any, any, count, any, any> {};
+struct Facts<EvaluationRecord> : Fields<count, any, any, any, amount, any, any> {};
 
 template <>
 struct Facts<StageRecord> : Fields<stage, count> {};
@@ -267,13 +269,13 @@ struct Facts<WaitRecord> : Fields<actor, any, number, number> {};
 
 template <>
 struct Facts<ServerRecord>
-    : Fields<chunk, slice, count, count, count, any, count, any, count, group> {};
+    : Fields<chunk, slice, count, count, count, any, count, any, amount, group> {};
 
 template <>
 struct Facts<LossOfReplica> : Fields<replica, text> {};
 
 template <>
-struct Facts<TrafficRecord> : Fields<replica, chunk, count> {};
+struct Facts<TrafficRecord> : Fields<replica, chunk, amount> {};
 
 template <>
 struct Facts<PredictionRecord> : Fields<inside, lessons, any, count> {};
