@@ -23,7 +23,9 @@ void ServerShard::check(const Upload& m) const {
                  m.slice,
                  " of chunk ",
                  m.stamp.chunk);
-  TROUPE_BELIEVE(m.read_version >= 0 && m.read_version <= version() && m.has <= version() &&
+  const bool asks_alone = m.contribution.values.empty();  // then it may have read nothing
+  TROUPE_BELIEVE((m.read_version >= 0 || asks_alone) && m.read_version <= version() &&
+                     m.has <= version() &&
                      m.clock >= 0 && m.clock <= m.stamp.batch + 1,
                  sender,
                  " has sent an Upload that tells of what has not been");

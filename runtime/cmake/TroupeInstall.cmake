@@ -17,7 +17,7 @@ set(public_headers
     actors/exchange/exchange.hpp actors/exchange/peers.hpp actors/exchange/seat.hpp
     # Schemes.
     runtime/schemes/chunk_optimizer.hpp runtime/schemes/codec.hpp runtime/schemes/decoupled.hpp runtime/schemes/evaluation.hpp
-    runtime/schemes/exchange.hpp runtime/schemes/link.hpp
+    runtime/schemes/exchange.hpp runtime/schemes/ledger.hpp runtime/schemes/link.hpp
     runtime/schemes/optimizer_scheme.hpp runtime/schemes/policy.hpp runtime/schemes/rate.hpp runtime/schemes/rate_factor.hpp
     runtime/schemes/registry.hpp runtime/schemes/rule.hpp runtime/schemes/schedule.hpp
     runtime/schemes/schedule_scheme.hpp runtime/schemes/sequence_builder.hpp runtime/schemes/view.hpp
