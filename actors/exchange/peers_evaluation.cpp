@@ -58,9 +58,9 @@ std::vector<std::int32_t> members_of(const Note& note) {
   std::vector<std::int32_t> all;
   for (const double number : note.numbers) {
     TROUPE_BELIEVE(number >= 0 && number < 0x1p31,
-                 "replica ",
-                 note.stamp.replica,
-                 " has told members that are none");
+                   "replica ",
+                   note.stamp.replica,
+                   " has told members that are none");
     all.push_back(static_cast<std::int32_t>(number));
   }
   return all;

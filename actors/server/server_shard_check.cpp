@@ -25,8 +25,7 @@ void ServerShard::check(const Upload& m) const {
                  m.stamp.chunk);
   const bool asks_alone = m.contribution.values.empty();  // then it may have read nothing
   TROUPE_BELIEVE((m.read_version >= 0 || asks_alone) && m.read_version <= version() &&
-                     m.has <= version() &&
-                     m.clock >= 0 && m.clock <= m.stamp.batch + 1,
+                     m.has <= version() && m.clock >= 0 && m.clock <= m.stamp.batch + 1,
                  sender,
                  " has sent an Upload that tells of what has not been");
   TROUPE_BELIEVE(m.sequence <= replicas_.next_sequence(m.stamp.replica) + kEarlyMax,

@@ -26,7 +26,8 @@ namespace troupe {
 struct RecordBatch {
   std::vector<RecordEntry> entries;
   double now = 0;
-  std::optional<Delivered> of{};  // on its way to another process: the delivery that they follow from
+  std::optional<Delivered>
+      of{};                   // on its way to another process: the delivery that they follow from
   ActorId teller = kOutside;  // a machine of the process that they come from; kOutside: this one
 };
 
