@@ -34,6 +34,9 @@ void EndAtSource::halt(const std::vector<bool>& /*alive*/, Effects& fx) {
 // -- at the servers --------------------------------------------------------------------------------
 
 bool EndAtServers::news(const MarkDue& m) {
+  if (m.last && !come_to_) {
+    come_to_ = m.step;
+  }
   return company_.chains.empty() || announced_.emplace(m.step, m.last).second;
 }
 
@@ -66,7 +69,8 @@ void EndAtServers::halted(const Halted& m, Effects& fx) {
         return a.second < b.second;
       });
   // Where nothing has been applied, the first update.
-  const std::int64_t end = nobody_waits_ ? least->second : std::max<std::int64_t>(1, most->second);
+  const std::int64_t end =
+      nobody_waits_ ? come_to_.value_or(least->second) : std::max<std::int64_t>(1, most->second);
   for (const auto& server : company_.servers) {
     fx.send(server, End{end});
   }
@@ -158,7 +162,7 @@ std::optional<std::int64_t> EndOfAll::all_finished(const std::vector<bool>& aliv
 // -- checkpoints -------------------------------------------------------------------------------------
 
 void EndAtServers::archive(Archive& a) {
-  a(halted_, progress_, told_end_, announced_);
+  a(halted_, progress_, told_end_, come_to_, announced_);
 }
 
 void EndOfAll::archive(Archive& a) {

@@ -129,7 +129,7 @@ class EndAtServers final : public RunEnd {
 
   /// Servers stand still until they hear where: at the one that has come farthest, which the others
   /// reach with what is already under way. Where nobody waits it could be long under way; there each server ends
-  /// with what it has.
+  /// with what it has. An end that the run has come to before the halt stays: its weights are being evaluated.
   void halt(const std::vector<bool>& alive, Effects& fx) override;
 
   void target_met(const std::vector<bool>& /*alive*/, Effects& /*fx*/) override {}
@@ -143,6 +143,7 @@ class EndAtServers final : public RunEnd {
   bool halted_ = false;
   std::map<std::pair<std::int32_t, std::size_t>, std::int64_t> progress_;  // answers to Halt
   bool told_end_ = false;
+  std::optional<std::int64_t> come_to_;  // the last step, where a server has announced it
   // Step and whether it is the last, where servers have copies
   std::set<std::pair<std::int64_t, bool>> announced_;
 };

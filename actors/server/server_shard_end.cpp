@@ -86,7 +86,11 @@ void ServerShard::handle(End m, double now, Effects& fx) {
     return;
   }
   halted_ = false;
+  const std::optional<std::int64_t> before = run_.end();
   run_.set_end(m.batches);
+  if (finished_ && run_.end() != before) {  // others end earlier, and it has no older weights
+    pins_.pin(*run_.end(), weights_.slice(), run_, version(), fx);
+  }
   finish(weights_.slice(), fx);
   advance(now, fx);
 }

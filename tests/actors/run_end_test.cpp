@@ -127,6 +127,17 @@ TEST_CASE("at the servers that nobody waits for the run ends with what each has"
   }
 }
 
+TEST_CASE("an end that servers have come to before a halt stays", "[actors]") {
+  EndAtServers end(company(true), true);
+  Effects fx;
+  CHECK(end.news({.step = 9, .last = true}));
+  end.halt(kAll, fx);
+  end.halted({.chunk = 0, .step = 12}, fx);
+  end.halted({.chunk = 1, .step = 4}, fx);
+  REQUIRE(sent<End>(fx).size() == 2);
+  CHECK(sent<End>(fx)[0].second.batches == 9);
+}
+
 TEST_CASE("at the servers every announced evaluation is made, and one may turn out the last",
           "[actors]") {
   EndAtServers end(company(true));

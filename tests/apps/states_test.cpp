@@ -31,7 +31,7 @@ namespace {
 
 constexpr unsigned kSecondsMax = 10;
 constexpr rlim_t kMemoryMax = rlim_t{4} << 30;
-constexpr int kDay = 61;  // stride of every day
+constexpr int kDay = 97;  // stride of every day
 
 const char* const kTask =
     "model { mlp { hidden: 3 hidden: 3 } } stop { updates: 6 }"

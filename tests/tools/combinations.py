@@ -33,7 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import forked
-from kills import Broken, applied_twice, began, law, summary_of
+from kills import Broken, applied_twice, began, law, run, summary_of
 from soak import family
 
 SECONDS_MAX = 90  # of one round
@@ -266,8 +266,7 @@ class Undisturbed:
             if name not in self.ends:
                 with tempfile.TemporaryDirectory() as folder:
                     words = [w for s in TASK + SCHEMES[name].sets for w in ("--set", s)]
-                    done = subprocess.run([self.program, "run", "teacher-mlp", "-q", *words, "--out", folder + "/run"],
-                                          capture_output=True, text=True, timeout=SECONDS_MAX)  # fmt: skip
+                    done = run(self.program, ["run", "teacher-mlp", "-q", *words, "--out", folder + "/run"])
                     law(done.returncode == 0, f"{name}, undisturbed: {done.returncode}: {done.stderr[-300:]}")
                     self.ends[name] = summary_of(Path(folder) / "run")
             return self.ends[name]
@@ -344,7 +343,7 @@ def judge(program, drawn, out, said, undisturbed):
         law(not twice, f"applied twice or not in order: {twice[:3]}")
     if told_third:
         return rounds, False
-    again = subprocess.run([program, "replay", str(out), "-q"], capture_output=True, text=True, timeout=SECONDS_MAX)
+    again = run(program, ["replay", str(out), "-q"])
     law(again.returncode == 0, f"the replay ended with {again.returncode}: {again.stderr[-400:]}")
     if drawn.other_topology:
         go_on_elsewhere(program, drawn, out)
@@ -356,8 +355,7 @@ def go_on_elsewhere(program, drawn, out):
     sets = [K + "2"] if drawn.name in ONE_REPLICA else [R + "2"]
     sets.append(f"stop.updates={3 * UPDATES}")  # what fewer replicas count for the mini-batches so far may be twice as many
     elsewhere = out.parent / "elsewhere"
-    done = subprocess.run([program, "run", "-q", "--resume", str(out), *[w for s in sets for w in ("--set", s)], "--out", str(elsewhere)],
-                          capture_output=True, text=True, timeout=SECONDS_MAX)  # fmt: skip
+    done = run(program, ["run", "-q", "--resume", str(out), *[w for s in sets for w in ("--set", s)], "--out", str(elsewhere)])
     law(done.returncode == 0, f"on another topology it ended with {done.returncode}: {done.stderr[-400:]}")
     loss = summary_of(elsewhere)["test_loss"]
     law(loss is not None and loss == loss and loss < 10, f"on another topology its loss is {loss}")
