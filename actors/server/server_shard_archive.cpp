@@ -19,6 +19,9 @@ void ServerShard::archive(Archive& a) {
     begun_,
     finished_,
     halted_);
+  if (missing_ < 0 || told_clock_ < 0) {
+    throw ArchiveError("a server that lacks fewer mini-batches than none");
+  }
   if (above_) {
     above_->archive(a);
   }
