@@ -271,9 +271,9 @@ bool GradientSum::did(Computed& m, Effects& fx) {
   }
   adding_ = false;
   const auto at = static_cast<std::size_t>(plan_.moves[next_].segment);
-  states_[at] = unpack(m, c_.recodes.size());
+  states_.at(at) = unpack(m, c_.recodes.size());
   m.tensors.resize(c_.recodes.size());
-  segments_[at] = std::move(m.tensors);
+  segments_.at(at) = std::move(m.tensors);
   advance(fx);
   return false;
 }

@@ -62,9 +62,11 @@ class GradientSum {
   void archive(auto& a) {
     a(stamp_, active_, adding_, joining_, next_, segments_, parts_);
     a(first_round_, sizes_, states_);
-    expect_archived(
-        next_ <= plan_.moves.size() && (!active_ || std::ssize(segments_) == plan_.segments),
-        "the state has a sum of gradients of another plan");
+    // A job that makes the segments, or the sum of them, has them.
+    const bool whole =
+        std::ssize(segments_) == plan_.segments || (adding_ && segments_.empty()) || !active_;
+    expect_archived(next_ <= plan_.moves.size() && whole,
+                    "the state has a sum of gradients of another plan");
   }
 
  private:

@@ -68,13 +68,13 @@ SCHEMES = {
     "dana_slim": Scheme([R + "4", K + "1", "replicas.rule=dana_slim"]),
     "int8": Scheme([R + "4", K + "1", "replicas.codec.up=int8_block", "replicas.codec.down=int8_block"]),
     "n_push": Scheme([R + "3", K + "1", E + "parameter_server.n_push=2", E + "parameter_server.n_fetch=3"]),
-    "synchronous": Scheme([R + "3", K + "1", EX + "synchronous"], settled=True, back=False),
+    "synchronous": Scheme([R + "3", K + "1", EX + "synchronous"], settled=True),
     "averaging": Scheme([R + "3", K + "1", E + "averaging.period=4"], settled=True, back=False),
     "bmuf": Scheme([R + "3", K + "1", E + "bmuf.period=5"], settled=True, back=False),
-    "easgd": Scheme([R + "3", K + "1", E + "easgd.period=3"]),
+    "easgd": Scheme([R + "3", K + "1", E + "easgd.period=3"], back=False),
     "wsp": Scheme([R + "3", K + "2", *ASYNC, EX + "wsp"], back=False),
     "diloco": Scheme([R + "3", K + "1", E + "diloco.period=6"], settled=True, back=False),
-    "diloco_asynchronous": Scheme([R + "3", K + "1", E + "diloco.period=6", E + "diloco.mode=asynchronous"]),
+    "diloco_asynchronous": Scheme([R + "3", K + "1", E + "diloco.period=6", E + "diloco.mode=asynchronous"], back=False),
     "diloco_streaming": Scheme([R + "3", K + "1", E + "diloco.period=8", E + "diloco.mode=streaming"], settled=True, back=False),
     "diloco_decoupled": Scheme([R + "3", K + "1", E + "diloco.period=8", E + "diloco.mode=decoupled"]),
     "halos": Scheme([R + "4", K + "1", E + "halos.period=3", E + "halos.accumulate=4"], back=False, servers=False),
@@ -277,8 +277,8 @@ def allowed(drawn, this):
     if this.killed_lead:
         return {-signal.SIGKILL, 0, 5}
     if this.interrupts:
-        # A second one may come when the run is over and the signal has its own meaning again.
-        return {130, 0} | ({5} if this.killed_nodes else set()) | ({-signal.SIGINT} if this.interrupts == 2 else set())
+        # One may come when the run is over and the signal has its own meaning again.
+        return {130, 0, -signal.SIGINT} | ({5} if this.killed_nodes else set())
     return {0, 5} if this.killed_nodes else {0}
 
 
