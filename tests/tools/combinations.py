@@ -33,7 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import forked
-from kills import Broken, applied_twice, began, law, run, summary_of
+from kills import Broken, Watched, applied_twice, began, law, run, summary_of
 from soak import family
 
 SECONDS_MAX = 90  # of one round
@@ -153,30 +153,15 @@ class Drawn:
                 f"{self.rounds}, the lead by {self.end}; then {self.next_processes[: len(self.rounds)]}")  # fmt: skip
 
 
-class Round:
+class Round(Watched):
     """One run of the program, from its start or a checkpoint to its end."""
 
     def __init__(self, program, words, out, said):
-        self.out, self.until, self.seen = out, time.monotonic() + SECONDS_MAX, {}
+        super().__init__(SECONDS_MAX)
+        self.out = out
         self.killed_nodes = self.killed_lead = self.interrupts = 0
         self.started = time.time_ns()
         self.process = subprocess.Popen([program, *words, "--quiet"], stdin=subprocess.DEVNULL, stdout=said, stderr=said)
-
-    def look(self):
-        law(time.monotonic() < self.until, f"it has not ended after {SECONDS_MAX} s")
-        if self.process.returncode is not None:
-            return False
-        for pid in family(self.process.pid):
-            self.seen.setdefault(pid, began(pid))
-        return self.process.poll() is None
-
-    def wait_until(self, holds):
-        """False where the run has ended before."""
-        while not holds():
-            if not self.look():
-                return False
-            time.sleep(0.005)
-        return True
 
     def metrics(self):
         try:

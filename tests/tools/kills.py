@@ -111,23 +111,14 @@ def deaths_of(drawn, role):
     return [(drawn.uniform(0, 1.2), victim, drawn.uniform(0.1, FROZEN_MAX) if drawn.random() < FROZEN else None) for victim in victims]
 
 
-class Disturbed:
-    """One run and all that goes on with it."""
+class Watched:
+    """A program that runs (`process`), and all that it has started (`seen`: when each began, by its number)."""
 
-    def __init__(self, program, role, settings, out):
-        self.program, self.role, self.out = program, role, out
-        _, self.processes, _ = ROLES[role]
-        self.seen, self.until, self.nodes = {}, time.monotonic() + SECONDS_MAX, []
-        self.said = open(out.parent / "said", "w+")  # noqa: SIM115 (as long as this)
-        more = ["--restarts", "20"] if role in ("stage", "server", "reducer") else ["--back", "20"] if role == "worker" else []
-        self.start(["run", "teacher-mlp", *asked(settings), "--out", str(out), "--processes", str(self.processes), *more])
-
-    def start(self, words):
-        self.process = subprocess.Popen(
-            [self.program, *words, "--quiet"], stdin=subprocess.DEVNULL, stdout=self.said, stderr=self.said)  # fmt: skip
+    def __init__(self, seconds_max):
+        self.seconds_max, self.until, self.seen = seconds_max, time.monotonic() + seconds_max, {}
 
     def look(self):
-        law(time.monotonic() < self.until, f"it has not ended after {SECONDS_MAX} s")
+        law(time.monotonic() < self.until, f"it has not ended after {self.seconds_max} s")
         if self.process.returncode is not None:
             return False  # its number may be another's by now
         for pid in family(self.process.pid):
@@ -141,6 +132,23 @@ class Disturbed:
                 return False
             time.sleep(0.01)
         return True
+
+
+class Disturbed(Watched):
+    """One run and all that goes on with it."""
+
+    def __init__(self, program, role, settings, out):
+        self.program, self.role, self.out = program, role, out
+        _, self.processes, _ = ROLES[role]
+        super().__init__(SECONDS_MAX)
+        self.nodes = []
+        self.said = open(out.parent / "said", "w+")  # noqa: SIM115 (as long as this)
+        more = ["--restarts", "20"] if role in ("stage", "server", "reducer") else ["--back", "20"] if role == "worker" else []
+        self.start(["run", "teacher-mlp", *asked(settings), "--out", str(out), "--processes", str(self.processes), *more])
+
+    def start(self, words):
+        self.process = subprocess.Popen(
+            [self.program, *words, "--quiet"], stdin=subprocess.DEVNULL, stdout=self.said, stderr=self.said)  # fmt: skip
 
     def trains(self):
         """A run whose lead dies needs a checkpoint; others begin from their beginning where there is none."""
