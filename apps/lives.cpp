@@ -8,6 +8,7 @@
 #include "apps/topologies/run_bounds.hpp"
 #include "apps/topologies/topology.hpp"
 #include "apps/version.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/cluster/meeting.hpp"
 

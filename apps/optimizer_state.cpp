@@ -4,6 +4,7 @@
 #include "actors/server_optimizer.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/version.hpp"
+#include "experiment.pb.h"
 
 #include <algorithm>
 #include <iterator>

@@ -2,6 +2,7 @@
 
 #include "apps/plan/room.hpp"
 #include "apps/topologies/checks.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/data/stand_in.hpp"
 #include "runtime/record/output_file.hpp"

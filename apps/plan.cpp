@@ -10,6 +10,7 @@
 #include "apps/plan/room.hpp"
 #include "apps/text.hpp"
 #include "apps/topologies/extension.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"

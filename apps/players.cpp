@@ -5,6 +5,7 @@
 #include "apps/topologies/topology.hpp"
 #include "apps/verbs/verb.hpp"
 #include "apps/version.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/cluster/meeting.hpp"
 #include "runtime/cluster/tls.hpp"

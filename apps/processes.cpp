@@ -6,6 +6,7 @@
 #include "apps/topologies/topology.hpp"
 #include "apps/verbs/verb.hpp"
 #include "apps/version.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/cluster/cluster.hpp"
 #include "runtime/cluster/door.hpp"

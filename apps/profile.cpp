@@ -1,6 +1,7 @@
 #include "apps/profile.hpp"
 
 #include "actors/optimizer.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"

@@ -2,6 +2,7 @@
 
 #include "apps/plan/forecast.hpp"
 #include "apps/plan/memory.hpp"
+#include "experiment.pb.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,7 @@
 #include "apps/real_clock.hpp"
 
 #include "apps/topologies/topology.hpp"
+#include "experiment.pb.h"
 
 namespace troupe {
 namespace {

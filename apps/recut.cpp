@@ -11,6 +11,7 @@
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/version.hpp"
+#include "experiment.pb.h"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"

@@ -3,6 +3,7 @@
 #include "apps/phases.hpp"
 #include "apps/presets.hpp"
 #include "apps/version.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/record/order_text.hpp"
 #include "runtime/system/replay.hpp"

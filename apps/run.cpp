@@ -10,6 +10,7 @@
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/run_bounds.hpp"
 #include "apps/topologies/topology.hpp"
+#include "experiment.pb.h"
 #include "runtime/record/recorder.hpp"
 #include "runtime/record/weights_digest.hpp"
 #include "runtime/system/agenda.hpp"

@@ -1,5 +1,6 @@
 #include "apps/sharpness.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "runtime/data/batch.hpp"
 

@@ -11,7 +11,7 @@
 #pragma once
 
 #include "apps/topologies/blueprint.hpp"
-#include "experiment.pb.h"
+#include "experiment/model.pb.h"
 
 #include <cstdint>
 #include <functional>

@@ -2,6 +2,7 @@
 
 #include "apps/presets.hpp"
 #include "apps/run.hpp"
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 
 #include <atomic>

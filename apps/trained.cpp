@@ -3,6 +3,7 @@
 #include "apps/phases.hpp"
 #include "apps/presets.hpp"
 #include "apps/sharpness.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "apps/bench/hogwild.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "kernels/sparse.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/data/sparse.hpp"

@@ -1,5 +1,6 @@
 #include "apps/bench/loop.hpp"
 
+#include "experiment.pb.h"
 #include "runtime/data/batch.hpp"
 
 #include <numeric>

@@ -2,6 +2,7 @@
 
 #include "apps/bench/watch.hpp"
 #include "apps/topologies/cast.hpp"
+#include "experiment.pb.h"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/machine.hpp"
 

@@ -2,6 +2,7 @@
 
 #include "apps/bench/watch.hpp"
 #include "apps/topologies/cast.hpp"
+#include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "runtime/system/threads.hpp"
 

@@ -2,6 +2,7 @@
 
 #include "apps/machine.hpp"
 #include "apps/version.hpp"
+#include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"

@@ -3,6 +3,7 @@
 #include "apps/plan/room.hpp"
 #include "apps/presets.hpp"
 #include "apps/topologies/checks.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 
 #include <algorithm>

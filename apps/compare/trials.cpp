@@ -1,6 +1,7 @@
 #include "apps/compare/trials.hpp"
 
 #include "apps/run.hpp"
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Whether an exchange keeps what the runtime promises of every exchange.
 #include "apps/conformance/kits.hpp"
 #include "apps/conformance/replicas.hpp"
+#include "experiment.pb.h"
 
 #include <map>
 #include <set>

@@ -1,6 +1,7 @@
 // Whether a schedule keeps what the runtime promises of every schedule.
 #include "apps/conformance/kits.hpp"
 #include "apps/conformance/trial.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 

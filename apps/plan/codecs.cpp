@@ -2,6 +2,7 @@
 
 #include "apps/text.hpp"
 #include "apps/topologies/exchange.hpp"
+#include "experiment.pb.h"
 #include "runtime/schemes/codec.hpp"
 
 #include <cmath>

@@ -3,6 +3,7 @@
 #include "apps/plan/forecast.hpp"
 #include "apps/real_clock.hpp"
 #include "apps/text.hpp"
+#include "experiment.pb.h"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/exchange.hpp"
 

@@ -3,6 +3,7 @@
 #include "actors/optimizer.hpp"
 #include "apps/plan/follow.hpp"
 #include "apps/text.hpp"
+#include "experiment.pb.h"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/rate.hpp"
 

@@ -2,6 +2,7 @@
 
 #include "apps/plan/codecs.hpp"
 #include "apps/text.hpp"
+#include "experiment.pb.h"
 #include "runtime/schemes/horizon.hpp"
 
 #include <cmath>

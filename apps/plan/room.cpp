@@ -3,6 +3,7 @@
 #include "apps/plan/memory.hpp"
 #include "apps/text.hpp"
 #include "apps/topologies/hogwild.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/system/room.hpp"

@@ -3,6 +3,7 @@
 #include "apps/profiled_cut.hpp"
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/predictors.hpp"
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"

@@ -6,6 +6,7 @@
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/probe.hpp"
 #include "apps/topologies/servers.hpp"
+#include "experiment.pb.h"
 #include "runtime/data/sharding.hpp"
 
 #include <utility>

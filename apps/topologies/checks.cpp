@@ -6,6 +6,7 @@
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/sandblaster.hpp"
 #include "apps/topologies/topology.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"

@@ -6,6 +6,7 @@
 #include "actors/exchange/reduction.hpp"
 #include "actors/exchange/shared_buffer.hpp"
 #include "actors/exchange/upstream.hpp"
+#include "experiment.pb.h"
 #include "kernels/group_mean.hpp"
 #include "runtime/schemes/all_reduce.hpp"
 #include "runtime/schemes/summed_link.hpp"

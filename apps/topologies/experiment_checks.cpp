@@ -7,6 +7,7 @@
 #include "apps/topologies/placement_names.hpp"
 #include "apps/topologies/probe.hpp"
 #include "apps/topologies/sandblaster.hpp"
+#include "experiment.pb.h"
 #include "kernels/group_mean.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"

@@ -1,6 +1,7 @@
 #include "apps/topologies/extension.hpp"
 
 #include "apps/topologies/hogwild.hpp"
+#include "experiment.pb.h"
 
 namespace troupe {
 

@@ -2,6 +2,7 @@
 
 #include "actors/row_source.hpp"
 #include "actors/row_worker.hpp"
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 
 #include <memory>

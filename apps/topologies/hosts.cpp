@@ -1,6 +1,7 @@
 #include "apps/topologies/hosts.hpp"
 
 #include "apps/topologies/placement.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 
 #include <algorithm>

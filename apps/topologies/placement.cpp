@@ -4,6 +4,7 @@
 #include "apps/topologies/placement_names.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/seats.hpp"
+#include "experiment.pb.h"
 #include "runtime/record/sha256.hpp"
 #include "runtime/schemes/all_reduce.hpp"
 

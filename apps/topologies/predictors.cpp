@@ -2,6 +2,7 @@
 
 #include "actors/exchange/alone.hpp"
 #include "apps/topologies/hosts.hpp"
+#include "experiment.pb.h"
 #include "runtime/model/layers.hpp"
 
 #include <algorithm>

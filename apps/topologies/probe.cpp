@@ -2,6 +2,7 @@
 
 #include "actors/probe.hpp"
 #include "apps/topologies/hogwild.hpp"
+#include "experiment.pb.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,7 @@
 #include "apps/topologies/roster.hpp"
 
+#include "experiment.pb.h"
+
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,7 @@
 #include "apps/topologies/run_bounds.hpp"
 
+#include "experiment.pb.h"
+
 #include <algorithm>
 
 namespace troupe {

@@ -3,6 +3,7 @@
 #include "actors/coordinator.hpp"
 #include "actors/portion_worker.hpp"
 #include "actors/vector_shard.hpp"
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 
 #include <functional>

@@ -4,6 +4,7 @@
 #include "actors/server_optimizer.hpp"
 #include "actors/server_shard.hpp"
 #include "apps/topologies/exchange.hpp"
+#include "experiment.pb.h"
 
 #include <algorithm>
 #include <iterator>

@@ -5,6 +5,7 @@
 #include "apps/text.hpp"
 #include "apps/verbs/verb.hpp"
 #include "apps/version.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/store.hpp"

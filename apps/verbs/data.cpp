@@ -3,6 +3,7 @@
 #include "apps/topologies/blueprint.hpp"
 #include "apps/verbs/data_files.hpp"
 #include "apps/verbs/verb.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/data/batch.hpp"

@@ -3,7 +3,7 @@
 #include "apps/text.hpp"
 #include "apps/verbs/explain_words.hpp"
 #include "apps/verbs/verb.hpp"
-#include "experiment.pb.h"
+#include "experiment/pipeline.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/registry.hpp"

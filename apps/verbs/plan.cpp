@@ -10,6 +10,7 @@
 #include "apps/text.hpp"
 #include "apps/topologies/placement.hpp"
 #include "apps/verbs/verb.hpp"
+#include "experiment.pb.h"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 

@@ -36,11 +36,16 @@ set(public_headers
     kernels/loss.hpp kernels/lstm.hpp kernels/matmul.hpp kernels/normalization.hpp kernels/orthogonalize.hpp
     kernels/coding.hpp kernels/random.hpp kernels/result.hpp kernels/shape.hpp kernels/stream.hpp kernels/tensor.hpp
     kernels/functors/update.hpp kernels/update.hpp)
-foreach(header ${public_headers} messages/experiment.proto)
+foreach(header ${public_headers})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION include/troupe/${folder})
 endforeach()
-install(FILES ${PROJECT_BINARY_DIR}/messages/experiment.pb.h DESTINATION include/troupe)
+get_directory_property(protos DIRECTORY ${PROJECT_SOURCE_DIR}/messages DEFINITION troupe_experiment_protos)
+foreach(name ${protos})
+  get_filename_component(folder ${name} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/messages/${name}.proto DESTINATION include/troupe/messages/${folder})
+  install(FILES ${PROJECT_BINARY_DIR}/messages/${name}.pb.h DESTINATION include/troupe/${folder})
+endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT troupeTargets NAMESPACE troupe:: DESTINATION ${package_dir})

@@ -41,7 +41,7 @@ if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED CMAKE_DISABLE_PRECOMPILE_HEADERS)
   set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
 endif()
 set(troupe_precompiled <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <ostream>
-                       <span> <sstream> <string> <utility> <variant> <vector> <experiment.pb.h>)
+                       <span> <sstream> <string> <utility> <variant> <vector>)
 
 # troupe_compile_quickly(<target>): for tests, which wait for the libraries that they test and not for their own code. With
 # optimisation a test takes twice as long to compile, and with a precompiled header GCC 12 then takes copies of short

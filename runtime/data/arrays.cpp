@@ -1,6 +1,6 @@
 #include "runtime/data/arrays.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "runtime/data/array_source.hpp"
 #include "runtime/data/memory.hpp"
 #include "runtime/data/preparation.hpp"

@@ -1,6 +1,6 @@
 #include "runtime/data/byte_pairs.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "runtime/data/input_file.hpp"
 
 #include <google/protobuf/struct.pb.h>

@@ -1,6 +1,6 @@
 #include "runtime/data/cifar.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "kernels/random.hpp"
 #include "runtime/data/folders.hpp"
 #include "runtime/data/gather.hpp"

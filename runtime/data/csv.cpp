@@ -1,6 +1,6 @@
 #include "runtime/data/csv.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "runtime/data/csv_table.hpp"
 #include "runtime/data/memory.hpp"
 #include "runtime/data/preparation.hpp"

@@ -1,6 +1,6 @@
 #include "runtime/data/csv_convert.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "runtime/data/csv.hpp"
 #include "runtime/data/csv_table.hpp"
 #include "runtime/record/output_file.hpp"

@@ -1,6 +1,6 @@
 #include "runtime/data/dataset.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "kernels/random.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/registry.hpp"

@@ -1,6 +1,6 @@
 #include "runtime/data/glyphs.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "kernels/random.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/glyph_figures.hpp"

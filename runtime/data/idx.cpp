@@ -1,6 +1,6 @@
 #include "runtime/data/idx.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "runtime/data/folders.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/input_file.hpp"

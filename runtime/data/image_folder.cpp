@@ -1,6 +1,6 @@
 #include "runtime/data/image_folder.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "runtime/data/class_folders.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/image.hpp"

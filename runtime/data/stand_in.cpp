@@ -1,6 +1,6 @@
 #include "runtime/data/stand_in.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "runtime/data/cifar.hpp"
 #include "runtime/data/gather.hpp"
 

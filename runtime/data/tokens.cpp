@@ -1,6 +1,6 @@
 #include "runtime/data/tokens.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/token_file.hpp"
 #include "runtime/data/token_windows.hpp"

@@ -1,6 +1,6 @@
 #include "runtime/data/vocabulary.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "runtime/data/byte_pairs.hpp"
 
 #include <array>

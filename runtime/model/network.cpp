@@ -1,6 +1,6 @@
 #include "runtime/model/network.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/model.pb.h"
 #include "runtime/model/registry.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "runtime/model/zoo.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/model.pb.h"
 #include "messages/experiment.hpp"
 
 #include <utility>

@@ -1,5 +1,6 @@
 #include "runtime/record/recorder.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "runtime/record/json.hpp"
 

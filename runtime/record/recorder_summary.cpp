@@ -1,4 +1,5 @@
 // What the summary of a run is made of.
+#include "experiment.pb.h"
 #include "runtime/record/recorder.hpp"
 
 #include <algorithm>

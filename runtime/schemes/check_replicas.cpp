@@ -1,6 +1,7 @@
 // What goes together in `replicas`, and what does not: rows about any exchange, about those whose
 // server asks a rule, and about those that have none. They look at what schemes say of themselves;
 // what one scheme alone has against an experiment is in its own `check`.
+#include "experiment.pb.h"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/exchange_checks.hpp"
 #include "runtime/schemes/replica_checks.hpp"

@@ -1,7 +1,7 @@
 // What rows about replicas.codec have in common. Private to runtime/schemes.
 #pragma once
 
-#include "experiment.pb.h"
+#include "experiment/codecs.pb.h"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/replica_checks.hpp"
 

@@ -1,4 +1,5 @@
 // What the servers' step may be where a codec sends something else than the gradient.
+#include "experiment.pb.h"
 #include "runtime/schemes/all_reduce.hpp"
 #include "runtime/schemes/codec_checks.hpp"
 

@@ -1,6 +1,6 @@
 #include "runtime/schemes/rate.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "runtime/schemes/registry.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/custom.pb.h"
 #include "messages/experiment.hpp"
 
 #include <cctype>

@@ -1,6 +1,6 @@
 #include "runtime/system/time_model.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
 #include "kernels/random.hpp"
 
 #include <algorithm>

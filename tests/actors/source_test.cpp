@@ -1,7 +1,7 @@
 // The source as a plain state machine: what it makes of text, whose samples have many labels.
 #include "actors/source.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "kernels/stream.hpp"
 #include "runtime/data/text.hpp"
 #include "tests/runtime/data/files.hpp"

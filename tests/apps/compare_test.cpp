@@ -4,6 +4,7 @@
 #include "apps/compare/statistics.hpp"
 #include "apps/compare/trials.hpp"
 #include "apps/run.hpp"
+#include "experiment.pb.h"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"

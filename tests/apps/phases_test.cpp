@@ -1,6 +1,7 @@
 // Runs that follow each other: what a phase begins with, where its files are, what ends them all.
 #include "apps/phases.hpp"
 
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"

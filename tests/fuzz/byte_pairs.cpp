@@ -1,7 +1,7 @@
 // The two files of a byte pair encoding.
 #include "runtime/data/byte_pairs.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace troupe::fuzz {

@@ -1,5 +1,5 @@
 // Images and labels of others: the four files of IDX, or one of CIFAR-10's.
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "runtime/data/cifar.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/data/idx.hpp"

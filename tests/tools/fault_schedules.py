@@ -32,7 +32,7 @@ import time
 from pathlib import Path
 
 import forked
-from random_experiments import MEMORY_MAX, PROTO, Asked, Draw, Judge, schema, verb_ends, write_data
+from random_experiments import MEMORY_MAX, Asked, Draw, Judge, schema, verb_ends, write_data
 from resume_matrix import EVERY, compared, resumed
 
 FAULTS = "clock.faults."
@@ -402,7 +402,7 @@ def main():
                      f"{options.first} to {options.first + options.count - 1} are asked for")  # fmt: skip
     if options.memory:
         resource.setrlimit(resource.RLIMIT_AS, (options.memory, options.memory))
-    failures, done, drawn = campaign(options, schema(PROTO.read_text()))
+    failures, done, drawn = campaign(options, schema())
     if options.broken_link:
         sys.exit(0 if len(failures) > done / 2 else 1)
     sys.exit(1 if failures or (drawn >= 60 and done < 0.3 * drawn) else 0)

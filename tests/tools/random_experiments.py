@@ -5,7 +5,7 @@
     random_experiments.py --program P --first 1000 --count 50000   # others; also --minutes, --failures FILE
     random_experiments.py --program P --first 77 --count 1 --list  # what seed 77 asks
 
-Keys, bounds and alternatives are read from messages/experiment.proto, so a new key is drawn from the day it is there. Laws, of each:
+Keys, bounds and alternatives are read from the experiment's .proto files, so a new key is drawn from the day it is there. Laws, of each:
   sound      `config validate`, `plan`, `sim` and `run` end with 0, 2, 3 or 4, in time and memory, and say why where it is not 0
   foreseen   what `validate` refuses everybody refuses with the same code; what it accepts ends well, or diverges
   repeated   `sim` twice: equal weights, order, updates and staleness
@@ -36,7 +36,8 @@ from digest_matrix import outcome, words
 from replay_matrix import replayed
 from resume_matrix import EVERY, compared, resumed
 
-PROTO = Path(__file__).resolve().parents[2] / "messages" / "experiment.proto"
+MESSAGES = Path(__file__).resolve().parents[2] / "messages"
+PROTOS = [MESSAGES / "experiment.proto", *sorted(MESSAGES.glob("experiment/*.proto"))]
 SECONDS_MAX = 60  # of one command, which takes a fraction of one
 MEMORY_MAX = 8 << 30  # bytes of address space
 ENDS = {0, 2, 3, 4}  # well, a mistake of the user's, data, divergence
@@ -54,10 +55,10 @@ class Field:
         self.bounds = {key: float(found.group(1)) for key, found in bounds.items() if found}
 
 
-def schema(text):
+def schema():
     """Messages by name (fields; whether they are choices) and enums by path (values), as which fields name them."""
     messages, enums, stack = {}, {}, []
-    for line in text.splitlines():
+    for line in "".join(proto.read_text() for proto in PROTOS).splitlines():
         line = line.strip()
         if found := re.match(r"(message|enum|oneof|extend) (\S+) \{(\})?", line):
             what, name = found.group(1), found.group(2)
@@ -674,7 +675,7 @@ def main():
     options = parser.parse_args()
     if options.memory:
         resource.setrlimit(resource.RLIMIT_AS, (options.memory, options.memory))
-    sys.exit(1 if campaign(options, *schema(PROTO.read_text())) else 0)
+    sys.exit(1 if campaign(options, *schema()) else 0)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // Networks for images.
-#include "experiment.pb.h"
+#include "experiment/model.pb.h"
 #include "runtime/model/zoo/parts.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // Networks of dense layers, and those of one formula; what all families share.
-#include "experiment.pb.h"
+#include "experiment/model.pb.h"
 #include "runtime/model/zoo/parts.hpp"
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // What codecs are made of: bits, places, parts of a slice. Private to runtime/schemes/codecs.
 #pragma once
 
-#include "experiment.pb.h"
+#include "experiment/codecs.pb.h"
 #include "runtime/schemes/codecs/built_in.hpp"
 
 #include <bit>

@@ -8,7 +8,7 @@
 // An outer step waits for K replicas, then for a share gamma of what is left of the overlap (equation 3):
 // gamma (tau xi_step - xi_quorum - xi_sync), of the times of a mini-batch, until the quorum was complete, and of
 // messages with the outer step. The RDA of one vector is that vector.
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/update.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"

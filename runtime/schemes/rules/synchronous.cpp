@@ -1,7 +1,7 @@
 // Who makes an update where replicas wait for each other: all of them, all but a few (backup
 // workers, Chen et al. 2016, arXiv:1604.00981), or a quorum and whoever comes soon after
 // (diloco's mode quorum).
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>

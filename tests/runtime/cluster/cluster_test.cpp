@@ -1,7 +1,7 @@
 // A message of another process reaches the machine that it is for, when it is due.
 #include "runtime/cluster/cluster.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
 #include "messages/fields.hpp"
 #include "runtime/system/theatre.hpp"
 #include "runtime/system/time_model.hpp"

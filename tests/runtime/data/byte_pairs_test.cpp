@@ -2,7 +2,7 @@
 // learnt here from a little text.
 #include "runtime/data/byte_pairs.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "kernels/random.hpp"
 #include "runtime/data/tokenize.hpp"
 #include "runtime/data/vocabulary.hpp"

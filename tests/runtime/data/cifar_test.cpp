@@ -1,7 +1,7 @@
 // The tests write small files of their own into a temporary folder; see Files.
 #include "runtime/data/cifar.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "tests/runtime/data/files.hpp"
 #include "tests/runtime/data/samples.hpp"
 #include "tests/support/catch.hpp"

@@ -1,7 +1,7 @@
 // The tests write small IDX files of their own into a temporary folder; see Files.
 #include "runtime/data/idx.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "kernels/random.hpp"
 #include "tests/runtime/data/samples.hpp"
 #include "tests/support/catch.hpp"

@@ -1,6 +1,6 @@
 #include "runtime/data/text.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "runtime/data/input_file.hpp"
 #include "runtime/data/vocabulary.hpp"
 #include "tests/runtime/data/files.hpp"

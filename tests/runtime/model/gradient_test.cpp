@@ -2,7 +2,7 @@
 // in the space of all parameters: what the layers' own parts make of one another. Kernels are held
 // to double precision elsewhere; here the activations are smooth and the tolerance is that of
 // float32 losses.
-#include "experiment.pb.h"
+#include "experiment/model.pb.h"
 #include "kernels/random.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/model/layers.hpp"

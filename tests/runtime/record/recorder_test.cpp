@@ -1,5 +1,6 @@
 #include "runtime/record/recorder.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"

@@ -1,6 +1,6 @@
 #include "runtime/schemes/view.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/pipeline.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "tests/support/catch.hpp"

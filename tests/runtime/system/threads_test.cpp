@@ -1,7 +1,7 @@
 // The cast on threads: order, jobs, delays, records.
 #include "runtime/system/threads.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
 #include "tests/support/catch.hpp"
 #include "tests/support/script.hpp"
 

@@ -1,4 +1,5 @@
 // Late gradients are weakened and corrected.
+#include "experiment.pb.h"
 #include "tests/runtime/schemes/rules/oracle.hpp"
 
 namespace late_test {

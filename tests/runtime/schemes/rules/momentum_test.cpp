@@ -1,4 +1,5 @@
 // Velocities at the server, and the points ahead that replicas are sent.
+#include "experiment.pb.h"
 #include "tests/runtime/schemes/rules/oracle.hpp"
 
 #include <cmath>
