@@ -13,7 +13,7 @@ namespace troupe {
 constexpr Device kGpu{DeviceKind::cuda, 0};
 
 struct GpuBench {
-  std::string name;  // in tests/peers/bench.py
+  std::string name;  // in apps/bench/peers.py
   std::string what;
   Workload workload;
   std::string unit;          // what is counted

@@ -18,7 +18,7 @@
 
 namespace troupe {
 
-extern const char* const kPeerScript;  // tests/peers/bench.py
+extern const char* const kPeerScript;  // apps/bench/peers.py
 
 namespace {
 
