@@ -1,7 +1,7 @@
 // A data set that has a shape and no samples: what a network is built for.
 #pragma once
 
-#include "experiment/data.pb.h"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/network.hpp"

@@ -1,6 +1,6 @@
 #include "runtime/schemes/view.hpp"
 
-#include "experiment/pipeline.pb.h"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "tests/support/catch.hpp"
