@@ -2,7 +2,7 @@
 // messages of a codec (replicas.codec.down) become weights.
 #pragma once
 
-#include "messages/messages.hpp"
+#include "messages/servers.hpp"
 #include "runtime/schemes/codec.hpp"
 
 #include <cstdint>

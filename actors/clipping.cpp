@@ -1,5 +1,7 @@
 #include "actors/clipping.hpp"
 
+#include "messages/optimizer.hpp"
+#include "messages/weights.hpp"
 #include "runtime/schemes/optimizer_step.hpp"
 
 #include <numeric>

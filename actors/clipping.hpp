@@ -5,6 +5,8 @@
 //   shard --Norms--> shard of chunk 0 --Decide--> every shard
 #pragma once
 
+#include "messages/optimizer.hpp"
+#include "messages/weights.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>

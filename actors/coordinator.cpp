@@ -2,7 +2,8 @@
 
 #include "actors/coordinator/vector_names.hpp"
 #include "actors/ending.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/evaluation.hpp"
 
 #include <cmath>
 #include <utility>

@@ -1,8 +1,10 @@
 #include "actors/director.hpp"
 
 #include "actors/ending.hpp"
+#include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
-#include "messages/fields.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/peers.hpp"
 
 #include <algorithm>
 #include <iterator>

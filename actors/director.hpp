@@ -26,6 +26,10 @@
 #pragma once
 
 #include "actors/run_end.hpp"
+#include "messages/ending.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/peers.hpp"
+#include "messages/returns.hpp"
 #include "runtime/record/best_evaluation.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -105,8 +109,6 @@ class Director final : public Actor<Director, DirectorRole> {
     std::int64_t step = 0;
     bool ends = false;                 // the run, when it is done
     std::set<std::int32_t> missing{};  // replicas
-
-    static constexpr int kFields = 3;
   };
 
   /// A decoupled module that has died. It is away until the source has answered its last return: what the source has
@@ -115,8 +117,6 @@ class Director final : public Actor<Director, DirectorRole> {
     Down down;
     bool dead = true;
     std::int32_t unanswered = 0;  // returns
-
-    static constexpr int kFields = 3;
   };
 
   /// Of a replica that has come back: what the servers have said that count it among the living.
@@ -125,8 +125,6 @@ class Director final : public Actor<Director, DirectorRole> {
     std::size_t servers = 0;
     std::int64_t arrived = 0;  // the most of Readmitted's
     std::int64_t batch = 0;    // the same
-
-    static constexpr int kFields = 4;
   };
 
   Config c_;

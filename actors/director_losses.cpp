@@ -1,6 +1,10 @@
 // Whom the Director hears to be lost, and who comes back.
 #include "actors/director.hpp"
 #include "actors/ending.hpp"
+#include "messages/copies.hpp"
+#include "messages/ending.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/returns.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,7 @@
 // How a run ends when something went wrong, in the words that every cast uses.
 #pragma once
 
+#include "messages/ending.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <utility>

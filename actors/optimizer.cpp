@@ -1,7 +1,8 @@
 #include "actors/optimizer.hpp"
 
 #include "actors/optimizer_jobs.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/optimizer.hpp"
 
 #include <utility>
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "actors/exchange/shared_weights.hpp"
+#include "messages/optimizer.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/optimizer_step.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "actors/exchange/shared_weights.hpp"
-#include "messages/messages.hpp"
+#include "messages/optimizer.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/optimizer_step.hpp"
 #include "runtime/schemes/slim.hpp"

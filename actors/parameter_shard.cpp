@@ -1,7 +1,7 @@
 #include "actors/parameter_shard.hpp"
 
+#include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/fields.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -122,7 +122,7 @@ void ParameterShard::serve(Effects& fx) {
 
 // -- pushes ----------------------------------------------------------------------------------------
 
-bool ParameterShard::is_new(Ref<StageRole> from, std::uint64_t sequence) {
+bool ParameterShard::is_new(Ref<LearnerRole> from, std::uint64_t sequence) {
   std::uint64_t& last = last_sequence_[from.id];
   if (sequence <= last) {
     return false;

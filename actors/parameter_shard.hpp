@@ -16,6 +16,13 @@
 #include "actors/clipping.hpp"
 #include "actors/exchange/exchange.hpp"
 #include "actors/tied_shares.hpp"
+#include "messages/ending.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/peers.hpp"
+#include "messages/results.hpp"
+#include "messages/returns.hpp"
+#include "messages/servers.hpp"
+#include "messages/weights.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/view.hpp"
 
@@ -91,7 +98,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   bool answer_pinned(const Pull& pull, Effects& fx);
   Weights weights_of(const View& view) const;
   void serve(Effects& fx);
-  bool is_new(Ref<StageRole> from, std::uint64_t sequence);
+  bool is_new(Ref<LearnerRole> from, std::uint64_t sequence);
   void next(double now, Effects& fx);
   bool takes_next(double now, Effects& fx);
   void clip(double now, Effects& fx);

@@ -1,7 +1,9 @@
 // A shard's evaluations, the end of its run, and what it is asked when nothing moves.
 #include "actors/parameter_shard.hpp"
+#include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
-#include "messages/fields.hpp"
+#include "messages/ending.hpp"
+#include "messages/evaluation.hpp"
 
 #include <utility>
 

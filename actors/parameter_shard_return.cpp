@@ -1,6 +1,7 @@
 // What of a decoupled module's shard outlasts a crash of its host, and how it goes on with that.
 #include "actors/parameter_shard.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/returns.hpp"
 
 #include <utility>
 

@@ -1,7 +1,8 @@
 #include "actors/portion_worker.hpp"
 
+#include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/fields.hpp"
+#include "messages/sandblaster.hpp"
 #include "runtime/data/batch.hpp"
 
 #include <numeric>

@@ -2,22 +2,16 @@
 
 #include "actors/predictor_jobs.hpp"
 #include "kernels/combine.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/returns.hpp"
+#include "messages/weights.hpp"
 #include "runtime/model/layers.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace troupe {
-namespace {
-
-/// To a machine on the same thread: no link takes time.
-template <class M>
-void send_beside(Ref<StageRole> to, M message, Effects& fx) {
-  fx.sends.push_back({to.id, Message(std::in_place_type<M>, std::move(message)), false});
-}
-
-}  // namespace
 
 void Predictor::handle(Start, double, Effects& fx) {
   ask(fx);
@@ -192,7 +186,7 @@ void Predictor::handle(Ran<ForwardPass> m, double, Effects& fx) {
       const Stamp before{c_.replica, c_.chunk - 1, at_.batch, at_.micro_batch};
       fx.send(*c_.learner, ErrorSignal{before, {{kEstimate, m.made.y.front().tensor}}});
     }
-    send_beside(c_.module, Activation{stamp, std::move(m.made.y)}, fx);
+    fx.send_beside(c_.module, Activation{stamp, std::move(m.made.y)});
   } else {
     send_error(std::move(m.made.y), fx);
   }
@@ -200,9 +194,8 @@ void Predictor::handle(Ran<ForwardPass> m, double, Effects& fx) {
 }
 
 void Predictor::send_error(Bundle error, Effects& fx) {
-  send_beside(c_.module,
-              ErrorSignal{{c_.replica, c_.chunk, at_.batch, at_.micro_batch}, std::move(error)},
-              fx);
+  fx.send_beside(c_.module,
+                 ErrorSignal{{c_.replica, c_.chunk, at_.batch, at_.micro_batch}, std::move(error)});
 }
 
 /// Forward and backward of a head: the gradient by h is the answer, that by the weights the lesson.

@@ -34,6 +34,10 @@
 #include "actors/stage/micro_batch.hpp"
 #include "actors/stage/replay_buffer.hpp"
 #include "messages/archive.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/returns.hpp"
+#include "messages/weights.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -52,10 +56,10 @@ inline constexpr const char* kLesson = "lesson";
 /// module behind. It goes the gradient's way, before it.
 inline constexpr const char* kEstimate = "estimate";
 
-class Predictor final : public Actor<Predictor, StageRole> {
+class Predictor final : public Actor<Predictor, PredictorRole> {
  public:
   struct Config {
-    Ref<StageRole> self;
+    Ref<PredictorRole> self;
     std::int32_t replica = 0;
     std::int32_t chunk = 0;  // the module
     std::int32_t stage = 0;  // whose modelled time its jobs take
@@ -78,7 +82,7 @@ class Predictor final : public Actor<Predictor, StageRole> {
     Ref<StageRole> module;
     Ref<ShardRole> shard;
     /// Of inputs, where there is one: the predictor of error signals that learns at the estimates.
-    std::optional<Ref<StageRole>> learner{};
+    std::optional<Ref<PredictorRole>> learner{};
   };
 
   /// Micro-batches that wait for something, where modules die.
@@ -95,12 +99,6 @@ class Predictor final : public Actor<Predictor, StageRole> {
   void handle(Ran<ForwardPass> m, double now, Effects& fx);
   void handle(Ran<BackwardPass> m, double now, Effects& fx);
 
-  /// What else a stage is told, nobody tells a predictor.
-  template <class M>
-  void handle(M, double, Effects&) {
-    TROUPE_CHECK(false, "predictor ", c_.chunk, ": a message that is for stages");
-  }
-
   void archive(Archive& a) override;
 
   /// Its updates.
@@ -116,16 +114,12 @@ class Predictor final : public Actor<Predictor, StageRole> {
     Tensor estimate{};  // of h, (B, ...): what `signal` is the gradient by, where it is told
     bool answered = false;
     bool offered = false;  // freshest: the lesson of it went to the slot
-
-    static constexpr int kFields = 6;
   };
 
  private:
   struct Lesson {
     MicroBatch at{};
     Known of{};
-
-    static constexpr int kFields = 2;
   };
 
   void advance(Effects& fx);

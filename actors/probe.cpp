@@ -1,6 +1,7 @@
 #include "actors/probe.hpp"
 
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/peers.hpp"
 
 #include <utility>
 

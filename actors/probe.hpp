@@ -10,6 +10,10 @@
 // is still under way at the end of a run is not measured.
 #pragma once
 
+#include "messages/peers.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/servers.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -60,8 +64,6 @@ class Probe final : public Actor<Probe, ExtensionRole> {
     std::map<std::int32_t, Tensor> labels{};               // likewise
     std::map<std::int32_t, Weights> weights{};             // by chunk
     std::map<std::int32_t, std::vector<Tensor>> gradients{};
-
-    static constexpr int kFields = 5;
   };
 
  private:

@@ -2,7 +2,10 @@
 
 #include "actors/ending.hpp"
 #include "actors/exchange/shared_weights.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/sparse.hpp"
 
 #include <algorithm>
 #include <numeric>

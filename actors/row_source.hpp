@@ -8,6 +8,10 @@
 #pragma once
 
 #include "kernels/shared_buffer.hpp"
+#include "messages/ending.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/sparse.hpp"
 #include "runtime/data/sparse.hpp"
 #include "runtime/system/machine.hpp"
 

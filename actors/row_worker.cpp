@@ -1,6 +1,8 @@
 #include "actors/row_worker.hpp"
 
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/results.hpp"
+#include "messages/sparse.hpp"
 
 #include <utility>
 

@@ -9,6 +9,8 @@
 #pragma once
 
 #include "kernels/sparse.hpp"
+#include "messages/results.hpp"
+#include "messages/sparse.hpp"
 #include "runtime/data/sparse.hpp"
 #include "runtime/schemes/rate.hpp"
 #include "runtime/system/machine.hpp"

@@ -1,6 +1,9 @@
 #include "actors/run_end.hpp"
 
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/peers.hpp"
+#include "messages/returns.hpp"
 
 #include <algorithm>
 

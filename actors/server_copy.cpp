@@ -1,7 +1,11 @@
 #include "actors/server_copy.hpp"
 
+#include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
-#include "messages/fields.hpp"
+#include "messages/copies.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/message.hpp"
+#include "messages/returns.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -22,20 +26,20 @@ void ServerCopy::on(Message message, double now, Effects& fx) {
   if (struck_off_) {
     return;
   }
-  if (const auto* ordered = std::get_if<Ordered>(&message)) {
+  if (const auto* ordered = get_if<Ordered>(&message)) {
     if (!leads() && ordered->number == last_told_ + 1) {  // else it is known
       told_.push_back(*ordered);
       ++last_told_;
     }
-  } else if (const auto* confirmed = std::get_if<Confirmed>(&message)) {
+  } else if (const auto* confirmed = get_if<Confirmed>(&message)) {
     confirm(confirmed->number, fx);
-  } else if (const auto* missing = std::get_if<Missing>(&message)) {
+  } else if (const auto* missing = get_if<Missing>(&message)) {
     resend(*missing, fx);
-  } else if (auto* resent = std::get_if<Resent>(&message)) {
+  } else if (auto* resent = get_if<Resent>(&message)) {
     if (asked_ == resent->number && resent->number > taken_) {
       resent_ = std::move(*resent);
     }
-  } else if (const auto* succession = std::get_if<Succession>(&message)) {
+  } else if (const auto* succession = get_if<Succession>(&message)) {
     succeed(*succession, now, fx);
   } else {
     keep(std::move(message));
@@ -52,9 +56,9 @@ void ServerCopy::on(Message message, double now, Effects& fx) {
 
 InputName ServerCopy::name_of(const Message& message) const {
   InputName name{.from = message.from, .message = static_cast<std::uint16_t>(message.index())};
-  if (const auto* upload = std::get_if<Upload>(&message)) {
+  if (const auto* upload = get_if<Upload>(&message)) {
     name.number = upload->sequence;
-  } else if (const auto* pull = std::get_if<PinnedPull>(&message)) {
+  } else if (const auto* pull = get_if<PinnedPull>(&message)) {
     name.number = pull->request;
   }
   return name;
@@ -76,7 +80,7 @@ InputName ServerCopy::here(InputName name) const {
 }
 
 void ServerCopy::keep(Message message) {
-  if (const auto* membership = std::get_if<Membership>(&message)) {
+  if (const auto* membership = get_if<Membership>(&message)) {
     note_deaths(*membership);
   }
   const InputName name = name_of(message);
@@ -171,7 +175,7 @@ void ServerCopy::take(Message message, const Ordered& order, Effects& fx) {
   ++taken_;
   head_ = order.head;
   now_ = order.now;
-  if (const auto* upload = std::get_if<Upload>(&message); upload && next()) {
+  if (const auto* upload = get_if<Upload>(&message); upload && next()) {
     taken.upload = *upload;
   }
   hand_over(std::move(message), order.now, fx);
@@ -180,10 +184,10 @@ void ServerCopy::take(Message message, const Ordered& order, Effects& fx) {
 
 /// To the server.
 void ServerCopy::hand_over(Message message, double now, Effects& fx) {
-  if (std::holds_alternative<Alarm>(message)) {
+  if (holds_alternative<Alarm>(message)) {
     alarm_.reset();
   }
-  const auto* release = std::get_if<Release>(&message);
+  const auto* release = get_if<Release>(&message);
   const std::int64_t known = release ? release->step : -1;
   Effects made;
   const ActorId from = message.from;
@@ -210,7 +214,7 @@ CopyOutputs ServerCopy::outputs_of(Effects& made, Effects& fx) {
       fx.sends.push_back(std::move(one));
       continue;
     }
-    if (auto* down = std::get_if<Down>(&one.message)) {
+    if (auto* down = get_if<Down>(&one.message)) {
       down->id = kOutside;  // every copy would find the same
     }
     outputs.sends.push_back({one.to, one.modelled, std::move(one.message)});
@@ -356,8 +360,7 @@ Remains ServerCopy::remains() const {
 }
 
 void ServerCopy::Kept::archive(Archive& a) {
-  a(arrival);
-  troupe::archive(a, message);
+  a(arrival, message);
 }
 
 void ServerCopy::Taken::archive(Archive& a) {

@@ -29,6 +29,8 @@
 
 #include "actors/server/copy_outputs.hpp"
 #include "messages/bad_sender.hpp"
+#include "messages/copies.hpp"
+#include "messages/returns.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>

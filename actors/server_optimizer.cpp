@@ -2,7 +2,9 @@
 
 #include "actors/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/results.hpp"
+#include "messages/servers.hpp"
 
 #include <utility>
 

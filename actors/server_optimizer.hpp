@@ -6,6 +6,8 @@
 // in the order of their versions.
 #pragma once
 
+#include "messages/results.hpp"
+#include "messages/servers.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/majority.hpp"
 #include "runtime/schemes/rule.hpp"

@@ -1,9 +1,13 @@
 #include "actors/source.hpp"
 
 #include "kernels/stream.hpp"
+#include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/fields.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/returns.hpp"
 #include "runtime/data/batch.hpp"
 
 #include <algorithm>
@@ -209,8 +213,7 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
   }
   for (std::size_t i = 0; i < c_.input_predictors.size(); ++i) {
     const Stamp behind{c_.replica, static_cast<std::int32_t>(i) + 1, batch, part};
-    fx.sends.push_back(
-        {c_.input_predictors[i].id, Activation{behind, {{"x", m.made.x}}}, false});  // no link
+    fx.send_beside(c_.input_predictors[i], Activation{behind, {{"x", m.made.x}}});
   }
   fx.send(c_.first, Activation{stamp, {{"x", std::move(m.made.x)}}});
   gathering_ = false;

@@ -28,6 +28,11 @@
 // the end forward, and nothing of mini-batch N or later is ever admitted.
 #pragma once
 
+#include "messages/ending.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/returns.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/system/machine.hpp"
@@ -65,12 +70,12 @@ class Source final : public Actor<Source, SourceRole> {
     std::int32_t credit_chunk = 0;  // whose stage gives credit
     /// By chunk but the first: predictors of inputs, which get the data, too. Then every chunk gives
     /// credit, and the slowest one decides what is admitted, or the fastest.
-    std::vector<Ref<StageRole>> input_predictors{};
+    std::vector<Ref<PredictorRole>> input_predictors{};
     bool by_slowest = true;
     /// Modules draw their inputs from buffers: the head gets no labels from here.
     bool buffered = false;
     /// By chunk: stages that get the labels too, where modules make error signals of them.
-    std::vector<Ref<StageRole>> labelled{};
+    std::vector<Ref<LearnerRole>> labelled{};
     std::vector<Ref<StageRole>> stages;
     std::vector<Ref<ShardRole>> shards;
     Ref<DirectorRole> director;
@@ -102,8 +107,6 @@ class Source final : public Actor<Source, SourceRole> {
     bool own = false;  // as MarkDue::own
 
     bool operator==(const DueMark&) const = default;
-
-    static constexpr int kFields = 2;
   };
 
   struct Mark {
@@ -112,8 +115,6 @@ class Source final : public Actor<Source, SourceRole> {
     std::map<std::int64_t, Tensor> results{};  // by batch
     /// How often it was begun anew, because batches have died with a module. Each time they have other numbers.
     std::int64_t turn = 0;
-
-    static constexpr int kFields = 4;
   };
 
   void admit(double now, Effects& fx);

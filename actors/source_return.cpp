@@ -1,7 +1,10 @@
 // How decoupled modules that come back by themselves get their data: a module goes on with the mini-batch that the one in
 // front of it sends next, whose labels may have been sent long before, when it was dead.
 #include "actors/source.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/ending.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/returns.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -64,8 +67,9 @@ void Source::resent(Tensor labels, double now, Effects& fx) {
   const auto [module, batch] = resend_.front();
   resend_.pop_front();
   resending_ = false;
-  const Ref<StageRole> to =
-      module == c_.head_chunk ? c_.head : c_.labelled.at(static_cast<std::size_t>(module));
+  const Ref<LearnerRole> to = module == c_.head_chunk
+                                  ? Ref<LearnerRole>(c_.head)
+                                  : c_.labelled.at(static_cast<std::size_t>(module));
   fx.send(to, Labels{{c_.replica, module, batch, 0}, std::move(labels)});
   resend(fx);
   admit(now, fx);

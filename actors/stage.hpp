@@ -30,6 +30,12 @@
 #include "actors/stage/shard_client.hpp"
 #include "actors/stage/stashes.hpp"
 #include "actors/stage/weights_in_hand.hpp"
+#include "messages/ending.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/returns.hpp"
+#include "messages/weights.hpp"
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/schemes/decoupled.hpp"
@@ -74,11 +80,12 @@ class Stage final : public Actor<Stage, StageRole> {
     std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals{};
     bool influence = false;  // chunks tell the one before their influence (DecoupledScheme)
     /// By chunk but the first; or empty. Where there are some every chunk gives credit.
-    std::vector<Ref<StageRole>> input_predictors{};
-    std::vector<Ref<StageRole>> predictors{};  // of error signals, by chunk but the last; or empty
-    double update_probability = 1;             // of a mini-batch, at chunks but the last
-    bool tells_signals = false;                // SignalRecords are wanted
-    std::int64_t angle_every = 0;  // mini-batches between two measurements; 0: never, and no probe
+    std::vector<Ref<PredictorRole>> input_predictors{};
+    std::vector<Ref<PredictorRole>>
+        predictors{};               // of error signals, by chunk but the last; or empty
+    double update_probability = 1;  // of a mini-batch, at chunks but the last
+    bool tells_signals = false;     // SignalRecords are wanted
+    std::int64_t angle_every = 0;   // mini-batches between two measurements; 0: never, and no probe
     Ref<ExtensionRole> probe{};
     Ref<SourceRole> source;
     Ref<DirectorRole> director;

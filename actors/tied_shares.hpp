@@ -2,7 +2,8 @@
 // one. They come from other stages, before or after the chunk's own push.
 #pragma once
 
-#include "messages/messages.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/weights.hpp"
 
 #include <cstdint>
 #include <map>

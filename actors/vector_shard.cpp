@@ -3,7 +3,10 @@
 #include "kernels/combine.hpp"
 #include "kernels/dot.hpp"
 #include "kernels/stream.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/results.hpp"
+#include "messages/sandblaster.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -11,6 +11,9 @@
 // who worked. A point that was handed out never changes. One job at a time.
 #pragma once
 
+#include "messages/evaluation.hpp"
+#include "messages/results.hpp"
+#include "messages/sandblaster.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <deque>

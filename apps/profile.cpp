@@ -3,6 +3,7 @@
 #include "actors/optimizer.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
+#include "messages/optimizer.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/rate.hpp"
@@ -213,7 +214,7 @@ class LayerByLayer {
       Message made = timed(step.times.update, [&] { return effects.runs.front().job(stream_); });
       effects.clear();
       step.optimizer->on(std::move(made), 0, effects);
-      step.weights = std::move(std::get<Applied>(effects.sends.front().message).next);
+      step.weights = std::move(get<Applied>(effects.sends.front().message).next);
     }
   }
 

@@ -5,11 +5,11 @@
 //
 // Tensors stand beside the bytes, each buffer once, so that two handles of one tensor are two handles of
 // one tensor again. A class is archived by a member `archive(Archive&)`; a plain struct by all of its
-// fields, whose number it gives as `static constexpr int kFields` or in messages/fields.hpp: a field that
-// is added and not counted does not compile.
+// fields (for_each_field.hpp).
 #pragma once
 
 #include "kernels/tensor.hpp"
+#include "messages/for_each_field.hpp"
 
 #include <array>
 #include <compare>
@@ -51,19 +51,7 @@ class NotNow : public ArchiveError {
 struct Archived {
   std::string bytes;
   std::vector<Tensor> tensors;
-
-  static constexpr int kFields = 2;
 };
-
-/// How many fields the plain struct T has; -1: it is none.
-template <class T>
-inline constexpr int kFieldsOf = [] {
-  if constexpr (requires { T::kFields; }) {
-    return T::kFields;
-  } else {
-    return -1;
-  }
-}();
 
 class Archive {
  public:
@@ -136,8 +124,6 @@ class Archive {
   void value(Tensor& tensor);
   void value(bool& x);
 
-  template <class T>
-  void fields(T& x);
   template <class List>
   void list(List& all);
 
@@ -181,61 +167,8 @@ void Archive::value(T& x) {
   } else if constexpr (requires { x.archive(*this); }) {
     x.archive(*this);
   } else {
-    static_assert(kFieldsOf<T> >= 0, "neither archive() nor kFields: the Archive does not know T");
-    fields(x);
-  }
-}
-
-template <class T>
-void Archive::fields(T& x) {
-  constexpr int n = kFieldsOf<T>;
-  if constexpr (n == 1) {
-    auto& [a] = x;
-    (*this)(a);
-  } else if constexpr (n == 2) {
-    auto& [a, b] = x;
-    (*this)(a, b);
-  } else if constexpr (n == 3) {
-    auto& [a, b, c] = x;
-    (*this)(a, b, c);
-  } else if constexpr (n == 4) {
-    auto& [a, b, c, d] = x;
-    (*this)(a, b, c, d);
-  } else if constexpr (n == 5) {
-    auto& [a, b, c, d, e] = x;
-    (*this)(a, b, c, d, e);
-  } else if constexpr (n == 6) {
-    auto& [a, b, c, d, e, f] = x;
-    (*this)(a, b, c, d, e, f);
-  } else if constexpr (n == 7) {
-    auto& [a, b, c, d, e, f, g] = x;
-    (*this)(a, b, c, d, e, f, g);
-  } else if constexpr (n == 8) {
-    auto& [a, b, c, d, e, f, g, h] = x;
-    (*this)(a, b, c, d, e, f, g, h);
-  } else if constexpr (n == 9) {
-    auto& [a, b, c, d, e, f, g, h, i] = x;
-    (*this)(a, b, c, d, e, f, g, h, i);
-  } else if constexpr (n == 10) {
-    auto& [a, b, c, d, e, f, g, h, i, j] = x;
-    (*this)(a, b, c, d, e, f, g, h, i, j);
-  } else if constexpr (n == 11) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k] = x;
-    (*this)(a, b, c, d, e, f, g, h, i, j, k);
-  } else if constexpr (n == 12) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = x;
-    (*this)(a, b, c, d, e, f, g, h, i, j, k, l);
-  } else if constexpr (n == 13) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = x;
-    (*this)(a, b, c, d, e, f, g, h, i, j, k, l, m);
-  } else if constexpr (n == 14) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, o] = x;
-    (*this)(a, b, c, d, e, f, g, h, i, j, k, l, m, o);
-  } else if constexpr (n == 15) {
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, o, p] = x;
-    (*this)(a, b, c, d, e, f, g, h, i, j, k, l, m, o, p);
-  } else {
-    static_assert(n == 0, "write the case of so many fields");
+    static_assert(std::is_aggregate_v<T>, "no plain struct, and without archive(Archive&)");
+    for_each_field(x, [this](auto& field, std::size_t) { value(field); });
   }
 }
 

@@ -2,9 +2,9 @@
 
 #include "kernels/check.hpp"
 #include "messages/archive.hpp"
-#include "messages/facts.hpp"
 #include "messages/for_each_field.hpp"
-#include "messages/record_fields.hpp"
+#include "messages/messages.hpp"
+#include "messages/record_facts.hpp"
 #include "messages/tensor_bytes.hpp"
 
 #include <algorithm>
@@ -18,27 +18,26 @@
 namespace troupe {
 namespace {
 
-using facts::Bound;
-using facts::Facts;
-
 constexpr std::int64_t kUpdatesMax = 100'000;  // that a push may stand for
 constexpr std::int64_t kRoundsMax = 1'000'000;
 constexpr std::int64_t kAmountMax = std::int64_t{1} << 50;
 constexpr std::int64_t kPeriodMax = 2'000'000'000;  // twice what an experiment may ask for
 
-template <class M>
-constexpr bool has_facts = requires {
-  Facts<M>::bounds;
-};
-
-template <class M>
-constexpr std::uint32_t by_whom() {
-  if constexpr (requires { Facts<M>::by_whom; }) {
-    return Facts<M>::by_whom;
+/// What each field of a T may hold: as the struct says, or, of a record, messages/record_facts.hpp. Nothing where it says
+/// nothing of its fields.
+template <class T>
+constexpr auto field_bounds() {
+  if constexpr (requires { T::kFacts.bounds; }) {
+    return T::kFacts.bounds;
+  } else if constexpr (requires { RecordFacts<T>::bounds; }) {
+    return RecordFacts<T>::bounds;
   } else {
-    return 0;
+    return nullptr;
   }
 }
+
+template <class T>
+constexpr bool has_bounds = !std::is_null_pointer_v<decltype(field_bounds<T>())>;
 
 /// Holds one message or record to its facts.
 class Visitor {
@@ -49,10 +48,9 @@ class Visitor {
   /// Each field of a struct that has facts.
   template <class T>
   void fields(const T& x) {
-    static_assert(Facts<T>::bounds.size() == static_cast<std::size_t>(kFieldsOf<T>),
-                  "each field of the struct has a bound (messages/facts.hpp)");
-    for_each_field(x,
-                   [this](const auto& field, std::size_t i) { value(field, Facts<T>::bounds[i]); });
+    static constexpr auto kBounds = field_bounds<T>();
+    static_assert(kBounds.size() == kFieldsOf<T>, "each field of the struct has a bound");
+    for_each_field(x, [this](const auto& field, std::size_t i) { value(field, kBounds[i]); });
   }
 
  private:
@@ -89,7 +87,7 @@ class Visitor {
   }
 
   void value(const std::string& text, Bound bound) {
-    expect(bound != Bound::text || text.size() <= facts::kTextMax, "a text that is too long");
+    expect(bound != Bound::text || text.size() <= kTextMax, "a text that is too long");
   }
 
   void value(const char* /*text*/, Bound /*bound*/) {}
@@ -110,7 +108,7 @@ class Visitor {
       constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
       const bool beyond = std::is_unsigned_v<T> && static_cast<std::uint64_t>(x) > kMost;
       whole(beyond ? kMost : static_cast<std::int64_t>(x), bound);
-    } else if constexpr (has_facts<T>) {
+    } else if constexpr (has_bounds<T>) {
       if (bound != Bound::any) {
         fields(x);
       }
@@ -156,7 +154,7 @@ class Visitor {
       case Bound::index:
         return in(x,
                   0,
-                  static_cast<std::int64_t>(std::variant_size_v<Message::variant>),
+                  static_cast<std::int64_t>(Kinds::size),
                   "a kind of message that there is none of");
       default:
         return;
@@ -173,8 +171,9 @@ class Visitor {
   }
 
   void real(double x, Bound bound) {
-    const bool asked = bound == Bound::number || bound == Bound::seconds;
+    const bool asked = bound == Bound::number || bound == Bound::seconds || bound == Bound::share;
     expect(!asked || std::isfinite(x), "a number that is none");
+    expect(bound != Bound::share || (x >= 0 && x <= 1), "a share that is none");
     expect(bound != Bound::seconds || x >= 0, "a time before the run");
   }
 
@@ -281,30 +280,30 @@ std::string named(const Message& message) {
 }
 
 void check(const Message& message, const RunBounds& bounds) {
-  std::visit(
+  visit(
       [&]<class M>(const M& m) {
-        if constexpr (has_facts<M>) {
+        if constexpr (has_bounds<M>) {
           Visitor(bounds, named(message), message.from).fields(m);
         }
       },
-      static_cast<const Message::variant&>(message));
+      message);
+}
+
+std::uint32_t by_whom(const Message& message) {
+  return visit([]<class M>(const M&) { return M::kFacts.by_whom; }, message);
 }
 
 }  // namespace
 
 void check_message_bounds(const Message& message, const RunBounds& bounds) {
-  const bool crosses = std::visit([]<class M>(const M&) { return by_whom<M>() != 0; },
-                                  static_cast<const Message::variant&>(message));
-  if (!crosses) {
+  if (by_whom(message) == 0) {
     throw ArchiveError(concat(named(message), " has come, which never leaves its process"));
   }
   check(message, bounds);
 }
 
 void check_may_say(const Message& message, const RoleTag& sender) {
-  const std::uint32_t roles = std::visit([]<class M>(const M&) { return by_whom<M>(); },
-                                         static_cast<const Message::variant&>(message));
-  if (!std::holds_alternative<AnyRole>(sender) && (roles >> sender.index() & 1U) == 0) {
+  if (!std::holds_alternative<AnyRole>(sender) && (by_whom(message) >> sender.index() & 1U) == 0) {
     throw ArchiveError(concat(named(message), " has come of a machine that says none"));
   }
 }
@@ -316,7 +315,7 @@ void check_kept_bounds(const Message& message, const RunBounds& bounds) {
 void check_record(const RecordEntry& record, const RunBounds& bounds) {
   std::visit(
       [&]<class R>(const R& r) {
-        if constexpr (has_facts<R>) {
+        if constexpr (has_bounds<R>) {
           Visitor(bounds, "a record", kOutside).fields(r);
         } else {
           throw ArchiveError("a record tells of a module that can come back");

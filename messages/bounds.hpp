@@ -1,8 +1,8 @@
 // What comes of another process, or of a file, is held to what its run has before any machine sees it. What a field may
-// hold stands beside the message (messages/facts.hpp); what the run has is made once, of the experiment.
+// hold stands beside the message's fields (messages/facts.hpp); what the run has is made once, of the experiment.
 #pragma once
 
-#include "messages/messages.hpp"
+#include "kernels/shape.hpp"
 #include "messages/protocol.hpp"
 #include "messages/record.hpp"
 

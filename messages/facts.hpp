@@ -1,17 +1,24 @@
-// What may be said between processes, and by whom: beside each message, what each of its fields may hold, in the order of
-// the struct, and which roles say it. A message without roles never leaves its process. One visitor (bounds.cpp) holds
-// every message and record to this.
+// What is said of a message beside its fields, in the struct itself:
+//
+//   struct Credit {
+//     std::int32_t chunk = 0;  // that has taken it
+//
+//     static constexpr auto kFacts = said_by<StageRole>(is::chunk);
+//     Stamp identity() const { return {}; }
+//   };
+//
+// which roles may say it, what each of its fields may hold (in their order), and what of it identifies it in the order of
+// deliveries: identity(), or its `stamp`. What is said of fewer fields than there are does not compile. bounds.cpp holds
+// what another process or a file has said to this.
 #pragma once
 
-#include "messages/messages.hpp"
-#include "messages/protocol.hpp"
-#include "messages/record.hpp"
+#include "messages/roles.hpp"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
-namespace troupe::facts {
+namespace troupe {
 
 /// What one field may hold; of a list each element. RunBounds has the numbers.
 enum class Bound : std::uint8_t {
@@ -36,6 +43,7 @@ enum class Bound : std::uint8_t {
   count_or_not,   // -1: none
   push,           // mini-batches that one push stands for
   number,         // finite
+  share,          // ... from 0 to 1: what a gradient is scaled by
   seconds,        // ... and not negative
   reach,          // a ReachKind
   index,          // of a message's kind
@@ -52,256 +60,47 @@ enum class Bound : std::uint8_t {
   nothing,        // a tensor that the recipient fills in
 };
 
+/// is::chunk, ...
+namespace is {
+using enum Bound;
+}  // namespace is
+
 constexpr std::size_t kTextMax = 1 << 16;
 
-/// Roles, each a bit of its place in RoleTag.
-template <class... Roles>
-inline constexpr std::uint32_t by = ((1U << RoleTag(Roles{}).index()) | ... | 0U);
+template <std::size_t n>
+struct Facts {
+  std::array<Bound, n> bounds{};  // by field
+  std::uint32_t by_whom = 0;      // roles, each a bit of its place in Roles
+  bool travels = false;           // it takes the modelled time of a link
 
-template <class T>
-struct Facts;  // a struct that crosses has them
-
-template <Bound... each>
-struct Fields {
-  static constexpr std::array<Bound, sizeof...(each)> bounds{each...};
+  /// A tensor between stages or replicas, whose way takes time (TimeModel::link).
+  constexpr Facts travelling() const {
+    Facts facts = *this;
+    facts.travels = true;
+    return facts;
+  }
 };
 
-template <std::uint32_t roles, Bound... each>
-struct Said : Fields<each...> {
-  static constexpr std::uint32_t by_whom = roles;
+/// Of a struct that is a part of messages.
+template <class... Bounds>
+constexpr Facts<sizeof...(Bounds)> bounded(Bounds... each) {
+  return {{each...}};
+}
+
+/// Of a message that may come from another process, of a machine of one of these roles.
+template <class... By, class... Bounds>
+constexpr Facts<sizeof...(Bounds)> said_by(Bounds... each) {
+  return {{each...}, ((1U << Roles::place<By>()) | ...)};
+}
+
+/// Of a message that never leaves its process.
+struct StaysHere {
+  std::uint32_t by_whom = 0;
+  bool travels = false;
 };
 
-constexpr std::uint32_t kByServers = by<ServerRole, ServerCopyRole>;
-
-using enum Bound;
-
-// messages/stamp.hpp, messages/update.hpp, kernels/tensor.hpp
-template <>
-struct Facts<Stamp> : Fields<replica, chunk, batch, round> {};
-
-template <>
-struct Facts<Reach> : Fields<reach, any> {};
-
-template <>
-struct Facts<View> : Fields<count_or_not, inside> {};
-
-template <>
-struct Facts<Slice> : Fields<weights, count_or_not, count_or_not, number, inside> {};
-
-template <>
-struct Facts<Read> : Fields<count, inside, inside, count_or_not, count_or_not> {};
-
-template <>
-struct Facts<Contribution>
-    : Fields<replica, push, count, any, number, number, number, message, nothing, nothing> {};
-
-// -- messages that cross ---------------------------------------------------------------------------
-
-template <>
-struct Facts<Credit> : Said<by<StageRole>, chunk> {};
-
-template <>
-struct Facts<Activation> : Said<by<SourceRole, StageRole>, inside, activation> {};
-
-template <>
-struct Facts<Labels> : Said<by<SourceRole>, inside, labels> {};
-
-template <>
-struct Facts<ErrorSignal> : Said<by<StageRole>, inside, error> {};
-
-template <>
-struct Facts<End> : Said<by<SourceRole, DirectorRole> | kByServers, count> {};
-
-template <>
-struct Facts<Pull> : Said<by<StageRole>, sender, any, inside, any, slice, any> {};
-
-template <>
-struct Facts<PullReply> : Said<by<ShardRole>, any, chunk, some> {};
-
-template <>
-struct Facts<Push>
-    : Said<by<StageRole>, sender, inside, one_or_more, seconds, weights, inside, inside> {};
-
-template <>
-struct Facts<TiedPush> : Said<by<StageRole>, sender, inside, one_or_more, slice, weights> {};
-
-template <>
-struct Facts<Norms> : Said<by<ShardRole>, sender, inside, any> {};
-
-template <>
-struct Facts<Decide> : Said<by<ShardRole>, count, any> {};
-
-template <>
-struct Facts<Upload> : Said<by<ShardRole> | kByServers,
-                            inside,
-                            count,
-                            slice,
-                            any,
-                            count,
-                            inside,
-                            count_or_not,
-                            count_or_not,
-                            seconds,
-                            inside,
-                            seconds,
-                            any,
-                            any,
-                            any> {};
-
-template <>
-struct Facts<Answer> : Said<kByServers,
-                            count,
-                            replica,
-                            chunk,
-                            slice,
-                            coded,
-                            message,
-                            count,
-                            message,
-                            any,
-                            count,
-                            period,
-                            any,
-                            count,
-                            any> {};
-
-template <>
-struct Facts<PinnedPull> : Said<by<ShardRole>, sender, any, count> {};
-
-template <>
-struct Facts<Membership> : Said<by<DirectorRole>, count, by_replica> {};
-
-template <>
-struct Facts<Verdict::Push> : Fields<replica, count, period, count> {};
-
-template <>
-struct Facts<Verdict> : Said<kByServers, one_or_more, inside, inside, count> {};
-
-template <>
-struct Facts<InputName> : Fields<any, index, count> {};
-
-template <>
-struct Facts<Ordered> : Said<kByServers, one_or_more, inside, seconds, count> {};
-
-template <>
-struct Facts<Confirmed> : Said<kByServers, count> {};
-
-template <>
-struct Facts<Missing> : Said<kByServers, sender, one_or_more> {};
-
-template <>
-struct Facts<Resent> : Said<kByServers, one_or_more, inside> {};
-
-template <>
-struct Facts<Succession> : Said<by<DirectorRole>, count, any> {};
-
-template <>
-struct Facts<Readmitted> : Said<kByServers, chunk, slice, count, replica, count, count> {};
-
-template <>
-struct Facts<Rejoin> : Said<by<SourceRole, DirectorRole, StageRole>, count, count> {};
-
-template <>
-struct Facts<MarkDue> : Said<by<DirectorRole, ShardRole> | kByServers, count, any, any> {};
-
-template <>
-struct Facts<Halted> : Said<by<StageRole> | kByServers, chunk, slice, count> {};
-
-template <>
-struct Facts<GradientPart> : Said<by<ShardRole>, inside, count, message> {};
-
-template <>
-struct Facts<Note> : Said<by<ShardRole, ExtensionRole>, inside, text, any, message> {};
-
-template <>
-struct Facts<ScaleRate> : Said<by<ExtensionRole>, number> {};
-
-template <>
-struct Facts<Finished> : Said<by<ShardRole>, replica, chunk, count> {};
-
-template <>
-struct Facts<MarkBatch>
-    : Said<by<SourceRole, StageRole>, count, count, chunk, activation, labels_or_not, any> {};
-
-template <>
-struct Facts<MarkResult> : Said<by<StageRole>, count, count, losses> {};
-
-template <>
-struct Facts<MarkDone> : Said<by<SourceRole>, replica, count, any, any, any, amount, any, any> {};
-
-template <>
-struct Facts<Release> : Said<by<DirectorRole, SourceRole>, count_or_not, any, any> {};
-
-template <>
-struct Facts<Concluded> : Said<by<ShardRole> | kByServers, chunk, slice, some> {};
-
-template <>
-struct Facts<Buffers> : Said<by<StageRole>, replica, chunk, message> {};
-
-template <>
-struct Facts<Halt> : Said<by<DirectorRole, SourceRole>> {};
-
-template <>
-struct Facts<Advance> : Said<by<RowSourceRole>, count> {};
-
-template <>
-struct Facts<Advanced> : Said<by<RowWorkerRole>, replica, count> {};
-
-// -- records -----------------------------------------------------------------------------------------
-
-template <>
-struct Facts<LossRecord> : Fields<inside, amount, amount, losses> {};
-
-template <>
-struct Facts<AppliedRecord> : Fields<inside, count, any, any, any, inside, slice, push> {};
-
-template <>
-struct Facts<BusyRecord> : Fields<actor, number, number, any, any> {};
-
-template <>
-struct Facts<EvaluationRecord> : Fields<count, any, any, any, amount, any, any> {};
-
-template <>
-struct Facts<StageRecord> : Fields<stage, count> {};
-
-template <>
-struct Facts<WaitRecord> : Fields<actor, any, number, number> {};
-
-template <>
-struct Facts<ServerRecord>
-    : Fields<chunk, slice, count, count, count, any, count, any, amount, group> {};
-
-template <>
-struct Facts<LossOfReplica> : Fields<replica, text> {};
-
-template <>
-struct Facts<TrafficRecord> : Fields<replica, chunk, amount> {};
-
-template <>
-struct Facts<PredictionRecord> : Fields<inside, lessons, any, count> {};
-
-template <>
-struct Facts<ReturnOfReplica> : Fields<replica, count, count> {};
-
-template <>
-struct Facts<ConsensusRecord> : Fields<replica, chunk, count, by_replica> {};
-
-template <>
-struct Facts<SignalRecord> : Fields<inside, any> {};
-
-template <>
-struct Facts<AngleRecord> : Fields<inside, any, any, any> {};
-
-template <>
-struct Facts<InputRecord> : Fields<inside, any, count> {};
-
-template <>
-struct Facts<LossOfCopy> : Fields<chunk, slice, count, count, text> {};
-
-template <>
-struct Facts<ReplicaRecord> : Fields<replica, count, any, any, any> {};
-
-template <>
-struct Facts<PassedOverRecord> : Fields<count> {};
-
-}  // namespace troupe::facts
+constexpr StaysHere stays_here() {
+  return {};
+}
+
+}  // namespace troupe

@@ -1,87 +1,72 @@
 #include "messages/messages.hpp"
 
+#include "messages/archive.hpp"
+
 #include <array>
+#include <cstdint>
 
 namespace troupe {
 namespace {
 
-constexpr std::array<std::string_view, std::variant_size_v<Message::variant>> kNames{
-    "Start",         "Credit",        "Activation",
-    "Labels",        "ErrorSignal",   "End",
-    "Pull",          "PullReply",     "Push",
-    "TiedPush",      "Apply",         "Applied",
-    "MeasureNorms",  "NormsMeasured", "AddGradients",
-    "JoinSegments",  "Summed",        "Follow",
-    "Followed",      "ReadShared",    "SharedRead",
-    "Norms",         "Decide",        "MarkBatch",
-    "MarkResult",    "MarkDone",      "Release",
-    "Concluded",     "Buffers",       "Halt",
-    "Down",          "Diverged",      "Upload",
-    "Answer",        "PinnedPull",    "Combine",
-    "Combined",      "Membership",    "Verdict",
-    "MarkDue",       "Halted",        "Alarm",
-    "Advance",       "Advanced",      "VectorCommands",
-    "VectorReply",   "Portion",       "PortionDone",
-    "PointPull",     "PointReply",    "PartialGradient",
-    "GradientReady", "GradientPart",  "Note",
-    "Finished",      "Ran",           "Ran",
-    "Ran",           "Ran",           "Ran",
-    "Ran",           "Ran",           "Ran",
-    "Ran",           "Ran",           "Ran",
-    "Ran",           "Ran",           "Ran",
-    "Ran",           "Ran",           "ScaleRate",
-    "Returned",      "Readmitted",    "Rejoin",
-    "Ordered",       "Confirmed",     "Missing",
-    "Resent",        "Succession"};
+/// The struct's own name, which the compiler has in that of this function: "... [with M = troupe::Ran<...>; ...]".
+template <class M>
+constexpr std::string_view name_of() {
+  constexpr std::string_view kBefore = "M = troupe::";
+  std::string_view name = __PRETTY_FUNCTION__;
+  name.remove_prefix(name.find(kBefore) + kBefore.size());
+  return name.substr(0, name.find_first_of("<;]"));
+}
+
+struct Kind {
+  std::string_view name;
+  Message (*make)();
+};
+
+template <class... M>
+constexpr std::array<Kind, sizeof...(M)> kinds_of(List<M...>) {
+  return {Kind{name_of<M>(), [] {
+                 return Message(M());
+               }}...};
+}
+
+constexpr auto kKinds = kinds_of(Kinds());
 
 template <class M>
-Stamp stamp_of(const M& m) {
-  if constexpr (requires { m.lane; }) {
-    return {.micro_batch =
-                static_cast<std::int32_t>(m.lane)};  // results of one lane keep their order
-  } else if constexpr (requires { m.stamp; }) {
-    return m.stamp;
-  } else if constexpr (requires { m.view; }) {
-    return {.batch = m.view.step};
-  } else if constexpr (requires { m.step; }) {
-    return {.batch = m.step};
-  } else if constexpr (std::is_same_v<M, Answer>) {
-    return {.replica = m.replica, .chunk = m.chunk, .batch = static_cast<std::int64_t>(m.request)};
-  } else if constexpr (std::is_same_v<M, Ordered> || std::is_same_v<M, Confirmed> ||
-                       std::is_same_v<M, Missing> || std::is_same_v<M, Resent>) {
-    return {.batch = static_cast<std::int64_t>(m.number)};
-  } else if constexpr (std::is_same_v<M, Finished>) {
-    return {.replica = m.replica, .chunk = m.chunk, .batch = m.updates};
-  } else if constexpr (requires { m.batch; }) {
-    return {.batch = m.batch};
-  } else if constexpr (requires { m.batches; }) {
-    return {.batch = m.batches};
-  } else if constexpr (requires { m.portion; }) {
-    return {.batch = m.version, .micro_batch = m.portion};
-  } else if constexpr (requires { m.version; }) {
-    return {.batch = m.version};
-  } else if constexpr (std::is_same_v<M, Down>) {
-    return {.batch = m.id};  // whose end it was
-  } else if constexpr (std::is_same_v<M, Returned>) {
-    return {.replica = m.replica};
-  } else if constexpr (std::is_same_v<M, VectorReply>) {
-    return {.batch = static_cast<std::int64_t>(m.request)};
+Stamp identity_of(const M& m) {
+  if constexpr (requires { m.identity(); }) {
+    return m.identity();
   } else {
-    return {};
+    return m.stamp;
   }
 }
 
 }  // namespace
 
-Message::Message() = default;
-Message::Message(const Message&) = default;
-Message::Message(Message&&) noexcept = default;
-Message& Message::operator=(const Message&) = default;
-Message& Message::operator=(Message&&) noexcept = default;
-Message::~Message() = default;
+Message::Message(const Message& other) {
+  if (other) {
+    *this = visit([](const auto& m) { return Message(m); }, other);
+  }
+  from = other.from;
+}
+
+void Message::destroy() noexcept {
+  visit([](auto& m) { delete &m; }, *this);
+}
+
+void Message::archive(Archive& a) {
+  std::uint32_t index = index_;
+  a(index);
+  if (a.reading()) {
+    if (index >= kKinds.size()) {
+      throw ArchiveError("the state has a message of a kind that there is none of");
+    }
+    *this = sent_by(from, kKinds[index].make());
+  }
+  visit([&a](auto& m) { a(m); }, *this);
+}
 
 std::string_view message_name(std::size_t index) {
-  return kNames.at(index);
+  return kKinds.at(index).name;
 }
 
 std::string_view message_name(const Message& message) {
@@ -89,7 +74,7 @@ std::string_view message_name(const Message& message) {
 }
 
 Stamp message_stamp(const Message& message) {
-  return std::visit([](const auto& m) { return stamp_of(m); }, message);
+  return visit([](const auto& m) { return identity_of(m); }, message);
 }
 
 }  // namespace troupe

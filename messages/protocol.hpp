@@ -1,10 +1,12 @@
 // Who understands what. Sending through a Ref<Role> compiles only for the messages listed here.
 #pragma once
 
-#include "messages/messages.hpp"
+#include "messages/message.hpp"
+#include "messages/roles.hpp"
 
-#include <string_view>
+#include <cstddef>
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 namespace troupe {
@@ -13,6 +15,16 @@ template <class... Messages>
 struct Understands {
   template <class M>
   static constexpr bool accepts = (std::is_same_v<M, Messages> || ...);
+
+  /// Whether it understands all that the other role does.
+  template <class Other>
+  static constexpr bool includes = Other::template is_part_of<Understands>;
+  template <class Other>
+  static constexpr bool is_part_of = (Other::template accepts<Messages> && ...);
+
+  static bool understands(const Message& message) {
+    return ((message.index() == Kinds::place<Messages>()) || ...);
+  }
 
   /// Calls f(M&&) with what `message` holds; false where the role does not list it.
   template <class F>
@@ -23,7 +35,7 @@ struct Understands {
       }
       return held != nullptr;
     };
-    return (hand_over(std::get_if<Messages>(&message)) || ...);
+    return (hand_over(get_if<Messages>(&message)) || ...);
   }
 };
 
@@ -53,6 +65,19 @@ struct StageRole : Understands<Start,
                                Ran<InputGradient>,
                                Ran<WeightGradient>,
                                Ran<BackwardPass>> {};
+
+/// Estimates the error signals, or the inputs, of a module.
+struct PredictorRole : Understands<Start,
+                                   Rejoin,
+                                   Activation,
+                                   Labels,
+                                   ErrorSignal,
+                                   PullReply,
+                                   Ran<ForwardPass>,
+                                   Ran<BackwardPass>> {};
+
+/// What a stage and a predictor have in common.
+struct LearnerRole : Understands<Activation, Labels, ErrorSignal, PullReply> {};
 
 /// Keeps a chunk's weights by step and decides what becomes of a push.
 struct ShardRole : Understands<Rejoin,
@@ -165,23 +190,18 @@ struct VectorShardRole : Understands<PointPull,
 struct ExtensionRole : Understands<Start, Note, Alarm, Ran<Computed>> {};
 
 /// Of a machine without a role of its own, such as one that wraps another: it is told anything.
-struct AnyRole : Understands<Message> {};
+struct AnyRole : Understands<> {
+  static bool understands(const Message& /*message*/) { return true; }
+};
 
-/// One of them: what a driver needs to know to make the actor of a machine.
-using RoleTag = std::variant<AnyRole,
-                             SourceRole,
-                             StageRole,
-                             ShardRole,
-                             OptimizerRole,
-                             ServerRole,
-                             ServerCopyRole,
-                             ServerOptimizerRole,
-                             DirectorRole,
-                             RowSourceRole,
-                             RowWorkerRole,
-                             CoordinatorRole,
-                             PortionWorkerRole,
-                             VectorShardRole,
-                             ExtensionRole>;
+template <class... Each>
+std::variant<Each...> one_of(List<Each...>);
+
+/// One of them: what a driver needs to know of a machine.
+using RoleTag = decltype(one_of(Roles()));
+
+inline bool understands(const RoleTag& role, const Message& message) {
+  return std::visit([&]<class Role>(Role) { return Role::understands(message); }, role);
+}
 
 }  // namespace troupe

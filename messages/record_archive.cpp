@@ -1,7 +1,5 @@
 #include "messages/record_archive.hpp"
 
-#include "messages/record_fields.hpp"
-
 #include <cstddef>
 #include <mutex>
 #include <set>

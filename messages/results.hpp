@@ -4,7 +4,7 @@
 // it half done.
 #pragma once
 
-#include "messages/stamp.hpp"
+#include "messages/ran.hpp"
 #include "messages/update.hpp"
 
 #include <cstdint>
@@ -18,16 +18,6 @@ namespace troupe {
 class OptimizerStep;
 class Scale;
 class Step;
-
-/// A machine has two lanes: jobs of its sequence and jobs of evaluations.
-enum class Lane : std::uint8_t { sequence, mark };
-
-/// A job has ended.
-template <class T>
-struct Ran {
-  Lane lane = Lane::sequence;
-  T made;
-};
 
 /// Tensors that a layer keeps for its backward, by layer of the chunk.
 using Stash = std::vector<std::vector<Tensor>>;
@@ -68,11 +58,19 @@ struct BackwardPass {
 struct NormsMeasured {
   std::vector<double> norms;     // by tensor, in layer order
   std::vector<Tensor> gradient;  // by slice, handed back, the shares of tied parameters added
+
+  static constexpr auto kFacts = stays_here();
+
+  Stamp identity() const { return {}; }
 };
 
 /// A job that adds up or joins gradients.
 struct Summed {
   std::vector<Tensor> gradient;  // by slice
+
+  static constexpr auto kFacts = stays_here();
+
+  Stamp identity() const { return {}; }
 };
 
 /// A job that makes an update.
@@ -86,17 +84,29 @@ struct Applied {
   std::vector<std::vector<Tensor>> moments{};  // by slice: where they travel
   std::vector<Residual> residuals{};           // by slice: Outbound::residuals, as they are now
   std::vector<LinkState> links{};              // by slice: Outbound::links, as they are now
+
+  static constexpr auto kFacts = stays_here();
+
+  Stamp identity() const { return {.batch = version}; }
 };
 
 /// A job that moves predictions as far as their weights were moved.
 struct Followed {
   std::vector<Weights> predictions;
+
+  static constexpr auto kFacts = stays_here();
+
+  Stamp identity() const { return {}; }
 };
 
 /// A job that copies the buffer that replicas share.
 struct SharedRead {
   Weights weights;
   std::int64_t version = 0;  // updates of the buffer at the copy
+
+  static constexpr auto kFacts = stays_here();
+
+  Stamp identity() const { return {.batch = version}; }
 };
 
 /// A job of an exchange or an extension of one's own: what it makes, in its own order.
@@ -148,131 +158,5 @@ struct VectorsDone {
   std::vector<Tensor> vectors;
   std::vector<double> dots;
 };
-
-// -- every tensor of a result, for the driver that marks them as ready ------------------------------
-
-template <class F>
-void for_each_tensor(Tensor& tensor, F&& f) {
-  if (tensor) {
-    f(tensor);
-  }
-}
-
-template <class F>
-void for_each_tensor(NamedTensor& named, F&& f) {
-  for_each_tensor(named.tensor, f);
-}
-
-template <class F>
-void for_each_tensor(Slice& slice, F&& f) {
-  for_each_tensor(slice.values, f);
-}
-
-template <class F>
-void for_each_tensor(Residual& residual, F&& f) {
-  for_each_tensor(residual.values, f);
-}
-
-template <class F>
-void for_each_tensor(LinkState& link, F&& f) {
-  for (Tensor& tensor : link.tensors) {
-    for_each_tensor(tensor, f);
-  }
-}
-
-template <class T, class F>
-void for_each_tensor(std::vector<T>& all, F&& f) {
-  for (T& one : all) {
-    for_each_tensor(one, f);
-  }
-}
-
-template <class F, class... Parts>
-void for_each_tensor_of(F&& f, Parts&... parts) {
-  (for_each_tensor(parts, f), ...);
-}
-
-template <class F>
-void for_each_tensor(GatheredBatch& made, F&& f) {
-  for_each_tensor_of(f, made.x, made.target);
-}
-
-template <class F>
-void for_each_tensor(ForwardPass& made, F&& f) {
-  for_each_tensor_of(f, made.y, made.stash, made.buffers, made.result, made.influence);
-}
-
-template <class F>
-void for_each_tensor(InputGradient& made, F&& f) {
-  for_each_tensor_of(f, made.dx, made.deltas);
-}
-
-template <class F>
-void for_each_tensor(WeightGradient& made, F&& f) {
-  for_each_tensor(made.gradient, f);
-}
-
-template <class F>
-void for_each_tensor(BackwardPass& made, F&& f) {
-  for_each_tensor_of(f, made.dx, made.gradient);
-}
-
-template <class F>
-void for_each_tensor(NormsMeasured& made, F&& f) {
-  for_each_tensor(made.gradient, f);
-}
-
-template <class F>
-void for_each_tensor(Summed& made, F&& f) {
-  for_each_tensor(made.gradient, f);
-}
-
-template <class F>
-void for_each_tensor(Followed& made, F&& f) {
-  for_each_tensor(made.predictions, f);
-}
-
-template <class F>
-void for_each_tensor(SharedRead& made, F&& f) {
-  for_each_tensor(made.weights, f);
-}
-
-template <class F>
-void for_each_tensor(Computed& made, F&& f) {
-  for_each_tensor(made.tensors, f);
-}
-
-template <class F>
-void for_each_tensor(StepMade& made, F&& f) {
-  Applied& a = made.applied;
-  for_each_tensor_of(f, a.next, a.predictions, a.outgoing, a.moments, a.residuals, a.links);
-}
-
-template <class F>
-void for_each_tensor(CombineMade& made, F&& f) {
-  Updated& u = made.updated;
-  for_each_tensor_of(
-      f, u.next, u.sent, u.difference, u.answers, u.predictions, u.moments, u.moved, made.link);
-}
-
-template <class F>
-void for_each_tensor(RowsDone& made, F&& f) {
-  for_each_tensor(made.result, f);
-}
-
-template <class F>
-void for_each_tensor(RowsLooked& made, F&& f) {
-  for_each_tensor(made.weights, f);
-}
-
-template <class F>
-void for_each_tensor(PortionsAdded& made, F&& f) {
-  for_each_tensor(made.sum, f);
-}
-
-template <class F>
-void for_each_tensor(VectorsDone& made, F&& f) {
-  for_each_tensor(made.vectors, f);
-}
 
 }  // namespace troupe

@@ -3,15 +3,13 @@
 #pragma once
 
 #include "kernels/tensor.hpp"
+#include "messages/facts.hpp"
 
 #include <compare>
 #include <cstdint>
 #include <vector>
 
 namespace troupe {
-
-/// Names a machine of the cast: its index.
-using ActorId = std::uint32_t;
 
 struct Stamp {
   std::int32_t replica = 0;
@@ -20,6 +18,8 @@ struct Stamp {
   std::int32_t micro_batch = 0;  // j
 
   auto operator<=>(const Stamp&) const = default;
+
+  static constexpr auto kFacts = bounded(is::replica, is::chunk, is::batch, is::round);
 };
 
 /// How a View moves from the slice of its step.
@@ -35,6 +35,8 @@ struct Reach {
   std::int32_t horizon = 0;  // steps; negative where the past is reconstructed
 
   auto operator<=>(const Reach&) const = default;
+
+  static constexpr auto kFacts = bounded(is::reach, is::any);
 };
 
 /// At which weights: the slice of `step`, moved by `reach`.
@@ -43,6 +45,8 @@ struct View {
   Reach reach;
 
   auto operator<=>(const View&) const = default;
+
+  static constexpr auto kFacts = bounded(is::count_or_not, is::inside);
 };
 
 /// An immutable part of a chunk's parameters. Its step counts this replica's own mini-batches; its
@@ -54,6 +58,9 @@ struct Slice {
   std::int64_t version = 0;
   double rate = 0;  // of the update that follows this slice
   Reach reach{};
+
+  static constexpr auto kFacts =
+      bounded(is::weights, is::count_or_not, is::count_or_not, is::number, is::inside);
 };
 
 /// A chunk's slices, all of one View.
@@ -66,6 +73,9 @@ struct Read {
   View backward{};
   std::int64_t forward_version = 0;
   std::int64_t backward_version = 0;
+
+  static constexpr auto kFacts =
+      bounded(is::count, is::inside, is::inside, is::count_or_not, is::count_or_not);
 };
 
 }  // namespace troupe

@@ -46,6 +46,17 @@ struct Contribution {
                                // the sender's moments where they travel too
   Tensor read;   // (n) the weights it was computed at; empty unless the rule needs them
   Tensor aim{};  // (n) where the sender's own momentum leads from base; empty: base itself
+
+  static constexpr auto kFacts = bounded(is::replica,
+                                         is::push,
+                                         is::count,
+                                         is::any,
+                                         is::number,
+                                         is::share,
+                                         is::share,
+                                         is::message,
+                                         is::nothing,
+                                         is::nothing);
 };
 
 /// All that an update is made of.

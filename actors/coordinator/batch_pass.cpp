@@ -1,5 +1,7 @@
 #include "actors/coordinator/batch_pass.hpp"
 
+#include "messages/sandblaster.hpp"
+
 #include <algorithm>
 #include <utility>
 

@@ -5,6 +5,7 @@
 //   vector shard --GradientReady--> coordinator      (training: its part of the sum is complete)
 #pragma once
 
+#include "messages/sandblaster.hpp"
 #include "runtime/schemes/dealer.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -33,8 +34,6 @@ class BatchPass {
     std::int64_t version = 0;  // of the point
     std::int64_t batch = 0;    // its number; tests and the batch after them have the same
     double began = 0;          // seconds
-
-    static constexpr int kFields = 4;
   };
 
   explicit BatchPass(Config config) : c_(std::move(config)), workers_(c_.workers.size()) {}
@@ -82,8 +81,6 @@ class BatchPass {
   struct Worker {
     bool alive = true;
     bool busy = false;
-
-    static constexpr int kFields = 2;
   };
 
   Portion portion(std::int32_t index, std::int32_t worker) const;

@@ -10,7 +10,7 @@
 // only where s.y > 0, so that directions descend.
 #pragma once
 
-#include "messages/messages.hpp"
+#include "messages/sandblaster.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -55,8 +55,6 @@ class LbfgsDirection {
     std::int64_t slot = 0;
     double rho = 0;    // 1 / s.y
     double alpha = 0;  // of the present direction
-
-    static constexpr int kFields = 3;
   };
 
   Commands turn();

@@ -2,6 +2,7 @@
 // shards.
 #pragma once
 
+#include "messages/sandblaster.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>

@@ -1,7 +1,7 @@
-// Short names of the vectors that the coordinator's commands speak of (messages/messages.hpp).
+// Short names of the vectors that the coordinator's commands speak of (messages/sandblaster.hpp).
 #pragma once
 
-#include "messages/messages.hpp"
+#include "messages/sandblaster.hpp"
 
 #include <cstdint>
 

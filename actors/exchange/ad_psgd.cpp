@@ -17,8 +17,10 @@
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/peers.hpp"
 #include "kernels/random.hpp"
+#include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/fields.hpp"
+#include "messages/peers.hpp"
+#include "messages/results.hpp"
 #include "runtime/schemes/peer_options.hpp"
 
 #include <deque>

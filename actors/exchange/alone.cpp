@@ -1,5 +1,7 @@
 #include "actors/exchange/alone.hpp"
 
+#include "messages/results.hpp"
+
 namespace troupe {
 
 void Alone::applied(Applied made, double now, Effects& fx) {

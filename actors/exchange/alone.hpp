@@ -2,6 +2,7 @@
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
+#include "messages/results.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 
 namespace troupe {

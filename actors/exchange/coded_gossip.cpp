@@ -16,8 +16,10 @@
 // Invariant: a neighbour hears each message of a replica in its order, so that its copy is the replica's own.
 #include "actors/exchange/gossip_rounds.hpp"
 #include "actors/exchange/link_states.hpp"
+#include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/fields.hpp"
+#include "messages/peers.hpp"
+#include "messages/results.hpp"
 #include "runtime/schemes/codec.hpp"
 
 #include <utility>

@@ -1,6 +1,10 @@
 #include "actors/exchange/exchange.hpp"
 
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/peers.hpp"
+#include "messages/servers.hpp"
+#include "messages/weights.hpp"
 
 #include <utility>
 

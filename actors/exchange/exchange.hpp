@@ -19,6 +19,11 @@
 // (runtime/schemes/exchange.hpp).
 #pragma once
 
+#include "messages/optimizer.hpp"
+#include "messages/peers.hpp"
+#include "messages/returns.hpp"
+#include "messages/servers.hpp"
+#include "messages/weights.hpp"
 #include "runtime/schemes/rate_factor.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -33,8 +38,6 @@ namespace troupe {
 struct StepWeights {
   Weights base;
   std::vector<Weights> predictions{};
-
-  static constexpr int kFields = 2;
 };
 
 /// What an Exchange may ask of its shard, which outlives it.

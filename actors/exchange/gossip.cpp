@@ -13,8 +13,10 @@
 // one round it tells in the next, and the last one makes the average. Moshpit, Ryabinin et al. 2021, algorithm 1.
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/gossip_rounds.hpp"
+#include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/fields.hpp"
+#include "messages/peers.hpp"
+#include "messages/results.hpp"
 #include "runtime/schemes/exchange_checks.hpp"
 
 #include <memory>

@@ -4,6 +4,8 @@
 #include "actors/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
 #include "messages/bad_sender.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/peers.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -15,6 +15,8 @@
 #pragma once
 
 #include "messages/archive_sized.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/peers.hpp"
 #include "runtime/schemes/all_reduce.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/system/machine.hpp"
@@ -76,8 +78,6 @@ class GradientSum {
     std::int32_t from = 0;   // replica
 
     auto operator<=>(const Key&) const = default;
-
-    static constexpr int kFields = 3;
   };
 
   void cut(const std::vector<Tensor>& gradient, Effects& fx);

@@ -1,7 +1,9 @@
 #include "actors/exchange/group_reduction.hpp"
 
 #include "actors/exchange/link_states.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/peers.hpp"
 
 #include <algorithm>
 #include <iterator>

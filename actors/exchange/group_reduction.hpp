@@ -13,6 +13,8 @@
 #pragma once
 
 #include "actors/exchange/alone.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/peers.hpp"
 
 #include <functional>
 #include <map>

@@ -2,7 +2,7 @@
 // and is not worked in yet, and what the mini-batches since the last push had read.
 #pragma once
 
-#include "messages/messages.hpp"
+#include "messages/servers.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -16,8 +16,6 @@ namespace troupe {
 struct Merged {
   std::int64_t version = 0;
   double rate = 0;
-
-  static constexpr int kFields = 2;
 };
 
 struct Line {
@@ -38,7 +36,6 @@ struct Line {
   std::int64_t clock = 0;                              // of it
   Tensor has{};                   // the servers' weights that differences count from; may be empty
   std::int64_t has_version = -1;  // of it
-  static constexpr int kFields = 15;
 
   /// Whether `m` says something new; it is kept then. Answers to no open question and those that a
   /// newer one has overtaken are dropped.
@@ -62,8 +59,6 @@ struct Pace {
   std::int64_t worked_in = 0;  // mini-batches up to the last answer that was worked in
   double sent = 0;             // seconds: when the last push left
   double trip = 0;             // ... and until its answer came; 0: not yet
-
-  static constexpr int kFields = 4;
 };
 
 }  // namespace troupe

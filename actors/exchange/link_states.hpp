@@ -2,7 +2,7 @@
 // the job makes. Private to actors/exchange.
 #pragma once
 
-#include "messages/messages.hpp"
+#include "messages/results.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 #include "actors/exchange/peers.hpp"
 
 #include "actors/optimizer_parts.hpp"
+#include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
-#include "messages/fields.hpp"
 
 #include <algorithm>
 #include <limits>

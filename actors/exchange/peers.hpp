@@ -23,6 +23,10 @@
 #include "actors/exchange/exchange.hpp"
 #include "actors/exchange/seat.hpp"
 #include "kernels/combine.hpp"
+#include "messages/peers.hpp"
+#include "messages/results.hpp"
+#include "messages/returns.hpp"
+#include "messages/weights.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -176,8 +180,6 @@ class PeerExchange : public Exchange {
         parts{};             // by replica: values, and where these are others its weights
     std::int64_t known = 0;  // of one moment: the last cut that any replica has made
     std::int64_t cut = 0;    // ... and that whose parts are gathered; 0: not yet
-
-    static constexpr int kFields = 4;
   };
 
   /// This replica's part of the mean of one moment.
@@ -190,8 +192,6 @@ class PeerExchange : public Exchange {
     Parts under_way{};  // and what was told before their cuts by others, and is not in them
     std::vector<std::int64_t> came{};            // by peer: Notes from before its cut
     std::map<std::int32_t, std::int64_t> due{};  // by peer whose mark has come: how many there are
-
-    static constexpr int kFields = 8;
   };
 
   static constexpr const char* kMix = ":mix";

@@ -8,8 +8,10 @@
 // Nobody waits for anything, and no weight of the training is another one for it. What a replica that dies had told counts
 // as far as it has come.
 #include "actors/exchange/peers.hpp"
+#include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/fields.hpp"
+#include "messages/peers.hpp"
+#include "messages/results.hpp"
 #include "runtime/schemes/codec.hpp"
 
 #include <utility>

@@ -3,6 +3,10 @@
 #include "actors/optimizer_parts.hpp"
 #include "kernels/check.hpp"
 #include "messages/bad_sender.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/peers.hpp"
+#include "messages/results.hpp"
+#include "messages/weights.hpp"
 
 #include <algorithm>
 #include <utility>

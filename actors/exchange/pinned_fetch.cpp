@@ -1,5 +1,8 @@
 #include "actors/exchange/pinned_fetch.hpp"
 
+#include "messages/servers.hpp"
+#include "messages/weights.hpp"
+
 namespace troupe {
 
 void PinnedFetch::ask(const Pull& pull, Effects& fx) {

@@ -1,6 +1,8 @@
 // Fetches, slice by slice, the weights that servers have pinned for an evaluation.
 #pragma once
 
+#include "messages/servers.hpp"
+#include "messages/weights.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>
@@ -26,8 +28,6 @@ class PinnedFetch {
   struct Open {
     Pull pull;
     std::map<std::size_t, Slice> slices{};  // that have come
-
-    static constexpr int kFields = 2;
   };
 
   Ref<ShardRole> self_;

@@ -3,7 +3,9 @@
 #include "actors/exchange/link_states.hpp"
 #include "actors/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/peers.hpp"
 
 #include <algorithm>
 #include <utility>

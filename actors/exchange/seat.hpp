@@ -2,7 +2,6 @@
 // (runtime/schemes/exchange.hpp).
 #pragma once
 
-#include "messages/messages.hpp"
 #include "messages/proto.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/codec.hpp"

@@ -18,8 +18,10 @@
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/member_views.hpp"
 #include "actors/exchange/peers.hpp"
+#include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/fields.hpp"
+#include "messages/peers.hpp"
+#include "messages/results.hpp"
 #include "runtime/schemes/peer_options.hpp"
 
 #include <memory>

@@ -1,6 +1,9 @@
 #include "actors/exchange/shared_buffer.hpp"
 
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/peers.hpp"
 
 #include <utility>
 

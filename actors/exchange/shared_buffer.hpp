@@ -10,6 +10,7 @@
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
+#include "messages/results.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/evaluation.hpp"
 

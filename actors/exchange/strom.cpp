@@ -9,8 +9,10 @@
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/link_states.hpp"
 #include "actors/exchange/peers.hpp"
+#include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/fields.hpp"
+#include "messages/peers.hpp"
+#include "messages/results.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/peer_options.hpp"
 

@@ -3,6 +3,9 @@
 #include "actors/answer_link.hpp"
 #include "actors/exchange/upstream.hpp"
 #include "messages/bad_sender.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/servers.hpp"
+#include "messages/weights.hpp"
 
 #include <algorithm>
 #include <utility>

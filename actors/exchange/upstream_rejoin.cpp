@@ -1,6 +1,7 @@
 // How a shard of a replica that has come back gets its first weights: those of the servers, all slices of
 // them before its stage reads one.
 #include "actors/exchange/upstream.hpp"
+#include "messages/update.hpp"
 
 namespace troupe {
 

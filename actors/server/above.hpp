@@ -6,7 +6,8 @@
 // Invariants: one Upload is out at a time; nobody waits for its answer; a push is counted in one Upload.
 #pragma once
 
-#include "messages/messages.hpp"
+#include "messages/returns.hpp"
+#include "messages/servers.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/system/machine.hpp"
 

@@ -2,7 +2,7 @@
 // under way.
 #pragma once
 
-#include "messages/messages.hpp"
+#include "messages/servers.hpp"
 #include "runtime/schemes/rule.hpp"
 
 #include <cstddef>

@@ -1,15 +1,16 @@
 #include "actors/server/copy_outputs.hpp"
 
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/evaluation.hpp"
 #include "messages/record_archive.hpp"
+#include "messages/servers.hpp"
 
 #include <utility>
 
 namespace troupe {
 
 void CopySend::archive(Archive& a) {
-  a(to, modelled);
-  troupe::archive(a, message);
+  a(to, modelled, message);
 }
 
 void CopyRecord::archive(Archive& a) {
@@ -18,7 +19,7 @@ void CopyRecord::archive(Archive& a) {
 
 void CopyOutputs::release(Effects& fx) {
   for (CopySend& one : sends) {
-    fx.sends.push_back({one.to, std::move(one.message), one.modelled});
+    fx.pass_on(one.to, std::move(one.message), one.modelled);
   }
   for (CopyRecord& one : records) {
     fx.record(std::move(one.entry));
@@ -29,7 +30,7 @@ void CopyOutputs::release(Effects& fx) {
 
 void SaidAgain::note(const CopyOutputs& outputs) {
   for (const CopySend& one : outputs.sends) {
-    const auto* answer = std::get_if<Answer>(&one.message);
+    const auto* answer = get_if<Answer>(&one.message);
     if (!answer) {
       others_.push_back(one);
       continue;
@@ -38,10 +39,10 @@ void SaidAgain::note(const CopyOutputs& outputs) {
     if (answer->pinned) {
       of.pinned = one;
     } else {
-      const auto* before = of.answer ? std::get_if<Answer>(&of.answer->message) : nullptr;
+      const auto* before = of.answer ? get_if<Answer>(&of.answer->message) : nullptr;
       const std::uint64_t asked = before ? before->request : 0;
       of.answer = one;
-      std::uint64_t& request = std::get<Answer>(of.answer->message).request;
+      std::uint64_t& request = get<Answer>(of.answer->message).request;
       request = request == 0 ? asked : request;  // newer than the answer, which may not have come
     }
   }
@@ -55,7 +56,7 @@ void SaidAgain::note(const CopyOutputs& outputs) {
 
 void SaidAgain::released(std::int64_t step) {
   std::erase_if(others_, [step](const CopySend& one) {
-    const auto* due = std::get_if<MarkDue>(&one.message);
+    const auto* due = get_if<MarkDue>(&one.message);
     return due && !due->last && due->step <= step;
   });
 }

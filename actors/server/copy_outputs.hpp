@@ -31,8 +31,6 @@ struct CopyOutputs {
   std::vector<CopySend> sends{};
   std::vector<CopyRecord> records{};
 
-  static constexpr int kFields = 2;
-
   /// Hands all over to `fx`, and has nothing then.
   void release(Effects& fx);
 };
@@ -59,8 +57,6 @@ class SaidAgain {
     std::optional<CopySend> answer{};
     /// For the last evaluation that it asked for.
     std::optional<CopySend> pinned{};
-
-    static constexpr int kFields = 2;
   };
 
   std::map<ActorId, Answers> answers_;  // by recipient

@@ -1,5 +1,8 @@
 #include "actors/server/pins.hpp"
 
+#include "messages/evaluation.hpp"
+#include "messages/servers.hpp"
+
 #include <algorithm>
 #include <utility>
 

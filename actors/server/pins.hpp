@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actors/server/run_position.hpp"
+#include "messages/servers.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/system/machine.hpp"
 

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "messages/archive_sized.hpp"
-#include "messages/messages.hpp"
+#include "messages/returns.hpp"
+#include "messages/servers.hpp"
 #include "runtime/schemes/rule.hpp"
 
 #include <algorithm>
@@ -188,8 +189,6 @@ class Replicas {
     std::int64_t arrived = 0;                  // mini-batches up to the last push
     std::int64_t life = 0;                     // how often it has come back
     std::int64_t left = 0;                     // pushes of earlier lives that wait
-
-    static constexpr int kFields = 15;
   };
 
   std::size_t at(std::int32_t who) const { return static_cast<std::size_t>(place(who)); }

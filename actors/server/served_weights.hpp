@@ -3,7 +3,7 @@
 #pragma once
 
 #include "messages/archive_sized.hpp"
-#include "messages/messages.hpp"
+#include "messages/update.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,6 +2,7 @@
 // is merged. Its own replicas never wait for that.
 #include "actors/server_shard.hpp"
 #include "messages/bad_sender.hpp"
+#include "messages/servers.hpp"
 
 #include <utility>
 

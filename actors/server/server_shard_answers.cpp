@@ -1,5 +1,6 @@
 // Whom a server answers, and with what.
 #include "actors/server_shard.hpp"
+#include "messages/servers.hpp"
 
 #include <array>
 #include <utility>

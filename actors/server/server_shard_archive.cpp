@@ -1,5 +1,5 @@
 #include "actors/server_shard.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
 
 namespace troupe {
 

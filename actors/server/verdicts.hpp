@@ -8,7 +8,7 @@
 #pragma once
 
 #include "actors/server/replicas.hpp"
-#include "messages/messages.hpp"
+#include "messages/servers.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>

@@ -5,7 +5,7 @@
 
 #include "actors/stage/micro_batch.hpp"
 #include "actors/stage/replay_buffer.hpp"
-#include "messages/messages.hpp"
+#include "messages/pipeline.hpp"
 #include "messages/record.hpp"
 #include "runtime/schemes/schedule.hpp"
 
@@ -22,8 +22,6 @@ class Arrivals {
   struct ForwardInput {
     Bundle bundle;
     Tensor labels;  // where the chunk needs them; elsewhere empty
-
-    static constexpr int kFields = 2;
   };
 
   /// `buffer`: mini-batches that each chunk but the first can draw its inputs from; 0: each once, in order.
@@ -75,8 +73,6 @@ class Arrivals {
   struct Buffered {
     ReplayBuffer<ForwardInput> inputs;
     std::int64_t replaced = 0;
-
-    static constexpr int kFields = 2;
   };
 
   bool draws(std::int32_t chunk) const { return buffer_ > 0 && chunk > 0; }

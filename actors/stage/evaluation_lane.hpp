@@ -4,6 +4,8 @@
 #pragma once
 
 #include "actors/stage/shard_client.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/weights.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -48,15 +50,11 @@ class EvaluationLane {
     std::int64_t step = -1;
     bool own = false;   // as MarkDue::own
     Weights weights{};  // the parts that have come
-
-    static constexpr int kFields = 3;
   };
 
   struct Question {
     std::int32_t chunk = 0;
     std::uint64_t request = 0;
-
-    static constexpr int kFields = 2;
   };
 
   std::vector<std::shared_ptr<const Chunk>> chunks_;

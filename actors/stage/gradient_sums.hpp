@@ -3,7 +3,6 @@
 #pragma once
 
 #include "actors/stage/micro_batch.hpp"
-#include "messages/messages.hpp"
 
 #include <cstdint>
 #include <map>
@@ -19,8 +18,6 @@ struct BatchGradient {
   std::vector<Read> reads;       // by micro-batch
   double read_time = 0;          // when the oldest forward began, seconds
   Weights forward;               // what the first forward read, where the gap is to be measured
-
-  static constexpr int kFields = 4;
 };
 
 class GradientSums {
@@ -63,8 +60,6 @@ class GradientSums {
     std::int64_t version = 0;
     std::int64_t natural = 0;
     double time = 0;
-
-    static constexpr int kFields = 4;
   };
 
   std::map<std::int32_t, BatchGradient> sums_;  // by chunk

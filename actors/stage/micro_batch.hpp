@@ -19,8 +19,6 @@ struct MicroBatch {
     }
     return chunk != other.chunk ? chunk < other.chunk : micro_batch < other.micro_batch;
   }
-
-  static constexpr int kFields = 3;
 };
 
 inline MicroBatch micro_batch_of(const Action& a) {

@@ -54,8 +54,6 @@ class ReplayBuffer {
   struct Entry {
     T value{};
     std::int64_t uses = 0;
-
-    static constexpr int kFields = 2;
   };
 
   std::deque<Entry> entries_;  // the oldest first

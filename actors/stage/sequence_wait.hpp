@@ -50,8 +50,6 @@ class SequenceWait {
   struct Wait {
     Want want = Want::data;
     double since = 0;
-
-    static constexpr int kFields = 2;
   };
 
   ActorId self_;

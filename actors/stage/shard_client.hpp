@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actors/stage/gradient_sums.hpp"
+#include "messages/weights.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -19,8 +20,6 @@ struct WeightsPart {
   std::size_t part = 0;
 
   auto operator<=>(const WeightsPart&) const = default;
-
-  static constexpr int kFields = 2;
 };
 
 class ShardClient {

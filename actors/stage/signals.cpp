@@ -5,6 +5,9 @@
 #include "actors/stage.hpp"
 #include "actors/stage/jobs.hpp"
 #include "kernels/random.hpp"
+#include "messages/peers.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
 #include "runtime/model/layers.hpp"
 
 #include <utility>
@@ -29,9 +32,8 @@ void Stage::send_output(const Action& a, Bundle y, const Tensor& labels, Effects
     y.push_back({kLabelsEntry, labels});
   }
   const auto next = static_cast<std::size_t>(a.chunk) + 1;
-  if (!c_.predictors.empty()) {  // on the same thread: no link takes time
-    const Ref<StageRole> predictor = c_.predictors[next - 1];
-    fx.sends.push_back({predictor.id, Activation{stamp(a, a.chunk), y}, false});
+  if (!c_.predictors.empty()) {
+    fx.send_beside(c_.predictors[next - 1], Activation{stamp(a, a.chunk), y});
   }
   if (c_.input_predictors.empty()) {
     fx.send(stage_of(a.chunk + 1), Activation{stamp(a, a.chunk + 1), std::move(y)});
@@ -55,8 +57,8 @@ void Stage::tell_of_forward(const Action& a, const ForwardPass& out, Effects& fx
     fx.send(stage_of(before), ErrorSignal{stamp(a, before), {{kInfluence, out.influence}}});
   }
   if (a.chunk > 0 && !c_.input_predictors.empty()) {  // an empty one asks for the next
-    const Ref<StageRole> predictor = c_.input_predictors[static_cast<std::size_t>(a.chunk) - 1];
-    fx.sends.push_back({predictor.id, Activation{stamp(a, a.chunk), {}}, false});
+    fx.send_beside(c_.input_predictors[static_cast<std::size_t>(a.chunk) - 1],
+                   Activation{stamp(a, a.chunk), {}});
   }
 }
 
@@ -72,9 +74,10 @@ void Stage::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
     return;
   }
   const std::int32_t before = a.chunk - 1;
-  fx.send(
-      c_.predictors.empty() ? stage_of(before) : c_.predictors[static_cast<std::size_t>(before)],
-      ErrorSignal{stamp(a, before), std::move(dx)});
+  const Ref<LearnerRole> to = c_.predictors.empty()
+                                  ? Ref<LearnerRole>(stage_of(before))
+                                  : c_.predictors[static_cast<std::size_t>(before)];
+  fx.send(to, ErrorSignal{stamp(a, before), std::move(dx)});
 }
 
 /// Of a forward: the network's input, its labels, and the weights that it read.
@@ -89,7 +92,7 @@ void Stage::tell_probe(const Action& a,
   const auto tell =
       [&](const char* what, std::vector<Tensor> tensors, std::vector<double> numbers) {
         Note note{stamp(a, a.chunk), what, std::move(numbers), std::move(tensors)};
-        fx.sends.push_back({c_.probe.id, std::move(note), false});
+        fx.send_beside(c_.probe, std::move(note));
       };
   if (a.chunk == 0) {
     const Tensor& x = in.bundle.front().tensor;
@@ -113,7 +116,7 @@ void Stage::tell_probe(const Action& update,
                        Effects& fx) const {
   if (measures_angle(update.batch)) {
     Note note{stamp(update, update.chunk), probe_note::kGradient, {}, gradient};
-    fx.sends.push_back({c_.probe.id, std::move(note), false});
+    fx.send_beside(c_.probe, std::move(note));
   }
 }
 

@@ -1,6 +1,6 @@
 #include "actors/stage.hpp"
+#include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
-#include "messages/fields.hpp"
 
 namespace troupe {
 

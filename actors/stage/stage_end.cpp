@@ -8,6 +8,8 @@
 // In between a stage begins no mini-batch. One that has begun fewer passes over the others: its updates of these move
 // nothing, as it has no time to make them, and steps, evaluations and the end count as ever.
 #include "actors/stage.hpp"
+#include "messages/ending.hpp"
+#include "messages/evaluation.hpp"
 
 #include <algorithm>
 

@@ -13,7 +13,10 @@
 // The modules behind it pass over the mini-batches that have never reached them, as if these were left out
 // (decoupled.synthetic.update_probability): steps, evaluations and the end count as ever.
 #include "actors/stage.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/ending.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/returns.hpp"
 
 #include <utility>
 

@@ -1,5 +1,7 @@
 #include "actors/stage/stashes.hpp"
 
+#include "messages/results.hpp"
+
 #include <algorithm>
 #include <utility>
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "actors/stage/micro_batch.hpp"
+#include "messages/results.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>
@@ -23,8 +24,6 @@ struct KeptForward {
   Tensor labels{};     // recompute, head; where a module makes its error signal of them
   Tensor output{};     // where a module makes its error signal itself
   std::int64_t first_sample = 0;
-
-  static constexpr int kFields = 7;
 };
 
 class Stashes {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "actors/stage/shard_client.hpp"
+#include "messages/weights.hpp"
 
 #include <map>
 #include <string>
@@ -37,15 +38,11 @@ class WeightsInHand {
     WeightsPart part;
     View view;
     std::uint64_t request = 0;
-
-    static constexpr int kFields = 3;
   };
 
   struct Held {
     View view;
     Weights weights;
-
-    static constexpr int kFields = 2;
   };
 
   ShardClient& shards_;

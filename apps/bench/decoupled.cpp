@@ -2,6 +2,7 @@
 
 #include "apps/bench/watch.hpp"
 #include "apps/topologies/cast.hpp"
+#include "messages/ending.hpp"
 #include "runtime/system/threads.hpp"
 
 #include <algorithm>

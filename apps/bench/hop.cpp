@@ -2,6 +2,8 @@
 #include "apps/bench/hop.hpp"
 
 #include "apps/bench/watch.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/pipeline.hpp"
 #include "runtime/system/threads.hpp"
 
 #include <algorithm>
@@ -33,7 +35,7 @@ class Thrower final : public Machine {
         tensor_(std::move(tensor)) {}
 
   void on(Message message, double now, Effects& fx) override {
-    if (std::holds_alternative<Start>(message)) {
+    if (holds_alternative<Start>(message)) {
       start_ = now;
       throw_some(std::max<std::int64_t>(1, window_), fx);
     } else if (--to_come_ == 0) {
@@ -68,7 +70,7 @@ class Catcher final : public Machine {
 
   void on(Message message, double, Effects& fx) override {
     if (!streamed_ || ++seen_ % 64 == 0) {
-      fx.send(partner_, std::get<Activation>(std::move(message)));
+      fx.send(partner_, get<Activation>(std::move(message)));
     }
   }
 
@@ -86,7 +88,7 @@ class Judge final : public Machine {
   explicit Judge(double& seconds) : seconds_(seconds) {}
 
   void on(Message message, double, Effects& fx) override {
-    if (const auto* done = std::get_if<MarkDone>(&message)) {
+    if (const auto* done = get_if<MarkDone>(&message)) {
       seconds_ = done->accuracy;
     }
     fx.finish({});

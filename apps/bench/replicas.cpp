@@ -2,6 +2,7 @@
 
 #include "apps/bench/watch.hpp"
 #include "apps/topologies/topology.hpp"
+#include "messages/servers.hpp"
 #include "runtime/system/threads.hpp"
 
 #include <algorithm>
@@ -113,7 +114,7 @@ class Talker final : public Machine {
     Upload upload{};
     upload.sequence = ++sequence_;
     upload.stamp.replica = replica_;
-    if (const auto* answer = std::get_if<Answer>(&message)) {
+    if (const auto* answer = get_if<Answer>(&message)) {
       const Slice& weights = answer->weights.front();
       if (pulls_ > 0) {
         seconds_.push_back(now - asked_);

@@ -3,6 +3,7 @@
 #include "apps/bench/watch.hpp"
 #include "apps/topologies/cast.hpp"
 #include "experiment.pb.h"
+#include "messages/ran.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/machine.hpp"
 

@@ -6,7 +6,6 @@
 #include "kernels/check.hpp"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
-#include "messages/fields.hpp"
 #include "runtime/data/input_file.hpp"
 #include "runtime/record/sha256.hpp"
 

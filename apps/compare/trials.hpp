@@ -22,8 +22,6 @@ struct CurvePoint {
   double train_loss = 0;  // mean of the losses that came since the point before
   double test_loss = 0;
   double accuracy = 0;  // of the test data, 0..1
-
-  static constexpr int kFields = 6;
 };
 
 /// Where a trial under way stands.

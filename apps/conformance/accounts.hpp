@@ -2,6 +2,7 @@
 // each gradient.
 #pragma once
 
+#include "messages/ending.hpp"
 #include "runtime/system/driver.hpp"
 
 #include <cstdint>

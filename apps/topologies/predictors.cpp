@@ -241,10 +241,10 @@ std::vector<std::shared_ptr<const Chunk>> input_predictor_chunks(const Blueprint
 namespace {
 
 /// Predictor::Config::learner.
-std::optional<Ref<StageRole>> learner_of(const PredictorPlan& plan,
-                                         const Roster& who,
-                                         std::int32_t r,
-                                         const Roster::PredictorSeat& seat) {
+std::optional<Ref<PredictorRole>> learner_of(const PredictorPlan& plan,
+                                             const Roster& who,
+                                             std::int32_t r,
+                                             const Roster::PredictorSeat& seat) {
   if (!plan.at_estimate || !seat.of_input) {
     return {};
   }
@@ -326,8 +326,8 @@ std::int32_t batches_ahead(const Blueprint& b) {
   return static_cast<std::int32_t>(std::max(asked, merged ? schedule.delay_max + 1 : 0));
 }
 
-std::vector<Ref<StageRole>> predictors_of(const Roster& who, std::int32_t r, bool of_input) {
-  std::vector<Ref<StageRole>> all;
+std::vector<Ref<PredictorRole>> predictors_of(const Roster& who, std::int32_t r, bool of_input) {
+  std::vector<Ref<PredictorRole>> all;
   for (const Roster::PredictorSeat& seat : who.predictors(r)) {
     if (seat.of_input == of_input) {
       all.push_back(seat.self);
@@ -336,16 +336,17 @@ std::vector<Ref<StageRole>> predictors_of(const Roster& who, std::int32_t r, boo
   return all;
 }
 
-std::vector<Ref<StageRole>> label_readers(const Blueprint& b, const Roster& who, std::int32_t r) {
-  std::vector<Ref<StageRole>> all;
+std::vector<Ref<LearnerRole>> label_readers(const Blueprint& b, const Roster& who, std::int32_t r) {
+  const std::vector<Ref<StageRole>> stages = who.stage_of_chunks(r, *b.schedule);
+  std::vector<Ref<LearnerRole>> all;
   if (b.schedule->signal_from == SignalFrom::nobody) {
-    all = who.stage_of_chunks(r, *b.schedule);
-    all.pop_back();
+    all.assign(stages.begin(), stages.end() - 1);
   } else if (const auto plan = predictor_plan(b.experiment);
              plan && (plan->conditioned || plan->head)) {
-    all = predictors_of(who, r, false);
+    const std::vector<Ref<PredictorRole>> heads = predictors_of(who, r, false);
+    all.assign(heads.begin(), heads.end());
     if (plan->buffer > 0) {
-      all = {who.stage_of_chunks(r, *b.schedule).front()};
+      all = {stages.front()};
     }
   }
   return all;

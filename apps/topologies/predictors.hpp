@@ -41,11 +41,11 @@ PredictorMachines make_predictor(const Blueprint& blueprint,
                                  Stream& stream);
 
 /// Of error signals by module but the last, or of inputs by module but the first; or empty.
-std::vector<Ref<StageRole>> predictors_of(const Roster& who, std::int32_t r, bool of_input);
+std::vector<Ref<PredictorRole>> predictors_of(const Roster& who, std::int32_t r, bool of_input);
 
 /// By module but the last: who wants the labels beside the head; or empty.
-std::vector<Ref<StageRole>> label_readers(const Blueprint& blueprint,
-                                          const Roster& who,
-                                          std::int32_t r);
+std::vector<Ref<LearnerRole>> label_readers(const Blueprint& blueprint,
+                                            const Roster& who,
+                                            std::int32_t r);
 
 }  // namespace troupe

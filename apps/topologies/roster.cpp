@@ -63,7 +63,7 @@ void Roster::enter_replica(std::int32_t r, const Blueprint& b) {
     replica.predictors.push_back(
         {.chunk = c,
          .of_input = of_input,
-         .self = enter<StageRole>(named(what, c), thread, r),
+         .self = enter<PredictorRole>(named(what, c), thread, r),
          .shard = enter<ShardRole>(named(what + "-shard", c), thread, r),
          .optimizer = enter<OptimizerRole>(named(what + "-optimizer", c), thread, r)});
   };

@@ -24,7 +24,7 @@ class Roster {
   struct PredictorSeat {
     std::int32_t chunk = 0;  // the module
     bool of_input = false;
-    Ref<StageRole> self;
+    Ref<PredictorRole> self;
     Ref<ShardRole> shard;
     Ref<OptimizerRole> optimizer;
   };

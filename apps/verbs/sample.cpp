@@ -2,6 +2,7 @@
 #include "apps/trained.hpp"
 #include "apps/verbs/verb.hpp"
 #include "kernels/random.hpp"
+#include "messages/results.hpp"
 #include "runtime/data/vocabulary.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "runtime/cluster/cluster.hpp"
 
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
 #include "runtime/cluster/sender.hpp"
 #include "runtime/system/theatre.hpp"
 #include "runtime/system/time_model.hpp"
@@ -65,8 +65,7 @@ bool Cluster::settle() {
 Parcel Cluster::packed(ActorId to, Message message, double due, double now) {
   Archive a;
   a.share_tensors();
-  a(message.from, now);
-  archive(a, message);
+  a(message.from, now, message);
   return {.kind = ParcelKind::message, .recipient = to, .due = due, .content = a.take()};
 }
 
@@ -109,11 +108,9 @@ void Cluster::deliver(int process, Parcel parcel) {
   a.set_device(device, stream_on(device));
   Message message;
   double sent = 0;
-  a(message.from, sent);
-  const ActorId from = message.from;
-  archive(a, message);
-  message.from = from;
+  a(message.from, sent, message);
   a.expect_end();
+  const ActorId from = message.from;
   if (from >= process_of_.size() ||
       process_of_[from] != process) {  // nor from outside: that is a process's own
     throw WireError("a message has come in the name of a machine that plays elsewhere");

@@ -107,7 +107,7 @@ void Lead::take_records(int from, Parcel parcel) {
 
 void Lead::take_delivery(int from, const Delivered& made) {
   const bool plays = made.to < process_of_.size() && process_of_[made.to] == from;
-  if (!plays || made.message >= std::variant_size_v<Message::variant>) {
+  if (!plays || made.message >= Kinds::size) {
     throw WireError("a process tells of deliveries that cannot have been made there");
   }
   heed_clock(made.now);

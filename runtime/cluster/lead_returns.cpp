@@ -1,6 +1,7 @@
 // How another process takes the place of one that was lost, while the run goes on: it has the machines of the lost
 // one's replicas anew, and a channel to the lead alone. Each that was lost has a thread here, which starts, reaches or
 // awaits the next one; the channel's thread lets it in.
+#include "messages/returns.hpp"
 #include "runtime/cluster/lead.hpp"
 #include "runtime/cluster/meeting.hpp"
 #include "runtime/system/standing_still.hpp"

@@ -1,12 +1,9 @@
 #include "runtime/cluster/record_batches.hpp"
 
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
 #include "messages/record_archive.hpp"
 
 namespace troupe {
-
-template <>
-inline constexpr int kFieldsOf<Delivered> = 5;
 
 namespace {
 

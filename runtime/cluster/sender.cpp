@@ -1,9 +1,9 @@
 #include "runtime/cluster/sender.hpp"
 
+#include "messages/messages.hpp"
 #include "messages/wire.hpp"
 
 #include <optional>
-#include <variant>
 
 namespace troupe {
 namespace {
@@ -11,13 +11,8 @@ namespace {
 /// The replica that a message says it is from, where it says so.
 template <class M>
 std::optional<std::int32_t> named_sender(const M& m) {
-  if constexpr (std::is_same_v<M, Upload>) {
-    return m.far ? std::nullopt : std::optional(m.stamp.replica);  // else it is the group
-  } else if constexpr (std::is_same_v<M, Note> || std::is_same_v<M, GradientPart>) {
-    return m.stamp.replica;
-  } else if constexpr (std::is_same_v<M, Finished> || std::is_same_v<M, MarkDone> ||
-                       std::is_same_v<M, Buffers>) {
-    return m.replica;
+  if constexpr (requires { m.speaks_for(); }) {
+    return m.speaks_for();
   } else {
     return {};
   }
@@ -26,9 +21,8 @@ std::optional<std::int32_t> named_sender(const M& m) {
 }  // namespace
 
 void check_sender(const Message& message, std::int32_t replica) {
-  const auto named = std::visit([](const auto& m) { return named_sender(m); },
-                                static_cast<const Message::variant&>(message));
-  const auto* upload = std::get_if<Upload>(&message);
+  const auto named = visit([](const auto& m) { return named_sender(m); }, message);
+  const auto* upload = get_if<Upload>(&message);
   if (upload && upload->far != (replica < 0)) {
     throw WireError("an Upload has come of a machine that sends none of its kind");
   }

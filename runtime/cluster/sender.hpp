@@ -1,7 +1,7 @@
 // In whose name a message of another process may speak.
 #pragma once
 
-#include "messages/messages.hpp"
+#include "messages/message.hpp"
 
 #include <cstdint>
 

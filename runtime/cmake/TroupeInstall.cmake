@@ -27,8 +27,11 @@ set(public_headers
     # Machines, and what the end of a run tells.
     runtime/record/json.hpp runtime/record/summary.hpp runtime/system/extension.hpp runtime/system/machine.hpp
     # What machines say, and the experiment as text.
-    messages/archive.hpp messages/experiment.hpp messages/fields.hpp messages/messages.hpp messages/proto.hpp
-    messages/protocol.hpp messages/record.hpp messages/results.hpp messages/stamp.hpp messages/update.hpp
+    messages/archive.hpp messages/copies.hpp messages/ending.hpp messages/evaluation.hpp messages/experiment.hpp
+    messages/facts.hpp messages/for_each_field.hpp messages/message.hpp messages/messages.hpp messages/optimizer.hpp
+    messages/peers.hpp messages/pipeline.hpp messages/proto.hpp messages/protocol.hpp messages/ran.hpp messages/record.hpp
+    messages/results.hpp messages/returns.hpp messages/roles.hpp messages/sandblaster.hpp messages/servers.hpp
+    messages/sparse.hpp messages/stamp.hpp messages/update.hpp messages/weights.hpp
     # Tensors and their arithmetic.
     kernels/activation.hpp kernels/attention.hpp kernels/buffer.hpp kernels/check.hpp kernels/combine.hpp kernels/convert.hpp
     kernels/convolution.hpp kernels/device.hpp kernels/dot.hpp kernels/dropout.hpp kernels/elementwise.hpp

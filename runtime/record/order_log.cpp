@@ -1,6 +1,6 @@
 #include "runtime/record/order_log.hpp"
 
-#include "messages/messages.hpp"
+#include "messages/message.hpp"
 #include "runtime/record/sha256.hpp"
 
 #include <charconv>

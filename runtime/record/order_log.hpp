@@ -69,8 +69,6 @@ class OrderLog final : public OrderSink {
     std::int32_t replica;
     std::uint16_t chunk;  // fewer than 1024 stages of 64 chunks
     std::uint16_t message;
-
-    static constexpr int kFields = 7;
   };
 
   static_assert(sizeof(Entry) == 32);

@@ -1,5 +1,6 @@
 #include "runtime/record/order_text.hpp"
 
+#include "messages/message.hpp"
 #include "runtime/record/order_log.hpp"
 
 #include <algorithm>
@@ -48,7 +49,7 @@ bool read_number(std::string_view word, T& number) {
 /// The names of all messages, each once.
 std::vector<std::string_view> message_names() {
   std::vector<std::string_view> names;
-  for (std::size_t i = 0; i < std::variant_size_v<Message::variant>; ++i) {
+  for (std::size_t i = 0; i < Kinds::size; ++i) {
     names.push_back(message_name(i));
   }
   return names;

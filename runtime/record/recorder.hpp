@@ -19,6 +19,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "messages/ending.hpp"
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/record/histogram.hpp"
 #include "runtime/record/output_file.hpp"
@@ -92,8 +93,6 @@ class Recorder final : public RecordSink {
     std::int64_t samples = 0;
     std::int64_t batch = -1;  // of one replica on servers; else not known
 
-    static constexpr int kFields = 5;
-
     /// Adds the sums of another one; `batch` stays.
     Loss& operator+=(const Loss& more);
   };
@@ -103,8 +102,6 @@ class Recorder final : public RecordSink {
     std::int32_t updates = 0;             // shards that have applied it
     double rate = 0;                      // of the last chunk
     Histogram staleness;
-
-    static constexpr int kFields = 4;
   };
 
   struct Window {  // since the last train line
@@ -117,8 +114,6 @@ class Recorder final : public RecordSink {
     IdleTimes idle_start{};                                  // their idle seconds before it
     std::map<std::string, Summary::Predictor> predictors{};  // by name
     std::map<std::int32_t, Summary::Module> modules{};       // by chunk; not their angles
-
-    static constexpr int kFields = 9;
   };
 
   struct ShardTotals {
@@ -128,8 +123,6 @@ class Recorder final : public RecordSink {
     std::int64_t left_out = 0;  // mini-batches whose updates it never made, because it was dead
     double gap = 0;
     std::int64_t gaps = 0;
-
-    static constexpr int kFields = 6;
   };
 
   std::optional<Diverged> handle(const LossRecord& record, double now);

@@ -1,5 +1,5 @@
+#include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
-#include "messages/fields.hpp"
 #include "runtime/record/recorder.hpp"
 
 namespace troupe {

@@ -1,5 +1,6 @@
 // What a Recorder is told of decoupled modules: what their updates are made of, and how they lie to
 // backpropagation's.
+#include "messages/ending.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/recorder.hpp"
 

@@ -1,5 +1,6 @@
 // What a Recorder is told of replicas and modules that die and come back, and of a run that does.
 #include "experiment.pb.h"
+#include "messages/ending.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/recorder.hpp"
 

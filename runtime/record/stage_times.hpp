@@ -42,8 +42,6 @@ class StageTimes {
     bool tells = false;                                // when it waits
     double began = 0;                                  // its own last job
     std::vector<std::pair<double, double>> updates{};  // start and end of others' jobs since then
-
-    static constexpr int kFields = 5;
   };
 
   /// On whose thread `actor` works, or null.

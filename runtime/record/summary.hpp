@@ -19,8 +19,6 @@ struct Summary {
     std::int64_t max = 0;
     std::map<std::int64_t, std::int64_t> histogram;  // versions -> how often
     double seconds_mean = 0;  // the same in seconds of the run's clock, one entry a mini-batch
-
-    static constexpr int kFields = 4;
   };
 
   /// Where and of what program a run is; empty: not told.
@@ -70,8 +68,6 @@ struct Summary {
     std::int64_t lag = 0;            // sum over the applied ones, in versions
     std::int64_t in_flight = 0;      // at the end
     std::int64_t in_flight_age = 0;  // sum over them, in versions
-
-    static constexpr int kFields = 6;
   };
 
   /// Lessons of a module's predictor of error signals, or of inputs, sums over samples: what
@@ -90,8 +86,6 @@ struct Summary {
     double relative_error() const;
     /// Of what was estimated and the estimate; 0 where one of them is zero.
     double cosine() const;
-
-    static constexpr int kFields = 7;
   };
 
   /// Of a module: what its updates were made of, and how they lie to backpropagation's.
@@ -104,15 +98,11 @@ struct Summary {
     std::int64_t inputs = 0;        // drawn from a buffer
     std::int64_t reused = 0;        // of them: that it had used before
     std::int64_t replaced = 0;      // that it never used
-
-    static constexpr int kFields = 8;
   };
 
   struct Locks {          // seconds of a stage
     double forward = 0;   // it waited for an activation
     double backward = 0;  // for an error signal
-
-    static constexpr int kFields = 2;
   };
 
   std::map<std::int32_t, Module>
@@ -134,8 +124,6 @@ struct Summary {
     double seconds = 0;        // of the run's clock, when it was lost
     std::int64_t updates = 0;  // that the checkpoint has; 0: from the beginning
     std::int64_t lost = 0;     // updates that were known to be complete, and are made again
-
-    static constexpr int kFields = 5;
     bool operator==(const Restart&) const = default;
   };
 

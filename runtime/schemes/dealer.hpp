@@ -34,8 +34,6 @@ class PortionDealer {
   struct Portion {
     std::set<std::int32_t> workers{};  // that work on it
     bool done = false;
-
-    static constexpr int kFields = 2;
   };
 
   std::vector<Portion> portions_;

@@ -20,8 +20,6 @@ struct Standing {
   // Of a replica that never waits, as measured, in seconds; 0: not yet.
   double step = 0;  // that a mini-batch takes it
   double sync = 0;  // that its messages and the update took in its last exchange
-
-  static constexpr int kFields = 6;
 };
 
 /// Of all replicas, by number.

@@ -101,8 +101,6 @@ class OptimizerStep {
   struct State {
     std::vector<Tensor> moments;
     Tensor displacement;
-
-    static constexpr int kFields = 2;
   };
 
   std::size_t stretch_of(const SliceLayout::Piece& piece) const;

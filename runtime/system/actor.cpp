@@ -1,86 +1,47 @@
 #include "runtime/system/actor.hpp"
 
+#include "messages/message.hpp"
 #include "runtime/system/performer.hpp"
 
 #include <caf/send.hpp>
 
-#include <functional>
+#include <memory>
 #include <utility>
 
 namespace troupe {
 namespace {
 
-template <class Role>
-class RolePort final : public Port {
+/// The way to a machine here or, where there is no actor, of another process.
+class MachinePort final : public Port {
  public:
-  RolePort(std::string name, Handle<Role> actor)
-      : name_(std::move(name)), actor_(std::move(actor)) {}
+  MachinePort(Theatre& theatre, ActorId id) : theatre_(theatre), id_(id) {}
 
   void send(Message message, std::chrono::nanoseconds delay) override {
-    const bool understood = open(message, [&, from = message.from](auto& m) {
-      if (delay.count() > 0) {
-        caf::delayed_anon_send(actor_, delay, std::move(m), from);
-      } else {
-        caf::anon_send(actor_, std::move(m), from);
-      }
-    });
-    TROUPE_CHECK(understood, name_, " does not understand ", message_name(message));
-  }
-
- private:
-  /// Calls `then` with what is in the message, or, where the role is any, with the message. False
-  /// where the role does not accept it.
-  template <class Then>
-  static bool open(Message& message, Then then) {
-    if constexpr (Role::template accepts<Message>) {
-      then(message);
-      return true;
+    TROUPE_CHECK(understands(theatre_.roles[id_], message),
+                 theatre_.cast.members[id_].name,
+                 " does not understand ",
+                 message_name(message));
+    const Performing& actor = theatre_.actors[id_];
+    if (!theatre_.is_here(id_)) {
+      const double seconds = std::chrono::duration<double>(delay).count();
+      theatre_.options.others->send(
+          id_, std::move(message), seconds > 0 ? theatre_.now() + seconds : 0);
+    } else if (delay.count() > 0) {
+      caf::delayed_anon_send(actor, delay, std::move(message));
     } else {
-      return std::visit(
-          [&]<class M>(M& m) {
-            if constexpr (Role::template accepts<M>) {
-              then(m);
-            }
-            return Role::template accepts<M>;
-          },
-          message);
+      caf::anon_send(actor, std::move(message));
     }
   }
 
-  std::string name_;
-  Handle<Role> actor_;
-};
-
-/// The way to a machine of another process.
-template <class Role>
-class FarPort final : public Port {
- public:
-  FarPort(std::string name, Theatre& theatre, ActorId id)
-      : name_(std::move(name)), theatre_(theatre), id_(id) {}
-
-  void send(Message message, std::chrono::nanoseconds delay) override {
-    const bool understood = std::visit(
-        []<class M>(const M&) {
-          return Role::template accepts<M> || Role::template accepts<Message>;
-        },
-        static_cast<const Message::variant&>(message));
-    TROUPE_CHECK(understood, name_, " does not understand ", message_name(message));
-    const double seconds = std::chrono::duration<double>(delay).count();
-    theatre_.options.others->send(
-        id_, std::move(message), seconds > 0 ? theatre_.now() + seconds : 0);
-  }
-
  private:
-  std::string name_;
   Theatre& theatre_;
   ActorId id_;
 };
 
-template <class Role>
-class MachineActor final : public Pinned<Handle<Role>> {
+class MachineActor final : public Pinned<Performing> {
  public:
   MachineActor(caf::actor_config& config, Thread& thread, Theatre* theatre, ActorId id)
-      : Pinned<Handle<Role>>(config, thread), theatre_(*theatre), performer_(*theatre, id) {
+      : Pinned<Performing>(config, thread), theatre_(*theatre), performer_(*theatre, id) {
     theatre_.performers.push_back(&performer_);
     this->set_exception_handler([](std::exception_ptr& e) { return reason_of(e); });
     this->set_down_handler([this](const caf::down_msg& down) { on(down); });
@@ -89,26 +50,18 @@ class MachineActor final : public Pinned<Handle<Role>> {
   const char* name() const override { return performer_.member().name.c_str(); }
 
  protected:
-  typename Handle<Role>::behavior_type make_behavior() override { return behavior(Role{}); }
-
- private:
-  template <class... Messages>
-  typename Handle<Role>::behavior_type behavior(const Understands<Messages...>&) {
+  Performing::behavior_type make_behavior() override {
     return {[this](Perform) { performer_.perform(); },
             [this](Watch) { watch(); },
             [this](Explain) { return standstill_of(*performer_.member().machine); },
             [this](Freeze) { return performer_.freeze(); },
             [this](Thaw) { performer_.thaw(); },
-            delivery<Messages>()...};
+            [this](Message& message) {
+              performer_.deliver(std::move(message));
+            }};
   }
 
-  template <class M>
-  auto delivery() {
-    return [this](M& m, ActorId from) {
-      performer_.deliver(sent_by(from, std::move(m)));
-    };
-  }
-
+ private:
   void watch() {
     for (const Performing& other : theatre_.actors) {
       if (other && other.address() != this->address()) {
@@ -158,23 +111,14 @@ std::string words_of(const caf::error& reason) {
 void hire_machine(Theatre& theatre, ActorId id) {
   Cast::Member& member = theatre.cast.members[id];
   theatre.roles.push_back(member.machine->role());
-  std::visit(
-      [&]<class Role>(Role) {
-        if (!theatre.is_here(id)) {
-          theatre.actors.emplace_back();
-          theatre.performers.push_back(nullptr);
-          theatre.ports.push_back(std::make_unique<FarPort<Role>>(member.name, theatre, id));
-          return;
-        }
-        Handle<Role> actor =
-            hire<MachineActor<Role>>(theatre.workplace_of(id).thread, &theatre, id);
-        theatre.actors.push_back(actor);
-        theatre.ports.push_back(std::make_unique<RolePort<Role>>(member.name, std::move(actor)));
-      },
-      theatre.roles.back());
-  if (!theatre.is_here(id)) {
-    member.machine.reset();  // what it has of the model is there
+  theatre.ports.push_back(std::make_unique<MachinePort>(theatre, id));
+  if (theatre.is_here(id)) {
+    theatre.actors.push_back(hire<MachineActor>(theatre.workplace_of(id).thread, &theatre, id));
+    return;
   }
+  theatre.actors.emplace_back();
+  theatre.performers.push_back(nullptr);
+  member.machine.reset();  // what it has of the model is there
 }
 
 }  // namespace troupe

@@ -1,38 +1,14 @@
-// CAF actors that are pinned to a thread (thread.hpp), and the type of a machine's handle, which
-// follows from its role: a message that the role does not list cannot be sent through it.
+// CAF actors that are pinned to a thread (thread.hpp), and those that play machines.
 #pragma once
 
-#include "messages/protocol.hpp"
 #include "runtime/system/theatre.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
 #include <exception>
-#include <type_traits>
 
 namespace troupe {
-
-/// What may travel between actors: a message, or the one that is any of them.
-template <class M>
-concept Travels =
-    std::is_constructible_v<Message, std::in_place_type_t<M>, M> || std::is_same_v<M, Message>;
-
-}  // namespace troupe
-
-/// In process only: tensors travel as handles. What crosses a process border will have a form of its
-/// own.
-template <troupe::Travels M>
-struct caf::allowed_unsafe_message_type<M> : std::true_type {};
-
-namespace troupe {
-
-template <class... Messages>
-Performing::extend<caf::reacts_to<Messages, ActorId>...> handle_of(const Understands<Messages...>&);
-
-/// The handle of an actor that plays `Role`. With a message goes who sends it.
-template <class Role>
-using Handle = decltype(handle_of(std::declval<const Role&>()));
 
 /// An actor that takes its turns on one thread, whoever sends to it.
 template <class OfHandle>

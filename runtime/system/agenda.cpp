@@ -1,6 +1,8 @@
 #include "runtime/system/agenda.hpp"
 
 #include "kernels/stream.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -46,8 +48,7 @@ void Agenda::push(double time, ActorId to, Message message, std::uint64_t number
     ways_.resize(slots_.size());
     ways_[slot] = way;
   }
-  heap_.push_back({time, sequence_++, slot, to});
-  std::push_heap(heap_.begin(), heap_.end());
+  queue_.push({time, sequence_++, slot, to}, now_);
 }
 
 Stream& Agenda::stream(const Cast::Member& member) {
@@ -121,7 +122,7 @@ void Agenda::deliver(ActorId to, Message message) {
   if (order_) {
     order_->delivered(now_, to, message);
   }
-  const bool stepped = snapshots_ && std::holds_alternative<Applied>(message);
+  const bool stepped = snapshots_ && holds_alternative<Applied>(message);
   try {
     cast_.members[to].machine->on(std::move(message), now_, fx_);
     carry_out(to);
@@ -149,13 +150,7 @@ std::optional<Agenda::Entry> Agenda::next_entry() {
     thawed_.pop_front();
     return entry;
   }
-  if (heap_.empty()) {
-    return {};
-  }
-  std::pop_heap(heap_.begin(), heap_.end());
-  const Entry entry = heap_.back();
-  heap_.pop_back();
-  return entry;
+  return queue_.empty() ? std::nullopt : std::optional(queue_.pop());
 }
 
 bool Agenda::step() {
@@ -191,17 +186,15 @@ void Agenda::archive(Archive& a) {
                  .bounds = bounds};
   if (!a.reading()) {
     // Copies: where a machine cannot be written the run goes on with what it has.
-    const auto add = [&](const auto& entries) {
-      for (const Entry& entry : entries) {
-        if (!outlived(entry)) {
-          state.pending.push_back({entry.time, entry.sequence, entry.to, slots_[entry.slot]});
-        }
+    const auto add = [&](const Entry& entry) {
+      if (!outlived(entry)) {
+        state.pending.push_back({entry.time, entry.sequence, entry.to, slots_[entry.slot]});
       }
     };
-    add(heap_);
-    add(thawed_);
+    queue_.for_each(add);
+    std::for_each(thawed_.begin(), thawed_.end(), add);
     for (const auto& [host, entries] : withheld_) {
-      add(entries);
+      std::for_each(entries.begin(), entries.end(), add);
     }
     std::sort(state.pending.begin(), state.pending.end(), earlier);
     archive_run(a, cast_, state);
@@ -219,20 +212,19 @@ void Agenda::archive(Archive& a) {
   place(std::move(state.pending));
 }
 
-/// These messages, and no others, are on the heap. What is posted from now on comes behind them.
+/// These messages, and no others, are in the queue. What is posted from now on comes behind them.
 void Agenda::place(std::vector<Pending> pending) {
   std::fill(lives_.begin(), lives_.end(), 0);  // what was outlived was not written
   std::sort(pending.begin(), pending.end(), earlier);
-  heap_.clear();
+  queue_.clear();
   slots_.clear();
   ways_.clear();
   free_.clear();
   for (Pending& p : pending) {
     sequence_ = std::max(sequence_, p.sequence);
-    heap_.push_back({p.time, p.sequence, static_cast<std::uint32_t>(slots_.size()), p.to});
+    queue_.push({p.time, p.sequence, static_cast<std::uint32_t>(slots_.size()), p.to}, now_);
     slots_.push_back(std::move(p.message));
   }
-  std::make_heap(heap_.begin(), heap_.end());
   ++sequence_;
 }
 

@@ -1,9 +1,10 @@
-// The virtual clock: one heap of (time, sequence, recipient, message). Each pop calls `on` of one
-// machine; what it sends goes back onto the heap. A job is executed when it is issued and its
+// The virtual clock: one queue of (time, sequence, recipient, message). Each pop calls `on` of one
+// machine; what it sends goes back into the queue. A job is executed when it is issued and its
 // outputs are delivered after the modelled time. No threads, no actor system: the same cast gives
 // the same order and the same bits, whatever the number of cores.
 #pragma once
 
+#include "runtime/system/agenda_queue.hpp"
 #include "runtime/system/driver.hpp"
 #include "runtime/system/faults.hpp"
 #include "runtime/system/module_snapshots.hpp"
@@ -49,7 +50,7 @@ class Agenda {
   /// run(), where the run breaks one of the witness's laws.
   void suffer(Faults& faults, Witness& witness);
 
-  /// Puts a message on the heap from outside; for tests of faults.
+  /// Puts a message into the queue from outside; for tests of faults.
   void post(double time, ActorId to, Message message);
   /// What to do with a message instead of delivering it; for tests of faults. True: it is lost.
   std::function<bool(ActorId, const Message&)> lose;
@@ -57,17 +58,7 @@ class Agenda {
  private:
   Ending play(const std::function<bool()>& interrupted);
 
-  struct Entry {
-    double time;
-    std::uint64_t sequence;
-    std::uint32_t slot;
-    ActorId to;
-
-    bool operator<(
-        const Entry& other) const {  // the heap's top is the earliest, then the first posted
-      return time != other.time ? time > other.time : sequence > other.sequence;
-    }
-  };
+  using Entry = AgendaQueue::Entry;
 
   /// What only a run with faults has to know of an entry. Not in it: the heap moves entries often.
   struct Way {
@@ -108,7 +99,7 @@ class Agenda {
   const TimeModel& times_;
   RecordSink& records_;
   OrderSink* order_;
-  std::vector<Entry> heap_;
+  AgendaQueue queue_;
   std::vector<Message> slots_;
   std::vector<std::uint32_t> free_;
   std::map<std::pair<Device, Precision>, std::unique_ptr<Stream>> streams_;

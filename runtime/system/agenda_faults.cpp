@@ -1,4 +1,6 @@
 // What befalls the hosts of a run in virtual time, and who gets no message because of it.
+#include "messages/ending.hpp"
+#include "messages/returns.hpp"
 #include "runtime/system/agenda.hpp"
 
 #include <algorithm>
@@ -36,13 +38,12 @@ double Agenda::next_thaw() const {
 
 /// What happens to hosts before the next message is delivered, one thing at a time. False: nothing does.
 bool Agenda::befall() {
-  const bool still = heap_.empty() && withheld_.empty();
+  const bool still = queue_.empty() && withheld_.empty();
   if (!thawed_.empty() || (still && !awaits_module())) {
     return false;
   }
   const double thaw = next_thaw();
-  const double message =
-      heap_.empty() ? std::numeric_limits<double>::infinity() : heap_.front().time;
+  const double message = queue_.first();
   if (faults_->next() <= std::min(thaw, message)) {
     now_ = std::max(now_, faults_->next());
     const Faults::Happening what = faults_->happen();
@@ -171,7 +172,7 @@ bool Agenda::outlived(const Entry& entry) const {
   const Message& message = slots_[entry.slot];
   const Way passed = way(entry);
   return passed.to_life != life(entry.to) ||
-         (passed.from_life != life(message.from) && !std::holds_alternative<Down>(message));
+         (passed.from_life != life(message.from) && !holds_alternative<Down>(message));
 }
 
 /// Whether the message is not delivered now: who has gone hears nothing, nobody hears a host that is dead, and one
@@ -180,7 +181,7 @@ bool Agenda::withheld(const Entry& entry) {
   const Message& message = slots_[entry.slot];
   const bool passes = faults_ && faults_->apart(message.from, entry.to);
   if (gone_.contains(entry.to) || outlived(entry) ||
-      (passes && faults_->dead(message.from) && !std::holds_alternative<Down>(message))) {
+      (passes && faults_->dead(message.from) && !holds_alternative<Down>(message))) {
     slots_[entry.slot] = {};
     free_.push_back(entry.slot);
     return true;

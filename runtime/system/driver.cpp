@@ -1,5 +1,8 @@
 #include "runtime/system/driver.hpp"
 
+#include "messages/copies.hpp"
+#include "messages/message.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -45,9 +48,9 @@ namespace {
 
 /// What a copy of a server gets from its own optimizer, or from another copy, is its own.
 bool of_one_copy(const Message& message) {
-  return std::holds_alternative<Combined>(message) || std::holds_alternative<Ordered>(message) ||
-         std::holds_alternative<Confirmed>(message) || std::holds_alternative<Missing>(message) ||
-         std::holds_alternative<Resent>(message);
+  return holds_alternative<Combined>(message) || holds_alternative<Ordered>(message) ||
+         holds_alternative<Confirmed>(message) || holds_alternative<Missing>(message) ||
+         holds_alternative<Resent>(message);
 }
 
 }  // namespace
@@ -63,7 +66,7 @@ void fan_out(const Cast& cast, Effects& effects) {
       continue;
     }
     for (const ActorId copy : others->second) {
-      effects.sends.push_back({copy, effects.sends[i].message, effects.sends[i].modelled});
+      effects.pass_on(copy, effects.sends[i].message, effects.sends[i].modelled);
     }
   }
 }

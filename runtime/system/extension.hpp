@@ -7,6 +7,10 @@
 // the run ends.
 #pragma once
 
+#include "messages/peers.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/servers.hpp"
 #include "runtime/schemes/registry.hpp"
 #include "runtime/system/machine.hpp"
 

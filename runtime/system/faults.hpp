@@ -42,8 +42,6 @@ class Faults {
     std::int64_t cuts = 0;
     std::int64_t packets_lost = 0;
     std::int64_t packets_doubled = 0;
-
-    static constexpr int kFields = 7;
   };
 
   struct Death {
@@ -98,8 +96,6 @@ class Faults {
       double at = 0;
       std::int64_t host = -1;   // -1: drawn
       std::int64_t other = -2;  // of a cut; -1: all others, -2: drawn
-
-      static constexpr int kFields = 3;
     };
 
     std::vector<Point> given{};  // by time
@@ -120,15 +116,11 @@ class Faults {
     double frozen_until = 0;
     double silent_since = 0;  // for host 0
     double silent_until = 0;
-
-    static constexpr int kFields = 4;
   };
 
   struct Channel {
     std::uint64_t packets = 0;
     double last = 0;  // when the last message was handed over
-
-    static constexpr int kFields = 2;
   };
 
   static std::size_t at(int host) { return static_cast<std::size_t>(host); }

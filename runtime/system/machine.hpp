@@ -4,8 +4,9 @@
 #pragma once
 
 #include "kernels/stream.hpp"
-#include "messages/messages.hpp"
+#include "messages/ending.hpp"
 #include "messages/protocol.hpp"
+#include "messages/ran.hpp"
 #include "messages/record.hpp"
 
 #include <functional>
@@ -60,19 +61,36 @@ struct Ending {
 /// What a machine wants done. Filled by `on`, carried out by the driver in this order: sends, runs.
 class Effects {
  public:
-  struct Send {
+  /// One of them; made by Effects alone, so that no message goes to who does not understand it.
+  class Send {
+   public:
     ActorId to;
     Message message;
     bool modelled;  // a tensor between stages or replicas: takes the link's modelled time
+
+   private:
+    friend class Effects;
+
+    Send(ActorId whom, Message says, bool travels)
+        : to(whom), message(std::move(says)), modelled(travels) {}
   };
 
   template <class Role, class M>
   void send(Ref<Role> to, M message) {
     static_assert(Role::template accepts<M>, "the recipient does not understand this message");
-    constexpr bool tensor = std::is_same_v<M, Activation> || std::is_same_v<M, ErrorSignal> ||
-                            std::is_same_v<M, Upload> || std::is_same_v<M, Answer> ||
-                            std::is_same_v<M, GradientPart> || std::is_same_v<M, Note>;
-    sends.push_back({to.id, Message(std::in_place_type<M>, std::move(message)), tensor});
+    sends.push_back(Send(to.id, std::move(message), M::kFacts.travels));
+  }
+
+  /// To a machine on the same thread, or of what takes no time in the model: no link takes time.
+  template <class Role, class M>
+  void send_beside(Ref<Role> to, M message) {
+    static_assert(Role::template accepts<M>, "the recipient does not understand this message");
+    sends.push_back(Send(to.id, std::move(message), false));
+  }
+
+  /// What a machine has said, to one that understands what the machine that it was said to does.
+  void pass_on(ActorId to, Message said, bool modelled) {
+    sends.push_back(Send(to, std::move(said), modelled));
   }
 
   void run(Run job) { runs.push_back(std::move(job)); }

@@ -30,8 +30,6 @@ class ModuleSnapshots {
   struct Snapshot {
     std::int64_t steps = 0;  // of the shard, so far
     Archived state{};
-
-    static constexpr int kFields = 2;
   };
 
   void write(const Cast::Kept& which);

@@ -1,6 +1,8 @@
 #include "runtime/system/performer.hpp"
 
 #include "messages/bad_sender.hpp"
+#include "messages/message.hpp"
+#include "messages/servers.hpp"
 
 #include <caf/send.hpp>
 
@@ -55,7 +57,7 @@ void Performer::deliver(Message message) {
   place_.deliveries.store(place_.deliveries.load(std::memory_order_relaxed) + 1,
                           std::memory_order_relaxed);
   const std::optional<Delivered> made = noted(message, now);
-  if (std::holds_alternative<Alarm>(message)) {
+  if (holds_alternative<Alarm>(message)) {
     alarm_.reset();
   }
   fx_.clear();

@@ -2,6 +2,10 @@
 
 #include "kernels/stream.hpp"
 #include "messages/bad_sender.hpp"
+#include "messages/message.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/returns.hpp"
+#include "messages/servers.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -81,7 +85,7 @@ std::optional<Message> Replay::returned(std::int32_t replica) {
     waiting_[again.id].clear();
     for (std::deque<Message>& waiting : waiting_) {
       std::erase_if(waiting, [&](const Message& message) {
-        return message.from == again.id && !std::holds_alternative<Down>(message);
+        return message.from == again.id && !holds_alternative<Down>(message);
       });
     }
   }

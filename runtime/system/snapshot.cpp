@@ -1,7 +1,7 @@
 #include "runtime/system/snapshot.hpp"
 
 #include "kernels/check.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -35,25 +35,12 @@ void expect(bool sound, const char* what) {
   }
 }
 
-/// The recipient's role understands it.
-bool understands(const Machine& machine, const Message& message) {
-  return std::visit(
-      [&]<class Role>(Role) {
-        return std::visit(
-            []<class M>(const M&) {
-              return Role::template accepts<M> || Role::template accepts<Message>;
-            },
-            static_cast<const Message::variant&>(message));
-      },
-      machine.role());
-}
-
 void expect_sound(const Pending& p, const Cast& cast, const RunBounds* bounds) {
   expect(is_time(p.time), "a message that is due at a time that is none");
   expect(p.sequence < kSequencesMax, "a message of a number that there cannot be");
   expect(p.message.from < cast.members.size() || p.message.from == kOutside,
          "a message of a machine that this run has not");
-  expect(understands(*cast.members[p.to].machine, p.message),
+  expect(understands(cast.members[p.to].machine->role(), p.message),
          "a message that its recipient does not understand");
   if (bounds) {
     check_kept_bounds(p.message, *bounds);
@@ -93,7 +80,7 @@ void archive_member(Archive& a,
     if (p.to != id) {
       throw ArchiveError("a message of another stands among its own");
     }
-    archive(a, p.message);
+    a(p.message);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/system/standing_still.hpp"
 
+#include "messages/servers.hpp"
 #include "runtime/system/performer.hpp"
 
 #include <caf/scoped_actor.hpp>
@@ -115,7 +116,7 @@ RunState state_of(const Theatre& theatre, const std::vector<ActorId>& gone) {
     bool rung = false;  // its alarm is among them
     for (const Message& message : theatre.performers[id]->held()) {
       state.pending.push_back({state.now, state.pending.size(), to, message});
-      rung = rung || std::holds_alternative<Alarm>(message);
+      rung = rung || holds_alternative<Alarm>(message);
     }
     if (const auto& alarm = theatre.performers[id]->alarm(); alarm && !rung) {
       state.pending.push_back({*alarm, state.pending.size(), to, sent_by(to, Alarm{})});
@@ -154,14 +155,14 @@ std::vector<Standstill> ask_all_machines(const Theatre& theatre) {
 
 /// An alarm that has not gone off.
 bool is_ahead(const Pending& p, const RunState& state) {
-  return std::holds_alternative<Alarm>(p.message) && p.time > state.now;
+  return holds_alternative<Alarm>(p.message) && p.time > state.now;
 }
 
 /// A run that goes on from here would go on to lose a machine: whether it bears that is not known yet.
 bool has_news_of_a_loss(const Theatre& theatre) {
   const auto& news = theatre.performers[theatre.cast.director.id]->held();
   return std::any_of(news.begin(), news.end(), [](const Message& message) {
-    return std::holds_alternative<Down>(message);
+    return holds_alternative<Down>(message);
   });
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/system/theatre.hpp"
 
+#include "messages/servers.hpp"
+
 #include <caf/send.hpp>
 
 #include <algorithm>
@@ -74,7 +76,7 @@ void Theatre::send_later(ActorId to, double seconds, Message message) {
   seconds = std::min(seconds, kDelaySecondsMax);
   const double at = own_time() + seconds;
   raise(due, at);
-  if (!std::holds_alternative<Alarm>(message)) {
+  if (!holds_alternative<Alarm>(message)) {
     raise(due_from_others, at);
   }
   ports[to]->send(std::move(message),

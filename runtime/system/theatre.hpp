@@ -33,6 +33,8 @@ struct RecordBatch {
 
 }  // namespace troupe
 
+// In process only: tensors travel as handles.
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::Message)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::RecordBatch)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::Standstill)
 
@@ -44,12 +46,13 @@ using Explain = caf::atom_constant<caf::atom("explain")>;  // what do you wait f
 using Freeze = caf::atom_constant<caf::atom("freeze")>;  // hold your messages; are your jobs done?
 using Thaw = caf::atom_constant<caf::atom("thaw")>;      // go on with them
 
-/// What the actor of a machine understands whatever its role.
+/// The actor of a machine. That the machine's role understands a message is checked where it is sent (Port).
 using Performing = caf::typed_actor<caf::reacts_to<Perform>,
                                     caf::reacts_to<Watch>,
                                     caf::replies_to<Explain>::with<Standstill>,
                                     caf::replies_to<Freeze>::with<bool>,
-                                    caf::reacts_to<Thaw>>;
+                                    caf::reacts_to<Thaw>,
+                                    caf::reacts_to<Message>>;
 
 /// Freeze: what was recorded before has been handed over when it answers.
 using RecorderActor =

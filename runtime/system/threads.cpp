@@ -1,5 +1,6 @@
 #include "runtime/system/threads.hpp"
 
+#include "messages/pipeline.hpp"
 #include "runtime/system/actor.hpp"
 #include "runtime/system/room.hpp"
 #include "runtime/system/standing_still.hpp"

@@ -1,5 +1,6 @@
 #include "runtime/system/witness.hpp"
 
+#include "messages/copies.hpp"
 #include "messages/tensor_bytes.hpp"
 
 #include <algorithm>
@@ -78,22 +79,22 @@ void Witness::returned(std::int32_t replica) {
 }
 
 void Witness::sent(ActorId from, const Message& message) {
-  if (const auto* answer = std::get_if<Answer>(&message)) {
+  if (const auto* answer = get_if<Answer>(&message)) {
     answered(from, *answer);
   }
 }
 
 void Witness::delivered(ActorId to, const Message& message) {
-  if (const auto* upload = std::get_if<Upload>(&message)) {
+  if (const auto* upload = get_if<Upload>(&message)) {
     arrived(servers_[to], *upload);
-  } else if (const auto* resent = std::get_if<Resent>(&message); resent && resent->upload) {
+  } else if (const auto* resent = get_if<Resent>(&message); resent && resent->upload) {
     arrived(servers_[to], *resent->upload);
-  } else if (const auto* combine = std::get_if<Combine>(&message)) {
+  } else if (const auto* combine = get_if<Combine>(&message)) {
     servers_[combine->from.id].optimizer = to;
     taken(combine->from.id, *combine);
-  } else if (const auto* combined = std::get_if<Combined>(&message)) {
+  } else if (const auto* combined = get_if<Combined>(&message)) {
     made(servers_[to], *combined);
-  } else if (std::holds_alternative<Verdict>(message)) {
+  } else if (holds_alternative<Verdict>(message)) {
     servers_[to].follows = true;
   }
 }

@@ -23,8 +23,8 @@
 #pragma once
 
 #include "kernels/check.hpp"
-#include "messages/messages.hpp"
 #include "messages/record.hpp"
+#include "messages/servers.hpp"
 
 #include <cstdint>
 #include <map>

@@ -1,5 +1,7 @@
 // By what a gradient is clipped, and the shares of tied parameters that come before.
 #include "actors/clipping.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/weights.hpp"
 
 #include "actors/tied_shares.hpp"
 #include "runtime/schemes/optimizer_step.hpp"

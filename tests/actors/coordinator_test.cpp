@@ -1,5 +1,9 @@
 // L-BFGS by commands, against shards that keep doubles: a quadratic whose minimum is at 0.
 #include "actors/coordinator.hpp"
+#include "messages/ending.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/sandblaster.hpp"
 
 #include "tests/support/machines.hpp"
 
@@ -126,17 +130,17 @@ struct World {
     for (; most > 0 && !coming.empty(); --most) {
       Effects::Send send = std::move(coming.front());
       coming.pop_front();
-      if (const auto* portion = std::get_if<Portion>(&send.message)) {
+      if (const auto* portion = get_if<Portion>(&send.message)) {
         if (!dead.contains(send.to)) {
           work(*portion);
         }
-      } else if (const auto* commands = std::get_if<VectorCommands>(&send.message)) {
+      } else if (const auto* commands = get_if<VectorCommands>(&send.message)) {
         const std::size_t s = send.to - kShards[0];
         tell(VectorReply{commands->request,
                          static_cast<std::int32_t>(s),
                          problem.carry_out(s, commands->commands)});
       } else {
-        CHECK(std::get<Release>(send.message).conclude);
+        CHECK(get<Release>(send.message).conclude);
         const std::size_t s = send.to - kShards[0];
         const Vector& w = problem.shards[s].at({VectorKind::weights});
         tell(PointReply{static_cast<std::int32_t>(s), 0, filled(static_cast<float>(w[0]), 2)});
@@ -253,7 +257,7 @@ TEST_CASE("a portion counts once, and at the version of the point alone", "[acto
   World world(config());
   world.tell(Start{});
   REQUIRE(world.coming.size() == 2);
-  const Portion first = std::get<Portion>(world.coming[0].message);
+  const Portion first = get<Portion>(world.coming[0].message);
   const auto done = [&](std::int64_t version, std::int64_t batch) {
     PortionDone m{first.stamp, version, result_of(1, 0)};
     m.stamp.batch = batch;

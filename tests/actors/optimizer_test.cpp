@@ -1,5 +1,6 @@
 // The optimizer as a plain state machine: Apply in, its job run here, Applied out.
 #include "actors/optimizer.hpp"
+#include "messages/optimizer.hpp"
 
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
@@ -125,7 +126,7 @@ Applied apply(Optimizer& o,
   fx.clear();
   o.on(std::move(ran), 0, fx);
   REQUIRE(fx.sends.size() == 1);
-  return std::get<Applied>(std::move(fx.sends.front().message));
+  return get<Applied>(std::move(fx.sends.front().message));
 }
 
 /// A parameter's plain loop: muon on matrices, adamw on the rest, as PyTorch has them.

@@ -1,5 +1,8 @@
 // The shard as a plain state machine: messages in, effects out, no actor system.
 #include "actors/parameter_shard.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/servers.hpp"
+#include "messages/weights.hpp"
 
 #include "actors/exchange/alone.hpp"
 #include "actors/exchange/upstream.hpp"
@@ -48,7 +51,7 @@ Push push(std::int64_t batch, std::uint64_t sequence) {
 /// What the optimizer would answer to the only Apply in `fx`.
 Applied applied(Effects& fx) {
   REQUIRE(fx.sends.size() == 1);
-  Apply apply = std::get<Apply>(std::move(fx.sends[0].message));
+  Apply apply = get<Apply>(std::move(fx.sends[0].message));
   fx.clear();
   Applied answer;
   answer.next = {{.values = apply.base.front().values}};
@@ -67,7 +70,7 @@ TEST_CASE("a pull of a step to come is answered when it has come, with that step
   s.handle(answer, 0, fx);
   REQUIRE(fx.sends.size() == 1);
   CHECK(fx.sends[0].to == kStage.id);
-  const auto& reply = std::get<PullReply>(fx.sends[0].message);
+  const auto& reply = get<PullReply>(fx.sends[0].message);
   CHECK(reply.request == 41);
   CHECK(reply.weights.front().step == 1);
   CHECK(reply.weights.front().version == 1);
@@ -96,7 +99,7 @@ TEST_CASE("one Apply is out at a time, and pushes are applied in order", "[actor
   CHECK(fx.sends.empty());
   s.handle(answer, 0, fx);
   REQUIRE(fx.sends.size() == 1);
-  CHECK(std::get<Apply>(fx.sends[0].message).stamp.batch == 1);
+  CHECK(get<Apply>(fx.sends[0].message).stamp.batch == 1);
 }
 
 TEST_CASE("pushes that move nothing are done one after the other, however many wait", "[actors]") {
@@ -120,7 +123,7 @@ TEST_CASE("pushes that move nothing are done one after the other, however many w
   CHECK(fx.records.size() == kPushes);
   s.handle(Pull{kStage, 41, {kPushes, {}}}, 0, fx);
   REQUIRE(fx.sends.size() == 1);
-  CHECK(std::get<PullReply>(fx.sends[0].message).weights.front().step == kPushes);
+  CHECK(get<PullReply>(fx.sends[0].message).weights.front().step == kPushes);
 }
 
 TEST_CASE("a View that was not announced, or a step no longer kept, is a bug", "[actors]") {
@@ -164,7 +167,7 @@ TEST_CASE("a shard whose fragment is due says that it waits for the servers", "[
   Applied answer = applied(fx);
   answer.outgoing = {slice};
   s.handle(answer, 0, fx);
-  REQUIRE(std::holds_alternative<Upload>(fx.sends.at(0).message));
+  REQUIRE(holds_alternative<Upload>(fx.sends.at(0).message));
   CHECK(s.waits_for() == "the gradient of mini-batch 1 of its stage");
   fx.clear();
   s.handle(push(1, 2), 0, fx);

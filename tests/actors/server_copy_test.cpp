@@ -1,9 +1,13 @@
 // Copies of a server by messages alone: who takes what in which order, what the head keeps to itself, and that
 // nothing that was told is lost with a copy, in thousands of random orders of messages and deaths.
 #include "actors/server_copy.hpp"
+#include "messages/copies.hpp"
+#include "messages/ending.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/peers.hpp"
+#include "messages/returns.hpp"
 
 #include "messages/archive.hpp"
-#include "messages/fields.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
@@ -46,7 +50,7 @@ class Scribe final : public Machine {
     const Stamp stamp = message_stamp(message);
     std::string line =
         concat(message_name(message), ' ', stamp.replica, ' ', stamp.batch, ' ', now);
-    if (const auto* m = std::get_if<Upload>(&message)) {
+    if (const auto* m = get_if<Upload>(&message)) {
       const auto sequence = static_cast<std::int64_t>(m->sequence);
       if (sequence <= state_.last[m->stamp.replica]) {
         return;  // it came before
@@ -56,7 +60,7 @@ class Scribe final : public Machine {
       if (sequence % 5 == 0) {
         fx.wake(now + 1);
       }
-    } else if (std::holds_alternative<Combined>(message)) {
+    } else if (holds_alternative<Combined>(message)) {
       state_.busy = false;
       finish(fx);
     }
@@ -539,18 +543,18 @@ class World {
   }
 
   void deliver(ActorId to, Message message) {
-    if (std::holds_alternative<Membership>(message) ||
-        std::holds_alternative<Succession>(message)) {
+    if (holds_alternative<Membership>(message) ||
+        holds_alternative<Succession>(message)) {
       forget_dead(to);
     }
     if (to == kDirector) {
-      if (const auto* mark = std::get_if<MarkDue>(&message)) {
+      if (const auto* mark = get_if<MarkDue>(&message)) {
         marks_.insert(mark->step);
-      } else if (const auto* record = std::get_if<Note>(&message)) {
+      } else if (const auto* record = get_if<Note>(&message)) {
         recorded_.insert(record->stamp.replica * 1000 + record->stamp.batch);
       }
     } else if (to < kCopies[0]) {
-      answer(static_cast<std::int32_t>(to - kShards[0]), std::get<Answer>(message));
+      answer(static_cast<std::int32_t>(to - kShards[0]), get<Answer>(message));
     } else if (to >= kOptimizers[0]) {
       post(to, to - kOptimizers[0] + kCopies[0], Combined{});
     } else {
@@ -569,7 +573,7 @@ class World {
 
   void carry_out(ActorId from, Effects& fx) {
     for (Effects::Send& send : fx.sends) {
-      if (const auto* m = std::get_if<Answer>(&send.message)) {
+      if (const auto* m = get_if<Answer>(&send.message)) {
         check_taken(m->replica * 1000 + static_cast<std::int64_t>(m->request));
       }
       post(from, send.to, std::move(send.message));

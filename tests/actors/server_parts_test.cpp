@@ -6,6 +6,9 @@
 #include "actors/server/replicas.hpp"
 #include "actors/server/served_weights.hpp"
 #include "actors/server/verdicts.hpp"
+#include "messages/ending.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/servers.hpp"
 #include "tests/support/catch.hpp"
 
 namespace server_parts_test {
@@ -267,11 +270,11 @@ TEST_CASE("who decides numbers its verdicts and sends each to all that follow", 
   sender.tell({.take = {named(upload(1, 1))}}, fx);
   std::vector<std::pair<ActorId, std::uint64_t>> told;
   for (const Effects::Send& send : fx.sends) {
-    told.emplace_back(send.to, std::get<Verdict>(send.message).number);
+    told.emplace_back(send.to, get<Verdict>(send.message).number);
   }
   CHECK(told == std::vector<std::pair<ActorId, std::uint64_t>>{{7, 1}, {9, 1}, {7, 2}, {9, 2}});
-  CHECK(std::get<Verdict>(fx.sends.front().message).drop.front().replica == 2);
-  CHECK(std::get<Verdict>(fx.sends.front().message).drop.front().batch == 3);
+  CHECK(get<Verdict>(fx.sends.front().message).drop.front().replica == 2);
+  CHECK(get<Verdict>(fx.sends.front().message).drop.front().batch == 3);
 
   VerdictSender alone({});
   CHECK_FALSE(alone.has_followers());
@@ -370,7 +373,7 @@ TEST_CASE("steps that are due are pinned once, the last of the run is not among 
     pins.pin_due(before, value(1), run, run.step(), fx);
     std::vector<std::int64_t> steps;
     for (const Effects::Send& send : fx.sends) {
-      steps.push_back(std::get<MarkDue>(send.message).step);
+      steps.push_back(get<MarkDue>(send.message).step);
     }
     return steps;
   };
@@ -403,7 +406,7 @@ TEST_CASE("what has accumulated goes up once, and an answer is merged once", "[s
   above.done(value(5), value(-4), 0, fx);
   REQUIRE(fx.sends.size() == 1);
   CHECK(fx.sends.front().to == 9);
-  const auto& up = std::get<Upload>(fx.sends.front().message);
+  const auto& up = get<Upload>(fx.sends.front().message);
   CHECK(up.far);
   CHECK(up.stamp.replica == 1);
   CHECK(up.stamp.batch == 6);
@@ -431,7 +434,7 @@ TEST_CASE("what has accumulated goes up once, and an answer is merged once", "[s
   CHECK_FALSE(push(1).since);
   CHECK(push(1).since.span<float>()[0] == -2.5f);
   above.done(value(1), value(-3.5f), 4, fx);
-  const auto& next = std::get<Upload>(fx.sends.front().message);
+  const auto& next = get<Upload>(fx.sends.front().message);
   CHECK(next.sequence == 2);
   CHECK(next.contribution.mini_batches == 4);
   CHECK(next.read_version == 8);

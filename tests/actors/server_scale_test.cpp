@@ -4,6 +4,7 @@
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
+#include "messages/servers.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 
@@ -123,9 +124,9 @@ Counts play(const std::vector<std::string>& assignments, int replicas, std::int6
     Effects fx;
     server.on(std::move(message), now, fx);
     for (const Effects::Send& send : fx.sends) {
-      if (const auto* answer = std::get_if<Answer>(&send.message)) {
+      if (const auto* answer = get_if<Answer>(&send.message)) {
         push(answer->replica, answer->weights.front().version);
-      } else if (std::holds_alternative<Combine>(send.message)) {
+      } else if (holds_alternative<Combine>(send.message)) {
         Combined done;
         done.updated.next = number;
         under_way.push_back(Message{std::move(done)});

@@ -6,6 +6,8 @@
 #include "actors/stage/sequence_cursor.hpp"
 #include "actors/stage/sequence_wait.hpp"
 #include "actors/stage/stashes.hpp"
+#include "messages/ending.hpp"
+#include "messages/pipeline.hpp"
 #include "tests/support/catch.hpp"
 
 namespace stage_parts_test {
@@ -52,7 +54,7 @@ std::vector<float> concluded(const Effects& fx) {
   std::vector<float> all;
   for (const Effects::Send& send : fx.sends) {
     CHECK(send.to == kDirector.id);
-    all.push_back(std::get<Buffers>(send.message).tensors.front().span<float>()[0]);
+    all.push_back(get<Buffers>(send.message).tensors.front().span<float>()[0]);
   }
   return all;
 }

@@ -1,9 +1,12 @@
 // All that another process of a run can send once it has connected: its greeting, then frames, which become parcels, which
 // become messages, records, standstills, deliveries and states.
+#include "messages/ending.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/sparse.hpp"
 #include "messages/wire.hpp"
 
 #include "messages/bounds.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
 #include "runtime/cluster/halts.hpp"
 #include "runtime/cluster/record_batches.hpp"
 #include "runtime/cluster/shared_memory.hpp"
@@ -26,7 +29,7 @@ void take(Parcel parcel, StateReader& reader) {
   if (parcel.kind == ParcelKind::message) {
     Message message;
     a(message.from);
-    archive(a, message);
+    a(message);
   } else if (parcel.kind == ParcelKind::records) {
     for (const RecordBatch& batch : read_batches(a)) {
       for (const RecordEntry& record : batch.entries) {
@@ -65,7 +68,7 @@ Parcel parcel_of(ParcelKind kind, T... values) {
 Parcel message_of(Message message) {
   Archive a;
   a(message.from);
-  archive(a, message);
+  a(message);
   return {.kind = ParcelKind::message, .recipient = 1, .due = 0.5, .content = a.take()};
 }
 

@@ -1,5 +1,13 @@
 // Records of another process tell of what the run has, or are refused.
 #include "messages/bounds.hpp"
+#include "messages/ending.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/peers.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/returns.hpp"
+#include "messages/servers.hpp"
+#include "messages/weights.hpp"
 
 #include "kernels/stream.hpp"
 #include "messages/archive.hpp"
@@ -170,6 +178,7 @@ std::vector<Message> sound_messages() {
           ErrorSignal{last, bundle(of({1, 2}))},
           Labels{last, classes(4)},
           Credit{1},
+          Decide{.batch = 1, .gradient_scale = 0.5},
           PullReply{.request = 7, .chunk = 1, .weights = {{.values = of({8})}}},
           Pull{.from = {kSender}, .view = {}},
           Answer{.replica = 1,
@@ -201,6 +210,12 @@ std::vector<Message> unsound_messages() {
           changed([](Upload& m) { m.contribution.mini_batches = 1'000'000'000'000; }),
           changed([](Upload& m) { m.contribution.replica = 2; }),
           changed([](Upload& m) { m.contribution.rate = kNan; }),
+          // What a gradient is multiplied by: the weights would be no numbers any more.
+          changed([](Upload& m) { m.contribution.factor = -1e174; }),
+          changed([](Upload& m) { m.contribution.factor = 1.5; }),
+          changed([](Upload& m) { m.contribution.rate_share = 1e300; }),
+          Decide{.batch = 1, .gradient_scale = 1e300},
+          Decide{.batch = 1, .gradient_scale = kNan},
           changed([](Upload& m) { m.contribution.read = of({8}); }),
           changed([](Upload& m) { m.read_version = -2; }),
           changed([](Upload& m) { m.has = -2; }),

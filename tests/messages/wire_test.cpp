@@ -1,7 +1,8 @@
 // Parcels come out of their frames as they went in; what is cut short, forged or too large does not.
+#include "messages/pipeline.hpp"
 #include "messages/wire.hpp"
 
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
 #include "messages/record_archive.hpp"
 #include "messages/tensor_bytes.hpp"
 #include "tests/support/catch.hpp"
@@ -264,16 +265,16 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
   Message message = Activation{.stamp = {.batch = 4}, .bundle = {{"x", x}}};
   Archive out;
   out.share_tensors();
-  archive(out, message);
+  out(message);
   Archived written = out.take();
   REQUIRE(written.tensors.size() == 1);
   CHECK(bytes_of(written.tensors[0]).data() == bytes_of(x).data());
   Archive in(std::move(written));
   Message read;
-  archive(in, read);
+  in(read);
   in.expect_end();
-  CHECK(std::get<Activation>(read).stamp.batch == 4);
-  CHECK(equal(std::get<Activation>(read).bundle.at(0).tensor, x));
+  CHECK(get<Activation>(read).stamp.batch == 4);
+  CHECK(equal(get<Activation>(read).bundle.at(0).tensor, x));
 
   const std::vector<RecordEntry> records{
       LossRecord{.stamp = {.batch = 1}, .samples = 2, .rows = 3, .result = x},
@@ -301,7 +302,7 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
     archive(a, record);
     Archive b(a.take());
     RecordEntry again;
-    archive(b, again);
+    b(again);
     b.expect_end();
     REQUIRE(again.index() == record.index());
     if (const auto* busy = std::get_if<BusyRecord>(&again)) {

@@ -5,7 +5,7 @@
 #include <apps/program.hpp>
 #include <kernels/combine.hpp>
 #include <kernels/random.hpp>
-#include <messages/fields.hpp>
+#include <messages/archive.hpp>
 #include <runtime/schemes/exchange.hpp>
 
 #include <iostream>

@@ -2,6 +2,9 @@
 // carries messages.
 #pragma once
 
+#include "messages/ending.hpp"
+#include "messages/results.hpp"
+#include "messages/sparse.hpp"
 #include "runtime/system/driver.hpp"
 
 #include <algorithm>
@@ -63,7 +66,7 @@ inline Cast directed_by(Part part, const std::string& waits_for = "") {
 
 /// Ends the run at the first Advanced.
 inline void end_when_told(const Message& message, Effects& fx) {
-  if (std::holds_alternative<Advanced>(message)) {
+  if (holds_alternative<Advanced>(message)) {
     fx.finish({});
   }
 }
@@ -111,7 +114,7 @@ inline Cast stalling_without_replica_0() {
 /// Answers Advance with Advanced of its own number.
 inline Part answering(std::int32_t number) {
   return [number](Message message, double, Effects& fx) {
-    if (const auto* m = std::get_if<Advance>(&message)) {
+    if (const auto* m = get_if<Advance>(&message)) {
       fx.send(kDirector, Advanced{number, m->batches});
     }
   };

@@ -1,6 +1,9 @@
 // Whole runs through codecs: what is counted, what is learnt, and that runs repeat, in every bit.
 #include "actors/exchange/upstream.hpp"
 #include "apps/topologies/exchange.hpp"
+#include "messages/returns.hpp"
+#include "messages/servers.hpp"
+#include "messages/weights.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -221,10 +224,10 @@ TEST_CASE("what replicas make of messages is what the server takes them to have,
       std::int64_t equal = 0;
       std::int64_t unequal = 0;
       run_of(set, {.lose = [&](ActorId, const Message& message) {
-               if (const auto* made = std::get_if<Combined>(&message)) {
+               if (const auto* made = get_if<Combined>(&message)) {
                  sent[static_cast<std::int64_t>(sent.size()) + 1] = made->updated.sent;
                }
-               if (const auto* reply = std::get_if<PullReply>(&message)) {
+               if (const auto* reply = get_if<PullReply>(&message)) {
                  const Slice& slice = reply->weights.front();
                  if (slice.version > 0) {
                    const Tensor& due = sent.at(slice.version);
@@ -256,8 +259,8 @@ TEST_CASE("a replica that comes back gets whole weights first, and then what the
                               "clock.faults.crashes.host=[2]",
                               "clock.faults.crashes.back=3"},
                              {.lose = [&](ActorId, const Message& message) {
-                               back = back || std::holds_alternative<Rejoin>(message);
-                               const auto* answer = std::get_if<Answer>(&message);
+                               back = back || holds_alternative<Rejoin>(message);
+                               const auto* answer = get_if<Answer>(&message);
                                if (back && answer && !answer->pinned) {
                                  const bool all = static_cast<bool>(answer->weights.front().values);
                                  ++(all ? whole : moved)[answer->replica];
@@ -318,7 +321,7 @@ TEST_CASE("through deaths and returns the servers have the sum of the messages t
     REQUIRE(start.size() == 1);
     std::map<std::pair<std::int32_t, std::int64_t>, Tensor> messages;  // by replica and mini-batch
     const HarnessOptions how{.meddle = [&](Agenda&, ActorId, const Message& message) {
-      const auto* upload = std::get_if<Upload>(&message);
+      const auto* upload = get_if<Upload>(&message);
       if (upload && !upload->contribution.values.empty()) {
         messages[{upload->stamp.replica, upload->stamp.batch}] =
             upload->contribution.values.front();
@@ -363,7 +366,7 @@ TEST_CASE("a push that is none ends the run with a sentence", "[system][codecs]"
     Stream stream{Device{}};
     bool done = false;
     const HarnessOptions how{.meddle = [&](Agenda& agenda, ActorId to, const Message& message) {
-      const auto* upload = std::get_if<Upload>(&message);
+      const auto* upload = get_if<Upload>(&message);
       if (done || !upload || upload->contribution.values.empty()) {
         return false;
       }

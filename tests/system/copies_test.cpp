@@ -4,6 +4,8 @@
 #include "apps/topologies/hosts.hpp"
 #include "kernels/random.hpp"
 #include "messages/archive.hpp"
+#include "messages/copies.hpp"
+#include "messages/ending.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/faults.hpp"
 #include "tests/support/catch.hpp"
@@ -339,7 +341,7 @@ TEST_CASE("the Witness sees that an update is acknowledged which a copy does not
                              last.machine =
                                  std::make_unique<Mutant>(std::move(last.machine), [](Effects& fx) {
                                    for (Effects::Send& send : fx.sends) {
-                                     if (auto* confirmed = std::get_if<Confirmed>(&send.message)) {
+                                     if (auto* confirmed = get_if<Confirmed>(&send.message)) {
                                        confirmed->number += 5;  // before it has taken them
                                      }
                                    }

@@ -2,6 +2,7 @@
 // what came, every movement is counted from the outer weights that its replica took over last and once, and
 // nobody ever waits: not for the slow, the dead or servers far away.
 #include "apps/topologies/topology.hpp"
+#include "messages/servers.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -69,14 +70,14 @@ class OuterLoops {
   }
 
   void see(ActorId to, const Message& message) {
-    if (const auto* upload = std::get_if<Upload>(&message)) {
+    if (const auto* upload = get_if<Upload>(&message)) {
       arrived(to, *upload);
-    } else if (const auto* answer = std::get_if<Answer>(&message); answer && !answer->pinned) {
+    } else if (const auto* answer = get_if<Answer>(&message); answer && !answer->pinned) {
       Taken& taken = taken_[{answer->replica, answer->chunk, answer->slice}];
       taken.handed[answer->weights.front().version] = doubles_of(answer->weights.front().values);
-    } else if (const auto* combine = std::get_if<Combine>(&message)) {
+    } else if (const auto* combine = get_if<Combine>(&message)) {
       begin(combine->from.id, combine->update);
-    } else if (const auto* combined = std::get_if<Combined>(&message)) {
+    } else if (const auto* combined = get_if<Combined>(&message)) {
       end(to, doubles_of(combined->updated.next));
     }
   }
@@ -316,7 +317,7 @@ TEST_CASE("a slow replica sends after fewer mini-batches, as its speed is", "[sy
                                            "stop.updates=60"}));
   const Outcome done =
       run(e, {.lose = [&](ActorId, const Message& message) {
-            if (const auto* m = std::get_if<Upload>(&message); m && m->sequence > 3) {
+            if (const auto* m = get_if<Upload>(&message); m && m->sequence > 3) {
               periods[m->stamp.replica].insert(m->contribution.mini_batches);
             }
             return false;

@@ -1,5 +1,6 @@
 // Decoupled modules: a method whose signal is the true one is backpropagation bit for bit, an unlocked
 // module waits for no later one, and a decoupled run is as repeatable as any other.
+#include "messages/pipeline.hpp"
 #include "runtime/schemes/decoupled.hpp"
 
 #include "apps/plan/forecast.hpp"
@@ -315,7 +316,7 @@ TEST_CASE("an unlocked module goes on when those behind it have stopped for good
     const Outcome outcome = run(e,
                                 {.lose =
                                      [&](ActorId to, const Message& message) {
-                                       const auto* m = std::get_if<Activation>(&message);
+                                       const auto* m = get_if<Activation>(&message);
                                        return m && m->stamp.chunk == 2 && to == last;
                                      },
                                  .recast =

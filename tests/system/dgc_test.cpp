@@ -3,6 +3,7 @@
 //   g <- g min(1, R^(1/2) clip / |g|) + lambda w;  u <- m u + g;  v <- v + u, or v + g + m u
 // Gradients are those that the stages of the run push; everything is sent, unless a test says so.
 #include "apps/topologies/blueprint.hpp"
+#include "messages/weights.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -73,7 +74,7 @@ struct Seen {
 Seen watched(const proto::Experiment& e) {
   Seen seen;
   seen.out = run(e, {.lose = [&](ActorId, const Message& message) {
-                   if (const auto* push = std::get_if<Push>(&message)) {
+                   if (const auto* push = get_if<Push>(&message)) {
                      const Stamp& at = push->stamp;
                      auto& slices = seen.pushes[at.batch][at.replica][at.chunk];
                      slices.clear();

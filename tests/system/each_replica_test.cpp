@@ -1,5 +1,6 @@
 // Evaluations of each replica's own weights in whole runs: their figures by an independent computation, at
 // which steps they are made, and that they change no weight.
+#include "messages/weights.hpp"
 #include "runtime/data/batch.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -107,7 +108,7 @@ TEST_CASE("each replica's figures are those of its own weights", "[system][gossi
     std::map<ActorId, Weights> read;
     HarnessOptions spy;
     spy.lose = [&](ActorId to, const Message& message) {
-      if (const auto* reply = std::get_if<PullReply>(&message)) {
+      if (const auto* reply = get_if<PullReply>(&message)) {
         read[to] = reply->weights;
       }
       return false;

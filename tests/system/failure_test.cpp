@@ -2,6 +2,9 @@
 #include "actors/director.hpp"
 #include "apps/run.hpp"
 #include "apps/topologies/cast.hpp"
+#include "messages/ending.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/weights.hpp"
 #include "runtime/schemes/rule.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/threads.hpp"
@@ -96,7 +99,7 @@ TEST_CASE("a stall is explained", "[system]") {
   int seen = 0;
   const Outcome outcome =
       run(e, {.threads = false, .lose = [&](ActorId, const Message& message) {
-                return std::holds_alternative<ErrorSignal>(message) && ++seen == 9;
+                return holds_alternative<ErrorSignal>(message) && ++seen == 9;
               }});
   CHECK(outcome.ending.exit_code == 5);
   INFO(outcome.ending.cause);
@@ -237,7 +240,7 @@ TEST_CASE("duplicated pushes and pulls do no harm", "[system]") {
     Agenda agenda(cast, times, deaf, nullptr);
     if (twice) {
       agenda.lose = [&](ActorId to, const Message& message) {
-        if (std::holds_alternative<Push>(message) || std::holds_alternative<Pull>(message)) {
+        if (holds_alternative<Push>(message) || holds_alternative<Pull>(message)) {
           agenda.post(agenda.now(), to, message);  // once more than it is sent
         }
         return false;

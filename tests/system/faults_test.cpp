@@ -1,5 +1,6 @@
 // Runs with faults in virtual time: what they cost, what they do not change, and that the Witness sees a
 // machine that breaks a law.
+#include "messages/servers.hpp"
 #include "runtime/system/faults.hpp"
 
 #include "kernels/check.hpp"
@@ -328,7 +329,7 @@ TEST_CASE("the Witness sees that more of a dead replica is lost than was under w
           "[system][faults]") {
   // What has come of replica 1 since its fourth mini-batch is thrown away unseen; it is answered all the same.
   const auto forgets = [](const Message& message) {
-    const auto* m = std::get_if<Upload>(&message);
+    const auto* m = get_if<Upload>(&message);
     return !m || m->stamp.replica != 1 || m->stamp.batch < 3;
   };
   const Outcome done =
@@ -342,7 +343,7 @@ TEST_CASE("a message that a machine swallows ends in a stall, which says who wai
   const Outcome done =
       with_server({},
                   [&](const Message& message) {
-                    return !std::holds_alternative<Upload>(message) || ++uploads != 8;
+                    return !holds_alternative<Upload>(message) || ++uploads != 8;
                   },
                   {"replicas.exchange=synchronous"});
   CHECK(done.ending.exit_code == 5);

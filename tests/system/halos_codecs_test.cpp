@@ -5,6 +5,9 @@
 //   - bytes and times are those of the messages; a run repeats, and goes on from any moment, in every bit
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/exchange.hpp"
+#include "messages/ending.hpp"
+#include "messages/results.hpp"
+#include "messages/servers.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -84,11 +87,11 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 
 std::int64_t numbers_in(const Message& message) {
   std::int64_t n = 0;
-  if (const auto* upload = std::get_if<Upload>(&message)) {
+  if (const auto* upload = get_if<Upload>(&message)) {
     for (const Tensor& values : upload->contribution.values) {
       n += values.elements();
     }
-  } else if (const auto* answer = std::get_if<Answer>(&message)) {
+  } else if (const auto* answer = get_if<Answer>(&message)) {
     for (const Slice& slice : answer->weights) {
       n += slice.values ? slice.values.elements() : 0;
     }
@@ -101,8 +104,8 @@ std::int64_t numbers_in(const Message& message) {
 
 /// Whether the message is between a group's server and the global one.
 bool is_far(const Message& message) {
-  const auto* upload = std::get_if<Upload>(&message);
-  const auto* answer = std::get_if<Answer>(&message);
+  const auto* upload = get_if<Upload>(&message);
+  const auto* answer = get_if<Answer>(&message);
   return (upload && upload->far) || (answer && answer->far);
 }
 
@@ -129,9 +132,9 @@ class Bookkeeper final : public Machine {
       : inner_(std::move(inner)), codec_(std::move(codec)), sums_(sums) {}
 
   void on(Message message, double now, Effects& fx) override {
-    if (const auto* job = std::get_if<Combine>(&message)) {
+    if (const auto* job = get_if<Combine>(&message)) {
       since_ = job->since;
-    } else if (const auto* done = std::get_if<Ran<CombineMade>>(&message);
+    } else if (const auto* done = get_if<Ran<CombineMade>>(&message);
                done && done->made.updated.moved) {
       note(done->made);
     }
@@ -299,11 +302,11 @@ TEST_CASE("a group's server merges what the global one takes it to have, in ever
     int equal = 0;
     int unequal = 0;
     const auto watch = [&](ActorId to, const Message& message) {
-      if (const auto* made = std::get_if<Combined>(&message); made && made->updated.difference) {
+      if (const auto* made = get_if<Combined>(&message); made && made->updated.difference) {
         sent[static_cast<std::int64_t>(sent.size()) + 1] = made->updated.sent;
-      } else if (const auto* answer = std::get_if<Answer>(&message); answer && answer->far) {
+      } else if (const auto* answer = get_if<Answer>(&message); answer && answer->far) {
         answered[to] = answer->weights.front().version;
-      } else if (const auto* job = std::get_if<Combine>(&message); job && job->theirs) {
+      } else if (const auto* job = get_if<Combine>(&message); job && job->theirs) {
         ++(same_bits(job->theirs, sent.at(answered.at(job->from.id))) ? equal : unequal);
       }
       return false;
@@ -331,7 +334,7 @@ TEST_CASE("bytes and times between halos' servers are those of the messages",
     std::map<ActorId, double> answered;   // by group's server
     const auto watch = [&](Agenda& agenda, ActorId to, const Message& message) {
       const std::int64_t bytes = 4 * numbers_in(message);
-      if (const auto* upload = std::get_if<Upload>(&message)) {
+      if (const auto* upload = get_if<Upload>(&message)) {
         if (upload->far) {
           seen.up = bytes;
           left[upload->stamp.replica] = agenda.now();
@@ -339,7 +342,7 @@ TEST_CASE("bytes and times between halos' servers are those of the messages",
           CHECK(upload->contribution.values.front().type() == DType::float32);
           seen.near = bytes;
         }
-      } else if (const auto* answer = std::get_if<Answer>(&message)) {
+      } else if (const auto* answer = get_if<Answer>(&message)) {
         if (answer->far) {
           seen.down = bytes;
           seen.up_seconds = agenda.now() - left.at(answer->replica);
@@ -348,7 +351,7 @@ TEST_CASE("bytes and times between halos' servers are those of the messages",
           CHECK(answer->differences.empty());
           CHECK(answer->weights.front().values.type() == DType::float32);
         }
-      } else if (const auto* job = std::get_if<Combine>(&message); job && job->theirs) {
+      } else if (const auto* job = get_if<Combine>(&message); job && job->theirs) {
         seen.down_seconds = agenda.now() - answered.at(job->from.id);
       }
       if (is_far(message)) {
@@ -425,17 +428,17 @@ Outcome run_of(const Spoilt& row, int groups) {
                                  : from_host(stream, std::vector<std::int32_t>{-1, 0, 7}, {3});
   bool done = false;
   const auto spoil = [&](Agenda& agenda, ActorId to, const Message& message) {
-    if (done || !is_far(message) || std::holds_alternative<Upload>(message) != row.up) {
+    if (done || !is_far(message) || holds_alternative<Upload>(message) != row.up) {
       return false;
     }
     done = true;
     if (row.up) {
-      Upload other = std::get<Upload>(message);
+      Upload other = get<Upload>(message);
       other.contribution.values.front() = wrong;
       agenda.post(agenda.now(), to, Message(std::move(other)));
       return true;
     }
-    Answer other = std::get<Answer>(message);
+    Answer other = get<Answer>(message);
     (other.differences.empty() ? other.weights.front().values : other.differences.front()) = wrong;
     other.since = row.since;
     agenda.post(agenda.now(), to, Message(std::move(other)));

@@ -4,6 +4,7 @@
 //     asynchronous DiLoCo
 //   - nobody waits for the slow link; each push of a replica is counted in one message to the global server
 //   - a replica that dies costs its own work; what a group has left goes up
+#include "messages/servers.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -56,9 +57,9 @@ std::vector<Exchange> exchanges(const Options& set) {
   std::vector<Exchange> all;
   std::map<std::int32_t, std::int64_t> under_way;
   const auto watch = [&](ActorId, const Message& message) {
-    if (const auto* upload = std::get_if<Upload>(&message); upload && upload->far) {
+    if (const auto* upload = get_if<Upload>(&message); upload && upload->far) {
       under_way[upload->stamp.replica] = upload->contribution.mini_batches;
-    } else if (const auto* answer = std::get_if<Answer>(&message); answer && answer->far) {
+    } else if (const auto* answer = get_if<Answer>(&message); answer && answer->far) {
       all.push_back({answer->replica,
                      under_way[answer->replica],
                      static_cast<double>(answer->weights.front().values.span<float>()[0])});
@@ -195,7 +196,7 @@ TEST_CASE("nobody waits for the link between halos' servers, and every push goes
   std::map<Key, int> out;
   int most = 0;
   const auto watch = [&](ActorId, const Message& message) {
-    if (const auto* upload = std::get_if<Upload>(&message)) {
+    if (const auto* upload = get_if<Upload>(&message)) {
       const std::int32_t who = upload->stamp.replica;
       if (upload->far) {
         const Key key{upload->stamp.chunk, upload->slice, who};
@@ -206,7 +207,7 @@ TEST_CASE("nobody waits for the link between halos' servers, and every push goes
       } else {
         pushed[{upload->stamp.chunk, upload->slice, who / 2}] += upload->contribution.mini_batches;
       }
-    } else if (const auto* answer = std::get_if<Answer>(&message); answer && answer->far) {
+    } else if (const auto* answer = get_if<Answer>(&message); answer && answer->far) {
       --out[{answer->chunk, answer->slice, answer->replica}];
     }
     return false;
@@ -244,7 +245,7 @@ TEST_CASE("a replica of halos that dies costs its own work, and a group's last w
   const auto losing = [](const std::vector<std::int32_t>& victims) {
     std::int64_t left = 0;
     const auto watch = [&](ActorId, const Message& message) {
-      const auto* upload = std::get_if<Upload>(&message);
+      const auto* upload = get_if<Upload>(&message);
       if (upload && upload->far && upload->stamp.replica == 0) {
         left = upload->contribution.mini_batches;
       }

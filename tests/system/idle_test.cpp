@@ -2,6 +2,11 @@
 // the account is exact.
 #include "apps/run.hpp"
 #include "apps/topologies/cast.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/servers.hpp"
+#include "messages/weights.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -48,14 +53,14 @@ class SlowLoader final : public Machine {
       : source_(std::move(source)), seconds_(seconds) {}
 
   void on(Message message, double now, Effects& fx) override {
-    if (std::holds_alternative<Alarm>(message)) {
+    if (holds_alternative<Alarm>(message)) {
       fx.sends.push_back(std::move(loaded_.front()));
       loaded_.pop_front();
       busy_ = false;
     } else {
       source_->on(std::move(message), now, fx);
       for (std::size_t i = 0; i < fx.sends.size();) {
-        if (std::holds_alternative<Activation>(fx.sends[i].message)) {
+        if (holds_alternative<Activation>(fx.sends[i].message)) {
           loaded_.push_back(std::move(fx.sends[i]));
           fx.sends.erase(fx.sends.begin() + static_cast<std::ptrdiff_t>(i));
         } else {
@@ -146,7 +151,7 @@ TEST_CASE("a stage that evaluates is not idle", "[idle]") {
     }
     std::move(fx.runs.begin(), fx.runs.end(), std::back_inserter(runs));
     for (const Effects::Send& send : fx.sends) {  // the shard answers at once
-      if (const auto* pull = std::get_if<Pull>(&send.message)) {
+      if (const auto* pull = get_if<Pull>(&send.message)) {
         Effects more;
         stage.on(PullReply{.request = pull->request,
                            .chunk = 0,

@@ -1,6 +1,7 @@
 // Modules that draw their inputs from buffers (asynchronous decoupled greedy learning), and predictors that keep the
 // freshest lesson alone: nobody waits for what is slower, what was used again or replaced is told, and runs end well.
 #include "apps/topologies/blueprint.hpp"
+#include "messages/pipeline.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -92,7 +93,7 @@ std::int64_t made_by(const Outcome& outcome, std::int32_t chunk) {
 HarnessOptions cut_off(const std::string& stage, std::int64_t batch, ActorId& id) {
   return {.lose =
               [batch, &id](ActorId to, const Message& message) {
-                const auto* m = std::get_if<Activation>(&message);
+                const auto* m = get_if<Activation>(&message);
                 return m && to == id && m->stamp.batch >= batch;
               },
           .recast =

@@ -3,6 +3,8 @@
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/hosts.hpp"
 #include "kernels/random.hpp"
+#include "messages/ending.hpp"
+#include "messages/weights.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -180,7 +182,7 @@ TEST_CASE("a module goes on exactly with the weights that its host has written d
       }
     };
     leave_out.meddle = [&](Agenda& agenda, ActorId to, const Message& message) {
-      const auto* push = std::get_if<Push>(&message);
+      const auto* push = get_if<Push>(&message);
       if (!push || to != shard || push->gradient.empty() || push->stamp.batch < back.kept ||
           push->stamp.batch >= back.batch) {
         return false;

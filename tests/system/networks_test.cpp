@@ -5,6 +5,7 @@
 //   - vertical sync is SGD delayed by K - 1, tied parameters included
 //   - evaluations see the statistics of their step; nothing allocates after the first run
 #include "kernels/buffer.hpp"
+#include "messages/weights.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 #include "tests/support/catch.hpp"
@@ -185,7 +186,7 @@ TEST_CASE("an answer about a tied parameter may take most of a job", "[system][n
   int asked = 0;
   const Outcome late = run_with(
       gpt(true), timed, {.lose = {}, .meddle = [&](Agenda& agenda, ActorId to, const Message& m) {
-                           const auto* pull = std::get_if<Pull>(&m);
+                           const auto* pull = get_if<Pull>(&m);
                            if (!pull || !pull->slice) {
                              return false;
                            }

@@ -5,6 +5,8 @@
 //   - bytes and virtual time follow the formulas
 //   - who dies takes the run with him
 #include "apps/run.hpp"
+#include "messages/peers.hpp"
+#include "messages/weights.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -67,7 +69,7 @@ Compared compare_replicas(const proto::Experiment& e, HarnessOptions options = {
   // By step and chunk; a borrowed slice comes alone.
   std::map<std::tuple<std::int64_t, std::int32_t, std::size_t>, Weights> first;
   options.lose = [&](ActorId, const Message& message) {
-    if (const auto* reply = std::get_if<PullReply>(&message)) {
+    if (const auto* reply = get_if<PullReply>(&message)) {
       const auto [known, fresh] = first.insert(
           {{reply->weights.front().step, reply->chunk, reply->weights.size()}, reply->weights});
       if (!fresh) {
@@ -379,7 +381,7 @@ TEST_CASE("who dies takes the run with him, and the run says why", "[system]") {
 
 TEST_CASE("a part of another segment than is due is a bug", "[system]") {
   const auto another = [](Agenda& agenda, ActorId to, const Message& message) {
-    const auto* part = std::get_if<GradientPart>(&message);
+    const auto* part = get_if<GradientPart>(&message);
     if (!part || part->stamp.batch < 3) {
       return false;
     }
@@ -397,7 +399,7 @@ TEST_CASE("a part of another segment than is due is a bug", "[system]") {
 TEST_CASE("a part that comes twice is counted once", "[system]") {
   const std::vector<float> once = run(small(3, "ring")).weights;
   const auto twice = [](Agenda& agenda, ActorId to, const Message& message) {
-    if (std::holds_alternative<GradientPart>(message)) {
+    if (holds_alternative<GradientPart>(message)) {
       agenda.post(agenda.now(), to, message);
       agenda.post(agenda.now() + 5, to, message);  // long after
     }

@@ -2,6 +2,8 @@
 // does, and the run is as certain as one without faults.
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/hosts.hpp"
+#include "messages/ending.hpp"
+#include "messages/servers.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -178,7 +180,7 @@ class Abacus final : public Machine {
       : inner_(std::move(inner)), gamma_(gamma), shared_(shared) {}
 
   void on(Message message, double now, Effects& fx) override {
-    if (const auto* m = std::get_if<Combine>(&message)) {
+    if (const auto* m = get_if<Combine>(&message)) {
       REQUIRE(m->update.contributions.size() == 1);
       const Contribution& push = m->update.contributions.front();
       for (const std::int32_t who : shared_.died) {
@@ -197,7 +199,7 @@ class Abacus final : public Machine {
     }
     inner_->on(std::move(message), now, fx);
     for (const Effects::Send& send : fx.sends) {
-      if (const auto* m = std::get_if<Combined>(&send.message)) {
+      if (const auto* m = get_if<Combined>(&send.message)) {
         check(m->updated);
       }
     }

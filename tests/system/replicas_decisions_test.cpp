@@ -1,6 +1,7 @@
 // Several servers, one decision: where a rule drops gradients, or takes the first that come, or times
 // its replicas, one server decides for all. So all apply the same pushes, and none waits for another
 // for ever. Where each server may apply what comes to it, evaluations do not make them wait either.
+#include "messages/weights.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

@@ -1,4 +1,6 @@
 // Replicas that die, messages that come twice: the others go on, and nothing is counted twice.
+#include "messages/evaluation.hpp"
+#include "messages/servers.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -277,7 +279,7 @@ TEST_CASE("when the evaluator dies in the middle of an evaluation another makes 
     Blind(std::unique_ptr<Machine> inner, int left) : inner_(std::move(inner)), left_(left) {}
 
     void on(Message message, double now, Effects& effects) override {
-      left_ -= std::holds_alternative<MarkBatch>(message) ? 1 : 0;
+      left_ -= holds_alternative<MarkBatch>(message) ? 1 : 0;
       if (left_ <= 0) {
         throw std::runtime_error("a kernel failed");
       }
@@ -332,7 +334,7 @@ TEST_CASE("what arrives twice is counted once", "[system][replicas]") {
     const Outcome twice =
         run(task(c.set),
             {.lose = {}, .meddle = [](Agenda& agenda, ActorId to, const Message& m) {
-               if (std::holds_alternative<Upload>(m) || std::holds_alternative<Answer>(m)) {
+               if (holds_alternative<Upload>(m) || holds_alternative<Answer>(m)) {
                  agenda.post(agenda.now(), to, m);        // before the original
                  agenda.post(agenda.now() + 1.5, to, m);  // and when it is long known
                }
@@ -374,7 +376,7 @@ TEST_CASE("what the dead still send is not heard", "[system][replicas]") {
             {.lose = {},
              .meddle =
                  [&](Agenda& agenda, ActorId to, const Message& message) {
-                   if (const auto* upload = std::get_if<Upload>(&message)) {
+                   if (const auto* upload = get_if<Upload>(&message)) {
                      if (upload->stamp.replica == kVictim) {
                        last = *upload;
                      } else if (upload->stamp.batch > 7) {  // the victim is dead since its fifth

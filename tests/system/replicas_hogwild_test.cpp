@@ -5,6 +5,8 @@
 //   - the run's weights and evaluations are the buffer's, whoever has finished
 //   - who dies leaves the others at work
 #include "apps/run.hpp"
+#include "messages/ending.hpp"
+#include "messages/weights.hpp"
 #include "runtime/schemes/rate.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
@@ -191,9 +193,9 @@ TEST_CASE("the run's weights are the buffer's after everybody's last update", "[
   std::map<std::int64_t, std::int64_t> read;  // by evaluation: version
   std::int64_t pinned = 0;
   const Outcome outcome = run(e, {.lose = [&](ActorId, const Message& message) {
-                                if (const auto* pull = std::get_if<Pull>(&message)) {
+                                if (const auto* pull = get_if<Pull>(&message)) {
                                   pinned = pull->pinned ? pull->view.step : 0;
-                                } else if (const auto* reply = std::get_if<PullReply>(&message)) {
+                                } else if (const auto* reply = get_if<PullReply>(&message)) {
                                   if (pinned > 0) {
                                     read[pinned] = reply->weights.front().version;
                                   }

@@ -1,5 +1,6 @@
 // What a run with servers keeps does not grow with its length: tensors that are alive, sampled at
 // every update of the first server.
+#include "messages/servers.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -30,7 +31,7 @@ Kept kept(const Options& set) {
   Kept kept;
   std::int64_t updates = 0;
   kept.outcome = run(experiment(tiny_task("64"), all), {.lose = [&](ActorId, const Message& m) {
-                       if (std::holds_alternative<Combined>(m)) {
+                       if (holds_alternative<Combined>(m)) {
                          ++updates;
                          const std::size_t now = BufferPool::of(Device{}).statistics().live_bytes;
                          if (updates > kUpdates / 6 && updates <= kUpdates / 3) {

@@ -3,6 +3,10 @@
 // An extension's machines hear the cast and steer it, and records tell the rates that were used.
 #include "actors/exchange/peers.hpp"
 #include "kernels/combine.hpp"
+#include "messages/peers.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/servers.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/system/extension.hpp"
 #include "tests/support/catch.hpp"
@@ -81,7 +85,7 @@ class MeanOfAll final : public PeerExchange {
 /// The weights told for step `step` never arrive.
 HarnessOptions losing_notes_of(std::int64_t step) {
   return {.lose = [step](ActorId, const Message& message) {
-    const auto* note = std::get_if<Note>(&message);
+    const auto* note = get_if<Note>(&message);
     return note && note->what == "weights" && note->stamp.batch == step;
   }};
 }

@@ -3,6 +3,8 @@
 //   - servers that make different updates of the same pushes get to the end all the same
 //   - each step is evaluated once, though the run ends there, though the evaluator dies
 //   - a run that has met its target tells of servers and stages as any other
+#include "messages/evaluation.hpp"
+#include "messages/pipeline.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -265,7 +267,7 @@ TEST_CASE("an evaluation that the dead finish too is told once", "[system][repli
                               .meddle =
                                   [&](Agenda& agenda, ActorId, const Message& message) {
                                     // The only batch of the evaluation is on its way back: the source will conclude.
-                                    const auto* result = std::get_if<MarkResult>(&message);
+                                    const auto* result = get_if<MarkResult>(&message);
                                     if (result && result->step == fatal && !dead) {
                                       dead = true;
                                       agenda.post(agenda.now(), stage, Start{});

@@ -5,6 +5,7 @@
 //   - what nobody chooses by arrival gives equal bits on both clocks; slices and evaluations change
 //     nothing
 #include "kernels/combine.hpp"
+#include "messages/servers.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -440,17 +441,17 @@ struct Meetings {
   }
 
   void see(const Message& message) {
-    if (const auto* upload = std::get_if<Upload>(&message)) {
+    if (const auto* upload = get_if<Upload>(&message)) {
       const std::int32_t who = upload->stamp.replica;
       uploads[who] = values(upload->contribution.values.front());
       stood_still += same(uploads[who], answers[who]) ? 1 : 0;
-    } else if (const auto* combine = std::get_if<Combine>(&message)) {
+    } else if (const auto* combine = get_if<Combine>(&message)) {
       centre = values(combine->update.base);
       met.clear();
       for (const Contribution& of : combine->update.contributions) {
         met.push_back(of.replica);
       }
-    } else if (const auto* combined = std::get_if<Combined>(&message)) {
+    } else if (const auto* combined = get_if<Combined>(&message)) {
       const std::vector<float> next = values(combined->updated.next);
       for (std::size_t p = 0; p < next.size(); ++p) {
         double added = static_cast<double>(next[p]) - centre[p];

@@ -3,6 +3,8 @@
 // batch.
 #include "apps/run.hpp"
 #include "apps/topologies/topology.hpp"
+#include "messages/ending.hpp"
+#include "messages/sandblaster.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
@@ -275,7 +277,7 @@ TEST_CASE("a worker that dies costs time and nothing else", "[sandblaster]") {
   const auto victim = static_cast<ActorId>(index_of(make_cast(b), "worker-3"));
   int portions = 0;
   const Played silent = play(b, {}, [&](ActorId to, const Message& m) {
-    return to == victim && std::holds_alternative<Portion>(m) && ++portions > 5;
+    return to == victim && holds_alternative<Portion>(m) && ++portions > 5;
   });
   CHECK(silent.ending.exit_code == 0);
   CHECK(same(silent.weights, whole.weights));
@@ -329,7 +331,7 @@ TEST_CASE("what sandblaster cannot be is refused", "[sandblaster]") {
 TEST_CASE("a way that is not modelled has no seconds", "[sandblaster]") {
   const Blueprint b = blueprint_of(kClasses);
   const TimeModel times(b.experiment.clock(), modelled_times(b), 1, 4);
-  CHECK_THROWS(times.link(Message(std::in_place_type<PartialGradient>)));
+  CHECK_THROWS(times.link(Message(PartialGradient())));
 }
 
 TEST_CASE("portions are made with the precision that is asked for", "[sandblaster]") {

@@ -4,6 +4,7 @@
 #include "actors/exchange/alone.hpp"
 #include "actors/parameter_shard.hpp"
 #include "actors/predictor.hpp"
+#include "messages/pipeline.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/timeline.hpp"
 #include "tests/support/catch.hpp"
@@ -385,7 +386,7 @@ TEST_CASE("with inputs predicted every other module goes on when one has stopped
           run(task(joined(joined(kThree, kUnlocked), {concat("decoupled.ahead=", ahead)})),
               {.lose =
                    [&](ActorId to, const Message& message) {
-                     return to == stage && std::holds_alternative<Activation>(message);
+                     return to == stage && holds_alternative<Activation>(message);
                    },
                .recast =
                    [&](Cast& cast) {

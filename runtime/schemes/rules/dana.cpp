@@ -92,8 +92,6 @@ class PerReplica final : public Step {
   struct Velocity {
     Tensor v;
     double rate = 0;  // of its last push
-
-    static constexpr int kFields = 2;
   };
 
   Velocity& of(Stream& stream, std::int32_t replica, std::int64_t elements) {

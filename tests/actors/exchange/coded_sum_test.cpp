@@ -2,6 +2,8 @@
 // precision against the papers' loops in double, whatever the order of messages; what is left out is kept.
 #include "actors/exchange/reduction.hpp"
 #include "actors/optimizer.hpp"
+#include "messages/peers.hpp"
+#include "messages/results.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
 #include "tests/runtime/schemes/codec_fixture.hpp"
 
@@ -172,12 +174,12 @@ class Circle {
 
   void deliver(std::size_t to, Message message) {
     Member& one = members_[to];
-    if (auto* part = std::get_if<GradientPart>(&message)) {
+    if (auto* part = get_if<GradientPart>(&message)) {
       one.reduction->came(std::move(*part), 0, one.fx);
-    } else if (auto* made = std::get_if<Ran<Computed>>(&message)) {
+    } else if (auto* made = get_if<Ran<Computed>>(&message)) {
       one.reduction->did(std::move(made->made), 0, one.fx);
     } else {
-      one.reduction->did(std::get<Summed>(std::move(message)), 0, one.fx);
+      one.reduction->did(get<Summed>(std::move(message)), 0, one.fx);
     }
   }
 

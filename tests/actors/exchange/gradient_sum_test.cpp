@@ -1,6 +1,8 @@
 // Shards of several replicas that add up their gradients among themselves, in memory: messages go in
 // any order, twice, too early.
 #include "actors/exchange/gradient_sum.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/peers.hpp"
 
 #include "actors/exchange/reduction.hpp"
 #include "actors/optimizer.hpp"
@@ -112,10 +114,10 @@ struct Company {
   void deliver(Letter letter) {
     GradientSum& sum = sums[static_cast<std::size_t>(letter.to)];
     Effects fx;
-    if (auto* part = std::get_if<GradientPart>(&letter.message)) {
+    if (auto* part = get_if<GradientPart>(&letter.message)) {
       sum.came(std::move(*part), fx);
     } else {
-      auto made = std::get<Summed>(std::move(letter.message));
+      auto made = get<Summed>(std::move(letter.message));
       if (sum.did(made, fx)) {
         results[static_cast<std::size_t>(letter.to)].push_back(floats(made.gradient));
       }
@@ -130,7 +132,7 @@ struct Company {
       const auto i = static_cast<std::ptrdiff_t>(random() % letters.size());
       Letter letter = std::move(letters[static_cast<std::size_t>(i)]);
       letters.erase(letters.begin() + i);
-      if (twice && std::holds_alternative<GradientPart>(letter.message)) {
+      if (twice && holds_alternative<GradientPart>(letter.message)) {
         deliver(letter);
         late.push_back(letter);
       } else {

@@ -1,6 +1,8 @@
 // Shards of several replicas whose gradients are summed by one job for all of them, in memory: messages go in any
 // order, twice, too early.
 #include "actors/exchange/group_reduction.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/peers.hpp"
 
 #include "messages/archive.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
@@ -64,7 +66,7 @@ struct Company {
   void carry_out(int from, Effects fx) {
     for (Effects::Send& send : fx.sends) {
       if (send.to == kOptimizer.id) {
-        asked.push_back(std::get<AddGradients>(std::move(send.message)));
+        asked.push_back(get<AddGradients>(std::move(send.message)));
       } else {
         letters.push_back({static_cast<int>(send.to), std::move(send.message)});
       }
@@ -86,10 +88,10 @@ struct Company {
 
   void deliver(Letter letter) {
     Effects fx;
-    if (auto* part = std::get_if<GradientPart>(&letter.message)) {
+    if (auto* part = get_if<GradientPart>(&letter.message)) {
       shard(letter.to).came(std::move(*part), 0, fx);
     } else {
-      shard(letter.to).did(std::get<Ran<Computed>>(std::move(letter.message)).made, 0, fx);
+      shard(letter.to).did(get<Ran<Computed>>(std::move(letter.message)).made, 0, fx);
     }
     carry_out(letter.to, std::move(fx));
   }
@@ -102,7 +104,7 @@ struct Company {
       const auto i = static_cast<std::ptrdiff_t>(random() % letters.size());
       Letter letter = std::move(letters[static_cast<std::size_t>(i)]);
       letters.erase(letters.begin() + i);
-      if (twice && std::holds_alternative<GradientPart>(letter.message)) {
+      if (twice && holds_alternative<GradientPart>(letter.message)) {
         late.push_back(letter);
       }
       deliver(std::move(letter));

@@ -1,6 +1,10 @@
 // A shard whose exchange talks to the same chunk's shards of other replicas: what becomes of a step,
 // whose weights an evaluation reads, and who is never waited for.
 #include "actors/exchange/peers.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/optimizer.hpp"
+#include "messages/peers.hpp"
+#include "messages/returns.hpp"
 
 #include "tests/actors/exchange/fake_host.hpp"
 
@@ -98,7 +102,7 @@ struct Shard {
   void work() {
     Stream stream(Device{});
     for (Run& run : std::exchange(fx.runs, {})) {
-      exchange.did(std::get<Ran<Computed>>(run.job(stream)).made, 0, fx);
+      exchange.did(get<Ran<Computed>>(run.job(stream)).made, 0, fx);
     }
   }
 

@@ -5,6 +5,9 @@
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/peers.hpp"
 #include "messages/experiment.hpp"
+#include "messages/peers.hpp"
+#include "messages/results.hpp"
+#include "messages/returns.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
 
 #include <deque>
@@ -317,7 +320,7 @@ class Village {
     House& one = *houses_[r];
     Run run = std::move(one.jobs.front());
     one.jobs.pop_front();
-    one.exchange->did(std::get<Ran<Computed>>(run.job(stream_)).made, 0, one.fx);
+    one.exchange->did(get<Ran<Computed>>(run.job(stream_)).made, 0, one.fx);
     collect(r);
   }
 

@@ -2,7 +2,13 @@
 #include "runtime/cluster/cluster.hpp"
 
 #include "experiment/clock.pb.h"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
+#include "messages/ending.hpp"
+#include "messages/evaluation.hpp"
+#include "messages/peers.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/servers.hpp"
+#include "messages/sparse.hpp"
 #include "runtime/system/theatre.hpp"
 #include "runtime/system/time_model.hpp"
 #include "tests/support/catch.hpp"
@@ -163,7 +169,7 @@ TEST_CASE("a message is not believed that is due later where none can be") {
   process.options.modelled = &kWays;
   CHECK_THROWS_AS(process.deliver(1, Process::packed(0, advanced(), 1000, 0)), ContractError);
   Message of_none = uploaded();
-  std::get<Upload>(of_none).stamp.replica = -1;
+  get<Upload>(of_none).stamp.replica = -1;
   CHECK_THROWS_AS(process.deliver(1, Process::packed(0, of_none, 1000, 0)), ArchiveError);
   Message nowhere = Activation{.stamp = {.chunk = 7}, .bundle = {}};
   nowhere.from = 1;

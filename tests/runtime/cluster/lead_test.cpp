@@ -1,6 +1,10 @@
 // A lead and its nodes: how a run begins and ends, who is lost, and who is believed. The nodes are this same
 // program, started with the word "node", which is the name of a test case; what they play is told by the text
 // that stands for the experiment.
+#include "messages/ending.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/returns.hpp"
+#include "messages/sparse.hpp"
 #include "runtime/cluster/lead.hpp"
 
 #include "messages/bad_sender.hpp"
@@ -82,7 +86,7 @@ const std::map<std::string, Part>& parts() {
       // Its run is over while this job is under way, and the record of it comes after that.
       {"last record",
        [](Message message, double, Effects& fx) {
-         if (std::holds_alternative<Start>(message)) {
+         if (holds_alternative<Start>(message)) {
            tell(fx);
            fx.run(job_of([] { std::this_thread::sleep_for(300ms); }, Work::forward));
          }
@@ -123,7 +127,7 @@ const std::map<std::string, Part>& parts() {
        }},
       {"never ends",
        [](Message message, double, Effects& fx) {
-         if (std::holds_alternative<Start>(message)) {
+         if (holds_alternative<Start>(message)) {
            tell(fx);
            fx.send(worker(1), Advance{});
          } else {
@@ -237,10 +241,10 @@ Played play(Lead::Config config, bool impatient = false) {
   Cast cast = cast_of(
       config.processes,
       [&](Message message, double, Effects& fx) {
-        if (const auto* down = std::get_if<Down>(&message)) {
+        if (const auto* down = get_if<Down>(&message)) {
           played.downs.push_back(concat(down->actor, ": ", down->cause));
           ++heard;
-        } else if (std::holds_alternative<Advanced>(message)) {
+        } else if (holds_alternative<Advanced>(message)) {
           ++heard;
         }
         if (heard == others) {
@@ -371,7 +375,7 @@ bool begins_again(const std::function<Ending(const Down&)>& how) {
   Cast cast = cast_of(
       2,
       [&how](Message message, double, Effects& fx) {
-        if (const auto* down = std::get_if<Down>(&message)) {
+        if (const auto* down = get_if<Down>(&message)) {
           fx.finish(how(*down));
         }
       },
@@ -433,8 +437,8 @@ TEST_CASE("another takes the place of a process that is lost, as often as it may
   Cast cast = cast_of(
       2,
       [&](Message message, double, Effects& fx) {
-        const auto* returned = std::get_if<Returned>(&message);
-        heard.push_back(std::holds_alternative<Down>(message) ? "down"
+        const auto* returned = get_if<Returned>(&message);
+        heard.push_back(holds_alternative<Down>(message) ? "down"
                         : returned ? concat("replica ", returned->replica, " returned")
                                    : "told");
         if (heard.back() == "told") {
@@ -488,7 +492,7 @@ TEST_CASE("who plays the lead is not believed, and the lead gives him up") {
   Cast cast = cast_of(
       3,
       [&](Message message, double, Effects& fx) {
-        if (const auto* down = std::get_if<Down>(&message)) {
+        if (const auto* down = get_if<Down>(&message)) {
           honest += down->actor == "machine-2" ? 1 : 0;
           cause = down->cause;
           fx.finish({});
@@ -519,10 +523,10 @@ std::string loss_in_a_halt(Lead::Config c, const std::function<int()>& interrupt
   Cast cast = cast_of(
       2,
       [&](Message message, double, Effects& fx) {
-        if (const auto* down = std::get_if<Down>(&message)) {
+        if (const auto* down = get_if<Down>(&message)) {
           cause = down->cause;
           fx.finish({});
-        } else if (std::holds_alternative<Halt>(message)) {
+        } else if (holds_alternative<Halt>(message)) {
           fx.finish({});
         }
       },
@@ -565,14 +569,14 @@ TEST_CASE("who tells a machine what cannot be is given up, and the machine goes 
   Cast cast = cast_of(
       3,
       [&](Message message, double, Effects& fx) {
-        const auto* told = std::get_if<Advanced>(&message);
+        const auto* told = get_if<Advanced>(&message);
         if (told && is_known) {
           throw BadSender("that cannot be");
         }
         if (told) {
           std::vector<int>().at(7);
         }
-        if (const auto* down = std::get_if<Down>(&message)) {
+        if (const auto* down = get_if<Down>(&message)) {
           causes.push_back(down->cause);
         }
         if (causes.size() == 2) {

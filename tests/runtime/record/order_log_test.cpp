@@ -1,7 +1,9 @@
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
 #include "runtime/record/order_log.hpp"
 
 #include "messages/archive.hpp"
-#include "messages/messages.hpp"
+#include "messages/message.hpp"
 #include "tests/support/catch.hpp"
 
 #include <filesystem>

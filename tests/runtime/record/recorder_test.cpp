@@ -1,3 +1,4 @@
+#include "messages/ending.hpp"
 #include "runtime/record/recorder.hpp"
 
 #include "experiment.pb.h"

@@ -3,7 +3,7 @@
 
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,9 @@
 // The virtual clock: who is told what, when and in which order.
+#include "messages/ending.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/servers.hpp"
+#include "messages/sparse.hpp"
 #include "runtime/system/agenda.hpp"
 
 #include "experiment.pb.h"
@@ -35,10 +40,10 @@ struct Listening {
   explicit Listening(std::size_t count) {
     cast.director = {
         add(cast, "director", 0, [this, count](Message message, double now, Effects& fx) {
-          if (const auto* m = std::get_if<Advanced>(&message)) {
+          if (const auto* m = get_if<Advanced>(&message)) {
             told.push_back(m->batches);
             at.push_back(now);
-          } else if (const auto* down = std::get_if<Down>(&message)) {
+          } else if (const auto* down = get_if<Down>(&message)) {
             downs.push_back(*down);
           }
           if (told.size() == count) {
@@ -89,7 +94,7 @@ TEST_CASE("a tensor takes its link's time, a job its modelled time, an alarm com
   Cast cast;
   cast.director = {add(cast, "director", 0, [&](Message message, double now, Effects& fx) {
     seen.emplace_back(message_name(message), now);
-    if (std::holds_alternative<Alarm>(message)) {
+    if (holds_alternative<Alarm>(message)) {
       fx.finish({});
     } else {
       fx.wake(now + 2);
@@ -97,7 +102,7 @@ TEST_CASE("a tensor takes its link's time, a job its modelled time, an alarm com
   })};
   cast.starting = {add(cast, "stage", 1, [&](Message message, double now, Effects& fx) {
     seen.emplace_back(message_name(message), now);
-    if (std::holds_alternative<Start>(message)) {
+    if (holds_alternative<Start>(message)) {
       for (int i = 0; i < 2; ++i) {  // one after the other
         Run run;
         run.work = Work::forward;
@@ -192,7 +197,7 @@ std::vector<std::pair<double, std::int64_t>> heard_of(const std::vector<std::str
   Listening a(1);
   std::vector<std::pair<double, std::int64_t>> heard;
   const Part hears = [&](Message message, double now, Effects&) {
-    heard.emplace_back(now, std::get<Advance>(message).batches);
+    heard.emplace_back(now, get<Advance>(message).batches);
   };
   const ActorId listener = add(a.cast, "listener", 1, hears);
   const ActorId sender =
@@ -300,7 +305,7 @@ TEST_CASE("the same cast and times give the same order, other times another", "[
               concat("worker-", i),
               i,
               [i, batch = std::int64_t{0}](Message message, double, Effects& fx) mutable {
-                if (std::holds_alternative<Ran<Computed>>(message)) {
+                if (holds_alternative<Ran<Computed>>(message)) {
                   fx.send(kDirector, Advanced{i, batch++});
                 }
                 Run run;
@@ -331,7 +336,7 @@ TEST_CASE("a test of faults may lose messages and the user may interrupt", "[age
   Ledger ledger;
   Agenda agenda(a.cast, no_times(), ledger, nullptr);
   agenda.lose = [](ActorId, const Message& message) {
-    return std::get<Advanced>(message).batches % 2 == 0;
+    return get<Advanced>(message).batches % 2 == 0;
   };
   CHECK(agenda.run().exit_code == 0);
   CHECK(a.told == Numbers{1, 3, 5});

@@ -1,4 +1,7 @@
 // A record played again with scripted machines: what it takes from the record, and where it departs.
+#include "messages/ending.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/sparse.hpp"
 #include "runtime/system/replay.hpp"
 
 #include "tests/support/catch.hpp"
@@ -103,7 +106,7 @@ TEST_CASE("of two bad losses the director hears of the one that the record names
   for (const std::int64_t named : {1, 2}) {
     std::int64_t heard = 0;
     Cast cast = directed_by([&heard](Message message, double, Effects& fx) {
-      heard = std::get<Diverged>(message).stamp.batch;
+      heard = get<Diverged>(message).stamp.batch;
       fx.finish({.exit_code = 4, .cause = "", .weights = {}});
     });
     Stream stream{Device{}};

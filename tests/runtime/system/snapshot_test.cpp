@@ -1,7 +1,8 @@
 // What machines keep is written in parts, by whoever plays them, and read by whoever plays them next.
+#include "messages/sparse.hpp"
 #include "runtime/system/snapshot.hpp"
 
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/script.hpp"
 
@@ -89,7 +90,7 @@ TEST_CASE("what other processes have written is read as if it had been written h
   CHECK(read.pending[0].to == 0);
   CHECK(read.pending[0].message.from == 2);
   CHECK(read.pending[1].to == 2);
-  CHECK(std::get<Advance>(read.pending[1].message).batches == 5);
+  CHECK(get<Advance>(read.pending[1].message).batches == 5);
 }
 
 TEST_CASE("a process reads the part of its own machines alone") {

@@ -1,4 +1,8 @@
 // What goes wrong on threads: a machine ends alone, and the director hears of it; a stall is told.
+#include "messages/ending.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/sparse.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/script.hpp"
@@ -28,7 +32,7 @@ TEST_CASE("an exception ends its machine alone, and the director is told once", 
   const auto thrower = [](const char* where) -> Part {
     return [where](Message message, double, Effects& fx) {
       const std::string at = where;
-      if (std::holds_alternative<Ran<Computed>>(message)) {
+      if (holds_alternative<Ran<Computed>>(message)) {
         return;
       }
       if (at == "a job") {
@@ -44,7 +48,7 @@ TEST_CASE("an exception ends its machine alone, and the director is told once", 
     for (const int thread : {0, 1}) {  // the director's own, and another
       std::vector<Down> downs;
       Cast cast = directed_by([&](Message message, double, Effects& fx) {
-        if (const auto* down = std::get_if<Down>(&message)) {
+        if (const auto* down = get_if<Down>(&message)) {
           downs.push_back(*down);
           fx.send(worker(1), Advance{1});  // dropped: it is gone
           fx.send(worker(2), Advance{2});
@@ -70,14 +74,14 @@ TEST_CASE("what a machine sent before its death comes before the news of it", "[
   std::int64_t seen = 0;
   std::int64_t seen_at_death = -1;
   Cast cast = directed_by([&](Message message, double, Effects& fx) {
-    seen += std::holds_alternative<Advanced>(message) ? 1 : 0;
-    if (std::holds_alternative<Down>(message)) {
+    seen += holds_alternative<Advanced>(message) ? 1 : 0;
+    if (holds_alternative<Down>(message)) {
       seen_at_death = seen;
       fx.finish({});
     }
   });
   cast.starting = {add(cast, "victim", 1, [](Message message, double, Effects& fx) {
-    if (std::holds_alternative<Advance>(message)) {
+    if (holds_alternative<Advance>(message)) {
       throw std::runtime_error("enough");
     }
     for (std::int64_t i = 0; i < kMessages; ++i) {
@@ -120,7 +124,7 @@ TEST_CASE("a machine is told only what its role understands", "[threads]") {
 
   std::string cause;
   Cast cast = directed_by([&](Message message, double, Effects& fx) {
-    if (const auto* down = std::get_if<Down>(&message)) {
+    if (const auto* down = get_if<Down>(&message)) {
       cause = down->actor + ": " + down->cause;
       fx.send(worker(1), Advance{3});
     }
@@ -195,7 +199,7 @@ TEST_CASE("a handler that does not return is named when the run stalls", "[threa
 TEST_CASE("without room for its threads a run is refused, and the next one runs", "[threads]") {
   const auto ring = [] {
     Cast cast = directed_by([](Message message, double, Effects& fx) {
-      if (std::holds_alternative<Start>(message)) {
+      if (holds_alternative<Start>(message)) {
         fx.send(worker(16), Advance{});
       }
       end_when_told(message, fx);

@@ -1,4 +1,9 @@
 // The cast on threads: order, jobs, delays, records.
+#include "messages/ending.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
+#include "messages/servers.hpp"
+#include "messages/sparse.hpp"
 #include "runtime/system/threads.hpp"
 
 #include "experiment/clock.pb.h"
@@ -32,7 +37,7 @@ TEST_CASE("messages of one sender to one recipient keep their order", "[threads]
   bool in_order = true;
   std::int64_t seen = 0;
   Cast cast = directed_by([&](Message message, double, Effects& fx) {
-    if (const auto* m = std::get_if<Advanced>(&message)) {
+    if (const auto* m = get_if<Advanced>(&message)) {
       in_order = in_order && next[m->replica]++ == m->batches;
       if (++seen == kSenders * kMessages) {
         fx.finish({});
@@ -63,7 +68,7 @@ TEST_CASE("a message that is under way is no stall", "[threads]") {
   // Longer than the stall and than two looks at it.
   double woken = 0;
   Cast cast = directed_by([&](Message message, double now, Effects& fx) {
-    if (std::holds_alternative<Alarm>(message)) {
+    if (holds_alternative<Alarm>(message)) {
       woken = now;
       fx.finish({});
     } else {
@@ -83,13 +88,13 @@ TEST_CASE("modelled results and links come no sooner than modelled", "[threads]"
   double job_came = 0;
   double tensor_came = 0;
   Cast cast = directed_by([&](Message message, double now, Effects& fx) {
-    if (std::holds_alternative<Activation>(message)) {
+    if (holds_alternative<Activation>(message)) {
       tensor_came = now;
       fx.finish({});
     }
   });
   cast.starting = {add(cast, "stage", 1, [&](Message message, double now, Effects& fx) {
-    if (std::holds_alternative<Ran<Computed>>(message)) {
+    if (holds_alternative<Ran<Computed>>(message)) {
       job_came = now;
       Activation activation;
       activation.stamp.chunk = 1;
@@ -114,7 +119,7 @@ TEST_CASE("a replica that is held back gets its results later by its factor", "[
   double came = 0;
   Cast cast = directed_by([](Message message, double, Effects& fx) { end_when_told(message, fx); });
   cast.starting = {add(cast, "stage", 1, [&](Message message, double now, Effects& fx) {
-    if (std::holds_alternative<Ran<Computed>>(message)) {
+    if (holds_alternative<Ran<Computed>>(message)) {
       came = now;
       fx.send(kDirector, Advanced{});
     } else {
@@ -140,17 +145,17 @@ TEST_CASE("a message that comes during a job goes before the next job", "[thread
   std::vector<std::string> log;
   Cast cast = directed_by([](Message message, double, Effects& fx) { end_when_told(message, fx); });
   const ActorId stage = add(cast, "stage", 1, [&](Message message, double, Effects& fx) {
-    if (std::holds_alternative<Start>(message)) {
+    if (holds_alternative<Start>(message)) {
       fx.run(job_of([&] { sent.get_future().wait(); }));
       fx.run(job_of([&] { log.push_back("job 2"); }));
-    } else if (std::holds_alternative<Advance>(message)) {
+    } else if (holds_alternative<Advance>(message)) {
       log.push_back("message");
     } else if (!log.empty() && log.back() == "job 2") {
       fx.send(kDirector, Advanced{});
     }
   });
   const ActorId other = add(cast, "other", 2, [&](Message message, double, Effects& fx) {
-    if (std::holds_alternative<Start>(message)) {
+    if (holds_alternative<Start>(message)) {
       fx.send(worker(stage), Advance{});
       fx.run(job_of([&] { sent.set_value(); }));  // after its sends
     }
@@ -253,9 +258,9 @@ TEST_CASE("a hundred threads hand a message round", "[threads]") {
   constexpr ActorId kThreads = 100;
   constexpr std::int64_t kRounds = 20;
   Cast cast = directed_by([](Message message, double, Effects& fx) {
-    if (std::holds_alternative<Start>(message)) {
+    if (holds_alternative<Start>(message)) {
       fx.send(worker(1), Advance{0});
-    } else if (const auto* m = std::get_if<Advance>(&message)) {
+    } else if (const auto* m = get_if<Advance>(&message)) {
       if (m->batches == kRounds * (kThreads - 1)) {
         Ending ending;
         ending.step = m->batches;
@@ -269,7 +274,7 @@ TEST_CASE("a hundred threads hand a message round", "[threads]") {
   for (ActorId i = 1; i < kThreads; ++i) {
     const ActorId next = (i + 1) % kThreads;
     add(cast, concat("runner-", i), static_cast<int>(i), [next](Message m, double, Effects& fx) {
-      fx.send(worker(next), Advance{std::get<Advance>(m).batches + 1});
+      fx.send(worker(next), Advance{get<Advance>(m).batches + 1});
     });
   }
   const Ending ending = perform(cast);
@@ -281,7 +286,7 @@ TEST_CASE("asked to stop, the director is told; asked again, the run ends", "[th
   std::atomic<int> asked{0};
   bool told = false;
   Cast cast = directed_by([&](Message message, double, Effects&) {
-    told = told || std::holds_alternative<Halt>(message);
+    told = told || holds_alternative<Halt>(message);
     asked = told ? 2 : 1;
   });
   cast.starting = {0};

@@ -225,10 +225,10 @@ class Serving {
 
   void carry_out(Effects fx) {
     for (Effects::Send& send : fx.sends) {
-      if (auto* update = std::get_if<Combine>(&send.message)) {
+      if (auto* update = get_if<Combine>(&send.message)) {
         REQUIRE(!update_);
         update_ = std::move(*update);
-      } else if (auto* answer = std::get_if<Answer>(&send.message)) {
+      } else if (auto* answer = get_if<Answer>(&send.message)) {
         Replica& replica = replicas_.at(send.to - 10);
         if (answer->request > 0) {  // unasked ones come while it computes
           const Slice& slice = answer->weights.front();
@@ -255,7 +255,7 @@ class Serving {
     Effects done;
     optimizer_.on(work.runs.front().job(stream_), now_, done);
     REQUIRE(done.sends.size() == 1);
-    auto made = std::get<Combined>(std::move(done.sends.front().message));
+    auto made = get<Combined>(std::move(done.sends.front().message));
     out_.next.push_back(to_host(made.updated.next));
     out_.sent.push_back(to_host(made.updated.sent ? made.updated.sent : made.updated.next));
     Effects fx;
