@@ -17,9 +17,6 @@ Director::Director(Config config)
       alive_(c_.company.sources.size(), true),
       since_(c_.company.sources.size(), 0),
       best_(c_.best) {
-  for (const Company::Chain& chain : c_.company.chains) {
-    copies_.emplace_back(chain.copies.size(), true);
-  }
   if (!c_.end) {
     c_.end = std::make_unique<EndAtSource>(c_.company);
   }
@@ -250,7 +247,7 @@ std::string Director::waits_for() const {
 
 void Director::archive(Archive& a) {
   c_.end->archive(a);
-  archive_sized(a, alive_, since_, copies_);
+  archive_sized(a, alive_, since_);
   a(concluding_,
     concluded_,
     buffers_,

@@ -12,7 +12,6 @@
 //   director --Membership--> servers, shards
 //   driver --Returned--> director --Membership--> servers --Readmitted--> director
 //   director --Rejoin--> source, stages, shards of the replica that has come back
-//   director --Succession--> copies of a server
 //   driver --Returned{modules}--> director --Returned--> source --Returned--> director   (decoupled modules that come back)
 //   shard where replicas end on their own --Finished--> director
 //
@@ -84,7 +83,6 @@ class Director final : public Actor<Director, DirectorRole> {
 
  private:
   std::vector<std::int32_t> depending_on(ActorId id) const;
-  bool survives_copy(const Down& m, Effects& fx);
   bool waits_for_module(const Down& m, Effects& fx);
   void module_returned(const Returned& m, Effects& fx);
   void modules_looked_after(const Returned& m);
@@ -136,7 +134,6 @@ class Director final : public Actor<Director, DirectorRole> {
   // By replica: epoch in which it came back; 0: there from the start
   std::vector<std::int64_t> since_;
   std::map<std::int32_t, Returning> returning_;  // by replica
-  std::vector<std::vector<bool>> copies_;        // of Company::chains: which copies are alive
   std::map<std::int32_t, Away> modules_away_;    // whose hosts will be there again
   std::deque<MarkDue> marks_;                    // announced and not done; the first is under way
   bool marking_ = false;

@@ -21,35 +21,6 @@ std::vector<std::int32_t> Director::depending_on(ActorId id) const {
   return replica < 0 ? std::vector<std::int32_t>{} : std::vector<std::int32_t>{replica};
 }
 
-/// Whether what is lost is a copy of a server of which another one is left.
-bool Director::survives_copy(const Down& m, Effects& fx) {
-  for (std::size_t i = 0; i < copies_.size(); ++i) {
-    const Company::Chain& chain = c_.company.chains[i];
-    for (std::size_t copy = 0; copy < chain.copies.size(); ++copy) {
-      if (m.id != chain.copies[copy].id && m.id != chain.optimizers[copy]) {
-        continue;
-      }
-      std::vector<bool>& alive = copies_[i];
-      if (!alive[copy]) {
-        return true;  // it goes with the other of its two machines
-      }
-      alive[copy] = false;
-      const auto left = std::count(alive.begin(), alive.end(), true);
-      if (left == 0) {
-        return false;
-      }
-      fx.record(LossOfCopy{.chunk = chain.chunk,
-                           .slice = chain.slice,
-                           .copy = static_cast<std::int32_t>(copy),
-                           .left = static_cast<std::int32_t>(left),
-                           .cause = m.actor + ": " + m.cause});
-      fx.send(chain.copies.front(), Succession{.epoch = ++epoch_, .alive = alive});
-      return true;
-    }
-  }
-  return false;
-}
-
 /// Whether what is down is of a decoupled module that will be there again. Once the final weights have been evaluated they
 /// must not die.
 bool Director::waits_for_module(const Down& m, Effects& fx) {
@@ -92,7 +63,7 @@ void Director::module_returned(const Returned& m, Effects& fx) {
 }
 
 void Director::handle(Down m, double, Effects& fx) {
-  if (survives_copy(m, fx) || waits_for_module(m, fx)) {
+  if (waits_for_module(m, fx)) {
     return;
   }
   std::vector<std::int32_t> lost = depending_on(m.id);

@@ -33,16 +33,6 @@ struct Company {
   std::int32_t chunks = 1;
   std::vector<Ref<ServerRole>> members{};  // that hear who is left; empty: `servers`
 
-  /// A server of which there are several copies.
-  struct Chain {
-    std::int32_t chunk = 0;
-    std::size_t slice = 0;
-    std::vector<Ref<ServerCopyRole>> copies{};  // the first one is that in `servers`
-    std::vector<ActorId> optimizers{};          // by copy
-  };
-
-  std::vector<Chain> chains{};  // all servers, or none
-
   const std::vector<Ref<ServerRole>>& told() const { return members.empty() ? servers : members; }
 };
 
@@ -148,8 +138,6 @@ class EndAtServers final : public RunEnd {
   std::map<std::pair<std::int32_t, std::size_t>, std::int64_t> progress_;  // answers to Halt
   bool told_end_ = false;
   std::optional<std::int64_t> come_to_;  // the last step, where a server has announced it
-  // Step and whether it is the last, where servers have copies
-  std::set<std::pair<std::int64_t, bool>> announced_;
 };
 
 class EndOfAll : public RunEnd {

@@ -1,76 +1,54 @@
-// What the copies of a server say to one another (actors/server_copy.hpp).
+// What copies of a machine say to one another, and to those that speak with it (runtime/system/copied.hpp).
 #pragma once
 
-#include "messages/servers.hpp"
+#include "messages/stamp.hpp"
 
 #include <compare>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 namespace troupe {
 
-/// Names one of the messages that a server gets: a sender has no two of them on the way that are the same.
+/// Names one of the messages that a machine gets: a sender has no two of them on the way that are the same.
 struct InputName {
-  ActorId from = 0;  // any copy, or its optimizer: the one that stands for it at the recipient
+  ActorId from =
+      0;  // any copy, or a machine of its own: the one that stands for it at the recipient
   std::uint16_t message = 0;  // its index in Message
-  std::uint64_t number = 0;   // Upload's sequence, PinnedPull's request; 0: the next of this kind
+  std::uint64_t number = 0;   // the message's own sequence or request; 0: the next of this kind
 
   auto operator<=>(const InputName&) const = default;
 
   static constexpr auto kFacts = bounded(is::any, is::index, is::count);
 };
 
-/// The first living copy has taken this as its input `number`; the others do the same.
-struct Ordered {
+/// What copies of a machine, and those that speak with it, tell each other. No actor sees one.
+struct CopyWord {
+  enum class Kind : std::uint8_t {
+    ordered,    // to the next copy: I have taken `input` as `number`, at `now`; do the same
+    confirmed,  // of the last copy: all have taken the inputs up to `number`
+    missing,    // to the copy before: input `number` has not come, and its sender is dead
+    resent,     // the answer: what I send next is input `number`
+    nobodys,    // ... or: it is a question of the dead one, which nobody would miss
+    left,       // which copies are left: `alive`; `number` grows with each change
+    lost,       // the machine input.from sends nothing more
+    heard,      // of a recipient: it has got `input` of what the machine says
+    resumes,  // to a recipient: I speak for the machine, and know of `number` words that it has heard
+  };
+
+  Kind kind = Kind::ordered;
   std::uint64_t number = 0;  // from 1
-  InputName input;
-  double now = 0;          // seconds: when
-  std::uint32_t head = 0;  // index of that copy
+  InputName input{};
+  double now = 0;          // seconds
+  std::uint32_t head = 0;  // index of the copy that has ordered it
+  std::vector<bool> alive{};
 
   static constexpr auto kFacts =
-      said_by<ServerRole, ServerCopyRole>(is::one_or_more, is::inside, is::seconds, is::count);
+      said_by_anyone(is::any, is::count, is::inside, is::seconds, is::count, is::any);
 
-  Stamp identity() const { return {.batch = static_cast<std::int64_t>(number)}; }
-};
-
-/// The last living copy has taken all inputs up to this one, and so have all others.
-struct Confirmed {
-  std::uint64_t number = 0;
-
-  static constexpr auto kFacts = said_by<ServerRole, ServerCopyRole>(is::count);
-
-  Stamp identity() const { return {.batch = static_cast<std::int64_t>(number)}; }
-};
-
-/// Asks the copy before it for what came as input `number`: its sender is dead, and has not sent it here.
-struct Missing {
-  Ref<ServerCopyRole> from;
-  std::uint64_t number = 0;
-
-  static constexpr auto kFacts = said_by<ServerRole, ServerCopyRole>(is::sender, is::one_or_more);
-
-  Stamp identity() const { return {.batch = static_cast<std::int64_t>(number)}; }
-};
-
-/// The answer.
-struct Resent {
-  std::uint64_t number = 0;
-  std::optional<Upload> upload;  // empty: what nobody living would miss, a pull for an evaluation
-
-  static constexpr auto kFacts = said_by<ServerRole, ServerCopyRole>(is::one_or_more, is::inside);
-
-  Stamp identity() const { return {.batch = static_cast<std::int64_t>(number)}; }
-};
-
-/// Which of a server's copies are left, in their order; `epoch` grows with each change.
-struct Succession {
-  std::int64_t epoch = 0;
-  std::vector<bool> alive;  // by copy
-
-  static constexpr auto kFacts = said_by<DirectorRole>(is::count, is::any);
-
-  Stamp identity() const { return {}; }
+  Stamp identity() const {
+    return {.batch = static_cast<std::int64_t>(number),
+            .micro_batch = static_cast<std::int32_t>(kind)};
+  }
 };
 
 }  // namespace troupe

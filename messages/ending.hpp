@@ -16,7 +16,7 @@ struct End {
   std::int64_t batches = 0;
 
   static constexpr auto kFacts =
-      said_by<SourceRole, DirectorRole, ServerRole, ServerCopyRole>(is::count);
+      said_by<SourceRole, DirectorRole, ServerRole>(is::count);
 
   Stamp identity() const { return {.batch = batches}; }
 };
@@ -35,7 +35,7 @@ struct Halted {
   std::int64_t step = 0;
 
   static constexpr auto kFacts =
-      said_by<StageRole, ServerRole, ServerCopyRole>(is::chunk, is::slice, is::count);
+      said_by<StageRole, ServerRole>(is::chunk, is::slice, is::count);
 
   Stamp identity() const { return {.batch = step}; }
 };
@@ -46,7 +46,7 @@ struct Concluded {
   Weights weights;
 
   static constexpr auto kFacts =
-      said_by<ShardRole, ServerRole, ServerCopyRole>(is::chunk, is::slice, is::some);
+      said_by<ShardRole, ServerRole>(is::chunk, is::slice, is::some);
 
   Stamp identity() const { return {}; }
 };

@@ -15,7 +15,7 @@ struct MarkDue {
   bool own = false;  // to a source: evaluate its replica's own weights of that step
 
   static constexpr auto kFacts =
-      said_by<DirectorRole, ShardRole, ServerRole, ServerCopyRole>(is::count, is::any, is::any);
+      said_by<DirectorRole, ShardRole, ServerRole>(is::count, is::any, is::any);
 
   Stamp identity() const { return {.batch = step}; }
 };

@@ -93,6 +93,12 @@ constexpr Facts<sizeof...(Bounds)> said_by(Bounds... each) {
   return {{each...}, ((1U << Roles::place<By>()) | ...)};
 }
 
+/// ... of whichever machine.
+template <class... Bounds>
+constexpr Facts<sizeof...(Bounds)> said_by_anyone(Bounds... each) {
+  return {{each...}, ~std::uint32_t{0}};
+}
+
 /// Of a message that never leaves its process.
 struct StaysHere {
   std::uint32_t by_whom = 0;

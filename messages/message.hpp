@@ -94,11 +94,7 @@ using Kinds = List<struct Start,
                    struct Returned,
                    struct Readmitted,
                    struct Rejoin,
-                   struct Ordered,
-                   struct Confirmed,
-                   struct Missing,
-                   struct Resent,
-                   struct Succession>;
+                   struct CopyWord>;
 
 template <class M>
 concept Sayable = Kinds::place<M>()
@@ -146,8 +142,7 @@ class Message {
   /// Which, then its fields. ArchiveError where there is none of that number.
   void archive(Archive& a);
 
-  /// The driver's to fill in, for the order of deliveries: no machine sees it but a ServerCopy, which keeps what comes by
-  /// its sender.
+  /// The driver's to fill in, for the order of deliveries: no actor sees it, only what is wrapped around one.
   ActorId from = kOutside;
 
  private:

@@ -126,21 +126,6 @@ struct ServerRole : Understands<Upload,
                                 ScaleRate,
                                 Alarm> {};
 
-/// One of several copies of a server: understands what the server does, and the other copies.
-struct ServerCopyRole : Understands<Upload,
-                                    PinnedPull,
-                                    Combined,
-                                    Membership,
-                                    End,
-                                    Halt,
-                                    Release,
-                                    Alarm,
-                                    Ordered,
-                                    Confirmed,
-                                    Missing,
-                                    Resent,
-                                    Succession> {};
-
 /// Does the arithmetic of one server.
 struct ServerOptimizerRole : Understands<Combine, Ran<CombineMade>> {};
 

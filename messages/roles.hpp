@@ -48,7 +48,6 @@ struct StageRole;
 struct ShardRole;
 struct OptimizerRole;
 struct ServerRole;
-struct ServerCopyRole;
 struct ServerOptimizerRole;
 struct DirectorRole;
 struct RowSourceRole;
@@ -67,7 +66,6 @@ using Roles = List<AnyRole,
                    ShardRole,
                    OptimizerRole,
                    ServerRole,
-                   ServerCopyRole,
                    ServerOptimizerRole,
                    DirectorRole,
                    RowSourceRole,

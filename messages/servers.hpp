@@ -27,7 +27,7 @@ struct Upload {
   std::int64_t life = 0;  // the server's to fill in: how often its replica had come back
   bool far = false;       // of a group's server to the one above; the replica is the group
 
-  static constexpr auto kFacts = said_by<ShardRole, ServerRole, ServerCopyRole>(is::inside,
+  static constexpr auto kFacts = said_by<ShardRole, ServerRole>(is::inside,
                                                                                 is::count,
                                                                                 is::slice,
                                                                                 is::any,
@@ -68,7 +68,7 @@ struct Answer {
   std::int64_t step = 0;          // of the run, that the server has come to
   bool far = false;               // to a group's server; the replica is the group
 
-  static constexpr auto kFacts = said_by<ServerRole, ServerCopyRole>(is::count,
+  static constexpr auto kFacts = said_by<ServerRole>(is::count,
                                                                      is::replica,
                                                                      is::chunk,
                                                                      is::slice,
@@ -138,7 +138,7 @@ struct Verdict {
   std::int64_t mini_batches = 0;  // that `take` stands for
 
   static constexpr auto kFacts =
-      said_by<ServerRole, ServerCopyRole>(is::one_or_more, is::inside, is::inside, is::count);
+      said_by<ServerRole>(is::one_or_more, is::inside, is::inside, is::count);
 
   Stamp identity() const { return {}; }
 };

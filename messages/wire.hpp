@@ -57,7 +57,7 @@ struct Parcel {
   Archived content{};
 };
 
-constexpr std::uint32_t kWireProtocol = 9;                     // both ends must have the same
+constexpr std::uint32_t kWireProtocol = 10;                    // both ends must have the same
 constexpr std::size_t kFrameBytesMax = std::size_t{16} << 20;  // of a header
 constexpr std::size_t kFrameBytes = std::size_t{1} << 20;      // of tensors: what stays in a cache
 constexpr std::size_t kTensorsMax = 1 << 16;                   // of a parcel

@@ -59,7 +59,7 @@ Cast Casting::all() {
     add(probe->id, make_probe(b_, streams_on_.on({})), {}, b_.precision);
   }
   cast_.director = who_.director();
-  cast_.copies = copies_by_server(b_, who_);
+  copy_servers(cast_, b_, who_);
   cast_.threads = who_.threads();
   if (modules_return(e_)) {
     let_modules_return();

@@ -73,8 +73,7 @@ void Casting::add_director() {
                   .servers = who_.all_servers(),
                   .stages = {},
                   .chunks = schedule_.chunks,
-                  .members = who_.all_group_servers(),
-                  .chains = chains_of(b_, who_)};
+                  .members = who_.all_group_servers()};
   for (std::int32_t r = 0; r < replicas_; ++r) {
     company.sources.push_back(who_.source(r));
     company.stages.push_back(who_.stages(r));

@@ -98,10 +98,10 @@ void Roster::enter_copies(std::int64_t count) {
   for (std::size_t c = 0; c < servers_.size(); ++c) {
     copies_[c].resize(servers_[c].size());
     for (std::size_t s = 0; s < servers_[c].size() && count > 1; ++s) {
-      copies_[c][s].push_back({{servers_[c][s].id}, server_optimizers_[c][s]});
+      copies_[c][s].push_back({servers_[c][s], server_optimizers_[c][s]});
       for (std::int64_t copy = 1; copy < count; ++copy) {
         const std::string of = concat(c, ".", s, "-copy-", copy);
-        const auto server = enter<ServerCopyRole>(concat("server-", of), threads_, -1);
+        const auto server = enter<ServerRole>(concat("server-", of), threads_, -1);
         copies_[c][s].push_back(
             {server, enter<ServerOptimizerRole>(concat("server-optimizer-", of), threads_, -1)});
       }

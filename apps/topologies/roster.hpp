@@ -83,7 +83,7 @@ class Roster {
 
   /// One of the copies of a server.
   struct CopySeat {
-    Ref<ServerCopyRole> server;
+    Ref<ServerRole> server;
     Ref<ServerOptimizerRole> optimizer;
   };
 

@@ -1,6 +1,5 @@
 #include "apps/topologies/servers.hpp"
 
-#include "actors/server_copy.hpp"
 #include "actors/server_optimizer.hpp"
 #include "actors/server_shard.hpp"
 #include "apps/topologies/exchange.hpp"
@@ -67,23 +66,6 @@ std::int64_t pins_between(const Blueprint& b, const Roster& who) {
   return steps / every + 1;
 }
 
-/// Of several copies: the one that knows of the others.
-std::unique_ptr<Machine> among_copies(const Roster& who,
-                                      std::int32_t c,
-                                      std::size_t s,
-                                      std::size_t copy,
-                                      std::unique_ptr<Machine> server) {
-  ServerCopy::Config config{.copies = {}, .optimizers = {}, .index = copy, .shards = {}};
-  for (const Roster::CopySeat& seat : who.copies(c, s)) {
-    config.copies.push_back(seat.server);
-    config.optimizers.push_back(seat.optimizer.id);
-  }
-  for (const auto& shard : who.peers(c)) {
-    config.shards.push_back(shard.id);
-  }
-  return std::make_unique<ServerCopy>(std::move(config), std::move(server));
-}
-
 }  // namespace
 
 bool one_decides(const Blueprint& b) {
@@ -117,8 +99,7 @@ ServerMachines make_server(const Blueprint& b,
   Rule rule = make_rule(context);
   const Link& link = *b.link;
   const bool one_of_several = !who.copies(c, s).empty();
-  const Ref<ServerRole> self =
-      one_of_several ? Ref<ServerRole>{who.copies(c, s)[copy].server.id} : who.servers(c)[s];
+  const Ref<ServerRole> self = one_of_several ? who.copies(c, s)[copy].server : who.servers(c)[s];
   const std::vector<Ref<ServerRole>> all = who.all_servers();
   // The last chunk's server hears first of a mini-batch's gradients.
   const Ref<ServerRole> decider = who.servers(schedule.chunks - 1).front();
@@ -179,9 +160,6 @@ ServerMachines make_server(const Blueprint& b,
                               .up = up,
                               .down = std::move(down),
                               .votes = votes});
-  if (one_of_several) {
-    return {among_copies(who, c, s, copy, std::move(shard)), std::move(optimizer)};
-  }
   return {std::move(shard), std::move(optimizer)};
 }
 
@@ -293,31 +271,24 @@ std::vector<ServerSeat> make_servers(const Blueprint& b,
   return all;
 }
 
-std::vector<Company::Chain> chains_of(const Blueprint& b, const Roster& who) {
-  std::vector<Company::Chain> all;
+void copy_servers(Cast& cast, const Blueprint& b, const Roster& who) {
+  std::vector<Copies> all;
+  std::vector<ActorId> shards;
   for (std::int32_t c = 0; b.link && c < b.schedule->chunks; ++c) {
     for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
-      Company::Chain chain{.chunk = c, .slice = s};
+      Copies copies{.seats = {}, .chunk = c, .slice = s};
       for (const Roster::CopySeat& of : who.copies(c, s)) {
-        chain.copies.push_back(of.server);
-        chain.optimizers.push_back(of.optimizer.id);
+        copies.seats.push_back({.self = of.server.id, .aide = of.optimizer.id});
       }
-      if (!chain.copies.empty()) {
-        all.push_back(std::move(chain));
+      if (!copies.seats.empty()) {
+        all.push_back(std::move(copies));
       }
     }
-  }
-  return all;
-}
-
-std::map<ActorId, std::vector<ActorId>> copies_by_server(const Blueprint& b, const Roster& who) {
-  std::map<ActorId, std::vector<ActorId>> all;
-  for (const Company::Chain& chain : chains_of(b, who)) {
-    for (std::size_t copy = 1; copy < chain.copies.size(); ++copy) {
-      all[chain.copies.front().id].push_back(chain.copies[copy].id);
+    for (const auto& shard : who.peers(c)) {
+      shards.push_back(shard.id);
     }
   }
-  return all;
+  join_copies(cast, all, shards);
 }
 
 }  // namespace troupe

@@ -1,12 +1,10 @@
 // The servers that replicas share: one for each slice of each chunk.
 #pragma once
 
-#include "actors/run_end.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/streams.hpp"
-#include "runtime/system/machine.hpp"
+#include "runtime/system/callers.hpp"
 
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -28,10 +26,7 @@ std::vector<ServerSeat> make_servers(const Blueprint& blueprint,
                                      const Roster& who,
                                      InitialStreams& streams);
 
-/// Servers of which there are several copies: empty, or all.
-std::vector<Company::Chain> chains_of(const Blueprint& blueprint, const Roster& who);
-/// The same as Cast::copies.
-std::map<ActorId, std::vector<ActorId>> copies_by_server(const Blueprint& blueprint,
-                                                         const Roster& who);
+/// Servers of which there are several copies, and who speaks with them, become such.
+void copy_servers(Cast& cast, const Blueprint& blueprint, const Roster& who);
 
 }  // namespace troupe

@@ -110,7 +110,7 @@ std::string words_of(const caf::error& reason) {
 
 void hire_machine(Theatre& theatre, ActorId id) {
   Cast::Member& member = theatre.cast.members[id];
-  theatre.roles.push_back(member.machine->role());
+  theatre.roles.push_back(member.machine->speaks_as());
   theatre.ports.push_back(std::make_unique<MachinePort>(theatre, id));
   if (theatre.is_here(id)) {
     theatre.actors.push_back(hire<MachineActor>(theatre.workplace_of(id).thread, &theatre, id));

@@ -79,7 +79,6 @@ void Agenda::send(ActorId from, Effects::Send& send) {
 }
 
 void Agenda::carry_out(ActorId from) {
-  fan_out(cast_, fx_);
   for (Effects::Send& one : fx_.sends) {
     send(from, one);
   }

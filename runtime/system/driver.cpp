@@ -44,33 +44,6 @@ std::optional<Diverged> divergence_of(const Stamp& stamp, double loss) {
   return Diverged{stamp, std::isnan(loss) ? std::numeric_limits<double>::quiet_NaN() : loss};
 }
 
-namespace {
-
-/// What a copy of a server gets from its own optimizer, or from another copy, is its own.
-bool of_one_copy(const Message& message) {
-  return holds_alternative<Combined>(message) || holds_alternative<Ordered>(message) ||
-         holds_alternative<Confirmed>(message) || holds_alternative<Missing>(message) ||
-         holds_alternative<Resent>(message);
-}
-
-}  // namespace
-
-void fan_out(const Cast& cast, Effects& effects) {
-  if (cast.copies.empty()) {
-    return;
-  }
-  const std::size_t made = effects.sends.size();
-  for (std::size_t i = 0; i < made; ++i) {
-    const auto others = cast.copies.find(effects.sends[i].to);
-    if (others == cast.copies.end() || of_one_copy(effects.sends[i].message)) {
-      continue;
-    }
-    for (const ActorId copy : others->second) {
-      effects.pass_on(copy, effects.sends[i].message, effects.sends[i].modelled);
-    }
-  }
-}
-
 Message run_job(Run& run, Stream& stream) {
   Message made = run.job(stream);
   run.job = nullptr;  // the inputs may go

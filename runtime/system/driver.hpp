@@ -45,10 +45,6 @@ class OrderSink {
   virtual void note(const Delivered& made) = 0;
 };
 
-/// Adds to what a machine sends what the further copies of a server get of it: all but what a server gets from its
-/// own machines and copies.
-void fan_out(const Cast& cast, Effects& effects);
-
 /// "forward", "update", ...
 const char* to_string(Work work);
 

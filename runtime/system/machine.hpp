@@ -146,7 +146,13 @@ class Machine {
 
   /// What it may be told: the type of its actor follows from it.
   virtual RoleTag role() const { return AnyRole{}; }
+
+  /// As what it speaks: what is wrapped around an actor is told more than that, and says no more.
+  virtual RoleTag speaks_as() const { return role(); }
 };
+
+/// Whether a machine of that role may be told `message`.
+bool understands(const RoleTag& role, const Message& message);
 
 /// What `make` made, T, as the message Ran<T>; its tensors are ready when the device is done with
 /// them.
@@ -220,7 +226,7 @@ struct Cast {
   /// The machines of a replica anew, which know nothing and wait for Rejoin. Empty: what has died stays
   /// dead.
   std::function<std::vector<Again>(std::int32_t replica)> again{};
-  /// By the first copy of a server, the others: what is sent to it reaches them, too (fan_out in driver.hpp).
+  /// By the first copy of a machine, the others (callers.hpp), for who watches the run.
   std::map<ActorId, std::vector<ActorId>> copies{};
   /// The machines of a decoupled module anew, and what is kept of such. Empty: none comes back by itself.
   std::function<std::vector<Again>(std::int32_t module)> module_again{};

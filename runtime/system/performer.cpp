@@ -109,7 +109,6 @@ void Performer::tell(Message message, double now) {
 }
 
 void Performer::carry_out(double now) {
-  fan_out(theatre_.cast, fx_);
   for (Effects::Send& send : fx_.sends) {
     send.message.from = id_;
     const TimeModel* times = send.modelled ? theatre_.options.modelled : nullptr;

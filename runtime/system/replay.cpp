@@ -174,7 +174,6 @@ void Replay::carry_out(ActorId from, double now) {
     records_.on(record, now);
     tell_divergence(record);
   }
-  fan_out(cast_, fx_);
   for (Effects::Send& send : fx_.sends) {
     send.message.from = from;
     waiting_[send.to].push_back(std::move(send.message));

@@ -101,7 +101,7 @@ struct Theatre {
   std::vector<Performing> actors{};
   std::vector<std::unique_ptr<Port>> ports{};
   std::vector<Performer*> performers{};     // the actors' own; null as they are
-  std::vector<RoleTag> roles{};             // of the machines of all processes
+  std::vector<RoleTag> roles{};             // as what the machines of all processes speak
   RecorderActor recorder{};                 // null where another process has it
   std::atomic<std::int64_t> unrecorded{0};  // batches that the recorder has yet to see to
   std::promise<Ending> ending{};

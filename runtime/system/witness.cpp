@@ -87,9 +87,7 @@ void Witness::sent(ActorId from, const Message& message) {
 void Witness::delivered(ActorId to, const Message& message) {
   if (const auto* upload = get_if<Upload>(&message)) {
     arrived(servers_[to], *upload);
-  } else if (const auto* resent = get_if<Resent>(&message); resent && resent->upload) {
-    arrived(servers_[to], *resent->upload);
-  } else if (const auto* combine = get_if<Combine>(&message)) {
+  } else if (const auto* combine = std::get_if<Combine>(&message)) {
     servers_[combine->from.id].optimizer = to;
     taken(combine->from.id, *combine);
   } else if (const auto* combined = get_if<Combined>(&message)) {
@@ -196,8 +194,15 @@ void Witness::answered(ActorId id, const Answer& m) {
   if (const auto others = copies_.find(first); others != copies_.end()) {
     std::for_each(others->second.begin(), others->second.end(), work_in_no_more);
   }
-  const std::int64_t version = m.weights.empty() ? told.version : m.weights.front().version;
-  law(version >= told.version,
+  if (m.weights.empty()) {
+    return;
+  }
+  const std::int64_t version = m.weights.front().version;
+  if (std::exchange(told.by, id) != id) {
+    told.again = true;
+  }
+  told.again = told.again && version < told.version;
+  law(told.again || version >= told.version,
       "forward",
       "replica ",
       m.replica,
@@ -205,7 +210,7 @@ void Witness::answered(ActorId id, const Answer& m) {
       version,
       " after version ",
       told.version);
-  told.version = version;
+  told.version = std::max(told.version, version);
 }
 
 void Witness::recorded(const RecordEntry& entry) {

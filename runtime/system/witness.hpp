@@ -13,7 +13,7 @@
 //   module      a decoupled module makes no update while it is dead; when it comes back it goes on behind all that it has
 //               made, with weights of one of these updates
 //
-// A server may have copies (actors/server_copy.hpp). Each is watched as a server of its own, but what one of them has
+// A server may have copies (copied.hpp). Each is watched as a server of its own, but what one of them has
 // told a replica they have all told. So `kept` says of them that no update that was acknowledged is lost with a copy: it
 // was in the weights of each before it was told. Of `cost` only those are asked that have led from the start: what
 // another one has got, and a copy that is dead has not, may be nobody's.
@@ -96,7 +96,10 @@ class Witness {
 
   struct Told {                // to a replica, by a server or a copy of it
     std::uint64_t holds = 0;   // to be in the weights, or given up
-    std::int64_t version = 0;  // of the last answer
+    std::int64_t version = 0;  // the last one
+    ActorId by = kOutside;     // the last one's copy
+    bool again =
+        false;  // it has taken the place of another, and says again what that may not have been able to
   };
 
   struct Server {

@@ -257,51 +257,6 @@ TEST_CASE("who comes back begins when all servers have taken it back, and takes 
   CHECK_FALSE(fx.ending);
 }
 
-TEST_CASE("a copy of a server that dies ends the run where it was the last one", "[actors]") {
-  Company all = company(2);
-  all.servers = {{5}, {6}};
-  all.chains = {{.chunk = 0, .slice = 0, .copies = {{5}, {7}}, .optimizers = {50, 70}},
-                {.chunk = 1, .slice = 0, .copies = {{6}, {8}}, .optimizers = {60, 80}}};
-  Director d({.company = all,
-              .end = std::make_unique<EndAtServers>(all),
-              .replica_of = replica_of(2),
-              .survives = true});
-  Effects fx;
-  d.handle(Down{.actor = "server-optimizer-1.0", .cause = "x", .id = 60}, 0, fx);
-  REQUIRE(sent<Succession>(fx).size() == 1);
-  CHECK(sent<Succession>(fx)[0].first == 6);  // from where it goes to all copies
-  CHECK(sent<Succession>(fx)[0].second.alive == std::vector<bool>{false, true});
-  const auto lost = recorded<LossOfCopy>(fx);
-  REQUIRE(lost.size() == 1);
-  CHECK(lost[0].chunk == 1);
-  CHECK(lost[0].copy == 0);
-  CHECK(lost[0].left == 1);
-  CHECK(lost[0].cause == "server-optimizer-1.0: x");
-  fx.clear();
-  d.handle(Down{.actor = "server-1.0", .cause = "x", .id = 6}, 0, fx);  // goes with it
-  CHECK(fx.sends.empty());
-  CHECK(fx.records.empty());
-  // What the copy that takes its place says again is known.
-  d.handle(MarkDue{.step = 4}, 0, fx);
-  CHECK(sent<MarkDue>(fx).size() == 1);
-  fx.clear();
-  d.handle(MarkDue{.step = 4}, 0, fx);
-  CHECK(fx.sends.empty());
-  d.handle(Halt{}, 0, fx);
-  fx.clear();
-  d.handle(Halted{.chunk = 0, .slice = 0, .step = 7}, 0, fx);
-  d.handle(Halted{.chunk = 1, .slice = 0, .step = 9}, 0, fx);
-  CHECK(sent<End>(fx).size() == 2);
-  fx.clear();
-  d.handle(Halted{.chunk = 1, .slice = 0, .step = 9}, 0, fx);
-  CHECK(fx.sends.empty());
-  CHECK_FALSE(fx.ending);
-  d.handle(Down{.actor = "server-1.0-copy-1", .cause = "y", .id = 8}, 0, fx);
-  REQUIRE(fx.ending);
-  CHECK(fx.ending->exit_code == 5);
-  CHECK(fx.ending->cause == "server-1.0-copy-1 is lost: y");
-}
-
 TEST_CASE(
     "a run waits for a module whose host will be there again, unless its last weights have died",
     "[actors]") {

@@ -341,8 +341,9 @@ TEST_CASE("the Witness sees that an update is acknowledged which a copy does not
                              last.machine =
                                  std::make_unique<Mutant>(std::move(last.machine), [](Effects& fx) {
                                    for (Effects::Send& send : fx.sends) {
-                                     if (auto* confirmed = get_if<Confirmed>(&send.message)) {
-                                       confirmed->number += 5;  // before it has taken them
+                                     auto* word = get_if<CopyWord>(&send.message);
+                                     if (word && word->kind == CopyWord::Kind::confirmed) {
+                                       word->number += 5;  // before it has taken them
                                      }
                                    }
                                  });

@@ -1,13 +1,7 @@
-// Copies of a server by messages alone: who takes what in which order, what the head keeps to itself, and that
-// nothing that was told is lost with a copy, in thousands of random orders of messages and deaths.
-#include "actors/server_copy.hpp"
-#include "messages/copies.hpp"
-#include "messages/ending.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/peers.hpp"
-#include "messages/returns.hpp"
-
+// Copies of a machine by messages alone: who takes what in which order, what the head keeps to itself, and that
+// nothing that was told is lost with a copy or told twice, in thousands of random orders of messages and deaths.
 #include "messages/archive.hpp"
+#include "runtime/system/callers.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
@@ -21,16 +15,23 @@
 #include <utility>
 #include <vector>
 
-namespace server_copy_test {
+namespace copied_test {
 
 using namespace troupe;
 
 namespace {
 
 constexpr ActorId kDirector = 1;
+constexpr ActorId kRecorder = 2;
 constexpr ActorId kCopies[] = {20, 21, 22};
 constexpr ActorId kOptimizers[] = {30, 31, 32};
 constexpr ActorId kShards[] = {10, 11, 12};
+constexpr auto kOrdered = CopyWord::Kind::ordered;
+constexpr auto kConfirmed = CopyWord::Kind::confirmed;
+constexpr auto kMissing = CopyWord::Kind::missing;
+constexpr auto kResent = CopyWord::Kind::resent;
+constexpr auto kHeard = CopyWord::Kind::heard;
+constexpr auto kResumes = CopyWord::Kind::resumes;
 
 /// A server that writes down what it is told. It makes an update of one push at a time, answers its sender then, and
 /// asks to be woken after each fifth.
@@ -73,6 +74,8 @@ class Scribe final : public Machine {
 
   std::string waits_for() const override { return "pushes"; }
 
+  RoleTag speaks_as() const override { return ServerRole{}; }
+
   void archive(Archive& a) override {
     a(state_.log, state_.pushes, state_.waiting, state_.last[0], state_.last[1], state_.last[2]);
     a(state_.busy);
@@ -100,25 +103,23 @@ class Scribe final : public Machine {
   State& state_;
 };
 
-ServerCopy::Config config(std::size_t index, std::size_t count) {
-  ServerCopy::Config c{.copies = {}, .optimizers = {}, .index = index, .shards = {}};
+Copies copies_of(std::size_t count) {
+  Copies all;
   for (std::size_t i = 0; i < count; ++i) {
-    c.copies.push_back({kCopies[i]});
-    c.optimizers.push_back(kOptimizers[i]);
+    all.seats.push_back({.self = kCopies[i], .aide = kOptimizers[i]});
   }
-  c.shards.assign(std::begin(kShards), std::end(kShards));
-  return c;
+  return all;
 }
 
 struct Copy {
   std::unique_ptr<Scribe::State> state = std::make_unique<Scribe::State>();
-  std::unique_ptr<ServerCopy> machine{};
+  std::unique_ptr<Machine> machine{};
 };
 
 Copy copy_of(std::size_t index, std::size_t count) {
   Copy copy;
-  copy.machine = std::make_unique<ServerCopy>(config(index, count),
-                                              std::make_unique<Scribe>(index, copy.state.get()));
+  copy.machine = std::make_unique<Copied>(
+      copies_of(count), index, std::make_unique<Scribe>(index, copy.state.get()));
   return copy;
 }
 
@@ -134,11 +135,30 @@ template <class M>
 std::vector<std::pair<ActorId, M>> sent(const Effects& fx) {
   std::vector<std::pair<ActorId, M>> all;
   for (const Effects::Send& send : fx.sends) {
-    if (const auto* m = std::get_if<M>(&send.message)) {
+    if (const auto* m = get_if<M>(&send.message)) {
       all.emplace_back(send.to, *m);
     }
   }
   return all;
+}
+
+/// Words between copies, and between them and others.
+std::vector<std::pair<ActorId, CopyWord>> words(CopyWord::Kind kind, const Effects& fx) {
+  auto all = sent<CopyWord>(fx);
+  std::erase_if(all, [kind](const auto& word) { return word.second.kind != kind; });
+  return all;
+}
+
+CopyWord confirmed(std::uint64_t number) {
+  return {.kind = kConfirmed, .number = number};
+}
+
+CopyWord lost(ActorId id) {
+  return {.kind = CopyWord::Kind::lost, .input = {.from = id}};
+}
+
+CopyWord left(std::uint64_t change, std::vector<bool> alive) {
+  return {.kind = CopyWord::Kind::left, .number = change, .alive = std::move(alive)};
 }
 
 /// What the copy wants done when it is told that.
@@ -154,10 +174,10 @@ using Log = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("the head takes what comes at once, and says what follows when the last copy has it",
-          "[server_copy]") {
+          "[system]") {
   const Copy head = copy_of(0, 2);
   Effects fx = tell(head, kShards[1], upload(1, 1), 2.5);
-  const auto ordered = sent<Ordered>(fx);
+  const auto ordered = words(kOrdered, fx);
   REQUIRE(ordered.size() == 1);
   CHECK(ordered.front().first == kCopies[1]);
   CHECK(ordered.front().second.number == 1);
@@ -165,117 +185,127 @@ TEST_CASE("the head takes what comes at once, and says what follows when the las
   CHECK(ordered.front().second.now == 2.5);
   CHECK(sent<Combine>(fx).size() == 1);
   fx = tell(head, kOptimizers[0], Combined{}, 3);
-  CHECK(sent<Ordered>(fx).size() == 1);
+  CHECK(words(kOrdered, fx).size() == 1);
   CHECK(sent<Answer>(fx).empty());
   CHECK(fx.records.empty());
-  CHECK(sent<Answer>(tell(head, kCopies[1], Confirmed{1})).empty());
-  fx = tell(head, kCopies[1], Confirmed{2});
+  CHECK(sent<Answer>(tell(head, kCopies[1], confirmed(1))).empty());
+  fx = tell(head, kCopies[1], confirmed(2));
   REQUIRE(sent<Answer>(fx).size() == 1);
   CHECK(sent<Answer>(fx).front().first == kShards[1]);
   CHECK(fx.records.size() == 1);
-  CHECK(sent<Answer>(tell(head, kCopies[1], Confirmed{2})).empty());
+  CHECK(sent<Answer>(tell(head, kCopies[1], confirmed(2))).empty());
 }
 
-TEST_CASE("another copy takes the same in the same order, at the same times", "[server_copy]") {
+TEST_CASE("another copy takes the same in the same order, at the same times", "[system]") {
   const Copy head = copy_of(0, 3);
   const Copy second = copy_of(1, 3);
   // They come in another order, and one of them after the word of it.
   CHECK(tell(second, kShards[2], upload(2, 1), 9).sends.empty());
-  const Ordered first = sent<Ordered>(tell(head, kShards[0], upload(0, 1), 1)).front().second;
-  const Ordered next = sent<Ordered>(tell(head, kShards[2], upload(2, 1), 2)).front().second;
+  const CopyWord first = words(kOrdered, tell(head, kShards[0], upload(0, 1), 1)).front().second;
+  const CopyWord next = words(kOrdered, tell(head, kShards[2], upload(2, 1), 2)).front().second;
   CHECK(tell(second, kCopies[0], first, 9).sends.empty());
   CHECK(tell(second, kCopies[0], next, 9).sends.empty());
   CHECK(second.machine->waits_for() != "");
   const Effects fx = tell(second, kShards[0], upload(0, 1), 9);
-  const auto passed = sent<Ordered>(fx);
+  const auto passed = words(kOrdered, fx);
   REQUIRE(passed.size() == 2);
   CHECK(passed[0].first == kCopies[2]);
   CHECK(passed[1].second.number == 2);
-  CHECK(sent<Confirmed>(fx).empty());  // the third copy's to say
+  CHECK(words(kConfirmed, fx).empty());  // the third copy's to say
   CHECK(second.state->log == Log{"Upload 0 1 1", "Upload 2 1 2"});
   CHECK(second.state->log == head.state->log);
 }
 
 TEST_CASE("the result of a copy's own optimizer has the place that it has at the head",
-          "[server_copy]") {
+          "[system]") {
   const Copy last = copy_of(1, 2);
   tell(last, kShards[0], upload(0, 1));
   tell(last, kShards[1], upload(1, 1));
   const auto name = [](ActorId from, const Message& m, std::uint64_t number) {
     return InputName{from, static_cast<std::uint16_t>(m.index()), number};
   };
-  CHECK(sent<Confirmed>(tell(last, kCopies[0], Ordered{1, name(kShards[0], upload(0, 1), 1), 1}))
+  CHECK(words(kConfirmed,
+              tell(last,
+                   kCopies[0],
+                   CopyWord{.number = 1, .input = name(kShards[0], upload(0, 1), 1), .now = 1}))
             .front()
             .second.number == 1);
-  tell(last, kCopies[0], Ordered{2, name(kOptimizers[0], Combined{}, 0), 2});
-  tell(last, kCopies[0], Ordered{3, name(kShards[1], upload(1, 1), 1), 3});
+  tell(last,
+       kCopies[0],
+       CopyWord{.number = 2, .input = name(kOptimizers[0], Combined{}, 0), .now = 2});
+  tell(last,
+       kCopies[0],
+       CopyWord{.number = 3, .input = name(kShards[1], upload(1, 1), 1), .now = 3});
   CHECK(last.state->log == Log{"Upload 0 1 1"});
   const Effects fx = tell(last, kOptimizers[1], Combined{}, 8);
   CHECK(last.state->log == Log{"Upload 0 1 1", "Combined 0 0 2", "Upload 1 1 3"});
   CHECK(sent<Answer>(fx).empty());
   CHECK(fx.records.empty());
-  REQUIRE(sent<Confirmed>(fx).size() == 1);
-  CHECK(sent<Confirmed>(fx).front().second.number == 3);
+  REQUIRE(words(kConfirmed, fx).size() == 1);
+  CHECK(words(kConfirmed, fx).front().second.number == 3);
   // Its time has come for the head to be woken: it is woken with it.
-  tell(last, kCopies[0], Ordered{4, name(kCopies[0], Alarm{}, 0), 4});
+  tell(last, kCopies[0], CopyWord{.number = 4, .input = name(kCopies[0], Alarm{}, 0), .now = 4});
   CHECK(last.state->log.back() == "Alarm 0 0 4");
 }
 
-TEST_CASE("what a dead sender has sent to one copy alone is asked of that one", "[server_copy]") {
+TEST_CASE("what a dead sender has sent to one copy alone is asked of that one", "[system]") {
   const Copy head = copy_of(0, 2);
   const Copy last = copy_of(1, 2);
-  const Ordered order = sent<Ordered>(tell(head, kShards[0], upload(0, 1), 1)).front().second;
-  CHECK(sent<Missing>(tell(last, kCopies[0], order)).empty());
-  const auto asked =
-      sent<Missing>(tell(last, kDirector, Membership{.epoch = 1, .alive = {false, true, true}}));
+  const CopyWord order = words(kOrdered, tell(head, kShards[0], upload(0, 1), 1)).front().second;
+  CHECK(words(kMissing, tell(last, kCopies[0], order)).empty());
+  const auto asked = words(kMissing, tell(last, kDirector, lost(kShards[0])));
   REQUIRE(asked.size() == 1);
   CHECK(asked.front().first == kCopies[0]);
-  CHECK(sent<Missing>(tell(last, kShards[1], upload(1, 1))).empty());  // once
-  const auto again = sent<Resent>(tell(head, kCopies[1], asked.front().second));
-  REQUIRE(again.size() == 1);
-  REQUIRE(again.front().second.upload);
-  const Effects fx = tell(last, kCopies[0], again.front().second);
+  CHECK(words(kMissing, tell(last, kShards[1], upload(1, 1))).empty());  // once
+  const Effects again = tell(head, kCopies[1], asked.front().second);
+  REQUIRE(words(kResent, again).size() == 1);
+  REQUIRE(sent<Upload>(again).size() == 1);
+  CHECK(sent<Upload>(again).front().first == kCopies[1]);
+  CHECK(tell(last, kCopies[0], words(kResent, again).front().second).sends.empty());
+  const Effects fx = tell(last, kCopies[0], sent<Upload>(again).front().second);
   CHECK(last.state->log == Log{"Upload 0 1 1"});
-  CHECK(sent<Confirmed>(fx).front().second.number == 1);
+  CHECK(words(kConfirmed, fx).front().second.number == 1);
   // It was only late.
   tell(last, kShards[0], upload(0, 1));
-  tell(last, kDirector, Succession{.epoch = 2, .alive = {false, true}}, 5);
-  CHECK(last.state->log == Log{"Upload 0 1 1", "Membership 0 0 5", "Upload 1 1 5"});
+  tell(last, kDirector, left(2, {false, true}), 5);
+  CHECK(last.state->log == Log{"Upload 0 1 1", "Upload 1 1 5"});
 }
 
 TEST_CASE("a pull for an evaluation that a dead replica has sent to one copy alone is nobody's",
-          "[server_copy]") {
+          "[system]") {
   const Copy head = copy_of(0, 2);
   const Copy last = copy_of(1, 2);
   const PinnedPull pull{.from = {kShards[0]}, .request = 7, .step = 3};
-  const Ordered order = sent<Ordered>(tell(head, kShards[0], pull)).front().second;
+  const CopyWord order = words(kOrdered, tell(head, kShards[0], pull)).front().second;
   tell(last, kCopies[0], order);
-  const auto asked =
-      sent<Missing>(tell(last, kDirector, Membership{.epoch = 1, .alive = {false, true, true}}));
-  const Resent again = sent<Resent>(tell(head, kCopies[1], asked.front().second)).front().second;
-  CHECK_FALSE(again.upload);
-  CHECK(sent<Confirmed>(tell(last, kCopies[0], again)).front().second.number == 1);
+  const auto asked = words(kMissing, tell(last, kDirector, lost(kShards[0])));
+  const Effects again = tell(head, kCopies[1], asked.front().second);
+  CHECK(sent<PinnedPull>(again).empty());
+  const auto nobodys = words(CopyWord::Kind::nobodys, again);
+  REQUIRE(nobodys.size() == 1);
+  const Effects fx = tell(last, kCopies[0], nobodys.front().second);
+  CHECK(words(kConfirmed, fx).front().second.number == 1);
   CHECK(last.state->log.empty());
 }
 
 TEST_CASE("a new head forgets what it has not taken, and says again what the old one had said",
-          "[server_copy]") {
+          "[system]") {
   const Copy head = copy_of(0, 2);
   const Copy last = copy_of(1, 2);
   const auto both = [&](ActorId from, const auto& m) {
     tell(last, from, m, 1);
-    return sent<Ordered>(tell(head, from, m, 1)).front().second;
+    return words(kOrdered, tell(head, from, m, 1)).front().second;
   };
   tell(last, kCopies[0], both(kShards[0], upload(0, 1)));
-  tell(last, kCopies[0], sent<Ordered>(tell(head, kOptimizers[0], Combined{}, 2)).front().second);
+  tell(last, kCopies[0], words(kOrdered, tell(head, kOptimizers[0], Combined{}, 2)).front().second);
   tell(last,
        kOptimizers[1],
        Combined{},
        2);  // the answer to replica 0 follows: it dies with the head
-  const Ordered untaken = sent<Ordered>(tell(head, kShards[1], upload(1, 1), 3)).front().second;
+  const CopyWord untaken = words(kOrdered, tell(head, kShards[1], upload(1, 1), 3)).front().second;
   tell(last, kCopies[0], untaken);  // which has not come
   tell(last, kShards[2], upload(2, 1), 4);
-  const Effects fx = tell(last, kDirector, Succession{.epoch = 1, .alive = {false, true}}, 5);
+  const Effects fx = tell(last, kDirector, left(1, {false, true}), 5);
   REQUIRE(sent<Answer>(fx).size() == 1);
   CHECK(sent<Answer>(fx).front().first == kShards[0]);
   CHECK(fx.records.size() == 1);
@@ -288,26 +318,24 @@ TEST_CASE("a new head forgets what it has not taken, and says again what the old
   CHECK(sent<Answer>(alone).size() == 1);  // nobody else has to know
 }
 
-TEST_CASE("where the last copy dies the one before it speaks for all", "[server_copy]") {
+TEST_CASE("where the last copy dies the one before it speaks for all", "[system]") {
   const Copy head = copy_of(0, 3);
   const Copy second = copy_of(1, 3);
-  const Ordered order = sent<Ordered>(tell(head, kShards[0], upload(0, 1))).front().second;
+  const CopyWord order = words(kOrdered, tell(head, kShards[0], upload(0, 1))).front().second;
   tell(second, kShards[0], upload(0, 1));
-  CHECK(sent<Confirmed>(tell(second, kCopies[0], order)).empty());
-  const auto confirmed = sent<Confirmed>(
-      tell(second, kDirector, Succession{.epoch = 1, .alive = {true, true, false}}));
-  REQUIRE(confirmed.size() == 1);
-  CHECK(confirmed.front().first == kCopies[0]);
-  CHECK(confirmed.front().second.number == 1);
+  CHECK(words(kConfirmed, tell(second, kCopies[0], order)).empty());
+  const auto last_words = words(kConfirmed, tell(second, kDirector, left(1, {true, true, false})));
+  REQUIRE(last_words.size() == 1);
+  CHECK(last_words.front().first == kCopies[0]);
+  CHECK(last_words.front().second.number == 1);
 }
 
-TEST_CASE("where the second copy dies the head tells the third what it may lack", "[server_copy]") {
+TEST_CASE("where the second copy dies the head tells the third what it may lack", "[system]") {
   const Copy head = copy_of(0, 3);
   tell(head, kShards[0], upload(0, 1));
   tell(head, kShards[1], upload(1, 1));
-  tell(head, kCopies[2], Confirmed{1});
-  const auto ordered =
-      sent<Ordered>(tell(head, kDirector, Succession{.epoch = 1, .alive = {true, false, true}}));
+  tell(head, kCopies[2], confirmed(1));
+  const auto ordered = words(kOrdered, tell(head, kDirector, left(1, {true, false, true})));
   REQUIRE(ordered.size() == 1);
   CHECK(ordered.front().first == kCopies[2]);
   CHECK(ordered.front().second.number == 2);
@@ -315,12 +343,12 @@ TEST_CASE("where the second copy dies the head tells the third what it may lack"
 
 TEST_CASE(
     "a head that was given up and has not heard of it is told nothing of what another one orders",
-    "[server_copy]") {
+    "[system]") {
   const Copy head = copy_of(0, 3);
   const Copy second = copy_of(1, 3);
   const Copy last = copy_of(2, 3);
   const auto orders = [](const Effects& fx) {
-    return sent<Ordered>(fx);
+    return words(kOrdered, fx);
   };
   // What it has taken, and told nobody who has got it.
   tell(head, kShards[0], upload(0, 1));
@@ -328,22 +356,21 @@ TEST_CASE(
   // The second one has heard of its end, and begins with another push; the last one has not.
   tell(second, kShards[1], upload(1, 1));
   tell(last, kShards[1], upload(1, 1));
-  const Effects began =
-      tell(second, kDirector, Succession{.epoch = 1, .alive = {false, true, true}});
+  const Effects began = tell(second, kDirector, left(1, {false, true, true}));
   REQUIRE(orders(began).size() == 1);
   const Effects made = tell(second, kOptimizers[1], Combined{});
   REQUIRE(orders(made).size() == 1);
   tell(last, kOptimizers[2], Combined{});
-  for (const Ordered& order : {orders(began).front().second, orders(made).front().second}) {
-    const auto confirmed = sent<Confirmed>(tell(last, kCopies[1], order));
-    REQUIRE(confirmed.size() == 1);
-    CHECK(confirmed.front().first == kCopies[1]);
-    const Effects said = tell(second, kCopies[2], confirmed.front().second);
+  for (const CopyWord& order : {orders(began).front().second, orders(made).front().second}) {
+    const auto all_have = words(kConfirmed, tell(last, kCopies[1], order));
+    REQUIRE(all_have.size() == 1);
+    CHECK(all_have.front().first == kCopies[1]);
+    const Effects said = tell(second, kCopies[2], all_have.front().second);
     CHECK(sent<Answer>(said).size() == order.number - 1);
   }
 }
 
-TEST_CASE("a push that cannot be one ends the run, whatever copies there are", "[server_copy]") {
+TEST_CASE("a push that cannot be one ends the run, whatever copies there are", "[system]") {
   class Doubter final : public Machine {
    public:
     void on(Message, double, Effects& fx) override {
@@ -354,11 +381,138 @@ TEST_CASE("a push that cannot be one ends the run, whatever copies there are", "
     std::string waits_for() const override { return ""; }
   };
 
-  ServerCopy alone(config(0, 1), std::make_unique<Doubter>());
+  Copied alone(copies_of(1), 0, std::make_unique<Doubter>());
   Effects fx;
   alone.on(sent_by(kShards[0], upload(0, 1)), 0, fx);
   REQUIRE(sent<Down>(fx).size() == 1);
   CHECK(sent<Down>(fx).front().second.id == kOutside);
+}
+
+TEST_CASE("a new head says again what nobody has acknowledged, and no more", "[system]") {
+  const Copy last = copy_of(1, 2);
+  const auto take = [&](std::uint64_t number, ActorId from, const Message& m) {
+    const InputName name{
+        from, static_cast<std::uint16_t>(m.index()), number % 2 * (number + 1) / 2};
+    tell(last, from == kOptimizers[0] ? kOptimizers[1] : from, m);
+    tell(last, kCopies[0], CopyWord{.number = number, .input = name});
+  };
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    take(2 * i + 1, kShards[0], upload(0, i + 1));
+    take(2 * i + 2, kOptimizers[0], Combined{});
+  }
+  REQUIRE(last.state->pushes.size() == 3);
+  for (std::uint64_t request = 1; request <= 2; ++request) {
+    const InputName name{0, static_cast<std::uint16_t>(Message(Answer{}).index()), request};
+    tell(last, kShards[0], CopyWord{.kind = kHeard, .input = name});
+  }
+  const Effects fx = tell(last, kDirector, left(1, {false, true}));
+  const auto resumes = words(kResumes, fx);
+  REQUIRE(resumes.size() == 1);
+  CHECK(resumes.front().first == kShards[0]);
+  CHECK(resumes.front().second.number == 2);
+  REQUIRE(sent<Answer>(fx).size() == 1);
+  CHECK(sent<Answer>(fx).front().second.request == 3);
+  CHECK(fx.records.size() == 3);  // nobody acknowledges these
+}
+
+namespace {
+
+/// Writes down the answers that come to it, and pushes when it is asked to.
+class Listener final : public Machine {
+ public:
+  explicit Listener(std::vector<std::uint64_t>* heard) : heard_(*heard) {}
+
+  void on(Message message, double, Effects& fx) override {
+    if (const auto* answer = get_if<Answer>(&message)) {
+      heard_.push_back(answer->request);
+    } else if (holds_alternative<Start>(message)) {
+      fx.send(Ref<ServerRole>{kCopies[0]}, upload(0, 1));
+    }
+  }
+
+  std::string waits_for() const override { return ""; }
+
+  void archive(Archive&) override {}
+
+ private:
+  std::vector<std::uint64_t>& heard_;
+};
+
+}  // namespace
+
+TEST_CASE("who speaks with copies tells all of them, and hears each word once", "[system]") {
+  std::vector<std::uint64_t> heard;
+  Caller caller({copies_of(3)}, std::make_unique<Listener>(&heard));
+  const auto told = [&caller](ActorId from, Message m) {
+    Effects fx;
+    caller.on(sent_by(from, std::move(m)), 0, fx);
+    return fx;
+  };
+  const auto answer = [](std::uint64_t number) {
+    return Message(Answer{.request = number});
+  };
+  const auto pushes = sent<Upload>(told(kOutside, Start{}));
+  REQUIRE(pushes.size() == 3);
+  CHECK(pushes[0].first == kCopies[0]);
+  CHECK(pushes[2].first == kCopies[2]);
+  const auto acknowledged = words(kHeard, told(kCopies[0], answer(1)));
+  REQUIRE(acknowledged.size() == 3);
+  CHECK(acknowledged.back().second.input.number == 1);
+  told(kCopies[0], answer(2));
+  // Another one goes on from the first, which it has not heard to have come.
+  CHECK(words(kHeard, told(kCopies[1], CopyWord{.kind = kResumes, .number = 0})).empty());
+  CHECK(words(kHeard, told(kCopies[1], answer(1))).empty());
+  told(kCopies[1], answer(2));
+  told(kCopies[0], answer(3));  // late, of one that was given up
+  CHECK(heard == std::vector<std::uint64_t>{1, 2});
+  told(kCopies[1], answer(3));
+  CHECK(heard == std::vector<std::uint64_t>{1, 2, 3});
+  // What a driver tells in the name of a copy is no word of it.
+  told(kCopies[1], Down{.actor = "server", .cause = "x", .id = kCopies[1]});
+  told(kCopies[1], answer(4));
+  CHECK(heard.back() == 4);
+}
+
+TEST_CASE("the director hears of a copy that dies where it was the last one", "[system]") {
+  class Deaf final : public Machine {
+   public:
+    void on(Message message, double, Effects& fx) override {
+      fx.finish({.exit_code = 5, .cause = get<Down>(message).actor, .weights = {}});
+    }
+
+    std::string waits_for() const override { return ""; }
+  };
+
+  Copies first = copies_of(2);
+  Copies second{.seats = {{.self = 40, .aide = 60}, {.self = 41, .aide = 61}}, .chunk = 1};
+  Census census({first, second}, std::make_unique<Deaf>());
+  const auto down = [&census](ActorId id, const char* name) {
+    Effects fx;
+    census.on(sent_by(id, Down{.actor = name, .cause = "x", .id = id}), 0, fx);
+    return fx;
+  };
+  Effects fx = down(60, "server-optimizer-1.0");
+  const auto told = words(CopyWord::Kind::left, fx);
+  REQUIRE(told.size() == 2);
+  CHECK(told[0].first == 40);
+  CHECK(told[1].first == 41);
+  CHECK(told[1].second.alive == std::vector<bool>{false, true});
+  REQUIRE(fx.records.size() == 1);
+  const auto lost_copy = std::get<LossOfCopy>(fx.records.front());
+  CHECK(lost_copy.chunk == 1);
+  CHECK(lost_copy.copy == 0);
+  CHECK(lost_copy.left == 1);
+  CHECK(lost_copy.cause == "server-optimizer-1.0: x");
+  CHECK_FALSE(fx.ending);
+  fx = down(40, "server-1.0");  // goes with it
+  CHECK(fx.sends.empty());
+  CHECK(fx.records.empty());
+  fx = down(10, "shard");  // all copies hear that nothing comes of it
+  CHECK(words(CopyWord::Kind::lost, fx).size() == 4);
+  CHECK(fx.ending);
+  fx = down(41, "server-1.0-copy-1");
+  REQUIRE(fx.ending);
+  CHECK(fx.ending->cause == "server-1.0-copy-1");
 }
 
 // -- random orders ---------------------------------------------------------------------------------
@@ -374,9 +528,15 @@ class World {
       copies_.push_back(copy_of(i, copies));
     }
     for (std::int32_t r = 0; r < 3; ++r) {
-      push(r);
+      make_caller(r);
+      deliver(kShards[r], Start{});
     }
+    director_ =
+        std::make_unique<Census>(std::vector{copies_of(copies)}, std::make_unique<Judge>(this));
   }
+
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
 
   /// `suspicions`: copies that are given up and go on, until they hear of it.
   void play(int deaths_of_copies, int deaths_of_replicas, int suspicions) {
@@ -398,6 +558,9 @@ class World {
       }
       if (chance(20)) {
         restore(below(copies_.size()));
+      }
+      if (chance(20)) {
+        restore_caller(static_cast<std::int32_t>(below(3)));
       }
       if (!unheard_.empty() && chance(4)) {
         hear_of(unheard_.front());
@@ -436,6 +599,52 @@ class World {
   }
 
  private:
+  /// A replica's shard, which pushes when it is answered.
+  class Replica final : public Machine {
+   public:
+    Replica(World* world, std::int32_t r) : world_(*world), r_(r) {}
+
+    void on(Message message, double, Effects& fx) override {
+      if (const auto* answer = get_if<Answer>(&message)) {
+        CHECK(static_cast<std::int64_t>(answer->request) == ++world_.answered_[r_]);
+      }
+      if (world_.sent_[r_] < world_.pushes_) {
+        fx.send(Ref<ServerRole>{kCopies[0]},
+                upload(r_, static_cast<std::uint64_t>(++world_.sent_[r_])));
+      }
+    }
+
+    std::string waits_for() const override { return ""; }
+
+    void archive(Archive&) override {}
+
+   private:
+    World& world_;
+    std::int32_t r_;
+  };
+
+  /// Hears of each mark once.
+  class Judge final : public Machine {
+   public:
+    explicit Judge(World* world) : world_(*world) {}
+
+    void on(Message message, double, Effects&) override {
+      if (const auto* mark = get_if<MarkDue>(&message)) {
+        CHECK(world_.marks_.insert(mark->step).second);
+      }
+    }
+
+    std::string waits_for() const override { return ""; }
+
+   private:
+    World& world_;
+  };
+
+  void make_caller(std::int32_t r) {
+    callers_[r] = std::make_unique<Caller>(std::vector{copies_of(copies_.size())},
+                                           std::make_unique<Replica>(this, r));
+  }
+
   std::size_t below(std::size_t n) {
     return std::uniform_int_distribution<std::size_t>(0, n - 1)(random_);
   }
@@ -472,18 +681,6 @@ class World {
     ways_[{from, to}].push_back(std::move(message));
   }
 
-  void to_copies(ActorId from, const Message& message) {
-    for (std::size_t i = 0; i < copies_.size(); ++i) {
-      post(from, kCopies[i], message);
-    }
-  }
-
-  void push(std::int32_t r) {
-    if (sent_[r] < pushes_ && !dead_.contains(kShards[r])) {
-      to_copies(kShards[r], upload(r, static_cast<std::uint64_t>(++sent_[r])));
-    }
-  }
-
   /// The Director and the others hear of it later.
   void die(ActorId who) {
     if (!dead_.insert(who).second) {
@@ -499,19 +696,9 @@ class World {
 
   void hear_of(ActorId who) {
     given_up_.insert(who);
-    std::vector<bool> replicas;
-    for (const ActorId shard : kShards) {
-      replicas.push_back(!given_up_.contains(shard));
-    }
-    std::vector<bool> copies;
-    for (std::size_t i = 0; i < copies_.size(); ++i) {
-      copies.push_back(!given_up_.contains(kCopies[i]));
-    }
-    const bool replica = who < kCopies[0];
-    ++epoch_;
-    to_copies(kDirector,
-              replica ? Message(Membership{.epoch = epoch_, .alive = replicas})
-                      : Message(Succession{.epoch = epoch_, .alive = copies}));
+    Effects fx;
+    director_->on(Down{.actor = "it", .cause = "dead", .id = who}, now_, fx);
+    carry_out(kDirector, fx);
   }
 
   /// Whoever hears of a death from the Director takes nothing more from the dead. One whose optimizer has failed speaks on.
@@ -543,43 +730,36 @@ class World {
   }
 
   void deliver(ActorId to, Message message) {
-    if (holds_alternative<Membership>(message) ||
-        holds_alternative<Succession>(message)) {
+    const auto* word = get_if<CopyWord>(&message);
+    if (word && (word->kind == CopyWord::Kind::left || word->kind == CopyWord::Kind::lost)) {
       forget_dead(to);
     }
-    if (to == kDirector) {
-      if (const auto* mark = get_if<MarkDue>(&message)) {
-        marks_.insert(mark->step);
-      } else if (const auto* record = get_if<Note>(&message)) {
-        recorded_.insert(record->stamp.replica * 1000 + record->stamp.batch);
-      }
+    Effects fx;
+    if (to == kRecorder) {
+      const Stamp stamp = get<Note>(message).stamp;
+      recorded_.insert(stamp.replica * 1000 + stamp.batch);
+    } else if (to == kDirector) {
+      director_->on(std::move(message), now_, fx);
     } else if (to < kCopies[0]) {
-      answer(static_cast<std::int32_t>(to - kShards[0]), get<Answer>(message));
+      callers_[to - kShards[0]]->on(std::move(message), now_, fx);
     } else if (to >= kOptimizers[0]) {
       post(to, to - kOptimizers[0] + kCopies[0], Combined{});
     } else {
-      Effects fx;
       copies_[to - kCopies[0]].machine->on(std::move(message), now_, fx);
-      carry_out(to, fx);
     }
-  }
-
-  void answer(std::int32_t r, const Answer& m) {
-    if (static_cast<std::int64_t>(m.request) == answered_[r] + 1) {
-      ++answered_[r];
-      push(r);
-    }
+    carry_out(to, fx);
   }
 
   void carry_out(ActorId from, Effects& fx) {
     for (Effects::Send& send : fx.sends) {
-      if (const auto* m = get_if<Answer>(&send.message)) {
+      const auto* m = get_if<Answer>(&send.message);
+      if (m && send.to < kCopies[0]) {
         check_taken(m->replica * 1000 + static_cast<std::int64_t>(m->request));
       }
       post(from, send.to, std::move(send.message));
     }
     for (const RecordEntry& record : fx.records) {  // on the way that they have to the recorder
-      post(from, kDirector, Note{.stamp = std::get<AppliedRecord>(record).stamp});
+      post(from, kRecorder, Note{.stamp = std::get<AppliedRecord>(record).stamp});
     }
     if (fx.alarm) {
       post(from, from, Alarm{});
@@ -606,9 +786,20 @@ class World {
     copies_[i] = std::move(again);
   }
 
+  void restore_caller(std::int32_t r) {
+    Archive out;
+    callers_[r]->archive(out);
+    Archive in(out.take());
+    make_caller(r);
+    callers_[r]->archive(in);
+    in.expect_end();
+  }
+
   std::mt19937 random_;
   std::int64_t pushes_;
   std::vector<Copy> copies_;
+  std::unique_ptr<Machine> callers_[3];
+  std::unique_ptr<Machine> director_;
   std::map<std::pair<ActorId, ActorId>, std::deque<Message>> ways_;
   std::set<ActorId> dead_;
   std::set<ActorId> suspected_;
@@ -618,14 +809,13 @@ class World {
   std::int64_t answered_[3] = {0, 0, 0};
   std::set<std::int64_t> recorded_;
   std::set<std::int64_t> marks_;
-  std::int64_t epoch_ = 0;
   double now_ = 0;
 };
 
 }  // namespace
 
 TEST_CASE("in thousands of random orders no update that was told is lost with copies and replicas",
-          "[server_copy]") {
+          "[system]") {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     const std::size_t copies = 2 + seed % 2;
     INFO("seed " << seed);
@@ -637,4 +827,4 @@ TEST_CASE("in thousands of random orders no update that was told is lost with co
   }
 }
 
-}  // namespace server_copy_test
+}  // namespace copied_test

@@ -1,0 +1,61 @@
+// What a copy of a machine has to say to others (copied.hpp): until the input is confirmed that it follows from, and then until
+// its recipient has acknowledged it.
+#pragma once
+
+#include "messages/archive.hpp"
+#include "runtime/system/machine.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+
+namespace troupe {
+
+class Spoken {
+ public:
+  /// Records that are kept: more than can be on their way.
+  static constexpr std::size_t kRecordsMax = 4096;
+
+  /// What has followed from input number `input`, in its order.
+  void note(std::uint64_t input, Effects::Send send);
+  void note(std::uint64_t input, RecordEntry entry);
+
+  /// `by` has got what was named so.
+  void heard(ActorId by, const InputName& name);
+
+  /// Of the head: what follows from inputs up to `confirmed` and was not said yet.
+  void say(std::uint64_t confirmed, Effects& fx);
+  /// Of all others.
+  void keep_quiet();
+
+  /// Of a new head: tells all who were told something what it knows of that. Then it says again all that is kept.
+  void begin(Effects& fx);
+
+  void archive(Archive& a);
+
+ private:
+  struct Said {
+    std::uint64_t input = 0;
+    ActorId to = 0;
+    bool modelled = false;
+    Message message{};
+
+    void archive(Archive& a);
+  };
+
+  struct Recorded {
+    std::uint64_t input = 0;
+    RecordEntry entry{};
+
+    void archive(Archive& a);
+  };
+
+  std::deque<Said> said_;  // and is not acknowledged
+  std::map<ActorId, std::uint64_t>
+      heard_;                      // how much was acknowledged, by all that were told something
+  std::deque<Recorded> recorded_;  // the last ones
+  std::uint64_t released_ = 0;  // of the head: it has said what follows from inputs up to this one
+};
+
+}  // namespace troupe
