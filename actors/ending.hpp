@@ -12,6 +12,7 @@ inline Ending ending_of(const Down& m) {
   Ending ending;
   ending.exit_code = static_cast<int>(ErrorKind::lost);
   ending.cause = m.actor + " is lost: " + m.cause;
+  ending.loss = m.with_process ? LossKind::process : LossKind::machine;
   return ending;
 }
 

@@ -15,8 +15,7 @@ namespace troupe {
 struct End {
   std::int64_t batches = 0;
 
-  static constexpr auto kFacts =
-      said_by<SourceRole, DirectorRole, ServerRole>(is::count);
+  static constexpr auto kFacts = said_by<SourceRole, DirectorRole, ServerRole>(is::count);
 
   Stamp identity() const { return {.batch = batches}; }
 };
@@ -34,8 +33,7 @@ struct Halted {
   std::size_t slice = 0;
   std::int64_t step = 0;
 
-  static constexpr auto kFacts =
-      said_by<StageRole, ServerRole>(is::chunk, is::slice, is::count);
+  static constexpr auto kFacts = said_by<StageRole, ServerRole>(is::chunk, is::slice, is::count);
 
   Stamp identity() const { return {.batch = step}; }
 };
@@ -45,8 +43,7 @@ struct Concluded {
   std::size_t slice = 0;  // of a server: which; of a replica's shard 0, and all of the chunk follow
   Weights weights;
 
-  static constexpr auto kFacts =
-      said_by<ShardRole, ServerRole>(is::chunk, is::slice, is::some);
+  static constexpr auto kFacts = said_by<ShardRole, ServerRole>(is::chunk, is::slice, is::some);
 
   Stamp identity() const { return {}; }
 };
@@ -68,7 +65,8 @@ struct Down {
   std::string actor;
   std::string cause;
   ActorId id = 0;
-  bool returns = false;  // of a decoupled module whose host will be there again
+  bool returns = false;       // of a decoupled module whose host will be there again
+  bool with_process = false;  // it was lost with the process that it played in
 
   static constexpr auto kFacts = stays_here();
 

@@ -240,17 +240,13 @@ void Lead::explain(std::vector<Standstill>& told) {
   told_.clear();
 }
 
-/// Whether the run has ended because a process was lost: the Director repeats what it was told of that. Where a run has
-/// stalled after a loss, nothing else is known to be at fault. The mutex is locked.
+/// Whether the run has ended because a process was lost. Where a run has stalled after a loss, nothing else is known to
+/// be at fault. The mutex is locked.
 bool Lead::is_of_a_loss(const Ending& ending) const {
-  const auto so = [&ending](const auto& entry) {
-    const Member& member = entry.second;
-    const bool repeated =
-        !member.told.empty() && ending.cause.find(member.told) != std::string::npos;
-    return member.gone && (repeated || ending.cause.starts_with(kStalled));
-  };
-  return ending.exit_code == static_cast<int>(ErrorKind::lost) &&
-         (missing_ > 0 || std::any_of(members_.begin(), members_.end(), so));
+  const bool gone = std::any_of(
+      members_.begin(), members_.end(), [](const auto& entry) { return entry.second.gone; });
+  const bool lost = ending.loss == LossKind::process || ending.loss == LossKind::stall;
+  return ending.exit_code == static_cast<int>(ErrorKind::lost) && (missing_ > 0 || (gone && lost));
 }
 
 /// What becomes of a run that has ended so.

@@ -115,8 +115,7 @@ class Lead final : public Cluster {
     bool bye = false;       // has ended its part
     bool explained = false;
     std::optional<bool> admitted{};  // the last who came to take its place
-    std::string told{};              // of its loss, to the Director
-    std::string cause{};             // the same, once all have been told
+    std::string cause{};             // of its loss, once all have been told
     bool asked = false;              // what its machines keep
     std::uint32_t answered = 0;      // the last question
     StateReader reader{};            // of the channel's thread

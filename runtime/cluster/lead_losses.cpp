@@ -43,10 +43,9 @@ void Lead::fail(const std::string& why) {
     const std::lock_guard lock(mutex_);
     for (auto& [number, member] : members_) {
       member.gone = true;
-      member.told = why;
     }
   }
-  theatre_->lose("the channel to the other processes has failed: " + why);
+  theatre_->lose("the channel to the other processes has failed: " + why, LossKind::process);
   const std::lock_guard lock(mutex_);
   closed_ = true;
   admitting_ = false;  // this may be where that has failed
@@ -67,10 +66,6 @@ void Lead::lose(int number, const std::string& why) {
   channel_.unwatch(member.process.stream->descriptor());
   const std::string how = end(member);
   const std::string cause = concat(name_of(number), " ", why.empty() ? how : why);
-  {
-    const std::lock_guard lock(mutex_);
-    member.told = cause;
-  }
   // The others hear it before the Director does, and so before what follows from that.
   to_all(ParcelKind::gone, static_cast<std::uint32_t>(number));
   tell_director(number, cause);
@@ -99,7 +94,8 @@ void Lead::tell_director(int number, const std::string& cause) {
       theatre_->ports[theatre_->cast.director.id]->send(Down{
           .actor = theatre_->cast.members[id].name,  // from nobody: no handler of it has thrown
           .cause = cause,
-          .id = static_cast<ActorId>(id)});
+          .id = static_cast<ActorId>(id),
+          .with_process = true});
     }
   }
 }

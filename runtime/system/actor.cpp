@@ -14,10 +14,11 @@ namespace {
 /// The way to a machine here or, where there is no actor, of another process.
 class MachinePort final : public Port {
  public:
-  MachinePort(Theatre& theatre, ActorId id) : theatre_(theatre), id_(id) {}
+  MachinePort(Theatre& theatre, ActorId id)
+      : theatre_(theatre), id_(id), role_(theatre.cast.members[id].machine->role()) {}
 
   void send(Message message, std::chrono::nanoseconds delay) override {
-    TROUPE_CHECK(understands(theatre_.roles[id_], message),
+    TROUPE_CHECK(understands(role_, message),
                  theatre_.cast.members[id_].name,
                  " does not understand ",
                  message_name(message));
@@ -36,6 +37,7 @@ class MachinePort final : public Port {
  private:
   Theatre& theatre_;
   ActorId id_;
+  RoleTag role_;
 };
 
 class MachineActor final : public Pinned<Performing> {

@@ -53,7 +53,7 @@ Message run_job(Run& run, Stream& stream) {
 namespace {
 
 std::string explain(const Cast& cast, const std::vector<Standstill>& told) {
-  std::string text(kStalled);
+  std::string text("the run has stalled:");
   for (std::size_t id = 0; id < told.size(); ++id) {
     if (!told[id].waits_for.empty()) {
       text += " " + cast.members[id].name + " waits for " + told[id].waits_for + ";";
@@ -119,6 +119,7 @@ Ending stalled(const Cast& cast, std::vector<Standstill> told) {
   Ending ending;
   ending.exit_code = static_cast<int>(ErrorKind::lost);
   ending.cause = explain(cast, told);
+  ending.loss = LossKind::stall;
   const auto weights_of = first_with(&Remains::weights, cast, told);
   const auto buffers_of = first_with(&Remains::buffers, cast, told);
   std::map<std::pair<std::int32_t, std::size_t>, Weights> parts;  // by chunk and slice

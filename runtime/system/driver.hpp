@@ -70,9 +70,6 @@ struct StandingRun {
   std::function<std::vector<Standstill>()> explain;
 };
 
-/// How the cause of such an end begins.
-inline constexpr std::string_view kStalled = "the run has stalled:";
-
 /// How a run ends that has stalled: with what every machine waits for, in one sentence, and with what
 /// they have of the model: of what is everybody's (servers) where there is such, else of the first
 /// replica that has something and is whole. Chunks may stand at different steps, and some may be missing. `told`:

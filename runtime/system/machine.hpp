@@ -46,6 +46,14 @@ struct Run {
   std::function<Message(Stream&)> job{};  // makes the Ran that the machine gets (Actor::run)
 };
 
+/// Of what a run has ended that could not go on.
+enum class LossKind : std::uint8_t {
+  none,
+  machine,  // one whose handler has thrown
+  process,  // one that was lost with the process that it played in, or the way to all others
+  stall,    // nothing was left to happen
+};
+
 /// How a run ended.
 struct Ending {
   int exit_code = 0;
@@ -56,6 +64,7 @@ struct Ending {
   std::vector<Weights> weights;                // by chunk; empty where the run failed
   std::vector<std::vector<Tensor>> buffers{};  // by chunk, in layer order
   double seconds = 0;  // of the run's clock, when it ended; the driver's to fill in
+  LossKind loss = LossKind::none;
 };
 
 /// What a machine wants done. Filled by `on`, carried out by the driver in this order: sends, runs.
@@ -150,9 +159,6 @@ class Machine {
   /// As what it speaks: what is wrapped around an actor is told more than that, and says no more.
   virtual RoleTag speaks_as() const { return role(); }
 };
-
-/// Whether a machine of that role may be told `message`.
-bool understands(const RoleTag& role, const Message& message);
 
 /// What `make` made, T, as the message Ran<T>; its tensors are ready when the device is done with
 /// them.

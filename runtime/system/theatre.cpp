@@ -65,10 +65,11 @@ void Theatre::end(Ending how) {
   }
 }
 
-void Theatre::lose(std::string cause) {
+void Theatre::lose(std::string cause, LossKind loss) {
   Ending how;
   how.exit_code = static_cast<int>(ErrorKind::lost);
   how.cause = std::move(cause);
+  how.loss = loss;
   end(std::move(how));
 }
 

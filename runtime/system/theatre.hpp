@@ -140,7 +140,7 @@ struct Theatre {
   /// The first to call it decides. From any thread.
   void end(Ending how);
   /// ... because somebody was lost for good.
-  void lose(std::string cause);
+  void lose(std::string cause, LossKind loss);
 
   /// A message after `seconds`, never a sleep.
   void send_later(ActorId to, double seconds, Message message);

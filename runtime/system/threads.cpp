@@ -167,7 +167,7 @@ class Company {
   template <class Handle>
   void end_with(const Handle& actor, const std::string& name) {
     actor->attach_functor([this, name](const caf::error& reason) {
-      theatre_.lose(name + " is lost: " + words_of(reason));
+      theatre_.lose(name + " is lost: " + words_of(reason), LossKind::machine);
     });
   }
 
@@ -296,7 +296,7 @@ Ending play(Theatre& theatre, RecordSink& records, const RunState* state) {
   }
   theatre.start = Theatre::Clock::now();
   if (const auto opened = others ? others->open(theatre) : Result<void>(); !opened) {
-    theatre.lose(opened.error().message);
+    theatre.lose(opened.error().message, LossKind::process);
   } else if (state) {
     wake_up(theatre, *state);
     thaw_all(theatre);
