@@ -170,9 +170,6 @@ void Director::end_where_all_finished(Effects& fx) {
 void Director::release(std::int64_t step, bool conclude, Effects& fx) {
   if (conclude) {
     concluding_ = step;
-    if (c_.evaluate && !modules_away_.empty()) {
-      finish(ending_of(modules_away_.begin()->second.down), fx);
-    }
   }
   const Release m{step, conclude};
   c_.end->release(evaluator(), m, fx);
@@ -236,9 +233,6 @@ std::string Director::waits_for() const {
   if (finished_) {
     return "";
   }
-  if (!modules_away_.empty()) {
-    return "module " + std::to_string(modules_away_.begin()->first) + ", whose host has crashed";
-  }
   if (each_) {
     return concat("evaluations of each replica's own weights at step ", each_->step);
   }
@@ -253,7 +247,6 @@ void Director::archive(Archive& a) {
     buffers_,
     epoch_,
     returning_,
-    modules_away_,
     marks_,
     marking_,
     each_,

@@ -12,7 +12,6 @@
 //   director --Membership--> servers, shards
 //   driver --Returned--> director --Membership--> servers --Readmitted--> director
 //   director --Rejoin--> source, stages, shards of the replica that has come back
-//   driver --Returned{modules}--> director --Returned--> source --Returned--> director   (decoupled modules that come back)
 //   shard where replicas end on their own --Finished--> director
 //
 // The pins of the best evaluation are kept where the final weights are to be its: they go when a better one
@@ -20,8 +19,7 @@
 //
 // Invariants: the run ends exactly once; final weights are those of one step on every chunk; every
 // evaluation that was announced is made once, by one replica or, where that dies, by another; a replica that
-// has come back begins when every server counts it among the living; for a decoupled module whose host will be there again
-// the run waits only where an evaluation or the end needs it.
+// has come back begins when every server counts it among the living.
 #pragma once
 
 #include "actors/run_end.hpp"
@@ -51,8 +49,6 @@ class Director final : public Actor<Director, DirectorRole> {
     Company company;
     std::unique_ptr<RunEnd> end;           // empty: at the source
     std::vector<std::int32_t> replica_of;  // by ActorId; -1: everybody's
-    /// By ActorId, where decoupled modules come back; else empty.
-    std::vector<std::int32_t> module_of{};
     // Of machines of a group of replicas, which these cannot go on without
     std::map<ActorId, std::vector<std::int32_t>> group_of{};
     bool survives = false;       // the run goes on without a replica that died
@@ -83,9 +79,6 @@ class Director final : public Actor<Director, DirectorRole> {
 
  private:
   std::vector<std::int32_t> depending_on(ActorId id) const;
-  bool waits_for_module(const Down& m, Effects& fx);
-  void module_returned(const Returned& m, Effects& fx);
-  void modules_looked_after(const Returned& m);
   void conclude(Effects& fx);
   void release(std::int64_t step, bool conclude, Effects& fx);
   void finish(Ending ending, Effects& fx);
@@ -109,14 +102,6 @@ class Director final : public Actor<Director, DirectorRole> {
     std::set<std::int32_t> missing{};  // replicas
   };
 
-  /// A decoupled module that has died. It is away until the source has answered its last return: what the source has
-  /// evaluated before may have had other weights than those that it comes with.
-  struct Away {
-    Down down;
-    bool dead = true;
-    std::int32_t unanswered = 0;  // returns
-  };
-
   /// Of a replica that has come back: what the servers have said that count it among the living.
   struct Returning {
     std::int64_t epoch = 0;  // of the membership that they are told
@@ -134,7 +119,6 @@ class Director final : public Actor<Director, DirectorRole> {
   // By replica: epoch in which it came back; 0: there from the start
   std::vector<std::int64_t> since_;
   std::map<std::int32_t, Returning> returning_;  // by replica
-  std::map<std::int32_t, Away> modules_away_;    // whose hosts will be there again
   std::deque<MarkDue> marks_;                    // announced and not done; the first is under way
   bool marking_ = false;
   std::optional<EvaluationOfEach> each_;  // under way

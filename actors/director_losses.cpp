@@ -21,51 +21,7 @@ std::vector<std::int32_t> Director::depending_on(ActorId id) const {
   return replica < 0 ? std::vector<std::int32_t>{} : std::vector<std::int32_t>{replica};
 }
 
-/// Whether what is down is of a decoupled module that will be there again. Once the final weights have been evaluated they
-/// must not die.
-bool Director::waits_for_module(const Down& m, Effects& fx) {
-  if (!m.returns || (concluding_ && c_.evaluate)) {
-    return false;
-  }
-  const std::int32_t module = c_.module_of.at(m.id);
-  const auto [away, first] = modules_away_.try_emplace(module, Away{m});
-  if (first || !std::exchange(away->second.dead, true)) {
-    fx.record(LossOfModule{.module = module, .cause = m.actor + ": " + m.cause});
-  }
-  return true;
-}
-
-/// The source has begun anew what it had asked the modules for.
-void Director::modules_looked_after(const Returned& m) {
-  for (const std::int32_t module : m.modules) {
-    const auto away = modules_away_.find(module);
-    if (away != modules_away_.end() && --away->second.unanswered == 0 && !away->second.dead) {
-      modules_away_.erase(away);
-    }
-  }
-}
-
-void Director::module_returned(const Returned& m, Effects& fx) {
-  for (const std::int32_t module : m.modules) {
-    if (const auto away = modules_away_.find(module); away != modules_away_.end()) {
-      away->second.dead = false;
-      ++away->second.unanswered;
-    }
-  }
-  fx.send(c_.company.sources.front(), m);
-  for (const std::int32_t module : m.modules) {
-    const auto at = static_cast<std::size_t>(module);
-    if (concluding_) {  // they have not heard of it
-      fx.send(c_.company.shards.front().at(at), Release{*concluding_, true});
-      fx.send(c_.company.stages.front().at(at), Release{*concluding_, true});
-    }
-  }
-}
-
 void Director::handle(Down m, double, Effects& fx) {
-  if (waits_for_module(m, fx)) {
-    return;
-  }
   std::vector<std::int32_t> lost = depending_on(m.id);
   const std::int32_t first = lost.empty() ? -1 : lost.front();
   std::erase_if(lost, [&](std::int32_t r) { return !alive_[static_cast<std::size_t>(r)]; });
@@ -127,10 +83,6 @@ void Director::replace_evaluator(Effects& fx) {
 // -- a replica that comes back ---------------------------------------------------------------------
 
 void Director::handle(Returned m, double, Effects& fx) {
-  if (!m.modules.empty()) {
-    m.replica < 0 ? modules_looked_after(m) : module_returned(m, fx);
-    return;
-  }
   const auto at = static_cast<std::size_t>(m.replica);
   if (concluding_ || alive_.at(at)) {
     return;

@@ -31,7 +31,7 @@ ParameterShard::ParameterShard(Config config)
 }
 
 void ParameterShard::handle(Rejoin m, double, Effects& fx) {
-  step_ < 0 ? c_.exchange->rejoin(m.batch, fx) : go_on(m, fx);
+  c_.exchange->rejoin(m.batch, fx);
 }
 
 // -- pulls -----------------------------------------------------------------------------------------

@@ -75,8 +75,6 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   void handle(ScaleRate m, double now, Effects& fx);
   void handle(Ran<Computed> m, double now, Effects& fx);
   void archive(Archive& a) override;
-  /// The newest step.
-  void keep(Archive& a) override;
   std::string waits_for() const override;
   Remains remains() const override;
 
@@ -93,7 +91,6 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   void pin(std::int64_t step, Weights weights, Effects& fx) override;
   void reply(const Pull& pull, Weights weights, Effects& fx) override;
 
-  void go_on(const Rejoin& m, Effects& fx);
   bool answer(const Pull& pull, Effects& fx);
   bool answer_pinned(const Pull& pull, Effects& fx);
   Weights weights_of(const View& view) const;

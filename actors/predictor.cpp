@@ -3,8 +3,8 @@
 #include "actors/predictor_jobs.hpp"
 #include "kernels/combine.hpp"
 #include "messages/archive.hpp"
+#include "messages/bad_sender.hpp"
 #include "messages/pipeline.hpp"
-#include "messages/returns.hpp"
 #include "messages/weights.hpp"
 #include "runtime/model/layers.hpp"
 
@@ -17,76 +17,35 @@ void Predictor::handle(Start, double, Effects& fx) {
   ask(fx);
 }
 
-/// Of a module that has come back: its shard has the weights that were kept.
-void Predictor::handle(Rejoin m, double, Effects& fx) {
-  begin_ = m.batch;
-  std::erase_if(known_, [&](const auto& one) { return one.first.batch < begin_; });
-  ask(fx);
-}
-
-/// What has been sent for mini-batches before `at` by who sends this, and has not come, died on its way.
-void Predictor::forget_lost(const MicroBatch& at, bool output) {
-  if (c_.loses) {
-    std::erase_if(known_, [&](const auto& one) {
-      const Known& known = one.second;
-      return one.first.batch < at.batch &&
-             (output ? !known.output : known.answered && !teachable(known));
-    });
-  }
-}
-
-void Predictor::handle(Activation m, double, Effects& fx) {
-  if (m.stamp.batch < begin_) {
-    return;
-  }
-  if (m.bundle.empty()) {
-    ++asked_;
-  } else {
-    const NamedTensor& sent = m.bundle.front();
-    const MicroBatch at = micro_batch_of(m.stamp);
-    forget_lost(at, sent.name != kLesson);
-    Known& known = known_[at];
-    (sent.name == kLesson ? known.signal : known.output) = sent.tensor;
-    if (m.bundle.size() > 1) {  // modules draw their inputs from buffers: labels travel with them
-      known.labels = m.bundle.back().tensor;
-    }
-    offer(at);
-  }
-  limit_waiting();
+void Predictor::handle(Credit, double, Effects& fx) {
+  ++asked_;
   advance(fx);
 }
 
-/// While the module behind it is dead no lesson comes.
-void Predictor::limit_waiting() {
-  if (!c_.loses || known_.size() <= kWaitingMax) {
-    return;
+void Predictor::handle(Activation m, double, Effects& fx) {
+  TROUPE_BELIEVE(!m.bundle.empty(), "an activation that is none");
+  const NamedTensor& sent = m.bundle.front();
+  const MicroBatch at = micro_batch_of(m.stamp);
+  Known& known = known_[at];
+  (sent.name == kLesson ? known.signal : known.output) = sent.tensor;
+  if (m.bundle.size() > 1) {  // modules draw their inputs from buffers: labels travel with them
+    known.labels = m.bundle.back().tensor;
   }
-  const auto& [first, known] = *known_.begin();
-  if (known.answered && !teachable(known)) {
-    begin_ = first.batch + 1;
-    std::erase_if(known_, [&](const auto& one) { return one.first.batch < begin_; });
-  }
+  offer(at);
+  advance(fx);
 }
 
 void Predictor::handle(Labels m, double, Effects& fx) {
-  if (m.stamp.batch < begin_) {
-    return;
-  }
   known_[micro_batch_of(m.stamp)].labels = std::move(m.labels);
   advance(fx);
 }
 
 void Predictor::handle(ErrorSignal m, double, Effects& fx) {
-  if (m.stamp.batch < begin_) {
-    return;
-  }
   const MicroBatch at = micro_batch_of(m.stamp);
   const NamedTensor& sent = m.bundle.front();
   if (sent.name == kEstimate) {
     known_[at].estimate = sent.tensor;
-    limit_waiting();
   } else {
-    forget_lost(at, false);
     known_[at].signal = sent.tensor;
     offer(at);
   }
@@ -332,7 +291,6 @@ void Predictor::archive(Archive& a) {
     weights_,
     gradient_,
     parts_,
-    begin_,
     updates_,
     pushes_,
     at_,

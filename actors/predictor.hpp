@@ -10,7 +10,7 @@
 // Or it estimates the module's inputs from the network's, so that the module waits for nobody at all:
 //
 //   source --Activation{x}--> predictor --Activation{estimate of h}--> stage
-//   stage --Activation{}--> predictor                   (it has taken one: the next is asked for)
+//   stage --Credit--> predictor                         (it has taken one: the next is asked for)
 //   stage of the module before --Activation{h}--> predictor                (a lesson, later)
 //   predictor --ErrorSignal{estimate}--> predictor of error signals of the module before, where that learns at it
 //
@@ -70,8 +70,6 @@ class Predictor final : public Actor<Predictor, PredictorRole> {
     bool head = false;         // has the labels' loss, and learns while it answers
     bool freshest = false;     // a lesson that waits makes room for the next
     bool at_estimate = false;  // PredictorPlan::at_estimate
-    /// Modules die and come back: of what one sends the rest of a mini-batch never comes when a later one is there.
-    bool loses = false;
     /// Of the input that it estimates, of a sample; no dimensions: it estimates error signals.
     Shape input{};
     std::shared_ptr<const Chunk> model;  // -> (elements of h), or the network's outputs
@@ -85,13 +83,10 @@ class Predictor final : public Actor<Predictor, PredictorRole> {
     std::optional<Ref<PredictorRole>> learner{};
   };
 
-  /// Micro-batches that wait for something, where modules die.
-  static constexpr std::size_t kWaitingMax = 1000;
-
   explicit Predictor(Config config) : c_(std::move(config)) {}
 
   void handle(Start, double now, Effects& fx);
-  void handle(Rejoin m, double now, Effects& fx);
+  void handle(Credit m, double now, Effects& fx);
   void handle(Activation m, double now, Effects& fx);
   void handle(Labels m, double now, Effects& fx);
   void handle(ErrorSignal m, double now, Effects& fx);
@@ -100,9 +95,6 @@ class Predictor final : public Actor<Predictor, PredictorRole> {
   void handle(Ran<BackwardPass> m, double now, Effects& fx);
 
   void archive(Archive& a) override;
-
-  /// Its updates.
-  void keep(Archive& a) override { a(updates_); }
 
   std::string waits_for() const override;
 
@@ -138,8 +130,6 @@ class Predictor final : public Actor<Predictor, PredictorRole> {
   void judge(Effects& fx);
   void send_error(Bundle error, Effects& fx);
   void offer(const MicroBatch& at);
-  void forget_lost(const MicroBatch& at, bool output);
-  void limit_waiting();
   void count(std::vector<Tensor> gradient, double now, Effects& fx);
   void ask(Effects& fx);
   Run job(Work work) const;
@@ -151,7 +141,6 @@ class Predictor final : public Actor<Predictor, PredictorRole> {
   Weights weights_;                    // empty while the shard makes the next
   std::vector<Tensor> gradient_;       // of the mini-batch's lessons so far, by slice
   std::int32_t parts_ = 0;             // that are in it
-  std::int64_t begin_ = 0;             // mini-batches before it are not its any more
   std::int64_t updates_ = 0;
   std::uint64_t pushes_ = 0;
   MicroBatch at_;           // of the job that runs

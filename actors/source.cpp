@@ -107,11 +107,8 @@ void Source::halt_stages(Effects& fx) {
   }
 }
 
-void Source::handle(Halted m, double now, Effects& fx) {
-  if (!stages_halted_) {
-    go_on(m, now, fx);
-    return;
-  }
+void Source::handle(Halted m, double, Effects& fx) {
+  TROUPE_BELIEVE(stages_halted_, "where a stage stands, which nobody has asked");
   begun_[m.chunk] = m.step;
   end_where_stages_stand(fx);
 }
@@ -130,7 +127,7 @@ void Source::end_where_stages_stand(Effects& fx) {
 }
 
 void Source::admit(double now, Effects& fx) {
-  if (gathering_ || resending_ || credits_ == 0 || stages_halted_) {
+  if (gathering_ || credits_ == 0 || stages_halted_) {
     return;
   }
   const std::int64_t batch = next_ / c_.micro_batches;
@@ -188,17 +185,13 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
     }
     fx.send(c_.first,
             MarkBatch{.step = mark_->due.step,
-                      .index = mark_->turn * mark_batches() + mark_->next,
+                      .index = mark_->next,
                       .chunk = 0,
                       .bundle = {{"x", std::move(m.made.x)}},
                       .labels = std::move(m.made.target),
                       .own = mark_->due.own});
     ++mark_->next;
     mark(fx);
-    return;
-  }
-  if (resending_) {
-    resent(std::move(m.made.target), now, fx);
     return;
   }
   const std::int64_t batch = next_ / c_.micro_batches;
@@ -217,7 +210,6 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
   }
   fx.send(c_.first, Activation{stamp, {{"x", std::move(m.made.x)}}});
   gathering_ = false;
-  resend(fx);
   ++next_;
   if (next_ % c_.micro_batches == 0 && !c_.served) {
     const std::int64_t admitted = batch + 1;
@@ -287,13 +279,10 @@ void Source::mark(Effects& fx) {
 }
 
 void Source::handle(MarkResult m, double now, Effects& fx) {
-  const std::int64_t turn = m.index / mark_batches();
-  if (m.step <= begun_anew_ && (!mark_ || m.step != mark_->due.step || turn != mark_->turn)) {
-    return;
-  }
-  TROUPE_BELIEVE(
-      mark_ && m.step == mark_->due.step, "a result of a Mark that is not open: step ", m.step);
-  mark_->results[m.index % mark_batches()] = std::move(m.result);
+  TROUPE_BELIEVE(mark_ && m.step == mark_->due.step && m.index < mark_batches(),
+                 "a result of a Mark that is not open: step ",
+                 m.step);
+  mark_->results[m.index] = std::move(m.result);
   if (static_cast<std::int64_t>(mark_->results.size()) == mark_batches()) {
     conclude_mark(fx);
   }
@@ -355,9 +344,6 @@ void Source::archive(Archive& a) {
     end_,
     due_,
     mark_,
-    begun_anew_,
-    resend_,
-    resending_,
     mark_gathering_);
   expect_archived(taken_.size() == takers, "other modules give credit than in this run");
   expect_archived(credits_ >= 0 && credits_ <= c_.prefetch + kCreditsMax && next_ >= 0,

@@ -15,12 +15,6 @@
 //
 //   source --Halt--> every stage --Halted--> source --End{N}--> everyone
 //
-// Decoupled modules that come back by themselves (actors/stage/stage_return.cpp) get the labels again that they have missed;
-// a Mark that is open begins anew:
-//
-//   director --Returned--> source --Returned--> director
-//   source --Halt--> stage --Halted{where it goes on}--> source --Rejoin, End, Labels--> it
-//
 // Where replicas share servers, those decide where the run ends and what is evaluated.
 //
 // Invariants: micro-batches leave in order; at most `prefetch` are under way to the stage that gives
@@ -85,7 +79,6 @@ class Source final : public Actor<Source, SourceRole> {
 
   void handle(Start, double now, Effects& fx);
   void handle(Rejoin m, double now, Effects& fx);
-  void handle(Returned m, double now, Effects& fx);
   void handle(Credit m, double now, Effects& fx);
   void handle(MarkResult m, double now, Effects& fx);
   void handle(MarkDue m, double now, Effects& fx);
@@ -113,8 +106,6 @@ class Source final : public Actor<Source, SourceRole> {
     DueMark due;
     std::int64_t next = 0;                     // batch to gather
     std::map<std::int64_t, Tensor> results{};  // by batch
-    /// How often it was begun anew, because batches have died with a module. Each time they have other numbers.
-    std::int64_t turn = 0;
   };
 
   void admit(double now, Effects& fx);
@@ -124,11 +115,7 @@ class Source final : public Actor<Source, SourceRole> {
   void end_where_stages_stand(Effects& fx);
   void due(DueMark mark);
   void mark(Effects& fx);
-  void mark_anew(Effects& fx);
   void gather_samples(std::int64_t batch, std::int32_t part, Effects& fx);
-  void go_on(const Halted& m, double now, Effects& fx);
-  void resend(Effects& fx);
-  void resent(Tensor labels, double now, Effects& fx);
   std::int64_t taken() const;
   void conclude_mark(Effects& fx);
   std::int64_t mark_batch() const;  // samples
@@ -146,13 +133,9 @@ class Source final : public Actor<Source, SourceRole> {
   bool stages_halted_ = false;  // where modules draw from buffers
   /// Mini-batches, by a chunk of each stage that has halted.
   std::map<std::int32_t, std::int64_t> begun_;
-  /// Modules that get the labels of a mini-batch again; those of the first are being gathered where `resending_`.
-  std::deque<std::pair<std::int32_t, std::int64_t>> resend_;
-  bool resending_ = false;
   std::optional<std::int64_t> end_;
   std::deque<DueMark> due_;  // Marks to come
   std::optional<Mark> mark_;
-  std::int64_t begun_anew_ = -1;  // step of the last Mark that was
   bool mark_gathering_ = false;
 };
 

@@ -1,6 +1,7 @@
 #include "actors/stage.hpp"
 
 #include "actors/stage/jobs.hpp"
+#include "messages/bad_sender.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -46,29 +47,25 @@ void Stage::handle(Start, double now, Effects& fx) {
   advance(now, fx);
 }
 
+/// It is for predictors.
+void Stage::handle(Credit m, double, Effects&) {
+  throw BadSender(concat("a credit of chunk ", m.chunk, ", for which it has nothing"));
+}
+
 void Stage::handle(Activation m, double now, Effects& fx) {
-  if (m.bundle.empty()) {
-    lost_before_ = std::max(lost_before_, m.stamp.batch + 1);
-    tell_where(fx);
-  } else if (m.stamp.batch >= begin_) {
-    arrivals_.keep(std::move(m));
-  }
+  TROUPE_BELIEVE(!m.bundle.empty(), "an activation that is none");
+  arrivals_.keep(std::move(m));
   advance(now, fx);
 }
 
 void Stage::handle(Labels m, double now, Effects& fx) {
-  if (m.stamp.batch >= begin_) {
-    arrivals_.keep(std::move(m));
-  }
+  arrivals_.keep(std::move(m));
   advance(now, fx);
 }
 
 void Stage::handle(ErrorSignal m, double now, Effects& fx) {
-  if (m.bundle.empty()) {
-    answer_returned(fx);
-  } else if (m.stamp.batch >= begin_) {
-    arrivals_.keep(std::move(m));
-  }
+  TROUPE_BELIEVE(!m.bundle.empty(), "an error signal that is none");
+  arrivals_.keep(std::move(m));
   advance(now, fx);
 }
 
@@ -92,14 +89,6 @@ void Stage::advance(double now, Effects& fx) {
     } else if (beyond_halt(a)) {
       if (!passing_over_) {
         break;
-      }
-      pass_over(a, now, fx);
-      cursor_.pass();
-    } else if (a.batch < begin_ || lost(a)) {
-      wait_.end(now, fx);
-      if (a.act == Act::forward) {
-        give_credit(a, fx);
-        tell_of_loss(a, fx);
       }
       pass_over(a, now, fx);
       cursor_.pass();

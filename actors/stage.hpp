@@ -14,7 +14,6 @@
 //   stage --Note--> probe of the angle to backpropagation (record.angle_every)
 //   stage --Activation{}--> next stage: what it has not got of this mini-batch and those before has died with a module
 //   stage of a module that has come back --ErrorSignal{}--> stage before: what comes next? --Activation{}--> it
-//   source --Rejoin--> stage of a module that has come back --Rejoin--> its shard and predictors
 //
 // Invariants: actions run in sequence order, one at a time; a backward meets the stash of its own
 // forward; micro-batches are accumulated in order and divided by M once; Marks run between two
@@ -71,7 +70,7 @@ class Stage final : public Actor<Stage, StageRole> {
     std::vector<Ref<ShardRole>> shard_of;                 // by chunk
     EvaluationPlan evaluation;                            // steps whose buffers a Mark will read
     std::map<std::int32_t, std::vector<Tensor>> buffers;  // how they start, of this stage's chunks
-    bool returns = false;           // its replica, or it alone, comes back: it begins with Rejoin
+    bool returns = false;           // its replica comes back: it begins with Rejoin
     std::int32_t credit_chunk = 0;  // whose forwards let the Source admit more
     /// Mini-batches that each chunk but the first keeps of those that come, to draw its inputs from; labels travel with
     /// them. 0: each once, in order.
@@ -97,6 +96,7 @@ class Stage final : public Actor<Stage, StageRole> {
 
   void handle(Start, double now, Effects& fx);
   void handle(Rejoin m, double now, Effects& fx);
+  void handle(Credit m, double now, Effects& fx);
   void handle(Activation m, double now, Effects& fx);
   void handle(Labels m, double now, Effects& fx);
   void handle(ErrorSignal m, double now, Effects& fx);
@@ -110,8 +110,6 @@ class Stage final : public Actor<Stage, StageRole> {
   void handle(Ran<InputGradient> m, double now, Effects& fx);
   void handle(Ran<WeightGradient> m, double now, Effects& fx);
   void archive(Archive& a) override;
-  /// The newest buffers of its chunks.
-  void keep(Archive& a) override;
   std::string waits_for() const override;
 
   Remains remains() const override { return {.weights = {}, .buffers = statistics_.all()}; }
@@ -140,12 +138,6 @@ class Stage final : public Actor<Stage, StageRole> {
   void finish_evaluation_batch(ForwardPass made, double now, Effects& fx);
   void note_finished(Effects& fx);
   void pass_over(const Action& a, double now, Effects& fx);
-  void ask_where(Effects& fx);
-  void answer_returned(Effects& fx);
-  void tell_where(Effects& fx);
-  void go_on(const Rejoin& m, Effects& fx);
-  bool lost(const Action& a) const;
-  void tell_of_loss(const Action& forward, Effects& fx);
   void evaluate(double now, Effects& fx);
 
   Want want(const Action& a) const;
@@ -227,13 +219,9 @@ class Stage final : public Actor<Stage, StageRole> {
   std::int64_t updates_ = 0;  // over all chunks of this stage
   std::int64_t first_ = 0;    // mini-batch of the replica that its mini-batch 0 is: as the Source's
   std::map<std::int32_t, std::int64_t> begun_;  // mini-batches, by chunk, where inputs are drawn
-  std::int64_t begin_ = 0;                      // nothing more is made of mini-batches before it
-  /// Inputs of mini-batches before it that have not come never will; -1: all come.
-  std::int64_t lost_before_ = -1;
   bool halted_ = false;
   bool passing_over_ = false;  // what it had not begun when it was halted
   bool absent_ = false;        // until Rejoin
-  bool asked_ = false;         // where it goes on: the source waits for the answer
   bool running_ = false;
   bool finished_ = false;
 };

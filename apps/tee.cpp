@@ -42,10 +42,6 @@ RecordEntry Tee::counted(RecordEntry entry) const {
                         [&](ConsensusRecord& m) { m.step += updates_; },
                         [&](ReplicaRecord& m) { m.step += updates_; },
                         [&](ReturnOfReplica& m) { m.batch += mini_batches_; },
-                        [&](ReturnOfModule& m) {
-                          m.batch += mini_batches_;
-                          m.kept += updates_;
-                        },
                         [&](BusyRecord& m) {
                           m.start += seconds_;
                           m.end += seconds_;

@@ -65,7 +65,6 @@ struct Down {
   std::string actor;
   std::string cause;
   ActorId id = 0;
-  bool returns = false;       // of a decoupled module whose host will be there again
   bool with_process = false;  // it was lost with the process that it played in
 
   static constexpr auto kFacts = stays_here();

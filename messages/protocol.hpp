@@ -40,19 +40,13 @@ struct Understands {
 };
 
 /// Admits mini-batches and marks; decides where the run ends.
-struct SourceRole : Understands<Start,
-                                Rejoin,
-                                Returned,
-                                Credit,
-                                MarkResult,
-                                MarkDue,
-                                Halt,
-                                Halted,
-                                Ran<GatheredBatch>> {};
+struct SourceRole
+    : Understands<Start, Rejoin, Credit, MarkResult, MarkDue, Halt, Halted, Ran<GatheredBatch>> {};
 
 /// Runs one or more chunks by its schedule.
 struct StageRole : Understands<Start,
                                Rejoin,
+                               Credit,
                                Activation,
                                Labels,
                                ErrorSignal,

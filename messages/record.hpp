@@ -129,19 +129,6 @@ struct LossOfCopy {
   std::string cause;
 };
 
-/// A decoupled module has died with its host. The run goes on, and waits for it only at its end and where evaluations do.
-struct LossOfModule {
-  std::int32_t module = 0;
-  std::string cause;
-};
-
-/// A decoupled module that had died is part of the run again.
-struct ReturnOfModule {
-  std::int32_t module = 0;
-  std::int64_t batch = 0;  // where it goes on: what it has not made of those before it never will
-  std::int64_t kept = 0;   // its updates that are in the weights that it comes back with
-};
-
 /// An evaluation has ended.
 struct EvaluationRecord {
   std::int64_t step = 0;
@@ -221,8 +208,6 @@ class RecordEntry : public std::variant<LossRecord,
                                         AngleRecord,
                                         InputRecord,
                                         LossOfCopy,
-                                        LossOfModule,
-                                        ReturnOfModule,
                                         ReplicaRecord,
                                         PassedOverRecord> {
  public:

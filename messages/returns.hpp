@@ -21,9 +21,7 @@ struct Membership {
 
 /// The machines of a replica that had died are there again, and know nothing: they wait for Rejoin.
 struct Returned {
-  std::int32_t replica = 0;  // -1, of modules: the source's answer; it has looked after them
-  /// Not empty: only those of these decoupled modules, with what their host had written down of them (Machine::keep).
-  std::vector<std::int32_t> modules{};
+  std::int32_t replica = 0;
 
   static constexpr auto kFacts = stays_here();
 
@@ -46,14 +44,11 @@ struct Readmitted {
 };
 
 /// To the machines of a replica that has come back, when every server counts it among the living: it
-/// begins with mini-batch `batch`, and with the servers' weights. To those of a decoupled module that has come back: it goes
-/// on with mini-batch `batch`, the first of which all will come, and with the weights that were written down.
+/// begins with mini-batch `batch`, and with the servers' weights.
 struct Rejoin {
   std::int64_t batch = 0;
-  /// Of a module: steps that are evaluated and not released yet; those up to `batch` have the weights that it comes with.
-  std::vector<std::int64_t> marks{};
 
-  static constexpr auto kFacts = said_by<SourceRole, DirectorRole, StageRole>(is::count, is::count);
+  static constexpr auto kFacts = said_by<DirectorRole>(is::count);
 
   Stamp identity() const { return {.batch = batch}; }
 };

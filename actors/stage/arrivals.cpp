@@ -96,13 +96,4 @@ Bundle Arrivals::take_error(const Action& a) {
   return take(errors_, micro_batch_of(a));
 }
 
-void Arrivals::forget_before(std::int64_t batch) {
-  const auto before = [batch](const auto& one) {
-    return one.first.batch < batch;
-  };
-  std::erase_if(inputs_, before);
-  std::erase_if(labels_, before);
-  std::erase_if(errors_, before);
-}
-
 }  // namespace troupe

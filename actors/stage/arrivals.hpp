@@ -64,9 +64,6 @@ class Arrivals {
   /// Empty where nobody sends one.
   Bundle take_error(const Action& a);
 
-  /// What has come for mini-batches before `batch` goes.
-  void forget_before(std::int64_t batch);
-
   void archive(auto& a) { a(inputs_, labels_, errors_, buffered_); }
 
  private:

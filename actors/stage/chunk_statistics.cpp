@@ -20,13 +20,6 @@ void ChunkStatistics::finish_batch(std::int32_t chunk, std::int64_t batch, Effec
   conclude_when_due(fx);
 }
 
-void ChunkStatistics::go_on(std::int64_t batch, Effects& fx) {
-  for (auto& [chunk, done] : done_) {
-    done = batch;
-  }
-  conclude_when_due(fx);
-}
-
 void ChunkStatistics::keep(std::int32_t chunk, std::int64_t step) {
   kept_[{chunk, step}] = newest_.at(chunk);
   // Replicas that meet now and then pass steps that were due, and nobody releases those.

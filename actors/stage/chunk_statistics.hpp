@@ -52,13 +52,7 @@ class ChunkStatistics {
   /// The run ends at `step`: sends the buffers to the director, once the forwards before it are done.
   void conclude(std::int64_t step, Effects& fx);
 
-  /// The forwards before mini-batch `batch` are done, or never will be: the newest are as they have left them.
-  void go_on(std::int64_t batch, Effects& fx);
-
   void archive(auto& a) { a(newest_, kept_, done_, conclude_at_); }
-
-  /// What outlasts a crash.
-  void keep(auto& a) { a(newest_); }
 
  private:
   static constexpr std::ptrdiff_t kKeptMax = 64;  // of a chunk

@@ -21,13 +21,6 @@ class SequenceCursor {
   /// Goes on to the next; returns the one that it stood at.
   Action pass() { return sequence().at(at_++); }
 
-  /// Goes on to the first action of mini-batch `batch` or a later one.
-  void go_on(std::int64_t batch) {
-    while (action().batch < batch) {
-      ++at_;
-    }
-  }
-
   void set_end(std::int64_t batches) { end_ = batches; }
 
   /// Mini-batches of the run, where they are known.

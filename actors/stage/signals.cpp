@@ -56,9 +56,8 @@ void Stage::tell_of_forward(const Action& a, const ForwardPass& out, Effects& fx
     const std::int32_t before = a.chunk - 1;
     fx.send(stage_of(before), ErrorSignal{stamp(a, before), {{kInfluence, out.influence}}});
   }
-  if (a.chunk > 0 && !c_.input_predictors.empty()) {  // an empty one asks for the next
-    fx.send_beside(c_.input_predictors[static_cast<std::size_t>(a.chunk) - 1],
-                   Activation{stamp(a, a.chunk), {}});
+  if (a.chunk > 0 && !c_.input_predictors.empty()) {
+    fx.send_beside(c_.input_predictors[static_cast<std::size_t>(a.chunk) - 1], Credit{a.chunk});
   }
 }
 

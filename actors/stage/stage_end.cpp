@@ -24,10 +24,6 @@ void Stage::handle(End m, double now, Effects& fx) {
 }
 
 void Stage::handle(Halt, double now, Effects& fx) {
-  if (c_.buffer == 0) {  // only a module that has come back is asked
-    ask_where(fx);
-    return;
-  }
   halted_ = true;
   wait_.end(now, fx);
   std::int64_t begun = 0;
@@ -35,6 +31,13 @@ void Stage::handle(Halt, double now, Effects& fx) {
     begun = std::max(begun, batches);
   }
   fx.send(c_.source, Halted{cursor_.action().chunk, 0, begun});
+}
+
+/// In place of Start, of a replica that has come back.
+void Stage::handle(Rejoin m, double now, Effects& fx) {
+  absent_ = false;
+  first_ = m.batch;
+  advance(now, fx);
 }
 
 void Stage::pass_over(const Action& a, double now, Effects& fx) {

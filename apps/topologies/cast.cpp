@@ -61,9 +61,6 @@ Cast Casting::all() {
   cast_.director = who_.director();
   copy_servers(cast_, b_, who_);
   cast_.threads = who_.threads();
-  if (modules_return(e_)) {
-    let_modules_return();
-  }
   join_extension(cast_, b_, who_);
   streams_on_ = {};
   return std::move(cast_);
@@ -83,46 +80,6 @@ void Casting::add_workers(std::int32_t r) {
   for (const Roster::PredictorSeat& seat : who_.predictors(r)) {
     add_predictor(r, seat);
   }
-}
-
-/// All machines of a module: its stage, what that pushes to, and its predictors.
-std::vector<ActorId> Casting::of_module(std::int32_t k) const {
-  const auto at = static_cast<std::size_t>(k);
-  std::vector<ActorId> all{who_.stages(0)[at].id, who_.shards(0)[at].id, who_.optimizers(0)[at].id};
-  for (const Roster::PredictorSeat& seat : who_.predictors(0)) {
-    if (seat.chunk == k) {
-      all.insert(all.end(), {seat.self.id, seat.shard.id, seat.optimizer.id});
-    }
-  }
-  return all;
-}
-
-/// The first one's host has the source, which cannot be spared.
-void Casting::let_modules_return() {
-  for (std::int32_t k = 1; k < stages_; ++k) {
-    const std::vector<ActorId> all = of_module(k);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      cast_.members[all[i]].module = k;
-      if (i % 3 == 0) {
-        cast_.kept.push_back({.owner = all[i], .shard = all[i + 1], .optimizer = all[i + 2]});
-      }
-    }
-  }
-  cast_.keep_every = e_.clock().faults().crashes().snapshot_every();
-}
-
-std::vector<Cast::Again> Casting::module_again(std::int32_t k) {
-  returns_ = true;
-  add_stage(0, k);
-  add_shard(0, k);
-  add_optimizer(0, k);
-  for (const Roster::PredictorSeat& seat : who_.predictors(0)) {
-    if (seat.chunk == k) {
-      add_predictor(0, seat);
-    }
-  }
-  streams_on_ = {};
-  return std::exchange(again_, {});
 }
 
 std::vector<Cast::Again> Casting::again(std::int32_t r) {
@@ -159,11 +116,6 @@ Cast build_cast(const Blueprint& blueprint) {
   if (blueprint.link) {
     cast.again = [casting](std::int32_t replica) {
       return casting->again(replica);
-    };
-  }
-  if (modules_return(blueprint.experiment)) {
-    cast.module_again = [casting](std::int32_t module) {
-      return casting->module_again(module);
     };
   }
   return cast;

@@ -29,17 +29,12 @@ class Casting {
   /// The machines of replica `r` anew; they wait for Rejoin.
   std::vector<Cast::Again> again(std::int32_t r);
 
-  /// The same of module `k` of the only replica.
-  std::vector<Cast::Again> module_again(std::int32_t k);
-
  private:
   void add(ActorId id,
            std::unique_ptr<Machine> machine,
            Device device,
            Precision precision,
            std::int32_t stage = -1);
-  std::vector<ActorId> of_module(std::int32_t k) const;
-  void let_modules_return();
   void add_source(std::int32_t r);
   void add_workers(std::int32_t r);
   void add_director();
@@ -90,7 +85,7 @@ class Casting {
   /// What chunks start with, by device: the same handles for all replicas, as nobody changes what others have, too.
   std::map<std::pair<Device, std::size_t>, std::vector<Tensor>> starting_;
   Cast cast_;
-  bool returns_ = false;  // a replica or a module comes back: its machines go to again_
+  bool returns_ = false;  // a replica comes back: its machines go to again_
   std::vector<Cast::Again> again_;
 };
 

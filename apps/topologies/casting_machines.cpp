@@ -100,14 +100,6 @@ void Casting::add_director() {
   for (const Roster::Entry& entry : who_.entries()) {
     config.replica_of.push_back(entry.replica);
   }
-  if (modules_return(e_)) {
-    config.module_of.resize(who_.entries().size(), -1);
-    for (std::int32_t k = 1; k < stages_; ++k) {
-      for (const ActorId id : of_module(k)) {
-        config.module_of[id] = k;
-      }
-    }
-  }
   add(who_.director().id, std::make_unique<Director>(std::move(config)), {}, Precision::fp32);
 }
 

@@ -61,15 +61,6 @@ std::string wrong_rate(const std::string& key, const Events& events, double targ
                 " does");
 }
 
-/// The same of crashes after which modules come back.
-std::string wrong_crashes(const E& e) {
-  const proto::Crashes& crashes = e.clock().faults().crashes();
-  proto::Freezes away;
-  away.set_every(crashes.every());
-  away.set_seconds(crashes.back());
-  return wrong_rate("clock.faults.crashes", away, static_cast<double>(hosts_of(e)));
-}
-
 Result<void> check_events(const E& e) {
   const proto::Faults& f = e.clock().faults();
   const auto hosts = static_cast<double>(hosts_of(e));
@@ -98,61 +89,14 @@ Result<void> check_lists(const E& e) {
   return {};
 }
 
-/// Why the decoupled modules of the only replica cannot come back by themselves, or "".
-std::string modules_stay_dead(const E& e) {
-  const SignalFrom from = signal_from(e);
-  const bool alone = from == SignalFrom::nobody || from == SignalFrom::predictor;
-  const std::string schedule = choice_name(e.pipeline().schedule());
-  if (!alone) {
-    return "where modules wait for those behind them; with local_loss, greedy, and synthetic with "
-           "lambda=0 it can";
-  }
-  if (e.clock().faults().hosts() < 2) {
-    return "where all modules are on one host; set clock.faults.hosts";
-  }
-  if (schedule != "sequential") {
-    return concat("with pipeline.schedule=", schedule, "; with sequential it can");
-  }
-  if (e.pipeline().micro_batches() > 1) {
-    return "with micro-batches, because a part of a mini-batch could be lost";
-  }
-  if (e.pipeline().stage_of_size() > 0) {
-    return "where a stage has several modules (pipeline.stage_of)";
-  }
-  if (e.decoupled().greedy().buffer() > 0) {
-    return "with decoupled.greedy.buffer, where it would be at another mini-batch than the others";
-  }
-  if (e.model().lstm().carry()) {
-    return "with model.lstm.carry: the next sample is not the one that follows in its text";
-  }
-  if (!e.pipeline().weights().has_latest() && !e.pipeline().weights().has_stash()) {
-    return "with pipeline.weights other than latest and stash, which need what died with its host";
-  }
-  if (!e.clock().link().has_constant()) {
-    return "with a clock.link that is drawn, where what is sent later can come sooner; right is "
-           "constant";
-  }
-  if (e.record().best()) {
-    return "with record.best, because the weights of the best evaluation die with its host";
-  }
-  return "";
-}
-
 Result<void> check_back(const E& e) {
   if (e.clock().faults().crashes().back() == 0) {
     return {};
   }
-  const bool modules = modules_return(e);
-  const std::string why = modules ? modules_stay_dead(e) : stays_dead(e);
-  if (why.empty()) {
-    const std::string wrong = modules ? wrong_crashes(e) : "";
-    return wrong.empty() ? Result<void>() : Error{ErrorKind::usage, wrong};
-  }
-  return Error{ErrorKind::usage,
-               concat("clock.faults.crashes.back: a ",
-                      modules ? "module" : "replica",
-                      " cannot come back ",
-                      why)};
+  const std::string why = stays_dead(e);
+  return why.empty() ? Result<void>()
+                     : Error{ErrorKind::usage,
+                             concat("clock.faults.crashes.back: a replica cannot come back ", why)};
 }
 
 }  // namespace
@@ -186,11 +130,6 @@ Constraints<proto::Experiment> fault_checks() {
   return {asked("hosts_of_faults", {"clock.faults"}, check_lists),
           asked("lasting_faults", {"clock.faults"}, check_events),
           asked("replicas_that_come_back", {"clock.faults.crashes.back"}, check_back)};
-}
-
-bool modules_return(const E& e) {
-  return e.clock().faults().crashes().back() > 0 && e.replicas().count() == 1 && !has_servers(e) &&
-         decoupled_of(e);
 }
 
 std::int64_t hosts_of(const proto::Experiment& e) {

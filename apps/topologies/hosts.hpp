@@ -17,9 +17,6 @@ Constraints<proto::Experiment> fault_checks();
 /// Why a replica that has died cannot come back, behind those words; empty: it can.
 std::string stays_dead(const proto::Experiment& experiment);
 
-/// Of an experiment that passes those rows: whether decoupled modules whose hosts crash come back by themselves.
-bool modules_return(const proto::Experiment& experiment);
-
 /// How many hosts there are.
 std::int64_t hosts_of(const proto::Experiment& experiment);
 

@@ -120,7 +120,6 @@ class Recorder final : public RecordSink {
     Histogram staleness;
     double seconds = 0;
     std::int64_t updates = 0;
-    std::int64_t left_out = 0;  // mini-batches whose updates it never made, because it was dead
     double gap = 0;
     std::int64_t gaps = 0;
   };
@@ -133,8 +132,6 @@ class Recorder final : public RecordSink {
   std::optional<Diverged> handle(const LossOfReplica& record, double now);
   std::optional<Diverged> handle(const ReturnOfReplica& record, double now);
   std::optional<Diverged> handle(const LossOfCopy& record, double now);
-  std::optional<Diverged> handle(const LossOfModule& record, double now);
-  std::optional<Diverged> handle(const ReturnOfModule& record, double now);
   std::optional<Diverged> handle(const ConsensusRecord& record, double now);
   std::optional<Diverged> handle(const ReplicaRecord& record, double now);
   std::optional<Diverged> handle(const SignalRecord& record, double now);

@@ -68,20 +68,6 @@ std::optional<Diverged> Recorder::handle(const LossOfCopy& record, double now) {
   return {};
 }
 
-std::optional<Diverged> Recorder::handle(const LossOfModule& record, double now) {
-  lost_.push_back(concat("module ", record.module, " (", record.cause, ")"));
-  if (progress_) {
-    progress_->note("lost " + lost_.back());
-  }
-  write(JsonObject{}
-            .add("kind", "lost")
-            .add("module", record.module)
-            .add("cause", record.cause)
-            .add("seconds", now)
-            .text());
-  return {};
-}
-
 /// A server that takes the place of one that was lost tells again what may not have come. It makes its updates, and
 /// applies a replica's mini-batches, in their order.
 bool Recorder::told_before(const AppliedRecord& record) {
@@ -96,42 +82,6 @@ bool Recorder::told_before(const AppliedRecord& record) {
   }
   last->second = now;
   return false;
-}
-
-/// Mini-batches that it has not made are complete without it.
-std::optional<Diverged> Recorder::handle(const ReturnOfModule& record, double now) {
-  ShardTotals& shard = shards_.at(static_cast<std::size_t>(record.module));
-  const std::int64_t made = c_.experiment.resumed().updates() + shard.updates + shard.left_out;
-  for (std::int64_t batch = made; batch < record.batch; ++batch) {
-    Step& step = step_of(batch);
-    ++step.updates;
-    if (record.module + 1 == c_.chunks) {
-      step.losses.try_emplace(0);
-    }
-  }
-  shard.left_out += record.batch - made;
-  complete(now);
-  returned_.push_back(concat("module ",
-                             record.module,
-                             " (at mini-batch ",
-                             record.batch,
-                             ", with its weights of update ",
-                             record.kept,
-                             "; it had made ",
-                             made,
-                             ")"));
-  if (progress_) {
-    progress_->note("returned " + returned_.back());
-  }
-  write(JsonObject{}
-            .add("kind", "returned")
-            .add("module", record.module)
-            .add("batch", record.batch)
-            .add("kept", record.kept)
-            .add("made", made)
-            .add("seconds", now)
-            .text());
-  return {};
 }
 
 void Recorder::began_again(const std::vector<Summary::Restart>& all) {

@@ -121,13 +121,9 @@ void Agenda::deliver(ActorId to, Message message) {
   if (order_) {
     order_->delivered(now_, to, message);
   }
-  const bool stepped = snapshots_ && holds_alternative<Applied>(message);
   try {
     cast_.members[to].machine->on(std::move(message), now_, fx_);
     carry_out(to);
-    if (stepped) {
-      snapshots_->stepped(to);
-    }
   } catch (const LawBroken&) {
     throw;  // no machine's fault alone
   } catch (const std::exception& error) {

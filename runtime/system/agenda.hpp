@@ -7,7 +7,6 @@
 #include "runtime/system/agenda_queue.hpp"
 #include "runtime/system/driver.hpp"
 #include "runtime/system/faults.hpp"
-#include "runtime/system/module_snapshots.hpp"
 #include "runtime/system/snapshot.hpp"
 #include "runtime/system/witness.hpp"
 
@@ -71,10 +70,8 @@ class Agenda {
   std::optional<Entry> next_entry();
   void archive_faults(Archive& a);
   bool befall();
-  bool awaits_module() const;
   void bury(const Faults::Death& death);
   void raise(int host);
-  void raise_modules(int host);
   void renew(Cast::Again& again);
   bool stands(std::int32_t replica) const;
   void make_anew(std::int32_t replica);
@@ -115,7 +112,6 @@ class Agenda {
 
   Faults* faults_ = nullptr;  // null: nothing goes wrong
   Witness* witness_ = nullptr;
-  std::optional<ModuleSnapshots> snapshots_;   // where decoupled modules come back
   std::vector<Way> ways_;                      // by slot; shorter: as a Way begins
   std::map<int, std::deque<Entry>> withheld_;  // by host that stands still: in their order
   std::deque<Entry> thawed_;                   // of hosts that go on: before all others

@@ -13,17 +13,11 @@ void Agenda::suffer(Faults& faults, Witness& witness) {
   faults_ = &faults;
   witness_ = &witness;
   witness_->watch_copies(cast_.copies);
-  if (cast_.module_again) {
-    snapshots_.emplace(cast_);
-  }
 }
 
 void Agenda::archive_faults(Archive& a) {
   if (faults_) {
     faults_->archive(a);
-  }
-  if (snapshots_) {
-    snapshots_->archive(a);
   }
 }
 
@@ -38,8 +32,7 @@ double Agenda::next_thaw() const {
 
 /// What happens to hosts before the next message is delivered, one thing at a time. False: nothing does.
 bool Agenda::befall() {
-  const bool still = queue_.empty() && withheld_.empty();
-  if (!thawed_.empty() || (still && !awaits_module())) {
+  if (!thawed_.empty() || (queue_.empty() && withheld_.empty())) {
     return false;
   }
   const double thaw = next_thaw();
@@ -67,13 +60,6 @@ bool Agenda::befall() {
   return true;
 }
 
-/// Whether one is dead whose host will be there again: then the run need not be over where nothing is under way.
-bool Agenda::awaits_module() const {
-  return std::any_of(gone_.begin(), gone_.end(), [&](ActorId id) {
-    return cast_.members[id].module >= 0 && faults_->comes_back(faults_->host_of(id));
-  });
-}
-
 /// All machines of the host are gone, and the Director hears of each.
 void Agenda::bury(const Faults::Death& death) {
   if (const auto held = withheld_.find(death.host); held != withheld_.end()) {
@@ -95,16 +81,13 @@ void Agenda::bury(const Faults::Death& death) {
     }
     gone_.insert(id);
     witness_->lost(id);
-    const Cast::Member& member = cast_.members[id];
-    const bool returns = member.module >= 0 && faults_->comes_back(death.host);
-    post(now_, cast_.director.id, sent_by(id, Down{member.name, death.cause, id, returns}));
+    post(now_, cast_.director.id, sent_by(id, Down{cast_.members[id].name, death.cause, id}));
   }
 }
 
-/// The host is there again: its decoupled modules come back, and replicas that had lost machines with it where the hosts
-/// of all their machines are there.
+/// The host is there again: replicas that had lost machines with it come back where the hosts of all their machines are
+/// there.
 void Agenda::raise(int host) {
-  raise_modules(host);
   std::set<std::int32_t> replicas;
   for (ActorId id = 0; id < cast_.members.size(); ++id) {
     if (faults_->host_of(id) == host && gone_.contains(id) && cast_.members[id].replica >= 0) {
@@ -115,24 +98,6 @@ void Agenda::raise(int host) {
     if (cast_.again && stands(replica)) {
       make_anew(replica);
     }
-  }
-}
-
-void Agenda::raise_modules(int host) {
-  std::set<std::int32_t> modules;
-  for (ActorId id = 0; id < cast_.members.size(); ++id) {
-    if (faults_->host_of(id) == host && gone_.contains(id) && cast_.members[id].module >= 0) {
-      modules.insert(cast_.members[id].module);
-    }
-  }
-  for (const std::int32_t module : modules) {
-    for (Cast::Again& again : cast_.module_again(module)) {
-      renew(again);
-    }
-    snapshots_->restore(module);
-  }
-  if (!modules.empty()) {
-    post(now_, cast_.director.id, Returned{0, {modules.begin(), modules.end()}});
   }
 }
 

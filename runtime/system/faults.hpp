@@ -70,9 +70,6 @@ class Faults {
   /// Whether messages between them pass a link.
   bool apart(ActorId a, ActorId b) const;
 
-  /// Of a host that is dead: whether it will be there again.
-  bool comes_back(int host) const { return back_at_.contains(host); }
-
   bool dead(ActorId id) const { return hosts_[at(host_of_[id])].dead; }
 
   /// When its host goes on, where it stands still at `now`; else a time that is not after `now`.

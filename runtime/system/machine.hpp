@@ -149,10 +149,6 @@ class Machine {
   /// checkpoints. ArchiveError by default: it cannot.
   virtual void archive(Archive& a);
 
-  /// Writes what of it outlasts a crash of its host, or reads it back into a machine that was made anew. Called of a
-  /// decoupled module between two of its updates (Cast::Kept); all that archive() does by default.
-  virtual void keep(Archive& a) { archive(a); }
-
   /// What it may be told: the type of its actor follows from it.
   virtual RoleTag role() const { return AnyRole{}; }
 
@@ -208,21 +204,13 @@ struct Cast {
     Device device;
     Precision precision = Precision::fp32;  // of its jobs' products
     std::int32_t replica = -1;              // that dies with it; -1: everybody's
-    std::int32_t stage = -1;   // whose time its thread's jobs take, over all replicas; -1: nobody's
-    std::int32_t module = -1;  // decoupled, that dies and comes back by itself; -1: of none such
+    std::int32_t stage = -1;  // whose time its thread's jobs take, over all replicas; -1: nobody's
   };
 
   /// A machine that takes the place of one that is gone.
   struct Again {
     ActorId id = 0;
     std::unique_ptr<Machine> machine;
-  };
-
-  /// Machines of a module that a host writes down together: what pushes, where that is kept, and who makes its steps.
-  struct Kept {
-    ActorId owner = 0;
-    ActorId shard = 0;
-    ActorId optimizer = 0;
   };
 
   std::vector<Member> members;    // by ActorId
@@ -234,10 +222,6 @@ struct Cast {
   std::function<std::vector<Again>(std::int32_t replica)> again{};
   /// By the first copy of a machine, the others (callers.hpp), for who watches the run.
   std::map<ActorId, std::vector<ActorId>> copies{};
-  /// The machines of a decoupled module anew, and what is kept of such. Empty: none comes back by itself.
-  std::function<std::vector<Again>(std::int32_t module)> module_again{};
-  std::vector<Kept> kept{};
-  std::int64_t keep_every = 1;  // updates of a shard between two snapshots
 };
 
 }  // namespace troupe

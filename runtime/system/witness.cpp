@@ -227,10 +227,6 @@ void Witness::recorded(const RecordEntry& entry) {
     died(lost->replica);
   } else if (const auto* back = std::get_if<ReturnOfReplica>(&entry)) {
     returned(back->replica);
-  } else if (const auto* module = std::get_if<LossOfModule>(&entry)) {
-    modules_away_.insert(module->module);  // it may die again before it has heard how to go on
-  } else if (const auto* module_back = std::get_if<ReturnOfModule>(&entry)) {
-    returned(*module_back);
   }
 }
 
@@ -244,36 +240,10 @@ bool Witness::told_before(const AppliedRecord& m) const {
   return last == applied_.end() ? resumed_ : m.stamp.batch <= last->second;
 }
 
-void Witness::returned(const ReturnOfModule& m) {
-  law(modules_away_.erase(m.module) > 0 || resumed_,
-      "module",
-      "module ",
-      m.module,
-      " comes back and was not lost");
-  const auto last = applied_.find({0, m.module, 0});
-  const std::int64_t made = last == applied_.end() ? 0 : last->second + 1;
-  law(resumed_ || (made <= m.batch && m.kept <= made),
-      "module",
-      "module ",
-      m.module,
-      " goes on with mini-batch ",
-      m.batch,
-      " and the weights of update ",
-      m.kept,
-      " after ",
-      made,
-      " updates");
-}
-
 void Witness::applied(const AppliedRecord& m) {
   if (told_before(m)) {
     return;
   }
-  law(!modules_away_.contains(m.stamp.chunk),
-      "module",
-      "module ",
-      m.stamp.chunk,
-      " makes an update while it is dead");
   const auto [last, first] =
       applied_.try_emplace({m.stamp.replica, m.stamp.chunk, m.slice}, m.stamp.batch);
   law(first || m.stamp.batch > last->second,

@@ -10,8 +10,6 @@
 //   kept        what a server tells a replica to be in the weights is in them, or was given up
 //   forward     versions do not fall: a server's answers to a replica, and what records tell
 //   cost        pushes that have arrived are in an update, unless the rule drops them: a dead replica's, too
-//   module      a decoupled module makes no update while it is dead; when it comes back it goes on behind all that it has
-//               made, with weights of one of these updates
 //
 // A server may have copies (copied.hpp). Each is watched as a server of its own, but what one of them has
 // told a replica they have all told. So `kept` says of them that no update that was acknowledged is lost with a copy: it
@@ -133,7 +131,6 @@ class Witness {
 
   void applied(const AppliedRecord& record);
   void returned(std::int32_t replica);
-  void returned(const ReturnOfModule& record);
 
   std::int64_t life(std::int32_t replica) const {
     const auto found = lives_.find(replica);
@@ -151,7 +148,6 @@ class Witness {
   std::map<std::int32_t, std::int64_t> lives_;  // by replica: how often it has come back
   using Part = std::tuple<std::int32_t, std::int32_t, std::size_t>;  // replica, chunk, slice
   std::map<Part, std::int64_t> applied_;                             // the last mini-batch
-  std::set<std::int32_t> modules_away_;
   std::map<Part, std::int64_t> applied_to_;  // the last version; with servers of replica -1
 };
 

@@ -262,58 +262,6 @@ TEST_CASE("a stage says what it lacks, and for how long", "[actors]") {
   }
 }
 
-TEST_CASE("a module that comes back asks the one before it what comes next, and begins there",
-          "[actors]") {
-  Model model = perceptron();
-  const auto made = make_schedule({.name = "sequential", .stages = 2, .micro_batches = 1});
-  REQUIRE(made);
-  Schedule unlocked = *made;
-  unlocked.signal_from = SignalFrom::nobody;
-  const auto plan = std::make_shared<const Schedule>(std::move(unlocked));
-  const auto module = [&](std::int32_t index, bool returns) {
-    return Stage({.self = kStages[index],
-                  .stage = index,
-                  .sizes = BatchSizes(100, kRows),
-                  .schedule = plan,
-                  .view = view("latest", *plan),
-                  .chunks = model.chunks,
-                  .stage_of = {kStages[0], kStages[1]},
-                  .shard_of = {kShards[0], kShards[1]},
-                  .evaluation = {},
-                  .buffers = {},
-                  .returns = returns,
-                  .source = kSource,
-                  .director = kDirector});
-  };
-  Stage before = module(0, false);
-  Hand asked(before);
-  asked.tell(ErrorSignal{{.chunk = 0}, {}}, 0);
-  REQUIRE(sent_to<Activation>(kStages[1].id, asked.fx).size() == 1);
-  CHECK(sent_to<Activation>(kStages[1].id, asked.fx)[0].stamp.batch == -1);  // 0 is next
-
-  Stage back = module(1, true);
-  Hand hand(back);
-  const auto input = [&](std::int64_t batch) {
-    const Stamp stamp{.chunk = 1, .batch = batch};
-    return Activation{stamp, {{"x", numbers(model, stamp, {kRows, 5})}}};
-  };
-  hand.tell(input(6), 0);  // it cannot know yet that this is none of its own
-  hand.tell(Halt{}, 0);
-  CHECK(sent_to<ErrorSignal>(kStages[0].id, hand.fx).size() == 1);
-  CHECK(sent_to<Halted>(kSource.id, hand.fx).empty());
-  hand.tell(Activation{{.chunk = 1, .batch = 6}, {}}, 0);
-  REQUIRE(sent_to<Halted>(kSource.id, hand.fx).size() == 1);
-  CHECK(sent_to<Halted>(kSource.id, hand.fx)[0].step == 7);
-  hand.tell(input(7), 0);
-  CHECK(sent_to<Pull>(kShards[1].id, hand.fx).empty());
-  hand.tell(Rejoin{.batch = 7}, 0);
-  CHECK(sent_to<Rejoin>(kShards[1].id, hand.fx).size() == 1);
-  REQUIRE(sent_to<Pull>(kShards[1].id, hand.fx).size() == 1);
-  CHECK(sent_to<Pull>(kShards[1].id, hand.fx)[0].view.step == 7);
-  hand.tell(Rejoin{.batch = 9}, 0);  // of an earlier return
-  CHECK(sent_to<Rejoin>(kShards[1].id, hand.fx).empty());
-}
-
 TEST_CASE("a stage that comes back begins when it is told where, and counts samples from there",
           "[actors]") {
   Model model(

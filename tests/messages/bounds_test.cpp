@@ -76,8 +76,6 @@ std::vector<RecordEntry> unsound() {
       LossOfCopy{.slice = 5, .cause = ""},
       LossOfCopy{.copy = -1, .cause = ""},
       LossOfCopy{.left = -1, .cause = ""},
-      LossOfModule{.module = 3, .cause = ""},  // modules come back in virtual time alone
-      ReturnOfModule{.module = 3, .batch = 2, .kept = 2},
       TrafficRecord{.replica = -1},
       TrafficRecord{.chunk = 4},
       SignalRecord{.stamp = {.replica = 2}},

@@ -287,8 +287,6 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
       LossOfReplica{.replica = 1, .cause = "gone"},
       ReturnOfReplica{.replica = 1, .batch = 8, .missed = 3},
       LossOfCopy{.chunk = 1, .slice = 2, .copy = 1, .left = 2, .cause = "gone"},
-      LossOfModule{.module = 2, .cause = "gone"},
-      ReturnOfModule{.module = 2, .batch = 8, .kept = 3},
       TrafficRecord{.bytes = 12},
       PredictionRecord{.stamp = {.batch = 3}, .result = x},
       SignalRecord{.stamp = {.batch = 3}, .synthetic = true},
@@ -320,10 +318,6 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
       CHECK(copy->copy == 1);
       CHECK(copy->left == 2);
       CHECK(copy->cause == "gone");
-    }
-    if (const auto* returned = std::get_if<ReturnOfModule>(&again)) {
-      CHECK(returned->batch == 8);
-      CHECK(returned->kept == 3);
     }
     if (const auto* loss = std::get_if<LossRecord>(&again)) {
       CHECK(equal(loss->result, x));
