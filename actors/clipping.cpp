@@ -1,5 +1,6 @@
 #include "actors/clipping.hpp"
 
+#include "actors/shard_jobs.hpp"
 #include "messages/optimizer.hpp"
 #include "messages/weights.hpp"
 #include "runtime/schemes/optimizer_step.hpp"
@@ -12,18 +13,21 @@ namespace troupe {
 void Clipping::measure(const Stamp& stamp,
                        std::vector<Tensor> gradient,
                        TiedGradients tied,
-                       Effects& fx) {
-  fx.send(c_.optimizer,
-          MeasureNorms{.from = c_.self,
-                       .stamp = stamp,
-                       .gradient = std::move(gradient),
-                       .tied = std::move(tied)});
+                       Effects& fx) const {
+  run_computed(
+      fx,
+      stamp,
+      kNorms,
+      [layout = c_.layout, gradient = std::move(gradient), tied = std::move(tied)](Stream& stream) {
+        add_tied(stream, tied, gradient);
+        return Computed{.tensors = gradient, .numbers = sums_of_squares(stream, layout, gradient)};
+      });
 }
 
 std::optional<double> Clipping::measured(const Stamp& stamp,
                                          std::vector<double> norms,
                                          Effects& fx) {
-  if (c_.globally) {
+  if (globally()) {
     fx.send(c_.shards.front(), Norms{c_.self, stamp, std::move(norms)});
     return {};
   }
@@ -31,18 +35,16 @@ std::optional<double> Clipping::measured(const Stamp& stamp,
 }
 
 void Clipping::add(Norms m, Effects& fx) {
-  auto& of_batch = norms_[m.stamp.batch];
-  of_batch[m.stamp.chunk] = std::move(m.norms);
-  if (of_batch.size() < c_.shards.size()) {
+  norms_.keep(m.stamp.batch, m.stamp.chunk, std::move(m.norms));
+  if (!norms_.complete(m.stamp.batch)) {
     return;
   }
   double sum = 0;
-  for (const auto& [chunk, by_tensor] : of_batch) {
+  for (const auto& [chunk, by_tensor] : norms_.take(m.stamp.batch)) {
     for (const double value : by_tensor) {
       sum += value;  // in layer order, so that the sum does not depend on the cut
     }
   }
-  norms_.erase(m.stamp.batch);
   const double scale = clip_factor(c_.norm, sum);
   for (const auto& shard : c_.shards) {
     fx.send(shard, Decide{m.stamp.batch, scale});

@@ -25,25 +25,13 @@ Optimizer::Optimizer(Config config)
       slices_(slice_layout(c_.layout)),
       step_(std::make_shared<OptimizerStep>(c_.rule, slices_)) {}
 
-void Optimizer::begin(Ref<ShardRole> from) {
-  TROUPE_CHECK(!asked_by_, "optimizer ", c_.stage, ": a second request while a job is out");
-  asked_by_ = from;
-}
-
-Ref<ShardRole> Optimizer::end() {
-  TROUPE_CHECK(asked_by_, "optimizer ", c_.stage, ": a job came back that was not out");
-  return *std::exchange(asked_by_, {});
-}
-
-Run Optimizer::job(const Stamp& stamp, Work work) const {
-  return {.work = work, .stage = c_.stage, .stamp = stamp};
-}
-
 void Optimizer::handle(Apply m, double, Effects& fx) {
-  begin(m.from);
+  TROUPE_CHECK(!works_for_, "optimizer ", c_.stage, ": a second request while a job is out");
+  works_for_ = m.from;
   const bool encodes_alone =
       !m.steps && !m.outbound.accrue && m.outbound.travel == Travel::gradient;
-  Run how = job(m.stamp, encodes_alone ? Work::unmodelled : Work::update);
+  Run how{
+      .work = encodes_alone ? Work::unmodelled : Work::update, .stage = c_.stage, .stamp = m.stamp};
   if (c_.shared) {
     run(fx,
         std::move(how),
@@ -71,71 +59,16 @@ void Optimizer::handle(Apply m, double, Effects& fx) {
       });
 }
 
-void Optimizer::handle(MeasureNorms m, double, Effects& fx) {
-  begin(m.from);
-  Run how = job(m.stamp, Work::unmodelled);
-  run(fx, std::move(how), [slices = slices_, m = std::move(m)](Stream& stream) mutable {
-    return measure(stream, std::move(m), slices);
-  });
-}
-
-void Optimizer::handle(AddGradients m, double, Effects& fx) {
-  begin(m.from);
-  Run how = job(m.stamp, Work::unmodelled);
-  run(fx, std::move(how), [m = std::move(m)](Stream& stream) mutable {
-    return add_gradients(stream, std::move(m));
-  });
-}
-
-void Optimizer::handle(JoinSegments m, double, Effects& fx) {
-  begin(m.from);
-  Run how = job(m.stamp, Work::unmodelled);
-  run(fx, std::move(how), [m = std::move(m)](Stream& stream) { return join_segments(stream, m); });
-}
-
-void Optimizer::handle(Follow m, double, Effects& fx) {
-  begin(m.from);
-  Run how = job(m.stamp, Work::unmodelled);
-  run(fx, std::move(how), [m = std::move(m)](Stream& stream) mutable {
-    return follow(stream, std::move(m));
-  });
-}
-
-void Optimizer::handle(ReadShared m, double, Effects& fx) {
-  TROUPE_CHECK(!reading_for_, "optimizer ", c_.stage, ": a second read while one is out");
-  reading_for_ = m.from;
-  Run how = job(m.stamp, Work::unmodelled);
-  how.lane = Lane::mark;
-  run(fx, std::move(how), [shared = c_.shared](Stream& stream) {
-    return read_shared(stream, *shared);
-  });
-}
-
 void Optimizer::handle(Ran<StepMade> m, double, Effects& fx) {
   step_ = std::move(m.made.step);
-  fx.send(end(), std::move(m.made.applied));
-}
-
-void Optimizer::handle(Ran<NormsMeasured> m, double, Effects& fx) {
-  fx.send(end(), std::move(m.made));
-}
-
-void Optimizer::handle(Ran<Summed> m, double, Effects& fx) {
-  fx.send(end(), std::move(m.made));
-}
-
-void Optimizer::handle(Ran<Followed> m, double, Effects& fx) {
-  fx.send(end(), std::move(m.made));
-}
-
-void Optimizer::handle(Ran<SharedRead> m, double, Effects& fx) {
-  fx.send(*std::exchange(reading_for_, {}), std::move(m.made));
+  TROUPE_CHECK(works_for_, "optimizer ", c_.stage, ": a job came back that was not out");
+  fx.send(*std::exchange(works_for_, {}), std::move(m.made.applied));
 }
 
 /// A job under way has the state: what it makes brings it back.
 void Optimizer::archive(Archive& a) {
   a.lend<OptimizerStep>([this] { return std::make_shared<OptimizerStep>(c_.rule, slices_); });
-  a(step_, asked_by_, reading_for_);
+  a(step_, works_for_);
   if (c_.shared) {
     for (const auto& slice : c_.shared->slices) {
       troupe::archive(a, *slice);

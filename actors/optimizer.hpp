@@ -1,17 +1,13 @@
-// Does all arithmetic over the parameters of one chunk, one job at a time.
+// Makes the steps of one chunk's parameters, and what travels of them, one job at a time. Arithmetic without state
+// is its shard's own (shard_jobs.hpp).
 //
-//   shard --Apply--> optimizer --Applied--> shard                         (a step, and what travels)
-//   shard --MeasureNorms--> optimizer --NormsMeasured--> shard                      (norms, for clipping)
-//   shard --AddGradients, JoinSegments--> optimizer --Summed--> shard     (sums over replicas)
-//   shard --Follow--> optimizer --Followed--> shard                       (predictions move along)
-//   shard --ReadShared--> optimizer --SharedRead--> shard                 (hogwild: an evaluation)
+//   shard --Apply--> optimizer --Applied--> shard
 //
 // Under hogwild what its step moves is added to a buffer that all replicas share, and the next
 // weights are a copy of that.
 //
-// Invariants: one job is out at a time (a second request is a bug of the shard), and one that reads
-// the shared buffer for an evaluation, which delays nothing; the optimizer's state is the job's while
-// a step is made.
+// Invariants: one job is out at a time (a second request is a bug of the shard); the optimizer's state is the
+// job's while a step is made.
 #pragma once
 
 #include "actors/exchange/shared_weights.hpp"
@@ -48,34 +44,20 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
   explicit Optimizer(Config config);
 
   void handle(Apply m, double now, Effects& fx);
-  void handle(MeasureNorms m, double now, Effects& fx);
-  void handle(AddGradients m, double now, Effects& fx);
-  void handle(JoinSegments m, double now, Effects& fx);
-  void handle(Follow m, double now, Effects& fx);
-  void handle(ReadShared m, double now, Effects& fx);
   void handle(Ran<StepMade> m, double now, Effects& fx);
-  void handle(Ran<NormsMeasured> m, double now, Effects& fx);
-  void handle(Ran<Summed> m, double now, Effects& fx);
-  void handle(Ran<Followed> m, double now, Effects& fx);
-  void handle(Ran<SharedRead> m, double now, Effects& fx);
 
   void archive(Archive& a) override;
 
   /// Its arithmetic, while no step is made; else null.
   OptimizerStep* arithmetic() const { return step_.get(); }
 
-  std::string waits_for() const override { return asked_by_ ? "its own kernel" : ""; }
+  std::string waits_for() const override { return works_for_ ? "its own kernel" : ""; }
 
  private:
-  void begin(Ref<ShardRole> from);
-  Ref<ShardRole> end();
-  Run job(const Stamp& stamp, Work work) const;
-
   Config c_;
   SliceLayout slices_;
-  std::shared_ptr<OptimizerStep> step_;        // empty while a step is made
-  std::optional<Ref<ShardRole>> asked_by_;     // while a job is out
-  std::optional<Ref<ShardRole>> reading_for_;  // who asked for the shared buffer's contents
+  std::shared_ptr<OptimizerStep> step_;      // empty while a step is made
+  std::optional<Ref<ShardRole>> works_for_;  // while a job is out
 };
 
 }  // namespace troupe

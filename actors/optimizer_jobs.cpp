@@ -1,56 +1,14 @@
 #include "actors/optimizer_jobs.hpp"
 
 #include "actors/optimizer_parts.hpp"
+#include "actors/shard_jobs.hpp"
 #include "kernels/combine.hpp"
-#include "kernels/elementwise.hpp"
 #include "kernels/shared_buffer.hpp"
 
 #include <utility>
 
 namespace troupe {
 namespace {
-
-/// gradient[slice] += each share of a tied parameter.
-void add_tied(Stream& stream, const TiedGradients& tied, const std::vector<Tensor>& gradient) {
-  for (const auto& [slice, share] : tied) {
-    const Tensor& to = gradient.at(slice);
-    add(stream, to, here(stream, share), ActivationKind::none, to);
-  }
-}
-
-/// gradient = theirs + gradient, by slice. Segments of short vectors may be empty.
-void add_theirs(Stream& stream,
-                const std::vector<Tensor>& theirs,
-                const std::vector<Tensor>& gradient) {
-  for (std::size_t s = 0; s < theirs.size(); ++s) {
-    if (gradient[s].elements() > 0) {
-      combine(stream, {{1, here(stream, theirs[s])}, {1, gradient[s]}}, gradient[s]);
-    }
-  }
-}
-
-/// Slices of the segments, one behind the other, times `factor`.
-std::vector<Tensor> joined(Stream& stream,
-                           const std::vector<std::vector<Tensor>>& segments,
-                           double factor) {
-  std::vector<Tensor> slices;
-  for (std::size_t s = 0; s < segments.front().size(); ++s) {
-    std::int64_t size = 0;
-    for (const std::vector<Tensor>& segment : segments) {
-      size += segment[s].elements();
-    }
-    slices.push_back(stream.allocate({size}));
-    std::int64_t offset = 0;
-    for (const std::vector<Tensor>& segment : segments) {
-      const Tensor& x = segment[s];
-      if (x.elements() > 0) {
-        combine(stream, {{factor, here(stream, x)}}, slices[s].view(offset, x.shape()));
-      }
-      offset += x.elements();
-    }
-  }
-  return slices;
-}
 
 /// Root mean square of the distance between two sets of weights.
 double distance(Stream& stream, const Weights& a, const Weights& b, std::int64_t parameters) {
@@ -75,21 +33,6 @@ void accrue(Stream& stream,
       sum = stream.allocate(gradient[s].shape());
       combine(stream, {{scale, gradient[s]}}, sum);
     }
-  }
-}
-
-/// What was predicted from `from`, as far from `to`. `slice` of each prediction; in new buffers.
-void move_along(Stream& stream,
-                std::size_t slice,
-                const Tensor& from,
-                const Tensor& to,
-                std::vector<Weights>& predictions) {
-  for (Weights& prediction : predictions) {
-    Tensor& predicted = prediction[slice].values;
-    Tensor out = stream.allocate(predicted.shape());
-    // The way first: where it is none, nothing is rounded.
-    combine(stream, {{1, to}, {-1, from}, {1, predicted}}, out);
-    predicted = out;
   }
 }
 
@@ -304,7 +247,7 @@ Applied make_shared_step(Stream& stream,
   add_tied(stream, apply.tied, apply.gradient);
   Applied applied;
   if (!apply.forward.empty()) {
-    applied.gap = gap_of(stream, apply, read_shared(stream, shared).weights, parameters);
+    applied.gap = gap_of(stream, apply, copied(stream, shared).weights, parameters);
   }
   apply.reaches.clear();
   const OptimizerStep::Made made =
@@ -314,44 +257,10 @@ Applied make_shared_step(Stream& stream,
         stream, *shared.slices[s], replica, apply.base[s].values, made.next[s].values, shared.add);
     applied.applied_to = s == 0 ? static_cast<std::int64_t>(before) : applied.applied_to;
   }
-  SharedRead copy = read_shared(stream, shared);
+  SharedCopy copy = copied(stream, shared);
   applied.next = std::move(copy.weights);
   applied.version = copy.version;
   return applied;
-}
-
-NormsMeasured measure(Stream& stream, MeasureNorms of, const SliceLayout& slices) {
-  add_tied(stream, of.tied, of.gradient);
-  std::vector<double> norms = sums_of_squares(stream, slices, of.gradient);
-  return {std::move(norms), std::move(of.gradient)};
-}
-
-Summed add_gradients(Stream& stream, AddGradients of) {
-  add_tied(stream, of.tied, of.gradient);
-  add_theirs(stream, of.theirs, of.gradient);
-  return {std::move(of.gradient)};
-}
-
-Summed join_segments(Stream& stream, const JoinSegments& of) {
-  return {joined(stream, of.segments, of.factor)};
-}
-
-Followed follow(Stream& stream, Follow of) {
-  for (std::size_t s = 0; s < of.before.size(); ++s) {
-    move_along(stream, s, of.before[s].values, of.after[s], of.predictions);
-  }
-  return {std::move(of.predictions)};
-}
-
-/// Copies of the shared slices. The count of updates is read first: of what is copied later some may
-/// be newer, never older.
-SharedRead read_shared(Stream& stream, const SharedWeights& shared) {
-  SharedRead read{{}, static_cast<std::int64_t>(shared.slices.front()->updates())};
-  for (const auto& slice : shared.slices) {
-    read.weights.push_back({.values = stream.allocate({slice->elements()})});
-    shared_copy(stream, *slice, read.weights.back().values);
-  }
-  return read;
 }
 
 }  // namespace troupe

@@ -31,10 +31,4 @@ Applied make_shared_step(Stream& stream,
                          std::int32_t replica,
                          std::int64_t parameters);
 
-NormsMeasured measure(Stream& stream, MeasureNorms of, const SliceLayout& slices);
-Summed add_gradients(Stream& stream, AddGradients of);
-Summed join_segments(Stream& stream, const JoinSegments& of);
-Followed follow(Stream& stream, Follow of);
-SharedRead read_shared(Stream& stream, const SharedWeights& shared);
-
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #include "actors/parameter_shard.hpp"
 
 #include "messages/archive.hpp"
+#include "messages/archive_sized.hpp"
 #include "messages/bad_sender.hpp"
 
 #include <algorithm>
@@ -11,9 +12,11 @@ namespace troupe {
 ParameterShard::ParameterShard(Config config)
     : c_(std::move(config)),
       clipping_({.self = c_.self,
-                 .optimizer = c_.optimizer,
+                 .layout = c_.layout,
                  .norm = c_.clip_norm,
-                 .globally = c_.clip_globally,
+                 .when = c_.clip_globally                        ? Clipping::When::together
+                         : c_.exchange->facts().gradient_travels ? Clipping::When::before
+                                                                 : Clipping::When::in_job,
                  .shards = c_.shards}),
       tied_(c_.tied),
       step_(c_.returns ? -1 : 0) {
@@ -28,10 +31,6 @@ ParameterShard::ParameterShard(Config config)
     slice.rate = c_.exchange->rate(0);
   }
   kept_[step_] = std::move(first);
-}
-
-void ParameterShard::handle(Rejoin m, double, Effects& fx) {
-  c_.exchange->rejoin(m.batch, fx);
 }
 
 // -- pulls -----------------------------------------------------------------------------------------
@@ -66,7 +65,7 @@ bool ParameterShard::answer_pinned(const Pull& pull, Effects& fx) {
     reply(pull, pinned->second, fx);
     return true;
   }
-  TROUPE_CHECK(step > step_ || !c_.exchange->pins_steps(),
+  TROUPE_CHECK(step > step_ || !c_.exchange->facts().pins_steps,
                "shard ",
                c_.chunk,
                ": step ",
@@ -116,10 +115,6 @@ void ParameterShard::reply(const Pull& pull, Weights weights, Effects& fx) {
   fx.send(pull.from, PullReply{pull.request, c_.chunk, std::move(weights)});
 }
 
-void ParameterShard::serve(Effects& fx) {
-  std::erase_if(waiting_, [&](const Pull& pull) { return answer(pull, fx); });
-}
-
 // -- pushes ----------------------------------------------------------------------------------------
 
 bool ParameterShard::is_new(Ref<LearnerRole> from, std::uint64_t sequence) {
@@ -133,7 +128,7 @@ bool ParameterShard::is_new(Ref<LearnerRole> from, std::uint64_t sequence) {
 
 void ParameterShard::handle(TiedPush m, double now, Effects& fx) {
   if (is_new(m.from, m.sequence)) {
-    tied_.keep(std::move(m));
+    tied_.keep(m.stamp.batch, {m.slice, m.stamp.chunk}, std::move(m.gradient));
     next(now, fx);
   }
 }
@@ -185,40 +180,37 @@ bool ParameterShard::takes_next(double now, Effects& fx) {
     const StepWeights& kept = kept_.at(step_);
     c_.exchange->applied({.next = kept.base, .predictions = kept.predictions}, now, fx);
   } else if (c_.exchange->sums()) {
-    c_.exchange->sum(std::exchange(applying_->gradient, {}), tied_.take(batch), fx);
+    c_.exchange->sum(std::exchange(applying_->gradient, {}), take_tied(), fx);
   } else {
     clip(now, fx);
   }
   return true;
 }
 
-void ParameterShard::summed(std::vector<Tensor> gradient, double now, Effects& fx) {
-  applying_->gradient = std::move(gradient);
-  clip(now, fx);
+/// Of the push that is applied, in the order of slices and chunks; empty where they have been taken already.
+TiedGradients ParameterShard::take_tied() {
+  TiedGradients all;
+  for (auto& [key, gradient] : tied_.take(applying_->stamp.batch)) {
+    all.emplace_back(key.first, std::move(gradient));
+  }
+  return all;
 }
 
 /// The gradient is complete but for what chunks share: by how much is it clipped?
 void ParameterShard::clip(double now, Effects& fx) {
-  if (clipping_.beforehand(c_.exchange->gradient_travels())) {
-    clipping_.measure(applying_->stamp,
-                      std::exchange(applying_->gradient, {}),
-                      tied_.take(applying_->stamp.batch),
-                      fx);
+  if (clipping_.beforehand()) {
+    clipping_.measure(applying_->stamp, std::exchange(applying_->gradient, {}), take_tied(), fx);
   } else {
     apply(1, now, fx);
   }
 }
 
-void ParameterShard::handle(NormsMeasured m, double now, Effects& fx) {
-  TROUPE_CHECK(applying_, "shard ", c_.chunk, ": a NormsMeasured that nobody asked for");
-  applying_->gradient = std::move(m.gradient);
-  if (const auto factor = clipping_.measured(applying_->stamp, std::move(m.norms), fx)) {
+void ParameterShard::measured(Computed made, double now, Effects& fx) {
+  TROUPE_CHECK(applying_, "shard ", c_.chunk, ": norms that nobody asked for");
+  applying_->gradient = std::move(made.tensors);
+  if (const auto factor = clipping_.measured(applying_->stamp, std::move(made.numbers), fx)) {
     apply(*factor, now, fx);
   }
-}
-
-void ParameterShard::handle(Norms m, double, Effects& fx) {
-  clipping_.add(std::move(m), fx);
 }
 
 void ParameterShard::handle(Decide m, double now, Effects& fx) {
@@ -235,10 +227,10 @@ void ParameterShard::apply(double gradient_scale, double now, Effects& fx) {
             .stamp = applying_->stamp,
             .base = {},
             .gradient = std::exchange(applying_->gradient, {}),
-            .tied = tied_.take(applying_->stamp.batch),
+            .tied = take_tied(),
             .forward = std::exchange(applying_->forward, {}),
             .gradient_scale = gradient_scale,
-            .clip_norm = clipping_.in_job(c_.exchange->gradient_travels())};
+            .clip_norm = clipping_.in_job()};
   if (!c_.exchange->prepare(job, now, fx)) {
     return;
   }
@@ -281,12 +273,11 @@ void ParameterShard::install(StepWeights made, double now, Effects& fx) {
   applying_.reset();
   ++step_;
   label(made);
-  c_.exchange->installed();
   kept_[step_] = std::move(made);
   while (static_cast<std::int64_t>(kept_.size()) > c_.plan.keep) {
     kept_.erase(kept_.begin());
   }
-  if (c_.exchange->pins_steps() && (c_.evaluation.due(step_) || (end_ && step_ == *end_))) {
+  if (c_.exchange->facts().pins_steps && (c_.evaluation.due(step_) || (end_ && step_ == *end_))) {
     pins_[step_] = kept_.at(step_).base;
   }
   serve(fx);
@@ -294,42 +285,116 @@ void ParameterShard::install(StepWeights made, double now, Effects& fx) {
   next(now, fx);
 }
 
-// -- messages that are the exchange's --------------------------------------------------------------
-
-void ParameterShard::handle(Summed m, double now, Effects& fx) {
-  c_.exchange->did(std::move(m), now, fx);
-}
-
-void ParameterShard::handle(Followed m, double now, Effects& fx) {
-  c_.exchange->did(std::move(m), now, fx);
-}
-
-void ParameterShard::handle(SharedRead m, double now, Effects& fx) {
-  c_.exchange->did(std::move(m), now, fx);
-}
-
 void ParameterShard::handle(Ran<Computed> m, double now, Effects& fx) {
-  c_.exchange->did(std::move(m.made), now, fx);
+  if (m.made.what == Clipping::kNorms) {
+    measured(std::move(m.made), now, fx);
+  } else {
+    c_.exchange->job_done(std::move(m.made), now, fx);
+  }
 }
 
-void ParameterShard::handle(Answer m, double now, Effects& fx) {
-  c_.exchange->answered(std::move(m), now, fx);
+// -- evaluations and the end -----------------------------------------------------------------------
+
+void ParameterShard::pin(std::int64_t step, Weights weights, Effects& fx) {
+  pins_[step] = std::move(weights);
+  serve(fx);
+  conclude(fx);
 }
 
-void ParameterShard::handle(GradientPart m, double now, Effects& fx) {
-  c_.exchange->came(std::move(m), now, fx);
+void ParameterShard::handle(End m, double, Effects& fx) {
+  end_ = m.batches;
+  c_.exchange->ended(m.batches, fx);
+  if (c_.exchange->facts().pins_steps && step_ == *end_) {
+    pins_[step_] = kept_.at(step_).base;
+  }
+  conclude(fx);
 }
 
-void ParameterShard::handle(Note m, double now, Effects& fx) {
-  c_.exchange->came(std::move(m), now, fx);
+void ParameterShard::handle(Release m, double, Effects& fx) {
+  if (m.passed_over) {
+    c_.exchange->passed_over(m.step);
+  } else if (m.conclude) {
+    conclude_at_ = m.step;
+    conclude(fx);
+  } else if (!c_.exchange->facts().pins_steps || !end_ || m.step != *end_) {
+    pins_.erase(m.step);  // an end brought forward to this very step would still need it
+  }
 }
 
-void ParameterShard::handle(Membership m, double now, Effects& fx) {
-  c_.exchange->membership(m, now, fx);
+void ParameterShard::conclude(Effects& fx) {
+  if (!conclude_at_) {
+    return;
+  }
+  if (!pins_.contains(*conclude_at_)) {
+    c_.exchange->make_pin(*conclude_at_, fx);
+    return;
+  }
+  fx.send(c_.director, Concluded{c_.chunk, 0, pins_.at(*conclude_at_)});
+  conclude_at_.reset();
 }
 
-void ParameterShard::handle(ScaleRate m, double, Effects&) {
-  c_.exchange->scale_rate(m.factor);
+Remains ParameterShard::remains() const {
+  if (!c_.exchange->of_network()) {
+    return {};
+  }
+  const Weights& kept = kept_.at(step_).base;
+  const Weights newest = kept.empty() ? c_.exchange->newest() : kept;
+  return newest.empty() ? Remains{} : Remains{.weights = {{c_.chunk, 0, newest}}, .buffers = {}};
+}
+
+std::string ParameterShard::waits_for() const {
+  if (applying_ || !queue_.empty()) {  // else its stage's turn comes first
+    if (const std::string what = c_.exchange->waits_for(); !what.empty()) {
+      return what;
+    }
+  }
+  if (applying_) {
+    return clipping_.globally() && applying_->gradient.empty()
+               ? "its optimizer or the other shards' norms"
+               : "its optimizer";
+  }
+  if (end_ && step_ >= *end_) {
+    return "";
+  }
+  return "the gradient of mini-batch " + std::to_string(step_) +
+         (queue_.empty() ? " of its stage" : " of a stage that shares a parameter");
+}
+
+/// What was read may be of a file that somebody else has made. ArchiveError.
+void ParameterShard::expect_sound() const {
+  expect_archived(kept_.contains(step_), "the state has no weights of the newest step");
+  const auto whole = [this](const Weights& weights) {
+    return weights.empty() || weights.size() == slices_;
+  };
+  bool sound = true;
+  for (const auto& [step, made] : kept_) {
+    sound = sound && whole(made.base);
+    for (const Weights& predicted : made.predictions) {
+      sound = sound && predicted.size() == slices_;
+    }
+  }
+  for (const auto& [step, pinned] : pins_) {
+    sound = sound && pinned.size() == slices_;
+  }
+  expect_archived(sound, "the state has other slices than this run");
+}
+
+void ParameterShard::archive(Archive& a) {
+  c_.exchange->archive(a);
+  a(clipping_,
+    tied_,
+    step_,
+    kept_,
+    pins_,
+    waiting_,
+    queue_,
+    applying_,
+    last_sequence_,
+    end_,
+    conclude_at_);
+  if (a.reading()) {
+    expect_sound();
+  }
 }
 
 }  // namespace troupe

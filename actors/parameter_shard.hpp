@@ -1,10 +1,10 @@
 // Keeps the weights of one chunk by step, answers pulls, and sees to it that each push is applied
-// once, in order. Light: all arithmetic is the Optimizer's. What else a push sets in motion, and
+// once, in order. Steps are the Optimizer's to make; sums and norms are jobs of its own. What else a push sets in motion, and
 // whose weights come next where replicas share some, is its Exchange's (exchange/exchange.hpp).
 //
 //   stage --Pull--> shard --PullReply--> stage
 //   stage --Push--> shard --Apply--> optimizer --Applied--> shard
-//   stage of another chunk --TiedPush--> shard                    (tied_shares.hpp)
+//   stage of another chunk --TiedPush--> shard                    (fan_in.hpp)
 //   shard --Norms--> shard of chunk 0 --Decide--> every shard     (clipping.hpp)
 //   director --Release--> shard --Concluded--> director
 //
@@ -23,6 +23,7 @@
 #include "messages/returns.hpp"
 #include "messages/servers.hpp"
 #include "messages/weights.hpp"
+#include "actors/fan_in.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/view.hpp"
 
@@ -30,6 +31,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -40,6 +42,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
     Ref<ShardRole> self;
     std::int32_t chunk = 0;
     Ref<OptimizerRole> optimizer;
+    SliceLayout layout{};  // where its gradient's norms are measured
     ViewPlan plan;
     double clip_norm = 0;  // 0: none
     bool clip_globally =
@@ -55,24 +58,30 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
 
   explicit ParameterShard(Config config);
 
-  void handle(Rejoin m, double now, Effects& fx);
+  void handle(const Rejoin& m, double, Effects& fx) {
+    step_ < 0 ? c_.exchange->rejoin(m.batch, fx) : go_on(m, fx);
+  }
+
   void handle(Pull m, double now, Effects& fx);
   void handle(Push m, double now, Effects& fx);
   void handle(TiedPush m, double now, Effects& fx);
   void handle(Applied m, double now, Effects& fx);
-  void handle(NormsMeasured m, double now, Effects& fx);
-  void handle(Summed m, double now, Effects& fx);
-  void handle(Followed m, double now, Effects& fx);
-  void handle(SharedRead m, double now, Effects& fx);
-  void handle(Norms m, double now, Effects& fx);
   void handle(Decide m, double now, Effects& fx);
   void handle(End m, double now, Effects& fx);
   void handle(Release m, double now, Effects& fx);
-  void handle(Answer m, double now, Effects& fx);
-  void handle(GradientPart m, double now, Effects& fx);
-  void handle(Note m, double now, Effects& fx);
-  void handle(Membership m, double now, Effects& fx);
-  void handle(ScaleRate m, double now, Effects& fx);
+
+  void handle(Norms m, double, Effects& fx) { clipping_.add(std::move(m), fx); }
+
+  void handle(Answer m, double now, Effects& fx) { c_.exchange->answered(std::move(m), now, fx); }
+
+  void handle(GradientPart m, double now, Effects& fx) { c_.exchange->came(std::move(m), now, fx); }
+
+  void handle(Note m, double now, Effects& fx) { c_.exchange->came(std::move(m), now, fx); }
+
+  void handle(const Membership& m, double now, Effects& fx) { c_.exchange->membership(m, now, fx); }
+
+  void handle(const ScaleRate& m, double, Effects&) { c_.exchange->scale_rate(m.factor); }
+
   void handle(Ran<Computed> m, double now, Effects& fx);
   void archive(Archive& a) override;
   std::string waits_for() const override;
@@ -81,9 +90,13 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
  private:
   std::int64_t step() const override { return step_; }
 
-  Push& push() override { return *applying_; }
+  const Push& push() const override { return *applying_; }
 
-  void summed(std::vector<Tensor> gradient, double now, Effects& fx) override;
+  void summed(std::vector<Tensor> gradient, double now, Effects& fx) override {
+    applying_->gradient = std::move(gradient);
+    clip(now, fx);
+  }
+
   void install(StepWeights made, double now, Effects& fx) override;
 
   void look_again(double now, Effects& fx) override { next(now, fx); }
@@ -94,11 +107,17 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   bool answer(const Pull& pull, Effects& fx);
   bool answer_pinned(const Pull& pull, Effects& fx);
   Weights weights_of(const View& view) const;
-  void serve(Effects& fx);
+
+  void serve(Effects& fx) {
+    std::erase_if(waiting_, [&](const Pull& pull) { return answer(pull, fx); });
+  }
+
   bool is_new(Ref<LearnerRole> from, std::uint64_t sequence);
   void next(double now, Effects& fx);
   bool takes_next(double now, Effects& fx);
+  TiedGradients take_tied();
   void clip(double now, Effects& fx);
+  void measured(Computed made, double now, Effects& fx);
   void apply(double gradient_scale, double now, Effects& fx);
   void label(StepWeights& made) const;
   void conclude(Effects& fx);
@@ -106,7 +125,9 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
 
   Config c_;
   Clipping clipping_;
-  TiedShares tied_;
+  /// Shares of a mini-batch's gradient that other chunks have for parameters they share with this one, by slice and
+  /// sender's chunk. They come before or after the chunk's own push.
+  FanIn<std::pair<std::size_t, std::int32_t>, Tensor> tied_;
   std::int64_t step_ = 0;  // newest; = version with one replica; -1: its replica is coming back
   std::size_t slices_ = 0;
   std::map<std::int64_t, StepWeights> kept_;  // by step: the newest plan.keep of them

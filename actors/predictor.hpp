@@ -31,8 +31,8 @@
 // the order of micro-batches, M of them make an update; an estimate is made at the newest weights.
 #pragma once
 
+#include "actors/stage/least_used_buffer.hpp"
 #include "actors/stage/micro_batch.hpp"
-#include "actors/stage/replay_buffer.hpp"
 #include "messages/archive.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/results.hpp"
@@ -136,7 +136,7 @@ class Predictor final : public Actor<Predictor, PredictorRole> {
 
   Config c_;
   std::map<MicroBatch, Known> known_;  // of micro-batches that are not behind it
-  ReplayBuffer<Lesson> slot_;          // freshest: one lesson; else they wait in known_
+  LeastUsedBuffer<Lesson> slot_;       // freshest: one lesson; else they wait in known_
   std::int64_t replaced_ = 0;          // lessons, since the last one that it took
   Weights weights_;                    // empty while the shard makes the next
   std::vector<Tensor> gradient_;       // of the mini-batch's lessons so far, by slice

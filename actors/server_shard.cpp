@@ -292,7 +292,7 @@ void ServerShard::conclude_update(std::int64_t before,
                                   const Tensor& weights,
                                   double now,
                                   Effects& fx) {
-  pins_.let_go(run_);
+  pins_.forget_released(run_);
   pins_.pin_due(before, weights, run_, version(), fx);
   finish(weights, fx);
   if (c_.admission->broadcasts() && replicas_.ledger().slowest() > told_clock_) {

@@ -11,7 +11,7 @@
 //   source --Release--> stages        (where its replica's own weights have been evaluated)
 //
 // Where modules draw their inputs from buffers, one may be in front of what was admitted. A run of such that ends early
-// ends with the mini-batch that the foremost stage has begun (actors/stage/stage_end.cpp):
+// ends with the mini-batch that the foremost stage has begun (actors/stage/drawn_inputs.hpp):
 //
 //   source --Halt--> every stage --Halted--> source --End{N}--> everyone
 //

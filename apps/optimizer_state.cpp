@@ -92,7 +92,7 @@ std::vector<OptimizerPart> parts_of_replica(const Blueprint& b,
 
 /// Replicas make the steps of the experiment's optimizer themselves.
 bool replicas_step(const Blueprint& b) {
-  return !b.link || (b.link->steps && b.link->travel != Travel::gradient);
+  return !b.link || (b.link->steps() && b.link->travel != Travel::gradient);
 }
 
 std::int32_t replica_count(const Blueprint& b) {

@@ -46,7 +46,6 @@ struct SourceRole
 /// Runs one or more chunks by its schedule.
 struct StageRole : Understands<Start,
                                Rejoin,
-                               Credit,
                                Activation,
                                Labels,
                                ErrorSignal,
@@ -62,7 +61,7 @@ struct StageRole : Understands<Start,
 
 /// Estimates the error signals, or the inputs, of a module.
 struct PredictorRole : Understands<Start,
-                                   Rejoin,
+                                   Credit,
                                    Activation,
                                    Labels,
                                    ErrorSignal,
@@ -79,10 +78,6 @@ struct ShardRole : Understands<Rejoin,
                                Push,
                                TiedPush,
                                Applied,
-                               NormsMeasured,
-                               Summed,
-                               Followed,
-                               SharedRead,
                                Norms,
                                Decide,
                                End,
@@ -95,17 +90,7 @@ struct ShardRole : Understands<Rejoin,
                                Ran<Computed>> {};
 
 /// Does the arithmetic over parameters.
-struct OptimizerRole : Understands<Apply,
-                                   MeasureNorms,
-                                   AddGradients,
-                                   JoinSegments,
-                                   Follow,
-                                   ReadShared,
-                                   Ran<StepMade>,
-                                   Ran<NormsMeasured>,
-                                   Ran<Summed>,
-                                   Ran<Followed>,
-                                   Ran<SharedRead>> {};
+struct OptimizerRole : Understands<Apply, Ran<StepMade>> {};
 
 /// Keeps a slice of the weights that replicas share; decides what becomes of what they send.
 struct ServerRole : Understands<Upload,

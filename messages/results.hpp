@@ -54,25 +54,6 @@ struct BackwardPass {
   std::vector<Tensor> gradient;
 };
 
-/// A job of a replica's optimizer that measures: the gradient's sums of squares.
-struct NormsMeasured {
-  std::vector<double> norms;     // by tensor, in layer order
-  std::vector<Tensor> gradient;  // by slice, handed back, the shares of tied parameters added
-
-  static constexpr auto kFacts = stays_here();
-
-  Stamp identity() const { return {}; }
-};
-
-/// A job that adds up or joins gradients.
-struct Summed {
-  std::vector<Tensor> gradient;  // by slice
-
-  static constexpr auto kFacts = stays_here();
-
-  Stamp identity() const { return {}; }
-};
-
 /// A job that makes an update.
 struct Applied {
   Weights next{};                      // the new slices; empty where no step was asked for
@@ -84,25 +65,6 @@ struct Applied {
   std::vector<std::vector<Tensor>> moments{};  // by slice: where they travel
   std::vector<Residual> residuals{};           // by slice: Outbound::residuals, as they are now
   std::vector<LinkState> links{};              // by slice: Outbound::links, as they are now
-
-  static constexpr auto kFacts = stays_here();
-
-  Stamp identity() const { return {.batch = version}; }
-};
-
-/// A job that moves predictions as far as their weights were moved.
-struct Followed {
-  std::vector<Weights> predictions;
-
-  static constexpr auto kFacts = stays_here();
-
-  Stamp identity() const { return {}; }
-};
-
-/// A job that copies the buffer that replicas share.
-struct SharedRead {
-  Weights weights;
-  std::int64_t version = 0;  // updates of the buffer at the copy
 
   static constexpr auto kFacts = stays_here();
 

@@ -47,7 +47,7 @@ class ExchangeHost {
 
   /// The newest step, and the push that is on its way to the next one.
   virtual std::int64_t step() const = 0;
-  virtual Push& push() = 0;
+  virtual const Push& push() const = 0;
 
   /// The sum that sum() was asked for, by slice.
   virtual void summed(std::vector<Tensor> gradient, double now, Effects& fx) = 0;
@@ -68,7 +68,22 @@ class Exchange {
     double rate = 0;  // of the update that follows
   };
 
+  /// What does not change while it plays.
+  struct Facts {
+    bool pins_steps = true;         // the run is evaluated at steps of this shard, which pins them
+    bool gradient_travels = false;  // it leaves the replica itself, so that clipping comes before
+  };
+
+  Exchange() = default;
+
+  explicit Exchange(const Facts& facts) : facts_(facts) {}
+
   virtual ~Exchange() = default;
+
+  const Facts& facts() const { return facts_; }
+
+  /// Whether the shard's weights are a part of the network.
+  virtual bool of_network() const { return true; }
 
   /// Called once, before anything else. `initial`: the weights of step 0, without their labels.
   virtual void join(ExchangeHost& host, const Weights& initial);
@@ -85,15 +100,6 @@ class Exchange {
   /// Of the newest step.
   virtual Label label(std::size_t slice) const;
 
-  /// Whether the shard's weights are a part of the network.
-  virtual bool of_network() const { return true; }
-
-  /// Whether the gradient itself leaves the replica, so that clipping comes before it.
-  virtual bool gradient_travels() const { return false; }
-
-  /// Whether the run is evaluated at steps of this shard, which pins them.
-  virtual bool pins_steps() const { return true; }
-
   // -- a push --------------------------------------------------------------------------------------
 
   /// From the next push that is taken the rate is `factor` times the planned one; bounds:
@@ -106,10 +112,12 @@ class Exchange {
   /// Whether the push of mini-batch `batch` may be taken now.
   virtual bool ready(std::int64_t /*batch*/) const { return true; }
 
-  /// Whether gradients are summed over the replicas before clipping, by sum().
+  /// Whether gradients are summed over the replicas before clipping, by sum(); host.summed() follows.
   virtual bool sums() const { return false; }
 
-  virtual void sum(std::vector<Tensor> gradient, TiedGradients tied, Effects& fx);
+  virtual void sum(std::vector<Tensor> /*gradient*/, TiedGradients /*tied*/, Effects& /*fx*/) {
+    unexpected("to sum gradients");
+  }
 
   /// Adds to the optimizer's job what this exchange wants of it, rates included; the base, but for slices
   /// that it puts there itself, and the reaches are the shard's to fill in. False: the push goes on
@@ -118,12 +126,11 @@ class Exchange {
   /// The job has been done. Ends with host.install(), now or later.
   virtual void applied(Applied made, double now, Effects& fx) = 0;
 
-  /// The shard has a new step.
-  virtual void installed() {}
-
   /// The replica has come back and begins with its mini-batch `batch`: gets the weights of step 0, which
   /// host.install() takes. ContractError by default: nobody has them.
-  virtual void rejoin(std::int64_t batch, Effects& fx);
+  virtual void rejoin(std::int64_t /*batch*/, Effects& /*fx*/) {
+    unexpected("a replica that comes back");
+  }
 
   // -- evaluations and the end ---------------------------------------------------------------------
 
@@ -144,13 +151,22 @@ class Exchange {
 
   // -- messages of its own: ContractError where the exchange does not expect them ------------------
 
-  virtual void answered(Answer m, double now, Effects& fx);
-  virtual void came(GradientPart m, double now, Effects& fx);
-  virtual void came(Note m, double now, Effects& fx);
-  virtual void did(Summed m, double now, Effects& fx);
-  virtual void did(Followed m, double now, Effects& fx);
-  virtual void did(SharedRead m, double now, Effects& fx);
-  virtual void did(Computed m, double now, Effects& fx);
+  virtual void answered(Answer /*m*/, double /*now*/, Effects& /*fx*/) {
+    unexpected("an answer of a server");
+  }
+
+  virtual void came(GradientPart /*m*/, double /*now*/, Effects& /*fx*/) {
+    unexpected("a part of a gradient");
+  }
+
+  virtual void came(Note /*m*/, double /*now*/, Effects& /*fx*/) {
+    unexpected("a note of another replica");
+  }
+
+  /// A job of its own (shard_jobs.hpp) has made this.
+  virtual void job_done(Computed /*m*/, double /*now*/, Effects& /*fx*/) {
+    unexpected("results of a job of its own");
+  }
 
   /// The newest weights where it has them, too: the shard's own may be in the optimizer's hands while it
   /// waits for others.
@@ -163,14 +179,18 @@ class Exchange {
   virtual std::string waits_for() const { return ""; }
 
  protected:
+  /// ContractError: the exchange has no use for `what`.
+  [[noreturn]] static void unexpected(const char* what);
+
   ExchangeHost& host() const { return *host_; }
 
  private:
+  Facts facts_{};
   ExchangeHost* host_ = nullptr;
   RateFactor rate_factor_;
 };
 
 /// The record of the push that the host has under way, once it has been applied at `applied_to`.
-AppliedRecord record_of(Push& push, const Applied& made, std::int64_t applied_to, double now);
+AppliedRecord record_of(const Push& push, const Applied& made, std::int64_t applied_to, double now);
 
 }  // namespace troupe

@@ -7,13 +7,12 @@
 #include "messages/optimizer.hpp"
 #include "messages/peers.hpp"
 
-#include <algorithm>
-#include <iterator>
+#include <utility>
 
 namespace troupe {
 namespace {
 
-// Jobs of a recoded sum.
+// Its jobs; those of the exchange that it is a part of have other names.
 constexpr const char* kEncode = ":encode";
 constexpr const char* kAdd = ":add";
 constexpr const char* kJoin = ":join";
@@ -37,8 +36,8 @@ void GradientSum::begin(const Stamp& stamp,
                         TiedGradients tied,
                         Effects& fx,
                         std::int32_t round) {
-  TROUPE_CHECK(!active_, "a second sum of gradients while one is under way");
-  active_ = true;
+  TROUPE_CHECK(!active(), "a second sum of gradients while one is under way");
+  does_ = Does::waits;
   stamp_ = stamp;
   first_round_ = round * plan_.rounds;
   next_ = 0;
@@ -55,27 +54,60 @@ void GradientSum::add(std::vector<Tensor> gradient,
                       TiedGradients tied,
                       std::vector<Tensor> theirs,
                       Effects& fx) {
-  adding_ = true;
-  fx.send(c_.optimizer,
-          AddGradients{.from = c_.self,
-                       .stamp = stamp_,
-                       .gradient = std::move(gradient),
-                       .tied = std::move(tied),
-                       .theirs = std::move(theirs)});
+  does_ = Does::works;
+  run_computed(fx,
+               stamp_,
+               kAdd,
+               [links = c_.recodes,
+                numbers = std::move(gradient),
+                tied = std::move(tied),
+                theirs = std::move(theirs)](Stream& stream) {
+                 add_tied(stream, tied, numbers);
+                 for (std::size_t s = 0; s < theirs.size(); ++s) {
+                   const std::int64_t n = numbers[s].elements();
+                   if (n > 0) {
+                     const Tensor part = links.empty()
+                                             ? here(stream, theirs[s])
+                                             : decoded(stream, *links[s].codec, theirs[s], n);
+                     combine(stream, {{1, part}, {1, numbers[s]}}, numbers[s]);
+                   }
+                 }
+                 return Computed{.tensors = numbers};
+               });
 }
 
+/// The segments, one behind the other, over the number of replicas.
 void GradientSum::join(Effects& fx) {
-  adding_ = true;
-  joining_ = true;
-  if (!c_.recodes.empty()) {
-    join_decoded(fx);
-    return;
-  }
-  fx.send(c_.optimizer,
-          JoinSegments{.from = c_.self,
-                       .stamp = stamp_,
-                       .segments = std::exchange(segments_, {}),
-                       .factor = 1.0 / static_cast<double>(c_.peers.size())});
+  does_ = Does::joins;
+  run_computed(fx,
+               stamp_,
+               kJoin,
+               [links = c_.recodes,
+                segments = std::exchange(segments_, {}),
+                sizes = sizes_,
+                factor = 1.0 / static_cast<double>(c_.peers.size())](Stream& stream) {
+                 Computed made;
+                 for (std::size_t s = 0; s < sizes.front().size(); ++s) {
+                   std::int64_t n = 0;
+                   for (const std::vector<std::int64_t>& of : sizes) {
+                     n += of[s];
+                   }
+                   made.tensors.push_back(stream.allocate({n}));
+                   std::int64_t offset = 0;
+                   for (std::size_t i = 0; i < segments.size(); ++i) {
+                     const std::int64_t size = sizes[i][s];
+                     if (size > 0) {
+                       const Tensor& x = segments[i][s];
+                       const Tensor part = links.empty()
+                                               ? here(stream, x)
+                                               : decoded(stream, *links[s].codec, x, size);
+                       combine(stream, {{factor, part}}, made.tensors[s].view(offset, {size}));
+                     }
+                     offset += size;
+                   }
+                 }
+                 return made;
+               });
 }
 
 void GradientSum::cut(const std::vector<Tensor>& gradient, Effects& fx) {
@@ -87,15 +119,14 @@ void GradientSum::cut(const std::vector<Tensor>& gradient, Effects& fx) {
       segments_[static_cast<std::size_t>(i)].push_back(slice.view(first, {end - first}));
     }
   }
-  if (!c_.recodes.empty()) {  // its messages are counted when they are sent
-    sizes_.clear();
-    for (const std::vector<Tensor>& segment : segments_) {
-      std::vector<std::int64_t>& sizes = sizes_.emplace_back();
-      std::transform(
-          segment.begin(), segment.end(), std::back_inserter(sizes), [](const Tensor& x) {
-            return x.elements();
-          });
+  sizes_.clear();
+  for (const std::vector<Tensor>& segment : segments_) {
+    std::vector<std::int64_t>& sizes = sizes_.emplace_back();
+    for (const Tensor& x : segment) {
+      sizes.push_back(x.elements());
     }
+  }
+  if (!c_.recodes.empty()) {  // its messages are counted when they are sent
     states_.resize(segments_.size(), std::vector<LinkState>(gradient.size()));
     return;
   }
@@ -114,7 +145,7 @@ void GradientSum::came(GradientPart part, Effects& fx) {
     return;  // once more
   }
   parts_[key] = std::move(part);
-  if (active_ && !adding_) {
+  if (does_ == Does::waits) {
     advance(fx);
   }
 }
@@ -153,11 +184,7 @@ void GradientSum::advance(Effects& fx) {
                      " is due"));
     check_part(move, part.mapped().tensors);
     if (move.act == Move::Act::add) {
-      if (c_.recodes.empty()) {
-        add(std::move(segment), {}, std::move(part.mapped().tensors), fx);
-      } else {
-        add_decoded(std::move(segment), std::move(part.mapped().tensors), fx);
-      }
+      add(std::move(segment), {}, std::move(part.mapped().tensors), fx);
       return;
     }
     segment = std::move(part.mapped().tensors);
@@ -165,19 +192,23 @@ void GradientSum::advance(Effects& fx) {
   join(fx);
 }
 
-bool GradientSum::did(Summed& m, Effects& fx) {
-  TROUPE_CHECK(adding_, "a sum of gradients that nobody asked for");
-  adding_ = false;
-  if (std::exchange(joining_, false)) {
-    active_ = false;
+bool GradientSum::job_done(Computed& m, Effects& fx) {
+  TROUPE_CHECK(working(), "a sum of gradients that nobody asked for");
+  if (std::exchange(does_, Does::waits) == Does::joins) {
+    does_ = Does::nothing;
     parts_.erase(parts_.begin(),
                  parts_.lower_bound({stamp_.batch, first_round_ + plan_.rounds, 0}));
     return true;
   }
-  if (segments_.empty()) {
-    cut(m.gradient, fx);
+  if (m.what == kEncode) {
+    const auto at = static_cast<std::size_t>(plan_.moves[next_].segment);
+    states_.at(at) = unpack(m, c_.recodes.size());
+    m.tensors.resize(c_.recodes.size());
+    segments_.at(at) = std::move(m.tensors);
+  } else if (segments_.empty()) {
+    cut(m.tensors, fx);
   } else {
-    segments_[static_cast<std::size_t>(plan_.moves[next_].segment)] = std::move(m.gradient);
+    segments_[static_cast<std::size_t>(plan_.moves[next_].segment)] = std::move(m.tensors);
     ++next_;
   }
   advance(fx);
@@ -193,7 +224,7 @@ bool GradientSum::coded(const std::vector<Tensor>& segment) const {
 
 void GradientSum::encode(std::int32_t segment, Effects& fx) {
   const auto at = static_cast<std::size_t>(segment);
-  adding_ = true;
+  does_ = Does::works;
   run_computed(fx,
                stamp_,
                kEncode,
@@ -211,75 +242,6 @@ void GradientSum::encode(std::int32_t segment, Effects& fx) {
                });
 }
 
-/// theirs + the segment, by slice.
-void GradientSum::add_decoded(std::vector<Tensor> segment,
-                              std::vector<Tensor> theirs,
-                              Effects& fx) {
-  adding_ = true;
-  run_computed(fx,
-               stamp_,
-               kAdd,
-               [links = c_.recodes, numbers = std::move(segment), theirs = std::move(theirs)](
-                   Stream& stream) {
-                 Computed made;
-                 for (std::size_t s = 0; s < numbers.size(); ++s) {
-                   const std::int64_t n = numbers[s].elements();
-                   if (n > 0) {
-                     const Tensor part = decoded(stream, *links[s].codec, theirs[s], n);
-                     combine(stream, {{1, part}, {1, numbers[s]}}, numbers[s]);
-                   }
-                   made.tensors.push_back(numbers[s]);
-                 }
-                 return made;
-               });
-}
-
-void GradientSum::join_decoded(Effects& fx) {
-  run_computed(fx,
-               stamp_,
-               kJoin,
-               [links = c_.recodes,
-                segments = std::exchange(segments_, {}),
-                sizes = sizes_,
-                factor = 1.0 / static_cast<double>(c_.peers.size())](Stream& stream) {
-                 Computed made;
-                 for (std::size_t s = 0; s < links.size(); ++s) {
-                   std::int64_t n = 0;
-                   for (const std::vector<std::int64_t>& of : sizes) {
-                     n += of[s];
-                   }
-                   made.tensors.push_back(stream.allocate({n}));
-                   std::int64_t offset = 0;
-                   for (std::size_t i = 0; i < segments.size(); ++i) {
-                     const std::int64_t size = sizes[i][s];
-                     if (size > 0) {
-                       const Tensor part = decoded(stream, *links[s].codec, segments[i][s], size);
-                       combine(stream, {{factor, part}}, made.tensors[s].view(offset, {size}));
-                     }
-                     offset += size;
-                   }
-                 }
-                 return made;
-               });
-}
-
-bool GradientSum::did(Computed& m, Effects& fx) {
-  TROUPE_CHECK(adding_, "a sum of gradients that nobody asked for");
-  if (m.what != kEncode) {
-    Summed made{std::move(m.tensors)};
-    const bool complete = did(made, fx);
-    m.tensors = std::move(made.gradient);
-    return complete;
-  }
-  adding_ = false;
-  const auto at = static_cast<std::size_t>(plan_.moves[next_].segment);
-  states_.at(at) = unpack(m, c_.recodes.size());
-  m.tensors.resize(c_.recodes.size());
-  segments_.at(at) = std::move(m.tensors);
-  advance(fx);
-  return false;
-}
-
 /// Of a part that may have been kept for long, so that its sender is not who is heard now.
 void GradientSum::expect_of(const Move& move, bool sound, const std::string& why) const {
   if (!sound) {
@@ -290,8 +252,8 @@ void GradientSum::expect_of(const Move& move, bool sound, const std::string& why
 /// That what has come is as many messages of the codec, or numbers, as are due. Whoever has sent it may
 /// be in another process.
 void GradientSum::check_part(const Move& move, const std::vector<Tensor>& messages) const {
-  const auto& own = segments_[static_cast<std::size_t>(move.segment)];
-  const std::size_t slices = c_.recodes.empty() ? own.size() : c_.recodes.size();
+  const std::vector<std::int64_t>& sizes = sizes_[static_cast<std::size_t>(move.segment)];
+  const std::size_t slices = sizes.size();
   const auto start = [&] {
     return concat("replica ",
                   move.peer,
@@ -304,17 +266,15 @@ void GradientSum::check_part(const Move& move, const std::vector<Tensor>& messag
             concat(start(), "it is of ", messages.size(), " slices where ", slices, " are right"));
   for (std::size_t s = 0; s < slices; ++s) {
     const Codec* const codec = c_.recodes.empty() ? nullptr : c_.recodes[s].codec.get();
-    const std::int64_t n =
-        codec ? sizes_[static_cast<std::size_t>(move.segment)][s] : own[s].elements();
-    const Result<void> sound = messages[s] ? check_message(codec, messages[s], n)
+    const Result<void> sound = messages[s] ? check_message(codec, messages[s], sizes[s])
                                            : Error{ErrorKind::lost, "it has nothing"};
     expect_of(move, static_cast<bool>(sound), sound ? "" : start() + sound.error().message);
   }
 }
 
 std::string GradientSum::waits_for() const {
-  if (adding_ || next_ >= plan_.moves.size()) {
-    return "its optimizer";
+  if (working() || next_ >= plan_.moves.size()) {
+    return "its own sum of gradients";
   }
   return concat("a part of the gradient of mini-batch ",
                 stamp_.batch,

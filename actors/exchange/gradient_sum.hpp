@@ -1,14 +1,12 @@
 // A replica's shard's part in adding up a mini-batch's gradient over all replicas, which the shards
 // of one chunk do among themselves (synchronous.reduction = ring, tree). Who sends what and when is
-// AllReduce's; the additions are jobs of the optimizer.
+// AllReduce's; the additions are jobs of the shard's own.
 //
 //   shard --GradientPart--> the same chunk's shard of another replica
-//   shard --AddGradients, JoinSegments--> optimizer --Summed--> shard
 //
 // With a codec that recodes (runtime/schemes/summed_link.hpp) parts are its messages: what comes is decoded, a
 // replica's own is added, and the sum is encoded anew. Each replica encodes each segment once and keeps what
-// that leaves out; the complete sum goes round as the message that it is, so that all decode the same. The
-// additions are then jobs of the shard's own (Computed).
+// that leaves out; the complete sum goes round as the message that it is, so that all decode the same.
 //
 // Invariants: one sum is under way at a time; what came for it or for a later one waits until its
 // turn; every replica ends with the same bits; what has been sent is not written to again.
@@ -34,8 +32,6 @@ namespace troupe {
 class GradientSum {
  public:
   struct Config {
-    Ref<ShardRole> self;
-    Ref<OptimizerRole> optimizer;
     ReductionKind how = ReductionKind::ring;
     std::int32_t replica = 0;
     std::vector<Ref<ShardRole>> peers;  // by replica, itself among them: two or more
@@ -52,26 +48,31 @@ class GradientSum {
              Effects& fx,
              std::int32_t round = 0);
   void came(GradientPart part, Effects& fx);
-  /// What the optimizer made. True: m.gradient is the mean over all replicas.
-  bool did(Summed& m, Effects& fx);
-  /// What a job of its own has made. True: m.tensors is the mean.
-  bool did(Computed& m, Effects& fx);
+  /// What a job of its own has made. True: m.tensors is the mean over all replicas.
+  bool job_done(Computed& m, Effects& fx);
 
-  bool active() const { return active_; }
+  bool active() const { return does_ != Does::nothing; }
 
   std::string waits_for() const;
 
   void archive(auto& a) {
-    a(stamp_, active_, adding_, joining_, next_, segments_, parts_);
+    a(stamp_, does_, next_, segments_, parts_);
     a(first_round_, sizes_, states_);
     // A job that makes the segments, or the sum of them, has them.
     const bool whole =
-        std::ssize(segments_) == plan_.segments || (adding_ && segments_.empty()) || !active_;
+        std::ssize(segments_) == plan_.segments || (working() && segments_.empty()) || !active();
     expect_archived(next_ <= plan_.moves.size() && whole,
                     "the state has a sum of gradients of another plan");
   }
 
  private:
+  enum class Does : std::uint8_t {
+    nothing,
+    waits,  // for a part of another replica
+    works,  // a job does
+    joins,  // the last job does
+  };
+
   struct Key {  // of a GradientPart that waits
     std::int64_t batch = 0;
     std::int32_t round = 0;  // of the mini-batch's
@@ -79,6 +80,8 @@ class GradientSum {
 
     auto operator<=>(const Key&) const = default;
   };
+
+  bool working() const { return does_ == Does::works || does_ == Does::joins; }
 
   void cut(const std::vector<Tensor>& gradient, Effects& fx);
   void advance(Effects& fx);
@@ -89,23 +92,19 @@ class GradientSum {
   void join(Effects& fx);
   bool coded(const std::vector<Tensor>& segment) const;
   void encode(std::int32_t segment, Effects& fx);
-  void add_decoded(std::vector<Tensor> segment, std::vector<Tensor> theirs, Effects& fx);
-  void join_decoded(Effects& fx);
   void expect_of(const Move& move, bool sound, const std::string& why) const;
   void check_part(const Move& move, const std::vector<Tensor>& messages) const;
 
   Config c_;
   AllReduce plan_;
   Stamp stamp_;
-  bool active_ = false;
-  bool adding_ = false;                           // the optimizer is at work for it
-  bool joining_ = false;                          // ... on the last job
+  Does does_ = Does::nothing;
   std::size_t next_ = 0;                          // move
   std::vector<std::vector<Tensor>> segments_;     // by segment and slice
   std::map<Key, GradientPart> parts_;             // that have come
   std::int32_t first_round_ = 0;                  // of this sum's rounds, among the mini-batch's
-  std::vector<std::vector<std::int64_t>> sizes_;  // of a recoded sum: numbers by segment and slice
-  std::vector<std::vector<LinkState>> states_;    // ... and what its links keep
+  std::vector<std::vector<std::int64_t>> sizes_;  // numbers by segment and slice
+  std::vector<std::vector<LinkState>> states_;    // of a recoded sum: what its links keep
 };
 
 }  // namespace troupe

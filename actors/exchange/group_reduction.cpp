@@ -1,6 +1,8 @@
 #include "actors/exchange/group_reduction.hpp"
 
 #include "actors/exchange/link_states.hpp"
+#include "actors/shard_jobs.hpp"
+#include "messages/archive.hpp"
 #include "messages/archive.hpp"
 #include "messages/optimizer.hpp"
 #include "messages/peers.hpp"
@@ -12,12 +14,13 @@
 namespace troupe {
 namespace {
 
+constexpr const char* kTied = "tied";
 constexpr const char* kMean = "mean";
 
 }  // namespace
 
 GroupReduction::GroupReduction(ChunkOptimizer rule, Config config)
-    : Alone(std::move(rule)), c_(std::move(config)) {
+    : Alone(std::move(rule)), c_(std::move(config)), gradients_(c_.peers.size()) {
   stamp_.batch = -1;
 }
 
@@ -29,18 +32,18 @@ void GroupReduction::sum(std::vector<Tensor> gradient, TiedGradients tied, Effec
     return;
   }
   waits_ = Waits::for_tied;
-  fx.send(c_.optimizer,
-          AddGradients{.from = c_.self,
-                       .stamp = stamp_,
-                       .gradient = std::move(gradient),
-                       .tied = std::move(tied)});
+  run_computed(
+      fx, stamp_, kTied, [gradient = std::move(gradient), tied = std::move(tied)](Stream& stream) {
+        add_tied(stream, tied, gradient);
+        return Computed{.tensors = gradient};
+      });
 }
 
 void GroupReduction::hand_in(std::vector<Tensor> gradient, Effects& fx) {
   count_bytes(gradient, fx);
   if (c_.replica == 0) {
     waits_ = Waits::for_parts;
-    came_[stamp_.batch][0] = std::move(gradient);
+    gradients_.keep(stamp_.batch, 0, std::move(gradient));
     sum_when_complete(fx);
     return;
   }
@@ -65,7 +68,7 @@ void GroupReduction::came(GradientPart m, double now, Effects& fx) {
   }
   const bool begun = waits_ == Waits::for_tied || waits_ == Waits::for_parts;  // ... and not done
   if (m.stamp.batch > stamp_.batch || (m.stamp.batch == stamp_.batch && begun)) {
-    came_[m.stamp.batch].try_emplace(m.stamp.replica, std::move(m.tensors));
+    gradients_.keep(m.stamp.batch, m.stamp.replica, std::move(m.tensors));
   }
   if (waits_ == Waits::for_parts) {
     sum_when_complete(fx);
@@ -83,16 +86,14 @@ void GroupReduction::came_mean(GradientPart m, double now, Effects& fx) {
 }
 
 void GroupReduction::sum_when_complete(Effects& fx) {
-  Parts& parts = came_[stamp_.batch];
-  if (parts.size() < c_.peers.size()) {
+  if (!gradients_.complete(stamp_.batch)) {
     return;
   }
   waits_ = Waits::for_job;
   std::vector<std::vector<Tensor>> gradients;
-  for (auto& [replica, gradient] : parts) {
+  for (auto& [replica, gradient] : gradients_.take(stamp_.batch)) {
     gradients.push_back(std::move(gradient));
   }
-  came_.erase(stamp_.batch);
   run_computed(fx,
                stamp_,
                kMean,
@@ -106,12 +107,11 @@ void GroupReduction::sum_when_complete(Effects& fx) {
                });
 }
 
-void GroupReduction::did(Summed m, double /*now*/, Effects& fx) {
-  TROUPE_CHECK(waits_ == Waits::for_tied, "a sum of gradients that nobody asked for");
-  hand_in(std::move(m.gradient), fx);
-}
-
-void GroupReduction::did(Computed m, double now, Effects& fx) {
+void GroupReduction::job_done(Computed m, double now, Effects& fx) {
+  if (waits_ == Waits::for_tied && m.what == kTied) {
+    hand_in(std::move(m.tensors), fx);
+    return;
+  }
   TROUPE_CHECK(waits_ == Waits::for_job && m.what == kMean,
                "a sum of gradients that nobody asked for");
   const std::size_t slices = m.tensors.size() / c_.peers.size();
@@ -135,7 +135,7 @@ std::string GroupReduction::waits_for() const {
     case Waits::not_at_all:
       return "";
     case Waits::for_tied:
-      return "its optimizer";
+      return "its own sum of tied shares";
     case Waits::for_job:
       return "the mean of all replicas' gradients";
     case Waits::for_mean:
@@ -144,8 +144,7 @@ std::string GroupReduction::waits_for() const {
       break;
   }
   std::int32_t missing = 1;
-  const Parts& parts = came_.at(stamp_.batch);
-  while (parts.contains(missing)) {
+  while (gradients_.has(stamp_.batch, missing)) {
     ++missing;
   }
   return concat("the gradient of mini-batch ", stamp_.batch, " from replica ", missing);
@@ -153,7 +152,7 @@ std::string GroupReduction::waits_for() const {
 
 void GroupReduction::archive(Archive& a) {
   Alone::archive(a);
-  a(stamp_, waits_, came_);
+  a(stamp_, waits_, gradients_);
 }
 
 }  // namespace troupe

@@ -13,11 +13,11 @@
 #pragma once
 
 #include "actors/exchange/alone.hpp"
+#include "actors/fan_in.hpp"
 #include "messages/optimizer.hpp"
 #include "messages/peers.hpp"
 
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -31,8 +31,6 @@ using GroupMean =
 class GroupReduction final : public Alone {
  public:
   struct Config {
-    Ref<ShardRole> self;
-    Ref<OptimizerRole> optimizer;
     std::int32_t replica = 0;
     std::vector<Ref<ShardRole>> peers;  // by replica, itself among them: two or more
     GroupMean mean;                     // replica 0 calls it
@@ -44,15 +42,14 @@ class GroupReduction final : public Alone {
 
   void sum(std::vector<Tensor> gradient, TiedGradients tied, Effects& fx) override;
   void came(GradientPart m, double now, Effects& fx) override;
-  void did(Summed m, double now, Effects& fx) override;
-  void did(Computed m, double now, Effects& fx) override;
+  void job_done(Computed m, double now, Effects& fx) override;
   void archive(Archive& a) override;
   std::string waits_for() const override;
 
  private:
   enum class Waits : std::uint8_t {
     not_at_all,
-    for_tied,   // ... the optimizer, which adds shares of tied parameters
+    for_tied,   // ... the job that adds shares of tied parameters
     for_parts,  // replica 0: ... the others' gradients
     for_job,    // ... the job
     for_mean,   // others: ... replica 0
@@ -69,13 +66,10 @@ class GroupReduction final : public Alone {
   void came_mean(GradientPart m, double now, Effects& fx);
   void take(std::vector<Tensor> mean, double now, Effects& fx);
 
-  /// Gradients of one mini-batch, by replica.
-  using Parts = std::map<std::int32_t, std::vector<Tensor>>;
-
   Config c_;
   Stamp stamp_;  // of the sum under way, or of the last one
   Waits waits_ = Waits::not_at_all;
-  std::map<std::int64_t, Parts> came_;  // replica 0: by mini-batch
+  FanIn<std::int32_t, std::vector<Tensor>> gradients_;  // replica 0: of all replicas
 };
 
 }  // namespace troupe

@@ -4,7 +4,7 @@ namespace troupe {
 
 bool Line::take(Answer m) {
   const bool open = awaited || due > 0;
-  if (m.request != 0 && (m.request != (asked > 0 ? asked : sequence) || !open)) {
+  if (m.request != 0 && (m.request != (fetch > 0 ? fetch : sequence) || !open)) {
     return false;
   }
   const std::int64_t version = m.weights.front().version;

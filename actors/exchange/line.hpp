@@ -22,10 +22,10 @@ struct Line {
   std::uint64_t sequence = 0;      // of the last Upload
   bool awaited = false;            // its answer
   std::optional<Answer> answer{};  // that has come and is not worked in yet
-  /// Link::late: the mini-batch after which it is worked in. A fetch that overlaps: the one with which it
-  /// is worked in at the latest. 0: none.
+  /// Of streams, and of weights that travel before a step: the mini-batch after which it is worked in. Of a fetch that
+  /// overlaps: the one with which it is worked in at the latest. 0: none.
   std::int64_t due = 0;
-  std::uint64_t asked = 0;  // of a fetch that overlaps: its Upload's sequence; 0: the last one's
+  std::uint64_t fetch = 0;  // one that overlaps: its Upload's sequence; 0: the last one's
   Tensor since{};           // what changes are counted from
   std::deque<std::pair<std::uint64_t, Tensor>> own{};  // eager: changes that no answer held yet
   std::int64_t pushed = 0;                             // mini-batches up to the last push

@@ -2,12 +2,12 @@
 // the job makes. Private to actors/exchange.
 #pragma once
 
+#include "actors/shard_jobs.hpp"
+#include "messages/messages.hpp"
 #include "messages/results.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>
-#include <functional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -41,24 +41,6 @@ inline std::vector<LinkState> unpack(const Computed& made, std::size_t tensors) 
     number += own;
   }
   return states;
-}
-
-/// Runs a job on the replica's device, which takes no modelled time; what it makes is called `what`.
-inline void run_computed(Effects& fx,
-                         const Stamp& stamp,
-                         std::string what,
-                         std::function<Computed(Stream&)> job,
-                         Lane lane = Lane::sequence) {
-  Run run{.lane = lane, .stamp = stamp};
-  run.job = [lane, what = std::move(what), job = std::move(job)](Stream& stream) mutable {
-    const auto make = [&](Stream& on) {
-      Computed made = job(on);
-      made.what = what;
-      return made;
-    };
-    return ran(lane, make, stream);
-  };
-  fx.run(std::move(run));
 }
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #include "actors/exchange/peers.hpp"
 
 #include "actors/optimizer_parts.hpp"
+#include "actors/shard_jobs.hpp"
 #include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
 
@@ -30,17 +31,9 @@ Tensor weighted_sum(Stream& stream, const std::vector<Term>& terms) {
   return sum;
 }
 
-/// What `job` makes comes back to did().
-void PeerExchange::run_job(Effects& fx, Lane lane, const Stamp& stamp, Mix job) {
-  Run run{.lane = lane, .stamp = stamp};
-  run.job = [lane, job = std::move(job)](Stream& stream) mutable {
-    return ran(lane, job, stream);
-  };
-  fx.run(std::move(run));
-}
-
 PeerExchange::PeerExchange(const ExchangeSeat& seat)
-    : seat_(seat),
+    : Exchange({.pins_steps = false}),
+      seat_(seat),
       ends_(seat.peers.size(), kUnknown),
       alive_(seat.peers.size(), true),
       told_(seat.peers.size()),
@@ -72,11 +65,7 @@ void PeerExchange::settle_where_complete(double now, Effects& fx) {
     return;
   }
   mixing_ = true;
-  run_job(fx, Lane::sequence, host().push().stamp, [job = std::move(job)](Stream& stream) {
-    Computed made = job(stream);
-    made.what = kMix;
-    return made;
-  });
+  run_computed(fx, host().push().stamp, kMix, std::move(job));
 }
 
 void PeerExchange::mixed(std::vector<Tensor> more, std::vector<double> /*numbers*/) {
@@ -89,14 +78,7 @@ void PeerExchange::mixed(std::vector<Tensor> more, std::vector<double> /*numbers
 
 void PeerExchange::ask(std::string what, Mix job, Effects& fx) const {
   TROUPE_CHECK(!what.starts_with(':'), "[PeerExchange] a job may not be called ", what);
-  run_job(fx,
-          Lane::sequence,
-          {seat_.replica, seat_.chunk, step(), 0},
-          [what = std::move(what), job = std::move(job)](Stream& stream) {
-            Computed made = job(stream);
-            made.what = what;
-            return made;
-          });
+  run_computed(fx, {seat_.replica, seat_.chunk, step(), 0}, std::move(what), std::move(job));
 }
 
 std::vector<Tensor> PeerExchange::values_of(const Weights& weights) {
@@ -118,13 +100,16 @@ bool PeerExchange::fit(const std::vector<Tensor>& tensors) const {
                     });
 }
 
-void PeerExchange::did(Computed m, double now, Effects& fx) {
+void PeerExchange::job_done(Computed m, double now, Effects& fx) {
   if (m.what == kMix) {
     const std::size_t slices = std::min(made_->base.size(), m.tensors.size());
     const auto more = m.tensors.begin() + static_cast<std::ptrdiff_t>(slices);
     mixed({more, m.tensors.end()}, std::move(m.numbers));
     m.tensors.erase(more, m.tensors.end());
     take_place(std::move(m.tensors), now, fx);
+  } else if (m.what == kFollow) {
+    take_followed(std::move(m), made_->predictions);
+    settle(now, fx);
   } else if (m.what == kMean) {
     evaluated(std::move(m), fx);
   } else if (m.what == kPart) {
@@ -160,17 +145,7 @@ void PeerExchange::take_place(std::vector<Tensor> mixed, double now, Effects& fx
     settle(now, fx);
     return;
   }
-  fx.send(seat_.optimizer,
-          Follow{.from = seat_.self,
-                 .stamp = host().push().stamp,
-                 .before = std::move(before),
-                 .after = std::move(mixed),
-                 .predictions = std::exchange(made_->predictions, {})});
-}
-
-void PeerExchange::did(Followed m, double now, Effects& fx) {
-  made_->predictions = std::move(m.predictions);
-  settle(now, fx);
+  follow(fx, host().push().stamp, std::move(before), made_->base, made_->predictions);
 }
 
 void PeerExchange::settle(double now, Effects& fx) {

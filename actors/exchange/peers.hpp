@@ -48,8 +48,6 @@ class PeerExchange : public Exchange {
 
   double planned_rate(std::int64_t step) const override { return seat_.rule.rate(step); }
 
-  bool pins_steps() const final { return false; }
-
   void join(ExchangeHost& host, const Weights& initial) final;
   void applied(Applied made, double now, Effects& fx) final;
   void make_pin(std::int64_t step, Effects& fx) final;
@@ -58,8 +56,7 @@ class PeerExchange : public Exchange {
   void ended(std::int64_t batches, Effects& fx) final;
   void membership(const Membership& m, double now, Effects& fx) final;
   void came(Note m, double now, Effects& fx) final;
-  void did(Computed m, double now, Effects& fx) final;
-  void did(Followed m, double now, Effects& fx) final;
+  void job_done(Computed m, double now, Effects& fx) final;
 
   Weights newest() const final { return newest_; }
 
@@ -205,7 +202,6 @@ class PeerExchange : public Exchange {
   static constexpr const char* kMembers =
       ":members";  // a Note: from round stamp.batch on without `numbers`
 
-  static void run_job(Effects& fx, Lane lane, const Stamp& stamp, Mix job);
   void evaluated(Computed m, Effects& fx);
   bool has(std::int64_t step) const;
   Weights weights_at(std::int64_t step) const;

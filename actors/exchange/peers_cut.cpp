@@ -8,6 +8,7 @@
 // Nobody waits for anything, and no weight of the training is another one for it. What a replica that dies had told counts
 // as far as it has come.
 #include "actors/exchange/peers.hpp"
+#include "actors/shard_jobs.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
 #include "messages/peers.hpp"
@@ -114,17 +115,17 @@ void PeerExchange::close_cut(Effects& fx) {
   }
   cut_.open = false;
   cut_.due.clear();
-  run_job(
+  run_computed(
       fx,
-      Lane::mark,
       {seat_.replica, seat_.chunk, cut_.step, 0},
+      kPart,
       [here = std::exchange(cut_.here, {}),
        parts = std::exchange(cut_.under_way, {}),
        links = seat_.links,
        numbers = std::vector<double>{static_cast<double>(cut_.step),
                                      static_cast<double>(cut_.to),
                                      static_cast<double>(cut_.number)}](Stream& stream) {
-        Computed made{.tensors = here, .numbers = numbers, .what = kPart};
+        Computed made{.tensors = here, .numbers = numbers};
         for (std::size_t s = 0; s < here.size() && !parts.empty(); ++s) {
           std::vector<Term> terms{{1, here[s]}};
           for (const auto& [factor, told] : parts) {
@@ -137,7 +138,8 @@ void PeerExchange::close_cut(Effects& fx) {
         }
         made.tensors.insert(made.tensors.end(), here.begin(), here.end());
         return made;
-      });
+      },
+      Lane::mark);
 }
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 // What peers say to one another, and the weights of evaluations.
 #include "actors/exchange/peers.hpp"
 #include "actors/optimizer_parts.hpp"
+#include "actors/shard_jobs.hpp"
 #include "kernels/check.hpp"
 #include "messages/bad_sender.hpp"
 #include "messages/evaluation.hpp"
@@ -214,22 +215,23 @@ void PeerExchange::close_where_complete(std::int64_t step, Effects& fx) {
   }
   // A job even where there is one part: the shard may be in the middle of answering who asked for it.
   // The gathering stays until the job is done, so that nobody begins another one.
-  run_job(fx,
-          Lane::mark,
-          {seat_.replica, seat_.chunk, step, 0},
-          [parts = std::exchange(gathering.parts, {}),
-           slices = newest_.size(),
-           step,
-           all = seat_.mean ? alive_.size() : 0](Stream& stream) {
-            Computed made{.tensors = mean_by_slice(stream, parts, slices),
-                          .numbers = {static_cast<double>(step)},
-                          .what = kMean};
-            if (all > 0) {
-              const auto told = distances(stream, parts, made.tensors, all);
-              made.numbers.insert(made.numbers.end(), told.begin(), told.end());
-            }
-            return made;
-          });
+  run_computed(
+      fx,
+      {seat_.replica, seat_.chunk, step, 0},
+      kMean,
+      [parts = std::exchange(gathering.parts, {}),
+       slices = newest_.size(),
+       step,
+       all = seat_.mean ? alive_.size() : 0](Stream& stream) {
+        Computed made{.tensors = mean_by_slice(stream, parts, slices),
+                      .numbers = {static_cast<double>(step)}};
+        if (all > 0) {
+          const auto told = distances(stream, parts, made.tensors, all);
+          made.numbers.insert(made.numbers.end(), told.begin(), told.end());
+        }
+        return made;
+      },
+      Lane::mark);
 }
 
 /// The mean has been made.

@@ -4,6 +4,7 @@
 #include "actors/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
 #include "messages/archive.hpp"
+#include "messages/archive.hpp"
 #include "messages/optimizer.hpp"
 #include "messages/peers.hpp"
 
@@ -44,10 +45,7 @@ void Reduction::sum(std::vector<Tensor> gradient, TiedGradients tied, Effects& f
                 states = std::exchange(states_, {}),
                 gradient = std::move(gradient),
                 tied = std::move(tied)](Stream& stream) mutable {
-                 for (const auto& [slice, share] : tied) {
-                   const Tensor& to = gradient.at(slice);
-                   combine(stream, {{1, to}, {1, here(stream, share)}}, to);
-                 }
+                 add_tied(stream, tied, gradient);
                  Computed made;
                  for (std::size_t s = 0; s < links.size(); ++s) {
                    made.tensors.push_back(links[s].begin(stream, gradient[s], states[s]));
@@ -107,13 +105,7 @@ void Reduction::came(GradientPart m, double /*now*/, Effects& fx) {
   sum_.came(std::move(m), fx);
 }
 
-void Reduction::did(Summed m, double now, Effects& fx) {
-  if (sum_.did(m, fx)) {
-    summed(std::move(m.gradient), now, fx);
-  }
-}
-
-void Reduction::did(Computed m, double now, Effects& fx) {
+void Reduction::job_done(Computed m, double now, Effects& fx) {
   const auto slices = static_cast<std::ptrdiff_t>(links_.size());
   if (m.what == kBegin) {
     states_ = unpack(m, links_.size());
@@ -132,8 +124,8 @@ void Reduction::did(Computed m, double now, Effects& fx) {
     states_ = unpack(m, links_.size());
     m.tensors.resize(links_.size());
     host().summed(std::move(m.tensors), now, fx);
-  } else if (sum_.did(m, fx)) {
-    host().summed(std::move(m.tensors), now, fx);
+  } else if (sum_.job_done(m, fx)) {
+    summed(std::move(m.tensors), now, fx);
   }
 }
 

@@ -28,8 +28,7 @@ class Reduction final : public Alone {
 
   void sum(std::vector<Tensor> gradient, TiedGradients tied, Effects& fx) override;
   void came(GradientPart m, double now, Effects& fx) override;
-  void did(Summed m, double now, Effects& fx) override;
-  void did(Computed m, double now, Effects& fx) override;
+  void job_done(Computed m, double now, Effects& fx) override;
   void archive(Archive& a) override;
   std::string waits_for() const override;
 

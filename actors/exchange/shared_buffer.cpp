@@ -1,13 +1,20 @@
 #include "actors/exchange/shared_buffer.hpp"
 
+#include "actors/shard_jobs.hpp"
 #include "messages/archive.hpp"
 #include "messages/evaluation.hpp"
+#include "messages/archive.hpp"
 #include "messages/optimizer.hpp"
 #include "messages/peers.hpp"
 
 #include <utility>
 
 namespace troupe {
+namespace {
+
+constexpr const char* kRead = "read";
+
+}  // namespace
 
 /// The run's steps are the buffer's updates.
 double SharedBufferExchange::planned_rate(std::int64_t step) const {
@@ -38,18 +45,32 @@ void SharedBufferExchange::read_next(Effects& fx) {
     return;
   }
   reading_ = *to_read_.begin();
-  fx.send(c_.optimizer, ReadShared{.from = c_.self, .stamp = {c_.replica, c_.chunk, *reading_, 0}});
+  run_computed(
+      fx,
+      {c_.replica, c_.chunk, *reading_, 0},
+      kRead,
+      [shared = c_.shared](Stream& stream) {
+        SharedCopy copy = copied(stream, *shared);
+        Computed made{.numbers = {static_cast<double>(copy.version)}};
+        for (Slice& slice : copy.weights) {
+          made.tensors.push_back(std::move(slice.values));
+        }
+        return made;
+      },
+      Lane::mark);
 }
 
-void SharedBufferExchange::did(SharedRead m, double /*now*/, Effects& fx) {
-  TROUPE_CHECK(reading_, "shard ", c_.chunk, ": a SharedRead that nobody asked for");
+void SharedBufferExchange::job_done(Computed m, double /*now*/, Effects& fx) {
+  TROUPE_CHECK(reading_, "shard ", c_.chunk, ": a copy of the buffer that nobody asked for");
   const std::int64_t step = *std::exchange(reading_, {});
-  for (Slice& slice : m.weights) {
-    slice.step = step;
-    slice.version = m.version;
+  Weights weights;
+  for (Tensor& values : m.tensors) {
+    weights.push_back({.values = std::move(values),
+                       .step = step,
+                       .version = static_cast<std::int64_t>(m.numbers.at(0))});
   }
   to_read_.erase(step);
-  host().pin(step, std::move(m.weights), fx);
+  host().pin(step, std::move(weights), fx);
   read_next(fx);
 }
 

@@ -3,17 +3,18 @@
 // updates, so the shards tell the director how far the buffer has come and when their own replica has
 // finished:
 //
-//   shard --ReadShared--> optimizer --SharedRead--> shard
 //   shard --MarkDue, Finished--> director
 //
 // Invariants: one read for an evaluation is out at a time; Finished is said once.
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
+#include "actors/exchange/shared_weights.hpp"
 #include "messages/results.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/evaluation.hpp"
 
+#include <memory>
 #include <optional>
 #include <set>
 
@@ -22,27 +23,25 @@ namespace troupe {
 class SharedBufferExchange final : public Exchange {
  public:
   struct Config {
-    Ref<ShardRole> self;
     std::int32_t replica = 0;
     std::int32_t chunk = 0;
-    Ref<OptimizerRole> optimizer;
+    std::shared_ptr<const SharedWeights> shared;
     ChunkOptimizer rule;
     EvaluationPlan evaluation;
     std::int64_t updates = 0;  // of the run, by all replicas; 0: not known
     Ref<DirectorRole> director;
   };
 
-  explicit SharedBufferExchange(Config config) : c_(std::move(config)) {}
+  explicit SharedBufferExchange(Config config)
+      : Exchange({.pins_steps = false}), c_(std::move(config)) {}
 
   double planned_rate(std::int64_t step) const override;
   Label label(std::size_t slice) const override;
 
-  bool pins_steps() const override { return false; }
-
   void applied(Applied made, double now, Effects& fx) override;
   void make_pin(std::int64_t step, Effects& fx) override;
   void ended(std::int64_t batches, Effects& fx) override;
-  void did(SharedRead m, double now, Effects& fx) override;
+  void job_done(Computed m, double now, Effects& fx) override;
   void archive(Archive& a) override;
 
  private:

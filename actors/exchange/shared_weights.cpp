@@ -5,6 +5,15 @@
 
 namespace troupe {
 
+SharedCopy copied(Stream& stream, const SharedWeights& shared) {
+  SharedCopy copy{{}, static_cast<std::int64_t>(shared.slices.front()->updates())};
+  for (const auto& slice : shared.slices) {
+    copy.weights.push_back({.values = stream.allocate({slice->elements()})});
+    shared_copy(stream, *slice, copy.weights.back().values);
+  }
+  return copy;
+}
+
 void archive(Archive& a, SharedBuffer& buffer) {
   Stream stream(Device{});
   Tensor values = stream.allocate({buffer.elements()});

@@ -1,16 +1,37 @@
 #include "actors/exchange/upstream.hpp"
 
+#include "actors/answer_link.hpp"
+#include "actors/exchange/cached_weights.hpp"
+#include "actors/exchange/local_steps.hpp"
+#include "actors/exchange/streaming.hpp"
+#include "actors/shard_jobs.hpp"
+#include "messages/archive_sized.hpp"
+#include "messages/bad_sender.hpp"
+#include "messages/archive.hpp"
+
 #include <algorithm>
 #include <utility>
 
 namespace troupe {
 
+std::unique_ptr<Upstream> make_upstream(Upstream::Config config) {
+  if (const StreamingLink* streaming = config.link.streaming()) {
+    return streaming->never_waits ? std::make_unique<NeverWaiting>(std::move(config))
+                                  : std::make_unique<Streaming>(std::move(config));
+  }
+  if (config.link.local()) {
+    return std::make_unique<LocalSteps>(std::move(config));
+  }
+  return std::make_unique<CachedWeights>(std::move(config));
+}
+
 Upstream::Upstream(Config config)
-    : c_(std::move(config)),
+    : Exchange(
+          {.pins_steps = false,
+           .gradient_travels = !config.link.steps() || config.link.travel == Travel::gradient}),
+      c_(std::move(config)),
       pinned_(c_.self, c_.evaluated.empty() ? c_.servers : c_.evaluated),
-      lines_(c_.servers.size()),
-      paces_(c_.servers.size()),
-      period_(c_.link.push_every) {}
+      lines_(c_.servers.size()) {}
 
 void Upstream::join(ExchangeHost& host, const Weights& initial) {
   Exchange::join(host, initial);
@@ -25,7 +46,6 @@ void Upstream::join(ExchangeHost& host, const Weights& initial) {
     if (c_.link.travel == Travel::change) {
       lines_[s].since = initial[s].values;
     }
-    paces_[s].next = c_.link.push_every + turn_of(s);
   }
   links_.resize(c_.encodes ? lines_.size() : 0);
   seen_[0].assign(lines_.size(), lines_.front().merged);
@@ -35,112 +55,21 @@ double Upstream::planned_rate(std::int64_t step) const {
   return c_.rule.rate(of_replica(step) * c_.link.rate_stride + ahead_);
 }
 
-/// Of a cache of the servers' weights it is theirs.
-Exchange::Label Upstream::label(std::size_t slice) const {
-  if (c_.link.steps) {
-    return Exchange::label(slice);
-  }
-  return {lines_[slice].merged.version, lines_[slice].merged.rate};
+bool Upstream::sends(std::size_t /*slice*/, std::int64_t n) const {
+  return n % c_.link.push_every == 0 || (c_.link.last > 0 && n == c_.link.last);
 }
 
-bool Upstream::gradient_travels() const {
-  return !c_.link.steps || c_.link.travel == Travel::gradient;
-}
-
-/// The slices take turns within a period.
-std::int64_t Upstream::turn_of(std::size_t slice) const {
-  if (!c_.link.streams) {
-    return 0;
-  }
-  return c_.turns.empty() ? c_.link.push_every * static_cast<std::int64_t>(slice) /
-                                static_cast<std::int64_t>(lines_.size())
-                          : c_.turns.at(slice);
-}
-
-/// Whether slice `slice` is sent after the first n mini-batches.
-bool Upstream::sends(std::size_t slice, std::int64_t n) const {
-  const Link& link = c_.link;
-  const Line& line = lines_[slice];
-  if (link.never_waits) {  // not with the mini-batch that the last answer is worked in with
-    return line.due == 0 && n > paces_[slice].worked_in && n >= paces_[slice].next;
-  }
-  return link.dynamic ? n >= line.pushed + period_ : link.pushes(n, turn_of(slice));
-}
-
-bool Upstream::waits_for_fetch(std::int64_t n) const {
-  const Link& link = c_.link;
-  if (link.late() || link.overlaps) {
-    return false;
-  }
-  if (link.bound >= 0) {
-    std::int64_t clock = lines_.front().clock;
-    for (const Line& line : lines_) {
-      clock = std::min(clock, line.clock);
-    }
-    return sends(0, n) && clock < of_replica(n) - link.bound;
-  }
-  return link.steps && link.travel != Travel::gradient ? sends(0, n) : n % link.fetch_every == 0;
-}
-
-/// Whether a fetch begins after mini-batch n that nobody waits for before the next is due.
-bool Upstream::asks(std::int64_t n) const {
-  return c_.link.overlaps && n % c_.link.fetch_every == 0;
-}
-
-/// Not while what is due after the next mini-batch has yet to come (Link::late, a fetch that overlaps).
+/// Not while what is due after the next mini-batch has yet to come.
 bool Upstream::ready(std::int64_t batch) const {
-  return c_.link.never_waits || std::none_of(lines_.begin(), lines_.end(), [&](const Line& line) {
-           return line.due == batch + 1 && !line.answer;
-         });
+  return std::none_of(lines_.begin(), lines_.end(), [&](const Line& line) {
+    return line.due == batch + 1 && !line.answer;
+  });
 }
 
 // -- a push ----------------------------------------------------------------------------------------
 
-bool Upstream::prepare(Apply& apply, double now, Effects& fx) {
-  const std::int64_t n = mini_batches();
-  note_reads(host().push());
-  factor_ = apply.gradient_scale;
-  apply.steps = c_.link.steps;
-  apply.forward.clear();  // the gap is the servers' to measure
-  if (c_.link.overlaps) {
-    apply.base = fetched(n);
-  }
-  apply.outbound = outbound(n);
-  const bool as_it_is = !apply.steps && !apply.outbound.accrue && !c_.tied && !c_.encodes;
-  if (as_it_is && c_.link.travel == Travel::gradient) {
-    travel({}, {.outgoing = std::move(apply.gradient)}, now, fx);
-    return false;
-  }
-  apply.inbound = inbound(n);
-  apply.rate = apply.steps ? rate(host().step()) : seen_rate_;
-  apply.next_rate = rate(host().step() + 1);
-  return true;
-}
-
-Outbound Upstream::outbound(std::int64_t n) {
-  const Link& link = c_.link;
-  const bool some = sends(0, n) || link.streams;
-  Outbound out{.made = some && link.travel != Travel::weights,
-               .accrue = link.travel == Travel::gradient && link.push_every > 1,
-               .travel = link.travel,
-               .since = {},
-               .before = some && link.before,
-               .moments = some && link.moments,
-               .residuals = std::exchange(residuals_, {}),
-               .links = std::exchange(links_, {})};
-  for (std::size_t s = 0; s < out.links.size(); ++s) {
-    out.encodes.push_back(sends(s, n));
-  }
-  if (out.made && link.travel == Travel::change) {
-    for (std::size_t s = 0; s < lines_.size(); ++s) {
-      out.since.push_back({.values = sends(s, n) ? lines_[s].since : Tensor{}});
-    }
-  }
-  return out;
-}
-
-/// What the mini-batch had read of the servers' versions.
-void Upstream::note_reads(const Push& push) {
+double Upstream::note_reads() {
+  const Push& push = host().push();
   std::int64_t oldest = push.stamp.batch;
   for (const Read& read : push.reads) {
     oldest = std::min(oldest, read.forward.step);
@@ -165,70 +94,63 @@ void Upstream::note_reads(const Push& push) {
       }
     }
   }
-  seen_rate_ = seen.front().rate;
+  return seen.front().rate;
 }
 
-/// By slice, the weights that have come and take the place of the replica's own before its step of
-/// mini-batch n; empty where none have.
-Weights Upstream::fetched(std::int64_t n) {
-  Weights theirs(lines_.size());
-  for (std::size_t s = 0; s < lines_.size(); ++s) {
-    Line& line = lines_[s];
-    if (!line.answer) {
-      continue;
-    }
-    follow_run(s, *line.answer, n - 1);
-    line.note(*line.answer);
-    theirs[s].values = line.answer->weights.front().values;
-    line.answer.reset();
-    line.due = 0;
-    line.asked = 0;
-  }
-  return theirs;
+void Upstream::note_clipping(double factor) {
+  const bool as_it_is =
+      c_.link.travel == Travel::gradient && c_.link.push_every == 1 && !c_.encodes;
+  factor_ = as_it_is ? factor : 1;
 }
 
-/// What came from the servers and is worked in with mini-batch n.
-Inbound Upstream::inbound(std::int64_t n) {
-  Inbound in{.theirs = {},
-             .mix = c_.link.mix,
-             .own = {},
-             .moments = std::exchange(moments_, {}),
-             .reset_moments = std::exchange(reset_moments_, false)};
-  const auto due = [&](const Line& line) {
-    return line.due_at(n, c_.link.never_waits);
-  };
-  const bool any = std::any_of(lines_.begin(), lines_.end(), due);
-  if (!any || next_) {
-    return in;
+Outbound Upstream::outbound(std::int64_t n, bool made) {
+  const Link& link = c_.link;
+  Outbound out{.made = made,
+               .accrue = link.travel == Travel::gradient && link.push_every > 1,
+               .travel = link.travel,
+               .since = {},
+               .residuals = std::exchange(residuals_, {}),
+               .links = std::exchange(links_, {})};
+  for (std::size_t s = 0; s < out.links.size(); ++s) {
+    out.encodes.push_back(sends(s, n));
   }
-  in.theirs.resize(lines_.size());
-  in.own.resize(lines_.size());
+  if (out.made && link.travel == Travel::change) {
+    for (std::size_t s = 0; s < lines_.size(); ++s) {
+      out.since.push_back({.values = sends(s, n) ? lines_[s].since : Tensor{}});
+    }
+  }
+  return out;
+}
+
+Inbound Upstream::inbound(std::int64_t n, bool late) {
+  Inbound in;
   for (std::size_t s = 0; s < lines_.size(); ++s) {
     Line& line = lines_[s];
-    if (!due(line)) {
+    if (!line.due_at(n, late)) {
       continue;
     }
+    in.theirs.resize(lines_.size());
+    in.own.resize(lines_.size());
     std::erase_if(line.own, [&](const auto& change) { return change.first <= line.answer->holds; });
     for (const auto& [sequence, change] : line.own) {
       in.own[s].push_back(change);
     }
+    const Answer answer = *line.answer;
+    // The answer's step of the run does not count the changes that it does not hold.
     const auto since = static_cast<std::int64_t>(line.own.size()) * c_.link.push_every;
-    follow_run(
-        s, *line.answer, n - 1 - since);  // which the answer's step of the run does not count
-    line.note(*line.answer);
-    in.theirs[s] = line.answer->weights.front().values;
-    line.due = 0;
-    if (c_.link.streams) {
-      line.since = in.theirs[s];  // the next movement counts from the shared fragment
-      paces_[s].worked_in = n;
-      // From the last push on, or where the answer came late, as from one that it came in time for.
-      const std::int64_t period =
-          line.answer->period > 0 ? line.answer->period : c_.link.push_every;
-      paces_[s].next = std::max(line.pushed, n - c_.link.overlap) + period;
-    }
-    line.answer.reset();
+    in.theirs[s] = take_answer(s, n - 1 - since);
+    worked_in(s, answer, n);
   }
   return in;
+}
+
+Tensor Upstream::take_answer(std::size_t slice, std::int64_t n) {
+  Line& line = lines_[slice];
+  Answer answer = *std::exchange(line.answer, {});
+  follow_run(slice, answer, n);
+  line.note(answer);
+  line.due = 0;
+  return std::move(answer.weights.front().values);
 }
 
 /// The replica hears how far the run was with n of its own mini-batches.
@@ -245,40 +167,29 @@ void Upstream::applied(Applied made, double now, Effects& fx) {
   travel(std::move(next), std::move(made), now, fx);
 }
 
-/// The mini-batch's own work is done: `made` are the replica's next weights (empty where only an
-/// answer makes them), `parts` has what is to be sent, by slice.
+std::vector<Tensor> Upstream::values_of(std::size_t slice,
+                                        const StepWeights& /*made*/,
+                                        Applied& parts,
+                                        bool /*waits*/) {
+  return {std::move(parts.outgoing.at(slice))};
+}
+
 void Upstream::travel(StepWeights made, Applied parts, double now, Effects& fx) {
-  const Link& link = c_.link;
   const std::int64_t n = mini_batches();
-  const bool wait = waits_for_fetch(n);
+  const bool wait = waits(n);
   for (std::size_t s = 0; s < lines_.size(); ++s) {
-    if (!sends(s, n)) {
-      if (wait || asks(n)) {
-        upload(s, {}, wait, now, fx);
+    if (sends(s, n)) {
+      upload(s, values_of(s, made, parts, wait), wait, now, fx);
+      if (c_.link.travel == Travel::change) {
+        // Unless an answer replaces it. Of a stream only the last push can come before that answer.
+        lines_[s].since = made.base.at(s).values;
       }
-      continue;
-    }
-    std::vector<Tensor> values =
-        s < parts.moments.size() ? std::move(parts.moments[s]) : std::vector<Tensor>{};
-    if (link.travel == Travel::weights && !c_.encodes) {
-      if (link.before) {
-        values.insert(values.begin(), std::move(parts.outgoing.at(s)));
-      }
-      values.insert(values.begin(), made.base.at(s).values);
-    } else {
-      values.insert(values.begin(), std::move(parts.outgoing.at(s)));
-    }
-    if (link.eager && !wait) {
-      lines_[s].own.emplace_back(lines_[s].sequence + 1, values.front());
-    }
-    upload(s, std::move(values), wait, now, fx);
-    if (link.travel == Travel::change) {
-      // Unless an answer replaces it. Streams: only the last push can come before that answer.
-      lines_[s].since = made.base.at(s).values;
+    } else if (wait || asks(n)) {
+      upload(s, {}, wait, now, fx);
     }
   }
   if (!wait) {
-    host().install(std::move(made), now, fx);
+    install(std::move(made), now, fx);
     return;
   }
   next_ = std::move(made);
@@ -288,56 +199,189 @@ void Upstream::travel(StepWeights made, Applied parts, double now, Effects& fx) 
 /// `values`: what travels, then the moments; empty: a question alone.
 void Upstream::upload(
     std::size_t slice, std::vector<Tensor> values, bool wait, double now, Effects& fx) {
-  const Link& link = c_.link;
   const std::int64_t n = mini_batches();
   Line& line = lines_[slice];
-  const std::int64_t done = of_replica(n);
-  Upload m{.stamp = {c_.replica, c_.chunk, done - 1, 0},
+  Upload m{.stamp = {c_.replica, c_.chunk, of_replica(n) - 1, 0},
            .sequence = ++line.sequence,
            .slice = slice,
-           .answer = wait || link.late() || asks(n),
-           .clock = wait && link.bound >= 0 ? std::max<std::int64_t>(0, done - link.bound) : 0,
+           .answer = wait,
            .contribution = {},
-           .read_version = link.of_reads() ? line.read_version : line.merged.version,
+           .read_version = c_.link.of_reads() ? line.read_version : line.merged.version,
            .has = line.has_version,
            .read_time = line.read_time,
            .reads = {}};
   if (!values.empty()) {
-    m.contribution.mini_batches = n - line.pushed;
-    m.contribution.steps = link.never_waits ? n - paces_[slice].worked_in : 0;
-    m.trip = std::exchange(paces_[slice].trip, 0);
-    paces_[slice].sent = now;
-    m.contribution.rate = link.steps ? rate(host().step()) : seen_rate_;
-    // Elsewhere clipping is in what the replica's own optimizer has made, in the sum or in the message.
-    const bool as_it_is = link.travel == Travel::gradient && link.push_every == 1 && !c_.encodes;
-    m.contribution.factor = as_it_is ? factor_ : 1;
-    if (link.rebases && n % link.push_every != 0) {
-      m.contribution.factor = 0;  // the run's last mini-batch: it is told of, and no meeting is due
-    }
-    m.contribution.values = std::move(values);
-    if (link.of_reads()) {
-      m.reads = std::exchange(line.reads, {});
-    } else {
-      m.reads.push_back({.forward_version = m.read_version, .backward_version = m.read_version});
-    }
-    line.pushed = n;
-    line.read_version = -1;
-    if (link.late()) {  // else a fetch may be under way, whose answer is still due
-      line.due = n + link.overlap;
-    }
+    contribute(m, std::move(values), n);
   }
-  if (asks(n)) {
-    line.due = n + link.fetch_every;
-    line.asked = line.sequence;
-  }
+  describe(m, n, now);
   line.awaited = wait;
   fx.send(c_.servers[slice], std::move(m));
 }
 
-void Upstream::installed() {
-  for (const Line& line : lines_) {
-    seen_[host().step()].push_back(line.merged);
+void Upstream::contribute(Upload& m, std::vector<Tensor> values, std::int64_t n) {
+  Line& line = lines_[m.slice];
+  m.contribution.mini_batches = n - line.pushed;
+  m.contribution.rate = rate_sent();
+  m.contribution.factor = factor_;
+  m.contribution.values = std::move(values);
+  if (c_.link.of_reads()) {
+    m.reads = std::exchange(line.reads, {});
+  } else {
+    m.reads.push_back({.forward_version = m.read_version, .backward_version = m.read_version});
   }
+  line.pushed = n;
+  line.read_version = -1;
+}
+
+/// `made` are the weights of the next step, of which it is known what of the servers' updates they hold.
+void Upstream::install(StepWeights made, double now, Effects& fx) {
+  for (const Line& line : lines_) {
+    seen_[host().step() + 1].push_back(line.merged);
+  }
+  host().install(std::move(made), now, fx);
+}
+
+// -- what comes from the servers -------------------------------------------------------------------
+
+void Upstream::answered(Answer m, double now, Effects& fx) {
+  TROUPE_BELIEVE(
+      m.slice < lines_.size(), "an answer of slice ", m.slice, ", which there is none of");
+  if (m.pinned) {
+    const bool sound = !m.weights.empty() && m.weights.front().values &&
+                       check_message(nullptr, m.weights.front().values, sizes_[m.slice]);
+    TROUPE_BELIEVE(
+        sound, "slice ", m.slice, ": the server has sent weights of a step that are none");
+    if (auto complete = pinned_.came(std::move(m))) {
+      host().reply(complete->first, std::move(complete->second), fx);
+    }
+    return;
+  }
+  const std::size_t slice = m.slice;
+  Line& line = lines_.at(slice);
+  const bool whole = m.weights.empty() || m.weights.front().values;
+  if (!whole && m.since < line.has_version) {
+    return;  // it came twice, or is of a question that was answered since
+  }
+  decode(m,
+         {.codec = c_.down.empty() ? nullptr : c_.down[slice].get(),
+          .whole = c_.down_whole,
+          .numbers = sizes_[slice],
+          .has = line.has,
+          .has_version = line.has_version});
+  const Slice theirs = m.weights.front();
+  const bool again = line.answer.has_value();  // a message that came twice takes no longer
+  if (!line.take(std::move(m))) {
+    return;
+  }
+  if (!again) {
+    first_came(slice, now);
+  }
+  if (!c_.down.empty() && !c_.down_whole) {
+    line.has = theirs.values;
+    line.has_version = theirs.version;
+  }
+  if (next_) {
+    merge(now, fx);
+  } else {
+    host().look_again(now, fx);
+  }
+}
+
+/// The next step, once all answers that it waits for have come.
+void Upstream::merge(double now, Effects& fx) {
+  if (!std::all_of(lines_.begin(), lines_.end(), [](const Line& l) { return l.complete(); })) {
+    return;
+  }
+  StepWeights made = std::move(*next_);
+  next_.reset();
+  Weights own = made.base;  // and what it alone has predicted
+  std::vector<Weights> predicted = std::exchange(made.predictions, {});
+  made.base.resize(lines_.size());
+  for (std::size_t s = 0; s < lines_.size(); ++s) {
+    take_over(s, made);
+  }
+  if (made.predictions.empty() && !predicted.empty()) {
+    made.predictions = predicted;
+    follow(fx, host().push().stamp, std::move(own), made.base, std::move(predicted));
+    following_ = std::move(made);
+    return;
+  }
+  install(std::move(made), now, fx);
+}
+
+/// The answer of slice `slice` takes its place in the next step.
+void Upstream::take_over(std::size_t slice, StepWeights& made) {
+  Line& line = lines_[slice];
+  Answer answer = std::move(*line.answer);
+  line.answer.reset();
+  line.awaited = false;
+  line.own.clear();  // it holds them all: a question is answered when its own push is decided
+  line.note(answer);
+  follow_run(slice, answer, mini_batches());
+  if (c_.link.travel == Travel::change) {
+    line.since = answer.weights.front().values;
+  }
+  made.predictions.resize(answer.weights.size() - 1);
+  for (std::size_t p = 0; p < made.predictions.size(); ++p) {
+    made.predictions[p].resize(lines_.size());
+    made.predictions[p][slice] = answer.weights[1 + p];
+  }
+  made.base[slice] = std::move(answer.weights.front());
+  took_over(slice, answer);
+}
+
+/// Predictions move with the weights that have come.
+void Upstream::job_done(Computed m, double now, Effects& fx) {
+  TROUPE_CHECK(
+      following_ && m.what == kFollow, "shard ", c_.chunk, ": predictions that nobody asked for");
+  StepWeights made = std::move(*std::exchange(following_, {}));
+  take_followed(std::move(m), made.predictions);
+  install(std::move(made), now, fx);
+}
+
+void Upstream::rejoin(std::int64_t batch, Effects& fx) {
+  TROUPE_CHECK(host().step() == -1 && !next_, "shard ", c_.chunk, ": a Rejoin while it is at work");
+  first_ = batch;
+  seen_.clear();
+  next_.emplace();
+  for (LinkState& link : links_) {
+    link.messages = batch;  // no message draws what one of before had drawn
+  }
+  for (std::size_t s = 0; s < lines_.size(); ++s) {
+    upload(s, {}, true, 0, fx);
+    lines_[s].due = 0;  // a fetch that overlaps begins with the mini-batches
+    lines_[s].fetch = 0;
+  }
+}
+
+bool Upstream::fetch_pinned(const Pull& pull, Effects& fx) {
+  pinned_.ask(pull, fx);
+  return true;
+}
+
+std::string Upstream::waits_for() const {
+  if (next_) {
+    return "the servers' answer after mini-batch " + std::to_string(host().step());
+  }
+  if (!ready(host().step())) {
+    return "the servers' answer that is due after mini-batch " + std::to_string(host().step());
+  }
+  return "";
+}
+
+void Upstream::archive(Archive& a) {
+  Exchange::archive(a);
+  archive_sized(a, lines_);
+  a(pinned_, seen_, next_, following_, factor_, first_, ahead_, residuals_, links_);
+  const auto fits = [this](const auto& by_slice) {
+    return by_slice.empty() || by_slice.size() == lines_.size();
+  };
+  for (const auto& [step, merged] : seen_) {
+    expect_archived(merged.size() == lines_.size(), "the state has other slices than this run");
+  }
+  expect_archived(!seen_.empty() && fits(residuals_) && fits(links_) &&
+                      (!next_ || fits(next_->base)) && (!following_ || fits(following_->base)),
+                  "the state has other slices than this run");
 }
 
 }  // namespace troupe

@@ -69,13 +69,13 @@ void Pins::answer(const PinnedPull& pull,
 }
 
 void Pins::release(std::int64_t step, const RunPosition& run) {
-  let_go(run);  // what waited for it would be forgotten
+  forget_released(run);  // what waited for it would be forgotten
   released_ = step;
-  let_go(run);
+  forget_released(run);
 }
 
 /// While the server stands at the step that was evaluated, the run may yet be ended there.
-void Pins::let_go(const RunPosition& run) {
+void Pins::forget_released(const RunPosition& run) {
   if (released_ && *released_ < run.step() && released_ != run.end()) {
     pins_.erase(*std::exchange(released_, std::nullopt));
   }

@@ -55,8 +55,8 @@ class Pins {
 
   /// The evaluation at `step` is over.
   void release(std::int64_t step, const RunPosition& run);
-  /// Lets go of what was released, once the run cannot end there any more.
-  void let_go(const RunPosition& run);
+  /// Forgets what was released, once the run cannot end there any more.
+  void forget_released(const RunPosition& run);
 
   /// Sends the weights of `step`, the last of the run, to the director: now, or when they are pinned.
   void conclude(std::int64_t step, const RunPosition& run, std::int64_t version, Effects& fx);

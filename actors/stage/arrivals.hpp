@@ -3,8 +3,10 @@
 // not of the mini-batch that it works on, but of one that the chunk before has sent.
 #pragma once
 
+#include "actors/stage/least_used_buffer.hpp"
 #include "actors/stage/micro_batch.hpp"
 #include "actors/stage/replay_buffer.hpp"
+#include "messages/messages.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/record.hpp"
 #include "runtime/schemes/schedule.hpp"
@@ -68,7 +70,7 @@ class Arrivals {
 
  private:
   struct Buffered {
-    ReplayBuffer<ForwardInput> inputs;
+    LeastUsedBuffer<ForwardInput> inputs;
     std::int64_t replaced = 0;
   };
 

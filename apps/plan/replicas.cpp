@@ -15,12 +15,12 @@ namespace {
 std::string expected_lag(const Blueprint& b, std::int32_t chunk) {
   const proto::Replicas& replicas = b.experiment.replicas();
   const ExchangeScheme& exchange = exchange_of(b.experiment);
-  if (!exchange.ruled && !b.link->steps) {
+  if (!exchange.ruled && !b.link->steps()) {
     return concat("the delay of the pipeline, ",
                   b.schedule->delay[static_cast<std::size_t>(chunk)]);
   }
   const RuleScheme& admit = admission_of(replicas);
-  if (!exchange.ruled || b.link->steps || !(admit.applies_each || admit.lag)) {
+  if (!exchange.ruled || b.link->steps() || !(admit.applies_each || admit.lag)) {
     return "as it comes";
   }
   const double lag = lag_of(b.experiment).lag(b.schedule->delay[static_cast<std::size_t>(chunk)]);

@@ -87,7 +87,7 @@ std::vector<MemoryPart> memory_parts(const Blueprint& b) {
     }
     const ChunkMemory m = memory_of(b, c);
     const auto replicas = static_cast<double>(here);
-    const bool own = !b.link || b.link->steps;  // each replica steps by itself
+    const bool own = !b.link || b.link->steps();  // each replica steps by itself
     const double one = m.weights / static_cast<double>(m.copies);
     weights.bytes += own && !shared
                          ? replicas * m.weights

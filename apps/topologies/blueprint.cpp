@@ -138,7 +138,7 @@ void link_replicas(Blueprint& b) {
   }
   b.link = make_link({e, b.batches, b.schedule->delay_max + 1});
   if (const std::int64_t period = b.link->push_every;
-      b.link->steps && b.link->last > 0 && b.evaluate_every > 0) {
+      b.link->steps() && b.link->last > 0 && b.evaluate_every > 0) {
     // The weights that all share exist where the replicas meet.
     b.evaluate_every = (b.evaluate_every + period - 1) / period * period;
   }

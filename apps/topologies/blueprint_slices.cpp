@@ -15,17 +15,29 @@ std::size_t slices_wanted(const Blueprint& b) {
       b.link || replicas.exchange().has_sandblaster() ? replicas.shards() : 1);
 }
 
+namespace {
+
+/// How slices are fragments of the whole network; null where they are not.
+const StreamingLink::Fragments* fragments_in(const Blueprint& b) {
+  const StreamingLink* streaming = b.link ? b.link->streaming() : nullptr;
+  return streaming && streaming->fragments ? &*streaming->fragments : nullptr;
+}
+
+}  // namespace
+
 std::int64_t fragments_of(const Blueprint& b) {
-  if (!b.link || !b.link->in_fragments) {
+  const StreamingLink::Fragments* fragments = fragments_in(b);
+  if (!fragments) {
     return 0;
   }
   const std::int64_t most = dealt_of(b.network, dealing_of(b));
-  const std::int64_t wanted = b.link->fragments > 0 ? b.link->fragments : (most + 2) / 3;
+  const std::int64_t wanted = fragments->most > 0 ? fragments->most : (most + 2) / 3;
   return std::clamp<std::int64_t>(wanted, 1, most);
 }
 
 Dealing dealing_of(const Blueprint& b) {
-  return b.link && b.link->of_tensors ? Dealing::tensors : Dealing::blocks;
+  const StreamingLink::Fragments* fragments = fragments_in(b);
+  return fragments && fragments->of_tensors ? Dealing::tensors : Dealing::blocks;
 }
 
 std::vector<std::int64_t> fragment_turns(const Blueprint& b, std::int32_t chunk) {

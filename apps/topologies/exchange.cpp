@@ -63,23 +63,15 @@ std::unique_ptr<Exchange> make_reduction(const Blueprint& b,
                                          std::int32_t r,
                                          std::int32_t c) {
   const proto::Experiment& e = b.experiment;
-  const auto at = static_cast<std::size_t>(c);
-  const Ref<ShardRole> self = who.shards(r)[at];
-  const Ref<OptimizerRole> optimizer = who.optimizers(r)[at];
   if (sums_in_group(e)) {
-    return std::make_unique<GroupReduction>(rule,
-                                            GroupReduction::Config{.self = self,
-                                                                   .optimizer = optimizer,
-                                                                   .replica = r,
-                                                                   .peers = who.peers(c),
-                                                                   .mean = group_mean_of(b, c)});
+    return std::make_unique<GroupReduction>(
+        rule,
+        GroupReduction::Config{.replica = r, .peers = who.peers(c), .mean = group_mean_of(b, c)});
   }
   const bool recoded = codec_scheme(e.replicas().codec().up()).recoded;
   return std::make_unique<Reduction>(
       rule,
-      GradientSum::Config{.self = self,
-                          .optimizer = optimizer,
-                          .how = *reduction_of(e),
+      GradientSum::Config{.how = *reduction_of(e),
                           .replica = r,
                           .peers = who.peers(c),
                           .recodes = recoded ? up_links(b, r, c) : std::vector<CodedLink>{}},
@@ -89,7 +81,7 @@ std::unique_ptr<Exchange> make_reduction(const Blueprint& b,
 }  // namespace
 
 bool nobody_waits(const Blueprint& b) {
-  return b.link->never_waits || groups_of(b.experiment) > 0;
+  return b.link->never_waits() || groups_of(b.experiment) > 0;
 }
 
 std::size_t tied_shares(const Blueprint& b, std::int32_t owner) {
@@ -118,12 +110,10 @@ std::shared_ptr<SharedWeights> shared_weights(const Blueprint& b, std::int32_t c
 std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
                                         const Roster& who,
                                         const ChunkOptimizer& rule,
+                                        std::shared_ptr<const SharedWeights> shared,
                                         std::int32_t r,
                                         std::int32_t c) {
   const proto::Experiment& e = b.experiment;
-  const auto at = static_cast<std::size_t>(c);
-  const Ref<ShardRole> self = who.shards(r)[at];
-  const Ref<OptimizerRole> optimizer = who.optimizers(r)[at];
   if (b.link) {
     const bool grouped = groups_of(e) > 0;  // then codecs are between servers
     std::vector<std::shared_ptr<const Codec>> down;
@@ -134,16 +124,14 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
       }
     }
     const auto above = who.servers(c);
-    return std::make_unique<Upstream>(
-        Upstream::Config{.self = self,
+    return make_upstream(
+        Upstream::Config{.self = who.shards(r)[static_cast<std::size_t>(c)],
                          .replica = r,
                          .chunk = c,
-                         .optimizer = optimizer,
                          .rule = rule,
                          .link = *b.link,
                          .servers = grouped ? who.servers_of_group(c, group_of(e, r)) : above,
                          .evaluated = above,
-                         .tied = tied_shares(b, c) > 0,
                          .encodes = !up_links(b, r, c).empty(),
                          .down = std::move(down),
                          .down_whole = whole,
@@ -151,10 +139,9 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
   }
   if (shared_by(e) == Shared::buffer) {
     return std::make_unique<SharedBufferExchange>(
-        SharedBufferExchange::Config{.self = self,
-                                     .replica = r,
+        SharedBufferExchange::Config{.replica = r,
                                      .chunk = c,
-                                     .optimizer = optimizer,
+                                     .shared = std::move(shared),
                                      .rule = rule,
                                      .evaluation = evaluation_plan(b),
                                      .updates = b.batches,
@@ -169,10 +156,8 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
   }
   const OptionValues options(scheme.info.options, e.replicas().exchange().custom());
   auto own =
-      scheme.peer({.self = self,
-                   .replica = r,
+      scheme.peer({.replica = r,
                    .chunk = c,
-                   .optimizer = optimizer,
                    .rule = rule,
                    .peers = who.peers(c),
                    .options = options,
@@ -235,7 +220,7 @@ std::vector<CodedLink> up_links(const Blueprint& b, std::int32_t r, std::int32_t
 
 proto::Experiment own_optimizer(const Blueprint& b) {
   proto::Experiment own = b.experiment;
-  if (b.link && b.link->steps && b.link->travel == Travel::gradient) {
+  if (b.link && b.link->steps() && b.link->travel == Travel::gradient) {
     own.mutable_optimizer()->set_rule(proto::OptimizerRule::sgd);
   }
   return own;

@@ -13,10 +13,11 @@
 
 namespace troupe {
 
-/// Of the shard of chunk `c` in replica `r`, whose optimizer is `rule`.
+/// Of the shard of chunk `c` in replica `r`, whose optimizer is `rule`. `shared`: what hogwild's replicas write to.
 std::unique_ptr<Exchange> make_exchange(const Blueprint& blueprint,
                                         const Roster& who,
                                         const ChunkOptimizer& rule,
+                                        std::shared_ptr<const SharedWeights> shared,
                                         std::int32_t r,
                                         std::int32_t c);
 

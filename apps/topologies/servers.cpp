@@ -20,10 +20,13 @@ constexpr std::int64_t kLateMax =
 
 /// Mini-batches that one push stands for, at most.
 std::int64_t push_most(const Link& link, bool of_groups) {
-  if (of_groups || link.never_waits) {
-    return kLateMax * (link.push_every + link.overlap);
+  const std::int64_t overlap = link.streaming() ? link.streaming()->overlap
+                               : link.rebases() ? 1
+                                                : 0;
+  if (of_groups || link.never_waits()) {
+    return kLateMax * (link.push_every + overlap);
   }
-  return link.streams ? 2 * link.push_every + link.overlap : link.push_every;
+  return link.streaming() ? 2 * link.push_every + overlap : link.push_every;
 }
 
 /// The predictions that a chunk's plan asks for, whenever.
@@ -59,7 +62,7 @@ std::int64_t pins_between(const Blueprint& b, const Roster& who) {
     return 0;
   }
   // The first push of a fragment comes up to a period after that of another.
-  const std::int64_t turns = b.link->in_fragments ? 2 : 1;
+  const std::int64_t turns = b.link->streaming() && b.link->streaming()->fragments ? 2 : 1;
   const std::int64_t of_a_replica = b.schedule->delay_max + 1 + turns * b.link->push_every;
   const std::int64_t steps =
       b.experiment.replicas().count() * of_a_replica / b.batches_per_update + 1;
@@ -76,7 +79,7 @@ bool one_decides(const Blueprint& b) {
     servers += chunk->layout().slice_sizes.size();
   }
   return servers > 1 &&
-         (rule.admission->servers_may_differ() || (link.dynamic && !link.never_waits));
+         (rule.admission->servers_may_differ() || (link.dynamic && !link.never_waits()));
 }
 
 namespace {
@@ -116,7 +119,9 @@ ServerMachines make_server(const Blueprint& b,
   if (up && takes_votes(b.experiment.replicas().codec())) {
     votes = {.seed = static_cast<std::uint64_t>(b.experiment.seed()), .name = link_name(-1, c, s)};
   }
-  const std::size_t values = link.before && !up ? 2 : 1;  // with a codec its message alone
+  const LocalLink* local = link.local();
+  const std::size_t values =
+      local && local->before && !up ? 2 : 1;  // with a codec its message alone
   auto shard = std::make_unique<ServerShard>(ServerShard::Config{
       .self = self,
       .chunk = c,
@@ -125,10 +130,10 @@ ServerMachines make_server(const Blueprint& b,
       .admission = std::move(rule.admission),
       .needs_read = rule.scale->needs_read(),
       .rate = rate_of(b),
-      .counts_first = link.rebases,
-      .replicas_step = link.steps && link.travel != Travel::gradient,
+      .counts_first = link.rebases(),
+      .replicas_step = link.steps() && link.travel != Travel::gradient,
       .reaches =
-          link.steps ? std::vector<Reach>{} : all_reaches(b.plans[static_cast<std::size_t>(c)]),
+          link.steps() ? std::vector<Reach>{} : all_reaches(b.plans[static_cast<std::size_t>(c)]),
       .replicas = who.groups(c, s).empty() ? who.peers(c) : std::vector<Ref<ShardRole>>{},
       .below = servers_of(who.groups(c, s)),
       .batches_per_update = b.batches_per_update,
@@ -136,8 +141,8 @@ ServerMachines make_server(const Blueprint& b,
       .evaluation = record.evaluate() ? evaluation_plan(b) : EvaluationPlan{},
       .gap_every = record.gap_every(),
       .period = link.dynamic ? link.push_every : 0,
-      .streams = link.streams,
-      .never_waits = link.never_waits,
+      .streams = link.streaming() != nullptr,
+      .never_waits = link.never_waits(),
       .together = !schedule.flushed && schedule.chunks > schedule.options.stages,
       .followers = std::move(followers),
       .follows = decides && self.id != decider.id,
@@ -147,7 +152,8 @@ ServerMachines make_server(const Blueprint& b,
       .initial = std::move(initial),
       .up = up,
       .values_least = values,
-      .values_most = values + (link.moments ? kMomentsMax : 0),
+      .values_most =
+          values + (local && local->moments == LocalLink::Moments::travel ? kMomentsMax : 0),
       .push_most = push_most(link, !who.groups(c, s).empty()),
       .up_remembers = up && remembers_messages(b.experiment.replicas().codec()),
       .down = static_cast<bool>(down),

@@ -143,7 +143,7 @@ Rows link_rows() {
        .holds =
            [](const Chosen& c) {
              const Link link = link_of(c);
-             return !up(c).codec || (!link.before && !link.rebases);
+             return !up(c).codec || (!(link.local() && link.local()->before) && !link.rebases());
            },
        .says =
            [](const Chosen& c) {
@@ -282,7 +282,7 @@ Rows down_rows() {
       {.name = "down_when_asked",
        .keys = {"replicas.codec.down"},
        .holds =
-           [](const Chosen& c) { return !down(c).codec || down(c).whole || !link_of(c).eager; },
+           [](const Chosen& c) { return !down(c).codec || down(c).whole || !link_of(c).eager(); },
        .says =
            [](const Chosen& c) {
              return concat("replicas.codec.down: ",

@@ -17,7 +17,7 @@ Link link_of(const Chosen& c) {
   }
   Link link;
   link.travel = Travel::change;
-  link.steps = true;
+  link.kind = LocalLink{};
   return link;
 }
 

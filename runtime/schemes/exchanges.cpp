@@ -31,24 +31,30 @@ std::string shorter_period(const proto::Experiment& e) {
 }
 
 /// Each replica trains by itself, and all meet every `period` mini-batches.
-Link by_itself(const LinkContext& c, Travel travel, std::int64_t period) {
+Link by_itself(const LinkContext& c,
+               Travel travel,
+               std::int64_t period,
+               decltype(Link::kind) how = LocalLink{}) {
   Link link;
   link.travel = travel;
-  link.steps = true;
   link.push_every = period;
-  link.fetch_every = period;
   link.last = c.updates;
+  link.kind = std::move(how);
   return link;
 }
 
 Link parameter_server_link(const LinkContext& c) {
+  const proto::ParameterServer& server = exchange(c).parameter_server();
   Link link;
-  link.push_every = exchange(c).parameter_server().n_push();
-  link.fetch_every = exchange(c).parameter_server().n_fetch();
-  link.overlaps = exchange(c).parameter_server().fetch() == proto::ParameterServer::overlaps;
-  link.steps = link.fetch_every > 1 || link.overlaps;
+  link.push_every = server.n_push();
   link.rate_stride = std::max<std::int64_t>(1, c.experiment.replicas().count() / link.push_every);
-  link.run_rate = link.steps;
+  const bool overlaps = server.fetch() == proto::ParameterServer::overlaps;
+  if (server.n_fetch() > 1 || overlaps) {
+    link.kind =
+        LocalLink{.fetch_every = server.n_fetch(),
+                  .takes = overlaps ? LocalLink::Takes::overlapping : LocalLink::Takes::at_once};
+    link.run_rate = true;
+  }
   return link;
 }
 
@@ -57,20 +63,20 @@ Link diloco_link(const LinkContext& c) {
   Link link = by_itself(c, Travel::change, outer_period(exchange(c).diloco()));
   link.dynamic = mode.has_asynchronous() && mode.asynchronous().dynamic_steps();
   if (mode.has_streaming()) {
-    link.streams = true;
-    link.overlap = mode.streaming().overlap();
-    link.mix = mode.streaming().mix();
-    link.fragments = mode.streaming().fragments();
-    link.in_fragments = link.fragments > 0 || c.experiment.replicas().shards() == 1;
+    StreamingLink streaming{.overlap = mode.streaming().overlap(), .mix = mode.streaming().mix()};
+    if (mode.streaming().fragments() > 0 || c.experiment.replicas().shards() == 1) {
+      streaming.fragments = {.most = mode.streaming().fragments()};
+    }
+    link.kind = streaming;
   }
   if (mode.has_decoupled()) {
-    link.streams = true;
-    link.never_waits = true;
-    link.overlap = mode.decoupled().overlap();
-    link.fragments = mode.decoupled().fragments();
-    link.in_fragments = true;
-    link.of_tensors = mode.decoupled().dealing() == proto::DecoupledDiloco::tensors;
-    link.dynamic = mode.decoupled().dynamic_steps();
+    const proto::DecoupledDiloco& o = mode.decoupled();
+    link.kind = StreamingLink{
+        .overlap = o.overlap(),
+        .never_waits = true,
+        .fragments = StreamingLink::Fragments{
+            .most = o.fragments(), .of_tensors = o.dealing() == proto::DecoupledDiloco::tensors}};
+    link.dynamic = o.dynamic_steps();
   }
   if (mode.has_asynchronous() || mode.has_quorum() || mode.has_decoupled()) {
     link.last = 0;         // the end comes when all replicas together have made so many
@@ -93,21 +99,19 @@ std::unique_ptr<Admission> diloco_admission(const proto::Diloco& diloco) {
 Link easgd_link(const LinkContext& c) {
   const proto::Easgd& easgd = exchange(c).easgd();
   const bool simultaneous = easgd.order() == proto::Easgd::simultaneous;
-  Link link = by_itself(c, Travel::weights, easgd.period());
+  LocalLink local;
   if (simultaneous && !easgd.synchronous() && easgd.moment() == proto::Easgd::before) {
-    link.rebases = true;
-    link.overlap = 1;
+    local.takes = LocalLink::Takes::before_step;
   } else {
-    link.before = simultaneous;
+    local.before = simultaneous;
   }
-  return link;
+  return by_itself(c, Travel::weights, easgd.period(), local);
 }
 
 Link wsp_link(const LinkContext& c) {
   const std::int64_t wave = wave_of(exchange(c).wsp(), c.in_flight);
-  Link link = by_itself(c, Travel::change, wave);
-  link.bound = wave * exchange(c).wsp().distance();
-  return link;
+  const LocalLink::Clocks clocks{.bound = wave * exchange(c).wsp().distance()};
+  return by_itself(c, Travel::change, wave, LocalLink{.clocks = clocks});
 }
 
 }  // namespace
@@ -176,10 +180,11 @@ ExchangeScheme averaging() {
       .link =
           [](const LinkContext& c) {
             const proto::Averaging& o = exchange(c).averaging();
-            Link link = by_itself(c, Travel::weights, o.period());
-            link.moments = o.state() == proto::Averaging::averaged;
-            link.reset_moments = o.state() == proto::Averaging::reset;
-            return link;
+            using Moments = LocalLink::Moments;
+            const Moments moments = o.state() == proto::Averaging::averaged ? Moments::travel
+                                    : o.state() == proto::Averaging::reset  ? Moments::reset
+                                                                            : Moments::stay;
+            return by_itself(c, Travel::weights, o.period(), LocalLink{.moments = moments});
           },
       .rule = [](const RuleContext&) { return rule_of_parts(all_together(0), averaging_step()); },
       .remedy = shorter_period};
@@ -201,9 +206,9 @@ ExchangeScheme bmuf() {
       .link =
           [](const LinkContext& c) {
             const proto::Bmuf& o = exchange(c).bmuf();
-            Link link = by_itself(c, Travel::weights, o.period());
-            link.reset_moments = o.reset();
-            return link;
+            using Moments = LocalLink::Moments;
+            const Moments moments = o.reset() ? Moments::reset : Moments::stay;
+            return by_itself(c, Travel::weights, o.period(), LocalLink{.moments = moments});
           },
       .rule = [](const RuleContext& c) { return rule_of_parts(all_together(0), bmuf_step(c)); },
       .remedy = shorter_period};

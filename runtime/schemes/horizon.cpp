@@ -42,7 +42,7 @@ Horizon lag_at_servers(const proto::Experiment& experiment) {
 
 Horizon lag_of(const proto::Experiment& experiment) {
   const bool ruled = experiment.replicas().count() > 1 && exchange_of(experiment).ruled;
-  if (!ruled || make_link({.experiment = experiment}).steps) {
+  if (!ruled || make_link({.experiment = experiment}).steps()) {
     return {};
   }
   return lag_at_servers(experiment);

@@ -1,58 +1,97 @@
 // What travels between a replica's shards and the servers above them, and when: the part of a scheme
-// that the replica's own shards follow.
+// that the replica's own shards follow. There are three kinds of links, and each has a class of exchange
+// (actors/exchange/upstream.hpp).
 #pragma once
 
 #include "messages/update.hpp"
 
-#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <variant>
 
 namespace troupe {
 
+/// The replica keeps copies of the servers' weights: each of its steps is an answer of theirs.
+struct CachedLink {};
+
+/// The replica's own optimizer makes a step of each mini-batch. Now and then what the servers answer takes the
+/// place of the replica's own weights, or is worked into them.
+struct LocalLink {
+  enum class Takes : std::uint8_t {
+    at_once,      // the next mini-batch waits for the answer
+    overlapping,  // the answer takes the place of the replica's own weights before its first step after
+                  // it has come; the next fetch waits for it
+    before_step,  // weights travel when a mini-batch begins with them, and the answer takes the place
+                  // of what its own step starts from
+  };
+  enum class Moments : std::uint8_t {
+    stay,
+    travel,  // with the weights, and come back merged
+    reset,   // to zero, after each answer that was waited for
+  };
+
+  /// SSP, WSP: no answer is waited for while the replica's weights hold every mini-batch of all but the
+  /// last `bound` clocks.
+  struct Clocks {
+    std::int64_t bound = 0;
+    bool eager =
+        false;  // answers come unasked too, and hold some of the replica's own changes (ESSP)
+  };
+
+  std::int64_t fetch_every = 1;  // mini-batches, where gradients travel; else each push is answered
+  Takes takes = Takes::at_once;
+  Moments moments = Moments::stay;
+  bool before = false;  // of weights: those before the mini-batch's own step travel behind them
+  std::optional<Clocks> clocks{};
+};
+
+/// The replica's own optimizer makes a step of each mini-batch. Slices are sent in turn, and what the servers
+/// answer is worked in later.
+struct StreamingLink {
+  /// Slices are fragments of the whole network.
+  struct Fragments {
+    std::int64_t most = 0;    // so many, at most; 0: three blocks in each
+    bool of_tensors = false;  // tensors, dealt by size; else blocks
+  };
+
+  std::int64_t overlap = 0;  // mini-batches after a push until its answer is worked in
+  double mix = 0;            // of the replica's own slice that stays
+  /// What comes later than that is worked in when it comes; until then, the slice is not sent again.
+  bool never_waits = false;
+  std::optional<Fragments> fragments{};
+};
+
 struct Link {
   Travel travel = Travel::gradient;
-  bool steps = false;            // the replica's own optimizer makes a step of each mini-batch
   std::int64_t push_every = 1;   // mini-batches
-  std::int64_t fetch_every = 1;  // mini-batches; a fetch is waited for
-  bool overlaps = false;  // it is not, but for the last one when the next is due: its weights take
-                          // the place of the replica's own before its first step after that
-  std::int64_t bound = -1;  // >= 0: no fetch is waited for while the replica's weights hold every
-                            // mini-batch of all but the last `bound` clocks (SSP, WSP)
-  bool eager =
-      false;  // answers come unasked too, and hold what they hold of its own changes (ESSP)
-  bool before = false;  // of weights: those before the mini-batch's own step travel behind them
-  bool rebases =
-      false;  // of weights: they travel when a mini-batch begins with them, and the answer
-              // takes the place of what its own step starts from; `overlap` is 1
-  bool moments = false;        // travel with the weights and come back merged
-  bool reset_moments = false;  // are zeroed after each fetch
-  bool streams = false;        // slices in turn, worked in `overlap` mini-batches later
-  std::int64_t overlap = 0;    // of late()
-  bool never_waits =
-      false;  // of streams: what comes later than that is worked in when it comes; until
-              // then, the slice is not sent again
-  bool in_fragments = false;     // of streams: slices are fragments of the whole network's blocks
-  bool of_tensors = false;       // ... or of its tensors, dealt by size
-  std::int64_t fragments = 0;    // ... so many, at most; 0: three blocks in each
-  double mix = 0;                // of its own slice that stays
   bool dynamic = false;          // the server says how many mini-batches until the next push (DyLU)
   std::int64_t last = 0;         // mini-batch after which all is sent, whatever the period; 0: none
   std::int64_t rate_stride = 1;  // updates of the run for each of the replica's own steps
   bool run_rate = false;         // the learning rate is of where the run is, by the last answer and
                                  // the replica's own steps since; false: of its own steps alone
+  std::variant<CachedLink, LocalLink, StreamingLink> kind{};
+
+  /// The replica's own optimizer makes a step of each mini-batch.
+  bool steps() const { return !std::holds_alternative<CachedLink>(kind); }
+
+  /// Null where it is of another kind.
+  const LocalLink* local() const { return std::get_if<LocalLink>(&kind); }
+
+  const StreamingLink* streaming() const { return std::get_if<StreamingLink>(&kind); }
+
+  bool never_waits() const { return streaming() && streaming()->never_waits; }
+
+  /// Weights are those that a mini-batch begins with (easgd's moment `before`).
+  bool rebases() const { return local() && local()->takes == LocalLink::Takes::before_step; }
+
+  /// Answers come unasked, too (ESSP).
+  bool eager() const { return local() && local()->clocks && local()->clocks->eager; }
 
   /// Whether a push is as old as the weights that its gradients were computed at; else as those that
   /// its change counts from.
   bool of_reads() const {
-    return travel == Travel::gradient || travel == Travel::slim || bound >= 0;
+    return travel == Travel::gradient || travel == Travel::slim || (local() && local()->clocks);
   }
-
-  /// Whether answers are worked in `overlap` mini-batches after the push, and not waited for at once.
-  bool late() const { return streams || rebases; }
-
-  /// Whether a slice is sent after the replica's first `n` mini-batches, where the period is push_every.
-  /// Streams: its turn comes `turn` mini-batches after the start of each period.
-  bool pushes(std::int64_t n, std::int64_t turn) const;
 };
 
 }  // namespace troupe

@@ -87,7 +87,7 @@ void Witness::sent(ActorId from, const Message& message) {
 void Witness::delivered(ActorId to, const Message& message) {
   if (const auto* upload = get_if<Upload>(&message)) {
     arrived(servers_[to], *upload);
-  } else if (const auto* combine = std::get_if<Combine>(&message)) {
+  } else if (const auto* combine = get_if<Combine>(&message)) {
     servers_[combine->from.id].optimizer = to;
     taken(combine->from.id, *combine);
   } else if (const auto* combined = get_if<Combined>(&message)) {

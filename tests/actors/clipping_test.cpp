@@ -1,9 +1,9 @@
-// By what a gradient is clipped, and the shares of tied parameters that come before.
+// By what a gradient is clipped, and what several senders have for one mini-batch.
 #include "actors/clipping.hpp"
 #include "messages/optimizer.hpp"
 #include "messages/weights.hpp"
 
-#include "actors/tied_shares.hpp"
+#include "actors/fan_in.hpp"
 #include "runtime/schemes/optimizer_step.hpp"
 #include "tests/support/machines.hpp"
 
@@ -15,26 +15,20 @@ using namespace troupe::test;
 namespace {
 
 constexpr Ref<ShardRole> kShards[] = {{10}, {11}, {12}};
-constexpr Ref<OptimizerRole> kOptimizer{2};
 
-Clipping clipping(double norm, bool globally) {
-  return Clipping({.self = kShards[0],
-                   .optimizer = kOptimizer,
-                   .norm = norm,
-                   .globally = globally,
-                   .shards = {kShards[0], kShards[1], kShards[2]}});
+Clipping clipping(double norm, bool globally, bool gradient_travels = false) {
+  return Clipping(
+      {.self = kShards[0],
+       .layout = {.pieces = {{0, 0, {2}, false}, {0, 2, {6}, false}}, .slice_sizes = {8}},
+       .norm = norm,
+       .when = globally           ? Clipping::When::together
+               : gradient_travels ? Clipping::When::before
+                                  : Clipping::When::in_job,
+       .shards = {kShards[0], kShards[1], kShards[2]}});
 }
 
 Norms norms(std::int32_t chunk, std::int64_t batch, std::vector<double> squares) {
   return {kShards[chunk], {.chunk = chunk, .batch = batch}, std::move(squares)};
-}
-
-TiedPush share(std::int32_t chunk, std::int64_t batch, std::size_t slice, float value) {
-  return {.from = {7},
-          .stamp = {.chunk = chunk, .batch = batch},
-          .sequence = 1,
-          .slice = slice,
-          .gradient = filled(value)};
 }
 
 }  // namespace
@@ -44,25 +38,26 @@ TEST_CASE("a norm is measured beforehand where it is all chunks', or the gradien
   for (const bool globally : {false, true}) {
     for (const bool travels : {false, true}) {
       INFO(globally << travels);
-      const Clipping c = clipping(2, globally);
-      CHECK(c.beforehand(travels) == (globally || travels));
-      CHECK(c.in_job(travels) == (globally || travels ? 0 : 2));
-      CHECK_FALSE(clipping(0, globally).beforehand(travels));
-      CHECK(clipping(0, globally).in_job(travels) == 0);
+      const Clipping c = clipping(2, globally, travels);
+      CHECK(c.beforehand() == (globally || travels));
+      CHECK(c.in_job() == (globally || travels ? 0 : 2));
+      CHECK_FALSE(clipping(0, globally, travels).beforehand());
+      CHECK(clipping(0, globally, travels).in_job() == 0);
     }
   }
 }
 
-TEST_CASE("the optimizer measures the gradient with the shares of other chunks", "[actors]") {
-  Clipping c = clipping(2, false);
+TEST_CASE("a job measures the gradient with the shares of other chunks", "[actors]") {
+  const Clipping c = clipping(2, false);
   Effects fx;
   c.measure({.batch = 4}, {filled(3)}, {{0, filled(5)}}, fx);
-  const auto asked = sent_to<MeasureNorms>(kOptimizer.id, fx);
-  REQUIRE(asked.size() == 1);
-  CHECK(asked[0].from.id == kShards[0].id);
-  CHECK(asked[0].stamp.batch == 4);
-  CHECK(first_of(asked[0].gradient.at(0)) == 3);
-  CHECK(first_of(asked[0].tied.at(0).second) == 5);
+  REQUIRE(fx.runs.size() == 1);
+  CHECK(fx.runs[0].stamp.batch == 4);
+  Stream stream(Device{});
+  const Computed made = std::get<Ran<Computed>>(fx.runs[0].job(stream)).made;
+  CHECK(made.what == Clipping::kNorms);
+  CHECK(first_of(made.tensors.at(0)) == 8);
+  CHECK(made.numbers == std::vector<double>{2 * 64, 6 * 64});
 }
 
 TEST_CASE("a shard that clips by its own norm has the factor at once", "[actors]") {
@@ -104,28 +99,30 @@ TEST_CASE("squares of all chunks are added in layer order, whatever order they c
   }
 }
 
-TEST_CASE("tied shares are taken once, in the order of slices and chunks", "[actors]") {
-  TiedShares shares(3);
-  shares.keep(share(5, 0, 1, 51));
-  shares.keep(share(2, 0, 1, 21));
+TEST_CASE("what several senders have is complete with the last, and taken once, in their order",
+          "[actors]") {
+  using Key = std::pair<std::size_t, std::int32_t>;  // as of tied shares: slice and chunk
+  FanIn<Key, int> shares(3);
+  shares.keep(0, {1, 5}, 51);
+  shares.keep(0, {1, 2}, 21);
   CHECK_FALSE(shares.complete(0));
-  shares.keep(share(2, 0, 1, 21));  // the same share
+  shares.keep(0, {1, 2}, 22);  // the same share once more
   CHECK_FALSE(shares.complete(0));
-  shares.keep(share(2, 1, 0, 99));  // of the next mini-batch
+  shares.keep(1, {0, 2}, 99);  // of the next mini-batch
   CHECK_FALSE(shares.complete(0));
-  shares.keep(share(2, 0, 0, 20));
+  CHECK_FALSE(shares.has(0, {0, 2}));
+  shares.keep(0, {0, 2}, 20);
+  CHECK(shares.has(0, {0, 2}));
   CHECK(shares.complete(0));
   CHECK_FALSE(shares.complete(1));
-  const TiedGradients taken = shares.take(0);
-  REQUIRE(taken.size() == 3);
-  CHECK(taken[0].first == 0);
-  CHECK(first_of(taken[0].second) == 20);
-  CHECK(taken[1].first == 1);
-  CHECK(first_of(taken[1].second) == 21);
-  CHECK(first_of(taken[2].second) == 51);
+  std::vector<int> taken;
+  for (const auto& [key, value] : shares.take(0)) {
+    taken.push_back(value);
+  }
+  CHECK(taken == std::vector<int>{20, 21, 51});
   CHECK(shares.take(0).empty());
-  CHECK(first_of(shares.take(1).at(0).second) == 99);
-  CHECK(TiedShares(0).complete(0));  // nobody shares a parameter
+  CHECK(shares.take(1).at({0, 2}) == 99);
+  CHECK(FanIn<Key, int>(0).complete(0));  // there are no senders
 }
 
 }  // namespace clipping_test

@@ -198,10 +198,12 @@ TEST_CASE("by the norm of all chunks a push is measured, told, and applied when 
   Shard s({.clip_norm = 0.5, .clip_globally = true});
   s.push(0);
   s.push(1);  // waits for its turn
-  REQUIRE(sent<MeasureNorms>(s.fx).size() == 1);
-  CHECK(first_of(only<MeasureNorms>(s.fx).gradient.at(0)) == 10);
+  REQUIRE(s.fx.runs.size() == 1);
+  CHECK(s.fx.runs[0].stamp.batch == 0);
+  s.fx.clear();
   CHECK(s.machine.waits_for() == "its optimizer or the other shards' norms");
-  s.tell(NormsMeasured{.norms = {1, 2}, .gradient = {filled(30), filled(40)}});
+  s.tell(Ran<Computed>{
+      .made = {.tensors = {filled(30), filled(40)}, .numbers = {1, 2}, .what = Clipping::kNorms}});
   const auto told = sent_to<Norms>(kShards[0].id, s.fx);  // it is chunk 0 itself
   REQUIRE(told.size() == 1);
   CHECK(told[0].norms == std::vector<double>{1, 2});
@@ -216,7 +218,7 @@ TEST_CASE("by the norm of all chunks a push is measured, told, and applied when 
   CHECK_THROWS_WITH(s.tell(Decide{1, 1}), says("a Decide for mini-batch 1"));
   s.tell(decided);
   const auto job = only<Apply>(s.fx);
-  CHECK(first_of(job.gradient.at(0)) == 30);  // with what the optimizer has added
+  CHECK(first_of(job.gradient.at(0)) == 30);  // with what the job has added
   CHECK(job.gradient_scale == Approx(0.5 / 3).epsilon(1e-5));
   CHECK(job.clip_norm == 0);
 }

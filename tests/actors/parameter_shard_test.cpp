@@ -143,9 +143,7 @@ TEST_CASE("a shard whose fragment is due says that it waits for the servers", "[
   fill(stream, slice, 1);
   Link link;
   link.travel = Travel::change;
-  link.steps = true;
-  link.streams = true;
-  link.overlap = 1;
+  link.kind = StreamingLink{.overlap = 1};
   ParameterShard s({.self = {1},
                     .chunk = 0,
                     .optimizer = {2},
@@ -156,9 +154,8 @@ TEST_CASE("a shard whose fragment is due says that it waits for the servers", "[
                     .evaluation = {},
                     .director = {0},
                     .initial = {slice},
-                    .exchange = std::make_unique<Upstream>(Upstream::Config{
+                    .exchange = make_upstream(Upstream::Config{
                         .self = {1},
-                        .optimizer = {2},
                         .rule = ChunkOptimizer(experiment, Rate(experiment.optimizer(), 0), 0, 0),
                         .link = link,
                         .servers = {Ref<ServerRole>{3}}})});

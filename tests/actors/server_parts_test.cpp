@@ -174,7 +174,7 @@ TEST_CASE("a released pin stays while the run may yet end there") {
   pins.release(2, run);
   run.set_end(2);
   run.add(1);
-  pins.let_go(run);
+  pins.forget_released(run);
   pins.conclude(2, run, 3, fx);
   CHECK(sent<Concluded>(fx, kDirector.id) == Values{1});
 }

@@ -61,10 +61,6 @@ Reply carry_out(Optimizer& optimizer, Stream& stream, Request request) {
   return std::get<Reply>(std::move(fx.sends.front().message));
 }
 
-SharedRead read(Optimizer& optimizer, Stream& stream) {
-  return carry_out<SharedRead>(optimizer, stream, ReadShared{.from = {1}, .stamp = {}});
-}
-
 Apply step_of() {
   Apply apply;
   apply.from = {1};
@@ -83,7 +79,7 @@ std::int64_t train(const std::shared_ptr<SharedWeights>& shared, int replicas, i
   const auto work = [&](int replica) {
     Stream stream(Device{});
     Optimizer machine = optimizer(replica, shared);
-    SharedRead first = read(machine, stream);
+    SharedCopy first = copied(stream, *shared);
     Weights base = std::move(first.weights);
     std::int64_t version = first.version;
     start.arrive_and_wait();
@@ -157,7 +153,7 @@ TEST_CASE("versions count the updates of all, and the gap is measured from the b
     }
     return carry_out<Applied>(machine, stream, std::move(apply));
   };
-  const Weights start = read(mine, stream).weights;
+  const Weights start = copied(stream, *shared).weights;
   const Applied first = step(mine, start, true);
   CHECK(first.applied_to == 0);
   CHECK(first.version == 1);

@@ -2,7 +2,7 @@
 #include "actors/stage/arrivals.hpp"
 #include "actors/stage/chunk_statistics.hpp"
 #include "actors/stage/gradient_sums.hpp"
-#include "actors/stage/replay_buffer.hpp"
+#include "actors/stage/least_used_buffer.hpp"
 #include "actors/stage/sequence_cursor.hpp"
 #include "actors/stage/sequence_wait.hpp"
 #include "actors/stage/stashes.hpp"
@@ -83,7 +83,7 @@ TEST_CASE("an action lacks first what only another machine can bring") {
 }
 
 TEST_CASE("a buffer gives what was used least, of this the newest, and the oldest makes room") {
-  ReplayBuffer<int> buffer;
+  LeastUsedBuffer<int> buffer;
   CHECK(buffer.empty());
   CHECK(buffer.keep(1, 3) == 0);
   CHECK(buffer.fresh());

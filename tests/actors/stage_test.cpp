@@ -69,22 +69,25 @@ std::shared_ptr<const ViewPolicy> view(const std::string& policy, const Schedule
   return find_policy(policy)->view({experiment}, schedule);
 }
 
+Stage::Config::Company company(std::int32_t index) {
+  return {.self = kStages[index],
+          .stage_of = {kStages[0], kStages[1]},
+          .shard_of = {kShards[0], kShards[1]},
+          .source = kSource,
+          .director = kDirector};
+}
+
 Stage stage(const Model& model, const std::string& name, std::int32_t index, bool returns = false) {
   const auto plan = schedule(name);
-  return Stage({.self = kStages[index],
-                .served = returns,  // a replica comes back where servers have its weights
+  return Stage({.company = company(index),
                 .stage = index,
-                .sizes = BatchSizes(100, kRows * kMicroBatches),
+                .served = returns,  // a replica comes back where servers have its weights
+                .returns = returns,
+                .samples = {.sizes = BatchSizes(100, kRows * kMicroBatches)},
                 .schedule = plan,
                 .view = view(plan->flushed ? "latest" : "stash", *plan),
                 .chunks = model.chunks,
-                .stage_of = {kStages[0], kStages[1]},
-                .shard_of = {kShards[0], kShards[1]},
-                .evaluation = {},
-                .buffers = {},
-                .returns = returns,
-                .source = kSource,
-                .director = kDirector});
+                .statistics = {}});
 }
 
 /// Numbers that the stamp decides.

@@ -187,7 +187,7 @@ std::unique_ptr<Scale> make_dana_dc_scale(const RuleContext& c) {
 
 void by_slim(Link& link, const proto::Experiment& /*e*/) {
   link.travel = Travel::slim;
-  link.steps = false;
+  link.kind = CachedLink{};
   link.rate_stride = 1;
   link.run_rate = false;
 }

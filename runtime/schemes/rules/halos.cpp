@@ -82,9 +82,8 @@ Rule on_arrival(std::unique_ptr<Step> step) {
 Link halos_link(const LinkContext& c) {
   Link link;
   link.travel = Travel::change;
-  link.steps = true;
+  link.kind = LocalLink{};
   link.push_every = halos_of(c.experiment).period();
-  link.fetch_every = link.push_every;
   link.run_rate = true;  // a fast replica makes more steps than the run has, a slow one fewer
   return link;
 }

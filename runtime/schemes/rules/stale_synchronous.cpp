@@ -66,9 +66,7 @@ std::unique_ptr<Admission> by_slowest_clock(std::int64_t bound, bool broadcasts)
 /// Replicas move by themselves and push their changes (SSP, ESSP).
 void by_clocks(Link& link, const proto::Experiment& e, const proto::Ssp& options, bool eager) {
   link.travel = Travel::change;
-  link.steps = true;
-  link.bound = options.bound();
-  link.eager = eager;
+  link.kind = LocalLink{.clocks = LocalLink::Clocks{.bound = options.bound(), .eager = eager}};
   link.rate_stride = e.replicas().count();
   link.run_rate = true;
 }

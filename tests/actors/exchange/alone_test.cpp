@@ -64,9 +64,9 @@ TEST_CASE("alone nothing leaves the replica, and evaluations are of its own pins
   FakeHost host;
   Alone& alone = host.join(std::make_unique<Alone>(halving_rule()), {filled(0)});
   Effects fx;
-  CHECK_FALSE(alone.gradient_travels());
+  CHECK_FALSE(alone.facts().gradient_travels);
   CHECK_FALSE(alone.sums());
-  CHECK(alone.pins_steps());
+  CHECK(alone.facts().pins_steps);
   CHECK_FALSE(alone.fetch_pinned({}, fx));
   alone.make_pin(3, fx);
   alone.ended(3, fx);
@@ -83,10 +83,7 @@ TEST_CASE("a message that belongs to another exchange is a bug, and says which",
   CHECK_THROWS_WITH(alone.answered(Answer{}, 0, fx), says(start + "an answer of a server"));
   CHECK_THROWS_WITH(alone.came(GradientPart{}, 0, fx), says(start + "a part of a gradient"));
   CHECK_THROWS_WITH(alone.came(Note{}, 0, fx), says(start + "a note of another replica"));
-  CHECK_THROWS_WITH(alone.did(Summed{}, 0, fx), says(start + "a sum of gradients"));
-  CHECK_THROWS_WITH(alone.did(Followed{}, 0, fx), says(start + "predictions that were moved"));
-  CHECK_THROWS_WITH(alone.did(SharedRead{}, 0, fx), says(start + "a copy of a shared buffer"));
-  CHECK_THROWS_WITH(alone.did(Computed{}, 0, fx), says(start + "results of a job of its own"));
+  CHECK_THROWS_WITH(alone.job_done(Computed{}, 0, fx), says(start + "results of a job of its own"));
   CHECK_THROWS_WITH(alone.sum({}, {}, fx), says(start + "to sum gradients"));
 }
 

@@ -24,7 +24,6 @@ using Doubles = std::vector<double>;
 constexpr int kReplicas = 4;
 constexpr std::int64_t kSmall = 24;  // numbers of the second slice, which has no matrix
 constexpr std::uint64_t kSeed = 7;
-constexpr ActorId kOptimizer = 99;
 
 /// Replica r's gradients of a mini-batch, by slice: what the last ones were, and something new.
 std::vector<Numbers> gradients(int replica, std::int64_t batch) {
@@ -61,19 +60,11 @@ class Circle {
     }
     for (int r = 0; r < replicas; ++r) {
       Member& one = members_[static_cast<std::size_t>(r)];
-      GradientSum::Config config{.self = peers[static_cast<std::size_t>(r)],
-                                 .optimizer = {kOptimizer},
-                                 .how = how,
-                                 .replica = r,
-                                 .peers = peers,
-                                 .recodes = recodes(r, feedback)};
+      GradientSum::Config config{
+          .how = how, .replica = r, .peers = peers, .recodes = recodes(r, feedback)};
       one.reduction = &one.host.join(
           std::make_unique<Reduction>(halving_rule(), std::move(config), links(feedback)),
           {filled(0, kSlice), filled(0, kSmall)});
-      ParameterLayout layout;
-      layout.slice_sizes = {kSlice, kSmall};
-      one.optimizer =
-          std::make_unique<Optimizer>(Optimizer::Config{.rule = halving_rule(), .layout = layout});
     }
   }
 
@@ -133,7 +124,6 @@ class Circle {
   struct Member {
     FakeHost host;
     Reduction* reduction = nullptr;
-    std::unique_ptr<Optimizer> optimizer;
     Effects fx;
   };
 
@@ -176,28 +166,15 @@ class Circle {
     Member& one = members_[to];
     if (auto* part = get_if<GradientPart>(&message)) {
       one.reduction->came(std::move(*part), 0, one.fx);
-    } else if (auto* made = get_if<Ran<Computed>>(&message)) {
-      one.reduction->did(std::move(made->made), 0, one.fx);
     } else {
-      one.reduction->did(get<Summed>(std::move(message)), 0, one.fx);
+      one.reduction->job_done(get<Ran<Computed>>(std::move(message)).made, 0, one.fx);
     }
   }
 
   void collect(std::size_t from) {
     Effects fx = std::exchange(members_[from].fx, {});
     for (Effects::Send& send : fx.sends) {
-      if (send.to != kOptimizer) {
-        letters_.push_back({send.to, [m = std::move(send.message)] {
-                              return m;
-                            }});
-        continue;
-      }
-      Optimizer& worker = *members_[from].optimizer;
-      Effects work;
-      worker.on(std::move(send.message), 0, work);
-      Effects done;
-      worker.on(work.runs.front().job(stream_), 0, done);
-      letters_.push_back({from, [m = std::move(done.sends.front().message)] {
+      letters_.push_back({send.to, [m = std::move(send.message)] {
                             return m;
                           }});
     }

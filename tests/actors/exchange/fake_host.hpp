@@ -37,7 +37,7 @@ class FakeHost final : public ExchangeHost {
 
   std::int64_t step() const override { return static_cast<std::int64_t>(installed.size()); }
 
-  Push& push() override {
+  const Push& push() const override {
     REQUIRE(push_);
     return *push_;
   }
@@ -49,7 +49,6 @@ class FakeHost final : public ExchangeHost {
   void install(StepWeights made, double, Effects&) override {
     push_.reset();
     installed.push_back(std::move(made));
-    exchange_->installed();
   }
 
   void look_again(double, Effects&) override { ++looks; }

@@ -5,7 +5,6 @@
 #include "messages/peers.hpp"
 
 #include "actors/exchange/reduction.hpp"
-#include "actors/optimizer.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
 
 #include <cmath>
@@ -21,7 +20,6 @@ namespace {
 
 constexpr std::int64_t kSizes[] = {5, 3};  // of the slices; not multiples of any number of replicas
 constexpr std::int64_t kElements = 8;
-constexpr Ref<OptimizerRole> kOptimizer{99};
 
 /// Replica r's shard is the actor r.
 Ref<ShardRole> shard(int replica) {
@@ -29,18 +27,11 @@ Ref<ShardRole> shard(int replica) {
 }
 
 GradientSum::Config config(ReductionKind how, int replica, int replicas) {
-  GradientSum::Config c{
-      .self = shard(replica), .optimizer = kOptimizer, .how = how, .replica = replica, .peers = {}};
+  GradientSum::Config c{.how = how, .replica = replica, .peers = {}};
   for (int r = 0; r < replicas; ++r) {
     c.peers.push_back(shard(r));
   }
   return c;
-}
-
-Optimizer optimizer() {
-  ParameterLayout layout;
-  layout.slice_sizes = {kSizes[0], kSizes[1]};
-  return Optimizer({.rule = halving_rule(), .layout = layout});
 }
 
 /// A gradient whose sums depend on the order of additions.
@@ -72,32 +63,23 @@ struct Letter {
   Message message;
 };
 
-/// R replicas' shards with an optimizer each.
+/// R replicas' shards.
 struct Company {
   Company(ReductionKind how, int replicas) {
     for (int r = 0; r < replicas; ++r) {
       sums.emplace_back(config(how, r, replicas));
-      optimizers.push_back(optimizer());
     }
     results.resize(sums.size());
   }
 
-  /// Carries out what shard `from` wants: parts go under way, jobs are done by its optimizer.
+  /// Carries out what shard `from` wants: parts go under way, jobs are done.
   void carry_out(int from, Effects fx) {
     for (Effects::Send& send : fx.sends) {
-      if (send.to != kOptimizer.id) {
-        ++parts;
-        letters.push_back({static_cast<int>(send.to), std::move(send.message)});
-        continue;
-      }
-      Optimizer& worker = optimizers[static_cast<std::size_t>(from)];
-      Effects work;
-      worker.on(std::move(send.message), 0, work);
-      REQUIRE(work.runs.size() == 1);
-      Effects done;
-      worker.on(work.runs.front().job(stream), 0, done);
-      REQUIRE(done.sends.size() == 1);
-      letters.push_back({from, std::move(done.sends.front().message)});
+      ++parts;
+      letters.push_back({static_cast<int>(send.to), std::move(send.message)});
+    }
+    for (Run& run : fx.runs) {
+      letters.push_back({from, run.job(stream)});
     }
     for (const TrafficRecord& record : recorded<TrafficRecord>(fx)) {
       bytes += record.bytes;
@@ -117,9 +99,9 @@ struct Company {
     if (auto* part = get_if<GradientPart>(&letter.message)) {
       sum.came(std::move(*part), fx);
     } else {
-      auto made = get<Summed>(std::move(letter.message));
-      if (sum.did(made, fx)) {
-        results[static_cast<std::size_t>(letter.to)].push_back(floats(made.gradient));
+      Computed made = get<Ran<Computed>>(std::move(letter.message)).made;
+      if (sum.job_done(made, fx)) {
+        results[static_cast<std::size_t>(letter.to)].push_back(floats(made.tensors));
       }
     }
     carry_out(letter.to, std::move(fx));
@@ -147,7 +129,6 @@ struct Company {
 
   Stream stream{Device{}};
   std::vector<GradientSum> sums;
-  std::vector<Optimizer> optimizers;
   std::deque<Letter> letters;
   std::vector<Letter> late;
   std::vector<std::vector<std::vector<float>>> results;  // by replica, by mini-batch
@@ -238,26 +219,35 @@ TEST_CASE("a part of the next mini-batch is kept, one of the last is dropped", "
                         .segment = 0,
                         .tensors = {filled(value, 5), filled(value, 3)}};
   };
-  const auto added = [&] {  // what it asks its optimizer to add
-    return first_of(only<AddGradients>(fx).theirs.at(0));
+  Stream stream{Device{}};
+  const auto work = [&] {  // its only job
+    REQUIRE(fx.runs.size() == 1);
+    Computed made = std::get<Ran<Computed>>(fx.runs.front().job(stream)).made;
+    fx.clear();
+    return made;
   };
-  sum.begin({.replica = 0, .batch = 0}, gradient(0, 0), {}, fx);
+  const auto zeros = [] {
+    return std::vector<Tensor>{filled(0, 5), filled(0, 3)};
+  };
+  sum.begin({.replica = 0, .batch = 0}, zeros(), {}, fx);
   sum.came(part(1, 11), fx);
-  CHECK(sent<AddGradients>(fx).empty());
+  CHECK(fx.runs.empty());
   CHECK(sum.waits_for() == "a part of the gradient of mini-batch 0 from replica 1");
   sum.came(part(0, 10), fx);
-  CHECK(added() == 10);
-  CHECK(sum.waits_for() == "its optimizer");
-  Summed made{gradient(0, 0)};
-  CHECK_FALSE(sum.did(made, fx));
+  CHECK(sum.waits_for() == "its own sum of gradients");
+  Computed made = work();
+  CHECK(first_of(made.tensors.at(0)) == 10);
+  CHECK_FALSE(sum.job_done(made, fx));
   CHECK(sent<GradientPart>(fx).size() == 1);
-  CHECK(only<JoinSegments>(fx).factor == 0.5);
-  CHECK(sum.did(made, fx));
+  made = work();
+  CHECK(first_of(made.tensors.at(0)) == 5);  // over two replicas
+  CHECK(sum.job_done(made, fx));
   sum.came(part(0, 12), fx);  // once more, and between two mini-batches
-  sum.begin({.replica = 0, .batch = 1}, gradient(0, 1), {}, fx);
-  CHECK(added() == 11);
+  sum.begin({.replica = 0, .batch = 1}, zeros(), {}, fx);
+  CHECK(first_of(work().tensors.at(0)) == 11);
   sum.came(part(0, 13), fx);
   CHECK(fx.sends.empty());
+  CHECK(fx.runs.empty());
 }
 
 TEST_CASE("shares of tied parameters are added before anything is sent", "[actors]") {
@@ -268,11 +258,7 @@ TEST_CASE("shares of tied parameters are added before anything is sent", "[actor
   company.sums[0].begin({.replica = 0, .batch = 0}, gradient(0, 0), {{1, filled(1000, 3)}}, fx);
   CHECK(sent<GradientPart>(fx).empty());
   CHECK(recorded<TrafficRecord>(fx).empty());
-  const auto asked = sent<AddGradients>(fx);
-  REQUIRE(asked.size() == 1);
-  CHECK(asked[0].second.theirs.empty());
-  REQUIRE(asked[0].second.tied.size() == 1);
-  CHECK(asked[0].second.tied[0].first == 1);
+  CHECK(fx.runs.size() == 1);
   company.carry_out(0, std::move(fx));
   company.settle(4);
   Mean expected = mean(2, 0);
@@ -290,8 +276,8 @@ TEST_CASE("shares of tied parameters are added before anything is sent", "[actor
 TEST_CASE("sums out of turn and parts that are not due are bugs", "[actors]") {
   Effects fx;
   GradientSum sum(config(ReductionKind::ring, 0, 2));
-  Summed made{gradient(0, 0)};
-  CHECK_THROWS_WITH(sum.did(made, fx), says("a sum of gradients that nobody asked for"));
+  Computed made;
+  CHECK_THROWS_WITH(sum.job_done(made, fx), says("a sum of gradients that nobody asked for"));
   sum.begin({.replica = 0, .batch = 0}, gradient(0, 0), {}, fx);
   CHECK_THROWS_WITH(sum.begin({.replica = 0, .batch = 1}, gradient(0, 1), {}, fx),
                     says("a second sum of gradients while one is under way"));
@@ -322,13 +308,16 @@ TEST_CASE("reduction hands the sum to its shard, and one replica's record stands
          .tensors = gradient(1 - replica, 0)},
         0,
         fx);
-    if (replica == 0) {
-      reduction.did(Summed{gradient(0, 0)}, 0, fx);
+    Stream stream{Device{}};
+    for (int jobs = replica == 0 ? 2 : 1; jobs > 0; --jobs) {  // the root adds; both divide
+      CHECK(host.sums.empty());
+      REQUIRE(fx.runs.size() == 1);
+      Computed made = std::get<Ran<Computed>>(fx.runs.front().job(stream)).made;
+      fx.runs.clear();
+      made.tensors = {filled(3, 5), filled(3, 3)};
+      reduction.job_done(std::move(made), 0, fx);
     }
-    CHECK(host.sums.empty());
-    CHECK(sent<JoinSegments>(fx).size() == 1);
     fx.clear();
-    reduction.did(Summed{{filled(3, 5), filled(3, 3)}}, 0, fx);
     REQUIRE(host.sums.size() == 1);
     CHECK(first_of(host.sums[0][0]) == 3);
     CHECK(reduction.waits_for().empty());

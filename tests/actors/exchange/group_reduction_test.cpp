@@ -21,7 +21,6 @@ namespace {
 
 constexpr std::int64_t kLong = 5;
 constexpr std::int64_t kShort = 3;
-constexpr Ref<OptimizerRole> kOptimizer{99};
 
 /// Of replica r for a mini-batch; the mean over R replicas is 10 batch + (R - 1) / 2.
 std::vector<Tensor> gradient(int replica, std::int64_t batch) {
@@ -45,8 +44,6 @@ struct Company {
     for (int r = 0; r < replicas; ++r) {
       hosts.push_back(std::make_unique<FakeHost>());
       GroupReduction::Config config{
-          .self = peers[static_cast<std::size_t>(r)],
-          .optimizer = kOptimizer,
           .replica = r,
           .peers = peers,
           .mean = [this](Stream& on, std::vector<std::vector<Tensor>> parts) {
@@ -65,11 +62,7 @@ struct Company {
 
   void carry_out(int from, Effects fx) {
     for (Effects::Send& send : fx.sends) {
-      if (send.to == kOptimizer.id) {
-        asked.push_back(get<AddGradients>(std::move(send.message)));
-      } else {
-        letters.push_back({static_cast<int>(send.to), std::move(send.message)});
-      }
+      letters.push_back({static_cast<int>(send.to), std::move(send.message)});
     }
     for (Run& run : fx.runs) {
       letters.push_back({from, run.job(stream)});
@@ -91,7 +84,7 @@ struct Company {
     if (auto* part = get_if<GradientPart>(&letter.message)) {
       shard(letter.to).came(std::move(*part), 0, fx);
     } else {
-      shard(letter.to).did(get<Ran<Computed>>(std::move(letter.message)).made, 0, fx);
+      shard(letter.to).job_done(get<Ran<Computed>>(std::move(letter.message)).made, 0, fx);
     }
     carry_out(letter.to, std::move(fx));
   }
@@ -128,7 +121,6 @@ struct Company {
   std::vector<std::unique_ptr<FakeHost>> hosts;
   std::vector<GroupReduction*> shards;
   std::deque<Letter> letters;
-  std::vector<AddGradients> asked;  // of the optimizers
   int jobs = 0;
   std::int64_t bytes = 0;
   std::int64_t mini_batches = 0;
@@ -207,22 +199,13 @@ TEST_CASE("shares of tied parameters are added before a gradient is handed in", 
     Company company(2);
     company.begin(1 - tied);
     company.begin(tied, {{1, filled(1000, kShort)}});
-    company.settle(1);
     CHECK(company.jobs == 0);
-    CHECK(company.shard(tied).waits_for() == "its optimizer");
-    REQUIRE(company.asked.size() == 1);
-    REQUIRE(company.asked[0].tied.size() == 1);
-    CHECK(company.asked[0].tied[0].first == 1);
-    CHECK(first_of(company.asked[0].tied[0].second) == 1000);
-    Effects fx;
-    company.shard(tied).did(Summed{{filled(7, kLong), filled(1007, kShort)}}, 0, fx);
-    company.carry_out(tied, std::move(fx));
-    company.settle(2);
+    CHECK(company.shard(tied).waits_for() == "its own sum of tied shares");
+    company.settle(1);
     CHECK(company.jobs == 1);
-    const auto other = static_cast<float>(1 - tied);
     for (int r = 0; r < 2; ++r) {
-      CHECK(first_of(company.host(r).sums.back()[0]) == (7 + other) / 2);
-      CHECK(first_of(company.host(r).sums.back()[1]) == (1007 + other) / 2);
+      CHECK(first_of(company.host(r).sums.back()[0]) == 0.5f);
+      CHECK(first_of(company.host(r).sums.back()[1]) == 500.5f);
     }
   }
 }
@@ -250,9 +233,7 @@ TEST_CASE("a sum that waits goes on from an archive", "[actors]") {
 TEST_CASE("sums out of turn and means that are not due are bugs", "[actors]") {
   Company company(2);
   Effects fx;
-  CHECK_THROWS_WITH(company.shard(0).did(Summed{gradient(0, 0)}, 0, fx),
-                    says("a sum of gradients that nobody asked for"));
-  CHECK_THROWS_WITH(company.shard(0).did(Computed{}, 0, fx),
+  CHECK_THROWS_WITH(company.shard(0).job_done(Computed{}, 0, fx),
                     says("a sum of gradients that nobody asked for"));
   CHECK_THROWS_WITH(company.shard(1).came(
                         {.stamp = {.replica = 0, .batch = 0}, .tensors = gradient(0, 0)}, 0, fx),

@@ -16,7 +16,6 @@ using namespace troupe::test;
 namespace {
 
 constexpr Ref<ShardRole> kSelf{11};
-constexpr Ref<OptimizerRole> kOptimizer{2};
 constexpr Ref<DirectorRole> kDirector{3};
 constexpr std::int32_t kReplicas = 3;  // shards 10, 11, 12; this one is replica 1's
 
@@ -76,10 +75,8 @@ class Adding final : public PeerExchange {
 
 struct Shard {
   explicit Shard(bool mean = true)
-      : exchange(host.join(std::make_unique<Adding>(ExchangeSeat{.self = kSelf,
-                                                                 .replica = 1,
+      : exchange(host.join(std::make_unique<Adding>(ExchangeSeat{.replica = 1,
                                                                  .chunk = 0,
-                                                                 .optimizer = kOptimizer,
                                                                  .rule = halving_rule(),
                                                                  .peers = {{10}, kSelf, {12}},
                                                                  .options = {},
@@ -102,7 +99,7 @@ struct Shard {
   void work() {
     Stream stream(Device{});
     for (Run& run : std::exchange(fx.runs, {})) {
-      exchange.did(get<Ran<Computed>>(run.job(stream)).made, 0, fx);
+      exchange.job_done(get<Ran<Computed>>(run.job(stream)).made, 0, fx);
     }
   }
 
@@ -158,14 +155,11 @@ TEST_CASE("a step waits for its peers, is mixed by a job, and predictions move a
   REQUIRE(s.fx.runs.size() == 1);
   s.work();
   CHECK(s.host.installed.empty());
-  const auto follow = only<Follow>(s.fx);
-  CHECK(first_of(follow.before[0].values) == 1);
-  CHECK(first_of(follow.after[0]) == 111);
-  CHECK(follow.predictions.size() == 2);
-  s.exchange.did(Followed{follow.predictions}, 0, s.fx);
+  s.work();  // predictions follow
   REQUIRE(s.host.installed.size() == 1);
   CHECK(first_of(s.host.installed[0].base[0].values) == 111);
-  CHECK(s.host.installed[0].predictions.size() == 2);
+  REQUIRE(s.host.installed[0].predictions.size() == 2);
+  CHECK(first_of(s.host.installed[0].predictions[1][0].values) == 111);
   CHECK(s.exchange.at == std::vector<float>{111});
 }
 

@@ -13,17 +13,14 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr Ref<ShardRole> kSelf{1};
-constexpr Ref<OptimizerRole> kOptimizer{2};
 constexpr Ref<DirectorRole> kDirector{3};
 
 struct Shard {
   explicit Shard(std::int64_t evaluate_every = 0, std::int64_t updates = 0, std::int32_t chunk = 0)
       : exchange(host.join(std::make_unique<SharedBufferExchange>(
-                               SharedBufferExchange::Config{.self = kSelf,
-                                                            .replica = 2,
+                               SharedBufferExchange::Config{.replica = 2,
                                                             .chunk = chunk,
-                                                            .optimizer = kOptimizer,
+                                                            .shared = nullptr,
                                                             .rule = halving_rule(),
                                                             .evaluation = {evaluate_every},
                                                             .updates = updates,
@@ -45,10 +42,10 @@ struct Shard {
   /// The steps of the reads that have been asked for since the last time.
   std::vector<std::int64_t> reads() {
     std::vector<std::int64_t> steps;
-    for (const ReadShared& m : sent_to<ReadShared>(kOptimizer.id, fx)) {
-      CHECK(m.from.id == kSelf.id);
-      CHECK(m.stamp.replica == 2);
-      steps.push_back(m.stamp.batch);
+    for (const Run& run : fx.runs) {
+      CHECK(run.lane == Lane::mark);
+      CHECK(run.stamp.replica == 2);
+      steps.push_back(run.stamp.batch);
     }
     fx.clear();
     return steps;
@@ -71,8 +68,8 @@ struct Shard {
 
 using Steps = std::vector<std::int64_t>;
 
-SharedRead copy_of(float value, std::int64_t version) {
-  return {.weights = weights_of({filled(value)}), .version = version};
+Computed copy_of(float value, double version) {
+  return {.tensors = {filled(value)}, .numbers = {version}};
 }
 
 }  // namespace
@@ -101,18 +98,18 @@ TEST_CASE("a step of a shared buffer is labelled and paid by the buffer's update
 TEST_CASE("a shared buffer is read for one evaluation at a time, in the order of steps",
           "[actors]") {
   Shard s;
-  CHECK_FALSE(s.exchange.pins_steps());
+  CHECK_FALSE(s.exchange.facts().pins_steps);
   s.exchange.make_pin(20, s.fx);
   CHECK(s.reads() == Steps{20});
   s.exchange.make_pin(40, s.fx);
   s.exchange.make_pin(20, s.fx);  // it is being read
   s.exchange.make_pin(30, s.fx);
   CHECK(s.reads().empty());
-  s.exchange.did(copy_of(5, 23), 0, s.fx);
+  s.exchange.job_done(copy_of(5, 23), 0, s.fx);
   CHECK(s.reads() == Steps{30});
-  s.exchange.did(copy_of(6, 31), 0, s.fx);
+  s.exchange.job_done(copy_of(6, 31), 0, s.fx);
   CHECK(s.reads() == Steps{40});
-  s.exchange.did(copy_of(7, 47), 0, s.fx);
+  s.exchange.job_done(copy_of(7, 47), 0, s.fx);
   CHECK(s.reads().empty());
   REQUIRE(s.host.pins.size() == 3);
   CHECK(s.host.pins[0].first == 20);
@@ -122,8 +119,8 @@ TEST_CASE("a shared buffer is read for one evaluation at a time, in the order of
   CHECK(slice.step == 20);
   CHECK(slice.version == 23);
   CHECK(first_of(slice.values) == 5);
-  CHECK_THROWS_WITH(s.exchange.did(copy_of(8, 48), 0, s.fx),
-                    says("a SharedRead that nobody asked for"));
+  CHECK_THROWS_WITH(s.exchange.job_done(copy_of(8, 48), 0, s.fx),
+                    says("a copy of the buffer that nobody asked for"));
 }
 
 TEST_CASE("an evaluation is due once for each multiple that a replica sees passed", "[actors]") {

@@ -11,25 +11,19 @@ using namespace troupe::test;
 
 namespace {
 
-Link eager_link() {
+Link eager_link(std::int64_t bound = 2) {
   Link link;
   link.travel = Travel::change;
-  link.steps = true;
-  link.bound = 2;
-  link.eager = true;
+  link.kind = LocalLink{.clocks = LocalLink::Clocks{.bound = bound, .eager = true}};
   return link;
 }
 
-/// Two slices take turns, each after every second mini-batch, and are worked in one later.
-Link streaming_link() {
+/// Slices take turns, each once in every `period` mini-batches.
+Link streaming_link(std::int64_t period, const StreamingLink& how) {
   Link link;
   link.travel = Travel::change;
-  link.steps = true;
-  link.push_every = 2;
-  link.fetch_every = 2;
-  link.streams = true;
-  link.overlap = 1;
-  link.mix = 0.25;
+  link.push_every = period;
+  link.kind = how;
   return link;
 }
 
@@ -106,8 +100,7 @@ TEST_CASE("what comes unasked is worked in with what it does not hold of the rep
 }
 
 TEST_CASE("a question's answer holds all that the replica had sent", "[actors]") {
-  Link link = eager_link();
-  link.bound = 1;
+  const Link link = eager_link(1);
   Replica r(link, 1);
   r.mini_batch();
   r.mini_batch();
@@ -123,7 +116,7 @@ TEST_CASE("a question's answer holds all that the replica had sent", "[actors]")
 }
 
 TEST_CASE("fragments take turns and are worked in so many mini-batches later, mixed", "[actors]") {
-  Replica r(streaming_link());
+  Replica r(streaming_link(2, {.overlap = 1, .mix = 0.25}));
   std::vector<std::string> sent;
   const auto push = [&]() -> std::optional<Apply> {
     auto job = r.mini_batch();
@@ -163,9 +156,7 @@ TEST_CASE("fragments take turns and are worked in so many mini-batches later, mi
 }
 
 TEST_CASE("a fragment that comes before it is due waits", "[actors]") {
-  Link link = streaming_link();
-  link.push_every = 4;
-  link.overlap = 2;
+  const Link link = streaming_link(4, {.overlap = 2, .mix = 0.25});
   Replica r(link, 1);
   for (int n = 1; n <= 4; ++n) {
     r.mini_batch();
@@ -186,11 +177,8 @@ TEST_CASE(
     "[actors]") {
   Link link;
   link.travel = Travel::weights;
-  link.steps = true;
   link.push_every = 2;
-  link.fetch_every = 2;
-  link.rebases = true;
-  link.overlap = 1;
+  link.kind = LocalLink{.takes = LocalLink::Takes::before_step};
   link.last = 5;
   Replica r(link);
   for (int n = 1; n <= 2; ++n) {
@@ -226,11 +214,7 @@ TEST_CASE(
 TEST_CASE(
     "a replica that never waits takes fragments over when they come, and sends none meanwhile",
     "[actors]") {
-  Link link = streaming_link();
-  link.never_waits = true;
-  link.push_every = 4;
-  link.overlap = 2;
-  link.mix = 0;
+  Link link = streaming_link(4, {.overlap = 2, .never_waits = true});
   Replica r(link);  // slice 1 has its first turn two mini-batches later
   std::vector<std::string> sent;
   const auto mini_batch = [&]() -> Apply {
@@ -287,9 +271,7 @@ TEST_CASE(
 
 TEST_CASE("a fetch that overlaps is waited for, though pushes follow it", "[actors]") {
   Link link;
-  link.steps = true;
-  link.overlaps = true;
-  link.fetch_every = 3;
+  link.kind = LocalLink{.fetch_every = 3, .takes = LocalLink::Takes::overlapping};
   Replica r(link, 1);
   for (int n = 1; n <= 5; ++n) {
     CHECK(r.exchange.ready(n - 1));
@@ -306,7 +288,7 @@ TEST_CASE("a fetch that overlaps is waited for, though pushes follow it", "[acto
 TEST_CASE("what a replica has predicted follows the weights that replace its own", "[actors]") {
   Link link;
   link.travel = Travel::weights;
-  link.steps = true;
+  link.kind = LocalLink{};
   Replica r(link, 1);
   const auto job = r.prepare(1);
   REQUIRE(job);
@@ -315,17 +297,15 @@ TEST_CASE("what a replica has predicted follows the weights that replace its own
   r.exchange.applied(std::move(made), 0, r.fx);
   r.answer_all(1, 1, 7);
   CHECK(r.step() == 0);  // not before the predictions have moved along
-  const auto asked = sent_to<Follow>(Replica::kOptimizer.id, r.fx);
-  REQUIRE(asked.size() == 1);
-  CHECK(first_of(asked[0].before.at(0).values) == 1);
-  CHECK(firsts(asked[0].after) == Floats{7});
-  REQUIRE(asked[0].predictions.size() == 1);
-  CHECK(first_of(asked[0].predictions[0].at(0).values) == 4);
-  r.exchange.did(Followed{{weights_of({filled(10)})}}, 0, r.fx);
+  REQUIRE(r.fx.runs.size() == 1);
+  Stream stream(Device{});
+  Computed moved = std::get<Ran<Computed>>(r.fx.runs.front().job(stream)).made;
+  r.exchange.job_done(std::move(moved), 0, r.fx);
   REQUIRE(r.step() == 1);
   CHECK(r.newest() == Floats{7});
   CHECK(first_of(r.host.installed[0].predictions.at(0).at(0).values) == 10);
-  CHECK_THROWS_WITH(r.exchange.did(Followed{}, 0, r.fx), says("a Followed that nobody asked for"));
+  CHECK_THROWS_WITH(r.exchange.job_done(Computed{}, 0, r.fx),
+                    says("predictions that nobody asked for"));
 }
 
 TEST_CASE("evaluations read what the servers have pinned", "[actors]") {

@@ -14,21 +14,21 @@ namespace troupe::test {
 class Replica {
  public:
   static constexpr Ref<ShardRole> kSelf{1};
-  static constexpr Ref<OptimizerRole> kOptimizer{2};
   static constexpr ActorId kFirstServer = 10;
 
-  explicit Replica(const Link& link, std::size_t slices = 2, bool tied = false)
-      : exchange(host.join(std::make_unique<Upstream>(config(link, slices, tied)),
-                           std::vector<Tensor>(slices, filled(0)))),
+  explicit Replica(const Link& link, std::size_t slices = 2)
+      : exchange(
+            host.join(make_upstream(config(link, slices)), std::vector<Tensor>(slices, filled(0)))),
         slices_(slices) {}
 
   /// The job of the next mini-batch, whose gradient is `value` everywhere; nothing where the exchange
   /// goes on without one.
-  std::optional<Apply> prepare(float value, double clipping = 1) {
+  std::optional<Apply> prepare(float value, double clipping = 1, TiedGradients tied = {}) {
     host.begin();
     Apply apply;
     apply.gradient = std::vector<Tensor>(slices_, filled(value));
     apply.gradient_scale = clipping;
+    apply.tied = std::move(tied);
     REQUIRE(exchange.ready(host.step()));
     fx.clear();
     return exchange.prepare(apply, now, fx) ? std::optional(std::move(apply)) : std::nullopt;
@@ -115,15 +115,13 @@ class Replica {
   double now = 0;
 
  private:
-  static Upstream::Config config(const Link& link, std::size_t slices, bool tied) {
+  static Upstream::Config config(const Link& link, std::size_t slices) {
     Upstream::Config c{.self = kSelf,
                        .replica = 3,
                        .chunk = 1,
-                       .optimizer = kOptimizer,
                        .rule = halving_rule(),
                        .link = link,
-                       .servers = {},
-                       .tied = tied};
+                       .servers = {}};
     for (std::size_t s = 0; s < slices; ++s) {
       c.servers.push_back({kFirstServer + static_cast<ActorId>(s)});
     }

@@ -11,12 +11,11 @@ using namespace troupe::test;
 namespace {
 
 /// The replica's own optimizer makes steps; `travel` goes up after every `period` of them.
-Link by_itself(Travel travel, std::int64_t period) {
+Link by_itself(Travel travel, std::int64_t period, const LocalLink& how = {}) {
   Link link;
   link.travel = travel;
-  link.steps = true;
   link.push_every = period;
-  link.fetch_every = period;
+  link.kind = how;
   return link;
 }
 
@@ -24,8 +23,8 @@ Link by_itself(Travel travel, std::int64_t period) {
 
 TEST_CASE("a gradient travels as it is, and the next step is the servers' answer", "[actors]") {
   Replica r(Link{});
-  CHECK(r.exchange.gradient_travels());
-  CHECK_FALSE(r.exchange.pins_steps());
+  CHECK(r.exchange.facts().gradient_travels);
+  CHECK_FALSE(r.exchange.facts().pins_steps);
   CHECK_FALSE(r.prepare(7, 0.25));
   for (const std::size_t s : {0, 1}) {
     const Upload m = r.upload(s);
@@ -75,9 +74,8 @@ TEST_CASE("predictions of the servers come with their answer", "[actors]") {
 
 TEST_CASE("what is not sent accrues, and stands for as many mini-batches", "[actors]") {
   Link link;
-  link.steps = true;
   link.push_every = 2;
-  link.fetch_every = 4;
+  link.kind = LocalLink{.fetch_every = 4};
   Replica r(link, 1);
   const auto run = [&](float residual) {
     const auto job = r.prepare(1, 0.5);
@@ -124,8 +122,6 @@ TEST_CASE("what is not sent accrues, and stands for as many mini-batches", "[act
 TEST_CASE("a fetch between two pushes is a question alone", "[actors]") {
   Link link;
   link.push_every = 2;
-  link.fetch_every = 1;
-  link.steps = false;
   Replica r(link, 1);
   const auto job = r.prepare(1);
   REQUIRE(job);
@@ -146,8 +142,8 @@ TEST_CASE("a fetch between two pushes is a question alone", "[actors]") {
 }
 
 TEST_CASE("shares of other chunks make a job of what else would travel as it is", "[actors]") {
-  Replica r(Link{}, 1, true);
-  const auto job = r.prepare(1);
+  Replica r(Link{}, 1);
+  const auto job = r.prepare(1, 1, {{0, filled(1)}});
   REQUIRE(job);
   CHECK_FALSE(job->steps);
   CHECK(job->outbound.made);
@@ -158,8 +154,7 @@ TEST_CASE("shares of other chunks make a job of what else would travel as it is"
 
 TEST_CASE("a replica is at most `bound` clocks ahead, and asks for weights that hold so much",
           "[actors]") {
-  Link link = by_itself(Travel::change, 1);
-  link.bound = 1;
+  const Link link = by_itself(Travel::change, 1, {.clocks = LocalLink::Clocks{.bound = 1}});
   Replica r(link, 1);
   r.mini_batch();
   CHECK_FALSE(r.upload(0).answer);
@@ -184,8 +179,7 @@ TEST_CASE("a replica is at most `bound` clocks ahead, and asks for weights that 
 }
 
 TEST_CASE("a change counts from the last weights that were sent or came", "[actors]") {
-  Link link = by_itself(Travel::change, 1);
-  link.bound = 1;
+  const Link link = by_itself(Travel::change, 1, {.clocks = LocalLink::Clocks{.bound = 1}});
   Replica r(link, 1);
   const auto since = [](const std::optional<Apply>& job) {
     REQUIRE(job);
@@ -200,8 +194,7 @@ TEST_CASE("a change counts from the last weights that were sent or came", "[acto
 }
 
 TEST_CASE("weights travel with their moments, which come back merged", "[actors]") {
-  Link link = by_itself(Travel::weights, 2);
-  link.moments = true;
+  const Link link = by_itself(Travel::weights, 2, {.moments = LocalLink::Moments::travel});
   Replica r(link, 1);
   const auto first = r.prepare(1);
   REQUIRE(first);
@@ -222,7 +215,7 @@ TEST_CASE("weights travel with their moments, which come back merged", "[actors]
   CHECK(value_of(m, 1) == 21);
   CHECK(value_of(m, 2) == 22);
   CHECK(m.contribution.rate == 0.5);  // of the replica's own step
-  CHECK_FALSE(r.exchange.gradient_travels());
+  CHECK_FALSE(r.exchange.facts().gradient_travels);
   Answer answer = Replica::answer_of(1, 0, 1, 50);
   answer.moments = {filled(51), filled(52)};
   r.answer(std::move(answer));
@@ -238,8 +231,7 @@ TEST_CASE("weights travel with their moments, which come back merged", "[actors]
 }
 
 TEST_CASE("moments of another size, which another process may send, are refused", "[actors]") {
-  Link link = by_itself(Travel::weights, 1);
-  link.moments = true;
+  const Link link = by_itself(Travel::weights, 1, {.moments = LocalLink::Moments::travel});
   Replica r(link, 1);
   Applied made = Replica::made_of(*r.prepare(1), 2, 0);
   made.moments = {{filled(21), filled(22)}};
@@ -256,8 +248,7 @@ TEST_CASE("moments of another size, which another process may send, are refused"
 }
 
 TEST_CASE("moments are zeroed once after each fetch where the link says so", "[actors]") {
-  Link link = by_itself(Travel::weights, 2);
-  link.reset_moments = true;
+  const Link link = by_itself(Travel::weights, 2, {.moments = LocalLink::Moments::reset});
   Replica r(link, 1);
   for (const std::uint64_t round : {1, 2}) {
     CHECK(r.mini_batch()->inbound.reset_moments == (round == 2));
@@ -270,7 +261,7 @@ TEST_CASE("slim pushes are the optimizer's, of the weights that it had read", "[
   Link link;
   link.travel = Travel::slim;
   Replica r(link, 1);
-  CHECK(r.exchange.gradient_travels());
+  CHECK(r.exchange.facts().gradient_travels);
   const auto job = r.prepare(1);
   REQUIRE(job);
   CHECK_FALSE(job->steps);
@@ -350,9 +341,8 @@ TEST_CASE("the rate is of the replica's own steps, or of where the run is", "[ac
 
 TEST_CASE("each slice has a server", "[actors]") {
   FakeHost host;
-  Upstream::Config config{
-      .self = {1}, .optimizer = {2}, .rule = halving_rule(), .link = {}, .servers = {{3}, {4}}};
-  CHECK_THROWS_WITH(host.join(std::make_unique<Upstream>(std::move(config)), {filled(0)}),
+  Upstream::Config config{.self = {1}, .rule = halving_rule(), .link = {}, .servers = {{3}, {4}}};
+  CHECK_THROWS_WITH(host.join(make_upstream(std::move(config)), {filled(0)}),
                     says("a shard needs a server for each slice"));
 }
 

@@ -53,9 +53,7 @@ class Village {
       }
       auto& one = houses_.emplace_back(std::make_unique<House>());
       one->exchange = &one->host.join(exchange_of(experiment_)
-                                          .peer({.self = peers[r],
-                                                 .replica = static_cast<std::int32_t>(r),
-                                                 .optimizer = {},
+                                          .peer({.replica = static_cast<std::int32_t>(r),
                                                  .rule = halving_rule(),
                                                  .peers = peers,
                                                  .options = {},
@@ -320,7 +318,7 @@ class Village {
     House& one = *houses_[r];
     Run run = std::move(one.jobs.front());
     one.jobs.pop_front();
-    one.exchange->did(get<Ran<Computed>>(run.job(stream_)).made, 0, one.fx);
+    one.exchange->job_done(get<Ran<Computed>>(run.job(stream_)).made, 0, one.fx);
     collect(r);
   }
 

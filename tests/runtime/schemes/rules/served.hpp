@@ -126,13 +126,18 @@ inline Tensor push_gradient(Stream& stream, const Pushed& push, const Tensor& re
   return tensor_of(stream, gradient(floats_of(read), push.replica, push.batch));
 }
 
+/// Clocks that a replica may be ahead; -1: where it has none.
+inline std::int64_t bound_of(const Link& link) {
+  return link.local() && link.local()->clocks ? link.local()->clocks->bound : -1;
+}
+
 class Serving {
  public:
   Serving(const proto::Experiment& e, const Rate& rate, Worker worker, double factor)
       : rate_(rate),
         worker_(std::move(worker)),
         factor_(factor),
-        bound_(make_link({e, 0, 1}).bound),
+        bound_(bound_of(make_link({e, 0, 1}))),
         rule_(make_rule(context_of(e))),
         replicas_(static_cast<std::size_t>(e.replicas().count())),
         server_(config()),

@@ -13,7 +13,7 @@
 namespace troupe {
 
 template <class T>
-class ReplayBuffer {
+class LeastUsedBuffer {
  public:
   bool empty() const { return entries_.empty(); }
 
