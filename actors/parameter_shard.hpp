@@ -15,7 +15,7 @@
 
 #include "actors/clipping.hpp"
 #include "actors/exchange/exchange.hpp"
-#include "actors/tied_shares.hpp"
+#include "actors/fan_in.hpp"
 #include "messages/ending.hpp"
 #include "messages/evaluation.hpp"
 #include "messages/peers.hpp"
@@ -23,7 +23,6 @@
 #include "messages/returns.hpp"
 #include "messages/servers.hpp"
 #include "messages/weights.hpp"
-#include "actors/fan_in.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/view.hpp"
 
@@ -58,9 +57,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
 
   explicit ParameterShard(Config config);
 
-  void handle(const Rejoin& m, double, Effects& fx) {
-    step_ < 0 ? c_.exchange->rejoin(m.batch, fx) : go_on(m, fx);
-  }
+  void handle(const Rejoin& m, double, Effects& fx) { c_.exchange->rejoin(m.batch, fx); }
 
   void handle(Pull m, double now, Effects& fx);
   void handle(Push m, double now, Effects& fx);

@@ -5,7 +5,6 @@
 
 #include "actors/stage/least_used_buffer.hpp"
 #include "actors/stage/micro_batch.hpp"
-#include "actors/stage/replay_buffer.hpp"
 #include "messages/messages.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/record.hpp"

@@ -90,7 +90,6 @@ class ChunkWork {
   bool came(PullReply& m) { return in_hand_.came(m); }
 
   /// What has come for mini-batches before `batch` goes.
-  void forget_before(std::int64_t batch) { arrivals_.forget_before(batch); }
 
   /// Which arrival the forward or backward `a` still lacks.
   std::optional<Want> missing(const Action& a) const {

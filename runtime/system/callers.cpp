@@ -31,7 +31,7 @@ Caller::Caller(std::vector<Copies> all, std::unique_ptr<Machine> machine)
 
 void Caller::tell(const Copies& copies, const CopyWord& word, Effects& fx) {
   for (const Copies::Seat& seat : copies.seats) {
-    fx.sends.push_back({seat.self, word, false});
+    fx.pass_on(seat.self, word, false);
   }
 }
 
@@ -90,7 +90,7 @@ void Caller::pass_on(Message message, double now, Effects& fx) {
     }
     const std::vector<Copies::Seat>& seats = all_[first->second].seats;
     for (std::size_t copy = 1; copy < seats.size(); ++copy) {
-      fx.sends.push_back({seats[copy].self, fx.sends[i].message, fx.sends[i].modelled});
+      fx.pass_on(seats[copy].self, fx.sends[i].message, fx.sends[i].modelled);
     }
   }
 }

@@ -2,6 +2,9 @@
 
 #include "messages/archive_sized.hpp"
 #include "messages/bounds.hpp"
+#include "messages/ending.hpp"
+#include "messages/peers.hpp"
+#include "messages/servers.hpp"
 
 #include <algorithm>
 
@@ -13,7 +16,7 @@ bool is_alarm(const InputName& name) {
 }
 
 void tell(ActorId to, CopyWord word, Effects& fx) {
-  fx.sends.push_back({to, Message(std::move(word)), false});
+  fx.pass_on(to, std::move(word), false);
 }
 
 /// Whether a machine that speaks so may pass `message` on. Else it is a question of its sender, who is dead.
@@ -33,7 +36,7 @@ void archive_one(Archive& a, std::optional<Message>& message) {
   if (there) {
     Message& kept = a.reading() ? message.emplace() : *message;
     a(kept.from);
-    archive(a, kept);
+    kept.archive(a);
   }
 }
 
@@ -294,7 +297,7 @@ void Copied::resend(std::uint64_t number, ActorId to, Effects& fx) {
     const auto kind = passes ? CopyWord::Kind::resent : CopyWord::Kind::nobodys;
     tell(to, {.kind = kind, .number = number}, fx);
     if (passes) {
-      fx.sends.push_back({to, *taken.input, false});
+      fx.pass_on(to, *taken.input, false);
     }
   }
 }

@@ -51,7 +51,7 @@ Message Inbox::take_out(ByName::iterator place) {
 
 void Inbox::Kept::archive(Archive& a) {
   a(arrival, message.from);
-  troupe::archive(a, message);
+  message.archive(a);
 }
 
 void Inbox::archive(Archive& a) {

@@ -46,7 +46,7 @@ void Spoken::heard(ActorId by, const InputName& name) {
 
 void Spoken::say(std::uint64_t confirmed, Effects& fx) {
   for_each_of(said_, released_, confirmed, [&fx](const Said& one) {
-    fx.sends.push_back({one.to, one.message, one.modelled});
+    fx.pass_on(one.to, one.message, one.modelled);
   });
   for_each_of(
       recorded_, released_, confirmed, [&fx](const Recorded& one) { fx.record(one.entry); });
@@ -65,13 +65,13 @@ void Spoken::keep_quiet() {
 void Spoken::begin(Effects& fx) {
   released_ = 0;
   for (const auto& [to, number] : heard_) {
-    fx.sends.push_back({to, CopyWord{.kind = CopyWord::Kind::resumes, .number = number}, false});
+    fx.pass_on(to, CopyWord{.kind = CopyWord::Kind::resumes, .number = number}, false);
   }
 }
 
 void Spoken::Said::archive(Archive& a) {
   a(input, to, modelled);
-  troupe::archive(a, message);
+  message.archive(a);
 }
 
 void Spoken::Recorded::archive(Archive& a) {

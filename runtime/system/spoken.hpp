@@ -3,6 +3,7 @@
 #pragma once
 
 #include "messages/archive.hpp"
+#include "messages/copies.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>
