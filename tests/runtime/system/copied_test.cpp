@@ -759,7 +759,9 @@ class World {
       post(from, send.to, std::move(send.message));
     }
     for (const RecordEntry& record : fx.records) {  // on the way that they have to the recorder
-      post(from, kRecorder, Note{.stamp = std::get<AppliedRecord>(record).stamp});
+      if (const auto* applied = std::get_if<AppliedRecord>(&record)) {
+        post(from, kRecorder, Note{.stamp = applied->stamp});
+      }
     }
     if (fx.alarm) {
       post(from, from, Alarm{});
