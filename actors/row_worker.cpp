@@ -35,10 +35,10 @@ void RowWorker::go_on(double now, Effects& fx) {
                            .add = c_.add}](Stream& stream) {
         SparseResult result;
         sparse_logistic_steps(*weights,
-                              data->rows(Split::train),
-                              rows,
-                              0,
-                              static_cast<std::int64_t>(rows.size()),
+                              {.rows = data->rows(Split::train),
+                               .order = rows,
+                               .first = 0,
+                               .count = static_cast<std::int64_t>(rows.size())},
                               steps,
                               result);
         RowsDone done{.result = stream.allocate({2}, DType::float64),

@@ -27,15 +27,13 @@ void activation_backward(
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void activation_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& y);
-void activation_backward(
-    Stream& stream, ActivationKind kind, const Tensor& saved, const Tensor& dy, const Tensor& dx);
+decltype(troupe::activation_forward) activation_forward;
+decltype(troupe::activation_backward) activation_backward;
 }  // namespace cpu
 
 namespace cuda {
-void activation_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& y);
-void activation_backward(
-    Stream& stream, ActivationKind kind, const Tensor& saved, const Tensor& dy, const Tensor& dx);
+decltype(troupe::activation_forward) activation_forward;
+decltype(troupe::activation_backward) activation_backward;
 }  // namespace cuda
 
 }  // namespace troupe

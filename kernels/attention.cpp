@@ -45,20 +45,14 @@ void causal_attention_forward(
   TROUPE_DISPATCH(causal_attention_forward, stream, heads, qkv, y, log_sum);
 }
 
-void causal_attention_backward(Stream& stream,
-                               std::int64_t heads,
-                               const Tensor& qkv,
-                               const Tensor& y,
-                               const Tensor& log_sum,
-                               const Tensor& dy,
-                               const Tensor& dqkv) {
-  check_attention("causal_attention_backward", stream, heads, qkv, y, log_sum);
-  check_tensor("causal_attention_backward", "dy", dy, stream, y.shape());
-  check_tensor("causal_attention_backward", "dqkv", dqkv, stream, qkv.shape());
-  TROUPE_CHECK(dqkv.data<float>() != qkv.data<float>(),
+void causal_attention_backward(Stream& stream, const AttentionGradient& a) {
+  check_attention("causal_attention_backward", stream, a.heads, a.qkv, a.y, a.log_sum);
+  check_tensor("causal_attention_backward", "dy", a.dy, stream, a.y.shape());
+  check_tensor("causal_attention_backward", "dqkv", a.dqkv, stream, a.qkv.shape());
+  TROUPE_CHECK(a.dqkv.data<float>() != a.qkv.data<float>(),
                "[causal_attention_backward] dqkv is qkv itself");
-  begin(stream, {&qkv, &y, &log_sum, &dy, &dqkv});
-  TROUPE_DISPATCH(causal_attention_backward, stream, heads, qkv, y, log_sum, dy, dqkv);
+  begin(stream, {&a.qkv, &a.y, &a.log_sum, &a.dy, &a.dqkv});
+  TROUPE_DISPATCH(causal_attention_backward, stream, a);
 }
 
 }  // namespace troupe

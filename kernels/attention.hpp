@@ -20,39 +20,27 @@ namespace troupe {
 void causal_attention_forward(
     Stream& stream, std::int64_t heads, const Tensor& qkv, const Tensor& y, const Tensor& log_sum);
 
-/// dqkv (B, T, 3C), overwritten: the gradient by qkv, where dy (B, T, C) is the one by y. qkv, y
-/// and log_sum as the forward had and left them. dqkv must not alias the others.
-void causal_attention_backward(Stream& stream,
-                               std::int64_t heads,
-                               const Tensor& qkv,
-                               const Tensor& y,
-                               const Tensor& log_sum,
-                               const Tensor& dy,
-                               const Tensor& dqkv);
+/// Of one call: qkv, y and log_sum as the forward had and left them.
+struct AttentionGradient {
+  std::int64_t heads;
+  const Tensor& qkv;
+  const Tensor& y;
+  const Tensor& log_sum;
+  const Tensor& dy;    // (B, T, C), the gradient by y
+  const Tensor& dqkv;  // (B, T, 3C), overwritten: the gradient by qkv; aliases none of the others
+};
+
+void causal_attention_backward(Stream& stream, const AttentionGradient& arguments);
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void causal_attention_forward(
-    Stream& stream, std::int64_t heads, const Tensor& qkv, const Tensor& y, const Tensor& log_sum);
-void causal_attention_backward(Stream& stream,
-                               std::int64_t heads,
-                               const Tensor& qkv,
-                               const Tensor& y,
-                               const Tensor& log_sum,
-                               const Tensor& dy,
-                               const Tensor& dqkv);
+decltype(troupe::causal_attention_forward) causal_attention_forward;
+decltype(troupe::causal_attention_backward) causal_attention_backward;
 }  // namespace cpu
 
 namespace cuda {
-void causal_attention_forward(
-    Stream& stream, std::int64_t heads, const Tensor& qkv, const Tensor& y, const Tensor& log_sum);
-void causal_attention_backward(Stream& stream,
-                               std::int64_t heads,
-                               const Tensor& qkv,
-                               const Tensor& y,
-                               const Tensor& log_sum,
-                               const Tensor& dy,
-                               const Tensor& dqkv);
+decltype(troupe::causal_attention_forward) causal_attention_forward;
+decltype(troupe::causal_attention_backward) causal_attention_backward;
 }  // namespace cuda
 
 }  // namespace troupe

@@ -75,49 +75,17 @@ void keep_left(Stream& stream,
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void add_left(Stream& stream,
-              const Tensor& update,
-              float scale,
-              const Tensor& left,
-              const Tensor& x,
-              const Tensor& odd);
-void encode_message(Stream& stream,
-                    const MessageCode& code,
-                    const Tensor& x,
-                    const Tensor& message);
-void decode_message(Stream& stream,
-                    const MessageCode& code,
-                    const Tensor& message,
-                    const Tensor& out);
-void keep_left(Stream& stream,
-               const MessageCode& code,
-               const Tensor& message,
-               const Tensor& x,
-               const Tensor& odd,
-               const Tensor& left);
+decltype(troupe::add_left) add_left;
+decltype(troupe::encode_message) encode_message;
+decltype(troupe::decode_message) decode_message;
+decltype(troupe::keep_left) keep_left;
 }  // namespace cpu
 
 namespace cuda {
-void add_left(Stream& stream,
-              const Tensor& update,
-              float scale,
-              const Tensor& left,
-              const Tensor& x,
-              const Tensor& odd);
-void encode_message(Stream& stream,
-                    const MessageCode& code,
-                    const Tensor& x,
-                    const Tensor& message);
-void decode_message(Stream& stream,
-                    const MessageCode& code,
-                    const Tensor& message,
-                    const Tensor& out);
-void keep_left(Stream& stream,
-               const MessageCode& code,
-               const Tensor& message,
-               const Tensor& x,
-               const Tensor& odd,
-               const Tensor& left);
+decltype(troupe::add_left) add_left;
+decltype(troupe::encode_message) encode_message;
+decltype(troupe::decode_message) decode_message;
+decltype(troupe::keep_left) keep_left;
 }  // namespace cuda
 
 }  // namespace troupe

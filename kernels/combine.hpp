@@ -21,11 +21,11 @@ void combine(Stream& stream, const std::vector<Term>& terms, const Tensor& out);
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void combine(Stream& stream, const std::vector<Term>& terms, const Tensor& out);
+decltype(troupe::combine) combine;
 }  // namespace cpu
 
 namespace cuda {
-void combine(Stream& stream, const std::vector<Term>& terms, const Tensor& out);
+decltype(troupe::combine) combine;
 }  // namespace cuda
 
 }  // namespace troupe

@@ -18,13 +18,14 @@ Tensor operand(Stream& stream, const Tensor& x);
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void convert(Stream& stream, const Tensor& x, const Tensor& y);
+decltype(troupe::convert) convert;
+
 /// to[i] = from[i], rounded, for i < n: what a product does with its operands.
 void round_to_bfloat16(const float* from, std::int64_t n, BFloat16* to);
 }  // namespace cpu
 
 namespace cuda {
-void convert(Stream& stream, const Tensor& x, const Tensor& y);
+decltype(troupe::convert) convert;
 }  // namespace cuda
 
 }  // namespace troupe

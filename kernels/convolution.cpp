@@ -70,25 +70,19 @@ void check_pooling(std::string_view op,
 
 }  // namespace
 
-void convolution_forward(Stream& stream,
-                         const ConvolutionGeometry& geometry,
-                         const Tensor& x,
-                         const Tensor& w,
-                         const Tensor& bias,
-                         ActivationKind activation,
-                         const Tensor& y) {
-  check_convolution("convolution_forward", stream, geometry, x, w, y);
-  const bool plain = !bias && activation == ActivationKind::none;
-  check_tensor("convolution_forward", "y", y, stream, plain ? y.type() : DType::float32);
-  if (bias) {
-    check_tensor("convolution_forward", "bias", bias, stream, Shape{w.shape()[0]});
+void convolution_forward(Stream& stream, const ConvolutionArguments& a) {
+  check_convolution("convolution_forward", stream, a.geometry, a.x, a.w, a.y);
+  const bool plain = !a.bias && a.activation == ActivationKind::none;
+  check_tensor("convolution_forward", "y", a.y, stream, plain ? a.y.type() : DType::float32);
+  if (a.bias) {
+    check_tensor("convolution_forward", "bias", a.bias, stream, Shape{a.w.shape()[0]});
   }
-  TROUPE_CHECK(derivative_from_output(activation),
+  TROUPE_CHECK(derivative_from_output(a.activation),
                "[convolution_forward] ",
-               to_string(activation),
+               to_string(a.activation),
                "'s derivative needs what comes before it: call activation_forward");
-  begin(stream, {&x, &w, &bias, &y});
-  TROUPE_DISPATCH(convolution_forward, stream, geometry, x, w, bias, activation, y);
+  begin(stream, {&a.x, &a.w, &a.bias, &a.y});
+  TROUPE_DISPATCH_WITH(kCudnn, convolution_forward, stream, a);
 }
 
 void convolution_input_gradient(Stream& stream,
@@ -99,7 +93,7 @@ void convolution_input_gradient(Stream& stream,
   check_convolution("convolution_input_gradient", stream, geometry, dx, w, dy);
   check_tensor("convolution_input_gradient", "dx", dx, stream);
   begin(stream, {&dy, &w, &dx});
-  TROUPE_DISPATCH(convolution_input_gradient, stream, geometry, dy, w, dx);
+  TROUPE_DISPATCH_WITH(kCudnn, convolution_input_gradient, stream, geometry, dy, w, dx);
 }
 
 void convolution_weight_gradient(Stream& stream,
@@ -110,7 +104,8 @@ void convolution_weight_gradient(Stream& stream,
                                  bool accumulate) {
   check_convolution("convolution_weight_gradient", stream, geometry, x, dw, dy);
   begin(stream, {&x, &dy, &dw});
-  TROUPE_DISPATCH(convolution_weight_gradient, stream, geometry, x, dy, dw, accumulate);
+  TROUPE_DISPATCH_WITH(
+      kCudnn, convolution_weight_gradient, stream, geometry, x, dy, dw, accumulate);
 }
 
 void max_pool_forward(Stream& stream,

@@ -16,21 +16,24 @@ struct ConvolutionGeometry {
   }
 };
 
-/// y = act(conv(x, w) + bias). Shapes: x (B, H, W, C), w (O, kernel, kernel, C), bias (O) or empty
-/// for none, y (B, H', W', O). Activation: none, relu, tanh or selu. On a GPU, x, w, y and their
-/// gradients begin at multiples of 16 bytes, and a build without cuDNN throws ContractError
-/// (cudnn_version()). x, dy below, and y where there is neither bias nor
-/// activation are float32 or of the stream's operand_type(); the others float32. Precision: the
-/// stream's; on a CPU always float32. In bf16 on a GPU y, dx and dw, too, pass through bfloat16.
-void convolution_forward(Stream& stream,
-                         const ConvolutionGeometry& geometry,
-                         const Tensor& x,
-                         const Tensor& w,
-                         const Tensor& bias,
-                         ActivationKind activation,
-                         const Tensor& y);
+/// Of one call. x, and y where there is neither bias nor activation, are float32 or of the stream's operand_type(), the
+/// others float32.
+struct ConvolutionArguments {
+  const ConvolutionGeometry& geometry;
+  const Tensor& x;            // (B, H, W, C)
+  const Tensor& w;            // (O, kernel, kernel, C)
+  const Tensor& bias;         // (O), or empty for none
+  ActivationKind activation;  // none, relu, tanh or selu
+  const Tensor& y;            // (B, H', W', O), written
+};
 
-/// dx = the gradient by x, given dy by conv(x, w) + bias (before the activation). Shapes as above.
+/// y = act(conv(x, w) + bias). On a GPU, x, w, y and their gradients begin at multiples of 16 bytes, and a
+/// build without cuDNN throws ContractError (cudnn_version()). Precision: the stream's; on a CPU always
+/// float32. In bf16 on a GPU y, dx and dw, too, pass through bfloat16.
+void convolution_forward(Stream& stream, const ConvolutionArguments& arguments);
+
+/// dx = the gradient by x, given dy by conv(x, w) + bias (before the activation), float32 or of
+/// the stream's operand_type(). Shapes as above.
 void convolution_input_gradient(Stream& stream,
                                 const ConvolutionGeometry& geometry,
                                 const Tensor& dy,
@@ -76,81 +79,23 @@ void average_pool_backward(Stream& stream,
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void convolution_forward(Stream& stream,
-                         const ConvolutionGeometry& geometry,
-                         const Tensor& x,
-                         const Tensor& w,
-                         const Tensor& bias,
-                         ActivationKind activation,
-                         const Tensor& y);
-void convolution_input_gradient(Stream& stream,
-                                const ConvolutionGeometry& geometry,
-                                const Tensor& dy,
-                                const Tensor& w,
-                                const Tensor& dx);
-void convolution_weight_gradient(Stream& stream,
-                                 const ConvolutionGeometry& geometry,
-                                 const Tensor& x,
-                                 const Tensor& dy,
-                                 const Tensor& dw,
-                                 bool accumulate);
-void max_pool_forward(Stream& stream,
-                      const ConvolutionGeometry& geometry,
-                      const Tensor& x,
-                      const Tensor& y,
-                      const Tensor& winner);
-void max_pool_backward(Stream& stream,
-                       const ConvolutionGeometry& geometry,
-                       const Tensor& dy,
-                       const Tensor& winner,
-                       const Tensor& dx);
-void average_pool_forward(Stream& stream,
-                          const ConvolutionGeometry& geometry,
-                          const Tensor& x,
-                          const Tensor& y);
-void average_pool_backward(Stream& stream,
-                           const ConvolutionGeometry& geometry,
-                           const Tensor& dy,
-                           const Tensor& dx);
+decltype(troupe::convolution_forward) convolution_forward;
+decltype(troupe::convolution_input_gradient) convolution_input_gradient;
+decltype(troupe::convolution_weight_gradient) convolution_weight_gradient;
+decltype(troupe::max_pool_forward) max_pool_forward;
+decltype(troupe::max_pool_backward) max_pool_backward;
+decltype(troupe::average_pool_forward) average_pool_forward;
+decltype(troupe::average_pool_backward) average_pool_backward;
 }  // namespace cpu
 
 namespace cuda {
-void convolution_forward(Stream& stream,
-                         const ConvolutionGeometry& geometry,
-                         const Tensor& x,
-                         const Tensor& w,
-                         const Tensor& bias,
-                         ActivationKind activation,
-                         const Tensor& y);
-void convolution_input_gradient(Stream& stream,
-                                const ConvolutionGeometry& geometry,
-                                const Tensor& dy,
-                                const Tensor& w,
-                                const Tensor& dx);
-void convolution_weight_gradient(Stream& stream,
-                                 const ConvolutionGeometry& geometry,
-                                 const Tensor& x,
-                                 const Tensor& dy,
-                                 const Tensor& dw,
-                                 bool accumulate);
-void max_pool_forward(Stream& stream,
-                      const ConvolutionGeometry& geometry,
-                      const Tensor& x,
-                      const Tensor& y,
-                      const Tensor& winner);
-void max_pool_backward(Stream& stream,
-                       const ConvolutionGeometry& geometry,
-                       const Tensor& dy,
-                       const Tensor& winner,
-                       const Tensor& dx);
-void average_pool_forward(Stream& stream,
-                          const ConvolutionGeometry& geometry,
-                          const Tensor& x,
-                          const Tensor& y);
-void average_pool_backward(Stream& stream,
-                           const ConvolutionGeometry& geometry,
-                           const Tensor& dy,
-                           const Tensor& dx);
+decltype(troupe::convolution_forward) convolution_forward;
+decltype(troupe::convolution_input_gradient) convolution_input_gradient;
+decltype(troupe::convolution_weight_gradient) convolution_weight_gradient;
+decltype(troupe::max_pool_forward) max_pool_forward;
+decltype(troupe::max_pool_backward) max_pool_backward;
+decltype(troupe::average_pool_forward) average_pool_forward;
+decltype(troupe::average_pool_backward) average_pool_backward;
 }  // namespace cuda
 
 }  // namespace troupe

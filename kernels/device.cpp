@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/onednn.hpp"
 #include "kernels/cuda/backend.hpp"
+#include "kernels/dispatch.hpp"
 
 #include <unistd.h>
 
@@ -118,7 +119,10 @@ std::vector<DeviceInfo> devices() {
 }
 
 std::string cudnn_version() {
-  return cuda::cudnn_version();
+  if constexpr (kCudnn.is_here) {
+    return cuda::cudnn_version();
+  }
+  return "";
 }
 
 }  // namespace troupe

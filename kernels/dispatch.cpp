@@ -59,4 +59,8 @@ void check_operand(std::string_view op,
   check_tensor(op, name, x, stream, converted ? stream.operand_type() : DType::float32);
 }
 
+void fail_without(const GpuLibrary& library, std::string_view op) {
+  throw ContractError(concat("[", op, "] ", library.advice));
+}
+
 }  // namespace troupe

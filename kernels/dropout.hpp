@@ -21,21 +21,11 @@ void dropout(Stream& stream,
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void dropout(Stream& stream,
-             const RandomStream& random,
-             std::uint64_t first,
-             float rate,
-             const Tensor& x,
-             const Tensor& y);
+decltype(troupe::dropout) dropout;
 }  // namespace cpu
 
 namespace cuda {
-void dropout(Stream& stream,
-             const RandomStream& random,
-             std::uint64_t first,
-             float rate,
-             const Tensor& x,
-             const Tensor& y);
+decltype(troupe::dropout) dropout;
 }  // namespace cuda
 
 }  // namespace troupe

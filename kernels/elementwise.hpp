@@ -13,13 +13,11 @@ void add(
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void add(
-    Stream& stream, const Tensor& a, const Tensor& b, ActivationKind activation, const Tensor& y);
+decltype(troupe::add) add;
 }  // namespace cpu
 
 namespace cuda {
-void add(
-    Stream& stream, const Tensor& a, const Tensor& b, ActivationKind activation, const Tensor& y);
+decltype(troupe::add) add;
 }  // namespace cuda
 
 }  // namespace troupe

@@ -28,31 +28,13 @@ void embedding_gradient(Stream& stream,
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void embedding_forward(Stream& stream,
-                       const Tensor& ids,
-                       const Tensor& table,
-                       const Tensor& positions,
-                       const Tensor& y);
-void embedding_gradient(Stream& stream,
-                        const Tensor& ids,
-                        const Tensor& dy,
-                        const Tensor& dtable,
-                        const Tensor& dpositions,
-                        bool accumulate);
+decltype(troupe::embedding_forward) embedding_forward;
+decltype(troupe::embedding_gradient) embedding_gradient;
 }  // namespace cpu
 
 namespace cuda {
-void embedding_forward(Stream& stream,
-                       const Tensor& ids,
-                       const Tensor& table,
-                       const Tensor& positions,
-                       const Tensor& y);
-void embedding_gradient(Stream& stream,
-                        const Tensor& ids,
-                        const Tensor& dy,
-                        const Tensor& dtable,
-                        const Tensor& dpositions,
-                        bool accumulate);
+decltype(troupe::embedding_forward) embedding_forward;
+decltype(troupe::embedding_gradient) embedding_gradient;
 }  // namespace cuda
 
 }  // namespace troupe

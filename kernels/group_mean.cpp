@@ -51,7 +51,10 @@ Result<void> check_group(const std::vector<Device>& devices) {
 }
 
 std::string nccl_version() {
-  return cuda::nccl_version();
+  if constexpr (kNccl.is_here) {
+    return cuda::nccl_version();
+  }
+  return "";
 }
 
 std::vector<std::vector<Tensor>> group_mean(Stream& stream,
@@ -82,7 +85,10 @@ std::vector<std::vector<Tensor>> group_mean(Stream& stream,
                    " has to be float32 and of one shape (n) at all ranks");
     }
   }
-  return cuda::group_mean(stream, devices, parts);
+  if constexpr (kNccl.is_here) {
+    return cuda::group_mean(stream, devices, parts);
+  }
+  fail_without(kNccl, "group_mean");
 }
 
 }  // namespace troupe

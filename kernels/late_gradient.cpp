@@ -4,25 +4,18 @@
 
 namespace troupe {
 
-void compensate_delay(Stream& stream,
-                      Compensation kind,
-                      const CompensationScalars& scalars,
-                      const Tensor& g,
-                      const Tensor& w,
-                      const Tensor& w_read,
-                      const Tensor& mean_square,
-                      const Tensor& out) {
-  check_tensor("compensate_delay", "g", g, stream);
-  check_tensor("compensate_delay", "w", w, stream, g.shape());
-  check_tensor("compensate_delay", "w_read", w_read, stream, g.shape());
-  check_tensor("compensate_delay", "out", out, stream, g.shape());
-  TROUPE_CHECK(static_cast<bool>(mean_square) == (kind == Compensation::adaptive),
+void compensate_delay(Stream& stream, const CompensationArguments& a) {
+  check_tensor("compensate_delay", "g", a.g, stream);
+  check_tensor("compensate_delay", "w", a.w, stream, a.g.shape());
+  check_tensor("compensate_delay", "w_read", a.w_read, stream, a.g.shape());
+  check_tensor("compensate_delay", "out", a.out, stream, a.g.shape());
+  TROUPE_CHECK(static_cast<bool>(a.mean_square) == (a.kind == Compensation::adaptive),
                "[compensate_delay] the adaptive form keeps a mean square, the others none");
-  if (mean_square) {
-    check_tensor("compensate_delay", "mean_square", mean_square, stream, g.shape());
+  if (a.mean_square) {
+    check_tensor("compensate_delay", "mean_square", a.mean_square, stream, a.g.shape());
   }
-  begin(stream, {&g, &w, &w_read, &mean_square, &out});
-  TROUPE_DISPATCH(compensate_delay, stream, kind, scalars, g, w, w_read, mean_square, out);
+  begin(stream, {&a.g, &a.w, &a.w_read, &a.mean_square, &a.out});
+  TROUPE_DISPATCH(compensate_delay, stream, a);
 }
 
 void damp_by_gap(Stream& stream,
@@ -40,26 +33,19 @@ void damp_by_gap(Stream& stream,
   TROUPE_DISPATCH(damp_by_gap, stream, reach, g, w, w_read, out);
 }
 
-void damp_by_own_steps(Stream& stream,
-                       const OwnStepScalars& scalars,
-                       const Tensor& g,
-                       const Tensor& w,
-                       const Tensor& aim,
-                       const Tensor& w_read,
-                       const Tensor& square,
-                       const Tensor& out) {
-  TROUPE_CHECK(scalars.rate > 0,
+void damp_by_own_steps(Stream& stream, const OwnStepArguments& a) {
+  TROUPE_CHECK(a.scalars.rate > 0,
                "[damp_by_own_steps] rate is ",
-               scalars.rate,
+               a.scalars.rate,
                "; right is a positive number");
-  check_tensor("damp_by_own_steps", "g", g, stream);
-  check_tensor("damp_by_own_steps", "w", w, stream, g.shape());
-  check_tensor("damp_by_own_steps", "aim", aim, stream, g.shape());
-  check_tensor("damp_by_own_steps", "w_read", w_read, stream, g.shape());
-  check_tensor("damp_by_own_steps", "square", square, stream, g.shape());
-  check_tensor("damp_by_own_steps", "out", out, stream, g.shape());
-  begin(stream, {&g, &w, &aim, &w_read, &square, &out});
-  TROUPE_DISPATCH(damp_by_own_steps, stream, scalars, g, w, aim, w_read, square, out);
+  check_tensor("damp_by_own_steps", "g", a.g, stream);
+  check_tensor("damp_by_own_steps", "w", a.w, stream, a.g.shape());
+  check_tensor("damp_by_own_steps", "aim", a.aim, stream, a.g.shape());
+  check_tensor("damp_by_own_steps", "w_read", a.w_read, stream, a.g.shape());
+  check_tensor("damp_by_own_steps", "square", a.square, stream, a.g.shape());
+  check_tensor("damp_by_own_steps", "out", a.out, stream, a.g.shape());
+  begin(stream, {&a.g, &a.w, &a.aim, &a.w_read, &a.square, &a.out});
+  TROUPE_DISPATCH(damp_by_own_steps, stream, a);
 }
 
 void average_square_step(Stream& stream,
@@ -75,20 +61,14 @@ void average_square_step(Stream& stream,
   TROUPE_DISPATCH(average_square_step, stream, decay, scale, before, after, square);
 }
 
-void divide_by_deviation(Stream& stream,
-                         const DeviationScalars& scalars,
-                         const Tensor& g,
-                         const Tensor& square,
-                         const Tensor& mean,
-                         const Tensor& deviation,
-                         const Tensor& out) {
-  check_tensor("divide_by_deviation", "g", g, stream);
-  check_tensor("divide_by_deviation", "square", square, stream, g.shape());
-  check_tensor("divide_by_deviation", "mean", mean, stream, g.shape());
-  check_tensor("divide_by_deviation", "deviation", deviation, stream, g.shape());
-  check_tensor("divide_by_deviation", "out", out, stream, g.shape());
-  begin(stream, {&g, &square, &mean, &deviation, &out});
-  TROUPE_DISPATCH(divide_by_deviation, stream, scalars, g, square, mean, deviation, out);
+void divide_by_deviation(Stream& stream, const DeviationArguments& a) {
+  check_tensor("divide_by_deviation", "g", a.g, stream);
+  check_tensor("divide_by_deviation", "square", a.square, stream, a.g.shape());
+  check_tensor("divide_by_deviation", "mean", a.mean, stream, a.g.shape());
+  check_tensor("divide_by_deviation", "deviation", a.deviation, stream, a.g.shape());
+  check_tensor("divide_by_deviation", "out", a.out, stream, a.g.shape());
+  begin(stream, {&a.g, &a.square, &a.mean, &a.deviation, &a.out});
+  TROUPE_DISPATCH(divide_by_deviation, stream, a);
 }
 
 }  // namespace troupe

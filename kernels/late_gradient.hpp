@@ -20,16 +20,19 @@ struct CompensationScalars {
   float decay = 0;  // of adaptive's mean square s
 };
 
-/// out = the corrected gradient. `mean_square` is read and written by adaptive, empty for the
-/// others. out may be g.
-void compensate_delay(Stream& stream,
-                      Compensation kind,
-                      const CompensationScalars& scalars,
-                      const Tensor& g,
-                      const Tensor& w,
-                      const Tensor& w_read,
-                      const Tensor& mean_square,
-                      const Tensor& out);
+/// Of one call, as all structs of references here.
+struct CompensationArguments {
+  Compensation kind;
+  const CompensationScalars& scalars;
+  const Tensor& g;
+  const Tensor& w;
+  const Tensor& w_read;
+  const Tensor& mean_square;  // read and written by adaptive, empty for the others
+  const Tensor& out;          // written; may be g
+};
+
+/// out = the corrected gradient.
+void compensate_delay(Stream& stream, const CompensationArguments& arguments);
 
 /// out = g / (1 + |w - w_read| / reach), element by element: Gap-Aware (Barkai et al. 2020). reach >
 /// 0. out may be g.
@@ -46,17 +49,20 @@ struct OwnStepScalars {
   float weight_decay = 0;
 };
 
+struct OwnStepArguments {
+  const OwnStepScalars& scalars;
+  const Tensor& g;
+  const Tensor& w;
+  const Tensor& aim;
+  const Tensor& w_read;
+  const Tensor& square;  // s
+  const Tensor& out;     // written; may be g
+};
+
 /// out = g / p + weight_decay w (1 / p - 1), p = 1 + |aim - w_read| / C, C = rate (sqrt(correction s)
 /// + 1e-8), element by element: Gap-Aware as its authors' code has it, where weight decay, which the
-/// update adds to the gradient in full, is damped with it. s is `square`. out may be g.
-void damp_by_own_steps(Stream& stream,
-                       const OwnStepScalars& scalars,
-                       const Tensor& g,
-                       const Tensor& w,
-                       const Tensor& aim,
-                       const Tensor& w_read,
-                       const Tensor& square,
-                       const Tensor& out);
+/// update adds to the gradient in full, is damped with it.
+void damp_by_own_steps(Stream& stream, const OwnStepArguments& arguments);
 
 /// square = decay square + (1 - decay) (scale (before - after))^2, element by element.
 void average_square_step(Stream& stream,
@@ -72,92 +78,34 @@ struct DeviationScalars {
   float epsilon = 0;          // added to the variance
 };
 
+struct DeviationArguments {
+  const DeviationScalars& scalars;
+  const Tensor& g;
+  const Tensor& square;     // n; read and written
+  const Tensor& mean;       // b; read and written
+  const Tensor& deviation;  // v; read and written
+  const Tensor& out;        // written; may be g
+};
+
 /// FASGD (Odena 2016): n = gamma n + (1 - gamma) g^2, b = gamma b + (1 - gamma) g, v = beta v +
-/// (1 - beta) sqrt(n - b^2 + epsilon), out = g / v. `square` n, `mean` b and `deviation` v are read
-/// and written; out may be g.
-void divide_by_deviation(Stream& stream,
-                         const DeviationScalars& scalars,
-                         const Tensor& g,
-                         const Tensor& square,
-                         const Tensor& mean,
-                         const Tensor& deviation,
-                         const Tensor& out);
+/// (1 - beta) sqrt(n - b^2 + epsilon), out = g / v.
+void divide_by_deviation(Stream& stream, const DeviationArguments& arguments);
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void compensate_delay(Stream& stream,
-                      Compensation kind,
-                      const CompensationScalars& scalars,
-                      const Tensor& g,
-                      const Tensor& w,
-                      const Tensor& w_read,
-                      const Tensor& mean_square,
-                      const Tensor& out);
-void damp_by_gap(Stream& stream,
-                 float reach,
-                 const Tensor& g,
-                 const Tensor& w,
-                 const Tensor& w_read,
-                 const Tensor& out);
-void divide_by_deviation(Stream& stream,
-                         const DeviationScalars& scalars,
-                         const Tensor& g,
-                         const Tensor& square,
-                         const Tensor& mean,
-                         const Tensor& deviation,
-                         const Tensor& out);
-void damp_by_own_steps(Stream& stream,
-                       const OwnStepScalars& scalars,
-                       const Tensor& g,
-                       const Tensor& w,
-                       const Tensor& aim,
-                       const Tensor& w_read,
-                       const Tensor& square,
-                       const Tensor& out);
-void average_square_step(Stream& stream,
-                         float decay,
-                         float scale,
-                         const Tensor& before,
-                         const Tensor& after,
-                         const Tensor& square);
+decltype(troupe::compensate_delay) compensate_delay;
+decltype(troupe::damp_by_gap) damp_by_gap;
+decltype(troupe::divide_by_deviation) divide_by_deviation;
+decltype(troupe::damp_by_own_steps) damp_by_own_steps;
+decltype(troupe::average_square_step) average_square_step;
 }  // namespace cpu
 
 namespace cuda {
-void compensate_delay(Stream& stream,
-                      Compensation kind,
-                      const CompensationScalars& scalars,
-                      const Tensor& g,
-                      const Tensor& w,
-                      const Tensor& w_read,
-                      const Tensor& mean_square,
-                      const Tensor& out);
-void damp_by_gap(Stream& stream,
-                 float reach,
-                 const Tensor& g,
-                 const Tensor& w,
-                 const Tensor& w_read,
-                 const Tensor& out);
-void divide_by_deviation(Stream& stream,
-                         const DeviationScalars& scalars,
-                         const Tensor& g,
-                         const Tensor& square,
-                         const Tensor& mean,
-                         const Tensor& deviation,
-                         const Tensor& out);
-void damp_by_own_steps(Stream& stream,
-                       const OwnStepScalars& scalars,
-                       const Tensor& g,
-                       const Tensor& w,
-                       const Tensor& aim,
-                       const Tensor& w_read,
-                       const Tensor& square,
-                       const Tensor& out);
-void average_square_step(Stream& stream,
-                         float decay,
-                         float scale,
-                         const Tensor& before,
-                         const Tensor& after,
-                         const Tensor& square);
+decltype(troupe::compensate_delay) compensate_delay;
+decltype(troupe::damp_by_gap) damp_by_gap;
+decltype(troupe::divide_by_deviation) divide_by_deviation;
+decltype(troupe::damp_by_own_steps) damp_by_own_steps;
+decltype(troupe::average_square_step) average_square_step;
 }  // namespace cuda
 
 }  // namespace troupe

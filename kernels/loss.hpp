@@ -28,25 +28,13 @@ void squared_error(
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void softmax_cross_entropy(Stream& stream,
-                           const Tensor& logits,
-                           const Tensor& labels,
-                           const Tensor& dlogits,
-                           const Tensor& result,
-                           float smoothing);
-void squared_error(
-    Stream& stream, const Tensor& y, const Tensor& target, const Tensor& dy, const Tensor& result);
+decltype(troupe::softmax_cross_entropy) softmax_cross_entropy;
+decltype(troupe::squared_error) squared_error;
 }  // namespace cpu
 
 namespace cuda {
-void softmax_cross_entropy(Stream& stream,
-                           const Tensor& logits,
-                           const Tensor& labels,
-                           const Tensor& dlogits,
-                           const Tensor& result,
-                           float smoothing);
-void squared_error(
-    Stream& stream, const Tensor& y, const Tensor& target, const Tensor& dy, const Tensor& result);
+decltype(troupe::softmax_cross_entropy) softmax_cross_entropy;
+decltype(troupe::squared_error) squared_error;
 }  // namespace cuda
 
 }  // namespace troupe

@@ -62,157 +62,137 @@ Tensor with_leading_swapped(Stream& stream, const Tensor& x) {
   return y;
 }
 
-void lstm_forward(Stream& stream,
-                  const Tensor& x,
-                  const Tensor& w_input,
-                  const Tensor& w_hidden,
-                  const Tensor& bias,
-                  const Tensor& y,
-                  const Tensor& gates,
-                  const Tensor& cells,
-                  const LstmState& before,
-                  const LstmState& after) {
+void lstm_forward(Stream& stream, const LstmForward& a) {
   constexpr std::string_view kOp = "lstm_forward";
-  check_tensor(kOp, "x", x, stream);
-  check_tensor(kOp, "w_input", w_input, stream);
-  check_extents(kOp, x.shape(), w_input.shape());
-  const Sizes s{x.shape()[0], x.shape()[1], x.shape()[2], w_input.shape()[0] / 4};
-  check_tensor(kOp, "w_input", w_input, stream, Shape{4 * s.H, s.I});
-  check_tensor(kOp, "w_hidden", w_hidden, stream, Shape{4 * s.H, s.H});
-  check_tensor(kOp, "bias", bias, stream, Shape{4 * s.H});
-  check_tensor(kOp, "y", y, stream, Shape{s.B, s.T, s.H});
-  check_tensor(kOp, "gates", gates, stream, Shape{s.T, s.B, 4 * s.H});
-  check_tensor(kOp, "cells", cells, stream, Shape{s.T, s.B, s.H});
-  check_state(kOp, before, stream, s);
-  check_state(kOp, after, stream, s);
+  check_tensor(kOp, "x", a.x, stream);
+  check_tensor(kOp, "w_input", a.w_input, stream);
+  check_extents(kOp, a.x.shape(), a.w_input.shape());
+  const Sizes s{a.x.shape()[0], a.x.shape()[1], a.x.shape()[2], a.w_input.shape()[0] / 4};
+  check_tensor(kOp, "w_input", a.w_input, stream, Shape{4 * s.H, s.I});
+  check_tensor(kOp, "w_hidden", a.w_hidden, stream, Shape{4 * s.H, s.H});
+  check_tensor(kOp, "bias", a.bias, stream, Shape{4 * s.H});
+  check_tensor(kOp, "y", a.y, stream, Shape{s.B, s.T, s.H});
+  check_tensor(kOp, "gates", a.gates, stream, Shape{s.T, s.B, 4 * s.H});
+  check_tensor(kOp, "cells", a.cells, stream, Shape{s.T, s.B, s.H});
+  check_state(kOp, a.before, stream, s);
+  check_state(kOp, a.after, stream, s);
 
-  const Tensor recurrent = operand(stream, w_hidden);  // once, for all steps
+  const Tensor recurrent = operand(stream, a.w_hidden);  // once, for all steps
   const Tensor hidden = stream.allocate({s.T, s.B, s.H});
   matmul(stream,
-         s.rows(with_leading_swapped(stream, x), 0, s.T),
-         w_input,
-         s.rows(gates, 0, s.T),
-         {.transpose_b = true, .bias = bias});
+         s.rows(with_leading_swapped(stream, a.x), 0, s.T),
+         a.w_input,
+         s.rows(a.gates, 0, s.T),
+         {.transpose_b = true, .bias = a.bias});
   for (std::int64_t t = 0; t < s.T; ++t) {
-    const Tensor gates_t = s.at(gates, t);
-    const Tensor hidden_before = t > 0 ? s.at(hidden, t - 1) : before.hidden;
+    const Tensor gates_t = s.at(a.gates, t);
+    const Tensor hidden_before = t > 0 ? s.at(hidden, t - 1) : a.before.hidden;
     if (hidden_before) {
       matmul(stream, hidden_before, recurrent, gates_t, {.transpose_b = true, .accumulate = true});
     }
-    const Tensor cell_before = t > 0 ? s.at(cells, t - 1) : before.cell;
-    const Tensor cell = s.at(cells, t);
+    const Tensor cell_before = t > 0 ? s.at(a.cells, t - 1) : a.before.cell;
+    const Tensor cell = s.at(a.cells, t);
     const Tensor hidden_t = s.at(hidden, t);
     begin(stream, {&gates_t, &cell_before, &cell, &hidden_t});
     TROUPE_DISPATCH(lstm_cell_forward, stream, gates_t, cell_before, cell, hidden_t);
   }
-  swap_into(stream, hidden, y);
-  if (after.hidden) {
-    copy(stream, s.at(hidden, s.T - 1), after.hidden);
-    copy(stream, s.at(cells, s.T - 1), after.cell);
+  swap_into(stream, hidden, a.y);
+  if (a.after.hidden) {
+    copy(stream, s.at(hidden, s.T - 1), a.after.hidden);
+    copy(stream, s.at(a.cells, s.T - 1), a.after.cell);
   }
 }
 
-void lstm_input_gradient(Stream& stream,
-                         const Tensor& w_input,
-                         const Tensor& w_hidden,
-                         const Tensor& gates,
-                         const Tensor& cells,
-                         const Tensor& dy,
-                         const Tensor& dgates,
-                         const Tensor& dx,
-                         const LstmOutside& outside) {
+void lstm_input_gradient(Stream& stream, const LstmInputGradient& a) {
   constexpr std::string_view kOp = "lstm_input_gradient";
-  check_tensor(kOp, "w_input", w_input, stream);
-  check_tensor(kOp, "dy", dy, stream);
-  check_extents(kOp, dy.shape(), w_input.shape());
-  const Sizes s{dy.shape()[0], dy.shape()[1], w_input.shape()[1], dy.shape()[2]};
-  check_tensor(kOp, "w_input", w_input, stream, Shape{4 * s.H, s.I});
-  check_tensor(kOp, "w_hidden", w_hidden, stream, Shape{4 * s.H, s.H});
-  check_tensor(kOp, "gates", gates, stream, Shape{s.T, s.B, 4 * s.H});
-  check_tensor(kOp, "cells", cells, stream, Shape{s.T, s.B, s.H});
-  check_tensor(kOp, "dgates", dgates, stream, Shape{s.T, s.B, 4 * s.H});
-  if (dx) {
-    check_tensor(kOp, "dx", dx, stream, Shape{s.B, s.T, s.I});
+  check_tensor(kOp, "w_input", a.w_input, stream);
+  check_tensor(kOp, "dy", a.dy, stream);
+  check_extents(kOp, a.dy.shape(), a.w_input.shape());
+  const Sizes s{a.dy.shape()[0], a.dy.shape()[1], a.w_input.shape()[1], a.dy.shape()[2]};
+  check_tensor(kOp, "w_input", a.w_input, stream, Shape{4 * s.H, s.I});
+  check_tensor(kOp, "w_hidden", a.w_hidden, stream, Shape{4 * s.H, s.H});
+  check_tensor(kOp, "gates", a.gates, stream, Shape{s.T, s.B, 4 * s.H});
+  check_tensor(kOp, "cells", a.cells, stream, Shape{s.T, s.B, s.H});
+  check_tensor(kOp, "dgates", a.dgates, stream, Shape{s.T, s.B, 4 * s.H});
+  if (a.dx) {
+    check_tensor(kOp, "dx", a.dx, stream, Shape{s.B, s.T, s.I});
   }
-  for (const LstmState* state : {&outside.before, &outside.dafter, &outside.dbefore}) {
+  for (const LstmState* state : {&a.outside.before, &a.outside.dafter, &a.outside.dbefore}) {
     check_state(kOp, *state, stream, s);
   }
 
-  const Tensor recurrent = operand(stream, w_hidden);  // once, for all steps
+  const Tensor recurrent = operand(stream, a.w_hidden);  // once, for all steps
   const Tensor dhidden =
-      with_leading_swapped(stream, dy);  // (T, B, H); later steps add their share
+      with_leading_swapped(stream, a.dy);  // (T, B, H); later steps add their share
   const Tensor dcell = stream.allocate({s.B, s.H});
   fill(stream, dcell, 0);
-  if (outside.dafter.hidden) {
+  if (a.outside.dafter.hidden) {
     const Tensor last = s.at(dhidden, s.T - 1);
-    add(stream, last, outside.dafter.hidden, ActivationKind::none, last);
-    copy(stream, outside.dafter.cell, dcell);
+    add(stream, last, a.outside.dafter.hidden, ActivationKind::none, last);
+    copy(stream, a.outside.dafter.cell, dcell);
   }
   for (std::int64_t t = s.T - 1; t >= 0; --t) {
     const Tensor dhidden_t = s.at(dhidden, t);
     if (t + 1 < s.T) {
-      matmul(stream, s.at(dgates, t + 1), recurrent, dhidden_t, {.accumulate = true});
+      matmul(stream, s.at(a.dgates, t + 1), recurrent, dhidden_t, {.accumulate = true});
     }
-    const Tensor gates_t = s.at(gates, t);
-    const Tensor cell = s.at(cells, t);
-    const Tensor cell_before = t > 0 ? s.at(cells, t - 1) : outside.before.cell;
-    const Tensor dgates_t = s.at(dgates, t);
+    const Tensor gates_t = s.at(a.gates, t);
+    const Tensor cell = s.at(a.cells, t);
+    const Tensor cell_before = t > 0 ? s.at(a.cells, t - 1) : a.outside.before.cell;
+    const Tensor dgates_t = s.at(a.dgates, t);
     begin(stream, {&gates_t, &cell, &cell_before, &dhidden_t, &dcell, &dgates_t});
-    TROUPE_DISPATCH(
-        lstm_cell_backward, stream, gates_t, cell, cell_before, dhidden_t, dcell, dgates_t);
+    const LstmCellGradients step{.gates = gates_t,
+                                 .cell = cell,
+                                 .cell_before = cell_before,
+                                 .dhidden = dhidden_t,
+                                 .dcell = dcell,
+                                 .dgates = dgates_t};
+    TROUPE_DISPATCH(lstm_cell_backward, stream, step);
   }
-  if (outside.dbefore.hidden) {
-    matmul(stream, s.at(dgates, 0), recurrent, outside.dbefore.hidden);
-    copy(stream, dcell, outside.dbefore.cell);
+  if (a.outside.dbefore.hidden) {
+    matmul(stream, s.at(a.dgates, 0), recurrent, a.outside.dbefore.hidden);
+    copy(stream, dcell, a.outside.dbefore.cell);
   }
-  if (dx) {
+  if (a.dx) {
     const Tensor dx_by_time = stream.allocate({s.T, s.B, s.I});
-    matmul(stream, s.rows(dgates, 0, s.T), w_input, s.rows(dx_by_time, 0, s.T));
-    swap_into(stream, dx_by_time, dx);
+    matmul(stream, s.rows(a.dgates, 0, s.T), a.w_input, s.rows(dx_by_time, 0, s.T));
+    swap_into(stream, dx_by_time, a.dx);
   }
 }
 
-void lstm_weight_gradient(Stream& stream,
-                          const Tensor& x,
-                          const Tensor& y,
-                          const Tensor& dgates,
-                          const Tensor& dw_input,
-                          const Tensor& dw_hidden,
-                          const Tensor& dbias,
-                          bool accumulate,
-                          const Tensor& hidden_before) {
+void lstm_weight_gradient(Stream& stream, const LstmWeightGradient& a) {
   constexpr std::string_view kOp = "lstm_weight_gradient";
-  check_tensor(kOp, "x", x, stream);
-  check_tensor(kOp, "dw_input", dw_input, stream);
-  check_extents(kOp, x.shape(), dw_input.shape());
-  const Sizes s{x.shape()[0], x.shape()[1], x.shape()[2], dw_input.shape()[0] / 4};
-  check_tensor(kOp, "y", y, stream, Shape{s.B, s.T, s.H});
-  check_tensor(kOp, "dgates", dgates, stream, Shape{s.T, s.B, 4 * s.H});
-  check_tensor(kOp, "dw_input", dw_input, stream, Shape{4 * s.H, s.I});
-  check_tensor(kOp, "dw_hidden", dw_hidden, stream, Shape{4 * s.H, s.H});
-  check_tensor(kOp, "dbias", dbias, stream, Shape{4 * s.H});
-  if (hidden_before) {
-    check_tensor(kOp, "hidden_before", hidden_before, stream, Shape{s.B, s.H});
+  check_tensor(kOp, "x", a.x, stream);
+  check_tensor(kOp, "dw_input", a.dw_input, stream);
+  check_extents(kOp, a.x.shape(), a.dw_input.shape());
+  const Sizes s{a.x.shape()[0], a.x.shape()[1], a.x.shape()[2], a.dw_input.shape()[0] / 4};
+  check_tensor(kOp, "y", a.y, stream, Shape{s.B, s.T, s.H});
+  check_tensor(kOp, "dgates", a.dgates, stream, Shape{s.T, s.B, 4 * s.H});
+  check_tensor(kOp, "dw_input", a.dw_input, stream, Shape{4 * s.H, s.I});
+  check_tensor(kOp, "dw_hidden", a.dw_hidden, stream, Shape{4 * s.H, s.H});
+  check_tensor(kOp, "dbias", a.dbias, stream, Shape{4 * s.H});
+  if (a.hidden_before) {
+    check_tensor(kOp, "hidden_before", a.hidden_before, stream, Shape{s.B, s.H});
   }
 
-  const MatmulOptions options{.transpose_a = true, .accumulate = accumulate};
-  const Tensor all = s.rows(dgates, 0, s.T);  // (T B, 4H)
-  matmul(stream, all, s.rows(with_leading_swapped(stream, x), 0, s.T), dw_input, options);
-  column_sum(stream, all, dbias, accumulate);
-  bool onto = accumulate;
-  if (hidden_before) {
-    matmul(stream, s.at(dgates, 0), hidden_before, dw_hidden, options);
+  const MatmulOptions options{.transpose_a = true, .accumulate = a.accumulate};
+  const Tensor all = s.rows(a.dgates, 0, s.T);  // (T B, 4H)
+  matmul(stream, all, s.rows(with_leading_swapped(stream, a.x), 0, s.T), a.dw_input, options);
+  column_sum(stream, all, a.dbias, a.accumulate);
+  bool onto = a.accumulate;
+  if (a.hidden_before) {
+    matmul(stream, s.at(a.dgates, 0), a.hidden_before, a.dw_hidden, options);
     onto = true;
   }
   if (s.T > 1) {
-    const Tensor hidden = with_leading_swapped(stream, y);  // (T, B, H)
+    const Tensor hidden = with_leading_swapped(stream, a.y);  // (T, B, H)
     matmul(stream,
-           s.rows(dgates, 1, s.T - 1),
+           s.rows(a.dgates, 1, s.T - 1),
            s.rows(hidden, 0, s.T - 1),
-           dw_hidden,
+           a.dw_hidden,
            {.transpose_a = true, .accumulate = onto});
   } else if (!onto) {
-    fill(stream, dw_hidden, 0);
+    fill(stream, a.dw_hidden, 0);
   }
 }
 

@@ -21,18 +21,20 @@ struct LstmState {
   Tensor cell{};
 };
 
-/// Shapes: x (B, T, I), w_input (4H, I), w_hidden (4H, H), bias (4H), y (B, T, H); gates (T, B, 4H),
-/// activated, and cells (T, B, H) are for the backward. `before` is read, `after` written.
-void lstm_forward(Stream& stream,
-                  const Tensor& x,
-                  const Tensor& w_input,
-                  const Tensor& w_hidden,
-                  const Tensor& bias,
-                  const Tensor& y,
-                  const Tensor& gates,
-                  const Tensor& cells,
-                  const LstmState& before = {},
-                  const LstmState& after = {});
+/// Of one call, as all structs of references here.
+struct LstmForward {
+  const Tensor& x;         // (B, T, I)
+  const Tensor& w_input;   // (4H, I)
+  const Tensor& w_hidden;  // (4H, H)
+  const Tensor& bias;      // (4H)
+  const Tensor& y;         // (B, T, H), written
+  const Tensor& gates;     // (T, B, 4H), activated; written for the backward
+  const Tensor& cells;     // (T, B, H), written for the backward
+  LstmState before{};      // read
+  LstmState after{};       // written
+};
+
+void lstm_forward(Stream& stream, const LstmForward& arguments);
 
 /// What lies outside the sequence, where it is not alone.
 struct LstmOutside {
@@ -42,34 +44,50 @@ struct LstmOutside {
   LstmState dbefore{};  // written: the gradient by `before`
 };
 
-/// dgates (T, B, 4H): the gradient by what the gates' activations were applied to; dx (B, T, I): the
-/// one by x, empty: not wanted. dy (B, T, H) is the one by y, without what `outside.dafter` says.
-void lstm_input_gradient(Stream& stream,
-                         const Tensor& w_input,
-                         const Tensor& w_hidden,
-                         const Tensor& gates,
-                         const Tensor& cells,
-                         const Tensor& dy,
-                         const Tensor& dgates,
-                         const Tensor& dx,
-                         const LstmOutside& outside = {});
+struct LstmInputGradient {
+  const Tensor& w_input;
+  const Tensor& w_hidden;
+  const Tensor& gates;
+  const Tensor& cells;
+  const Tensor& dy;  // (B, T, H), the gradient by y, without what outside.dafter says
+  const Tensor&
+      dgates;  // (T, B, 4H), written: the gradient by what the gates' activations were applied to
+  const Tensor& dx;  // (B, T, I), written: the gradient by x; empty: not wanted
+  LstmOutside outside{};
+};
 
-/// dw_input (4H, I), dw_hidden (4H, H) and dbias (4H) = or += the gradients, from what
-/// lstm_input_gradient left in dgates. `hidden_before` (B, H), empty: zeros.
-void lstm_weight_gradient(Stream& stream,
-                          const Tensor& x,
-                          const Tensor& y,
-                          const Tensor& dgates,
-                          const Tensor& dw_input,
-                          const Tensor& dw_hidden,
-                          const Tensor& dbias,
-                          bool accumulate,
-                          const Tensor& hidden_before = {});
+void lstm_input_gradient(Stream& stream, const LstmInputGradient& arguments);
+
+struct LstmWeightGradient {
+  const Tensor& x;
+  const Tensor& y;
+  const Tensor& dgates;     // as lstm_input_gradient left it
+  const Tensor& dw_input;   // (4H, I)
+  const Tensor& dw_hidden;  // (4H, H)
+  const Tensor& dbias;      // (4H)
+  bool accumulate;
+  Tensor hidden_before{};  // (B, H); empty: zeros
+};
+
+/// dw_input, dw_hidden and dbias = or += the gradients.
+void lstm_weight_gradient(Stream& stream, const LstmWeightGradient& arguments);
 
 /// x (M, N, C) as a new tensor (N, M, C).
 Tensor with_leading_swapped(Stream& stream, const Tensor& x);
 
 // What the three are made of, besides products. The backends: arguments already checked.
+
+struct LstmCellGradients {
+  const Tensor& gates;        // (B, 4H)
+  const Tensor& cell;         // (B, H)
+  const Tensor& cell_before;  // (B, H); empty: zeros
+  const Tensor& dhidden;      // (B, H)
+  const Tensor&
+      dcell;  // (B, H): in, the gradient by this step's cell state as later steps have it; out, the one by the
+              // state before
+  const Tensor& dgates;  // (B, 4H), written
+};
+
 namespace cpu {
 /// y[j, i, :] = x[i, j, :]. Shapes: x (M, N, C), y (N, M, C).
 void swap_leading(Stream& stream, const Tensor& x, const Tensor& y);
@@ -82,32 +100,14 @@ void lstm_cell_forward(Stream& stream,
                        const Tensor& cell,
                        const Tensor& hidden);
 
-/// One step backward. gates (B, 4H), cell and dhidden (B, H) are read, so is cell_before (B, H),
-/// empty: zeros. dcell (B, H): in, the gradient by this step's cell state as later steps have it;
-/// out, the one by the state before. dgates (B, 4H) is written.
-void lstm_cell_backward(Stream& stream,
-                        const Tensor& gates,
-                        const Tensor& cell,
-                        const Tensor& cell_before,
-                        const Tensor& dhidden,
-                        const Tensor& dcell,
-                        const Tensor& dgates);
+/// One step backward.
+void lstm_cell_backward(Stream& stream, const LstmCellGradients& arguments);
 }  // namespace cpu
 
 namespace cuda {
-void swap_leading(Stream& stream, const Tensor& x, const Tensor& y);
-void lstm_cell_forward(Stream& stream,
-                       const Tensor& gates,
-                       const Tensor& cell_before,
-                       const Tensor& cell,
-                       const Tensor& hidden);
-void lstm_cell_backward(Stream& stream,
-                        const Tensor& gates,
-                        const Tensor& cell,
-                        const Tensor& cell_before,
-                        const Tensor& dhidden,
-                        const Tensor& dcell,
-                        const Tensor& dgates);
+decltype(cpu::swap_leading) swap_leading;
+decltype(cpu::lstm_cell_forward) lstm_cell_forward;
+decltype(cpu::lstm_cell_backward) lstm_cell_backward;
 }  // namespace cuda
 
 }  // namespace troupe

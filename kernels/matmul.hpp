@@ -29,21 +29,13 @@ void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumul
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void matmul(Stream& stream,
-            const Tensor& a,
-            const Tensor& b,
-            const Tensor& c,
-            const MatmulOptions& options);
-void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate);
+decltype(troupe::matmul) matmul;
+decltype(troupe::column_sum) column_sum;
 }  // namespace cpu
 
 namespace cuda {
-void matmul(Stream& stream,
-            const Tensor& a,
-            const Tensor& b,
-            const Tensor& c,
-            const MatmulOptions& options);
-void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate);
+decltype(troupe::matmul) matmul;
+decltype(troupe::column_sum) column_sum;
 }  // namespace cuda
 
 }  // namespace troupe

@@ -50,249 +50,112 @@ void check_groups(std::string_view op, std::int64_t groups, const Tensor& x, con
 /// What the three normalizations share. `statistics` is the shape of mean and inverse_deviation.
 void check_forward(std::string_view op,
                    const Stream& stream,
-                   const Tensor& x,
-                   const Tensor& gamma,
-                   const Tensor& beta,
-                   const Tensor& y,
-                   const Tensor& mean,
-                   const Tensor& inverse_deviation,
+                   const NormalizationForward& a,
                    const Shape& statistics) {
-  const Shape channels{x.shape().back()};
-  check_tensor(op, "gamma", gamma, stream, channels);
-  check_tensor(op, "beta", beta, stream, channels);
-  check_tensor(op, "y", y, stream, x.shape());
-  check_tensor(op, "mean", mean, stream, statistics);
-  check_tensor(op, "inverse_deviation", inverse_deviation, stream, statistics);
+  const Shape channels{a.x.shape().back()};
+  check_tensor(op, "gamma", a.gamma, stream, channels);
+  check_tensor(op, "beta", a.beta, stream, channels);
+  check_tensor(op, "y", a.y, stream, a.x.shape());
+  check_tensor(op, "mean", a.mean, stream, statistics);
+  check_tensor(op, "inverse_deviation", a.inverse_deviation, stream, statistics);
 }
 
 void check_backward(std::string_view op,
                     const Stream& stream,
-                    const Tensor& x,
-                    const Tensor& gamma,
-                    const Tensor& mean,
-                    const Tensor& inverse_deviation,
-                    const Tensor& dy,
-                    const Tensor& dx,
-                    const Tensor& dgamma,
-                    const Tensor& dbeta,
+                    const NormalizationBackward& a,
                     const Shape& statistics) {
-  const Shape channels{x.shape().back()};
-  check_tensor(op, "gamma", gamma, stream, channels);
-  check_tensor(op, "mean", mean, stream, statistics);
-  check_tensor(op, "inverse_deviation", inverse_deviation, stream, statistics);
-  check_tensor(op, "dy", dy, stream, x.shape());
-  check_tensor(op, "dx", dx, stream, x.shape(), x.type());
-  check_tensor(op, "dgamma", dgamma, stream, channels);
-  check_tensor(op, "dbeta", dbeta, stream, channels);
+  const Shape channels{a.x.shape().back()};
+  check_tensor(op, "gamma", a.gamma, stream, channels);
+  check_tensor(op, "mean", a.mean, stream, statistics);
+  check_tensor(op, "inverse_deviation", a.inverse_deviation, stream, statistics);
+  check_tensor(op, "dy", a.dy, stream, a.x.shape());
+  check_tensor(op, "dx", a.dx, stream, a.x.shape(), a.x.type());
+  check_tensor(op, "dgamma", a.dgamma, stream, channels);
+  check_tensor(op, "dbeta", a.dbeta, stream, channels);
 }
 
 }  // namespace
 
-void batch_norm_forward(Stream& stream,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        ActivationKind activation,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation) {
+void batch_norm_forward(Stream& stream, ActivationKind activation, const NormalizationForward& a) {
   constexpr std::string_view kOp = "batch_norm_forward";
-  check_matrix(kOp, x, stream);
-  check_has_rows(kOp, x);
-  check_forward(kOp, stream, x, gamma, beta, y, mean, inverse_deviation, Shape{x.shape().back()});
+  check_matrix(kOp, a.x, stream);
+  check_has_rows(kOp, a.x);
+  check_forward(kOp, stream, a, Shape{a.x.shape().back()});
   check_activation(kOp, activation);
-  begin(stream, {&x, &gamma, &beta, &y, &mean, &inverse_deviation});
-  TROUPE_DISPATCH(
-      batch_norm_forward, stream, x, gamma, beta, epsilon, activation, y, mean, inverse_deviation);
+  begin(stream, {&a.x, &a.gamma, &a.beta, &a.y, &a.mean, &a.inverse_deviation});
+  TROUPE_DISPATCH(batch_norm_forward, stream, activation, a);
 }
 
-void batch_norm_infer(Stream& stream,
-                      const Tensor& x,
-                      const Tensor& gamma,
-                      const Tensor& beta,
-                      const Tensor& running_mean,
-                      const Tensor& running_variance,
-                      float epsilon,
-                      ActivationKind activation,
-                      const Tensor& y) {
+void batch_norm_infer(Stream& stream, const BatchNormInference& a) {
   constexpr std::string_view kOp = "batch_norm_infer";
-  check_matrix(kOp, x, stream);
-  const Shape channels{x.shape().back()};
-  check_tensor(kOp, "gamma", gamma, stream, channels);
-  check_tensor(kOp, "beta", beta, stream, channels);
-  check_tensor(kOp, "running_mean", running_mean, stream, channels);
-  check_tensor(kOp, "running_variance", running_variance, stream, channels);
-  check_tensor(kOp, "y", y, stream, x.shape());
-  check_activation(kOp, activation);
-  begin(stream, {&x, &gamma, &beta, &running_mean, &running_variance, &y});
-  TROUPE_DISPATCH(batch_norm_infer,
-                  stream,
-                  x,
-                  gamma,
-                  beta,
-                  running_mean,
-                  running_variance,
-                  epsilon,
-                  activation,
-                  y);
+  check_matrix(kOp, a.x, stream);
+  const Shape channels{a.x.shape().back()};
+  check_tensor(kOp, "gamma", a.gamma, stream, channels);
+  check_tensor(kOp, "beta", a.beta, stream, channels);
+  check_tensor(kOp, "running_mean", a.running_mean, stream, channels);
+  check_tensor(kOp, "running_variance", a.running_variance, stream, channels);
+  check_tensor(kOp, "y", a.y, stream, a.x.shape());
+  check_activation(kOp, a.activation);
+  begin(stream, {&a.x, &a.gamma, &a.beta, &a.running_mean, &a.running_variance, &a.y});
+  TROUPE_DISPATCH(batch_norm_infer, stream, a);
 }
 
-void batch_norm_running(Stream& stream,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation,
-                        std::int64_t rows,
-                        float epsilon,
-                        float momentum,
-                        const Tensor& running_mean,
-                        const Tensor& running_variance) {
+void batch_norm_running(Stream& stream, const BatchNormRunning& a) {
   constexpr std::string_view kOp = "batch_norm_running";
-  check_tensor(kOp, "mean", mean, stream);
-  check_tensor(kOp, "inverse_deviation", inverse_deviation, stream, mean.shape());
-  check_tensor(kOp, "running_mean", running_mean, stream, mean.shape());
-  check_tensor(kOp, "running_variance", running_variance, stream, mean.shape());
-  TROUPE_CHECK(rows >= 1, "[", kOp, "] ", rows, " rows");
-  begin(stream, {&mean, &inverse_deviation, &running_mean, &running_variance});
-  TROUPE_DISPATCH(batch_norm_running,
-                  stream,
-                  mean,
-                  inverse_deviation,
-                  rows,
-                  epsilon,
-                  momentum,
-                  running_mean,
-                  running_variance);
+  check_tensor(kOp, "mean", a.mean, stream);
+  check_tensor(kOp, "inverse_deviation", a.inverse_deviation, stream, a.mean.shape());
+  check_tensor(kOp, "running_mean", a.running_mean, stream, a.mean.shape());
+  check_tensor(kOp, "running_variance", a.running_variance, stream, a.mean.shape());
+  TROUPE_CHECK(a.rows >= 1, "[", kOp, "] ", a.rows, " rows");
+  begin(stream, {&a.mean, &a.inverse_deviation, &a.running_mean, &a.running_variance});
+  TROUPE_DISPATCH(batch_norm_running, stream, a);
 }
 
-void batch_norm_backward(Stream& stream,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& y,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta) {
+void batch_norm_backward(Stream& stream, const Tensor& y, const NormalizationBackward& a) {
   constexpr std::string_view kOp = "batch_norm_backward";
-  check_matrix(kOp, x, stream);
-  check_has_rows(kOp, x);
-  check_backward(kOp,
-                 stream,
-                 x,
-                 gamma,
-                 mean,
-                 inverse_deviation,
-                 dy,
-                 dx,
-                 dgamma,
-                 dbeta,
-                 Shape{x.shape().back()});
+  check_matrix(kOp, a.x, stream);
+  check_has_rows(kOp, a.x);
+  check_backward(kOp, stream, a, Shape{a.x.shape().back()});
   if (y) {
-    check_tensor(kOp, "y", y, stream, x.shape());
+    check_tensor(kOp, "y", y, stream, a.x.shape());
   }
-  begin(stream, {&x, &gamma, &mean, &inverse_deviation, &y, &dy, &dx, &dgamma, &dbeta});
-  TROUPE_DISPATCH(
-      batch_norm_backward, stream, x, gamma, mean, inverse_deviation, y, dy, dx, dgamma, dbeta);
+  begin(stream,
+        {&a.x, &a.gamma, &a.mean, &a.inverse_deviation, &y, &a.dy, &a.dx, &a.dgamma, &a.dbeta});
+  TROUPE_DISPATCH(batch_norm_backward, stream, y, a);
 }
 
-void layer_norm_forward(Stream& stream,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation) {
+void layer_norm_forward(Stream& stream, const NormalizationForward& a) {
   constexpr std::string_view kOp = "layer_norm_forward";
-  check_tensor(kOp, "x", x, stream);
-  check_matrix(kOp, x, stream);
-  check_forward(kOp, stream, x, gamma, beta, y, mean, inverse_deviation, Shape{x.shape().front()});
-  begin(stream, {&x, &gamma, &beta, &y, &mean, &inverse_deviation});
-  TROUPE_DISPATCH(layer_norm_forward, stream, x, gamma, beta, epsilon, y, mean, inverse_deviation);
+  check_tensor(kOp, "x", a.x, stream);
+  check_matrix(kOp, a.x, stream);
+  check_forward(kOp, stream, a, Shape{a.x.shape().front()});
+  begin(stream, {&a.x, &a.gamma, &a.beta, &a.y, &a.mean, &a.inverse_deviation});
+  TROUPE_DISPATCH(layer_norm_forward, stream, a);
 }
 
-void layer_norm_backward(Stream& stream,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta) {
+void layer_norm_backward(Stream& stream, const NormalizationBackward& a) {
   constexpr std::string_view kOp = "layer_norm_backward";
-  check_tensor(kOp, "x", x, stream);
-  check_matrix(kOp, x, stream);
-  check_backward(kOp,
-                 stream,
-                 x,
-                 gamma,
-                 mean,
-                 inverse_deviation,
-                 dy,
-                 dx,
-                 dgamma,
-                 dbeta,
-                 Shape{x.shape().front()});
-  begin(stream, {&x, &gamma, &mean, &inverse_deviation, &dy, &dx, &dgamma, &dbeta});
-  TROUPE_DISPATCH(
-      layer_norm_backward, stream, x, gamma, mean, inverse_deviation, dy, dx, dgamma, dbeta);
+  check_tensor(kOp, "x", a.x, stream);
+  check_matrix(kOp, a.x, stream);
+  check_backward(kOp, stream, a, Shape{a.x.shape().front()});
+  begin(stream, {&a.x, &a.gamma, &a.mean, &a.inverse_deviation, &a.dy, &a.dx, &a.dgamma, &a.dbeta});
+  TROUPE_DISPATCH(layer_norm_backward, stream, a);
 }
 
-void group_norm_forward(Stream& stream,
-                        std::int64_t groups,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation) {
+void group_norm_forward(Stream& stream, std::int64_t groups, const NormalizationForward& a) {
   constexpr std::string_view kOp = "group_norm_forward";
-  check_groups(kOp, groups, x, stream);
-  check_forward(
-      kOp, stream, x, gamma, beta, y, mean, inverse_deviation, Shape{x.shape()[0], groups});
-  begin(stream, {&x, &gamma, &beta, &y, &mean, &inverse_deviation});
-  TROUPE_DISPATCH(
-      group_norm_forward, stream, groups, x, gamma, beta, epsilon, y, mean, inverse_deviation);
+  check_groups(kOp, groups, a.x, stream);
+  check_forward(kOp, stream, a, Shape{a.x.shape()[0], groups});
+  begin(stream, {&a.x, &a.gamma, &a.beta, &a.y, &a.mean, &a.inverse_deviation});
+  TROUPE_DISPATCH(group_norm_forward, stream, groups, a);
 }
 
-void group_norm_backward(Stream& stream,
-                         std::int64_t groups,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta) {
+void group_norm_backward(Stream& stream, std::int64_t groups, const NormalizationBackward& a) {
   constexpr std::string_view kOp = "group_norm_backward";
-  check_groups(kOp, groups, x, stream);
-  check_backward(kOp,
-                 stream,
-                 x,
-                 gamma,
-                 mean,
-                 inverse_deviation,
-                 dy,
-                 dx,
-                 dgamma,
-                 dbeta,
-                 Shape{x.shape()[0], groups});
-  begin(stream, {&x, &gamma, &mean, &inverse_deviation, &dy, &dx, &dgamma, &dbeta});
-  TROUPE_DISPATCH(group_norm_backward,
-                  stream,
-                  groups,
-                  x,
-                  gamma,
-                  mean,
-                  inverse_deviation,
-                  dy,
-                  dx,
-                  dgamma,
-                  dbeta);
+  check_groups(kOp, groups, a.x, stream);
+  check_backward(kOp, stream, a, Shape{a.x.shape()[0], groups});
+  begin(stream, {&a.x, &a.gamma, &a.mean, &a.inverse_deviation, &a.dy, &a.dx, &a.dgamma, &a.dbeta});
+  TROUPE_DISPATCH(group_norm_backward, stream, groups, a);
 }
 
 }  // namespace troupe

@@ -12,253 +12,107 @@
 
 namespace troupe {
 
-/// y = act(normalized x), mean and variance of each column over the rows of this batch, which are
-/// written out for the backward. Shapes: x (float32 or of the stream's operand_type()), y (R, C), R >= 1; gamma, beta, mean, inverse_deviation
-/// (C). Activation: none or relu. y may be x where no backward follows and x is float32. Ioffe & Szegedy 2015,
-/// algorithm 1.
-void batch_norm_forward(Stream& stream,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        ActivationKind activation,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation);
+// Arguments are named, in structs of references: for one call.
 
-/// The same with given statistics (C) instead of the batch's. R may be 0; y may be x where x is float32.
-void batch_norm_infer(Stream& stream,
-                      const Tensor& x,
-                      const Tensor& gamma,
-                      const Tensor& beta,
-                      const Tensor& running_mean,
-                      const Tensor& running_variance,
-                      float epsilon,
-                      ActivationKind activation,
-                      const Tensor& y);
+/// What all forwards take. y may be x where no backward follows and x is float32.
+struct NormalizationForward {
+  const Tensor& x;
+  const Tensor& gamma;  // (C)
+  const Tensor& beta;   // (C)
+  float epsilon;
+  const Tensor& y;                  // of x's shape; written
+  const Tensor& mean;               // written, for the backward
+  const Tensor& inverse_deviation;  // the same
+};
+
+/// What all backwards take: x, gamma, mean and inverse_deviation as the forward had and left them. The
+/// gradients are overwritten.
+struct NormalizationBackward {
+  const Tensor& x;
+  const Tensor& gamma;
+  const Tensor& mean;
+  const Tensor& inverse_deviation;
+  const Tensor& dy;      // the gradient by y
+  const Tensor& dx;      // of x's shape and type; may be dy
+  const Tensor& dgamma;  // (C)
+  const Tensor& dbeta;   // (C)
+};
+
+/// y = act(normalized x), mean and variance of each column over the rows of this batch. Shapes: x
+/// (float32 or of the stream's operand_type()), y (R, C), R >= 1; mean, inverse_deviation (C).
+/// Activation: none or relu. Ioffe & Szegedy 2015, algorithm 1.
+void batch_norm_forward(Stream& stream,
+                        ActivationKind activation,
+                        const NormalizationForward& arguments);
+
+struct BatchNormInference {
+  const Tensor& x;  // (R, C), float32 or of the stream's operand_type(); R may be 0
+  const Tensor& gamma;
+  const Tensor& beta;
+  const Tensor& running_mean;      // (C)
+  const Tensor& running_variance;  // (C)
+  float epsilon;
+  ActivationKind activation;
+  const Tensor& y;  // (R, C), written; may be x where x is float32
+};
+
+/// The same with given statistics instead of the batch's.
+void batch_norm_infer(Stream& stream, const BatchNormInference& arguments);
+
+struct BatchNormRunning {
+  const Tensor& mean;               // (C), the forward's result
+  const Tensor& inverse_deviation;  // (C), the same
+  std::int64_t rows;                // of the forward
+  float epsilon;                    // the forward's
+  float momentum;
+  const Tensor& running_mean;      // (C)
+  const Tensor& running_variance;  // (C)
+};
 
 /// In place: running = (1 - momentum) running + momentum batch, with the variance unbiased by R /
-/// (R - 1), as PyTorch does (of a single row as it is: zero). `rows` and `epsilon` are the
-/// forward's, `mean` and `inverse_deviation` its results. Shapes: all (C).
-void batch_norm_running(Stream& stream,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation,
-                        std::int64_t rows,
-                        float epsilon,
-                        float momentum,
-                        const Tensor& running_mean,
-                        const Tensor& running_variance);
+/// (R - 1), as PyTorch does (of a single row as it is: zero).
+void batch_norm_running(Stream& stream, const BatchNormRunning& arguments);
 
-/// dx, dgamma and dbeta (all overwritten) given dy by the output. `y` is that output where relu was
-/// applied: dy counts where y > 0; empty where there was no activation. Shapes as forward, dx of x's type; dx
-/// may be dy.
-void batch_norm_backward(Stream& stream,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& y,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta);
+/// `y` is the forward's output where relu was applied: dy counts where y > 0; empty where there was no
+/// activation.
+void batch_norm_backward(Stream& stream, const Tensor& y, const NormalizationBackward& arguments);
 
-/// Mean and variance of each row. Shapes: x, y (R, C), C >= 1; gamma, beta (C); mean,
-/// inverse_deviation (R). Ba, Kiros & Hinton 2016, arXiv:1607.06450.
-void layer_norm_forward(Stream& stream,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation);
+/// Mean and variance of each row. Shapes: x, y (R, C), C >= 1; mean, inverse_deviation (R). Ba, Kiros &
+/// Hinton 2016, arXiv:1607.06450.
+void layer_norm_forward(Stream& stream, const NormalizationForward& arguments);
 
-/// dx, dgamma, dbeta (all overwritten). Shapes as forward; dx may be dy.
-void layer_norm_backward(Stream& stream,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta);
+void layer_norm_backward(Stream& stream, const NormalizationBackward& arguments);
 
 /// Mean and variance of each image's `groups` groups of C / groups neighbouring channels. Shapes: x,
-/// y (B, S, C), S >= 1, C >= 1 a multiple of groups; gamma, beta (C); mean, inverse_deviation (B,
-/// groups). Wu & He 2018, arXiv:1803.08494.
-void group_norm_forward(Stream& stream,
-                        std::int64_t groups,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation);
+/// y (B, S, C), S >= 1, C >= 1 a multiple of groups; mean, inverse_deviation (B, groups). Wu & He 2018,
+/// arXiv:1803.08494.
+void group_norm_forward(Stream& stream, std::int64_t groups, const NormalizationForward& arguments);
 
-/// dx, dgamma, dbeta (all overwritten). Shapes as forward; dx may be dy.
 void group_norm_backward(Stream& stream,
                          std::int64_t groups,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta);
+                         const NormalizationBackward& arguments);
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void batch_norm_forward(Stream& stream,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        ActivationKind activation,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation);
-void batch_norm_infer(Stream& stream,
-                      const Tensor& x,
-                      const Tensor& gamma,
-                      const Tensor& beta,
-                      const Tensor& running_mean,
-                      const Tensor& running_variance,
-                      float epsilon,
-                      ActivationKind activation,
-                      const Tensor& y);
-void batch_norm_running(Stream& stream,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation,
-                        std::int64_t rows,
-                        float epsilon,
-                        float momentum,
-                        const Tensor& running_mean,
-                        const Tensor& running_variance);
-void batch_norm_backward(Stream& stream,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& y,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta);
-void layer_norm_forward(Stream& stream,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation);
-void layer_norm_backward(Stream& stream,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta);
-void group_norm_forward(Stream& stream,
-                        std::int64_t groups,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation);
-void group_norm_backward(Stream& stream,
-                         std::int64_t groups,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta);
+decltype(troupe::batch_norm_forward) batch_norm_forward;
+decltype(troupe::batch_norm_infer) batch_norm_infer;
+decltype(troupe::batch_norm_running) batch_norm_running;
+decltype(troupe::batch_norm_backward) batch_norm_backward;
+decltype(troupe::layer_norm_forward) layer_norm_forward;
+decltype(troupe::layer_norm_backward) layer_norm_backward;
+decltype(troupe::group_norm_forward) group_norm_forward;
+decltype(troupe::group_norm_backward) group_norm_backward;
 }  // namespace cpu
 
 namespace cuda {
-void batch_norm_forward(Stream& stream,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        ActivationKind activation,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation);
-void batch_norm_infer(Stream& stream,
-                      const Tensor& x,
-                      const Tensor& gamma,
-                      const Tensor& beta,
-                      const Tensor& running_mean,
-                      const Tensor& running_variance,
-                      float epsilon,
-                      ActivationKind activation,
-                      const Tensor& y);
-void batch_norm_running(Stream& stream,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation,
-                        std::int64_t rows,
-                        float epsilon,
-                        float momentum,
-                        const Tensor& running_mean,
-                        const Tensor& running_variance);
-void batch_norm_backward(Stream& stream,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& y,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta);
-void layer_norm_forward(Stream& stream,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation);
-void layer_norm_backward(Stream& stream,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta);
-void group_norm_forward(Stream& stream,
-                        std::int64_t groups,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation);
-void group_norm_backward(Stream& stream,
-                         std::int64_t groups,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta);
+decltype(troupe::batch_norm_forward) batch_norm_forward;
+decltype(troupe::batch_norm_infer) batch_norm_infer;
+decltype(troupe::batch_norm_running) batch_norm_running;
+decltype(troupe::batch_norm_backward) batch_norm_backward;
+decltype(troupe::layer_norm_forward) layer_norm_forward;
+decltype(troupe::layer_norm_backward) layer_norm_backward;
+decltype(troupe::group_norm_forward) group_norm_forward;
+decltype(troupe::group_norm_backward) group_norm_backward;
 }  // namespace cuda
 
 }  // namespace troupe

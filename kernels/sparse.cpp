@@ -3,25 +3,23 @@
 namespace troupe {
 
 void sparse_logistic_steps(SharedBuffer& w,
-                           const SparseRows& rows,
-                           std::span<const std::int64_t> order,
-                           std::int64_t first,
-                           std::int64_t count,
+                           const SparseRun& run,
                            const SparseSteps& steps,
                            SparseResult& result) {
-  TROUPE_CHECK(first >= 0 && count >= 0 && first + count <= static_cast<std::int64_t>(order.size()),
+  TROUPE_CHECK(run.first >= 0 && run.count >= 0 &&
+                   run.first + run.count <= static_cast<std::int64_t>(run.order.size()),
                "[sparse_logistic_steps] ",
-               count,
+               run.count,
                " rows from ",
-               first,
+               run.first,
                " of ",
-               order.size());
+               run.order.size());
   TROUPE_CHECK(steps.writer >= 0 && steps.writer < w.writers(),
                "[sparse_logistic_steps] writer ",
                steps.writer,
                " of ",
                w.writers());
-  cpu::sparse_logistic_steps(w, rows, order, first, count, steps, result);
+  cpu::sparse_logistic_steps(w, run, steps, result);
 }
 
 void sparse_logistic_loss(std::span<const float> w,

@@ -32,15 +32,19 @@ struct SparseResult {
   std::vector<std::int64_t> staleness{};
 };
 
-/// One step of SGD a row, in the order `order`: w -= eta (sigmoid(w.x) - label) x on the components
-/// that x touches, each counted as an update. Adds to `result` the rows' losses as they were before
-/// their own steps. order: indices of rows, of which those from `first` on, `count` of them, are
-/// gone through; the one behind them is only fetched ahead of time.
+/// Some rows in an order of their own: those that `order` names from `first` on, `count` of them. The one behind
+/// them is only fetched ahead of time.
+struct SparseRun {
+  const SparseRows& rows;
+  std::span<const std::int64_t> order;  // indices of rows
+  std::int64_t first;
+  std::int64_t count;
+};
+
+/// One step of SGD a row, in order: w -= eta (sigmoid(w.x) - label) x on the components that x touches,
+/// each counted as an update. Adds to `result` the rows' losses as they were before their own steps.
 void sparse_logistic_steps(SharedBuffer& w,
-                           const SparseRows& rows,
-                           std::span<const std::int64_t> order,
-                           std::int64_t first,
-                           std::int64_t count,
+                           const SparseRun& run,
                            const SparseSteps& steps,
                            SparseResult& result);
 
@@ -52,18 +56,8 @@ void sparse_logistic_loss(std::span<const float> w,
                           SparseResult& result);
 
 namespace cpu {
-void sparse_logistic_steps(SharedBuffer& w,
-                           const SparseRows& rows,
-                           std::span<const std::int64_t> order,
-                           std::int64_t first,
-                           std::int64_t count,
-                           const SparseSteps& steps,
-                           SparseResult& result);
-void sparse_logistic_loss(std::span<const float> w,
-                          const SparseRows& rows,
-                          std::int64_t first,
-                          std::int64_t last,
-                          SparseResult& result);
+decltype(troupe::sparse_logistic_steps) sparse_logistic_steps;
+decltype(troupe::sparse_logistic_loss) sparse_logistic_loss;
 }  // namespace cpu
 
 }  // namespace troupe

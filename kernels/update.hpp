@@ -79,33 +79,19 @@ void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Te
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-void update(Stream& stream, const UpdateArguments& arguments);
-void nesterov_direction(Stream& stream,
-                        const UpdateScalars& scalars,
-                        const Tensor& g,
-                        const Tensor& m,
-                        const Tensor& out);
-void normalize(Stream& stream, const Tensor& x, const Tensor& out);
-void sum_of_squares(Stream& stream,
-                    const Tensor& x,
-                    std::span<const Part> parts,
-                    const Tensor& out);
-void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out);
+decltype(troupe::update) update;
+decltype(troupe::nesterov_direction) nesterov_direction;
+decltype(troupe::normalize) normalize;
+decltype(troupe::sum_of_squares) sum_of_squares;
+decltype(troupe::squared_distance) squared_distance;
 }  // namespace cpu
 
 namespace cuda {
-void update(Stream& stream, const UpdateArguments& arguments);
-void nesterov_direction(Stream& stream,
-                        const UpdateScalars& scalars,
-                        const Tensor& g,
-                        const Tensor& m,
-                        const Tensor& out);
-void normalize(Stream& stream, const Tensor& x, const Tensor& out);
-void sum_of_squares(Stream& stream,
-                    const Tensor& x,
-                    std::span<const Part> parts,
-                    const Tensor& out);
-void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out);
+decltype(troupe::update) update;
+decltype(troupe::nesterov_direction) nesterov_direction;
+decltype(troupe::normalize) normalize;
+decltype(troupe::sum_of_squares) sum_of_squares;
+decltype(troupe::squared_distance) squared_distance;
 }  // namespace cuda
 
 }  // namespace troupe

@@ -50,12 +50,17 @@ Trained train(const SparseData& data, int threads, SharedAdd how, std::mutex* lo
       for (const auto& of_epoch : order) {
         for (std::int64_t first = t * kBlock; first < kRows; first += threads * kBlock) {
           if (!lock) {
-            sparse_logistic_steps(w, rows, of_epoch, first, kBlock, steps, result);
+            sparse_logistic_steps(
+                w,
+                {.rows = rows, .order = of_epoch, .first = first, .count = kBlock},
+                steps,
+                result);
             continue;
           }
           for (std::int64_t i = first; i < first + kBlock; ++i) {
             const std::lock_guard guard(*lock);
-            sparse_logistic_steps(w, rows, of_epoch, i, 1, steps, result);
+            sparse_logistic_steps(
+                w, {.rows = rows, .order = of_epoch, .first = i, .count = 1}, steps, result);
           }
         }
       }

@@ -51,7 +51,13 @@ double convolution_peak(Stream& stream, double seconds) {
     const double flops =
         2 * kBatch * inside * inside * static_cast<double>(c.channels * c.channels);
     best = std::max(best, best_rate(flops, seconds / 3, [&] {
-                      convolution_forward(stream, geometry, x, w, {}, ActivationKind::none, y);
+                      convolution_forward(stream,
+                                          {.geometry = geometry,
+                                           .x = x,
+                                           .w = w,
+                                           .bias = {},
+                                           .activation = ActivationKind::none,
+                                           .y = y});
                     }));
   }
   return best;

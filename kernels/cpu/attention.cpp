@@ -328,14 +328,8 @@ void causal_attention_forward(
   }
 }
 
-void causal_attention_backward(Stream& stream,
-                               std::int64_t heads,
-                               const Tensor& qkv,
-                               const Tensor& y,
-                               const Tensor& log_sum,
-                               const Tensor& dy,
-                               const Tensor& dqkv) {
-  const Sizes s(heads, y);
+void causal_attention_backward(Stream& stream, const AttentionGradient& a) {
+  const Sizes s(a.heads, a.y);
   const std::int64_t panels = padded(s.D);  // floats a row, of all panels
   Pieces scratch(stream.cpu().scratch(3 * panels * s.T + 2 * panels * kBlock + 2 * s.D * kWidth +
                                       2 * s.T * kBlock));
@@ -349,14 +343,14 @@ void causal_attention_backward(Stream& stream,
   float* p = scratch.take(s.T * kBlock);                   // (T, kBlock)
   float* dp = scratch.take(s.T * kBlock);                  // (T, kBlock)
   for (std::int64_t b = 0; b < s.B; ++b) {
-    for (std::int64_t h = 0; h < heads; ++h) {
-      const Rows q = s.head(qkv, b, h, 0);
-      const Rows k = s.head(qkv, b, h, s.C);
-      const Rows v = s.head(qkv, b, h, 2 * s.C);
-      const Rows out = s.head(y, b, h, 0);
-      const Rows dout = s.head(dy, b, h, 0);
-      const float* log_sum_of = log_sum.data<float>() + (b * heads + h) * s.T;
-      float* dq = dqkv.data<float>() + b * s.T * 3 * s.C + h * s.D;
+    for (std::int64_t h = 0; h < a.heads; ++h) {
+      const Rows q = s.head(a.qkv, b, h, 0);
+      const Rows k = s.head(a.qkv, b, h, s.C);
+      const Rows v = s.head(a.qkv, b, h, 2 * s.C);
+      const Rows out = s.head(a.y, b, h, 0);
+      const Rows dout = s.head(a.dy, b, h, 0);
+      const float* log_sum_of = a.log_sum.data<float>() + (b * a.heads + h) * s.T;
+      float* dq = a.dqkv.data<float>() + b * s.T * 3 * s.C + h * s.D;
       pack_panels(k, 1.0f, s.T, keys_packed);
       std::fill_n(key_gradient, panels * s.T, 0.0f);
       std::fill_n(value_gradient, panels * s.T, 0.0f);

@@ -23,41 +23,35 @@ ConvolutionPlan plan_of(const ConvolutionGeometry& g, const Shape& x, const Shap
 
 }  // namespace
 
-void convolution_forward(Stream& stream,
-                         const ConvolutionGeometry& geometry,
-                         const Tensor& x,
-                         const Tensor& w,
-                         const Tensor& bias,
-                         ActivationKind activation,
-                         const Tensor& y) {
-  const ConvolutionPlan plan = plan_of(geometry, x.shape(), y.shape());
-  ActivationKind left_to_do = activation;
+void convolution_forward(Stream& stream, const ConvolutionArguments& a) {
+  const ConvolutionPlan plan = plan_of(a.geometry, a.x.shape(), a.y.shape());
+  ActivationKind left_to_do = a.activation;
   if (small_forward(plan)) {
-    const bool relu = activation == ActivationKind::relu;
+    const bool relu = a.activation == ActivationKind::relu;
     small_convolution_forward(stream.cpu(),
                               plan,
-                              x.data<float>(),
-                              w.data<float>(),
-                              bias ? bias.data<float>() : nullptr,
+                              a.x.data<float>(),
+                              a.w.data<float>(),
+                              a.bias ? a.bias.data<float>() : nullptr,
                               relu,
-                              y.data<float>());
-    left_to_do = relu ? ActivationKind::none : activation;
+                              a.y.data<float>());
+    left_to_do = relu ? ActivationKind::none : a.activation;
   } else if (packed_convolution_wins(plan)) {
     packed_convolution_forward(stream.cpu(),
                                plan,
-                               x.data<float>(),
-                               w.data<float>(),
-                               bias ? bias.data<float>() : nullptr,
-                               y.data<float>());
+                               a.x.data<float>(),
+                               a.w.data<float>(),
+                               a.bias ? a.bias.data<float>() : nullptr,
+                               a.y.data<float>());
   } else {
     stream.cpu().onednn().convolution_forward(plan,
-                                              x.data<float>(),
-                                              w.data<float>(),
-                                              bias ? bias.data<float>() : nullptr,
-                                              y.data<float>());
+                                              a.x.data<float>(),
+                                              a.w.data<float>(),
+                                              a.bias ? a.bias.data<float>() : nullptr,
+                                              a.y.data<float>());
   }
   if (left_to_do != ActivationKind::none) {
-    cpu::activation_forward(stream, left_to_do, y, y);
+    cpu::activation_forward(stream, left_to_do, a.y, a.y);
   }
 }
 

@@ -2,22 +2,15 @@
 
 namespace troupe::cpu {
 
-void compensate_delay(Stream& /*stream*/,
-                      Compensation kind,
-                      const CompensationScalars& scalars,
-                      const Tensor& g,
-                      const Tensor& w,
-                      const Tensor& w_read,
-                      const Tensor& mean_square,
-                      const Tensor& out) {
-  const CompensationScalars s = scalars;
-  const std::int64_t n = g.elements();
-  const float* from = g.data<float>();
-  const float* now = w.data<float>();
-  const float* then = w_read.data<float>();
-  float* kept = mean_square ? mean_square.data<float>() : nullptr;
-  float* to = out.data<float>();
-  with_compensation(kind, [&](auto op) {
+void compensate_delay(Stream& /*stream*/, const CompensationArguments& a) {
+  const CompensationScalars s = a.scalars;
+  const std::int64_t n = a.g.elements();
+  const float* from = a.g.data<float>();
+  const float* now = a.w.data<float>();
+  const float* then = a.w_read.data<float>();
+  float* kept = a.mean_square ? a.mean_square.data<float>() : nullptr;
+  float* to = a.out.data<float>();
+  with_compensation(a.kind, [&](auto op) {
 #pragma GCC ivdep  // out may be g, but never a shifted one
     for (std::int64_t i = 0; i < n; ++i) {
       if constexpr (op.averages) {
@@ -47,22 +40,15 @@ void damp_by_gap(Stream& /*stream*/,
   }
 }
 
-void damp_by_own_steps(Stream& /*stream*/,
-                       const OwnStepScalars& scalars,
-                       const Tensor& g,
-                       const Tensor& w,
-                       const Tensor& aim,
-                       const Tensor& w_read,
-                       const Tensor& square,
-                       const Tensor& out) {
-  const OwnStepScalars s = scalars;
-  const std::int64_t n = g.elements();
-  const float* from = g.data<float>();
-  const float* now = w.data<float>();
-  const float* aimed = aim.data<float>();
-  const float* then = w_read.data<float>();
-  const float* squares = square.data<float>();
-  float* to = out.data<float>();
+void damp_by_own_steps(Stream& /*stream*/, const OwnStepArguments& a) {
+  const OwnStepScalars s = a.scalars;
+  const std::int64_t n = a.g.elements();
+  const float* from = a.g.data<float>();
+  const float* now = a.w.data<float>();
+  const float* aimed = a.aim.data<float>();
+  const float* then = a.w_read.data<float>();
+  const float* squares = a.square.data<float>();
+  float* to = a.out.data<float>();
 #pragma GCC ivdep  // out may be g, but never a shifted one
   for (std::int64_t i = 0; i < n; ++i) {
     to[i] = damped_by_own_step(s, from[i], now[i], aimed[i] - then[i], squares[i]);
@@ -84,20 +70,14 @@ void average_square_step(Stream& /*stream*/,
   }
 }
 
-void divide_by_deviation(Stream& /*stream*/,
-                         const DeviationScalars& scalars,
-                         const Tensor& g,
-                         const Tensor& square,
-                         const Tensor& mean,
-                         const Tensor& deviation,
-                         const Tensor& out) {
-  const DeviationScalars s = scalars;
-  const std::int64_t n = g.elements();
-  const float* from = g.data<float>();
-  float* squares = square.data<float>();
-  float* means = mean.data<float>();
-  float* deviations = deviation.data<float>();
-  float* to = out.data<float>();
+void divide_by_deviation(Stream& /*stream*/, const DeviationArguments& a) {
+  const DeviationScalars s = a.scalars;
+  const std::int64_t n = a.g.elements();
+  const float* from = a.g.data<float>();
+  float* squares = a.square.data<float>();
+  float* means = a.mean.data<float>();
+  float* deviations = a.deviation.data<float>();
+  float* to = a.out.data<float>();
 #pragma GCC ivdep  // out may be g, but never a shifted one
   for (std::int64_t i = 0; i < n; ++i) {
     to[i] = by_deviation(s, from[i], squares[i], means[i], deviations[i]);

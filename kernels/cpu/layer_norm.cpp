@@ -117,34 +117,27 @@ class RowSums {
 
 }  // namespace
 
-void layer_norm_forward(Stream& /*stream*/,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation) {
-  const std::int64_t rows = x.shape()[0];
-  const std::int64_t columns = x.shape()[1];
+void layer_norm_forward(Stream& /*stream*/, const NormalizationForward& a) {
+  const std::int64_t rows = a.x.shape()[0];
+  const std::int64_t columns = a.x.shape()[1];
   const double share = 1.0 / static_cast<double>(columns);
   const RowSums sums(columns);
-  const float* gain = gamma.data<float>();
-  const float* bias = beta.data<float>();
-  float* means = mean.data<float>();
-  float* inverses = inverse_deviation.data<float>();
+  const float* gain = a.gamma.data<float>();
+  const float* bias = a.beta.data<float>();
+  float* means = a.mean.data<float>();
+  float* inverses = a.inverse_deviation.data<float>();
   // Some rows together through each of the three passes: a row's own would wait for each other.
   const std::int64_t together = std::clamp<std::int64_t>(kCachedElements / columns, 1, 16);
   for (std::int64_t begin = 0; begin < rows; begin += together) {
     const std::int64_t end = std::min(rows, begin + together);
-    const float* from = x.data<float>() + begin * columns;
+    const float* from = a.x.data<float>() + begin * columns;
     for (std::int64_t r = begin; r < end; ++r, from += columns) {
       const Sums sum = sums([from](std::int64_t i, auto lanes, Floats& s, Floats&) {
         s += lanes.keep(lanes.load(from + i));
       });
       means[r] = static_cast<float>(sum.first * share);
     }
-    from = x.data<float>() + begin * columns;
+    from = a.x.data<float>() + begin * columns;
     for (std::int64_t r = begin; r < end; ++r, from += columns) {
       const Floats near_mean = broadcast(means[r]);
       const Sums around = sums([&](std::int64_t i, auto lanes, Floats& s, Floats& q) {
@@ -156,10 +149,10 @@ void layer_norm_forward(Stream& /*stream*/,
       const double error = around.first * share;
       const double variance = around.second * share - error * error;
       means[r] = static_cast<float>(static_cast<double>(means[r]) + error);
-      inverses[r] = static_cast<float>(inverse_of_deviation(variance, epsilon));
+      inverses[r] = static_cast<float>(inverse_of_deviation(variance, a.epsilon));
     }
-    from = x.data<float>() + begin * columns;
-    float* to = y.data<float>() + begin * columns;
+    from = a.x.data<float>() + begin * columns;
+    float* to = a.y.data<float>() + begin * columns;
     for (std::int64_t r = begin; r < end; ++r, from += columns, to += columns) {
       const float center = means[r];
       const float inverse = inverses[r];
@@ -174,20 +167,12 @@ void layer_norm_forward(Stream& /*stream*/,
   }
 }
 
-void layer_norm_backward(Stream& stream,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta) {
-  const std::int64_t rows = x.shape()[0];
-  const std::int64_t columns = x.shape()[1];
+void layer_norm_backward(Stream& stream, const NormalizationBackward& a) {
+  const std::int64_t rows = a.x.shape()[0];
+  const std::int64_t columns = a.x.shape()[1];
   const double share = 1.0 / static_cast<double>(columns);
   const RowSums sums(columns);
-  const float* gain = gamma.data<float>();
+  const float* gain = a.gamma.data<float>();
   // Parameter gradients: of some rows in float, and of all in double.
   auto* gain_total = reinterpret_cast<double*>(stream.cpu().scratch(6 * columns));
   double* bias_total = gain_total + columns;
@@ -198,11 +183,11 @@ void layer_norm_backward(Stream& stream,
     const std::int64_t end = std::min(rows, begin + kBlockRows);
     std::fill_n(gain_sum, 2 * columns, 0.0f);
     for (std::int64_t r = begin; r < end; ++r) {
-      const float* from = x.data<float>() + r * columns;
-      const float* gradient = dy.data<float>() + r * columns;
-      float* to = dx.data<float>() + r * columns;
-      const float center = mean.data<float>()[r];
-      const float inverse = inverse_deviation.data<float>()[r];
+      const float* from = a.x.data<float>() + r * columns;
+      const float* gradient = a.dy.data<float>() + r * columns;
+      float* to = a.dx.data<float>() + r * columns;
+      const float center = a.mean.data<float>()[r];
+      const float inverse = a.inverse_deviation.data<float>()[r];
       const Sums sum = sums([&](std::int64_t i, auto lanes, Floats& s, Floats& q) {
         const Floats g = lanes.keep(lanes.load(gradient + i));
         const Floats normal =
@@ -227,8 +212,8 @@ void layer_norm_backward(Stream& stream,
     }
   }
   for (std::int64_t i = 0; i < columns; ++i) {
-    dgamma.data<float>()[i] = static_cast<float>(gain_total[i]);
-    dbeta.data<float>()[i] = static_cast<float>(bias_total[i]);
+    a.dgamma.data<float>()[i] = static_cast<float>(gain_total[i]);
+    a.dbeta.data<float>()[i] = static_cast<float>(bias_total[i]);
   }
 }
 

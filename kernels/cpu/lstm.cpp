@@ -62,22 +62,16 @@ void lstm_cell_forward(Stream& /*stream*/,
   }
 }
 
-void lstm_cell_backward(Stream& /*stream*/,
-                        const Tensor& gates,
-                        const Tensor& cell,
-                        const Tensor& cell_before,
-                        const Tensor& dhidden,
-                        const Tensor& dcell,
-                        const Tensor& dgates) {
-  const std::int64_t B = cell.shape()[0];
-  const std::int64_t H = cell.shape()[1];
-  const float* before = data_or_null(cell_before);
+void lstm_cell_backward(Stream& /*stream*/, const LstmCellGradients& a) {
+  const std::int64_t B = a.cell.shape()[0];
+  const std::int64_t H = a.cell.shape()[1];
+  const float* before = data_or_null(a.cell_before);
   for (std::int64_t b = 0; b < B; ++b) {
-    const float* gate = gates.data<float>() + b * 4 * H;
-    const float* c = cell.data<float>() + b * H;
-    const float* dh = dhidden.data<float>() + b * H;
-    float* dc = dcell.data<float>() + b * H;
-    float* d = dgates.data<float>() + b * 4 * H;
+    const float* gate = a.gates.data<float>() + b * 4 * H;
+    const float* c = a.cell.data<float>() + b * H;
+    const float* dh = a.dhidden.data<float>() + b * H;
+    float* dc = a.dcell.data<float>() + b * H;
+    float* d = a.dgates.data<float>() + b * 4 * H;
     const auto row = [&](auto state_before) {
 #pragma GCC ivdep
       for (std::int64_t k = 0; k < H; ++k) {

@@ -206,25 +206,17 @@ void set_column(const Scratch& s, std::int64_t c, const NormalizationGradient& g
 }
 
 template <class Gradient>
-void batch_norm_backward_by(Gradient g,
-                            Stream& stream,
-                            const Tensor& x,
-                            const Tensor& gamma,
-                            const Tensor& mean,
-                            const Tensor& inverse_deviation,
-                            const Tensor& dx,
-                            const Tensor& dgamma,
-                            const Tensor& dbeta) {
-  const LongRows rows(x.shape()[0], x.shape()[1]);
+void batch_norm_backward_by(Gradient g, Stream& stream, const NormalizationBackward& a) {
+  const LongRows rows(a.x.shape()[0], a.x.shape()[1]);
   const Scratch s(stream, rows);
-  const double n = static_cast<double>(x.shape()[0]);
-  const float* gain = gamma.data<float>();
-  const float* inverse = inverse_deviation.data<float>();
-  float* gain_gradient = dgamma.data<float>();
-  float* bias_gradient = dbeta.data<float>();
-  std::copy_n(mean.data<float>(), rows.columns, s.mean);
+  const double n = static_cast<double>(a.x.shape()[0]);
+  const float* gain = a.gamma.data<float>();
+  const float* inverse = a.inverse_deviation.data<float>();
+  float* gain_gradient = a.dgamma.data<float>();
+  float* bias_gradient = a.dbeta.data<float>();
+  std::copy_n(a.mean.data<float>(), rows.columns, s.mean);
   repeat(rows, {s.mean});
-  sum_columns(rows, s, GradientTerms<Gradient>{g, x.data<float>(), s.mean});
+  sum_columns(rows, s, GradientTerms<Gradient>{g, a.x.data<float>(), s.mean});
   for (std::int64_t c = 0; c < rows.columns; ++c) {
     const double weight = gain[c];
     set_column(s, c, {gain[c], inverse[c], weight * s.first[c], weight * s.second[c], n});
@@ -232,95 +224,63 @@ void batch_norm_backward_by(Gradient g,
     bias_gradient[c] = static_cast<float>(s.first[c]);
   }
   repeat(rows, {s.factor, s.slope, s.offset});
-  input_gradient(rows, s, x.data<float>(), g, dx.data<float>());
+  input_gradient(rows, s, a.x.data<float>(), g, a.dx.data<float>());
 }
 
 }  // namespace
 
 // -- batch normalization ----------------------------------------------------------------
 
-void batch_norm_forward(Stream& stream,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        ActivationKind activation,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation) {
-  const LongRows rows(x.shape()[0], x.shape()[1]);
+void batch_norm_forward(Stream& stream, ActivationKind activation, const NormalizationForward& a) {
+  const LongRows rows(a.x.shape()[0], a.x.shape()[1]);
   const Scratch s(stream, rows);
-  const double n = static_cast<double>(x.shape()[0]);
-  const float* gain = gamma.data<float>();
-  float* means = mean.data<float>();
-  float* inverse = inverse_deviation.data<float>();
-  sum_columns(rows, s, Moments{x.data<float>()});
+  const double n = static_cast<double>(a.x.shape()[0]);
+  const float* gain = a.gamma.data<float>();
+  float* means = a.mean.data<float>();
+  float* inverse = a.inverse_deviation.data<float>();
+  sum_columns(rows, s, Moments{a.x.data<float>()});
   for (std::int64_t c = 0; c < rows.columns; ++c) {
-    const NormalizationStatistics of_column(s.first[c], s.second[c], n, epsilon);
+    const NormalizationStatistics of_column(s.first[c], s.second[c], n, a.epsilon);
     means[c] = of_column.mean;
     inverse[c] = of_column.inverse_deviation;
     s.factor[c] = gain[c] * inverse[c];
   }
   std::copy_n(means, rows.columns, s.mean);
-  std::copy_n(beta.data<float>(), rows.columns, s.offset);
+  std::copy_n(a.beta.data<float>(), rows.columns, s.offset);
   repeat(rows, {s.mean, s.factor, s.offset});
-  normalize(rows, s, activation, x.data<float>(), y.data<float>());
+  normalize(rows, s, activation, a.x.data<float>(), a.y.data<float>());
 }
 
-void batch_norm_infer(Stream& stream,
-                      const Tensor& x,
-                      const Tensor& gamma,
-                      const Tensor& beta,
-                      const Tensor& running_mean,
-                      const Tensor& running_variance,
-                      float epsilon,
-                      ActivationKind activation,
-                      const Tensor& y) {
-  const LongRows rows(x.shape()[0], x.shape()[1]);
+void batch_norm_infer(Stream& stream, const BatchNormInference& a) {
+  const LongRows rows(a.x.shape()[0], a.x.shape()[1]);
   const Scratch s(stream, rows);
-  const float* gain = gamma.data<float>();
-  const float* variance = running_variance.data<float>();
+  const float* gain = a.gamma.data<float>();
+  const float* variance = a.running_variance.data<float>();
   for (std::int64_t c = 0; c < rows.columns; ++c) {
     const double of_column = variance[c];
-    s.factor[c] = gain[c] * static_cast<float>(inverse_of_deviation(of_column, epsilon));
+    s.factor[c] = gain[c] * static_cast<float>(inverse_of_deviation(of_column, a.epsilon));
   }
-  std::copy_n(running_mean.data<float>(), rows.columns, s.mean);
-  std::copy_n(beta.data<float>(), rows.columns, s.offset);
+  std::copy_n(a.running_mean.data<float>(), rows.columns, s.mean);
+  std::copy_n(a.beta.data<float>(), rows.columns, s.offset);
   repeat(rows, {s.mean, s.factor, s.offset});
-  normalize(rows, s, activation, x.data<float>(), y.data<float>());
+  normalize(rows, s, a.activation, a.x.data<float>(), a.y.data<float>());
 }
 
-void batch_norm_running(Stream& /*stream*/,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation,
-                        std::int64_t rows,
-                        float epsilon,
-                        float momentum,
-                        const Tensor& running_mean,
-                        const Tensor& running_variance) {
-  const RunningStatistics running(rows, epsilon, momentum);
-  for (std::int64_t c = 0; c < mean.elements(); ++c) {
-    running.take_in(mean.data<float>()[c],
-                    inverse_deviation.data<float>()[c],
-                    running_mean.data<float>()[c],
-                    running_variance.data<float>()[c]);
+void batch_norm_running(Stream& /*stream*/, const BatchNormRunning& a) {
+  const RunningStatistics running(a.rows, a.epsilon, a.momentum);
+  for (std::int64_t c = 0; c < a.mean.elements(); ++c) {
+    running.take_in(a.mean.data<float>()[c],
+                    a.inverse_deviation.data<float>()[c],
+                    a.running_mean.data<float>()[c],
+                    a.running_variance.data<float>()[c]);
   }
 }
 
-void batch_norm_backward(Stream& stream,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& y,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta) {
+void batch_norm_backward(Stream& stream, const Tensor& y, const NormalizationBackward& a) {
   const auto by = [&](auto g) {
-    batch_norm_backward_by(g, stream, x, gamma, mean, inverse_deviation, dx, dgamma, dbeta);
+    batch_norm_backward_by(g, stream, a);
   };
-  y ? by(Masked{dy.data<float>(), y.data<float>()}) : by(Unmasked{dy.data<float>()});
+  y ? by(Masked{a.dy.data<float>(), y.data<float>()}) : by(Unmasked{a.dy.data<float>()});
 }
 
 // -- group normalization ----------------------------------------------------------------
@@ -343,32 +303,24 @@ struct Groups {
 
 }  // namespace
 
-void group_norm_forward(Stream& stream,
-                        std::int64_t groups,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation) {
-  const LongRows rows(x.shape()[1], x.shape()[2]);
-  const Groups all(groups, x.shape());
+void group_norm_forward(Stream& stream, std::int64_t groups, const NormalizationForward& a) {
+  const LongRows rows(a.x.shape()[1], a.x.shape()[2]);
+  const Groups all(groups, a.x.shape());
   const Scratch s(stream, rows);
-  const float* gain = gamma.data<float>();
-  float* group_mean = mean.data<float>();
-  float* group_inverse = inverse_deviation.data<float>();
-  std::copy_n(beta.data<float>(), rows.columns, s.offset);
+  const float* gain = a.gamma.data<float>();
+  float* group_mean = a.mean.data<float>();
+  float* group_inverse = a.inverse_deviation.data<float>();
+  std::copy_n(a.beta.data<float>(), rows.columns, s.offset);
   repeat(rows, {s.offset});
-  for (std::int64_t b = 0; b < x.shape()[0]; ++b) {
-    const float* from = x.data<float>() + b * all.image;
+  for (std::int64_t b = 0; b < a.x.shape()[0]; ++b) {
+    const float* from = a.x.data<float>() + b * all.image;
     sum_columns(rows, s, Moments{from});
     for (std::int64_t first = 0; first < rows.columns; first += all.width) {
       Terms<double> sum{0, 0};
       for (std::int64_t c = first; c < first + all.width; ++c) {
         sum = sum + Terms<double>{s.first[c], s.second[c]};
       }
-      const NormalizationStatistics of_group(sum.first, sum.second, all.n, epsilon);
+      const NormalizationStatistics of_group(sum.first, sum.second, all.n, a.epsilon);
       *group_mean = of_group.mean;
       *group_inverse = of_group.inverse_deviation;
       for (std::int64_t c = first; c < first + all.width; ++c) {
@@ -379,31 +331,22 @@ void group_norm_forward(Stream& stream,
       ++group_inverse;
     }
     repeat(rows, {s.mean, s.factor});
-    normalize(rows, s, ActivationKind::none, from, y.data<float>() + b * all.image);
+    normalize(rows, s, ActivationKind::none, from, a.y.data<float>() + b * all.image);
   }
 }
 
-void group_norm_backward(Stream& stream,
-                         std::int64_t groups,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta) {
-  const LongRows rows(x.shape()[1], x.shape()[2]);
-  const Groups all(groups, x.shape());
+void group_norm_backward(Stream& stream, std::int64_t groups, const NormalizationBackward& a) {
+  const LongRows rows(a.x.shape()[1], a.x.shape()[2]);
+  const Groups all(groups, a.x.shape());
   const Scratch s(stream, rows);
-  const float* gain = gamma.data<float>();
+  const float* gain = a.gamma.data<float>();
   std::fill_n(s.dgamma, rows.columns, 0.0);
   std::fill_n(s.dbeta, rows.columns, 0.0);
-  for (std::int64_t b = 0; b < x.shape()[0]; ++b) {
-    const float* from = x.data<float>() + b * all.image;
-    const float* means = mean.data<float>() + b * groups;
-    const float* inverse = inverse_deviation.data<float>() + b * groups;
-    const Unmasked gradient{dy.data<float>() + b * all.image};
+  for (std::int64_t b = 0; b < a.x.shape()[0]; ++b) {
+    const float* from = a.x.data<float>() + b * all.image;
+    const float* means = a.mean.data<float>() + b * groups;
+    const float* inverse = a.inverse_deviation.data<float>() + b * groups;
+    const Unmasked gradient{a.dy.data<float>() + b * all.image};
     for (std::int64_t c = 0; c < rows.columns; ++c) {
       s.mean[c] = means[c / all.width];
     }
@@ -422,11 +365,11 @@ void group_norm_backward(Stream& stream,
       }
     }
     repeat(rows, {s.factor, s.slope, s.offset});
-    input_gradient(rows, s, from, gradient, dx.data<float>() + b * all.image);
+    input_gradient(rows, s, from, gradient, a.dx.data<float>() + b * all.image);
   }
   for (std::int64_t c = 0; c < rows.columns; ++c) {
-    dgamma.data<float>()[c] = static_cast<float>(s.dgamma[c]);
-    dbeta.data<float>()[c] = static_cast<float>(s.dbeta[c]);
+    a.dgamma.data<float>()[c] = static_cast<float>(s.dgamma[c]);
+    a.dbeta.data<float>()[c] = static_cast<float>(s.dbeta[c]);
   }
 }
 

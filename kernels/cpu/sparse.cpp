@@ -34,12 +34,10 @@ Row row_at(const SparseRows& rows, std::int64_t index) {
 }  // namespace
 
 void sparse_logistic_steps(SharedBuffer& w,
-                           const SparseRows& rows,
-                           std::span<const std::int64_t> order,
-                           std::int64_t first,
-                           std::int64_t count,
+                           const SparseRun& run,
                            const SparseSteps& steps,
                            SparseResult& result) {
+  const auto& [rows, order, first, count] = run;
   const std::int64_t k = rows.nonzeros;
   for (std::int64_t i = first; i < first + count; ++i) {
     const Row row = row_at(rows, order[static_cast<std::size_t>(i)]);

@@ -140,7 +140,7 @@ void nesterov_direction(Stream& /*stream*/,
   float* to = out.data<float>();
 #pragma GCC ivdep  // out may be g, but never a shifted one
   for (std::int64_t i = 0; i < n; ++i) {
-    to[i] = troupe::nesterov_direction(s, from[i], velocity[i]);
+    to[i] = nesterov_element(s, from[i], velocity[i]);
   }
 }
 

@@ -431,20 +431,14 @@ void causal_attention_forward(
   });
 }
 
-void causal_attention_backward(Stream& stream,
-                               std::int64_t heads,
-                               const Tensor& qkv,
-                               const Tensor& y,
-                               const Tensor& log_sum,
-                               const Tensor& dy,
-                               const Tensor& dqkv) {
-  const Tensor delta = stream.allocate(log_sum.shape());
+void causal_attention_backward(Stream& stream, const AttentionGradient& a) {
+  const Tensor delta = stream.allocate(a.log_sum.shape());
   const Backend::State& state = activate(stream);
-  Problem p = problem_of(heads, qkv);
-  p.y = y.data<float>();
-  p.log_sum = log_sum.data<float>();
-  p.dy = dy.data<float>();
-  p.in_fours = p.in_fours && in_sixteens(dy);
+  Problem p = problem_of(a.heads, a.qkv);
+  p.y = a.y.data<float>();
+  p.log_sum = a.log_sum.data<float>();
+  p.dy = a.dy.data<float>();
+  p.in_fours = p.in_fours && in_sixteens(a.dy);
   p.delta = delta.data<float>();
   const std::int64_t rows_a_block = kThreads / kWarp;
   const std::int64_t blocks =
@@ -453,7 +447,7 @@ void causal_attention_backward(Stream& stream,
       p, delta.data<float>());
   TROUPE_CUDA_CHECK(cudaGetLastError());
   if (state.precision == Precision::bf16) {
-    attention_backward_bf16(state, p, dqkv.data<float>());
+    attention_backward_bf16(state, p, a.dqkv.data<float>());
     return;
   }
   with_width(p.D, [&]<int width>() {
@@ -463,12 +457,12 @@ void causal_attention_backward(Stream& stream,
                   query_gradient_kernel<Tiles>,
                   4 * Tiles::kTile + Tiles::kScores,
                   p,
-                  dqkv.data<float>());
+                  a.dqkv.data<float>());
     launch<Tiles>(state,
                   key_gradient_kernel<Tiles>,
                   4 * Tiles::kTile + 2 * Tiles::kScores,
                   p,
-                  dqkv.data<float>());
+                  a.dqkv.data<float>());
   });
 }
 

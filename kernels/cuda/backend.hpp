@@ -34,10 +34,10 @@ bool has_narrow_products(int index);
 /// Empty where there is none.
 std::vector<DeviceInfo> devices();
 
-/// "9.19.0"; empty where convolution has no CUDA kernels in this build.
+/// "9.19.0"; empty where it cannot be loaded. Of a build with cuDNN.
 std::string cudnn_version();
 
-/// "2.28.9"; empty in a build without NCCL, and where it cannot be loaded.
+/// "2.28.9"; empty where it cannot be loaded. Of a build with NCCL.
 std::string nccl_version();
 
 // -- streams and events -----------------------------------------------------------

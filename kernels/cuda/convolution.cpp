@@ -345,17 +345,11 @@ std::string cudnn_version() {
   return concat(number / 10000, '.', number % 10000 / 100, '.', number % 100);
 }
 
-void convolution_forward(Stream& stream,
-                         const ConvolutionGeometry& geometry,
-                         const Tensor& x,
-                         const Tensor& w,
-                         const Tensor& bias,
-                         ActivationKind activation,
-                         const Tensor& y) {
-  const Call call = prepare(stream, key_of(Pass::forward, geometry, x.shape(), y.shape()));
-  const Tensor from = source(stream, call.plan, x);
-  const Tensor filters = source(stream, call.plan, w);
-  const Tensor to = destination(stream, call.plan, y);
+void convolution_forward(Stream& stream, const ConvolutionArguments& a) {
+  const Call call = prepare(stream, key_of(Pass::forward, a.geometry, a.x.shape(), a.y.shape()));
+  const Tensor from = source(stream, call.plan, a.x);
+  const Tensor filters = source(stream, call.plan, a.w);
+  const Tensor to = destination(stream, call.plan, a.y);
   const Backend::State& state = activate(stream);
   TROUPE_CUDA_CHECK(
       cudnnConvolutionForward(call.handle,
@@ -371,12 +365,12 @@ void convolution_forward(Stream& stream,
                               &kZero,
                               call.plan.y.get(),
                               aligned(to)));
-  if (y.type() == DType::bfloat16) {
-    if (to.type() != y.type()) {
-      cuda::convert(stream, to, y);
+  if (a.y.type() == DType::bfloat16) {
+    if (to.type() != a.y.type()) {
+      cuda::convert(stream, to, a.y);
     }
-  } else if (bias || activation != ActivationKind::none || to.type() != y.type()) {
-    bias_and_activation(state, activation, to, bias ? bias.data<float>() : nullptr, y);
+  } else if (a.bias || a.activation != ActivationKind::none || to.type() != a.y.type()) {
+    bias_and_activation(state, a.activation, to, a.bias ? a.bias.data<float>() : nullptr, a.y);
   }
 }
 

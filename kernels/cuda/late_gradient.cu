@@ -132,25 +132,18 @@ struct DivideByDeviation {
 
 }  // namespace
 
-void compensate_delay(Stream& stream,
-                      Compensation kind,
-                      const CompensationScalars& scalars,
-                      const Tensor& g,
-                      const Tensor& w,
-                      const Tensor& w_read,
-                      const Tensor& mean_square,
-                      const Tensor& out) {
+void compensate_delay(Stream& stream, const CompensationArguments& a) {
   const Backend::State& state = activate(stream);
-  with_compensation(kind, [&](auto op) {
+  with_compensation(a.kind, [&](auto op) {
     const Compensate<decltype(op)> pass{
-        .scalars = scalars,
-        .g = g.data<float>(),
-        .w = w.data<float>(),
-        .w_read = w_read.data<float>(),
-        .mean_square = mean_square ? mean_square.data<float>() : nullptr,
-        .out = out.data<float>()};
+        .scalars = a.scalars,
+        .g = a.g.data<float>(),
+        .w = a.w.data<float>(),
+        .w_read = a.w_read.data<float>(),
+        .mean_square = a.mean_square ? a.mean_square.data<float>() : nullptr,
+        .out = a.out.data<float>()};
     const bool packed = packable(pass.g, pass.w, pass.w_read, pass.mean_square, pass.out);
-    for_each_index(state, g.elements(), packed, pass);
+    for_each_index(state, a.g.elements(), packed, pass);
   });
 }
 
@@ -169,23 +162,16 @@ void damp_by_gap(Stream& stream,
   for_each_index(activate(stream), g.elements(), packed, pass);
 }
 
-void damp_by_own_steps(Stream& stream,
-                       const OwnStepScalars& scalars,
-                       const Tensor& g,
-                       const Tensor& w,
-                       const Tensor& aim,
-                       const Tensor& w_read,
-                       const Tensor& square,
-                       const Tensor& out) {
-  const DampByOwnSteps pass{.scalars = scalars,
-                            .g = g.data<float>(),
-                            .w = w.data<float>(),
-                            .aim = aim.data<float>(),
-                            .w_read = w_read.data<float>(),
-                            .square = square.data<float>(),
-                            .out = out.data<float>()};
+void damp_by_own_steps(Stream& stream, const OwnStepArguments& a) {
+  const DampByOwnSteps pass{.scalars = a.scalars,
+                            .g = a.g.data<float>(),
+                            .w = a.w.data<float>(),
+                            .aim = a.aim.data<float>(),
+                            .w_read = a.w_read.data<float>(),
+                            .square = a.square.data<float>(),
+                            .out = a.out.data<float>()};
   const bool packed = packable(pass.g, pass.w, pass.aim, pass.w_read, pass.square, pass.out);
-  for_each_index(activate(stream), g.elements(), packed, pass);
+  for_each_index(activate(stream), a.g.elements(), packed, pass);
 }
 
 void average_square_step(Stream& stream,
@@ -203,21 +189,15 @@ void average_square_step(Stream& stream,
   for_each_index(activate(stream), before.elements(), packed, pass);
 }
 
-void divide_by_deviation(Stream& stream,
-                         const DeviationScalars& scalars,
-                         const Tensor& g,
-                         const Tensor& square,
-                         const Tensor& mean,
-                         const Tensor& deviation,
-                         const Tensor& out) {
-  const DivideByDeviation pass{.scalars = scalars,
-                               .g = g.data<float>(),
-                               .square = square.data<float>(),
-                               .mean = mean.data<float>(),
-                               .deviation = deviation.data<float>(),
-                               .out = out.data<float>()};
+void divide_by_deviation(Stream& stream, const DeviationArguments& a) {
+  const DivideByDeviation pass{.scalars = a.scalars,
+                               .g = a.g.data<float>(),
+                               .square = a.square.data<float>(),
+                               .mean = a.mean.data<float>(),
+                               .deviation = a.deviation.data<float>(),
+                               .out = a.out.data<float>()};
   const bool packed = packable(pass.g, pass.square, pass.mean, pass.deviation, pass.out);
-  for_each_index(activate(stream), g.elements(), packed, pass);
+  for_each_index(activate(stream), a.g.elements(), packed, pass);
 }
 
 }  // namespace troupe::cuda

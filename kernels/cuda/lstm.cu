@@ -109,22 +109,16 @@ void lstm_cell_forward(Stream& stream,
   for_each_index(state, cell.elements(), false, step);
 }
 
-void lstm_cell_backward(Stream& stream,
-                        const Tensor& gates,
-                        const Tensor& cell,
-                        const Tensor& cell_before,
-                        const Tensor& dhidden,
-                        const Tensor& dcell,
-                        const Tensor& dgates) {
+void lstm_cell_backward(Stream& stream, const LstmCellGradients& a) {
   const Backend::State& state = activate(stream);
-  const CellBackward step{.H = cell.shape()[1],
-                          .gates = gates.data<float>(),
-                          .cell = cell.data<float>(),
-                          .cell_before = data_or_null(cell_before),
-                          .dhidden = dhidden.data<float>(),
-                          .dcell = dcell.data<float>(),
-                          .dgates = dgates.data<float>()};
-  for_each_index(state, cell.elements(), false, step);
+  const CellBackward step{.H = a.cell.shape()[1],
+                          .gates = a.gates.data<float>(),
+                          .cell = a.cell.data<float>(),
+                          .cell_before = data_or_null(a.cell_before),
+                          .dhidden = a.dhidden.data<float>(),
+                          .dcell = a.dcell.data<float>(),
+                          .dgates = a.dgates.data<float>()};
+  for_each_index(state, a.cell.elements(), false, step);
 }
 
 }  // namespace troupe::cuda

@@ -199,25 +199,31 @@ struct InverseDeviation {
   }
 };
 
-template <class Op, class T>
-struct Normalize {
-  const T* x;
+/// By column. Shapes: (C) each.
+struct Columns {
   const float* gamma;
   const float* beta;
   const float* mean;
   const float* inverse_deviation;
   std::int64_t C;
+};
+
+template <class Op, class T>
+struct Normalize {
+  const T* x;
+  Columns of;
   float* y;
 
   template <int width>
   __device__ void at(std::int64_t i) const {
     const Pack<T, width> values = load<width>(x, i);
     Pack<float, width> normalized;
-    std::int64_t c = i % C;
+    std::int64_t c = i % of.C;
     for (int k = 0; k < width; ++k) {
-      normalized.lane[k] = Op{}.forward(
-          (to_float(values.lane[k]) - mean[c]) * (gamma[c] * inverse_deviation[c]) + beta[c]);
-      c = c + 1 == C ? 0 : c + 1;
+      normalized.lane[k] = Op{}.forward((to_float(values.lane[k]) - of.mean[c]) *
+                                            (of.gamma[c] * of.inverse_deviation[c]) +
+                                        of.beta[c]);
+      c = c + 1 == of.C ? 0 : c + 1;
     }
     store<width>(y, i, normalized);
   }
@@ -227,10 +233,7 @@ template <class T>
 void normalize(const Backend::State& state,
                ActivationKind activation,
                const Tensor& x,
-               const Tensor& gamma,
-               const Tensor& beta,
-               const float* mean,
-               const float* inverse_deviation,
+               const Columns& of,
                const Tensor& y) {
   const T* from = x.data<T>();
   float* to = y.data<float>();
@@ -238,13 +241,7 @@ void normalize(const Backend::State& state,
     for_each_index(state,
                    x.elements(),
                    packable(from, to),
-                   Normalize<decltype(op), T>{.x = from,
-                                              .gamma = gamma.data<float>(),
-                                              .beta = beta.data<float>(),
-                                              .mean = mean,
-                                              .inverse_deviation = inverse_deviation,
-                                              .C = x.shape().back(),
-                                              .y = to});
+                   Normalize<decltype(op), T>{.x = from, .of = of, .y = to});
   };
   if (activation == ActivationKind::relu) {
     with(Relu{});
@@ -527,36 +524,19 @@ struct GroupParameterTerms {
   }
 };
 
-void groups_forward(Stream& stream,
-                    const Groups& shape,
-                    const Tensor& x,
-                    const Tensor& gamma,
-                    const Tensor& beta,
-                    float epsilon,
-                    const Tensor& y,
-                    const Tensor& mean,
-                    const Tensor& inverse_deviation) {
+void groups_forward(Stream& stream, const Groups& shape, const NormalizationForward& a) {
   for_each_group(activate(stream),
                  GroupForward{.shape = shape,
-                              .x = x.data<float>(),
-                              .gamma = gamma.data<float>(),
-                              .beta = beta.data<float>(),
-                              .epsilon = epsilon,
-                              .y = y.data<float>(),
-                              .mean = mean.data<float>(),
-                              .inverse_deviation = inverse_deviation.data<float>()});
+                              .x = a.x.data<float>(),
+                              .gamma = a.gamma.data<float>(),
+                              .beta = a.beta.data<float>(),
+                              .epsilon = a.epsilon,
+                              .y = a.y.data<float>(),
+                              .mean = a.mean.data<float>(),
+                              .inverse_deviation = a.inverse_deviation.data<float>()});
 }
 
-void groups_backward(Stream& stream,
-                     const Groups& shape,
-                     const Tensor& x,
-                     const Tensor& gamma,
-                     const Tensor& mean,
-                     const Tensor& inverse_deviation,
-                     const Tensor& dy,
-                     const Tensor& dx,
-                     const Tensor& dgamma,
-                     const Tensor& dbeta) {
+void groups_backward(Stream& stream, const Groups& shape, const NormalizationBackward& a) {
   const Backend::State& state = activate(stream);
   // First, because dx may be dy.
   const ColumnSums sums =
@@ -564,20 +544,20 @@ void groups_backward(Stream& stream,
                   shape.B * shape.S,
                   shape.C,
                   GroupParameterTerms{.shape = shape,
-                                      .x = x.data<float>(),
-                                      .mean = mean.data<float>(),
-                                      .inverse_deviation = inverse_deviation.data<float>(),
-                                      .dy = dy.data<float>()});
+                                      .x = a.x.data<float>(),
+                                      .mean = a.mean.data<float>(),
+                                      .inverse_deviation = a.inverse_deviation.data<float>(),
+                                      .dy = a.dy.data<float>()});
   for_each_column(
-      state, shape.C, ParameterGradients{sums, dgamma.data<float>(), dbeta.data<float>()});
+      state, shape.C, ParameterGradients{sums, a.dgamma.data<float>(), a.dbeta.data<float>()});
   for_each_group(state,
                  GroupInputGradient{.shape = shape,
-                                    .x = x.data<float>(),
-                                    .gamma = gamma.data<float>(),
-                                    .mean = mean.data<float>(),
-                                    .inverse_deviation = inverse_deviation.data<float>(),
-                                    .dy = dy.data<float>(),
-                                    .dx = dx.data<float>()});
+                                    .x = a.x.data<float>(),
+                                    .gamma = a.gamma.data<float>(),
+                                    .mean = a.mean.data<float>(),
+                                    .inverse_deviation = a.inverse_deviation.data<float>(),
+                                    .dy = a.dy.data<float>(),
+                                    .dx = a.dx.data<float>()});
 }
 
 Groups rows_as_groups(const Tensor& x) {
@@ -608,25 +588,18 @@ void with_type_of(const Tensor& x, F f) {
 
 template <class T>
 void batch_norm_backward(const Backend::State& state,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
                          const Tensor& y,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta) {
-  const std::int64_t R = x.shape()[0];
-  const std::int64_t C = x.shape()[1];
+                         const NormalizationBackward& a) {
+  const std::int64_t R = a.x.shape()[0];
+  const std::int64_t C = a.x.shape()[1];
   const float* output = y ? y.data<float>() : nullptr;
   const ColumnSums sums = sum_columns(state,
                                       R,
                                       C,
-                                      BatchGradientTerms<T>{.x = x.data<T>(),
+                                      BatchGradientTerms<T>{.x = a.x.data<T>(),
                                                             .y = output,
-                                                            .dy = dy.data<float>(),
-                                                            .mean = mean.data<float>(),
+                                                            .dy = a.dy.data<float>(),
+                                                            .mean = a.mean.data<float>(),
                                                             .C = C});
   float* values = state.workspace<float>();  // (3, C), before the sums
   const Coefficients coefficients{values, values + C, values + 2 * C};
@@ -634,151 +607,93 @@ void batch_norm_backward(const Backend::State& state,
                   C,
                   BatchGradients{.sums = sums,
                                  .n = static_cast<double>(R),
-                                 .gamma = gamma.data<float>(),
-                                 .inverse_deviation = inverse_deviation.data<float>(),
-                                 .dgamma = dgamma.data<float>(),
-                                 .dbeta = dbeta.data<float>(),
+                                 .gamma = a.gamma.data<float>(),
+                                 .inverse_deviation = a.inverse_deviation.data<float>(),
+                                 .dgamma = a.dgamma.data<float>(),
+                                 .dbeta = a.dbeta.data<float>(),
                                  .to = coefficients});
-  const BatchInputGradient<T> pass{.x = x.data<T>(),
+  const BatchInputGradient<T> pass{.x = a.x.data<T>(),
                                    .y = output,
-                                   .dy = dy.data<float>(),
-                                   .mean = mean.data<float>(),
+                                   .dy = a.dy.data<float>(),
+                                   .mean = a.mean.data<float>(),
                                    .of = coefficients,
                                    .C = C,
-                                   .dx = dx.data<T>()};
-  for_each_index(state, x.elements(), packable(pass.x, pass.y, pass.dy, pass.dx), pass);
+                                   .dx = a.dx.data<T>()};
+  for_each_index(state, a.x.elements(), packable(pass.x, pass.y, pass.dy, pass.dx), pass);
+}
+
+template <class Arguments>
+Columns columns_of(const Arguments& a, const Tensor& mean, const float* inverse_deviation) {
+  return {.gamma = a.gamma.template data<float>(),
+          .beta = a.beta.template data<float>(),
+          .mean = mean.data<float>(),
+          .inverse_deviation = inverse_deviation,
+          .C = a.x.shape().back()};
 }
 
 }  // namespace
 
-void batch_norm_forward(Stream& stream,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        ActivationKind activation,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation) {
+void batch_norm_forward(Stream& stream, ActivationKind activation, const NormalizationForward& a) {
   const Backend::State& state = activate(stream);
-  const std::int64_t R = x.shape()[0];
-  const std::int64_t C = x.shape()[1];
+  const std::int64_t R = a.x.shape()[0];
+  const std::int64_t C = a.x.shape()[1];
   ColumnSums sums{};
-  with_type_of(x, [&]<class T>() { sums = sum_columns(state, R, C, Moments<T>{x.data<T>(), C}); });
+  with_type_of(a.x, [&]<class T>() {
+    sums = sum_columns(state, R, C, Moments<T>{a.x.data<T>(), C});
+  });
   for_each_column(state,
                   C,
                   BatchStatistics{.sums = sums,
                                   .n = static_cast<double>(R),
-                                  .epsilon = epsilon,
-                                  .mean = mean.data<float>(),
-                                  .inverse_deviation = inverse_deviation.data<float>()});
-  with_type_of(x, [&]<class T>() {
+                                  .epsilon = a.epsilon,
+                                  .mean = a.mean.data<float>(),
+                                  .inverse_deviation = a.inverse_deviation.data<float>()});
+  with_type_of(a.x, [&]<class T>() {
     normalize<T>(
-        state, activation, x, gamma, beta, mean.data<float>(), inverse_deviation.data<float>(), y);
+        state, activation, a.x, columns_of(a, a.mean, a.inverse_deviation.data<float>()), a.y);
   });
 }
 
-void batch_norm_infer(Stream& stream,
-                      const Tensor& x,
-                      const Tensor& gamma,
-                      const Tensor& beta,
-                      const Tensor& running_mean,
-                      const Tensor& running_variance,
-                      float epsilon,
-                      ActivationKind activation,
-                      const Tensor& y) {
+void batch_norm_infer(Stream& stream, const BatchNormInference& a) {
   const Backend::State& state = activate(stream);
   float* inverse_deviation = state.workspace<float>();  // (C)
   for_each_column(state,
-                  x.shape()[1],
-                  InverseDeviation{running_variance.data<float>(), epsilon, inverse_deviation});
-  with_type_of(x, [&]<class T>() {
-    normalize<T>(
-        state, activation, x, gamma, beta, running_mean.data<float>(), inverse_deviation, y);
+                  a.x.shape()[1],
+                  InverseDeviation{a.running_variance.data<float>(), a.epsilon, inverse_deviation});
+  with_type_of(a.x, [&]<class T>() {
+    normalize<T>(state, a.activation, a.x, columns_of(a, a.running_mean, inverse_deviation), a.y);
   });
 }
 
-void batch_norm_running(Stream& stream,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation,
-                        std::int64_t rows,
-                        float epsilon,
-                        float momentum,
-                        const Tensor& running_mean,
-                        const Tensor& running_variance) {
+void batch_norm_running(Stream& stream, const BatchNormRunning& a) {
   for_each_column(activate(stream),
-                  mean.elements(),
-                  TakeIn{.running = RunningStatistics(rows, epsilon, momentum),
-                         .mean = mean.data<float>(),
-                         .inverse_deviation = inverse_deviation.data<float>(),
-                         .running_mean = running_mean.data<float>(),
-                         .running_variance = running_variance.data<float>()});
+                  a.mean.elements(),
+                  TakeIn{.running = RunningStatistics(a.rows, a.epsilon, a.momentum),
+                         .mean = a.mean.data<float>(),
+                         .inverse_deviation = a.inverse_deviation.data<float>(),
+                         .running_mean = a.running_mean.data<float>(),
+                         .running_variance = a.running_variance.data<float>()});
 }
 
-void batch_norm_backward(Stream& stream,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& y,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta) {
+void batch_norm_backward(Stream& stream, const Tensor& y, const NormalizationBackward& a) {
   const Backend::State& state = activate(stream);
-  with_type_of(x, [&]<class T>() {
-    batch_norm_backward<T>(state, x, gamma, mean, inverse_deviation, y, dy, dx, dgamma, dbeta);
-  });
+  with_type_of(a.x, [&]<class T>() { batch_norm_backward<T>(state, y, a); });
 }
 
-void layer_norm_forward(Stream& stream,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation) {
-  groups_forward(stream, rows_as_groups(x), x, gamma, beta, epsilon, y, mean, inverse_deviation);
+void layer_norm_forward(Stream& stream, const NormalizationForward& a) {
+  groups_forward(stream, rows_as_groups(a.x), a);
 }
 
-void layer_norm_backward(Stream& stream,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta) {
-  groups_backward(
-      stream, rows_as_groups(x), x, gamma, mean, inverse_deviation, dy, dx, dgamma, dbeta);
+void layer_norm_backward(Stream& stream, const NormalizationBackward& a) {
+  groups_backward(stream, rows_as_groups(a.x), a);
 }
 
-void group_norm_forward(Stream& stream,
-                        std::int64_t groups,
-                        const Tensor& x,
-                        const Tensor& gamma,
-                        const Tensor& beta,
-                        float epsilon,
-                        const Tensor& y,
-                        const Tensor& mean,
-                        const Tensor& inverse_deviation) {
-  groups_forward(stream, groups_of(x, groups), x, gamma, beta, epsilon, y, mean, inverse_deviation);
+void group_norm_forward(Stream& stream, std::int64_t groups, const NormalizationForward& a) {
+  groups_forward(stream, groups_of(a.x, groups), a);
 }
 
-void group_norm_backward(Stream& stream,
-                         std::int64_t groups,
-                         const Tensor& x,
-                         const Tensor& gamma,
-                         const Tensor& mean,
-                         const Tensor& inverse_deviation,
-                         const Tensor& dy,
-                         const Tensor& dx,
-                         const Tensor& dgamma,
-                         const Tensor& dbeta) {
-  groups_backward(
-      stream, groups_of(x, groups), x, gamma, mean, inverse_deviation, dy, dx, dgamma, dbeta);
+void group_norm_backward(Stream& stream, std::int64_t groups, const NormalizationBackward& a) {
+  groups_backward(stream, groups_of(a.x, groups), a);
 }
 
 }  // namespace troupe::cuda

@@ -111,7 +111,7 @@ struct NesterovDirection {
     Pack<float, width> velocity = load<width>(m, i);
 #pragma unroll
     for (int k = 0; k < width; ++k) {
-      values.lane[k] = troupe::nesterov_direction(scalars, values.lane[k], velocity.lane[k]);
+      values.lane[k] = nesterov_element(scalars, values.lane[k], velocity.lane[k]);
     }
     store<width>(m, i, velocity);
     store<width>(out, i, values);

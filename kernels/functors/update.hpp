@@ -91,7 +91,7 @@ TROUPE_HD inline float shrunk(const UpdateScalars& s, float w) {
 }  // namespace detail
 
 /// One element of nesterov_direction().
-TROUPE_HD inline float nesterov_direction(const UpdateScalars& s, float g, float& m) {
+TROUPE_HD inline float nesterov_element(const UpdateScalars& s, float g, float& m) {
   const float scaled = s.gradient_scale * g;
   m = s.gamma * m + scaled;
   return scaled + s.gamma * m;

@@ -38,7 +38,9 @@ Attention run(Stream& stream, const Heads& s, const Tensor& qkv, const Tensor& d
     fill(stream, x, NAN);
   }
   causal_attention_forward(stream, s.heads, qkv, a.y, a.log_sum);
-  causal_attention_backward(stream, s.heads, qkv, a.y, a.log_sum, dy, a.dqkv);
+  causal_attention_backward(
+      stream,
+      {.heads = s.heads, .qkv = qkv, .y = a.y, .log_sum = a.log_sum, .dy = dy, .dqkv = a.dqkv});
   return a;
 }
 
@@ -167,10 +169,14 @@ TEST_CASE("attention refuses what does not fit, by name", "[kernels]") {
                     says("log_sum is (2, 3, 5), not (2, 4, 5)"));
   CHECK_THROWS_WITH(causal_attention_forward(stream, 3, stream.allocate({2, 5, 35}), y, log_sum),
                     says("qkv is (2, 5, 35), not (B, T, 3C)"));
-  CHECK_THROWS_WITH(causal_attention_backward(stream, 3, qkv, y, log_sum, y, qkv),
-                    says("dqkv is qkv itself"));
-  CHECK_THROWS_WITH(causal_attention_backward(stream, 3, qkv, y, log_sum, log_sum, qkv),
-                    says("dy is (2, 3, 5), not (2, 5, 12)"));
+  CHECK_THROWS_WITH(
+      causal_attention_backward(
+          stream, {.heads = 3, .qkv = qkv, .y = y, .log_sum = log_sum, .dy = y, .dqkv = qkv}),
+      says("dqkv is qkv itself"));
+  CHECK_THROWS_WITH(
+      causal_attention_backward(
+          stream, {.heads = 3, .qkv = qkv, .y = y, .log_sum = log_sum, .dy = log_sum, .dqkv = qkv}),
+      says("dy is (2, 3, 5), not (2, 5, 12)"));
 }
 
 }  // namespace attention_test

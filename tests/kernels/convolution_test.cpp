@@ -74,7 +74,9 @@ TEST_CASE("convolution_forward agrees with the naive sum", "[kernels]") {
       for (const double value : expected) {
         activated.push_back(activation(kind, value));
       }
-      convolution_forward(stream, s.geometry, x, w, bias, kind, y);
+      convolution_forward(
+          stream,
+          {.geometry = s.geometry, .x = x, .w = w, .bias = bias, .activation = kind, .y = y});
       check_close("y",
                   to_host(y),
                   activated,
@@ -128,7 +130,13 @@ TEST_CASE("convolutions give the same bits every time", "[kernels]") {
       const Tensor y = on.allocate(s.y());
       const Tensor dx = on.allocate(s.x());
       const Tensor dw = on.allocate(s.w());
-      convolution_forward(on, s.geometry, x, w, bias, ActivationKind::relu, y);
+      convolution_forward(on,
+                          {.geometry = s.geometry,
+                           .x = x,
+                           .w = w,
+                           .bias = bias,
+                           .activation = ActivationKind::relu,
+                           .y = y});
       troupe::convolution_input_gradient(on, s.geometry, dy, w, dx);
       troupe::convolution_weight_gradient(on, s.geometry, x, dy, dw, false);
       return std::vector<Values>{to_host(y), to_host(dx), to_host(dw)};
@@ -148,18 +156,24 @@ TEST_CASE("a sample's convolution does not depend on the batch around it", "[ker
     const Tensor w = normal_tensor(stream, 2, s.w());
     const Tensor bias = normal_tensor(stream, 3, {s.channels_out});
     const Tensor y = stream.allocate(s.y());
-    convolution_forward(stream, s.geometry, x, w, bias, ActivationKind::relu, y);
+    convolution_forward(stream,
+                        {.geometry = s.geometry,
+                         .x = x,
+                         .w = w,
+                         .bias = bias,
+                         .activation = ActivationKind::relu,
+                         .y = y});
     const std::int64_t batch = s.batch;
     s.batch = 1;
     for (std::int64_t b = 0; b < batch; ++b) {
       const Tensor alone = stream.allocate(s.y());
       convolution_forward(stream,
-                          s.geometry,
-                          x.view(b * s.x().elements(), s.x()),
-                          w,
-                          bias,
-                          ActivationKind::relu,
-                          alone);
+                          {.geometry = s.geometry,
+                           .x = x.view(b * s.x().elements(), s.x()),
+                           .w = w,
+                           .bias = bias,
+                           .activation = ActivationKind::relu,
+                           .y = alone});
       CHECK(to_host(alone) == to_host(y.view(b * s.y().elements(), s.y())));
     }
   }
@@ -174,7 +188,8 @@ TEST_CASE("convolution_forward does not hide a NaN", "[kernels]") {
     const Tensor bias = stream.allocate({s.channels_out});
     fill(stream, bias, NAN);
     const Tensor y = stream.allocate(s.y());
-    convolution_forward(stream, s.geometry, x, w, bias, kind, y);
+    convolution_forward(
+        stream, {.geometry = s.geometry, .x = x, .w = w, .bias = bias, .activation = kind, .y = y});
     for (const double value : to_host(y)) {
       CHECK(std::isnan(value));
     }
@@ -188,21 +203,29 @@ TEST_CASE("convolutions say what disagrees", "[kernels]") {
   const Tensor w = stream.allocate({4, 5, 5, 3});
   const Tensor bias = stream.allocate({4});
   CHECK_THROWS_WITH(convolution_forward(stream,
-                                        geometry,
-                                        x,
-                                        stream.allocate({4, 3, 3, 3}),
-                                        bias,
-                                        ActivationKind::none,
-                                        stream.allocate({2, 8, 8, 4})),
+                                        {.geometry = geometry,
+                                         .x = x,
+                                         .w = stream.allocate({4, 3, 3, 3}),
+                                         .bias = bias,
+                                         .activation = ActivationKind::none,
+                                         .y = stream.allocate({2, 8, 8, 4})}),
                     says("[convolution_forward] w is (4, 3, 3, 3), not (4, 5, 5, 3)"));
-  CHECK_THROWS_WITH(
-      convolution_forward(
-          stream, geometry, x, w, bias, ActivationKind::none, stream.allocate({2, 4, 4, 4})),
-      says("[convolution_forward] y is (2, 4, 4, 4), not (2, 8, 8, 4)"));
-  CHECK_THROWS_AS(
-      convolution_forward(
-          stream, geometry, x, w, bias, ActivationKind::gelu, stream.allocate({2, 8, 8, 4})),
-      ContractError);
+  CHECK_THROWS_WITH(convolution_forward(stream,
+                                        {.geometry = geometry,
+                                         .x = x,
+                                         .w = w,
+                                         .bias = bias,
+                                         .activation = ActivationKind::none,
+                                         .y = stream.allocate({2, 4, 4, 4})}),
+                    says("[convolution_forward] y is (2, 4, 4, 4), not (2, 8, 8, 4)"));
+  CHECK_THROWS_AS(convolution_forward(stream,
+                                      {.geometry = geometry,
+                                       .x = x,
+                                       .w = w,
+                                       .bias = bias,
+                                       .activation = ActivationKind::gelu,
+                                       .y = stream.allocate({2, 8, 8, 4})}),
+                  ContractError);
   const ConvolutionGeometry wide{.kernel = 11, .stride = 1, .padding = 0};
   CHECK_THROWS_WITH(
       troupe::convolution_input_gradient(

@@ -63,15 +63,36 @@ TEST_CASE("DC-ASGD's corrections agree with their formulas", "[kernels]") {
           break;
       }
     }
-    compensate_delay(stream, kind, s, f.g, f.w, f.read, kept, f.out);
+    compensate_delay(stream,
+                     {.kind = kind,
+                      .scalars = s,
+                      .g = f.g,
+                      .w = f.w,
+                      .w_read = f.read,
+                      .mean_square = kept,
+                      .out = f.out});
     check_close("out", to_host(f.out), expected, kTolerance);
     if (kept) {
       check_close("mean square", to_host(kept), square, kTolerance);
     }
     // Without strength, or without movement, nothing is corrected: not a bit.
-    compensate_delay(stream, kind, {0, 0.9f}, f.g, f.w, f.read, kept, f.out);
+    compensate_delay(stream,
+                     {.kind = kind,
+                      .scalars = {0, 0.9f},
+                      .g = f.g,
+                      .w = f.w,
+                      .w_read = f.read,
+                      .mean_square = kept,
+                      .out = f.out});
     CHECK(to_host(f.out) == g);
-    compensate_delay(stream, kind, s, f.g, f.w, f.w, kept, f.g);
+    compensate_delay(stream,
+                     {.kind = kind,
+                      .scalars = s,
+                      .g = f.g,
+                      .w = f.w,
+                      .w_read = f.w,
+                      .mean_square = kept,
+                      .out = f.g});
     CHECK(to_host(f.g) == g);
   }
 }
@@ -108,20 +129,27 @@ TEST_CASE("damping in each element's own steps, by hand", "[kernels]") {
   // C = 0.1 x sqrt(4) = 0.2. Gaps 0.6, 0 and 0.2: penalties 4, 1 and 2; and one that never moved.
   const Tensor out = stream.allocate({4});
   damp_by_own_steps(stream,
-                    {.rate = 0.1f, .correction = 2, .weight_decay = 0.1f},
-                    tensor({2, 2, -3, 1}),
-                    tensor({0.5f, 0.5f, 2, 1}),
-                    tensor({1, 1, 0.5f, 3}),
-                    tensor({0.4f, 1, 0.7f, 2}),
-                    tensor({2, 2, 2, 0}),
-                    out);
+                    {.scalars = {.rate = 0.1f, .correction = 2, .weight_decay = 0.1f},
+                     .g = tensor({2, 2, -3, 1}),
+                     .w = tensor({0.5f, 0.5f, 2, 1}),
+                     .aim = tensor({1, 1, 0.5f, 3}),
+                     .w_read = tensor({0.4f, 1, 0.7f, 2}),
+                     .square = tensor({2, 2, 2, 0}),
+                     .out = out});
   // 2 / 4 - 0.05 x 3 / 4; 2; -3 / 2 - 0.2 / 2; 0 - 0.1
   check_close("out", to_host(out), {0.4625, 2, -1.6, -0.1}, {1e-6, 1e-6});
 
   const Tensor square = tensor({4, 0});
   average_square_step(stream, 0.75f, 10, tensor({1, 0}), tensor({0.8f, 0.1f}), square);
   check_close("square", to_host(square), {4, 0.25}, {1e-6, 1e-6});
-  CHECK_THROWS_WITH(damp_by_own_steps(stream, {}, square, square, square, square, square, square),
+  CHECK_THROWS_WITH(damp_by_own_steps(stream,
+                                      {.scalars = {},
+                                       .g = square,
+                                       .w = square,
+                                       .aim = square,
+                                       .w_read = square,
+                                       .square = square,
+                                       .out = square}),
                     says("rate is 0"));
 }
 
@@ -144,7 +172,9 @@ TEST_CASE("FASGD's averages and division agree with their formulas", "[kernels]"
             0.8 * deviations[i] + 0.2 * std::sqrt(squares[i] - means[i] * means[i] + 1e-3);
         expected[i] = from[i] / deviations[i];
       }
-      divide_by_deviation(stream, s, g, square, mean, deviation, g);
+      divide_by_deviation(
+          stream,
+          {.scalars = s, .g = g, .square = square, .mean = mean, .deviation = deviation, .out = g});
       check_close("out", to_host(g), expected, kTolerance);
     }
     check_close("square", to_host(square), squares, kTolerance);
@@ -164,7 +194,9 @@ TEST_CASE("a variance that rounding leaves below zero has a root", "[kernels]") 
   for (int step = 0; step < 40; ++step) {
     const Tensor g = normal_tensor(stream, 3, {n});
     scale(stream, g, 1e3f);
-    divide_by_deviation(stream, s, g, square, mean, deviation, g);
+    divide_by_deviation(
+        stream,
+        {.scalars = s, .g = g, .square = square, .mean = mean, .deviation = deviation, .out = g});
     for (const double x : to_host(g)) {
       REQUIRE_FALSE(std::isnan(x));
     }

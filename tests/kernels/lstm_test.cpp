@@ -52,9 +52,22 @@ Outcome run(Stream& stream, const Lstm& s, const Layer& layer) {
   for (const Tensor& x : {r.y, r.gates, r.cells, r.dgates, r.dx}) {
     fill(stream, x, NAN);
   }
-  lstm_forward(stream, layer.x, layer.w_input, layer.w_hidden, layer.bias, r.y, r.gates, r.cells);
-  lstm_input_gradient(
-      stream, layer.w_input, layer.w_hidden, r.gates, r.cells, layer.dy, r.dgates, r.dx);
+  lstm_forward(stream,
+               {.x = layer.x,
+                .w_input = layer.w_input,
+                .w_hidden = layer.w_hidden,
+                .bias = layer.bias,
+                .y = r.y,
+                .gates = r.gates,
+                .cells = r.cells});
+  lstm_input_gradient(stream,
+                      {.w_input = layer.w_input,
+                       .w_hidden = layer.w_hidden,
+                       .gates = r.gates,
+                       .cells = r.cells,
+                       .dy = layer.dy,
+                       .dgates = r.dgates,
+                       .dx = r.dx});
   return r;
 }
 
@@ -116,7 +129,14 @@ TEST_CASE("lstm agrees with the naive recurrence in double, and its gradients wi
     for (const Tensor& d : {dw_input, dw_hidden, dbias}) {
       fill(stream, d, NAN);
     }
-    lstm_weight_gradient(stream, layer.x, r.y, r.dgates, dw_input, dw_hidden, dbias, false);
+    lstm_weight_gradient(stream,
+                         {.x = layer.x,
+                          .y = r.y,
+                          .dgates = r.dgates,
+                          .dw_input = dw_input,
+                          .dw_hidden = dw_hidden,
+                          .dbias = dbias,
+                          .accumulate = false});
     check_close(
         "dw_input",
         to_host(dw_input),
@@ -144,7 +164,14 @@ TEST_CASE("lstm agrees with the naive recurrence in double, and its gradients wi
       }
       fill(stream, d, 1);
     }
-    lstm_weight_gradient(stream, layer.x, r.y, r.dgates, dw_input, dw_hidden, dbias, true);
+    lstm_weight_gradient(stream,
+                         {.x = layer.x,
+                          .y = r.y,
+                          .dgates = r.dgates,
+                          .dw_input = dw_input,
+                          .dw_hidden = dw_hidden,
+                          .dbias = dbias,
+                          .accumulate = true});
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       check_close("accumulated", to_host(gradients[i]), more[i], {1e-6, 1e-6});
     }
@@ -198,28 +225,28 @@ TEST_CASE("a sequence in two pieces, which hand on states and gradients, is the 
       p.after = state();
       p.dbefore = pieces.empty() ? LstmState{} : state();
       lstm_forward(stream,
-                   p.x,
-                   layer.w_input,
-                   layer.w_hidden,
-                   layer.bias,
-                   p.y,
-                   p.gates,
-                   p.cells,
-                   p.before,
-                   p.after);
+                   {.x = p.x,
+                    .w_input = layer.w_input,
+                    .w_hidden = layer.w_hidden,
+                    .bias = layer.bias,
+                    .y = p.y,
+                    .gates = p.gates,
+                    .cells = p.cells,
+                    .before = p.before,
+                    .after = p.after});
       check_close("y", to_host(p.y), to_host(part(whole.y, first, count)), {1e-6, 1e-6});
       pieces.push_back(p);
     }
     const auto back = [&](const Piece& p, const LstmState& dafter) {
       lstm_input_gradient(stream,
-                          layer.w_input,
-                          layer.w_hidden,
-                          p.gates,
-                          p.cells,
-                          p.dy,
-                          p.dgates,
-                          p.dx,
-                          {p.before, dafter, p.dbefore});
+                          {.w_input = layer.w_input,
+                           .w_hidden = layer.w_hidden,
+                           .gates = p.gates,
+                           .cells = p.cells,
+                           .dy = p.dy,
+                           .dgates = p.dgates,
+                           .dx = p.dx,
+                           .outside = {p.before, dafter, p.dbefore}});
     };
     back(pieces[1], {});
     back(pieces[0], pieces[1].dbefore);
@@ -235,11 +262,25 @@ TEST_CASE("a sequence in two pieces, which hand on states and gradients, is the 
       return all;
     };
     const auto of_piece = [&](const Piece& p, const std::vector<Tensor>& to, bool accumulate) {
-      lstm_weight_gradient(
-          stream, p.x, p.y, p.dgates, to[0], to[1], to[2], accumulate, p.before.hidden);
+      lstm_weight_gradient(stream,
+                           {.x = p.x,
+                            .y = p.y,
+                            .dgates = p.dgates,
+                            .dw_input = to[0],
+                            .dw_hidden = to[1],
+                            .dbias = to[2],
+                            .accumulate = accumulate,
+                            .hidden_before = p.before.hidden});
     };
     const auto of_whole = gradients([&](const std::vector<Tensor>& to) {
-      lstm_weight_gradient(stream, layer.x, whole.y, whole.dgates, to[0], to[1], to[2], false);
+      lstm_weight_gradient(stream,
+                           {.x = layer.x,
+                            .y = whole.y,
+                            .dgates = whole.dgates,
+                            .dw_input = to[0],
+                            .dw_hidden = to[1],
+                            .dbias = to[2],
+                            .accumulate = false});
     });
     const auto of_both = gradients([&](const std::vector<Tensor>& to) {
       of_piece(pieces[1], to, false);
@@ -293,8 +334,14 @@ TEST_CASE("lstm_input_gradient leaves dgates alike where dx is not wanted", "[ke
   const Layer layer(stream, s);
   const Outcome r = run(stream, s, layer);
   const Tensor dgates = stream.allocate(r.dgates.shape());
-  lstm_input_gradient(
-      stream, layer.w_input, layer.w_hidden, r.gates, r.cells, layer.dy, dgates, Tensor());
+  lstm_input_gradient(stream,
+                      {.w_input = layer.w_input,
+                       .w_hidden = layer.w_hidden,
+                       .gates = r.gates,
+                       .cells = r.cells,
+                       .dy = layer.dy,
+                       .dgates = dgates,
+                       .dx = Tensor()});
   CHECK(to_host(dgates) == to_host(r.dgates));
 }
 
@@ -331,7 +378,14 @@ TEST_CASE("lstm takes no memory from the system once it has run", "[kernels]") {
     const Tensor dw_input = stream.allocate(layer.w_input.shape());
     const Tensor dw_hidden = stream.allocate(layer.w_hidden.shape());
     const Tensor dbias = stream.allocate(layer.bias.shape());
-    lstm_weight_gradient(stream, layer.x, r.y, r.dgates, dw_input, dw_hidden, dbias, false);
+    lstm_weight_gradient(stream,
+                         {.x = layer.x,
+                          .y = r.y,
+                          .dgates = r.dgates,
+                          .dw_input = dw_input,
+                          .dw_hidden = dw_hidden,
+                          .dbias = dbias,
+                          .accumulate = false});
   };
   once();
   const std::uint64_t before = BufferPool::of(Device{}).statistics().fresh;
@@ -344,17 +398,33 @@ TEST_CASE("lstm refuses what does not fit, by name", "[kernels]") {
   const Lstm s{2, 3, 4, 5};
   const Layer layer(stream, s);
   const Outcome r = run(stream, s, layer);
-  CHECK_THROWS_WITH(
-      lstm_forward(
-          stream, layer.x, layer.w_hidden, layer.w_hidden, layer.bias, r.y, r.gates, r.cells),
-      says("[lstm_forward] w_input is (20, 5), not (20, 4)"));
-  CHECK_THROWS_WITH(
-      lstm_forward(stream, layer.x, layer.w_input, layer.w_hidden, layer.bias, r.y, r.y, r.cells),
-      says("[lstm_forward] gates is (2, 3, 5), not (3, 2, 20)"));
-  CHECK_THROWS_WITH(
-      lstm_input_gradient(
-          stream, layer.w_input, layer.w_hidden, r.gates, r.cells, layer.dy, r.dgates, r.y),
-      says("[lstm_input_gradient] dx is (2, 3, 5), not (2, 3, 4)"));
+  CHECK_THROWS_WITH(lstm_forward(stream,
+                                 {.x = layer.x,
+                                  .w_input = layer.w_hidden,
+                                  .w_hidden = layer.w_hidden,
+                                  .bias = layer.bias,
+                                  .y = r.y,
+                                  .gates = r.gates,
+                                  .cells = r.cells}),
+                    says("[lstm_forward] w_input is (20, 5), not (20, 4)"));
+  CHECK_THROWS_WITH(lstm_forward(stream,
+                                 {.x = layer.x,
+                                  .w_input = layer.w_input,
+                                  .w_hidden = layer.w_hidden,
+                                  .bias = layer.bias,
+                                  .y = r.y,
+                                  .gates = r.y,
+                                  .cells = r.cells}),
+                    says("[lstm_forward] gates is (2, 3, 5), not (3, 2, 20)"));
+  CHECK_THROWS_WITH(lstm_input_gradient(stream,
+                                        {.w_input = layer.w_input,
+                                         .w_hidden = layer.w_hidden,
+                                         .gates = r.gates,
+                                         .cells = r.cells,
+                                         .dy = layer.dy,
+                                         .dgates = r.dgates,
+                                         .dx = r.y}),
+                    says("[lstm_input_gradient] dx is (2, 3, 5), not (2, 3, 4)"));
 }
 
 }  // namespace lstm_test

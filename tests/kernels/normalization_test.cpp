@@ -127,25 +127,25 @@ TEST_CASE("batch normalization agrees with the naive one", "[kernels]") {
   const Run run(stream, {rows, columns}, {columns});
   const Normalization n = Normalization::batch(columns, epsilon());
   batch_norm_forward(stream,
-                     run.x,
-                     run.gamma,
-                     run.beta,
-                     kEpsilon,
                      ActivationKind::none,
-                     run.y,
-                     run.mean,
-                     run.inverse_deviation);
+                     {.x = run.x,
+                      .gamma = run.gamma,
+                      .beta = run.beta,
+                      .epsilon = kEpsilon,
+                      .y = run.y,
+                      .mean = run.mean,
+                      .inverse_deviation = run.inverse_deviation});
   run.check_forward(n);
   batch_norm_backward(stream,
-                      run.x,
-                      run.gamma,
-                      run.mean,
-                      run.inverse_deviation,
                       Tensor(),
-                      run.dy,
-                      run.dx,
-                      run.dgamma,
-                      run.dbeta);
+                      {.x = run.x,
+                       .gamma = run.gamma,
+                       .mean = run.mean,
+                       .inverse_deviation = run.inverse_deviation,
+                       .dy = run.dy,
+                       .dx = run.dx,
+                       .dgamma = run.dgamma,
+                       .dbeta = run.dbeta});
   run.check_backward(n, to_host(run.dy));
 }
 
@@ -156,14 +156,14 @@ TEST_CASE("batch normalization takes relu in, forward and backward", "[kernels]"
   const Run run(stream, {rows, columns}, {columns});
   const Normalization n = Normalization::batch(columns, epsilon());
   batch_norm_forward(stream,
-                     run.x,
-                     run.gamma,
-                     run.beta,
-                     kEpsilon,
                      ActivationKind::relu,
-                     run.y,
-                     run.mean,
-                     run.inverse_deviation);
+                     {.x = run.x,
+                      .gamma = run.gamma,
+                      .beta = run.beta,
+                      .epsilon = kEpsilon,
+                      .y = run.y,
+                      .mean = run.mean,
+                      .inverse_deviation = run.inverse_deviation});
   Normalized expected = normalize(n, to_host(run.x), to_host(run.gamma), to_host(run.beta));
   Values gradient = to_host(run.dy);
   const Values y = to_host(run.y);
@@ -174,15 +174,15 @@ TEST_CASE("batch normalization takes relu in, forward and backward", "[kernels]"
   check_close("y", y, expected.y, kElement);
   run.check_statistics(n, expected);
   batch_norm_backward(stream,
-                      run.x,
-                      run.gamma,
-                      run.mean,
-                      run.inverse_deviation,
                       run.y,
-                      run.dy,
-                      run.dx,
-                      run.dgamma,
-                      run.dbeta);
+                      {.x = run.x,
+                       .gamma = run.gamma,
+                       .mean = run.mean,
+                       .inverse_deviation = run.inverse_deviation,
+                       .dy = run.dy,
+                       .dx = run.dx,
+                       .dgamma = run.dgamma,
+                       .dbeta = run.dbeta});
   run.check_backward(n, gradient);
 }
 
@@ -200,27 +200,27 @@ TEST_CASE("a mean far from zero costs no precision of the variance", "[kernels]"
   run.x = from_host(stream, std::span<const float>(values), {rows, columns});
   const Normalization batch = Normalization::batch(columns, epsilon());
   batch_norm_forward(stream,
-                     run.x,
-                     run.gamma,
-                     run.beta,
-                     kEpsilon,
                      ActivationKind::none,
-                     run.y,
-                     run.mean,
-                     run.inverse_deviation);
+                     {.x = run.x,
+                      .gamma = run.gamma,
+                      .beta = run.beta,
+                      .epsilon = kEpsilon,
+                      .y = run.y,
+                      .mean = run.mean,
+                      .inverse_deviation = run.inverse_deviation});
   run.check_statistics(batch,
                        normalize(batch, to_host(run.x), to_host(run.gamma), to_host(run.beta)));
   Run turned(stream, {columns, rows}, {columns});
   turned.x = run.x.reshape({columns, rows});
   const Normalization layer = Normalization::layer(columns, rows, epsilon());
   layer_norm_forward(stream,
-                     turned.x,
-                     turned.gamma,
-                     turned.beta,
-                     kEpsilon,
-                     turned.y,
-                     turned.mean,
-                     turned.inverse_deviation);
+                     {.x = turned.x,
+                      .gamma = turned.gamma,
+                      .beta = turned.beta,
+                      .epsilon = kEpsilon,
+                      .y = turned.y,
+                      .mean = turned.mean,
+                      .inverse_deviation = turned.inverse_deviation});
   turned.check_statistics(
       layer, normalize(layer, to_host(turned.x), to_host(turned.gamma), to_host(turned.beta)));
 }
@@ -239,14 +239,14 @@ TEST_CASE("batch_norm_infer uses the running statistics", "[kernels]") {
   const Tensor running_variance =
       from_host(stream, std::span<const float>(variance), Shape{columns});
   batch_norm_infer(stream,
-                   run.x,
-                   run.gamma,
-                   run.beta,
-                   running_mean,
-                   running_variance,
-                   kEpsilon,
-                   activation,
-                   run.y);
+                   {.x = run.x,
+                    .gamma = run.gamma,
+                    .beta = run.beta,
+                    .running_mean = running_mean,
+                    .running_variance = running_variance,
+                    .epsilon = kEpsilon,
+                    .activation = activation,
+                    .y = run.y});
   const Values x = to_host(run.x);
   const Values mean = to_host(running_mean);
   const Values gamma = to_host(run.gamma);
@@ -266,20 +266,26 @@ TEST_CASE("batch_norm_running takes in the mean and the unbiased variance", "[ke
   const auto rows = GENERATE(1, 2, 100);
   Run run(stream, {rows, columns}, {columns});
   batch_norm_forward(stream,
-                     run.x,
-                     run.gamma,
-                     run.beta,
-                     kEpsilon,
                      ActivationKind::none,
-                     run.y,
-                     run.mean,
-                     run.inverse_deviation);
+                     {.x = run.x,
+                      .gamma = run.gamma,
+                      .beta = run.beta,
+                      .epsilon = kEpsilon,
+                      .y = run.y,
+                      .mean = run.mean,
+                      .inverse_deviation = run.inverse_deviation});
   const Tensor mean = normal_tensor(stream, 7, {columns});
   const Tensor variance = stream.allocate({columns});
   fill(stream, variance, 1.5);
   const Values mean_before = to_host(mean);
-  batch_norm_running(
-      stream, run.mean, run.inverse_deviation, rows, kEpsilon, 0.25f, mean, variance);
+  batch_norm_running(stream,
+                     {.mean = run.mean,
+                      .inverse_deviation = run.inverse_deviation,
+                      .rows = rows,
+                      .epsilon = kEpsilon,
+                      .momentum = 0.25f,
+                      .running_mean = mean,
+                      .running_variance = variance});
   const Normalized batch = normalize(Normalization::batch(columns, epsilon()),
                                      to_host(run.x),
                                      to_host(run.gamma),
@@ -307,18 +313,24 @@ TEST_CASE("layer normalization agrees with the naive one", "[kernels]") {
   INFO(rows << " x " << columns);
   const Run run(stream, {rows, columns}, {rows});
   const Normalization n = Normalization::layer(rows, columns, epsilon());
-  layer_norm_forward(
-      stream, run.x, run.gamma, run.beta, kEpsilon, run.y, run.mean, run.inverse_deviation);
+  layer_norm_forward(stream,
+                     {.x = run.x,
+                      .gamma = run.gamma,
+                      .beta = run.beta,
+                      .epsilon = kEpsilon,
+                      .y = run.y,
+                      .mean = run.mean,
+                      .inverse_deviation = run.inverse_deviation});
   run.check_forward(n);
   layer_norm_backward(stream,
-                      run.x,
-                      run.gamma,
-                      run.mean,
-                      run.inverse_deviation,
-                      run.dy,
-                      run.dx,
-                      run.dgamma,
-                      run.dbeta);
+                      {.x = run.x,
+                       .gamma = run.gamma,
+                       .mean = run.mean,
+                       .inverse_deviation = run.inverse_deviation,
+                       .dy = run.dy,
+                       .dx = run.dx,
+                       .dgamma = run.dgamma,
+                       .dbeta = run.dbeta});
   run.check_backward(n, to_host(run.dy));
 }
 
@@ -345,24 +357,24 @@ TEST_CASE("group normalization agrees with the naive one", "[kernels]") {
     const Normalization n = Normalization::group(run.x.shape(), groups, epsilon());
     group_norm_forward(stream,
                        groups,
-                       run.x,
-                       run.gamma,
-                       run.beta,
-                       kEpsilon,
-                       run.y,
-                       run.mean,
-                       run.inverse_deviation);
+                       {.x = run.x,
+                        .gamma = run.gamma,
+                        .beta = run.beta,
+                        .epsilon = kEpsilon,
+                        .y = run.y,
+                        .mean = run.mean,
+                        .inverse_deviation = run.inverse_deviation});
     run.check_forward(n);
     group_norm_backward(stream,
                         groups,
-                        run.x,
-                        run.gamma,
-                        run.mean,
-                        run.inverse_deviation,
-                        run.dy,
-                        run.dx,
-                        run.dgamma,
-                        run.dbeta);
+                        {.x = run.x,
+                         .gamma = run.gamma,
+                         .mean = run.mean,
+                         .inverse_deviation = run.inverse_deviation,
+                         .dy = run.dy,
+                         .dx = run.dx,
+                         .dgamma = run.dgamma,
+                         .dbeta = run.dbeta});
     run.check_backward(n, to_host(run.dy));
   }
 }
@@ -375,25 +387,25 @@ TEST_CASE("a gradient may be written over the one it is made of", "[kernels]") {
   const std::int64_t columns = 37;
   const Run batch(stream, {rows, columns}, {columns});
   batch_norm_forward(stream,
-                     batch.x,
-                     batch.gamma,
-                     batch.beta,
-                     kEpsilon,
                      ActivationKind::relu,
-                     batch.y,
-                     batch.mean,
-                     batch.inverse_deviation);
+                     {.x = batch.x,
+                      .gamma = batch.gamma,
+                      .beta = batch.beta,
+                      .epsilon = kEpsilon,
+                      .y = batch.y,
+                      .mean = batch.mean,
+                      .inverse_deviation = batch.inverse_deviation});
   const auto batch_backward = [&](const Tensor& dx) {
     batch_norm_backward(stream,
-                        batch.x,
-                        batch.gamma,
-                        batch.mean,
-                        batch.inverse_deviation,
                         batch.y,
-                        batch.dy,
-                        dx,
-                        batch.dgamma,
-                        batch.dbeta);
+                        {.x = batch.x,
+                         .gamma = batch.gamma,
+                         .mean = batch.mean,
+                         .inverse_deviation = batch.inverse_deviation,
+                         .dy = batch.dy,
+                         .dx = dx,
+                         .dgamma = batch.dgamma,
+                         .dbeta = batch.dbeta});
     return to_host(dx);
   };
   const Values apart = batch_backward(batch.dx);
@@ -401,23 +413,23 @@ TEST_CASE("a gradient may be written over the one it is made of", "[kernels]") {
 
   const Run layer(stream, {rows, columns}, {rows});
   layer_norm_forward(stream,
-                     layer.x,
-                     layer.gamma,
-                     layer.beta,
-                     kEpsilon,
-                     layer.y,
-                     layer.mean,
-                     layer.inverse_deviation);
+                     {.x = layer.x,
+                      .gamma = layer.gamma,
+                      .beta = layer.beta,
+                      .epsilon = kEpsilon,
+                      .y = layer.y,
+                      .mean = layer.mean,
+                      .inverse_deviation = layer.inverse_deviation});
   const auto layer_backward = [&](const Tensor& dx) {
     layer_norm_backward(stream,
-                        layer.x,
-                        layer.gamma,
-                        layer.mean,
-                        layer.inverse_deviation,
-                        layer.dy,
-                        dx,
-                        layer.dgamma,
-                        layer.dbeta);
+                        {.x = layer.x,
+                         .gamma = layer.gamma,
+                         .mean = layer.mean,
+                         .inverse_deviation = layer.inverse_deviation,
+                         .dy = layer.dy,
+                         .dx = dx,
+                         .dgamma = layer.dgamma,
+                         .dbeta = layer.dbeta});
     return to_host(dx);
   };
   const Values layer_apart = layer_backward(layer.dx);
@@ -436,23 +448,23 @@ TEST_CASE("normalization does not depend on where the tensor stands", "[kernels]
     const Tensor x = stream.allocate({rows * columns + 9}).view(offset, {rows, columns});
     copy(stream, run.x, x);
     batch_norm_forward(stream,
-                       x,
-                       run.gamma,
-                       run.beta,
-                       kEpsilon,
                        ActivationKind::none,
-                       run.y,
-                       run.mean,
-                       run.inverse_deviation);
+                       {.x = x,
+                        .gamma = run.gamma,
+                        .beta = run.beta,
+                        .epsilon = kEpsilon,
+                        .y = run.y,
+                        .mean = run.mean,
+                        .inverse_deviation = run.inverse_deviation});
     batch.push_back(to_host(run.y));
     layer_norm_forward(stream,
-                       x,
-                       run.gamma,
-                       run.beta,
-                       kEpsilon,
-                       run.y,
-                       statistics.view(0, {rows}),
-                       statistics.view(rows, {rows}));
+                       {.x = x,
+                        .gamma = run.gamma,
+                        .beta = run.beta,
+                        .epsilon = kEpsilon,
+                        .y = run.y,
+                        .mean = statistics.view(0, {rows}),
+                        .inverse_deviation = statistics.view(rows, {rows})});
     layer.push_back(to_host(run.y));
   }
   CHECK(batch == std::vector<Values>(batch.size(), batch[0]));
@@ -468,24 +480,24 @@ TEST_CASE("a NaN spreads over what shares its mean, and no further", "[kernels]"
   const Tensor x = from_host(stream, std::span<const float>(values), {rows, columns});
   const Run run(stream, {rows, columns}, {columns});
   batch_norm_forward(stream,
-                     x,
-                     run.gamma,
-                     run.beta,
-                     kEpsilon,
                      ActivationKind::relu,
-                     run.y,
-                     run.mean,
-                     run.inverse_deviation);
+                     {.x = x,
+                      .gamma = run.gamma,
+                      .beta = run.beta,
+                      .epsilon = kEpsilon,
+                      .y = run.y,
+                      .mean = run.mean,
+                      .inverse_deviation = run.inverse_deviation});
   const Values by_column = to_host(run.y);
   const Tensor statistics = stream.allocate({2 * rows});
   layer_norm_forward(stream,
-                     x,
-                     run.gamma,
-                     run.beta,
-                     kEpsilon,
-                     run.y,
-                     statistics.view(0, {rows}),
-                     statistics.view(rows, {rows}));
+                     {.x = x,
+                      .gamma = run.gamma,
+                      .beta = run.beta,
+                      .epsilon = kEpsilon,
+                      .y = run.y,
+                      .mean = statistics.view(0, {rows}),
+                      .inverse_deviation = statistics.view(rows, {rows})});
   const Values by_row = to_host(run.y);
   for (std::int64_t i = 0; i < rows * columns; ++i) {
     CHECK(std::isnan(by_column[static_cast<std::size_t>(i)]) == (i % columns == 5));
@@ -498,17 +510,44 @@ TEST_CASE("normalization says what disagrees", "[kernels]") {
   const Tensor x = stream.allocate({4, 6});
   const Tensor c = stream.allocate({6});
   const Tensor r = stream.allocate({4});
-  CHECK_THROWS_WITH(batch_norm_forward(stream, x, c, r, 0, ActivationKind::none, x, c, c),
-                    says("[batch_norm_forward] beta is (4), not (6)"));
-  CHECK_THROWS_WITH(batch_norm_forward(stream, x, c, c, 0, ActivationKind::tanh, x, c, c),
-                    says("[batch_norm_forward] activation tanh; right is none or relu"));
+  CHECK_THROWS_WITH(
+      batch_norm_forward(
+          stream,
+          ActivationKind::none,
+          {.x = x, .gamma = c, .beta = r, .epsilon = 0, .y = x, .mean = c, .inverse_deviation = c}),
+      says("[batch_norm_forward] beta is (4), not (6)"));
+  CHECK_THROWS_WITH(
+      batch_norm_forward(
+          stream,
+          ActivationKind::tanh,
+          {.x = x, .gamma = c, .beta = c, .epsilon = 0, .y = x, .mean = c, .inverse_deviation = c}),
+      says("[batch_norm_forward] activation tanh; right is none or relu"));
   const Tensor none = stream.allocate({0, 6});
-  CHECK_THROWS_WITH(batch_norm_forward(stream, none, c, c, 0, ActivationKind::none, none, c, c),
+  CHECK_THROWS_WITH(batch_norm_forward(stream,
+                                       ActivationKind::none,
+                                       {.x = none,
+                                        .gamma = c,
+                                        .beta = c,
+                                        .epsilon = 0,
+                                        .y = none,
+                                        .mean = c,
+                                        .inverse_deviation = c}),
                     says("no statistics of no rows: x is (0, 6)"));
-  CHECK_THROWS_WITH(layer_norm_forward(stream, x, c, c, 0, x, c, r),
-                    says("[layer_norm_forward] mean is (6), not (4)"));
+  CHECK_THROWS_WITH(
+      layer_norm_forward(
+          stream,
+          {.x = x, .gamma = c, .beta = c, .epsilon = 0, .y = x, .mean = c, .inverse_deviation = r}),
+      says("[layer_norm_forward] mean is (6), not (4)"));
   const Tensor images = stream.allocate({2, 2, 6});
-  CHECK_THROWS_WITH(group_norm_forward(stream, 4, images, c, c, 0, images, c, c),
+  CHECK_THROWS_WITH(group_norm_forward(stream,
+                                       4,
+                                       {.x = images,
+                                        .gamma = c,
+                                        .beta = c,
+                                        .epsilon = 0,
+                                        .y = images,
+                                        .mean = c,
+                                        .inverse_deviation = c}),
                     says("[group_norm_forward] 6 channels do not make 4 equal groups"));
 }
 

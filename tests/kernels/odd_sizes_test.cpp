@@ -74,7 +74,13 @@ void check_convolutions(Stream& stream, const Images& s) {
   const Fenced y(stream, s.y());
   const Fenced dx(stream, s.x());
   const Fenced dw(stream, s.w());
-  convolution_forward(stream, s.geometry, x, w, bias, ActivationKind::none, y.tensor());
+  convolution_forward(stream,
+                      {.geometry = s.geometry,
+                       .x = x,
+                       .w = w,
+                       .bias = bias,
+                       .activation = ActivationKind::none,
+                       .y = y.tensor()});
   troupe::convolution_input_gradient(stream, s.geometry, dy, w, dx.tensor());
   troupe::convolution_weight_gradient(stream, s.geometry, x, dy, dw.tensor(), false);
   check_close("y",

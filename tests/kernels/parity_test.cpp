@@ -244,11 +244,29 @@ TEST_CASE("attention agrees", "[gpu]") {
     // The same products in other orders: as attention_test.cpp derives it, twice.
     check_same("y", y, {1e-5, 4e-6});
     check_same("log_sum", log_sum, {8e-6, 2e-6});
-    causal_attention_backward(s.cpu, h.heads, qkv.cpu, y.cpu, log_sum.cpu, dy.cpu, dqkv.cpu);
-    causal_attention_backward(s.gpu, h.heads, qkv.gpu, y.gpu, log_sum.gpu, dy.gpu, dqkv.gpu);
+    causal_attention_backward(s.cpu,
+                              {.heads = h.heads,
+                               .qkv = qkv.cpu,
+                               .y = y.cpu,
+                               .log_sum = log_sum.cpu,
+                               .dy = dy.cpu,
+                               .dqkv = dqkv.cpu});
+    causal_attention_backward(s.gpu,
+                              {.heads = h.heads,
+                               .qkv = qkv.gpu,
+                               .y = y.gpu,
+                               .log_sum = log_sum.gpu,
+                               .dy = dy.gpu,
+                               .dqkv = dqkv.gpu});
     check_same("dqkv", dqkv, {8e-6 * std::sqrt(double(h.length + h.head_size)), 8e-6});
     const Values once = to_host(dqkv.gpu);
-    causal_attention_backward(s.gpu, h.heads, qkv.gpu, y.gpu, log_sum.gpu, dy.gpu, dqkv.gpu);
+    causal_attention_backward(s.gpu,
+                              {.heads = h.heads,
+                               .qkv = qkv.gpu,
+                               .y = y.gpu,
+                               .log_sum = log_sum.gpu,
+                               .dy = dy.gpu,
+                               .dqkv = dqkv.gpu});
     CHECK(to_host(dqkv.gpu) == once);
   }
 }
@@ -349,8 +367,22 @@ TEST_CASE("sums of scaled tensors and late gradients agree in every bit", "[gpu]
         kept = {};
       }
       const CompensationScalars scalars{.lambda = 0.4f, .decay = 0.9f};
-      compensate_delay(s.cpu, kind, scalars, g.cpu, w.cpu, read.cpu, kept.cpu, out.cpu);
-      compensate_delay(s.gpu, kind, scalars, g.gpu, w.gpu, read.gpu, kept.gpu, out.gpu);
+      compensate_delay(s.cpu,
+                       {.kind = kind,
+                        .scalars = scalars,
+                        .g = g.cpu,
+                        .w = w.cpu,
+                        .w_read = read.cpu,
+                        .mean_square = kept.cpu,
+                        .out = out.cpu});
+      compensate_delay(s.gpu,
+                       {.kind = kind,
+                        .scalars = scalars,
+                        .g = g.gpu,
+                        .w = w.gpu,
+                        .w_read = read.gpu,
+                        .mean_square = kept.gpu,
+                        .out = out.gpu});
       check_same("compensate_delay", out, {});
       if (averages) {
         check_same("mean square", kept, {});
@@ -366,8 +398,22 @@ TEST_CASE("sums of scaled tensors and late gradients agree in every bit", "[gpu]
     average_square_step(s.gpu, 0.9f, 3, w.gpu, read.gpu, steps.gpu);
     check_same("average_square_step", steps, {});
     const OwnStepScalars own{.rate = 0.1f, .correction = 2, .weight_decay = 0.1f};
-    damp_by_own_steps(s.cpu, own, g.cpu, w.cpu, w.cpu, read.cpu, steps.cpu, out.cpu);
-    damp_by_own_steps(s.gpu, own, g.gpu, w.gpu, w.gpu, read.gpu, steps.gpu, out.gpu);
+    damp_by_own_steps(s.cpu,
+                      {.scalars = own,
+                       .g = g.cpu,
+                       .w = w.cpu,
+                       .aim = w.cpu,
+                       .w_read = read.cpu,
+                       .square = steps.cpu,
+                       .out = out.cpu});
+    damp_by_own_steps(s.gpu,
+                      {.scalars = own,
+                       .g = g.gpu,
+                       .w = w.gpu,
+                       .aim = w.gpu,
+                       .w_read = read.gpu,
+                       .square = steps.gpu,
+                       .out = out.gpu});
     check_same("damp_by_own_steps", out, {});
     const Twin square = s.empty({n});
     const Twin mean = s.empty({n});
@@ -377,8 +423,20 @@ TEST_CASE("sums of scaled tensors and late gradients agree in every bit", "[gpu]
       fill(s.gpu, x.gpu, 0.5);
     }
     const DeviationScalars scalars{.decay = 0.9f, .deviation_decay = 0.8f, .epsilon = 1e-4f};
-    divide_by_deviation(s.cpu, scalars, g.cpu, square.cpu, mean.cpu, deviation.cpu, out.cpu);
-    divide_by_deviation(s.gpu, scalars, g.gpu, square.gpu, mean.gpu, deviation.gpu, out.gpu);
+    divide_by_deviation(s.cpu,
+                        {.scalars = scalars,
+                         .g = g.cpu,
+                         .square = square.cpu,
+                         .mean = mean.cpu,
+                         .deviation = deviation.cpu,
+                         .out = out.cpu});
+    divide_by_deviation(s.gpu,
+                        {.scalars = scalars,
+                         .g = g.gpu,
+                         .square = square.gpu,
+                         .mean = mean.gpu,
+                         .deviation = deviation.gpu,
+                         .out = out.gpu});
     for (const Twin& x : {square, mean, deviation, out}) {
       check_same("divide_by_deviation", x, {});
     }
@@ -419,7 +477,13 @@ TEST_CASE("what fills a grid more than once agrees", "[gpu]") {
   const Twin dqkv = s.empty(h.qkv());
   const auto attend = [&](Stream& stream, Tensor Twin::*on) {
     causal_attention_forward(stream, h.heads, qkv.*on, out.*on, log_sum.*on);
-    causal_attention_backward(stream, h.heads, qkv.*on, out.*on, log_sum.*on, dy.*on, dqkv.*on);
+    causal_attention_backward(stream,
+                              {.heads = h.heads,
+                               .qkv = qkv.*on,
+                               .y = out.*on,
+                               .log_sum = log_sum.*on,
+                               .dy = dy.*on,
+                               .dqkv = dqkv.*on});
   };
   attend(s.cpu, &Twin::cpu);
   attend(s.gpu, &Twin::gpu);
@@ -460,7 +524,14 @@ TEST_CASE("elements beyond 2^31 are reached", "[gpu]") {
   const Tensor per_row = stream.allocate({rows});
   const Tensor gamma = stream.allocate({columns});
   fill(stream, gamma, 0.25);
-  layer_norm_forward(stream, x, gamma, gamma, 0.01f, x, per_row, stream.allocate({rows}));
+  layer_norm_forward(stream,
+                     {.x = x,
+                      .gamma = gamma,
+                      .beta = gamma,
+                      .epsilon = 0.01f,
+                      .y = x,
+                      .mean = per_row,
+                      .inverse_deviation = stream.allocate({rows})});
   CHECK(to_host(per_row) == Values(static_cast<std::size_t>(rows), 1.5));
   CHECK(last() == Values(3, 0.25));
   const Tensor labels = random_labels(stream, 1, rows, columns);
@@ -502,16 +573,23 @@ TEST_CASE("batch normalization agrees", "[gpu]") {
         const Twin dbeta = s.empty({columns});
         const auto run = [&](Stream& stream, Tensor Twin::*on) {
           fill(stream, running_variance.*on, 1.5);
-          batch_norm_forward(
-              stream, x.*on, gamma.*on, beta.*on, epsilon, kind, y.*on, mean.*on, inverse.*on);
+          batch_norm_forward(stream,
+                             kind,
+                             {.x = x.*on,
+                              .gamma = gamma.*on,
+                              .beta = beta.*on,
+                              .epsilon = epsilon,
+                              .y = y.*on,
+                              .mean = mean.*on,
+                              .inverse_deviation = inverse.*on});
           batch_norm_running(stream,
-                             mean.*on,
-                             inverse.*on,
-                             rows,
-                             epsilon,
-                             0.1f,
-                             running_mean.*on,
-                             running_variance.*on);
+                             {.mean = mean.*on,
+                              .inverse_deviation = inverse.*on,
+                              .rows = rows,
+                              .epsilon = epsilon,
+                              .momentum = 0.1f,
+                              .running_mean = running_mean.*on,
+                              .running_variance = running_variance.*on});
         };
         run(s.cpu, &Twin::cpu);
         run(s.gpu, &Twin::gpu);
@@ -526,24 +604,24 @@ TEST_CASE("batch normalization agrees", "[gpu]") {
         copy(s.gpu, y.cpu, y.gpu);
         const auto back = [&](Stream& stream, Tensor Twin::*on) {
           batch_norm_backward(stream,
-                              x.*on,
-                              gamma.*on,
-                              mean.*on,
-                              inverse.*on,
                               relu ? y.*on : Tensor(),
-                              dy.*on,
-                              dy.*on,
-                              dgamma.*on,
-                              dbeta.*on);
+                              {.x = x.*on,
+                               .gamma = gamma.*on,
+                               .mean = mean.*on,
+                               .inverse_deviation = inverse.*on,
+                               .dy = dy.*on,
+                               .dx = dy.*on,
+                               .dgamma = dgamma.*on,
+                               .dbeta = dbeta.*on});
           batch_norm_infer(stream,
-                           x.*on,
-                           gamma.*on,
-                           beta.*on,
-                           running_mean.*on,
-                           running_variance.*on,
-                           epsilon,
-                           kind,
-                           y.*on);
+                           {.x = x.*on,
+                            .gamma = gamma.*on,
+                            .beta = beta.*on,
+                            .running_mean = running_mean.*on,
+                            .running_variance = running_variance.*on,
+                            .epsilon = epsilon,
+                            .activation = kind,
+                            .y = y.*on});
         };
         back(s.cpu, &Twin::cpu);
         back(s.gpu, &Twin::gpu);
@@ -594,23 +672,43 @@ TEST_CASE("layer and group normalization agree", "[gpu]") {
     const Twin dbeta = s.normal(7, {channels});
     const auto run = [&, n = groups](Stream& stream, Tensor Twin::*on) {
       if (layer) {
-        layer_norm_forward(
-            stream, x.*on, gamma.*on, beta.*on, epsilon, y.*on, mean.*on, inverse.*on);
-        layer_norm_backward(
-            stream, x.*on, gamma.*on, mean.*on, inverse.*on, dy.*on, dy.*on, dgamma.*on, dbeta.*on);
+        layer_norm_forward(stream,
+                           {.x = x.*on,
+                            .gamma = gamma.*on,
+                            .beta = beta.*on,
+                            .epsilon = epsilon,
+                            .y = y.*on,
+                            .mean = mean.*on,
+                            .inverse_deviation = inverse.*on});
+        layer_norm_backward(stream,
+                            {.x = x.*on,
+                             .gamma = gamma.*on,
+                             .mean = mean.*on,
+                             .inverse_deviation = inverse.*on,
+                             .dy = dy.*on,
+                             .dx = dy.*on,
+                             .dgamma = dgamma.*on,
+                             .dbeta = dbeta.*on});
       } else {
-        group_norm_forward(
-            stream, n, x.*on, gamma.*on, beta.*on, epsilon, y.*on, mean.*on, inverse.*on);
+        group_norm_forward(stream,
+                           n,
+                           {.x = x.*on,
+                            .gamma = gamma.*on,
+                            .beta = beta.*on,
+                            .epsilon = epsilon,
+                            .y = y.*on,
+                            .mean = mean.*on,
+                            .inverse_deviation = inverse.*on});
         group_norm_backward(stream,
                             n,
-                            x.*on,
-                            gamma.*on,
-                            mean.*on,
-                            inverse.*on,
-                            dy.*on,
-                            dy.*on,
-                            dgamma.*on,
-                            dbeta.*on);
+                            {.x = x.*on,
+                             .gamma = gamma.*on,
+                             .mean = mean.*on,
+                             .inverse_deviation = inverse.*on,
+                             .dy = dy.*on,
+                             .dx = dy.*on,
+                             .dgamma = dgamma.*on,
+                             .dbeta = dbeta.*on});
       }
     };
     run(s.cpu, &Twin::cpu);
@@ -724,28 +822,66 @@ TEST_CASE("lstm agrees", "[gpu]") {
     const Twin y = s.empty(dy.cpu.shape());
     const Twin gates = s.empty({l.length, l.batch, 4 * l.cells});
     const Twin cells = s.empty({l.length, l.batch, l.cells});
-    lstm_forward(s.cpu, x.cpu, w_input.cpu, w_hidden.cpu, bias.cpu, y.cpu, gates.cpu, cells.cpu);
-    lstm_forward(s.gpu, x.gpu, w_input.gpu, w_hidden.gpu, bias.gpu, y.gpu, gates.gpu, cells.gpu);
+    lstm_forward(s.cpu,
+                 {.x = x.cpu,
+                  .w_input = w_input.cpu,
+                  .w_hidden = w_hidden.cpu,
+                  .bias = bias.cpu,
+                  .y = y.cpu,
+                  .gates = gates.cpu,
+                  .cells = cells.cpu});
+    lstm_forward(s.gpu,
+                 {.x = x.gpu,
+                  .w_input = w_input.gpu,
+                  .w_hidden = w_hidden.gpu,
+                  .bias = bias.gpu,
+                  .y = y.gpu,
+                  .gates = gates.gpu,
+                  .cells = cells.gpu});
     // Products of normalised weights err by some 1e-6, and a step hands on less than it gets.
     check_same("y", y, {1e-5, 1e-5});
     check_same("gates", gates, {1e-5, 1e-5});
     check_same("cells", cells, {1e-5, 1e-5});
     const Twin dgates = s.empty(gates.cpu.shape());
     const Twin dx = s.empty(x.cpu.shape());
-    lstm_input_gradient(
-        s.cpu, w_input.cpu, w_hidden.cpu, gates.cpu, cells.cpu, dy.cpu, dgates.cpu, dx.cpu);
-    lstm_input_gradient(
-        s.gpu, w_input.gpu, w_hidden.gpu, gates.gpu, cells.gpu, dy.gpu, dgates.gpu, dx.gpu);
+    lstm_input_gradient(s.cpu,
+                        {.w_input = w_input.cpu,
+                         .w_hidden = w_hidden.cpu,
+                         .gates = gates.cpu,
+                         .cells = cells.cpu,
+                         .dy = dy.cpu,
+                         .dgates = dgates.cpu,
+                         .dx = dx.cpu});
+    lstm_input_gradient(s.gpu,
+                        {.w_input = w_input.gpu,
+                         .w_hidden = w_hidden.gpu,
+                         .gates = gates.gpu,
+                         .cells = cells.gpu,
+                         .dy = dy.gpu,
+                         .dgates = dgates.gpu,
+                         .dx = dx.gpu});
     check_same("dgates", dgates, {2e-5, 2e-5});
     check_same("dx", dx, {2e-5, 2e-5});
     const Twin dw_input = s.normal(6, w_input.cpu.shape());
     const Twin dw_hidden = s.normal(7, w_hidden.cpu.shape());
     const Twin dbias = s.normal(8, bias.cpu.shape());
     for (const bool accumulate : {false, true}) {
-      lstm_weight_gradient(
-          s.cpu, x.cpu, y.cpu, dgates.cpu, dw_input.cpu, dw_hidden.cpu, dbias.cpu, accumulate);
-      lstm_weight_gradient(
-          s.gpu, x.gpu, y.gpu, dgates.gpu, dw_input.gpu, dw_hidden.gpu, dbias.gpu, accumulate);
+      lstm_weight_gradient(s.cpu,
+                           {.x = x.cpu,
+                            .y = y.cpu,
+                            .dgates = dgates.cpu,
+                            .dw_input = dw_input.cpu,
+                            .dw_hidden = dw_hidden.cpu,
+                            .dbias = dbias.cpu,
+                            .accumulate = accumulate});
+      lstm_weight_gradient(s.gpu,
+                           {.x = x.gpu,
+                            .y = y.gpu,
+                            .dgates = dgates.gpu,
+                            .dw_input = dw_input.gpu,
+                            .dw_hidden = dw_hidden.gpu,
+                            .dbias = dbias.gpu,
+                            .accumulate = accumulate});
       const double terms = std::sqrt(double(l.batch * l.length));
       check_same("dw_input", dw_input, {4e-5 * terms, 4e-5});
       check_same("dw_hidden", dw_hidden, {4e-5 * terms, 4e-5});
@@ -900,8 +1036,20 @@ TEST_CASE("convolutions agree", "[gpu]") {
     for (const ActivationKind kind :
          {ActivationKind::none, ActivationKind::relu, ActivationKind::tanh, ActivationKind::selu}) {
       const Twin y = s.empty(i.y());
-      convolution_forward(s.cpu, i.geometry, x.cpu, w.cpu, bias.cpu, kind, y.cpu);
-      convolution_forward(s.gpu, i.geometry, x.gpu, w.gpu, bias.gpu, kind, y.gpu);
+      convolution_forward(s.cpu,
+                          {.geometry = i.geometry,
+                           .x = x.cpu,
+                           .w = w.cpu,
+                           .bias = bias.cpu,
+                           .activation = kind,
+                           .y = y.cpu});
+      convolution_forward(s.gpu,
+                          {.geometry = i.geometry,
+                           .x = x.gpu,
+                           .w = w.gpu,
+                           .bias = bias.gpu,
+                           .activation = kind,
+                           .y = y.gpu});
       check_same(concat("y, ", to_string(kind)), y, tolerance(taps * i.channels));
     }
     const Twin dy = s.normal(4, i.y());
@@ -943,7 +1091,13 @@ TEST_CASE("a NaN passes through convolution and pooling", "[gpu]") {
     const Tensor w = normal_tensor(stream, 1, {4, 3, 3, 1});
     const Tensor bias = normal_tensor(stream, 2, {4});
     const Tensor y = stream.allocate({1, 8, 8, 4});
-    convolution_forward(stream, {3, 1, 1}, x, w, bias, ActivationKind::relu, y);
+    convolution_forward(stream,
+                        {.geometry = {3, 1, 1},
+                         .x = x,
+                         .w = w,
+                         .bias = bias,
+                         .activation = ActivationKind::relu,
+                         .y = y});
     CHECK(std::isnan(to_host(y)[0]));
     CHECK_FALSE(std::isnan(to_host(y).back()));
   }

@@ -223,14 +223,38 @@ TEST_CASE("convolutions are near those in float32", "[gpu]") {
     const Twin w = s.normal(2, i.w());
     const Twin bias = s.normal(3, {i.channels_out});
     const Twin y = s.empty(i.y());
-    convolution_forward(s.cpu, i.geometry, x.cpu, w.cpu, bias.cpu, ActivationKind::relu, y.cpu);
-    convolution_forward(s.gpu, i.geometry, x.gpu, w.gpu, bias.gpu, ActivationKind::relu, y.gpu);
+    convolution_forward(s.cpu,
+                        {.geometry = i.geometry,
+                         .x = x.cpu,
+                         .w = w.cpu,
+                         .bias = bias.cpu,
+                         .activation = ActivationKind::relu,
+                         .y = y.cpu});
+    convolution_forward(s.gpu,
+                        {.geometry = i.geometry,
+                         .x = x.gpu,
+                         .w = w.gpu,
+                         .bias = bias.gpu,
+                         .activation = ActivationKind::relu,
+                         .y = y.gpu});
     check_near("y", y, tolerance(precision, taps * i.channels));
     // As layers call it: the image converted once, the output left to batch normalization.
     const Tensor image = operand(s.gpu, x.gpu);
     const Tensor plain = s.gpu.allocate(i.y(), s.gpu.operand_type());
-    convolution_forward(s.cpu, i.geometry, x.cpu, w.cpu, {}, ActivationKind::none, y.cpu);
-    convolution_forward(s.gpu, i.geometry, image, w.gpu, {}, ActivationKind::none, plain);
+    convolution_forward(s.cpu,
+                        {.geometry = i.geometry,
+                         .x = x.cpu,
+                         .w = w.cpu,
+                         .bias = {},
+                         .activation = ActivationKind::none,
+                         .y = y.cpu});
+    convolution_forward(s.gpu,
+                        {.geometry = i.geometry,
+                         .x = image,
+                         .w = w.gpu,
+                         .bias = {},
+                         .activation = ActivationKind::none,
+                         .y = plain});
     check_near("y, plain", {y.cpu, plain}, tolerance(precision, taps * i.channels));
     const Twin dy = s.normal(4, i.y());
     const Tensor error = operand(s.gpu, dy.gpu);
@@ -262,10 +286,24 @@ TEST_CASE("batch normalization of bfloat16 is that of the rounded values", "[gpu
     const Twin mean = s.empty({columns});
     const Twin inverse = s.empty({columns});
     constexpr ActivationKind kRelu = ActivationKind::relu;
-    batch_norm_forward(
-        s.cpu, x.cpu, gamma.cpu, beta.cpu, 1e-5f, kRelu, y.cpu, mean.cpu, inverse.cpu);
-    batch_norm_forward(
-        s.gpu, narrow, gamma.gpu, beta.gpu, 1e-5f, kRelu, y.gpu, mean.gpu, inverse.gpu);
+    batch_norm_forward(s.cpu,
+                       kRelu,
+                       {.x = x.cpu,
+                        .gamma = gamma.cpu,
+                        .beta = beta.cpu,
+                        .epsilon = 1e-5f,
+                        .y = y.cpu,
+                        .mean = mean.cpu,
+                        .inverse_deviation = inverse.cpu});
+    batch_norm_forward(s.gpu,
+                       kRelu,
+                       {.x = narrow,
+                        .gamma = gamma.gpu,
+                        .beta = beta.gpu,
+                        .epsilon = 1e-5f,
+                        .y = y.gpu,
+                        .mean = mean.gpu,
+                        .inverse_deviation = inverse.gpu});
     // As parity_test.cpp: the same formulas, sums in other orders; of two rows deviations may be small.
     check_near("y", y, {2e-5, 1e-4});
     const Twin dy = s.normal(4, {rows, columns});
@@ -274,25 +312,25 @@ TEST_CASE("batch normalization of bfloat16 is that of the rounded values", "[gpu
     const Twin dgamma = s.empty({columns});
     const Twin dbeta = s.empty({columns});
     batch_norm_backward(s.cpu,
-                        x.cpu,
-                        gamma.cpu,
-                        mean.cpu,
-                        inverse.cpu,
                         y.cpu,
-                        dy.cpu,
-                        dx.cpu,
-                        dgamma.cpu,
-                        dbeta.cpu);
+                        {.x = x.cpu,
+                         .gamma = gamma.cpu,
+                         .mean = mean.cpu,
+                         .inverse_deviation = inverse.cpu,
+                         .dy = dy.cpu,
+                         .dx = dx.cpu,
+                         .dgamma = dgamma.cpu,
+                         .dbeta = dbeta.cpu});
     batch_norm_backward(s.gpu,
-                        narrow,
-                        gamma.gpu,
-                        mean.gpu,
-                        inverse.gpu,
                         y.gpu,
-                        dy.gpu,
-                        dx_narrow,
-                        dgamma.gpu,
-                        dbeta.gpu);
+                        {.x = narrow,
+                         .gamma = gamma.gpu,
+                         .mean = mean.gpu,
+                         .inverse_deviation = inverse.gpu,
+                         .dy = dy.gpu,
+                         .dx = dx_narrow,
+                         .dgamma = dgamma.gpu,
+                         .dbeta = dbeta.gpu});
     check_near("dx", {dx.cpu, dx_narrow}, {1e-3, 5e-3});  // rounded: 2^-9
     check_near("dbeta", dbeta, {1e-4, 1e-4});
     check_near("dgamma", dgamma, {1e-3, 1e-3});
@@ -325,11 +363,29 @@ TEST_CASE("attention is near that in float32", "[gpu]") {
     // The kernels' arithmetic, done on a CPU, errs by 0.01 in y and log_sum and 0.016 in dqkv on these shapes.
     check_near("y", y, {2e-2, 2e-2});
     check_near("log_sum", log_sum, {2e-2, 2e-2});
-    causal_attention_backward(s.cpu, h.heads, qkv.cpu, y.cpu, log_sum.cpu, dy.cpu, dqkv.cpu);
-    causal_attention_backward(s.gpu, h.heads, qkv.gpu, y.gpu, log_sum.gpu, dy.gpu, dqkv.gpu);
+    causal_attention_backward(s.cpu,
+                              {.heads = h.heads,
+                               .qkv = qkv.cpu,
+                               .y = y.cpu,
+                               .log_sum = log_sum.cpu,
+                               .dy = dy.cpu,
+                               .dqkv = dqkv.cpu});
+    causal_attention_backward(s.gpu,
+                              {.heads = h.heads,
+                               .qkv = qkv.gpu,
+                               .y = y.gpu,
+                               .log_sum = log_sum.gpu,
+                               .dy = dy.gpu,
+                               .dqkv = dqkv.gpu});
     check_near("dqkv", dqkv, {4e-2, 2e-2});
     const Values once = to_host(dqkv.gpu);
-    causal_attention_backward(s.gpu, h.heads, qkv.gpu, y.gpu, log_sum.gpu, dy.gpu, dqkv.gpu);
+    causal_attention_backward(s.gpu,
+                              {.heads = h.heads,
+                               .qkv = qkv.gpu,
+                               .y = y.gpu,
+                               .log_sum = log_sum.gpu,
+                               .dy = dy.gpu,
+                               .dqkv = dqkv.gpu});
     CHECK(to_host(dqkv.gpu) == once);
   }
 }

@@ -55,8 +55,10 @@ TEST_CASE("steps on sparse rows are those of a naive loop in double", "[kernels]
     SharedBuffer w(features, 1);
     SparseResult got;
     // In two calls, which make no difference.
-    sparse_logistic_steps(w, rows, order, 0, 17, {.rate = 0.3f}, got);
-    sparse_logistic_steps(w, rows, order, 17, 24, {.rate = 0.3f}, got);
+    sparse_logistic_steps(
+        w, {.rows = rows, .order = order, .first = 0, .count = 17}, {.rate = 0.3f}, got);
+    sparse_logistic_steps(
+        w, {.rows = rows, .order = order, .first = 17, .count = 24}, {.rate = 0.3f}, got);
 
     std::vector<double> expected(static_cast<std::size_t>(features));
     double loss = 0;
@@ -102,7 +104,8 @@ TEST_CASE("components that no row touches keep their value", "[kernels][sparse]"
   }
   SparseResult result;
   const std::vector<std::int64_t> order{0};
-  sparse_logistic_steps(w, rows, order, 0, 1, {.rate = 1}, result);
+  sparse_logistic_steps(
+      w, {.rows = rows, .order = order, .first = 0, .count = 1}, {.rate = 1}, result);
   for (const std::int64_t i : {0, 1, 3, 4}) {
     CHECK(w.load(i) == static_cast<float>(i));
   }
@@ -126,11 +129,18 @@ TEST_CASE("two threads on disjoint features make what one makes", "[kernels][spa
   SharedBuffer serial(128, 1);
   SharedBuffer shared(128, 2);
   SparseResult of_serial, of_even, of_odd;
-  sparse_logistic_steps(serial, rows, all, 0, 2000, {.rate = 0.1f}, of_serial);
+  sparse_logistic_steps(
+      serial, {.rows = rows, .order = all, .first = 0, .count = 2000}, {.rate = 0.1f}, of_serial);
   std::thread other([&] {
-    sparse_logistic_steps(shared, rows, odd, 0, 1000, {.writer = 1, .rate = 0.1f}, of_odd);
+    sparse_logistic_steps(shared,
+                          {.rows = rows, .order = odd, .first = 0, .count = 1000},
+                          {.writer = 1, .rate = 0.1f},
+                          of_odd);
   });
-  sparse_logistic_steps(shared, rows, even, 0, 1000, {.writer = 0, .rate = 0.1f}, of_even);
+  sparse_logistic_steps(shared,
+                        {.rows = rows, .order = even, .first = 0, .count = 1000},
+                        {.writer = 0, .rate = 0.1f},
+                        of_even);
   other.join();
   for (std::int64_t i = 0; i < 128; ++i) {
     CHECK(shared.load(i) == serial.load(i));

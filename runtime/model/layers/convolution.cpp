@@ -83,12 +83,12 @@ class Convolution final : public PlainLayer {
     Tensor y = stream.allocate(with_batch(rows, full_),
                                o_.normalised ? stream.operand_type() : DType::float32);
     convolution_forward(stream,
-                        o_.geometry,
-                        image,
-                        w[0],
-                        o_.bias ? w[1] : Tensor{},
-                        fused ? o_.activation : ActivationKind::none,
-                        y);
+                        {.geometry = o_.geometry,
+                         .x = image,
+                         .w = w[0],
+                         .bias = o_.bias ? w[1] : Tensor{},
+                         .activation = fused ? o_.activation : ActivationKind::none,
+                         .y = y});
     saved = {image, keeps_output() ? y : Tensor{}};
     if (!fused) {
       y = stream.allocate(saved[1].shape());

@@ -82,12 +82,28 @@ class Lstm final : public PlainLayer {
     const Tensor cells = stream.allocate({o_.length, batch, o_.width});
     saved = {in, y, gates, cells};
     if (o_.rows == 0 || !pass.training) {  // a window of test data begins with zeros
-      lstm_forward(stream, in, w[0], w[1], bias, y, gates, cells);
+      lstm_forward(stream,
+                   {.x = in,
+                    .w_input = w[0],
+                    .w_hidden = w[1],
+                    .bias = bias,
+                    .y = y,
+                    .gates = gates,
+                    .cells = cells});
       return y;
     }
     const Tensor before = buffers[0];
     const Tensor after = stream.allocate(before.shape());
-    lstm_forward(stream, in, w[0], w[1], bias, y, gates, cells, state(before), state(after));
+    lstm_forward(stream,
+                 {.x = in,
+                  .w_input = w[0],
+                  .w_hidden = w[1],
+                  .bias = bias,
+                  .y = y,
+                  .gates = gates,
+                  .cells = cells,
+                  .before = state(before),
+                  .after = state(after)});
     buffers[0] = after;
     saved.insert(saved.end(), {before, after});
     return y;
@@ -108,8 +124,15 @@ class Lstm final : public PlainLayer {
       dbefore = stream.allocate(saved[4].shape());
       outside.dbefore = state(dbefore);
     }
-    lstm_input_gradient(
-        stream, w[0], w[1], saved[2], saved[3], dy.reshape(saved[1].shape()), dgates, dx, outside);
+    lstm_input_gradient(stream,
+                        {.w_input = w[0],
+                         .w_hidden = w[1],
+                         .gates = saved[2],
+                         .cells = saved[3],
+                         .dy = dy.reshape(saved[1].shape()),
+                         .dgates = dgates,
+                         .dx = dx,
+                         .outside = outside});
     Saved left{saved[0], saved[1], dgates};
     if (outside.before.hidden) {
       left.push_back(outside.before.hidden);
@@ -129,14 +152,14 @@ class Lstm final : public PlainLayer {
     const Tensor bias = stream.allocate({4 * o_.width});
     fill(stream, bias, 0);  // added to, where the weights' gradients are
     lstm_weight_gradient(stream,
-                         saved[0],
-                         saved[1],
-                         saved[2],
-                         g[0].to,
-                         g[1].to,
-                         bias,
-                         g[0].accumulate,
-                         saved.size() > 3 ? saved[3] : Tensor{});
+                         {.x = saved[0],
+                          .y = saved[1],
+                          .dgates = saved[2],
+                          .dw_input = g[0].to,
+                          .dw_hidden = g[1].to,
+                          .dbias = bias,
+                          .accumulate = g[0].accumulate,
+                          .hidden_before = saved.size() > 3 ? saved[3] : Tensor{}});
     for (const Gradient& to : {g[2], g[3]}) {
       if (to.accumulate) {
         add(stream, to.to, bias, ActivationKind::none, to.to);

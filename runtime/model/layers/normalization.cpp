@@ -100,12 +100,28 @@ class BatchNorm final : public Normalization {
     const Tensor rows = as_rows(x);
     const Tensor y = stream.allocate(rows.shape());
     if (!pass.training) {
-      batch_norm_infer(stream, rows, w[0], w[1], buffers[0], buffers[1], kEpsilon, activation_, y);
+      batch_norm_infer(stream,
+                       {.x = rows,
+                        .gamma = w[0],
+                        .beta = w[1],
+                        .running_mean = buffers[0],
+                        .running_variance = buffers[1],
+                        .epsilon = kEpsilon,
+                        .activation = activation_,
+                        .y = y});
       return with_shape(y, batch);
     }
     const Tensor mean = stream.allocate({width()});
     const Tensor inverse_deviation = stream.allocate({width()});
-    batch_norm_forward(stream, rows, w[0], w[1], kEpsilon, activation_, y, mean, inverse_deviation);
+    batch_norm_forward(stream,
+                       activation_,
+                       {.x = rows,
+                        .gamma = w[0],
+                        .beta = w[1],
+                        .epsilon = kEpsilon,
+                        .y = y,
+                        .mean = mean,
+                        .inverse_deviation = inverse_deviation});
     // Others may hold the old ones: an evaluation, a recompute that wants no change.
     for (Tensor& buffer : buffers) {
       const Tensor next = stream.allocate(buffer.shape());
@@ -113,13 +129,13 @@ class BatchNorm final : public Normalization {
       buffer = next;
     }
     batch_norm_running(stream,
-                       mean,
-                       inverse_deviation,
-                       rows.shape()[0],
-                       kEpsilon,
-                       kMomentum,
-                       buffers[0],
-                       buffers[1]);
+                       {.mean = mean,
+                        .inverse_deviation = inverse_deviation,
+                        .rows = rows.shape()[0],
+                        .epsilon = kEpsilon,
+                        .momentum = kMomentum,
+                        .running_mean = buffers[0],
+                        .running_variance = buffers[1]});
     saved = {rows, mean, inverse_deviation};
     if (activation_ != ActivationKind::none) {
       saved.push_back(y);
@@ -139,15 +155,15 @@ class BatchNorm final : public Normalization {
     const Tensor dgamma = stream.allocate({width()});
     const Tensor dbeta = stream.allocate({width()});
     batch_norm_backward(stream,
-                        saved[0],
-                        w[0],
-                        saved[1],
-                        saved[2],
                         saved.size() > 3 ? saved[3] : Tensor{},
-                        delta,
-                        dx,
-                        dgamma,
-                        dbeta);
+                        {.x = saved[0],
+                         .gamma = w[0],
+                         .mean = saved[1],
+                         .inverse_deviation = saved[2],
+                         .dy = delta,
+                         .dx = dx,
+                         .dgamma = dgamma,
+                         .dbeta = dbeta});
     saved = {dgamma, dbeta};
     return with_shape(dx, batch);
   }
@@ -169,7 +185,14 @@ class LayerNorm final : public Normalization {
     const Tensor rows = as_rows(x);
     const Tensor y = stream.allocate(rows.shape());
     saved = {rows, stream.allocate({rows.shape()[0]}), stream.allocate({rows.shape()[0]})};
-    layer_norm_forward(stream, rows, w[0], beta(stream, w), kEpsilon, y, saved[1], saved[2]);
+    layer_norm_forward(stream,
+                       {.x = rows,
+                        .gamma = w[0],
+                        .beta = beta(stream, w),
+                        .epsilon = kEpsilon,
+                        .y = y,
+                        .mean = saved[1],
+                        .inverse_deviation = saved[2]});
     return with_shape(y, x.shape()[0]);
   }
 
@@ -183,7 +206,15 @@ class LayerNorm final : public Normalization {
     const Tensor dx = in_place ? delta : stream.allocate(delta.shape());
     const Tensor dgamma = stream.allocate({width()});
     const Tensor dbeta = stream.allocate({width()});
-    layer_norm_backward(stream, saved[0], w[0], saved[1], saved[2], delta, dx, dgamma, dbeta);
+    layer_norm_backward(stream,
+                        {.x = saved[0],
+                         .gamma = w[0],
+                         .mean = saved[1],
+                         .inverse_deviation = saved[2],
+                         .dy = delta,
+                         .dx = dx,
+                         .dgamma = dgamma,
+                         .dbeta = dbeta});
     saved = {dgamma, dbeta};
     return with_shape(dx, batch);
   }
@@ -204,7 +235,15 @@ class GroupNorm final : public Normalization {
     const Tensor y = stream.allocate(image.shape());
     const Shape statistics{x.shape()[0], groups_};
     saved = {image, stream.allocate(statistics), stream.allocate(statistics)};
-    group_norm_forward(stream, groups_, image, w[0], w[1], kEpsilon, y, saved[1], saved[2]);
+    group_norm_forward(stream,
+                       groups_,
+                       {.x = image,
+                        .gamma = w[0],
+                        .beta = w[1],
+                        .epsilon = kEpsilon,
+                        .y = y,
+                        .mean = saved[1],
+                        .inverse_deviation = saved[2]});
     return with_shape(y, x.shape()[0]);
   }
 
@@ -216,8 +255,16 @@ class GroupNorm final : public Normalization {
     const Tensor dx = stream.allocate(delta.shape());
     const Tensor dgamma = stream.allocate({width()});
     const Tensor dbeta = stream.allocate({width()});
-    group_norm_backward(
-        stream, groups_, saved[0], w[0], saved[1], saved[2], delta, dx, dgamma, dbeta);
+    group_norm_backward(stream,
+                        groups_,
+                        {.x = saved[0],
+                         .gamma = w[0],
+                         .mean = saved[1],
+                         .inverse_deviation = saved[2],
+                         .dy = delta,
+                         .dx = dx,
+                         .dgamma = dgamma,
+                         .dbeta = dbeta});
     saved = {dgamma, dbeta};
     return with_shape(dx, batch);
   }

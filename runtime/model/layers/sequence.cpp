@@ -108,8 +108,13 @@ class Attention final : public PlainLayer {
     Tensor dqkv;
     if (want_dx) {
       dqkv = pass.stream.allocate(saved[0].shape());
-      causal_attention_backward(
-          pass.stream, heads_, saved[0], saved[1], saved[2], dy.reshape(saved[1].shape()), dqkv);
+      causal_attention_backward(pass.stream,
+                                {.heads = heads_,
+                                 .qkv = saved[0],
+                                 .y = saved[1],
+                                 .log_sum = saved[2],
+                                 .dy = dy.reshape(saved[1].shape()),
+                                 .dqkv = dqkv});
     }
     saved.clear();
     return dqkv;

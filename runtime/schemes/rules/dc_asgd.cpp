@@ -49,7 +49,14 @@ class Compensating final : public Scale {
       combine(stream, {{of.factor, g}}, out);
       g = out;
     }
-    compensate_delay(stream, kind_, scalars_, g, update.base, of.read, mean_square_, out);
+    compensate_delay(stream,
+                     {.kind = kind_,
+                      .scalars = scalars_,
+                      .g = g,
+                      .w = update.base,
+                      .w_read = of.read,
+                      .mean_square = mean_square_,
+                      .out = out});
     if (of.factor != 1 && of.factor != 0) {
       combine(stream, {{1 / of.factor, out}}, out);  // the factor comes once more
     }

@@ -51,7 +51,13 @@ class ByDeviation final : public Scale {
       combine(stream, {{of.factor, g}}, out);
       g = out;
     }
-    divide_by_deviation(stream, scalars_, g, square_, mean_, deviation_, out);
+    divide_by_deviation(stream,
+                        {.scalars = scalars_,
+                         .g = g,
+                         .square = square_,
+                         .mean = mean_,
+                         .deviation = deviation_,
+                         .out = out});
     if (of.factor != 1 && of.factor != 0) {
       combine(stream, {{1 / of.factor, out}}, out);  // the factor comes once more
     }

@@ -78,16 +78,17 @@ class OwnGapDamping final : public GapScale {
     const Tensor& g = of.values.front();
     Tensor out = stream.allocate(g.shape());
     const double decay = of.factor != 0 ? weight_decay_ / of.factor : 0;  // the factor comes yet
-    damp_by_own_steps(stream,
-                      {.rate = static_cast<float>(largest_rate_),
-                       .correction = static_cast<float>(1 / (1 - std::pow(decay_, steps_))),
-                       .weight_decay = static_cast<float>(decay)},
-                      g,
-                      update.base,
-                      of.aim ? of.aim : update.base,
-                      of.read,
-                      square_,
-                      out);
+    damp_by_own_steps(
+        stream,
+        {.scalars = {.rate = static_cast<float>(largest_rate_),
+                     .correction = static_cast<float>(1 / (1 - std::pow(decay_, steps_))),
+                     .weight_decay = static_cast<float>(decay)},
+         .g = g,
+         .w = update.base,
+         .aim = of.aim ? of.aim : update.base,
+         .w_read = of.read,
+         .square = square_,
+         .out = out});
     return out;
   }
 
