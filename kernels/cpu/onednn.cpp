@@ -27,143 +27,40 @@ constexpr auto kFloat = dnnl::memory::data_type::f32;
 
 // -- the two versions of the interface ------------------------------------------------
 
+// The description of Op's primitive, `of` these parts; a gradient's also follows from its forward's.
+
 #if DNNL_VERSION_MAJOR >= 3
 
-dnnl::matmul::primitive_desc matmul_of(const dnnl::engine& engine,
-                                       const Desc& a,
-                                       const Desc& b,
-                                       const Desc* bias,
-                                       const Desc& c,
-                                       const dnnl::primitive_attr& attributes) {
-  return bias ? dnnl::matmul::primitive_desc(engine, a, b, *bias, c, attributes)
-              : dnnl::matmul::primitive_desc(engine, a, b, c, attributes);
+template <class Op, class... Parts>
+typename Op::primitive_desc described(const dnnl::engine& engine,
+                                      const dnnl::primitive_attr& attributes,
+                                      const Parts&... of) {
+  return {engine, of..., attributes};
 }
 
-dnnl::convolution_forward::primitive_desc forward_of(const dnnl::engine& engine,
-                                                     const Desc& x,
-                                                     const Desc& w,
-                                                     const Desc& bias,
-                                                     const Desc& y,
-                                                     const Dims& strides,
-                                                     const Dims& padding,
-                                                     const dnnl::primitive_attr& attributes) {
-  return {engine,
-          dnnl::prop_kind::forward_training,
-          dnnl::algorithm::convolution_direct,
-          x,
-          w,
-          bias,
-          y,
-          strides,
-          padding,
-          padding,
-          attributes};
-}
-
-dnnl::convolution_backward_data::primitive_desc input_gradient_of(
-    const dnnl::engine& engine,
-    const Desc& dx,
-    const Desc& w,
-    const Desc& dy,
-    const Dims& strides,
-    const Dims& padding,
-    const dnnl::convolution_forward::primitive_desc& forward,
-    const dnnl::primitive_attr& attributes) {
-  return {engine,
-          dnnl::algorithm::convolution_direct,
-          dx,
-          w,
-          dy,
-          strides,
-          padding,
-          padding,
-          forward,
-          attributes};
-}
-
-dnnl::convolution_backward_weights::primitive_desc weight_gradient_of(
-    const dnnl::engine& engine,
-    const Desc& x,
-    const Desc& dw,
-    const Desc& dy,
-    const Dims& strides,
-    const Dims& padding,
-    const dnnl::convolution_forward::primitive_desc& forward,
-    const dnnl::primitive_attr& attributes) {
-  return {engine,
-          dnnl::algorithm::convolution_direct,
-          x,
-          dw,
-          dy,
-          strides,
-          padding,
-          padding,
-          forward,
-          attributes};
+template <class Op, class Forward, class... Parts>
+typename Op::primitive_desc gradient_described(const dnnl::engine& engine,
+                                               const dnnl::primitive_attr& attributes,
+                                               const Forward& forward,
+                                               const Parts&... of) {
+  return {engine, of..., forward, attributes};
 }
 
 #else
 
-dnnl::matmul::primitive_desc matmul_of(const dnnl::engine& engine,
-                                       const Desc& a,
-                                       const Desc& b,
-                                       const Desc* bias,
-                                       const Desc& c,
-                                       const dnnl::primitive_attr& attributes) {
-  const dnnl::matmul::desc description =
-      bias ? dnnl::matmul::desc(a, b, *bias, c) : dnnl::matmul::desc(a, b, c);
-  return {description, attributes, engine};
+template <class Op, class... Parts>
+typename Op::primitive_desc described(const dnnl::engine& engine,
+                                      const dnnl::primitive_attr& attributes,
+                                      const Parts&... of) {
+  return {typename Op::desc(of...), attributes, engine};
 }
 
-dnnl::convolution_forward::primitive_desc forward_of(const dnnl::engine& engine,
-                                                     const Desc& x,
-                                                     const Desc& w,
-                                                     const Desc& bias,
-                                                     const Desc& y,
-                                                     const Dims& strides,
-                                                     const Dims& padding,
-                                                     const dnnl::primitive_attr& attributes) {
-  return {{dnnl::prop_kind::forward_training,
-           dnnl::algorithm::convolution_direct,
-           x,
-           w,
-           bias,
-           y,
-           strides,
-           padding,
-           padding},
-          attributes,
-          engine};
-}
-
-dnnl::convolution_backward_data::primitive_desc input_gradient_of(
-    const dnnl::engine& engine,
-    const Desc& dx,
-    const Desc& w,
-    const Desc& dy,
-    const Dims& strides,
-    const Dims& padding,
-    const dnnl::convolution_forward::primitive_desc& forward,
-    const dnnl::primitive_attr& attributes) {
-  return {{dnnl::algorithm::convolution_direct, dx, w, dy, strides, padding, padding},
-          attributes,
-          engine,
-          forward};
-}
-
-dnnl::convolution_backward_weights::primitive_desc weight_gradient_of(
-    const dnnl::engine& engine,
-    const Desc& x,
-    const Desc& dw,
-    const Desc& dy,
-    const Dims& strides,
-    const Dims& padding,
-    const dnnl::convolution_forward::primitive_desc& forward,
-    const dnnl::primitive_attr& attributes) {
-  return {{dnnl::algorithm::convolution_direct, x, dw, dy, strides, padding, padding},
-          attributes,
-          engine,
-          forward};
+template <class Op, class Forward, class... Parts>
+typename Op::primitive_desc gradient_described(const dnnl::engine& engine,
+                                               const dnnl::primitive_attr& attributes,
+                                               const Forward& forward,
+                                               const Parts&... of) {
+  return {typename Op::desc(of...), attributes, engine, forward};
 }
 
 #endif
@@ -409,7 +306,32 @@ struct OneDnn::State {
   }
 
   dnnl::convolution_forward::primitive_desc forward_description(const ConvolutionDescs& d) const {
-    return forward_of(engine, d.x, d.w_any, d.bias, d.y, d.strides, d.padding, attributes());
+    return described<dnnl::convolution_forward>(engine,
+                                                attributes(),
+                                                dnnl::prop_kind::forward_training,
+                                                dnnl::algorithm::convolution_direct,
+                                                d.x,
+                                                d.w_any,
+                                                d.bias,
+                                                d.y,
+                                                d.strides,
+                                                d.padding,
+                                                d.padding);
+  }
+
+  /// Of the gradient by x or by w.
+  template <class Op>
+  typename Op::primitive_desc gradient_description(const ConvolutionDescs& d) const {
+    return gradient_described<Op>(engine,
+                                  attributes(),
+                                  forward_description(d),
+                                  dnnl::algorithm::convolution_direct,
+                                  d.x,
+                                  d.w_any,
+                                  d.y,
+                                  d.strides,
+                                  d.padding,
+                                  d.padding);
   }
 };
 
@@ -430,12 +352,11 @@ void OneDnn::matmul(
     const Desc b_desc({plan.inner, plan.columns}, type, plan.transpose_b ? Tag::ba : Tag::ab);
     const Desc c_desc({plan.rows, plan.columns}, kFloat, Tag::ab);
     const Desc bias_desc({1, plan.columns}, kFloat, Tag::ab);
-    const auto description = matmul_of(state.engine,
-                                       a_desc,
-                                       b_desc,
-                                       plan.bias ? &bias_desc : nullptr,
-                                       c_desc,
-                                       State::attributes(plan.accumulate));
+    const auto attributes = State::attributes(plan.accumulate);
+    const auto description =
+        plan.bias
+            ? described<dnnl::matmul>(state.engine, attributes, a_desc, b_desc, bias_desc, c_desc)
+            : described<dnnl::matmul>(state.engine, attributes, a_desc, b_desc, c_desc);
     Compiled made;
     made.name =
         accepted(description.impl_info_str(),
@@ -506,14 +427,7 @@ void OneDnn::convolution_input_gradient(const ConvolutionPlan& plan,
   State& state = *state_;
   Compiled& compiled = state.find(key_of(Pass::input_gradient, plan), [&] {
     const ConvolutionDescs d(plan);
-    const auto description = input_gradient_of(state.engine,
-                                               d.x,
-                                               d.w_any,
-                                               d.y,
-                                               d.strides,
-                                               d.padding,
-                                               state.forward_description(d),
-                                               State::attributes());
+    const auto description = state.gradient_description<dnnl::convolution_backward_data>(d);
     Compiled made;
     made.name = accepted(description.impl_info_str(),
                          multiplications(plan),
@@ -539,14 +453,7 @@ void OneDnn::convolution_weight_gradient(
   State& state = *state_;
   Compiled& compiled = state.find(key_of(Pass::weight_gradient, plan), [&] {
     const ConvolutionDescs d(plan);
-    const auto description = weight_gradient_of(state.engine,
-                                                d.x,
-                                                d.w_any,
-                                                d.y,
-                                                d.strides,
-                                                d.padding,
-                                                state.forward_description(d),
-                                                State::attributes());
+    const auto description = state.gradient_description<dnnl::convolution_backward_weights>(d);
     Compiled made;
     made.name = accepted(description.impl_info_str(),
                          multiplications(plan),
