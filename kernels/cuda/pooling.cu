@@ -31,7 +31,7 @@ struct Reach {
         last(p.kernel < extent - begin ? p.kernel : extent - begin) {}
 };
 
-struct Forward {
+struct MaxForward {
   Pooling p;
   const float* x;
   float* y;
@@ -84,7 +84,7 @@ struct Windows {
   }
 };
 
-struct Backward {
+struct MaxBackward {
   Pooling p;
   const float* dy;
   const std::int32_t* winner;
@@ -141,10 +141,10 @@ void max_pool_forward(Stream& stream,
                       const Tensor& x,
                       const Tensor& y,
                       const Tensor& winner) {
-  const Forward pass{.p = pooling_of(geometry, x.shape(), y.shape()),
-                     .x = x.data<float>(),
-                     .y = y.data<float>(),
-                     .winner = winner.data<std::int32_t>()};
+  const MaxForward pass{.p = pooling_of(geometry, x.shape(), y.shape()),
+                        .x = x.data<float>(),
+                        .y = y.data<float>(),
+                        .winner = winner.data<std::int32_t>()};
   for_each_index(activate(stream), y.elements(), false, pass);
 }
 
@@ -153,10 +153,10 @@ void max_pool_backward(Stream& stream,
                        const Tensor& dy,
                        const Tensor& winner,
                        const Tensor& dx) {
-  const Backward pass{.p = pooling_of(geometry, dx.shape(), dy.shape()),
-                      .dy = dy.data<float>(),
-                      .winner = winner.data<std::int32_t>(),
-                      .dx = dx.data<float>()};
+  const MaxBackward pass{.p = pooling_of(geometry, dx.shape(), dy.shape()),
+                         .dy = dy.data<float>(),
+                         .winner = winner.data<std::int32_t>(),
+                         .dx = dx.data<float>()};
   for_each_index(activate(stream), dx.elements(), false, pass);
 }
 

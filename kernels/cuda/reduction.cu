@@ -14,28 +14,28 @@ namespace troupe::cuda {
 
 namespace {
 
-constexpr int kColumns = kWarp;
-constexpr int kRows = 8;
-constexpr std::int64_t kChunkRows = 256;
+constexpr int kSumColumns = kWarp;
+constexpr int kSumRows = 8;
+constexpr std::int64_t kSumChunkRows = 256;
 constexpr std::int64_t kChunksMax = 64;
 
 /// out[chunk, c] = or += the sum over the chunk's rows of x[r, c]. Shapes: x (R, C), out (chunks,
 /// C).
 template <class T>
-__global__ void __launch_bounds__(kColumns* kRows) column_sum_kernel(const T* x,
-                                                                     std::int64_t R,
-                                                                     std::int64_t C,
-                                                                     std::int64_t chunk_rows,
-                                                                     float* out,
-                                                                     bool accumulate) {
-  __shared__ float sums[kRows][kColumns];
-  const std::int64_t c = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
+__global__ void __launch_bounds__(kSumColumns* kSumRows) column_sum_kernel(const T* x,
+                                                                           std::int64_t R,
+                                                                           std::int64_t C,
+                                                                           std::int64_t chunk_rows,
+                                                                           float* out,
+                                                                           bool accumulate) {
+  __shared__ float sums[kSumRows][kSumColumns];
+  const std::int64_t c = std::int64_t{blockIdx.x} * kSumColumns + threadIdx.x;
   const std::int64_t begin = std::int64_t{blockIdx.y} * chunk_rows;
   const std::int64_t end = begin + chunk_rows < R ? begin + chunk_rows : R;
   float sum = 0.0f;
   if (c < C) {
 #pragma unroll 4
-    for (std::int64_t r = begin + threadIdx.y; r < end; r += kRows) {
+    for (std::int64_t r = begin + threadIdx.y; r < end; r += kSumRows) {
       sum += to_float(x[r * C + c]);
     }
   }
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kColumns* kRows) column_sum_kernel(const T* x,
   if (threadIdx.y != 0 || c >= C) {
     return;
   }
-  for (int row = 1; row < kRows; ++row) {
+  for (int row = 1; row < kSumRows; ++row) {
     sum += sums[row][threadIdx.x];
   }
   float* to = out + std::int64_t{blockIdx.y} * C + c;
@@ -64,9 +64,9 @@ void launch_column_sum(const Backend::State& state,
                        Chunks chunks,
                        float* out,
                        bool accumulate) {
-  const dim3 grid(static_cast<unsigned>((columns + kColumns - 1) / kColumns),
+  const dim3 grid(static_cast<unsigned>((columns + kSumColumns - 1) / kSumColumns),
                   static_cast<unsigned>(chunks.count));
-  const dim3 block(kColumns, kRows);
+  const dim3 block(kSumColumns, kSumRows);
   column_sum_kernel<<<grid, block, 0, state.stream.get()>>>(
       x, rows, columns, chunks.rows, out, accumulate);
   TROUPE_CUDA_CHECK(cudaGetLastError());
@@ -75,7 +75,8 @@ void launch_column_sum(const Backend::State& state,
 /// As many as the workspace holds the sums of, and rows to fill them with.
 Chunks chunks_of(std::int64_t rows, std::int64_t columns) {
   const auto room = static_cast<std::int64_t>(kWorkspaceBytes / sizeof(float)) / columns;
-  const std::int64_t wanted = std::min({kChunksMax, room, (rows + kChunkRows - 1) / kChunkRows});
+  const std::int64_t wanted =
+      std::min({kChunksMax, room, (rows + kSumChunkRows - 1) / kSumChunkRows});
   if (wanted <= 1) {
     return {1, rows};
   }
@@ -151,7 +152,7 @@ struct SquaredDifference {
   }
 };
 
-struct Normalize {
+struct DivideByNorm {
   const double* sum_of_squares;
   const float* x;
   float* out;  // may be x
@@ -192,7 +193,7 @@ void normalize(Stream& stream, const Tensor& x, const Tensor& out) {
   double* sum = state.workspace<double>() + kPartialsMax;  // behind what sum_terms() uses
   const Part all{0, x.elements()};
   sum_terms(state, Square{x.data<float>()}, {&all, 1}, sum);
-  const Normalize pass{sum, x.data<float>(), out.data<float>()};
+  const DivideByNorm pass{sum, x.data<float>(), out.data<float>()};
   for_each_index(state, x.elements(), packable(pass.x, pass.out), pass);
 }
 
