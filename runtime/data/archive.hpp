@@ -1,10 +1,8 @@
-// Files out of a tar archive, plain or gzip's (POSIX.1-1988 ustar, as GNU tar writes it too).
-//
-// Whatever names the archive has, files are written under those asked for and nowhere else; an
-// archive with absolute names or ".." is refused all the same, as nobody honest makes one.
+// Files of others' archives, read by libarchive: out of a tar archive onto the disk, out of a zip archive into memory.
 #pragma once
 
 #include "kernels/result.hpp"
+#include "runtime/data/input_file.hpp"
 
 #include <filesystem>
 #include <span>
@@ -12,11 +10,17 @@
 
 namespace troupe {
 
-/// Writes each of `names`, which is a regular file somewhere in the archive, to `folder`/name. All
-/// of them appear when the archive has been read to its end, or none. Error (data) where it is
-/// damaged, is cut short or lacks one; (lost) where a file cannot be written.
+/// Writes each of `names`, which is a regular file somewhere in the tar archive (plain or gzip's; ustar, GNU or pax), to
+/// `folder`/name. All of them appear when the archive has been read to its end, or none. Whatever names the archive
+/// has, nothing else is written; an archive with absolute names or ".." is refused all the same, as nobody honest makes
+/// one. Error (data) where it is damaged, is cut short or lacks one; (lost) where a file cannot be written.
 Result<void> unpack(const std::filesystem::path& archive,
                     std::span<const std::string_view> names,
                     const std::filesystem::path& folder);
+
+/// The member `name` of a zip archive in memory, as NumPy's savez writes one. It is as long as the archive's directory
+/// says and has the CRC-32 that stands there, and is no longer than deflate could have made of the archive. Error (data):
+/// what is wrong, to stand behind "... is not usable: "; where there is no such member, it says which there are.
+Result<Bytes> unzip(const Bytes& archive, std::string_view name);
 
 }  // namespace troupe

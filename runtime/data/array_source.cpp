@@ -1,7 +1,7 @@
 #include "runtime/data/array_source.hpp"
 
+#include "runtime/data/archive.hpp"
 #include "runtime/data/mapped_file.hpp"
-#include "runtime/data/zip.hpp"
 #include "runtime/record/json.hpp"
 
 #include <algorithm>

@@ -36,6 +36,7 @@ ROOMS = [
     (r"curl/", {"runtime/data"}),
     (r"zmq\.h", {"runtime/cluster", "tests"}),
     (r"zlib\.h", {"runtime/data", "tests"}),
+    (r"archive(_entry)?\.h$", {"runtime/data"}),
     (r"(png|jpeglib|jerror)\.h", {"runtime/data", "tests"}),
     (r"openssl/", {"runtime/record", "runtime/cluster", "tests"}),
     (r"spdlog/|fmt/", {"runtime/system"}),
