@@ -1,15 +1,39 @@
 // What machines tell the Recorder. A record is no delivery: it changes no order and no hash.
+//
+// One that becomes a line of metrics.jsonl says in its struct what that line is called and has:
+//
+//   struct LossOfReplica {
+//     std::int32_t replica = 0;
+//     std::string cause;
+//
+//     static constexpr LineKind kLine{"lost", "a replica has died and the run goes on", "lost"};
+//     void tell(auto& line) const { line("replica", replica)("cause", cause); }
+//     std::string words() const { return concat("replica ", replica, " (", cause, ")"); }
+//   };
+//
+// The Recorder writes the line (kind, members, seconds), shows the words in the progress and puts them into summary.json and
+// the table at the end; `troupe explain metrics.jsonl` describes it. What has no kLine goes into sums that the Recorder makes.
 #pragma once
 
+#include "kernels/check.hpp"
 #include "messages/stamp.hpp"
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 namespace troupe {
+
+/// A kind of line in metrics.jsonl.
+struct LineKind {
+  const char* kind;
+  const char* doc;  // of the line; its members have theirs where they need one
+  const char* list =
+      "";  // the member of summary.json, and row of the table, that has its words; "": none
+};
 
 /// The loss of one micro-batch, from the head.
 struct LossRecord {
@@ -110,6 +134,12 @@ struct ConsensusRecord {
 struct LossOfReplica {
   std::int32_t replica = 0;
   std::string cause;
+
+  static constexpr LineKind kLine{"lost", "a replica has died and the run goes on", "lost"};
+
+  void tell(auto& line) const { line("replica", replica)("cause", cause); }
+
+  std::string words() const { return concat("replica ", replica, " (", cause, ")"); }
 };
 
 /// A replica that had died is part of the run again.
@@ -118,6 +148,17 @@ struct ReturnOfReplica {
   std::int64_t batch = 0;  // where it goes on
   // Its mini-batches before that which no server has got: under way, or passed over
   std::int64_t missed = 0;
+
+  static constexpr LineKind kLine{"returned", "a replica is part of the run again", "returned"};
+
+  void tell(auto& line) const {
+    line("replica", replica)("batch", batch, "the mini-batch with which it goes on");
+    line("missed", missed, "those before it that no server has got");
+  }
+
+  std::string words() const {
+    return concat("replica ", replica, " (at its mini-batch ", batch, ", without ", missed, ")");
+  }
 };
 
 /// A copy of a server has been lost and the run goes on with the others.
@@ -127,6 +168,20 @@ struct LossOfCopy {
   std::int32_t copy = 0;
   std::int32_t left = 0;  // copies that are left
   std::string cause;
+
+  static constexpr LineKind kLine{"lost_copy", "a copy of a server is lost", "lost_copies"};
+
+  void tell(auto& line) const {
+    line("server", server())("copy", copy)("left", left, "copies that are left")("cause", cause);
+  }
+
+  std::string words() const {
+    const char* const are = left == 1 ? " is left)" : " are left)";
+    return concat("copy ", copy, " of ", server(), " (", cause, "; ", left, are);
+  }
+
+ private:
+  std::string server() const { return concat("server-", chunk, '.', slice); }
 };
 
 /// An evaluation has ended.
@@ -138,6 +193,10 @@ struct EvaluationRecord {
   std::int64_t samples = 0;
   bool better = false;          // than all before it that count
   bool patience_ended = false;  // no better one has come for so long that it ends the run
+
+  std::optional<double> accuracy_if_any() const {
+    return has_accuracy ? std::optional(accuracy) : std::nullopt;
+  }
 };
 
 /// The same of one replica's own weights, where evaluations read the mean of all.
@@ -147,6 +206,10 @@ struct ReplicaRecord {
   double loss = 0;
   double accuracy = 0;  // 0 where targets are values
   bool has_accuracy = false;
+
+  std::optional<double> accuracy_if_any() const {
+    return has_accuracy ? std::optional(accuracy) : std::nullopt;
+  }
 };
 
 /// Evaluations that were due are not made, because too many wait for a replica that is far behind.

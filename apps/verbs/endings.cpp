@@ -165,17 +165,14 @@ void print_summary(Console& console, const RunResult& result, const std::string&
   if (const std::string servers = servers_text(s); !servers.empty()) {
     rows.push_back({"servers", servers});
   }
-  for (const std::string& lost : s.lost) {
-    rows.push_back({"lost", lost + "; the others went on"});
-  }
-  for (const std::string& lost : s.lost_copies) {
-    rows.push_back({"lost", lost});
-  }
-  for (const std::string& returned : s.returned) {
-    rows.push_back({"returned", returned});
+  for (const auto& [list, all] : s.told) {
+    for (const std::string& words : all) {  // of "lost_copies" the row is "lost"
+      rows.push_back(
+          {list.substr(0, list.find('_')), words + (list == "lost" ? "; the others went on" : "")});
+    }
   }
   for (const Summary::Restart& restart : s.restarts) {
-    rows.push_back({"restarted", restart_text(restart)});
+    rows.push_back({"restarted", restart.words()});
   }
   if (!s.weights_sha256.empty()) {
     rows.push_back({"weights", "sha256 " + s.weights_sha256});

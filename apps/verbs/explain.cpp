@@ -386,7 +386,7 @@ int explain(Console& console, const std::string& name) {
     }
   }
   // A word may be a scheme's, a term and a key at once ("stash", "delay", "model").
-  for (const auto& text : {term_text(name), key_text(name), preset_text(name)}) {
+  for (const auto& text : {term_text(name), key_text(name), preset_text(name), line_text(name)}) {
     if (text) {
       console.out << *text;
       found = true;
@@ -418,13 +418,13 @@ int explain(Console& console, const std::string& name) {
 Command declare_explain() {
   auto name = std::make_shared<std::string>();
   return {
-      .options =
-          {{.names = "NAME",
-            .value = name.get(),
-            .doc = "a schedule, weight policy, exchange, rule, activation policy, "
-                   "partition, optimizer, network or data set, or whatever this program has "
-                   "registered; a key of an experiment, a preset, or a term of the pages; without "
-                   "one all schemes are listed"}},
+      .options = {{.names = "NAME",
+                   .value = name.get(),
+                   .doc = "a schedule, weight policy, exchange, rule, activation policy, "
+                          "partition, optimizer, network or data set, or whatever this program has "
+                          "registered; a key of an experiment, a preset, a term of the pages, "
+                          "metrics.jsonl or a kind of its lines; without one all schemes are "
+                          "listed"}},
       .action = [name](Console& console) {
         return explain(console, *name);
       }};

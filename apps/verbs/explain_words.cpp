@@ -4,6 +4,7 @@
 #include "apps/text.hpp"
 #include "kernels/result.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/record/lines.hpp"
 
 #include <algorithm>
 #include <sstream>
@@ -15,6 +16,7 @@ extern const char* const kTerms;  // made of README.md
 namespace {
 
 constexpr std::size_t kDescription = 40;  // where what is said of a key is further in than any key
+constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kGap = "          ";  // before it; in sentences above the keys there is none
 
 /// What each term stands for, as a person reads it in plain text.
@@ -102,8 +104,26 @@ std::optional<std::string> term_text(const std::string& term) {
   return {};
 }
 
+std::optional<std::string> line_text(const std::string& kind) {
+  const bool every = kind == kMetricsFile;
+  std::string text =
+      every ? concat(kMetricsFile, ": one object a line, whose member `kind` says which\n") : "";
+  for (const LineHelp& line : metrics_help()) {
+    if (!every && kind != line.kind.kind) {
+      continue;
+    }
+    text += concat(line.kind.kind, " (a line of ", kMetricsFile, ")\n  ");
+    text += wrapped(line.kind.doc, kPageWidth - 2, "  ") + '\n';
+    for (const auto& [name, meaning] : line.members) {
+      const std::string row = meaning.empty() ? name : concat(name, ": ", meaning);
+      text += "    " + wrapped(row, kPageWidth - 4, "      ") + '\n';
+    }
+  }
+  return text.empty() ? std::nullopt : std::optional(text);
+}
+
 std::vector<std::string> explained_words() {
-  std::vector<std::string> all;
+  std::vector<std::string> all{kMetricsFile};
   for (const Preset& preset : presets()) {
     all.emplace_back(preset.name);
   }

@@ -1,4 +1,4 @@
-// What `troupe explain` knows besides schemes: keys, presets and the terms of the pages.
+// What `troupe explain` knows besides schemes: keys, presets, lines of metrics.jsonl and the terms of the pages.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,10 @@ std::optional<std::string> preset_text(const std::string& name);
 /// What a term of the pages means ("staleness").
 std::optional<std::string> term_text(const std::string& term);
 
-/// Of presets and terms.
+/// What a line of metrics.jsonl of that kind has ("train"); all of them for "metrics.jsonl".
+std::optional<std::string> line_text(const std::string& kind);
+
+/// Of presets and terms, and "metrics.jsonl".
 std::vector<std::string> explained_words();
 
 }  // namespace troupe

@@ -3,6 +3,7 @@
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/record/lines.hpp"
 
 #include <array>
 #include <cmath>
@@ -11,38 +12,6 @@
 
 namespace troupe {
 namespace {
-
-/// "shard-0", "shard-1", ... in the order of their numbers.
-template <class T>
-JsonObject object(const char* what, const std::map<std::int32_t, T>& values) {
-  JsonObject all;
-  for (const auto& [number, value] : values) {
-    all.add(concat(what, '-', number), value);
-  }
-  return all;
-}
-
-JsonObject object(const Summary::Staleness& staleness) {
-  JsonObject histogram;
-  for (const auto& [versions, count] : staleness.histogram) {
-    histogram.add(std::to_string(versions), count);
-  }
-  return JsonObject{}
-      .add("mean", staleness.mean)
-      .add("max", staleness.max)
-      .add("histogram", histogram)
-      .add("seconds_mean", staleness.seconds_mean);
-}
-
-JsonObject object(const Summary::Server& server) {
-  return JsonObject{}
-      .add("version", server.version)
-      .add("applied", server.applied)
-      .add("dropped", server.dropped)
-      .add("lag", server.lag)
-      .add("in_flight", server.in_flight)
-      .add("in_flight_age", server.in_flight_age);
-}
 
 /// `json`, of several lines, as a member of an object with a line a member.
 std::string nested(std::string json) {
@@ -53,18 +22,6 @@ std::string nested(std::string json) {
   }
   return out;
 }
-
-/// By position: each command numbers its own from 1.
-JsonObject restarts_object(const std::vector<Summary::Restart>& restarts) {
-  JsonObject all;
-  for (std::size_t i = 0; i < restarts.size(); ++i) {
-    JsonObject one;
-    all.add(std::to_string(i), add_restart(one, restarts[i]));
-  }
-  return all;
-}
-
-constexpr double kNull = std::numeric_limits<double>::quiet_NaN();
 
 /// A line a phase.
 std::string list(const std::vector<PhaseSummary>& phases) {
@@ -82,30 +39,12 @@ std::string list(const std::vector<PhaseSummary>& phases) {
                        .add("samples", s.samples)
                        .add("seconds", s.seconds)
                        .add("train_loss", s.train_loss)
-                       .add("test_loss", s.test_loss.value_or(kNull))
-                       .add("test_accuracy", s.test_accuracy.value_or(kNull))
+                       .add("test_loss", s.test_loss)
+                       .add("test_accuracy", s.test_accuracy)
                        .add("weights_sha256", s.weights_sha256)
                        .text());
   }
   return "[" + text + "\n  ]";
-}
-
-/// {"1": ..., "2": ..., ...}
-JsonObject numbered(const std::vector<std::string>& texts) {
-  JsonObject all;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    all.add(std::to_string(i + 1), texts[i]);
-  }
-  return all;
-}
-
-JsonObject locks_object(const std::map<std::int32_t, Summary::Locks>& locks) {
-  JsonObject stages;
-  for (const auto& [stage, seconds] : locks) {
-    stages.add(concat("stage-", stage),
-               JsonObject{}.add("forward", seconds.forward).add("backward", seconds.backward));
-  }
-  return stages;
 }
 
 JsonObject distances_object(const std::vector<double>& distances) {
@@ -184,60 +123,19 @@ std::optional<double> mean_of_estimates(const std::map<std::string, Summary::Pre
   return count > 0 ? std::optional(sum / count) : std::nullopt;
 }
 
-JsonObject predictors_object(const std::map<std::string, Summary::Predictor>& predictors) {
-  JsonObject all;
-  for (const auto& [name, p] : predictors) {
-    JsonObject predictor;
-    predictor.add("lessons", p.lessons).add("error", p.relative_error()).add("cosine", p.cosine());
-    if (p.replaced > 0) {
-      predictor.add("replaced", p.replaced);
-    }
-    all.add(name, predictor);
-  }
-  return all;
-}
-
-JsonObject modules_object(const std::map<std::int32_t, Summary::Module>& modules) {
-  JsonObject all;
-  for (const auto& [number, m] : modules) {
-    JsonObject module;
-    if (m.mini_batches > 0) {
-      module.add("synthetic",
-                 static_cast<double>(m.synthetic) / static_cast<double>(m.mini_batches));
-    }
-    if (m.inputs > 0) {
-      module.add("inputs", m.inputs).add("reused", m.reused).add("replaced", m.replaced);
-    }
-    if (m.angles > 0) {
-      module.add("angle", m.degrees / static_cast<double>(m.angles)).add("angle_last", m.last);
-    }
-    all.add(concat("module-", number), module);
-  }
-  return all;
-}
-
-std::string restart_text(const Summary::Restart& restart) {
-  std::array<char, 32> seconds{};
-  std::snprintf(seconds.data(), seconds.size(), "%.1f", restart.seconds);
-  const std::string from =
-      restart.updates > 0 ? concat("from update ", restart.updates) : "from its beginning";
+std::string Summary::Restart::words() const {
+  std::array<char, 32> at{};
+  std::snprintf(at.data(), at.size(), "%.1f", seconds);
+  const std::string from = updates > 0 ? concat("from update ", updates) : "from its beginning";
   return concat("at ",
-                seconds.data(),
+                at.data(),
                 " s: ",
-                restart.cause,
+                cause,
                 "; goes on ",
                 from,
                 ", ",
-                restart.lost,
-                restart.lost == 1 ? " update is lost" : " updates are lost");
-}
-
-JsonObject& add_restart(JsonObject& all, const Summary::Restart& restart) {
-  return all.add("number", restart.number)
-      .add("step", restart.updates)
-      .add("lost_updates", restart.lost)
-      .add("cause", restart.cause)
-      .add("seconds", restart.seconds);
+                lost,
+                lost == 1 ? " update is lost" : " updates are lost");
 }
 
 JsonObject idle_object(const IdleTimes& idle) {
@@ -248,133 +146,78 @@ JsonObject idle_object(const IdleTimes& idle) {
   return all;
 }
 
-/// What was lost, and what has come again.
-void add_losses(JsonObject& all, const Summary& summary) {
-  all.add("lost", numbered(summary.lost))
-      .add("returned", numbered(summary.returned))
-      .add("lost_copies", numbered(summary.lost_copies))
-      .add("restarts", restarts_object(summary.restarts));
+namespace {
+
+struct ReplicaNumbers {
+  const ReplicaRecord& of;
+
+  void tell(auto& json) const { json("loss", of.loss)("accuracy", of.accuracy_if_any()); }
+};
+
+struct BestNumbers {
+  const EvaluationRecord& of;
+
+  void tell(auto& json) const {
+    json("step", of.step)("loss", of.loss)("accuracy", of.accuracy_if_any());
+  }
+};
+
+template <class T>
+OnlyIf<JsonObject> by_number_if_any(const char* what, const std::map<std::int32_t, T>& values) {
+  return {!values.empty(), by_number(what, values)};
 }
 
-/// Where groups of replicas have servers of their own.
-void add_groups(JsonObject& all, const Summary& summary) {
-  if (summary.groups.empty()) {
-    return;
-  }
-  JsonObject groups;
-  for (const auto& [group, values] : summary.groups) {
-    groups.add(concat("group-", group), object(values));
-  }
-  all.add("groups", groups).add("bytes_between_servers", summary.bytes_between_servers);
-}
+}  // namespace
 
-JsonObject object(const OverReplicas& numbers) {
-  return JsonObject{}
-      .add("mean", numbers.mean)
-      .add("deviation", numbers.deviation)
-      .add("least", numbers.least)
-      .add("greatest", numbers.greatest);
-}
-
-/// Where replicas have weights of their own.
-void add_replicas(JsonObject& all, const Summary& summary) {
-  if (!summary.consensus.empty()) {
-    all.add("consensus", consensus_of(summary.consensus))
-        .add("distances", distances_object(summary.consensus));
+void Summary::tell(auto& json) const {
+  json("version", version)("origin", origin)("outcome", outcome)("cause", cause)("clock", clock);
+  json("updates", updates)("epochs", epochs)("samples", samples)("seconds", seconds);
+  json("wall_seconds", wall_seconds)("samples_per_second", samples_per_second);
+  json("tokens_per_second", OnlyIf<double>{tokens_per_second > 0, tokens_per_second});
+  json("train_loss", train_loss)("test_loss", test_loss)("test_accuracy", test_accuracy);
+  json("staleness", by_number("shard", staleness))("gap", by_number("shard", gap));
+  std::map<std::int32_t, JsonObject> idle_shares;
+  for (const auto& [stage, shares] : idle) {
+    idle_shares[stage] = idle_object(shares);
   }
-  if (summary.passed_over > 0) {
-    all.add("evaluations_passed_over", summary.passed_over);
+  json("busy", by_number("stage", busy))("idle", by_number("stage", idle_shares));
+  json("locks", by_number("stage", locks))("stashes", by_number("stage", stashes));
+  json("bytes_sent", bytes_sent)("servers", by_number("shard", servers));
+  for (const std::string& list : lists_of_words()) {
+    const auto words = told.find(list);
+    json(list, words == told.end() ? JsonObject() : by_place(words->second));
   }
-  if (summary.replicas.empty()) {
-    return;
+  json("restarts", by_place(restarts, 0));  // each command numbers its own from 1
+  json("weights_sha256", weights_sha256)("order_sha256", order_sha256);
+  json("groups", by_number_if_any("group", groups));
+  json("bytes_between_servers", OnlyIf<std::int64_t>{!groups.empty(), bytes_between_servers});
+  if (best) {
+    json("best", BestNumbers{*best})("stopped_by", patience_ended ? "patience" : "");
   }
-  JsonObject replicas;
-  for (const auto& [replica, record] : summary.replicas) {
-    replicas.add(concat("replica-", replica),
-                 JsonObject{}
-                     .add("loss", record.loss)
-                     .add("accuracy", record.has_accuracy ? record.accuracy : kNull));
+  json("consensus", OnlyIf<double>{!consensus.empty(), consensus_of(consensus)});
+  json("distances", OnlyIf<JsonObject>{!consensus.empty(), distances_object(consensus)});
+  json("evaluations_passed_over", OnlyIf<std::int64_t>{passed_over > 0, passed_over});
+  if (!replicas.empty()) {
+    std::map<std::int32_t, JsonObject> numbers;
+    for (const auto& [replica, record] : replicas) {
+      ReplicaNumbers{record}.tell(numbers[replica]);
+    }
+    json("replicas", by_number("replica", numbers));
+    json("replicas_loss", over_replicas(replicas, &ReplicaRecord::loss));
+    if (replicas.begin()->second.has_accuracy) {
+      json("replicas_accuracy", over_replicas(replicas, &ReplicaRecord::accuracy));
+    }
   }
-  all.add("replicas", replicas)
-      .add("replicas_loss", object(over_replicas(summary.replicas, &ReplicaRecord::loss)));
-  if (summary.replicas.begin()->second.has_accuracy) {
-    all.add("replicas_accuracy", object(over_replicas(summary.replicas, &ReplicaRecord::accuracy)));
-  }
+  json("modules", by_number_if_any("module", modules));
+  json("predictors", unless_empty(predictors))("faults", unless_empty(faults));
 }
 
 std::string to_json(const Summary& summary,
                     const proto::Experiment& experiment,
                     const std::vector<PhaseSummary>& phases) {
-  JsonObject staleness;
-  for (const auto& [shard, values] : summary.staleness) {
-    staleness.add(concat("shard-", shard), object(values));
-  }
-  JsonObject servers;
-  for (const auto& [shard, values] : summary.servers) {
-    servers.add(concat("shard-", shard), object(values));
-  }
-  JsonObject idle;
-  for (const auto& [stage, shares] : summary.idle) {
-    idle.add(concat("stage-", stage), idle_object(shares));
-  }
-  JsonObject origin;
-  origin.add("commit", summary.origin.commit)
-      .add("host", summary.origin.host)
-      .add("cpu", summary.origin.cpu)
-      .add("gpu", summary.origin.gpu)
-      .add("command", summary.origin.command);
   JsonObject all(JsonObject::Layout::line_a_member);
-  all.raw("experiment", nested(print_experiment_json(experiment)))
-      .add("version", summary.version)
-      .add("origin", origin)
-      .add("outcome", summary.outcome)
-      .add("cause", summary.cause)
-      .add("clock", summary.clock)
-      .add("updates", summary.updates)
-      .add("epochs", summary.epochs)
-      .add("samples", summary.samples)
-      .add("seconds", summary.seconds)
-      .add("wall_seconds", summary.wall_seconds)
-      .add("samples_per_second", summary.samples_per_second);
-  if (summary.tokens_per_second > 0) {
-    all.add("tokens_per_second", summary.tokens_per_second);
-  }
-  all.add("train_loss", summary.train_loss)
-      .add("test_loss", summary.test_loss.value_or(kNull))
-      .add("test_accuracy", summary.test_accuracy.value_or(kNull))
-      .add("staleness", staleness)
-      .add("gap", object("shard", summary.gap))
-      .add("busy", object("stage", summary.busy))
-      .add("idle", idle)
-      .add("locks", locks_object(summary.locks))
-      .add("stashes", object("stage", summary.stashes))
-      .add("bytes_sent", summary.bytes_sent)
-      .add("servers", servers);
-  add_losses(all, summary);
-  all.add("weights_sha256", summary.weights_sha256).add("order_sha256", summary.order_sha256);
-  add_groups(all, summary);
-  if (summary.best) {
-    all.add("best",
-            JsonObject{}
-                .add("step", summary.best->step)
-                .add("loss", summary.best->loss)
-                .add("accuracy", summary.best->has_accuracy ? summary.best->accuracy : kNull));
-    all.add("stopped_by", summary.patience_ended ? "patience" : "");
-  }
-  add_replicas(all, summary);
-  if (!summary.modules.empty()) {
-    all.add("modules", modules_object(summary.modules));
-  }
-  if (!summary.predictors.empty()) {
-    all.add("predictors", predictors_object(summary.predictors));
-  }
-  if (!summary.faults.empty()) {
-    JsonObject faults;
-    for (const auto& [what, times] : summary.faults) {
-      faults.add(what, times);
-    }
-    all.add("faults", faults);
-  }
+  all.raw("experiment", nested(print_experiment_json(experiment)));
+  summary.tell(all);
   if (!phases.empty()) {
     all.raw("phases", list(phases));
   }

@@ -19,6 +19,14 @@ struct Summary {
     std::int64_t max = 0;
     std::map<std::int64_t, std::int64_t> histogram;  // versions -> how often
     double seconds_mean = 0;  // the same in seconds of the run's clock, one entry a mini-batch
+
+    void tell(auto& json) const {
+      JsonObject counts;
+      for (const auto& [versions, count] : histogram) {
+        counts.add(std::to_string(versions), count);
+      }
+      json("mean", mean)("max", max)("histogram", counts)("seconds_mean", seconds_mean);
+    }
   };
 
   /// Where and of what program a run is; empty: not told.
@@ -29,6 +37,10 @@ struct Summary {
     std::string cpu;      // model
     std::string gpu;      // models; "": none
     std::string command;  // the program's words, as a shell would take them
+
+    void tell(auto& json) const {
+      json("commit", commit)("host", host)("cpu", cpu)("gpu", gpu)("command", command);
+    }
   };
 
   Origin origin;
@@ -68,6 +80,11 @@ struct Summary {
     std::int64_t lag = 0;            // sum over the applied ones, in versions
     std::int64_t in_flight = 0;      // at the end
     std::int64_t in_flight_age = 0;  // sum over them, in versions
+
+    void tell(auto& json) const {
+      json("version", version)("applied", applied)("dropped", dropped)("lag", lag);
+      json("in_flight", in_flight)("in_flight_age", in_flight_age);
+    }
   };
 
   /// Lessons of a module's predictor of error signals, or of inputs, sums over samples: what
@@ -86,6 +103,11 @@ struct Summary {
     double relative_error() const;
     /// Of what was estimated and the estimate; 0 where one of them is zero.
     double cosine() const;
+
+    void tell(auto& json) const {
+      json("lessons", lessons)("error", relative_error())("cosine", cosine());
+      json("replaced", OnlyIf<std::int64_t>{replaced > 0, replaced});
+    }
   };
 
   /// Of a module: what its updates were made of, and how they lie to backpropagation's.
@@ -98,11 +120,25 @@ struct Summary {
     std::int64_t inputs = 0;        // drawn from a buffer
     std::int64_t reused = 0;        // of them: that it had used before
     std::int64_t replaced = 0;      // that it never used
+
+    void tell(auto& json) const {
+      const auto mean = [](double sum, std::int64_t count) {
+        return OnlyIf<double>{count > 0, count > 0 ? sum / static_cast<double>(count) : 0};
+      };
+      const auto if_drawn = [&](std::int64_t count) {
+        return OnlyIf<std::int64_t>{inputs > 0, count};
+      };
+      json("synthetic", mean(static_cast<double>(synthetic), mini_batches));
+      json("inputs", if_drawn(inputs))("reused", if_drawn(reused))("replaced", if_drawn(replaced));
+      json("angle", mean(degrees, angles))("angle_last", OnlyIf<double>{angles > 0, last});
+    }
   };
 
   struct Locks {          // seconds of a stage
     double forward = 0;   // it waited for an activation
     double backward = 0;  // for an error signal
+
+    void tell(auto& json) const { json("forward", forward)("backward", backward); }
   };
 
   std::map<std::int32_t, Module>
@@ -113,9 +149,8 @@ struct Summary {
   // By group of replicas, where these have servers of their own; versions count merges, too
   std::map<std::int32_t, Server> groups{};
   std::int64_t bytes_between_servers = 0;  // of bytes_sent
-  std::vector<std::string> lost;           // replicas that died, and of what
-  std::vector<std::string> returned{};     // those that came back, and where they go on
-  std::vector<std::string> lost_copies{};  // copies of servers that died, and of what
+  // The words of records that have some, by LineKind::list: "lost", "returned", ...
+  std::map<std::string, std::vector<std::string>> told{};
 
   /// A process was lost without which the run could not go on, and it began again from a checkpoint.
   struct Restart {
@@ -125,6 +160,18 @@ struct Summary {
     std::int64_t updates = 0;  // that the checkpoint has; 0: from the beginning
     std::int64_t lost = 0;     // updates that were known to be complete, and are made again
     bool operator==(const Restart&) const = default;
+
+    static constexpr LineKind kLine{"restart",
+                                    "a process was lost, and the run goes on from a checkpoint"};
+
+    void tell(auto& line) const {
+      line("number", number)("step", updates, "of the checkpoint; 0: from the run's beginning");
+      line("lost_updates", lost, "that were complete and are made again");
+      line("cause", cause)("seconds", seconds);
+    }
+
+    /// "at 12.3 s: stage-1 is lost: ...; goes on from update 400, 37 updates are lost"
+    std::string words() const;
   };
 
   std::vector<Restart> restarts{};
@@ -134,6 +181,9 @@ struct Summary {
   std::string weights_sha256;  // over the parameters in layer order, float32 little endian, no
                                // padding; "" where the run failed
   std::string order_sha256;    // "" where no order was recorded
+
+  /// All but the experiment, which is not known here.
+  void tell(auto& json) const;
 };
 
 /// One of several runs that follow each other, from the weights of the one before.
@@ -154,6 +204,10 @@ struct OverReplicas {
   double deviation = 0;
   double least = 0;
   double greatest = 0;
+
+  void tell(auto& json) const {
+    json("mean", mean)("deviation", deviation)("least", least)("greatest", greatest);
+  }
 };
 
 /// Of one replica at least.
@@ -163,20 +217,8 @@ OverReplicas over_replicas(const std::map<std::int32_t, ReplicaRecord>& replicas
 /// The consensus distance: the mean over the replicas that are left.
 double consensus_of(const std::vector<double>& distances);
 
-/// "at 12.3 s: stage-1 is lost: ...; goes on from update 400, 37 updates are lost"
-std::string restart_text(const Summary::Restart& restart);
-JsonObject& add_restart(JsonObject& all, const Summary::Restart& restart);
-
 /// {"data": ..., "activation": ..., ...}
 JsonObject idle_object(const IdleTimes& idle);
-
-/// {"predictor-0": {"lessons": ..., "error": ..., "cosine": ...}, ...}; error in variances of the
-/// signal, or of the input; "replaced", lessons that it never came to, where there are some.
-JsonObject predictors_object(const std::map<std::string, Summary::Predictor>& predictors);
-
-/// {"module-0": {"synthetic": ..., "inputs": ..., "reused": ..., "replaced": ..., "angle": ..., "angle_last": ...}, ...};
-/// "synthetic", the share of updates, what was drawn from a buffer, and angles, in degrees, where there are some.
-JsonObject modules_object(const std::map<std::int32_t, Summary::Module>& modules);
 
 /// summary.json's text; `phases`, where there are any, as its last member.
 std::string to_json(const Summary& summary,

@@ -435,6 +435,13 @@ TEST_CASE("explain knows keys, presets and terms, too", "[apps]") {
   CHECK_THAT(explained("mnist-lenet5"), says("(a preset)") && says("lenet5"));
   // A scheme and a term.
   CHECK_THAT(explained("delay"), says("updates of a chunk between"));
+  CHECK_THAT(
+      explained("lost_copy"),
+      says("lost_copy (a line of metrics.jsonl)\n  a copy of a server is lost\n    server\n") &&
+          says("    left: copies that are left\n    cause\n    seconds\n"));
+  for (const char* kind : {"header", "train", "evaluation", "replica", "returned", "restart"}) {
+    CHECK_THAT(explained("metrics.jsonl"), says(std::string("\n") + kind + " (a line of"));
+  }
   const Said near = run_program({"explain", "stalenes"});
   CHECK(near.code == 2);
   CHECK_THAT(near.err, says("did you mean \"staleness\"?"));

@@ -189,10 +189,10 @@ TEST_CASE("a replica that died dies again, at the same message", "[system][repla
     const RunResult first =
         recorded(task({"replicas.count=3", how, "stop.updates=200"}), folder / "run", recast);
     REQUIRE(first.exit_code == 0);
-    REQUIRE(first.summary.lost.size() == 1);
+    REQUIRE(first.summary.told.at("lost").size() == 1);
     const Replayed again = replayed(folder / "run", recast);
     check_equal(again, first);
-    CHECK(again.summary.lost == first.summary.lost);
+    CHECK(again.summary.told == first.summary.told);
 
     const Replayed healthy = replayed(folder / "run");  // nobody dies here
     REQUIRE(healthy.differences.size() == 1);

@@ -455,7 +455,7 @@ TEST_CASE("replicas that come back are told with where they go on", "[record]") 
   CHECK(bench.lines("returned") ==
         std::vector<std::string>{
             R"({"kind":"returned","replica":1,"batch":8,"missed":3,"seconds":2.5})"});
-  CHECK(bench.recorder->summary(0).returned ==
+  CHECK(bench.recorder->summary(0).told.at("returned") ==
         std::vector<std::string>{"replica 1 (at its mini-batch 8, without 3)"});
 }
 
@@ -484,7 +484,7 @@ TEST_CASE("copies of servers that are lost are told, and what is told again coun
                                  R"("cause":"server-0.0-copy-1: it is gone","seconds":2.5})"});
   const Summary told = bench.recorder->summary(4);
   CHECK(
-      told.lost_copies ==
+      told.told.at("lost_copies") ==
       std::vector<std::string>{"copy 1 of server-0.0 (server-0.0-copy-1: it is gone; 2 are left)"});
   CHECK(told.staleness.at(0).histogram.at(0) == 4);
   CHECK(told.servers.at(0).applied == 4);
@@ -522,12 +522,13 @@ TEST_CASE("what is told of modules: angles, shares of updates by estimates, lock
   CHECK(summary.locks.at(0).forward == 0);
   CHECK(summary.locks.at(1).forward == 2);
   CHECK(summary.locks.count(2) == 0);  // it has told nothing
-  CHECK(modules_object(
-            {{0, {4, 3, 2, 240, 180}}, {1, {4, 0, 0, 0, 0}}, {2, {0, 0, 1, 5, 5, 9, 4, 2}}})
-            .text() ==
-        "{\"module-0\":{\"synthetic\":0.75,\"angle\":120,\"angle_last\":180},"
-        "\"module-1\":{\"synthetic\":0},\"module-2\":{\"inputs\":9,\"reused\":4,\"replaced\":2,"
-        "\"angle\":5,\"angle_last\":5}}");
+  CHECK(
+      by_number<Summary::Module>(
+          "module", {{0, {4, 3, 2, 240, 180}}, {1, {4, 0, 0, 0, 0}}, {2, {0, 0, 1, 5, 5, 9, 4, 2}}})
+          .text() ==
+      "{\"module-0\":{\"synthetic\":0.75,\"angle\":120,\"angle_last\":180},"
+      "\"module-1\":{\"synthetic\":0},\"module-2\":{\"inputs\":9,\"reused\":4,\"replaced\":2,"
+      "\"angle\":5,\"angle_last\":5}}");
   std::map<std::string, Summary::Predictor> predictors;
   CHECK_FALSE(mean_of_estimates(predictors, &Summary::Predictor::cosine));
   predictors["input-predictor-1"] = {.lessons = 3, .error = 9, .variance = 1};
