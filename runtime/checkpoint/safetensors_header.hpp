@@ -1,5 +1,4 @@
-// The JSON of a safetensors header, read strictly: just the two shapes that the format has, with no
-// recursion and nothing kept but what is asked for. Private to runtime/checkpoint.
+// The JSON of a safetensors header. Private to runtime/checkpoint.
 #pragma once
 
 #include "kernels/result.hpp"
@@ -24,9 +23,9 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-/// Error (data) says what is wrong and at which byte of `text`. Refused are members that the format
-/// does not have, names given twice, members that are missing, numbers that are not whole, negative
-/// or beyond 2^63 - 1, and text that is not UTF-8. What the values mean is not looked at.
+/// Tensors in the order of their data. Error (data) says what is wrong. Refused are members that the format does not have,
+/// names given twice, members that are missing, numbers that are not whole, negative or from 2^53 on, and text that is
+/// not UTF-8. What the values mean is not looked at.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view text);
 
 }  // namespace troupe

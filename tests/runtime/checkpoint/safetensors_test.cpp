@@ -276,15 +276,15 @@ TEST_CASE("malformed files are refused with one sentence", "[runtime][checkpoint
         "its header would be 18446744073709551615 bytes long, where 0 are possible");
   CHECK(verdict(file_of("{}", "").substr(0, 9)) ==
         "its header would be 2 bytes long, where 1 are possible");
-  CHECK(verdict(file_of("", "")) == "it does not begin with { (byte 0 of the header)");
-  CHECK(verdict(file_of(" {}", "")) == "it does not begin with { (byte 0 of the header)");
-  CHECK(verdict(file_of("{", "")) == "there is no \" where one belongs (byte 1 of the header)");
-  CHECK(verdict(file_of("{}x", "")) == "it goes on after its end (byte 2 of the header)");
-  CHECK(verdict(file_of("{\"a\":{},}", "")) == "\"a\" has no dtype (byte 7 of the header)");
-  CHECK(verdict(file_of("{\"__metadata__\":{\"k\":1}}", "")) ==
-        "there is no \" where one belongs (byte 21 of the header)");
-  CHECK(verdict(file_of("{\"__metadata__\":{\"k\":\"\",\"k\":\"\"}}", "")) ==
-        "the metadata has \"k\" twice (byte 30 of the header)");
+  CHECK(verdict(file_of("", "")) == "it does not begin with {");
+  CHECK(verdict(file_of(" {}", "")) == "it does not begin with {");
+  CHECK_THAT(verdict(file_of("{", "")), test::says("its header is not JSON: "));
+  CHECK_THAT(verdict(file_of("{}x", "")), test::says("its header is not JSON: "));
+  CHECK(verdict(file_of("{\"a\":{}}", "")) == "\"a\" has no dtype");
+  CHECK(verdict(file_of("{\"a\":1}", "")) == "\"a\" has no dtype");
+  CHECK(verdict(file_of("{\"__metadata__\":{\"k\":1}}", "")) == "the metadata's \"k\" is no text");
+  CHECK_THAT(verdict(file_of("{\"__metadata__\":{\"k\":\"\",\"k\":\"\"}}", "")),
+             test::says("Repeated map key: 'k'"));
   CHECK(verdict(file_of("{}", four)) ==
         "its tensors do not fill its 4 bytes of data without holes and overlaps");
 
@@ -294,7 +294,7 @@ TEST_CASE("malformed files are refused with one sentence", "[runtime][checkpoint
         "its tensor \"t\" has the unknown dtype \"F31\"");
   CHECK(with(R"("dtype":"F32","shape":[2])" + offsets, four) ==
         "its tensor \"t\" has 4 bytes where dtype and shape ask for 8");
-  CHECK(with(R"("dtype":"F32","shape":[4611686018427387904,4])" + offsets, four) ==
+  CHECK(with(R"("dtype":"F32","shape":[4503599627370496,4503599627370496])" + offsets, four) ==
         "its tensor \"t\" has more elements than can be counted");
   CHECK(with(R"("dtype":"F32","shape":[1],"data_offsets":[0,8])", four) ==
         "its tensor \"t\" ends at byte 8 of 4");
@@ -304,11 +304,11 @@ TEST_CASE("malformed files are refused with one sentence", "[runtime][checkpoint
         "its tensor \"t\" has data_offsets that are not a first and a last one");
   CHECK(with(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])", four + four) ==
         "its tensors do not fill its 8 bytes of data without holes and overlaps");
-  CHECK(with(R"("dtype":"F32","dtype":"F32","shape":[1])" + offsets, four) ==
-        "\"t\" has dtype twice (byte 33 of the header)");
-  CHECK(with(R"("dtype":"F32","shape":[1],"strides":[1])", four) ==
-        "\"t\" has the unknown member \"strides\" (byte 42 of the header)");
-  for (const char* number : {"-1", "1.0", "1e0", "01", "9223372036854775808", "", "\"1\"", "[1]"}) {
+  CHECK_THAT(with(R"("dtype":"F32","dtype":"F32","shape":[1])" + offsets, four),
+             test::says("Repeated map key: 'dtype'"));
+  CHECK(with(R"("dtype":"F32","shape":[1],"strides":[1])" + offsets, four) ==
+        "\"t\" has more than dtype, shape and data_offsets");
+  for (const char* number : {"-1", "1.5", "01", "9007199254740992", "1e400", "", "\"1\"", "[1]"}) {
     INFO(number);
     CHECK_FALSE(with(concat(R"("dtype":"F32","shape":[)", number, ",1]", offsets), four).empty());
   }
@@ -317,16 +317,14 @@ TEST_CASE("malformed files are refused with one sentence", "[runtime][checkpoint
     ones += ",1";
   }
   CHECK_THAT(with(R"("dtype":"F32","shape":[)" + ones + ']' + offsets, four),
-             test::says("a list has more than 64 numbers"));
+             test::says("\"t\": its shape is no list of at most 64 numbers"));
 
   const auto named = [&](const std::string& name) {
     return verdict(file_of(
         "{\"" + name + "\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", four));
   };
   CHECK(named("\xf4\x8f\xbf\xbf\\u0000").empty());
-  for (const char* name : {"\n",
-                           "\\x",
-                           "\\u12",
+  for (const char* name : {"\\u12",
                            "\\u12g4",
                            "\\ud800",
                            "\\udc00",
@@ -350,7 +348,7 @@ TEST_CASE("names that come twice and bytes that are used twice are refused",
         raw(std::vector<float>{1, 2})));
   };
   CHECK(two("a", "b", "4").empty());
-  CHECK_THAT(two("a", "\\u0061", "4"), test::says("\"a\" is there twice"));
+  CHECK_THAT(two("a", "\\u0061", "4"), test::says("Repeated map key: 'a'"));
   CHECK(two("a", "b", "2") == "its tensor \"b\" has 6 bytes where dtype and shape ask for 4");
   const std::string four = raw(std::vector<float>{1});
   CHECK(verdict(file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{"
