@@ -78,13 +78,8 @@ bool read_trial(const fs::path& path, TrialNote& note, Trial& trial) {
 /// Of the program's file: a user's own layers and rules are in it, of which no commit tells.
 std::string digest_of_program() {
   constexpr std::size_t kLetters = 16;
-  std::ifstream file("/proc/self/exe", std::ios::binary);
-  std::vector<char> piece(std::size_t{1} << 20);
-  Sha256 digest;
-  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0) {
-    digest.update(piece.data(), static_cast<std::size_t>(file.gcount()));
-  }
-  return digest.finish().substr(0, kLetters);
+  const auto digest = file_sha256("/proc/self/exe");
+  return digest ? digest->substr(0, kLetters) : "";
 }
 
 std::vector<fs::path> trial_files(const fs::path& folder) {

@@ -35,19 +35,6 @@ Error broken(const fs::path& path, const std::string& why) {
   return {ErrorKind::data, concat(path.string(), " is not whole: ", why)};
 }
 
-Result<std::string> digest(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  Sha256 sha;
-  std::array<char, 1 << 16> block{};
-  while (file.read(block.data(), block.size()) || file.gcount() > 0) {
-    sha.update(block.data(), static_cast<std::size_t>(file.gcount()));
-  }
-  if (!file.eof()) {
-    return Error{ErrorKind::data, concat(path.string(), " could not be read")};
-  }
-  return sha.finish();
-}
-
 /// "SHA256  name" of every file, by name.
 Result<void> write_sums(const fs::path& folder) {
   std::vector<fs::path> files;
@@ -58,7 +45,7 @@ Result<void> write_sums(const fs::path& folder) {
   std::sort(files.begin(), files.end());
   std::string text;
   for (const fs::path& file : files) {
-    const auto sum = digest(file);
+    const auto sum = file_sha256(file);
     if (!sum) {
       return sum.error();
     }
@@ -295,7 +282,7 @@ Result<void> verify_checkpoint(const fs::path& path) {
       return broken(path, concat(kSums, " has a line that is no sum"));
     }
     const std::string name = line.substr(kDigits + 2);
-    const auto sum = digest(path / name);
+    const auto sum = file_sha256(path / name);
     if (!sum || *sum != line.substr(0, kDigits)) {
       return broken(
           path,

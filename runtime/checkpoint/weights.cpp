@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/weights.hpp"
 
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/data/number_array.hpp"
 #include "runtime/data/preparation_text.hpp"
 #include "runtime/record/json.hpp"
 
@@ -69,14 +70,6 @@ std::vector<std::int64_t> extents_of(const Shape& shape) {
   return extents;
 }
 
-std::string shape_text(const std::vector<std::int64_t>& extents) {
-  std::string text;
-  for (const std::int64_t extent : extents) {
-    text += (text.empty() ? "" : ", ") + std::to_string(extent);
-  }
-  return '(' + text + ')';
-}
-
 /// What keeps `file` from being exactly `specs`.
 std::vector<std::string> differences(const SafetensorsFile& file,
                                      const std::vector<WeightSpec>& specs) {
@@ -87,10 +80,10 @@ std::vector<std::string> differences(const SafetensorsFile& file,
     const SafetensorsEntry* const entry = file.find(spec.name);
     const std::vector<std::int64_t> shape = extents_of(spec.file_shape());
     if (!entry) {
-      all.push_back(concat(spec.name, " ", shape_text(shape), " is missing"));
+      all.push_back(concat(spec.name, " ", extents_text(shape), " is missing"));
     } else if (entry->shape != shape) {
       all.push_back(
-          concat(spec.name, " is ", shape_text(entry->shape), ", not ", shape_text(shape)));
+          concat(spec.name, " is ", extents_text(entry->shape), ", not ", extents_text(shape)));
     } else if (!readable_as_floats(entry->dtype)) {
       all.push_back(concat(spec.name, " is ", entry->dtype, ", not F32, F16 or BF16"));
     }
@@ -99,7 +92,7 @@ std::vector<std::string> differences(const SafetensorsFile& file,
     // PyTorch's batch norms count their batches beside their statistics; nothing here reads that.
     if (!wanted.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked")) {
       all.push_back(concat(
-          json_string(entry.name), " ", shape_text(entry.shape), " has no place in the network"));
+          json_string(entry.name), " ", extents_text(entry.shape), " has no place in the network"));
     }
   }
   return all;

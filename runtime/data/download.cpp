@@ -263,26 +263,6 @@ void initialise_curl() {
 
 }  // namespace
 
-Result<std::string> file_sha256(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  Sha256 sha;
-  std::array<char, 1 << 16> buffer;
-  ssize_t n = descriptor < 0 ? -1 : 0;
-  while (descriptor >= 0 && (n = ::read(descriptor, buffer.data(), buffer.size())) > 0) {
-    sha.update(buffer.data(), static_cast<std::size_t>(n));
-  }
-  const int code = errno;
-  if (descriptor >= 0) {
-    ::close(descriptor);
-  }
-  if (n < 0) {
-    return Error{
-        ErrorKind::data,
-        concat(path.string(), " could not be read: ", std::system_category().message(code))};
-  }
-  return sha.finish();
-}
-
 Result<void> download(const Download& wanted) {
   initialise_curl();
   const fs::path part_path = wanted.path.string() + ".part";

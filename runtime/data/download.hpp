@@ -36,7 +36,4 @@ struct Download {
 /// come is kept in FILE.part unless its SHA-256 is wrong.
 Result<void> download(const Download& download);
 
-/// The SHA-256 of a file. Error (data) where it cannot be read.
-Result<std::string> file_sha256(const std::filesystem::path& path);
-
 }  // namespace troupe

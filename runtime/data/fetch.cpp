@@ -3,6 +3,7 @@
 #include "runtime/data/archive.hpp"
 #include "runtime/data/cifar.hpp"
 #include "runtime/data/download.hpp"
+#include "runtime/record/sha256.hpp"
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,9 @@
 #include <openssl/evp.h>
 
 #include <array>
+#include <fstream>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -43,6 +45,19 @@ std::string Sha256::finish() {
     hex.append(1, kHex[digest[i] >> 4]).append(1, kHex[digest[i] & 15]);
   }
   return hex;
+}
+
+Result<std::string> file_sha256(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> piece(std::size_t{1} << 16);
+  Sha256 sha;
+  while (file.read(piece.data(), std::ssize(piece)) || file.gcount() > 0) {
+    sha.update(piece.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (!file.eof()) {
+    return Error{ErrorKind::data, concat(path.string(), " could not be read")};
+  }
+  return sha.finish();
 }
 
 }  // namespace troupe

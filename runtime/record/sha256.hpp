@@ -1,7 +1,10 @@
 // SHA-256 (FIPS 180-4) of what is fed in, piece by piece.
 #pragma once
 
+#include "kernels/result.hpp"
+
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -23,5 +26,8 @@ class Sha256 {
   struct Context;
   std::unique_ptr<Context> context_;
 };
+
+/// That of a file. Error (data) where it cannot be read.
+Result<std::string> file_sha256(const std::filesystem::path& path);
 
 }  // namespace troupe

@@ -3,7 +3,7 @@
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/data/batch.hpp"
-#include "runtime/data/download.hpp"
+#include "runtime/record/sha256.hpp"
 #include "tests/runtime/data/array_files.hpp"
 #include "tests/support/bad_server.hpp"
 #include "tests/support/catch.hpp"

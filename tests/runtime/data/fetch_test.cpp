@@ -1,7 +1,7 @@
 // Whole data sets from a server on this machine; download_test has what a server may do wrong.
 #include "runtime/data/fetch.hpp"
 
-#include "runtime/data/download.hpp"
+#include "runtime/record/sha256.hpp"
 #include "tests/runtime/data/files.hpp"
 #include "tests/support/bad_server.hpp"
 #include "tests/support/catch.hpp"
