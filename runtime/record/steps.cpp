@@ -57,14 +57,6 @@ void Steps::without_loss(const Stamp& stamp) {
   step_of(stamp.batch).losses[stamp.micro_batch] = {};
 }
 
-void Steps::without_update(std::int64_t batch, std::int32_t chunk) {
-  Step& step = step_of(batch);
-  ++step.updates;
-  if (chunk + 1 == c_.chunks) {
-    step.losses.try_emplace(0);
-  }
-}
-
 void Steps::keep_arrived(const LossRecord& record, const Loss& loss) {
   window_.loss += loss;
   epoch_.push_back(loss);

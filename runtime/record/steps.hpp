@@ -68,8 +68,6 @@ class Steps {
   void add(const AppliedRecord& record, const Histogram& staleness);
   /// A micro-batch that has no loss, for the last module has passed over it.
   void without_loss(const Stamp& stamp);
-  /// An update that `chunk` has not made and never will.
-  void without_update(std::int64_t batch, std::int32_t chunk);
 
   /// Counts the next step where it is complete. False: it is not yet.
   bool complete_next();
