@@ -3,7 +3,7 @@
 
 namespace troupe {
 
-/// "0.1.0"
+/// "0.2.0"
 const char* version();
 /// Of the source that was built, "1a2b3c4d5e6f", with "+" where it had been changed since; "unknown" without git.
 const char* commit();

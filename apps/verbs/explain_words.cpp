@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-extern const char* const kTerms;  // made of README.md
+extern const char* const kTerms;  // made of apps/docs/terms.md
 
 namespace {
 

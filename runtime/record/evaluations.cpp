@@ -1,7 +1,7 @@
 #include "runtime/record/evaluations.hpp"
 
 #include "experiment.pb.h"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
 
 #include <iterator>
 

@@ -4,7 +4,7 @@
 #include "kernels/check.hpp"
 #include "kernels/stream.hpp"
 #include "messages/archive_sized.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 
 #include "kernels/check.hpp"
 #include "messages/archive_sized.hpp"
-#include "messages/fields.hpp"
+#include "messages/archive.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -2,6 +2,7 @@
 """Every command that a page prints runs, and says what the page says it says.
 
     check_docs.py PROGRAM [--root FOLDER] [--only REGEX] [--mine PROGRAM] [-v]
+    check_docs.py --links PAGE...
 
 A page is a session: its commands run one after the other in an empty folder, as in a shell, each with what the tables below
 add to make it short. Data sets are small made-up files in the right formats. --mine is the program of apps/docs/tutorial.md
@@ -14,6 +15,7 @@ add to make it short. Data sets are small made-up files in the right formats. --
             first number count.
   file      a block that begins with "# NAME.textproto" or "# NAME.py"
   setting   in running text `--set key=value` or `key=value` with a whole key: must be legal
+  link      to a file of the tree, or to a heading of a page: must be there; with --links nothing else is checked
 """
 
 import argparse
@@ -37,7 +39,7 @@ from pathlib import Path
 
 SECONDS_MAX = 300  # of a command, which takes a second: only a hang takes as long
 
-SHELL_WORDS = r"(troupe|build/my_troupe|python3|cmp|grep|cmake|mkdir|ctest|apps/start\.sh|tests/run\.sh|build/release/\S+|OMP_\w+=\S+)"
+SHELL_WORDS = r"(troupe|build/my_troupe|python3|cmp|grep|cmake|mkdir|ctest|apps/start\.sh|apps/docs/figures\.sh|tests/run\.sh|tests/dev/\w+\.sh|tests/\w+/\w+\.py|git|clang-format-14|build/release/\S+|OMP_\w+=\S+)"
 
 # What is added to a command that matches. A page may count on what is not shortened here.
 SHORTER = [
@@ -61,6 +63,8 @@ SHORTER = [
 # What is not run.
 NOT_RUN = [
     (r"^(apps/start|tests/run)\.sh", "installs packages, builds and tests"),
+    (r"^tests/dev/coverage\.sh|^apps/docs/figures\.sh", "takes minutes"),
+    (r"^(tests/(dev/test\.sh|tools/tidy\.py)|git|clang-format-14) ", "belongs to a clone; tests/tools/dev_test.py has test.sh and the hook"),
     (r"^(cmake|mkdir|ctest|build/release/tests/)", "builds and tests; check_package.sh has the tutorial's steps"),
     (r"^OMP_\w+=|bench (peers|gpu)|reduction=nccl", "needs PyTorch or GPUs"),
     (r"-m venv ", "installs PyTorch"),
@@ -188,6 +192,26 @@ def inline_steps(inline, top_keys):
         elif setting and not placeholder and setting[1] in top_keys and (setting[2] or code.startswith("--")):
             steps.append(Step(line, "troupe config print quadratic " + (code if code.startswith("--") else "--set " + code)))
     return steps
+
+
+def anchors(text):
+    """What GitHub calls the headings of a page."""
+    headings = re.findall(r"^#+ +(.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(root, name, text):
+    """page:line of each link of a page to a file or a heading that is not there."""
+    _, prose = blocks_of(text)
+    broken = []
+    for link in re.finditer(r"\]\(([^)\s#]*)(?:#([^)\s]+))?\)", re.sub(r"`[^`\n]*`", lambda code: " " * len(code[0]), prose)):
+        if re.match(r"[a-z]+:", link[1]):
+            continue
+        target = (root / name).parent / link[1] if link[1] else root / name
+        heading = link[2] if target.suffix == ".md" else None
+        if not target.exists() or heading and heading not in anchors(target.read_text(encoding="utf-8")):
+            broken.append(f"{name}:{prose.count(chr(10), 0, link.start()) + 1}: the link {link[0][2:-1]} leads nowhere")
+    return broken
 
 
 # -- data --------------------------------------------------------------------------------------------------------------------------
@@ -389,6 +413,8 @@ def check_page(name, text, environment, given, top_keys):
         steps = [s for s in steps if s not in mine]
     with tempfile.TemporaryDirectory() as folder:
         session = Session(name, folder, environment, given.verbose)
+        session.wrong += broken_links(given.root, name, text)
+        print(*session.wrong, sep="\n", end="\n" if session.wrong else "", flush=True)
         for file, content in files.items():
             Path(folder, file).write_text(content)
         if given.mine:
@@ -406,12 +432,20 @@ def check_page(name, text, environment, given, top_keys):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program")
+    parser.add_argument("program", nargs="?")
+    parser.add_argument("--links", nargs="+", metavar="PAGE", help="pages whose links alone are checked")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
     parser.add_argument("--only", default="", help="pages")
     parser.add_argument("--mine", help="the tutorial's program, whose commands alone are run")
     parser.add_argument("-v", "--verbose", action="store_true")
     given = parser.parse_args()
+    if given.links:
+        read = {name: Path(given.root, name).read_text(encoding="utf-8") for name in given.links}
+        wrong = [line for name, text in read.items() for line in broken_links(given.root, name, text)]
+        print(*wrong, sep="\n", end="\n" if wrong else "")
+        return 1 if wrong else 0
+    if not given.program:
+        parser.error("which program?")
     pages = sorted(p for p in given.root.rglob("*.md") if p.relative_to(given.root).parts[0] not in ("build", "shared"))
     with tempfile.TemporaryDirectory() as work:
         work = Path(work)

@@ -37,6 +37,9 @@ CASES = [
     ("`--set stop.nonsense=2` here.\n", "exit code 2"),
     ("`stop.nonsense=2` here.\n", "exit code 2"),
     ("`stop.updates=2`, `other.nonsense=2`\n", ""),
+    ("# On it\n\n[a](p.md), [b](#on-it), [c](p.md#on-it), [d](https://nowhere), `[e](code)`\n", ""),
+    ("[a](q.md)\n", "p.md:1: the link q.md leads nowhere"),
+    ("# On it\n\n[a](p.md#off)\n", "p.md:3: the link p.md#off leads nowhere"),
 ]
 
 
