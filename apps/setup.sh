@@ -1,11 +1,19 @@
-# Sourced by apps/start.sh and tests/run.sh: installs what is missing, for Debian 12 and Ubuntu 24.04. Needs root, or sudo.
-# CUDA is used where it is found and never installed here.
+#!/usr/bin/env bash
+# Installs what a build needs, for Debian 12 and Ubuntu 24.04; with --tests also what the tests need. Needs root, or sudo.
+# apps/start.sh and the scripts of tests/ source it for its functions and lists. CUDA is used where it is found and never
+# installed here.
 
 troupe_packages=(g++ cmake ninja-build libdnnl-dev libcaf-dev libzmq3-dev libprotobuf-dev protobuf-compiler libspdlog-dev
                  libcli11-dev zlib1g-dev libarchive-dev libpng-dev libjpeg-dev libssl-dev libcurl4-openssl-dev libeigen3-dev)
 
 # What a verb makes use of where it is there, and tells where it is not: gnuplot draws the curves of `troupe compare`.
 troupe_optional_packages=(gnuplot-nox)
+
+troupe_test_packages=(catch2 clang-format-14 python3 git)
+
+# What tests can do without: lld links them in a fifth of the time. Clang compiles sanitized code in half of GCC's time, and is
+# the second compiler that everything must pass; its clang-tidy looks for mistakes.
+troupe_optional_test_packages=(lld clang-19 libclang-rt-19-dev llvm-19 clang-tidy-19)
 
 # troupe_install PACKAGE...: installs those that are not there yet.
 troupe_install() {
@@ -38,3 +46,19 @@ troupe_find_cuda() {
     export PATH
   fi
 }
+
+# troupe_cuda [--cuda]: what TROUPE_CUDA is to be. Compiling the CUDA code takes minutes, so nvcc alone is no reason to: there has
+# to be a GPU, or somebody who asks for it.
+troupe_cuda() {
+  if [ "${1:-}" = --cuda ] || [ -e /dev/nvidia0 ] || [ -e /dev/dxg ]; then
+    echo AUTO
+  else
+    echo OFF
+  fi
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  all=("${troupe_packages[@]}")
+  [ "${1:-}" != --tests ] || all+=("${troupe_test_packages[@]}" "${troupe_optional_test_packages[@]}")
+  troupe_install "${all[@]}" "${troupe_optional_packages[@]}"
+fi

@@ -1,26 +1,44 @@
 #!/usr/bin/env bash
-# From a fresh clone to passed tests: installs what is missing, builds with warnings as errors (CPU, and CUDA where nvcc is
-# found), runs every test, then those of the sanitizer builds. Last line: "N passed, N failed". Exit status 1 where
-# anything failed. --require-cuda: fail without nvcc.
+# From a fresh clone to passed tests: installs what is missing, builds with warnings as errors and runs the tests of the release
+# build. Last line: "N passed, N failed". Exit status 1 where anything failed.
+#
+#     tests/run.sh         # all but those that are labelled slow: some ten minutes on two cores, and the build before it
+#     tests/run.sh --all   # what decides whether a change lands: also the slow ones, CUDA where nvcc is found, every header alone,
+#                          # clang-tidy on a part of the tree, and the builds with sanitizers
+#
+# --require-cuda: fail without nvcc.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . apps/setup.sh
-troupe_install "${troupe_packages[@]}" catch2 clang-format-14 python3 || exit 2
-optional=(lld "${troupe_optional_packages[@]}")  # lld: links the tests in a fifth of the time
-troupe_install "${optional[@]}" || echo "tests/run.sh: going on without ${optional[*]}" >&2
-# Clang compiles sanitized code in half of GCC's time, and is the second compiler that everything must pass.
-clang=19
-if troupe_install "clang-$clang" "libclang-rt-$clang-dev" "llvm-$clang"; then
-  sanitizer_compiler=clang++-$clang
-else
-  echo "tests/run.sh: going on without clang-$clang: the sanitizer builds are made by the default compiler" >&2
-  sanitizer_compiler=
+all= require_cuda=
+for argument in "$@"; do
+  case "$argument" in
+  --all) all=yes ;;
+  --require-cuda) require_cuda=yes ;;
+  *)
+    echo "tests/run.sh: $argument is neither --all nor --require-cuda" >&2
+    exit 2
+    ;;
+  esac
+done
+troupe_install "${troupe_packages[@]}" "${troupe_test_packages[@]}" || exit 2
+optional=(lld "${troupe_optional_packages[@]}")
+sanitizer_compiler=
+if [ -n "$all" ]; then
+  optional=("${troupe_optional_test_packages[@]}" "${troupe_optional_packages[@]}")
+fi
+troupe_install "${optional[@]}" || echo "tests/run.sh: going on without some of ${optional[*]}" >&2
+if command -v clang++-19 >/dev/null; then
+  sanitizer_compiler=clang++-19
+elif [ -n "$all" ]; then
+  echo "tests/run.sh: going on without clang-19: the sanitizer builds are made by the default compiler" >&2
 fi
 troupe_find_cuda
-if [ "${1:-}" = --require-cuda ] && ! command -v nvcc >/dev/null; then
+if [ -n "$require_cuda" ] && ! command -v nvcc >/dev/null; then
   echo "tests/run.sh: nvcc is not on PATH and was required" >&2
   exit 1
 fi
+cuda=$(troupe_cuda ${all:+--cuda} ${require_cuda:+--cuda})
 
 passed=0 failed=0 skipped=0
 
@@ -64,6 +82,7 @@ PY
 # configure_and_build PRESET [COMPILER] -- BUILD-ARGUMENTS...
 configure_and_build() {
   local preset=$1 settings=("-DCMAKE_CUDA_ARCHITECTURES=80;90")
+  [ "$preset" != release ] || settings+=("-DTROUPE_CUDA=$cuda")
   shift
   [ "$preset" != release ] || settings+=(-DTROUPE_CUDA=AUTO)  # apps/start.sh may have left it OFF
   [ "$1" = -- ] || { settings+=("-DCMAKE_CXX_COMPILER=$1"); shift; }
@@ -73,15 +92,28 @@ configure_and_build() {
   cmake --build --preset "$preset" "$@"
 }
 
+# tidy: passes, too, where clang-tidy is not installed.
+tidy() {
+  python3 tests/tools/tidy.py build/release --at-most 16 || [ $? -eq 4 ]
+}
+
 if step "build release" configure_and_build release --; then
-  run_tests release
+  if [ -n "$all" ]; then
+    run_tests release
+  else
+    run_tests release --label-exclude slow
+  fi
 fi
-if step "build asan" configure_and_build asan $sanitizer_compiler --; then
-  run_tests asan
-fi
-# CAF is not instrumented, so only what shares memory without it is looked at for races.
-if step "build tsan" configure_and_build tsan $sanitizer_compiler -- --target tsan_tests; then
-  run_tests tsan
+if [ -n "$all" ]; then
+  step "headers alone" cmake --build --preset release --target headers
+  step "clang-tidy" tidy
+  if step "build asan" configure_and_build asan $sanitizer_compiler --; then
+    run_tests asan
+  fi
+  # CAF is not instrumented, so only what shares memory without it is looked at for races.
+  if step "build tsan" configure_and_build tsan $sanitizer_compiler -- --target tsan_tests; then
+    run_tests tsan
+  fi
 fi
 
 [ "$skipped" -eq 0 ] || echo "$skipped skipped (each says what it lacks)"

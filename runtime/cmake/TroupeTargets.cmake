@@ -56,8 +56,13 @@ endfunction()
 
 # TROUPE_UNITY compiles eight files at a time, which takes half of the work, for builds that compile everything anyway: who
 # changes a file waits for one. Names that only one file knows (in an unnamed namespace) must then not be another's among
-# the eight; files that are meant to look alike are APART. What each file includes is checked where it is OFF.
-option(TROUPE_UNITY "Compile eight files at a time" OFF)
+# the eight; files that are meant to look alike are APART. What each file includes is checked where it is OFF. LIBRARIES: the
+# libraries alone are compiled so, and each test is a program of its own.
+set(TROUPE_UNITY OFF CACHE STRING "Compile eight files at a time: ON, LIBRARIES or OFF")
+set(TROUPE_UNITY_LIBRARIES OFF)
+if(TROUPE_UNITY)
+  set(TROUPE_UNITY_LIBRARIES ON)
+endif()
 
 # The tests that share memory outside CAF, which are all that the race detector is asked about.
 add_custom_target(tsan_tests)
@@ -68,7 +73,7 @@ add_custom_target(tsan_tests)
 function(troupe_add_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;APART;PUBLIC;PRIVATE")
   add_library(troupe_${name} STATIC ${arg_SOURCES})
-  set_target_properties(troupe_${name} PROPERTIES UNITY_BUILD ${TROUPE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(troupe_${name} PROPERTIES UNITY_BUILD ${TROUPE_UNITY_LIBRARIES} UNITY_BUILD_BATCH_SIZE 8)
   foreach(pattern ${arg_APART})
     set(apart ${arg_SOURCES})
     list(FILTER apart INCLUDE REGEX "${pattern}")
@@ -87,7 +92,7 @@ endfunction()
 
 # troupe_add_test(<name> [SERIAL] [ALONE] [LABELS <labels>] [LINK <targets>] [TIMEOUT <s>])
 # Makes a ctest of <name>.cpp, called after its path below tests/: in tests/kernels, activation_test is kernels/activation_test.
-# With TROUPE_UNITY, whose builds make everything, the files of a folder share one program, <folder>_tests, which runs the
+# With TROUPE_UNITY=ON, whose builds make everything, the files of a folder share one program, <folder>_tests, which runs the
 # cases of one file for each ctest (Catch's -#): a program a file links the libraries two hundred times and fills 15 GB. They
 # are compiled eight at a time, in a third of the time, as each has its names in a namespace of its own. Else
 # it is a program of its own, kernels_activation_test, so that who changes something builds only the tests that he runs.
@@ -112,7 +117,7 @@ function(troupe_add_test name)
   endif()
   file(RELATIVE_PATH path "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
   unset(folder)
-  if(TROUPE_UNITY AND NOT arg_ALONE)
+  if(TROUPE_UNITY AND NOT TROUPE_UNITY STREQUAL "LIBRARIES" AND NOT arg_ALONE)
     string(REGEX REPLACE "/.*" "" folder ${path})
     if("slow" IN_LIST arg_LABELS)
       set(target ${folder}_slow_tests)
