@@ -88,7 +88,7 @@ Result<fs::path> own_certificate(const fs::path& folder) {
 /// What OpenSSL says of a peer's certificate, or of what has come instead.
 std::string why_not(SSL* session) {
   const long verdict = SSL_get_verify_result(session);
-  const std::string words = openssl_words();
+  std::string words = openssl_words();
   if (verdict != X509_V_OK) {
     return concat("its certificate is not believed: ", X509_verify_cert_error_string(verdict));
   }
