@@ -84,7 +84,6 @@ configure_and_build() {
   local preset=$1 settings=("-DCMAKE_CUDA_ARCHITECTURES=80;90")
   [ "$preset" != release ] || settings+=("-DTROUPE_CUDA=$cuda")
   shift
-  [ "$preset" != release ] || settings+=(-DTROUPE_CUDA=AUTO)  # apps/start.sh may have left it OFF
   [ "$1" = -- ] || { settings+=("-DCMAKE_CXX_COMPILER=$1"); shift; }
   shift
   cmake --preset "$preset" "${settings[@]}" >"build-$preset.log" 2>&1 || { cat "build-$preset.log"; rm -f "build-$preset.log"; return 1; }
