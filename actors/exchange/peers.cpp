@@ -189,7 +189,7 @@ void PeerExchange::membership(const Membership& m, double now, Effects& fx) {
     for (const std::int64_t step : open) {
       close_where_complete(step, fx);
     }
-    close_cut(fx);
+    strike_off(static_cast<std::int32_t>(r), fx);
     leave(static_cast<std::int32_t>(r), 0, now, fx);
   }
 }

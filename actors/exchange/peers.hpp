@@ -189,6 +189,8 @@ class PeerExchange : public Exchange {
     Parts under_way{};  // and what was told before their cuts by others, and is not in them
     std::vector<std::int64_t> came{};            // by peer: Notes from before its cut
     std::map<std::int32_t, std::int64_t> due{};  // by peer whose mark has come: how many there are
+    std::set<std::int32_t>
+        missing{};  // living peers whose mark, or a Note from before it, has not come
   };
 
   static constexpr const char* kMix = ":mix";
@@ -223,6 +225,7 @@ class PeerExchange : public Exchange {
   void cut(std::int64_t number, std::int32_t to, std::int64_t step, Effects& fx);
   void marked(const Note& mark, Effects& fx);
   void count(Note& note, Effects& fx);
+  void strike_off(std::int32_t peer, Effects& fx);
   void close_cut(Effects& fx);
 
   ExchangeSeat seat_;

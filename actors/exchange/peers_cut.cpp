@@ -47,6 +47,7 @@ void PeerExchange::cut(std::int64_t number, std::int32_t to, std::int64_t step, 
           .came = came_};
   for (std::size_t r = 0; r < alive_.size(); ++r) {
     if (alive_[r] && static_cast<std::int32_t>(r) != seat_.replica) {
+      cut_.missing.insert(static_cast<std::int32_t>(r));
       fx.send(seat_.peers[r],
               Note{.stamp = {seat_.replica, seat_.chunk, step, 0},
                    .what = kCut,
@@ -76,7 +77,7 @@ void PeerExchange::marked(const Note& mark, Effects& fx) {
     cut_.to = to;
     cut_.step = mark.stamp.batch;
   }
-  close_cut(fx);
+  strike_off(mark.stamp.replica, fx);
 }
 
 /// A Note of the exchange has come, which is about to be heard.
@@ -95,23 +96,24 @@ void PeerExchange::count(Note& note, Effects& fx) {
     ++cut_.came[from];
     const Parts brought = brought_by(note);
     cut_.under_way.insert(cut_.under_way.end(), brought.begin(), brought.end());
-    close_cut(fx);
+    strike_off(note.stamp.replica, fx);
   }
+}
+
+/// Something has come from `peer`, or nothing more will: closes the cut where that was the last.
+void PeerExchange::strike_off(std::int32_t peer, Effects& fx) {
+  const auto due = cut_.due.find(peer);
+  if (!lives(peer) ||
+      (due != cut_.due.end() && cut_.came[static_cast<std::size_t>(peer)] >= due->second)) {
+    cut_.missing.erase(peer);
+  }
+  close_cut(fx);
 }
 
 /// Makes its part of the mean when all has come.
 void PeerExchange::close_cut(Effects& fx) {
-  if (!cut_.open || cut_.to < 0) {
+  if (!cut_.open || cut_.to < 0 || !cut_.missing.empty()) {
     return;
-  }
-  for (std::size_t r = 0; r < alive_.size(); ++r) {
-    if (!alive_[r] || static_cast<std::int32_t>(r) == seat_.replica) {
-      continue;
-    }
-    const auto due = cut_.due.find(static_cast<std::int32_t>(r));
-    if (due == cut_.due.end() || cut_.came[r] < due->second) {
-      return;
-    }
   }
   cut_.open = false;
   cut_.due.clear();
