@@ -21,9 +21,7 @@
 #include "actors/coordinator/lbfgs_direction.hpp"
 #include "actors/coordinator/line_search.hpp"
 #include "actors/coordinator/shard_commands.hpp"
-#include "messages/ending.hpp"
 #include "messages/pipeline.hpp"
-#include "messages/sandblaster.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>

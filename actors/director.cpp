@@ -3,8 +3,6 @@
 #include "actors/ending.hpp"
 #include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/peers.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -23,10 +23,6 @@
 #pragma once
 
 #include "actors/run_end.hpp"
-#include "messages/ending.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/peers.hpp"
-#include "messages/returns.hpp"
 #include "runtime/record/best_evaluation.hpp"
 #include "runtime/system/machine.hpp"
 

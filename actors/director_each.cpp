@@ -1,6 +1,5 @@
 // Evaluations of each replica's own weights, and evaluations that are passed over.
 #include "actors/director.hpp"
-#include "messages/evaluation.hpp"
 
 #include <utility>
 

@@ -2,9 +2,6 @@
 #include "actors/director.hpp"
 #include "actors/ending.hpp"
 #include "messages/copies.hpp"
-#include "messages/ending.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/returns.hpp"
 
 #include <algorithm>
 #include <utility>

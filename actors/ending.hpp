@@ -1,7 +1,6 @@
 // How a run ends when something went wrong, in the words that every cast uses.
 #pragma once
 
-#include "messages/ending.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <utility>

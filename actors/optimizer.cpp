@@ -2,7 +2,6 @@
 
 #include "actors/optimizer_jobs.hpp"
 #include "messages/archive.hpp"
-#include "messages/optimizer.hpp"
 
 #include <utility>
 

@@ -2,7 +2,6 @@
 
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/sandblaster.hpp"
 #include "runtime/data/batch.hpp"
 
 #include <numeric>

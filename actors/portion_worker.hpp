@@ -9,7 +9,6 @@
 // is a function of the portion and the version alone.
 #pragma once
 
-#include "messages/results.hpp"
 #include "messages/sandblaster.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/chunk.hpp"

@@ -35,7 +35,6 @@
 #include "actors/stage/micro_batch.hpp"
 #include "messages/archive.hpp"
 #include "messages/pipeline.hpp"
-#include "messages/results.hpp"
 #include "messages/returns.hpp"
 #include "messages/weights.hpp"
 #include "runtime/model/chunk.hpp"

@@ -1,7 +1,6 @@
 #include "actors/probe.hpp"
 
 #include "messages/archive.hpp"
-#include "messages/peers.hpp"
 
 #include <utility>
 

@@ -12,7 +12,6 @@
 
 #include "messages/peers.hpp"
 #include "messages/pipeline.hpp"
-#include "messages/results.hpp"
 #include "messages/servers.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/system/machine.hpp"

@@ -3,9 +3,6 @@
 #include "actors/ending.hpp"
 #include "actors/exchange/shared_weights.hpp"
 #include "messages/archive.hpp"
-#include "messages/pipeline.hpp"
-#include "messages/results.hpp"
-#include "messages/sparse.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -8,7 +8,6 @@
 #pragma once
 
 #include "kernels/shared_buffer.hpp"
-#include "messages/ending.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/results.hpp"
 #include "messages/sparse.hpp"

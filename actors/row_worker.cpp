@@ -1,8 +1,6 @@
 #include "actors/row_worker.hpp"
 
 #include "messages/archive.hpp"
-#include "messages/results.hpp"
-#include "messages/sparse.hpp"
 
 #include <utility>
 

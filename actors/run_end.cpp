@@ -1,9 +1,6 @@
 #include "actors/run_end.hpp"
 
 #include "messages/archive.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/peers.hpp"
-#include "messages/returns.hpp"
 
 #include <algorithm>
 

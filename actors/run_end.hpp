@@ -7,7 +7,6 @@
 //   EndOfPeers     the same of replicas that have weights of their own
 #pragma once
 
-#include "messages/ending.hpp"
 #include "messages/evaluation.hpp"
 #include "messages/peers.hpp"
 #include "messages/returns.hpp"

@@ -3,8 +3,6 @@
 #include "actors/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
 #include "messages/archive.hpp"
-#include "messages/results.hpp"
-#include "messages/servers.hpp"
 
 #include <utility>
 

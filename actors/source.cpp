@@ -4,10 +4,6 @@
 #include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/pipeline.hpp"
-#include "messages/results.hpp"
-#include "messages/returns.hpp"
 #include "runtime/data/batch.hpp"
 
 #include <algorithm>

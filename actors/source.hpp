@@ -22,7 +22,6 @@
 // the end forward, and nothing of mini-batch N or later is ever admitted.
 #pragma once
 
-#include "messages/ending.hpp"
 #include "messages/evaluation.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/results.hpp"

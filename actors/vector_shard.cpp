@@ -4,9 +4,6 @@
 #include "kernels/dot.hpp"
 #include "kernels/stream.hpp"
 #include "messages/archive.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/results.hpp"
-#include "messages/sandblaster.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -3,7 +3,6 @@
 #include "actors/optimizer.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
-#include "messages/optimizer.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/rate.hpp"

@@ -13,7 +13,6 @@
 #include "apps/version.hpp"
 #include "experiment.pb.h"
 #include "messages/archive.hpp"
-#include "messages/ending.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/system/agenda.hpp"

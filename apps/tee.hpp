@@ -2,7 +2,6 @@
 // it. Shown to a second sink first.
 #pragma once
 
-#include "messages/ending.hpp"
 #include "messages/proto.hpp"
 #include "runtime/record/recorder.hpp"
 #include "runtime/system/driver.hpp"

@@ -1,7 +1,5 @@
 #include "actors/coordinator/batch_pass.hpp"
 
-#include "messages/sandblaster.hpp"
-
 #include <algorithm>
 #include <utility>
 

@@ -19,8 +19,6 @@
 #include "kernels/random.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/peers.hpp"
-#include "messages/results.hpp"
 #include "runtime/schemes/peer_options.hpp"
 
 #include <deque>

@@ -1,7 +1,5 @@
 #include "actors/exchange/alone.hpp"
 
-#include "messages/results.hpp"
-
 namespace troupe {
 
 void Alone::applied(Applied made, double now, Effects& fx) {

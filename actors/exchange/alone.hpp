@@ -2,7 +2,6 @@
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
-#include "messages/results.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 
 namespace troupe {

@@ -18,8 +18,6 @@
 #include "actors/exchange/link_states.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/peers.hpp"
-#include "messages/results.hpp"
 #include "runtime/schemes/codec.hpp"
 
 #include <utility>

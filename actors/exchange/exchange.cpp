@@ -1,10 +1,6 @@
 #include "actors/exchange/exchange.hpp"
 
 #include "messages/archive.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/peers.hpp"
-#include "messages/servers.hpp"
-#include "messages/weights.hpp"
 
 #include <utility>
 

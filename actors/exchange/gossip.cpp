@@ -15,8 +15,6 @@
 #include "actors/exchange/gossip_rounds.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/peers.hpp"
-#include "messages/results.hpp"
 #include "runtime/schemes/exchange_checks.hpp"
 
 #include <memory>

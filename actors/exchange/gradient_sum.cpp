@@ -4,8 +4,6 @@
 #include "actors/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/peers.hpp"
 
 #include <utility>
 

@@ -4,8 +4,6 @@
 #include "actors/shard_jobs.hpp"
 #include "messages/archive.hpp"
 #include "messages/archive.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/peers.hpp"
 
 #include <algorithm>
 #include <iterator>

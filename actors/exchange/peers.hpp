@@ -23,10 +23,6 @@
 #include "actors/exchange/exchange.hpp"
 #include "actors/exchange/seat.hpp"
 #include "kernels/combine.hpp"
-#include "messages/peers.hpp"
-#include "messages/results.hpp"
-#include "messages/returns.hpp"
-#include "messages/weights.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -11,8 +11,6 @@
 #include "actors/shard_jobs.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/peers.hpp"
-#include "messages/results.hpp"
 #include "runtime/schemes/codec.hpp"
 
 #include <utility>

@@ -5,9 +5,6 @@
 #include "kernels/check.hpp"
 #include "messages/bad_sender.hpp"
 #include "messages/evaluation.hpp"
-#include "messages/peers.hpp"
-#include "messages/results.hpp"
-#include "messages/weights.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,8 +1,5 @@
 #include "actors/exchange/pinned_fetch.hpp"
 
-#include "messages/servers.hpp"
-#include "messages/weights.hpp"
-
 namespace troupe {
 
 void PinnedFetch::ask(const Pull& pull, Effects& fx) {

@@ -4,7 +4,6 @@
 #include "actors/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
 #include "messages/archive.hpp"
-#include "messages/archive.hpp"
 #include "messages/optimizer.hpp"
 #include "messages/peers.hpp"
 

@@ -10,8 +10,6 @@
 
 #include "actors/exchange/alone.hpp"
 #include "actors/exchange/gradient_sum.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/peers.hpp"
 #include "runtime/schemes/summed_link.hpp"
 
 #include <string>

@@ -20,8 +20,6 @@
 #include "actors/exchange/peers.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/peers.hpp"
-#include "messages/results.hpp"
 #include "runtime/schemes/peer_options.hpp"
 
 #include <memory>

@@ -3,7 +3,6 @@
 #include "actors/shard_jobs.hpp"
 #include "messages/archive.hpp"
 #include "messages/evaluation.hpp"
-#include "messages/archive.hpp"
 #include "messages/optimizer.hpp"
 #include "messages/peers.hpp"
 

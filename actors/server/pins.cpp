@@ -1,7 +1,6 @@
 #include "actors/server/pins.hpp"
 
 #include "messages/evaluation.hpp"
-#include "messages/servers.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "actors/server/replicas.hpp"
-#include "messages/servers.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>

@@ -2,7 +2,6 @@
 // is merged. Its own replicas never wait for that.
 #include "actors/server_shard.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/servers.hpp"
 
 #include <utility>
 

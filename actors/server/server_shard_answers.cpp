@@ -1,6 +1,5 @@
 // Whom a server answers, and with what.
 #include "actors/server_shard.hpp"
-#include "messages/servers.hpp"
 
 #include <array>
 #include <utility>

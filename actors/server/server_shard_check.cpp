@@ -1,7 +1,6 @@
 // What of an Upload only its server can know to be false.
 #include "actors/server_shard.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/servers.hpp"
 
 #include <string>
 

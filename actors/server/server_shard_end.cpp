@@ -1,9 +1,5 @@
 // Who is left of the replicas, what is pinned for evaluations, and how the run of a server ends.
 #include "actors/server_shard.hpp"
-#include "messages/ending.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/returns.hpp"
-#include "messages/servers.hpp"
 
 #include <utility>
 

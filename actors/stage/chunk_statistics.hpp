@@ -2,7 +2,6 @@
 // norm's running statistics. Keeps the newest, and copies of those that evaluations read.
 #pragma once
 
-#include "messages/ending.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/system/machine.hpp"
 

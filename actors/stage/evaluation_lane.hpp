@@ -5,7 +5,6 @@
 
 #include "actors/stage/shard_client.hpp"
 #include "messages/evaluation.hpp"
-#include "messages/weights.hpp"
 
 #include <cstdint>
 #include <deque>

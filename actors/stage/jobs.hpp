@@ -3,7 +3,6 @@
 #pragma once
 
 #include "actors/stage/stashes.hpp"
-#include "messages/results.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/schemes/decoupled.hpp"
 

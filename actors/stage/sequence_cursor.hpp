@@ -16,10 +16,20 @@ class SequenceCursor {
       : schedule_(std::move(schedule)), stage_(static_cast<std::size_t>(stage)) {}
 
   /// The action that it stands at.
-  Action action() const { return sequence().at(at_); }
+  const Action& action() const {
+    if (known_ != at_) {
+      action_ = sequence().at(at_);
+      known_ = at_;
+    }
+    return action_;
+  }
 
   /// Goes on to the next; returns the one that it stood at.
-  Action pass() { return sequence().at(at_++); }
+  Action pass() {
+    const Action passed = action();
+    ++at_;
+    return passed;
+  }
 
   void set_end(std::int64_t batches) { end_ = batches; }
 
@@ -47,6 +57,9 @@ class SequenceCursor {
   std::shared_ptr<const Schedule> schedule_;
   std::size_t stage_;
   std::uint64_t at_ = 0;
+  // It is asked for the action with every message.
+  mutable Action action_;
+  mutable std::optional<std::uint64_t> known_;  // where that stands
   std::optional<std::int64_t> end_;
 };
 

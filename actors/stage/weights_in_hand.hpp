@@ -3,7 +3,6 @@
 #pragma once
 
 #include "actors/stage/shard_client.hpp"
-#include "messages/weights.hpp"
 
 #include <map>
 #include <string>

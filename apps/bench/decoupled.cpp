@@ -2,7 +2,6 @@
 
 #include "apps/bench/watch.hpp"
 #include "apps/topologies/cast.hpp"
-#include "messages/ending.hpp"
 #include "runtime/system/threads.hpp"
 
 #include <algorithm>

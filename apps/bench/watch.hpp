@@ -3,7 +3,6 @@
 
 #include "apps/topologies/blueprint.hpp"
 #include "kernels/check.hpp"
-#include "messages/ending.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/system/driver.hpp"
 

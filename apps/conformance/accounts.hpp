@@ -2,7 +2,6 @@
 // each gradient.
 #pragma once
 
-#include "messages/ending.hpp"
 #include "runtime/system/driver.hpp"
 
 #include <cstdint>

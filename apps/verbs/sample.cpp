@@ -2,7 +2,6 @@
 #include "apps/trained.hpp"
 #include "apps/verbs/verb.hpp"
 #include "kernels/random.hpp"
-#include "messages/results.hpp"
 #include "runtime/data/vocabulary.hpp"
 
 #include <algorithm>

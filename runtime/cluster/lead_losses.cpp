@@ -1,5 +1,4 @@
 // Who is lost to a lead: by his end, by his silence, or by what he says.
-#include "messages/ending.hpp"
 #include "runtime/cluster/lead.hpp"
 #include "runtime/system/theatre.hpp"
 

@@ -1,6 +1,5 @@
 #include "runtime/record/order_log.hpp"
 
-#include "messages/message.hpp"
 #include "runtime/record/sha256.hpp"
 
 #include <charconv>

@@ -1,6 +1,5 @@
 #include "runtime/record/order_text.hpp"
 
-#include "messages/message.hpp"
 #include "runtime/record/order_log.hpp"
 
 #include <algorithm>

@@ -6,7 +6,6 @@
 
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
-#include "messages/ending.hpp"
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/record/evaluations.hpp"
 #include "runtime/record/histogram.hpp"

@@ -1,6 +1,5 @@
 #include "runtime/system/actor.hpp"
 
-#include "messages/message.hpp"
 #include "runtime/system/performer.hpp"
 
 #include <caf/send.hpp>

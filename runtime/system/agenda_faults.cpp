@@ -1,5 +1,4 @@
 // What befalls the hosts of a run in virtual time, and who gets no message because of it.
-#include "messages/ending.hpp"
 #include "messages/returns.hpp"
 #include "runtime/system/agenda.hpp"
 

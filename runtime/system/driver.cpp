@@ -1,7 +1,6 @@
 #include "runtime/system/driver.hpp"
 
 #include "messages/copies.hpp"
-#include "messages/message.hpp"
 
 #include <algorithm>
 #include <cmath>

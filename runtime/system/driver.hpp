@@ -1,7 +1,6 @@
 // What the two drivers of a cast, the Agenda and the threads, have in common.
 #pragma once
 
-#include "messages/ending.hpp"
 #include "runtime/system/machine.hpp"
 #include "runtime/system/time_model.hpp"
 

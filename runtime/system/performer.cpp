@@ -1,7 +1,6 @@
 #include "runtime/system/performer.hpp"
 
 #include "messages/bad_sender.hpp"
-#include "messages/message.hpp"
 #include "messages/servers.hpp"
 
 #include <caf/send.hpp>

@@ -2,7 +2,6 @@
 
 #include "kernels/stream.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/message.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/returns.hpp"
 #include "messages/servers.hpp"

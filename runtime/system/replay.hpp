@@ -3,7 +3,6 @@
 // so all that it does is the same, bit for bit on the CPU. What is on its way waits until the record names it.
 #pragma once
 
-#include "messages/message.hpp"
 #include "runtime/system/driver.hpp"
 
 #include <cstddef>

@@ -2,7 +2,6 @@
 
 #include "experiment/clock.pb.h"
 #include "kernels/random.hpp"
-#include "messages/message.hpp"
 #include "messages/peers.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/servers.hpp"

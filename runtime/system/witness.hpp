@@ -21,6 +21,7 @@
 #pragma once
 
 #include "kernels/check.hpp"
+#include "messages/message.hpp"
 #include "messages/record.hpp"
 #include "messages/servers.hpp"
 

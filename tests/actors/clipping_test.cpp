@@ -1,7 +1,5 @@
 // By what a gradient is clipped, and what several senders have for one mini-batch.
 #include "actors/clipping.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/weights.hpp"
 
 #include "actors/fan_in.hpp"
 #include "runtime/schemes/optimizer_step.hpp"

@@ -1,10 +1,7 @@
 // L-BFGS by commands, against shards that keep doubles: a quadratic whose minimum is at 0.
 #include "actors/coordinator.hpp"
-#include "messages/ending.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/pipeline.hpp"
-#include "messages/sandblaster.hpp"
 
+#include "messages/evaluation.hpp"
 #include "tests/support/machines.hpp"
 
 #include <cmath>

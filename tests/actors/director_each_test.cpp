@@ -1,9 +1,6 @@
 // Evaluations of each replica's own weights: when they are asked for, what waits for them, and who is not
 // waited for; and evaluations that are passed over.
 #include "actors/director.hpp"
-#include "messages/ending.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/peers.hpp"
 #include "tests/support/machines.hpp"
 
 namespace director_each_test {

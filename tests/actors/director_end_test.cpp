@@ -1,10 +1,6 @@
 // The director ends a run: once, with the weights of one step, whoever dies on the way.
 #include "actors/director.hpp"
 #include "messages/copies.hpp"
-#include "messages/ending.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/peers.hpp"
-#include "messages/returns.hpp"
 #include "tests/support/machines.hpp"
 
 namespace director_end_test {

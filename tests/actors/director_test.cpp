@@ -1,7 +1,5 @@
 // The director as a plain state machine: evaluations that servers announce.
 #include "actors/director.hpp"
-#include "messages/ending.hpp"
-#include "messages/evaluation.hpp"
 
 #include "tests/support/catch.hpp"
 

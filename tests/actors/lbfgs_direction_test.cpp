@@ -1,7 +1,6 @@
 // The two-loop recursion and the line search against dense arithmetic: commands are carried out on
 // vectors of doubles here, as vector shards do it on theirs.
 #include "actors/coordinator/lbfgs_direction.hpp"
-#include "messages/sandblaster.hpp"
 
 #include "actors/coordinator/line_search.hpp"
 #include "actors/coordinator/vector_names.hpp"

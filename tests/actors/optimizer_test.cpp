@@ -1,6 +1,5 @@
 // The optimizer as a plain state machine: Apply in, its job run here, Applied out.
 #include "actors/optimizer.hpp"
-#include "messages/optimizer.hpp"
 
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"

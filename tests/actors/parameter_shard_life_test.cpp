@@ -1,10 +1,6 @@
 // A replica's shard beside its pushes and pulls: pins, tied parameters, clipping, the end.
 #include "actors/exchange/alone.hpp"
 #include "actors/parameter_shard.hpp"
-#include "messages/ending.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/weights.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
 
 namespace parameter_shard_life_test {

@@ -1,8 +1,5 @@
 // The shard as a plain state machine: messages in, effects out, no actor system.
 #include "actors/parameter_shard.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/servers.hpp"
-#include "messages/weights.hpp"
 
 #include "actors/exchange/alone.hpp"
 #include "actors/exchange/upstream.hpp"

@@ -1,8 +1,5 @@
 // Three ways to end a run: who is told to stop, whose weights are the last, what is evaluated.
 #include "actors/run_end.hpp"
-#include "messages/ending.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/returns.hpp"
 
 #include "tests/support/machines.hpp"
 

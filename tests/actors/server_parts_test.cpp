@@ -6,9 +6,7 @@
 #include "actors/server/replicas.hpp"
 #include "actors/server/served_weights.hpp"
 #include "actors/server/verdicts.hpp"
-#include "messages/ending.hpp"
 #include "messages/evaluation.hpp"
-#include "messages/servers.hpp"
 #include "tests/support/catch.hpp"
 
 namespace server_parts_test {

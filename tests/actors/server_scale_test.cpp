@@ -4,7 +4,6 @@
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
-#include "messages/servers.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,9 +1,5 @@
 // The server as a plain state machine: messages in, effects out, no actor system.
 #include "actors/server_shard.hpp"
-#include "messages/ending.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/returns.hpp"
-#include "messages/servers.hpp"
 
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"

@@ -3,7 +3,6 @@
 #include "actors/optimizer.hpp"
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
-#include "messages/optimizer.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"
 

@@ -1,8 +1,5 @@
 // The source as a plain state machine: what it makes of text, whose samples have many labels.
 #include "actors/source.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/pipeline.hpp"
-#include "messages/returns.hpp"
 
 #include "experiment/data.pb.h"
 #include "kernels/stream.hpp"

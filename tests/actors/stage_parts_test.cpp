@@ -6,8 +6,6 @@
 #include "actors/stage/sequence_cursor.hpp"
 #include "actors/stage/sequence_wait.hpp"
 #include "actors/stage/stashes.hpp"
-#include "messages/ending.hpp"
-#include "messages/pipeline.hpp"
 #include "tests/support/catch.hpp"
 
 namespace stage_parts_test {

@@ -1,11 +1,5 @@
 // The stage as a plain state machine: what comes in any order, what goes out by the schedule.
 #include "actors/stage.hpp"
-#include "messages/ending.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/pipeline.hpp"
-#include "messages/results.hpp"
-#include "messages/returns.hpp"
-#include "messages/weights.hpp"
 
 #include "experiment.pb.h"
 #include "runtime/schemes/policy.hpp"
@@ -169,10 +163,8 @@ History shuffled(const std::string& name, std::int32_t index, unsigned seed) {
     const auto i = static_cast<std::ptrdiff_t>(random() % coming.size());
     Message m = std::move(coming[static_cast<std::size_t>(i)]);
     coming.erase(coming.begin() + i);
-    jobs -= holds_alternative<Ran<ForwardPass>>(m) ||
-            holds_alternative<Ran<BackwardPass>>(m) ||
-            holds_alternative<Ran<InputGradient>>(m) ||
-            holds_alternative<Ran<WeightGradient>>(m);
+    jobs -= holds_alternative<Ran<ForwardPass>>(m) || holds_alternative<Ran<BackwardPass>>(m) ||
+            holds_alternative<Ran<InputGradient>>(m) || holds_alternative<Ran<WeightGradient>>(m);
     Effects fx;
     machine.on(std::move(m), 0, fx);
     for (Run& run : fx.runs) {

@@ -2,8 +2,6 @@
 #include "actors/exchange/peers.hpp"
 #include "apps/conformance.hpp"
 #include "messages/archive.hpp"
-#include "messages/peers.hpp"
-#include "messages/results.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/sanitized.hpp"

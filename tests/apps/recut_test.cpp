@@ -1,6 +1,5 @@
 // A run goes on on another topology: what it keeps, what it drops and says, and what is refused.
 #include "apps/recut.hpp"
-#include "messages/ending.hpp"
 
 #include "apps/run.hpp"
 #include "apps/topologies/blueprint.hpp"

@@ -1,6 +1,5 @@
 // The order of deliveries that a run has recorded.
 #include "messages/pipeline.hpp"
-#include "messages/sparse.hpp"
 #include "runtime/record/order_log.hpp"
 #include "runtime/record/order_text.hpp"
 #include "tests/fuzz/fuzz.hpp"

@@ -1,12 +1,11 @@
 // All that another process of a run can send once it has connected: its greeting, then frames, which become parcels, which
 // become messages, records, standstills, deliveries and states.
-#include "messages/ending.hpp"
-#include "messages/pipeline.hpp"
-#include "messages/sparse.hpp"
 #include "messages/wire.hpp"
 
-#include "messages/bounds.hpp"
 #include "messages/archive.hpp"
+#include "messages/bounds.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/sparse.hpp"
 #include "runtime/cluster/halts.hpp"
 #include "runtime/cluster/record_batches.hpp"
 #include "runtime/cluster/shared_memory.hpp"

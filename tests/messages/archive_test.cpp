@@ -1,8 +1,9 @@
 // What is written is what is read; what is not what was written is refused.
 #include "messages/archive.hpp"
-#include "messages/weights.hpp"
 
 #include "kernels/stream.hpp"
+#include "messages/message.hpp"
+#include "messages/weights.hpp"
 #include "tests/support/catch.hpp"
 
 #include <limits>

@@ -1,5 +1,8 @@
 // Records of another process tell of what the run has, or are refused.
 #include "messages/bounds.hpp"
+
+#include "kernels/stream.hpp"
+#include "messages/archive.hpp"
 #include "messages/ending.hpp"
 #include "messages/evaluation.hpp"
 #include "messages/peers.hpp"
@@ -8,9 +11,6 @@
 #include "messages/returns.hpp"
 #include "messages/servers.hpp"
 #include "messages/weights.hpp"
-
-#include "kernels/stream.hpp"
-#include "messages/archive.hpp"
 #include "tests/support/catch.hpp"
 
 #include <limits>

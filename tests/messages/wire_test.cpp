@@ -1,8 +1,9 @@
 // Parcels come out of their frames as they went in; what is cut short, forged or too large does not.
-#include "messages/pipeline.hpp"
 #include "messages/wire.hpp"
 
 #include "messages/archive.hpp"
+#include "messages/message.hpp"
+#include "messages/pipeline.hpp"
 #include "messages/record_archive.hpp"
 #include "messages/tensor_bytes.hpp"
 #include "tests/support/catch.hpp"
@@ -300,7 +301,7 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
     archive(a, record);
     Archive b(a.take());
     RecordEntry again;
-    b(again);
+    archive(b, again);
     b.expect_end();
     REQUIRE(again.index() == record.index());
     if (const auto* busy = std::get_if<BusyRecord>(&again)) {

@@ -2,7 +2,6 @@
 // carries messages.
 #pragma once
 
-#include "messages/ending.hpp"
 #include "messages/results.hpp"
 #include "messages/sparse.hpp"
 #include "runtime/system/driver.hpp"

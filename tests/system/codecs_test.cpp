@@ -1,9 +1,6 @@
 // Whole runs through codecs: what is counted, what is learnt, and that runs repeat, in every bit.
 #include "actors/exchange/upstream.hpp"
 #include "apps/topologies/exchange.hpp"
-#include "messages/returns.hpp"
-#include "messages/servers.hpp"
-#include "messages/weights.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

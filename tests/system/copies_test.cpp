@@ -1,11 +1,11 @@
 // Copies of servers on hosts that die and stand still, in virtual time: as long as one of each server lives the run ends
 // as if nothing had happened to them, and nothing that a replica was told is lost.
+#include "messages/copies.hpp"
+
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/hosts.hpp"
 #include "kernels/random.hpp"
 #include "messages/archive.hpp"
-#include "messages/copies.hpp"
-#include "messages/ending.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/faults.hpp"
 #include "tests/support/catch.hpp"

@@ -2,7 +2,6 @@
 // what came, every movement is counted from the outer weights that its replica took over last and once, and
 // nobody ever waits: not for the slow, the dead or servers far away.
 #include "apps/topologies/topology.hpp"
-#include "messages/servers.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -315,13 +314,12 @@ TEST_CASE("a slow replica sends after fewer mini-batches, as its speed is", "[sy
                                            "replicas.exchange.diloco.period=12",
                                            kMode + "fragments=1",
                                            "stop.updates=60"}));
-  const Outcome done =
-      run(e, {.lose = [&](ActorId, const Message& message) {
-            if (const auto* m = get_if<Upload>(&message); m && m->sequence > 3) {
-              periods[m->stamp.replica].insert(m->contribution.mini_batches);
-            }
-            return false;
-          }});
+  const Outcome done = run(e, {.lose = [&](ActorId, const Message& message) {
+                             if (const auto* m = get_if<Upload>(&message); m && m->sequence > 3) {
+                               periods[m->stamp.replica].insert(m->contribution.mini_batches);
+                             }
+                             return false;
+                           }});
   REQUIRE(done.ending.exit_code == 0);
   CHECK(periods[0] == std::set<std::int64_t>{12});
   CHECK(*periods[1].begin() >= 5);

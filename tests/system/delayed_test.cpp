@@ -2,7 +2,6 @@
 // flush. They are held, bit for bit, against the papers' own loops over iterations, which know no pipe,
 // no schedule and no actors.
 #include "kernels/update.hpp"
-#include "messages/results.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "tests/support/catch.hpp"

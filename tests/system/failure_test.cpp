@@ -2,7 +2,6 @@
 #include "actors/director.hpp"
 #include "apps/run.hpp"
 #include "apps/topologies/cast.hpp"
-#include "messages/ending.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/weights.hpp"
 #include "runtime/schemes/rule.hpp"
@@ -97,10 +96,9 @@ TEST_CASE("a stall is explained", "[system]") {
   const auto e = experiment(tiny_task("10,9,8", "relu"),
                             {"pipeline.stages=3", "pipeline.schedule=async_one_f_one_b"});
   int seen = 0;
-  const Outcome outcome =
-      run(e, {.threads = false, .lose = [&](ActorId, const Message& message) {
-                return holds_alternative<ErrorSignal>(message) && ++seen == 9;
-              }});
+  const Outcome outcome = run(e, {.threads = false, .lose = [&](ActorId, const Message& message) {
+                                    return holds_alternative<ErrorSignal>(message) && ++seen == 9;
+                                  }});
   CHECK(outcome.ending.exit_code == 5);
   INFO(outcome.ending.cause);
   CHECK(outcome.ending.cause.find("the run has stalled:") == 0);

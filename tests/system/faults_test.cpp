@@ -1,6 +1,5 @@
 // Runs with faults in virtual time: what they cost, what they do not change, and that the Witness sees a
 // machine that breaks a law.
-#include "messages/servers.hpp"
 #include "runtime/system/faults.hpp"
 
 #include "kernels/check.hpp"
@@ -340,12 +339,10 @@ TEST_CASE("the Witness sees that more of a dead replica is lost than was under w
 TEST_CASE("a message that a machine swallows ends in a stall, which says who waits",
           "[system][faults]") {
   int uploads = 0;
-  const Outcome done =
-      with_server({},
-                  [&](const Message& message) {
-                    return !holds_alternative<Upload>(message) || ++uploads != 8;
-                  },
-                  {"replicas.exchange=synchronous"});
+  const Outcome done = with_server(
+      {},
+      [&](const Message& message) { return !holds_alternative<Upload>(message) || ++uploads != 8; },
+      {"replicas.exchange=synchronous"});
   CHECK(done.ending.exit_code == 5);
   CHECK(done.ending.cause.starts_with("the run has stalled:"));
 }

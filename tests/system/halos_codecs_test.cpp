@@ -5,9 +5,6 @@
 //   - bytes and times are those of the messages; a run repeats, and goes on from any moment, in every bit
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/exchange.hpp"
-#include "messages/ending.hpp"
-#include "messages/results.hpp"
-#include "messages/servers.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

@@ -4,7 +4,6 @@
 //     asynchronous DiLoCo
 //   - nobody waits for the slow link; each push of a replica is counted in one message to the global server
 //   - a replica that dies costs its own work; what a group has left goes up
-#include "messages/servers.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

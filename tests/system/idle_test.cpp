@@ -4,8 +4,6 @@
 #include "apps/topologies/cast.hpp"
 #include "messages/evaluation.hpp"
 #include "messages/pipeline.hpp"
-#include "messages/results.hpp"
-#include "messages/servers.hpp"
 #include "messages/weights.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

@@ -2,8 +2,6 @@
 // does, and the run is as certain as one without faults.
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/hosts.hpp"
-#include "messages/ending.hpp"
-#include "messages/servers.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

@@ -5,7 +5,6 @@
 //   - every run ends, whoever died
 // A failure names its seed.
 #include "apps/topologies/cast.hpp"
-#include "messages/ending.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

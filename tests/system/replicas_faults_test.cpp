@@ -1,6 +1,5 @@
 // Replicas that die, messages that come twice: the others go on, and nothing is counted twice.
 #include "messages/evaluation.hpp"
-#include "messages/servers.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -332,14 +331,13 @@ TEST_CASE("what arrives twice is counted once", "[system][replicas]") {
     INFO(c.set.front());
     const Outcome once = run(task(c.set));
     const Outcome twice =
-        run(task(c.set),
-            {.lose = {}, .meddle = [](Agenda& agenda, ActorId to, const Message& m) {
-               if (holds_alternative<Upload>(m) || holds_alternative<Answer>(m)) {
-                 agenda.post(agenda.now(), to, m);        // before the original
-                 agenda.post(agenda.now() + 1.5, to, m);  // and when it is long known
-               }
-               return false;
-             }});
+        run(task(c.set), {.lose = {}, .meddle = [](Agenda& agenda, ActorId to, const Message& m) {
+                            if (holds_alternative<Upload>(m) || holds_alternative<Answer>(m)) {
+                              agenda.post(agenda.now(), to, m);        // before the original
+                              agenda.post(agenda.now() + 1.5, to, m);  // and when it is long known
+                            }
+                            return false;
+                          }});
     REQUIRE(twice.ending.exit_code == 0);
     check_accounts(twice);
     CHECK(same(twice.weights, once.weights));

@@ -5,7 +5,6 @@
 //   - the run's weights and evaluations are the buffer's, whoever has finished
 //   - who dies leaves the others at work
 #include "apps/run.hpp"
-#include "messages/ending.hpp"
 #include "messages/weights.hpp"
 #include "runtime/schemes/rate.hpp"
 #include "runtime/system/agenda.hpp"

@@ -1,6 +1,5 @@
 // What a run with servers keeps does not grow with its length: tensors that are alive, sampled at
 // every update of the first server.
-#include "messages/servers.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

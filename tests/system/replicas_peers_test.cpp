@@ -3,10 +3,6 @@
 // An extension's machines hear the cast and steer it, and records tell the rates that were used.
 #include "actors/exchange/peers.hpp"
 #include "kernels/combine.hpp"
-#include "messages/peers.hpp"
-#include "messages/pipeline.hpp"
-#include "messages/results.hpp"
-#include "messages/servers.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/system/extension.hpp"
 #include "tests/support/catch.hpp"

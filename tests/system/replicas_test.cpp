@@ -5,7 +5,6 @@
 //   - what nobody chooses by arrival gives equal bits on both clocks; slices and evaluations change
 //     nothing
 #include "kernels/combine.hpp"
-#include "messages/servers.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

@@ -1,10 +1,10 @@
 // Sandblaster: L-BFGS reaches the closed form and beats gradient descent at equal passes; its bits
 // depend neither on the number of workers nor on who is slow or dies; a slow worker hardly delays a
 // batch.
+#include "messages/sandblaster.hpp"
+
 #include "apps/run.hpp"
 #include "apps/topologies/topology.hpp"
-#include "messages/ending.hpp"
-#include "messages/sandblaster.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"

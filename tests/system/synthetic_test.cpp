@@ -4,7 +4,6 @@
 #include "actors/exchange/alone.hpp"
 #include "actors/parameter_shard.hpp"
 #include "actors/predictor.hpp"
-#include "messages/pipeline.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/timeline.hpp"
 #include "tests/support/catch.hpp"

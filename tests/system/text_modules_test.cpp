@@ -4,7 +4,6 @@
 #include "actors/parameter_shard.hpp"
 #include "actors/predictor.hpp"
 #include "kernels/matmul.hpp"
-#include "messages/pipeline.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

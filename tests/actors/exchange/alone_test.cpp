@@ -1,8 +1,5 @@
 // One replica on its own, and what every Exchange does unless it says otherwise.
 #include "actors/exchange/alone.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/peers.hpp"
-#include "messages/servers.hpp"
 
 #include "tests/actors/exchange/fake_host.hpp"
 

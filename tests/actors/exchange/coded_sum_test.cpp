@@ -2,8 +2,6 @@
 // precision against the papers' loops in double, whatever the order of messages; what is left out is kept.
 #include "actors/exchange/reduction.hpp"
 #include "actors/optimizer.hpp"
-#include "messages/peers.hpp"
-#include "messages/results.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
 #include "tests/runtime/schemes/codec_fixture.hpp"
 

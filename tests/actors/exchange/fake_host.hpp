@@ -3,7 +3,6 @@
 
 #include "actors/exchange/exchange.hpp"
 #include "experiment.pb.h"
-#include "messages/weights.hpp"
 #include "tests/support/machines.hpp"
 
 #include <memory>

@@ -1,8 +1,6 @@
 // What gossip must keep, in whatever order messages come: averages keep the sum of all weights, and bring the
 // replicas together as fast as the graph's second singular value says; shares of push-sum add up; pairs average
 // without a deadlock; messages to all make all the same.
-#include "messages/peers.hpp"
-#include "messages/update.hpp"
 #include "tests/actors/exchange/village.hpp"
 
 #include <algorithm>

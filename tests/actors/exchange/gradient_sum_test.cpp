@@ -1,8 +1,6 @@
 // Shards of several replicas that add up their gradients among themselves, in memory: messages go in
 // any order, twice, too early.
 #include "actors/exchange/gradient_sum.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/peers.hpp"
 
 #include "actors/exchange/reduction.hpp"
 #include "tests/actors/exchange/fake_host.hpp"

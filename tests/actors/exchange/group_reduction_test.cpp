@@ -1,8 +1,6 @@
 // Shards of several replicas whose gradients are summed by one job for all of them, in memory: messages go in any
 // order, twice, too early.
 #include "actors/exchange/group_reduction.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/peers.hpp"
 
 #include "messages/archive.hpp"
 #include "tests/actors/exchange/fake_host.hpp"

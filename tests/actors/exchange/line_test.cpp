@@ -1,6 +1,5 @@
 // What a shard takes of a server's answers, and how it collects pinned slices.
 #include "actors/exchange/line.hpp"
-#include "messages/servers.hpp"
 
 #include "actors/exchange/pinned_fetch.hpp"
 #include "tests/support/machines.hpp"

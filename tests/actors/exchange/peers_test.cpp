@@ -1,11 +1,8 @@
 // A shard whose exchange talks to the same chunk's shards of other replicas: what becomes of a step,
 // whose weights an evaluation reads, and who is never waited for.
 #include "actors/exchange/peers.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/peers.hpp"
-#include "messages/returns.hpp"
 
+#include "messages/evaluation.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
 
 namespace peers_test {

@@ -1,9 +1,7 @@
 // A shard whose replica's optimizer writes to a buffer of all replicas.
 #include "actors/exchange/shared_buffer.hpp"
-#include "messages/evaluation.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/peers.hpp"
 
+#include "messages/evaluation.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
 
 namespace shared_buffer_test {

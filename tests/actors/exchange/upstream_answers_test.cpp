@@ -1,7 +1,5 @@
 // What a replica's exchange makes of answers: unasked ones, fragments that come later, twice, too
 // late; and predictions that move with what came.
-#include "messages/optimizer.hpp"
-#include "messages/servers.hpp"
 #include "tests/actors/exchange/upstream_fixture.hpp"
 
 namespace upstream_answers_test {

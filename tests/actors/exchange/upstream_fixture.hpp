@@ -2,8 +2,6 @@
 #pragma once
 
 #include "actors/exchange/upstream.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/servers.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
 
 #include <algorithm>

@@ -1,6 +1,4 @@
 // What a replica's exchange sends to the servers, when, and for what it stands: each fact of the Link.
-#include "messages/optimizer.hpp"
-#include "messages/servers.hpp"
 #include "tests/actors/exchange/upstream_fixture.hpp"
 
 namespace upstream_test {

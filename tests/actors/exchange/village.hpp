@@ -5,9 +5,6 @@
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/peers.hpp"
 #include "messages/experiment.hpp"
-#include "messages/peers.hpp"
-#include "messages/results.hpp"
-#include "messages/returns.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
 
 #include <deque>

@@ -1,6 +1,7 @@
 // A message of another process reaches the machine that it is for, when it is due.
 #include "runtime/cluster/cluster.hpp"
 
+#include "experiment.pb.h"
 #include "experiment/clock.pb.h"
 #include "messages/archive.hpp"
 #include "messages/ending.hpp"

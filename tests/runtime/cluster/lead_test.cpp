@@ -1,13 +1,11 @@
 // A lead and its nodes: how a run begins and ends, who is lost, and who is believed. The nodes are this same
 // program, started with the word "node", which is the name of a test case; what they play is told by the text
 // that stands for the experiment.
-#include "messages/ending.hpp"
-#include "messages/pipeline.hpp"
-#include "messages/returns.hpp"
-#include "messages/sparse.hpp"
 #include "runtime/cluster/lead.hpp"
 
 #include "messages/bad_sender.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/returns.hpp"
 #include "runtime/cluster/node.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"

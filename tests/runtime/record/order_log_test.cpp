@@ -1,9 +1,8 @@
-#include "messages/pipeline.hpp"
-#include "messages/results.hpp"
 #include "runtime/record/order_log.hpp"
 
 #include "messages/archive.hpp"
-#include "messages/message.hpp"
+#include "messages/pipeline.hpp"
+#include "messages/results.hpp"
 #include "tests/support/catch.hpp"
 
 #include <filesystem>

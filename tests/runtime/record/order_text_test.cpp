@@ -1,6 +1,8 @@
 // What an OrderLog has written is read back as it was. What is no such text: tests/apps/replay_test.cpp.
 #include "runtime/record/order_text.hpp"
 
+#include "messages/message.hpp"
+#include "messages/pipeline.hpp"
 #include "runtime/record/order_log.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,4 +1,3 @@
-#include "messages/ending.hpp"
 #include "runtime/record/recorder.hpp"
 
 #include "experiment.pb.h"

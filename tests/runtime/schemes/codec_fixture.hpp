@@ -2,8 +2,8 @@
 #pragma once
 
 #include "experiment.pb.h"
-#include "messages/experiment.hpp"
 #include "messages/archive.hpp"
+#include "messages/experiment.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "tests/support/catch.hpp"
 

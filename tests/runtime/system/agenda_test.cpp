@@ -1,13 +1,9 @@
 // The virtual clock: who is told what, when and in which order.
-#include "messages/ending.hpp"
-#include "messages/pipeline.hpp"
-#include "messages/results.hpp"
-#include "messages/servers.hpp"
-#include "messages/sparse.hpp"
 #include "runtime/system/agenda.hpp"
 
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
+#include "messages/pipeline.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/script.hpp"
 

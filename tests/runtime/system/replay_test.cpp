@@ -1,9 +1,7 @@
 // A record played again with scripted machines: what it takes from the record, and where it departs.
-#include "messages/ending.hpp"
-#include "messages/pipeline.hpp"
-#include "messages/sparse.hpp"
 #include "runtime/system/replay.hpp"
 
+#include "messages/pipeline.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/script.hpp"
 

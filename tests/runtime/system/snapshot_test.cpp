@@ -1,5 +1,4 @@
 // What machines keep is written in parts, by whoever plays them, and read by whoever plays them next.
-#include "messages/sparse.hpp"
 #include "runtime/system/snapshot.hpp"
 
 #include "messages/archive.hpp"

@@ -1,8 +1,5 @@
 // What goes wrong on threads: a machine ends alone, and the director hears of it; a stall is told.
-#include "messages/ending.hpp"
 #include "messages/pipeline.hpp"
-#include "messages/results.hpp"
-#include "messages/sparse.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/script.hpp"

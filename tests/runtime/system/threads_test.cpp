@@ -1,12 +1,10 @@
 // The cast on threads: order, jobs, delays, records.
-#include "messages/ending.hpp"
-#include "messages/pipeline.hpp"
-#include "messages/results.hpp"
-#include "messages/servers.hpp"
-#include "messages/sparse.hpp"
 #include "runtime/system/threads.hpp"
 
+#include "experiment.pb.h"
 #include "experiment/clock.pb.h"
+#include "messages/pipeline.hpp"
+#include "messages/servers.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/script.hpp"
 
