@@ -29,7 +29,7 @@ template <class M>
 std::vector<M> sent(const Effects& fx, ActorId to) {
   std::vector<M> all;
   for (const Effects::Send& send : fx.sends) {
-    const auto* m = std::get_if<M>(&send.message);
+    const auto* m = get_if<M>(&send.message);
     if (m && send.to == to) {
       all.push_back(*m);
     }

@@ -45,7 +45,7 @@ template <class M>
 std::vector<float> sent(const Effects& fx, ActorId to) {
   std::vector<float> all;
   for (const Effects::Send& send : fx.sends) {
-    if (const auto* m = std::get_if<M>(&send.message); m && send.to == to) {
+    if (const auto* m = get_if<M>(&send.message); m && send.to == to) {
       all.push_back(m->weights.front().values.template span<float>()[0]);
     }
   }

@@ -79,7 +79,7 @@ template <class M>
 std::vector<std::pair<ActorId, M>> sent(const Effects& fx) {
   std::vector<std::pair<ActorId, M>> all;
   for (const Effects::Send& send : fx.sends) {
-    if (const auto* m = std::get_if<M>(&send.message)) {
+    if (const auto* m = get_if<M>(&send.message)) {
       all.emplace_back(send.to, *m);
     }
   }

@@ -59,7 +59,7 @@ template <class M>
 std::vector<M> sent(const Effects& fx) {
   std::vector<M> all;
   for (const auto& send : fx.sends) {
-    if (const M* message = std::get_if<M>(&send.message)) {
+    if (const M* message = get_if<M>(&send.message)) {
       all.push_back(*message);
     }
   }

@@ -109,7 +109,7 @@ template <class M>
 Mutant::Meddle each(std::function<void(M&, int)> change) {
   return [change = std::move(change), n = 0](Effects& fx) mutable {
     for (Effects::Send& send : fx.sends) {
-      if (auto* m = std::get_if<M>(&send.message)) {
+      if (auto* m = get_if<M>(&send.message)) {
         change(*m, ++n);
       }
     }
