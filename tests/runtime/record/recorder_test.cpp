@@ -442,6 +442,10 @@ TEST_CASE("the summary is JSON with the names that scripts rely on", "[record]")
        R"("stage-9":9,"stage-10":10,"stage-11":11})",
        R"("bytes_sent": 0)",
        R"("weights_sha256": "")",
+       R"("lost": {},)",
+       R"("returned": {},)",
+       R"("lost_copies": {},)",
+       R"("restarts": {},)",
        R"("order_sha256": "")",
        R"("experiment": {)"}) {
     CHECK_THAT(text, test::says(part));
