@@ -349,10 +349,10 @@ std::string json_text(const Comparison& c) {
   }
   JsonObject all(JsonObject::Layout::line_a_member);
   all.add("clock", c.clock).add("seeds", c.seeds).add("measure", name_of(c.measure));
-  c.common ? all.add("epochs", c.common->epochs) : all.add_null("epochs");
-  c.common ? all.add("seconds", c.common->seconds) : all.add_null("seconds");
-  c.target ? all.add("target", *c.target) : all.add_null("target");
-  all.raw("schemes", json_lines(schemes))
+  all.add("epochs", c.common ? std::optional(c.common->epochs) : std::nullopt)
+      .add("seconds", c.common ? std::optional(c.common->seconds) : std::nullopt)
+      .add("target", c.target)
+      .raw("schemes", json_lines(schemes))
       .raw("refused", json_lines(refused))
       .raw("notes", json_strings(c.notes));
   return all.text() + '\n';

@@ -98,8 +98,6 @@ class JsonObject {
     return add(key, value);
   }
 
-  JsonObject& add_null(std::string_view key) { return raw(key, "null"); }
-
   /// `json` is a JSON value already.
   JsonObject& raw(std::string_view key, std::string_view json);
 

@@ -18,7 +18,6 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t kWords = 8;       // of a line
-constexpr std::size_t kWordsOfOld = 6;  // before a line told who had sent the message
 constexpr std::int64_t kBytesMax = OrderLog::kTextBytesMax + 4096;  // the last line goes beyond
 constexpr std::size_t kExcerptMax = 100;                            // of a line that is wrong
 
@@ -72,9 +71,6 @@ class Reader {
     }
     Words words;
     const std::size_t count = split(line, words);
-    if (count == kWordsOfOld) {
-      return "an earlier version of troupe has written this: it does not tell who sent the message";
-    }
     if (count != kWords) {
       return concat("a line has ", kWords, " words, this one ", count);
     }

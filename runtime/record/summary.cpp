@@ -28,21 +28,12 @@ std::string list(const std::vector<PhaseSummary>& phases) {
   std::string text;
   for (const PhaseSummary& phase : phases) {
     const Summary& s = phase.summary;
-    text += concat(text.empty() ? "" : ",",
-                   "\n    ",
-                   JsonObject{}
-                       .add("name", phase.name)
-                       .add("folder", phase.folder)
-                       .add("exit_code", phase.exit_code)
-                       .add("updates", s.updates)
-                       .add("epochs", s.epochs)
-                       .add("samples", s.samples)
-                       .add("seconds", s.seconds)
-                       .add("train_loss", s.train_loss)
-                       .add("test_loss", s.test_loss)
-                       .add("test_accuracy", s.test_accuracy)
-                       .add("weights_sha256", s.weights_sha256)
-                       .text());
+    JsonObject json;
+    json("name", phase.name)("folder", phase.folder)("exit_code", phase.exit_code);
+    json("updates", s.updates)("epochs", s.epochs)("samples", s.samples)("seconds", s.seconds);
+    json("train_loss", s.train_loss)("test_loss", s.test_loss)("test_accuracy", s.test_accuracy);
+    json("weights_sha256", s.weights_sha256);
+    text += concat(text.empty() ? "" : ",", "\n    ", json.text());
   }
   return "[" + text + "\n  ]";
 }
@@ -148,20 +139,6 @@ JsonObject idle_object(const IdleTimes& idle) {
 
 namespace {
 
-struct ReplicaNumbers {
-  const ReplicaRecord& of;
-
-  void tell(auto& json) const { json("loss", of.loss)("accuracy", of.accuracy_if_any()); }
-};
-
-struct BestNumbers {
-  const EvaluationRecord& of;
-
-  void tell(auto& json) const {
-    json("step", of.step)("loss", of.loss)("accuracy", of.accuracy_if_any());
-  }
-};
-
 template <class T>
 OnlyIf<JsonObject> by_number_if_any(const char* what, const std::map<std::int32_t, T>& values) {
   return {!values.empty(), by_number(what, values)};
@@ -192,7 +169,9 @@ void Summary::tell(auto& json) const {
   json("groups", by_number_if_any("group", groups));
   json("bytes_between_servers", OnlyIf<std::int64_t>{!groups.empty(), bytes_between_servers});
   if (best) {
-    json("best", BestNumbers{*best})("stopped_by", patience_ended ? "patience" : "");
+    JsonObject numbers;
+    numbers("step", best->step)("loss", best->loss)("accuracy", best->accuracy_if_any());
+    json("best", numbers)("stopped_by", patience_ended ? "patience" : "");
   }
   json("consensus", OnlyIf<double>{!consensus.empty(), consensus_of(consensus)});
   json("distances", OnlyIf<JsonObject>{!consensus.empty(), distances_object(consensus)});
@@ -200,7 +179,7 @@ void Summary::tell(auto& json) const {
   if (!replicas.empty()) {
     std::map<std::int32_t, JsonObject> numbers;
     for (const auto& [replica, record] : replicas) {
-      ReplicaNumbers{record}.tell(numbers[replica]);
+      numbers[replica]("loss", record.loss)("accuracy", record.accuracy_if_any());
     }
     json("replicas", by_number("replica", numbers));
     json("replicas_loss", over_replicas(replicas, &ReplicaRecord::loss));

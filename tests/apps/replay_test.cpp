@@ -230,7 +230,7 @@ TEST_CASE("files that are no record are refused with what is wrong", "[apps][rep
       {"order-1.log",
        order + "# the text ends here; deliveries after it are in the digest alone\n",
        "the text ends here, as it had come to 64 MiB"},
-      {"order-1.log", first_line("0 stage-0 Start 0 0 0"), ":1: an earlier version of troupe"},
+      {"order-1.log", first_line("0 stage-0 Start 0 0 0"), "a line has 8 words, this one 6"},
       {"order-1.log", first_line("0 director Halt 0 0 0 0"), "a line has 8 words, this one 7"},
       {"order-1.log", first_line(""), "a line has 8 words, this one 1"},
       {"order-1.log", first_line("0 nobody Halt 0 0 0 0 -"), "no actor \"nobody\""},

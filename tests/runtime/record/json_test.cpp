@@ -45,7 +45,7 @@ TEST_CASE("an object keeps the order of its members", "[record]") {
       .add("on", true)
       .add("step", 7)
       .add("histogram", inner)
-      .add_null("accuracy");
+      .add("accuracy", std::optional<double>());
   CHECK(all.text() ==
         R"({"kind":"train","on":true,"step":7,"histogram":{"0":5,"10":1},"accuracy":null})");
   CHECK(JsonObject{}.text() == "{}");
