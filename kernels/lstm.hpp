@@ -77,15 +77,15 @@ Tensor with_leading_swapped(Stream& stream, const Tensor& x);
 
 // What the three are made of, besides products. The backends: arguments already checked.
 
+/// dcell is, before, the gradient by this step's cell state as later steps have it and, behind, the one
+/// by the state before.
 struct LstmCellGradients {
   const Tensor& gates;        // (B, 4H)
   const Tensor& cell;         // (B, H)
   const Tensor& cell_before;  // (B, H); empty: zeros
   const Tensor& dhidden;      // (B, H)
-  const Tensor&
-      dcell;  // (B, H): in, the gradient by this step's cell state as later steps have it; out, the one by the
-              // state before
-  const Tensor& dgates;  // (B, 4H), written
+  const Tensor& dcell;        // (B, H), read and written
+  const Tensor& dgates;       // (B, 4H), written
 };
 
 namespace cpu {
