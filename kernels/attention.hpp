@@ -30,6 +30,7 @@ struct AttentionGradient {
   const Tensor& dqkv;  // (B, T, 3C), overwritten: the gradient by qkv; aliases none of the others
 };
 
+/// Throws as the forward does.
 void causal_attention_backward(Stream& stream, const AttentionGradient& arguments);
 
 // The backends: same signatures, arguments already checked.

@@ -34,6 +34,7 @@ struct LstmForward {
   LstmState after{};       // written
 };
 
+/// All steps, the first from `before`.
 void lstm_forward(Stream& stream, const LstmForward& arguments);
 
 /// What lies outside the sequence, where it is not alone.
@@ -49,13 +50,13 @@ struct LstmInputGradient {
   const Tensor& w_hidden;
   const Tensor& gates;
   const Tensor& cells;
-  const Tensor& dy;  // (B, T, H), the gradient by y, without what outside.dafter says
-  const Tensor&
-      dgates;  // (T, B, 4H), written: the gradient by what the gates' activations were applied to
-  const Tensor& dx;  // (B, T, I), written: the gradient by x; empty: not wanted
+  const Tensor& dy;      // (B, T, H), the gradient by y, without what outside.dafter says
+  const Tensor& dgates;  // (T, B, 4H), written
+  const Tensor& dx;      // (B, T, I), written: the gradient by x; empty: not wanted
   LstmOutside outside{};
 };
 
+/// dgates = the gradient by what the gates' activations were applied to, of all steps from the last.
 void lstm_input_gradient(Stream& stream, const LstmInputGradient& arguments);
 
 struct LstmWeightGradient {

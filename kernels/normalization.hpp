@@ -81,6 +81,7 @@ void batch_norm_backward(Stream& stream, const Tensor& y, const NormalizationBac
 /// Hinton 2016, arXiv:1607.06450.
 void layer_norm_forward(Stream& stream, const NormalizationForward& arguments);
 
+/// Shapes as the forward's.
 void layer_norm_backward(Stream& stream, const NormalizationBackward& arguments);
 
 /// Mean and variance of each image's `groups` groups of C / groups neighbouring channels. Shapes: x,
@@ -88,6 +89,7 @@ void layer_norm_backward(Stream& stream, const NormalizationBackward& arguments)
 /// arXiv:1803.08494.
 void group_norm_forward(Stream& stream, std::int64_t groups, const NormalizationForward& arguments);
 
+/// Shapes as the forward's.
 void group_norm_backward(Stream& stream,
                          std::int64_t groups,
                          const NormalizationBackward& arguments);
