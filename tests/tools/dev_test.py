@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""tests/dev: a source's tests are found, and the hook before a commit refuses what it is there to refuse, and nothing else."""
+"""tests/dev and tidy.py: a source's tests are found; the hook before a commit, and clang-tidy where it is installed, refuse what
+they are there to refuse, and nothing else."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -62,13 +64,39 @@ def wrong_commits():
                 yield f"{file}: {text[:60]!r}: due is {due!r}, said {done.stdout}{done.stderr}"
 
 
+def wrong_findings():
+    """A file with a mistake, compiled together with one that has none, by a file that includes both; and each by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        for script in ("tests/tools/tidy.py", ".clang-tidy"):
+            Path(root, script).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / script, root / script)
+        (root / "kernels").mkdir()
+        (root / "build").mkdir()
+        (root / "kernels/right.cpp").write_text("int right(int a) {\n  return a;\n}\n")
+        (root / "kernels/wrong.cpp").write_text("double wrong(int a, int b) {\n  return 1.0 + a / b;\n}\n")
+        (root / "kernels/other.cpp").write_text("int other(int a) {\n  return a;\n}\n")
+        unity = root / "build/unity_0_cxx.cxx"
+        unity.write_text("".join(f'#include "{root}/kernels/{name}.cpp"\n' for name in ("right", "wrong")))
+        commands = [{"directory": folder, "file": str(file), "command": f"c++ -Wall -fno-thread-jumps -o a.o -c {file}"}
+                    for file in (unity, root / "kernels/other.cpp")]  # fmt: skip
+        (root / "build/compile_commands.json").write_text(json.dumps(commands))
+        for asked, due, status in [((), "kernels/wrong.cpp:2:16: ", 1), (("kernels/other.cpp",), "0 findings in 1 sources", 0),
+                                   (("kernels/wrong.hpp",), "1 findings in 2 sources", 1), (("kernels/none.cpp",), "", 1)]:  # fmt: skip
+            done = run(sys.executable, "tests/tools/tidy.py", "build", *asked, folder=root)
+            if done.returncode != status or due not in done.stdout:
+                yield f"tidy.py {asked}: due is {due!r}, said {done.stdout}{done.stderr}"
+
+
 def main():
     if not shutil.which("clang-format-14") or not shutil.which("git"):
         print("skipped: clang-format-14 or git is not installed")
         return 4
     wrong = [*wrong_tests(), *wrong_commits()]
+    if shutil.which("clang-tidy-19"):
+        wrong += wrong_findings()
     print(*wrong, sep="\n", end="\n" if wrong else "")
-    print(f"{len(TESTS)} questions and {len(COMMITS)} commits, {len(wrong)} misjudged")
+    print(f"{len(TESTS)} questions, {len(COMMITS)} commits and clang-tidy: {len(wrong)} misjudged")
     return 1 if wrong else 0
 
 
