@@ -67,11 +67,15 @@ endif()
 # The tests that share memory outside CAF, which are all that the race detector is asked about.
 add_custom_target(tsan_tests)
 
-# troupe_add_library(<name> SOURCES <files> [APART <patterns>] [PUBLIC <targets>] [PRIVATE <targets>])
+# troupe_add_library(<name> SOURCES <files> [APART <patterns>] [RACES <pattern>] [PUBLIC <targets>] [PRIVATE <targets>])
 # Defines troupe_<name> with the alias troupe::<name>. APART: regular expressions; files that match one are always compiled
-# one at a time.
+# one at a time. RACES: a regular expression of the files that tests labelled tsan need; with the thread sanitizer no other is
+# compiled.
 function(troupe_add_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;APART;PUBLIC;PRIVATE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RACES" "SOURCES;APART;PUBLIC;PRIVATE")
+  if(arg_RACES AND TROUPE_SANITIZERS STREQUAL "thread")
+    list(FILTER arg_SOURCES INCLUDE REGEX "${arg_RACES}")
+  endif()
   add_library(troupe_${name} STATIC ${arg_SOURCES})
   set_target_properties(troupe_${name} PROPERTIES UNITY_BUILD ${TROUPE_UNITY_LIBRARIES} UNITY_BUILD_BATCH_SIZE 8)
   foreach(pattern ${arg_APART})
