@@ -81,8 +81,15 @@ preset=${TROUPE_PRESET:-dev}
 [ -f "build/$preset/build.ninja" ] || cmake --preset "$preset"
 pattern="^($(IFS='|'; echo "${names[*]}"))\$"
 # The program of a test is called after its file, or after its folder where tests share one.
-mapfile -t programs < <(ctest --preset "$preset" -R "$pattern" --show-only=json-v1 | python3 -c '
-import json, os, sys
-print(*sorted({os.path.basename(test["command"][0]) for test in json.load(sys.stdin)["tests"]}), sep="\n")')
+found=$(ctest --preset "$preset" -R "$pattern" --show-only=json-v1 | python3 -c '
+import json, subprocess, sys
+listed = subprocess.run(["ninja", "-C", sys.argv[1], "-t", "targets", "all"], capture_output=True, text=True, check=True).stdout
+targets = {line.split(":")[0] for line in listed.splitlines()}
+for test in json.load(sys.stdin)["tests"]:
+    labels = next((p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"), [])
+    own = test["name"].replace("/", "_")
+    shared = test["name"].split("/")[0] + ("_slow_tests" if "slow" in labels else "_tests")
+    print(own if own in targets else shared)' "build/$preset" | sort -u)
+mapfile -t programs <<<"$found"
 cmake --build --preset "$preset" --target "${programs[@]}"
 ctest --preset "$preset" -R "$pattern"
