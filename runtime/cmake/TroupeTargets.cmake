@@ -167,4 +167,7 @@ function(troupe_add_test name)
   if("tsan" IN_LIST arg_LABELS)
     add_dependencies(tsan_tests ${target})
   endif()
+  if(TROUPE_EMULATED AND "gpu" IN_LIST arg_LABELS)
+    troupe_add_emulated_test(${name} ${arg_LINK})  # tests/kernels/device_on_cpu
+  endif()
 endfunction()

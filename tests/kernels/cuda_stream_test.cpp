@@ -25,8 +25,7 @@ namespace {
 /// Keeps a stream busy for some milliseconds without blocking the host.
 class Load {
  public:
-  explicit Load(Stream& stream)
-      : a_(normal_tensor(stream, 1, {2048, 2048})), c_(stream.allocate({2048, 2048})) {}
+  explicit Load(Stream& stream) : Load(stream, emulated() ? 16 : 2048) {}
 
   void put_on(Stream& stream, int products) const {
     for (int i = 0; i < products; ++i) {
@@ -35,6 +34,9 @@ class Load {
   }
 
  private:
+  Load(Stream& stream, std::int64_t n)
+      : a_(normal_tensor(stream, 1, {n, n})), c_(stream.allocate({n, n})) {}
+
   Tensor a_;
   Tensor c_;
 };

@@ -627,7 +627,8 @@ TEST_CASE("batch normalization agrees", "[gpu]") {
         back(s.gpu, &Twin::gpu);
         check_same("dx", dy, {3e-5, 2e-6});
         check_same("dgamma", dgamma, {5e-5, 2e-6});
-        check_same("dbeta", dbeta, {1e-9, 1e-6});
+        check_same(
+            "dbeta", dbeta, {5e-5, 2e-6});  // the CPU adds up floats first (normalization_test)
         check_same("infer", y, {8e-6, 2e-6});
       }
     }
@@ -953,11 +954,12 @@ TEST_CASE("a recycled GPU buffer waits for its earlier uses", "[gpu]") {
   if (!gpu()) {
     return skip("no GPU");
   }
-  const std::int64_t n = 1 << 22;
+  const std::int64_t n = emulated() ? 1 << 14 : 1 << 22;
+  const std::int64_t side = emulated() ? 16 : 1024;
   Stream slow{kGpu};
   Stream fast{kGpu};
-  const Tensor a = normal_tensor(slow, 1, {1024, 1024});
-  const Tensor product = slow.allocate({1024, 1024});
+  const Tensor a = normal_tensor(slow, 1, {side, side});
+  const Tensor product = slow.allocate({side, side});
   const Tensor expected = slow.allocate({n});
   fill(slow, expected, 1);
   slow.synchronize();

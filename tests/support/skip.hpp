@@ -15,6 +15,16 @@ inline bool gpu() {
   return static_cast<bool>(check_available(kGpu));
 }
 
+/// Whether the CPU plays the GPU (tests/kernels/device_on_cpu): all of it is late there as it is, and slow.
+inline bool emulated() {
+  for (const DeviceInfo& info : devices()) {
+    if (info.device == kGpu) {
+      return info.name == "device on cpu";
+    }
+  }
+  return false;
+}
+
 /// Use as `if (!gpu) return skip("no GPU");` in a test case.
 void skip(const std::string& reason);
 
