@@ -42,9 +42,9 @@ void Caller::on(Message message, double now, Effects& fx) {
   }
   const auto [machine, copy] = place->second;
   if (is_news(message, machine, copy)) {
-    const InputName name = heard_[machine].names.back();
+    // Before the machine may refuse it.
+    tell(all_[machine], {.kind = Kind::heard, .input = heard_[machine].names.back()}, fx);
     pass_on(std::move(message), now, fx);
-    tell(all_[machine], {.kind = Kind::heard, .input = name}, fx);
   }
 }
 

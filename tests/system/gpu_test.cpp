@@ -2,10 +2,12 @@
 //   - they give what the CPU gives, up to rounding
 //   - synchronous schedules over one and two stages give the same bits, and so does a second run
 //   - replicas learn through codecs what they learn on the CPU
+//   - on two GPUs stages give the bits of one GPU, and replicas add up by NCCL what they add up on the CPU
 //   - nothing is allocated after the first run
 //   - a batch gathered for a GPU is the CPU's
 // Skipped where there is no GPU.
 #include "kernels/buffer.hpp"
+#include "kernels/group_mean.hpp"
 #include "runtime/data/batch.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -125,6 +127,37 @@ TEST_CASE("on a GPU replicas learn through codecs what they learn on the CPU", "
     CHECK(relative_distance(there.weights, here.weights) < 1e-3);
     CHECK(same(run_on(kGpu, dense(), coded).weights, there.weights));
   }
+}
+
+TEST_CASE("on two GPUs stages give the bits of one, and NCCL adds up as the CPU does", "[gpu]") {
+  if (!gpu() || !check_available({DeviceKind::cuda, 1})) {
+    return skip("no second GPU");
+  }
+  const std::string both = "placement.devices=[cuda:0,cuda:1]";
+  std::vector<std::string> stages{
+      "pipeline.stages=2", "pipeline.schedule=one_f_one_b", "pipeline.micro_batches=3"};
+  const Outcome one = run_on(kGpu, dense(), stages);
+  stages.push_back(both);
+  const Outcome two = run_on(kGpu, dense(), stages);
+  INFO(two.ending.cause);
+  REQUIRE(two.ending.exit_code == 0);
+  CHECK(same(two.weights, one.weights));
+  if (nccl_version().empty()) {
+    return skip("no NCCL");
+  }
+  const auto replicas = [](const std::string& reduction) {
+    return std::vector<std::string>{"replicas.count=2",
+                                    "pipeline.stages=1",
+                                    "replicas.exchange.synchronous.reduction=" + reduction};
+  };
+  std::vector<std::string> by_nccl = replicas("nccl");
+  by_nccl.push_back(both);
+  const Outcome here = run_on({}, dense(), replicas("ring"));
+  const Outcome there = run_on(kGpu, dense(), by_nccl);
+  INFO(here.ending.cause << there.ending.cause);
+  REQUIRE(here.ending.exit_code == 0);
+  REQUIRE(there.ending.exit_code == 0);
+  CHECK(relative_distance(there.weights, here.weights) < 1e-5);
 }
 
 TEST_CASE("on a GPU nothing is allocated after the first run", "[gpu]") {

@@ -66,7 +66,7 @@ NOT_RUN = [
     (r"^tests/dev/coverage\.sh|^apps/docs/figures\.sh", "takes minutes"),
     (r"^(tests/(dev/test\.sh|tools/tidy\.py)|git|clang-format-14) ", "belongs to a clone; tests/tools/dev_test.py has test.sh and the hook"),
     (r"^(cmake|mkdir|ctest|build/release/tests/)", "builds and tests; check_package.sh has the tutorial's steps"),
-    (r"^OMP_\w+=|bench (peers|gpu)|reduction=nccl", "needs PyTorch or GPUs"),
+    (r"^OMP_\w+=|bench (peers|gpu)|reduction=nccl|devices=\[cuda", "needs PyTorch or GPUs"),
     (r"-m venv ", "installs PyTorch"),
     (r"^troupe bench(?! --help)", "tests/apps/bench_test runs all rows"),
 ]

@@ -31,7 +31,7 @@ MAY_INCLUDE = {
 ROOMS = [
     (r"caf/", {"runtime/system", "runtime/cluster", "apps", "tests"}),
     (r"(google/protobuf/|.*\.pb\.h$)", {"messages", "runtime", "runtime/schemes", "apps", "tests"}),
-    (r"(cuda|cublas|cudnn|nccl|cooperative_groups|nvtx)", {"kernels/cuda"}),
+    (r"(cuda|cublas|cudnn|nccl|cooperative_groups|nvtx)", {"kernels/cuda", "tests/kernels/device_on_cpu"}),
     (r"(oneapi/|dnnl|omp\.h)", {"kernels/cpu"}),
     (r"curl/", {"runtime/data"}),
     (r"zmq\.h", {"runtime/cluster", "tests"}),
