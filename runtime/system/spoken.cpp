@@ -63,7 +63,6 @@ void Spoken::keep_quiet() {
 }
 
 void Spoken::begin(Effects& fx) {
-  released_ = 0;
   for (const auto& [to, number] : heard_) {
     fx.pass_on(to, CopyWord{.kind = CopyWord::Kind::resumes, .number = number}, false);
   }

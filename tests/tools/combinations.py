@@ -8,7 +8,7 @@
 
 A combination is a scheme, a number of processes from 1 to 4 with or without servers in one of their own, with --back, --restarts or
 neither, and up to three disturbances. Each names a process (the lead, a node, the one with the servers) and a moment: at random, as
-soon as a checkpoint is there, as soon as a replica or a module has come back, just before the end. The process is killed; the lead may
+soon as a checkpoint is there, as soon as a replica has come back, just before the end. The process is killed; the lead may
 also be interrupted once, which it obeys with a checkpoint, or twice, which ends it. A run that has ended by that goes on with --resume in
 another number of processes, at last sometimes on another topology.
 
