@@ -1,4 +1,4 @@
-// What an update of a server is made of. Plain data: the shard (actors/server_shard.hpp)
+// What an update of a server is made of. Plain data: the shard (actors/server/server_shard.hpp)
 // collects it, a Step (runtime/schemes/rule.hpp) computes with it.
 #pragma once
 

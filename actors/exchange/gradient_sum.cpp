@@ -1,7 +1,7 @@
 #include "actors/exchange/gradient_sum.hpp"
 
 #include "actors/exchange/link_states.hpp"
-#include "actors/optimizer_parts.hpp"
+#include "actors/pipeline/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
 #include "messages/bad_sender.hpp"
 

@@ -1,8 +1,7 @@
 #include "actors/exchange/group_reduction.hpp"
 
 #include "actors/exchange/link_states.hpp"
-#include "actors/shard_jobs.hpp"
-#include "messages/archive.hpp"
+#include "actors/pipeline/shard_jobs.hpp"
 #include "messages/archive.hpp"
 
 #include <algorithm>

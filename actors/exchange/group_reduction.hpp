@@ -13,7 +13,7 @@
 #pragma once
 
 #include "actors/exchange/alone.hpp"
-#include "actors/fan_in.hpp"
+#include "actors/exchange/fan_in.hpp"
 #include "messages/optimizer.hpp"
 #include "messages/peers.hpp"
 

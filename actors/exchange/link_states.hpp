@@ -2,7 +2,7 @@
 // the job makes. Private to actors/exchange.
 #pragma once
 
-#include "actors/shard_jobs.hpp"
+#include "actors/pipeline/shard_jobs.hpp"
 #include "messages/messages.hpp"
 #include "messages/results.hpp"
 #include "runtime/system/machine.hpp"

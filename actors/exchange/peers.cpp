@@ -1,7 +1,7 @@
 #include "actors/exchange/peers.hpp"
 
-#include "actors/optimizer_parts.hpp"
-#include "actors/shard_jobs.hpp"
+#include "actors/pipeline/optimizer_parts.hpp"
+#include "actors/pipeline/shard_jobs.hpp"
 #include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
 

@@ -8,7 +8,7 @@
 // Nobody waits for anything, and no weight of the training is another one for it. What a replica that dies had told counts
 // as far as it has come.
 #include "actors/exchange/peers.hpp"
-#include "actors/shard_jobs.hpp"
+#include "actors/pipeline/shard_jobs.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
 #include "runtime/schemes/codec.hpp"

@@ -1,7 +1,7 @@
 // What peers say to one another, and the weights of evaluations.
 #include "actors/exchange/peers.hpp"
-#include "actors/optimizer_parts.hpp"
-#include "actors/shard_jobs.hpp"
+#include "actors/pipeline/optimizer_parts.hpp"
+#include "actors/pipeline/shard_jobs.hpp"
 #include "kernels/check.hpp"
 #include "messages/bad_sender.hpp"
 #include "messages/evaluation.hpp"

@@ -1,7 +1,7 @@
 #include "actors/exchange/reduction.hpp"
 
 #include "actors/exchange/link_states.hpp"
-#include "actors/optimizer_parts.hpp"
+#include "actors/pipeline/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
 #include "messages/archive.hpp"
 #include "messages/optimizer.hpp"

@@ -1,6 +1,6 @@
 #include "actors/exchange/shared_buffer.hpp"
 
-#include "actors/shard_jobs.hpp"
+#include "actors/pipeline/shard_jobs.hpp"
 #include "messages/archive.hpp"
 #include "messages/evaluation.hpp"
 #include "messages/optimizer.hpp"

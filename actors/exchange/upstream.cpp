@@ -1,13 +1,13 @@
 #include "actors/exchange/upstream.hpp"
 
-#include "actors/answer_link.hpp"
+#include "actors/exchange/answer_link.hpp"
 #include "actors/exchange/cached_weights.hpp"
 #include "actors/exchange/local_steps.hpp"
 #include "actors/exchange/streaming.hpp"
-#include "actors/shard_jobs.hpp"
+#include "actors/pipeline/shard_jobs.hpp"
+#include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
 #include "messages/bad_sender.hpp"
-#include "messages/archive.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 #include "actors/server/above.hpp"
 
-#include "actors/answer_link.hpp"
+#include "actors/exchange/answer_link.hpp"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 // The server of a group of replicas, under one for all groups: what it has accumulated goes up, and what comes down
 // is merged. Its own replicas never wait for that.
-#include "actors/server_shard.hpp"
+#include "actors/server/server_shard.hpp"
 #include "messages/bad_sender.hpp"
 
 #include <utility>

@@ -1,5 +1,5 @@
 // Whom a server answers, and with what.
-#include "actors/server_shard.hpp"
+#include "actors/server/server_shard.hpp"
 
 #include <array>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "actors/server_shard.hpp"
+#include "actors/server/server_shard.hpp"
 #include "messages/archive.hpp"
 
 namespace troupe {

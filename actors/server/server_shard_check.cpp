@@ -1,5 +1,5 @@
 // What of an Upload only its server can know to be false.
-#include "actors/server_shard.hpp"
+#include "actors/server/server_shard.hpp"
 #include "messages/bad_sender.hpp"
 
 #include <string>

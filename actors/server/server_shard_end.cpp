@@ -1,5 +1,5 @@
 // Who is left of the replicas, what is pinned for evaluations, and how the run of a server ends.
-#include "actors/server_shard.hpp"
+#include "actors/server/server_shard.hpp"
 
 #include <utility>
 

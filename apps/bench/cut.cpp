@@ -1,7 +1,7 @@
 #include "apps/bench/cut.hpp"
 
 #include "apps/bench/workload.hpp"
-#include "apps/profiled_cut.hpp"
+#include "apps/plan/profiled_cut.hpp"
 
 #include <algorithm>
 #include <cmath>

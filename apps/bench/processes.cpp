@@ -1,8 +1,8 @@
 #include "apps/bench/processes.hpp"
 
 #include "apps/bench/watch.hpp"
-#include "apps/processes.hpp"
-#include "apps/run.hpp"
+#include "apps/run/processes.hpp"
+#include "apps/run/run.hpp"
 
 #include <unistd.h>
 

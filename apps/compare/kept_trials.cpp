@@ -1,7 +1,7 @@
 #include "apps/compare/kept_trials.hpp"
 
-#include "apps/machine.hpp"
-#include "apps/version.hpp"
+#include "apps/cli/machine.hpp"
+#include "apps/cli/version.hpp"
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "messages/archive.hpp"

@@ -1,6 +1,6 @@
 #include "apps/compare/report.hpp"
 
-#include "apps/text.hpp"
+#include "apps/cli/text.hpp"
 #include "kernels/check.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/progress.hpp"

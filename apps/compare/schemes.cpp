@@ -1,7 +1,7 @@
 #include "apps/compare/schemes.hpp"
 
 #include "apps/plan/room.hpp"
-#include "apps/presets.hpp"
+#include "apps/presets/presets.hpp"
 #include "apps/topologies/checks.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"

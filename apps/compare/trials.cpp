@@ -1,6 +1,6 @@
 #include "apps/compare/trials.hpp"
 
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
 

@@ -1,6 +1,6 @@
 #include "apps/compare/trials_progress.hpp"
 
-#include "apps/text.hpp"
+#include "apps/cli/text.hpp"
 #include "kernels/check.hpp"
 
 #include <cmath>

@@ -2,8 +2,8 @@
 // the trials under way stand.
 #pragma once
 
+#include "apps/cli/status_line.hpp"
 #include "apps/compare/report.hpp"
-#include "apps/status_line.hpp"
 
 #include <chrono>
 #include <cstddef>

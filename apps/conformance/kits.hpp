@@ -1,7 +1,7 @@
 // What each kind of scheme is held to, on built-in data in virtual time.
 #pragma once
 
-#include "apps/conformance.hpp"
+#include "apps/conformance/conformance.hpp"
 #include "apps/conformance/trial.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/policy.hpp"

@@ -2,8 +2,8 @@
 // them: replicas of different speeds, of which some may die.
 #pragma once
 
-#include "apps/conformance.hpp"
 #include "apps/conformance/accounts.hpp"
+#include "apps/conformance/conformance.hpp"
 #include "apps/conformance/trial.hpp"
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Small runs in virtual time, as the conformance kit makes them.
 #pragma once
 
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "kernels/result.hpp"
 
 #include <string>

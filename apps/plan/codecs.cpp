@@ -1,6 +1,6 @@
 #include "apps/plan/codecs.hpp"
 
-#include "apps/text.hpp"
+#include "apps/cli/text.hpp"
 #include "apps/topologies/exchange.hpp"
 #include "experiment.pb.h"
 #include "runtime/schemes/codec.hpp"

@@ -1,6 +1,6 @@
 #include "apps/plan/layers.hpp"
 
-#include "apps/text.hpp"
+#include "apps/cli/text.hpp"
 #include "runtime/record/progress.hpp"
 
 #include <algorithm>

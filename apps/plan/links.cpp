@@ -1,8 +1,8 @@
 #include "apps/plan/links.hpp"
 
+#include "apps/cli/text.hpp"
 #include "apps/plan/forecast.hpp"
-#include "apps/real_clock.hpp"
-#include "apps/text.hpp"
+#include "apps/run/real_clock.hpp"
 #include "experiment.pb.h"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/exchange.hpp"

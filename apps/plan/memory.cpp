@@ -1,8 +1,8 @@
 #include "apps/plan/memory.hpp"
 
-#include "actors/optimizer.hpp"
+#include "actors/pipeline/optimizer.hpp"
+#include "apps/cli/text.hpp"
 #include "apps/plan/follow.hpp"
-#include "apps/text.hpp"
 #include "experiment.pb.h"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/rate.hpp"

@@ -1,7 +1,7 @@
 #include "apps/plan/replicas.hpp"
 
+#include "apps/cli/text.hpp"
 #include "apps/plan/codecs.hpp"
-#include "apps/text.hpp"
 #include "experiment.pb.h"
 #include "runtime/schemes/horizon.hpp"
 

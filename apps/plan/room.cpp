@@ -1,7 +1,7 @@
 #include "apps/plan/room.hpp"
 
+#include "apps/cli/text.hpp"
 #include "apps/plan/memory.hpp"
-#include "apps/text.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"

@@ -1,6 +1,6 @@
 # cmake -DOUTPUT=presets.cpp -DFILES=a.textproto,b.textproto -P embed.cmake: the presets as C++.
 string(REPLACE "," ";" files "${FILES}")
-set(code "// Made by apps/presets/embed.cmake.\n#include \"apps/presets.hpp\"\n\nnamespace troupe {\n\n")
+set(code "// Made by apps/presets/embed.cmake.\n#include \"apps/presets/presets.hpp\"\n\nnamespace troupe {\n\n")
 string(APPEND code "const std::vector<Preset>& presets() {\n  static const std::vector<Preset> all{\n")
 foreach(file IN LISTS files)
   get_filename_component(name "${file}" NAME_WE)

@@ -1,6 +1,6 @@
 #include "apps/topologies/blueprint.hpp"
 
-#include "apps/profiled_cut.hpp"
+#include "apps/plan/profiled_cut.hpp"
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/predictors.hpp"
 #include "experiment.pb.h"

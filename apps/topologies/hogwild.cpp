@@ -1,7 +1,7 @@
 #include "apps/topologies/hogwild.hpp"
 
-#include "actors/row_source.hpp"
-#include "actors/row_worker.hpp"
+#include "actors/casts/sparse/row_source.hpp"
+#include "actors/casts/sparse/row_worker.hpp"
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
 

@@ -2,9 +2,9 @@
 // hears labels.
 #pragma once
 
-#include "actors/optimizer.hpp"
-#include "actors/parameter_shard.hpp"
-#include "actors/predictor.hpp"
+#include "actors/pipeline/optimizer.hpp"
+#include "actors/pipeline/parameter_shard.hpp"
+#include "actors/pipeline/predictor.hpp"
 #include "apps/topologies/roster.hpp"
 
 #include <memory>

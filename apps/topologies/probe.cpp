@@ -1,6 +1,6 @@
 #include "apps/topologies/probe.hpp"
 
-#include "actors/probe.hpp"
+#include "actors/pipeline/probe.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "experiment.pb.h"
 

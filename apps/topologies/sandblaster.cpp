@@ -1,8 +1,8 @@
 #include "apps/topologies/sandblaster.hpp"
 
-#include "actors/coordinator.hpp"
-#include "actors/portion_worker.hpp"
-#include "actors/vector_shard.hpp"
+#include "actors/casts/sandblaster/coordinator.hpp"
+#include "actors/casts/sandblaster/portion_worker.hpp"
+#include "actors/casts/sandblaster/vector_shard.hpp"
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
 

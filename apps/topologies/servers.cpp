@@ -1,7 +1,7 @@
 #include "apps/topologies/servers.hpp"
 
-#include "actors/server_optimizer.hpp"
-#include "actors/server_shard.hpp"
+#include "actors/server/server_optimizer.hpp"
+#include "actors/server/server_shard.hpp"
 #include "apps/topologies/exchange.hpp"
 #include "experiment.pb.h"
 

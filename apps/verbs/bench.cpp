@@ -1,5 +1,5 @@
 // troupe bench: the budgets of the project on this machine.
-#include "apps/bench.hpp"
+#include "apps/bench/bench.hpp"
 
 #include "apps/verbs/verb.hpp"
 

@@ -1,10 +1,10 @@
 // troupe ckpt: files of weights (safetensors) as they go out to other programs and come in from
 // them.
-#include "apps/phases.hpp"
-#include "apps/presets.hpp"
-#include "apps/text.hpp"
+#include "apps/cli/text.hpp"
+#include "apps/cli/version.hpp"
+#include "apps/presets/presets.hpp"
+#include "apps/run/phases.hpp"
 #include "apps/verbs/verb.hpp"
-#include "apps/version.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"

@@ -1,6 +1,6 @@
 // troupe config: an experiment as it would be run, and whether it could be.
-#include "apps/phases.hpp"
-#include "apps/presets.hpp"
+#include "apps/presets/presets.hpp"
+#include "apps/run/phases.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/json.hpp"

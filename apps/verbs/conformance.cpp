@@ -1,7 +1,7 @@
 // troupe conformance: whether a scheme keeps what the runtime promises of every one of its kind.
-#include "apps/conformance.hpp"
+#include "apps/conformance/conformance.hpp"
 
-#include "apps/text.hpp"
+#include "apps/cli/text.hpp"
 #include "apps/verbs/verb.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // troupe data: gets data sets that are not built in, and shows what a run reads.
-#include "apps/text.hpp"
+#include "apps/cli/text.hpp"
 #include "apps/topologies/blueprint.hpp"
 #include "apps/verbs/data_files.hpp"
 #include "apps/verbs/verb.hpp"

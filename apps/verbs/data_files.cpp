@@ -1,6 +1,6 @@
 #include "apps/verbs/data_files.hpp"
 
-#include "apps/presets.hpp"
+#include "apps/presets/presets.hpp"
 #include "experiment.pb.h"
 #include "runtime/data/csv_convert.hpp"
 #include "runtime/data/tokenize.hpp"

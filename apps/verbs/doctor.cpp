@@ -1,8 +1,8 @@
 // troupe doctor: what this machine and this build have, and what of it would be used.
-#include "apps/machine.hpp"
-#include "apps/text.hpp"
+#include "apps/cli/machine.hpp"
+#include "apps/cli/text.hpp"
+#include "apps/cli/version.hpp"
 #include "apps/verbs/verb.hpp"
-#include "apps/version.hpp"
 #include "kernels/device.hpp"
 #include "kernels/group_mean.hpp"
 

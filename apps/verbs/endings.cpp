@@ -1,7 +1,7 @@
 #include "apps/verbs/endings.hpp"
 
-#include "apps/divergence_hint.hpp"
-#include "apps/text.hpp"
+#include "apps/cli/text.hpp"
+#include "apps/run/divergence_hint.hpp"
 #include "apps/verbs/verb.hpp"
 #include "runtime/record/progress.hpp"
 

@@ -1,8 +1,8 @@
 // What `troupe run` and `troupe sim` say when a run has come to its end.
 #pragma once
 
-#include "apps/phases.hpp"
-#include "apps/run.hpp"
+#include "apps/run/phases.hpp"
+#include "apps/run/run.hpp"
 
 #include <string>
 

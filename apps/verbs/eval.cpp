@@ -1,7 +1,7 @@
 // troupe eval, troupe predict: what a trained network makes of data.
-#include "apps/inference.hpp"
-#include "apps/text.hpp"
-#include "apps/trained.hpp"
+#include "apps/cli/text.hpp"
+#include "apps/run/inference.hpp"
+#include "apps/run/trained.hpp"
 #include "apps/verbs/verb.hpp"
 #include "runtime/data/preparation.hpp"
 #include "runtime/data/sample_names.hpp"

@@ -1,6 +1,6 @@
 // troupe explain: what a name in an experiment stands for.
-#include "apps/registered.hpp"
-#include "apps/text.hpp"
+#include "apps/cli/registered.hpp"
+#include "apps/cli/text.hpp"
 #include "apps/verbs/explain_words.hpp"
 #include "apps/verbs/verb.hpp"
 #include "experiment/pipeline.pb.h"

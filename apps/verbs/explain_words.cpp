@@ -1,7 +1,7 @@
 #include "apps/verbs/explain_words.hpp"
 
-#include "apps/presets.hpp"
-#include "apps/text.hpp"
+#include "apps/cli/text.hpp"
+#include "apps/presets/presets.hpp"
 #include "kernels/result.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/lines.hpp"

@@ -1,7 +1,7 @@
 // troupe keys: certificates for the hosts of a small cluster; and the keys of an experiment.
 #include "runtime/cluster/keys.hpp"
 
-#include "apps/text.hpp"
+#include "apps/cli/text.hpp"
 #include "apps/verbs/explain_words.hpp"
 #include "apps/verbs/verb.hpp"
 

@@ -1,5 +1,5 @@
 // troupe node: a process that plays its part of other people's runs.
-#include "apps/processes.hpp"
+#include "apps/run/processes.hpp"
 #include "apps/verbs/verb.hpp"
 
 #include <memory>

@@ -3,7 +3,7 @@
 
 #include "apps/plot/drawing.hpp"
 #include "apps/plot/folder_curves.hpp"
-#include "apps/run_folder.hpp"
+#include "apps/run/run_folder.hpp"
 #include "apps/verbs/verb.hpp"
 #include "runtime/record/output_file.hpp"
 

@@ -1,8 +1,8 @@
 // troupe replay: a recorded run of the real clock once more, and whether it comes to the same.
-#include "apps/replay.hpp"
+#include "apps/run/replay.hpp"
 
-#include "apps/interrupts.hpp"
-#include "apps/text.hpp"
+#include "apps/cli/interrupts.hpp"
+#include "apps/cli/text.hpp"
 #include "apps/verbs/verb.hpp"
 
 #include <chrono>

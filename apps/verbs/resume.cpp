@@ -1,7 +1,7 @@
 #include "apps/verbs/resume.hpp"
 
-#include "apps/text.hpp"
-#include "apps/version.hpp"
+#include "apps/cli/text.hpp"
+#include "apps/cli/version.hpp"
 
 #include <ostream>
 

@@ -1,5 +1,5 @@
 // troupe sample: text from a language model that a run has trained.
-#include "apps/trained.hpp"
+#include "apps/run/trained.hpp"
 #include "apps/verbs/verb.hpp"
 #include "kernels/random.hpp"
 #include "runtime/data/vocabulary.hpp"

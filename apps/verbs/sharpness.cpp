@@ -1,9 +1,9 @@
 // troupe sharpness: how much the loss rises in a small box around trained weights.
-#include "apps/sharpness.hpp"
+#include "apps/run/sharpness.hpp"
 
-#include "apps/status_line.hpp"
-#include "apps/text.hpp"
-#include "apps/trained.hpp"
+#include "apps/cli/status_line.hpp"
+#include "apps/cli/text.hpp"
+#include "apps/run/trained.hpp"
 #include "apps/verbs/verb.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"

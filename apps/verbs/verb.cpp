@@ -1,9 +1,9 @@
 #include "apps/verbs/verb.hpp"
 
-#include "apps/phases.hpp"
-#include "apps/presets.hpp"
-#include "apps/registered.hpp"
-#include "apps/text.hpp"
+#include "apps/cli/registered.hpp"
+#include "apps/cli/text.hpp"
+#include "apps/presets/presets.hpp"
+#include "apps/run/phases.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/json.hpp"
 

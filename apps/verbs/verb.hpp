@@ -2,7 +2,7 @@
 // command_line.cpp has the table.
 #pragma once
 
-#include "apps/options.hpp"
+#include "apps/cli/options.hpp"
 #include "kernels/result.hpp"
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 //                    state.safetensors     its tensors, by number
 //                    weights.safetensors   the newest weights of each chunk, as at the end of a run, where
 //                                          all were at hand: for people and other programs
-//                    optimizer.safetensors what the optimizer keeps, by parameter (apps/optimizer_state.hpp)
+//                    optimizer.safetensors what the optimizer keeps, by parameter (apps/run/optimizer_state.hpp)
 //                    SHA256SUMS            of these files, as `sha256sum -c` reads it
 //
 // A checkpoint is written beside its place and takes it by a rename when all of it is on the disk. One

@@ -12,7 +12,7 @@ install(TARGETS troupe_proto troupe_kernels troupe_messages troupe_runtime troup
 # include in their turn. All others are private. tests/tools/check_package.sh compiles them as they are installed.
 set(public_headers
     # A program: the command line, or training from within.
-    apps/program.hpp apps/train.hpp
+    apps/cli/program.hpp apps/run/train.hpp
     # Exchanges without servers.
     actors/exchange/exchange.hpp actors/exchange/peers.hpp actors/exchange/seat.hpp
     # Schemes.

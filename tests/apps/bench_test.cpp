@@ -1,5 +1,5 @@
 // troupe bench: every row runs; what it says where PyTorch is missing; what it measures trains. Its figures are no test's business.
-#include "apps/bench.hpp"
+#include "apps/bench/bench.hpp"
 
 #include "apps/bench/workload.hpp"
 #include "tests/support/catch.hpp"

@@ -1,8 +1,8 @@
 // The command line as a user meets it: what is wrong is told in one sentence, by name, with an exit
 // code of its kind.
-#include "apps/command_line.hpp"
+#include "apps/cli/command_line.hpp"
 
-#include "apps/presets.hpp"
+#include "apps/presets/presets.hpp"
 #include "experiment.pb.h"
 #include "kernels/device.hpp"
 #include "messages/experiment.hpp"

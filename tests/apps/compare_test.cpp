@@ -3,7 +3,7 @@
 #include "apps/compare/schemes.hpp"
 #include "apps/compare/statistics.hpp"
 #include "apps/compare/trials.hpp"
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "experiment.pb.h"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "tests/support/catch.hpp"

@@ -1,6 +1,6 @@
 // Every built-in exchange conforms, and the kit finds what does not.
 #include "actors/exchange/peers.hpp"
-#include "apps/conformance.hpp"
+#include "apps/conformance/conformance.hpp"
 #include "messages/archive.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "tests/support/catch.hpp"

@@ -1,5 +1,5 @@
 // Every built-in schedule and weight policy conforms, and the kit finds what does not.
-#include "apps/conformance.hpp"
+#include "apps/conformance/conformance.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 #include "tests/support/catch.hpp"

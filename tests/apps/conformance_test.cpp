@@ -1,5 +1,5 @@
 // Every built-in rule conforms, and the kit finds what does not.
-#include "apps/conformance.hpp"
+#include "apps/conformance/conformance.hpp"
 
 #include "experiment.pb.h"
 #include "runtime/schemes/exchange.hpp"

@@ -1,4 +1,4 @@
-#include "apps/divergence_hint.hpp"
+#include "apps/run/divergence_hint.hpp"
 
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"

@@ -1,6 +1,6 @@
 // Interrupts at random moments of runs whose threads are mostly inside oneDNN's kernels. A few by default; for N of each
 // verb set TROUPE_INTERRUPTIONS=N.
-#include "apps/interrupts.hpp"
+#include "apps/cli/interrupts.hpp"
 
 #include "runtime/record/json.hpp"
 #include "tests/support/catch.hpp"

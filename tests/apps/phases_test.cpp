@@ -1,5 +1,5 @@
 // Runs that follow each other: what a phase begins with, where its files are, what ends them all.
-#include "apps/phases.hpp"
+#include "apps/run/phases.hpp"
 
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"

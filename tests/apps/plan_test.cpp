@@ -1,14 +1,14 @@
 // What `plan` promises, against the closed forms of the papers.
-#include "apps/plan.hpp"
+#include "apps/plan/plan.hpp"
 
-#include "apps/phases.hpp"
+#include "apps/cli/text.hpp"
 #include "apps/plan/codecs.hpp"
 #include "apps/plan/forecast.hpp"
 #include "apps/plan/layers.hpp"
 #include "apps/plan/memory.hpp"
 #include "apps/plan/reads.hpp"
-#include "apps/presets.hpp"
-#include "apps/text.hpp"
+#include "apps/presets/presets.hpp"
+#include "apps/run/phases.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/text_file.hpp"
 

@@ -1,6 +1,6 @@
 // What a profile says of bytes and FLOPs, against the shapes; what follows from its seconds, against
 // sums made here and against runs on the virtual clock. No test looks at how long anything took.
-#include "apps/profiled_cut.hpp"
+#include "apps/plan/profiled_cut.hpp"
 #include "kernels/random.hpp"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"

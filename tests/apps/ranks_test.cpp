@@ -1,5 +1,5 @@
 // Processes that something else has started: who they take themselves for, and that they find each other.
-#include "apps/ranks.hpp"
+#include "apps/run/ranks.hpp"
 
 #include "runtime/cluster/keys.hpp"
 #include "runtime/cluster/tcp.hpp"

@@ -1,7 +1,7 @@
 // A run goes on on another topology: what it keeps, what it drops and says, and what is refused.
-#include "apps/recut.hpp"
+#include "apps/run/recut.hpp"
 
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "apps/topologies/blueprint.hpp"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"

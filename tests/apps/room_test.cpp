@@ -2,7 +2,7 @@
 // run them, in one sentence, before anything is allocated or downloaded.
 #include "apps/plan/room.hpp"
 
-#include "apps/presets.hpp"
+#include "apps/presets/presets.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 

@@ -1,6 +1,6 @@
-#include "apps/run_folder.hpp"
+#include "apps/run/run_folder.hpp"
 
-#include "apps/version.hpp"
+#include "apps/cli/version.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/surroundings.hpp"

@@ -1,5 +1,5 @@
 // Sharpness: against the closed form of a quadratic, the relations that it must have anywhere, and the verb.
-#include "apps/sharpness.hpp"
+#include "apps/run/sharpness.hpp"
 
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

@@ -2,7 +2,7 @@
 // Every run that goes on from one ends, by itself and with a sentence: as it should, or refused (3), or lost (5), or diverged.
 //
 // TROUPE_STATES=stride: every stride-th byte begins a number; 1: all, each with every value. TROUPE_SCHEME=name: of one alone.
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "apps/topologies/topology.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"

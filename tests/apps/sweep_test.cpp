@@ -1,7 +1,7 @@
 // A comparison that was ended goes on where it was, and says meanwhile where it stands.
+#include "apps/cli/status_line.hpp"
 #include "apps/compare/kept_trials.hpp"
 #include "apps/compare/trials_progress.hpp"
-#include "apps/status_line.hpp"
 #include "runtime/record/sha256.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"

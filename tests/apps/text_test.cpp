@@ -1,4 +1,4 @@
-#include "apps/text.hpp"
+#include "apps/cli/text.hpp"
 
 #include "tests/support/catch.hpp"
 

@@ -1,9 +1,9 @@
 // Training from within a program: its own data, callbacks in order, a stop from inside and outside, and
 // the weights that a run of the same experiment ends with.
-#include "apps/train.hpp"
+#include "apps/run/train.hpp"
 
-#include "apps/presets.hpp"
-#include "apps/run.hpp"
+#include "apps/presets/presets.hpp"
+#include "apps/run/run.hpp"
 #include "kernels/stream.hpp"
 #include "runtime/data/memory.hpp"
 #include "tests/support/catch.hpp"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds and runs the tests of a source file, for the time between an edit and the next:
 #
-#     tests/dev/test.sh actors/stage.cpp              # the tests of a source or of a header
+#     tests/dev/test.sh actors/pipeline/stage.cpp              # the tests of a source or of a header
 #     tests/dev/test.sh runtime/cluster/channel_test  # a test by its name or its file
-#     tests/dev/test.sh --which actors/stage.cpp      # only says which these are
+#     tests/dev/test.sh --which actors/pipeline/stage.cpp      # only says which these are
 #
 # The tests of FOLDER/NAME.cpp are tests/FOLDER/NAME_test.cpp; where that is not there, the tests that include its header; where
 # there are none, the test of the file that it is a part of (runtime/cluster/lead_start.cpp: runtime/cluster/lead_test), or those

@@ -1,5 +1,5 @@
 // A checkpoint whose sums are right: the file of the state and that of its tensors, and then what machines read of it.
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "apps/topologies/topology.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"

@@ -1,6 +1,6 @@
 // A hosts file, and what of its lines goes into a shell's words; the list of a job's nodes, as Slurm writes it.
-#include "apps/hosts_file.hpp"
-#include "apps/ranks.hpp"
+#include "apps/run/hosts_file.hpp"
+#include "apps/run/ranks.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // troupe with one data set more: two spirals, one wound into the other (Lang & Witbrock 1988).
-#include <apps/program.hpp>
+#include <apps/cli/program.hpp>
 #include <runtime/data/memory.hpp>
 #include <runtime/data/registry.hpp>
 

@@ -2,7 +2,7 @@
 // After a step a replica may send its weights and half of its share to another one, which works them
 // in after its own next step:  x <- (share x + theirs x') / (share + theirs). All shares add up to 1.
 #include <actors/exchange/peers.hpp>
-#include <apps/program.hpp>
+#include <apps/cli/program.hpp>
 #include <kernels/combine.hpp>
 #include <kernels/random.hpp>
 #include <messages/archive.hpp>

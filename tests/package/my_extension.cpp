@@ -1,7 +1,7 @@
 // troupe with one machine more: when the training loss no longer falls, it halves the learning rate.
 //
 //   last stage of each replica --Note "loss"--> plateau --ScaleRate--> shards, servers
-#include <apps/program.hpp>
+#include <apps/cli/program.hpp>
 #include <kernels/stream.hpp>
 #include <messages/archive.hpp>
 #include <runtime/system/extension.hpp>

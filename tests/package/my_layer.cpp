@@ -1,6 +1,6 @@
 // troupe with one layer more: swish, y = x sigmoid(beta x), whose one beta is learnt (Ramachandran,
 // Zoph & Le 2017, arXiv:1710.05941).
-#include <apps/program.hpp>
+#include <apps/cli/program.hpp>
 #include <experiment.pb.h>
 #include <messages/experiment.hpp>
 #include <runtime/model/registry.hpp>

@@ -5,7 +5,7 @@
 // Direct random target projection (Frenkel, Lefebvre & Bol 2021, arXiv:1909.01311): direct feedback
 // alignment with the error y - y* replaced by what its sign is mostly, so that no module waits for a
 // later one. The signal never ends, so the units have to saturate: tanh, not relu.
-#include <apps/program.hpp>
+#include <apps/cli/program.hpp>
 #include <runtime/schemes/decoupled.hpp>
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // troupe with one optimizer more: aggregated momentum, a mean of velocities that fade at different
 // rates (Lucas, Sun, Zemel & Grosse, ICLR 2019, arXiv:1804.00325).
-#include <apps/program.hpp>
+#include <apps/cli/program.hpp>
 #include <kernels/combine.hpp>
 #include <runtime/schemes/optimizer_scheme.hpp>
 

@@ -3,7 +3,7 @@
 //   fading_trust  forward at W - eta (t + t^2 + ... + t^d) v, kept for the backward; t in [0, 1]
 //
 // t = 1 is spectrain, t = 0 is stash; with momentum, t = gamma goes where geometric goes.
-#include <apps/program.hpp>
+#include <apps/cli/program.hpp>
 #include <runtime/schemes/policy.hpp>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // A program of one's own that trains: its data is in memory, it watches and stops the run, and what it
 // gets are the weights. No command line, no files.
-#include <apps/train.hpp>
+#include <apps/run/train.hpp>
 #include <runtime/data/memory.hpp>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // troupe with a schedule more: asynchronous 1F1B that begins with some forwards more than it has to,
 // so that a stage whose neighbour is late now and then has something in hand. The price is staleness.
-#include <apps/program.hpp>
+#include <apps/cli/program.hpp>
 #include <runtime/schemes/schedule_scheme.hpp>
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The angle of modules' updates to backpropagation's: 0 to the bit where they are the same, near 90 degrees
 // by random feedback and below that as training goes on; and measuring changes nothing of a run.
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "apps/topologies/cast.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

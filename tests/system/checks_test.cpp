@@ -2,7 +2,7 @@
 // what is wrong with an experiment alone is told before its data is opened.
 #include "apps/topologies/checks.hpp"
 
-#include "apps/phases.hpp"
+#include "apps/run/phases.hpp"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

@@ -1,6 +1,6 @@
 // What goes wrong ends the run with a name and a cause, never with a hang.
-#include "actors/director.hpp"
-#include "apps/run.hpp"
+#include "actors/run/director.hpp"
+#include "apps/run/run.hpp"
 #include "apps/topologies/cast.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/weights.hpp"

@@ -1,6 +1,6 @@
 // Mini-batches that grow during a run: the same as a loop over the same samples, on either clock, and
 // what Smith et al. (2018) say of them.
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

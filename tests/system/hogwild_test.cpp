@@ -1,6 +1,6 @@
 // Sparse Hogwild: on the virtual clock it is SGD row by row, whatever the number of workers; on
 // threads nothing is lost and the loss is the same; what has no meaning is refused.
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "runtime/data/sparse.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

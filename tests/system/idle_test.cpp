@@ -1,6 +1,6 @@
 // What a stage's time went to: work, or waiting for a thing that has a name. On the virtual clock
 // the account is exact.
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "apps/topologies/cast.hpp"
 #include "messages/evaluation.hpp"
 #include "messages/pipeline.hpp"

@@ -2,7 +2,7 @@
 // with weights that are positive it points where backpropagation does; and what it is not defined for
 // is refused.
 #include "actors/exchange/alone.hpp"
-#include "actors/parameter_shard.hpp"
+#include "actors/pipeline/parameter_shard.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/timeline.hpp"
 #include "tests/support/catch.hpp"

@@ -1,8 +1,8 @@
 // FTPipe's mixed pipe: stages with several chunks each. What is computed does not depend on who does
 // it: C chunks on K stages are the same training as on C stages, bit for bit, under every schedule
 // and policy; when it happens does, and follows sums made by hand.
-#include "apps/plan.hpp"
 #include "apps/plan/memory.hpp"
+#include "apps/plan/plan.hpp"
 #include "apps/plan/reads.hpp"
 #include "runtime/schemes/policy.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"

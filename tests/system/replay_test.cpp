@@ -1,9 +1,9 @@
 // A recorded run of the real clock is replayed to the same bits, also where it chose by arrival and no two
 // runs are alike; and a record that is not what happened is told from one that is. The verb and files that are
 // wrong: tests/apps/replay_test.cpp. Some 400 more experiments: tests/tools/replay_matrix.py.
-#include "apps/replay.hpp"
+#include "apps/run/replay.hpp"
 
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "runtime/system/replay.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

@@ -1,7 +1,7 @@
 // The papers' comparisons of ways to train with several replicas, reduced: what a correct
 // implementation must show. Real actors in virtual time. Accuracies are of 14x14 MNIST, 10,000
 // images, an MLP 196-64-10; apps/docs/replicas.md has the whole tables.
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "runtime/system/time_model.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

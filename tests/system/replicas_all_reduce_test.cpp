@@ -4,7 +4,7 @@
 //   - clipping is by the norm of the mean gradient; tied parameters are added first
 //   - bytes and virtual time follow the formulas
 //   - who dies takes the run with him
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "messages/peers.hpp"
 #include "messages/weights.hpp"
 #include "runtime/system/agenda.hpp"

@@ -4,7 +4,7 @@
 //   - a gradient's staleness is the R - 1 updates of the others
 //   - the run's weights and evaluations are the buffer's, whoever has finished
 //   - who dies leaves the others at work
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "messages/weights.hpp"
 #include "runtime/schemes/rate.hpp"
 #include "runtime/system/agenda.hpp"

@@ -3,7 +3,7 @@
 // batch.
 #include "messages/sandblaster.hpp"
 
-#include "apps/run.hpp"
+#include "apps/run/run.hpp"
 #include "apps/topologies/topology.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/system/agenda.hpp"

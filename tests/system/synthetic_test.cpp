@@ -2,8 +2,8 @@
 // for bit; estimates begin at zero; predictors learn; and a run with them is archived and repeated like
 // any other.
 #include "actors/exchange/alone.hpp"
-#include "actors/parameter_shard.hpp"
-#include "actors/predictor.hpp"
+#include "actors/pipeline/parameter_shard.hpp"
+#include "actors/pipeline/predictor.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/timeline.hpp"
 #include "tests/support/catch.hpp"

@@ -1,8 +1,8 @@
 // Decoupled modules of texts: each position is a sample to what a module has of its own, one predictor, head or matrix
 // serves all positions, and what is backpropagation for images is backpropagation here, bit for bit.
 #include "actors/exchange/alone.hpp"
-#include "actors/parameter_shard.hpp"
-#include "actors/predictor.hpp"
+#include "actors/pipeline/parameter_shard.hpp"
+#include "actors/pipeline/predictor.hpp"
 #include "kernels/matmul.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "tests/support/catch.hpp"

@@ -9,7 +9,7 @@ from pathlib import Path
 CHECKER = Path(__file__).with_name("check_layers.py")
 
 CASES = [
-    ("kernels/a.hpp", '#include "actors/stage.hpp"', "kernels may not include actors"),
+    ("kernels/a.hpp", '#include "actors/pipeline/stage.hpp"', "kernels may not include actors"),
     ("kernels/a.hpp", '#include "kernels/cpu/backend.hpp"', "public headers see no backend"),
     ("kernels/cpu/a.cpp", '#include "kernels/cuda/check.hpp"', "kernels/cpu may not include kernels/cuda"),
     ("messages/a.hpp", '#include "runtime/system/machine.hpp"', "messages may not include runtime"),
@@ -31,7 +31,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             for existing in ("kernels/cpu/backend.hpp", "kernels/cuda/check.hpp", "runtime/system/machine.hpp",
-                             "messages/messages.hpp", "actors/stage.hpp", name):
+                             "messages/messages.hpp", "actors/pipeline/stage.hpp", name):
                 path = root / existing
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(line + "\n" if existing == name else "#include <vector>\n")

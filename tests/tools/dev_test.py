@@ -26,7 +26,7 @@ TESTS = [
 COMMITS = [
     ("kernels/sum.cpp", "int sum(int a, int b) {\n  return a + b;\n}\n", ""),
     ("kernels/sum.cpp", "int sum(int a,int b) { return a+b; }\n", "clang-format-14 -i would change this"),
-    ("kernels/sum.cpp", '#include "actors/stage.hpp"\n', "kernels may not include actors"),
+    ("kernels/sum.cpp", '#include "actors/pipeline/stage.hpp"\n', "kernels may not include actors"),
     ("runtime/long.cpp", "int f() {\n" + "  g();\n" * 81 + "}\n", "81 lines"),
     ("page.md", "[here](page.md#heading)\n\n# Heading\n", ""),
     ("page.md", "[there](other.md)\n", "page.md:1: the link other.md leads nowhere"),

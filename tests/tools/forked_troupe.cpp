@@ -8,7 +8,7 @@
 // A request is its length in decimal, a newline, and that many bytes: the folder to run in, the seconds after which it is
 // killed, the files for standard output and error, and the arguments, each ended by a zero. The answer is the exit
 // status, the negative number of the signal that ended it, or "late".
-#include "apps/program.hpp"
+#include "apps/cli/program.hpp"
 
 #include <fcntl.h>
 #include <poll.h>

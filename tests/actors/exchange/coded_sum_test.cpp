@@ -1,7 +1,7 @@
 // Replicas that add up what codecs make of their gradients, by a ring or a tree: random_k, powersgd and half
 // precision against the papers' loops in double, whatever the order of messages; what is left out is kept.
 #include "actors/exchange/reduction.hpp"
-#include "actors/optimizer.hpp"
+#include "actors/pipeline/optimizer.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
 #include "tests/runtime/schemes/codec_fixture.hpp"
 

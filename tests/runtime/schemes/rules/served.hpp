@@ -2,8 +2,8 @@
 // rule; updates take their time, so that pushes come while one is made.
 #pragma once
 
-#include "actors/server_optimizer.hpp"
-#include "actors/server_shard.hpp"
+#include "actors/server/server_optimizer.hpp"
+#include "actors/server/server_shard.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"

@@ -1,0 +1,104 @@
+#include "actors/pipeline/stage/arrivals.hpp"
+
+#include "messages/bad_sender.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+template <class T>
+T take(std::map<MicroBatch, T>& from, const MicroBatch& key) {
+  const auto found = find_first(from, key);
+  if (found == from.end()) {
+    return {};
+  }
+  T taken = std::move(found->second);
+  from.erase(found);
+  return taken;
+}
+
+}  // namespace
+
+void Arrivals::keep(Activation m) {
+  if (!draws(m.stamp.chunk)) {
+    inputs_[micro_batch_of(m.stamp)] = std::move(m.bundle);
+    return;
+  }
+  TROUPE_BELIEVE(m.bundle.size() > 1, "chunk ", m.stamp.chunk, " was sent an input without labels");
+  ForwardInput input{std::move(m.bundle), {}};
+  input.labels = std::move(input.bundle.back().tensor);
+  input.bundle.pop_back();
+  Buffered& to = buffered_[m.stamp.chunk];
+  to.replaced += to.inputs.keep(std::move(input), buffer_);
+}
+
+void Arrivals::keep(ErrorSignal m) {
+  Bundle& all = errors_[micro_batch_of(m.stamp)];
+  std::move(m.bundle.begin(), m.bundle.end(), std::back_inserter(all));
+}
+
+std::optional<Want> Arrivals::missing(const Action& a, Needs needs) const {
+  const MicroBatch key = micro_batch_of(a);
+  if (a.act != Act::forward) {
+    const auto errors = errors_.find(key);
+    const std::size_t there = errors == errors_.end() ? 0 : errors->second.size();
+    return there < needs.errors ? std::optional(Want::error) : std::nullopt;
+  }
+  if (const auto from = buffered_.find(a.chunk);
+      from != buffered_.end() && !from->second.inputs.empty()) {
+    return {};  // once there is something it stays, with its labels
+  }
+  if (!inputs_.contains(key)) {
+    return a.chunk == 0 ? Want::data : Want::activation;
+  }
+  return needs.labels && !labels_.contains(key) ? std::optional(Want::data) : std::nullopt;
+}
+
+std::string Arrivals::describe(Want missing, const Action& a, const Schedule& schedule) const {
+  const std::string which =
+      "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")";
+  const auto of_stage = [&](std::int32_t chunk) {
+    return which + " of stage " + std::to_string(schedule.stage_of(chunk));
+  };
+  switch (missing) {
+    case Want::data:
+      return (inputs_.contains(micro_batch_of(a)) ? "labels " : "data ") + which + " of the source";
+    case Want::activation:
+      return schedule.inputs_predicted ? "an estimate of its input " + which
+                                       : "F" + of_stage(a.chunk - 1);
+    case Want::error:
+      return schedule.signal_from == SignalFrom::head ? "F" + of_stage(schedule.chunks - 1)
+                                                      : "B" + of_stage(a.chunk + 1);
+    case Want::weights:
+      break;
+  }
+  return "weights";
+}
+
+Arrivals::Choice Arrivals::draw(const Action& a) {
+  Buffered& from = buffered_.at(a.chunk);
+  const auto drawn = from.inputs.draw();
+  inputs_[micro_batch_of(a)] = drawn.value.bundle;
+  labels_[micro_batch_of(a)] = drawn.value.labels;
+  return {drawn.again, std::exchange(from.replaced, 0)};
+}
+
+Arrivals::ForwardInput Arrivals::input(const Action& a) const {
+  const MicroBatch key = micro_batch_of(a);
+  const auto labels = labels_.find(key);
+  return {inputs_.at(key), labels == labels_.end() ? Tensor{} : labels->second};
+}
+
+Arrivals::ForwardInput Arrivals::take_input(const Action& a) {
+  const MicroBatch key = micro_batch_of(a);
+  return {take(inputs_, key), take(labels_, key)};
+}
+
+Bundle Arrivals::take_error(const Action& a) {
+  return take(errors_, micro_batch_of(a));
+}
+
+}  // namespace troupe

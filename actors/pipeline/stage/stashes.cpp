@@ -1,0 +1,40 @@
+#include "actors/pipeline/stage/stashes.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+void Stashes::keep(const Action& forward, KeptForward kept) {
+  kept_.insert_or_assign(kept_.end(), key(forward), std::move(kept));  // mostly the latest
+  count_max_ = std::max(count_max_, static_cast<std::int64_t>(kept_.size() + deltas_.size()));
+}
+
+KeptForward Stashes::take(const Action& backward) {
+  const auto found = find_first(kept_, key(backward));
+  TROUPE_CHECK(found != kept_.end(), "stage ", stage_, ": no stash for ", to_string(backward));
+  if (policy_ == KeepActivations::overwrite) {
+    return found->second;
+  }
+  KeptForward kept = std::move(found->second);
+  kept_.erase(found);
+  return kept;
+}
+
+void Stashes::keep_deltas(const Action& input_gradient, Stash deltas) {
+  deltas_[micro_batch_of(input_gradient)] = std::move(deltas);
+}
+
+Stash Stashes::take_deltas(const Action& weight_gradient) {
+  auto found = deltas_.extract(micro_batch_of(weight_gradient));
+  TROUPE_CHECK(!found.empty(), "stage ", stage_, ": no deltas for ", to_string(weight_gradient));
+  return std::move(found.mapped());
+}
+
+void Stashes::tell(Effects& fx) {
+  if (!std::exchange(told_, true)) {
+    fx.record(StageRecord{.stage = stage_, .stashes_max = count_max_});
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,60 @@
+#include "actors/pipeline/stage/weights_in_hand.hpp"
+
+#include "messages/bad_sender.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+const Weights* WeightsInHand::find_or_ask(const WeightsPart& part, const View& view, Effects& fx) {
+  if (const auto held = held_.find(part); held != held_.end() && held->second.view == view) {
+    return &held->second.weights;
+  }
+  const bool asked = std::any_of(
+      open_.begin(), open_.end(), [&](const Question& question) { return question.part == part; });
+  if (!asked) {
+    ask(part, view, fx);
+  }
+  return nullptr;
+}
+
+void WeightsInHand::ask(const WeightsPart& part, const View& view, Effects& fx) {
+  drop(part);
+  open_.push_back({part, view, shards_.pull(part, view, fx)});
+}
+
+bool WeightsInHand::came(PullReply& m) {
+  const auto asked = std::find_if(open_.begin(), open_.end(), [&](const Question& question) {
+    return question.request == m.request;
+  });
+  if (asked == open_.end()) {
+    return false;
+  }
+  TROUPE_BELIEVE(!m.weights.empty(), "weights of chunk ", m.chunk, " that are none");
+  const Slice& first = m.weights.front();
+  TROUPE_BELIEVE(first.step == asked->view.step && first.reach == asked->view.reach,
+                 "asked for step ",
+                 asked->view.step,
+                 " of chunk ",
+                 m.chunk,
+                 " and got step ",
+                 first.step);
+  held_[asked->part] = {asked->view, std::move(m.weights)};
+  open_.erase(asked);
+  return true;
+}
+
+std::string WeightsInHand::waits_for(std::int32_t chunk) const {
+  if (open_.empty()) {
+    return "weights";
+  }
+  const auto own = std::find_if(open_.begin(), open_.end(), [&](const Question& question) {
+    return question.part == WeightsPart{chunk, 0};
+  });
+  const Question& open = own != open_.end() ? *own : open_.front();
+  return "step " + std::to_string(open.view.step) + " of shard " +
+         std::to_string(shards_.owner(open.part));
+}
+
+}  // namespace troupe

@@ -1,0 +1,328 @@
+#include "actors/server/server_shard.hpp"
+
+#include "messages/bad_sender.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+/// Who pushes here: the number of the first, and how many they are. Replicas of a group have neighbouring numbers.
+std::pair<std::int32_t, std::size_t> pushing(const ServerShard::Config& c) {
+  if (!c.above) {
+    return {0, c.below.empty() ? c.replicas.size() : c.below.size()};
+  }
+  const std::vector<bool>& members = c.above->members;
+  const auto first = std::find(members.begin(), members.end(), true);
+  const auto count = std::count(first, members.end(), true);
+  TROUPE_CHECK(std::count(first, first + count, true) == count,
+               "[ServerShard] the replicas of group ",
+               c.above->group,
+               " do not follow one another");
+  return {static_cast<std::int32_t>(first - members.begin()), static_cast<std::size_t>(count)};
+}
+
+}  // namespace
+
+ServerShard::ServerShard(Config config)
+    : c_(std::move(config)),
+      weights_(std::move(c_.initial), c_.rate.at(0), c_.reaches),
+      replicas_(pushing(c_).second,
+                c_.needs_read || c_.gap_every > 0,
+                weights_.newest(),
+                pushing(c_).first),
+      run_(c_.batches_per_update, c_.updates),
+      pins_({.chunk = c_.chunk,
+             .slice = c_.slice,
+             .director = c_.director,
+             .between = c_.pins_between,
+             .evaluation = c_.evaluation,
+             .updates = c_.updates,
+             .announces = c_.announces}),
+      account_(c_.chunk, c_.slice, c_.above ? c_.above->group : -1),
+      verdicts_to_tell_(c_.followers) {
+  if (c_.above) {
+    above_.emplace(*c_.above, weights_.slice());
+  }
+}
+
+// -- uploads ---------------------------------------------------------------------------------------
+
+void ServerShard::handle(Upload m, double now, Effects& fx) {
+  check(m);
+  if (!replicas_.expects(m)) {
+    return;
+  }
+  for (Upload& ready : replicas_.in_order(std::move(m))) {
+    receive(std::move(ready), now, fx);
+  }
+  advance(now, fx);
+}
+
+/// A rule of one's own may give up pushes, which no check before the run can know.
+void ServerShard::expect_forgetful() const {
+  TROUPE_CHECK(!c_.up_remembers,
+               "[Admission] gave up a push, and replicas.codec.up remembers what it has sent: it "
+               "would be missing for good. Right are replicas.codec.feedback=off with a codec that "
+               "has no memory of its own, or an Admission that takes every push");
+}
+
+void ServerShard::receive(Upload m, double now, Effects& fx) {
+  const std::int64_t passed = m.stamp.batch + 1 - replicas_.arrived(m.stamp.replica);
+  TROUPE_BELIEVE(m.contribution.values.empty() || m.contribution.mini_batches <= passed,
+                 "replica ",
+                 m.stamp.replica,
+                 " has sent ",
+                 m.contribution.mini_batches,
+                 " mini-batches where there have been ",
+                 passed);
+  m.life = replicas_.life(m.stamp.replica);
+  replicas_.note_question(m);
+  if (c_.never_waits) {
+    replicas_.note_times(m, now);
+  }
+  if (m.contribution.values.empty()) {
+    return;
+  }
+  account_.travelled(m.contribution.values);
+  if (!c_.never_waits) {
+    replicas_.note_speed(m, now);
+  }
+  if (run_.over()) {
+    verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
+    replicas_.refused(m);
+  } else if (!c_.follows && !c_.admission->accepts(arrival_of(m, now), replicas_.ledger())) {
+    expect_forgetful();
+    account_.dropped();
+    verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
+    replicas_.refused(m);
+  } else {
+    replicas_.accepted(m);
+    m.arrived = now;
+    pushes_.add(std::move(m));
+  }
+}
+
+void ServerShard::handle(Alarm, double now, Effects& fx) {
+  advance(now, fx);
+}
+
+/// Starts the next update where pushes have been chosen for it, and answers who may be answered.
+void ServerShard::advance(double now, Effects& fx) {
+  if (c_.follows) {
+    follow(now, fx);
+  } else if (!exchange_above(fx)) {
+    decide(now, fx);
+  }
+  serve(now, fx);
+}
+
+/// As the Admission chooses.
+void ServerShard::decide(double now, Effects& fx) {
+  while (may_update()) {
+    const Admission::Choice choice =
+        pushes_.choose(*c_.admission, replicas_.ledger(), now, replicas_.membership());
+    if (!choice.drop.empty()) {
+      expect_forgetful();
+      drop(choice.drop, fx);
+      continue;  // the others have other indices now: ask again
+    }
+    if (!choice.take.empty()) {
+      take_and_tell(choice.take, now, fx);
+      combine(fx);
+    } else if (std::isfinite(choice.ask_again)) {
+      TROUPE_CHECK(choice.ask_again > now,
+                   "[Admission] chose nothing and wants to be asked again at ",
+                   choice.ask_again,
+                   " s, which is not after now, ",
+                   now,
+                   " s: nothing would ever change");
+      fx.wake(choice.ask_again);
+    }
+    break;
+  }
+}
+
+bool ServerShard::may_update() const {
+  return !busy() && !pushes_.waiting().empty() && !halted_ && !run_.over() && !pins_.too_many();
+}
+
+// -- one decision for all --------------------------------------------------------------------------
+
+void ServerShard::take_and_tell(std::vector<std::size_t> which, double now, Effects& fx) {
+  pushes_.take(std::move(which));
+  begun_ = now;
+  Verdict verdict;
+  for (const Upload& m : pushes_.applying()) {
+    replicas_.note_waited(m, now);
+    verdict.take.push_back(named(m));
+    verdict.mini_batches += m.contribution.mini_batches;
+    if (c_.period > 0) {
+      verdict.take.back().period = replicas_.period(m.stamp.replica, c_.period);
+      replicas_.set_period(m.stamp.replica, verdict.take.back().period);
+    }
+  }
+  verdicts_to_tell_.tell(std::move(verdict), fx);
+}
+
+void ServerShard::handle(Verdict m, double now, Effects& fx) {
+  verdicts_.add(std::move(m));
+  advance(now, fx);
+}
+
+/// Does what verdicts say, as far as the pushes that they name have come.
+void ServerShard::follow(double now, Effects& fx) {
+  if (run_.over()) {
+    verdicts_.clear();
+  }
+  while (!pushes_.updating() && !halted_ && !run_.over() && verdicts_.next()) {
+    const Verdict& verdict = *verdicts_.next();
+    auto found = find_pushes(verdict, pushes_.waiting(), replicas_);
+    if (!found) {
+      return;
+    }
+    for (const Verdict::Push& push : verdict.take) {
+      replicas_.set_period(push.replica, push.period);
+    }
+    const bool update = !verdict.take.empty();
+    missing_ = verdict.mini_batches;
+    verdicts_.pop();
+    if (!update) {
+      drop(std::move(found->drop), fx);
+      continue;
+    }
+    pushes_.take(std::move(found->take));
+    missing_ -= pushes_.mini_batches_in_work();
+    if (pushes_.updating()) {
+      combine(fx);
+    } else {
+      pass_over(now, fx);
+    }
+  }
+}
+
+/// An update of which all pushes died with their replicas: the next version has the same weights.
+void ServerShard::pass_over(double now, Effects& fx) {
+  const std::int64_t before = run_.step();
+  run_.add(std::exchange(missing_, 0));
+  replicas_.next_version();
+  weights_.keep(version(), rate(version()));
+  if (c_.down) {
+    differences_.add(version(), {}, weights_.slice().elements());
+  }
+  conclude_update(before, weights_.slice(), now, fx);
+}
+
+// -- dropped pushes --------------------------------------------------------------------------------
+
+void ServerShard::drop(std::vector<std::size_t> which, Effects& fx) {
+  Verdict verdict;
+  for (const Upload& m : pushes_.give_up(std::move(which))) {
+    account_.dropped();
+    verdict.drop.push_back(named(m));
+    replicas_.dropped(m);
+  }
+  verdicts_to_tell_.tell(std::move(verdict), fx);
+}
+
+// -- updates ---------------------------------------------------------------------------------------
+
+void ServerShard::combine(Effects& fx) {
+  rate_factor_.begin();
+  // Not of the first update, unless of each: it is made at the weights that all have read.
+  const bool measure = c_.gap_every > 0 && (version() + 1) % c_.gap_every == 0;
+  Update update = make_update(measure);
+  Combine job{.from = c_.self,
+              .stamp = pushes_.applying().back().stamp,
+              .update = std::move(update),
+              .gap = measure,
+              .forget = replicas_.take_gone()};
+  if (above_) {
+    above_->accumulate(pushes_.applying(), job);
+  }
+  fx.send(c_.optimizer, std::move(job));
+}
+
+/// From the pushes that are applied next, whose tensors move into it.
+Update ServerShard::make_update(bool measure) {
+  Update update{.version = version(),
+                .base = weights_.slice(),
+                .contributions = {},
+                .rate = rate(version()),
+                .next_rate = rate(version() + 1),
+                .reaches = c_.reaches};
+  for (Upload& m : pushes_.applying()) {
+    Contribution of = std::exchange(m.contribution, {});
+    m.contribution.mini_batches = of.mini_batches;
+    m.contribution.rate = of.rate;
+    of.replica = m.stamp.replica;
+    of.lag = version() - m.read_version;
+    of.read = replicas_.take_read(m, c_.needs_read || measure);
+    update.contributions.push_back(std::move(of));
+  }
+  return update;
+}
+
+void ServerShard::handle(Combined m, double now, Effects& fx) {
+  TROUPE_CHECK(busy(), "server ", c_.chunk, ": a Combined that nobody asked for");
+  const std::int64_t before = run_.step();
+  const Tensor was = c_.counts_first ? weights_.slice() : Tensor{};
+  note_applied(m.updated, now, fx);
+  pushes_.applied();
+  run_.add(std::exchange(missing_, 0));
+  replicas_.next_version();
+  if (c_.down && c_.down_whole) {
+    differences_.set_newest(std::move(m.updated.difference));
+  } else if (c_.down) {
+    differences_.add(version(), std::move(m.updated.difference), weights_.slice().elements());
+  }
+  Tensor moved = std::exchange(m.updated.moved, {});
+  weights_.set(std::move(m.updated), version(), rate(version()));
+  if (above_) {
+    above_->done(std::move(moved), weights_.slice(), now, fx);
+  }
+  conclude_update(before, was ? was : weights_.slice(), now, fx);
+  advance(now, fx);
+}
+
+/// There is a new version; the run stood at step `before`, and has `weights` at the steps that it has come to.
+void ServerShard::conclude_update(std::int64_t before,
+                                  const Tensor& weights,
+                                  double now,
+                                  Effects& fx) {
+  pins_.forget_released(run_);
+  pins_.pin_due(before, weights, run_, version(), fx);
+  finish(weights, fx);
+  if (c_.admission->broadcasts() && replicas_.ledger().slowest() > told_clock_) {
+    broadcast(now, fx);
+  }
+}
+
+/// The pushes under way are in the weights of the next version.
+void ServerShard::note_applied(Updated& updated, double now, Effects& fx) {
+  std::vector<Upload>& applying = pushes_.applying();
+  for (std::size_t i = 0; i < applying.size(); ++i) {
+    Upload& u = applying[i];
+    replicas_.applied(u);
+    if (!updated.answers.empty() && u.life == replicas_.life(u.stamp.replica)) {
+      replicas_.set_own(u.stamp.replica, std::move(updated.answers.at(i)));
+    }
+    run_.add(u.contribution.mini_batches);
+    account_.applied(version() - u.read_version);
+    if (above_) {
+      continue;  // the run's updates are those of the server above
+    }
+    fx.record(AppliedRecord{.stamp = u.stamp,
+                            .applied_to = version(),
+                            .rate = c_.replicas_step ? u.contribution.rate : rate(version()),
+                            .seconds = now - u.read_time,
+                            .gap = i == 0 ? updated.gap : -1,
+                            .reads = std::move(u.reads),
+                            .slice = c_.slice,
+                            .mini_batches = u.contribution.mini_batches});
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,165 @@
+#include "apps/cli/command_line.hpp"
+
+#include "actors/exchange/built_in.hpp"
+#include "apps/cli/options.hpp"
+#include "apps/cli/version.hpp"
+#include "messages/experiment.hpp"
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <ostream>
+#include <string_view>
+
+namespace troupe {
+namespace {
+
+struct Verb {
+  const char* name;
+  const char* summary;
+  Command (*declare)();
+};
+
+/// A new verb is one line here.
+constexpr std::array kVerbs{
+    Verb{"run", "train on the real clock", declare_run},
+    Verb{"sim", "train on the virtual clock: exactly repeatable, times modelled", declare_sim},
+    Verb{"replay", "a recorded run of the real clock once more, bit for bit", declare_replay},
+    Verb{"compare", "several schemes side by side, on equal terms", declare_compare},
+    Verb{"plan",
+         "stages, memory, bubble and staleness of an experiment, without running it",
+         declare_plan},
+    Verb{"plot", "draw the curves of runs and comparisons in one figure", declare_plot},
+    Verb{"config", "print or validate an experiment", declare_config},
+    Verb{"data", "download a data set, or write what a run reads of it", declare_data},
+    Verb{"eval", "how good trained weights are, on test or training data", declare_eval},
+    Verb{"predict", "what trained weights say of each sample, as CSV", declare_predict},
+    Verb{"sample", "write text with a language model that a run has trained", declare_sample},
+    Verb{"sharpness",
+         "how much the loss rises in a small box around trained weights",
+         declare_sharpness},
+    Verb{"ckpt", "list, copy and check files of weights", declare_ckpt},
+    Verb{"explain", "what a schedule, policy or optimizer does", declare_explain},
+    Verb{"conformance",
+         "whether a rule keeps what the runtime promises of every rule",
+         declare_conformance},
+    Verb{"node", "plays its part of runs that are led from other hosts", declare_node},
+    Verb{"keys", "certificates for the hosts of a cluster", declare_keys},
+    Verb{"doctor", "what this machine has and what would be used", declare_doctor},
+    Verb{"bench", "measures the budgets of the project here, as ratios", declare_bench},
+};
+
+constexpr const char* kExitCodes =
+    "Exit codes: 0 done; 1 a rule does not conform, a replay departs; 2 command line or "
+    "experiment\n"
+    "wrong; 3 data wrong or missing; 4 training diverged; 5 something was lost for good or could "
+    "not be\n"
+    "written; 130 interrupted.";
+
+std::string did_you_mean(const std::string& name, const std::vector<std::string>& names) {
+  const std::string near = nearest(name, names);
+  return near.empty() ? "" : ", did you mean \"" + near + "\"?";
+}
+
+Error unknown_verb(const std::string& name) {
+  std::vector<std::string> names;
+  std::string legal;
+  for (const Verb& verb : kVerbs) {
+    names.emplace_back(verb.name);
+    legal += (legal.empty() ? "" : ", ") + names.back();
+  }
+  return {
+      ErrorKind::usage,
+      concat(
+          "there is no verb \"", name, "\"", did_you_mean(name, names), " (verbs: ", legal, ")")};
+}
+
+/// What `verb`, or the program where it has no name, cannot do with `word`.
+Error unexpected(const Syntax& verb, const std::string& word) {
+  const std::string where = verb.name.empty() ? "" : verb.name + ": ";
+  if (!word.starts_with('-')) {
+    return {ErrorKind::usage,
+            concat(where, "\"", word, "\" is one word too many (--help shows what is expected)")};
+  }
+  std::vector<std::string> names{"--help"};
+  for (const CommandOption& option : verb.options) {
+    if (option.names.starts_with("--")) {
+      names.push_back(option.names.substr(0, option.names.find(',')));
+    }
+  }
+  if (verb.name.empty()) {
+    names.emplace_back("--version");
+  }
+  std::string legal;
+  for (const std::string& name : names) {
+    legal += (legal.empty() ? "" : ", ") + name;
+  }
+  return {ErrorKind::usage,
+          concat(where,
+                 "there is no option \"",
+                 word.substr(0, word.find('=')),
+                 "\"",
+                 did_you_mean(word.substr(0, word.find('=')), names),
+                 " (options: ",
+                 legal,
+                 verb.name.empty() ? "; those of a verb stand behind it)" : ")")};
+}
+
+int dispatch(int argc, const char* const* argv, Console& console) {
+  const auto named = [&](const Verb& verb) {
+    return std::string(verb.name) == argv[1];
+  };
+  if (argc > 1 && argv[1][0] != '-' && std::none_of(kVerbs.begin(), kVerbs.end(), named)) {
+    return fail(console, unknown_verb(argv[1]));
+  }
+  std::vector<Syntax> verbs;
+  std::vector<VerbAction> actions;
+  for (const Verb& verb : kVerbs) {
+    Command command = verb.declare();
+    verbs.push_back(
+        {verb.name, verb.summary, std::move(command.options), std::move(command.footer)});
+    actions.push_back(std::move(command.action));
+  }
+  const ProgramText program{.name = "troupe",
+                            .summary =
+                                "Troupe: asynchronous training of neural networks by a company of "
+                                "actors.",
+                            .version = std::string("troupe ") + version(),
+                            .footer = kExitCodes};
+  const auto request = parse_words(argc, argv, program, verbs);
+  if (!request) {
+    return fail(console, request.error());
+  }
+  if (!request->text.empty()) {
+    console.out << request->text;
+    return 0;
+  }
+  if (!request->extra.empty()) {
+    return fail(
+        console,
+        unexpected(request->verb ? verbs[*request->verb] : Syntax{}, request->extra.front()));
+  }
+  if (request->verb) {
+    return actions[*request->verb](console);
+  }
+  console.err << request->help;
+  return fail(console,
+              {ErrorKind::usage, "say what to do: `troupe run` trains a small network at once"});
+}
+
+}  // namespace
+
+int run_command_line(int argc, const char* const* argv, Console& console) {
+  try {
+    const auto known = register_peer_exchanges();  // before a verb lists what there is
+    return known ? dispatch(argc, argv, console) : fail(console, known.error());
+  } catch (const std::exception& error) {
+    const bool bare = std::string_view(error.what()) == std::bad_alloc().what();
+    return fail(
+        console,
+        {ErrorKind::lost,
+         bare ? "there is not enough memory; `troupe plan` tells what a run needs" : error.what()});
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,87 @@
+#include "apps/cli/machine.hpp"
+
+#include "apps/cli/version.hpp"
+#include "kernels/device.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <fstream>
+
+namespace troupe {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+/// `word` for a shell.
+std::string quoted_word(const std::string& word) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) {
+    return word;
+  }
+  std::string quoted = "'";
+  for (const char c : word) {
+    quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  }
+  return quoted + "'";
+}
+
+/// This process's own, as the system keeps it.
+std::string command_line() {
+  std::ifstream words("/proc/self/cmdline", std::ios::binary);
+  std::string command;
+  for (std::string word; std::getline(words, word, '\0');) {
+    command += (command.empty() ? "" : " ") + quoted_word(word);
+  }
+  return command;
+}
+
+}  // namespace
+
+std::string value_of(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(key)) {
+      const std::size_t colon = line.find(':');
+      const std::size_t value =
+          colon == line.npos ? colon : line.find_first_not_of(" \t", colon + 1);
+      return value == line.npos ? "" : line.substr(value);
+    }
+  }
+  return "";
+}
+
+std::string cpu_model() {
+  return value_of("/proc/cpuinfo", "model name");
+}
+
+std::string gpu_models() {
+  std::string text;
+  for (const DeviceInfo& info : devices()) {
+    if (info.device.kind == DeviceKind::cuda) {
+      text += concat(text.empty() ? "" : "; ",
+                     to_string(info.device),
+                     " ",
+                     info.name,
+                     ", ",
+                     std::round(static_cast<double>(info.memory_bytes) / 1073741824),
+                     " GiB");
+    }
+  }
+  return text;
+}
+
+Summary::Origin origin_of_run() {
+  return {.commit = commit(),
+          .host = host_name(),
+          .cpu = cpu_model(),
+          .gpu = gpu_models(),
+          .command = command_line()};
+}
+
+}  // namespace troupe

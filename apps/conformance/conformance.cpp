@@ -1,0 +1,56 @@
+#include "apps/conformance/conformance.hpp"
+
+#include "apps/conformance/kits.hpp"
+#include "messages/experiment.hpp"
+#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/rule.hpp"
+
+namespace troupe {
+namespace {
+
+/// Every scheme that there is a kit for.
+Error unknown(const std::string& name) {
+  std::vector<std::string> names;
+  std::string all;
+  const auto add = [&](const char* kind, const auto& schemes) {
+    std::string before = all.empty() ? kind : concat("; ", kind);
+    for (const auto& scheme : schemes) {
+      all += before + scheme.info.name;
+      before = ", ";
+      names.push_back(scheme.info.name);
+    }
+  };
+  add("rules: ", rules().all());
+  add("exchanges: ", exchanges().all());
+  add("schedules: ", schedule_schemes());
+  add("weight policies: ", policy_schemes());
+  const std::string near = nearest(name, names);
+  return {ErrorKind::usage,
+          concat("conformance: there is no scheme \"",
+                 name,
+                 "\"",
+                 near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                 " (",
+                 all,
+                 ")")};
+}
+
+}  // namespace
+
+Result<std::vector<Finding>> check_conformance(const ConformanceOptions& options) {
+  if (const ScheduleScheme* const schedule = find_schedule(options.rule)) {
+    return conformance::check_schedule_conformance(*schedule, options);
+  }
+  if (const PolicyScheme* const policy = find_policy(options.rule)) {
+    return conformance::check_policy_conformance(*policy, options);
+  }
+  if (rules().find(options.rule)) {
+    return conformance::check_rule_conformance(options);
+  }
+  if (const ExchangeScheme* const exchange = exchanges().find(options.rule)) {
+    return conformance::check_exchange_conformance(*exchange, options);
+  }
+  return unknown(options.rule);
+}
+
+}  // namespace troupe

@@ -1,5 +1,0 @@
-#include "apps/program.hpp"
-
-int main(int argc, char** argv) {
-  return troupe::run_command_line(argc, argv);
-}

@@ -1,0 +1,342 @@
+#include "apps/plan/plan.hpp"
+
+#include "apps/cli/text.hpp"
+#include "apps/plan/codecs.hpp"
+#include "apps/plan/forecast.hpp"
+#include "apps/plan/layers.hpp"
+#include "apps/plan/links.hpp"
+#include "apps/plan/memory.hpp"
+#include "apps/plan/reads.hpp"
+#include "apps/plan/replicas.hpp"
+#include "apps/plan/room.hpp"
+#include "apps/topologies/extension.hpp"
+#include "experiment.pb.h"
+#include "messages/experiment.hpp"
+#include "runtime/record/progress.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/timeline.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+constexpr int kTimelineColumns = 96;
+
+std::string layers_of(const Chunk& chunk) {
+  const std::string& first = chunk.layers().front()->name();
+  const std::string& last = chunk.layers().back()->name();
+  return first == last ? first : first + ".." + last;
+}
+
+std::string steps_text(std::int64_t behind, std::int64_t reach) {
+  const std::string step = behind == 0 ? "W[b]" : concat("W[b-", behind, "]");
+  return reach == 0 ? step : concat(step, reach > 0 ? " + " : " - ", reach > 0 ? reach : -reach);
+}
+
+/// "0,2 | 1,3": what each stage has.
+std::string placement_text(const Blueprint& b) {
+  std::string text;
+  for (std::int32_t k = 0; k < b.schedule->options.stages; ++k) {
+    std::string own;
+    for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+      own += b.schedule->stage_of(c) == k ? concat(own.empty() ? "" : ",", c) : "";
+    }
+    text += concat(k == 0 ? "" : " | ", own);
+  }
+  return text;
+}
+
+const PolicyScheme& policy_of(const Blueprint& b) {
+  return **chosen_weights(b.experiment);  // a blueprint has one that is known
+}
+
+std::string scheme_text(const Blueprint& b) {
+  const proto::Pipeline& pipeline = b.experiment.pipeline();
+  const std::int32_t per_stage = b.schedule->options.chunks_per_stage;
+  return concat(b.schedule->options.name,
+                ", weights ",
+                policy_of(b).info.name,
+                ", ",
+                pipeline.stages(),
+                pipeline.stages() == 1 ? " stage" : " stages",
+                per_stage > 1 ? concat(" of ", per_stage, " chunks") : "",
+                pipeline.stage_of().empty() ? "" : " with chunks " + placement_text(b),
+                ", ",
+                pipeline.micro_batches(),
+                pipeline.micro_batches() == 1 ? " micro-batch" : " micro-batches");
+}
+
+std::string length_text(const Blueprint& b) {
+  std::string batch = concat("batch ", b.experiment.data().batch_size());
+  for (const double at : b.experiment.data().growth().at()) {
+    const std::int64_t first = b.sizes.batches(at * b.experiment.stop().epochs());
+    batch += first < b.updates
+                 ? concat(", ", b.sizes.size(first), " from update ", grouped(first), " on")
+                 : "";
+  }
+  if (b.updates == 0) {
+    return batch + ", until stop.seconds or stop.target_accuracy";
+  }
+  const double epochs = b.sizes.epochs(b.updates);
+  return concat(
+      batch, ", ", grouped(b.updates), " updates (", std::round(epochs * 100) / 100, " epochs)");
+}
+
+std::string stages_table(const Blueprint& b) {
+  std::vector<std::vector<std::string>> rows{{"stage",
+                                              "chunk",
+                                              "layers",
+                                              "device",
+                                              "parameters",
+                                              "FLOPs/sample",
+                                              "forward",
+                                              "backward",
+                                              "cut"}};
+  for (const auto& chunk : b.chunks) {
+    const auto at = static_cast<std::size_t>(chunk->index());
+    const std::int32_t stage = b.schedule->stage_of(chunk->index());
+    const bool sends = !chunk->last() && b.schedule->stage_of(chunk->index() + 1) != stage;
+    rows.push_back({concat("stage-", stage),
+                    std::to_string(chunk->index()),
+                    layers_of(*chunk),
+                    to_string(b.devices[static_cast<std::size_t>(stage)]),
+                    grouped(chunk->layout().parameters()),
+                    short_number(chunk->flops().total()),
+                    duration(b.times[at].forward),
+                    duration(b.times[at].input_gradient + b.times[at].weight_gradient),
+                    sends ? grouped(chunk->output_bytes()) + " B/sample" : ""});
+  }
+  return table(rows, "  ");
+}
+
+std::string memory_table(const Blueprint& b) {
+  std::vector<std::vector<std::string>> rows{
+      {"", "weights", "copies", "moments", "gradient", "activations", "stashes", "all"}};
+  double all = 0;
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    const ChunkMemory m = memory_of(b, c);
+    all += m.total();
+    rows.push_back({concat("shard-", c),
+                    mebibytes(m.weights),
+                    std::to_string(m.copies),
+                    mebibytes(m.moments),
+                    mebibytes(m.gradient),
+                    mebibytes(m.activations),
+                    std::to_string(m.stashes),
+                    mebibytes(m.total())});
+  }
+  rows.push_back({"all", "", "", "", "", "", "", mebibytes(all)});
+  return table(rows, "  ");
+}
+
+std::string staleness_table(const Blueprint& b) {
+  std::vector<std::vector<std::string>> rows{
+      {"",
+       "delay",
+       "forward reads",
+       "backward reads",
+       b.link ? "lag left, of the server's updates" : "steps left"}};
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    const ChunkReads r = reads_of(b, c);
+    rows.push_back({concat("shard-", c),
+                    std::to_string(b.schedule->delay[static_cast<std::size_t>(c)]),
+                    steps_text(r.forward_behind, r.forward_reach),
+                    r.stashed ? "the same" : steps_text(r.backward_behind, r.backward_reach),
+                    concat(std::round(100 * r.left()) / 100)});
+  }
+  return table(rows, "  ");
+}
+
+bool tells_replicas(const Blueprint& b) {
+  return b.experiment.replicas().count() > 1 || b.link || rate_factor(b.experiment) != 1;
+}
+
+std::string optimizer_text(const Blueprint& b) {
+  const OptimizerScheme& scheme = chunk_optimizer(b, 0).scheme();
+  const std::string text = concat(scheme.info.name, ": ", scheme.info.summary);
+  const proto::Replicas& replicas = b.experiment.replicas();
+  if (!b.link || !exchange_of(b.experiment).ruled) {
+    return text;
+  }
+  const RuleScheme& step = step_of(replicas);
+  const bool replaced = step.step && !rules().built_in(step);
+  return replaced ? concat(text,
+                           "; not at the servers, where rule ",
+                           step.info.name,
+                           " makes the step itself, whatever optimizer.rule is")
+                  : text;
+}
+
+std::string clipping_text(const Blueprint& b) {
+  const double norm = clip_norm_of(b.experiment);
+  if (norm == 0) {
+    return "none";
+  }
+  return b.schedule->flushed
+             ? concat(
+                   "to norm ", norm, " over all parameters, decided at shard-0 once a mini-batch")
+             : concat(
+                   "to norm ", norm, " by each shard for itself: a norm over all would be a flush");
+}
+
+/// Where modules get their error signals; "" under backpropagation.
+std::string decoupled_text(const Blueprint& b) {
+  const DecoupledScheme* const method = decoupled_of(b.experiment);
+  if (!method) {
+    return "";
+  }
+  std::string text = concat("decoupled  ",
+                            method->info.name,
+                            ": ",
+                            method->info.summary,
+                            "\n           locks that remain: ",
+                            method->locks.empty() ? "it does not say" : method->locks,
+                            "\n");
+  double parameters = 0;
+  for (const auto* predictors : {&b.predictors, &b.input_predictors}) {
+    for (const auto& predictor : *predictors) {
+      parameters += static_cast<double>(predictor->layout().parameters());
+    }
+  }
+  return b.predictors.empty() ? text
+                              : concat(text,
+                                       "           ",
+                                       b.predictors.size() + b.input_predictors.size(),
+                                       " predictors, with ",
+                                       short_number(parameters),
+                                       " parameters beside the memory above\n");
+}
+
+/// The machines of one's own that join; "" where there are none.
+std::string extension_text(const Blueprint& b) {
+  const ExtensionScheme* const extension = extension_of(b.experiment);
+  return extension
+             ? concat("extension  ", extension->info.name, ": ", extension->info.summary, "\n")
+             : "";
+}
+
+std::string timeline(const Blueprint& b) {
+  const Schedule& schedule = *b.schedule;
+  std::int64_t batches = schedule.flushed ? 2 : schedule.delay_max + 4;
+  batches = b.batches > 0 ? std::min(batches, b.batches) : batches;
+  const Timeline times = simulate(schedule, b.times, batches);
+  std::string text =
+      concat("the first ",
+             batches,
+             batches == 1 ? " mini-batch" : " mini-batches",
+             ", one character = ",
+             duration(times.end / kTimelineColumns),
+             "; digits: forwards (micro-batch modulo 10), letters:\n           "
+             "backwards (a = 0), = input gradient, "
+             "- weight gradient, ! update, . idle; none is too short for a character\n");
+  const std::vector<std::string> rows =
+      draw(times, schedule.options.micro_batches, kTimelineColumns);
+  for (std::size_t k = 0; k < rows.size(); ++k) {
+    text += concat("  stage-", k, k < 10 && rows.size() > 10 ? "   " : "  ", rows[k], "\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string describe(const Blueprint& b) {
+  const proto::Experiment& e = b.experiment;
+  const std::string& bubble = find_schedule(b.schedule->options.name)->bubble;
+  const PolicyScheme& policy = policy_of(b);
+  const Forecast p = forecast(b);
+  const auto batch = static_cast<double>(e.data().batch_size());
+  const std::string rate = p.period > 0 ? concat("; at most ",
+                                                 short_number(batch / p.period),
+                                                 " samples/s",
+                                                 e.replicas().count() > 1 ? " by each replica" : "")
+                                        : "";
+  return concat(
+      "plan       ",
+      e.name(),
+      ": ",
+      scheme_text(b),
+      "\n",
+      "           ",
+      length_text(b),
+      "; ",
+      grouped(b.network.parameters()),
+      " parameters; products in ",
+      to_string(b.precision),
+      "\n",
+      "layers     what comes out of each, of one sample\n",
+      layer_table(b),
+      "stages     times of a micro-batch as modelled (clock)\n",
+      stages_table(b),
+      "memory     of training, at most at once between updates; on top come evaluations, an update "
+      "that cannot be\n"
+      "           made in place, kernels' scratch, batches that wait for the first stage and the "
+      "data set\n",
+      memory_table(b),
+      "host       ",
+      wrapped("of its memory the run takes at least " + memory_text(memory_parts(b)),
+              90,
+              "           "),
+      "\n",
+      memory_warning(b),
+      "bubble     ",
+      b.schedule->signal_from != SignalFrom::next
+          ? "as the timeline shows: not all locks are there\n"
+      : bubble.empty() && e.pipeline().stage_of().empty() ? "as the timeline shows\n"
+      : e.pipeline().stage_of().empty()
+          ? concat(bubble, " (a mini-batch and stage, all stages alike)\n")
+          : "as the timeline shows; delays are those of a pipe with a stage for each chunk\n",
+      "           modelled: ",
+      percent(p.idle_steady),
+      " idle once the pipe is full, ",
+      percent(p.idle_run),
+      " over the run",
+      rate,
+      "\n",
+      "staleness  ",
+      policy.info.name,
+      ": ",
+      policy.info.summary,
+      "\n",
+      staleness_table(b),
+      tells_replicas(b) ? replicas_text(b) : "",
+      links_warning(b),
+      "optimizer  ",
+      optimizer_text(b),
+      "\n",
+      "clipping   ",
+      clipping_text(b),
+      "\n",
+      decoupled_text(b),
+      extension_text(b),
+      "timeline   ",
+      timeline(b));
+}
+
+std::string describe_briefly(const Blueprint& b) {
+  std::string text =
+      concat("plan   ", b.experiment.name(), ": ", scheme_text(b), "; ", length_text(b), "\n");
+  std::string stages;
+  for (const auto& chunk : b.chunks) {
+    stages +=
+        concat(stages.empty() ? "stages " : "; ",
+               b.schedule->stage_of(chunk->index()),
+               ": ",
+               layers_of(*chunk),
+               " (",
+               short_number(static_cast<double>(chunk->layout().parameters())),
+               " on ",
+               to_string(b.devices[static_cast<std::size_t>(b.schedule->stage_of(chunk->index()))]),
+               ")");
+  }
+  text += wrapped(stages, 100, "       ") + '\n';
+  return text +
+         (tells_replicas(b) ? replicas_text(b).substr(0, replicas_text(b).find('\n')) + '\n' : "") +
+         memory_warning(b) + links_warning(b);
+}
+
+}  // namespace troupe

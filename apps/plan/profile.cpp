@@ -1,0 +1,316 @@
+#include "apps/plan/profile.hpp"
+
+#include "actors/pipeline/optimizer.hpp"
+#include "experiment.pb.h"
+#include "messages/experiment.hpp"
+#include "runtime/data/batch.hpp"
+#include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/rate.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <numeric>
+#include <set>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr int kWarmUps = 2;  // kernels are compiled and buffers taken from the system
+constexpr int kPassesMin = 5;
+constexpr int kPassesMax = 200;
+constexpr double kSeconds = 0.8;  // of measuring, as long as that is more than kPassesMin
+
+// FLOP/s that no thread of a CPU and no GPU comes near.
+constexpr double kCpuRateMax = 1e13;
+constexpr double kGpuRateMax = 1e16;
+constexpr double kFlopsChecked = 1e6;  // fewer take no longer than reading a clock
+
+/// A time that only work on `stream` moves.
+double seconds_now(Stream& stream) {
+  if (stream.device().kind == DeviceKind::cpu) {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+  stream.synchronize();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// A network as one chunk a layer, on one stream.
+class LayerByLayer {
+ public:
+  explicit LayerByLayer(const Blueprint& b)
+      : b_(b),
+        micro_batches_(b.schedule->options.micro_batches),
+        // Whoever still holds weights keeps an update from writing in place.
+        weights_shared_(b.schedule->delay_max > 0 && (b.view->stashes() || b.plans[0].keep > 1)),
+        stream_(b.devices.front(), b.precision) {
+    const auto layers = static_cast<std::int32_t>(b.network.layers.size());
+    std::vector<std::int64_t> first(static_cast<std::size_t>(layers));
+    std::iota(first.begin(), first.end(), 0);
+    const Rate rate = rate_of(b);
+    for (std::int32_t i = 0; i < layers; ++i) {
+      Step step{.chunk = Chunk(b.network, first, i), .weights = {}, .optimizer = nullptr};
+      for (Tensor& slice : step.chunk.initial_slices(stream_, b.experiment.seed())) {
+        step.weights.push_back({.values = std::move(slice)});
+      }
+      step.buffers = step.chunk.initial_buffers(stream_);
+      step.optimizer = std::make_unique<Optimizer>(Optimizer::Config{
+          .replica = 0,
+          .stage = 0,
+          .rule = ChunkOptimizer(b.experiment, rate, b.schedule->delay.front(), 0),
+          .layout = step.chunk.layout()});
+      steps_.push_back(std::move(step));
+    }
+    BatchOrder order(
+        b.data->size(Split::train), b.experiment.data().batch_size(), b.experiment.seed());
+    // On the stages' device, as by the Source: uploads are none of a stage's work.
+    batch_ = gather_batch(
+        stream_, *b.data, Split::train, order.indices(0, 0, micro_batches_), order.epoch(0));
+  }
+
+  void pass() {
+    forward();
+    if (bytes_.empty()) {
+      measure_bytes();
+    }
+    backward();
+    update();
+  }
+
+  /// Forgets the times so far.
+  void forget() {
+    for (Step& step : steps_) {
+      step.times = {};
+    }
+  }
+
+  LayerProfile profile(std::size_t layer) const {
+    LayerProfile profile = bytes_[layer];
+    const Times& times = steps_[layer].times;
+    profile.forward = median(times.forward);
+    profile.input_gradient = median(times.input_gradient);
+    profile.weight_gradient = median(times.weight_gradient);
+    profile.update = median(times.update) / micro_batches_;
+    return profile;
+  }
+
+ private:
+  struct Times {
+    std::vector<double> forward;
+    std::vector<double> input_gradient;
+    std::vector<double> weight_gradient;
+    std::vector<double> update;
+  };
+
+  struct Step {
+    Chunk chunk;
+    Weights weights;  // its own
+    std::vector<Tensor> buffers{};
+    std::unique_ptr<Optimizer> optimizer;
+    Stash stash{};                   // what backward needs next
+    std::vector<Tensor> gradient{};  // its own slices, then borrowed ones
+    Times times{};
+  };
+
+  /// Runs `work`, appends its seconds to `times` and returns what it made.
+  template <class F>
+  auto timed(std::vector<double>& times, F work) {
+    const double start = seconds_now(stream_);
+    auto out = work();
+    times.push_back(seconds_now(stream_) - start);
+    return out;
+  }
+
+  Weights weights_of(const Step& step) const {
+    Weights all = step.weights;
+    for (const BorrowedSlice& slice : step.chunk.borrowed()) {
+      all.push_back(steps_[static_cast<std::size_t>(slice.owner)].weights[slice.slice]);
+    }
+    return all;
+  }
+
+  Pass training() { return {.stream = stream_, .seed = b_.experiment.seed()}; }
+
+  void forward() {
+    bundles_.clear();
+    Bundle bundle{{"x", batch_.x}};
+    for (Step& step : steps_) {
+      ForwardPass out = timed(step.times.forward, [&] {
+        return step.chunk.forward(training(),
+                                  weights_of(step),
+                                  std::move(step.buffers),
+                                  bundle,
+                                  step.chunk.last() ? batch_.target : Tensor{},
+                                  true);
+      });
+      step.buffers = std::move(out.buffers);
+      step.stash = std::move(out.stash);
+      bundle = std::move(out.y);
+      if (bytes_.empty()) {
+        bundles_.push_back(bundle);
+      }
+    }
+  }
+
+  void backward() {
+    bundles_.clear();
+    Bundle error;
+    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+      InputGradient out = timed(step->times.input_gradient, [&] {
+        return step->chunk.input_gradient(
+            training(), weights_of(*step), std::move(step->stash), std::move(error));
+      });
+      step->stash = std::move(out.deltas);
+      error = std::move(out.dx);
+    }
+    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+      // Of several micro-batches all but the first add to what is there.
+      std::vector<Tensor> gradient =
+          micro_batches_ > 1 ? std::move(step->gradient) : std::vector<Tensor>{};
+      step->gradient =
+          timed(step->times.weight_gradient, [&] {
+            return step->chunk.weight_gradient(stream_, step->stash, std::move(gradient), 1);
+          }).gradient;
+      step->stash.clear();
+    }
+  }
+
+  void update() {
+    std::vector<TiedGradients> tied(steps_.size());
+    for (const Step& step : steps_) {
+      const std::vector<BorrowedSlice>& borrowed = step.chunk.borrowed();
+      for (std::size_t i = 0; i < borrowed.size(); ++i) {
+        tied[static_cast<std::size_t>(borrowed[i].owner)].push_back(
+            {borrowed[i].slice, step.gradient[step.weights.size() + i]});
+      }
+    }
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      Step& step = steps_[i];
+      const std::vector<Tensor> own(
+          step.gradient.begin(),
+          step.gradient.begin() + static_cast<std::ptrdiff_t>(step.weights.size()));
+      const Weights held = weights_shared_ ? step.weights : Weights{};
+      Effects effects;
+      step.optimizer->handle(Apply{.from = {},
+                                   .stamp = {},
+                                   .base = std::move(step.weights),
+                                   .gradient = own,
+                                   .tied = std::move(tied[i]),
+                                   // At a rate of 0: as much work, and weights stay in the range of
+                                   // numbers.
+                                   .clip_norm = b_.experiment.optimizer().clip_norm()},
+                             0,
+                             effects);
+      Message made = timed(step.times.update, [&] { return effects.runs.front().job(stream_); });
+      effects.clear();
+      step.optimizer->on(std::move(made), 0, effects);
+      step.weights = std::move(get<Applied>(effects.sends.front().message).next);
+    }
+  }
+
+  /// Between a forward and its backward.
+  void measure_bytes() {
+    const auto bytes = [](const Tensor& x) {
+      return x.elements() * static_cast<std::int64_t>(size_bytes(x.type()));
+    };
+    std::set<const Buffer*> known;  // weights, and what an earlier layer keeps already
+    for (const Step& step : steps_) {
+      for (const Slice& slice : step.weights) {
+        known.insert(&*slice.values.buffer());
+      }
+      for (const Tensor& buffer : step.buffers) {
+        known.insert(&*buffer.buffer());
+      }
+    }
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      LayerProfile& layer = bytes_.emplace_back();
+      layer.parameter_bytes = 4 * steps_[i].chunk.layout().parameters();
+      for (const NamedTensor& entry : bundles_[i]) {
+        layer.output_bytes += steps_[i].chunk.last() ? 0 : bytes(entry.tensor);
+      }
+      for (const Saved& saved : steps_[i].stash) {
+        for (const Tensor& x : saved) {
+          layer.saved_bytes += x && known.insert(&*x.buffer()).second ? bytes(x) : 0;
+        }
+      }
+    }
+  }
+
+  const Blueprint& b_;
+  std::int32_t micro_batches_;
+  bool weights_shared_;
+  Stream stream_;
+  Batch batch_;
+  std::vector<Step> steps_;          // by layer
+  std::vector<Bundle> bundles_;      // by layer: its outputs, until bytes_ are known
+  std::vector<LayerProfile> bytes_;  // by layer, without seconds
+};
+
+/// A layer that seems faster than any device can be was not timed.
+void check_rates(const Blueprint& b, const NetworkProfile& profile) {
+  const double rate_max = b.devices.front().kind == DeviceKind::cpu ? kCpuRateMax : kGpuRateMax;
+  for (std::size_t i = 0; i < profile.layers.size(); ++i) {
+    const double seconds = profile.layers[i].seconds();
+    TROUPE_CHECK(profile.flops[i] < kFlopsChecked || profile.flops[i] < rate_max * seconds,
+                 "[measure_layers] layer ",
+                 b.network.layers[i]->name(),
+                 " cannot have done ",
+                 profile.flops[i],
+                 " FLOPs in ",
+                 seconds,
+                 " s");
+  }
+}
+
+}  // namespace
+
+Result<NetworkProfile> measure_layers(const Blueprint& b) {
+  const auto other = std::find_if(b.devices.begin(), b.devices.end(), [&](const Device& device) {
+    return device.kind != b.devices.front().kind;
+  });
+  if (other != b.devices.end()) {
+    return Error{ErrorKind::usage,
+                 concat("layers can be timed where all stages are on one kind of device, not on ",
+                        to_string(b.devices.front()),
+                        " and ",
+                        to_string(*other),
+                        "; use pipeline.partition=flops or pipeline.cut")};
+  }
+  LayerByLayer network(b);
+  for (int i = 0; i < kWarmUps; ++i) {
+    network.pass();
+  }
+  network.forget();
+  NetworkProfile profile;
+  const auto start = std::chrono::steady_clock::now();
+  const auto elapsed = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  while (profile.passes < kPassesMin || (profile.passes < kPassesMax && elapsed() < kSeconds)) {
+    network.pass();
+    ++profile.passes;
+  }
+  const bool recompute = b.experiment.pipeline().activations() == proto::Pipeline::recompute;
+  const auto rows =
+      static_cast<double>(b.experiment.data().batch_size() / b.schedule->options.micro_batches);
+  for (std::size_t i = 0; i < b.network.layers.size(); ++i) {
+    profile.layers.push_back(network.profile(i));
+    profile.layers.back().input_gradient += recompute ? profile.layers.back().forward : 0;
+    const Flops flops = b.network.layers[i]->flops();
+    profile.flops.push_back(
+        rows * (flops.forward + (i == 0 ? 0 : flops.input_gradient) + flops.weight_gradient));
+  }
+  check_rates(b, profile);
+  return profile;
+}
+
+}  // namespace troupe

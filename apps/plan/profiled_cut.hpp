@@ -1,0 +1,45 @@
+// The cut of a network that follows from a profile of its layers, and how fast a run of it should be.
+#pragma once
+
+#include "apps/plan/profile.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+/// What the partition algorithms are asked. Links cost nothing: stages share a memory. A chunk may
+/// need an equal share of its device's memory, with as many copies of weights and as many stashes
+/// as the greediest chunk of `blueprint` has.
+PartitionProblem partition_problem(const Blueprint& blueprint, const NetworkProfile& profile);
+
+/// The first layer of each chunk but the first, as in pipeline.cut: the slowest chunk is as fast as
+/// can be. Error (usage) where no cut fits into memory.
+Result<std::vector<std::int64_t>> profiled_cut(const Blueprint& blueprint,
+                                               const NetworkProfile& profile);
+
+/// Measures, then cuts.
+Result<std::vector<std::int64_t>> measured_cut(const Blueprint& blueprint);
+
+/// `blueprint` as pipeline.partition mixed makes it: its experiment gets pipeline.cut and
+/// pipeline.stage_of. It begins with the profiled cut, one chunk a stage; the assignments of 2 K,
+/// 3 K and 4 K blocks (partition_mixed) follow, and each that fits into the devices' memory has to
+/// promise 2 % more throughput than the best before it, as more chunks mean more staleness. Error
+/// (usage) where nothing fits.
+Result<Blueprint> mixed_blueprint(const Blueprint& blueprint, const NetworkProfile& profile);
+
+/// Measures, then mixes.
+Result<Blueprint> measured_mix(const Blueprint& blueprint);
+
+struct Throughput {
+  std::int32_t slowest_stage = 0;
+  double slowest_seconds = 0;     // of its work on one micro-batch
+  double samples_per_second = 0;  // once the pipe is full, by the schedule
+  double idle = 0;                // share of all stages' time, then
+};
+
+/// Of `blueprint` as it is cut, were all layers to take the profile's times. At least one layer
+/// takes time.
+Throughput predict(const Blueprint& blueprint, const NetworkProfile& profile);
+
+}  // namespace troupe

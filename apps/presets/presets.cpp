@@ -1,0 +1,142 @@
+#include "apps/presets/presets.hpp"
+
+#include "apps/run/phases.hpp"
+#include "experiment.pb.h"
+#include "messages/experiment.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <system_error>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
+constexpr const char* kNesterov = "pipeline.weights=nesterov";
+
+Result<std::string> read_experiment_file(const std::filesystem::path& path) {
+  std::error_code code;
+  if (std::filesystem::is_directory(path, code)) {
+    if (std::filesystem::exists(path / "experiment.textproto", code)) {
+      return read_experiment_file(path / "experiment.textproto");
+    }
+    return Error{ErrorKind::usage,
+                 concat(path.string(), " is a folder without an experiment.textproto")};
+  }
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kFileBytesMax + 1, '\0');  // no more is read: a device may have no end
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (!file.is_open() || file.bad()) {
+    return Error{ErrorKind::usage,
+                 concat("the experiment ",
+                        path.string(),
+                        " cannot be read: ",
+                        std::system_category().message(errno))};
+  }
+  if (text.size() > kFileBytesMax) {
+    return Error{ErrorKind::usage,
+                 concat("the experiment ", path.string(), " is larger than 1 MiB")};
+  }
+  return text;
+}
+
+Error unknown_experiment(const std::string& name) {
+  std::vector<std::string> names;
+  std::string legal;
+  for (const Preset& preset : presets()) {
+    names.emplace_back(preset.name);
+    legal += (legal.empty() ? "" : ", ") + names.back();
+  }
+  const std::string near = nearest(name, names);
+  return {ErrorKind::usage,
+          concat("there is no preset and no file \"",
+                 name,
+                 "\"",
+                 near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                 " (presets: ",
+                 legal,
+                 ")")};
+}
+
+/// "~/x" in each path, of files as of --set, whose words the shell leaves as they are: "/home/me/x".
+void expand_home(google::protobuf::Message& message) {
+  const char* const home = std::getenv("HOME");
+  const auto* const reflection = message.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection->ListFields(message, &fields);
+  for (const auto* field : fields) {
+    if (field->is_repeated() || !home) {
+      continue;
+    }
+    if (field->cpp_type() == field->CPPTYPE_MESSAGE) {
+      expand_home(*reflection->MutableMessage(&message, field));
+    } else if (field->cpp_type() == field->CPPTYPE_STRING &&
+               (field->name().ends_with("path") || field->name() == "start_from")) {
+      const std::string value = reflection->GetString(message, field);
+      if (value.starts_with("~/")) {
+        reflection->SetString(&message, field, home + value.substr(1));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view Preset::summary() const {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  return line.substr(std::min(line.size(), line.find_first_not_of("# ")));
+}
+
+Result<proto::Experiment> load_experiment(const std::string& experiment,
+                                          const std::vector<std::string>& assignments) {
+  const auto& all = presets();
+  const auto preset =
+      std::find_if(all.begin(), all.end(), [&](const Preset& p) { return p.name == experiment; });
+  std::string text;
+  if (preset != all.end()) {
+    text = preset->text;
+  } else {
+    const std::filesystem::path path(experiment);
+    std::error_code code;
+    const bool is_path =
+        path.has_parent_path() || path.extension() == ".textproto" || path.extension() == ".json";
+    if (!is_path && !std::filesystem::exists(path, code)) {
+      return unknown_experiment(experiment);
+    }
+    auto read = read_experiment_file(path);
+    if (!read) {
+      return read.error();
+    }
+    text = std::move(*read);
+  }
+  auto parsed = parse_experiment(text, experiment);
+  if (!parsed) {
+    return parsed.error();
+  }
+  if (preset != all.end() &&
+      std::find(assignments.begin(), assignments.end(), kNesterov) != assignments.end()) {
+    // It brings its own optimizer where none has been chosen, and the preset's nobody has chosen.
+    parsed->clear_optimizer();
+  }
+  for (const std::string& assignment : assignments) {
+    if (auto set = set_value(*parsed, assignment); !set) {
+      return set.error();
+    }
+  }
+  expand_home(*parsed);
+  if (auto resolved = resolve(*parsed); !resolved) {
+    return resolved.error();
+  }
+  if (auto phases = phases_of(*parsed); !phases) {
+    return phases.error();
+  }
+  return parsed;
+}
+
+}  // namespace troupe

@@ -1,0 +1,201 @@
+#include "apps/run/optimizer_state.hpp"
+
+#include "actors/pipeline/optimizer.hpp"
+#include "actors/server/server_optimizer.hpp"
+#include "apps/cli/version.hpp"
+#include "apps/topologies/roster.hpp"
+#include "experiment.pb.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace troupe {
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// An optimizer and the names of its parameters, in the order of its layout.
+struct OptimizerPart {
+  OptimizerStep* step = nullptr;
+  Device device;
+  Names names{};
+};
+
+template <class Played>
+Played* played(const Cast& cast, ActorId id) {
+  return id < cast.members.size() ? dynamic_cast<Played*>(cast.members[id].machine.get()) : nullptr;
+}
+
+/// The optimizers of a server and its copies.
+std::vector<ActorId> optimizers_of(const Roster& who, std::int32_t c, std::size_t s) {
+  std::vector<ActorId> all;
+  for (const Roster::CopySeat& copy : who.copies(c, s)) {
+    all.push_back(copy.optimizer.id);
+  }
+  return all.empty() ? std::vector<ActorId>{who.server_optimizer(c, s).id} : all;
+}
+
+/// Those of all servers; none where a server keeps something else. Of copies of a server all, or the one that has made the
+/// most updates: others may be lost.
+std::vector<OptimizerPart> parts_of_servers(const Blueprint& b,
+                                            const Cast& cast,
+                                            const Roster& who,
+                                            bool all_copies) {
+  std::vector<OptimizerPart> parts;
+  for (std::int32_t c = 0; b.link && c < b.schedule->chunks; ++c) {
+    for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
+      Names names;
+      for (const RuleContext::Part& parameter : rule_context(b, c, s).parts) {
+        names.push_back(parameter.name);
+      }
+      std::vector<OptimizerPart> copies;
+      for (const ActorId id : optimizers_of(who, c, s)) {
+        const auto* const machine = played<ServerOptimizer>(cast, id);
+        Step* const step = machine ? machine->step() : nullptr;
+        if (!step || !step->optimizer()) {
+          return {};
+        }
+        copies.push_back({step->optimizer(), cast.members[id].device, names});
+      }
+      if (!all_copies) {
+        copies = {*std::max_element(copies.begin(), copies.end(), [](const auto& x, const auto& y) {
+          return x.step->updates() < y.step->updates();
+        })};
+      }
+      parts.insert(parts.end(), copies.begin(), copies.end());
+    }
+  }
+  return parts;
+}
+
+/// Those of replica `r`; none where one is not at hand.
+std::vector<OptimizerPart> parts_of_replica(const Blueprint& b,
+                                            const Cast& cast,
+                                            const Roster& who,
+                                            std::int32_t r) {
+  std::vector<OptimizerPart> parts;
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    const auto at = static_cast<std::size_t>(c);
+    const ActorId id = who.optimizers(r)[at].id;
+    const auto* const machine = played<Optimizer>(cast, id);
+    if (!machine || !machine->arithmetic()) {
+      return {};
+    }
+    OptimizerPart& part =
+        parts.emplace_back(OptimizerPart{machine->arithmetic(), cast.members[id].device});
+    for (const ParameterLayout::Entry& entry : b.chunks[at]->layout().entries) {
+      part.names.push_back(entry.spec.name);
+    }
+  }
+  return parts;
+}
+
+/// Replicas make the steps of the experiment's optimizer themselves.
+bool replicas_step(const Blueprint& b) {
+  return !b.link || (b.link->steps() && b.link->travel != Travel::gradient);
+}
+
+std::int32_t replica_count(const Blueprint& b) {
+  return static_cast<std::int32_t>(b.experiment.replicas().count());
+}
+
+void add_kept(OptimizerState& state, const OptimizerPart& part) {
+  OptimizerStep::Kept kept = part.step->kept();
+  state.updates = std::max(state.updates, kept.updates);
+  state.carried = kept.carried;
+  for (std::size_t i = 0; i < part.names.size(); ++i) {
+    state.parameters[part.names[i]] = {std::move(kept.moments[i]),
+                                       std::move(kept.displacements[i])};
+  }
+}
+
+bool begin_part(const OptimizerPart& part, const OptimizerState& state) {
+  OptimizerStep::Kept kept{.updates = state.updates, .carried = state.carried};
+  for (const std::string& name : part.names) {
+    const auto found = state.parameters.find(name);
+    const bool there = found != state.parameters.end();
+    kept.moments.push_back(there ? found->second.moments : decltype(kept.moments)::value_type{});
+    kept.displacements.push_back(there ? found->second.displacement : ParameterValues{});
+  }
+  Stream stream(part.device);
+  return part.step->begin(stream, kept);
+}
+
+}  // namespace
+
+std::optional<OptimizerState> optimizer_state(const Blueprint& b, const Cast& cast) {
+  const Roster who(b);
+  OptimizerState state;
+  std::vector<OptimizerPart> parts = parts_of_servers(b, cast, who, false);
+  for (std::int32_t r = 0; parts.empty() && replicas_step(b) && r < replica_count(b); ++r) {
+    parts = parts_of_replica(b, cast, who, r);
+    if (!parts.empty() && parts.front().step->updates() == 0) {
+      parts.clear();  // it was lost
+    } else if (!parts.empty() && replica_count(b) > 1) {
+      state.replica = r;
+    }
+  }
+  if (parts.empty()) {
+    return {};
+  }
+  for (const OptimizerPart& part : parts) {
+    add_kept(state, part);
+  }
+  return state;
+}
+
+std::string begin_with(const Blueprint& b, Cast& cast, const OptimizerState& state) {
+  const Roster who(b);
+  std::vector<OptimizerPart> parts = parts_of_servers(b, cast, who, true);
+  if (parts.empty() && replicas_step(b)) {
+    for (std::int32_t r = 0; r < replica_count(b); ++r) {
+      std::vector<OptimizerPart> own = parts_of_replica(b, cast, who, r);
+      std::move(own.begin(), own.end(), std::back_inserter(parts));
+    }
+  }
+  if (parts.empty()) {
+    return "replicas.rule keeps something else";
+  }
+  bool fits = true;
+  for (const OptimizerPart& part : parts) {
+    fits = begin_part(part, state) && fits;
+  }
+  if (fits) {
+    return "";
+  }
+  for (const OptimizerPart& part : parts) {  // of some chunks it would be half of a state
+    part.step->reset();
+  }
+  return "this optimizer keeps other things";
+}
+
+Result<void> write_optimizer_state(const std::filesystem::path& path,
+                                   const Network& network,
+                                   const OptimizerState& state) {
+  std::vector<WeightSpec> specs;
+  std::vector<ParameterValues> values;
+  const auto write = [&](WeightSpec spec, const std::string& what, const ParameterValues& of) {
+    spec.name += '.' + what;
+    if (std::ssize(of) != spec.shape.elements()) {  // a rotation
+      spec.shape = {std::ssize(of)};
+      spec.flattened = {};
+    }
+    specs.push_back(std::move(spec));
+    values.push_back(of);
+  };
+  for (const WeightSpec& spec : weight_specs(network)) {
+    const auto found = state.parameters.find(spec.name);
+    if (found == state.parameters.end()) {
+      continue;  // a buffer
+    }
+    for (const auto& [name, moment] : found->second.moments) {
+      write(spec, name, moment);
+    }
+    if (!found->second.displacement.empty()) {
+      write(spec, "displacement", found->second.displacement);
+    }
+  }
+  return specs.empty() ? Result<void>{} : write_weights(path, specs, values, version());
+}
+
+}  // namespace troupe

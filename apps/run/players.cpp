@@ -1,0 +1,140 @@
+#include "apps/cli/version.hpp"
+#include "apps/run/hosts_file.hpp"
+#include "apps/run/processes.hpp"
+#include "apps/topologies/hosts.hpp"
+#include "apps/topologies/placement.hpp"
+#include "apps/topologies/topology.hpp"
+#include "apps/verbs/verb.hpp"
+#include "experiment.pb.h"
+#include "messages/experiment.hpp"
+#include "runtime/cluster/meeting.hpp"
+#include "runtime/cluster/tls.hpp"
+
+#include <algorithm>
+#include <iostream>
+#include <ostream>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr std::int64_t kBackMax = 1'000'000;
+constexpr std::int64_t kRestartWaitMax = 1'000'000;  // seconds
+
+/// With this process there is one more than the file has lines.
+Result<void> add_hosts(Players& players, const std::string& file) {
+  auto hosts = read_hosts_file(file);
+  if (!hosts) {
+    return hosts.error();
+  }
+  players.hosts = *std::move(hosts);
+  players.processes = static_cast<int>(players.hosts.size()) + 1;
+  return {};
+}
+
+Result<void> add_ranks(Players& players) {
+  auto ranks = ranks_of_environment();
+  if (!ranks) {
+    return ranks.error();
+  }
+  players.processes = ranks->processes;
+  players.ranks = *std::move(ranks);
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes) {
+  if (processes > 1 && !experiment.phases().empty()) {
+    return Error{ErrorKind::usage,
+                 "--processes: an experiment with phases runs in one process; leave out "
+                 "--processes, or the phases by --set phases=[]"};
+  }
+  return {};
+}
+
+std::vector<CommandOption> player_options(PlayerArguments& arguments) {
+  return {
+      {.names = "--processes",
+       .value = &arguments.processes,
+       .doc = "play the run in so many processes of this machine; what does not choose by "
+              "arrival ends with the same weights",
+       .type = "N",
+       .range = OptionRange{1, kProcessesMax}},
+      {.names = "--hosts",
+       .value = &arguments.hosts,
+       .doc = "play the run on several hosts: FILE has a line for each other process, "
+              "HOST:PORT of a `troupe node` or a HOST for ssh",
+       .type = "FILE",
+       .refuse_empty = "the name of the file is empty"},
+      {.names = "--join",
+       .value = &arguments.join,
+       .doc = "this is one of several processes that something else has started alike, and "
+              "told in the environment which: torchrun, Slurm, mpirun, Kubernetes; rank 0 leads",
+       .type = "env",
+       .legal = {"env"}},
+      {.names = "--back",
+       .value = &arguments.back,
+       .doc = "where the run goes on without a process that was lost: how often it is started or "
+              "reached again, or may come again, to take up its replicas; 0: never (default: 3)",
+       .type = "N",
+       .range = OptionRange{0, kBackMax}},
+      {.names = "--restarts",
+       .value = &arguments.restarts,
+       .doc = "how often a run that has lost a process without which it cannot go on begins again "
+              "by itself, from its newest checkpoint (default: 0)",
+       .type = "N",
+       .range = OptionRange{0, kBackMax}},
+      {.names = "--restart-wait",
+       .value = &arguments.restart_wait,
+       .doc = "seconds that a run with --restarts waits for a host that was lost; then it goes on "
+              "without that host (default: 60)",
+       .type = "S",
+       .range = OptionRange{0, kRestartWaitMax}},
+      {.names = "--keys",
+       .value = &arguments.keys,
+       .doc = "this host's folder of `troupe keys`, for hosts that are reached over a network",
+       .type = "DIR",
+       .refuse_empty = kEmptyFolder}};
+}
+
+Result<Players> players_of(const PlayerArguments& arguments) {
+  Players players{.processes = static_cast<int>(arguments.processes)};
+  if (arguments.back >= 0) {
+    players.back = static_cast<int>(arguments.back);
+  }
+  if (players.back && players.processes == 1 && arguments.hosts.empty() && arguments.join.empty()) {
+    return Error{ErrorKind::usage, "--back goes with --processes N, --hosts FILE or --join env"};
+  }
+  players.restarts = static_cast<int>(arguments.restarts);
+  players.restart_wait = std::chrono::seconds(arguments.restart_wait);
+  if (players.restarts > 0 && players.processes == 1 && arguments.hosts.empty() &&
+      arguments.join.empty()) {
+    return Error{ErrorKind::usage,
+                 "--restarts goes with --processes N, --hosts FILE or --join env"};
+  }
+  if (arguments.hosts.empty() && arguments.join.empty()) {
+    return arguments.keys.empty()
+               ? Result<Players>(players)
+               : Error{ErrorKind::usage, "--keys goes with --hosts FILE or --join env"};
+  }
+  if (arguments.processes > 1 || (!arguments.hosts.empty() && !arguments.join.empty())) {
+    return Error{ErrorKind::usage,
+                 "--processes, --hosts and --join each say how many processes a run has; name one"};
+  }
+  if (auto found =
+          arguments.join.empty() ? add_hosts(players, arguments.hosts) : add_ranks(players);
+      !found) {
+    return found.error();
+  }
+  if (!arguments.keys.empty()) {
+    auto credentials = Credentials::load(arguments.keys);
+    if (!credentials) {
+      return Error{ErrorKind::usage, "--keys: " + credentials.error().message};
+    }
+    players.credentials = std::make_shared<const Credentials>(*std::move(credentials));
+  }
+  return players;
+}
+
+}  // namespace troupe

@@ -1,0 +1,81 @@
+// troupe run --processes, --hosts: one experiment played by several processes of this machine, or of several.
+#pragma once
+
+#include "apps/cli/options.hpp"
+#include "apps/run/ranks.hpp"
+#include "apps/run/run.hpp"
+#include "runtime/cluster/lead.hpp"
+
+#include <chrono>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+struct Console;
+
+/// Error (usage) where a run cannot be played by so many processes, whatever its network; place() of
+/// topologies/placement.hpp has the rest.
+Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes);
+
+/// --processes, --hosts, --join, --keys, --back, --restarts and --restart-wait.
+struct PlayerArguments {
+  std::int64_t processes = 1;
+  std::string hosts{};
+  std::string keys{};
+  std::string join{};
+  std::int64_t back = -1;  // not given
+  std::int64_t restarts = 0;
+  std::int64_t restart_wait = 60;  // seconds
+};
+
+std::vector<CommandOption> player_options(PlayerArguments& arguments);
+
+/// Who plays a run besides this process.
+struct Players {
+  int processes = 1;                                 // with this one
+  std::vector<HostPlace> hosts{};                    // of the others; none: they are started here
+  std::shared_ptr<const Credentials> credentials{};  // for hosts that are not this machine
+  std::optional<Ranks> ranks{};                      // where something else has started all of them
+  std::optional<int> back{};  // how often the place of each that is lost is to be taken again
+  int restarts = 0;           // how often the run begins again that cannot go on without one
+  std::chrono::seconds restart_wait{60};  // until it goes on without a host that was lost
+};
+
+/// Error (usage): a sentence.
+Result<Players> players_of(const PlayerArguments& arguments);
+
+/// As run_experiment on the real clock, in several processes: this one is the lead, and the others are its own
+/// program or run on other hosts. Where one is lost without which it cannot go on, it begins again from its newest
+/// checkpoint, as often as `players` says. `notes`: where who plays what is told; null: nowhere. Error, besides
+/// run_experiment's, (usage) where the experiment cannot be played so, and whatever keeps another process from
+/// taking part.
+Result<RunResult> run_in_processes(const Blueprint& blueprint,
+                                   Players players,
+                                   const RunOptions& options,
+                                   std::ostream* notes);
+
+/// What a process does that has come to play its part, `players.ranks` being of another than the lead; the exit code.
+int play_as_rank(Console& console, const Players& players);
+
+// -- `troupe node`: each returns the exit code -----------------------------------------------------
+
+struct NodeOptions {
+  std::string listen{};
+  std::string keys{};
+  std::string address{};
+  bool once = false;
+  bool over_ssh = false;
+};
+
+/// One that a lead has started on its own machine.
+int play_as_started(Console& console);
+/// One that a lead has started through ssh: its standard input and output are the stream to the lead.
+int play_over_ssh(Console& console);
+/// One that waits for leads.
+int play_for_visitors(Console& console, const NodeOptions& options);
+
+}  // namespace troupe

@@ -1,0 +1,392 @@
+#include "apps/run/replay.hpp"
+
+#include "apps/cli/version.hpp"
+#include "apps/presets/presets.hpp"
+#include "apps/run/phases.hpp"
+#include "experiment.pb.h"
+#include "messages/experiment.hpp"
+#include "runtime/record/order_text.hpp"
+#include "runtime/system/replay.hpp"
+
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+namespace pb = google::protobuf;
+
+/// Members of summary.json that a replay comes to. The others are of the real clock, or are means (train_loss, gap
+/// and kMeanOfStaleness) over records of several threads, which were added in an order of their own.
+constexpr std::array<const char*, 12> kCompared{"outcome",
+                                                "updates",
+                                                "epochs",
+                                                "samples",
+                                                "test_loss",
+                                                "test_accuracy",
+                                                "staleness",
+                                                "stashes",
+                                                "bytes_sent",
+                                                "servers",
+                                                "weights_sha256",
+                                                "order_sha256"};
+constexpr const char* kMeanOfStaleness = "seconds_mean";
+constexpr std::uintmax_t kSummaryBytesMax = std::uintmax_t{64} << 20;
+
+Error data_error(const fs::path& path, const std::string& what) {
+  return {ErrorKind::data, concat(path.string(), ": ", what)};
+}
+
+Result<pb::Struct> parsed(const std::string& json, const fs::path& path) {
+  pb::Struct all;
+  if (!pb::util::JsonStringToMessage(json, &all).ok()) {
+    return data_error(path, "this is no JSON");
+  }
+  return all;
+}
+
+/// Error (data) where it is not there, which is so while a run goes on.
+Result<pb::Struct> read_summary(const fs::path& path) {
+  std::error_code code;
+  const std::uintmax_t bytes = fs::file_size(path, code);
+  std::ifstream file(path, std::ios::binary);
+  if (code || !file) {
+    return data_error(path,
+                      "there is no such file: this is no folder of a run, or the run has not come "
+                      "to an end of its own, and then its order is not whole");
+  }
+  if (bytes > kSummaryBytesMax) {
+    return data_error(path, "it is longer than what troupe writes");
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parsed(text.str(), path);
+}
+
+std::string shown(const pb::Value& value) {
+  std::string json;
+  return pb::util::MessageToJsonString(value, &json).ok() ? json : "nothing";
+}
+
+std::string difference(const std::string& path, const pb::Value& then, const pb::Value& now);
+
+/// What stands there under `key`, or nothing.
+pb::Value at(const pb::Struct& all, const std::string& key) {
+  const auto found = all.fields().find(key);
+  return found == all.fields().end() ? pb::Value() : found->second;
+}
+
+std::string text_of(const pb::Struct& all, const std::string& key) {
+  return at(all, key).string_value();
+}
+
+/// The first of a member's differences, whichever that is.
+std::string difference(const std::string& path, const pb::Struct& then, const pb::Struct& now) {
+  std::string found;
+  for (const auto* both : {&then, &now}) {
+    for (const auto& [key, value] : both->fields()) {
+      if (found.empty()) {
+        found = difference(concat(path, ".", key), at(then, key), at(now, key));
+      }
+    }
+  }
+  return found;
+}
+
+std::string difference(const std::string& path,
+                       const pb::ListValue& then,
+                       const pb::ListValue& now) {
+  std::string found;
+  if (then.values_size() != now.values_size()) {
+    found = concat(path, " has ", then.values_size(), " entries then, ", now.values_size(), " now");
+  }
+  for (int i = 0; i < then.values_size() && found.empty(); ++i) {
+    found = difference(concat(path, "[", i, "]"), then.values(i), now.values(i));
+  }
+  return found;
+}
+
+/// "updates: 60 then, 59 now"; "" where both are the same.
+std::string difference(const std::string& path, const pb::Value& then, const pb::Value& now) {
+  if (then.has_struct_value() && now.has_struct_value()) {
+    return difference(path, then.struct_value(), now.struct_value());
+  }
+  if (then.has_list_value() && now.has_list_value()) {
+    return difference(path, then.list_value(), now.list_value());
+  }
+  const std::string before = shown(then);
+  const std::string after = shown(now);
+  return before == after ? "" : concat(path, ": ", before, " then, ", after, " now");
+}
+
+/// What stands under `key`, without means that depend on who was added first.
+pb::Value comparable(const pb::Struct& all, const std::string& key) {
+  pb::Value value = at(all, key);
+  if (value.has_struct_value()) {
+    for (auto& [shard, numbers] : *value.mutable_struct_value()->mutable_fields()) {
+      if (numbers.has_struct_value()) {
+        numbers.mutable_struct_value()->mutable_fields()->erase(kMeanOfStaleness);
+      }
+    }
+  }
+  return value;
+}
+
+/// The recorded run of one folder.
+class Record {
+ public:
+  /// What the folder says of itself is read, and checked as far as it can be without the cast.
+  static Result<Record> open(const fs::path& folder) {
+    auto summary = read_summary(folder / "summary.json");
+    if (!summary) {
+      return summary.error();
+    }
+    const fs::path path = folder / "summary.json";
+    if (text_of(*summary, "clock") == "virtual") {
+      return Error{ErrorKind::usage,
+                   concat(folder.string(),
+                          " is of a run on the virtual clock, which is repeated by running it "
+                          "again: troupe sim ",
+                          folder.string())};
+    }
+    if (const std::string by = text_of(*summary, "version"); by != version()) {
+      return data_error(path,
+                        concat("the run was made by ",
+                               by.empty() ? "an earlier troupe" : "troupe " + by,
+                               ", this is ",
+                               version(),
+                               ", which may act otherwise"));
+    }
+    return Record(folder, *std::move(summary));
+  }
+
+  Result<void> prepare(const Blueprint& blueprint, const Cast& cast) {
+    if (auto same = check_experiment_of(blueprint); !same) {
+      return same;
+    }
+    if (!blueprint.experiment.record().order()) {
+      return data_error(
+          folder_,
+          "the run has not recorded its order (record.order=false). A run of threads that write "
+          "into one buffer (hogwild) never does: what they met there is in no message");
+    }
+    for (int thread = 0; thread < cast.threads; ++thread) {
+      if (const fs::path text = text_of_thread(thread); !fs::exists(text)) {
+        return data_error(text, "there is no such file");
+      }
+      auto deliveries = read_order(text_of_thread(thread), cast, thread);
+      if (!deliveries) {
+        return deliveries.error();
+      }
+      order_.push_back(*std::move(deliveries));
+    }
+    if (const fs::path more = text_of_thread(cast.threads); fs::exists(more)) {
+      return data_error(more, concat("this experiment has ", cast.threads, " threads alone"));
+    }
+    return {};
+  }
+
+  Ending play(Cast& cast,
+              RecordSink& records,
+              const std::vector<OrderSink*>& orders,
+              const std::function<bool()>& interrupted) {
+    Replay replay(cast, order_, records, orders);
+    const bool broken_off = text_of(summary_, "outcome") == "interrupted" &&
+                            text_of(summary_, "weights_sha256").empty();
+    Ending ending = replay.run(broken_off, [&] { return interrupted_ = interrupted(); });
+    deliveries_ = replay.delivered();
+    if (const auto& departure = replay.departure()) {
+      departed_ = concat("the replay departs from the record at ",
+                         text_of_thread(static_cast<int>(departure->thread)).string(),
+                         ":",
+                         departure->delivery + 1,
+                         ": ",
+                         departure->why);
+      ending.cause = departed_;
+    }
+    return ending;
+  }
+
+  /// What has come out otherwise than it was recorded.
+  std::vector<std::string> differences(const RunResult& result,
+                                       const proto::Experiment& experiment) const {
+    if (!departed_.empty()) {
+      return {departed_};
+    }
+    Summary summary = result.summary;
+    summary.outcome = outcome_text(result.exit_code, result.cause);
+    const auto now = parsed(to_json(summary, experiment), folder_);
+    TROUPE_CHECK(now, "[Record] a summary of our own that is no JSON");
+    std::vector<std::string> found;
+    for (const char* key : kCompared) {
+      if (std::string one = difference(key, comparable(summary_, key), comparable(*now, key));
+          !one.empty()) {
+        found.push_back(std::move(one));
+      }
+    }
+    return found;
+  }
+
+  bool interrupted() const { return interrupted_; }
+
+  std::uint64_t deliveries() const { return deliveries_; }
+
+  std::size_t threads() const { return order_.size(); }
+
+ private:
+  Record(fs::path folder, pb::Struct summary)
+      : folder_(std::move(folder)), summary_(std::move(summary)) {}
+
+  fs::path text_of_thread(int thread) const { return folder_ / concat("order-", thread, ".log"); }
+
+  /// The experiment of the folder is the one of its summary. Weights to start from are left out: a run that
+  /// went on from a checkpoint did not name them.
+  Result<void> check_experiment_of(const Blueprint& blueprint) const {
+    const fs::path path = folder_ / "experiment.textproto";
+    if (const std::string& from = blueprint.experiment.resumed().from(); !from.empty()) {
+      return data_error(path,
+                        concat("this run went on from ",
+                               from,
+                               " on another topology; a replay begins with a run's beginning, so "
+                               "that the run there can be replayed, and this one cannot"));
+    }
+    auto ours = parsed(print_experiment_json(blueprint.experiment), path);
+    if (!ours) {
+      return ours.error();
+    }
+    pb::Struct then = at(summary_, "experiment").struct_value();
+    then.mutable_fields()->erase("start_from");
+    ours->mutable_fields()->erase("start_from");
+    const std::string what = difference("experiment", then, *ours);
+    return what.empty() ? Result<void>() : data_error(path, "this is not what was run: " + what);
+  }
+
+  fs::path folder_;
+  pb::Struct summary_;
+  Deliveries order_;
+  std::string departed_;
+  bool interrupted_ = false;
+  std::uint64_t deliveries_ = 0;
+};
+
+/// The records of a run's phases, one after the other; a run without phases has one.
+class Records final : public Driver {
+ public:
+  explicit Records(std::vector<fs::path> folders) : folders_(std::move(folders)) {}
+
+  void begin(std::size_t phase) { phase_ = phase; }
+
+  Result<void> prepare(const Blueprint& blueprint, const Cast& cast) override {
+    auto opened = Record::open(folders_[phase_]);
+    if (opened) {
+      record_.emplace(*std::move(opened));
+    }
+    const auto ready = opened ? record_->prepare(blueprint, cast) : opened.error();
+    refused_ = refused_ || !ready;
+    return ready;
+  }
+
+  Ending play(Cast& cast,
+              RecordSink& records,
+              const std::vector<OrderSink*>& orders,
+              const std::function<bool()>& interrupted) override {
+    return record_->play(cast, records, orders, interrupted);
+  }
+
+  /// What has become of the phase that is played.
+  const Record& record() const { return *record_; }
+
+  bool refused() const { return refused_; }
+
+ private:
+  std::vector<fs::path> folders_;
+  std::size_t phase_ = 0;
+  std::optional<Record> record_;
+  bool refused_ = false;
+};
+
+void add(Replayed& all, const Record& record, const RunResult& result, const proto::Experiment& e) {
+  all.deliveries += record.deliveries();
+  all.threads = std::max(all.threads, record.threads());
+  all.interrupted = all.interrupted || record.interrupted();
+  const std::vector<std::string> found = record.differences(result, e);
+  all.differences.insert(all.differences.end(), found.begin(), found.end());
+  all.summary = result.summary;
+}
+
+/// The same with all of its phases.
+Result<Replayed> replay_phases(const proto::Experiment& whole,
+                               std::vector<Phase> phases,
+                               const RunOptions& options,
+                               Records& records) {
+  std::vector<proto::Experiment> experiments;
+  for (const Phase& phase : phases) {
+    experiments.push_back(phase.blueprint.experiment);
+  }
+  Replayed all;
+  const auto result = run_phases(whole,
+                                 std::move(phases),
+                                 options,
+                                 {.begins = [&](std::size_t i) { records.begin(i); },
+                                  .ended =
+                                      [&](std::size_t i, const RunResult& ended) {
+                                        add(all, records.record(), ended, experiments[i]);
+                                      }});
+  if (!result) {
+    return result.error();
+  }
+  if (records.refused()) {
+    return Error{static_cast<ErrorKind>(result->exit_code), result->cause};
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<Replayed> replay(const fs::path& folder, const ReplayOptions& options) {
+  if (auto whole = read_summary(folder / "summary.json"); !whole) {
+    return whole.error();  // told before the data is read
+  }
+  const auto experiment = load_experiment((folder / "experiment.textproto").string(), {});
+  if (!experiment) {
+    return experiment.error();
+  }
+  auto phases = make_phases(*experiment, false);
+  if (!phases) {
+    return phases.error();
+  }
+  std::vector<fs::path> folders;
+  for (const Phase& phase : *phases) {
+    folders.push_back(phase.folder.empty() ? folder : folder / phase.folder);
+  }
+  Records records(std::move(folders));
+  const RunOptions how{.virtual_clock = false,
+                       .directory = options.out,
+                       .progress = options.progress,
+                       .terminal = options.terminal,
+                       .interrupts = options.interrupts,
+                       .tee = nullptr,
+                       .recast = options.recast,
+                       .driver = &records};
+  if (!experiment->phases().empty()) {
+    return replay_phases(*experiment, *std::move(phases), how, records);
+  }
+  const Blueprint& blueprint = phases->front().blueprint;
+  auto result = run_experiment(blueprint, how);
+  if (!result) {
+    return result.error();
+  }
+  Replayed all;
+  add(all, records.record(), *result, blueprint.experiment);
+  return all;
+}
+
+}  // namespace troupe

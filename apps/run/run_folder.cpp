@@ -1,0 +1,139 @@
+#include "apps/run/run_folder.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLatest = "latest";
+constexpr int kNumberMax = 1'000'000'000;  // a greater one is no number of ours
+
+std::string variable_of_runs() {
+  const char* const named = std::getenv("TROUPE_RUNS");
+  return named ? named : "";
+}
+
+/// What a run of `experiment` is called: "my_run" of "dir/my run.textproto", and of the folder "runs/my_run-3".
+std::string name_of_run(const std::string& experiment) {
+  std::error_code code;
+  fs::path path(experiment);
+  const bool is_run = fs::is_directory(path, code);
+  if (is_run) {
+    path = fs::canonical(path, code);  // what `latest` leads to
+  }
+  std::string name =
+      path.extension() == ".textproto" ? path.stem().string() : path.filename().string();
+  const std::size_t dash = name.find_last_not_of("0123456789");
+  if (is_run && dash != name.npos && dash + 1 < name.size() && name[dash] == '-') {
+    name.resize(dash);
+  }
+  const auto odd = [](unsigned char c) {
+    return std::isalnum(c) == 0 && c != '-' && c != '_' && c != '.';
+  };
+  std::replace_if(name.begin(), name.end(), odd, '_');
+  return name.empty() || name.front() == '.' ? "run" : name;
+}
+
+/// The greatest N of the folders name-N.
+int newest_number(const fs::path& runs, const std::string& name) {
+  int newest = 0;
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(runs, code)) {
+    const std::string there = entry.path().filename().string();
+    if (!there.starts_with(name + "-")) {
+      continue;
+    }
+    int number = 0;
+    const char* const end = there.data() + there.size();
+    const auto [read, failed] = std::from_chars(there.data() + name.size() + 1, end, number);
+    if (failed == std::errc() && read == end && number < kNumberMax) {
+      newest = std::max(newest, number);
+    }
+  }
+  return newest;
+}
+
+/// In one step, so that whoever reads it finds one folder or the other. It is a convenience: where it cannot be
+/// made nothing is lost.
+void point_latest(const fs::path& runs, const fs::path& target) {
+  const fs::path made = runs / concat(".", kLatest, "-", ::getpid());
+  std::error_code code;
+  if (!fs::is_symlink(fs::symlink_status(runs / kLatest, code)) &&
+      fs::exists(runs / kLatest, code)) {
+    return;  // somebody's own
+  }
+  fs::create_directory_symlink(target, made, code);
+  if (!code) {
+    fs::rename(made, runs / kLatest, code);
+  }
+}
+
+}  // namespace
+
+std::string folder_of_runs() {
+  const std::string named = variable_of_runs();
+  return named.empty() || named == kKeepNothing ? "runs" : named;
+}
+
+bool runs_are_kept() {
+  return variable_of_runs() != kKeepNothing;
+}
+
+Result<RunFolder> RunFolder::make(const std::string& runs, const std::string& experiment) {
+  const std::string name = name_of_run(experiment);
+  std::error_code code;
+  fs::create_directories(runs, code);
+  // Others may begin at the same moment.
+  for (int number = newest_number(runs, name) + 1; !code; ++number) {
+    const fs::path path = fs::path(runs) / concat(name, "-", number);
+    if (fs::create_directory(path, code)) {
+      return RunFolder(path);
+    }
+  }
+  return Error{ErrorKind::lost,
+               concat("no folder for the run could be made in ",
+                      runs,
+                      ": ",
+                      code.message(),
+                      "; --out DIR names another, --out none keeps nothing")};
+}
+
+RunFolder::RunFolder(fs::path path) : path_(std::move(path)) {
+  std::error_code code;
+  before_ = fs::read_symlink(path_.parent_path() / kLatest, code);
+  point_latest(path_.parent_path(), path_.filename());
+}
+
+RunFolder::RunFolder(RunFolder&& other) noexcept
+    : path_(std::exchange(other.path_, {})), before_(std::move(other.before_)) {}
+
+RunFolder::~RunFolder() {
+  std::error_code code;
+  if (path_.empty()) {
+    return;
+  }
+  fs::remove(path_, code);  // which takes an empty one away, and no other
+  if (fs::exists(path_, code)) {
+    return;
+  }
+  const fs::path latest = path_.parent_path() / kLatest;
+  if (fs::read_symlink(latest, code) != path_.filename()) {
+    return;  // another run's by now
+  }
+  if (before_.empty()) {
+    fs::remove(latest, code);
+  } else {
+    point_latest(path_.parent_path(), before_);
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,82 @@
+#include "apps/run/tee.hpp"
+
+#include "experiment.pb.h"
+#include "runtime/schemes/exchange.hpp"
+
+#include <variant>
+
+namespace troupe {
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+
+/// By so much a replica's numbers of its own mini-batches are later. One replica's are those of the recorder's steps.
+std::int64_t batches_before(const proto::Experiment& e) {
+  return e.resumed().updates() * batches_per_update(e) / e.replicas().count();
+}
+
+}  // namespace
+
+Tee::Tee(const proto::Experiment& experiment, Recorder& recorder, RecordSink* second)
+    : recorder_(recorder),
+      second_(second),
+      completed_(recorder.completed()),
+      updates_(experiment.resumed().updates()),
+      mini_batches_(batches_before(experiment)),
+      seconds_(experiment.resumed().seconds()) {}
+
+RecordEntry Tee::counted(RecordEntry entry) const {
+  std::visit(Overloaded{[&](LossRecord& m) { m.stamp.batch += mini_batches_; },
+                        [&](AppliedRecord& m) {
+                          m.stamp.batch += mini_batches_;
+                          m.applied_to += updates_;
+                          for (Read& read : m.reads) {
+                            read.forward_version += updates_;
+                            read.backward_version += updates_;
+                          }
+                        },
+                        [&](EvaluationRecord& m) { m.step += updates_; },
+                        [&](ConsensusRecord& m) { m.step += updates_; },
+                        [&](ReplicaRecord& m) { m.step += updates_; },
+                        [&](ReturnOfReplica& m) { m.batch += mini_batches_; },
+                        [&](BusyRecord& m) {
+                          m.start += seconds_;
+                          m.end += seconds_;
+                        },
+                        [&](WaitRecord& m) {
+                          m.start += seconds_;
+                          m.end += seconds_;
+                        },
+                        [](auto&) {
+                        }},
+             entry);
+  return entry;
+}
+
+std::optional<Diverged> Tee::on(const RecordEntry& entry, double now) {
+  if (second_) {
+    second_->on(entry, now);
+  }
+  const bool counts = updates_ > 0 || seconds_ > 0;
+  auto diverged = counts ? recorder_.on(counted(entry), now + seconds_) : recorder_.on(entry, now);
+  completed_.store(recorder_.completed(), std::memory_order_relaxed);
+  return diverged;
+}
+
+void count_before(const proto::Experiment& e, Ending& ending) {
+  ending.seconds += e.resumed().seconds();
+  const bool diverged = ending.exit_code == static_cast<int>(ErrorKind::diverged) ||
+                        (ending.exit_code == 0 && !ending.cause.empty());
+  if (diverged) {
+    return;  // its step is that of a mini-batch which the recorder has counted
+  }
+  ending.step += e.resumed().updates();
+  if (ending.best) {
+    *ending.best += e.resumed().updates();
+  }
+}
+
+}  // namespace troupe
