@@ -56,7 +56,7 @@ void Archive::value(bool& x) {
   std::uint8_t byte = x ? 1 : 0;
   raw(&byte, 1);
   if (byte > 1) {
-    throw ArchiveError("the state has neither yes nor no where one of them belongs");
+    throw ArchiveError("the state has a flag that is neither 0 nor 1");
   }
   x = byte == 1;
 }

@@ -135,9 +135,9 @@ class Visitor {
         return in(
             x, 0, static_cast<std::int64_t>(b_.actors), "an actor that the run does not have");
       case Bound::round:
-        return in(x, 0, kRoundsMax, "a micro-batch that is none");
+        return in(x, 0, kRoundsMax, "a micro-batch that does not exist");
       case Bound::batch:
-        return in(x, 0, b_.batches, "a mini-batch that is none");
+        return in(x, 0, b_.batches, "a mini-batch that does not exist");
       case Bound::count:
         return in(x, 0, b_.most, "a number that there cannot be");
       case Bound::amount:
@@ -155,7 +155,7 @@ class Visitor {
         return in(x,
                   0,
                   static_cast<std::int64_t>(Kinds::size),
-                  "a kind of message that there is none of");
+                  "a kind of message that does not exist");
       default:
         return;
     }
@@ -166,14 +166,14 @@ class Visitor {
       in(x,
          0,
          static_cast<std::int64_t>(ReachKind::displacement) + 1,
-         "a prediction of a kind that there is none of");
+         "a prediction of a kind that does not exist");
     }
   }
 
   void real(double x, Bound bound) {
     const bool asked = bound == Bound::number || bound == Bound::seconds || bound == Bound::share;
-    expect(!asked || std::isfinite(x), "a number that is none");
-    expect(bound != Bound::share || (x >= 0 && x <= 1), "a share that is none");
+    expect(!asked || std::isfinite(x), "a number that is not finite");
+    expect(bound != Bound::share || (x >= 0 && x <= 1), "a share that is not from 0 to 1");
     expect(bound != Bound::seconds || x >= 0, "a time before the run");
   }
 
@@ -230,7 +230,7 @@ class Visitor {
     expect(
         std::all_of(
             all, all + x.elements(), [this](std::int32_t k) { return k >= 0 && k < b_.classes; }),
-        "a class or a token that there is none of");
+        "a class or a token that does not exist");
   }
 
   /// An entry of a bundle.

@@ -34,7 +34,7 @@ void fields(Archive& a, BusyRecord& busy) {
 void fields(Archive& a, PredictionRecord& prediction) {
   a(prediction);
   if (prediction.of > PredictionOf::input) {
-    throw ArchiveError("a record is of a prediction that there is none of");
+    throw ArchiveError("a record is of a prediction that does not exist");
   }
 }
 
@@ -48,7 +48,7 @@ void fields(Archive& a, InputRecord& input) {
 void fields(Archive& a, WaitRecord& wait) {
   a(wait);
   if (static_cast<std::size_t>(wait.want) >= kWants.size()) {
-    throw ArchiveError("a record tells of a want that there is none of");
+    throw ArchiveError("a record tells of a want that does not exist");
   }
 }
 
@@ -62,7 +62,7 @@ void become(RecordEntry& record, std::size_t index) {
   if constexpr (I < std::variant_size_v<RecordEntry::variant>) {
     index == I ? void(record.emplace<I>()) : become<I + 1>(record, index);
   } else {
-    throw ArchiveError("the records have one of a kind that there is none of");
+    throw ArchiveError("the records have one of a kind that does not exist");
   }
 }
 

@@ -35,7 +35,7 @@ Proto parsed(std::span<const std::byte> frame, const char* what) {
 Shape shape_of(const proto::WireTensor& tensor, std::size_t& bytes) {
   Shape shape;
   if (tensor.type() >= kTypes || tensor.extents_size() > Shape::kDimensionsMax) {
-    throw WireError("a header announces a tensor of a type or shape that there is none of");
+    throw WireError("a header announces a tensor of a type or shape that does not exist");
   }
   bytes = size_bytes(static_cast<DType>(tensor.type()));
   for (const std::int64_t extent : tensor.extents()) {
@@ -127,7 +127,7 @@ void check_parcel(const Parcel& parcel) {
   }
   in_bounds("bytes beside its tensors", header, kFrameBytesMax);
   if (!std::isfinite(parcel.due)) {
-    throw WireError("a message is due at a time that is none");
+    throw WireError("a message is due at an impossible time");
   }
 }
 
@@ -206,7 +206,7 @@ void Unpacker::begin(std::span<const std::byte> frame) {
   check_life(header.life(), life_);
   if (header.whole() != kWhole || header.kind() >= kParcelKinds || !std::isfinite(header.due()) ||
       static_cast<std::size_t>(header.tensors_size()) > kTensorsMax) {
-    throw WireError("a header says what no header can say");
+    throw WireError("a header has a field out of its bounds");
   }
   sequence_ = header.sequence();
   parcel_ = Parcel{.kind = static_cast<ParcelKind>(header.kind()),

@@ -91,7 +91,7 @@ class AdPsgd final : public PeerExchange {
     TROUPE_BELIEVE((note.what == kQuestion || note.what == kAnswer) && fit(note.tensors),
                    "replica ",
                    note.stamp.replica,
-                   " has told weights that are none");
+                   " has sent unusable weights");
     if (note.what == kQuestion) {
       questions_.push_back(std::move(note));
     } else if (asked_ == note.stamp.replica) {  // else it has been given up

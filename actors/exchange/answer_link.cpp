@@ -17,7 +17,7 @@ void decode(Answer& m, const AnswerLink& link) {
                    m.slice,
                    " of chunk ",
                    m.chunk,
-                   ": the server has sent an answer that is none: ",
+                   ": the server has sent an unusable answer: ",
                    sound.error().message);
   };
   for (std::size_t p = 1; p < m.weights.size(); ++p) {

@@ -122,15 +122,15 @@ class CodedGossip final : public GossipRounds {
   void heard(Note note, Effects& /*fx*/) override {
     const bool sound = note.what == kDifference && note.numbers.size() == 1 &&
                        note.numbers[0] >= 0 && note.numbers[0] < 0x1p53;
-    TROUPE_BELIEVE(sound, "replica ", note.stamp.replica, " has told a difference that is none");
+    TROUPE_BELIEVE(sound, "replica ", note.stamp.replica, " has sent an unusable difference");
     const Key key{static_cast<std::int64_t>(note.numbers[0]), note.stamp.replica};
     if (const std::size_t slices = now_at().size(); note.tensors.size() == 2 * slices) {
       Values copy(note.tensors.begin() + static_cast<std::ptrdiff_t>(slices), note.tensors.end());
-      TROUPE_BELIEVE(fit(copy), "replica ", note.stamp.replica, " has told a copy that is none");
+      TROUPE_BELIEVE(fit(copy), "replica ", note.stamp.replica, " has sent an unusable copy");
       copies_[key] = std::move(copy);
       note.tensors.resize(slices);
     }
-    check_letter(note, "a difference");
+    check_letter(note, "difference");
     letters_[key] = std::move(note.tensors);
   }
 

@@ -115,7 +115,7 @@ class Gossip final : public GossipRounds {
                        note.numbers[0] < 0x1p53 && fit(note.tensors),
                    "replica ",
                    note.stamp.replica,
-                   " has told weights that are none");
+                   " has sent unusable weights");
     notes_[{static_cast<std::int64_t>(note.numbers[0]), note.stamp.replica}] =
         std::move(note.tensors);
     advance(fx);
@@ -233,6 +233,8 @@ ExchangeScheme gossip() {
         return seat.links.empty() ? std::make_unique<Gossip>(seat) : coded_gossip(seat);
       },
       .codec_between_peers = true,
+      .copies_at_peers = true,
+      .changing_neighbours = changing_graph,
       .copies_sent = copies_of_gossip};
 }
 

@@ -255,9 +255,9 @@ void GradientSum::check_part(const Move& move, const std::vector<Tensor>& messag
   const auto start = [&] {
     return concat("replica ",
                   move.peer,
-                  " has sent a part of the gradient of mini-batch ",
+                  " has sent an unusable part of the gradient of mini-batch ",
                   stamp_.batch,
-                  " that is none: ");
+                  ": ");
   };
   expect_of(move,
             messages.size() == slices,

@@ -61,7 +61,7 @@ void PeerExchange::marked(const Note& mark, Effects& fx) {
   const bool sound = mark.numbers.size() == 3 && mark.numbers[0] > 0 && mark.numbers[0] < 0x1p53 &&
                      mark.numbers[1] >= 0 && mark.numbers[1] < 0x1p53 && mark.numbers[2] >= -1 &&
                      mark.numbers[2] < static_cast<double>(alive_.size());
-  TROUPE_BELIEVE(sound, "replica ", mark.stamp.replica, " has told a mark that is none");
+  TROUPE_BELIEVE(sound, "replica ", mark.stamp.replica, " has sent an unusable mark");
   const auto number = static_cast<std::int64_t>(mark.numbers[0]);
   const auto to = static_cast<std::int32_t>(mark.numbers[2]);
   if (number > cut_.number) {

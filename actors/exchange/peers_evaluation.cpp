@@ -62,7 +62,7 @@ std::vector<std::int32_t> members_of(const Note& note) {
     TROUPE_BELIEVE(number >= 0 && number < 0x1p31,
                    "replica ",
                    note.stamp.replica,
-                   " has told members that are none");
+                   " has sent an unusable list of members");
     all.push_back(static_cast<std::int32_t>(number));
   }
   return all;
@@ -291,9 +291,8 @@ void PeerExchange::check_letter(const Note& note, const char* what) const {
   TROUPE_BELIEVE(note.tensors.size() == newest_.size(),
                  "replica ",
                  note.stamp.replica,
-                 " has told ",
-                 what,
-                 " that is none");
+                 " has sent an unusable ",
+                 what);
   for (std::size_t s = 0; s < note.tensors.size(); ++s) {
     const Codec* const codec = seat_.links.empty() ? nullptr : seat_.links[s].codec.get();
     const Result<void> sound =
@@ -306,9 +305,9 @@ void PeerExchange::check_letter(const Note& note, const char* what) const {
                    seat_.chunk,
                    ": replica ",
                    note.stamp.replica,
-                   " has told ",
+                   " has sent an unusable ",
                    what,
-                   " that is none: ",
+                   ": ",
                    sound.error().message);
   }
 }
@@ -316,12 +315,12 @@ void PeerExchange::check_letter(const Note& note, const char* what) const {
 void PeerExchange::came(Note m, double now, Effects& fx) {
   const std::int32_t from = m.stamp.replica;
   const bool known = from >= 0 && static_cast<std::size_t>(from) < seat_.peers.size();
-  TROUPE_BELIEVE(known, "a note of replica ", from, ", which there is none of");
+  TROUPE_BELIEVE(known, "a note of replica ", from, ", which does not exist");
   if (m.what == kAsk) {
     asks_.insert({m.stamp.batch, from});
     hand_out(fx);
   } else if (m.what == kReply) {
-    TROUPE_BELIEVE(answers_well(m), "replica ", from, " has answered with weights that are none");
+    TROUPE_BELIEVE(answers_well(m), "replica ", from, " has answered with unusable weights");
     gathered(m.stamp.batch,
              from,
              {.tensors = std::move(m.tensors), .numbers = std::move(m.numbers)},

@@ -105,7 +105,7 @@ class Sgp final : public PeerExchange {
                        fit(note.tensors),
                    "replica ",
                    note.stamp.replica,
-                   " has told a share that is none");
+                   " has sent an unusable share");
     const Key key{note.stamp.batch, note.stamp.replica};
     shares_[key] = std::move(note);
   }

@@ -34,8 +34,8 @@ class Strom final : public PeerExchange {
 
   void heard(Note note, Effects& /*fx*/) override {
     TROUPE_BELIEVE(
-        note.what == kMove, "replica ", note.stamp.replica, " has told a move that is none");
-    check_letter(note, "a move");
+        note.what == kMove, "replica ", note.stamp.replica, " has sent an unusable move");
+    check_letter(note, "move");
     letters_.push_back(std::move(note));
   }
 

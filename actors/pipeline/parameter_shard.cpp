@@ -39,7 +39,7 @@ void ParameterShard::handle(Pull m, double, Effects& fx) {
   TROUPE_BELIEVE(!m.slice || *m.slice < kept_.begin()->second.base.size() || m.pinned,
                  "a pull of slice ",
                  *m.slice,
-                 ", which there is none of");
+                 ", which does not exist");
   if (!answer(m, fx)) {
     waiting_.push_back(std::move(m));
   }

@@ -74,7 +74,7 @@ std::int64_t Source::taken() const {
 void Source::handle(Credit m, double now, Effects& fx) {
   const std::int64_t before = taken();
   const auto taker = static_cast<std::size_t>(taken_.size() == 1 ? 0 : m.chunk);
-  TROUPE_BELIEVE(taker < taken_.size(), "credit of chunk ", m.chunk, ", which there is none of");
+  TROUPE_BELIEVE(taker < taken_.size(), "credit of chunk ", m.chunk, ", which does not exist");
   TROUPE_BELIEVE(credits_ <= c_.prefetch + kCreditsMax, "credit for what was never sent");
   ++taken_[taker];
   credits_ += static_cast<std::int32_t>(taken() - before);

@@ -180,7 +180,7 @@ void Director::handle(Concluded m, double, Effects& fx) {
   TROUPE_CHECK(m.chunk >= 0 && m.chunk < c_.company.chunks,
                "the weights of chunk ",
                m.chunk,
-               ", which there is none of");
+               ", which does not exist");
   concluded_[{m.chunk, m.slice}] = std::move(m.weights);
   conclude(fx);
 }
@@ -189,7 +189,7 @@ void Director::handle(Buffers m, double, Effects& fx) {
   TROUPE_CHECK(m.chunk >= 0 && m.chunk < c_.company.chunks,
                "the buffers of chunk ",
                m.chunk,
-               ", which there is none of");
+               ", which does not exist");
   if (m.replica == evaluator()) {
     buffers_[m.chunk] = std::move(m.tensors);
     conclude(fx);
@@ -257,13 +257,13 @@ void Director::archive(Archive& a) {
     return chunk >= 0 && chunk < c_.company.chunks;
   };
   for (const auto& [part, weights] : concluded_) {
-    expect_archived(is_chunk(part.first), "the state has weights of a chunk that there is none of");
+    expect_archived(is_chunk(part.first), "the state has weights of a chunk that does not exist");
   }
   for (const auto& [chunk, tensors] : buffers_) {
-    expect_archived(is_chunk(chunk), "the state has buffers of a chunk that there is none of");
+    expect_archived(is_chunk(chunk), "the state has buffers of a chunk that does not exist");
   }
   expect_archived(!marking_ || !marks_.empty() || each_,
-                  "the state has an evaluation under way that there is none of");
+                  "the state has an evaluation under way that does not exist");
 }
 
 }  // namespace troupe

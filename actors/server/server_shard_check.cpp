@@ -44,7 +44,7 @@ void ServerShard::check_values(const Upload& m, const std::string& sender) const
                      (of.values.size() >= c_.values_least && of.values.size() <= c_.values_most &&
                       of.mini_batches > 0 && of.mini_batches <= c_.push_most),
                  sender,
-                 " has sent a push that is none: ",
+                 " has sent an unusable push: ",
                  of.values.size(),
                  " tensors for ",
                  of.mini_batches,
@@ -55,7 +55,7 @@ void ServerShard::check_values(const Upload& m, const std::string& sender) const
                                                             weights_.slice().elements())
                                             : Error{ErrorKind::lost, "it has nothing"};
     TROUPE_BELIEVE(
-        right, sender, " has sent a push that is none: ", right ? "" : right.error().message);
+        right, sender, " has sent an unusable push: ", right ? "" : right.error().message);
   }
 }
 

@@ -88,7 +88,7 @@ Blueprint blueprint_of(const Workload& workload,
   auto schedule = make_schedule({.name = "async_one_f_one_b", .stages = stages});
   TROUPE_CHECK(schedule, schedule.error().message);
   b.schedule = std::make_shared<const Schedule>(*std::move(schedule));
-  b.view = find_policy("stash")->view({.experiment = b.experiment}, *b.schedule);
+  b.view = policy_schemes().find("stash")->view({.experiment = b.experiment}, *b.schedule);
   const auto cut = cut_blueprint(b, {});
   TROUPE_CHECK(cut, cut.error().message);
   return b;

@@ -4,6 +4,7 @@
 #include "apps/cli/version.hpp"
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/input_file.hpp"
@@ -107,18 +108,14 @@ std::string words_of_trial(const fs::path& path) {
 std::string maker_of_trials() {
   static const std::string program = digest_of_program();  // the file is large
   const Summary::Origin origin = origin_of_run();
-  return concat("troupe ",
-                version(),
-                ", commit ",
-                origin.commit,
-                ", program ",
-                program,
-                ", oneDNN ",
-                onednn_version(),
-                ", on ",
-                origin.cpu,
-                origin.gpu.empty() ? "" : " with ",
-                origin.gpu);
+  return fill_in("troupe {}, commit {}, program {}, oneDNN {}, on {}{}{}",
+                 version(),
+                 origin.commit,
+                 program,
+                 onednn_version(),
+                 origin.cpu,
+                 origin.gpu.empty() ? "" : " with ",
+                 origin.gpu);
 }
 
 KeptTrials::KeptTrials(fs::path folder, std::string clock, std::string maker)
@@ -159,20 +156,19 @@ Result<KeptTrials> KeptTrials::open(const fs::path& of_comparison,
   const auto others = std::count_if(
       there.begin(), there.end(), [&](const fs::path& path) { return !ours.contains(path); });
   if (others > 0 && others == std::ssize(there)) {
-    return Error{ErrorKind::usage,
-                 concat("--out: ",
-                        of_comparison.string(),
-                        " has the trials of another comparison (",
-                        words_of_trial(there.front()),
-                        "), and none of this one; name a new folder")};
+    return usage_error(
+        "--out: {} has the trials of another comparison ({}), and none of this one; name a new "
+        "folder",
+        of_comparison.string(),
+        words_of_trial(there.front()));
   }
   if (others > 0) {
-    kept.notes_.push_back(concat(others,
-                                 others == 1 ? " trial in " : " trials in ",
-                                 kept.folder_.string(),
-                                 others == 1 ? " belongs" : " belong",
-                                 " to other schemes or seeds; they stay there, and are not in this "
-                                 "table"));
+    kept.notes_.push_back(
+        fill_in("{}{}{}{} to other schemes or seeds; they stay there, and are not in this table",
+                others,
+                others == 1 ? " trial in " : " trials in ",
+                kept.folder_.string(),
+                others == 1 ? " belongs" : " belong"));
   }
   return kept;
 }
@@ -197,10 +193,10 @@ bool KeptTrials::recall(const Contender& scheme, Trial& trial) {
     return false;
   }
   if (note.maker != maker_) {
-    notes_.push_back(concat(name,
-                            " is made again, as another program or another kind of machine has "
-                            "made it: ",
-                            note.maker));
+    notes_.push_back(
+        fill_in("{} is made again, as another program or another kind of machine has made it: {}",
+                name,
+                note.maker));
     return false;
   }
   trial = std::move(read);

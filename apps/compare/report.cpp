@@ -2,6 +2,7 @@
 
 #include "apps/cli/text.hpp"
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/decoupled.hpp"
@@ -293,13 +294,10 @@ std::string table_text(const Comparison& c) {
   }
   for (const Trial& trial : c.trials) {
     if (trial.outcome == Outcome::failed) {
-      text += concat("failed   ",
-                     c.schemes.schemes[trial.scheme].label,
-                     " seed ",
-                     trial.seed,
-                     ": ",
-                     trial.cause,
-                     "\n");
+      text += fill_in("failed   {} seed {}: {}\n",
+                      c.schemes.schemes[trial.scheme].label,
+                      trial.seed,
+                      trial.cause);
     }
   }
   for (const std::string& note : c.notes) {

@@ -4,6 +4,7 @@
 #include "apps/presets/presets.hpp"
 #include "apps/topologies/checks.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 
 #include <algorithm>
@@ -67,12 +68,11 @@ Result<std::vector<std::string>> range_values(std::string_view text) {
   const auto count = parted ? number_of(range.substr(colon + 1)) : std::nullopt;
   if (!first || !last || !count || *count != std::floor(*count) || *count < 2 ||
       *count > kRangeMax || *first == *last || (log && (*first <= 0 || *last <= 0))) {
-    return Error{ErrorKind::usage,
-                 concat("--vary: \"",
-                        text,
-                        "\" is no range; right are log:1e-3..1e-1:5, of numbers above 0, and "
-                        "lin:0..0.5:3, each with the number of values, 2 to ",
-                        kRangeMax)};
+    return usage_error(
+        "--vary: \"{}\" is no range; right are log:1e-3..1e-1:5, of numbers above 0, and "
+        "lin:0..0.5:3, each with the number of values, 2 to {}",
+        text,
+        kRangeMax);
   }
   std::vector<std::string> values;
   for (int i = 0; i < static_cast<int>(*count); ++i) {
@@ -182,11 +182,9 @@ class Maker {
       } while (advance(at, varied_));
     }
     if (made_.schemes.empty()) {
-      return Error{ErrorKind::usage,
-                   concat("nothing is left to compare, as every combination is refused; ",
-                          made_.refused.front().label,
-                          ": ",
-                          made_.refused.front().reason)};
+      return usage_error("nothing is left to compare, as every combination is refused; {}: {}",
+                         made_.refused.front().label,
+                         made_.refused.front().reason);
     }
     return std::move(made_);
   }
@@ -262,8 +260,7 @@ class Maker {
 /// That a key has values, each once. A key that changes along with others may have one twice.
 Result<void> check_values(const Varied& varied, std::string_view text, bool alone) {
   if (varied.path == "seed") {
-    return Error{ErrorKind::usage,
-                 "--vary: every scheme is run with the same seeds; --seeds says how many"};
+    return usage_error("--vary: every scheme is run with the same seeds; --seeds says how many");
   }
   const auto& values = varied.values;
   for (auto here = values.begin(); here != values.end(); ++here) {
@@ -299,17 +296,13 @@ Result<std::vector<Varied>> parse_varied(std::string_view text) {
     for (const std::string& value : split_values(right)) {
       const auto parts = all.size() == 1 ? std::vector{value} : split_values(value, '+');
       if (parts.size() != all.size()) {
-        return Error{ErrorKind::usage,
-                     concat("--vary: \"",
-                            text,
-                            "\" has ",
-                            all.size(),
-                            " keys that change together, and ",
-                            value,
-                            " is ",
-                            parts.size(),
-                            " of their values; right is ",
-                            "a+b=v1+w1,v2+w2")};
+        return usage_error(
+            "--vary: \"{}\" has {} keys that change together, and {} is {} of their values; right "
+            "is a+b=v1+w1,v2+w2",
+            text,
+            all.size(),
+            value,
+            parts.size());
       }
       for (std::size_t i = 0; i < all.size(); ++i) {
         all[i].values.push_back(parts[i]);

@@ -2,6 +2,7 @@
 
 #include "apps/cli/text.hpp"
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 
 #include <cmath>
 
@@ -32,16 +33,12 @@ std::string TrialsProgress::locked_standing_text(double spent) const {
     work += standing.share;
   }
   const auto& [trial, standing] = *under_way_.begin();
-  std::string text = concat("[",
-                            done_,
-                            "/",
-                            all_,
-                            "] ",
-                            name_of(trial.second, trial.first),
-                            ": epoch ",
-                            number(standing.epochs, "%.2f"),
-                            ", ",
-                            number(100 * standing.share, "%.0f %% done"));
+  std::string text = fill_in("[{}/{}] {}: epoch {}, {}",
+                             done_,
+                             all_,
+                             name_of(trial.second, trial.first),
+                             number(standing.epochs, "%.2f"),
+                             number(100 * standing.share, "%.0f %% done"));
   if (std::isfinite(standing.loss)) {
     text += ", loss " + number(standing.loss);
   }

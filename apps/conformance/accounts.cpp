@@ -1,6 +1,7 @@
 #include "apps/conformance/accounts.hpp"
 
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 
 #include <algorithm>
 #include <set>
@@ -46,29 +47,22 @@ std::string wrong_updates(const Seen& seen) {
     }
     version = record.applied_to;
     if (!pushes.insert({record.stamp.replica, record.stamp.batch}).second) {
-      return concat("mini-batch ",
-                    record.stamp.batch,
-                    " of replica ",
-                    record.stamp.replica,
-                    " was applied twice");
+      return fill_in("mini-batch {} of replica {} was applied twice",
+                     record.stamp.batch,
+                     record.stamp.replica);
     }
     ++applied;
     lag += lag_of(record);
   }
   if (version + 1 != server.version || applied != server.applied || lag != server.lag) {
-    return concat("the server tells of ",
-                  server.applied,
-                  " pushes in ",
-                  server.version,
-                  " updates, ",
-                  server.lag,
-                  " late in all; there were ",
-                  applied,
-                  " in ",
-                  version + 1,
-                  ", ",
-                  lag,
-                  " late");
+    return fill_in(
+        "the server tells of {} pushes in {} updates, {} late in all; there were {} in {}, {} late",
+        server.applied,
+        server.version,
+        server.lag,
+        applied,
+        version + 1,
+        lag);
   }
   return "";
 }

@@ -1,6 +1,7 @@
 #include "apps/conformance/conformance.hpp"
 
 #include "apps/conformance/kits.hpp"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/rule.hpp"
@@ -26,22 +27,19 @@ Error unknown(const std::string& name) {
   add("weight policies: ", policy_schemes());
   const std::string near = nearest(name, names);
   return {ErrorKind::usage,
-          concat("conformance: there is no scheme \"",
-                 name,
-                 "\"",
-                 near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                 " (",
-                 all,
-                 ")")};
+          fill_in("conformance: there is no scheme \"{}\"{} ({})",
+                  name,
+                  near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                  all)};
 }
 
 }  // namespace
 
 Result<std::vector<Finding>> check_conformance(const ConformanceOptions& options) {
-  if (const ScheduleScheme* const schedule = find_schedule(options.rule)) {
+  if (const ScheduleScheme* const schedule = schedule_schemes().find(options.rule)) {
     return conformance::check_schedule_conformance(*schedule, options);
   }
-  if (const PolicyScheme* const policy = find_policy(options.rule)) {
+  if (const PolicyScheme* const policy = policy_schemes().find(options.rule)) {
     return conformance::check_policy_conformance(*policy, options);
   }
   if (rules().find(options.rule)) {

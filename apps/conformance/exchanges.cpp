@@ -2,6 +2,7 @@
 #include "apps/conformance/kits.hpp"
 #include "apps/conformance/replicas.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 
 #include <map>
 #include <set>
@@ -76,16 +77,13 @@ class ExchangeKit {
     }
     return {"accounts",
             true,
-            concat(3 * kReplicaUpdates,
-                   " updates of ",
-                   kReplicas,
-                   " replicas: ",
-                   applied,
-                   " mini-batches applied, ",
-                   dropped,
-                   " pushes dropped, ",
-                   under_way,
-                   " mini-batches under way at the end; updates and samples add up")};
+            fill_in("{} updates of {} replicas: {} mini-batches applied, {} pushes dropped, {} "
+                    "mini-batches under way at the end; updates and samples add up",
+                    3 * kReplicaUpdates,
+                    kReplicas,
+                    applied,
+                    dropped,
+                    under_way)};
   }
 
   /// Of the updates that count: what servers made after the end is left out.
@@ -133,12 +131,10 @@ class ExchangeKit {
     std::map<std::int32_t, std::int64_t> next;  // by replica
     for (const AppliedRecord& record : seen.applied) {
       if (const std::int64_t due = next[record.stamp.replica]++; record.stamp.batch != due) {
-        return concat("replica ",
-                      record.stamp.replica,
-                      " applied mini-batch ",
-                      record.stamp.batch,
-                      ", due was ",
-                      due);
+        return fill_in("replica {} applied mini-batch {}, due was {}",
+                       record.stamp.replica,
+                       record.stamp.batch,
+                       due);
       }
     }
     return "";

@@ -102,7 +102,7 @@ Assignments first_fitting(const PolicyScheme& policy) {
   if (policy.goes_with) {
     for (const OptimizerScheme& optimizer : optimizer_schemes()) {
       if (policy.goes_with(optimizer)) {
-        return {concat(is_built_in(optimizer) ? "optimizer.rule=" : "optimizer.custom.name=",
+        return {concat(optimizer_schemes().built_in(optimizer) ? "optimizer.rule=" : "optimizer.custom.name=",
                        optimizer.info.name)};
       }
     }
@@ -233,7 +233,7 @@ class PolicyKit {
   Finding identity() const {
     Assignments plain = optimizer_;
     plain.push_back("pipeline.schedule=one_f_one_b");
-    const PipelineTrial own = run_pipeline(pipe(*find_schedule("one_f_one_b"), 1, 1));
+    const PipelineTrial own = run_pipeline(pipe(*schedule_schemes().find("one_f_one_b"), 1, 1));
     if (!own.trouble.empty()) {
       return {"identity", false, "one stage: " + own.trouble};
     }

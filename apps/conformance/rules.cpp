@@ -1,6 +1,7 @@
 // Whether a rule of the parameter server keeps what the runtime promises of every rule.
 #include "apps/conformance/kits.hpp"
 #include "apps/conformance/replicas.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/schemes/rule.hpp"
 
 #include <algorithm>
@@ -63,18 +64,15 @@ class RuleKit {
     return {
         "accounts",
         true,
-        concat(updates,
-               " updates of ",
-               kReplicas,
-               " replicas: ",
-               applied,
-               " gradients applied, ",
-               dropped,
-               " dropped, ",
-               in_flight,
-               " in flight; all their lags add up to ",
-               lags,
-               lags == law ? ", updates x (R - 1)" : concat(", not updates x (R - 1) = ", law))};
+        fill_in("{} updates of {} replicas: {} gradients applied, {} dropped, {} in flight; all "
+                "their lags add up to {}{}",
+                updates,
+                kReplicas,
+                applied,
+                dropped,
+                in_flight,
+                lags,
+                lags == law ? ", updates x (R - 1)" : concat(", not updates x (R - 1) = ", law))};
   }
 
   Finding bound() const {

@@ -2,6 +2,7 @@
 #include "apps/conformance/kits.hpp"
 #include "apps/conformance/trial.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 
@@ -99,10 +100,10 @@ class ScheduleKit {
     }
     return {"order",
             true,
-            concat(made_.size(),
-                   " pipes of 1 to 7 stages and 1 to 8 micro-batches: each forward, backward and "
-                   "update once and in order",
-                   refused_ > 0 ? concat("; ", refused_, " others are refused: ", refusal_) : "")};
+            fill_in("{} pipes of 1 to 7 stages and 1 to 8 micro-batches: each forward, backward "
+                    "and update once and in order{}",
+                    made_.size(),
+                    refused_ > 0 ? concat("; ", refused_, " others are refused: ", refusal_) : "")};
   }
 
   /// Short runs end in the start-up, long ones go round often.
@@ -132,15 +133,13 @@ class ScheduleKit {
     for (const std::int64_t d : shown().schedule.delay) {
       by_chunk += concat(by_chunk.empty() ? "" : ", ", d);
     }
-    const std::string what = concat("on ",
-                                    shown().stages,
-                                    " stages with ",
-                                    shown().micro_batches,
-                                    " micro-batches forwards are ",
-                                    by_chunk,
-                                    " updates early, chunk by chunk; at most ",
-                                    largest,
-                                    " in all of these pipes");
+    const std::string what = fill_in(
+        "on {} stages with {} micro-batches forwards are {} updates early, chunk by chunk; at most "
+        "{} in all of these pipes",
+        shown().stages,
+        shown().micro_batches,
+        by_chunk,
+        largest);
     if (!options_.bound) {
       return {"delay", true, what};
     }
@@ -167,14 +166,11 @@ class ScheduleKit {
           if (read.forward_version != due) {
             return {"versions",
                     false,
-                    concat("the forward of ",
-                           record.stamp.batch,
-                           " on chunk ",
-                           record.stamp.chunk,
-                           " read version ",
-                           read.forward_version,
-                           ", due was ",
-                           due)};
+                    fill_in("the forward of {} on chunk {} read version {}, due was {}",
+                            record.stamp.batch,
+                            record.stamp.chunk,
+                            read.forward_version,
+                            due)};
           }
         }
       }
@@ -207,12 +203,11 @@ class ScheduleKit {
     const bool same = own.result.summary.weights_sha256 == plain.result.summary.weights_sha256;
     return {"identity",
             same,
-            concat(one->stages,
-                   one->stages == 1 ? " stage, " : " stages, ",
-                   one->micro_batches,
-                   " micro-batches, no delay: ",
-                   same ? "" : "not ",
-                   "what one stage trains, bit for bit")};
+            fill_in("{}{}{} micro-batches, no delay: {}what one stage trains, bit for bit",
+                    one->stages,
+                    one->stages == 1 ? " stage, " : " stages, ",
+                    one->micro_batches,
+                    same ? "" : "not ")};
   }
 
   Finding replay() const {
@@ -255,11 +250,9 @@ Finding equal_runs(const RunResult& first, const RunResult& second) {
   const bool weights = first.summary.weights_sha256 == second.summary.weights_sha256;
   return {"replay",
           order && weights,
-          concat("two equal runs: ",
-                 order ? "equal" : "different",
-                 " orders of messages, ",
-                 weights ? "equal" : "different",
-                 " weights")};
+          fill_in("two equal runs: {} orders of messages, {} weights",
+                  order ? "equal" : "different",
+                  weights ? "equal" : "different")};
 }
 
 Result<std::vector<Finding>> check_schedule_conformance(const ScheduleScheme& scheme,

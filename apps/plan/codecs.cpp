@@ -3,6 +3,7 @@
 #include "apps/cli/text.hpp"
 #include "apps/topologies/exchange.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/schemes/codec.hpp"
 
 #include <cmath>
@@ -25,7 +26,7 @@ std::string kept_text(const Blueprint& b) {
     }
   }
   // What gossip's messages leave out is in the next difference from what the neighbours have.
-  const bool gossips = b.experiment.replicas().exchange().has_gossip();
+  const bool gossips = exchange_of(b.experiment).copies_at_peers;
   const bool residual = keeps_residual(codecs) && !gossips;
   const double copies = (residual ? 1 : 0) + (numbers > 0 ? kept / numbers : 0);
   if (gossips && numbers > 0) {
@@ -34,16 +35,13 @@ std::string kept_text(const Blueprint& b) {
   if (copies == 0) {
     return "";
   }
-  return concat("; each ",
-                groups_of(b.experiment) > 0 ? "group's server" : "replica",
-                " keeps ",
-                residual ? "a residual" : "",
-                residual && kept > 0 ? " and " : "",
-                kept > 0 ? "the codec's memory" : "",
-                ", ",
-                std::round(100 * copies) / 100,
-                copies == 1 ? " copy" : " copies",
-                " of the weights");
+  return fill_in("; each {} keeps {}{}{}, {}{} of the weights",
+                 groups_of(b.experiment) > 0 ? "group's server" : "replica",
+                 residual ? "a residual" : "",
+                 residual && kept > 0 ? " and " : "",
+                 kept > 0 ? "the codec's memory" : "",
+                 std::round(100 * copies) / 100,
+                 copies == 1 ? " copy" : " copies");
 }
 
 }  // namespace
@@ -54,13 +52,11 @@ std::string codecs_text(const Blueprint& b) {
   const auto direction = [&](const char* name, const CodecScheme& scheme, const char* keeps) {
     if (scheme.codec) {
       text +=
-          concat("codec      ",
-                 name,
-                 " ",
-                 scheme.info.name,
-                 scheme.bytes.empty() ? "" : "; bytes of a message of n numbers: " + scheme.bytes,
-                 keeps,
-                 "\n");
+          fill_in("codec      {} {}{}{}\n",
+                  name,
+                  scheme.info.name,
+                  scheme.bytes.empty() ? "" : "; bytes of a message of n numbers: " + scheme.bytes,
+                  keeps);
     }
   };
   const CodecScheme& down = codec_scheme(codecs.down());
@@ -80,13 +76,12 @@ std::string told_text(const Blueprint& b) {
     return "";
   }
   const double copies = std::round(100 * exchange.copies_sent(b.experiment)) / 100;
-  return concat("; each replica sends at most ",
-                copies,
-                has_coded_peers(b.experiment) && !is_plain(b.experiment.replicas().codec().up())
-                    ? " messages (without a codec "
-                    : " times its weights (",
-                mebibytes(4 * copies * static_cast<double>(b.network.parameters())),
-                ") for each mini-batch");
+  return fill_in("; each replica sends at most {}{}{}) for each mini-batch",
+                 copies,
+                 has_coded_peers(b.experiment) && !is_plain(b.experiment.replicas().codec().up())
+                     ? " messages (without a codec "
+                     : " times its weights (",
+                 mebibytes(4 * copies * static_cast<double>(b.network.parameters())));
 }
 
 }  // namespace troupe

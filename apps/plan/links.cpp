@@ -2,8 +2,11 @@
 
 #include "apps/cli/text.hpp"
 #include "apps/plan/forecast.hpp"
+#include "apps/real_clock.hpp"
 #include "apps/run/real_clock.hpp"
+#include "apps/text.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/exchange.hpp"
 
@@ -24,7 +27,7 @@ struct SlowLink {
 SlowLink link_nobody_waits_for(const Blueprint& b) {
   const proto::Clock& clock = b.experiment.clock();
   const bool far = groups_of(b.experiment) > 0;
-  if (!far && !b.experiment.replicas().exchange().diloco().mode().has_decoupled()) {
+  if (!far && !(b.link && b.link->never_waits)) {
     return {};
   }
   std::int64_t numbers = 0;
@@ -59,16 +62,14 @@ std::string links_warning(const Blueprint& b) {
   if (link.seconds <= kMiniBatches * period || link.seconds == 0) {
     return "";
   }
-  return concat("warning    on the virtual clock a message between ",
-                link.ends,
-                " takes ",
-                duration(link.seconds),
-                period > 0
-                    ? concat(", as long as ", short_number(link.seconds / period), " mini-batches")
-                    : ", while a mini-batch takes no time",
-                ";\n           nobody waits for it, and the run's updates are counted behind it (",
-                link.keys,
-                ")\n");
+  return fill_in(
+      "warning    on the virtual clock a message between {} takes {}{};\n           nobody waits "
+      "for it, and the run's updates are counted behind it ({})\n",
+      link.ends,
+      duration(link.seconds),
+      period > 0 ? concat(", as long as ", short_number(link.seconds / period), " mini-batches")
+                 : ", while a mini-batch takes no time",
+      link.keys);
 }
 
 }  // namespace troupe

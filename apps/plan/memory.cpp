@@ -3,7 +3,9 @@
 #include "actors/pipeline/optimizer.hpp"
 #include "apps/cli/text.hpp"
 #include "apps/plan/follow.hpp"
+#include "apps/text.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/rate.hpp"
 
@@ -131,13 +133,10 @@ std::string memory_warning(const Blueprint& b) {
     const double needed = memory_needed(b, info.device);
     const auto has = static_cast<double>(info.memory_bytes);
     if (info.memory_bytes > 0 && needed > has) {
-      text += concat("warning    ",
-                     to_string(info.device),
-                     " has ",
-                     mebibytes(has),
-                     " of memory, and the run needs at least ",
-                     mebibytes(needed),
-                     "\n");
+      text += fill_in("warning    {} has {} of memory, and the run needs at least {}\n",
+                      to_string(info.device),
+                      mebibytes(has),
+                      mebibytes(needed));
     }
   }
   return text;

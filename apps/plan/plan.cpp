@@ -11,6 +11,7 @@
 #include "apps/plan/room.hpp"
 #include "apps/topologies/extension.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/chunk_optimizer.hpp"
@@ -58,17 +59,15 @@ const PolicyScheme& policy_of(const Blueprint& b) {
 std::string scheme_text(const Blueprint& b) {
   const proto::Pipeline& pipeline = b.experiment.pipeline();
   const std::int32_t per_stage = b.schedule->options.chunks_per_stage;
-  return concat(b.schedule->options.name,
-                ", weights ",
-                policy_of(b).info.name,
-                ", ",
-                pipeline.stages(),
-                pipeline.stages() == 1 ? " stage" : " stages",
-                per_stage > 1 ? concat(" of ", per_stage, " chunks") : "",
-                pipeline.stage_of().empty() ? "" : " with chunks " + placement_text(b),
-                ", ",
-                pipeline.micro_batches(),
-                pipeline.micro_batches() == 1 ? " micro-batch" : " micro-batches");
+  return fill_in("{}, weights {}, {}{}{}{}, {}{}",
+                 b.schedule->options.name,
+                 policy_of(b).info.name,
+                 pipeline.stages(),
+                 pipeline.stages() == 1 ? " stage" : " stages",
+                 per_stage > 1 ? concat(" of ", per_stage, " chunks") : "",
+                 pipeline.stage_of().empty() ? "" : " with chunks " + placement_text(b),
+                 pipeline.micro_batches(),
+                 pipeline.micro_batches() == 1 ? " micro-batch" : " micro-batches");
 }
 
 std::string length_text(const Blueprint& b) {
@@ -165,10 +164,11 @@ std::string optimizer_text(const Blueprint& b) {
   }
   const RuleScheme& step = step_of(replicas);
   const bool replaced = step.step && !rules().built_in(step);
-  return replaced ? concat(text,
-                           "; not at the servers, where rule ",
-                           step.info.name,
-                           " makes the step itself, whatever optimizer.rule is")
+  return replaced ? fill_in(
+                        "{}; not at the servers, where rule {} makes the step itself, whatever "
+                        "optimizer.rule is",
+                        text,
+                        step.info.name)
                   : text;
 }
 
@@ -190,26 +190,22 @@ std::string decoupled_text(const Blueprint& b) {
   if (!method) {
     return "";
   }
-  std::string text = concat("decoupled  ",
-                            method->info.name,
-                            ": ",
-                            method->info.summary,
-                            "\n           locks that remain: ",
-                            method->locks.empty() ? "it does not say" : method->locks,
-                            "\n");
+  std::string text = fill_in("decoupled  {}: {}\n           locks that remain: {}\n",
+                             method->info.name,
+                             method->info.summary,
+                             method->locks.empty() ? "it does not say" : method->locks);
   double parameters = 0;
   for (const auto* predictors : {&b.predictors, &b.input_predictors}) {
     for (const auto& predictor : *predictors) {
       parameters += static_cast<double>(predictor->layout().parameters());
     }
   }
-  return b.predictors.empty() ? text
-                              : concat(text,
-                                       "           ",
-                                       b.predictors.size() + b.input_predictors.size(),
-                                       " predictors, with ",
-                                       short_number(parameters),
-                                       " parameters beside the memory above\n");
+  return b.predictors.empty()
+             ? text
+             : fill_in("{}           {} predictors, with {} parameters beside the memory above\n",
+                       text,
+                       b.predictors.size() + b.input_predictors.size(),
+                       short_number(parameters));
 }
 
 /// The machines of one's own that join; "" where there are none.
@@ -225,15 +221,13 @@ std::string timeline(const Blueprint& b) {
   std::int64_t batches = schedule.flushed ? 2 : schedule.delay_max + 4;
   batches = b.batches > 0 ? std::min(batches, b.batches) : batches;
   const Timeline times = simulate(schedule, b.times, batches);
-  std::string text =
-      concat("the first ",
-             batches,
-             batches == 1 ? " mini-batch" : " mini-batches",
-             ", one character = ",
-             duration(times.end / kTimelineColumns),
-             "; digits: forwards (micro-batch modulo 10), letters:\n           "
-             "backwards (a = 0), = input gradient, "
-             "- weight gradient, ! update, . idle; none is too short for a character\n");
+  std::string text = fill_in(
+      "the first {}{}, one character = {}; digits: forwards (micro-batch modulo 10), letters:\n    "
+      "       backwards (a = 0), = input gradient, - weight gradient, ! update, . idle; none is "
+      "too short for a character\n",
+      batches,
+      batches == 1 ? " mini-batch" : " mini-batches",
+      duration(times.end / kTimelineColumns));
   const std::vector<std::string> rows =
       draw(times, schedule.options.micro_batches, kTimelineColumns);
   for (std::size_t k = 0; k < rows.size(); ++k) {
@@ -246,15 +240,15 @@ std::string timeline(const Blueprint& b) {
 
 std::string describe(const Blueprint& b) {
   const proto::Experiment& e = b.experiment;
-  const std::string& bubble = find_schedule(b.schedule->options.name)->bubble;
+  const std::string& bubble = schedule_schemes().find(b.schedule->options.name)->bubble;
   const PolicyScheme& policy = policy_of(b);
   const Forecast p = forecast(b);
   const auto batch = static_cast<double>(e.data().batch_size());
-  const std::string rate = p.period > 0 ? concat("; at most ",
-                                                 short_number(batch / p.period),
-                                                 " samples/s",
-                                                 e.replicas().count() > 1 ? " by each replica" : "")
-                                        : "";
+  const std::string rate = p.period > 0
+                               ? fill_in("; at most {} samples/s{}",
+                                         short_number(batch / p.period),
+                                         e.replicas().count() > 1 ? " by each replica" : "")
+                               : "";
   return concat(
       "plan       ",
       e.name(),
@@ -322,16 +316,13 @@ std::string describe_briefly(const Blueprint& b) {
       concat("plan   ", b.experiment.name(), ": ", scheme_text(b), "; ", length_text(b), "\n");
   std::string stages;
   for (const auto& chunk : b.chunks) {
-    stages +=
-        concat(stages.empty() ? "stages " : "; ",
-               b.schedule->stage_of(chunk->index()),
-               ": ",
-               layers_of(*chunk),
-               " (",
-               short_number(static_cast<double>(chunk->layout().parameters())),
-               " on ",
-               to_string(b.devices[static_cast<std::size_t>(b.schedule->stage_of(chunk->index()))]),
-               ")");
+    stages += fill_in(
+        "{}{}: {} ({} on {})",
+        stages.empty() ? "stages " : "; ",
+        b.schedule->stage_of(chunk->index()),
+        layers_of(*chunk),
+        short_number(static_cast<double>(chunk->layout().parameters())),
+        to_string(b.devices[static_cast<std::size_t>(b.schedule->stage_of(chunk->index()))]));
   }
   text += wrapped(stages, 100, "       ") + '\n';
   return text +

@@ -4,6 +4,7 @@
 #include "apps/plan/memory.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/system/room.hpp"
@@ -26,8 +27,7 @@ std::int64_t replicas_on_host(const Blueprint& b, std::int32_t stage) {
 /// How many versions of what servers serve are in the hands of `replicas` at once: handles of one version are one tensor.
 /// Where all wait for each other it is one, else one for each of them, as far as there are so many.
 std::int64_t versions_in_hand(const Blueprint& b, std::int64_t replicas) {
-  const proto::Exchange& exchange = b.experiment.replicas().exchange();
-  if (!exchange.has_parameter_server()) {
+  if (!exchange_of(b.experiment).ruled) {
     return 1;
   }
   const std::int64_t made = b.updates > 0 ? b.updates : replicas;
@@ -77,9 +77,8 @@ std::vector<MemoryPart> memory_parts(const Blueprint& b) {
   MemoryPart activations{"activations"};
   MemoryPart servers{"the servers"};
   MemoryPart data{"training data", data_bytes(b)};
-  const bool others =
-      is_sparse_hogwild(b.experiment) || b.experiment.replicas().exchange().has_sandblaster();
-  const bool shared = b.experiment.replicas().exchange().has_hogwild();
+  const bool others = is_sparse_hogwild(b.experiment) || shared_by(b.experiment) == Shared::own;
+  const bool shared = shared_by(b.experiment) == Shared::buffer;
   for (std::int32_t c = 0; c < b.schedule->chunks && !others; ++c) {
     const std::int64_t here = replicas_on_host(b, b.schedule->stage_of(c));
     if (here == 0) {
@@ -127,14 +126,10 @@ Result<void> check_memory(const Blueprint& b, int processes) {
   if (needed <= room.bytes) {
     return {};
   }
-  return Error{ErrorKind::usage,
-               concat("the run needs more memory than there is: at least ",
-                      memory_text(parts),
-                      "; ",
-                      mebibytes(room.bytes),
-                      " are left (",
-                      room.limit,
-                      ")")};
+  return usage_error("the run needs more memory than there is: at least {}; {} are left ({})",
+                     memory_text(parts),
+                     mebibytes(room.bytes),
+                     room.limit);
 }
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #include "apps/plot/figure.hpp"
 
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
@@ -142,13 +143,10 @@ std::string name_of_data(std::size_t panel, std::size_t line) {
 }
 
 std::string style_of(std::size_t line, bool few) {
-  return concat("with linespoints lw 2 pt ",
-                few ? 7 : 0,
-                " ps 0.5 dt ",
-                kDashes[line % kDashes.size()],
-                " lc rgb '",
-                kColours[line % kColours.size()],
-                "'");
+  return fill_in("with linespoints lw 2 pt {} ps 0.5 dt {} lc rgb '{}'",
+                 few ? 7 : 0,
+                 kDashes[line % kDashes.size()],
+                 kColours[line % kColours.size()]);
 }
 
 bool has_points(const PlotLine& line) {
@@ -170,19 +168,18 @@ std::string plot_command(const PlotPanel& panel, std::size_t index) {
   };
   for (std::size_t i = 0; i < panel.lines.size(); ++i) {
     if (has_band(panel.lines[i])) {
-      add(concat(
-          name_of_data(index, i),
-          " using 1:3:4 with filledcurves fillstyle transparent solid 0.15 noborder lc rgb '",
-          kColours[i % kColours.size()],
-          "' notitle"));
+      add(
+          fill_in("{} using 1:3:4 with filledcurves fillstyle transparent solid 0.15 noborder lc "
+                  "rgb '{}' notitle",
+                  name_of_data(index, i),
+                  kColours[i % kColours.size()]));
     }
   }
   for (std::size_t i = 0; i < panel.lines.size(); ++i) {
     if (has_points(panel.lines[i])) {
-      add(concat(name_of_data(index, i),
-                 " using 1:2 ",
-                 style_of(i, panel.lines[i].points.size() <= kFew),
-                 " notitle"));
+      add(fill_in("{} using 1:2 {} notitle",
+                  name_of_data(index, i),
+                  style_of(i, panel.lines[i].points.size() <= kFew)));
     }
   }
   return text + "\n";
@@ -230,19 +227,16 @@ std::string panel_text(const PlotPanel& panel,
   const std::size_t below = kLineHeight * layout.rows + kBelow;
   const auto xs = values_of(panel, x_of);
   const auto ys = values_of(panel, y_of);
-  std::string text = concat("set lmargin at screen ",
-                            layout.x(share * index + kLeft),
-                            "\nset rmargin at screen ",
-                            layout.x(share * (index + 1) - kRight),
-                            "\nset bmargin at screen ",
-                            layout.y(below),
-                            "\nset tmargin at screen ",
-                            layout.y(layout.height - (title ? kTitle : 15)),
-                            "\nset xlabel ",
-                            in_quotes(panel.x_label),
-                            "\nset ylabel ",
-                            in_quotes(panel.y_label),
-                            "\nunset logscale\nset xtics autofreq\nset ytics autofreq\n");
+  std::string text = fill_in(
+      "set lmargin at screen {}\nset rmargin at screen {}\nset bmargin at screen {}\nset tmargin "
+      "at screen {}\nset xlabel {}\nset ylabel {}\nunset logscale\nset xtics autofreq\nset ytics "
+      "autofreq\n",
+      layout.x(share * index + kLeft),
+      layout.x(share * (index + 1) - kRight),
+      layout.y(below),
+      layout.y(layout.height - (title ? kTitle : 15)),
+      in_quotes(panel.x_label),
+      in_quotes(panel.y_label));
   const bool log_x = panel.log_x && spans_enough(xs);
   if (log_x) {
     text += concat(
@@ -262,27 +256,23 @@ std::string legend_text(const std::vector<PlotLine>& lines, const Layout& layout
   std::string plot;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (!lines[i].title.empty()) {
-      plot += concat(plot.empty() ? "plot " : ", \\\n     ",
-                     "NaN ",
-                     style_of(i, true),
-                     " title ",
-                     in_quotes(lines[i].title));
+      plot += fill_in("{}NaN {} title {}",
+                      plot.empty() ? "plot " : ", \\\n     ",
+                      style_of(i, true),
+                      in_quotes(lines[i].title));
     }
   }
   if (plot.empty()) {
     return "";
   }
-  return concat(
-      "unset logscale\nunset border\nunset tics\nunset xlabel\nunset ylabel\nunset grid\n"
-      "set lmargin at screen 0\nset rmargin at screen 1\nset bmargin at screen 0\n"
-      "set tmargin at screen ",
+  return fill_in(
+      "unset logscale\nunset border\nunset tics\nunset xlabel\nunset ylabel\nunset grid\nset "
+      "lmargin at screen 0\nset rmargin at screen 1\nset bmargin at screen 0\nset tmargin at "
+      "screen {}\nset xrange [0:1]\nset yrange [0:1]\nset key at graph 0.5, graph 1 center top "
+      "horizontal Left reverse samplen 3 maxcols {} width 1\n{}\n",
       layout.y(kLineHeight * layout.rows + 8),
-      "\nset xrange [0:1]\nset yrange [0:1]\nset key at graph 0.5, graph 1 center top "
-      "horizontal Left reverse samplen 3 maxcols ",
       layout.columns,
-      " width 1\n",
-      plot,
-      "\n");
+      plot);
 }
 
 std::string drawing_text(const Figure& figure,
@@ -312,18 +302,15 @@ std::string figure_script(const Figure& figure) {
   }
   const Layout layout = layout_of(panels, !figure.title.empty());
   const std::string size = concat(" size ", layout.width, ",", layout.height);
-  const std::string inches = concat(" size ",
-                                    static_cast<double>(layout.width) / kPixelsAnInch,
-                                    "in,",
-                                    static_cast<double>(layout.height) / kPixelsAnInch,
-                                    "in");
+  const std::string inches = fill_in(" size {}in,{}in",
+                                     static_cast<double>(layout.width) / kPixelsAnInch,
+                                     static_cast<double>(layout.height) / kPixelsAnInch);
   const std::string& stem = figure.stem;
-  std::string text =
-      concat("# Drawn by troupe. In this folder, `gnuplot ",
-             stem,
-             ".gnuplot` draws ",
-             stem,
-             ".svg, .png and .pdf again.\n# A point: x, y, y - deviation, y + deviation.\n");
+  std::string text = fill_in(
+      "# Drawn by troupe. In this folder, `gnuplot {}.gnuplot` draws {}.svg, .png and .pdf "
+      "again.\n# A point: x, y, y - deviation, y + deviation.\n",
+      stem,
+      stem);
   for (std::size_t p = 0; p < panels.size(); ++p) {
     const bool log_y = panels[p].log_y && spans_enough(values_of(panels[p], y_of));
     for (std::size_t i = 0; i < panels[p].lines.size(); ++i) {

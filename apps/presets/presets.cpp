@@ -2,6 +2,7 @@
 
 #include "apps/run/phases.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 
 #include <algorithm>
@@ -33,11 +34,9 @@ Result<std::string> read_experiment_file(const std::filesystem::path& path) {
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (!file.is_open() || file.bad()) {
-    return Error{ErrorKind::usage,
-                 concat("the experiment ",
-                        path.string(),
-                        " cannot be read: ",
-                        std::system_category().message(errno))};
+    return usage_error("the experiment {} cannot be read: {}",
+                       path.string(),
+                       std::system_category().message(errno));
   }
   if (text.size() > kFileBytesMax) {
     return Error{ErrorKind::usage,
@@ -55,13 +54,10 @@ Error unknown_experiment(const std::string& name) {
   }
   const std::string near = nearest(name, names);
   return {ErrorKind::usage,
-          concat("there is no preset and no file \"",
-                 name,
-                 "\"",
-                 near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                 " (presets: ",
-                 legal,
-                 ")")};
+          fill_in("there is no preset and no file \"{}\"{} (presets: {})",
+                  name,
+                  near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                  legal)};
 }
 
 /// "~/x" in each path, of files as of --set, whose words the shell leaves as they are: "/home/me/x".

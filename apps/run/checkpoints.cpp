@@ -38,7 +38,7 @@ std::vector<ParameterValues> values_at_hand(const RunParts& parts, const Standin
 /// Nothing where it is not at hand, or there is none.
 std::optional<OptimizerState> optimizer_at_hand(const RunParts& parts) {
   const proto::Experiment& e = parts.blueprint.experiment;
-  const bool others = is_sparse_hogwild(e) || e.replicas().exchange().has_sandblaster();
+  const bool others = is_sparse_hogwild(e) || shared_by(e) == Shared::own;
   auto state = others ? std::nullopt : optimizer_state(parts.blueprint, parts.cast);
   const bool some = state && state->updates > 0;
   return some ? std::move(state) : std::nullopt;

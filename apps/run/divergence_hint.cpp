@@ -2,6 +2,7 @@
 
 #include "apps/cli/text.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/policy.hpp"
@@ -65,8 +66,9 @@ std::string divergence_hint(const proto::Experiment& experiment, const std::stri
   const std::string end = "; stop.allow_divergence=true makes this an ordinary end";
   const proto::Replicas& replicas = experiment.replicas();
   const ExchangeScheme& exchange = exchange_of(experiment);
-  if (replicas.exchange().has_sandblaster()) {
-    return "hint: sandblaster takes no step to where the training loss is not finite, so look at "
+  if (shared_by(experiment) == Shared::own) {
+    return "hint: " + exchange.info.name +
+           " takes no step to where the training loss is not finite, so look at "
            "what it began with: the data, and start_from or seed" +
            end;
   }
@@ -98,13 +100,11 @@ std::string divergence_hint(const proto::Experiment& experiment, const std::stri
       !of_exchange.empty()) {
     cures.push_back(of_exchange);
   }
-  return concat("hint: ",
-                replicas.count(),
-                " replicas by exchange ",
-                exchange.info.name,
-                ": try ",
-                any_of_these(cures),
-                end);
+  return fill_in("hint: {} replicas by exchange {}: try {}{}",
+                 replicas.count(),
+                 exchange.info.name,
+                 any_of_these(cures),
+                 end);
 }
 
 }  // namespace troupe

@@ -3,6 +3,7 @@
 #include "apps/plan/room.hpp"
 #include "apps/topologies/checks.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/stand_in.hpp"
 #include "runtime/record/output_file.hpp"
@@ -33,11 +34,10 @@ Result<void> check_name(const std::string& name, std::size_t phase) {
                c == '-' || c == '_' || c == '.';
       });
   if (!legal) {
-    return Error{ErrorKind::usage,
-                 concat(where(phase, "name"),
-                        ": a folder is named after it, so it is 1 to ",
-                        kNameMax,
-                        " letters, digits, '-', '_' and '.'")};
+    return usage_error(
+        "{}: a folder is named after it, so it is 1 to {} letters, digits, '-', '_' and '.'",
+        where(phase, "name"),
+        kNameMax);
   }
   return {};
 }
@@ -125,13 +125,11 @@ std::string misfit(const Network& before, const Network& now) {
                                 : concat(wanted[i].name, " is not in the phase before");
     }
     if (had[i].name != wanted[i].name || had[i].shape != wanted[i].shape) {
-      return concat(wanted[i].name,
-                    " is ",
-                    wanted[i].shape,
-                    ", and there ",
-                    had[i].name,
-                    " is ",
-                    had[i].shape);
+      return fill_in("{} is {}, and there {} is {}",
+                     wanted[i].name,
+                     wanted[i].shape,
+                     had[i].name,
+                     had[i].shape);
     }
   }
   return "";

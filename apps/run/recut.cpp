@@ -34,7 +34,7 @@ Error recut_refused(const std::string& why) {
 
 /// Why a run of the experiment is not drained, or "".
 std::string recut_obstacle(const proto::Experiment& e) {
-  if (is_sparse_hogwild(e) || e.replicas().exchange().has_sandblaster()) {
+  if (is_sparse_hogwild(e) || shared_by(e) == Shared::own) {
     return "sparse hogwild and sandblaster have no pipeline that could be cut";
   }
   if (any_faults(e.clock().faults())) {

@@ -10,9 +10,8 @@
 namespace troupe {
 
 std::size_t slices_wanted(const Blueprint& b) {
-  const proto::Replicas& replicas = b.experiment.replicas();
-  return static_cast<std::size_t>(
-      b.link || replicas.exchange().has_sandblaster() ? replicas.shards() : 1);
+  const bool sliced = b.link || shared_by(b.experiment) == Shared::own;
+  return static_cast<std::size_t>(sliced ? b.experiment.replicas().shards() : 1);
 }
 
 namespace {

@@ -7,7 +7,9 @@
 #include "apps/topologies/sandblaster.hpp"
 #include "apps/topologies/topology.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/all_reduce.hpp"
 #include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 
@@ -54,51 +56,42 @@ std::int32_t too_small(const Blueprint& b) {
 /// Replica 0 alone says where a run ends that is interrupted; a stage of another one that is beyond
 /// it by then waits for ever, and may owe gradients of its other chunks.
 bool can_be_interrupted(const Blueprint& b) {
-  const proto::Exchange& exchange = b.experiment.replicas().exchange();
-  const bool reduces = exchange.has_synchronous() &&
-                       exchange.synchronous().reduction() != proto::Synchronous::server;
-  return !reduces || b.schedule->flushed || b.schedule->chunks <= b.experiment.pipeline().stages();
+  return !reduces(b.experiment) || b.schedule->flushed ||
+         b.schedule->chunks <= b.experiment.pipeline().stages();
 }
 
 Constraints<Blueprint> data_checks() {
   using B = Blueprint;
   return {
-      {.name = "classes_to_deal_by",
-       .keys = {"replicas.split"},
-       .holds =
-           [](const B& b) {
-             return !by_label(b) || (b.data->classes() > 0 && b.data->labels_per_sample() == 1);
-           },
-       .says = always("replicas.split: by_label needs samples of one class each")},
-      {.name = "the_best_by_accuracy",
-       .keys = {"stop.monitor"},
-       .holds =
-           [](const B& b) {
-             return b.data->classes() > 0 || b.experiment.stop().monitor() != proto::Stop::accuracy;
-           },
-       .says = always("stop.monitor: accuracy needs data with classes; right is loss")},
-      {.name = "a_batch_of_a_share",
-       .keys = {"data.batch_size"},
-       .holds =
-           [](const B& b) {
-             return !by_label(b) ||
-                    training_samples(b) / replicas_of(b) >= b.experiment.data().batch_size();
-           },
-       .says =
-           [](const B& b) {
-             return concat("data.batch_size: ",
-                           b.experiment.data().batch_size(),
-                           " is more than a replica's share of the ",
-                           training_samples(b),
-                           " training samples");
-           }},
-      {.name = "classes_to_be_accurate_in",
-       .keys = {"stop.target_accuracy"},
-       .holds =
-           [](const B& b) {
-             return b.experiment.stop().target_accuracy() == 0 || b.data->classes() > 0;
-           },
-       .says = always("stop.target_accuracy: needs record.evaluate and data with classes")},
+      {"classes_to_deal_by",
+       [](const B& b) {
+         return !by_label(b) || (b.data->classes() > 0 && b.data->labels_per_sample() == 1)
+                    ? ""
+                    : "replicas.split: by_label needs samples of one class each";
+       }},
+      {"the_best_by_accuracy",
+       [](const B& b) {
+         return b.data->classes() > 0 || b.experiment.stop().monitor() != proto::Stop::accuracy
+                    ? ""
+                    : "stop.monitor: accuracy needs data with classes; right is loss";
+       }},
+      {"a_batch_of_a_share",
+       [](const B& b) {
+         return !by_label(b) ||
+                        training_samples(b) / replicas_of(b) >= b.experiment.data().batch_size()
+                    ? ""
+                    : fill_in(
+                          "data.batch_size: {} is more than a replica's share of the {} training "
+                          "samples",
+                          b.experiment.data().batch_size(),
+                          training_samples(b));
+       }},
+      {"classes_to_be_accurate_in",
+       [](const B& b) {
+         return b.experiment.stop().target_accuracy() == 0 || b.data->classes() > 0
+                    ? ""
+                    : "stop.target_accuracy: needs record.evaluate and data with classes";
+       }},
   };
 }
 
@@ -106,22 +99,15 @@ Constraints<Blueprint> network_checks() {
   using B = Blueprint;
   return {
       // Before the schedule, which is long to make for many stages.
-      asked("a_layer_for_each_stage", {"pipeline.stages"}, check_layers),
-      {.name = "a_layer_for_each_chunk",
-       .keys = {"pipeline.stage_of"},
-       .holds =
-           [](const B& b) {
-             return b.experiment.pipeline().stage_of_size() <=
-                    static_cast<int>(b.network.layers.size());
-           },
-       .says =
-           [](const B& b) {
-             return concat("pipeline.stage_of: it has ",
-                           b.experiment.pipeline().stage_of_size(),
-                           " chunks, and the network only ",
-                           b.network.layers.size(),
-                           " layers");
-           }},
+      {"a_layer_for_each_stage", check_layers},
+      {"a_layer_for_each_chunk",
+       [](const B& b) {
+         return b.experiment.pipeline().stage_of_size() <= static_cast<int>(b.network.layers.size())
+                    ? ""
+                    : fill_in("pipeline.stage_of: it has {} chunks, and the network only {} layers",
+                              b.experiment.pipeline().stage_of_size(),
+                              b.network.layers.size());
+       }},
   };
 }
 
@@ -134,27 +120,25 @@ bool has_buffers(const Network& network) {
 Constraints<Blueprint> schedule_checks() {
   using B = Blueprint;
   return {
-      asked("weights_of_the_schedule", {"pipeline"}, check_views),
-      {.name = "statistics_of_the_best",
-       .keys = {"record.best"},
-       .holds =
-           [](const B& b) {
-             return !b.experiment.record().best() || b.experiment.replicas().count() == 1 ||
-                    !has_buffers(b.network);
-           },
-       .says = always("record.best: batch normalisation keeps running statistics, and of several "
-                      "replicas only the last ones are there; right is false")},
-      {.name = "all_reduce_that_can_be_interrupted",
-       .keys = {"replicas.exchange.synchronous.reduction"},
-       .holds = can_be_interrupted,
-       .says =
-           [](const B& b) {
-             return concat(
-                 "replicas.exchange.synchronous.reduction: ring and tree do not go with several "
-                 "chunks a stage (pipeline.stage_of) under ",
-                 b.schedule->options.name,
-                 "; right is server, or a flushed schedule");
-           }},
+      {"weights_of_the_schedule", check_views},
+      {"statistics_of_the_best",
+       [](const B& b) {
+         return !b.experiment.record().best() || b.experiment.replicas().count() == 1 ||
+                        !has_buffers(b.network)
+                    ? ""
+                    : "record.best: batch normalisation keeps running statistics, and of several "
+                      "replicas only the last ones are there; right is false";
+       }},
+      {"all_reduce_that_can_be_interrupted",
+       [](const B& b) {
+         return can_be_interrupted(b)
+                    ? ""
+                    : fill_in(
+                          "replicas.exchange.synchronous.reduction: ring and tree do not go with "
+                          "several chunks a stage (pipeline.stage_of) under {}; right is server, "
+                          "or a flushed schedule",
+                          b.schedule->options.name);
+       }},
   };
 }
 
@@ -209,9 +193,9 @@ Result<void> check_modules(const Blueprint& b) {
   }
   if (cuts_skip(b)) {
     return refuse(
-        concat("pipeline.cut: a module that makes its error signal itself, or has a predictor, "
-               "ends where no skip connection is open; modules may begin at the layers ",
-               whole_places(b)));
+        fill_in("pipeline.cut: a module that makes its error signal itself, or has a predictor, "
+                "ends where no skip connection is open; modules may begin at the layers {}",
+                whole_places(b)));
   }
   if (method->influence && (b.data->classes() > 0 || b.network.shape().elements() != 1)) {
     return refuse(
@@ -235,31 +219,27 @@ Result<void> check_modules(const Blueprint& b) {
 
 Constraints<Blueprint> chunk_checks() {
   return {
-      asked("modules_to_decouple", {"decoupled", "pipeline.cut"}, check_modules),
-      {.name = "angle_of_untied_modules",
-       .keys = {"record.angle_every"},
-       .holds =
-           [](const Blueprint& b) {
-             return b.experiment.record().angle_every() == 0 || !has_tied(b);
-           },
-       .says = always("record.angle_every: the gradient of a parameter that modules share is made "
-                      "by all of them; right is 0, or model.gpt.tied=false")},
-      {.name = "a_tensor_for_each_shard",
-       .keys = {"replicas.shards"},
-       .holds = [](const Blueprint& b) { return too_small(b) < 0; },
-       .says =
-           [](const Blueprint& b) {
-             const auto chunk = static_cast<std::size_t>(too_small(b));
-             return concat("replicas.shards: chunk ",
-                           chunk,
-                           " has ",
-                           b.chunks[chunk]->layout().entries.size(),
-                           " tensors, too few for ",
-                           b.experiment.replicas().shards(),
-                           " slices");
-           }},
+      {"modules_to_decouple", check_modules},
+      {"angle_of_untied_modules",
+       [](const Blueprint& b) {
+         return b.experiment.record().angle_every() == 0 || !has_tied(b)
+                    ? ""
+                    : "record.angle_every: the gradient of a parameter that modules share is made "
+                      "by all of them; right is 0, or model.gpt.tied=false";
+       }},
+      {"a_tensor_for_each_shard",
+       [](const Blueprint& b) {
+         if (too_small(b) < 0) {
+           return std::string();
+         }
+         const auto chunk = static_cast<std::size_t>(too_small(b));
+         return fill_in("replicas.shards: chunk {} has {} tensors, too few for {} slices",
+                        chunk,
+                        b.chunks[chunk]->layout().entries.size(),
+                        b.experiment.replicas().shards());
+       }},
       copies_that_decide_alike(),
-      asked("hosts_for_all_machines", {"clock.faults.hosts"}, check_hosts),
+      {"hosts_for_all_machines", check_hosts},
   };
 }
 
@@ -290,41 +270,33 @@ bool is_held_back(const proto::Experiment& e) {
 
 const Constraints<OnClock>& clock_checks() {
   static const Constraints<OnClock> rows{
-      {.name = "an_order_that_can_be_repeated",
-       .keys = {"record.order"},
-       .holds =
-           [](const OnClock& run) {
-             return run.virtual_clock || !run.experiment.record().order() ||
-                    shared_by(run.experiment) != Shared::buffer;
-           },
-       .says =
-           always("record.order: the order of messages says nothing of what threads do to a shared "
-                  "buffer, so such a run cannot be repeated; set record.order=false, or use troupe "
-                  "sim")},
-      {.name = "hold_back_of_real_seconds",
-       .keys = {"clock.workers.hold_back"},
-       .holds =
-           [](const OnClock& run) {
-             return !is_held_back(run.experiment) ||
-                    !(run.virtual_clock || run.experiment.clock().modelled());
-           },
-       .says =
-           [](const OnClock& run) {
-             return concat(
-                 "clock.workers.hold_back: stretches the seconds that work takes on the "
-                 "real clock, and ",
-                 run.virtual_clock ? "on the virtual one" : "with clock.modelled",
-                 " they are modelled; slow replicas are clock.workers.slowness there");
-           }},
-      {.name = "faults_that_are_simulated",
-       .keys = {"clock.faults"},
-       .holds =
-           [](const OnClock& run) {
-             return run.virtual_clock || !any_faults(run.experiment.clock().faults());
-           },
-       .says =
-           always("clock.faults: hosts, links and what befalls them are simulated, on the virtual "
-                  "clock alone; use troupe sim")},
+      {"an_order_that_can_be_repeated",
+       [](const OnClock& run) {
+         return run.virtual_clock || !run.experiment.record().order() ||
+                        shared_by(run.experiment) != Shared::buffer
+                    ? ""
+                    : "record.order: the order of messages says nothing of what threads do to a "
+                      "shared buffer, so such a run cannot be repeated; set record.order=false, or "
+                      "use troupe sim";
+       }},
+      {"hold_back_of_real_seconds",
+       [](const OnClock& run) {
+         return !is_held_back(run.experiment) ||
+                        !(run.virtual_clock || run.experiment.clock().modelled())
+                    ? ""
+                    : fill_in(
+                          "clock.workers.hold_back: stretches the seconds that work takes on the "
+                          "real clock, and {} they are modelled; slow replicas are "
+                          "clock.workers.slowness there",
+                          run.virtual_clock ? "on the virtual one" : "with clock.modelled");
+       }},
+      {"faults_that_are_simulated",
+       [](const OnClock& run) {
+         return run.virtual_clock || !any_faults(run.experiment.clock().faults())
+                    ? ""
+                    : "clock.faults: hosts, links and what befalls them are simulated, on the "
+                      "virtual clock alone; use troupe sim";
+       }},
   };
   return rows;
 }
@@ -365,9 +337,9 @@ Result<void> check_clock(const proto::Experiment& resolved, bool virtual_clock) 
 Result<void> check_clock(const Blueprint& b, bool virtual_clock) {
   const proto::Stop& stop = b.experiment.stop();
   if (virtual_clock && b.batches == 0 && stop.target_accuracy() == 0 && !time_advances(b)) {
-    return Error{ErrorKind::usage,
-                 "stop.seconds: the run would never end, as all modelled times (clock) are 0; set "
-                 "stop.updates or stop.epochs"};
+    return usage_error(
+        "stop.seconds: the run would never end, as all modelled times (clock) are 0; set "
+        "stop.updates or stop.epochs");
   }
   return check_clock(b.experiment, virtual_clock);
 }

@@ -9,6 +9,7 @@
 #include "apps/topologies/sandblaster.hpp"
 #include "experiment.pb.h"
 #include "kernels/group_mean.hpp"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/registry.hpp"
@@ -59,13 +60,12 @@ Result<void> check_precisions(const E& e) {
 Result<void> check_group_sums(const E& e) {
   for (std::int32_t k = 0; sums_in_group(e) && k < e.pipeline().stages(); ++k) {
     if (auto able = check_group(devices_of_stage(e, k)); !able) {
-      return Error{ErrorKind::usage,
-                   concat("replicas.exchange.synchronous.reduction: nccl for stage ",
-                          k,
-                          " of all replicas: ",
-                          able.error().message,
-                          "; right is a placement.devices that gives each replica a GPU of its "
-                          "own, or reduction ring or tree")};
+      return usage_error(
+          "replicas.exchange.synchronous.reduction: nccl for stage {} of all replicas: {}; right "
+          "is a placement.devices that gives each replica a GPU of its own, or reduction ring or "
+          "tree",
+          k,
+          able.error().message);
     }
   }
   return {};
@@ -81,42 +81,38 @@ bool on_gpu(const E& e) {
 
 Rows placement_checks() {
   return {
-      {.name = "devices_of_all_stages",
-       .keys = {"placement.devices"},
-       .holds =
-           [](const E& e) {
-             const int listed = e.placement().devices_size();
-             return is_listed_once_or(e.pipeline().stages(), listed) || listed == all_stages(e);
-           },
-       .says =
-           [](const E& e) {
-             const std::int64_t stages = e.pipeline().stages();
-             return concat("placement.devices: one device for all stages, or one for each of the ",
-                           stages,
-                           all_stages(e) == stages
-                               ? ""
-                               : concat(", or of the ", all_stages(e), " of all replicas"),
-                           "; there are ",
-                           e.placement().devices_size());
-           }},
-      asked("devices_that_are_there", {"placement.devices"}, check_devices),
-      asked("nccl_between_gpus",
-            {"replicas.exchange.synchronous.reduction", "placement.devices"},
-            check_group_sums),
-      asked("names_on_processes", {"placement.on"}, check_placement_names),
-      asked("precision_of_the_devices", {"placement.precision"}, check_precisions),
-      {.name = "quadratic_on_cpu",
-       .keys = {"placement.devices"},
-       .holds = [](const E& e) { return !e.model().has_quadratic() || !on_gpu(e); },
-       .says = always("placement.devices: quadratic runs on cpu only")},
-      {.name = "lenet5_without_cudnn_on_cpu",
-       .keys = {"placement.devices"},
-       .holds =
-           [](const E& e) {
-             return !e.model().has_lenet5() || !on_gpu(e) || !cudnn_version().empty();
-           },
-       .says =
-           always("placement.devices: lenet5 runs on cpu only in this build, which has no cuDNN")},
+      {"devices_of_all_stages",
+       [](const E& e) {
+         const int listed = e.placement().devices_size();
+         if (is_listed_once_or(e.pipeline().stages(), listed) || listed == all_stages(e)) {
+           return std::string();
+         }
+         const std::int64_t stages = e.pipeline().stages();
+         return fill_in(
+             "placement.devices: one device for all stages, or one for each of the {}{}; there are "
+             "{}",
+             stages,
+             all_stages(e) == stages ? ""
+                                     : fill_in(", or of the {} of all replicas", all_stages(e)),
+             e.placement().devices_size());
+       }},
+      {"devices_that_are_there", check_devices},
+      {"nccl_between_gpus", check_group_sums},
+      {"names_on_processes", check_placement_names},
+      {"precision_of_the_devices", check_precisions},
+      {"quadratic_on_cpu",
+       [](const E& e) {
+         return !e.model().has_quadratic() || !on_gpu(e)
+                    ? ""
+                    : "placement.devices: quadratic runs on cpu only";
+       }},
+      {"lenet5_without_cudnn_on_cpu",
+       [](const E& e) {
+         return !e.model().has_lenet5() || !on_gpu(e) || !cudnn_version().empty()
+                    ? ""
+                    : "placement.devices: lenet5 runs on cpu only in this build, which has no "
+                      "cuDNN";
+       }},
   };
 }
 
@@ -142,91 +138,72 @@ bool mixes(const E& e) {
 
 Rows partition_checks() {
   return {
-      {.name = "profiled_or_stage_of",
-       .keys = {"pipeline.partition"},
-       .holds =
-           [](const E& e) {
-             const proto::Pipeline& p = e.pipeline();
-             return p.partition() != proto::Pipeline::profiled || !p.cut().empty() ||
-                    p.stage_of().empty();
-           },
-       .says =
-           always("pipeline.partition: profiled makes all chunks alike, not all stages, so that it "
-                  "does not go with pipeline.stage_of; use mixed, which finds both, or set "
-                  "pipeline.cut")},
-      {.name = "mixed_or_schedule",
-       .keys = {"pipeline.partition"},
-       .holds = [](const E& e) { return !mixes(e) || !(*chosen_schedule(e))->chunks; },
-       .says =
-           [](const E& e) {
-             return concat(
-                 "pipeline.partition: mixed says which stage has which chunk, and so does "
-                 "pipeline.schedule ",
-                 (*chosen_schedule(e))->info.name,
-                 "; choose another schedule, or profiled");
-           }},
-      {.name = "mixed_finds_both",
-       .keys = {"pipeline.partition"},
-       .holds =
-           [](const E& e) {
-             return !mixes(e) || e.pipeline().cut().empty() == e.pipeline().stage_of().empty();
-           },
-       .says =
-           [](const E& e) {
-             return concat(
-                 "pipeline.partition: mixed finds pipeline.cut and pipeline.stage_of together; "
-                 "there is only pipeline.",
-                 e.pipeline().cut().empty() ? "stage_of" : "cut",
-                 ", so set both or none, or use flops");
-           }},
+      {"profiled_or_stage_of",
+       [](const E& e) {
+         const proto::Pipeline& p = e.pipeline();
+         return p.partition() != proto::Pipeline::profiled || !p.cut().empty() ||
+                        p.stage_of().empty()
+                    ? ""
+                    : "pipeline.partition: profiled makes all chunks alike, not all stages, so "
+                      "that it does not go with pipeline.stage_of; use mixed, which finds both, or "
+                      "set pipeline.cut";
+       }},
+      {"mixed_or_schedule",
+       [](const E& e) {
+         return !mixes(e) || !(*chosen_schedule(e))->chunks
+                    ? ""
+                    : fill_in(
+                          "pipeline.partition: mixed says which stage has which chunk, and so does "
+                          "pipeline.schedule {}; choose another schedule, or profiled",
+                          (*chosen_schedule(e))->info.name);
+       }},
+      {"mixed_finds_both",
+       [](const E& e) {
+         return !mixes(e) || e.pipeline().cut().empty() == e.pipeline().stage_of().empty()
+                    ? ""
+                    : fill_in(
+                          "pipeline.partition: mixed finds pipeline.cut and pipeline.stage_of "
+                          "together; there is only pipeline.{}, so set both or none, or use flops",
+                          e.pipeline().cut().empty() ? "stage_of" : "cut");
+       }},
   };
 }
 
 Rows batch_checks() {
   return {
-      {.name = "micro_batches_of_a_batch",
-       .keys = {"pipeline.micro_batches"},
-       .holds =
-           [](const E& e) { return e.data().batch_size() % e.pipeline().micro_batches() == 0; },
-       .says =
-           [](const E& e) {
-             return concat("pipeline.micro_batches: ",
-                           e.pipeline().micro_batches(),
-                           " does not divide data.batch_size ",
-                           e.data().batch_size());
-           }},
-      {.name = "growth_of_one_replica",
-       .keys = {"data.growth"},
-       .holds =
-           [](const E& e) {
-             return e.data().growth().at().empty() ||
-                    (e.replicas().count() == 1 && batches_per_update(e) == 1);
-           },
-       .says =
-           always("data.growth: mini-batches grow with one replica only, each of them an update")},
-      {.name = "growth_of_what_is_kept",
-       .keys = {"data.growth", "pipeline.activations"},
-       .holds =
-           [](const E& e) {
-             return e.data().growth().at().empty() ||
-                    e.pipeline().activations() != proto::Pipeline::overwrite;
-           },
-       .says = always(
-           "data.growth: does not go with pipeline.activations=overwrite, where a backward "
-           "would meet what a forward of another size has left; right is fifo or recompute")},
-      asked("growth_in_order", {"data.growth", "pipeline.micro_batches"}, check_growth),
-      {.name = "something_to_learn",
-       .keys = {"data"},
-       .holds =
-           [](const E& e) {
-             return !e.data().has_none() || (*network_scheme(e.model()))->objective;
-           },
-       .says =
-           [](const E& e) {
-             return concat("data: none has nothing to learn for model ",
-                           choice_name(e.model()),
-                           "; it is for quadratic");
-           }},
+      {"micro_batches_of_a_batch",
+       [](const E& e) {
+         return e.data().batch_size() % e.pipeline().micro_batches() == 0
+                    ? ""
+                    : fill_in("pipeline.micro_batches: {} does not divide data.batch_size {}",
+                              e.pipeline().micro_batches(),
+                              e.data().batch_size());
+       }},
+      {"growth_of_one_replica",
+       [](const E& e) {
+         return e.data().growth().at().empty() ||
+                        (e.replicas().count() == 1 && batches_per_update(e) == 1)
+                    ? ""
+                    : "data.growth: mini-batches grow with one replica only, each of them an "
+                      "update";
+       }},
+      {"growth_of_what_is_kept",
+       [](const E& e) {
+         return e.data().growth().at().empty() ||
+                        e.pipeline().activations() != proto::Pipeline::overwrite
+                    ? ""
+                    : "data.growth: does not go with pipeline.activations=overwrite, where a "
+                      "backward would meet what a forward of another size has left; right is fifo "
+                      "or recompute";
+       }},
+      {"growth_in_order", check_growth},
+      {"something_to_learn",
+       [](const E& e) {
+         return !e.data().has_none() || (*network_scheme(e.model()))->objective
+                    ? ""
+                    : fill_in("data: none has nothing to learn for model {}; it is for quadratic",
+                              choice_name(e.model()));
+       }},
   };
 }
 
@@ -234,20 +211,16 @@ Rows batch_checks() {
 
 /// A list with one number for all replicas, or one for each.
 Constraint<E> for_replicas(std::string_view name, std::string_view key, int (*listed)(const E&)) {
-  return {.name = name,
-          .keys = {key},
-          .holds =
-              [listed](const E& e) {
-                return listed(e) == 0 || is_listed_once_or(e.replicas().count(), listed(e));
-              },
-          .says =
-              [key, listed](const E& e) {
-                return concat(key,
-                              ": one number for all replicas, or one for each of the ",
-                              e.replicas().count(),
-                              "; there are ",
-                              listed(e));
-              }};
+  return {
+      name, [key, listed](const E& e) {
+        return listed(e) == 0 || is_listed_once_or(e.replicas().count(), listed(e))
+                   ? ""
+                   : fill_in(
+                         "{}: one number for all replicas, or one for each of the {}; there are {}",
+                         key,
+                         e.replicas().count(),
+                         listed(e));
+      }};
 }
 
 Rows replica_times_checks() {
@@ -261,22 +234,17 @@ Rows replica_times_checks() {
       for_replicas("exchange_of_all_replicas",
                    "clock.exchange.seconds",
                    [](const E& e) { return e.clock().exchange().seconds_size(); }),
-      {.name = "straggler_among_replicas",
-       .keys = {"clock.workers.straggler.permanent.replica"},
-       .holds =
-           [](const E& e) {
-             const proto::Straggler& straggler = e.clock().workers().straggler();
-             return !straggler.has_permanent() ||
-                    straggler.permanent().replica() < e.replicas().count();
-           },
-       .says =
-           [](const E& e) {
-             return concat("clock.workers.straggler.permanent.replica: ",
-                           e.clock().workers().straggler().permanent().replica(),
-                           " of replicas.count ",
-                           e.replicas().count(),
-                           ", which are numbered from 0");
-           }},
+      {"straggler_among_replicas",
+       [](const E& e) {
+         const proto::Straggler& straggler = e.clock().workers().straggler();
+         return !straggler.has_permanent() || straggler.permanent().replica() < e.replicas().count()
+                    ? ""
+                    : fill_in(
+                          "clock.workers.straggler.permanent.replica: {} of replicas.count {}, "
+                          "which are numbered from 0",
+                          e.clock().workers().straggler().permanent().replica(),
+                          e.replicas().count());
+       }},
   };
 }
 
@@ -292,54 +260,49 @@ bool asks_for_best(const E& e) {
 
 Rows stop_checks() {
   return {
-      {.name = "an_end",
-       .keys = {"stop"},
-       .holds =
-           [](const E& e) {
-             return has_length(e) || e.stop().seconds() != 0 || e.stop().target_accuracy() != 0;
-           },
-       .says =
-           always("stop: the run would never end; set stop.updates, stop.epochs, stop.seconds or "
-                  "stop.target_accuracy")},
-      {.name = "accuracy_is_evaluated",
-       .keys = {"stop.target_accuracy"},
-       .holds = [](const E& e) { return e.stop().target_accuracy() == 0 || e.record().evaluate(); },
-       .says = always("stop.target_accuracy: needs record.evaluate and data with classes")},
-      {.name = "the_best_is_evaluated",
-       .keys = {"stop.patience", "record.best"},
-       .holds = [](const E& e) { return !asks_for_best(e) || e.record().evaluate(); },
-       .says = always("stop.patience: it and record.best need record.evaluate")},
-      {.name = "the_best_of_pinned_weights",
-       .keys = {"stop.patience", "record.best"},
-       .holds =
-           [](const E& e) {
-             return !asks_for_best(e) ||
-                    !(e.replicas().exchange().has_sandblaster() || e.data().has_sparse());
-           },
-       .says =
-           always("stop.patience: neither it nor record.best is for sandblaster or sparse rows; "
-                  "right are 0 and false")},
-      {.name = "each_replica_has_weights",
-       .keys = {"record.each_replica"},
-       .holds =
-           [](const E& e) {
-             return e.record().each_replica() != proto::Record::always ||
-                    (e.record().evaluate() && e.replicas().count() > 1 && exchange_of(e).peer);
-           },
-       .says = always(
-           "record.each_replica: always is for several replicas that are evaluated and share "
-           "no server (gossip, sgp, ad_psgd, strom)")},
-      {.name = "a_length_for_the_rate",
-       .keys = {"optimizer.schedule"},
-       .holds =
-           [](const E& e) {
-             const proto::RateSchedule& rates = e.optimizer().schedule();
-             return has_length(e) ||
-                    !(rates.has_cosine() || rates.has_polynomial() || rates.has_milestones());
-           },
-       .says =
-           always("optimizer.schedule: cosine, polynomial and milestones follow the length of the "
-                  "run, so stop.updates or stop.epochs must be set")},
+      {"an_end",
+       [](const E& e) {
+         return has_length(e) || e.stop().seconds() != 0 || e.stop().target_accuracy() != 0
+                    ? ""
+                    : "stop: the run would never end; set stop.updates, stop.epochs, stop.seconds "
+                      "or stop.target_accuracy";
+       }},
+      {"accuracy_is_evaluated",
+       [](const E& e) {
+         return e.stop().target_accuracy() == 0 || e.record().evaluate()
+                    ? ""
+                    : "stop.target_accuracy: needs record.evaluate and data with classes";
+       }},
+      {"the_best_is_evaluated",
+       [](const E& e) {
+         return !asks_for_best(e) || e.record().evaluate()
+                    ? ""
+                    : "stop.patience: it and record.best need record.evaluate";
+       }},
+      {"the_best_of_pinned_weights",
+       [](const E& e) {
+         return !asks_for_best(e) || !(shared_by(e) == Shared::own || e.data().has_sparse())
+                    ? ""
+                    : "stop.patience: it and record.best do not go with sandblaster or sparse "
+                      "rows; right are 0 and false";
+       }},
+      {"each_replica_has_weights",
+       [](const E& e) {
+         return e.record().each_replica() != proto::Record::always ||
+                        (e.record().evaluate() && e.replicas().count() > 1 && exchange_of(e).peer)
+                    ? ""
+                    : "record.each_replica: always is for several replicas that are evaluated and "
+                      "share no server (gossip, sgp, ad_psgd, strom)";
+       }},
+      {"a_length_for_the_rate",
+       [](const E& e) {
+         const proto::RateSchedule& rates = e.optimizer().schedule();
+         return has_length(e) ||
+                        !(rates.has_cosine() || rates.has_polynomial() || rates.has_milestones())
+                    ? ""
+                    : "optimizer.schedule: cosine, polynomial and milestones follow the length of "
+                      "the run, so stop.updates or stop.epochs must be set";
+       }},
   };
 }
 
@@ -349,18 +312,14 @@ Rows all_checks() {
     all.insert(all.end(), rows.begin(), rows.end());
   };
   // What is chosen is known from here on.
-  add({asked("schedule", {"pipeline.schedule"}, check_schedule_chosen),
-       asked("optimizer", {"optimizer"}, check_optimizer),
-       asked("model", {"model"}, check_model),
-       asked("data", {"data"}, check_data),
-       asked("replicas",
-             {"replicas", "pipeline.weights", "optimizer", "placement", "clock"},
-             check_replicas),
-       asked("weights", {"pipeline", "optimizer"}, check_weights),
-       asked("decoupled",
-             {"decoupled", "placement", "pipeline", "optimizer", "model", "record"},
-             check_decoupled),
-       asked("schedule_keys", {"pipeline"}, check_schedule_keys)});
+  add({{"schedule", check_schedule_chosen},
+       {"optimizer", check_optimizer},
+       {"model", check_model},
+       {"data", check_data},
+       {"replicas", check_replicas},
+       {"weights", check_weights},
+       {"decoupled", check_decoupled},
+       {"schedule_keys", check_schedule_keys}});
   add(partition_checks());
   add(batch_checks());
   add(replica_times_checks());
@@ -368,7 +327,7 @@ Rows all_checks() {
   add(copy_checks());
   add(stop_checks());
   add(probe_checks());
-  add({asked("extension", {"extension"}, check_extension)});
+  add({{"extension", check_extension}});
   add(sparse_hogwild_checks());
   add(sandblaster_checks());
   return all;

@@ -17,7 +17,7 @@ Result<void> check_extension(const proto::Experiment& e) {
   if (!chosen) {
     return chosen.error();
   }
-  if (e.replicas().exchange().has_sandblaster() || is_sparse_hogwild(e)) {
+  if (shared_by(e) == Shared::own || is_sparse_hogwild(e)) {
     return Error{ErrorKind::usage,
                  concat("extension: ",
                         (*chosen)->info.name,

@@ -4,6 +4,7 @@
 #include "actors/casts/sparse/row_worker.hpp"
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
+#include "kernels/wording.hpp"
 
 #include <memory>
 #include <string>
@@ -14,14 +15,10 @@ namespace {
 using E = proto::Experiment;
 
 /// A row of sparse Hogwild's.
-Constraint<E> of_sparse(std::string_view name,
-                        std::string_view key,
-                        bool (*fits)(const E&),
-                        const char* says) {
-  return {.name = name,
-          .keys = {key},
-          .holds = [fits](const E& e) { return !is_sparse_hogwild(e) || fits(e); },
-          .says = always(says)};
+Constraint<E> of_sparse(std::string_view name, bool (*fits)(const E&), const char* says) {
+  return {name, [fits, says](const E& e) {
+            return !is_sparse_hogwild(e) || fits(e) ? "" : says;
+          }};
 }
 
 }  // namespace
@@ -34,7 +31,6 @@ Constraints<proto::Experiment> sparse_hogwild_checks() {
   return {
       of_sparse(
           "sparse_hogwild_in_one_stage",
-          "pipeline",
           [](const E& e) {
             return e.pipeline().stages() == 1 && e.pipeline().micro_batches() == 1;
           },
@@ -42,27 +38,22 @@ Constraints<proto::Experiment> sparse_hogwild_checks() {
           "are 1"),
       of_sparse(
           "sparse_hogwild_on_cpu",
-          "placement.devices",
           [](const E& e) { return all_devices(e).front().kind == DeviceKind::cpu; },
           "placement.devices: sparse Hogwild runs on cpu only"),
       of_sparse(
           "sparse_hogwild_in_fp32",
-          "placement.precision",
           [](const E& e) { return precision_of(e) == Precision::fp32; },
           "placement.precision: sparse Hogwild multiplies no matrices; right is fp32"),
       of_sparse(
           "sparse_hogwild_labels",
-          "model.label_smoothing",
           [](const E& e) { return e.model().label_smoothing() == 0; },
           "model.label_smoothing: sparse Hogwild takes labels as they are; right is 0"),
       of_sparse(
           "sparse_hogwild_by_sgd",
-          "optimizer.rule",
           [](const E& e) { return e.optimizer().rule() == proto::OptimizerRule::sgd; },
           "optimizer.rule: sparse Hogwild writes what a row touches and nothing else; set sgd"),
       of_sparse(
           "sparse_hogwild_touches_no_more",
-          "optimizer",
           [](const E& e) {
             return e.optimizer().weight_decay() == 0 && e.optimizer().clip_norm() == 0;
           },
@@ -70,7 +61,6 @@ Constraints<proto::Experiment> sparse_hogwild_checks() {
           "Hogwild has neither"),
       of_sparse(
           "sparse_hogwild_interleaved",
-          "replicas.split",
           [](const E& e) { return e.replicas().split() == proto::Replicas::interleaved; },
           "replicas.split: sparse Hogwild deals rows interleaved"),
   };
@@ -78,22 +68,18 @@ Constraints<proto::Experiment> sparse_hogwild_checks() {
 
 Constraints<Blueprint> hogwild_length_checks() {
   return {
-      {.name = "hogwild_update_for_each_replica",
-       .keys = {"replicas.count"},
-       .holds =
-           [](const Blueprint& b) {
-             const E& e = b.experiment;
-             const bool shares = shared_by(e) == Shared::buffer && !is_sparse_hogwild(e);
-             return !shares || b.batches == 0 || b.batches >= e.replicas().count();
-           },
-       .says =
-           [](const Blueprint& b) {
-             return concat("replicas.count: ",
-                           b.experiment.replicas().count(),
-                           " is more than the run's ",
-                           b.batches,
-                           " updates, and each replica makes one at least");
-           }},
+      {"hogwild_update_for_each_replica",
+       [](const Blueprint& b) {
+         const E& e = b.experiment;
+         const bool shares = shared_by(e) == Shared::buffer && !is_sparse_hogwild(e);
+         return !shares || b.batches == 0 || b.batches >= e.replicas().count()
+                    ? ""
+                    : fill_in(
+                          "replicas.count: {} is more than the run's {} updates, and each replica "
+                          "makes one at least",
+                          b.experiment.replicas().count(),
+                          b.batches);
+       }},
   };
 }
 

@@ -2,6 +2,7 @@
 
 #include "apps/topologies/placement.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 
 #include <algorithm>
@@ -18,11 +19,10 @@ using E = proto::Experiment;
 template <class Hosts>
 std::string wrong_list(const E& e, const std::string& key, const Hosts& listed, int times) {
   if (listed.size() != 0 && listed.size() != times) {
-    return concat(key,
-                  ": one host for each of the ",
-                  times,
-                  " seconds of at, or none; there are ",
-                  listed.size());
+    return fill_in("{}: one host for each of the {} seconds of at, or none; there are {}",
+                   key,
+                   times,
+                   listed.size());
   }
   for (const std::int64_t host : listed) {
     if (host >= hosts_of(e)) {
@@ -51,14 +51,12 @@ std::string wrong_rate(const std::string& key, const Events& events, double targ
   if (events.every() == 0 || events.seconds() <= most * events.every() * targets) {
     return "";
   }
-  return concat(key,
-                ".every: one every ",
-                events.every(),
-                " seconds, each for ",
-                events.seconds(),
-                ", and the run hardly goes on; at least ",
-                events.seconds() / (most * targets),
-                " does");
+  return fill_in(
+      "{}.every: one every {} seconds, each for {}, and the run hardly goes on; at least {} does",
+      key,
+      events.every(),
+      events.seconds(),
+      events.seconds() / (most * targets));
 }
 
 Result<void> check_events(const E& e) {
@@ -95,8 +93,7 @@ Result<void> check_back(const E& e) {
   }
   const std::string why = stays_dead(e);
   return why.empty() ? Result<void>()
-                     : Error{ErrorKind::usage,
-                             concat("clock.faults.crashes.back: a replica cannot come back ", why)};
+                     : usage_error("clock.faults.crashes.back: a replica cannot come back {}", why);
 }
 
 }  // namespace
@@ -122,14 +119,13 @@ std::string stays_dead(const E& e) {
   }
   return why +
          "; with servers of parameter_server, synchronous and wsp it can, and with mode decoupled "
-         "of "
-         "diloco";
+         "of diloco";
 }
 
 Constraints<proto::Experiment> fault_checks() {
-  return {asked("hosts_of_faults", {"clock.faults"}, check_lists),
-          asked("lasting_faults", {"clock.faults"}, check_events),
-          asked("replicas_that_come_back", {"clock.faults.crashes.back"}, check_back)};
+  return {{"hosts_of_faults", check_lists},
+          {"lasting_faults", check_events},
+          {"replicas_that_come_back", check_back}};
 }
 
 std::int64_t hosts_of(const proto::Experiment& e) {
@@ -143,10 +139,9 @@ Result<void> check_hosts(const Blueprint& b) {
     return {};
   }
   if (const auto placed = place(b, asked); !placed) {
-    return Error{ErrorKind::usage,
-                 concat("clock.faults.hosts: they would play as the processes of ",
-                        placed.error().message,
-                        "; 0 gives each replica a host")};
+    return usage_error(
+        "clock.faults.hosts: they would play as the processes of {}; 0 gives each replica a host",
+        placed.error().message);
   }
   return {};
 }

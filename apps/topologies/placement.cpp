@@ -24,9 +24,9 @@ std::string obstacle(const proto::Experiment& e) {
     return "the replicas of hogwild share a buffer in the memory of one process; leave --processes "
            "out, or choose another replicas.exchange";
   }
-  if (e.replicas().exchange().has_sandblaster()) {
-    return "sandblaster plays in one process; leave --processes out, or choose another "
-           "replicas.exchange";
+  if (shared_by(e) == Shared::own) {
+    return exchange_of(e).info.name +
+           " plays in one process; leave --processes out, or choose another replicas.exchange";
   }
   if (sums_in_group(e)) {
     return "replicas.exchange.synchronous.reduction nccl adds up between the GPUs of one process; "

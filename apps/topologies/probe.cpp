@@ -35,36 +35,37 @@ std::unique_ptr<Machine> make_probe(const Blueprint& b, Stream& stream) {
 
 Constraints<E> probe_checks() {
   return {
-      {.name = "angle_of_one_replica",
-       .keys = {"record.angle_every"},
-       .holds =
-           [](const E& e) {
-             const Shared shared = shared_by(e);
-             return e.record().angle_every() == 0 ||
-                    (e.replicas().count() == 1 && shared != Shared::buffer &&
-                     shared != Shared::own && !is_sparse_hogwild(e));
-           },
-       .says = always("record.angle_every: angles are measured of one replica that shares its "
-                      "weights with nobody; right is 0")},
-      {.name = "angle_on_cpu",
-       .keys = {"record.angle_every"},
-       .holds = [](const E& e) { return e.record().angle_every() == 0 || all_on_cpu(e); },
-       .says = always("record.angle_every: angles are measured on cpu only; right is 0")},
-      {.name = "angle_of_labels",
-       .keys = {"record.angle_every"},
-       .holds =
-           [](const E& e) { return e.record().angle_every() == 0 || !e.model().has_quadratic(); },
-       .says = always("record.angle_every: the gradient of quadratic is of its weights alone, "
-                      "without samples or labels; right is 0")},
-      {.name = "angle_of_what_is_kept",
-       .keys = {"record.angle_every"},
-       .holds =
-           [](const E& e) {
-             return e.record().angle_every() == 0 ||
-                    e.pipeline().activations() != proto::Pipeline::overwrite;
-           },
-       .says = always("record.angle_every: with pipeline.activations=overwrite a backward is of "
-                      "another mini-batch than its forward; right is 0")},
+      {"angle_of_one_replica",
+       [](const E& e) {
+         const Shared shared = shared_by(e);
+         return e.record().angle_every() == 0 ||
+                        (e.replicas().count() == 1 && shared != Shared::buffer &&
+                         shared != Shared::own && !is_sparse_hogwild(e))
+                    ? ""
+                    : "record.angle_every: angles are measured of one replica that shares its "
+                      "weights with nobody; right is 0";
+       }},
+      {"angle_on_cpu",
+       [](const E& e) {
+         return e.record().angle_every() == 0 || all_on_cpu(e)
+                    ? ""
+                    : "record.angle_every: angles are measured on cpu only; right is 0";
+       }},
+      {"angle_of_labels",
+       [](const E& e) {
+         return e.record().angle_every() == 0 || !e.model().has_quadratic()
+                    ? ""
+                    : "record.angle_every: the gradient of quadratic is of its weights alone, "
+                      "without samples or labels; right is 0";
+       }},
+      {"angle_of_what_is_kept",
+       [](const E& e) {
+         return e.record().angle_every() == 0 ||
+                        e.pipeline().activations() != proto::Pipeline::overwrite
+                    ? ""
+                    : "record.angle_every: with pipeline.activations=overwrite a backward is of "
+                      "another mini-batch than its forward; right is 0";
+       }},
   };
 }
 

@@ -5,6 +5,7 @@
 #include "actors/casts/sandblaster/vector_shard.hpp"
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
+#include "kernels/wording.hpp"
 
 #include <functional>
 #include <memory>
@@ -15,14 +16,6 @@ namespace troupe {
 namespace {
 
 using E = proto::Experiment;
-
-const E& experiment_of(const E& e) {
-  return e;
-}
-
-const E& experiment_of(const Blueprint& b) {
-  return b.experiment;
-}
 
 /// A key of `optimizer` that is not at its default, or "".
 std::string changed_key(const proto::Optimizer& o) {
@@ -46,119 +39,114 @@ std::string changed_key(const proto::Optimizer& o) {
 }
 
 bool is_sandblaster(const E& e) {
-  return e.replicas().exchange().has_sandblaster();
+  return shared_by(e) == Shared::own;
 }
 
 /// A row of Sandblaster's.
-template <class Subject>
-Constraint<Subject> of_sandblaster(std::string_view name,
-                                   std::string_view key,
-                                   bool (*fits)(const Subject&),
-                                   std::function<std::string(const Subject&)> says) {
-  return {.name = name,
-          .keys = {key},
-          .holds =
-              [fits](const Subject& subject) {
-                return !is_sandblaster(experiment_of(subject)) || fits(subject);
-              },
-          .says = std::move(says)};
+template <class Complaint>
+Constraint<E> of_sandblaster(std::string_view name, Complaint complaint) {
+  return {name, [complaint](const E& e) {
+            return is_sandblaster(e) ? complaint(e) : "";
+          }};
+}
+
+/// One that needs the data, or the chunks.
+template <class Complaint>
+Constraint<Blueprint> of_sandblaster_run(std::string_view name, Complaint complaint) {
+  return {name, [complaint](const Blueprint& b) {
+            return is_sandblaster(b.experiment) ? complaint(b) : "";
+          }};
 }
 
 }  // namespace
 
 Constraints<proto::Experiment> sandblaster_checks() {
   return {
-      of_sandblaster<E>(
-          "sandblaster_in_one_stage",
-          "pipeline",
-          [](const E& e) {
-            return e.pipeline().stages() == 1 && e.pipeline().micro_batches() == 1;
-          },
-          always("pipeline: a sandblaster replica is one stage, and "
-                 "replicas.exchange.sandblaster.portions cut its batch; stages and micro_batches "
-                 "are 1")),
-      of_sandblaster<E>(
-          "sandblaster_on_cpu",
-          "placement.devices",
-          [](const E& e) { return all_devices(e).front().kind == DeviceKind::cpu; },
-          always("placement.devices: sandblaster runs on cpu only")),
-      of_sandblaster<E>(
-          "sandblaster_without_rate",
-          "replicas.rate_factor",
-          [](const E& e) {
-            return e.replicas().rate_factor() == 0 || e.replicas().rate_factor() == 1;
-          },
-          always(
-              "replicas.rate_factor: L-BFGS makes sandblaster's steps, and has no learning rate; "
-              "leave it at 0")),
-      of_sandblaster<E>(
-          "sandblaster_without_optimizer",
-          "optimizer",
-          [](const E& e) { return changed_key(e.optimizer()).empty(); },
-          [](const E& e) {
-            return concat("optimizer.",
-                          changed_key(e.optimizer()),
-                          ": L-BFGS makes sandblaster's steps, and reads nothing of optimizer; "
-                          "leave all of it at its defaults");
-          }),
+      of_sandblaster("sandblaster_in_one_stage",
+                     [](const E& e) {
+                       return e.pipeline().stages() == 1 && e.pipeline().micro_batches() == 1
+                                  ? ""
+                                  : "pipeline: a sandblaster replica is one stage, and "
+                                    "replicas.exchange.sandblaster.portions cut its batch; stages "
+                                    "and micro_batches are 1";
+                     }),
+      of_sandblaster("sandblaster_on_cpu",
+                     [](const E& e) {
+                       return all_devices(e).front().kind == DeviceKind::cpu
+                                  ? ""
+                                  : "placement.devices: sandblaster runs on cpu only";
+                     }),
+      of_sandblaster("sandblaster_without_rate",
+                     [](const E& e) {
+                       return e.replicas().rate_factor() == 0 || e.replicas().rate_factor() == 1
+                                  ? ""
+                                  : "replicas.rate_factor: L-BFGS makes sandblaster's steps, and "
+                                    "has no learning rate; leave it at 0";
+                     }),
+      of_sandblaster("sandblaster_without_optimizer",
+                     [](const E& e) {
+                       const std::string key = changed_key(e.optimizer());
+                       return key.empty()
+                                  ? ""
+                                  : fill_in(
+                                        "optimizer.{}: L-BFGS makes sandblaster's steps, and reads "
+                                        "nothing of optimizer; leave all of it at its defaults",
+                                        key);
+                     }),
   };
 }
 
 Constraints<Blueprint> sandblaster_data_checks() {
-  const auto samples = [](const Blueprint& b) {
-    return b.data->size(Split::train);
-  };
   return {
-      of_sandblaster<Blueprint>(
-          "sandblaster_of_all_the_data",
-          "data.batch_size",
-          [](const Blueprint& b) {
-            return b.experiment.data().batch_size() == b.data->size(Split::train);
-          },
-          [samples](const Blueprint& b) {
-            return concat(
-                "data.batch_size: sandblaster's batch is all of the training data; set it to ",
-                samples(b),
-                " (it is ",
-                b.experiment.data().batch_size(),
-                ')');
-          }),
-      of_sandblaster<Blueprint>(
-          "sandblaster_portions_with_samples",
-          "replicas.exchange.sandblaster.portions",
-          [](const Blueprint& b) {
-            return b.experiment.replicas().exchange().sandblaster().portions() <=
-                   b.data->size(Split::train);
-          },
-          [samples](const Blueprint& b) {
-            return concat("replicas.exchange.sandblaster.portions: ",
-                          b.experiment.replicas().exchange().sandblaster().portions(),
-                          " is more than the ",
-                          samples(b),
-                          " training samples");
-          }),
+      of_sandblaster_run("sandblaster_of_all_the_data",
+                         [](const Blueprint& b) {
+                           const std::int64_t samples = b.data->size(Split::train);
+                           const std::int64_t batch = b.experiment.data().batch_size();
+                           return batch == samples
+                                      ? ""
+                                      : fill_in(
+                                            "data.batch_size: sandblaster's batch is all of the "
+                                            "training data; set it to {} (it is {})",
+                                            samples,
+                                            batch);
+                         }),
+      of_sandblaster_run("sandblaster_portions_with_samples",
+                         [](const Blueprint& b) {
+                           const std::int64_t samples = b.data->size(Split::train);
+                           const std::int64_t portions =
+                               b.experiment.replicas().exchange().sandblaster().portions();
+                           return portions <= samples
+                                      ? ""
+                                      : fill_in(
+                                            "replicas.exchange.sandblaster.portions: {} is more "
+                                            "than the {} training samples",
+                                            portions,
+                                            samples);
+                         }),
   };
 }
 
 Constraints<Blueprint> sandblaster_chunk_checks() {
   return {
-      of_sandblaster<Blueprint>(
+      of_sandblaster_run(
           "sandblaster_in_one_chunk",
-          "pipeline",
-          [](const Blueprint& b) { return b.chunks.size() == 1; },
           [](const Blueprint& b) {
-            return concat(
-                "pipeline: a sandblaster replica has the whole network in one chunk, and ",
-                "pipeline.schedule or pipeline.stage_of make ",
-                b.chunks.size(),
-                " of it; right is another schedule, and no stage_of");
+            return b.chunks.size() == 1
+                       ? ""
+                       : fill_in(
+                             "pipeline: a sandblaster replica has the whole network in one chunk, "
+                             "and pipeline.schedule or pipeline.stage_of make {} of it; right is "
+                             "another schedule, and no stage_of",
+                             b.chunks.size());
           }),
-      of_sandblaster<Blueprint>(
+      of_sandblaster_run(
           "sandblaster_without_batch_norm",
-          "model",
-          [](const Blueprint& b) { return b.chunks.front()->buffers().empty(); },
-          always("model: sandblaster needs a loss that is a function of weights and samples alone; "
-                 "batch norm looks at the whole portion")),
+          [](const Blueprint& b) {
+            return b.chunks.front()->buffers().empty()
+                       ? ""
+                       : "model: sandblaster needs a loss that is a function of weights and "
+                         "samples alone; batch norm looks at the whole portion";
+          }),
   };
 }
 

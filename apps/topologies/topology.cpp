@@ -11,7 +11,7 @@ Cast make_cast(const Blueprint& b) {
   if (is_sparse_hogwild(b.experiment)) {
     return build_sparse_hogwild(b);
   }
-  if (b.experiment.replicas().exchange().has_sandblaster()) {
+  if (shared_by(b.experiment) == Shared::own) {
     return build_sandblaster(b);
   }
   return build_cast(b);
@@ -21,7 +21,7 @@ std::vector<ChunkTimes> modelled_times(const Blueprint& b) {
   if (is_sparse_hogwild(b.experiment)) {
     return sparse_hogwild_times(b);
   }
-  if (b.experiment.replicas().exchange().has_sandblaster()) {
+  if (shared_by(b.experiment) == Shared::own) {
     return sandblaster_times(b);
   }
   return b.times;

@@ -5,7 +5,9 @@
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "apps/verbs/verb.hpp"
+#include "apps/version.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/store.hpp"
@@ -57,12 +59,10 @@ Result<std::vector<SafetensorsEntry>> selection(const SafetensorsFile& file,
     }
   }
   if (entries.empty() && !arguments.only.empty()) {
-    return Error{ErrorKind::usage,
-                 concat("--only-glob: no tensor of ",
-                        file.path().string(),
-                        " is called like \"",
-                        arguments.only,
-                        "\" (`troupe ckpt ls` lists them)")};
+    return usage_error(
+        "--only-glob: no tensor of {} is called like \"{}\" (`troupe ckpt ls` lists them)",
+        file.path().string(),
+        arguments.only);
   }
   return entries;
 }
@@ -83,11 +83,11 @@ std::string total(const std::vector<SafetensorsEntry>& entries) {
     elements += entry.elements();
     bytes += static_cast<double>(entry.bytes.size());
   }
-  return concat(entries.size(),
-                entries.size() == 1 ? " tensor, " : " tensors, ",
-                grouped(elements),
-                " elements, ",
-                mebibytes(bytes));
+  return fill_in("{}{}{} elements, {}",
+                 entries.size(),
+                 entries.size() == 1 ? " tensor, " : " tensors, ",
+                 grouped(elements),
+                 mebibytes(bytes));
 }
 
 Result<std::string> list(const CkptArguments& arguments) {
@@ -162,15 +162,11 @@ Result<std::string> import_weights(const CkptArguments& arguments) {
   if (auto written = write_weights(out, specs, *values, version(), prepared); !written) {
     return written.error();
   }
-  return concat("wrote ",
-                out,
-                ": the ",
-                specs.size(),
-                " parameters of ",
-                arguments.files[1],
-                "; --set start_from=",
-                out,
-                " starts a run with them\n");
+  return fill_in("wrote {}: the {} parameters of {}; --set start_from={} starts a run with them\n",
+                 out,
+                 specs.size(),
+                 arguments.files[1],
+                 out);
 }
 
 /// What a run of the experiment would start with, in the order of weight_specs.
@@ -208,13 +204,8 @@ Result<std::string> initial_weights(const CkptArguments& arguments) {
       !written) {
     return written.error();
   }
-  return concat("wrote ",
-                out,
-                ": the ",
-                specs.size(),
-                " parameters that ",
-                arguments.files[0],
-                " starts with\n");
+  return fill_in(
+      "wrote {}: the {} parameters that {} starts with\n", out, specs.size(), arguments.files[0]);
 }
 
 /// "400 updates  real clock  12.3 MiB", of a checkpoint that is whole. Error (data) where it is not.
@@ -293,11 +284,10 @@ Error unknown_action(const std::string& name) {
   const std::string near = nearest(name, names);
   return {ErrorKind::usage,
           name.empty() ? concat("ckpt: say one of ", legal)
-                       : concat("ckpt: \"",
-                                name,
-                                "\" is none of ",
-                                legal,
-                                near.empty() ? "" : ", did you mean " + near + "?")};
+                       : fill_in("ckpt: \"{}\" is none of {}{}",
+                                 name,
+                                 legal,
+                                 near.empty() ? "" : ", did you mean " + near + "?")};
 }
 
 Result<std::string> run(const CkptArguments& arguments) {
@@ -308,14 +298,11 @@ Result<std::string> run(const CkptArguments& arguments) {
   }
   if (arguments.files.size() != action->count || (!arguments.only.empty() && !action->takes_glob) ||
       (!arguments.assignments.empty() && !action->takes_set)) {
-    return Error{ErrorKind::usage,
-                 concat("ckpt: it is `troupe ckpt ",
-                        action->name,
-                        action->takes_glob ? " [--only-glob GLOB]" : "",
-                        action->takes_set ? " [--set PATH=VALUE]" : "",
-                        " ",
-                        action->files,
-                        "`")};
+    return usage_error("ckpt: it is `troupe ckpt {}{}{} {}`",
+                       action->name,
+                       action->takes_glob ? " [--only-glob GLOB]" : "",
+                       action->takes_set ? " [--set PATH=VALUE]" : "",
+                       action->files);
   }
   return action->run(arguments);
 }

@@ -4,6 +4,7 @@
 #include "apps/verbs/data_files.hpp"
 #include "apps/verbs/verb.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/data/batch.hpp"
@@ -63,13 +64,10 @@ Result<const FetchSet*> find_set(const std::string& name) {
   }
   const std::vector<std::string> names = set_names();
   return name.empty() ? usage("say which: " + listed(names))
-                      : usage(concat("there is no \"",
-                                     name,
-                                     "\" to fetch",
-                                     did_you_mean(name, names),
-                                     " (",
-                                     listed(names),
-                                     ")"));
+                      : usage(fill_in("there is no \"{}\" to fetch{} ({})",
+                                      name,
+                                      did_you_mean(name, names),
+                                      listed(names)));
 }
 
 /// FILE=HEX or, where the set is one file, HEX; by file.
@@ -291,11 +289,10 @@ int data(Console& console, const DataArguments& arguments) {
               usage(arguments.what.empty()
                         ? "say fetch, batches, tokenize or convert; what can be fetched: " +
                               listed(set_names())
-                        : concat("\"",
-                                 arguments.what,
-                                 "\" is none of fetch, batches, tokenize and convert",
-                                 did_you_mean(arguments.what,
-                                              {"fetch", "batches", "tokenize", "convert"}))));
+                        : fill_in("\"{}\" is none of fetch, batches, tokenize and convert{}",
+                                  arguments.what,
+                                  did_you_mean(arguments.what,
+                                               {"fetch", "batches", "tokenize", "convert"}))));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "apps/presets/presets.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/csv_convert.hpp"
 #include "runtime/data/tokenize.hpp"
 #include "runtime/data/vocabulary.hpp"
@@ -43,18 +44,15 @@ Result<std::string> write_tokens(const std::vector<std::string>& words,
   if (!made) {
     return made.error();
   }
-  return concat("wrote ",
-                out,
-                ": ",
-                made->tokens,
-                " tokens of ",
-                made->width,
-                " bytes; use it by --set data.tokens.path=",
-                out,
-                " --set data.tokens.vocabulary=",
-                (*vocabulary)->size(),
-                made->width == 4 ? " --set data.tokens.type=uint32" : "",
-                "\n");
+  return fill_in(
+      "wrote {}: {} tokens of {} bytes; use it by --set data.tokens.path={} --set "
+      "data.tokens.vocabulary={}{}\n",
+      out,
+      made->tokens,
+      made->width,
+      out,
+      (*vocabulary)->size(),
+      made->width == 4 ? " --set data.tokens.type=uint32" : "");
 }
 
 Result<std::string> write_arrays(const std::vector<std::string>& words,
@@ -81,19 +79,14 @@ Result<std::string> write_arrays(const std::vector<std::string>& words,
   if (!made) {
     return made.error();
   }
-  return concat("wrote ",
-                words[1],
-                ": ",
-                made->rows,
-                " samples of ",
-                made->columns,
-                " numbers",
-                made->classes.empty() ? std::string(" and numbers to predict")
-                                      : concat(" in ", made->classes.size(), " classes"),
-                "; use it by --set data.arrays.path=",
-                words[1],
-                made->classes.empty() ? " --set data.arrays.values=true" : "",
-                "\n");
+  return fill_in("wrote {}: {} samples of {} numbers{}; use it by --set data.arrays.path={}{}\n",
+                 words[1],
+                 made->rows,
+                 made->columns,
+                 made->classes.empty() ? std::string(" and numbers to predict")
+                                       : concat(" in ", made->classes.size(), " classes"),
+                 words[1],
+                 made->classes.empty() ? " --set data.arrays.values=true" : "");
 }
 
 }  // namespace troupe

@@ -3,6 +3,7 @@
 #include "apps/cli/text.hpp"
 #include "apps/run/divergence_hint.hpp"
 #include "apps/verbs/verb.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/record/progress.hpp"
 
 #include <ostream>
@@ -23,26 +24,21 @@ std::string servers_text(const Summary& summary) {
     dropped += server.dropped;
     in_flight += server.in_flight;
   }
-  return concat(grouped(applied),
-                " pushes applied, ",
-                grouped(dropped),
-                " dropped, ",
-                grouped(in_flight),
-                " in flight at the end; ",
-                mebibytes(static_cast<double>(summary.bytes_sent)),
-                " moved");
+  return fill_in("{} pushes applied, {} dropped, {} in flight at the end; {} moved",
+                 grouped(applied),
+                 grouped(dropped),
+                 grouped(in_flight),
+                 mebibytes(static_cast<double>(summary.bytes_sent)));
 }
 
 std::string staleness_text(const Summary& summary) {
   std::string text;
   for (const auto& [shard, staleness] : summary.staleness) {
-    text += concat(text.empty() ? "" : "  ",
-                   "shard-",
-                   shard,
-                   " ",
-                   number(staleness.mean, "%.2f"),
-                   "/",
-                   staleness.max);
+    text += fill_in("{}shard-{} {}/{}",
+                    text.empty() ? "" : "  ",
+                    shard,
+                    number(staleness.mean, "%.2f"),
+                    staleness.max);
   }
   return text + "  (mean/max, versions)";
 }
@@ -63,23 +59,17 @@ std::string replicas_text(const Summary& summary) {
   std::string text;
   if (summary.replicas.begin()->second.has_accuracy) {
     const OverReplicas a = over_replicas(summary.replicas, &ReplicaRecord::accuracy);
-    text = concat("accuracy ",
-                  number(100 * a.least, "%.2f"),
-                  " to ",
-                  number(100 * a.greatest, "%.2f %%"),
-                  ", mean ",
-                  number(100 * a.mean, "%.2f %%"),
-                  "; ");
+    text = fill_in("accuracy {} to {}, mean {}; ",
+                   number(100 * a.least, "%.2f"),
+                   number(100 * a.greatest, "%.2f %%"),
+                   number(100 * a.mean, "%.2f %%"));
   }
   const OverReplicas loss = over_replicas(summary.replicas, &ReplicaRecord::loss);
-  return concat(text,
-                "loss ",
-                number(loss.least),
-                " to ",
-                number(loss.greatest),
-                ", mean ",
-                number(loss.mean),
-                ": each with its own weights");
+  return fill_in("{}loss {} to {}, mean {}: each with its own weights",
+                 text,
+                 number(loss.least),
+                 number(loss.greatest),
+                 number(loss.mean));
 }
 
 /// "busy 88.1 %; idle for want of data 0.0 %, activation 2.1 %, ...": means over the stages; the
@@ -125,17 +115,13 @@ void print_summary(Console& console, const RunResult& result, const std::string&
   const Summary& s = result.summary;
   std::vector<std::vector<std::string>> rows;
   rows.push_back({result.exit_code == 0 ? "done" : "ended",
-                  concat(grouped(s.updates),
-                         " updates, ",
-                         number(s.epochs, "%.4g"),
-                         " epochs, ",
-                         grouped(s.samples),
-                         " samples in ",
-                         duration(s.seconds),
-                         " (",
-                         s.clock,
-                         " clock): ",
-                         rate_text(s.samples_per_second, s.tokens_per_second))});
+                  fill_in("{} updates, {} epochs, {} samples in {} ({} clock): {}",
+                          grouped(s.updates),
+                          number(s.epochs, "%.4g"),
+                          grouped(s.samples),
+                          duration(s.seconds),
+                          s.clock,
+                          rate_text(s.samples_per_second, s.tokens_per_second))});
   rows.push_back({"loss",
                   "train " + (s.updates == 0 ? "none" : number(s.train_loss)) +
                       (s.test_loss ? "  test " + number(*s.test_loss) : "")});

@@ -3,6 +3,7 @@
 #include "apps/run/inference.hpp"
 #include "apps/run/trained.hpp"
 #include "apps/verbs/verb.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/data/preparation.hpp"
 #include "runtime/data/sample_names.hpp"
 #include "runtime/record/json.hpp"
@@ -164,12 +165,10 @@ Result<std::string> evaluated(const EvalArguments& arguments) {
   }
   const Evaluation evaluation = evaluate(*blueprint, split_of(arguments));
   if (arguments.confusion && evaluation.confusion.empty()) {
-    return Error{
-        ErrorKind::usage,
-        concat(
-            "eval: --confusion: there is such a table where each sample has one label of at most ",
-            Evaluation::kClassesMax,
-            " classes")};
+    return Error{ErrorKind::usage,
+                 fill_in("eval: --confusion: there is such a table where each sample has one label "
+                         "of at most {} classes",
+                         Evaluation::kClassesMax)};
   }
   if (!arguments.out.empty()) {
     if (auto written = write_file(arguments.out, to_json(arguments, *blueprint, evaluation));
@@ -250,12 +249,10 @@ std::string csv_line(const EvalArguments& arguments,
   if (data.classes() > 0) {
     const std::vector<double> shares = softmax(y, width);
     const std::size_t best = largest(y, width);
-    line += concat(',',
-                   csv_field(class_name(data, static_cast<std::size_t>(answers.targets[i]))),
-                   ',',
-                   csv_field(class_name(data, best)),
-                   ',',
-                   csv_number(shares[best]));
+    line += fill_in(",{},{},{}",
+                    csv_field(class_name(data, static_cast<std::size_t>(answers.targets[i]))),
+                    csv_field(class_name(data, best)),
+                    csv_number(shares[best]));
     for (std::size_t c = 0; c < width && arguments.probabilities; ++c) {
       line += ',' + csv_number(shares[c]);
     }
@@ -276,10 +273,9 @@ Result<std::string> predicted(const EvalArguments& arguments) {
   }
   const Dataset& data = *blueprint->data;
   if (data.labels_per_sample() > 1) {
-    return Error{ErrorKind::usage,
-                 "predict: of text every token is predicted; `troupe sample` writes some, `troupe "
-                 "eval` judges "
-                 "them"};
+    return usage_error(
+        "predict: of text every token is predicted; `troupe sample` writes some, `troupe eval` "
+        "judges them");
   }
   std::string text = csv_head(arguments, data);
   answer_all(*blueprint, split_of(arguments), [&](const Answers& answers) {

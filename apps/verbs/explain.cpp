@@ -3,16 +3,10 @@
 #include "apps/cli/text.hpp"
 #include "apps/verbs/explain_words.hpp"
 #include "apps/verbs/verb.hpp"
+#include "experiment.pb.h"
 #include "experiment/pipeline.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/data/registry.hpp"
-#include "runtime/model/registry.hpp"
-#include "runtime/schemes/codec.hpp"
-#include "runtime/schemes/decoupled.hpp"
-#include "runtime/schemes/exchange.hpp"
-#include "runtime/schemes/optimizer_scheme.hpp"
-#include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
 #include "runtime/schemes/timeline.hpp"
 
 #include <google/protobuf/descriptor.h>
@@ -21,17 +15,20 @@
 #include <map>
 #include <memory>
 #include <ostream>
+#include <type_traits>
 
 namespace troupe {
 namespace {
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
 
 /// One thing that has a name.
 struct Entry {
   std::string group;  // the key it is a value of
   std::string name;
   std::string summary;
-  std::vector<std::pair<std::string, std::string>> facts;
-  bool schedule = false;
+  Facts facts{};
+  const ScheduleScheme* schedule = nullptr;
   const DecoupledScheme* method = nullptr;
 };
 
@@ -40,8 +37,7 @@ void add_enum(std::vector<Entry>& entries,
               const google::protobuf::EnumDescriptor& type) {
   for (int i = 0; i < type.value_count(); ++i) {
     const auto& value = *type.value(i);
-    entries.push_back(
-        {group, value.name(), value.options().GetExtension(proto::value_doc), {}, false});
+    entries.push_back({group, value.name(), value.options().GetExtension(proto::value_doc)});
   }
 }
 
@@ -56,200 +52,103 @@ std::string moments_text(const OptimizerScheme& scheme) {
   return concat(scheme.matrices->kept(), " of hidden matrices, ", others, " of the rest");
 }
 
-void add_optimizers(std::vector<Entry>& entries) {
-  for (const OptimizerScheme& scheme : optimizer_schemes()) {
-    if (is_built_in(scheme)) {
-      entries.push_back({"optimizer.rule",
-                         scheme.info.name,
-                         scheme.info.summary,
-                         {{"predicted along", scheme.along},
-                          {"moments, in copies of the weights", moments_text(scheme)}},
-                         false});
-    }
-  }
+template <class S>
+Facts facts_of(const S& scheme) {
+  return {{"source", scheme.info.paper}};
+}
+
+Facts facts_of(const ScheduleScheme& scheme) {
+  return {{"staleness", scheme.staleness},
+          {"bubble", scheme.bubble.empty() ? "" : scheme.bubble + ", a mini-batch and stage"},
+          {"source", scheme.info.paper}};
+}
+
+Facts facts_of(const PolicyScheme& scheme) {
+  return {
+      {"reads", scheme.reads},
+      {"staleness", scheme.staleness},
+      {"memory, in copies of a chunk's weights", scheme.memory},
+      {"source", scheme.info.paper},
+      {"symbols",
+       "b mini-batch, k stage, K stages, d = K-1-k updates of delay, j micro-batch, M of them"}};
+}
+
+Facts facts_of(const DecoupledScheme& scheme) {
+  return {{"error signal", scheme.signal},
+          {"locks that remain", scheme.locks},
+          {"source", scheme.info.paper},
+          {"symbols",
+           "k module, h(k) its output (of a text: at each position), y the network's output, L the "
+           "loss"}};
+}
+
+Facts facts_of(const CodecScheme& scheme) {
+  return {{"equations", scheme.equations},
+          {"bytes of a message", scheme.bytes},
+          {"forgets", scheme.forgets},
+          {"source", scheme.info.paper},
+          {"symbols",
+           "x what is sent: an update and, with feedback, what earlier messages have left out; c "
+           "what the message says; n numbers of a slice"}};
+}
+
+Facts facts_of(const OptimizerScheme& scheme) {
+  return {{"equations", scheme.equations},
+          {"predicted along", scheme.along},
+          {"moments, in copies of the weights", moments_text(scheme)},
+          {"source", scheme.info.paper}};
 }
 
 template <class S>
-void add_built_in(std::vector<Entry>& entries, const char* group, const std::deque<S>& schemes) {
-  for (const S& scheme : schemes) {
-    if (is_built_in(scheme)) {
-      entries.push_back({group, scheme.info.name, scheme.info.summary, {}, false});
-    }
-  }
+Facts facts_of_replicas(const S& scheme, const std::string& step) {
+  return {{"equations", scheme.equations},
+          {"server memory, in copies of the weights", scheme.memory},
+          {"step", step},
+          {"source", scheme.info.paper},
+          {"symbols",
+           "w weights, g gradient, eta rate, gamma momentum, R replicas, tau staleness in updates, "
+           "i the replica that pushed"}};
+}
+
+Facts facts_of(const ExchangeScheme& scheme) {
+  return facts_of_replicas(scheme, "");
+}
+
+Facts facts_of(const RuleScheme& scheme) {
+  const bool own = scheme.step && !rules().built_in(scheme);
+  return facts_of_replicas(scheme, own ? "its own, whatever optimizer.rule is" : "");
 }
 
 template <class S>
-void add_equations(Entry& entry, const S& scheme) {
-  entry.facts.emplace_back("equations", scheme.equations);
-  entry.facts.emplace_back("server memory, in copies of the weights", scheme.memory);
-}
-
-Entry described(const std::string& group, const ScheduleScheme& scheme) {
-  return {group,
-          scheme.info.name,
-          scheme.info.summary,
-          {{"staleness", scheme.staleness},
-           {"bubble", scheme.bubble.empty() ? "" : scheme.bubble + ", a mini-batch and stage"},
-           {"source", scheme.info.paper}},
-          true};
-}
-
-Entry described(const std::string& group, const PolicyScheme& scheme) {
-  return {group,
-          scheme.info.name,
-          scheme.info.summary,
-          {{"reads", scheme.reads},
-           {"staleness", scheme.staleness},
-           {"memory, in copies of a chunk's weights", scheme.memory},
-           {"source", scheme.info.paper},
-           {"symbols",
-            "b mini-batch, k stage, K stages, d = K-1-k updates of delay, j micro-batch, M of "
-            "them"}},
-          false};
-}
-
-Entry described(const std::string& group, const DecoupledScheme& scheme) {
-  return {group,
-          scheme.info.name,
-          scheme.info.summary,
-          {{"error signal", scheme.signal},
-           {"locks that remain", scheme.locks},
-           {"source", scheme.info.paper},
-           {"symbols",
-            "k module, h(k) its output (of a text: at each position), y the network's output, L "
-            "the loss"}},
-          false,
-          &scheme};
-}
-
-Entry described(const std::string& group, const CodecScheme& scheme) {
-  return {group,
-          scheme.info.name,
-          scheme.info.summary,
-          {{"equations", scheme.equations},
-           {"bytes of a message", scheme.bytes},
-           {"forgets", scheme.forgets},
-           {"source", scheme.info.paper},
-           {"symbols",
-            "x what is sent: an update and, with feedback, what earlier messages have left out; c "
-            "what the message says; n numbers of a slice"}},
-          false};
-}
-
-/// The entry of the registered scheme that `info` is of, without its options.
-Entry described(const std::string& group, const SchemeInfo& info) {
-  for (const ScheduleScheme& schedule : schedule_schemes()) {
-    if (&schedule.info == &info) {
-      return described(group, schedule);
-    }
+Entry described(const std::string& group, const S& scheme) {
+  Entry entry{group, scheme.info.name, scheme.info.summary, facts_of(scheme)};
+  if constexpr (std::is_same_v<S, ScheduleScheme>) {
+    entry.schedule = &scheme;
+  } else if constexpr (std::is_same_v<S, DecoupledScheme>) {
+    entry.method = &scheme;
   }
-  for (const PolicyScheme& policy : policy_schemes()) {
-    if (&policy.info == &info) {
-      return described(group, policy);
-    }
-  }
-  for (const DecoupledScheme& method : decoupled_schemes().all()) {
-    if (&method.info == &info) {
-      return described(group, method);
-    }
-  }
-  for (const CodecScheme& codec : codecs().all()) {
-    if (&codec.info == &info) {
-      return described(group, codec);
-    }
-  }
-  Entry entry{group, info.name, info.summary, {}, false};
-  for (const OptimizerScheme& optimizer : optimizer_schemes()) {
-    if (&optimizer.info == &info) {
-      entry.facts.emplace_back("equations", optimizer.equations);
-      entry.facts.emplace_back("predicted along", optimizer.along);
-      entry.facts.emplace_back("moments, in copies of the weights", moments_text(optimizer));
-    }
-  }
-  for (const ExchangeScheme& exchange : exchanges().all()) {
-    if (&exchange.info == &info) {
-      add_equations(entry, exchange);
-    }
-  }
-  for (const RuleScheme& rule : rules().all()) {
-    if (&rule.info == &info) {
-      add_equations(entry, rule);
-      if (rule.step && !rules().built_in(rule)) {
-        entry.facts.emplace_back("step", "its own, whatever optimizer.rule is");
-      }
-    }
-  }
-  entry.facts.emplace_back("source", info.paper);
   return entry;
 }
 
-/// What a program of one's own has registered.
-void add_registered(std::vector<Entry>& entries) {
-  for (const auto& [key, info] : registered_schemes()) {
-    Entry entry = described(key + ".custom.name", *info);
-    for (const auto& [name, text] : option_texts(*info)) {
-      entry.facts.emplace_back(concat("option ", key, ".custom.values.", name), text);
-    }
-    entries.push_back(std::move(entry));
-  }
-}
-
+/// What comes with Troupe, then what a program of one's own has registered.
 std::vector<Entry> all_entries() {
   std::vector<Entry> entries;
-  for (const ScheduleScheme& scheme : schedule_schemes()) {
-    if (is_built_in(scheme)) {
-      entries.push_back(described("pipeline.schedule", scheme));
-    }
-  }
-  for (const PolicyScheme& scheme : policy_schemes()) {
-    if (is_built_in(scheme)) {
-      entries.push_back(described("pipeline.weights", scheme));
-    }
-  }
-  for (const DecoupledScheme& method : decoupled_schemes().all()) {
-    if (decoupled_schemes().built_in(method)) {
-      entries.push_back(described("decoupled", method));
-    }
-  }
-  const auto replicated = [&](const std::string& group,
-                              std::string_view name,
-                              std::string_view summary,
-                              std::string_view equations,
-                              std::string_view memory,
-                              std::string_view paper) {
-    entries.push_back({group,
-                       std::string(name),
-                       std::string(summary),
-                       {{"equations", std::string(equations)},
-                        {"server memory, in copies of the weights", std::string(memory)},
-                        {"source", std::string(paper)},
-                        {"symbols",
-                         "w weights, g gradient, eta rate, gamma momentum, R replicas, tau "
-                         "staleness in updates, i the replica that pushed"}},
-                       false});
-  };
-  const auto shared = [&](const auto& table, const std::string& key) {
-    for (const auto& scheme : table.all()) {
-      const SchemeInfo& info = scheme.info;
-      if (!table.built_in(scheme)) {
-        continue;  // add_registered has it
+  std::vector<Entry> registered;
+  for_each_registry([&](const char* choice, const std::string& key, const auto& schemes) {
+    for (const auto& scheme : schemes) {
+      if (schemes.built_in(scheme)) {
+        entries.push_back(described(choice, scheme));
+        continue;
       }
-      replicated(key, info.name, info.summary, scheme.equations, scheme.memory, info.paper);
+      Entry& entry = registered.emplace_back(described(key + ".custom.name", scheme));
+      for (const auto& [name, text] : option_texts(scheme.info)) {
+        entry.facts.emplace_back(concat("option ", key, ".custom.values.", name), text);
+      }
     }
-  };
-  shared(exchanges(), "replicas.exchange");
-  shared(rules(), "replicas.rule");
-  for (const CodecScheme& scheme : codecs().all()) {
-    if (codecs().built_in(scheme) && scheme.codec) {
-      entries.push_back(described("replicas.codec", scheme));
-    }
-  }
+  });
   add_enum(entries, "pipeline.activations", *proto::Pipeline::Activations_descriptor());
   add_enum(entries, "pipeline.partition", *proto::Pipeline::Partition_descriptor());
-  add_optimizers(entries);
-  add_built_in(entries, "model", network_schemes());
-  add_built_in(entries, "data", dataset_schemes());
-  add_registered(entries);
+  entries.insert(entries.end(), registered.begin(), registered.end());
   return entries;
 }
 
@@ -281,14 +180,13 @@ std::string picture(const ScheduleScheme& scheme) {
        draw(times, schedule->options.micro_batches, static_cast<int>(times.end) * per_unit)) {
     text += "    " + row + '\n';
   }
-  return concat("  picture: ",
-                kStages,
-                " stages, ",
-                schedule->options.micro_batches,
-                schedule->options.micro_batches == 1 ? " micro-batch" : " micro-batches",
-                ", a backward twice as long as a forward (digit: forward, letter: backward,\n"
-                "    = input gradient, - weight gradient, . idle)\n",
-                text);
+  return fill_in(
+      "  picture: {} stages, {}{}, a backward twice as long as a forward (digit: forward, letter: "
+      "backward,\n    = input gradient, - weight gradient, . idle)\n{}",
+      kStages,
+      schedule->options.micro_batches,
+      schedule->options.micro_batches == 1 ? " micro-batch" : " micro-batches",
+      text);
 }
 
 /// Who sends what to whom, and what a mini-batch after another makes of it: sequential, four stages.
@@ -324,7 +222,7 @@ void explain(Console& console, const Entry& entry) {
     console.out << "  " << wrapped(name + ": " + fact, kPageWidth - 2, "    ") << '\n';
   }
   if (entry.schedule) {
-    console.out << picture(*find_schedule(entry.name));
+    console.out << picture(*entry.schedule);
   } else if (entry.method) {
     console.out << picture(*entry.method);
   }
@@ -405,12 +303,10 @@ int explain(Console& console, const std::string& name) {
   const std::string near = nearest(name, names);
   return fail(console,
               {ErrorKind::usage,
-               concat("explain: nothing is called \"",
-                      name,
-                      "\"",
-                      near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                      " (`troupe explain` lists the schemes; keys, presets and the terms of the "
-                      "pages are explained, too)")});
+               fill_in("explain: nothing is called \"{}\"{} (`troupe explain` lists the schemes; "
+                       "keys, presets and the terms of the pages are explained, too)",
+                       name,
+                       near.empty() ? "" : ", did you mean \"" + near + "\"?")});
 }
 
 }  // namespace

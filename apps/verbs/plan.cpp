@@ -11,6 +11,7 @@
 #include "apps/topologies/placement.hpp"
 #include "apps/verbs/verb.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 
@@ -106,12 +107,11 @@ std::string memory_text(const Blueprint& b) {
   std::string text;
   for (const DeviceInfo& info : devices()) {
     if (const double needed = memory_needed(b, info.device); needed > 0) {
-      text += concat(text.empty() ? "" : "; ",
-                     to_string(info.device),
-                     ": ",
-                     mebibytes(needed),
-                     " of ",
-                     mebibytes(static_cast<double>(info.memory_bytes)));
+      text += fill_in("{}{}: {} of {}",
+                      text.empty() ? "" : "; ",
+                      to_string(info.device),
+                      mebibytes(needed),
+                      mebibytes(static_cast<double>(info.memory_bytes)));
     }
   }
   return text;
@@ -146,7 +146,7 @@ Result<std::string> describe_profile(const Blueprint& b) {
   add_cut(rows, "flops", by_flops, *profile);
   add_cut(rows, "profiled", by_time, *profile);
   const bool mixes =
-      b.schedule->options.stages > 1 && !find_schedule(b.schedule->options.name)->chunks;
+      b.schedule->options.stages > 1 && !schedule_schemes().find(b.schedule->options.name)->chunks;
   const auto mixed = mixes ? mixed_blueprint(b, *profile) : Result<Blueprint>(b);
   if (!mixed) {
     return mixed.error();
@@ -160,15 +160,13 @@ Result<std::string> describe_profile(const Blueprint& b) {
   if (!is(by_flops) && !is(by_time) && !is(*mixed)) {
     add_cut(rows, "as above", b, *profile);
   }
-  return concat("layers     of a micro-batch, medians of ",
-                profile->passes,
-                " passes; sent: by a cut behind the row's last layer\n",
-                layers_table(b, *profile),
-                "cuts       as these times predict; links cost nothing\n",
-                table(rows, "  "),
-                "machine    ",
-                memory_text(b),
-                "\n");
+  return fill_in(
+      "layers     of a micro-batch, medians of {} passes; sent: by a cut behind the row's last "
+      "layer\n{}cuts       as these times predict; links cost nothing\n{}machine    {}\n",
+      profile->passes,
+      layers_table(b, *profile),
+      table(rows, "  "),
+      memory_text(b));
 }
 
 struct PlanArguments {

@@ -2,6 +2,9 @@
 
 #include "apps/cli/text.hpp"
 #include "apps/cli/version.hpp"
+#include "apps/text.hpp"
+#include "apps/version.hpp"
+#include "kernels/wording.hpp"
 
 #include <ostream>
 
@@ -19,25 +22,20 @@ std::filesystem::path in_full(const std::string& named) {
 Result<FoundCheckpoint> checkpoint_to_resume(const std::string& named, bool virtual_clock) {
   auto found = find_checkpoint(in_full(named));
   if (found && found->checkpoint.version != version()) {
-    return Error{
-        ErrorKind::data,
-        concat(found->path.string(),
-               " was written by troupe ",
-               found->checkpoint.version,
-               "; this is ",
-               version(),
-               ", which may keep other things. Its weights can start a run: --set start_from=",
-               found->path.string())};
+    return Error{ErrorKind::data,
+                 fill_in("{} was written by troupe {}; this is {}, which may keep other things. "
+                         "Its weights can start a run: --set start_from={}",
+                         found->path.string(),
+                         found->checkpoint.version,
+                         version(),
+                         found->path.string())};
   }
   if (found && (found->checkpoint.clock == "virtual") != virtual_clock) {
-    return Error{ErrorKind::usage,
-                 concat("--resume: ",
-                        found->path.string(),
-                        " is of a run on the ",
-                        found->checkpoint.clock,
-                        " clock: troupe ",
-                        virtual_clock ? "run" : "sim",
-                        " --resume goes on with it")};
+    return usage_error(
+        "--resume: {} is of a run on the {} clock: troupe {} --resume goes on with it",
+        found->path.string(),
+        found->checkpoint.clock,
+        virtual_clock ? "run" : "sim");
   }
   return found;
 }

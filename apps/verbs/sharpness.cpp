@@ -5,6 +5,7 @@
 #include "apps/cli/text.hpp"
 #include "apps/run/trained.hpp"
 #include "apps/verbs/verb.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"
 
@@ -46,33 +47,28 @@ std::string to_text(const SharpnessArguments& arguments, const SharpnessReport& 
   for (const Sharpness& s : report.at) {
     rows.push_back({decimal(s.epsilon), decimal(s.loss_max), decimal(s.phi)});
   }
-  return concat("weights    ",
-                arguments.trained.weights,
-                ": ",
-                grouped(report.parameters),
-                " parameters\nloss       ",
-                decimal(report.loss),
-                " over ",
-                grouped(report.samples),
-                arguments.split == "train" ? " training" : " test",
-                " samples\nspace      ",
-                arguments.subspace == 0
-                    ? std::string("all parameters")
-                    : concat(arguments.subspace, " random directions, seed ", arguments.seed),
-                "\n",
-                table(rows, "  "));
+  return fill_in("weights    {}: {} parameters\nloss       {} over {}{} samples\nspace      {}\n{}",
+                 arguments.trained.weights,
+                 grouped(report.parameters),
+                 decimal(report.loss),
+                 grouped(report.samples),
+                 arguments.split == "train" ? " training" : " test",
+                 arguments.subspace == 0
+                     ? std::string("all parameters")
+                     : concat(arguments.subspace, " random directions, seed ", arguments.seed),
+                 table(rows, "  "));
 }
 
 std::string to_json(const SharpnessArguments& arguments, const SharpnessReport& report) {
   std::string list;
   for (const Sharpness& s : report.at) {
-    list += concat(list.empty() ? "" : ",",
-                   "\n    ",
-                   JsonObject{}
-                       .add("epsilon", s.epsilon)
-                       .add("loss_max", s.loss_max)
-                       .add("phi", s.phi)
-                       .text());
+    list += fill_in("{}\n    {}",
+                    list.empty() ? "" : ",",
+                    JsonObject{}
+                        .add("epsilon", s.epsilon)
+                        .add("loss_max", s.loss_max)
+                        .add("phi", s.phi)
+                        .text());
   }
   return JsonObject(JsonObject::Layout::line_a_member)
              .add("weights", arguments.trained.weights)

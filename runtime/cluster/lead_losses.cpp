@@ -14,7 +14,7 @@ void Lead::take_distrust(int from, Parcel parcel) {
   a.expect_end();
   const auto whom = static_cast<int>(parcel.recipient);
   if (whom == from || !members_.contains(whom)) {
-    throw WireError("a process does not believe itself, or one that there is none of");
+    throw WireError("a process gives up itself, or a process that does not exist");
   }
   lose(whom, concat("was given up by ", name_of(from), ": ", why));
 }

@@ -166,7 +166,7 @@ Tensor Borrower::adopt(const Place& place, Shape shape, DType type) const {
   if (place.block == 0 || place.block > SharedMemory::kBlocks || place.offset < kFlagsBytes ||
       place.offset % kAlignment != 0 || place.offset > SharedMemory::kBytes ||
       bytes > SharedMemory::kBytes - place.offset) {
-    throw WireError("a header names a place in shared memory that there is none of");
+    throw WireError("a header names a place in shared memory that does not exist");
   }
   auto let_go = [memory = memory_, block = place.block] {
     memory->give_back(block);

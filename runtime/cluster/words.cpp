@@ -81,7 +81,7 @@ void check(const Parcel& parcel, const Word& word, const Moment& now, const char
     case Number::question:
       return expect(n >= 1 && n <= now.question, who, word, "that nobody has asked for");
     case Number::process:
-      return expect(n >= 1 && n < now.processes, who, word, "of a process that there is none of");
+      return expect(n >= 1 && n < now.processes, who, word, "of a process that does not exist");
   }
 }
 

@@ -91,12 +91,8 @@ Result<void> register_dataset(DatasetScheme scheme) {
   return table().add(std::move(scheme), "register_dataset");
 }
 
-const std::deque<DatasetScheme>& dataset_schemes() {
-  return table().all();
-}
-
-bool is_built_in(const DatasetScheme& scheme) {
-  return table().built_in(scheme);
+const Registry<DatasetScheme>& dataset_schemes() {
+  return table();
 }
 
 Result<const DatasetScheme*> dataset_scheme(const proto::Data& data) {

@@ -7,7 +7,6 @@
 #include "runtime/schemes/registry.hpp"
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 
@@ -33,8 +32,7 @@ struct DatasetScheme {
 Result<void> register_dataset(DatasetScheme scheme);
 
 /// All of them, built-in ones first.
-const std::deque<DatasetScheme>& dataset_schemes();
-bool is_built_in(const DatasetScheme& scheme);
+const Registry<DatasetScheme>& dataset_schemes();
 
 /// The data set that a resolved experiment has chosen. Error (usage) where data.custom names none that
 /// is registered, or gives options that it has not.

@@ -1,6 +1,8 @@
 #include "runtime/model/network.hpp"
 
+#include "experiment.pb.h"
 #include "experiment/model.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/model/registry.hpp"
 
 #include <algorithm>
@@ -70,11 +72,10 @@ Result<void> check_end(const Network& network, const std::string& name, std::int
   const bool fits =
       network.tokens ? end == Shape{network.input[0], outputs} : end.elements() == outputs;
   if (!fits) {
-    return refuse(concat("the last layer's output is ",
-                         end,
-                         ", the data wants ",
-                         outputs,
-                         " values; end with a dense layer"));
+    return refuse(
+        fill_in("the last layer's output is {}, the data wants {} values; end with a dense layer",
+                end,
+                outputs));
   }
   std::set<std::string> names;
   for (const auto& layer : network.layers) {
@@ -115,7 +116,7 @@ Result<Network> build_network(const proto::Model& model, const Dataset& data, st
         concat("model: ", name, " cannot read tokens; for text choose gpt, lstm or layers")};
   }
   if (model.label_smoothing() > 0 && network.loss != Loss::cross_entropy) {
-    return Error{ErrorKind::usage, "model.label_smoothing: the data has no classes"};
+    return usage_error("model.label_smoothing: the data has no classes");
   }
   if (auto built = scheme.build(
           network, {model, OptionValues(scheme.info.options, model.custom()), outputs, rows});
@@ -131,14 +132,12 @@ Result<Network> build_network(const proto::Model& model, const Dataset& data, st
 Result<void> check_depth(const Network& network, std::int32_t chunks) {
   const std::size_t layers = network.layers.size();
   if (static_cast<std::size_t>(chunks) > layers) {
-    return Error{ErrorKind::usage,
-                 concat("pipeline.stages: the network has ",
-                        layers,
-                        " layers, too few for ",
-                        chunks,
-                        " chunks; set pipeline.stages to at most ",
-                        layers,
-                        " or use a deeper model")};
+    return usage_error(
+        "pipeline.stages: the network has {} layers, too few for {} chunks; set pipeline.stages to "
+        "at most {} or use a deeper model",
+        layers,
+        chunks,
+        layers);
   }
   return {};
 }
@@ -160,13 +159,11 @@ Result<std::vector<std::int64_t>> cut_network(const Network& network,
     if (static_cast<std::int32_t>(first.size()) != chunks || !rising) {
       return Error{ErrorKind::usage,
                    chunks == 1 ? std::string("pipeline.cut: one chunk needs no cut")
-                               : concat("pipeline.cut: ",
-                                        chunks,
-                                        " chunks need ",
-                                        chunks - 1,
-                                        chunks == 2 ? " index" : " rising indices",
-                                        " between 1 and ",
-                                        layers - 1)};
+                               : fill_in("pipeline.cut: {} chunks need {}{} between 1 and {}",
+                                         chunks,
+                                         chunks - 1,
+                                         chunks == 2 ? " index" : " rising indices",
+                                         layers - 1)};
     }
     return first;
   }

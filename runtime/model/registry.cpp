@@ -37,16 +37,12 @@ Result<void> register_network(NetworkScheme scheme) {
   return networks().add(std::move(scheme), "register_network");
 }
 
-const std::deque<LayerScheme>& layer_schemes() {
-  return layers().all();
+const Registry<LayerScheme>& layer_schemes() {
+  return layers();
 }
 
-const std::deque<NetworkScheme>& network_schemes() {
-  return networks().all();
-}
-
-bool is_built_in(const NetworkScheme& scheme) {
-  return networks().built_in(scheme);
+const Registry<NetworkScheme>& network_schemes() {
+  return networks();
 }
 
 Result<const NetworkScheme*> network_scheme(const proto::Model& model) {

@@ -8,7 +8,6 @@
 #include "runtime/schemes/registry.hpp"
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -48,9 +47,8 @@ struct NetworkScheme {
 Result<void> register_layer(LayerScheme scheme);
 Result<void> register_network(NetworkScheme scheme);
 
-const std::deque<LayerScheme>& layer_schemes();  // registered ones; built-in ones are in the proto
-const std::deque<NetworkScheme>& network_schemes();  // built-in ones first
-bool is_built_in(const NetworkScheme& scheme);
+const Registry<LayerScheme>& layer_schemes();  // registered ones; built-in ones are in the proto
+const Registry<NetworkScheme>& network_schemes();  // built-in ones first
 
 /// The network that a resolved experiment has chosen. Error (usage) where model.custom names none that
 /// is registered, or gives options that it has not.

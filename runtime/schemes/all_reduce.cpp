@@ -43,9 +43,15 @@ AllReduce tree(std::int32_t rank, std::int32_t ranks) {
 
 }  // namespace
 
+bool reduces(const proto::Experiment& experiment) {
+  const proto::Exchange& exchange = experiment.replicas().exchange();
+  return exchange.has_synchronous() &&
+         exchange.synchronous().reduction() != proto::Synchronous::server;
+}
+
 std::optional<ReductionKind> reduction_of(const proto::Experiment& experiment) {
   const proto::Replicas& replicas = experiment.replicas();
-  if (replicas.count() == 1 || !replicas.exchange().has_synchronous()) {
+  if (replicas.count() == 1 || !reduces(experiment)) {
     return {};
   }
   switch (replicas.exchange().synchronous().reduction()) {
@@ -60,7 +66,7 @@ std::optional<ReductionKind> reduction_of(const proto::Experiment& experiment) {
 
 bool sums_in_group(const proto::Experiment& experiment) {
   const proto::Replicas& replicas = experiment.replicas();
-  return replicas.count() > 1 && replicas.exchange().has_synchronous() &&
+  return replicas.count() > 1 && reduces(experiment) &&
          replicas.exchange().synchronous().reduction() == proto::Synchronous::nccl;
 }
 

@@ -21,6 +21,9 @@ namespace troupe {
 
 enum class ReductionKind : std::uint8_t { ring, tree };
 
+/// Whether replicas.exchange is synchronous without a server, however many replicas there are.
+bool reduces(const proto::Experiment& experiment);
+
 /// Of an experiment whose replicas reduce among themselves by messages; nothing for all others, and for one
 /// replica.
 std::optional<ReductionKind> reduction_of(const proto::Experiment& experiment);

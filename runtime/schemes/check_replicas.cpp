@@ -1,6 +1,6 @@
-// What goes together in `replicas`, and what does not: rows about any exchange, about those whose
-// server asks a rule, and about those that have none. They look at what schemes say of themselves;
-// what one scheme alone has against an experiment is in its own `check`.
+// What goes together in `replicas`, and what does not: checks of any exchange, of those whose server asks
+// a rule, and of those that have none. They look at what schemes say of themselves; what one scheme alone
+// has against an experiment is in its own `check`.
 #include "experiment.pb.h"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/exchange_checks.hpp"
@@ -14,24 +14,6 @@ namespace {
 
 using replica_checks::Chosen;
 
-using Row = Constraint<Chosen>;
-using Rows = Constraints<Chosen>;
-
-// -- any exchange
-
-/// One buffer of all replicas, in host memory, without steps.
-bool shares_buffer(const Chosen& c) {
-  return shared_by(c.experiment) == Shared::buffer;
-}
-
-/// The first device that is not the host's; "" where there is none.
-std::string other_device(const Chosen& c) {
-  const auto& devices = c.experiment.placement().devices();
-  const auto other = std::find_if(
-      devices.begin(), devices.end(), [](const std::string& device) { return device != "cpu"; });
-  return other == devices.end() ? "" : *other;
-}
-
 /// The key of modelled time between servers that is set; "" where none is.
 std::string time_between_servers(const proto::Experiment& e) {
   const auto& seconds = e.clock().between_servers().seconds();
@@ -41,130 +23,85 @@ std::string time_between_servers(const proto::Experiment& e) {
   return e.clock().bandwidth_between_servers() > 0 ? "clock.bandwidth_between_servers" : "";
 }
 
-Rows common_rows() {
-  return {
-      {.name = "shards_of_servers",
-       .keys = {"replicas.shards"},
-       .holds =
-           [](const Chosen& c) {
-             const Shared shared = shared_by(c.experiment);
-             return c.replicas.shards() <= 1 || shared == Shared::servers || shared == Shared::own;
-           },
-       .says =
-           [](const Chosen& c) {
-             const bool alone = c.replicas.count() == 1 && !shares_buffer(c);
-             return concat("replicas.shards: ",
-                           c.replicas.shards(),
-                           " slices are for as many servers, and ",
-                           alone ? "one replica" : "replicas.exchange " + c.exchange.info.name,
-                           " has none; right is 1");
-           }},
-      {.name = "split_among_replicas",
-       .keys = {"replicas.split"},
-       .holds =
-           [](const Chosen& c) {
-             return c.replicas.split() == proto::Replicas::interleaved || c.replicas.count() > 1;
-           },
-       .says = always("replicas.split: by_label deals the data among replicas, and replicas.count "
-                      "is 1; right is interleaved")},
-      {.name = "links_between_servers",
-       .keys = {"clock.between_servers", "clock.bandwidth_between_servers"},
-       .holds =
-           [](const Chosen& c) {
-             return groups_of(c.experiment) > 0 || time_between_servers(c.experiment).empty();
-           },
-       .says =
-           [](const Chosen& c) {
-             return concat(
-                 time_between_servers(c.experiment),
-                 ": is of the links between the servers of groups and the global one, and "
-                 "with replicas.exchange ",
-                 c.exchange.info.name,
-                 " there are none; right is replicas.exchange halos, or clock.exchange and "
-                 "clock.bandwidth");
-           }},
-      {.name = "buffer_in_host_memory",
-       .keys = {"placement.devices"},
-       .holds = [](const Chosen& c) { return !shares_buffer(c) || other_device(c).empty(); },
-       .says =
-           [](const Chosen& c) {
-             return concat("placement.devices: ",
-                           other_device(c),
-                           " does not go with replicas.exchange ",
-                           c.exchange.info.name,
-                           ", whose replicas write to one buffer in host memory; right is cpu");
-           }},
-      {.name = "buffer_has_no_steps",
-       .keys = {"pipeline.weights"},
-       .holds = [](const Chosen& c) { return !shares_buffer(c) || c.policy.newest_only; },
-       .says =
-           [](const Chosen& c) {
-             return concat("pipeline.weights: ",
-                           c.policy.info.name,
-                           " names steps, and the buffer that ",
-                           c.exchange.info.name,
-                           " shares has none: what a stage reads is whatever is there; ",
-                           use_weights([](const PolicyScheme& w) { return w.newest_only; }));
-           }},
-      {.name = "buffer_takes_no_time",
-       .keys = {"clock.exchange", "clock.bandwidth"},
-       .holds =
-           [](const Chosen& c) {
-             return !shares_buffer(c) || exchange_checks::exchange_time_key(c.experiment).empty();
-           },
-       .says =
-           [](const Chosen& c) {
-             return concat(exchange_checks::exchange_time_key(c.experiment),
-                           ": ",
-                           c.exchange.info.name,
-                           "'s replicas write to one buffer, and nothing travels between them; "
-                           "leave it out");
-           }},
-  };
+Result<void> check_any_exchange(const Chosen& c) {
+  const Shared shared = shared_by(c.experiment);
+  if (c.replicas.shards() > 1 && shared != Shared::servers && shared != Shared::own) {
+    const bool alone = c.replicas.count() == 1 && shared != Shared::buffer;
+    return usage_error(
+        "replicas.shards: {} slices are for as many servers, and {} has none; right is 1",
+        c.replicas.shards(),
+        alone ? "one replica" : "replicas.exchange " + c.exchange.info.name);
+  }
+  if (c.replicas.split() != proto::Replicas::interleaved && c.replicas.count() == 1) {
+    return usage_error(
+        "replicas.split: by_label deals the data among replicas, and replicas.count is 1; right is "
+        "interleaved");
+  }
+  const std::string time = time_between_servers(c.experiment);
+  if (groups_of(c.experiment) == 0 && !time.empty()) {
+    return usage_error(
+        "{}: is of the links between the servers of groups and the global one, and with "
+        "replicas.exchange {} there are none; right is replicas.exchange halos, or clock.exchange "
+        "and clock.bandwidth",
+        time,
+        c.exchange.info.name);
+  }
+  return {};
 }
 
-// -- exchanges without a rule
-
-/// A row for one of the keys that such an exchange does not read.
-Row unread(std::string_view name,
-           std::string_view key,
-           std::string (*value)(const Chosen&),
-           std::string_view usual) {
-  return {
-      .name = name,
-      .keys = {key},
-      .holds = [value, usual](const Chosen& c) { return value(c).empty() || value(c) == usual; },
-      .says =
-          [key, value](const Chosen& c) {
-            return concat(key,
-                          ": ",
-                          value(c),
-                          " is for replicas.exchange parameter_server, which is ",
-                          c.exchange.info.name,
-                          "; leave it out or change the exchange");
-          }};
+/// One buffer of all replicas, in host memory, without steps.
+Result<void> check_shared_buffer(const Chosen& c) {
+  if (shared_by(c.experiment) != Shared::buffer) {
+    return {};
+  }
+  for (const std::string& device : c.experiment.placement().devices()) {
+    if (device != "cpu") {
+      return usage_error(
+          "placement.devices: {} does not go with replicas.exchange {}, whose replicas write to "
+          "one buffer in host memory; right is cpu",
+          device,
+          c.exchange.info.name);
+    }
+  }
+  if (!c.policy.newest_only) {
+    return usage_error(
+        "pipeline.weights: {} names steps, and the buffer that {} shares has none: what a stage "
+        "reads is whatever is there; {}",
+        c.policy.info.name,
+        c.exchange.info.name,
+        use_weights([](const PolicyScheme& w) { return w.newest_only; }));
+  }
+  if (const std::string time = exchange_checks::exchange_time_key(c.experiment); !time.empty()) {
+    return usage_error(
+        "{}: {}'s replicas write to one buffer, and nothing travels between them; leave it out",
+        time,
+        c.exchange.info.name);
+  }
+  return {};
 }
 
-Rows rows_without_rule() {
-  return {
-      unread(
-          "no_rule", "replicas.rule", [](const Chosen& c) { return c.rule; }, "asgd"),
-      unread(
-          "no_admission",
-          "replicas.admit",
-          [](const Chosen& c) { return choice_name(c.replicas.admit()); },
-          "by_rule"),
-      unread(
-          "no_scale",
-          "replicas.scale",
-          [](const Chosen& c) { return choice_name(c.replicas.scale()); },
-          "by_rule"),
-      unread(
-          "no_step",
-          "replicas.step",
-          [](const Chosen& c) { return choice_name(c.replicas.step()); },
-          "by_rule"),
+/// Keys that an exchange without a rule does not read.
+Result<void> check_without_rule(const Chosen& c) {
+  struct Unread {
+    const char* key;
+    std::string value;
+    const char* usual;
   };
+
+  for (const Unread& unread : {Unread{"rule", c.rule, "asgd"},
+                               Unread{"admit", choice_name(c.replicas.admit()), "by_rule"},
+                               Unread{"scale", choice_name(c.replicas.scale()), "by_rule"},
+                               Unread{"step", choice_name(c.replicas.step()), "by_rule"}}) {
+    if (!unread.value.empty() && unread.value != unread.usual) {
+      return usage_error(
+          "replicas.{}: {} is for replicas.exchange parameter_server, which is {}; leave it out or "
+          "change the exchange",
+          unread.key,
+          unread.value,
+          c.exchange.info.name);
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -184,13 +121,8 @@ Result<void> check_replicas(const proto::Experiment& experiment) {
       return fits;
     }
   }
-  static const Rows common = common_rows();
-  static const Rows ruled = replica_checks::rows_with_rule();
-  static const Rows unruled = rows_without_rule();
-  if (auto sound = check_rows(common, c); !sound) {
-    return sound;
-  }
-  if (auto sound = check_rows(c.exchange.ruled ? ruled : unruled, c); !sound) {
+  const auto of_rule = c.exchange.ruled ? replica_checks::check_rule : check_without_rule;
+  if (auto sound = check_all({check_any_exchange, check_shared_buffer, of_rule}, c); !sound) {
     return sound;
   }
   return check_codecs(experiment);

@@ -1,6 +1,4 @@
 // What replicas.codec goes with, and what it does not.
-#include "runtime/schemes/codec_checks.hpp"
-
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/all_reduce.hpp"
@@ -10,45 +8,37 @@
 #include <algorithm>
 #include <string>
 
-namespace troupe::codec_checks {
-
-std::string grows(const std::string& name) {
-  return concat(
-      " of ",
-      name,
-      " can leave out more than a message codes, which would grow from one message to the "
-      "next; right is a codec that leaves out less (qsgd with more levels than the root of "
-      "its bucket, int4_block, top_k, one_bit)");
-}
-
+namespace troupe {
 namespace {
 
-bool any(const Chosen& c) {
-  return up(c).codec || down(c).codec;
-}
+/// What an experiment has chosen, with the codecs. Expects codecs that have been registered.
+struct Coded : replica_checks::Chosen {
+  explicit Coded(const proto::Experiment& e)
+      : Chosen(e),
+        codecs(replicas.codec()),
+        up(codec_scheme(codecs.up())),
+        down(codec_scheme(codecs.down())) {}
 
-/// "replicas.codec.up: top_k", of the direction that has one.
-std::string said(const Chosen& c) {
-  return up(c).codec ? concat("replicas.codec.up: ", up(c).info.name)
-                     : concat("replicas.codec.down: ", down(c).info.name);
-}
+  const std::string& up_name() const { return up.info.name; }
 
-Result<void> check_known(const Chosen& c) {
-  struct Direction {
-    const char* key;
-    const proto::Codec& chosen;
-  };
+  const std::string& down_name() const { return down.info.name; }
 
-  for (const auto& [key, chosen] : {Direction{"replicas.codec.up", codecs_of(c).up()},
-                                    Direction{"replicas.codec.down", codecs_of(c).down()}}) {
-    if (chosen.has_custom()) {
-      if (const auto known = codecs().chosen(chosen.custom(), key); !known) {
+  const proto::Codecs& codecs;
+  const CodecScheme& up;
+  const CodecScheme& down;
+};
+
+Result<void> check_known(const proto::Experiment& e) {
+  const proto::Codecs& codecs = e.replicas().codec();
+  for (const auto& [key, chosen] : {std::pair{"replicas.codec.up", &codecs.up()},
+                                    std::pair{"replicas.codec.down", &codecs.down()}}) {
+    if (chosen->has_custom()) {
+      if (const auto known = troupe::codecs().chosen(chosen->custom(), key); !known) {
         return known.error();
       }
     }
-    const CodecScheme& scheme = codec_scheme(chosen);
-    if (scheme.info.check) {
-      if (auto fits = scheme.info.check(c.experiment); !fits) {
+    if (const auto& check = codec_scheme(*chosen).info.check) {
+      if (auto fits = check(e); !fits) {
         return fits;
       }
     }
@@ -56,8 +46,10 @@ Result<void> check_known(const Chosen& c) {
   return {};
 }
 
+// -- what a codec travels on
+
 /// Why there is no link that a codec could be on; a sentence's end.
-std::string no_link(const Chosen& c) {
+std::string no_link(const Coded& c) {
   if (!c.exchange.no_codec.empty()) {
     return c.exchange.no_codec;
   }
@@ -71,13 +63,13 @@ std::string no_link(const Chosen& c) {
       break;
   }
   if (reduction_of(c.experiment)) {
-    return down(c).codec
+    return c.down.codec
                ? "an all-reduce (synchronous.reduction ring or tree) has no servers that answer; "
                  "right is none"
                : "an all-reduce (synchronous.reduction ring or tree) adds up messages on the way, "
-                 "and a sum of "
-                 "its messages is none of them; right are fp16, bf16, random_k and powersgd, or "
-                 "synchronous.reduction=server";
+                 "and the sum of two of its messages is not a message; right are fp16, bf16, "
+                 "random_k and "
+                 "powersgd, or synchronous.reduction=server";
   }
   if (c.replicas.count() == 1) {
     return "one replica has no servers, and nothing travels";
@@ -85,258 +77,280 @@ std::string no_link(const Chosen& c) {
   return "its replicas have no servers, and what they send to one another goes through no codec";
 }
 
-Rows link_rows() {
-  return {
-      asked("codecs", {"replicas.codec"}, check_known),
-      {.name = "codec_on_a_link",
-       .keys = {"replicas.codec"},
-       .holds =
-           [](const Chosen& c) {
-             const bool sums = reduction_of(c.experiment) && (!up(c).codec || up(c).adds_up());
-             const bool served = has_servers(c.experiment) && c.exchange.no_codec.empty();
-             return !any(c) || served ||
-                    ((has_coded_peers(c.experiment) || sums) && !down(c).codec);
-           },
-       .says =
-           [](const Chosen& c) {
-             if (has_coded_peers(c.experiment)) {
-               return concat("replicas.codec.down: ",
-                             down(c).info.name,
-                             " is for what servers answer, and ",
-                             c.exchange.info.name,
-                             " has none; right is none");
-             }
-             return concat(reduction_of(c.experiment) && down(c).codec
-                               ? concat("replicas.codec.down: ", down(c).info.name)
-                               : said(c),
-                           " does not go with replicas.exchange ",
-                           c.exchange.info.name,
-                           ": ",
-                           no_link(c));
-           }},
-      {.name = "feedback_of_a_codec",
-       .keys = {"replicas.codec.feedback"},
-       .holds =
-           [](const Chosen& c) {
-             return codecs_of(c).feedback() == proto::Codecs::by_codec || up(c).codec;
-           },
-       .says = always("replicas.codec.feedback: is about what messages leave out, and "
-                      "replicas.codec.up is none, which leaves nothing out; leave it by_codec")},
-      {.name = "codec_of_weights",
-       .keys = {"replicas.codec.up"},
-       .holds =
-           [](const Chosen& c) {
-             return !up(c).codec || up(c).whole || link_of(c).travel != Travel::weights;
-           },
-       .says =
-           [](const Chosen& c) {
-             return concat(
-                 "replicas.codec.up: ",
-                 up(c).info.name,
-                 " makes sense of gradients and changes, and with replicas.exchange ",
-                 c.exchange.info.name,
-                 " whole weights travel; right are none, fp16, bf16 and int8_block, or an "
-                 "exchange whose replicas send changes (diloco, wsp)");
-           }},
-      {.name = "codec_of_two_weights",
-       .keys = {"replicas.codec.up"},
-       .holds =
-           [](const Chosen& c) {
-             const Link link = link_of(c);
-             return !up(c).codec || (!(link.local() && link.local()->before) && !link.rebases());
-           },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.codec.up: ",
-                           up(c).info.name,
-                           " leaves something out, and easgd's order simultaneous moves a replica "
-                           "and the centre by its weights before a step: the centre would go by "
-                           "others than the replica; right is "
-                           "replicas.exchange.easgd.order=sequential");
-           }},
-  };
+Result<void> check_a_link(const Coded& c) {
+  const bool served = has_servers(c.experiment) && c.exchange.no_codec.empty();
+  const bool peers = has_coded_peers(c.experiment);
+  const bool sums = reduction_of(c.experiment) && (!c.up.codec || c.up.adds_up());
+  if (served || ((peers || sums) && !c.down.codec)) {
+    return {};
+  }
+  if (peers) {
+    return usage_error(
+        "replicas.codec.down: {} is for what servers answer, and {} has none; right is none",
+        c.down_name(),
+        c.exchange.info.name);
+  }
+  const bool of_up = c.up.codec && !(reduction_of(c.experiment) && c.down.codec);
+  return usage_error("replicas.codec.{}: {} does not go with replicas.exchange {}: {}",
+                     of_up ? "up" : "down",
+                     of_up ? c.up_name() : c.down_name(),
+                     c.exchange.info.name,
+                     no_link(c));
+}
+
+Result<void> check_feedback(const Coded& c) {
+  if (c.up.codec || c.codecs.feedback() == proto::Codecs::by_codec) {
+    return {};
+  }
+  return usage_error(
+      "replicas.codec.feedback: is about what messages leave out, and replicas.codec.up is none, "
+      "which leaves nothing out; leave it by_codec");
+}
+
+/// What travels through `up`. Of peers: what their steps move. Of an all-reduce: gradients.
+Link link_of(const Coded& c) {
+  if (reduction_of(c.experiment)) {
+    return {};
+  }
+  if (!has_coded_peers(c.experiment)) {
+    return make_link({c.experiment, 0, 1});
+  }
+  Link link;
+  link.travel = Travel::change;
+  link.kind = LocalLink{};
+  return link;
+}
+
+Result<void> check_travel(const Coded& c) {
+  const Link link = link_of(c);
+  if (c.up.codec && !c.up.whole && link.travel == Travel::weights) {
+    return usage_error(
+        "replicas.codec.up: {} makes sense of gradients and changes, and with replicas.exchange {} "
+        "whole weights travel; right are none, fp16, bf16 and int8_block, or an exchange whose "
+        "replicas send changes (diloco, wsp)",
+        c.up_name(),
+        c.exchange.info.name);
+  }
+  const bool two = (link.local() && link.local()->before) || link.rebases();
+  if (c.up.codec && two) {
+    return usage_error(
+        "replicas.codec.up: {} leaves something out, and {}'s order simultaneous moves a replica "
+        "and the centre by its weights before a step: the centre would go by others than the "
+        "replica; right is replicas.exchange.{}.order=sequential",
+        c.up_name(),
+        c.exchange.info.name,
+        c.exchange.info.name);
+  }
+  return {};
 }
 
 /// A message that is given up takes what it had taken out of the residual with it.
-bool misses_messages(const Chosen& c) {
-  return up(c).codec && remembers_messages(codecs_of(c));
-}
-
-std::string missed(const Chosen& c, const std::string& who) {
-  return concat("replicas.codec.up: ",
-                up(c).info.name,
-                " remembers what it has sent, and ",
-                who,
-                " gives up pushes, which would be missing for good; right are "
-                "replicas.codec.feedback=off with a codec that has no memory of its own (fp16, "
-                "bf16, int8_block, int4_block, e3m0, qsgd, terngrad, random_k), or ");
-}
-
-Rows memory_rows() {
-  return {
-      {.name = "residuals_of_dropped_gradients",
-       .keys = {"replicas.codec.up"},
-       .holds =
-           [](const Chosen& c) {
-             return !misses_messages(c) || !c.exchange.ruled ||
-                    c.admission().info.name != "ringmaster";
-           },
-       .says =
-           [](const Chosen& c) {
-             return missed(c, "replicas.admit ringmaster") + "another replicas.admit";
-           }},
-      {.name = "residuals_of_backup_replicas",
-       .keys = {"replicas.codec.up"},
-       .holds =
-           [](const Chosen& c) {
-             return !misses_messages(c) || c.exchange.info.name != "synchronous" ||
-                    c.replicas.exchange().synchronous().backup() == 0;
-           },
-       .says =
-           [](const Chosen& c) {
-             return missed(c, "replicas.exchange.synchronous.backup") + "backup 0";
-           }},
+Result<void> check_memory(const Coded& c) {
+  if (!c.up.codec || !remembers_messages(c.codecs)) {
+    return {};
+  }
+  const auto missed = [&](const std::string& who, const std::string& right) {
+    return usage_error(
+        "replicas.codec.up: {} remembers what it has sent, and {} gives up pushes, which would be "
+        "missing for good; right are replicas.codec.feedback=off with a codec that has no memory "
+        "of its own (fp16, bf16, int8_block, int4_block, e3m0, qsgd, terngrad, random_k), or {}",
+        c.up_name(),
+        who,
+        right);
   };
+  if (c.exchange.ruled && c.admission().gives_up) {
+    return missed("replicas.admit " + c.admission().info.name, "another replicas.admit");
+  }
+  const std::string key = c.exchange.gives_up ? c.exchange.gives_up(c.experiment) : "";
+  return key.empty() ? Result<void>() : missed(key, key + "=0");
 }
+
+// -- what the servers' step may be where a codec sends something else than the gradient
+
+/// Why the servers' step is not w -= eta g and nothing else, so that nothing may come in g's place; "" where it is.
+std::string more_than_linear(const Coded& c) {
+  if (c.exchange.ruled && c.stepping().step) {
+    return "the step " + c.step;
+  }
+  if (c.exchange.ruled && c.scaling().scale && !c.scaling().by_number) {
+    return "replicas.scale " + c.scale;
+  }
+  const bool has_velocity =
+      c.optimizer.method.kept() > 0 && c.experiment.optimizer().momentum() != 0;
+  return c.optimizer.plain && !has_velocity ? "" : "optimizer.rule " + c.optimizer.info.name;
+}
+
+Result<void> check_velocity(const Coded& c) {
+  if (c.up.velocity && link_of(c).travel != Travel::gradient) {
+    return usage_error(
+        "replicas.codec.up: {} is a momentum of gradients, and what travels are changes or "
+        "weights, which have one already; right is replicas.exchange parameter_server or "
+        "synchronous with a rule whose replicas push gradients, or top_k",
+        c.up_name());
+  }
+  if (const std::string more = c.up.velocity ? more_than_linear(c) : ""; !more.empty()) {
+    return usage_error(
+        "replicas.codec.up: {} sends a velocity in the gradient's place, and {} needs the gradient "
+        "itself; right are optimizer.rule=sgd and a rule without a step and a correction of its "
+        "own (asgd, softsync, staleness_aware, replicas.exchange synchronous), or top_k",
+        c.up_name(),
+        more);
+  }
+  if (c.up.velocity && !keeps_residual(c.codecs)) {
+    return usage_error(
+        "replicas.codec.feedback: off does not go with {}, which is nothing without the velocities "
+        "that were not sent yet; leave it by_codec",
+        c.up_name());
+  }
+  if (c.down.velocity) {
+    return usage_error(
+        "replicas.codec.down: {} is a momentum of gradients, and servers answer with weights; "
+        "right is top_k",
+        c.down_name());
+  }
+  return {};
+}
+
+Result<void> check_votes(const Coded& c) {
+  if (c.up.votes && link_of(c).travel != Travel::gradient) {
+    return usage_error(
+        "replicas.codec.up: {} is of gradients, and with replicas.exchange {} changes or weights "
+        "travel; right is replicas.exchange parameter_server or synchronous with a rule whose "
+        "replicas push gradients, or one_bit",
+        c.up_name(),
+        c.exchange.info.name);
+  }
+  if (const std::string more = takes_votes(c.codecs) ? more_than_linear(c) : ""; !more.empty()) {
+    return usage_error(
+        "replicas.codec.up: {} leaves the servers a sign in the gradient's place, and {} needs the "
+        "gradient itself; right are optimizer.rule=sgd (momentum is the replicas', "
+        "replicas.codec.up.sign_vote.momentum) and a rule without a step and a correction of its "
+        "own (asgd, softsync, replicas.exchange synchronous), or replicas.codec.feedback=on",
+        c.up_name(),
+        more);
+  }
+  return {};
+}
+
+// -- what messages leave out
+
+/// A sentence's end, of a codec that leaves out more than it codes.
+constexpr const char* kGrows =
+    " can leave out more than a message codes, which would grow from one message to the next; "
+    "right is a codec that leaves out less (qsgd with more levels than the root of its bucket, "
+    "int4_block, top_k, one_bit)";
 
 bool expands(const CodecScheme& scheme, const proto::Codec& chosen) {
   return scheme.expands && scheme.expands(chosen);
 }
 
-Rows growth_rows() {
-  return {
-      {.name = "feedback_that_grows",
-       .keys = {"replicas.codec.feedback"},
-       .holds =
-           [](const Chosen& c) {
-             return !keeps_residual(codecs_of(c)) || !expands(up(c), codecs_of(c).up());
-           },
-       .says =
-           [](const Chosen& c) {
-             return "replicas.codec.feedback: on" + grows(up(c).info.name);
-           }},
-      {.name = "difference_that_grows",
-       .keys = {"replicas.codec.down"},
-       .holds =
-           [](const Chosen& c) {
-             return !down(c).codec || down(c).whole || !expands(down(c), codecs_of(c).down());
-           },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.codec.down: ", down(c).info.name, ": differences") +
-                    grows(down(c).info.name);
-           }},
-  };
+/// Where a message says how far the weights are from the copies that neighbours have.
+Result<void> check_copies(const Coded& c) {
+  if (!c.up.codec || !c.exchange.copies_at_peers || c.replicas.count() == 1) {
+    return {};
+  }
+  const std::string graph =
+      c.exchange.changing_neighbours ? c.exchange.changing_neighbours(c.experiment) : "";
+  if (!graph.empty()) {
+    return usage_error(
+        "{} gives a replica other neighbours in each round, and the messages of replicas.codec.up "
+        "{} count from those before; right are ring, torus, exponential and complete",
+        graph,
+        c.up_name());
+  }
+  if (c.codecs.feedback() != proto::Codecs::by_codec) {
+    return usage_error(
+        "replicas.codec.feedback: with replicas.exchange {} a message says how far the weights are "
+        "from what the neighbours have, so that the next one has what it leaves out; leave it "
+        "by_codec",
+        c.exchange.info.name);
+  }
+  if (expands(c.up, c.codecs.up())) {
+    return usage_error(
+        "replicas.codec.up: {}: differences of {}{}", c.up_name(), c.up_name(), kGrows);
+  }
+  return {};
 }
 
-Rows down_rows() {
-  return {
-      {.name = "momentum_of_who_votes",
-       .keys = {"replicas.codec.down.sign_vote.momentum"},
-       .holds =
-           [](const Chosen& c) {
-             return !codecs_of(c).down().has_sign_vote() ||
-                    codecs_of(c).down().sign_vote().momentum() == proto::SignVote().momentum();
-           },
-       .says = always("replicas.codec.down.sign_vote.momentum: it is the replicas that keep it, "
-                      "and servers answer without; leave it out")},
-      {.name = "down_to_all",
-       .keys = {"replicas.codec.down"},
-       .holds = [](const Chosen& c) { return !down(c).codec || c.exchange.info.name != "easgd"; },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.codec.down: ",
-                           down(c).info.name,
-                           " is of weights that all replicas have, and easgd's server answers each "
-                           "with its own; right is none");
-           }},
-      {.name = "down_to_who_sends_weights",
-       .keys = {"replicas.codec.down"},
-       .holds =
-           [](const Chosen& c) { return !down(c).codec || link_of(c).travel != Travel::weights; },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.codec.down: ",
-                           down(c).info.name,
-                           ": replicas of ",
-                           c.exchange.info.name,
-                           " send whole weights, so that what a message down has left out would "
-                           "be missing in them and lost; right is none, or "
-                           "replicas.exchange=diloco with rate 1 and momentum 0, which is "
-                           "averaging and sends changes");
-           }},
-      {.name = "down_to_all_of_a_rule",
-       .keys = {"replicas.codec.down"},
-       .holds =
-           [](const Chosen& c) {
-             return !down(c).codec || !c.exchange.ruled || !c.stepping().answers_each;
-           },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.codec.down: ",
-                           down(c).info.name,
-                           " is of weights that all replicas have, and the step ",
-                           c.step,
-                           " answers each with its own; right is none");
-           }},
-      {.name = "down_when_asked",
-       .keys = {"replicas.codec.down"},
-       .holds =
-           [](const Chosen& c) { return !down(c).codec || down(c).whole || !link_of(c).eager(); },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.codec.down: ",
-                           down(c).info.name,
-                           " sends what weights have moved since those that a replica asks with, "
-                           "and replicas.rule ",
-                           c.rule,
-                           " sends unasked; right are none, fp16, bf16 and int8_block");
-           }},
-      {.name = "down_in_host_memory",
-       .keys = {"replicas.codec.down"},
-       .holds =
-           [](const Chosen& c) {
-             const auto& devices = c.experiment.placement().devices();
-             return !down(c).codec ||
-                    std::all_of(devices.begin(), devices.end(), [](const std::string& device) {
-                      return device == "cpu";
-                    });
-           },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.codec.down: ",
-                           down(c).info.name,
-                           " is decoded in host memory, and placement.devices has others; right is "
-                           "none");
-           }},
-  };
+Result<void> check_what_grows(const Coded& c) {
+  if (keeps_residual(c.codecs) && expands(c.up, c.codecs.up())) {
+    return usage_error("replicas.codec.feedback: on, and {}{}", c.up_name(), kGrows);
+  }
+  if (c.down.codec && !c.down.whole && expands(c.down, c.codecs.down())) {
+    return usage_error(
+        "replicas.codec.down: {}: differences of {}{}", c.down_name(), c.down_name(), kGrows);
+  }
+  return {};
+}
+
+// -- what goes down
+
+/// Why servers have no one answer for all replicas, which a codec could say the difference of; "" where they have.
+std::string answers_each(const Coded& c) {
+  if (c.exchange.answers_each) {
+    return c.exchange.info.name + "'s server";
+  }
+  return c.exchange.ruled && c.stepping().answers_each ? "the step " + c.step : "";
+}
+
+Result<void> check_down(const Coded& c) {
+  if (!c.down.codec) {
+    return {};
+  }
+  const Link link = link_of(c);
+  if (link.travel == Travel::weights && !c.exchange.answers_each) {
+    return usage_error(
+        "replicas.codec.down: {}: replicas of {} send whole weights, so that what a message down "
+        "has left out would be missing in them and lost; right is none, or "
+        "replicas.exchange=diloco with rate 1 and momentum 0, which is averaging and sends changes",
+        c.down_name(),
+        c.exchange.info.name);
+  }
+  if (const std::string who = answers_each(c); !who.empty()) {
+    return usage_error(
+        "replicas.codec.down: {} is of weights that all replicas have, and {} answers each with "
+        "its own; right is none",
+        c.down_name(),
+        who);
+  }
+  if (!c.down.whole && link.eager()) {
+    return usage_error(
+        "replicas.codec.down: {} sends what weights have moved since those that a replica asks "
+        "with, and replicas.rule {} sends unasked; right are none, fp16, bf16 and int8_block",
+        c.down_name(),
+        c.rule);
+  }
+  const auto& devices = c.experiment.placement().devices();
+  if (std::any_of(
+          devices.begin(), devices.end(), [](const auto& device) { return device != "cpu"; })) {
+    return usage_error(
+        "replicas.codec.down: {} is decoded in host memory, and placement.devices has others; "
+        "right is none",
+        c.down_name());
+  }
+  return {};
 }
 
 }  // namespace
 
-Result<void> check(const proto::Experiment& experiment) {
-  static const Rows rows = [] {
-    Rows all;
-    for (const Rows& some : {link_rows(),
-                             memory_rows(),
-                             velocity_rows(),
-                             vote_rows(),
-                             gossip_rows(),
-                             growth_rows(),
-                             down_rows()}) {
-      all.insert(all.end(), some.begin(), some.end());
-    }
-    return all;
-  }();
-  return check_rows(rows, Chosen(experiment));
-}
-
-}  // namespace troupe::codec_checks
-
-namespace troupe {
-
 Result<void> check_codecs(const proto::Experiment& experiment) {
-  return codec_checks::check(experiment);
+  if (auto known = check_known(experiment); !known) {
+    return known;
+  }
+  const Coded c(experiment);
+  if (!c.up.codec && !c.down.codec) {
+    return check_feedback(c);
+  }
+  return check_all({check_a_link,
+                    check_feedback,
+                    check_travel,
+                    check_memory,
+                    check_velocity,
+                    check_votes,
+                    check_copies,
+                    check_what_grows,
+                    check_down},
+                   c);
 }
 
 }  // namespace troupe

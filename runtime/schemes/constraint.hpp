@@ -1,10 +1,12 @@
-// What has to hold before a run, as rows of a table. The rows are asked in order, so that one may rest
-// on those before it; the first that does not hold says what is wrong.
+// What has to hold before a run: checks that are asked in order, so that one may rest on those before it; the
+// first complaint counts.
 #pragma once
 
 #include "kernels/result.hpp"
+#include "kernels/wording.hpp"
 
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,45 +14,48 @@
 
 namespace troupe {
 
+inline std::string complaint_of(std::string complaint) {
+  return complaint;
+}
+
+inline std::string complaint_of(const Result<void>& checked) {
+  return checked ? "" : checked.error().message;
+}
+
+/// A check in a table. `check` returns the complaint, "key: value, what is wrong with it and what would be right",
+/// or "" where there is none; or a Result.
 template <class Subject>
 struct Constraint {
-  std::string_view name;               // of the row, in snake_case
-  std::vector<std::string_view> keys;  // one of these, or a key below it, begins the sentence
-  std::function<bool(const Subject&)> holds;
-  /// Where it does not hold: "key: value, what is wrong with it and what would be right".
-  std::function<std::string(const Subject&)> says;
+  template <class Check>
+  Constraint(std::string_view snake_case, Check check)
+      : name(snake_case),
+        complaint([check](const Subject& subject) { return complaint_of(check(subject)); }) {}
+
+  std::string_view name;
+  std::function<std::string(const Subject&)> complaint;
 };
 
 template <class Subject>
 using Constraints = std::vector<Constraint<Subject>>;
 
-/// For `says`, where the sentence has nothing of the subject in it.
-inline auto always(std::string sentence) {
-  return [sentence = std::move(sentence)](const auto&) {
-    return sentence;
-  };
-}
-
-/// A row for a function that finds and says at once.
-template <class Subject>
-Constraint<Subject> asked(std::string_view name,
-                          std::vector<std::string_view> keys,
-                          Result<void> (*check)(const Subject&)) {
-  return {.name = name,
-          .keys = std::move(keys),
-          .holds = [check](const Subject& subject) { return static_cast<bool>(check(subject)); },
-          .says =
-              [check](const Subject& subject) {
-                return check(subject).error().message;
-              }};
-}
-
-/// Error (usage) of the first row that does not hold.
+/// Error (usage): the first complaint.
 template <class Subject>
 Result<void> check_rows(const Constraints<Subject>& rows, const Subject& subject) {
   for (const Constraint<Subject>& row : rows) {
-    if (!row.holds(subject)) {
-      return Error{ErrorKind::usage, row.says(subject)};
+    if (std::string complaint = row.complaint(subject); !complaint.empty()) {
+      return Error{ErrorKind::usage, std::move(complaint)};
+    }
+  }
+  return {};
+}
+
+/// The first error.
+template <class Subject>
+Result<void> check_all(std::initializer_list<Result<void> (*)(const Subject&)> checks,
+                       const Subject& subject) {
+  for (const auto check : checks) {
+    if (auto sound = check(subject); !sound) {
+      return sound;
     }
   }
   return {};

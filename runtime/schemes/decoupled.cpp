@@ -2,12 +2,13 @@
 
 #include "experiment.pb.h"
 #include "kernels/random.hpp"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/codec.hpp"
 #include "runtime/schemes/constraint.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
 #include "runtime/schemes/exchange.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/policy.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -88,164 +89,84 @@ class AtEachPosition final : public ModuleSignal {
   std::shared_ptr<const ModuleSignal> signal_;
 };
 
-/// Of an experiment that has chosen a method.
-const Constraints<E>& rows() {
-  static const Constraints<E> all{
-      asked("decoupled_method", {"decoupled"}, check_own),
-      {.name = "decoupled_on_cpu",
-       .keys = {"placement.devices"},
-       .holds = on_cpu,
-       .says = always("placement.devices: decoupled modules run on cpu only")},
-      {.name = "decoupled_pipeline",
-       .keys = {"decoupled"},
-       .holds =
-           [](const E& e) {
-             const Shared shared = shared_by(e);
-             return shared != Shared::own && shared != Shared::buffer && !e.model().has_logistic();
-           },
-       .says = always("decoupled: modules are stages of a pipeline with shards of their own; "
-                      "replicas.exchange sandblaster and hogwild have none, choose another")},
-      {.name = "decoupled_outputs_kept",
-       .keys = {"pipeline.activations"},
-       .holds =
-           [](const E& e) {
-             return !makes_error(e) || e.pipeline().activations() == proto::Pipeline::fifo;
-           },
-       .says =
-           [](const E& e) {
-             return concat("pipeline.activations: ",
-                           decoupled_of(e)->info.name,
-                           " makes error signals of what the forward has left; right is fifo");
-           }},
-      {.name = "decoupled_clipping",
-       .keys = {"optimizer.clip_norm", "replicas.codec.up"},
-       .holds =
-           [](const E& e) {
-             const SignalFrom from = signal_from(e);
-             return from == SignalFrom::next || from == SignalFrom::head || clip_norm_of(e) == 0;
-           },
-       .says =
-           [](const E& e) {
-             return concat(e.optimizer().clip_norm() > 0 ? "optimizer.clip_norm: "
-                                                         : "replicas.codec.up: clip_norm, ",
-                           "a norm over all modules is a wait for the last, and ",
-                           decoupled_of(e)->info.name,
-                           " waits for none; right is 0");
-           }},
-      {.name = "decoupled_loss",
-       .keys = {"model"},
-       .holds =
-           [](const E& e) {
-             return !(makes_error(e) || has_own_head(e)) || !e.model().has_quadratic();
-           },
-       .says = always("model: quadratic has neither labels nor an error at its output; choose "
-                      "decoupled=none or feedback_alignment")},
-      {.name = "decoupled_unlocked",
-       .keys = {"decoupled.synthetic.unlocked"},
-       .holds =
-           [](const E& e) {
-             const proto::Synthetic& options = e.decoupled().synthetic();
-             return !options.unlocked() || options.lambda() == 0;
-           },
-       .says =
-           always("decoupled.synthetic.unlocked: true, and decoupled.synthetic.lambda above 0 is a "
-                  "wait for the next module; right is lambda=0, or unlocked=false")},
-      {.name = "decoupled_trains_on",
-       .keys = {"decoupled.synthetic.trains_on"},
-       .holds =
-           [](const E& e) {
-             const proto::Synthetic& options = e.decoupled().synthetic();
-             return options.trains_on() == proto::Synthetic::input || options.unlocked();
-           },
-       .says = always("decoupled.synthetic.trains_on: estimate is an estimated input, and with "
-                      "decoupled.synthetic.unlocked=false modules work on the inputs that they are "
-                      "sent; right is input, or unlocked=true")},
-      {.name = "decoupled_unlocked_flush",
-       .keys = {"pipeline.schedule"},
-       .holds =
-           [](const E& e) {
-             const auto schedule = chosen_schedule(e);
-             return !e.decoupled().synthetic().unlocked() || !schedule || !(*schedule)->flushed ||
-                    e.pipeline().schedule().has_sequential();
-           },
-       .says =
-           [](const E& e) {
-             return concat(
-                 "pipeline.schedule: ",
-                 (*chosen_schedule(e))->info.name,
-                 " fills a pipe and flushes it at each update, and with "
-                 "decoupled.synthetic.unlocked there is none to fill: no module waits for "
-                 "another; right is sequential, in which each stage goes its own way, or "
-                 "a schedule that is not flushed");
-           }},
-      {.name = "decoupled_buffer_parts",
-       .keys = {"pipeline.micro_batches"},
-       .holds =
-           [](const E& e) { return draws_inputs(e) == 0 || e.pipeline().micro_batches() == 1; },
-       .says =
-           [](const E& e) {
-             return concat("pipeline.micro_batches: ",
-                           e.pipeline().micro_batches(),
-                           " parts of a mini-batch are not there together, and a module draws "
-                           "whole ones from its buffer; right is 1");
-           }},
-      {.name = "decoupled_buffer_alone",
-       .keys = {"decoupled.greedy.buffer"},
-       .holds =
-           [](const E& e) {
-             const auto& weights = e.pipeline().weights();
-             return draws_inputs(e) == 0 || (e.replicas().count() == 1 && !has_servers(e) &&
-                                             (weights.has_latest() || weights.has_stash()));
-           },
-       .says = always("decoupled.greedy.buffer: a module that reuses inputs is at another "
-                      "mini-batch than the others, and replicas, servers and predictions count on "
-                      "one for all; right is 0, or replicas.count=1 with pipeline.weights latest "
-                      "or stash")},
-      {.name = "decoupled_buffer_angle",
-       .keys = {"record.angle_every"},
-       .holds = [](const E& e) { return draws_inputs(e) == 0 || e.record().angle_every() == 0; },
-       .says = always("record.angle_every: with decoupled.greedy.buffer an update has no "
-                      "mini-batch whose gradient by backpropagation could be beside it; right is "
-                      "0")},
-      {.name = "decoupled_buffer_carry",
-       .keys = {"model.lstm.carry"},
-       .holds = [](const E& e) { return draws_inputs(e) == 0 || !e.model().lstm().carry(); },
-       .says = always("model.lstm.carry: with decoupled.greedy.buffer a module's next sample need "
-                      "not be the one that follows in the text; right is false")},
-      {.name = "decoupled_update_probability",
-       .keys = {"decoupled.synthetic.update_probability"},
-       .holds =
-           [](const E& e) {
-             const auto& weights = e.pipeline().weights();
-             return e.decoupled().synthetic().update_probability() == 1 ||
-                    !e.decoupled().has_synthetic() ||
-                    (e.replicas().count() == 1 && !has_servers(e) &&
-                     (weights.has_latest() || weights.has_stash()));
-           },
-       .says = always("decoupled.synthetic.update_probability: an update that is left out is none "
-                      "for servers, other replicas and predictions either; right is 1, or "
-                      "replicas.count=1 with pipeline.weights latest or stash")},
-  };
-  return all;
+// -- checks of an experiment that has chosen a method
+
+Result<void> check_pipeline(const E& e) {
+  const DecoupledScheme& method = *decoupled_of(e);
+  const Shared shared = shared_by(e);
+  if (!on_cpu(e)) {
+    return usage_error("placement.devices: decoupled modules run on cpu only");
+  }
+  if (shared == Shared::own || shared == Shared::buffer || e.model().has_logistic()) {
+    return usage_error(
+        "decoupled: modules are stages of a pipeline with shards of their own; replicas.exchange "
+        "sandblaster and hogwild have none, choose another");
+  }
+  if (makes_error(e) && e.pipeline().activations() != proto::Pipeline::fifo) {
+    return usage_error(
+        "pipeline.activations: {} makes error signals of what the forward has left; right is fifo",
+        method.info.name);
+  }
+  const SignalFrom from = signal_from(e);
+  if (from != SignalFrom::next && from != SignalFrom::head && clip_norm_of(e) > 0) {
+    return usage_error(
+        "{}a norm over all modules is a wait for the last, and {} waits for none; right is 0",
+        e.optimizer().clip_norm() > 0 ? "optimizer.clip_norm: " : "replicas.codec.up: clip_norm, ",
+        method.info.name);
+  }
+  if ((makes_error(e) || has_own_head(e)) && e.model().has_quadratic()) {
+    return usage_error(
+        "model: quadratic has neither labels nor an error at its output; choose decoupled=none or "
+        "feedback_alignment");
+  }
+  return {};
+}
+
+/// Modules that draw their inputs from a buffer.
+Result<void> check_input_buffer(const E& e) {
+  if (draws_inputs(e) == 0) {
+    return {};
+  }
+  if (e.pipeline().micro_batches() > 1) {
+    return usage_error(
+        "pipeline.micro_batches: {} parts of a mini-batch are not there together, and a module "
+        "draws whole ones from its buffer; right is 1",
+        e.pipeline().micro_batches());
+  }
+  if (!updates_uncounted(e)) {
+    return usage_error(
+        "decoupled.greedy.buffer: a module that reuses inputs is at another mini-batch than the "
+        "others, and replicas, servers and predictions count on one for all; right is 0, or "
+        "replicas.count=1 with pipeline.weights latest or stash");
+  }
+  if (e.record().angle_every() > 0) {
+    return usage_error(
+        "record.angle_every: with decoupled.greedy.buffer an update has no mini-batch whose "
+        "gradient by backpropagation could be beside it; right is 0");
+  }
+  if (e.model().lstm().carry()) {
+    return usage_error(
+        "model.lstm.carry: with decoupled.greedy.buffer a module's next sample need not be the one "
+        "that follows in the text; right is false");
+  }
+  return {};
 }
 
 }  // namespace
 
 Result<void> register_decoupled(DecoupledScheme scheme) {
   if (scheme.influence && scheme.from != SignalFrom::head) {
-    return Error{ErrorKind::usage,
-                 concat("register_decoupled: ",
-                        scheme.info.name,
-                        " asks for influences, which go with the error at the head alone; right is "
-                        "from = SignalFrom::head")};
+    return usage_error(
+        "register_decoupled: {} asks for influences, which go with the error at the head alone; "
+        "right is from = SignalFrom::head",
+        scheme.info.name);
   }
   const bool predicted = scheme.from == SignalFrom::predictor;
   if (predicted ? !scheme.predictor : !scheme.module) {
-    return Error{ErrorKind::usage,
-                 concat("register_decoupled: ",
-                        scheme.info.name,
-                        predicted ? " has no `predictor`, which estimates error signals"
-                                  : " has no `module`, which makes a module's error signal")};
+    return usage_error("register_decoupled: {}{}",
+                       scheme.info.name,
+                       predicted ? " has no `predictor`, which estimates error signals"
+                                 : " has no `module`, which makes a module's error signal");
   }
   return table().add(std::move(scheme), "register_decoupled");
 }
@@ -273,6 +194,11 @@ std::optional<PredictorPlan> predictor_plan(const E& experiment) {
     return {};
   }
   return scheme->predictor(experiment, decoupled_values(experiment));
+}
+
+bool updates_uncounted(const E& experiment) {
+  return experiment.replicas().count() == 1 && !has_servers(experiment) &&
+         (*chosen_weights(experiment))->uncounted;
 }
 
 OptionValues decoupled_values(const E& experiment) {
@@ -304,7 +230,10 @@ Result<void> check_decoupled(const E& experiment) {
   if (!known) {
     return known.error();
   }
-  return *known ? check_rows(rows(), experiment) : Result<void>();
+  if (!*known) {
+    return {};
+  }
+  return check_all({check_own, check_pipeline, check_input_buffer}, experiment);
 }
 
 }  // namespace troupe

@@ -124,6 +124,10 @@ SignalFrom signal_from(const proto::Experiment& experiment);
 /// Of modules that have predictors. ContractError as decoupled_of.
 std::optional<PredictorPlan> predictor_plan(const proto::Experiment& experiment);
 
+/// Whether nobody counts a module's updates, so that it may leave some out, or make them of other mini-batches than its
+/// neighbours: there is no other replica, no server, and no weight policy that does.
+bool updates_uncounted(const proto::Experiment& experiment);
+
 /// ContractError as decoupled_of.
 OptionValues decoupled_values(const proto::Experiment& experiment);
 

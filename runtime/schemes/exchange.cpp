@@ -19,8 +19,7 @@ Registry<ExchangeScheme>& table() {
 /// somebody asks for a rule's own arithmetic.
 bool is_plain(const ExchangeScheme& exchange, const proto::Replicas& replicas) {
   const proto::ParameterServer& server = replicas.exchange().parameter_server();
-  return exchange.ruled && replicas.rule().has_asgd() && replicas.admit().has_by_rule() &&
-         replicas.scale().has_by_rule() && replicas.step().has_by_rule() && server.n_push() == 1 &&
+  return exchange.ruled && adds_nothing(replicas) && server.n_push() == 1 &&
          server.n_fetch() == 1 && server.fetch() == proto::ParameterServer::waits;
 }
 

@@ -64,6 +64,11 @@ struct ExchangeScheme {
   /// these do. Empty: none.
   std::function<std::int64_t(const proto::Experiment&)> groups{};
   std::function<GroupServer(const RuleContext&)> group_server{};
+  /// Of `servers`: the key of a number in replicas.exchange that is above 0 and makes servers give up pushes; "" where
+  /// they take all. Empty: they do.
+  std::function<std::string(const proto::Experiment&)> gives_up{};
+  /// Of `servers` that no rule is chosen for: as RuleScheme::answers_each.
+  bool answers_each = false;
   /// Of `nothing`: what stands between a shard and the same chunk's shards of the other replicas
   /// (actors/exchange/peers.hpp).
   std::function<std::unique_ptr<PeerExchange>(const ExchangeSeat&)> peer{};
@@ -75,6 +80,12 @@ struct ExchangeScheme {
   std::string no_codec{};
   /// Of `peer`: what its replicas tell one another goes through replicas.codec.up (ExchangeSeat::links).
   bool codec_between_peers = false;
+  /// Of `codec_between_peers`: a message says how far the weights are from the copies of them that the neighbours keep,
+  /// so that each neighbour has to hear all of them.
+  bool copies_at_peers = false;
+  /// Of `copies_at_peers`: the choice, "KEY: VALUE", by which a replica has other neighbours in each round; "" where
+  /// they stay. Empty: they do.
+  std::function<std::string(const proto::Experiment&)> changing_neighbours{};
   /// Of `peer`: copies of its weights, or messages of a codec, that a replica sends in the mean for each
   /// mini-batch, at most. Empty: not known.
   std::function<double(const proto::Experiment&)> copies_sent{};

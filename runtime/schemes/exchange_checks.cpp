@@ -1,8 +1,9 @@
 #include "runtime/schemes/exchange_checks.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/constraint.hpp"
+#include "runtime/schemes/all_reduce.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policy.hpp"
@@ -14,215 +15,72 @@ namespace troupe::exchange_checks {
 namespace {
 
 using E = proto::Experiment;
-using Rows = Constraints<E>;
-
-const proto::Synchronous& synchronous_of(const E& e) {
-  return e.replicas().exchange().synchronous();
-}
-
-bool reduces(const E& e) {
-  return synchronous_of(e).reduction() != proto::Synchronous::server;
-}
-
-/// Stages that work at older weights than the newest.
-bool has_late_stages(const E& e) {
-  const auto schedule = chosen_schedule(e);
-  return e.pipeline().stages() > 1 && schedule && !(*schedule)->flushed;
-}
 
 /// Backup replicas: of R - b the first gradients make an update.
-Rows backup_rows() {
-  return {
-      {.name = "backup_leaves_somebody",
-       .keys = {"replicas.exchange.synchronous.backup"},
-       .holds =
-           [](const E& e) {
-             return synchronous_of(e).backup() == 0 ||
-                    synchronous_of(e).backup() < e.replicas().count();
-           },
-       .says =
-           [](const E& e) {
-             return concat("replicas.exchange.synchronous.backup: ",
-                           synchronous_of(e).backup(),
-                           " of replicas.count ",
-                           e.replicas().count(),
-                           " leaves nobody; right is less than ",
-                           e.replicas().count());
-           }},
-      {.name = "backup_at_the_newest_weights",
-       .keys = {"replicas.exchange.synchronous.backup"},
-       .holds = [](const E& e) { return synchronous_of(e).backup() == 0 || !has_late_stages(e); },
-       .says =
-           [](const E& e) {
-             return concat("replicas.exchange.synchronous.backup: ",
-                           synchronous_of(e).backup(),
-                           " drops what was computed at older weights than the newest, and under "
-                           "pipeline.schedule ",
-                           (*chosen_schedule(e))->info.name,
-                           " every gradient but the last stage's is; right is 0, or a flushed "
-                           "schedule");
-           }},
-      {.name = "backup_with_a_server",
-       .keys = {"replicas.exchange.synchronous.backup"},
-       .holds = [](const E& e) { return synchronous_of(e).backup() == 0 || !reduces(e); },
-       .says =
-           [](const E& e) {
-             return concat("replicas.exchange.synchronous.backup: ",
-                           synchronous_of(e).backup(),
-                           " needs a server that does not wait; reduction is ",
-                           proto::Synchronous::Reduction_Name(synchronous_of(e).reduction()),
-                           ", right is server");
-           }},
-  };
+Result<void> check_backup(const E& e) {
+  const proto::Synchronous& options = e.replicas().exchange().synchronous();
+  const std::int64_t backup = options.backup();
+  if (backup == 0) {
+    return {};
+  }
+  if (backup >= e.replicas().count()) {
+    return usage_error(
+        "replicas.exchange.synchronous.backup: {} of replicas.count {} leaves nobody; right is "
+        "less than {}",
+        backup,
+        e.replicas().count(),
+        e.replicas().count());
+  }
+  const auto schedule = chosen_schedule(e);
+  if (e.pipeline().stages() > 1 && schedule && !(*schedule)->flushed) {
+    return usage_error(
+        "replicas.exchange.synchronous.backup: {} drops what was computed at older weights than "
+        "the newest, and under pipeline.schedule {} every gradient but the last stage's is; right "
+        "is 0, or a flushed schedule",
+        backup,
+        (*schedule)->info.name);
+  }
+  if (reduces(e)) {
+    return usage_error(
+        "replicas.exchange.synchronous.backup: {} needs a server that does not wait; reduction is "
+        "{}, right is server",
+        backup,
+        proto::Synchronous::Reduction_Name(options.reduction()));
+  }
+  return {};
 }
 
-Rows synchronous_rows() {
-  Rows rows = backup_rows();
-  rows.push_back({.name = "all_reduce_has_no_shards",
-                  .keys = {"replicas.shards"},
-                  .holds = [](const E& e) { return e.replicas().shards() == 1 || !reduces(e); },
-                  .says =
-                      [](const E& e) {
-                        return concat(
-                            "replicas.shards: ",
-                            e.replicas().shards(),
-                            " slices are for as many servers, and an all-reduce "
-                            "(synchronous.reduction other than server) has none; right is 1");
-                      }});
-  rows.push_back({.name = "nccl_takes_no_modelled_time",
-                  .keys = {"clock.exchange", "clock.bandwidth"},
-                  .holds =
-                      [](const E& e) {
-                        return synchronous_of(e).reduction() != proto::Synchronous::nccl ||
-                               exchange_time_key(e).empty();
-                      },
-                  .says =
-                      [](const E& e) {
-                        return exchange_time_key(e) +
-                               ": the way of gradients that NCCL adds up "
-                               "(synchronous.reduction nccl) is not modelled; leave it out, or "
-                               "choose ring or tree";
-                      }});
-  rows.push_back({.name = "synchronous_step_by_the_server",
-                  .keys = {"pipeline.weights"},
-                  .holds =
-                      [](const E& e) {
-                        return reduces(e) || e.replicas().count() == 1 ||
-                               !(*chosen_weights(e))->step;
-                      },
-                  .says =
-                      [](const E& e) {
-                        return server_makes_the_step(e, "replicas.exchange synchronous");
-                      }});
-  return rows;
+/// Numbers that two of diloco's modes have; 0 in the others.
+std::int64_t quorum_of(const proto::DilocoMode& mode) {
+  return mode.has_decoupled() ? mode.decoupled().quorum() : mode.quorum().quorum();
 }
 
-Rows averaging_rows() {
-  return {
-      {.name = "averaged_moments",
-       .keys = {"replicas.exchange.averaging.state"},
-       .holds =
-           [](const E& e) {
-             return e.replicas().exchange().averaging().state() != proto::Averaging::averaged ||
-                    !optimizer_scheme(e.optimizer()).matrices;
-           },
-       .says =
-           [](const E& e) {
-             return concat(
-                 "replicas.exchange.averaging.state: averaged needs moments that are linear in the "
-                 "gradients' slices; optimizer.rule is ",
-                 optimizer_scheme(e.optimizer()).info.name,
-                 ", right are kept and reset");
-           }},
-  };
+std::int64_t overlap_of(const proto::DilocoMode& mode) {
+  if (mode.has_decoupled()) {
+    return mode.decoupled().overlap();
+  }
+  return mode.has_streaming() ? mode.streaming().overlap() : 0;
 }
 
-Rows bmuf_rows() {
-  return {
-      {.name = "block_momentum",
-       .keys = {"replicas.exchange.bmuf.momentum"},
-       .holds =
-           [](const E& e) {
-             const double momentum = e.replicas().exchange().bmuf().momentum();
-             return momentum >= 0 || momentum == -1;
-           },
-       .says =
-           [](const E& e) {
-             return concat("replicas.exchange.bmuf.momentum: ",
-                           e.replicas().exchange().bmuf().momentum(),
-                           "; right are -1 (for 1 - 1/R) and 0 to 0.9999");
-           }},
-  };
-}
-
-Rows gossip_rows() {
-  return {
-      {.name = "group_of_a_graph",
-       .keys = {"replicas.exchange.gossip.group"},
-       .holds =
-           [](const E& e) {
-             const proto::Gossip& gossip = e.replicas().exchange().gossip();
-             return gossip.graph() == proto::Gossip::groups ||
-                    gossip.group() == proto::Gossip().group();
-           },
-       .says =
-           [](const E& e) {
-             const proto::Gossip& gossip = e.replicas().exchange().gossip();
-             return concat("replicas.exchange.gossip.group: ",
-                           gossip.group(),
-                           " is for graph groups, which is ",
-                           proto::Gossip::Graph_Name(gossip.graph()),
-                           "; leave it out");
-           }},
-      {.name = "rounds_of_a_graph",
-       .keys = {"replicas.exchange.gossip.rounds"},
-       .holds =
-           [](const E& e) {
-             const proto::Gossip& gossip = e.replicas().exchange().gossip();
-             return gossip.graph() == proto::Gossip::groups || gossip.rounds() == 0;
-           },
-       .says =
-           [](const E& e) {
-             const proto::Gossip& gossip = e.replicas().exchange().gossip();
-             return concat("replicas.exchange.gossip.rounds: ",
-                           gossip.rounds(),
-                           " is for graph groups, which is ",
-                           proto::Gossip::Graph_Name(gossip.graph()),
-                           "; leave it out");
-           }},
-  };
-}
-
-Rows sandblaster_rows() {
-  return {
-      {.name = "portions_instead_of_a_split",
-       .keys = {"replicas.split"},
-       .holds = [](const E& e) { return e.replicas().split() == proto::Replicas::interleaved; },
-       .says = always("replicas.split: sandblaster's replicas pull portions, and have no data of "
-                      "their own; right is interleaved")},
-      {.name = "vectors_take_no_time",
-       .keys = {"clock.exchange", "clock.bandwidth"},
-       .holds = [](const E& e) { return exchange_time_key(e).empty(); },
-       .says =
-           [](const E& e) {
-             return exchange_time_key(e) +
-                    ": the way of sandblaster's vectors is not modelled, only the work on its "
-                    "portions; leave it out";
-           }},
-  };
+/// "local", "global": whose delay was set without a momentum; or "".
+std::string delay_without_momentum(const proto::Halos& halos) {
+  if (halos.local().momentum() == 0 && halos.local().delay() != proto::HalosLocal().delay()) {
+    return "local";
+  }
+  const proto::HalosGlobal& global = halos.global();
+  return global.momentum() == 0 && global.delay() != proto::HalosGlobal().delay() ? "global" : "";
 }
 
 }  // namespace
 
-std::string server_makes_the_step(const E& e, std::string_view server) {
-  return concat("pipeline.weights: ",
-                (*chosen_weights(e))->info.name,
-                " changes the step of each chunk by its own delay, and with ",
-                server,
-                " the server makes the step; ",
-                use_weights([](const PolicyScheme& w) { return !w.step; }),
-                "; or an exchange whose replicas train by themselves (averaging, easgd, diloco, "
-                "wsp)");
+Error server_makes_the_step(const E& e, std::string_view server) {
+  return usage_error(
+      "pipeline.weights: {} changes the step of each chunk by its own delay, and with {} the "
+      "server makes the step; {}; or an exchange whose replicas train by themselves (averaging, "
+      "easgd, diloco, wsp)",
+      (*chosen_weights(e))->info.name,
+      server,
+      use_weights([](const PolicyScheme& w) { return !w.step; }));
 }
 
 std::string exchange_time_key(const E& e) {
@@ -234,28 +92,154 @@ std::string exchange_time_key(const E& e) {
 }
 
 Result<void> synchronous(const E& e) {
-  static const Rows rows = synchronous_rows();
-  return check_rows(rows, e);
+  if (auto sound = check_backup(e); !sound) {
+    return sound;
+  }
+  if (e.replicas().shards() > 1 && reduces(e)) {
+    return usage_error(
+        "replicas.shards: {} slices are for as many servers, and an all-reduce "
+        "(synchronous.reduction other than server) has none; right is 1",
+        e.replicas().shards());
+  }
+  const std::string time = exchange_time_key(e);
+  if (e.replicas().exchange().synchronous().reduction() == proto::Synchronous::nccl &&
+      !time.empty()) {
+    return usage_error(
+        "{}: the way of gradients that NCCL adds up (synchronous.reduction nccl) is not modelled; "
+        "leave it out, or choose ring or tree",
+        time);
+  }
+  if (!reduces(e) && e.replicas().count() > 1 && (*chosen_weights(e))->step) {
+    return server_makes_the_step(e, "replicas.exchange synchronous");
+  }
+  return {};
 }
 
 Result<void> averaging(const E& e) {
-  static const Rows rows = averaging_rows();
-  return check_rows(rows, e);
+  const OptimizerScheme& optimizer = optimizer_scheme(e.optimizer());
+  if (e.replicas().exchange().averaging().state() == proto::Averaging::averaged &&
+      optimizer.matrices) {
+    return usage_error(
+        "replicas.exchange.averaging.state: averaged needs moments that are linear in the "
+        "gradients' slices; optimizer.rule is {}, right are kept and reset",
+        optimizer.info.name);
+  }
+  return {};
 }
 
 Result<void> bmuf(const E& e) {
-  static const Rows rows = bmuf_rows();
-  return check_rows(rows, e);
+  const double momentum = e.replicas().exchange().bmuf().momentum();
+  if (momentum < 0 && momentum != -1) {
+    return usage_error(
+        "replicas.exchange.bmuf.momentum: {}; right are -1 (for 1 - 1/R) and 0 to 0.9999",
+        momentum);
+  }
+  return {};
+}
+
+Result<void> diloco(const E& e) {
+  const proto::Diloco& options = e.replicas().exchange().diloco();
+  const proto::DilocoMode& mode = options.mode();
+  const std::string name = choice_name(mode);
+  const std::int64_t replicas = e.replicas().count();
+  const double activation = mode.asynchronous().activation();
+  if (mode.has_asynchronous() && activation * static_cast<double>(replicas) > 1) {
+    return usage_error(
+        "replicas.exchange.diloco.mode.asynchronous.activation: {} is more than 1 / "
+        "replicas.count, of which {} in between would be more than the whole momentum",
+        activation,
+        replicas);
+  }
+  if (activation != 0 &&
+      mode.asynchronous().outer() != proto::AsynchronousDiloco::delayed_nesterov) {
+    return usage_error(
+        "replicas.exchange.diloco.mode.asynchronous.activation: only outer delayed_nesterov has "
+        "arrivals in between; right is 0");
+  }
+  if (quorum_of(mode) > replicas) {
+    return usage_error(
+        "replicas.exchange.diloco.mode.{}.quorum: {} is more than replicas.count {} and would "
+        "never be met",
+        name,
+        quorum_of(mode),
+        replicas);
+  }
+  if (overlap_of(mode) >= outer_period(options)) {
+    return usage_error(
+        "replicas.exchange.diloco.mode.{}.overlap: {} mini-batches; right is less than the "
+        "period, {}",
+        name,
+        overlap_of(mode),
+        outer_period(options));
+  }
+  if (e.replicas().shards() > 1 && (mode.has_decoupled() || mode.streaming().fragments() > 0)) {
+    return usage_error(
+        "replicas.shards: {} slices of a chunk do not go with fragments of the whole network, "
+        "each of which has servers of its own (diloco.mode.{}.fragments); right is 1",
+        e.replicas().shards(),
+        name);
+  }
+  return {};
+}
+
+Result<void> halos(const E& e) {
+  const proto::Halos& options = e.replicas().exchange().halos();
+  if (options.groups() > e.replicas().count()) {
+    return usage_error(
+        "replicas.exchange.halos.groups: {} groups of replicas.count {} would be empty in part; "
+        "right is at most {}",
+        options.groups(),
+        e.replicas().count(),
+        e.replicas().count());
+  }
+  if (const std::string whose = delay_without_momentum(options); !whose.empty()) {
+    return usage_error(
+        "replicas.exchange.halos.{}.delay: it is momentum that is delayed, and there it is 0; "
+        "leave it out",
+        whose);
+  }
+  const int listed = e.clock().between_servers().seconds_size();
+  if (listed > 1 && listed != options.groups()) {
+    return usage_error(
+        "clock.between_servers.seconds: one number for all groups, or one for each of the {}; "
+        "there are {}",
+        options.groups(),
+        listed);
+  }
+  return {};
 }
 
 Result<void> gossip(const E& e) {
-  static const Rows rows = gossip_rows();
-  return check_rows(rows, e);
+  const proto::Gossip& options = e.replicas().exchange().gossip();
+  const auto is_for_groups = [&](const char* key, std::int64_t value) {
+    return usage_error(
+        "replicas.exchange.gossip.{}: {} is for graph groups, which is {}; leave it out",
+        key,
+        value,
+        proto::Gossip::Graph_Name(options.graph()));
+  };
+  if (options.graph() == proto::Gossip::groups) {
+    return {};
+  }
+  if (options.group() != proto::Gossip().group()) {
+    return is_for_groups("group", options.group());
+  }
+  return options.rounds() == 0 ? Result<void>() : is_for_groups("rounds", options.rounds());
 }
 
 Result<void> sandblaster(const E& e) {
-  static const Rows rows = sandblaster_rows();
-  return check_rows(rows, e);
+  if (e.replicas().split() != proto::Replicas::interleaved) {
+    return usage_error(
+        "replicas.split: sandblaster's replicas pull portions, and have no data of their own; "
+        "right is interleaved");
+  }
+  if (const std::string time = exchange_time_key(e); !time.empty()) {
+    return usage_error(
+        "{}: the way of sandblaster's vectors is not modelled, only the work on its portions; "
+        "leave it out",
+        time);
+  }
+  return {};
 }
 
 }  // namespace troupe::exchange_checks

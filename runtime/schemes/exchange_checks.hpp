@@ -19,7 +19,7 @@ Result<void> gossip(const proto::Experiment& experiment);
 Result<void> sandblaster(const proto::Experiment& experiment);
 
 /// The pipeline's weights are made by steps of each chunk's own, which `server` cannot make.
-std::string server_makes_the_step(const proto::Experiment& experiment, std::string_view server);
+Error server_makes_the_step(const proto::Experiment& experiment, std::string_view server);
 
 /// The key of modelled time between replicas that is set; "" where none is.
 std::string exchange_time_key(const proto::Experiment& experiment);

@@ -21,11 +21,6 @@ Rule rule_of_parts(std::unique_ptr<Admission> admission, std::unique_ptr<Step> s
   return {std::move(admission), std::make_unique<Scale>(), std::move(step)};
 }
 
-/// Of synchronous: the replicas add up their gradients without a server.
-bool reduces(const proto::Experiment& e) {
-  return e.replicas().exchange().synchronous().reduction() != proto::Synchronous::server;
-}
-
 std::string shorter_period(const proto::Experiment& e) {
   return concat("a shorter replicas.exchange.", choice_name(e.replicas().exchange()), ".period");
 }
@@ -165,7 +160,11 @@ ExchangeScheme synchronous() {
           [](const RuleContext& c) {
             return rule_of_parts(all_together(exchange(c).synchronous().backup()),
                                  optimizer_step(c, Mean::by_mini_batches));
-          }};
+          },
+      .gives_up = [](const proto::Experiment& e) -> std::string {
+        const bool drops = e.replicas().exchange().synchronous().backup() > 0;
+        return drops ? "replicas.exchange.synchronous.backup" : "";
+      }};
 }
 
 ExchangeScheme averaging() {
@@ -234,6 +233,7 @@ ExchangeScheme easgd() {
                 exchange(c).easgd().synchronous() ? all_together(0) : as_they_come(),
                 elastic_step(c));
           },
+      .answers_each = true,
       .remedy = shorter_period};
 }
 

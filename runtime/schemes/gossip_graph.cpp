@@ -38,7 +38,7 @@ GossipGraph GossipGraph::without(const std::vector<std::int32_t>& gone) const {
     return std::find(gone.begin(), gone.end(), r) != gone.end();
   });
   left.replicas_ = static_cast<std::int32_t>(left.members_.size());
-  TROUPE_CHECK(left.replicas_ > 0, "[GossipGraph] of nobody");
+  TROUPE_CHECK(left.replicas_ > 0, "[GossipGraph] no replica is left");
   return left;
 }
 

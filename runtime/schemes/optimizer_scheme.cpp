@@ -2,6 +2,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/schemes/optimizers/steps.hpp"
 
 #include <algorithm>
@@ -80,10 +81,9 @@ Result<void> check_soap(const proto::Experiment& experiment) {
   if (source != proto::Rotation::second) {
     return Error{
         ErrorKind::usage,
-        concat("optimizer.rotation.source: soap works with the mean of squares alone, and ",
-               proto::Rotation::Source_Name(source),
-               " looks at the mean gradient; right are second, or "
-               "optimizer.rule=basis_rotation")};
+        fill_in("optimizer.rotation.source: soap works with the mean of squares alone, and {} "
+                "looks at the mean gradient; right are second, or optimizer.rule=basis_rotation",
+                proto::Rotation::Source_Name(source))};
   }
   return {};
 }
@@ -164,22 +164,17 @@ Result<void> register_optimizer(OptimizerScheme scheme) {
   for (const UpdateMethod* method :
        {&scheme.method, scheme.matrices ? &*scheme.matrices : &scheme.method}) {
     if (const std::string why = fault(*method); !why.empty()) {
-      return Error{ErrorKind::usage,
-                   concat("register_optimizer: \"",
-                          scheme.info.name,
-                          method == &scheme.method ? "\".method " : "\".matrices ",
-                          why)};
+      return usage_error("register_optimizer: \"{}{}{}",
+                         scheme.info.name,
+                         method == &scheme.method ? "\".method " : "\".matrices ",
+                         why);
     }
   }
   return table().add(std::move(scheme), "register_optimizer");
 }
 
-const std::deque<OptimizerScheme>& optimizer_schemes() {
-  return table().all();
-}
-
-bool is_built_in(const OptimizerScheme& scheme) {
-  return table().built_in(scheme);
+const Registry<OptimizerScheme>& optimizer_schemes() {
+  return table();
 }
 
 const OptimizerScheme& optimizer_scheme(const proto::Optimizer& optimizer) {

@@ -7,7 +7,6 @@
 #include "runtime/schemes/registry.hpp"
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -62,6 +61,11 @@ struct UpdateTensors {
   Shape matrix{};
 };
 
+using UpdateFunction = Tensor(Stream& stream,
+                              const UpdateNumbers& numbers,
+                              const OptionValues& values,
+                              const UpdateTensors& tensors);
+
 /// How weights are moved: by a fused kernel, or by a function of one's own. One of the two is set.
 struct UpdateMethod {
   /// Reads memory once, and makes the predictions in the same pass.
@@ -80,11 +84,7 @@ struct UpdateMethod {
   /// Writes w_new and the moments. Returns the direction (n): the predictions are w_new minus rate
   /// times horizon times it. Where w, g and the moments are 0 it leaves 0: a slice's padding. Called
   /// for each slice, on the optimizer's thread.
-  std::function<Tensor(Stream& stream,
-                       const UpdateNumbers& numbers,
-                       const OptionValues& values,
-                       const UpdateTensors& tensors)>
-      update{};
+  std::function<UpdateFunction> update{};
 
   int kept() const { return kernel ? troupe::moments(*kernel) : moments; }
 };
@@ -122,8 +122,7 @@ struct OptimizerScheme {
 Result<void> register_optimizer(OptimizerScheme scheme);
 
 /// All of them, those of optimizer.rule first.
-const std::deque<OptimizerScheme>& optimizer_schemes();
-bool is_built_in(const OptimizerScheme& scheme);
+const Registry<OptimizerScheme>& optimizer_schemes();
 
 /// The one that an experiment has chosen. ContractError where check_optimizer() would refuse.
 const OptimizerScheme& optimizer_scheme(const proto::Optimizer& optimizer);

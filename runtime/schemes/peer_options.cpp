@@ -27,7 +27,7 @@ GossipGraph::Kind kind_of(proto::Gossip::Graph graph) {
     case proto::Gossip::complete:
       return GossipGraph::Kind::complete;
   }
-  throw ContractError("[GossipGraph] a graph that there is none of");
+  throw ContractError("[gossip_options] unknown graph");
 }
 
 GossipGraph::Kind kind_of(proto::Sgp::Graph graph) {
@@ -39,7 +39,7 @@ GossipGraph::Kind kind_of(proto::Sgp::Graph graph) {
     case proto::Sgp::random:
       return GossipGraph::Kind::random;
   }
-  throw ContractError("[GossipGraph] a graph that there is none of");
+  throw ContractError("[sgp_options] unknown graph");
 }
 
 std::int32_t count_of(const proto::Experiment& experiment) {
@@ -57,7 +57,7 @@ bool reaches(proto::AdPsgd::Graph graph, std::int64_t hops) {
     case proto::AdPsgd::complete:
       return true;
   }
-  throw ContractError("[AdPsgd] a graph that there is none of");
+  throw ContractError("[pair_graph] unknown graph");
 }
 
 }  // namespace
@@ -67,6 +67,13 @@ double consensus_step(const proto::Experiment& experiment) {
   constexpr double kCoarse = 0.03;  // what top_k at 1 % bears on an exponential graph of 16
   const proto::Codec& up = experiment.replicas().codec().up();
   return gamma > 0 ? gamma : is_plain(up) || codec_scheme(up).whole ? 1 : kCoarse;
+}
+
+std::string changing_graph(const proto::Experiment& experiment) {
+  const proto::Gossip::Graph graph = experiment.replicas().exchange().gossip().graph();
+  const bool changes = graph == proto::Gossip::one_peer || graph == proto::Gossip::rotating ||
+                       graph == proto::Gossip::groups;
+  return changes ? "replicas.exchange.gossip.graph: " + proto::Gossip::Graph_Name(graph) : "";
 }
 
 GossipOptions gossip_options(const proto::Experiment& experiment) {

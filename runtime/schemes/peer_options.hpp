@@ -5,6 +5,7 @@
 #include "runtime/schemes/gossip_graph.hpp"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -19,6 +20,9 @@ struct GossipOptions {
 
 /// gossip.gamma, or what it is by default.
 double consensus_step(const proto::Experiment& experiment);
+
+/// ExchangeScheme::changing_neighbours of gossip.
+std::string changing_graph(const proto::Experiment& experiment);
 
 GossipOptions gossip_options(const proto::Experiment& experiment);
 

@@ -1,7 +1,9 @@
 #include "runtime/schemes/policy.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/decoupled.hpp"
 #include "runtime/schemes/exchange.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
@@ -31,16 +33,13 @@ Result<void> check_optimizer(const PolicyScheme& scheme, const OptimizerScheme& 
   const std::string others = use_weights([&](const PolicyScheme& other) {
     return other.predicts == scheme.predicts && !other.goes_with;
   });
-  return Error{ErrorKind::usage,
-               concat(kKey,
-                      ": ",
-                      scheme.info.name,
-                      " goes with optimizer.rule ",
-                      joined(right),
-                      "; it is ",
-                      optimizer.info.name,
-                      ". Of the policies that go with every rule ",
-                      others)};
+  return usage_error(
+      "{}: {} goes with optimizer.rule {}; it is {}. Of the policies that go with every rule {}",
+      kKey,
+      scheme.info.name,
+      joined(right),
+      optimizer.info.name,
+      others);
 }
 
 /// A step of its own is one of heavy-ball momentum.
@@ -53,11 +52,11 @@ Result<void> check_mix(const PolicyScheme& scheme,
   }
   return Error{
       ErrorKind::usage,
-      concat(kKey,
-             ": ",
-             scheme.info.name,
-             " mixes velocity and gradient as only optimizer.rule momentum has them; it is ",
-             optimizer.info.name)};
+      fill_in(
+          "{}: {} mixes velocity and gradient as only optimizer.rule momentum has them; it is {}",
+          kKey,
+          scheme.info.name,
+          optimizer.info.name)};
 }
 
 /// It changes the step, so that who predicts steps, or changes them itself, would be wrong.
@@ -77,22 +76,21 @@ Result<void> check_error_feedback(const PolicyScheme& scheme,
   if (experiment.replicas().count() > 1 || has_servers(experiment)) {
     return refused("is for one replica without a server; right is 0");
   }
-  const proto::Decoupled& decoupled = experiment.decoupled();
-  if (scheme.uniform && (decoupled.has_synthetic() || decoupled.has_greedy())) {
-    return refused(concat("is for late gradients, and those of predictors are none, which ",
-                          kKey,
-                          " ",
-                          scheme.info.name,
-                          " does not tell apart; right is 0"));
+  const DecoupledScheme* const decoupled = decoupled_of(experiment);
+  if (scheme.uniform && decoupled && decoupled->predictor) {
+    return refused(
+        fill_in("is for late gradients, and those of predictors are none, which {} {} does not "
+                "tell apart; right is 0",
+                kKey,
+                scheme.info.name));
   }
   if (scheme.predicts || scheme.step) {
     return refused(
-        concat("changes the step, which ",
-               kKey,
-               " ",
-               scheme.info.name,
-               scheme.step ? " changes, too: " : " predicts: ",
-               use_weights([](const PolicyScheme& s) { return !s.predicts && !s.step; })));
+        fill_in("changes the step, which {} {}{}{}",
+                kKey,
+                scheme.info.name,
+                scheme.step ? " changes, too: " : " predicts: ",
+                use_weights([](const PolicyScheme& s) { return !s.predicts && !s.step; })));
   }
   return {};
 }
@@ -115,20 +113,12 @@ Result<void> register_policy(PolicyScheme scheme) {
   return registry().add(std::move(scheme), "register_policy");
 }
 
-const std::deque<PolicyScheme>& policy_schemes() {
-  return registry().all();
-}
-
-const PolicyScheme* find_policy(std::string_view name) {
-  return registry().find(name);
-}
-
-bool is_built_in(const PolicyScheme& scheme) {
-  return registry().built_in(scheme);
+const Registry<PolicyScheme>& policy_schemes() {
+  return registry();
 }
 
 std::string weights_assignment(const PolicyScheme& scheme) {
-  return concat(kKey, is_built_in(scheme) ? "=" : ".custom.name=", scheme.info.name);
+  return concat(kKey, registry().built_in(scheme) ? "=" : ".custom.name=", scheme.info.name);
 }
 
 Result<const PolicyScheme*> chosen_weights(const proto::Experiment& experiment) {
@@ -172,14 +162,12 @@ Result<void> check_weights(const proto::Experiment& experiment) {
     return sound;
   }
   if (experiment.pipeline().activations() == proto::Pipeline::overwrite && !scheme.newest_only) {
-    return Error{ErrorKind::usage,
-                 concat("pipeline.activations: overwrite is a control for policies that read what "
-                        "is newest; ",
-                        kKey,
-                        " is ",
-                        scheme.info.name,
-                        ": ",
-                        use_weights([](const PolicyScheme& s) { return s.newest_only; }))};
+    return usage_error(
+        "pipeline.activations: overwrite is a control for policies that read what is newest; {} is "
+        "{}: {}",
+        kKey,
+        scheme.info.name,
+        use_weights([](const PolicyScheme& s) { return s.newest_only; }));
   }
   return {};
 }

@@ -9,12 +9,10 @@
 #include "runtime/schemes/view.hpp"
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -56,6 +54,8 @@ struct PolicyScheme {
   bool newest_only = false;
   /// All stages read the same step, so that the last one's gradients are as late as the first one's.
   bool uniform = false;
+  /// It counts no updates, so that a module may leave some out, or make them of another mini-batch than the others do.
+  bool uncounted = false;
   /// It looks ahead along the optimizer's direction (linear or geometric reaches), which a server
   /// whose step leads elsewhere cannot do.
   bool predicts = false;
@@ -80,9 +80,7 @@ struct PolicyScheme {
 Result<void> register_policy(PolicyScheme scheme);
 
 /// All of them, built in and registered.
-const std::deque<PolicyScheme>& policy_schemes();
-const PolicyScheme* find_policy(std::string_view name);
-bool is_built_in(const PolicyScheme& scheme);
+const Registry<PolicyScheme>& policy_schemes();
 
 /// "pipeline.weights=stash", or "pipeline.weights.custom.name=..." of a registered one.
 std::string weights_assignment(const PolicyScheme& scheme);

@@ -1,6 +1,8 @@
 #include "runtime/schemes/registry.hpp"
 
+#include "experiment.pb.h"
 #include "experiment/custom.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 
 #include <cctype>
@@ -94,14 +96,11 @@ Result<void> check_options(const SchemeInfo& scheme,
                                      scheme.options.end(),
                                      [&](const Option& o) { return o.name == value.key(); });
     if (option == scheme.options.end()) {
-      return Error{ErrorKind::usage,
-                   concat(key,
-                          ".custom.values: ",
-                          scheme.name,
-                          " has no option \"",
-                          value.key(),
-                          "\"; it has ",
-                          joined_names(scheme.options))};
+      return usage_error("{}.custom.values: {} has no option \"{}\"; it has {}",
+                         key,
+                         scheme.name,
+                         value.key(),
+                         joined_names(scheme.options));
     }
     if (const std::string why = fault(*option, value); !why.empty()) {
       const std::string shown =
@@ -121,10 +120,9 @@ Result<void> check_name(std::string_view name, std::string_view what) {
   if (!snake_case) {
     return Error{
         ErrorKind::usage,
-        concat(what,
-               ": \"",
-               name,
-               "\" is no name; use lower-case letters, digits and _, with a letter first")};
+        fill_in("{}: \"{}\" is no name; use lower-case letters, digits and _, with a letter first",
+                what,
+                name)};
   }
   if (name == "custom") {
     return Error{ErrorKind::usage, concat(what, ": \"custom\" is taken")};
@@ -147,12 +145,11 @@ Error not_registered(std::string_view key,
   }
   const std::string near = nearest(name, registered);
   return {ErrorKind::usage,
-          concat(key,
-                 ".custom.name: \"",
-                 name,
-                 "\" has not been registered",
-                 near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                 all.empty() ? "" : " (registered: " + all + ")")};
+          fill_in("{}.custom.name: \"{}\" has not been registered{}{}",
+                  key,
+                  name,
+                  near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                  all.empty() ? "" : " (registered: " + all + ")")};
 }
 
 const std::string& custom_name(const proto::CustomScheme& custom) {

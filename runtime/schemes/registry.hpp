@@ -117,6 +117,10 @@ class Registry {
 
   const std::deque<S>& all() const { return all_; }
 
+  auto begin() const { return all_.begin(); }
+
+  auto end() const { return all_.end(); }
+
   const S* find(std::string_view name) const {
     const auto found = std::find_if(
         all_.begin(), all_.end(), [&](const S& scheme) { return scheme.info.name == name; });

@@ -1,5 +1,4 @@
-// What an experiment has chosen in `replicas`, as the rows about it look at it. Private to
-// runtime/schemes.
+// What an experiment has chosen in `replicas`, as the checks look at it. Private to runtime/schemes.
 #pragma once
 
 #include "experiment.pb.h"
@@ -64,7 +63,7 @@ struct Chosen {
   }
 };
 
-/// Of exchanges whose server asks a rule: rule, parts, optimizer, pipeline and traffic go together.
-Constraints<Chosen> rows_with_rule();
+/// Of exchanges whose server asks a rule: whether rule, parts, optimizer, pipeline and traffic go together.
+Result<void> check_rule(const Chosen& chosen);
 
 }  // namespace troupe::replica_checks

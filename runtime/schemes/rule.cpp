@@ -17,7 +17,7 @@ Registry<RuleScheme>& table() {
 }
 
 /// The rule whose part an experiment takes: `part` where one is chosen, else that of replicas.rule.
-const RuleScheme& part_of(const proto::Replicas& r, const std::string& part) {
+const RuleScheme* find_part(const proto::Replicas& r, const std::string& part) {
   std::string name = part.empty() || part == "by_rule" ? choice_name(r.rule()) : part;
   if (name == "none" || name == "optimizer" || name.empty()) {
     name = "asgd";
@@ -25,8 +25,12 @@ const RuleScheme& part_of(const proto::Replicas& r, const std::string& part) {
   if (name == "custom") {
     name = r.rule().custom().name();
   }
-  const RuleScheme* const found = rules().find(name);
-  TROUPE_CHECK(found, "no rule '", name, "'");
+  return rules().find(name);
+}
+
+const RuleScheme& part_of(const proto::Replicas& r, const std::string& part) {
+  const RuleScheme* const found = find_part(r, part);
+  TROUPE_CHECK(found, "replicas.rule names no rule that is registered");
   return *found;
 }
 
@@ -81,6 +85,12 @@ const RuleScheme& scale_of(const proto::Replicas& replicas) {
 
 const RuleScheme& step_of(const proto::Replicas& replicas) {
   return part_of(replicas, choice_name(replicas.step()));
+}
+
+bool adds_nothing(const proto::Replicas& replicas) {
+  const RuleScheme* const rule = find_part(replicas, "");
+  return rule && rule->adds_nothing() && replicas.admit().has_by_rule() &&
+         replicas.scale().has_by_rule() && replicas.step().has_by_rule();
 }
 
 Rule make_server_rule(const RuleContext& context) {

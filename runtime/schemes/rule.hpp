@@ -214,6 +214,8 @@ struct RuleScheme {
   std::function<double(const proto::Experiment&, double delay)> lag{};
   /// Each push makes an update of its own, and none is dropped. An empty factory does so.
   bool applies_each = false;
+  /// It gives up pushes (Admission::accepts, Choice::drop).
+  bool gives_up = false;
 
   // -- of its Scale
 
@@ -222,6 +224,9 @@ struct RuleScheme {
   bool bears_delay = false;
   /// It corrects by the weights that a gradient was computed at (Scale::needs_read).
   bool corrects = false;
+  /// It has a number for each push (Scale::weight, rate_share) and asks nothing of what the push consists of, so
+  /// that this need not be a gradient.
+  bool by_number = false;
 
   // -- of its Step
 
@@ -234,12 +239,17 @@ struct RuleScheme {
   /// It answers each replica with weights of its own (Updated::answers), so that no codec can say what has
   /// changed for all of them.
   bool answers_each = false;
+  /// It divides a gradient by its own size.
+  bool normalises = false;
   /// It counts mini-batch by mini-batch, so that a push stands for one.
   bool counts_each = false;
   /// The weights that it sends lead elsewhere than where pipeline policies predict.
   bool sends_elsewhere = false;
   /// Its changes add up in any order, so that another Admission may decide on them.
   bool any_admission = false;
+
+  /// Each gradient makes a step of the experiment's optimizer, as it would without a server.
+  bool adds_nothing() const { return !admission && !scale && !step && !link; }
 };
 
 /// Makes a rule known under its name. Before any experiment is checked. Error (usage) where the name
@@ -255,6 +265,10 @@ const RuleScheme& rule_of(const proto::Replicas& replicas);
 const RuleScheme& admission_of(const proto::Replicas& replicas);
 const RuleScheme& scale_of(const proto::Replicas& replicas);
 const RuleScheme& step_of(const proto::Replicas& replicas);
+
+/// Whether replicas.rule is one that adds nothing, and no part is chosen in its place. One that is not registered adds
+/// something.
+bool adds_nothing(const proto::Replicas& replicas);
 
 /// The parts of a parameter server's rule, with replicas.admit, scale and step in their places.
 Rule make_server_rule(const RuleContext& context);

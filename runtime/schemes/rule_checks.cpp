@@ -1,5 +1,5 @@
-// Rows about exchanges whose server asks a rule: what goes together of rule, parts, optimizer, pipeline
-// and traffic. They look at the facts that schemes tell of themselves.
+// Checks of exchanges whose server asks a rule: what goes together of rule, parts, optimizer, pipeline and
+// traffic. They look at the facts that schemes tell of themselves.
 #include "runtime/schemes/exchange_checks.hpp"
 #include "runtime/schemes/replica_checks.hpp"
 
@@ -9,11 +9,8 @@
 namespace troupe::replica_checks {
 namespace {
 
-using Row = Constraint<Chosen>;
-using Rows = Constraints<Chosen>;
-
-Result<void> check_rule_known(const Chosen& c) {
-  if (c.rule == "custom") {
+Result<void> check_known(const Chosen& c) {
+  if (c.replicas.rule().has_custom()) {
     if (const auto chosen = rules().chosen(c.replicas.rule().custom(), "replicas.rule"); !chosen) {
       return chosen.error();
     }
@@ -33,237 +30,163 @@ Result<void> check_parts(const Chosen& c) {
   return {};
 }
 
-Rows part_rows() {
-  return {
-      asked("rule", {"replicas.rule"}, check_rule_known),
-      asked("parts", {"replicas"}, check_parts),
-      {.name = "scale_of_gradients",
-       .keys = {"replicas.scale"},
-       .holds =
-           [](const Chosen& c) { return !c.additive() || c.scale == c.rule || c.scale == "none"; },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.scale: ",
-                           c.scale,
-                           " is for gradients; with replicas.rule ",
-                           c.rule,
-                           " a push is a change of the weights, which is added as it is: use none");
-           }},
-      {.name = "step_of_gradients",
-       .keys = {"replicas.step"},
-       .holds = [](const Chosen& c) { return !c.additive() || c.step == c.rule; },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.step: ",
-                           c.step,
-                           " is for gradients; with replicas.rule ",
-                           c.rule,
-                           " a push is a change of the weights: leave it by_rule");
-           }},
-      {.name = "admission_of_changes",
-       .keys = {"replicas.admit"},
-       .holds =
-           [](const Chosen& c) {
-             const bool any_order = c.rule_scheme().any_admission && c.admission().applies_each;
-             return !c.additive() || c.admit == c.rule || any_order;
-           },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.admit: ",
-                           c.admit,
-                           " does not go with replicas.rule ",
-                           c.rule,
-                           c.rule_scheme().any_admission
-                               ? ", whose replicas count on each of their changes being added: "
-                                 "right are by_rule, asgd and delayed"
-                               : ", which is defined by who waits: leave it by_rule");
-           }},
-      {.name = "one_gradient_an_update",
-       .keys = {"replicas.admit"},
-       .holds =
-           [](const Chosen& c) { return !c.stepping().one_at_a_time || !c.admission().pushes; },
-       .says =
-           [](const Chosen& c) {
-             return concat("replicas.admit: ",
-                           c.admit,
-                           " makes one update of several gradients, and the step ",
-                           c.step,
-                           " takes one at a time; right are asgd, ringmaster and delayed");
-           }},
-  };
+/// Parts of rules whose replicas push changes of the weights.
+Result<void> check_parts_of_changes(const Chosen& c) {
+  const RuleScheme& rule = c.rule_scheme();
+  if (!c.additive()) {
+    return {};
+  }
+  if (c.scaling().scale && &c.scaling() != &rule) {
+    return usage_error(
+        "replicas.scale: {} is for gradients; with replicas.rule {} a push is a change of the "
+        "weights, which is added as it is: use none",
+        c.scale,
+        c.rule);
+  }
+  if (&c.stepping() != &rule) {
+    return usage_error(
+        "replicas.step: {} is for gradients; with replicas.rule {} a push is a change of the "
+        "weights: leave it by_rule",
+        c.step,
+        c.rule);
+  }
+  const bool any_order = rule.any_admission && c.admission().applies_each;
+  if (&c.admission() != &rule && !any_order) {
+    return usage_error("replicas.admit: {} does not go with replicas.rule {}{}",
+                       c.admit,
+                       c.rule,
+                       rule.any_admission
+                           ? ", whose replicas count on each of their changes being added: right "
+                             "are by_rule, asgd and delayed"
+                           : ", which is defined by who waits: leave it by_rule");
+  }
+  return {};
+}
+
+Result<void> check_one_at_a_time(const Chosen& c) {
+  if (!c.stepping().one_at_a_time || !c.admission().pushes) {
+    return {};
+  }
+  return usage_error(
+      "replicas.admit: {} makes one update of several gradients, and the step {} takes one at a "
+      "time; right are asgd, ringmaster and delayed",
+      c.admit,
+      c.step);
 }
 
 /// An optimizer of one's own that is SGD or a momentum may stand where these may.
-bool may_stand(const Chosen& c) {
+Result<void> check_optimizer_of_step(const Chosen& c) {
   const auto& right = c.stepping().optimizers;
-  return right.empty() ||
-         std::find(right.begin(), right.end(), c.optimizer.info.name) != right.end() ||
-         (c.stepping().own_momentum && c.optimizer.plain);
+  const bool own = c.stepping().own_momentum;
+  if (right.empty() ||
+      std::find(right.begin(), right.end(), c.optimizer.info.name) != right.end() ||
+      (own && c.optimizer.plain)) {
+    return {};
+  }
+  return usage_error("optimizer.rule: {}{}{}; it is {}, use one of: {}",
+                     own ? "" : "the step ",
+                     c.step,
+                     own ? " has a momentum of its own (optimizer.momentum) and replaces the rule"
+                         : " replaces the rule and has no momentum",
+                     c.optimizer.info.name,
+                     joined(right));
 }
 
-bool looks_at_what_is(const PolicyScheme& w) {
-  return !w.predicts && !w.step;
+Result<void> check_policy_of_server(const Chosen& c) {
+  const std::string others =
+      use_weights([](const PolicyScheme& w) { return !w.predicts && !w.step; });
+  if (c.policy.predicts && c.stepping().sends_elsewhere) {
+    return usage_error(
+        "pipeline.weights: {} predicts along the server's own step, and {} sends weights that lead "
+        "elsewhere; {}; or the rules asgd and heavy_ball",
+        c.policy.info.name,
+        c.step,
+        others);
+  }
+  if (c.policy.predicts && c.scaling().corrects) {
+    return usage_error(
+        "pipeline.weights: {} looks ahead over the distance that {} corrects for afterwards; {}; "
+        "or "
+        "replicas.scale none",
+        c.policy.info.name,
+        c.scale,
+        others);
+  }
+  const bool own = c.rule_scheme().adds_nothing() && !c.stepping().step;
+  if (c.policy.step && (c.replicas.count() > 1 || !own) && c.travel() != Travel::change) {
+    return exchange_checks::server_makes_the_step(c.experiment,
+                                                  "replicas.exchange " + c.exchange.info.name);
+  }
+  return {};
 }
 
-Rows optimizer_rows() {
-  return {
-      {.name = "optimizer_of_the_step",
-       .keys = {"optimizer.rule"},
-       .holds = may_stand,
-       .says =
-           [](const Chosen& c) {
-             const bool own = c.stepping().own_momentum;
-             return concat(
-                 "optimizer.rule: ",
-                 own ? "" : "the step ",
-                 c.step,
-                 own ? " has a momentum of its own (optimizer.momentum) and replaces the rule"
-                     : " replaces the rule and has no momentum",
-                 "; it is ",
-                 c.optimizer.info.name,
-                 ", use one of: ",
-                 joined(c.stepping().optimizers));
-           }},
-      {.name = "predicts_along_the_step",
-       .keys = {"pipeline.weights"},
-       .holds = [](const Chosen& c) { return !c.policy.predicts || !c.stepping().sends_elsewhere; },
-       .says =
-           [](const Chosen& c) {
-             return concat("pipeline.weights: ",
-                           c.policy.info.name,
-                           " predicts along the server's own step, and ",
-                           c.step,
-                           " sends weights that lead elsewhere; ",
-                           use_weights(looks_at_what_is),
-                           "; or the rules asgd and heavy_ball");
-           }},
-      {.name = "predicts_or_corrects",
-       .keys = {"pipeline.weights"},
-       .holds = [](const Chosen& c) { return !c.policy.predicts || !c.scaling().corrects; },
-       .says =
-           [](const Chosen& c) {
-             return concat("pipeline.weights: ",
-                           c.policy.info.name,
-                           " looks ahead over the distance that ",
-                           c.scale,
-                           " corrects for afterwards; ",
-                           use_weights(looks_at_what_is),
-                           "; or replicas.scale none");
-           }},
-      {.name = "step_by_the_server",
-       .keys = {"pipeline.weights"},
-       .holds =
-           [](const Chosen& c) {
-             const bool own = c.rule == "asgd" && (c.step == c.rule || c.step == "optimizer");
-             const bool several = c.replicas.count() > 1 || !own;
-             return !several || !c.policy.step || c.travel() == Travel::change;
-           },
-       .says =
-           [](const Chosen& c) {
-             return exchange_checks::server_makes_the_step(
-                 c.experiment, "replicas.exchange " + c.exchange.info.name);
-           }},
+/// The part for which a replica has to ask the server for each mini-batch, or for weights that it knows; "" where there
+/// is none.
+std::string part_that_counts(const Chosen& c) {
+  if (c.additive()) {
+    return c.rule;
+  }
+  return c.admission().counts_each ? c.admit : "";
+}
+
+std::string part_that_knows(const Chosen& c) {
+  if (c.scaling().corrects) {
+    return c.scale;
+  }
+  return c.stepping().one_at_a_time ? c.step : "";
+}
+
+Result<void> check_traffic(const Chosen& c) {
+  const auto not_one = [](const char* key, std::int64_t value, const auto& with, const char* why) {
+    return usage_error(
+        "replicas.exchange.parameter_server.{}: {} does not go with {}{}; right is 1",
+        key,
+        value,
+        with,
+        why);
   };
-}
-
-/// "replicas.exchange.parameter_server.n_push: 2 does not go with dana_slim, ...; right is 1"
-std::string not_with(const char* key,
-                     std::int64_t value,
-                     const std::string& with,
-                     const char* why) {
-  return concat("replicas.exchange.parameter_server.",
-                key,
-                ": ",
-                value,
-                " does not go with ",
-                with,
-                why,
-                "; right is 1");
-}
-
-Row n_push_row(std::string_view name,
-               bool (*forbids)(const Chosen&),
-               std::string (*with)(const Chosen&),
-               const char* why) {
-  return {.name = name,
-          .keys = {"replicas.exchange.parameter_server.n_push"},
-          .holds = [forbids](const Chosen& c) { return c.server.n_push() <= 1 || !forbids(c); },
-          .says =
-              [with, why](const Chosen& c) {
-                return not_with("n_push", c.server.n_push(), with(c), why);
-              }};
-}
-
-Row n_fetch_row(std::string_view name,
-                bool (*forbids)(const Chosen&),
-                std::string (*with)(const Chosen&),
-                const char* why) {
-  return {.name = name,
-          .keys = {"replicas.exchange.parameter_server.n_fetch"},
-          .holds = [forbids](const Chosen& c) { return c.server.n_fetch() <= 1 || !forbids(c); },
-          .says =
-              [with, why](const Chosen& c) {
-                return not_with("n_fetch", c.server.n_fetch(), with(c), why);
-              }};
-}
-
-Rows traffic_rows() {
-  return {
-      n_push_row(
-          "n_push_of_gradients",
-          [](const Chosen& c) { return c.travel() == Travel::slim; },
-          [](const Chosen& c) { return c.rule; },
-          ", whose pushes are changes, not gradients"),
-      n_push_row(
-          "n_push_counted",
-          [](const Chosen& c) { return c.stepping().counts_each || c.admission().counts_each; },
-          [](const Chosen& c) { return c.stepping().counts_each ? c.step : c.admit; },
-          ", which counts mini-batch by mini-batch"),
-      n_push_row(
-          "n_push_corrected",
-          [](const Chosen& c) { return c.scaling().corrects; },
-          [](const Chosen& c) { return c.scale; },
-          ", whose correction is of one gradient"),
-      n_fetch_row(
-          "n_fetch_of_each",
-          [](const Chosen& c) { return c.additive() || c.admission().counts_each; },
-          [](const Chosen& c) { return c.additive() ? c.rule : c.admit; },
-          ", where a replica asks for each mini-batch"),
-      n_fetch_row(
-          "n_fetch_corrected",
-          [](const Chosen& c) { return c.scaling().corrects || c.stepping().one_at_a_time; },
-          [](const Chosen& c) { return c.scaling().corrects ? c.scale : c.step; },
-          ", which has to know what weights a gradient is of"),
-      {.name = "fetch_that_overlaps",
-       .keys = {"replicas.exchange.parameter_server.fetch"},
-       .holds =
-           [](const Chosen& c) {
-             const bool counts = c.additive() || c.admission().counts_each;
-             const bool knows = c.scaling().corrects || c.stepping().one_at_a_time;
-             return c.server.fetch() == proto::ParameterServer::waits || !(counts || knows);
-           },
-       .says =
-           [](const Chosen& c) {
-             const std::string& part = c.additive()                ? c.rule
-                                       : c.admission().counts_each ? c.admit
-                                       : c.scaling().corrects      ? c.scale
-                                                                   : c.step;
-             return concat("replicas.exchange.parameter_server.fetch: overlaps does not go with ",
-                           part,
-                           ", where a gradient has to be of the server's own weights; right is "
-                           "waits");
-           }},
-  };
+  const std::int64_t n_push = c.server.n_push();
+  if (n_push > 1 && c.travel() == Travel::slim) {
+    return not_one("n_push", n_push, c.rule, ", whose pushes are changes, not gradients");
+  }
+  if (n_push > 1 && (c.stepping().counts_each || c.admission().counts_each)) {
+    return not_one("n_push",
+                   n_push,
+                   c.stepping().counts_each ? c.step : c.admit,
+                   ", which counts mini-batch by mini-batch");
+  }
+  if (n_push > 1 && c.scaling().corrects) {
+    return not_one("n_push", n_push, c.scale, ", whose correction is of one gradient");
+  }
+  const std::int64_t n_fetch = c.server.n_fetch();
+  const std::string counts = part_that_counts(c);
+  const std::string knows = part_that_knows(c);
+  if (n_fetch > 1 && !counts.empty()) {
+    return not_one("n_fetch", n_fetch, counts, ", where a replica asks for each mini-batch");
+  }
+  if (n_fetch > 1 && !knows.empty()) {
+    return not_one("n_fetch", n_fetch, knows, ", which has to know what weights a gradient is of");
+  }
+  if (c.server.fetch() != proto::ParameterServer::waits && !(counts.empty() && knows.empty())) {
+    return usage_error(
+        "replicas.exchange.parameter_server.fetch: overlaps does not go with {}, where a gradient "
+        "has to be of the server's own weights; right is waits",
+        counts.empty() ? knows : counts);
+  }
+  return {};
 }
 
 }  // namespace
 
-Rows rows_with_rule() {
-  Rows all;
-  for (const Rows& rows : {part_rows(), optimizer_rows(), traffic_rows()}) {
-    all.insert(all.end(), rows.begin(), rows.end());
-  }
-  return all;
+Result<void> check_rule(const Chosen& chosen) {
+  return check_all({check_known,
+                    check_parts,
+                    check_parts_of_changes,
+                    check_one_at_a_time,
+                    check_optimizer_of_step,
+                    check_policy_of_server,
+                    check_traffic},
+                   chosen);
 }
 
 }  // namespace troupe::replica_checks

@@ -1,6 +1,7 @@
 #include "runtime/schemes/schedule.hpp"
 
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/schemes/schedule_scheme.hpp"
 #include "runtime/schemes/schedules/built_in.hpp"
 #include "runtime/schemes/schedules/compose.hpp"
@@ -76,27 +77,24 @@ Result<void> check_placement(const ScheduleScheme& scheme, const ScheduleOptions
   std::vector<bool> busy(static_cast<std::size_t>(options.stages));
   for (const std::int32_t stage : options.stage_of) {
     if (stage < 0 || stage >= options.stages) {
-      return refuse(concat("there is no stage ",
-                           stage,
-                           "; with pipeline.stages ",
-                           options.stages,
-                           " they are numbered from 0 to ",
-                           options.stages - 1));
+      return refuse(
+          fill_in("there is no stage {}; with pipeline.stages {} they are numbered from 0 to {}",
+                  stage,
+                  options.stages,
+                  options.stages - 1));
     }
     busy[static_cast<std::size_t>(stage)] = true;
   }
   if (const auto idle = std::find(busy.begin(), busy.end(), false); idle != busy.end()) {
-    return refuse(concat("stage ",
-                         idle - busy.begin(),
-                         " of pipeline.stages ",
-                         options.stages,
-                         " has no chunk; each stage needs one"));
+    return refuse(fill_in("stage {} of pipeline.stages {} has no chunk; each stage needs one",
+                          idle - busy.begin(),
+                          options.stages));
   }
   return {};
 }
 
 const ScheduleScheme& scheme_of(const ScheduleOptions& options) {
-  const ScheduleScheme* const scheme = find_schedule(options.name);
+  const ScheduleScheme* const scheme = schedule_schemes().find(options.name);
   TROUPE_CHECK(scheme, "[make_schedule] no schedule '", options.name, "'");
   return *scheme;
 }

@@ -1,6 +1,7 @@
 #include "runtime/schemes/schedule_scheme.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/schedules/built_in.hpp"
 
@@ -36,20 +37,12 @@ Result<void> register_schedule(ScheduleScheme scheme) {
   return registry().add(std::move(scheme), "register_schedule");
 }
 
-const std::deque<ScheduleScheme>& schedule_schemes() {
-  return registry().all();
-}
-
-const ScheduleScheme* find_schedule(std::string_view name) {
-  return registry().find(name);
-}
-
-bool is_built_in(const ScheduleScheme& scheme) {
-  return registry().built_in(scheme);
+const Registry<ScheduleScheme>& schedule_schemes() {
+  return registry();
 }
 
 std::string schedule_assignment(const ScheduleScheme& scheme) {
-  return concat(kKey, is_built_in(scheme) ? "=" : ".custom.name=", scheme.info.name);
+  return concat(kKey, registry().built_in(scheme) ? "=" : ".custom.name=", scheme.info.name);
 }
 
 Result<const ScheduleScheme*> chosen_schedule(const proto::Experiment& experiment) {
@@ -71,13 +64,8 @@ Result<ScheduleOptions> schedule_options(const proto::Experiment& experiment) {
   const OptionValues values((*scheme)->info.options, pipeline.schedule().custom());
   const std::int32_t chunks = (*scheme)->chunks ? (*scheme)->chunks(experiment, values) : 1;
   if (chunks < 1) {
-    return Error{ErrorKind::usage,
-                 concat(kKey,
-                        ": ",
-                        (*scheme)->info.name,
-                        " wants ",
-                        chunks,
-                        " chunks a stage; right is 1 or more")};
+    return usage_error(
+        "{}: {} wants {} chunks a stage; right is 1 or more", kKey, (*scheme)->info.name, chunks);
   }
   return ScheduleOptions{.name = (*scheme)->info.name,
                          .stages = static_cast<std::int32_t>(pipeline.stages()),

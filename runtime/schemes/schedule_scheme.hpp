@@ -9,16 +9,15 @@
 #include "runtime/schemes/sequence_builder.hpp"
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <string>
-#include <string_view>
 
 namespace troupe {
 
 struct ScheduleScheme {
   SchemeInfo info;
   bool flushed = false;     // no mini-batch starts before the last one's update
+  bool fills = true;        // micro-batches are in several stages at once
   std::string staleness{};  // formula
   std::string bubble{};     // closed form, idle time per mini-batch and stage
 
@@ -38,9 +37,7 @@ struct ScheduleScheme {
 Result<void> register_schedule(ScheduleScheme scheme);
 
 /// All of them, built in and registered.
-const std::deque<ScheduleScheme>& schedule_schemes();
-const ScheduleScheme* find_schedule(std::string_view name);
-bool is_built_in(const ScheduleScheme& scheme);
+const Registry<ScheduleScheme>& schedule_schemes();
 
 /// "pipeline.schedule=gpipe", or "pipeline.schedule.custom.name=..." of a registered one.
 std::string schedule_assignment(const ScheduleScheme& scheme);

@@ -33,7 +33,7 @@ void Agenda::post(double time, ActorId to, Message message) {
 }
 
 void Agenda::push(double time, ActorId to, Message message, std::uint64_t number) {
-  TROUPE_CHECK(to < cast_.members.size(), "a message to machine ", to, ", which there is none of");
+  TROUPE_CHECK(to < cast_.members.size(), "a message to machine ", to, ", which does not exist");
   const Way way{.number = number, .from_life = life(message.from), .to_life = life(to)};
   std::uint32_t slot;
   if (free_.empty()) {

@@ -36,10 +36,10 @@ void expect(bool sound, const char* what) {
 }
 
 void expect_sound(const Pending& p, const Cast& cast, const RunBounds* bounds) {
-  expect(is_time(p.time), "a message that is due at a time that is none");
-  expect(p.sequence < kSequencesMax, "a message of a number that there cannot be");
+  expect(is_time(p.time), "a message that is due at an impossible time");
+  expect(p.sequence < kSequencesMax, "a message with an impossible number");
   expect(p.message.from < cast.members.size() || p.message.from == kOutside,
-         "a message of a machine that this run has not");
+         "a message of a machine that this run does not have");
   expect(understands(cast.members[p.to].machine->role(), p.message),
          "a message that its recipient does not understand");
   if (bounds) {
@@ -48,7 +48,7 @@ void expect_sound(const Pending& p, const Cast& cast, const RunBounds* bounds) {
 }
 
 void expect_sound(const RunState& state, const Cast& cast) {
-  expect(is_time(state.now), "a time that is none");
+  expect(is_time(state.now), "an impossible time");
   expect(state.delivered < kSequencesMax, "more deliveries than there can be");
   expect(state.free_at.size() <= static_cast<std::size_t>(cast.threads) &&
              std::all_of(state.free_at.begin(), state.free_at.end(), is_time),

@@ -147,7 +147,7 @@ TEST_CASE("who speaks out of turn or for another is refused") {
 
 TEST_CASE("headers that promise what cannot be are refused before memory is taken") {
   proto::WireHeader forged = header();
-  SECTION("a kind of parcel that there is none of") {
+  SECTION("a kind of parcel that does not exist") {
     forged.set_kind(kParcelKinds);
     check_refused(forged);
   }
@@ -156,7 +156,7 @@ TEST_CASE("headers that promise what cannot be are refused before memory is take
     check_refused(forged);
   }
   proto::WireTensor& tensor = *forged.add_tensors();
-  SECTION("a type that there is none of") {
+  SECTION("a type that does not exist") {
     tensor.set_type(4);
     check_refused(forged);
   }
@@ -212,7 +212,7 @@ TEST_CASE("what the other side would refuse is the sender's error") {
   SECTION("small tensors that do not fit into the header") {
     parcel.content.tensors.assign(kFrameBytesMax / 4096 + 1, numbers(1024));
   }
-  SECTION("a time that is none") {
+  SECTION("an impossible time") {
     parcel.due = std::numeric_limits<double>::quiet_NaN();
   }
   CHECK_THROWS_AS(check_parcel(parcel), WireError);

@@ -32,13 +32,20 @@ proto::Experiment task(const std::vector<std::string>& set = {}) {
   return experiment(tiny_task("10,9,8"), set);
 }
 
-/// The sentence begins with one of the row's keys, or with one below it.
-template <class Subject>
-bool begins_with_its_key(const Constraint<Subject>& row, const std::string& sentence) {
-  return std::any_of(row.keys.begin(), row.keys.end(), [&](std::string_view key) {
-    return sentence.starts_with(key) &&
-           std::string(":.").find(sentence[key.size()]) != std::string::npos;
-  });
+/// The sentence is "KEY: what is wrong", and the experiment has such a key.
+bool begins_with_a_key(const std::string& sentence) {
+  const std::string path = sentence.substr(0, sentence.find(": "));
+  const auto* group = proto::Experiment::descriptor();
+  for (std::size_t begin = 0; begin < path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const auto* field = group ? group->FindFieldByName(path.substr(begin, end - begin)) : nullptr;
+    if (!field) {
+      return false;
+    }
+    group = field->message_type();
+    begin = end + 1;
+  }
+  return !path.empty() && path.size() < sentence.size();
 }
 
 /// Of a network with batch norm.
@@ -143,7 +150,7 @@ const Cases& of_experiments() {
       {"the_best_is_evaluated",
        {{"stop.patience=2", "record.evaluate=false"}, "need record.evaluate"}},
       {"the_best_of_pinned_weights",
-       {sparse("stop.patience=2"), "is for sandblaster or sparse rows", true}},
+       {sparse("stop.patience=2"), "do not go with sandblaster or sparse rows", true}},
       {"each_replica_has_weights",
        {{"record.each_replica=always", "replicas.count=2", "replicas.exchange=averaging"},
         "share no server"}},
@@ -257,17 +264,16 @@ TEST_CASE("each row refuses what it names, and says so", "[checks]") {
   const proto::Experiment right = task();
   for (const Constraint<proto::Experiment>& row : experiment_checks()) {
     CAPTURE(row.name);
-    CHECK(row.holds(right));
+    CHECK(row.complaint(right) == "");
     if (row.name == "lenet5_without_cudnn_on_cpu") {
       continue;  // whether it holds is the build's
     }
     REQUIRE(of_experiments().count(std::string(row.name)) == 1);
     const Refused& refused = of_experiments().at(std::string(row.name));
     const proto::Experiment wrong = task(refused.set);
-    REQUIRE_FALSE(row.holds(wrong));
-    const std::string sentence = row.says(wrong);
+    const std::string sentence = row.complaint(wrong);
     CHECK_THAT(sentence, Catch::Contains(refused.says));
-    CHECK(begins_with_its_key(row, sentence));
+    CHECK(begins_with_a_key(sentence));
     if (!refused.row_alone) {
       CHECK(told(wrong) == sentence);
     }
@@ -293,7 +299,7 @@ TEST_CASE("each row about data, network, schedule or chunks refuses what it name
       CHECK(check_experiment(wrong));
       const std::string sentence = told(wrong);
       CHECK_THAT(sentence, Catch::Contains(refused.says));
-      CHECK(begins_with_its_key(row, sentence));
+      CHECK(begins_with_a_key(sentence));
     }
   }
   CHECK(rows == of_blueprints().size());

@@ -378,7 +378,7 @@ TEST_CASE("a push that is none ends the run with a sentence", "[system][codecs]"
     }};
     const Outcome out = run(experiment(tiny_task("16,16"), joined(kThree, row.set)), how);
     CHECK(out.ending.exit_code == static_cast<int>(ErrorKind::lost));
-    CHECK_THAT(out.ending.cause, Catch::Contains("has sent a push that is none"));
+    CHECK_THAT(out.ending.cause, Catch::Contains("has sent an unusable push"));
     CHECK_THAT(out.ending.cause, Catch::Contains(row.sentence));
   }
 }

@@ -453,7 +453,7 @@ Outcome run_of(const Spoilt& row, int groups) {
 TEST_CASE("a message between halos' servers that is none ends the run with a sentence",
           "[system][halos][codecs]") {
   const std::string down = "replicas.codec.down=";
-  const std::string none = "the server has sent an answer that is none: ";
+  const std::string none = "the server has sent an unusable answer: ";
   const std::vector<Spoilt> rows{
       {.set = {"replicas.codec.up=top_k"}, .sentence = "it announces more numbers"},
       {.set = {"replicas.codec.up=top_k"}, .sentence = "float32 where int32", .plain = true},

@@ -1,6 +1,8 @@
 // A network of one's own, layer by layer (model.layers).
+#include "experiment.pb.h"
 #include "experiment/custom.pb.h"
 #include "experiment/model.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/model/registry.hpp"
 #include "runtime/model/zoo/parts.hpp"
 
@@ -112,12 +114,10 @@ class LayerList {
     }
     if (g.padding >= g.kernel || shape()[0] + 2 * g.padding < g.kernel ||
         shape()[1] + 2 * g.padding < g.kernel) {
-      return wrong(concat("a window of ",
-                          g.kernel,
-                          " with padding ",
-                          g.padding,
-                          " does not fit images of ",
-                          shape()));
+      return wrong(fill_in("a window of {} with padding {} does not fit images of {}",
+                           g.kernel,
+                           g.padding,
+                           shape()));
     }
     return {};
   }
@@ -158,10 +158,9 @@ class LayerList {
 
   Result<void> attention(const proto::AttentionSpec& spec) {
     if (!is_sequence() || shape()[1] % spec.heads() != 0) {
-      return wrong(concat("needs a sequence (T, width) whose width ",
-                          spec.heads(),
-                          " divides, and gets ",
-                          shape()));
+      return wrong(fill_in("needs a sequence (T, width) whose width {} divides, and gets {}",
+                           spec.heads(),
+                           shape()));
     }
     const std::int64_t length = shape()[0];
     const std::int64_t width = shape()[1];

@@ -72,7 +72,8 @@ class QsgdCodec final : public Codec {
       const std::uint32_t level = get(bits);
       const bool negative = level > 0 && bits.get(1) != 0;
       if (!bits.sound() || level > levels_) {
-        return codec_parts::malformed("it ends within a number, or has a level that is none");
+        return codec_parts::malformed(
+            "it ends within a number, or has a level that does not exist");
       }
       if (out) {
         out[i] = number(message, i, level, negative);
@@ -97,7 +98,7 @@ class QsgdCodec final : public Codec {
       i += gap;
       if (!bits.sound() || gap == 0 || i >= n || level == 0 || level > levels_) {
         return codec_parts::malformed(
-            "it ends within a number, or has a place or a level that is none");
+            "it ends within a number, or has a place or a level that does not exist");
       }
       if (out) {
         out[i] = number(message, i, level, negative);

@@ -3,6 +3,7 @@
 // arXiv:1810.05291 (Signum with majority vote, algorithm 1). With feedback each message has a scale, as in
 // Karimireddy, Rebjock, Stich & Jaggi, ICML 2019, arXiv:1901.09847, and servers take the mean.
 #include "kernels/codes.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/schemes/codecs/parts.hpp"
 
 #include <algorithm>
@@ -100,6 +101,16 @@ class SignVoteCodec final : public Codec {
   std::int64_t numbers_ = 0;                // of all tensors
 };
 
+Result<void> check_sign_vote(const proto::Experiment& e) {
+  const proto::Codec& down = e.replicas().codec().down();
+  if (!down.has_sign_vote() || down.sign_vote().momentum() == proto::SignVote().momentum()) {
+    return {};
+  }
+  return usage_error(
+      "replicas.codec.down.sign_vote.momentum: it is the replicas that keep it, and servers answer "
+      "without; leave it out");
+}
+
 }  // namespace
 
 namespace codec_schemes {
@@ -113,7 +124,8 @@ CodecScheme sign_vote() {
                       "sum. With feedback each message has a scale, and servers step by the mean",
            .paper =
                "Bernstein, Zhao, Azizzadenesheli & Anandkumar, ICLR 2019, arXiv:1810.05291; with "
-               "feedback Karimireddy, Rebjock, Stich & Jaggi, ICML 2019, arXiv:1901.09847"},
+               "feedback Karimireddy, Rebjock, Stich & Jaggi, ICML 2019, arXiv:1901.09847",
+           .check = check_sign_vote},
       .equations =
           "v <- beta v + (1 - beta) g; c = sign(v), a coin where v is 0; the servers: w <- w - eta "
           "sign(sum of c), a coin at a tie. With feedback, and down: c = mean(abs(x)) sign(x)",

@@ -8,7 +8,9 @@
 // I(x), of which the paper does not say where M(k-1) learns it: at h(k-1), its own module's output, or, as in
 // the authors' program, at I(x) (decoupled.synthetic.trains_on).
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
+#include "runtime/schemes/schedule_scheme.hpp"
 
 namespace troupe::decoupled {
 namespace {
@@ -29,12 +31,38 @@ PredictorPlan predictor_of(const proto::Experiment& e, const OptionValues& /*val
 }
 
 Result<void> check_synthetic(const proto::Experiment& e) {
-  const proto::Predictor& predictor = e.decoupled().synthetic().predictor();
+  const proto::Synthetic& options = e.decoupled().synthetic();
+  const proto::Predictor& predictor = options.predictor();
   if (predictor.has_conv() && predictor.conv().kernel() % 2 == 0) {
-    return Error{ErrorKind::usage,
-                 concat("decoupled.synthetic.predictor.conv.kernel: with ",
-                        predictor.conv().kernel(),
-                        " an image would change its size; right is an odd number")};
+    return usage_error(
+        "decoupled.synthetic.predictor.conv.kernel: with {} an image would change its size; right "
+        "is an odd number",
+        predictor.conv().kernel());
+  }
+  if (options.unlocked() && options.lambda() > 0) {
+    return usage_error(
+        "decoupled.synthetic.unlocked: true, and decoupled.synthetic.lambda above 0 is a wait for "
+        "the next module; right is lambda=0, or unlocked=false");
+  }
+  if (options.trains_on() != proto::Synthetic::input && !options.unlocked()) {
+    return usage_error(
+        "decoupled.synthetic.trains_on: estimate is an estimated input, and with "
+        "decoupled.synthetic.unlocked=false modules work on the inputs that they are sent; right "
+        "is input, or unlocked=true");
+  }
+  const auto schedule = chosen_schedule(e);
+  if (options.unlocked() && schedule && (*schedule)->flushed && (*schedule)->fills) {
+    return usage_error(
+        "pipeline.schedule: {} fills a pipe and flushes it at each update, and with "
+        "decoupled.synthetic.unlocked there is none to fill: no module waits for another; right is "
+        "sequential, in which each stage goes its own way, or a schedule that is not flushed",
+        (*schedule)->info.name);
+  }
+  if (options.update_probability() < 1 && !updates_uncounted(e)) {
+    return usage_error(
+        "decoupled.synthetic.update_probability: an update that is left out is none for servers, "
+        "other replicas and predictions either; right is 1, or replicas.count=1 with "
+        "pipeline.weights latest or stash");
   }
   return {};
 }

@@ -11,39 +11,24 @@ namespace troupe {
 
 /// Muon's step of a matrix along its orthogonalised momentum (Jordan et al. 2024), scaled as in Liu et al. 2025,
 /// arXiv:2502.16982, section 2.2. One moment.
-Tensor muon_step(Stream& stream,
-                 const UpdateNumbers& numbers,
-                 const OptionValues& values,
-                 const UpdateTensors& tensors);
+UpdateFunction muon_step;
 
 /// You, Gitman & Ginsburg 2017, arXiv:1708.03888, algorithm 1; a norm of zero gives the local rate 1. One moment. Waits
 /// for the GPU: the norms decide on the host.
-Tensor lars_step(Stream& stream,
-                 const UpdateNumbers& numbers,
-                 const OptionValues& values,
-                 const UpdateTensors& tensors);
+UpdateFunction lars_step;
 
 /// You et al. 2020, arXiv:1904.00962, algorithm 2 with phi(x) = x; a norm of zero gives the ratio 1. Two moments. Waits
 /// for the GPU, too.
-Tensor lamb_step(Stream& stream,
-                 const UpdateNumbers& numbers,
-                 const OptionValues& values,
-                 const UpdateTensors& tensors);
+UpdateFunction lamb_step;
 
 /// Adam in the basis of UpdateNumbers::rotation, with decoupled weight decay: Jung et al. 2026, arXiv:2602.03515,
 /// algorithms 1 and 2; BasisSource::first as their program has it (github.com/LOG-postech/basis-rotation). The basis is
 /// made from the first gradient, and refreshed before each `every`-th step. Two moments, and those of rotation_sizes(): m is of the weights' own basis, v of the rotated one.
-Tensor basis_rotation_step(Stream& stream,
-                           const UpdateNumbers& numbers,
-                           const OptionValues& values,
-                           const UpdateTensors& tensors);
+UpdateFunction basis_rotation_step;
 
 /// The same as Vyas et al. 2025, arXiv:2409.11321, have it: the basis is refreshed after each `every`-th step, with the
 /// gradient that the step has used; the first gradient makes the basis and moves nothing.
-Tensor soap_step(Stream& stream,
-                 const UpdateNumbers& numbers,
-                 const OptionValues& values,
-                 const UpdateTensors& tensors);
+UpdateFunction soap_step;
 
 /// UpdateMethod::also of the two: of each rotated side n its basis (n, n), and with BasisSource::second the mean of
 /// the gradients' squares (n, n); rows first.

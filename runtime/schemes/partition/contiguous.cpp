@@ -1,4 +1,5 @@
 // PipeDream's cut into stages of consecutive layers (runtime/schemes/partition.hpp).
+#include "kernels/wording.hpp"
 #include "runtime/schemes/partition/costs.hpp"
 
 #include <algorithm>
@@ -83,21 +84,16 @@ Error too_little_memory(const PartitionProblem& p, const Costs& costs) {
       worst = k;
     }
   }
-  return usage(concat("no cut into ",
-                      stages,
-                      " stages fits into ",
-                      p.memory_max,
-                      " bytes a device; the most frugal one needs ",
-                      most,
-                      " for stage ",
-                      worst,
-                      " (layers ",
-                      cuts[worst].first,
-                      " to ",
-                      cuts[worst].last - 1,
-                      "), ",
-                      most - p.memory_max,
-                      " too many"));
+  return usage(
+      fill_in("no cut into {} stages fits into {} bytes a device; the most frugal one needs {} for "
+              "stage {} (layers {} to {}), {} too many",
+              stages,
+              p.memory_max,
+              most,
+              worst,
+              cuts[worst].first,
+              cuts[worst].last - 1,
+              most - p.memory_max));
 }
 
 }  // namespace

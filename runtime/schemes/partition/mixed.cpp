@@ -1,4 +1,5 @@
 // FTPipe's assignment of blocks of layers to stages (runtime/schemes/partition.hpp).
+#include "kernels/wording.hpp"
 #include "runtime/schemes/partition/costs.hpp"
 
 #include <algorithm>
@@ -184,13 +185,10 @@ Result<MixedPlan> partition_mixed(const PartitionProblem& problem, std::int32_t 
   plan.bottleneck_seconds = *std::max_element(plan.seconds.begin(), plan.seconds.end());
   for (std::size_t k = 0; k < stages; ++k) {
     if (!costs.fits(plan.memory_bytes[k])) {
-      return usage(concat("the assignment needs ",
-                          plan.memory_bytes[k],
-                          " bytes on stage ",
-                          k,
-                          ", ",
-                          plan.memory_bytes[k] - problem.memory_max,
-                          " more than a device has"));
+      return usage(fill_in("the assignment needs {} bytes on stage {}, {} more than a device has",
+                           plan.memory_bytes[k],
+                           k,
+                           plan.memory_bytes[k] - problem.memory_max));
     }
   }
   return plan;

@@ -28,7 +28,8 @@ PolicyScheme latest() {
           .staleness = "d in the forward, 0 in the backward",
           .memory = "1",
           .view = latest_view,
-          .newest_only = true};
+          .newest_only = true,
+          .uncounted = true};
 }
 
 PolicyScheme accumulate() {

@@ -27,6 +27,7 @@ PolicyScheme stash() {
           .staleness = "d",
           .memory = "K-k",
           .view = stashed_view,
+          .uncounted = true,
           .steadies = true};
 }
 

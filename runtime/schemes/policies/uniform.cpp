@@ -52,8 +52,7 @@ Result<void> delay_of_one(const WeightContext& /*context*/, const Schedule& sche
                   M,
                   " it is ",
                   schedule.delay_max,
-                  ": raise pipeline.micro_batches",
-                  schedule.options.name == "async_one_f_one_b" ? "" : " or use async_one_f_one_b");
+                  ": raise pipeline.micro_batches or use async_one_f_one_b");
   }
   return {};
 }

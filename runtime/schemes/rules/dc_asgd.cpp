@@ -3,6 +3,7 @@
 // the correction is of the clipped gradient.
 #include "experiment.pb.h"
 #include "kernels/late_gradient.hpp"
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -85,12 +86,10 @@ Result<void> check_dc_asgd(const proto::Experiment& e) {
   const bool scales = r.scale().has_dc_asgd();
   const double lambda = (scales ? r.scale().dc_asgd() : r.rule().dc_asgd()).lambda();
   if (lambda < 0 && lambda != -1) {
-    return Error{ErrorKind::usage,
-                 concat("replicas.",
-                        scales ? "scale" : "rule",
-                        ".dc_asgd.lambda: ",
-                        lambda,
-                        "; right are -1 (for the variant's own) and 0 or more")};
+    return usage_error(
+        "replicas.{}.dc_asgd.lambda: {}; right are -1 (for the variant's own) and 0 or more",
+        scales ? "scale" : "rule",
+        lambda);
   }
   return {};
 }

@@ -9,6 +9,7 @@
 #include "experiment.pb.h"
 #include "kernels/late_gradient.hpp"
 #include "kernels/update.hpp"
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/optimizer_scheme.hpp"
@@ -117,15 +118,14 @@ Result<void> check_fasgd(const proto::Experiment& e) {
   const bool scales = r.scale().has_fasgd() || (r.scale().has_by_rule() && r.rule().has_fasgd());
   const RuleScheme& step = step_of(r);
   const std::string& optimizer = optimizer_scheme(e.optimizer()).info.name;
-  const bool adagrad = step.info.name == "adagrad";
-  if (!scales || step.own_momentum || (!adagrad && optimizer_scheme(e.optimizer()).plain)) {
+  if (!scales || step.own_momentum || (!step.normalises && optimizer_scheme(e.optimizer()).plain)) {
     return {};
   }
-  return Error{ErrorKind::usage,
-               concat(adagrad ? "replicas.step: adagrad" : "optimizer.rule: " + optimizer,
-                      " divides a gradient by its own size, which undoes fasgd's division by its "
-                      "deviation; right are sgd, momentum and nesterov, or replicas.scale "
-                      "staleness_aware, which divides the rate")};
+  return usage_error(
+      "{} divides a gradient by its own size, which undoes fasgd's division by its deviation; "
+      "right "
+      "are sgd, momentum and nesterov, or replicas.scale staleness_aware, which divides the rate",
+      step.normalises ? "replicas.step: " + step.info.name : "optimizer.rule: " + optimizer);
 }
 
 }  // namespace

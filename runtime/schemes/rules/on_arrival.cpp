@@ -80,7 +80,8 @@ RuleScheme adagrad() {
           .equations = "s <- s + g^2; w <- w - eta g / (sqrt(s) + epsilon)",
           .memory = "1",
           .step = adagrad_step,
-          .optimizers = {"sgd", "momentum", "adagrad"}};
+          .optimizers = {"sgd", "momentum", "adagrad"},
+          .normalises = true};
 }
 
 }  // namespace rule_schemes

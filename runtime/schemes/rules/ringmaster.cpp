@@ -60,7 +60,8 @@ RuleScheme ringmaster() {
                    .paper = "Maranjyan, Tyurin & Richtarik, ICML 2025, arXiv:2501.16168"},
           .equations = "tau < bound: w <- w - eta opt(g)",
           .memory = "the optimizer's moments",
-          .admission = make_ringmaster};
+          .admission = make_ringmaster,
+          .gives_up = true};
 }
 
 }  // namespace rule_schemes

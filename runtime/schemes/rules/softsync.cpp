@@ -2,6 +2,7 @@
 // et al. 2015, arXiv:1509.04210. Nobody waits for his own gradient's update (unless by `wait`), but
 // everybody where updates are slower than pushes, or their number would have no bound.
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
@@ -78,14 +79,11 @@ Result<void> check_softsync(const proto::Experiment& e) {
       r.admit().has_softsync() || (r.admit().has_by_rule() && r.rule().has_softsync());
   const std::int64_t n = softsync_options(r).n();
   if (admits && n > r.count()) {
-    return Error{ErrorKind::usage,
-                 concat("replicas.",
-                        r.admit().has_softsync() ? "admit" : "rule",
-                        ".softsync.n: ",
-                        n,
-                        " is more than replicas.count ",
-                        r.count(),
-                        ", where it is plain asgd already")};
+    return usage_error(
+        "replicas.{}.softsync.n: {} is more than replicas.count {}, where it is plain asgd already",
+        r.admit().has_softsync() ? "admit" : "rule",
+        n,
+        r.count());
   }
   return {};
 }

@@ -28,7 +28,8 @@ RuleScheme staleness_aware() {
               "max(1, tau), the gradient the mean weighed by it",
           .memory = "the optimizer's moments",
           .scale = [](const RuleContext&) { return std::make_unique<ByStaleness>(); },
-          .bears_delay = true};
+          .bears_delay = true,
+          .by_number = true};
 }
 
 }  // namespace rule_schemes

@@ -1,6 +1,7 @@
 // Interleaved 1F1B (Narayanan et al. 2021): stage k works on chunks k, K + k, 2K + k, ... in groups
 // of K micro-batches. Warm-up: 2 d + (v - 1) K forwards, all of them where M = K.
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/schedules/built_in.hpp"
 
@@ -41,13 +42,11 @@ Result<void> whole_groups(const ScheduleOptions& options) {
   if (options.micro_batches % options.stages == 0) {
     return {};
   }
-  return Error{ErrorKind::usage,
-               concat("pipeline.schedule: interleaved works in groups of K micro-batches, so "
-                      "pipeline.micro_batches (",
-                      options.micro_batches,
-                      ") must be a multiple of pipeline.stages (",
-                      options.stages,
-                      ")")};
+  return usage_error(
+      "pipeline.schedule: interleaved works in groups of K micro-batches, so "
+      "pipeline.micro_batches ({}) must be a multiple of pipeline.stages ({})",
+      options.micro_batches,
+      options.stages);
 }
 
 }  // namespace

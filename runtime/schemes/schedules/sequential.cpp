@@ -22,6 +22,7 @@ ScheduleScheme sequential() {
                               "all stages, then the next; an update after M of them",
                    .paper = "naive model parallelism"},
           .flushed = true,
+          .fills = false,
           .staleness = "0",
           .bubble = "(K-1) M (T_F+T_B)",
           .write = write_sequential};

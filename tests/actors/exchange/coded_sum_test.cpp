@@ -451,7 +451,7 @@ TEST_CASE("a part that is no message ends who gets it, with a sentence", "[actor
   };
   for (const auto& [tensors, sentence] : std::vector<std::pair<std::vector<Tensor>, std::string>>{
            {{words(56)}, "it is of 1 slices where 2 are right"},
-           {{words(56), words(4)}, "that is none"},
+           {{words(56), words(4)}, "has sent an unusable part"},
            {{filled(0, 112), words(3)}, "it is of float32 where int32 is right"}}) {
     Circle circle(ReductionKind::ring, "=fp16", true);
     CHECK_THROWS_WITH(circle.hear(part(tensors)), says(sentence));

@@ -692,9 +692,9 @@ TEST_CASE("a Note that is none ends who gets it, with a sentence", "[actors]") {
     const std::vector<double> numbers = exchange == "gossip" ? std::vector<double>{0}
                                         : exchange == "sgp"  ? std::vector<double>{0.5, 0.5}
                                                              : std::vector<double>{};
-    const auto refused = says(exchange == "strom" ? "has told a move that is none"
-                              : exchange == "sgp" ? "has told a share that is none"
-                                                  : "has told weights that are none");
+    const auto refused = says(exchange == "strom" ? "has sent an unusable move"
+                              : exchange == "sgp" ? "has sent an unusable share"
+                                                  : "has sent unusable weights");
     Village v(set, 1);
     CHECK_THROWS_WITH(v.hear(0, what, numbers, {}), refused);
     CHECK_THROWS_WITH(v.hear(0, what, numbers, {filled(1, 7)}), refused);

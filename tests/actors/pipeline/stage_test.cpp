@@ -60,7 +60,7 @@ std::shared_ptr<const Schedule> schedule(const std::string& name) {
 
 std::shared_ptr<const ViewPolicy> view(const std::string& policy, const Schedule& schedule) {
   proto::Experiment experiment;
-  return find_policy(policy)->view({experiment}, schedule);
+  return policy_schemes().find(policy)->view({experiment}, schedule);
 }
 
 Stage::Config::Company company(std::int32_t index) {

@@ -63,7 +63,7 @@ TEST_CASE("codecs go with exchanges that have servers", "[codecs]") {
   const std::string top = "replicas.codec.up=top_k";
   check({
       {{"replicas.exchange.synchronous.reduction=ring", top},
-       "a sum of its messages is none of them; right are fp16, bf16, random_k and powersgd"},
+       "its messages is not a message; right are fp16, bf16, random_k and powersgd"},
       {{"replicas.exchange.synchronous.reduction=ring", "replicas.codec.up=fp16"}, ""},
       {{"replicas.exchange.synchronous.reduction=tree", "replicas.codec.up=powersgd"}, ""},
       {{"replicas.exchange.synchronous.reduction=nccl"}, ""},
@@ -143,7 +143,7 @@ TEST_CASE("servers step by votes as they would by the gradient", "[codecs]") {
       {{"replicas.exchange=strom", vote}, "changes or weights travel"},
       {{"replicas.rule=dana_slim", vote, on}, "changes or weights travel"},
       {{"replicas.exchange.synchronous.reduction=ring", plain, vote},
-       "a sum of its messages is none"},
+       "the sum of two of its messages is not a message"},
       {{"replicas.exchange.synchronous.backup=1", plain, vote}, "remembers what it has sent"},
       {{"replicas.exchange.synchronous.backup=1", plain, "replicas.codec.up.sign_vote.momentum=0"},
        ""},

@@ -175,7 +175,7 @@ TEST_CASE("what announces more than it has is refused before memory is asked for
       {"up=fp16", {1, 2, 3}, "has 3 words where 224"},
       {"up=qsgd", {}, "norms"},
       {"up=qsgd", {0, 0, 0}, "ends within a number"},
-      {"up=qsgd", {0, 0, 0x10000u, 0}, "a level that is none"},
+      {"up=qsgd", {0, 0, 0x10000u, 0}, "a level that does not exist"},
       {"up.qsgd.coding=recursive", {}, "norms"},
       {"up.qsgd.coding=recursive", {0, 0xffffffffu}, "ends within a number"},
       {"up.qsgd.coding=recursive",

@@ -148,7 +148,7 @@ TEST_CASE("every optimizer.rule is in the table, with a method and a summary", "
     CHECK(scheme.info.name == name);
     CHECK_FALSE(scheme.info.summary.empty());
     CHECK(scheme.method.kernel.has_value() != static_cast<bool>(scheme.method.update));
-    CHECK(is_built_in(scheme));
+    CHECK(optimizer_schemes().built_in(scheme));
     CHECK(scheme.heavy_ball == (name == "momentum"));
     CHECK(scheme.plain == (name == "sgd" || name == "momentum" || name == "nesterov"));
     CHECK(scheme.discounts_gradient == (name == "nadam" || name == "nadamw"));

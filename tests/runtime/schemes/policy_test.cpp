@@ -89,9 +89,9 @@ TEST_CASE("a policy is registered once, by a name that nobody has", "[schemes]")
         "letter first");
   CHECK(said(register_policy({.info = {.name = "blind", .summary = ""}, .view = {}})) ==
         "register_policy: blind has no view, which says what weights it reads");
-  CHECK_FALSE(find_policy("blind"));
-  CHECK(weights_assignment(*find_policy("damped")) == kMine);
-  CHECK(weights_assignment(*find_policy("stash")) == "pipeline.weights=stash");
+  CHECK_FALSE(policy_schemes().find("blind"));
+  CHECK(weights_assignment(*policy_schemes().find("damped")) == kMine);
+  CHECK(weights_assignment(*policy_schemes().find("stash")) == "pipeline.weights=stash");
 }
 
 TEST_CASE("a policy is chosen by its name, with options within their bounds", "[schemes]") {

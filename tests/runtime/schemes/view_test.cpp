@@ -15,7 +15,7 @@ ViewPlan plan(
     const std::string& schedule_name, const std::string& policy, int K, int M, int chunk) {
   const auto s = make_schedule({.name = schedule_name, .stages = K, .micro_batches = M});
   REQUIRE(s);
-  const auto made = plan_views(*s, *find_policy(policy)->view({.experiment = {}}, *s), chunk);
+  const auto made = plan_views(*s, *policy_schemes().find(policy)->view({.experiment = {}}, *s), chunk);
   REQUIRE(made);
   return *made;
 }
