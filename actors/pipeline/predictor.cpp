@@ -23,7 +23,7 @@ void Predictor::handle(Credit, double, Effects& fx) {
 }
 
 void Predictor::handle(Activation m, double, Effects& fx) {
-  TROUPE_BELIEVE(!m.bundle.empty(), "an activation that is none");
+  TROUPE_BELIEVE(!m.bundle.empty(), "an empty activation");
   const NamedTensor& sent = m.bundle.front();
   const MicroBatch at = micro_batch_of(m.stamp);
   Known& known = known_[at];

@@ -37,7 +37,7 @@ void Stage::handle(Rejoin m, double now, Effects& fx) {
 }
 
 void Stage::handle(Activation m, double now, Effects& fx) {
-  TROUPE_BELIEVE(!m.bundle.empty(), "an activation that is none");
+  TROUPE_BELIEVE(!m.bundle.empty(), "an empty activation");
   work_.keep(std::move(m));
   advance(now, fx);
 }
@@ -48,7 +48,7 @@ void Stage::handle(Labels m, double now, Effects& fx) {
 }
 
 void Stage::handle(ErrorSignal m, double now, Effects& fx) {
-  TROUPE_BELIEVE(!m.bundle.empty(), "an error signal that is none");
+  TROUPE_BELIEVE(!m.bundle.empty(), "an empty error signal");
   work_.keep(std::move(m));
   advance(now, fx);
 }

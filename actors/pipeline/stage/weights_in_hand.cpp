@@ -31,7 +31,7 @@ bool WeightsInHand::came(PullReply& m) {
   if (asked == open_.end()) {
     return false;
   }
-  TROUPE_BELIEVE(!m.weights.empty(), "weights of chunk ", m.chunk, " that are none");
+  TROUPE_BELIEVE(!m.weights.empty(), "empty weights of chunk ", m.chunk);
   const Slice& first = m.weights.front();
   TROUPE_BELIEVE(first.step == asked->view.step && first.reach == asked->view.reach,
                  "asked for step ",
