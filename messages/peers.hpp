@@ -11,7 +11,7 @@
 namespace troupe {
 
 /// A segment of the sum of the replicas' gradients of mini-batch stamp.batch, between two shards of
-/// a chunk (runtime/schemes/all_reduce.hpp).
+/// a chunk (runtime/schemes/exchanges/all_reduce.hpp).
 struct GradientPart {
   Stamp stamp;                  // replica: who sends it; micro_batch: the round
   std::int32_t segment = 0;     // which: what both of them expect in this round

@@ -1,5 +1,5 @@
 // What an update of a server is made of. Plain data: the shard (actors/server/server_shard.hpp)
-// collects it, a Step (runtime/schemes/rule.hpp) computes with it.
+// collects it, a Step (runtime/schemes/rules/rule.hpp) computes with it.
 #pragma once
 
 #include "messages/stamp.hpp"
@@ -24,7 +24,7 @@ struct Residual {
   double rate = 0;
 };
 
-/// What the sender at one end of a link keeps between two messages about a slice (runtime/schemes/codec.hpp).
+/// What the sender at one end of a link keeps between two messages about a slice (runtime/schemes/codecs/codec.hpp).
 struct LinkState {
   // (n) what was not sent yet, empty where the link forgets it; then the codec's own.
   std::vector<Tensor> tensors{};

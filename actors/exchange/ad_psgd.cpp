@@ -19,7 +19,7 @@
 #include "kernels/random.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "runtime/schemes/peer_options.hpp"
+#include "runtime/schemes/exchanges/peer_options.hpp"
 
 #include <deque>
 #include <memory>

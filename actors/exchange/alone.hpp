@@ -2,7 +2,7 @@
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 
 namespace troupe {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "messages/servers.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 
 #include <cstdint>
 

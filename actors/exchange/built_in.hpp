@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/result.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 
 #include <vector>
 

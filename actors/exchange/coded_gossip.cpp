@@ -18,7 +18,7 @@
 #include "actors/exchange/link_states.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 
 #include <utility>
 

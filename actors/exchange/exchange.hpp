@@ -16,7 +16,7 @@
 //   exchange: host.summed() after sum(); host.install() once the next weights are decided
 //
 // A new exchange is a class like these; one without servers is a PeerExchange, and a factory
-// (runtime/schemes/exchange.hpp).
+// (runtime/schemes/exchanges/exchange.hpp).
 #pragma once
 
 #include "messages/optimizer.hpp"
@@ -24,7 +24,7 @@
 #include "messages/returns.hpp"
 #include "messages/servers.hpp"
 #include "messages/weights.hpp"
-#include "runtime/schemes/rate_factor.hpp"
+#include "runtime/schemes/optimizers/rate_factor.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // gossip: after each step a replica averages its weights with its neighbours' in a graph, by equal shares W
-// (runtime/schemes/gossip_graph.hpp). D-PSGD, Lian et al. 2017, arXiv:1705.09056, algorithm 1:
+// (runtime/schemes/exchanges/gossip_graph.hpp). D-PSGD, Lian et al. 2017, arXiv:1705.09056, algorithm 1:
 //
 //   simultaneous  x_i <- sum_j W_ij x_j + s_i,  s_i what the optimizer moves x_i by: the paper's
 //   sequential    x_i <- sum_j W_ij (x_j + s_j)
@@ -15,7 +15,7 @@
 #include "actors/exchange/gossip_rounds.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "runtime/schemes/exchange_checks.hpp"
+#include "runtime/schemes/exchanges/exchange_checks.hpp"
 
 #include <memory>
 #include <utility>

@@ -4,7 +4,7 @@
 
 #include "actors/exchange/member_views.hpp"
 #include "actors/exchange/peers.hpp"
-#include "runtime/schemes/peer_options.hpp"
+#include "runtime/schemes/exchanges/peer_options.hpp"
 
 #include <cstdint>
 #include <memory>

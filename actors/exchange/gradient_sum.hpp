@@ -4,7 +4,7 @@
 //
 //   shard --GradientPart--> the same chunk's shard of another replica
 //
-// With a codec that recodes (runtime/schemes/summed_link.hpp) parts are its messages: what comes is decoded, a
+// With a codec that recodes (runtime/schemes/codecs/summed_link.hpp) parts are its messages: what comes is decoded, a
 // replica's own is added, and the sum is encoded anew. Each replica encodes each segment once and keeps what
 // that leaves out; the complete sum goes round as the message that it is, so that all decode the same.
 //
@@ -15,8 +15,8 @@
 #include "messages/archive_sized.hpp"
 #include "messages/optimizer.hpp"
 #include "messages/peers.hpp"
-#include "runtime/schemes/all_reduce.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
+#include "runtime/schemes/exchanges/all_reduce.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <compare>

@@ -6,7 +6,7 @@
 // Invariant: what a replica is known to go by never grows.
 #pragma once
 
-#include "runtime/schemes/gossip_graph.hpp"
+#include "runtime/schemes/exchanges/gossip_graph.hpp"
 
 #include <algorithm>
 #include <cstdint>

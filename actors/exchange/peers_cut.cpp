@@ -11,7 +11,7 @@
 #include "actors/pipeline/shard_jobs.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 
 #include <utility>
 

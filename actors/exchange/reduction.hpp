@@ -1,7 +1,7 @@
 // The gradient of a mini-batch is summed over all replicas before the step, which is then the same
 // at each of them (synchronous.reduction ring, tree). The sum is GradientSum's.
 //
-// With a linear code (runtime/schemes/summed_link.hpp) the sums are of its numbers, in one round or several:
+// With a linear code (runtime/schemes/codecs/summed_link.hpp) the sums are of its numbers, in one round or several:
 //
 //   gradient + what was left -> numbers -> sum -> [numbers of the next round -> sum ->] the mean
 //
@@ -10,7 +10,7 @@
 
 #include "actors/exchange/alone.hpp"
 #include "actors/exchange/gradient_sum.hpp"
-#include "runtime/schemes/summed_link.hpp"
+#include "runtime/schemes/codecs/summed_link.hpp"
 
 #include <string>
 #include <vector>

@@ -1,11 +1,11 @@
 // Where a PeerExchange stands: what the factory of a registered exchange gets
-// (runtime/schemes/exchange.hpp).
+// (runtime/schemes/exchanges/exchange.hpp).
 #pragma once
 
 #include "messages/proto.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/evaluation.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 #include "runtime/schemes/registry.hpp"
 
 #include <cstdint>

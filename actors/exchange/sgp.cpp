@@ -20,7 +20,7 @@
 #include "actors/exchange/peers.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "runtime/schemes/peer_options.hpp"
+#include "runtime/schemes/exchanges/peer_options.hpp"
 
 #include <memory>
 #include <utility>

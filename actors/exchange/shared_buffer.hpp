@@ -11,8 +11,8 @@
 #include "actors/exchange/exchange.hpp"
 #include "actors/exchange/shared_weights.hpp"
 #include "messages/results.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
 #include "runtime/schemes/evaluation.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 
 #include <memory>
 #include <optional>

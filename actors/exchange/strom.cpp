@@ -11,8 +11,8 @@
 #include "actors/exchange/peers.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
-#include "runtime/schemes/codec.hpp"
-#include "runtime/schemes/peer_options.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
+#include "runtime/schemes/exchanges/peer_options.hpp"
 
 #include <memory>
 #include <utility>

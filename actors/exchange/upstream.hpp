@@ -1,5 +1,5 @@
 // Servers above hold what all replicas share, one a slice. This class sends to them and takes their answers;
-// what travels, when, and what an answer does depend on the kind of the Link (runtime/schemes/link.hpp), each of
+// what travels, when, and what an answer does depend on the kind of the Link (runtime/schemes/exchanges/link.hpp), each of
 // which is a class below this one:
 //
 //   CachedWeights  each step is an answer of the servers                        (cached_weights.hpp)
@@ -15,9 +15,9 @@
 #include "actors/exchange/exchange.hpp"
 #include "actors/exchange/line.hpp"
 #include "actors/exchange/pinned_fetch.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
-#include "runtime/schemes/codec.hpp"
-#include "runtime/schemes/link.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
+#include "runtime/schemes/exchanges/link.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 
 #include <map>
 #include <memory>

@@ -3,7 +3,7 @@
 #include "actors/pipeline/shard_jobs.hpp"
 #include "messages/optimizer.hpp"
 #include "messages/weights.hpp"
-#include "runtime/schemes/optimizer_step.hpp"
+#include "runtime/schemes/optimizers/optimizer_step.hpp"
 
 #include <numeric>
 #include <utility>

@@ -7,7 +7,7 @@
 #include "actors/exchange/fan_in.hpp"
 #include "messages/optimizer.hpp"
 #include "messages/weights.hpp"
-#include "runtime/schemes/optimizer_step.hpp"
+#include "runtime/schemes/optimizers/optimizer_step.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>

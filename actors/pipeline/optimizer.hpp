@@ -13,9 +13,9 @@
 #include "actors/exchange/shared_weights.hpp"
 #include "messages/optimizer.hpp"
 #include "runtime/model/chunk.hpp"
-#include "runtime/schemes/codec.hpp"
-#include "runtime/schemes/optimizer_step.hpp"
-#include "runtime/schemes/slim.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
+#include "runtime/schemes/optimizers/optimizer_step.hpp"
+#include "runtime/schemes/optimizers/slim.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <memory>

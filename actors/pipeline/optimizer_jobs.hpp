@@ -3,9 +3,9 @@
 
 #include "actors/exchange/shared_weights.hpp"
 #include "messages/optimizer.hpp"
-#include "runtime/schemes/codec.hpp"
-#include "runtime/schemes/optimizer_step.hpp"
-#include "runtime/schemes/slim.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
+#include "runtime/schemes/optimizers/optimizer_step.hpp"
+#include "runtime/schemes/optimizers/slim.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -19,7 +19,7 @@
 #include "messages/ending.hpp"
 #include "messages/evaluation.hpp"
 #include "runtime/schemes/evaluation.hpp"
-#include "runtime/schemes/view.hpp"
+#include "runtime/schemes/policies/view.hpp"
 
 #include <deque>
 #include <map>

@@ -23,10 +23,10 @@
 #include "messages/returns.hpp"
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/model/chunk.hpp"
-#include "runtime/schemes/decoupled.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
 #include "runtime/schemes/evaluation.hpp"
-#include "runtime/schemes/schedule.hpp"
-#include "runtime/schemes/view.hpp"
+#include "runtime/schemes/policies/view.hpp"
+#include "runtime/schemes/schedules/schedule.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 
 #include "messages/returns.hpp"
 #include "messages/servers.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>

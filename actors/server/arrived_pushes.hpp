@@ -3,7 +3,7 @@
 #pragma once
 
 #include "messages/servers.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/rules/rule.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include "messages/archive_sized.hpp"
 #include "messages/returns.hpp"
 #include "messages/servers.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/rules/rule.hpp"
 
 #include <algorithm>
 #include <cstddef>

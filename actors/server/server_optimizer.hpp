@@ -8,9 +8,9 @@
 
 #include "messages/results.hpp"
 #include "messages/servers.hpp"
-#include "runtime/schemes/codec.hpp"
-#include "runtime/schemes/majority.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
+#include "runtime/schemes/codecs/majority.hpp"
+#include "runtime/schemes/rules/rule.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <memory>

@@ -26,11 +26,11 @@
 #include "actors/server/server_account.hpp"
 #include "actors/server/verdicts.hpp"
 #include "messages/evaluation.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/evaluation.hpp"
-#include "runtime/schemes/link.hpp"
-#include "runtime/schemes/rate_factor.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/exchanges/link.hpp"
+#include "runtime/schemes/optimizers/rate_factor.hpp"
+#include "runtime/schemes/rules/rule.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <array>

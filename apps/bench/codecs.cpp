@@ -4,7 +4,7 @@
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -4,7 +4,7 @@
 #include "apps/bench/workload.hpp"
 #include "messages/proto.hpp"
 #include "runtime/model/chunk.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -5,7 +5,7 @@
 #include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/progress.hpp"
-#include "runtime/schemes/decoupled.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,8 +3,8 @@
 #include "apps/conformance/kits.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/exchange.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
+#include "runtime/schemes/rules/rule.hpp"
 
 namespace troupe {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "apps/conformance/conformance.hpp"
 #include "apps/conformance/trial.hpp"
-#include "runtime/schemes/exchange.hpp"
-#include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
+#include "runtime/schemes/policies/policy.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <vector>
 

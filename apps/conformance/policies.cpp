@@ -1,7 +1,7 @@
 // Whether a weight policy keeps what the runtime promises of every weight policy.
 #include "apps/conformance/kits.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -102,8 +102,9 @@ Assignments first_fitting(const PolicyScheme& policy) {
   if (policy.goes_with) {
     for (const OptimizerScheme& optimizer : optimizer_schemes()) {
       if (policy.goes_with(optimizer)) {
-        return {concat(optimizer_schemes().built_in(optimizer) ? "optimizer.rule=" : "optimizer.custom.name=",
-                       optimizer.info.name)};
+        return {concat(
+            optimizer_schemes().built_in(optimizer) ? "optimizer.rule=" : "optimizer.custom.name=",
+            optimizer.info.name)};
       }
     }
   }

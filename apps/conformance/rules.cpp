@@ -2,7 +2,7 @@
 #include "apps/conformance/kits.hpp"
 #include "apps/conformance/replicas.hpp"
 #include "kernels/wording.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/rules/rule.hpp"
 
 #include <algorithm>
 

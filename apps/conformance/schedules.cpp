@@ -4,7 +4,7 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 #include "apps/topologies/exchange.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 
 #include <cmath>
 

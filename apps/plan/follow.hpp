@@ -1,7 +1,7 @@
 // A chunk's actions in the order of its stage's sequence, far enough for everything to have been seen.
 #pragma once
 
-#include "runtime/schemes/schedule.hpp"
+#include "runtime/schemes/schedules/schedule.hpp"
 
 #include <cstddef>
 #include <cstdint>

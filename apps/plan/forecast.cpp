@@ -1,6 +1,6 @@
 #include "apps/plan/forecast.hpp"
 
-#include "runtime/schemes/timeline.hpp"
+#include "runtime/schemes/schedules/timeline.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -2,13 +2,11 @@
 
 #include "apps/cli/text.hpp"
 #include "apps/plan/forecast.hpp"
-#include "apps/real_clock.hpp"
 #include "apps/run/real_clock.hpp"
-#include "apps/text.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "runtime/record/progress.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 
 #include <algorithm>
 

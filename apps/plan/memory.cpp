@@ -3,11 +3,10 @@
 #include "actors/pipeline/optimizer.hpp"
 #include "apps/cli/text.hpp"
 #include "apps/plan/follow.hpp"
-#include "apps/text.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
-#include "runtime/schemes/rate.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
+#include "runtime/schemes/optimizers/rate.hpp"
 
 #include <algorithm>
 #include <map>

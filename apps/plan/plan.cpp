@@ -14,10 +14,10 @@
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
-#include "runtime/schemes/codec.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
-#include "runtime/schemes/timeline.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
+#include "runtime/schemes/schedules/timeline.hpp"
 
 #include <algorithm>
 #include <cmath>

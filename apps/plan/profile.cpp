@@ -4,8 +4,8 @@
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/data/batch.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
-#include "runtime/schemes/rate.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
+#include "runtime/schemes/optimizers/rate.hpp"
 
 #include <algorithm>
 #include <chrono>

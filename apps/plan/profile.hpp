@@ -6,7 +6,7 @@
 #pragma once
 
 #include "apps/topologies/blueprint.hpp"
-#include "runtime/schemes/partition.hpp"
+#include "runtime/schemes/partition/partition.hpp"
 
 #include <cstdint>
 #include <vector>

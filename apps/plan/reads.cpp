@@ -1,7 +1,7 @@
 #include "apps/plan/reads.hpp"
 
 #include "apps/plan/follow.hpp"
-#include "runtime/schemes/horizon.hpp"
+#include "runtime/schemes/policies/horizon.hpp"
 
 #include <map>
 

@@ -3,7 +3,7 @@
 #include "apps/cli/text.hpp"
 #include "apps/plan/codecs.hpp"
 #include "experiment.pb.h"
-#include "runtime/schemes/horizon.hpp"
+#include "runtime/schemes/policies/horizon.hpp"
 
 #include <cmath>
 #include <vector>

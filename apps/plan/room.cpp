@@ -6,7 +6,7 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/system/room.hpp"
 
 #include <algorithm>

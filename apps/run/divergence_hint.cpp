@@ -4,9 +4,9 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/exchange.hpp"
-#include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
+#include "runtime/schemes/policies/policy.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <vector>
 

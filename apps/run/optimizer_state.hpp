@@ -4,7 +4,7 @@
 
 #include "apps/topologies/blueprint.hpp"
 #include "runtime/checkpoint/weights.hpp"
-#include "runtime/schemes/optimizer_step.hpp"
+#include "runtime/schemes/optimizers/optimizer_step.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>

@@ -14,7 +14,7 @@
 #include "experiment.pb.h"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/system/agenda.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "apps/run/tee.hpp"
 
 #include "experiment.pb.h"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 
 #include <variant>
 

@@ -8,8 +8,8 @@
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/data/stand_in.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <algorithm>
 #include <set>

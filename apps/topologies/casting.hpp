@@ -6,9 +6,9 @@
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/streams.hpp"
 #include "runtime/data/dataset.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
-#include "runtime/schemes/decoupled.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
 #include "runtime/schemes/evaluation.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>

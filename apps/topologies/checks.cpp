@@ -9,9 +9,9 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/all_reduce.hpp"
-#include "runtime/schemes/decoupled.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
+#include "runtime/schemes/exchanges/all_reduce.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <algorithm>
 #include <initializer_list>

@@ -3,7 +3,7 @@
 #include "apps/topologies/servers.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 
 namespace troupe {
 namespace {

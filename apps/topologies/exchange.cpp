@@ -8,8 +8,8 @@
 #include "actors/exchange/upstream.hpp"
 #include "experiment.pb.h"
 #include "kernels/group_mean.hpp"
-#include "runtime/schemes/all_reduce.hpp"
-#include "runtime/schemes/summed_link.hpp"
+#include "runtime/schemes/codecs/summed_link.hpp"
+#include "runtime/schemes/exchanges/all_reduce.hpp"
 
 namespace troupe {
 namespace {

@@ -4,7 +4,7 @@
 #include "actors/exchange/exchange.hpp"
 #include "actors/exchange/shared_weights.hpp"
 #include "apps/topologies/roster.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 
 #include <cstddef>
 #include <cstdint>

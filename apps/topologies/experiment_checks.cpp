@@ -13,10 +13,10 @@
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/registry.hpp"
-#include "runtime/schemes/all_reduce.hpp"
-#include "runtime/schemes/decoupled.hpp"
-#include "runtime/schemes/optimizer_scheme.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
+#include "runtime/schemes/exchanges/all_reduce.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <algorithm>
 #include <string>

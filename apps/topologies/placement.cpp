@@ -6,7 +6,7 @@
 #include "apps/topologies/seats.hpp"
 #include "experiment.pb.h"
 #include "runtime/record/sha256.hpp"
-#include "runtime/schemes/all_reduce.hpp"
+#include "runtime/schemes/exchanges/all_reduce.hpp"
 
 #include <algorithm>
 #include <map>

@@ -5,7 +5,6 @@
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "apps/verbs/verb.hpp"
-#include "apps/version.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"

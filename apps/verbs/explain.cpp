@@ -7,7 +7,7 @@
 #include "experiment/pipeline.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/timeline.hpp"
+#include "runtime/schemes/schedules/timeline.hpp"
 
 #include <google/protobuf/descriptor.h>
 

@@ -13,7 +13,7 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "runtime/record/progress.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <algorithm>
 #include <memory>

@@ -2,8 +2,6 @@
 
 #include "apps/cli/text.hpp"
 #include "apps/cli/version.hpp"
-#include "apps/text.hpp"
-#include "apps/version.hpp"
 #include "kernels/wording.hpp"
 
 #include <ostream>

@@ -16,11 +16,11 @@ set(public_headers
     # Exchanges without servers.
     actors/exchange/exchange.hpp actors/exchange/peers.hpp actors/exchange/seat.hpp
     # Schemes.
-    runtime/schemes/chunk_optimizer.hpp runtime/schemes/codec.hpp runtime/schemes/decoupled.hpp runtime/schemes/evaluation.hpp
-    runtime/schemes/exchange.hpp runtime/schemes/ledger.hpp runtime/schemes/link.hpp
-    runtime/schemes/optimizer_scheme.hpp runtime/schemes/policy.hpp runtime/schemes/rate.hpp runtime/schemes/rate_factor.hpp
-    runtime/schemes/registry.hpp runtime/schemes/rule.hpp runtime/schemes/schedule.hpp
-    runtime/schemes/schedule_scheme.hpp runtime/schemes/sequence_builder.hpp runtime/schemes/view.hpp
+    runtime/schemes/optimizers/chunk_optimizer.hpp runtime/schemes/codecs/codec.hpp runtime/schemes/decoupled/decoupled.hpp runtime/schemes/evaluation.hpp
+    runtime/schemes/exchanges/exchange.hpp runtime/schemes/rules/ledger.hpp runtime/schemes/exchanges/link.hpp
+    runtime/schemes/optimizers/optimizer_scheme.hpp runtime/schemes/policies/policy.hpp runtime/schemes/optimizers/rate.hpp runtime/schemes/optimizers/rate_factor.hpp
+    runtime/schemes/registry.hpp runtime/schemes/rules/rule.hpp runtime/schemes/schedules/schedule.hpp
+    runtime/schemes/schedules/schedule_scheme.hpp runtime/schemes/schedules/sequence_builder.hpp runtime/schemes/policies/view.hpp
     # Layers, networks, data.
     runtime/data/batch_sizes.hpp runtime/data/dataset.hpp runtime/data/memory.hpp runtime/data/registry.hpp
     runtime/model/layer.hpp runtime/model/layers.hpp runtime/model/network.hpp runtime/model/registry.hpp

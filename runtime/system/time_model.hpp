@@ -5,7 +5,7 @@
 
 #include "messages/proto.hpp"
 #include "runtime/data/batch_sizes.hpp"
-#include "runtime/schemes/timeline.hpp"
+#include "runtime/schemes/schedules/timeline.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <memory>

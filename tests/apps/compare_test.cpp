@@ -5,7 +5,7 @@
 #include "apps/compare/trials.hpp"
 #include "apps/run/run.hpp"
 #include "experiment.pb.h"
-#include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 

@@ -2,7 +2,7 @@
 #include "actors/exchange/peers.hpp"
 #include "apps/conformance/conformance.hpp"
 #include "messages/archive.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/sanitized.hpp"
 

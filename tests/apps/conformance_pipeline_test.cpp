@@ -1,7 +1,7 @@
 // Every built-in schedule and weight policy conforms, and the kit finds what does not.
 #include "apps/conformance/conformance.hpp"
-#include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/policies/policy.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 

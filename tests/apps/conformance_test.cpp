@@ -2,7 +2,7 @@
 #include "apps/conformance/conformance.hpp"
 
 #include "experiment.pb.h"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 #include "tests/support/sanitized.hpp"

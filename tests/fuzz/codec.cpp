@@ -1,5 +1,5 @@
 // Messages of every codec, as the other end of a link reads them.
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"

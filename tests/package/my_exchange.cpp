@@ -6,7 +6,7 @@
 #include <kernels/combine.hpp>
 #include <kernels/random.hpp>
 #include <messages/archive.hpp>
-#include <runtime/schemes/exchange.hpp>
+#include <runtime/schemes/exchanges/exchange.hpp>
 
 #include <iostream>
 #include <memory>

@@ -6,7 +6,7 @@
 // alignment with the error y - y* replaced by what its sign is mostly, so that no module waits for a
 // later one. The signal never ends, so the units have to saturate: tanh, not relu.
 #include <apps/cli/program.hpp>
-#include <runtime/schemes/decoupled.hpp>
+#include <runtime/schemes/decoupled/decoupled.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // rates (Lucas, Sun, Zemel & Grosse, ICLR 2019, arXiv:1804.00325).
 #include <apps/cli/program.hpp>
 #include <kernels/combine.hpp>
-#include <runtime/schemes/optimizer_scheme.hpp>
+#include <runtime/schemes/optimizers/optimizer_scheme.hpp>
 
 #include <iostream>
 

@@ -4,7 +4,7 @@
 //
 // t = 1 is spectrain, t = 0 is stash; with momentum, t = gamma goes where geometric goes.
 #include <apps/cli/program.hpp>
-#include <runtime/schemes/policy.hpp>
+#include <runtime/schemes/policies/policy.hpp>
 
 #include <cmath>
 #include <cstdint>

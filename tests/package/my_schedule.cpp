@@ -1,7 +1,7 @@
 // troupe with a schedule more: asynchronous 1F1B that begins with some forwards more than it has to,
 // so that a stage whose neighbour is late now and then has something in hand. The price is staleness.
 #include <apps/cli/program.hpp>
-#include <runtime/schemes/schedule_scheme.hpp>
+#include <runtime/schemes/schedules/schedule_scheme.hpp>
 
 #include <cstdint>
 #include <iostream>

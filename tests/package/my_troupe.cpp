@@ -3,7 +3,7 @@
 //   half_life          each on arrival
 //   half_life_limited  what is `limit` half-lives late is dropped, and its replica gets new weights
 #include <apps/cli/program.hpp>
-#include <runtime/schemes/rule.hpp>
+#include <runtime/schemes/rules/rule.hpp>
 
 #include <cmath>
 #include <cstdint>

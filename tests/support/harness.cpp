@@ -6,7 +6,7 @@
 #include "kernels/update.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/batch.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,6 +1,6 @@
 // E2: how long a run takes and what a stage keeps, on the virtual clock exactly and on the real
 // clock with modelled times.
-#include "runtime/schemes/timeline.hpp"
+#include "runtime/schemes/schedules/timeline.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

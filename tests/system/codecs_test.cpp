@@ -1,7 +1,7 @@
 // Whole runs through codecs: what is counted, what is learnt, and that runs repeat, in every bit.
 #include "actors/exchange/upstream.hpp"
 #include "apps/topologies/exchange.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

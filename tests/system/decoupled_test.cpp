@@ -1,12 +1,12 @@
 // Decoupled modules: a method whose signal is the true one is backpropagation bit for bit, an unlocked
 // module waits for no later one, and a decoupled run is as repeatable as any other.
-#include "runtime/schemes/decoupled.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
 
 #include "apps/plan/forecast.hpp"
 #include "apps/topologies/cast.hpp"
 #include "kernels/matmul.hpp"
 #include "messages/pipeline.hpp"
-#include "runtime/schemes/timeline.hpp"
+#include "runtime/schemes/schedules/timeline.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

@@ -3,7 +3,7 @@
 // no schedule and no actors.
 #include "kernels/update.hpp"
 #include "runtime/data/batch.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

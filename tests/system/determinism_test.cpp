@@ -1,7 +1,7 @@
 // The determinism contract: on the virtual clock equal order and weights, on the real clock equal
 // weights, for every schedule and policy; what is measured changes nothing.
-#include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/policies/policy.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 #include "tests/support/sanitized.hpp"

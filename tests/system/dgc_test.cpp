@@ -4,7 +4,7 @@
 // Gradients are those that the stages of the run push; everything is sent, unless a test says so.
 #include "apps/topologies/blueprint.hpp"
 #include "messages/weights.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

@@ -1,7 +1,7 @@
 // E1: synchronous schedules compute the same mini-batch SGD, bit for bit, however the network is
 // cut.
 #include "experiment/optimizer.pb.h"
-#include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

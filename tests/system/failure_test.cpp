@@ -4,7 +4,7 @@
 #include "apps/topologies/cast.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/weights.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/rules/rule.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"

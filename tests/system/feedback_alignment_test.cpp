@@ -1,7 +1,7 @@
 // What feedback alignment puts fixed random numbers in the place of: the weights by which layers multiply, and nothing
 // else that a backward reads. The trajectory is in literal_modules_test.
 #include "kernels/random.hpp"
-#include "runtime/schemes/decoupled.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 #include "tests/support/text_file.hpp"

@@ -5,7 +5,7 @@
 //   - bytes and times are those of the messages; a run repeats, and goes on from any moment, in every bit
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/exchange.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 #include "tests/support/machines.hpp"

@@ -3,8 +3,8 @@
 // is refused.
 #include "actors/exchange/alone.hpp"
 #include "actors/pipeline/parameter_shard.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
-#include "runtime/schemes/timeline.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
+#include "runtime/schemes/schedules/timeline.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

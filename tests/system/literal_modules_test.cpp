@@ -3,7 +3,7 @@
 // near one.
 #include "kernels/random.hpp"
 #include "runtime/data/batch.hpp"
-#include "runtime/schemes/decoupled.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/double_modules.hpp"
 #include "tests/support/harness.hpp"

@@ -6,8 +6,8 @@
 //   - evaluations see the statistics of their step; nothing allocates after the first run
 #include "kernels/buffer.hpp"
 #include "messages/weights.hpp"
-#include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/policies/policy.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 #include "tests/support/text_file.hpp"

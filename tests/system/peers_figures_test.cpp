@@ -12,7 +12,7 @@
 #include "runtime/data/registry.hpp"
 #include "runtime/model/layer.hpp"
 #include "runtime/model/registry.hpp"
-#include "runtime/schemes/gossip_graph.hpp"
+#include "runtime/schemes/exchanges/gossip_graph.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

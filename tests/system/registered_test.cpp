@@ -6,7 +6,7 @@
 #include "runtime/data/registry.hpp"
 #include "runtime/model/layers.hpp"
 #include "runtime/model/registry.hpp"
-#include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

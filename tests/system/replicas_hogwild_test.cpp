@@ -6,7 +6,7 @@
 //   - who dies leaves the others at work
 #include "apps/run/run.hpp"
 #include "messages/weights.hpp"
-#include "runtime/schemes/rate.hpp"
+#include "runtime/schemes/optimizers/rate.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

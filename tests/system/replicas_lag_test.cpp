@@ -3,8 +3,8 @@
 //   - softsync's mean is (R - 1) / floor(R / n)
 //   - of R pipelines of K stages chunk k's is R (d_k + 1) - 1
 //   - every mini-batch that began was applied, dropped or under way
-#include "runtime/schemes/exchange.hpp"
-#include "runtime/schemes/horizon.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
+#include "runtime/schemes/policies/horizon.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

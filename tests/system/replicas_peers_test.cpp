@@ -3,7 +3,7 @@
 // An extension's machines hear the cast and steer it, and records tell the rates that were used.
 #include "actors/exchange/peers.hpp"
 #include "kernels/combine.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/system/extension.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"

@@ -5,7 +5,7 @@
 //   - a run that has met its target tells of servers and stages as any other
 #include "messages/evaluation.hpp"
 #include "messages/pipeline.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

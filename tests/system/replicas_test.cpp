@@ -5,7 +5,7 @@
 //   - what nobody chooses by arrival gives equal bits on both clocks; slices and evaluations change
 //     nothing
 #include "kernels/combine.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

@@ -4,7 +4,7 @@
 #include "actors/pipeline/parameter_shard.hpp"
 #include "actors/pipeline/predictor.hpp"
 #include "kernels/matmul.hpp"
-#include "runtime/schemes/chunk_optimizer.hpp"
+#include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 #include "tests/support/text_file.hpp"

@@ -1,5 +1,5 @@
 // E3: which weight version every forward and backward reads, for every policy, measured in runs.
-#include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/policies/policy.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 

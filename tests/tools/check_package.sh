@@ -28,7 +28,7 @@ expect() {
 
 cp -r "$example" "$work/mine"
 cd "$work/mine"
-says /installed/include/troupe/runtime/schemes/rule.hpp cmake --install "$build" --prefix "$work/installed"
+says /installed/include/troupe/runtime/schemes/rules/rule.hpp cmake --install "$build" --prefix "$work/installed"
 installed=$work/installed
 
 # The program itself, its licence, and headers that raise no warning: all that they include has come along, and none but the

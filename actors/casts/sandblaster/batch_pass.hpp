@@ -6,7 +6,7 @@
 #pragma once
 
 #include "messages/sandblaster.hpp"
-#include "runtime/schemes/dealer.hpp"
+#include "runtime/schemes/exchanges/dealer.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>

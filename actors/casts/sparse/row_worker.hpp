@@ -12,7 +12,7 @@
 #include "messages/results.hpp"
 #include "messages/sparse.hpp"
 #include "runtime/data/sparse.hpp"
-#include "runtime/schemes/rate.hpp"
+#include "runtime/schemes/optimizers/rate.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <memory>

@@ -8,7 +8,7 @@
 #include "messages/messages.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/record.hpp"
-#include "runtime/schemes/schedule.hpp"
+#include "runtime/schemes/schedules/schedule.hpp"
 
 #include <cstddef>
 #include <cstdint>

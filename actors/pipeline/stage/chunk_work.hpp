@@ -15,8 +15,8 @@
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/model/chunk.hpp"
 #include "runtime/schemes/evaluation.hpp"
-#include "runtime/schemes/schedule.hpp"
-#include "runtime/schemes/view.hpp"
+#include "runtime/schemes/policies/view.hpp"
+#include "runtime/schemes/schedules/schedule.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>

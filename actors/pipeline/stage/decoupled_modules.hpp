@@ -11,8 +11,8 @@
 #include "actors/pipeline/stage/arrivals.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/results.hpp"
-#include "runtime/schemes/decoupled.hpp"
-#include "runtime/schemes/schedule.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
+#include "runtime/schemes/schedules/schedule.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>

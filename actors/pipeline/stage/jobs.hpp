@@ -4,7 +4,7 @@
 
 #include "actors/pipeline/stage/stashes.hpp"
 #include "runtime/model/chunk.hpp"
-#include "runtime/schemes/decoupled.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
 
 #include <cstdint>
 #include <memory>

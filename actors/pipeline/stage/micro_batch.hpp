@@ -2,7 +2,7 @@
 #pragma once
 
 #include "messages/stamp.hpp"
-#include "runtime/schemes/schedule.hpp"
+#include "runtime/schemes/schedules/schedule.hpp"
 
 #include <cstdint>
 

@@ -2,7 +2,7 @@
 // run cuts that sequence off.
 #pragma once
 
-#include "runtime/schemes/schedule.hpp"
+#include "runtime/schemes/schedules/schedule.hpp"
 
 #include <cstdint>
 #include <memory>

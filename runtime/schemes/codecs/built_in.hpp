@@ -1,7 +1,7 @@
 // The codecs that come with Troupe, one file each or a family. Private to runtime/schemes.
 #pragma once
 
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 
 #include <vector>
 

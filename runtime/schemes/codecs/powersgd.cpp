@@ -4,7 +4,7 @@
 // iteration of its own.
 #include "kernels/codes.hpp"
 #include "runtime/schemes/codecs/parts.hpp"
-#include "runtime/schemes/summed_link.hpp"
+#include "runtime/schemes/codecs/summed_link.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // random_k: numbers at places that both ends draw from one seed. Konecny, McMahan, Yu, Richtarik,
 // Suresh & Bacon 2016, arXiv:1610.05492.
 #include "runtime/schemes/codecs/parts.hpp"
-#include "runtime/schemes/summed_link.hpp"
+#include "runtime/schemes/codecs/summed_link.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // The decoupled methods that Troupe comes with, one file each, named after them.
 #pragma once
 
-#include "runtime/schemes/decoupled.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
 
 #include <vector>
 

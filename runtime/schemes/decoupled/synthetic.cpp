@@ -10,7 +10,7 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 namespace troupe::decoupled {
 namespace {

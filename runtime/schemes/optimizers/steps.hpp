@@ -1,8 +1,8 @@
 // Optimizers that need more than one pass over the weights: UpdateMethod::update of each
-// (runtime/schemes/optimizer_scheme.hpp). Every one works on a parameter by itself.
+// (runtime/schemes/optimizers/optimizer_scheme.hpp). Every one works on a parameter by itself.
 #pragma once
 
-#include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,4 @@
-// PipeDream's cut into stages of consecutive layers (runtime/schemes/partition.hpp).
+// PipeDream's cut into stages of consecutive layers (runtime/schemes/partition/partition.hpp).
 #include "kernels/wording.hpp"
 #include "runtime/schemes/partition/costs.hpp"
 

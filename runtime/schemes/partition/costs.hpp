@@ -2,7 +2,7 @@
 // folder.
 #pragma once
 
-#include "runtime/schemes/partition.hpp"
+#include "runtime/schemes/partition/partition.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// FTPipe's assignment of blocks of layers to stages (runtime/schemes/partition.hpp).
+// FTPipe's assignment of blocks of layers to stages (runtime/schemes/partition/partition.hpp).
 #include "kernels/wording.hpp"
 #include "runtime/schemes/partition/costs.hpp"
 

@@ -1,7 +1,7 @@
 // The weight policies that Troupe comes with, one file a family.
 #pragma once
 
-#include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/policies/policy.hpp"
 
 #include <memory>
 #include <vector>

@@ -1,8 +1,8 @@
 // Look-aheads along a velocity that fades: FTPipe's msnag (Eliad et al. 2021) as far as the stage's
 // delay, NWPT (Rao & Shyamala) one momentum step, Nesterov's, on every stage.
-#include "runtime/schemes/horizon.hpp"
-#include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
+#include "runtime/schemes/policies/horizon.hpp"
 
 namespace troupe::policies {
 namespace {

@@ -1,8 +1,8 @@
 // PipeOptim (Guan et al. 2023): forward at weights predicted by the optimizer's own direction; the
 // backward reads the newest. On servers that is late by what the other replicas do until the gradient is
 // there, and so is predicted, too.
-#include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
+#include "runtime/schemes/policies/horizon.hpp"
 
 namespace troupe::policies {
 namespace {

@@ -1,8 +1,8 @@
 // SpecTrain (Chen, Yang & Cheng 2018, arXiv:1809.02839): forward at weights predicted along the
 // velocity. In its consistent form the horizon is the stage's delay in updates and the backward uses
 // what the forward read; the paper counts in its time units and predicts twice.
-#include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
+#include "runtime/schemes/policies/horizon.hpp"
 
 namespace troupe::policies {
 namespace {

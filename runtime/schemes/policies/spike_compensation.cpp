@@ -4,7 +4,7 @@
 // SC) forwards are at weights predicted d updates ahead along v, besides.
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 
 #include <cmath>

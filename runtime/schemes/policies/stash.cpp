@@ -1,6 +1,6 @@
 // PipeDream's weight stashing (Narayanan et al. 2019): the backward uses the weights of its forward.
 // AsyncPP (Ajanthan et al. 2025) is the same with NAdam.
-#include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 
 namespace troupe::policies {

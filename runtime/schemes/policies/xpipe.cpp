@@ -10,8 +10,8 @@
 // floored, so that the backward looks ahead by nothing. Here it is the micro-batches of a mini-batch.
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/horizon.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
+#include "runtime/schemes/policies/horizon.hpp"
 
 #include <cmath>
 

@@ -15,9 +15,9 @@
 #include "kernels/check.hpp"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/horizon.hpp"
+#include "runtime/schemes/optimizers/slim.hpp"
+#include "runtime/schemes/policies/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
-#include "runtime/schemes/slim.hpp"
 
 #include <map>
 #include <utility>

@@ -11,7 +11,7 @@
 #include "experiment/replicas.pb.h"
 #include "kernels/update.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>

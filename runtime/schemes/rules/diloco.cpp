@@ -11,7 +11,7 @@
 //   m' = mu m + sum D;  w' = w - eps ((1 - c R + c) mu m' + D)
 #include "experiment.pb.h"
 #include "messages/archive.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>

@@ -9,7 +9,7 @@
 // as much as the last one's.
 #include "experiment.pb.h"
 #include "messages/archive.hpp"
-#include "runtime/schemes/horizon.hpp"
+#include "runtime/schemes/policies/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <cmath>

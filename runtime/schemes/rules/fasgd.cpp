@@ -12,7 +12,7 @@
 #include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>

@@ -15,7 +15,7 @@
 #include "kernels/late_gradient.hpp"
 #include "kernels/update.hpp"
 #include "messages/archive.hpp"
-#include "runtime/schemes/optimizer_scheme.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>

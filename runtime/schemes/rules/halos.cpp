@@ -10,8 +10,8 @@
 //             (1 - alpha) share, and in no U.
 #include "experiment.pb.h"
 #include "messages/archive.hpp"
-#include "runtime/schemes/exchange_checks.hpp"
-#include "runtime/schemes/exchanges.hpp"
+#include "runtime/schemes/exchanges/exchange_checks.hpp"
+#include "runtime/schemes/exchanges/exchanges.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>

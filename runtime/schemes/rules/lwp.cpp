@@ -1,7 +1,7 @@
 // lwp: one velocity at the server; the point as far ahead along it as gradients are late is sent. Kosson et
 // al., MLSys 2021, arXiv:2003.11666.
 #include "experiment.pb.h"
-#include "runtime/schemes/horizon.hpp"
+#include "runtime/schemes/policies/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 namespace troupe::rule_schemes {

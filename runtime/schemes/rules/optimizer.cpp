@@ -3,7 +3,7 @@
 // being the rate of the update to come.
 #include "experiment.pb.h"
 #include "messages/archive.hpp"
-#include "runtime/schemes/codec.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>

@@ -4,8 +4,8 @@
 
 #include "kernels/combine.hpp"
 #include "messages/proto.hpp"
-#include "runtime/schemes/optimizer_step.hpp"
-#include "runtime/schemes/rule.hpp"
+#include "runtime/schemes/optimizers/optimizer_step.hpp"
+#include "runtime/schemes/rules/rule.hpp"
 
 #include <memory>
 #include <string>

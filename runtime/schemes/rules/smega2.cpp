@@ -14,7 +14,7 @@
 // With replicas.horizon=paper d counts as 0.
 #include "experiment.pb.h"
 #include "messages/archive.hpp"
-#include "runtime/schemes/horizon.hpp"
+#include "runtime/schemes/policies/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>

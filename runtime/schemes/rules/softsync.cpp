@@ -4,7 +4,7 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/horizon.hpp"
+#include "runtime/schemes/policies/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>

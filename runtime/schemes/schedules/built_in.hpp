@@ -1,7 +1,7 @@
 // The schedules that Troupe comes with, one file each (`asynchronous.cpp` has two), named after them.
 #pragma once
 
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <cstdint>
 #include <vector>

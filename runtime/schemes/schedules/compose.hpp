@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/result.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <cstdint>
 #include <vector>

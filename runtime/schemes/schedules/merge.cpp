@@ -1,6 +1,6 @@
 // Several chunks on a stage (FTPipe's mixed pipe, Eliad et al. 2021): their sequences, merged.
 #include "runtime/schemes/schedules/compose.hpp"
-#include "runtime/schemes/timeline.hpp"
+#include "runtime/schemes/schedules/timeline.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -3,7 +3,7 @@
 #include "actors/exchange/reduction.hpp"
 #include "actors/pipeline/optimizer.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
-#include "tests/runtime/schemes/codec_fixture.hpp"
+#include "tests/runtime/schemes/codecs/codec_fixture.hpp"
 
 #include <cmath>
 #include <deque>

@@ -2,7 +2,7 @@
 #include "actors/pipeline/clipping.hpp"
 
 #include "actors/exchange/fan_in.hpp"
-#include "runtime/schemes/optimizer_step.hpp"
+#include "runtime/schemes/optimizers/optimizer_step.hpp"
 #include "tests/support/machines.hpp"
 
 namespace clipping_test {

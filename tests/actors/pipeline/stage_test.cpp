@@ -2,7 +2,7 @@
 #include "actors/pipeline/stage.hpp"
 
 #include "experiment.pb.h"
-#include "runtime/schemes/policy.hpp"
+#include "runtime/schemes/policies/policy.hpp"
 #include "tests/support/fake_data.hpp"
 #include "tests/support/machines.hpp"
 

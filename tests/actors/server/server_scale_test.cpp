@@ -4,7 +4,7 @@
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 #include "tests/support/catch.hpp"
 
 #include <deque>

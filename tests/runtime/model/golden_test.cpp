@@ -6,7 +6,7 @@
 #include "experiment.pb.h"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/weights.hpp"
-#include "runtime/schemes/optimizer_step.hpp"
+#include "runtime/schemes/optimizers/optimizer_step.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/fake_data.hpp"
 

@@ -2,11 +2,11 @@
 #include "actors/exchange/peers.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/decoupled.hpp"
-#include "runtime/schemes/exchange.hpp"
-#include "runtime/schemes/optimizer_scheme.hpp"
-#include "runtime/schemes/policy.hpp"
-#include "runtime/schemes/schedule_scheme.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
+#include "runtime/schemes/policies/policy.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
 #include "tests/support/catch.hpp"
 
 namespace traits_test {

@@ -1,7 +1,7 @@
 // Rules that are the same algorithm agree; gaps are what theory says of them.
 #include "experiment.pb.h"
-#include "runtime/schemes/optimizer_step.hpp"
-#include "runtime/schemes/slim.hpp"
+#include "runtime/schemes/optimizers/optimizer_step.hpp"
+#include "runtime/schemes/optimizers/slim.hpp"
 #include "tests/runtime/schemes/rules/oracle.hpp"
 
 namespace identities_test {

@@ -6,7 +6,7 @@
 #include "actors/server/server_shard.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
-#include "runtime/schemes/exchange.hpp"
+#include "runtime/schemes/exchanges/exchange.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"
 

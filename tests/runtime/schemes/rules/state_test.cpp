@@ -1,5 +1,5 @@
 // What a Step keeps, and what it may write to.
-#include "runtime/schemes/optimizer_step.hpp"
+#include "runtime/schemes/optimizers/optimizer_step.hpp"
 #include "tests/runtime/schemes/rules/steps.hpp"
 
 namespace state_test {

@@ -1,0 +1,240 @@
+#include "runtime/schemes/schedules/schedule.hpp"
+
+#include "kernels/check.hpp"
+#include "kernels/wording.hpp"
+#include "runtime/schemes/schedules/built_in.hpp"
+#include "runtime/schemes/schedules/compose.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
+#include "runtime/schemes/schedules/walk.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+/// The greatest distance of a forward, by chunk.
+std::vector<std::int64_t> delays(const Schedule& schedule) {
+  std::vector<std::int64_t> delay(static_cast<std::size_t>(schedule.chunks));
+  for (const Sequence& sequence : schedule.stages) {
+    for (const auto* part : {&sequence.prologue, &sequence.period}) {
+      for (const Action& a : *part) {
+        if (a.act == Act::forward) {
+          auto& greatest = delay[static_cast<std::size_t>(a.chunk)];
+          greatest = std::max(greatest, a.distance());
+        }
+      }
+    }
+  }
+  return delay;
+}
+
+/// What the schedule writes for one stage, behind the flushed mini-batches that it is to begin with.
+Sequence written(const ScheduleScheme& scheme, const ScheduleOptions& options, std::int32_t stage) {
+  const std::int64_t first = scheme.flushed ? 0 : options.synchronous_batches;
+  SequenceBuilder flushed(options, stage);
+  for (std::int64_t b = 0; b < first; ++b) {
+    schedules::flushed_batch(flushed, b);
+  }
+  SequenceBuilder builder(options, stage, first);
+  scheme.write(builder);
+  Sequence whole = flushed.take();
+  Sequence own = builder.take();
+  whole.prologue.insert(whole.prologue.end(), own.prologue.begin(), own.prologue.end());
+  whole.period = std::move(own.period);
+  return whole;
+}
+
+/// As it is written, each chunk where the schedule's own rule puts it.
+Result<Schedule> in_turn(const ScheduleScheme& scheme, const ScheduleOptions& options) {
+  Schedule schedule;
+  schedule.options = options;
+  schedule.flushed = scheme.flushed;
+  schedule.chunks = options.stages * options.chunks_per_stage;
+  for (std::int32_t c = 0; c < schedule.chunks; ++c) {
+    schedule.placement.push_back(c % options.stages);
+  }
+  for (std::int32_t k = 0; k < options.stages; ++k) {
+    Sequence sequence = written(scheme, options, k);
+    if (auto sound = schedules::check_order(scheme, schedule, k, sequence); !sound) {
+      return sound.error();
+    }
+    schedule.stages.push_back(schedules::annotate(std::move(sequence)));
+  }
+  schedule.delay = delays(schedule);
+  schedule.delay_max = *std::max_element(schedule.delay.begin(), schedule.delay.end());
+  return schedule;
+}
+
+Result<void> check_placement(const ScheduleScheme& scheme, const ScheduleOptions& options) {
+  const auto refuse = [](const std::string& why) {
+    return Error{ErrorKind::usage, "pipeline.stage_of: " + why};
+  };
+  if (scheme.chunks) {
+    return refuse(concat(scheme.info.name,
+                         " gives chunks to stages in turn; leave it empty, or choose another "
+                         "pipeline.schedule"));
+  }
+  std::vector<bool> busy(static_cast<std::size_t>(options.stages));
+  for (const std::int32_t stage : options.stage_of) {
+    if (stage < 0 || stage >= options.stages) {
+      return refuse(
+          fill_in("there is no stage {}; with pipeline.stages {} they are numbered from 0 to {}",
+                  stage,
+                  options.stages,
+                  options.stages - 1));
+    }
+    busy[static_cast<std::size_t>(stage)] = true;
+  }
+  if (const auto idle = std::find(busy.begin(), busy.end(), false); idle != busy.end()) {
+    return refuse(fill_in("stage {} of pipeline.stages {} has no chunk; each stage needs one",
+                          idle - busy.begin(),
+                          options.stages));
+  }
+  return {};
+}
+
+const ScheduleScheme& scheme_of(const ScheduleOptions& options) {
+  const ScheduleScheme* const scheme = schedule_schemes().find(options.name);
+  TROUPE_CHECK(scheme, "[make_schedule] no schedule '", options.name, "'");
+  return *scheme;
+}
+
+/// As they are where the schedule gives a stage its chunks itself; else one a stage.
+ScheduleOptions in_turn_options(const ScheduleScheme& scheme, ScheduleOptions options) {
+  options.chunks_per_stage = scheme.chunks ? options.chunks_per_stage : 1;
+  return options;
+}
+
+/// Enough that every stage has been in its steady state for a while: what can stall does so by then.
+std::int64_t batches_to_check(const Schedule& schedule) {
+  std::int64_t latest = 0;
+  for (const Sequence& sequence : schedule.stages) {
+    for (const Action& a : sequence.period) {
+      latest = std::max(latest, a.batch);
+    }
+  }
+  return schedule.flushed ? 2 : latest + 3;
+}
+
+/// `deep`, in which each chunk has a stage, on the stages that options.stage_of says.
+Result<Schedule> placed(const ScheduleScheme& scheme,
+                        Schedule deep,
+                        const ScheduleOptions& options) {
+  deep.stages = schedules::merge(deep, options.stage_of, options.stages);
+  deep.placement = options.stage_of;
+  deep.options.stages = options.stages;
+  for (std::int32_t k = 0; k < options.stages; ++k) {
+    const Sequence& sequence = deep.stages[static_cast<std::size_t>(k)];
+    if (auto sound = schedules::check_order(scheme, deep, k, sequence); !sound) {
+      return Error{ErrorKind::usage,
+                   concat("pipeline.stage_of does not go with it. ", sound.error().message)};
+    }
+  }
+  if (auto checked = check_schedule(deep, batches_to_check(deep)); !checked) {
+    return checked.error();
+  }
+  return deep;
+}
+
+}  // namespace
+
+std::string to_string(const Action& action) {
+  static constexpr std::string_view kLetters = "FBIWU";
+  std::string text(1, kLetters[static_cast<std::size_t>(action.act)]);
+  text += "(" + std::to_string(action.batch);
+  if (action.act != Act::update) {
+    text += "," + std::to_string(action.micro_batch);
+  }
+  return text + ")@" + std::to_string(action.chunk);
+}
+
+Action later(Action action, std::int64_t batches) {
+  action.batch += batches;
+  action.natural += batches;
+  action.first_natural += batches;
+  return action;
+}
+
+Action Sequence::at(std::uint64_t index) const {
+  if (index < prologue.size()) {
+    return prologue[index];
+  }
+  const std::uint64_t i = index - prologue.size();
+  return later(period[i % period.size()], static_cast<std::int64_t>(i / period.size()));
+}
+
+Action Schedule::forward_of(std::int32_t chunk,
+                            std::int64_t batch,
+                            std::int32_t micro_batch) const {
+  const Sequence& sequence = stages[static_cast<std::size_t>(stage_of(chunk))];
+  const auto is_it = [&](const Action& a) {
+    return a.act == Act::forward && a.chunk == chunk && a.micro_batch == micro_batch;
+  };
+  for (const Action& a : sequence.prologue) {
+    if (is_it(a) && a.batch == batch) {
+      return a;
+    }
+  }
+  for (const Action& a : sequence.period) {
+    if (is_it(a) && a.batch <= batch) {
+      return later(a, batch - a.batch);
+    }
+  }
+  TROUPE_CHECK(false, "no forward of ", batch, ", ", micro_batch, " on chunk ", chunk);
+}
+
+Result<void> check_schedule_options(const ScheduleOptions& options) {
+  const ScheduleScheme& scheme = scheme_of(options);
+  if (scheme.fits) {
+    if (auto sensible = scheme.fits(in_turn_options(scheme, options)); !sensible) {
+      return sensible;
+    }
+  }
+  if (!options.stage_of.empty()) {
+    if (auto sensible = check_placement(scheme, options); !sensible) {
+      return sensible;
+    }
+  }
+  if (scheme.chunks && !scheme.flushed && options.synchronous_batches > 0) {
+    return Error{ErrorKind::usage,
+                 concat("pipeline.weights: flushed epochs at the start are for schedules of one "
+                        "chunk a stage; pipeline.schedule is ",
+                        scheme.info.name)};
+  }
+  return {};
+}
+
+Result<Schedule> make_schedule(const ScheduleOptions& options) {
+  if (auto sensible = check_schedule_options(options); !sensible) {
+    return sensible.error();
+  }
+  const ScheduleScheme& scheme = scheme_of(options);
+  ScheduleOptions resolved = in_turn_options(scheme, options);
+  if (!options.stage_of.empty()) {
+    resolved.stages = static_cast<std::int32_t>(options.stage_of.size());
+  }
+  auto schedule = in_turn(scheme, resolved);
+  if (!schedule) {
+    return schedule;
+  }
+  if (auto checked = check_schedule(*schedule, batches_to_check(*schedule)); !checked) {
+    return checked.error();
+  }
+  return options.stage_of.empty() ? schedule : placed(scheme, *std::move(schedule), options);
+}
+
+Result<void> check_schedule(const Schedule& schedule, std::int64_t batches) {
+  const Walk walked = walk(schedule, batches, [](std::int32_t, const Action&) {});
+  if (walked.stuck.empty()) {
+    return {};
+  }
+  std::string message = concat("pipeline.schedule: ", schedule.options.name, " can never finish:");
+  for (const Walk::Stuck& one : walked.stuck) {
+    message +=
+        concat(" stage ", one.stage, " waits at ", to_string(one.at), " for ", one.lacks, ";");
+  }
+  message.back() = '.';
+  return Error{ErrorKind::usage, message};
+}
+
+}  // namespace troupe

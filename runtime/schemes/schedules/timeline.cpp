@@ -1,0 +1,147 @@
+#include "runtime/schemes/schedules/timeline.hpp"
+
+#include "kernels/check.hpp"
+#include "runtime/schemes/schedules/walk.hpp"
+
+#include <algorithm>
+#include <deque>
+
+namespace troupe {
+
+double Timeline::idle() const {
+  double busy = 0;
+  for (const auto& stage : stages) {
+    for (const Interval& interval : stage) {
+      busy += interval.end - interval.start;
+    }
+  }
+  const double all = end * static_cast<double>(stages.size());
+  return all > 0 ? 1 - busy / all : 0;
+}
+
+namespace {
+
+double duration(Act act, const ChunkTimes& t) {
+  switch (act) {
+    case Act::forward:
+      return t.forward;
+    case Act::backward:
+      return t.input_gradient + t.weight_gradient;
+    case Act::input_gradient:
+      return t.input_gradient;
+    case Act::weight_gradient:
+      return t.weight_gradient;
+    case Act::update:
+      return t.update;
+  }
+  return 0;
+}
+
+/// Times at which a chunk has something from its neighbour, in order of micro-batches.
+using Arrivals = std::vector<std::deque<double>>;
+
+/// When the next of a chunk's inputs is there. It is taken away.
+double taken(Arrivals& arrivals, std::int32_t chunk) {
+  auto& times = arrivals[static_cast<std::size_t>(chunk)];
+  const double time = times.front();
+  times.pop_front();
+  return time;
+}
+
+bool sends_error(Act act) {
+  return act == Act::backward || act == Act::input_gradient;
+}
+
+}  // namespace
+
+Timeline simulate(const Schedule& schedule,
+                  const std::vector<ChunkTimes>& times,
+                  std::int64_t batches) {
+  Arrivals activations(static_cast<std::size_t>(schedule.chunks));
+  Arrivals errors(static_cast<std::size_t>(schedule.chunks));
+  std::vector<double> clock(schedule.stages.size());
+  Timeline timeline;
+  timeline.stages.resize(schedule.stages.size());
+  const Walk walked = walk(schedule, batches, [&](std::int32_t stage, const Action& a) {
+    const auto k = static_cast<std::size_t>(stage);
+    const ChunkTimes& t = times[static_cast<std::size_t>(a.chunk)];
+    double ready = 0;
+    if (a.act == Act::forward && a.chunk > 0 && schedule.inputs_predicted) {
+      ready = clock[k] + t.predict_input;  // on the stage's own thread
+    } else if (a.act == Act::forward && a.chunk > 0) {
+      ready = taken(activations, a.chunk);
+    } else if (sends_error(a.act) && a.chunk + 1 < schedule.chunks &&
+               schedule.signal_from != SignalFrom::nobody) {
+      ready = taken(errors, a.chunk);
+    }
+    const double start = std::max(clock[k], ready);
+    const double end = start + duration(a.act, t);
+    clock[k] = end;
+    if (duration(a.act, t) > 0) {
+      timeline.stages[k].push_back({a, start, end});
+    }
+    if (a.act == Act::forward && a.chunk + 1 < schedule.chunks) {
+      activations[static_cast<std::size_t>(a.chunk + 1)].push_back(end + t.link);
+    } else if (a.act == Act::forward && schedule.signal_from == SignalFrom::head) {
+      for (std::size_t c = 0; c + 1 < errors.size(); ++c) {
+        errors[c].push_back(end + times[c + 1].link_back);  // the way of the chunk behind it
+      }
+    } else if (sends_error(a.act) && a.chunk > 0 && schedule.signal_from == SignalFrom::next) {
+      const ChunkTimes& before = times[static_cast<std::size_t>(a.chunk - 1)];
+      // An estimate that is mixed with it is made when it comes, and the lesson follows at once.
+      const double mixing = schedule.estimates_mixed ? before.predict + before.teach : 0;
+      errors[static_cast<std::size_t>(a.chunk - 1)].push_back(end + t.link_back + mixing);
+    }
+    if (a.act == Act::forward && schedule.signal_from == SignalFrom::predictor) {
+      errors[static_cast<std::size_t>(a.chunk)].push_back(end + t.predict);
+    }
+    timeline.end = std::max(timeline.end, end);
+  });
+  TROUPE_CHECK(walked.stuck.empty(),
+               "[simulate] a schedule that cannot finish; M = ",
+               schedule.options.micro_batches);
+  return timeline;
+}
+
+std::vector<std::string> draw(const Timeline& timeline, std::int32_t micro_batches, int columns) {
+  std::vector<std::string> rows;
+  const double scale = timeline.end > 0 ? columns / timeline.end : 0;
+  for (const auto& stage : timeline.stages) {
+    std::string row(static_cast<std::size_t>(columns), '.');
+    for (const Interval& i : stage) {
+      char letter = '!';
+      const auto n = static_cast<int>((i.action.batch * micro_batches + i.action.micro_batch) % 10);
+      switch (i.action.act) {
+        case Act::forward:
+          letter = static_cast<char>('0' + n);
+          break;
+        case Act::backward:
+          letter = static_cast<char>('a' + n);
+          break;
+        case Act::input_gradient:
+          letter = '=';
+          break;
+        case Act::weight_gradient:
+          letter = '-';
+          break;
+        case Act::update:
+          break;
+      }
+      // Rounded, so that equal durations look equal.
+      const int first = static_cast<int>(i.start * scale + 0.5);
+      const int last = std::min(columns, static_cast<int>(i.end * scale + 0.5));
+      for (int c = first; c < last; ++c) {
+        row[static_cast<std::size_t>(c)] = letter;
+      }
+      // Work that is too short to be seen takes a character that would else look idle.
+      const auto at = static_cast<std::size_t>(std::min(first, columns - 1));
+      if (i.end > i.start && first >= last && row[at] == '.') {
+        row[at] = letter;
+      }
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace troupe

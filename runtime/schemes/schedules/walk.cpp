@@ -1,0 +1,201 @@
+#include "runtime/schemes/schedules/walk.hpp"
+
+#include "kernels/check.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+/// How many of each a chunk has behind it. They come in order, so that a number says which.
+struct Done {
+  std::int64_t forwards = 0;
+  std::int64_t errors = 0;     // error signals that have left
+  std::int64_t gradients = 0;  // of micro-batches, whole
+  std::int64_t updates = 0;
+};
+
+class Walker {
+ public:
+  Walker(const Schedule& schedule, std::int64_t batches)
+      : s_(schedule),
+        batches_(batches),
+        micro_batches_(schedule.options.micro_batches),
+        done_(static_cast<std::size_t>(schedule.chunks)),
+        next_(schedule.stages.size()),
+        waits_(schedule.stages.size()) {
+    for (const Sequence& sequence : schedule.stages) {
+      ends_.push_back(end_of(sequence));
+    }
+  }
+
+  template <class See>
+  Walk walk(const See& see) {
+    for (std::size_t k = s_.stages.size(); k-- > 0;) {
+      ready_.push_back(static_cast<std::int32_t>(k));
+    }
+    while (!ready_.empty()) {
+      const std::int32_t stage = ready_.back();
+      ready_.pop_back();
+      go_on(stage, see);
+    }
+    for (std::size_t k = 0; k < s_.stages.size(); ++k) {
+      if (waits_[k]) {
+        const Action a = s_.stages[k].at(next_[k]);
+        walk_.stuck.push_back({static_cast<std::int32_t>(k), a, lacks(a)});
+      }
+    }
+    return std::move(walk_);
+  }
+
+ private:
+  /// Where the stage's sequence has nothing more of these mini-batches.
+  std::uint64_t end_of(const Sequence& sequence) const {
+    std::int64_t first = batches_;
+    for (const Action& a : sequence.period) {
+      first = std::min(first, a.batch);
+    }
+    return sequence.prologue.size() +
+           sequence.period.size() * static_cast<std::uint64_t>(batches_ - first);
+  }
+
+  template <class See>
+  void go_on(std::int32_t stage, const See& see) {
+    const auto k = static_cast<std::size_t>(stage);
+    for (waits_[k] = false; next_[k] < ends_[k]; ++next_[k]) {
+      const Action a = s_.stages[k].at(next_[k]);
+      if (a.batch >= batches_) {
+        continue;
+      }
+      ++walk_.looks;
+      if (!can_start(a)) {
+        waits_[k] = true;
+        return;
+      }
+      see(stage, a);
+      count(a);
+    }
+  }
+
+  Done& of(std::int32_t chunk) { return done_[static_cast<std::size_t>(chunk)]; }
+
+  const Done& of(std::int32_t chunk) const { return done_[static_cast<std::size_t>(chunk)]; }
+
+  std::int64_t number(const Action& a) const { return a.batch * micro_batches_ + a.micro_batch; }
+
+  bool last(std::int32_t chunk) const { return chunk + 1 == s_.chunks; }
+
+  bool can_start(const Action& a) const {
+    const std::int64_t n = number(a);
+    switch (a.act) {
+      case Act::forward:
+        return a.chunk == 0 || s_.inputs_predicted || of(a.chunk - 1).forwards > n;
+      case Act::backward:
+      case Act::input_gradient:
+        return of(a.chunk).forwards > n && (last(a.chunk) || signalled(a.chunk, n));
+      case Act::weight_gradient:
+        return of(a.chunk).errors > n;
+      case Act::update:
+        return of(a.chunk).gradients >= n + micro_batches_ && of(a.chunk).updates == a.batch;
+    }
+    return false;
+  }
+
+  /// What chunk `chunk` makes the error signal of micro-batch `n` of has left its sender.
+  bool signalled(std::int32_t chunk, std::int64_t n) const {
+    switch (s_.signal_from) {
+      case SignalFrom::next:
+        return of(chunk + 1).errors > n;
+      case SignalFrom::head:
+        return of(s_.chunks - 1).forwards > n;
+      case SignalFrom::nobody:
+      case SignalFrom::predictor:
+        break;
+    }
+    return true;
+  }
+
+  void count(const Action& a) {
+    Done& done = of(a.chunk);
+    switch (a.act) {
+      case Act::forward:
+        ++done.forwards;
+        if (!last(a.chunk)) {
+          wake(s_.stage_of(a.chunk + 1));
+        } else if (s_.signal_from == SignalFrom::head) {
+          for (std::int32_t c = 0; c < a.chunk; ++c) {
+            wake(s_.stage_of(c));
+          }
+        }
+        break;
+      case Act::backward:
+      case Act::input_gradient:
+        ++done.errors;
+        done.gradients += a.act == Act::backward;
+        if (a.chunk > 0) {
+          wake(s_.stage_of(a.chunk - 1));
+        }
+        break;
+      case Act::weight_gradient:
+        ++done.gradients;
+        break;
+      case Act::update:
+        ++done.updates;
+        break;
+    }
+  }
+
+  void wake(std::int32_t stage) {
+    const auto k = static_cast<std::size_t>(stage);
+    if (!waits_[k]) {
+      return;
+    }
+    ++walk_.looks;
+    if (can_start(s_.stages[k].at(next_[k]))) {
+      waits_[k] = false;
+      ready_.push_back(stage);
+    }
+  }
+
+  std::string lacks(const Action& a) const {
+    const std::string which = concat("(", a.batch, ",", a.micro_batch, ")@");
+    const Done& done = of(a.chunk);
+    switch (a.act) {
+      case Act::forward:
+        return concat("F", which, a.chunk - 1);
+      case Act::backward:
+      case Act::input_gradient:
+        return done.forwards <= number(a)           ? concat("F", which, a.chunk)
+               : s_.signal_from == SignalFrom::head ? concat("F", which, s_.chunks - 1)
+                                                    : concat("B", which, a.chunk + 1);
+      case Act::weight_gradient:
+        return concat("I", which, a.chunk);
+      case Act::update:
+        break;
+    }
+    const std::int64_t missing = done.gradients - number(a);
+    return missing < micro_batches_
+               ? concat("the gradient of (", a.batch, ",", missing, ")@", a.chunk)
+               : concat("U(", a.batch - 1, ")@", a.chunk);
+  }
+
+  const Schedule& s_;
+  const std::int64_t batches_;
+  const std::int64_t micro_batches_;
+  std::vector<Done> done_;           // by chunk
+  std::vector<std::uint64_t> next_;  // by stage: index of its next action
+  std::vector<std::uint64_t> ends_;
+  std::vector<bool> waits_;  // its next action could not start
+  std::vector<std::int32_t> ready_;
+  Walk walk_;
+};
+
+}  // namespace
+
+Walk walk(const Schedule& schedule,
+          std::int64_t batches,
+          const std::function<void(std::int32_t stage, const Action& action)>& see) {
+  return Walker(schedule, batches).walk(see);
+}
+
+}  // namespace troupe
