@@ -31,12 +31,11 @@ struct Ran {
 /// Calls f(tensor) for every tensor of a result that is not empty: the driver marks them as ready.
 template <class T, class F>
 void for_each_tensor(T& made, F&& f) {
-  if constexpr (std::is_same_v<std::remove_const_t<T>, Tensor>) {
+  if constexpr (std::is_same_v<T, Tensor>) {
     if (made) {
       f(made);
     }
-  } else if constexpr (requires { made.begin(); } &&
-                       !std::is_same_v<std::remove_const_t<T>, std::string>) {
+  } else if constexpr (requires { made.begin(); } && !std::is_same_v<T, std::string>) {
     for (auto& one : made) {
       for_each_tensor(one, f);
     }

@@ -37,12 +37,8 @@ double gamma_sample(const RandomStream& random, double shape, double mean) {
 
 constexpr std::uint64_t kMachine = 0x6d616368;  // names the draws of the machines' speeds
 
-/// Of all tensors of a message, each number as four bytes.
-template <class M>
-std::int64_t bytes_on_link(const M& message) {
-  std::int64_t bytes = 0;
-  for_each_tensor(message, [&bytes](const Tensor& tensor) { bytes += 4 * tensor.elements(); });
-  return bytes;
+std::int64_t bytes_on_link(const Tensor& tensor) {
+  return tensor ? 4 * tensor.elements() : 0;
 }
 
 }  // namespace
@@ -171,19 +167,39 @@ double TimeModel::exchange(std::int32_t replica,
 double TimeModel::link(const Message& message) const {
   const Stamp stamp = message_stamp(message);  // of the chunk that it goes to
   if (const auto* upload = get_if<Upload>(&message)) {
-    return exchange(stamp.replica, stamp, 7, bytes_on_link(*upload), upload->far);
+    std::int64_t bytes = 0;
+    for (const Tensor& values : upload->contribution.values) {
+      bytes += bytes_on_link(values);
+    }
+    return exchange(stamp.replica, stamp, 7, bytes, upload->far);
   }
   if (const auto* answer = get_if<Answer>(&message)) {
+    std::int64_t bytes = 0;
+    for (const Slice& slice : answer->weights) {
+      bytes += bytes_on_link(slice.values);
+    }
+    for (const Tensor& difference : answer->differences) {
+      bytes += bytes_on_link(difference);
+    }
+    for (const Tensor& moment : answer->moments) {
+      bytes += bytes_on_link(moment);
+    }
     // Evaluations are free.
-    return answer->pinned
-               ? 0
-               : exchange(answer->replica, stamp, 8, bytes_on_link(*answer), answer->far);
+    return answer->pinned ? 0 : exchange(answer->replica, stamp, 8, bytes, answer->far);
   }
   if (const auto* part = get_if<GradientPart>(&message)) {
-    return exchange(stamp.replica, stamp, 9, bytes_on_link(*part));
+    std::int64_t bytes = 0;
+    for (const Tensor& values : part->tensors) {
+      bytes += bytes_on_link(values);
+    }
+    return exchange(stamp.replica, stamp, 9, bytes);
   }
   if (const auto* note = get_if<Note>(&message)) {
-    return exchange(stamp.replica, stamp, 10, bytes_on_link(*note));
+    std::int64_t bytes = 0;
+    for (const Tensor& values : note->tensors) {
+      bytes += bytes_on_link(values);
+    }
+    return exchange(stamp.replica, stamp, 10, bytes);
   }
   const bool activation = holds_alternative<Activation>(message);
   TROUPE_CHECK(activation || holds_alternative<ErrorSignal>(message),

@@ -11,13 +11,8 @@ namespace {
 
 template <class T>
 T take(std::map<MicroBatch, T>& from, const MicroBatch& key) {
-  const auto found = find_first(from, key);
-  if (found == from.end()) {
-    return {};
-  }
-  T taken = std::move(found->second);
-  from.erase(found);
-  return taken;
+  auto found = from.extract(key);
+  return found.empty() ? T{} : std::move(found.mapped());
 }
 
 }  // namespace

@@ -5,10 +5,7 @@
 namespace troupe {
 
 void GradientSums::open_read(const Action& a, const View& view, std::int64_t version, double now) {
-  open_.insert_or_assign(  // mostly the latest
-      open_.end(),
-      micro_batch_of(a),
-      OpenRead{view, version, a.natural, now});
+  open_[micro_batch_of(a)] = {view, version, a.natural, now};
 }
 
 void GradientSums::begin_backward(std::optional<View> view, std::int64_t version) {
@@ -17,10 +14,8 @@ void GradientSums::begin_backward(std::optional<View> view, std::int64_t version
 }
 
 void GradientSums::close_read(const Action& a) {
-  const auto opened = find_first(open_, micro_batch_of(a));
-  TROUPE_CHECK(opened != open_.end(), "the end of a read that nobody has begun: ", to_string(a));
-  const OpenRead read = opened->second;
-  open_.erase(opened);
+  const OpenRead read = open_.at(micro_batch_of(a));
+  open_.erase(micro_batch_of(a));
   BatchGradient& sum = sums_[a.chunk];
   sum.read_time = sum.reads.empty() ? read.time : std::min(sum.read_time, read.time);
   sum.reads.push_back({.micro_batch = a.micro_batch,

@@ -27,9 +27,7 @@ class GradientSums {
 
   /// The natural step of the forward whose backward is `a`.
   std::int64_t forward_natural(const Action& a) const {
-    const auto opened = find_first(open_, micro_batch_of(a));
-    TROUPE_CHECK(opened != open_.end(), "a backward without its forward: ", to_string(a));
-    return opened->second.natural;
+    return open_.at(micro_batch_of(a)).natural;
   }
 
   /// A backward starts and reads the weights of `view` (none: those of its forward).

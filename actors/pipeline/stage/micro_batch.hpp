@@ -21,14 +21,6 @@ struct MicroBatch {
   }
 };
 
-/// As find(), of what mostly goes in the order in which it has come: the first is looked at before the others.
-auto find_first(auto& by_micro_batch, const MicroBatch& key) {
-  const auto first = by_micro_batch.begin();
-  return first != by_micro_batch.end() && !(first->first < key) && !(key < first->first)
-             ? first
-             : by_micro_batch.find(key);
-}
-
 inline MicroBatch micro_batch_of(const Action& a) {
   return {a.chunk, a.batch, a.micro_batch};
 }

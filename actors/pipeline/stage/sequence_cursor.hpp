@@ -16,20 +16,10 @@ class SequenceCursor {
       : schedule_(std::move(schedule)), stage_(static_cast<std::size_t>(stage)) {}
 
   /// The action that it stands at.
-  const Action& action() const {
-    if (known_ != at_) {
-      action_ = sequence().at(at_);
-      known_ = at_;
-    }
-    return action_;
-  }
+  Action action() const { return sequence().at(at_); }
 
   /// Goes on to the next; returns the one that it stood at.
-  Action pass() {
-    const Action passed = action();
-    ++at_;
-    return passed;
-  }
+  Action pass() { return sequence().at(at_++); }
 
   void set_end(std::int64_t batches) { end_ = batches; }
 
@@ -57,9 +47,6 @@ class SequenceCursor {
   std::shared_ptr<const Schedule> schedule_;
   std::size_t stage_;
   std::uint64_t at_ = 0;
-  // It is asked for the action with every message.
-  mutable Action action_;
-  mutable std::optional<std::uint64_t> known_;  // where that stands
   std::optional<std::int64_t> end_;
 };
 

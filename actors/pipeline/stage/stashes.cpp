@@ -1,17 +1,18 @@
 #include "actors/pipeline/stage/stashes.hpp"
 
+
 #include <algorithm>
 #include <utility>
 
 namespace troupe {
 
 void Stashes::keep(const Action& forward, KeptForward kept) {
-  kept_.insert_or_assign(kept_.end(), key(forward), std::move(kept));  // mostly the latest
+  kept_[key(forward)] = std::move(kept);
   count_max_ = std::max(count_max_, static_cast<std::int64_t>(kept_.size() + deltas_.size()));
 }
 
 KeptForward Stashes::take(const Action& backward) {
-  const auto found = find_first(kept_, key(backward));
+  const auto found = kept_.find(key(backward));
   TROUPE_CHECK(found != kept_.end(), "stage ", stage_, ": no stash for ", to_string(backward));
   if (policy_ == KeepActivations::overwrite) {
     return found->second;

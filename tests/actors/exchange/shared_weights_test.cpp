@@ -57,7 +57,7 @@ Reply carry_out(Optimizer& optimizer, Stream& stream, Request request) {
   fx.clear();
   optimizer.on(std::move(ran), 0, fx);
   TROUPE_CHECK(fx.sends.size() == 1, fx.sends.size(), " answers");
-  return std::get<Reply>(std::move(fx.sends.front().message));
+  return get<Reply>(std::move(fx.sends.front().message));
 }
 
 Apply step_of() {
