@@ -85,6 +85,9 @@ struct Now {
   std::size_t dynamic_begin = 0;
   std::size_t dynamic_size = 0;
 
+  bool warp_by_warp = false;  // one warp as far as it gets, then another
+  int warp = -1;              // that ran last
+
   int current = -1;  // thread
   pthread_t host_thread{};
   fiber scheduler;
@@ -101,6 +104,7 @@ std::byte* room() {
 
 void select(int thread) {
   now.current = thread;
+  now.warp = thread / kWarp;
   const auto t = static_cast<unsigned>(thread);
   threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
 }
@@ -222,6 +226,21 @@ void check_shared() {
   }
 }
 
+/// Of the ready threads and, behind them, those that have not begun.
+std::size_t choose(std::size_t choices) {
+  if (now.warp_by_warp) {
+    const auto of_warp = [](int thread) {
+      return thread / kWarp == now.warp;
+    };
+    const auto found = std::find_if(now.ready.begin(), now.ready.end(), of_warp);
+    if (found != now.ready.end() ||
+        (now.begun < now.order.size() && of_warp(now.order[now.begun]))) {
+      return static_cast<std::size_t>(found - now.ready.begin());
+    }
+  }
+  return any_of(choices);
+}
+
 void run_block(std::size_t dynamic_bytes) {
   const auto threads = static_cast<std::size_t>(now.threads);
   now.all.assign(threads, {});
@@ -229,6 +248,13 @@ void run_block(std::size_t dynamic_bytes) {
   std::iota(now.order.begin(), now.order.end(), 0);
   for (std::size_t i = threads; i > 1; --i) {
     std::swap(now.order[i - 1], now.order[any_of(i)]);
+  }
+  now.warp_by_warp = any_of(2) == 0;
+  if (now.warp_by_warp) {
+    const auto first = static_cast<int>(any_of((threads + kWarp - 1) / kWarp));
+    std::stable_sort(now.order.begin(), now.order.end(), [first](int a, int b) {
+      return (a / kWarp ^ first) < (b / kWarp ^ first);
+    });
   }
   now.begun = 0;
   now.done = 0;
@@ -248,7 +274,7 @@ void run_block(std::size_t dynamic_bytes) {
       now.failed = cudaErrorLaunchFailure;
       return;
     }
-    const std::size_t choice = any_of(choices);
+    const std::size_t choice = choose(choices);
     if (choice < now.ready.size()) {
       go_on(choice);
     } else {

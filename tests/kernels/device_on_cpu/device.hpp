@@ -1,9 +1,10 @@
 // A GPU that the CPU plays, so that kernels/cuda/ is executed where there is none, and so that what is wrong there shows.
 //
-// Threads of a block are fibers that run in a random order from one barrier to the next; lanes of a warp meet at shuffles
-// and votes. What is queued on streams runs late, one operation at a time, in any order that streams and events allow.
-// Memory of a device, and a block's shared memory, begins as NaN; behind an allocation there is none. Two devices (or as
-// many as TROUPE_DEVICES says) have memory of their own. All order is drawn from TROUPE_DEVICE_SEED.
+// Threads of a block are fibers that run in a random order from one barrier to the next, in half of the blocks one warp as
+// far as it gets and then another; lanes of a warp meet at shuffles and votes. What is queued on streams runs late, one
+// operation at a time, in any order that streams and events allow. Memory of a device, and a block's shared memory, begins as
+// NaN; behind an allocation there is none. Two devices (or as many as TROUPE_DEVICES says) have memory of their own. All
+// order is drawn from TROUPE_DEVICE_SEED.
 //
 // What is against CUDA's rules is a fault: it is told on standard error, with the kernel and the place, and from then on
 // every call of that device returns an error, as CUDA's do.

@@ -83,6 +83,28 @@ __global__ void reverse_kernel(float* x) {
   x[threadIdx.x] = all[kThreads - 1 - threadIdx.x];
 }
 
+/// The sum over the block, twice; its room is used again when all have read.
+template <bool waits>
+__global__ void two_sums_kernel(float* out) {
+  __shared__ float of_warp[kThreads / 32];
+  for (int round = 0; round < 2; ++round) {
+    float sum = static_cast<float>(round + 1);
+    for (int distance = 16; distance > 0; distance /= 2) {
+      sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    }
+    if (threadIdx.x % 32 == 0) {
+      of_warp[threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      out[round] = of_warp[0] + of_warp[1] + of_warp[2] + of_warp[3];
+    }
+    if constexpr (waits) {
+      __syncthreads();
+    }
+  }
+}
+
 template <bool waits>
 __global__ void rotate_in_place_kernel(float* x) {
   const float next = x[(threadIdx.x + 1) % 32];
@@ -163,6 +185,22 @@ TEST_CASE("a barrier that is left out is found") {
   CHECK(right([](const Fresh& f, float* x) {
           reverse_kernel<false><<<1, kThreads, 0, f.a>>>(x);
         }) == kSeeds);
+}
+
+TEST_CASE("a barrier that is left out before memory is used again is found") {
+  const auto right = [](auto launch) {
+    return wrong_orders([&](const Fresh& fresh) {
+      float* const x = fresh.floats(2);
+      launch(fresh, x);
+      return fresh.read(x, 2) == std::vector<float>{kThreads, 2 * kThreads};
+    });
+  };
+  CHECK(right([](const Fresh& f, float* x) {
+          two_sums_kernel<true><<<1, kThreads, 0, f.a>>>(x);
+        }) == 0);
+  CHECK(right([](const Fresh& f, float* x) {
+          two_sums_kernel<false><<<1, kThreads, 0, f.a>>>(x);
+        }) > kSeeds / 8);
 }
 
 TEST_CASE("a warp's barrier that is left out is found") {
