@@ -4,7 +4,6 @@
 #include "messages/archive.hpp"
 #include "messages/for_each_field.hpp"
 #include "messages/messages.hpp"
-#include "messages/record_facts.hpp"
 #include "messages/tensor_bytes.hpp"
 
 #include <algorithm>
@@ -23,14 +22,11 @@ constexpr std::int64_t kRoundsMax = 1'000'000;
 constexpr std::int64_t kAmountMax = std::int64_t{1} << 50;
 constexpr std::int64_t kPeriodMax = 2'000'000'000;  // twice what an experiment may ask for
 
-/// What each field of a T may hold: as the struct says, or, of a record, messages/record_facts.hpp. Nothing where it says
-/// nothing of its fields.
+/// What each field of a T may hold, as the struct says. Nothing where it says nothing of its fields.
 template <class T>
 constexpr auto field_bounds() {
   if constexpr (requires { T::kFacts.bounds; }) {
     return T::kFacts.bounds;
-  } else if constexpr (requires { RecordFacts<T>::bounds; }) {
-    return RecordFacts<T>::bounds;
   } else {
     return nullptr;
   }

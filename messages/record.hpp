@@ -1,11 +1,13 @@
 // What machines tell the Recorder. A record is no delivery: it changes no order and no hash.
 //
-// One that becomes a line of metrics.jsonl says in its struct what that line is called and has:
+// A record is declared once, here: its fields, what each of them may hold where it comes from another process (kFacts; none: it
+// never does), and, where it becomes a line of metrics.jsonl, what that line is called and has:
 //
 //   struct LossOfReplica {
 //     std::int32_t replica = 0;
 //     std::string cause;
 //
+//     static constexpr auto kFacts = bounded(is::replica, is::text);
 //     static constexpr LineKind kLine{"lost", "a replica has died and the run goes on", "lost"};
 //     void tell(auto& line) const { line("replica", replica)("cause", cause); }
 //     std::string words() const { return concat("replica ", replica, " (", cause, ")"); }
@@ -16,6 +18,7 @@
 #pragma once
 
 #include "kernels/check.hpp"
+#include "messages/facts.hpp"
 #include "messages/stamp.hpp"
 
 #include <array>
@@ -30,9 +33,8 @@ namespace troupe {
 /// A kind of line in metrics.jsonl.
 struct LineKind {
   const char* kind;
-  const char* doc;  // of the line; its members have theirs where they need one
-  const char* list =
-      "";  // the member of summary.json, and row of the table, that has its words; "": none
+  const char* doc;        // of the line; its members have theirs where they need one
+  const char* list = "";  // the member of summary.json that has its words; "": none
 };
 
 /// The loss of one micro-batch, from the head.
@@ -41,6 +43,8 @@ struct LossRecord {
   std::int64_t samples = 0;
   std::int64_t rows = 0;  // losses in the sum: one a sample, or one a position of a sequence
   Tensor result;  // float64 (2): sum of the rows' losses, rows predicted right (kernels/loss.hpp)
+
+  static constexpr auto kFacts = bounded(is::inside, is::amount, is::amount, is::losses);
 };
 
 /// A gradient was applied at a shard: what it had read, and how old that was.
@@ -53,6 +57,9 @@ struct AppliedRecord {
   std::vector<Read> reads;        // by micro-batch
   std::size_t slice = 0;          // of a server
   std::int64_t mini_batches = 1;  // that it stands for; of an all-reduce, all are replica 0's
+
+  static constexpr auto kFacts =
+      bounded(is::inside, is::count, is::any, is::any, is::any, is::inside, is::slice, is::push);
 };
 
 /// What a server has seen, told when its run is over.
@@ -67,6 +74,17 @@ struct ServerRecord {
   std::int64_t in_flight_age = 0;  // sum over them: version - the version they had read
   std::int64_t bytes = 0;          // of tensors, in and out
   std::int32_t group = -1;         // of replicas, whose server it is; -1: of all
+
+  static constexpr auto kFacts = bounded(is::chunk,
+                                         is::slice,
+                                         is::count,
+                                         is::count,
+                                         is::count,
+                                         is::any,
+                                         is::count,
+                                         is::any,
+                                         is::amount,
+                                         is::group);
 };
 
 /// Tensors that a replica sends to others for one mini-batch, where there is no server to count them.
@@ -74,6 +92,8 @@ struct TrafficRecord {
   std::int32_t replica = 0;
   std::int32_t chunk = 0;
   std::int64_t bytes = 0;
+
+  static constexpr auto kFacts = bounded(is::replica, is::chunk, is::amount);
 };
 
 /// What a PredictionRecord is of.
@@ -81,6 +101,10 @@ enum class PredictionOf : std::uint8_t {
   error_signal,  // a predictor's estimate, and what the next module has sent: a lesson
   input,         // a predictor's estimate, and what the module before has made: a lesson
 };
+
+constexpr PredictionOf last_of(PredictionOf /*type*/) {
+  return PredictionOf::input;
+}
 
 /// How far something is from what it stands for.
 struct PredictionRecord {
@@ -91,12 +115,16 @@ struct PredictionRecord {
   PredictionOf of = PredictionOf::error_signal;
   /// Lessons that newer ones have taken the place of, since the record before (decoupled.synthetic.freshest).
   std::int64_t replaced = 0;
+
+  static constexpr auto kFacts = bounded(is::inside, is::lessons, is::any, is::count);
 };
 
 /// What a module's error signal of a mini-batch was, where modules have predictors of them.
 struct SignalRecord {
   Stamp stamp;             // of the module; micro_batch unused
   bool synthetic = false;  // it updates on an estimate; else on a true signal, or not at all
+
+  static constexpr auto kFacts = bounded(is::inside, is::any);
 };
 
 /// What the forward of a module that draws its inputs from a buffer has got (decoupled.greedy.buffer).
@@ -106,11 +134,17 @@ enum class Drawn : std::uint8_t {
   none,   // it passes over the mini-batch, for the run was ended before it or its input has died
 };
 
+constexpr Drawn last_of(Drawn /*type*/) {
+  return Drawn::none;
+}
+
 struct InputRecord {
   Stamp stamp;  // of the module, whose mini-batches are its updates
   Drawn drawn = Drawn::fresh;
   /// Inputs that newer ones have taken the place of before they were used, since the record before.
   std::int64_t replaced = 0;
+
+  static constexpr auto kFacts = bounded(is::inside, is::any, is::count);
 };
 
 /// A module's update beside backpropagation's, both of one mini-batch and at the same weights: sums over the
@@ -120,6 +154,8 @@ struct AngleRecord {
   double product = 0;  // of the update's gradient and the true one
   double update = 0;   // squares of the update's gradient; 0: there was no update
   double truth = 0;    // squares of the true one
+
+  static constexpr auto kFacts = bounded(is::inside, is::any, is::any, is::any);
 };
 
 /// How far the replicas' weights of a chunk at an evaluation are from their mean, where they have no server.
@@ -128,6 +164,8 @@ struct ConsensusRecord {
   std::int32_t chunk = 0;
   std::int64_t step = 0;
   std::vector<double> distances;  // by replica: sum of squares of x_i - mean; -1: it is gone
+
+  static constexpr auto kFacts = bounded(is::replica, is::chunk, is::count, is::by_replica);
 };
 
 /// A replica has died and the run goes on without it.
@@ -135,6 +173,7 @@ struct LossOfReplica {
   std::int32_t replica = 0;
   std::string cause;
 
+  static constexpr auto kFacts = bounded(is::replica, is::text);
   static constexpr LineKind kLine{"lost", "a replica has died and the run goes on", "lost"};
 
   void tell(auto& line) const { line("replica", replica)("cause", cause); }
@@ -149,6 +188,7 @@ struct ReturnOfReplica {
   // Its mini-batches before that which no server has got: under way, or passed over
   std::int64_t missed = 0;
 
+  static constexpr auto kFacts = bounded(is::replica, is::count, is::count);
   static constexpr LineKind kLine{"returned", "a replica is part of the run again", "returned"};
 
   void tell(auto& line) const {
@@ -169,6 +209,7 @@ struct LossOfCopy {
   std::int32_t left = 0;  // copies that are left
   std::string cause;
 
+  static constexpr auto kFacts = bounded(is::chunk, is::slice, is::count, is::count, is::text);
   static constexpr LineKind kLine{"lost_copy", "a copy of a server is lost", "lost_copies"};
 
   void tell(auto& line) const {
@@ -194,6 +235,9 @@ struct EvaluationRecord {
   bool better = false;          // than all before it that count
   bool patience_ended = false;  // no better one has come for so long that it ends the run
 
+  static constexpr auto kFacts =
+      bounded(is::count, is::any, is::any, is::any, is::amount, is::any, is::any);
+
   std::optional<double> accuracy_if_any() const {
     return has_accuracy ? std::optional(accuracy) : std::nullopt;
   }
@@ -207,6 +251,8 @@ struct ReplicaRecord {
   double accuracy = 0;  // 0 where targets are values
   bool has_accuracy = false;
 
+  static constexpr auto kFacts = bounded(is::replica, is::count, is::any, is::any, is::any);
+
   std::optional<double> accuracy_if_any() const {
     return has_accuracy ? std::optional(accuracy) : std::nullopt;
   }
@@ -215,12 +261,16 @@ struct ReplicaRecord {
 /// Evaluations that were due are not made, because too many wait for a replica that is far behind.
 struct PassedOverRecord {
   std::int64_t evaluations = 0;
+
+  static constexpr auto kFacts = bounded(is::count);
 };
 
 /// A stage has finished its sequence, or is told the end of a run that others ended.
 struct StageRecord {
   std::int32_t stage = 0;
   std::int64_t stashes_max = 0;  // the most micro-batches kept between forward and backward
+
+  static constexpr auto kFacts = bounded(is::stage, is::count);
 };
 
 /// A kernel job ran (told by the driver, which knows the clock).
@@ -230,6 +280,8 @@ struct BusyRecord {
   double end = 0;
   const char* what = "";
   Stamp stamp;
+
+  static constexpr auto kFacts = bounded(is::actor, is::number, is::number, is::any, is::any);
 };
 
 /// What a stage may lack for the next action of its sequence.
@@ -239,6 +291,10 @@ enum class Want : std::uint8_t {
   error,       // of the next stage
   weights,     // of a shard: it has still to update, or a server to answer
 };
+
+constexpr Want last_of(Want /*type*/) {
+  return Want::weights;
+}
 
 constexpr std::array<const char*, 4> kWants{"data", "activation", "error", "weights"};
 
@@ -252,6 +308,8 @@ struct WaitRecord {
   Want want = Want::data;
   double start = 0;  // seconds of the run's clock
   double end = 0;
+
+  static constexpr auto kFacts = bounded(is::actor, is::any, is::number, is::number);
 };
 
 /// One of them; a class as Message is.

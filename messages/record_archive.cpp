@@ -1,9 +1,12 @@
 #include "messages/record_archive.hpp"
 
+#include "messages/for_each_field.hpp"
+
 #include <cstddef>
 #include <mutex>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace troupe {
@@ -31,30 +34,16 @@ void fields(Archive& a, BusyRecord& busy) {
   }
 }
 
-void fields(Archive& a, PredictionRecord& prediction) {
-  a(prediction);
-  if (prediction.of > PredictionOf::input) {
-    throw ArchiveError("a record is of a prediction that does not exist");
-  }
-}
-
-void fields(Archive& a, InputRecord& input) {
-  a(input);
-  if (input.drawn > Drawn::none) {
-    throw ArchiveError("a record is of an input that was drawn as none is");
-  }
-}
-
-void fields(Archive& a, WaitRecord& wait) {
-  a(wait);
-  if (static_cast<std::size_t>(wait.want) >= kWants.size()) {
-    throw ArchiveError("a record tells of a want that does not exist");
-  }
-}
-
 template <class Record>
 void fields(Archive& a, Record& record) {
   a(record);
+  for_each_field(record, []<class T>(const T& field, std::size_t) {
+    if constexpr (std::is_enum_v<T>) {
+      if (field > last_of(field)) {
+        throw ArchiveError("a record has a value that its kind does not have");
+      }
+    }
+  });
 }
 
 template <std::size_t I = 0>
