@@ -117,8 +117,6 @@ class Failing final : public Machine {
     }
   }
 
-  void keep(Archive& a) override { inner_->keep(a); }
-
   std::string waits_for() const override { return inner_->waits_for(); }
 
  private:
