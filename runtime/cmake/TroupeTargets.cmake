@@ -54,8 +54,8 @@ function(troupe_compile_quickly target)
   endif()
 endfunction()
 
-# TROUPE_UNITY compiles eight files at a time, which takes half of the work, for builds that compile everything anyway: who
-# changes a file waits for one. Names that only one file knows (in an unnamed namespace) must then not be another's among
+# TROUPE_UNITY compiles eight files at a time, which takes half of the work where everything is compiled; who changes a file then
+# waits for its eight. Names that only one file knows (in an unnamed namespace) must then not be another's among
 # the eight; files that are meant to look alike are APART. What each file includes is checked where it is OFF. LIBRARIES: the
 # libraries alone are compiled so, and each test is a program of its own.
 set(TROUPE_UNITY OFF CACHE STRING "Compile eight files at a time: ON, LIBRARIES or OFF")
