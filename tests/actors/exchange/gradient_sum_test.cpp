@@ -220,7 +220,7 @@ TEST_CASE("a part of the next mini-batch is kept, one of the last is dropped", "
   Stream stream{Device{}};
   const auto work = [&] {  // its only job
     REQUIRE(fx.runs.size() == 1);
-    Computed made = std::get<Ran<Computed>>(fx.runs.front().job(stream)).made;
+    Computed made = get<Ran<Computed>>(fx.runs.front().job(stream)).made;
     fx.clear();
     return made;
   };
@@ -310,7 +310,7 @@ TEST_CASE("reduction hands the sum to its shard, and one replica's record stands
     for (int jobs = replica == 0 ? 2 : 1; jobs > 0; --jobs) {  // the root adds; both divide
       CHECK(host.sums.empty());
       REQUIRE(fx.runs.size() == 1);
-      Computed made = std::get<Ran<Computed>>(fx.runs.front().job(stream)).made;
+      Computed made = get<Ran<Computed>>(fx.runs.front().job(stream)).made;
       fx.runs.clear();
       made.tensors = {filled(3, 5), filled(3, 3)};
       reduction.job_done(std::move(made), 0, fx);

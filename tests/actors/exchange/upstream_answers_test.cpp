@@ -297,7 +297,7 @@ TEST_CASE("what a replica has predicted follows the weights that replace its own
   CHECK(r.step() == 0);  // not before the predictions have moved along
   REQUIRE(r.fx.runs.size() == 1);
   Stream stream(Device{});
-  Computed moved = std::get<Ran<Computed>>(r.fx.runs.front().job(stream)).made;
+  Computed moved = get<Ran<Computed>>(r.fx.runs.front().job(stream)).made;
   r.exchange.job_done(std::move(moved), 0, r.fx);
   REQUIRE(r.step() == 1);
   CHECK(r.newest() == Floats{7});

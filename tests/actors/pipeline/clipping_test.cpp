@@ -52,7 +52,7 @@ TEST_CASE("a job measures the gradient with the shares of other chunks", "[actor
   REQUIRE(fx.runs.size() == 1);
   CHECK(fx.runs[0].stamp.batch == 4);
   Stream stream(Device{});
-  const Computed made = std::get<Ran<Computed>>(fx.runs[0].job(stream)).made;
+  const Computed made = get<Ran<Computed>>(fx.runs[0].job(stream)).made;
   CHECK(made.what == Clipping::kNorms);
   CHECK(first_of(made.tensors.at(0)) == 8);
   CHECK(made.numbers == std::vector<double>{2 * 64, 6 * 64});
