@@ -104,10 +104,6 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
     case proto::Pipeline::recompute:
       m.activations = static_cast<double>(m.stashes) * input + saved;
       break;
-    case proto::Pipeline::overwrite:
-      m.stashes = std::min<std::int64_t>(m.stashes, 1);
-      m.activations = saved;
-      break;
   }
   return m;
 }

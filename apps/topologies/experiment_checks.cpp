@@ -187,15 +187,6 @@ Rows batch_checks() {
                     : "data.growth: mini-batches grow with one replica only, each of them an "
                       "update";
        }},
-      {"growth_of_what_is_kept",
-       [](const E& e) {
-         return e.data().growth().at().empty() ||
-                        e.pipeline().activations() != proto::Pipeline::overwrite
-                    ? ""
-                    : "data.growth: does not go with pipeline.activations=overwrite, where a "
-                      "backward would meet what a forward of another size has left; right is fifo "
-                      "or recompute";
-       }},
       {"growth_in_order", check_growth},
       {"something_to_learn",
        [](const E& e) {

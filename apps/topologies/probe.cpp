@@ -58,14 +58,6 @@ Constraints<E> probe_checks() {
                     : "record.angle_every: the gradient of quadratic is of its weights alone, "
                       "without samples or labels; right is 0";
        }},
-      {"angle_of_what_is_kept",
-       [](const E& e) {
-         return e.record().angle_every() == 0 ||
-                        e.pipeline().activations() != proto::Pipeline::overwrite
-                    ? ""
-                    : "record.angle_every: with pipeline.activations=overwrite a backward is of "
-                      "another mini-batch than its forward; right is 0";
-       }},
   };
 }
 

@@ -353,7 +353,7 @@ TEST_CASE("E7: without momentum there is nothing to predict along", "[system]") 
   }
 }
 
-TEST_CASE("E8: without its own activations a backward teaches nothing", "[system]") {
+TEST_CASE("E8: a backward learns as much by activations that are made again", "[system]") {
   const Task task{kSelu, kClasses, 64, 600};
   std::string table = "test accuracy at the end, training loss of the last quarter\n";
   for (const double rate : {0.001, 0.0056}) {
@@ -373,11 +373,7 @@ TEST_CASE("E8: without its own activations a backward teaches nothing", "[system
     const BySeed sync = accuracy("sync", "fifo");
     const BySeed fifo = accuracy("latest", "fifo");
     const BySeed recompute = accuracy("latest", "recompute");
-    const BySeed overwrite = accuracy("latest", "overwrite");
     INFO("rate " << rate);
-    for (std::size_t i = 0; i < kSeeds; ++i) {
-      CHECK(overwrite[i] < 0.6 * fifo[i]);
-    }
     CHECK(std::abs(mean(recompute) - mean(fifo)) < 0.03);
     if (rate == 0.001) {
       CHECK(std::abs(mean(fifo) - mean(sync)) < 0.02);

@@ -1,22 +1,18 @@
 #include "actors/pipeline/stage/stashes.hpp"
 
-
 #include <algorithm>
 #include <utility>
 
 namespace troupe {
 
 void Stashes::keep(const Action& forward, KeptForward kept) {
-  kept_[key(forward)] = std::move(kept);
+  kept_[micro_batch_of(forward)] = std::move(kept);
   count_max_ = std::max(count_max_, static_cast<std::int64_t>(kept_.size() + deltas_.size()));
 }
 
 KeptForward Stashes::take(const Action& backward) {
-  const auto found = kept_.find(key(backward));
+  const auto found = kept_.find(micro_batch_of(backward));
   TROUPE_CHECK(found != kept_.end(), "stage ", stage_, ": no stash for ", to_string(backward));
-  if (policy_ == KeepActivations::overwrite) {
-    return found->second;
-  }
   KeptForward kept = std::move(found->second);
   kept_.erase(found);
   return kept;

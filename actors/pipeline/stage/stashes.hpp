@@ -13,13 +13,13 @@
 namespace troupe {
 
 /// What a stage keeps from forward to backward (pipeline.activations).
-enum class KeepActivations : std::uint8_t { fifo, recompute, overwrite };
+enum class KeepActivations : std::uint8_t { fifo, recompute };
 
 /// Of one micro-batch.
 struct KeptForward {
   Weights weights{};   // what the forward read, where the backward uses the same; else empty
   Weights borrowed{};  // the forward's slices of tied parameters, which the backward uses too
-  Stash stash{};       // fifo, overwrite
+  Stash stash{};       // fifo
   Bundle input{};      // recompute
   Tensor labels{};     // recompute, head; where a module makes its error signal of them
   Tensor output{};     // where a module makes its error signal itself
@@ -35,9 +35,10 @@ class Stashes {
   void keep(const Action& forward, KeptForward kept);
 
   /// The weights that the forward of `backward` read, where they were kept.
-  const Weights& weights(const Action& backward) const { return kept_.at(key(backward)).weights; }
+  const Weights& weights(const Action& backward) const {
+    return kept_.at(micro_batch_of(backward)).weights;
+  }
 
-  /// With KeepActivations::overwrite it stays, until the next forward overwrites it.
   KeptForward take(const Action& backward);
 
   void keep_deltas(const Action& input_gradient, Stash deltas);
@@ -49,10 +50,6 @@ class Stashes {
   void archive(auto& a) { a(kept_, deltas_, count_max_, told_); }
 
  private:
-  MicroBatch key(const Action& a) const {
-    return policy_ == KeepActivations::overwrite ? MicroBatch{a.chunk, 0, 0} : micro_batch_of(a);
-  }
-
   KeepActivations policy_;
   std::int32_t stage_;
   std::map<MicroBatch, KeptForward> kept_;

@@ -161,14 +161,6 @@ Result<void> check_weights(const proto::Experiment& experiment) {
   if (auto sound = check_optimizer(scheme, optimizer_scheme(experiment.optimizer())); !sound) {
     return sound;
   }
-  if (experiment.pipeline().activations() == proto::Pipeline::overwrite && !scheme.newest_only) {
-    return usage_error(
-        "pipeline.activations: overwrite is a control for policies that read what is newest; {} is "
-        "{}: {}",
-        kKey,
-        scheme.info.name,
-        use_weights([](const PolicyScheme& s) { return s.newest_only; }));
-  }
   return {};
 }
 

@@ -173,20 +173,17 @@ TEST_CASE("the time of an evaluation is not waiting") {
   CHECK(waits(fx).empty());
 }
 
-TEST_CASE("overwritten stashes stay, others go with their backward") {
-  for (const auto policy : {KeepActivations::fifo, KeepActivations::overwrite}) {
-    Stashes stashes(policy, 0);
-    stashes.keep(forward(0), {.first_sample = 10});
-    stashes.keep(forward(1), {.first_sample = 20});
-    const bool overwrite = policy == KeepActivations::overwrite;
-    CHECK(stashes.take(backward(0)).first_sample == (overwrite ? 20 : 10));
-    CHECK(stashes.take(backward(1)).first_sample == 20);
-    Effects fx;
-    stashes.tell(fx);
-    stashes.tell(fx);
-    REQUIRE(fx.records.size() == 1);
-    CHECK(std::get<StageRecord>(fx.records.front()).stashes_max == (overwrite ? 1 : 2));
-  }
+TEST_CASE("a stash goes with its backward") {
+  Stashes stashes(KeepActivations::fifo, 0);
+  stashes.keep(forward(0), {.first_sample = 10});
+  stashes.keep(forward(1), {.first_sample = 20});
+  CHECK(stashes.take(backward(0)).first_sample == 10);
+  CHECK(stashes.take(backward(1)).first_sample == 20);
+  Effects fx;
+  stashes.tell(fx);
+  stashes.tell(fx);
+  REQUIRE(fx.records.size() == 1);
+  CHECK(std::get<StageRecord>(fx.records.front()).stashes_max == 2);
 }
 
 TEST_CASE("a push tells what each micro-batch has read, and when the oldest forward began") {

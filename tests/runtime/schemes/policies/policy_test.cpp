@@ -123,9 +123,6 @@ TEST_CASE("what a policy says of itself is held against the rest of the experime
   CHECK(refusal({"pipeline.weights=nesterov", "optimizer.rule=sgd"})
             .starts_with(
                 "pipeline.weights: nesterov goes with optimizer.rule nadam, nadamw; it is sgd."));
-  CHECK(refusal({kMine, "pipeline.activations=overwrite"}) ==
-        "pipeline.activations: overwrite is a control for policies that read what is newest; "
-        "pipeline.weights is damped: use one of: latest, accumulate");
   const proto::Experiment served = chosen({kMine, "replicas.count=2", "replicas.rule=dana_slim"});
   CHECK(said(check_replicas(served))
             .starts_with("pipeline.weights: damped predicts along the server"));
