@@ -2,6 +2,7 @@
 // Anandkumar, ICML 2018, arXiv:1802.04434; Bernstein, Zhao, Azizzadenesheli & Anandkumar, ICLR 2019,
 // arXiv:1810.05291 (Signum with majority vote, algorithm 1). With feedback each message has a scale, as in
 // Karimireddy, Rebjock, Stich & Jaggi, ICML 2019, arXiv:1901.09847, and servers take the mean.
+#include "experiment.pb.h"
 #include "kernels/codes.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/schemes/codecs/parts.hpp"
