@@ -25,7 +25,7 @@ struct SlowLink {
 SlowLink link_nobody_waits_for(const Blueprint& b) {
   const proto::Clock& clock = b.experiment.clock();
   const bool far = groups_of(b.experiment) > 0;
-  if (!far && !(b.link && b.link->never_waits)) {
+  if (!far && !(b.link && b.link->never_waits())) {
     return {};
   }
   std::int64_t numbers = 0;
