@@ -1,9 +1,12 @@
 // Copies of a machine by messages alone: who takes what in which order, what the head keeps to itself, and that
 // nothing that was told is lost with a copy or told twice, in thousands of random orders of messages and deaths.
 #include "messages/archive.hpp"
+#include "messages/ending.hpp"
 #include "messages/evaluation.hpp"
 #include "messages/peers.hpp"
+#include "messages/pipeline.hpp"
 #include "messages/returns.hpp"
+#include "messages/servers.hpp"
 #include "runtime/system/callers.hpp"
 #include "tests/support/catch.hpp"
 
