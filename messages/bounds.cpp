@@ -148,10 +148,8 @@ class Visitor {
         in(x, 0, b_.most, "fewer mini-batches than none, or more than there can be");
         return expect(x / kUpdatesMax <= b_.mini_batches, "more mini-batches than a push has", x);
       case Bound::index:
-        return in(x,
-                  0,
-                  static_cast<std::int64_t>(Kinds::size),
-                  "a kind of message that does not exist");
+        return in(
+            x, 0, static_cast<std::int64_t>(Kinds::size), "a kind of message that does not exist");
       default:
         return;
     }

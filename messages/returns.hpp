@@ -37,8 +37,8 @@ struct Readmitted {
   std::int64_t arrived = 0;  // mini-batches of the replica whose pushes had come when it died
   std::int64_t batch = 0;    // where it goes on: no earlier one, and nobody living is behind it
 
-  static constexpr auto kFacts = said_by<ServerRole>(
-      is::chunk, is::slice, is::count, is::replica, is::count, is::count);
+  static constexpr auto kFacts =
+      said_by<ServerRole>(is::chunk, is::slice, is::count, is::replica, is::count, is::count);
 
   Stamp identity() const { return {.batch = batch}; }
 };

@@ -28,19 +28,19 @@ struct Upload {
   bool far = false;       // of a group's server to the one above; the replica is the group
 
   static constexpr auto kFacts = said_by<ShardRole, ServerRole>(is::inside,
-                                                                                is::count,
-                                                                                is::slice,
-                                                                                is::any,
-                                                                                is::count,
-                                                                                is::inside,
-                                                                                is::count_or_not,
-                                                                                is::count_or_not,
-                                                                                is::seconds,
-                                                                                is::inside,
-                                                                                is::seconds,
-                                                                                is::any,
-                                                                                is::any,
-                                                                                is::any)
+                                                                is::count,
+                                                                is::slice,
+                                                                is::any,
+                                                                is::count,
+                                                                is::inside,
+                                                                is::count_or_not,
+                                                                is::count_or_not,
+                                                                is::seconds,
+                                                                is::inside,
+                                                                is::seconds,
+                                                                is::any,
+                                                                is::any,
+                                                                is::any)
                                      .travelling();
 
   /// The replica in whose name it speaks; none: a group.
@@ -69,19 +69,19 @@ struct Answer {
   bool far = false;               // to a group's server; the replica is the group
 
   static constexpr auto kFacts = said_by<ServerRole>(is::count,
-                                                                     is::replica,
-                                                                     is::chunk,
-                                                                     is::slice,
-                                                                     is::coded,
-                                                                     is::message,
-                                                                     is::count,
-                                                                     is::message,
-                                                                     is::any,
-                                                                     is::count,
-                                                                     is::period,
-                                                                     is::any,
-                                                                     is::count,
-                                                                     is::any)
+                                                     is::replica,
+                                                     is::chunk,
+                                                     is::slice,
+                                                     is::coded,
+                                                     is::message,
+                                                     is::count,
+                                                     is::message,
+                                                     is::any,
+                                                     is::count,
+                                                     is::period,
+                                                     is::any,
+                                                     is::count,
+                                                     is::any)
                                      .travelling();
 
   Stamp identity() const { return {.batch = step}; }

@@ -1,7 +1,7 @@
 #include "actors/exchange/local_steps.hpp"
 
-#include "messages/archive_sized.hpp"
 #include "messages/archive.hpp"
+#include "messages/archive_sized.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,7 +1,7 @@
 #include "actors/exchange/streaming.hpp"
 
-#include "messages/archive_sized.hpp"
 #include "messages/archive.hpp"
+#include "messages/archive_sized.hpp"
 
 #include <algorithm>
 #include <utility>

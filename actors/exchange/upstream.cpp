@@ -244,13 +244,11 @@ void Upstream::install(StepWeights made, double now, Effects& fx) {
 // -- what comes from the servers -------------------------------------------------------------------
 
 void Upstream::answered(Answer m, double now, Effects& fx) {
-  TROUPE_BELIEVE(
-      m.slice < lines_.size(), "an answer of slice ", m.slice, ", which does not exist");
+  TROUPE_BELIEVE(m.slice < lines_.size(), "an answer of slice ", m.slice, ", which does not exist");
   if (m.pinned) {
     const bool sound = !m.weights.empty() && m.weights.front().values &&
                        check_message(nullptr, m.weights.front().values, sizes_[m.slice]);
-    TROUPE_BELIEVE(
-        sound, "slice ", m.slice, ": the server has sent unusable weights of a step");
+    TROUPE_BELIEVE(sound, "slice ", m.slice, ": the server has sent unusable weights of a step");
     if (auto complete = pinned_.came(std::move(m))) {
       host().reply(complete->first, std::move(complete->second), fx);
     }

@@ -17,7 +17,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kWords = 8;       // of a line
+constexpr std::size_t kWords = 8;                                   // of a line
 constexpr std::int64_t kBytesMax = OrderLog::kTextBytesMax + 4096;  // the last line goes beyond
 constexpr std::size_t kExcerptMax = 100;                            // of a line that is wrong
 

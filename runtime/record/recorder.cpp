@@ -3,8 +3,8 @@
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "kernels/stream.hpp"
-#include "messages/archive_sized.hpp"
 #include "messages/archive.hpp"
+#include "messages/archive_sized.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 #include "runtime/record/steps.hpp"
 
 #include "kernels/check.hpp"
-#include "messages/archive_sized.hpp"
 #include "messages/archive.hpp"
+#include "messages/archive_sized.hpp"
 
 #include <algorithm>
 #include <limits>
