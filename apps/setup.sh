@@ -50,7 +50,7 @@ troupe_find_cuda() {
 # troupe_cuda [--cuda]: what TROUPE_CUDA is to be. Compiling the CUDA code takes minutes, so nvcc alone is no reason to: there has
 # to be a GPU, or somebody who asks for it.
 troupe_cuda() {
-  if [ "${1:-}" = --cuda ] || [ -e /dev/nvidia0 ] || [ -e /dev/dxg ]; then
+  if [ "${1:-}" = --cuda ] || [ -e /dev/nvidia0 ] || nvidia-smi >/dev/null 2>&1; then
     echo AUTO
   else
     echo OFF

@@ -10,15 +10,17 @@ if [ "${1:-}" = --help ]; then
 fi
 cuda=
 if [ "${1:-}" = --cuda ]; then
-  cuda=--cuda
+  cuda=ON
   shift
 fi
 . apps/setup.sh
 troupe_install "${troupe_packages[@]}"
 troupe_install "${troupe_optional_packages[@]}" || echo "apps/start.sh: going on without ${troupe_optional_packages[*]}" >&2
 troupe_find_cuda
-# A build that is there stays as it was configured, unless somebody asks for CUDA.
-[ -f build/release/build.ninja ] && [ -z "$cuda" ] || cmake --preset release "-DTROUPE_CUDA=$(troupe_cuda $cuda)"
+# A build that is there stays as it was configured, unless somebody asks for CUDA that it does not have.
+if [ ! -f build/release/build.ninja ] || { [ -n "$cuda" ] && grep -q '^TROUPE_CUDA:.*=OFF$' build/release/CMakeCache.txt; }; then
+  cmake --preset release "-DTROUPE_CUDA=${cuda:-$(troupe_cuda)}"
+fi
 cmake --build --preset release --target troupe
 [ $# -gt 0 ] || set -- run
 exec build/release/troupe "$@"

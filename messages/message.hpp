@@ -105,7 +105,7 @@ class Message {
 
   Message& operator=(Message other) noexcept {
     std::swap(says_, other.says_);
-    index_ = other.index_;
+    std::swap(index_, other.index_);
     from = other.from;
     return *this;
   }

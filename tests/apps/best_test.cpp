@@ -169,7 +169,7 @@ TEST_CASE("what patience and the best cannot be asked of is said", "[apps]") {
   };
   CHECK_THAT(refusal({"stop.patience=2", "record.evaluate=false"}), says("need record.evaluate"));
   CHECK_THAT(refusal({"record.best=true", "replicas.count=2", "replicas.exchange=sandblaster"}),
-             says("is for sandblaster"));
+             says("do not go with sandblaster"));
   CHECK_THAT(
       refusal(
           {"model=linear", "data=teacher", "data.teacher.values=true", "stop.monitor=accuracy"}),

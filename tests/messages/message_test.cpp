@@ -90,6 +90,18 @@ TEST_CASE("a message that is handed on is empty, and one that is copied says the
   CHECK(get<PullReply>(copy).request == 7);
 }
 
+TEST_CASE("a message that takes another's place lets go of what it said, whatever kind that is") {
+  Message kept = Answer{.weights = {{.values = one()}}};
+  kept = Message(Credit{.chunk = 2});
+  REQUIRE(holds_alternative<Credit>(kept));
+  Message other = Answer{.weights = {{.values = one()}}};
+  std::swap(kept, other);
+  CHECK(holds_alternative<Answer>(kept));
+  CHECK(get<Credit>(other).chunk == 2);
+  kept = Message();
+  CHECK_FALSE(kept);
+}
+
 TEST_CASE("a message is called as its struct is") {
   CHECK(message_name(Start()) == "Start");
   CHECK(message_name(Ran<BackwardPass>()) == "Ran");

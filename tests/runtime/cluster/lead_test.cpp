@@ -388,17 +388,20 @@ bool begins_again(const std::function<Ending(const Down&)>& how) {
 
 TEST_CASE("a run begins again that a loss has ended, and no other") {
   constexpr int kLost = static_cast<int>(ErrorKind::lost);
-  const auto with = [](int exit_code, const std::string& cause) {
-    return Ending{.exit_code = exit_code, .cause = cause, .weights = {}};
+  const auto with = [](int exit_code, const std::string& cause, LossKind loss = LossKind::none) {
+    return Ending{.exit_code = exit_code, .cause = cause, .weights = {}, .loss = loss};
   };
   CHECK(begins_again([&](const Down& down) {
-    return with(kLost, concat(down.actor, " is lost: ", down.cause, "; nobody can go on"));
+    return with(kLost,
+                concat(down.actor, " is lost: ", down.cause, "; nobody can go on"),
+                down.with_process ? LossKind::process : LossKind::machine);
   }));
   CHECK(begins_again([&](const Down&) {
-    return with(kLost, "the run has stalled: machine-0 waits for machine-1.");
+    return with(kLost, "the run has stalled: machine-0 waits for machine-1.", LossKind::stall);
   }));
-  CHECK_FALSE(
-      begins_again([&](const Down&) { return with(kLost, "machine-0 is lost: no such kernel"); }));
+  CHECK_FALSE(begins_again([&](const Down&) {
+    return with(kLost, "machine-0 is lost: no such kernel", LossKind::machine);
+  }));
   CHECK_FALSE(begins_again(
       [&](const Down& down) { return with(static_cast<int>(ErrorKind::diverged), down.cause); }));
   CHECK_FALSE(begins_again([&](const Down&) { return with(0, ""); }));

@@ -54,8 +54,6 @@ TEST_CASE("every kind of line is described, with all that it can have", "[record
                                           "lost",
                                           "returned",
                                           "lost_copy",
-                                          "lost",
-                                          "returned",
                                           "restart"});
   CHECK(lists_of_words() == std::vector<std::string>{"lost", "returned", "lost_copies"});
 }

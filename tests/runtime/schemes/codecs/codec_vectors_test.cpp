@@ -269,8 +269,8 @@ TEST_CASE("a recursive code that is none is refused", "[codecs]") {
   CHECK_THAT(verdict(omega(0xffffffff) + "1" + omega(1)), Catch::Contains("a place"));
   CHECK_THAT(verdict(omega(40) + "1" + omega(3) + std::string(20, '0')), Catch::Contains("ends"));
   // A word of ones where the message is at its end; and a code that goes on behind it.
-  CHECK_THAT(verdict("", {0xffffffff}), Catch::Contains("is none"));
-  CHECK_THAT(verdict(omega(40) + "1" + omega(3), {0xffffffff}), Catch::Contains("is none"));
+  CHECK_THAT(verdict("", {0xffffffff}), Catch::Contains("does not exist"));
+  CHECK_THAT(verdict(omega(40) + "1" + omega(3), {0xffffffff}), Catch::Contains("does not exist"));
   CHECK_THAT(verdict(std::string(28, '0') + "1010"), Catch::Contains("ends"));
   std::string all;
   for (int i = 0; i < 40; ++i) {
