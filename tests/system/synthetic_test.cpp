@@ -38,7 +38,7 @@ Outcome train(const Options& set, const HarnessOptions& options = {}) {
 }
 
 /// In a predictor's place: hands its module what the next one sends, or the one before.
-class Relay final : public Actor<Relay, StageRole> {
+class Relay final : public Actor<Relay, PredictorRole> {
  public:
   explicit Relay(Ref<StageRole> module) : module_(module) {}
 
