@@ -37,9 +37,14 @@ void Spoken::note(std::uint64_t input, RecordEntry entry) {
 void Spoken::heard(ActorId by, const InputName& name) {
   ++heard_[by];
   const auto found = std::find_if(said_.begin(), said_.end(), [&](const Said& one) {
-    return one.to == by && same_words(name_of(one.message), name);
+    return one.to == by && !one.heard && same_words(name_of(one.message), name);
   });
-  if (found != said_.end()) {
+  if (found == said_.end()) {
+    return;
+  }
+  if (begun_ && found->input > released_) {
+    found->heard = true;
+  } else {
     said_.erase(found);
   }
 }
@@ -50,6 +55,8 @@ void Spoken::say(std::uint64_t confirmed, Effects& fx) {
   });
   for_each_of(
       recorded_, released_, confirmed, [&fx](const Recorded& one) { fx.record(one.entry); });
+  std::erase_if(said_,
+                [confirmed](const Said& one) { return one.heard && one.input <= confirmed; });
   released_ = confirmed;
   while (recorded_.size() > kRecordsMax && recorded_.front().input <= released_) {
     recorded_.pop_front();
@@ -63,13 +70,14 @@ void Spoken::keep_quiet() {
 }
 
 void Spoken::begin(Effects& fx) {
+  begun_ = true;
   for (const auto& [to, number] : heard_) {
     fx.pass_on(to, CopyWord{.kind = CopyWord::Kind::resumes, .number = number}, false);
   }
 }
 
 void Spoken::Said::archive(Archive& a) {
-  a(input, to, modelled);
+  a(input, to, modelled, heard);
   message.archive(a);
 }
 
@@ -79,7 +87,7 @@ void Spoken::Recorded::archive(Archive& a) {
 }
 
 void Spoken::archive(Archive& a) {
-  a(said_, heard_, recorded_, released_);
+  a(said_, heard_, recorded_, released_, begun_);
 }
 
 }  // namespace troupe

@@ -41,6 +41,9 @@ class Spoken {
     ActorId to = 0;
     bool modelled = false;
     Message message{};
+    /// Acknowledged to a new head, which has announced before that it would say this again: its recipient waits for that
+    /// to drop it, and would else drop the next of that name.
+    bool heard = false;
 
     void archive(Archive& a);
   };
@@ -57,6 +60,7 @@ class Spoken {
       heard_;                      // how much was acknowledged, by all that were told something
   std::deque<Recorded> recorded_;  // the last ones
   std::uint64_t released_ = 0;  // of the head: it has said what follows from inputs up to this one
+  bool begun_ = false;          // it has become the head
 };
 
 }  // namespace troupe
