@@ -4,7 +4,7 @@
 #
 #     tests/run.sh         # all but those that are labelled slow: some ten minutes on two cores, and the build before it
 #     tests/run.sh --all   # what decides whether a change lands: also the slow ones, CUDA where nvcc is found, every header alone,
-#                          # clang-tidy on a part of the tree, and the builds with sanitizers
+#                          # and the builds with sanitizers
 #
 # --require-cuda: fail without nvcc.
 set -uo pipefail
@@ -91,11 +91,6 @@ configure_and_build() {
   cmake --build --preset "$preset" "$@"
 }
 
-# tidy: passes, too, where clang-tidy is not installed.
-tidy() {
-  python3 tests/tools/tidy.py build/release --at-most 16 || [ $? -eq 4 ]
-}
-
 if step "build release" configure_and_build release --; then
   if [ -n "$all" ]; then
     run_tests release
@@ -105,7 +100,6 @@ if step "build release" configure_and_build release --; then
 fi
 if [ -n "$all" ]; then
   step "headers alone" cmake --build --preset release --target headers
-  step "clang-tidy" tidy
   if step "build asan" configure_and_build asan $sanitizer_compiler --; then
     run_tests asan
   fi
