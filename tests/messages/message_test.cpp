@@ -20,8 +20,6 @@ namespace message_test {
 
 using namespace troupe;
 
-namespace {
-
 struct Inner {
   int x = 1;
 };
@@ -36,6 +34,8 @@ struct Mixed {
   std::shared_ptr<int> shared{};
   const char* literal = "";
 };
+
+namespace {
 
 struct None {};
 

@@ -472,7 +472,8 @@ TEST_CASE("a message between halos' servers that is none ends the run with a sen
     const Outcome two = run_of(row, 2);
     if (row.up) {
       CHECK(two.ending.exit_code == static_cast<int>(ErrorKind::lost));
-      CHECK_THAT(two.ending.cause, Catch::Contains("the server of group 0 has sent an unusable push"));
+      CHECK_THAT(two.ending.cause,
+                 Catch::Contains("the server of group 0 has sent an unusable push"));
     } else {  // costs the group that has got it
       CHECK(two.ending.exit_code == 0);
       REQUIRE(two.lost.size() == 2);
