@@ -102,7 +102,7 @@ void registered(const char* name,
 TEST_CASE("every built-in exchange conforms, with all its replicas or without the dead", "[apps]") {
   std::size_t which = 0;
   for (const ExchangeScheme& scheme : exchanges().all()) {
-    if (!exchanges().built_in(scheme) || !tried(which++, 6)) {
+    if (!exchanges().built_in(scheme) || !tried(which++, 3)) {
       continue;
     }
     INFO(scheme.info.name);

@@ -62,7 +62,7 @@ TEST_CASE("every built-in rule conforms, and one replica is the optimizer that i
       {"ormo", {"momentum", kRounding}}};
   std::size_t which = 0;
   for (const RuleScheme& scheme : rules().all()) {
-    if (!rules().built_in(scheme) || !tried(which++, 8)) {
+    if (!rules().built_in(scheme) || !tried(which++, 4)) {
       continue;
     }
     INFO(scheme.info.name);

@@ -4,7 +4,6 @@
 #include "runtime/schemes/schedules/schedule_scheme.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
-#include "tests/support/sanitized.hpp"
 
 namespace determinism_test {
 
@@ -13,15 +12,11 @@ using namespace troupe::test;
 
 namespace {
 
-/// Every combination that is legal at K = 3; under a sanitizer some of them.
+/// Every combination that is legal at K = 3.
 std::vector<std::vector<std::string>> combinations() {
   std::vector<std::vector<std::string>> all;
-  std::size_t which = 0;
   for (const ScheduleScheme& schedule : schedule_schemes()) {
     for (const PolicyScheme& policy : policy_schemes()) {
-      if (!tried(which++, 5)) {
-        continue;
-      }
       // vertical_sync is defined at M = 1; 2BW needs a delay of at most 1, in full duplex M >= 2 (K - 1).
       const bool asynchronous = !schedule.flushed;
       std::string M = "3";

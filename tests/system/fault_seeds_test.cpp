@@ -6,7 +6,6 @@
 #include "runtime/system/faults.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
-#include "tests/support/sanitized.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -292,7 +291,7 @@ bool documented(const Outcome& done) {
 
 struct Seeds {
   unsigned long long first = 0;
-  unsigned long long count = kSanitized ? 20 : 60;
+  unsigned long long count = 60;
 };
 
 Seeds asked_for() {
