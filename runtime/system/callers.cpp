@@ -168,7 +168,8 @@ void join_copies(Cast& cast, const std::vector<Copies>& all, const std::vector<A
   if (all.empty()) {
     return;
   }
-  for (const Copies& of : all) {
+  for (Copies of : all) {
+    of.census = cast.director.id;
     for (std::size_t copy = 0; copy < of.seats.size(); ++copy) {
       std::unique_ptr<Machine>& machine = cast.members[of.seats[copy].self].machine;
       machine = std::make_unique<Copied>(of, copy, std::move(machine));

@@ -11,10 +11,6 @@
 namespace troupe {
 namespace {
 
-bool is_alarm(const InputName& name) {
-  return message_name(name.message) == "Alarm";
-}
-
 void tell(ActorId to, CopyWord word, Effects& fx) {
   fx.pass_on(to, std::move(word), false);
 }
@@ -71,8 +67,19 @@ void Copied::on(Message message, double now, Effects& fx) {
 
 // -- what comes ------------------------------------------------------------------------------------
 
+/// The wire lets any machine say a CopyWord; whose each of them is, is known here.
+void Copied::believe(const CopyWord& word, ActorId from) const {
+  using enum CopyWord::Kind;
+  const bool of_census = word.kind == left || word.kind == lost;
+  const ActorId census = copies_.census;
+  TROUPE_BELIEVE(word.kind <= resumes, "an unknown word between copies");
+  TROUPE_BELIEVE(!of_census || from == census, "what is lost, told by no director");
+  TROUPE_BELIEVE(word.kind > nobodys || is_other(from), "an order to copies, given by none");
+}
+
 void Copied::heed(const CopyWord& word, ActorId from, double now, Effects& fx) {
   using enum CopyWord::Kind;
+  believe(word, from);
   if (word.kind == ordered && !leads() && word.number == last_told_ + 1) {  // else it is known
     told_.push_back(word);
     ++last_told_;
@@ -156,7 +163,7 @@ void Copied::follow(Effects& fx) {
 /// What the order names, where it has come; else, where it will not come, it is asked for.
 std::optional<Copied::Found> Copied::find(const CopyWord& order, Effects& fx) {
   const InputName name = here(order.input);
-  if (is_alarm(name)) {
+  if (message_name(name.message) == "Alarm") {
     return Found{sent_by(name.from, Alarm{})};
   }
   if (std::optional<Message> kept = inbox_.take(name)) {

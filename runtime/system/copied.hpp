@@ -54,6 +54,8 @@ struct Copies {
   };
 
   std::vector<Seat> seats;
+  ActorId census =
+      kOutside;  // the director, who alone tells what is left and lost; join_copies() fills it in
   // Of the record of a loss
   std::int32_t chunk = 0;
   std::size_t slice = 0;
@@ -87,6 +89,7 @@ class Copied final : public Machine {
 
   InputName here(InputName name) const;
   bool is_other(ActorId id) const;
+  void believe(const CopyWord& word, ActorId from) const;
   void heed(const CopyWord& word, ActorId from, double now, Effects& fx);
   void take_up(Message message);
   void take(std::optional<Message> message, const CopyWord& order, Effects& fx);

@@ -58,7 +58,7 @@ struct StageConfig {
   std::int32_t replica = 0;
   std::int32_t stage = 0;
   bool served = false;   // replicas share weights: others know which step is the last
-  bool returns = false;  // its replica, or it alone, comes back: it begins with Rejoin
+  bool returns = false;  // its replica comes back: it begins with Rejoin
   Samples samples;
   std::shared_ptr<const Schedule> schedule;
   std::shared_ptr<const ViewPolicy> view;
@@ -88,8 +88,6 @@ class ChunkWork {
 
   /// True where the answer belongs to an open question.
   bool came(PullReply& m) { return in_hand_.came(m); }
-
-  /// What has come for mini-batches before `batch` goes.
 
   /// Which arrival the forward or backward `a` still lacks.
   std::optional<Want> missing(const Action& a) const {

@@ -110,7 +110,7 @@ class Scribe final : public Machine {
 };
 
 Copies copies_of(std::size_t count) {
-  Copies all;
+  Copies all{.seats = {}, .census = kDirector};
   for (std::size_t i = 0; i < count; ++i) {
     all.seats.push_back({.self = kCopies[i], .aide = kOptimizers[i]});
   }
@@ -419,6 +419,18 @@ TEST_CASE("a new head says again what nobody has acknowledged, and no more", "[s
   REQUIRE(sent<Answer>(fx).size() == 1);
   CHECK(sent<Answer>(fx).front().second.request == 3);
   CHECK(fx.records.size() == 3);  // nobody acknowledges these
+}
+
+TEST_CASE("a copy heeds only who may say such a word", "[system]") {
+  Copy second = copy_of(1, 3);
+  CHECK_THROWS_AS(tell(second, kShards[0], left(1, {false, true, true})), BadSender);
+  CHECK_THROWS_AS(tell(second, kCopies[0], lost(kShards[0])), BadSender);
+  CHECK_THROWS_AS(tell(second, kShards[0], confirmed(1)), BadSender);
+  CHECK_THROWS_AS(tell(second, kDirector, CopyWord{.kind = kMissing, .number = 1}), BadSender);
+  CHECK_THROWS_AS(tell(second, kCopies[1], confirmed(1)), BadSender);  // in its own name
+  CHECK_THROWS_AS(tell(second, kCopies[0], CopyWord{.kind = CopyWord::Kind{99}}), BadSender);
+  tell(second, kCopies[2], confirmed(1));
+  tell(second, kDirector, left(1, {false, true, true}));
 }
 
 namespace {
