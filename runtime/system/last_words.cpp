@@ -1,5 +1,7 @@
 #include "runtime/system/last_words.hpp"
 
+#include "runtime/system/thread_limits.hpp"
+
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <system_error>
 
 namespace troupe {
 namespace {
@@ -42,6 +45,10 @@ void nothing_caught() {
       std::rethrow_exception(thrown);
     }
     say("none that is known");
+  } catch (const std::system_error& error) {
+    say(error.code() == std::errc::resource_unavailable_try_again
+            ? no_room_for_thread(error).c_str()
+            : error.what());
   } catch (const std::exception& error) {
     say(error.what());
   } catch (...) {

@@ -4,8 +4,6 @@
 
 #include <caf/resumable.hpp>
 
-#include <stdexcept>
-#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -15,18 +13,10 @@ constexpr std::size_t kMessagesInARow = 64;  // of one actor, before the next ha
 
 thread_local const Thread* this_thread = nullptr;
 
-std::thread started(std::function<void()> work) {
-  try {
-    return std::thread(std::move(work));
-  } catch (const std::system_error& error) {
-    throw std::runtime_error(concat("a thread could not be made: ", no_room_for_thread(error)));
-  }
-}
-
 }  // namespace
 
 Thread::Thread(caf::actor_system& system)
-    : caf::execution_unit(&system), thread_(started([this] { work(); })) {}
+    : caf::execution_unit(&system), thread_(made_thread([this] { work(); })) {}
 
 Thread::~Thread() {
   {

@@ -4,6 +4,7 @@
 #include "runtime/system/actor.hpp"
 #include "runtime/system/room.hpp"
 #include "runtime/system/standing_still.hpp"
+#include "runtime/system/thread_limits.hpp"
 
 #include <caf/actor_system_config.hpp>
 #include <caf/scoped_actor.hpp>
@@ -321,13 +322,21 @@ Ending play(Theatre& theatre, RecordSink& records, const RunState* state) {
   return ending;
 }
 
+/// On a thread of its own. Where CAF cannot make one of its threads (others may have taken the last since they were counted), its
+/// exception would destroy the half-made system, and CAF's destructors crash on one; an exception that leaves a thread's function
+/// destroys nothing, and the program ends with its last words.
+void make_system(std::optional<caf::actor_system>& system, caf::actor_system_config& config) {
+  made_thread([&] { system.emplace(config); }).join();
+}
+
 }  // namespace
 
 Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& options) {
-  // Before the actor system is made: where that fails to make a thread, the program ends. 1: the recorder's.
+  // 1: the recorder's.
   check_room_for_threads(static_cast<int>(threads_here(cast, options).size()) + 1 + kThreadsOfCaf);
   caf::actor_system_config config = caf_config();
-  caf::actor_system system{config};
+  std::optional<caf::actor_system> system;
+  make_system(system, config);
   std::optional<RunState> state;
   if (options.resume) {
     state.emplace();
@@ -339,7 +348,7 @@ Ending run_on_threads(Cast& cast, RecordSink& records, const ThreadOptions& opti
       options.others->deal(cast, *state);
     }
   }
-  Theatre theatre{.system = system, .cast = cast, .options = options};
+  Theatre theatre{.system = *system, .cast = cast, .options = options};
   return play(theatre, records, state ? &*state : nullptr);
 }
 
