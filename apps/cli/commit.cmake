@@ -1,5 +1,6 @@
 # cmake -DSOURCE=DIR -DOUTPUT=commit.cpp -P commit.cmake: the commit of the source as C++, written where it is another than
 # before. "+" behind it: files have been changed since. "unknown": no git, or no repository.
+cmake_minimum_required(VERSION 3.25)  # a script has the policies of the oldest CMake otherwise
 find_package(Git QUIET)
 set(commit unknown)
 if(GIT_FOUND)
