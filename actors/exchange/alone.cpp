@@ -2,7 +2,7 @@
 
 namespace troupe {
 
-void Alone::applied(Applied made, double now, Effects& fx) {
+void Alone::applied(Applied&& made, double now, Effects& fx) {
   AppliedRecord record = record_of(host().push(), made, host().step(), now);
   record.rate = rate(host().step());
   record.mini_batches = mini_batches();

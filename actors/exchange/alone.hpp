@@ -12,7 +12,7 @@ class Alone : public Exchange {
 
   double planned_rate(std::int64_t step) const override { return rule_.rate(step); }
 
-  void applied(Applied made, double now, Effects& fx) override;
+  void applied(Applied&& made, double now, Effects& fx) override;
 
  protected:
   /// Mini-batches that the record of a step stands for.
@@ -29,7 +29,7 @@ class Aside final : public Alone {
 
   bool of_network() const override { return false; }
 
-  void applied(Applied made, double now, Effects& fx) override {
+  void applied(Applied&& made, double now, Effects& fx) override {
     host().install({std::move(made.next), std::move(made.predictions)}, now, fx);
   }
 };

@@ -124,7 +124,7 @@ class Exchange {
   /// without a job, and `apply` has been taken apart.
   virtual bool prepare(Apply& apply, double now, Effects& fx);
   /// The job has been done. Ends with host.install(), now or later.
-  virtual void applied(Applied made, double now, Effects& fx) = 0;
+  virtual void applied(Applied&& made, double now, Effects& fx) = 0;
 
   /// The replica has come back and begins with its mini-batch `batch`: gets the weights of step 0, which
   /// host.install() takes. ContractError by default: nobody has them.

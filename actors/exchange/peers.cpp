@@ -46,7 +46,7 @@ void PeerExchange::join(ExchangeHost& host, const Weights& initial) {
 
 // -- a step ----------------------------------------------------------------------------------------
 
-void PeerExchange::applied(Applied made, double now, Effects& fx) {
+void PeerExchange::applied(Applied&& made, double now, Effects& fx) {
   AppliedRecord record = record_of(host().push(), made, step(), now);
   record.rate = rate(step());
   fx.record(std::move(record));

@@ -45,7 +45,7 @@ class PeerExchange : public Exchange {
   double planned_rate(std::int64_t step) const override { return seat_.rule.rate(step); }
 
   void join(ExchangeHost& host, const Weights& initial) final;
-  void applied(Applied made, double now, Effects& fx) final;
+  void applied(Applied&& made, double now, Effects& fx) final;
   void make_pin(std::int64_t step, Effects& fx) final;
   bool fetch_pinned(const Pull& pull, Effects& fx) final;
   void passed_over(std::int64_t step) final;

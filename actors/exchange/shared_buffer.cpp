@@ -24,7 +24,7 @@ Exchange::Label SharedBufferExchange::label(std::size_t /*slice*/) const {
   return {version_, rate(host().step())};
 }
 
-void SharedBufferExchange::applied(Applied made, double now, Effects& fx) {
+void SharedBufferExchange::applied(Applied&& made, double now, Effects& fx) {
   AppliedRecord record = record_of(host().push(), made, made.applied_to, now);
   record.rate = rate(host().step());
   fx.record(std::move(record));

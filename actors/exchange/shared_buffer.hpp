@@ -38,7 +38,7 @@ class SharedBufferExchange final : public Exchange {
   double planned_rate(std::int64_t step) const override;
   Label label(std::size_t slice) const override;
 
-  void applied(Applied made, double now, Effects& fx) override;
+  void applied(Applied&& made, double now, Effects& fx) override;
   void make_pin(std::int64_t step, Effects& fx) override;
   void ended(std::int64_t batches, Effects& fx) override;
   void job_done(Computed m, double now, Effects& fx) override;

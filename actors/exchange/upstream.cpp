@@ -160,7 +160,7 @@ void Upstream::follow_run(std::size_t slice, const Answer& answer, std::int64_t 
   }
 }
 
-void Upstream::applied(Applied made, double now, Effects& fx) {
+void Upstream::applied(Applied&& made, double now, Effects& fx) {
   residuals_ = std::exchange(made.residuals, {});
   links_ = std::exchange(made.links, {});
   StepWeights next{std::exchange(made.next, {}), std::exchange(made.predictions, {})};

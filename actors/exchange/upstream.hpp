@@ -48,7 +48,7 @@ class Upstream : public Exchange {
   double planned_rate(std::int64_t step) const final;
 
   bool ready(std::int64_t batch) const override;
-  void applied(Applied made, double now, Effects& fx) final;
+  void applied(Applied&& made, double now, Effects& fx) final;
   /// Asks as after a mini-batch, but nothing was made: the answers are step 0.
   void rejoin(std::int64_t batch, Effects& fx) final;
   bool fetch_pinned(const Pull& pull, Effects& fx) final;

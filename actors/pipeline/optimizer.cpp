@@ -24,7 +24,7 @@ Optimizer::Optimizer(Config config)
       slices_(slice_layout(c_.layout)),
       step_(std::make_shared<OptimizerStep>(c_.rule, slices_)) {}
 
-void Optimizer::handle(Apply m, double, Effects& fx) {
+void Optimizer::handle(Apply&& m, double, Effects& fx) {
   TROUPE_CHECK(!works_for_, "optimizer ", c_.stage, ": a second request while a job is out");
   works_for_ = m.from;
   const bool encodes_alone =
@@ -38,9 +38,9 @@ void Optimizer::handle(Apply m, double, Effects& fx) {
          shared = c_.shared,
          replica = c_.replica,
          parameters = c_.layout.parameters(),
-         apply = std::move(m)](Stream& stream) mutable {
+         apply = std::make_shared<Apply>(std::move(m))](Stream& stream) mutable {
           Applied made =
-              make_shared_step(stream, std::move(apply), *step, *shared, replica, parameters);
+              make_shared_step(stream, std::move(*apply), *step, *shared, replica, parameters);
           return StepMade{std::move(made), std::move(step)};
         });
     return;
@@ -52,13 +52,13 @@ void Optimizer::handle(Apply m, double, Effects& fx) {
        rebases = c_.rebases,
        up = c_.up,
        parameters = c_.layout.parameters(),
-       apply = std::move(m)](Stream& stream) mutable {
-        Applied made = make_step(stream, std::move(apply), *step, slim, rebases, parameters, up);
+       apply = std::make_shared<Apply>(std::move(m))](Stream& stream) mutable {
+        Applied made = make_step(stream, std::move(*apply), *step, slim, rebases, parameters, up);
         return StepMade{std::move(made), std::move(step)};
       });
 }
 
-void Optimizer::handle(Ran<StepMade> m, double, Effects& fx) {
+void Optimizer::handle(Ran<StepMade>&& m, double, Effects& fx) {
   step_ = std::move(m.made.step);
   TROUPE_CHECK(works_for_, "optimizer ", c_.stage, ": a job came back that was not out");
   fx.send(*std::exchange(works_for_, {}), std::move(m.made.applied));

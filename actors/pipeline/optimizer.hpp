@@ -43,8 +43,8 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
 
   explicit Optimizer(Config config);
 
-  void handle(Apply m, double now, Effects& fx);
-  void handle(Ran<StepMade> m, double now, Effects& fx);
+  void handle(Apply&& m, double now, Effects& fx);
+  void handle(Ran<StepMade>&& m, double now, Effects& fx);
 
   void archive(Archive& a) override;
 

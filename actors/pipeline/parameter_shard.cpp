@@ -35,7 +35,7 @@ ParameterShard::ParameterShard(Config config)
 
 // -- pulls -----------------------------------------------------------------------------------------
 
-void ParameterShard::handle(Pull m, double, Effects& fx) {
+void ParameterShard::handle(Pull&& m, double, Effects& fx) {
   TROUPE_BELIEVE(!m.slice || *m.slice < kept_.begin()->second.base.size() || m.pinned,
                  "a pull of slice ",
                  *m.slice,
@@ -126,14 +126,14 @@ bool ParameterShard::is_new(Ref<LearnerRole> from, std::uint64_t sequence) {
   return true;
 }
 
-void ParameterShard::handle(TiedPush m, double now, Effects& fx) {
+void ParameterShard::handle(TiedPush&& m, double now, Effects& fx) {
   if (is_new(m.from, m.sequence)) {
     tied_.keep(m.stamp.batch, {m.slice, m.stamp.chunk}, std::move(m.gradient));
     next(now, fx);
   }
 }
 
-void ParameterShard::handle(Push m, double now, Effects& fx) {
+void ParameterShard::handle(Push&& m, double now, Effects& fx) {
   if (!is_new(m.from, m.sequence)) {
     return;
   }
@@ -241,14 +241,14 @@ void ParameterShard::apply(double gradient_scale, double now, Effects& fx) {
   // place.
   Weights& newest = kept_.at(step_).base;
   const bool last_use = job.steps && c_.plan.keep == 1 && !pins_.contains(step_);
-  const Weights theirs = std::exchange(job.base, last_use ? std::exchange(newest, {}) : newest);
+  const Weights theirs = std::exchange(job.base, last_use ? std::move(newest) : newest);
   for (std::size_t s = 0; s < theirs.size(); ++s) {
     job.base[s].values = theirs[s].values ? theirs[s].values : job.base[s].values;
   }
   fx.send(c_.optimizer, std::move(job));
 }
 
-void ParameterShard::handle(Applied m, double now, Effects& fx) {
+void ParameterShard::handle(Applied&& m, double now, Effects& fx) {
   TROUPE_CHECK(applying_, "shard ", c_.chunk, ": an Applied that nobody asked for");
   c_.exchange->applied(std::move(m), now, fx);
 }
@@ -285,7 +285,7 @@ void ParameterShard::install(StepWeights made, double now, Effects& fx) {
   next(now, fx);
 }
 
-void ParameterShard::handle(Ran<Computed> m, double now, Effects& fx) {
+void ParameterShard::handle(Ran<Computed>&& m, double now, Effects& fx) {
   if (m.made.what == Clipping::kNorms) {
     measured(std::move(m.made), now, fx);
   } else {

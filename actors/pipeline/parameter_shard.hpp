@@ -54,27 +54,29 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
 
   void handle(const Rejoin& m, double, Effects& fx) { c_.exchange->rejoin(m.batch, fx); }
 
-  void handle(Pull m, double now, Effects& fx);
-  void handle(Push m, double now, Effects& fx);
-  void handle(TiedPush m, double now, Effects& fx);
-  void handle(Applied m, double now, Effects& fx);
+  void handle(Pull&& m, double now, Effects& fx);
+  void handle(Push&& m, double now, Effects& fx);
+  void handle(TiedPush&& m, double now, Effects& fx);
+  void handle(Applied&& m, double now, Effects& fx);
   void handle(Decide m, double now, Effects& fx);
   void handle(End m, double now, Effects& fx);
   void handle(Release m, double now, Effects& fx);
 
-  void handle(Norms m, double, Effects& fx) { clipping_.add(std::move(m), fx); }
+  void handle(Norms&& m, double, Effects& fx) { clipping_.add(std::move(m), fx); }
 
-  void handle(Answer m, double now, Effects& fx) { c_.exchange->answered(std::move(m), now, fx); }
+  void handle(Answer&& m, double now, Effects& fx) { c_.exchange->answered(std::move(m), now, fx); }
 
-  void handle(GradientPart m, double now, Effects& fx) { c_.exchange->came(std::move(m), now, fx); }
+  void handle(GradientPart&& m, double now, Effects& fx) {
+    c_.exchange->came(std::move(m), now, fx);
+  }
 
-  void handle(Note m, double now, Effects& fx) { c_.exchange->came(std::move(m), now, fx); }
+  void handle(Note&& m, double now, Effects& fx) { c_.exchange->came(std::move(m), now, fx); }
 
   void handle(const Membership& m, double now, Effects& fx) { c_.exchange->membership(m, now, fx); }
 
   void handle(const ScaleRate& m, double, Effects&) { c_.exchange->scale_rate(m.factor); }
 
-  void handle(Ran<Computed> m, double now, Effects& fx);
+  void handle(Ran<Computed>&& m, double now, Effects& fx);
   void archive(Archive& a) override;
   std::string waits_for() const override;
   Remains remains() const override;

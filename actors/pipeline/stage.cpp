@@ -36,24 +36,24 @@ void Stage::handle(Rejoin m, double now, Effects& fx) {
   advance(now, fx);
 }
 
-void Stage::handle(Activation m, double now, Effects& fx) {
+void Stage::handle(Activation&& m, double now, Effects& fx) {
   TROUPE_BELIEVE(!m.bundle.empty(), "an empty activation");
   work_.keep(std::move(m));
   advance(now, fx);
 }
 
-void Stage::handle(Labels m, double now, Effects& fx) {
+void Stage::handle(Labels&& m, double now, Effects& fx) {
   work_.keep(std::move(m));
   advance(now, fx);
 }
 
-void Stage::handle(ErrorSignal m, double now, Effects& fx) {
+void Stage::handle(ErrorSignal&& m, double now, Effects& fx) {
   TROUPE_BELIEVE(!m.bundle.empty(), "an empty error signal");
   work_.keep(std::move(m));
   advance(now, fx);
 }
 
-void Stage::handle(PullReply m, double now, Effects& fx) {
+void Stage::handle(PullReply&& m, double now, Effects& fx) {
   if (evaluations_.came(m)) {
     evaluate(now, fx);
   } else if (work_.came(m)) {
@@ -98,7 +98,7 @@ Action Stage::finished_action() {
   return cursor_.pass();
 }
 
-void Stage::handle(Ran<ForwardPass> m, double now, Effects& fx) {
+void Stage::handle(Ran<ForwardPass>&& m, double now, Effects& fx) {
   if (m.lane == Lane::mark) {
     finish_evaluation_batch(std::move(m.made), now, fx);
   } else {
@@ -107,26 +107,26 @@ void Stage::handle(Ran<ForwardPass> m, double now, Effects& fx) {
 }
 
 template <class T>
-void Stage::finish(T made, double now, Effects& fx) {
-  work_.finish(finished_action(), std::move(made), fx);
+void Stage::finish(T&& made, double now, Effects& fx) {
+  work_.finish(finished_action(), std::forward<T>(made), fx);
   advance(now, fx);
 }
 
-void Stage::handle(Ran<BackwardPass> m, double now, Effects& fx) {
+void Stage::handle(Ran<BackwardPass>&& m, double now, Effects& fx) {
   finish(std::move(m.made), now, fx);
 }
 
-void Stage::handle(Ran<InputGradient> m, double now, Effects& fx) {
+void Stage::handle(Ran<InputGradient>&& m, double now, Effects& fx) {
   finish(std::move(m.made), now, fx);
 }
 
-void Stage::handle(Ran<WeightGradient> m, double now, Effects& fx) {
+void Stage::handle(Ran<WeightGradient>&& m, double now, Effects& fx) {
   finish(std::move(m.made), now, fx);
 }
 
 // -- evaluations -----------------------------------------------------------------------------------
 
-void Stage::handle(MarkBatch m, double now, Effects& fx) {
+void Stage::handle(MarkBatch&& m, double now, Effects& fx) {
   evaluations_.add(std::move(m));
   evaluate(now, fx);
 }
@@ -148,7 +148,7 @@ void Stage::evaluate(double now, Effects& fx) {
                  .training = false});
 }
 
-void Stage::finish_evaluation_batch(ForwardPass made, double now, Effects& fx) {
+void Stage::finish_evaluation_batch(ForwardPass&& made, double now, Effects& fx) {
   MarkBatch batch = evaluations_.finish();
   if (work_.is_head(batch.chunk)) {
     fx.send(c_.company.source, MarkResult{batch.step, batch.index, std::move(made.result)});

@@ -44,18 +44,18 @@ class Stage final : public Actor<Stage, StageRole> {
 
   void handle(Start, double now, Effects& fx);
   void handle(Rejoin m, double now, Effects& fx);
-  void handle(Activation m, double now, Effects& fx);
-  void handle(Labels m, double now, Effects& fx);
-  void handle(ErrorSignal m, double now, Effects& fx);
+  void handle(Activation&& m, double now, Effects& fx);
+  void handle(Labels&& m, double now, Effects& fx);
+  void handle(ErrorSignal&& m, double now, Effects& fx);
   void handle(End m, double now, Effects& fx);
   void handle(Halt m, double now, Effects& fx);
-  void handle(PullReply m, double now, Effects& fx);
-  void handle(MarkBatch m, double now, Effects& fx);
+  void handle(PullReply&& m, double now, Effects& fx);
+  void handle(MarkBatch&& m, double now, Effects& fx);
   void handle(Release m, double now, Effects& fx);
-  void handle(Ran<ForwardPass> m, double now, Effects& fx);
-  void handle(Ran<BackwardPass> m, double now, Effects& fx);
-  void handle(Ran<InputGradient> m, double now, Effects& fx);
-  void handle(Ran<WeightGradient> m, double now, Effects& fx);
+  void handle(Ran<ForwardPass>&& m, double now, Effects& fx);
+  void handle(Ran<BackwardPass>&& m, double now, Effects& fx);
+  void handle(Ran<InputGradient>&& m, double now, Effects& fx);
+  void handle(Ran<WeightGradient>&& m, double now, Effects& fx);
   void archive(Archive& a) override;
   std::string waits_for() const override;
 
@@ -65,8 +65,8 @@ class Stage final : public Actor<Stage, StageRole> {
   void advance(double now, Effects& fx);
   Action finished_action();
   template <class T>
-  void finish(T made, double now, Effects& fx);
-  void finish_evaluation_batch(ForwardPass made, double now, Effects& fx);
+  void finish(T&& made, double now, Effects& fx);
+  void finish_evaluation_batch(ForwardPass&& made, double now, Effects& fx);
   void count_update(Effects& fx);
   void note_finished(Effects& fx);
   void pass_over(const Action& a, double now, Effects& fx);

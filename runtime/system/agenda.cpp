@@ -28,11 +28,7 @@ Agenda::Agenda(Cast& cast, const TimeModel& times, RecordSink& records, OrderSin
 
 Agenda::~Agenda() = default;
 
-void Agenda::post(double time, ActorId to, Message message) {
-  push(time, to, std::move(message));
-}
-
-void Agenda::push(double time, ActorId to, Message message, std::uint64_t number) {
+void Agenda::push(double time, ActorId to, Message&& message, std::uint64_t number) {
   TROUPE_CHECK(to < cast_.members.size(), "a message to machine ", to, ", which does not exist");
   const Way way{.number = number, .from_life = life(message.from), .to_life = life(to)};
   std::uint32_t slot;
@@ -69,12 +65,12 @@ void Agenda::send(ActorId from, Effects::Send& send) {
     witness_->sent(from, send.message);
   }
   if (!faults_ || !faults_->apart(from, send.to)) {
-    post(now_ + way, send.to, std::move(send.message));
+    push(now_ + way, send.to, std::move(send.message));
     return;
   }
   const std::uint64_t number = witness_->passes(from, send.to);
   for (const double time : faults_->arrivals(from, send.to, now_, way)) {
-    push(time, send.to, send.message, number);
+    push(time, send.to, Message(send.message), number);
   }
 }
 
@@ -94,7 +90,7 @@ void Agenda::carry_out(ActorId from) {
       start = std::max(now_, free);
       free = start + duration;
     }
-    post(start + duration, from, std::move(made));
+    push(start + duration, from, std::move(made));
     if (duration > 0) {
       records_.on(BusyRecord{from, start, start + duration, to_string(work), stamp}, now_);
     }
@@ -116,7 +112,7 @@ void Agenda::carry_out(ActorId from) {
   fx_.clear();
 }
 
-void Agenda::deliver(ActorId to, Message message) {
+void Agenda::deliver(ActorId to, Message&& message) {
   ++delivered_;
   if (order_) {
     order_->delivered(now_, to, message);
@@ -157,7 +153,7 @@ bool Agenda::step() {
     return false;
   }
   now_ = std::max(now_, entry->time);  // one that was withheld was due before
-  if (withheld(*entry)) {
+  if ((faults_ || !gone_.empty()) && withheld(*entry)) {
     return true;
   }
   Message message = std::move(slots_[entry->slot]);

@@ -50,7 +50,8 @@ class Agenda {
   void suffer(Faults& faults, Witness& witness);
 
   /// Puts a message into the queue from outside; for tests of faults.
-  void post(double time, ActorId to, Message message);
+  void post(double time, ActorId to, Message message) { push(time, to, std::move(message)); }
+
   /// What to do with a message instead of delivering it; for tests of faults. True: it is lost.
   std::function<bool(ActorId, const Message&)> lose;
 
@@ -85,9 +86,9 @@ class Agenda {
 
   double next_thaw() const;
   bool withheld(const Entry& entry);
-  void push(double time, ActorId to, Message message, std::uint64_t number = 0);
+  void push(double time, ActorId to, Message&& message, std::uint64_t number = 0);
   void send(ActorId from, Effects::Send& send);
-  void deliver(ActorId to, Message message);
+  void deliver(ActorId to, Message&& message);
   void carry_out(ActorId from);
   void place(std::vector<Pending> pending);
   Stream& stream(const Cast::Member& member);

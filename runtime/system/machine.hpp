@@ -85,16 +85,14 @@ class Effects {
   };
 
   template <class Role, class M>
-  void send(Ref<Role> to, M message) {
-    static_assert(Role::template accepts<M>, "the recipient does not understand this message");
-    sends.push_back(Send(to.id, std::move(message), M::kFacts.travels));
+  void send(Ref<Role> to, M&& message) {
+    send_if<Role, M>(to.id, std::forward<M>(message), std::remove_cvref_t<M>::kFacts.travels);
   }
 
   /// To a machine on the same thread, or of what takes no time in the model: no link takes time.
   template <class Role, class M>
-  void send_beside(Ref<Role> to, M message) {
-    static_assert(Role::template accepts<M>, "the recipient does not understand this message");
-    sends.push_back(Send(to.id, std::move(message), false));
+  void send_beside(Ref<Role> to, M&& message) {
+    send_if<Role, M>(to.id, std::forward<M>(message), false);
   }
 
   /// What a machine has said, to one that understands what the machine that it was said to does.
@@ -124,6 +122,14 @@ class Effects {
   std::vector<RecordEntry> records;
   std::optional<double> alarm;
   std::optional<Ending> ending;
+
+ private:
+  template <class Role, class M>
+  void send_if(ActorId to, M&& message, bool modelled) {
+    static_assert(Role::template accepts<std::remove_cvref_t<M>>,
+                  "the recipient does not understand this message");
+    sends.push_back(Send(to, std::forward<M>(message), modelled));
+  }
 };
 
 /// What a machine holds of the model, asked for where a run has stalled: the newest weights of a chunk
@@ -161,11 +167,12 @@ class Machine {
 template <class F>
 Message ran(Lane lane, F& make, Stream& stream) {
   using T = std::invoke_result_t<F&, Stream&>;
-  T made = make(stream);
+  Ran<T> done{lane, make(stream)};
   if (stream.device().kind != DeviceKind::cpu) {
-    for_each_tensor(made, [event = stream.record()](Tensor& tensor) { tensor.set_ready(event); });
+    for_each_tensor(done.made,
+                    [event = stream.record()](Tensor& tensor) { tensor.set_ready(event); });
   }
-  return Ran<T>{lane, std::move(made)};
+  return done;
 }
 
 /// Hands each message to `Self::handle(M, double now, Effects&)`; what its role does not list is a
@@ -185,10 +192,10 @@ class Actor : public Machine {
  protected:
   /// Asks for a kernel job. What make(Stream&) returns, a T, comes back as Ran<T>.
   template <class F>
-  static void run(Effects& effects, Run how, F make) {
+  static void run(Effects& effects, Run how, F&& make) {
     using T = std::invoke_result_t<F&, Stream&>;
     static_assert(Role::template accepts<Ran<T>>, "the machine does not understand its own job");
-    how.job = [lane = how.lane, make = std::move(make)](Stream& stream) mutable {
+    how.job = [lane = how.lane, make = std::forward<F>(make)](Stream& stream) mutable {
       return ran(lane, make, stream);
     };
     effects.run(std::move(how));

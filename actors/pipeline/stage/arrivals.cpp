@@ -17,7 +17,7 @@ T take(std::map<MicroBatch, T>& from, const MicroBatch& key) {
 
 }  // namespace
 
-void Arrivals::keep(Activation m) {
+void Arrivals::keep(Activation&& m) {
   if (!draws(m.stamp.chunk)) {
     inputs_[micro_batch_of(m.stamp)] = std::move(m.bundle);
     return;
@@ -30,9 +30,13 @@ void Arrivals::keep(Activation m) {
   to.replaced += to.inputs.keep(std::move(input), buffer_);
 }
 
-void Arrivals::keep(ErrorSignal m) {
+void Arrivals::keep(ErrorSignal&& m) {
   Bundle& all = errors_[micro_batch_of(m.stamp)];
-  std::move(m.bundle.begin(), m.bundle.end(), std::back_inserter(all));
+  if (all.empty()) {
+    all = std::move(m.bundle);
+  } else {
+    std::move(m.bundle.begin(), m.bundle.end(), std::back_inserter(all));
+  }
 }
 
 std::optional<Want> Arrivals::missing(const Action& a, Needs needs) const {

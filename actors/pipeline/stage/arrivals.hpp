@@ -29,12 +29,12 @@ class Arrivals {
   explicit Arrivals(std::size_t buffer = 0) : buffer_(buffer) {}
 
   /// To be drawn from a buffer: the bundle's last entry has the labels.
-  void keep(Activation m);
+  void keep(Activation&& m);
 
-  void keep(Labels m) { labels_[micro_batch_of(m.stamp)] = std::move(m.labels); }
+  void keep(Labels&& m) { labels_[micro_batch_of(m.stamp)] = std::move(m.labels); }
 
   /// Adds to what other senders have sent for the same micro-batch.
-  void keep(ErrorSignal m);
+  void keep(ErrorSignal&& m);
 
   /// What is to arrive for a chunk beside its inputs.
   struct Needs {

@@ -21,8 +21,8 @@ std::map<std::int32_t, std::vector<Tensor>> buffers_of(const StageConfig& config
 
 /// What make(Stream&) returns, a T, comes back as Ran<T>.
 template <class F>
-void run_job(Effects& fx, Run how, F make) {
-  how.job = [lane = how.lane, make = std::move(make)](Stream& stream) mutable {
+void run_job(Effects& fx, Run how, F&& make) {
+  how.job = [lane = how.lane, make = std::forward<F>(make)](Stream& stream) mutable {
     return ran(lane, make, stream);
   };
   fx.run(std::move(how));
@@ -111,7 +111,9 @@ bool ChunkWork::start_forward(const Action& a, double now, Effects& fx) {
 bool ChunkWork::gather_weights(const Action& a, const View& view, Effects& fx) {
   const Weights* own = in_hand_.find_or_ask({a.chunk, 0}, view, fx);
   bool complete = own != nullptr;
-  forward_weights_ = own ? *own : Weights{};
+  if (own) {
+    forward_weights_ = *own;
+  }
   for (std::size_t i = 0; i < shards_.borrowed(a.chunk).size(); ++i) {
     const Weights* slice = in_hand_.find_or_ask({a.chunk, i + 1}, borrowed_view(a, i), fx);
     complete = complete && slice;
@@ -153,7 +155,7 @@ std::int64_t ChunkWork::first_sample(const Action& a, std::int64_t rows) const {
   return c_.samples.sizes.samples_before(place) + a.micro_batch * rows;
 }
 
-void ChunkWork::finish(const Action& a, ForwardPass out, Effects& fx) {
+void ChunkWork::finish(const Action& a, ForwardPass&& out, Effects& fx) {
   const bool head = is_head(a.chunk);
   Arrivals::ForwardInput in = arrivals_.take_input(a);
   TROUPE_CHECK(!in.bundle.empty() && in.bundle.front().tensor, "a forward of no samples has ended");
@@ -164,7 +166,7 @@ void ChunkWork::finish(const Action& a, ForwardPass out, Effects& fx) {
   if (modules_) {
     modules_->tell_of_forward(a, out, fx);
   }
-  keep_for_backward(a, std::move(in), out, fx);
+  keep_for_backward(a, in, out, fx);
   statistics_.set(a.chunk, std::move(out.buffers));
   if (last_micro_batch(a)) {
     statistics_.finish_batch(a.chunk, a.batch, fx);
@@ -179,12 +181,12 @@ void ChunkWork::finish(const Action& a, ForwardPass out, Effects& fx) {
 }
 
 void ChunkWork::keep_for_backward(const Action& a,
-                                  Arrivals::ForwardInput in,
+                                  Arrivals::ForwardInput& in,
                                   ForwardPass& out,
                                   Effects& fx) {
-  KeptForward kept;
+  KeptForward& kept = stashes_.keep(a);
   kept.first_sample = first_sample(a, in.bundle.front().tensor.shape()[0]);
-  Weights read = std::exchange(forward_weights_, {});
+  Weights read = std::move(forward_weights_);
   const auto borrowed = read.end() - static_cast<std::ptrdiff_t>(chunk(a.chunk)->borrowed().size());
   kept.borrowed.assign(borrowed, read.end());
   read.erase(borrowed, read.end());
@@ -207,7 +209,6 @@ void ChunkWork::keep_for_backward(const Action& a,
     kept.output = out.y.front().tensor;
     kept.labels = std::move(in.labels);
   }
-  stashes_.keep(a, std::move(kept));
 }
 
 void ChunkWork::send_output(const Action& a, Bundle y, const Tensor& labels, Effects& fx) {
@@ -234,25 +235,27 @@ bool ChunkWork::start_backward(const Action& a, Effects& fx) {
     return false;
   }
   sums_.begin_backward(view, weights->front().version);
-  Weights read = *weights;  // a copy, because the stash that they may stand in is taken now
-  KeptForward kept = stashes_.take(a);
-  std::move(kept.borrowed.begin(), kept.borrowed.end(), std::back_inserter(read));
-  kept.weights = std::move(read);
+  BackwardJob both{.input_gradient = {.chunk = chunk(a.chunk),
+                                      .kept = stashes_.take(a),
+                                      .error = arrivals_.take_error(a),
+                                      .recompute = c_.keep == KeepActivations::recompute,
+                                      .buffers = statistics_.newest(a.chunk),
+                                      .seed = c_.samples.seed,
+                                      .signal = modules_ ? modules_->signal(a.chunk) : nullptr,
+                                      .makes_error = modules_ && modules_->makes_error(a.chunk)},
+                   .gradient = {}};
+  KeptForward& kept = both.input_gradient.kept;
+  if (view) {
+    kept.weights = *weights;
+  }
+  std::move(kept.borrowed.begin(), kept.borrowed.end(), std::back_inserter(kept.weights));
   kept.borrowed.clear();
-  InputGradientJob input_gradient{.chunk = chunk(a.chunk),
-                                  .kept = std::move(kept),
-                                  .error = arrivals_.take_error(a),
-                                  .recompute = c_.keep == KeepActivations::recompute,
-                                  .buffers = statistics_.newest(a.chunk),
-                                  .seed = c_.samples.seed,
-                                  .signal = modules_ ? modules_->signal(a.chunk) : nullptr,
-                                  .makes_error = modules_ && modules_->makes_error(a.chunk)};
   if (a.act == Act::input_gradient) {
-    run_job(fx, job(a, Work::input_gradient), std::move(input_gradient));
+    run_job(fx, job(a, Work::input_gradient), std::move(both.input_gradient));
   } else {
-    run_job(fx,
-            job(a, Work::backward),
-            BackwardJob{std::move(input_gradient), sums_.take(a.chunk), divide_by(a)});
+    both.gradient = sums_.take(a.chunk);
+    both.divide_by = divide_by(a);
+    run_job(fx, job(a, Work::backward), std::move(both));
   }
   return true;
 }
@@ -279,17 +282,17 @@ void ChunkWork::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
           ErrorSignal{stamp(a, before), std::move(dx)});
 }
 
-void ChunkWork::finish(const Action& a, BackwardPass made, Effects& fx) {
+void ChunkWork::finish(const Action& a, BackwardPass&& made, Effects& fx) {
   finish_input_gradient(a, std::move(made.dx), fx);
   sums_.put(a.chunk, std::move(made.gradient));
 }
 
-void ChunkWork::finish(const Action& a, InputGradient made, Effects& fx) {
+void ChunkWork::finish(const Action& a, InputGradient&& made, Effects& fx) {
   stashes_.keep_deltas(a, std::move(made.deltas));
   finish_input_gradient(a, std::move(made.dx), fx);
 }
 
-void ChunkWork::finish(const Action& a, WeightGradient made, Effects& /*fx*/) {
+void ChunkWork::finish(const Action& a, WeightGradient&& made, Effects& /*fx*/) {
   sums_.put(a.chunk, std::move(made.gradient));
 }
 

@@ -82,8 +82,8 @@ class ChunkWork {
 
   /// An Activation, Labels or an ErrorSignal.
   template <class M>
-  void keep(M m) {
-    arrivals_.keep(std::move(m));
+  void keep(M&& m) {
+    arrivals_.keep(std::forward<M>(m));
   }
 
   /// True where the answer belongs to an open question.
@@ -103,10 +103,10 @@ class ChunkWork {
   bool start(const Action& a, double now, Effects& fx);
 
   /// What the job of `a` has made.
-  void finish(const Action& a, ForwardPass out, Effects& fx);
-  void finish(const Action& a, BackwardPass made, Effects& fx);
-  void finish(const Action& a, InputGradient made, Effects& fx);
-  void finish(const Action& a, WeightGradient made, Effects& fx);
+  void finish(const Action& a, ForwardPass&& out, Effects& fx);
+  void finish(const Action& a, BackwardPass&& made, Effects& fx);
+  void finish(const Action& a, InputGradient&& made, Effects& fx);
+  void finish(const Action& a, WeightGradient&& made, Effects& fx);
 
   /// Pushes what the micro-batches of the update `a` have made.
   void push(const Action& a, Effects& fx);
@@ -157,7 +157,10 @@ class ChunkWork {
   View borrowed_view(const Action& a, std::size_t borrowed) const;
   bool start_backward(const Action& a, Effects& fx);
   void run_weight_gradient(const Action& a, Effects& fx);
-  void keep_for_backward(const Action& a, Arrivals::ForwardInput in, ForwardPass& out, Effects& fx);
+  void keep_for_backward(const Action& a,
+                         Arrivals::ForwardInput& in,
+                         ForwardPass& out,
+                         Effects& fx);
   void send_output(const Action& a, Bundle y, const Tensor& labels, Effects& fx);
   void finish_input_gradient(const Action& a, Bundle dx, Effects& fx);
   std::int64_t first_sample(const Action& a, std::int64_t rows) const;

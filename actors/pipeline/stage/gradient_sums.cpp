@@ -14,8 +14,9 @@ void GradientSums::begin_backward(std::optional<View> view, std::int64_t version
 }
 
 void GradientSums::close_read(const Action& a) {
-  const OpenRead read = open_.at(micro_batch_of(a));
-  open_.erase(micro_batch_of(a));
+  const auto open = open_.find(micro_batch_of(a));
+  TROUPE_CHECK(open != open_.end(), "no forward of ", to_string(a), " reads");
+  const OpenRead& read = open->second;
   BatchGradient& sum = sums_[a.chunk];
   sum.read_time = sum.reads.empty() ? read.time : std::min(sum.read_time, read.time);
   sum.reads.push_back({.micro_batch = a.micro_batch,
@@ -23,11 +24,11 @@ void GradientSums::close_read(const Action& a) {
                        .backward = backward_view_.value_or(read.view),
                        .forward_version = read.version,
                        .backward_version = backward_version_});
+  open_.erase(open);
 }
 
 BatchGradient GradientSums::take_batch(const Action& update) {
-  BatchGradient batch = std::move(sums_.at(update.chunk));
-  sums_.erase(update.chunk);
+  BatchGradient batch = std::exchange(sums_.at(update.chunk), {});
   if (auto kept = forward_weights_.extract({update.chunk, update.batch}); !kept.empty()) {
     batch.forward = std::move(kept.mapped());
   }

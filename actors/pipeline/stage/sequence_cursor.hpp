@@ -7,19 +7,22 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace troupe {
 
 class SequenceCursor {
  public:
   SequenceCursor(std::shared_ptr<const Schedule> schedule, std::int32_t stage)
-      : schedule_(std::move(schedule)), stage_(static_cast<std::size_t>(stage)) {}
+      : schedule_(std::move(schedule)),
+        stage_(static_cast<std::size_t>(stage)),
+        action_(sequence().at(0)) {}
 
   /// The action that it stands at.
-  Action action() const { return sequence().at(at_); }
+  const Action& action() const { return action_; }
 
   /// Goes on to the next; returns the one that it stood at.
-  Action pass() { return sequence().at(at_++); }
+  Action pass() { return std::exchange(action_, sequence().at(++at_)); }
 
   void set_end(std::int64_t batches) { end_ = batches; }
 
@@ -39,7 +42,10 @@ class SequenceCursor {
     return next;
   }
 
-  void archive(auto& a) { a(at_, end_); }
+  void archive(auto& a) {
+    a(at_, end_);
+    action_ = sequence().at(at_);
+  }
 
  private:
   const Sequence& sequence() const { return schedule_->stages[stage_]; }
@@ -47,6 +53,7 @@ class SequenceCursor {
   std::shared_ptr<const Schedule> schedule_;
   std::size_t stage_;
   std::uint64_t at_ = 0;
+  Action action_;  // there: it is asked for at every turn
   std::optional<std::int64_t> end_;
 };
 

@@ -5,9 +5,10 @@
 
 namespace troupe {
 
-void Stashes::keep(const Action& forward, KeptForward kept) {
-  kept_[micro_batch_of(forward)] = std::move(kept);
+KeptForward& Stashes::keep(const Action& forward) {
+  KeptForward& kept = kept_[micro_batch_of(forward)];
   count_max_ = std::max(count_max_, static_cast<std::int64_t>(kept_.size() + deltas_.size()));
+  return kept;
 }
 
 KeptForward Stashes::take(const Action& backward) {

@@ -32,7 +32,8 @@ class Stashes {
 
   KeepActivations policy() const { return policy_; }
 
-  void keep(const Action& forward, KeptForward kept);
+  /// What is kept of the micro-batch of `forward`: nothing yet.
+  KeptForward& keep(const Action& forward);
 
   /// The weights that the forward of `backward` read, where they were kept.
   const Weights& weights(const Action& backward) const {

@@ -8,8 +8,8 @@
 namespace troupe {
 
 const Weights* WeightsInHand::find_or_ask(const WeightsPart& part, const View& view, Effects& fx) {
-  if (const auto held = held_.find(part); held != held_.end() && held->second.view == view) {
-    return &held->second.weights;
+  if (const Held& held = held_[part]; held.view == view && !held.weights.empty()) {
+    return &held.weights;
   }
   const bool asked = std::any_of(
       open_.begin(), open_.end(), [&](const Question& question) { return question.part == part; });

@@ -21,7 +21,7 @@ class WeightsInHand {
   /// Lets go of the part and asks for another View of it.
   void ask(const WeightsPart& part, const View& view, Effects& fx);
 
-  void drop(const WeightsPart& part) { held_.erase(part); }
+  void drop(const WeightsPart& part) { held_[part].weights.clear(); }
 
   /// True where the answer belongs to an open question: its weights are in hand now. ContractError
   /// where they are not what was asked for.
@@ -41,7 +41,7 @@ class WeightsInHand {
 
   struct Held {
     View view;
-    Weights weights;
+    Weights weights;  // none: they were let go of
   };
 
   ShardClient& shards_;

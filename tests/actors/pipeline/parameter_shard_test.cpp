@@ -64,7 +64,7 @@ TEST_CASE("a pull of a step to come is answered when it has come, with that step
   CHECK(fx.sends.empty());
   s.handle(push(0, 1), 0, fx);
   const Applied answer = applied(fx);
-  s.handle(answer, 0, fx);
+  s.handle(Applied(answer), 0, fx);
   REQUIRE(fx.sends.size() == 1);
   CHECK(fx.sends[0].to == kStage.id);
   const auto& reply = get<PullReply>(fx.sends[0].message);
@@ -80,7 +80,7 @@ TEST_CASE("a push is counted once, whatever arrives twice", "[actors]") {
   const Applied answer = applied(fx);
   s.handle(push(0, 1), 0, fx);
   CHECK(fx.sends.empty());
-  s.handle(answer, 0, fx);
+  s.handle(Applied(answer), 0, fx);
   s.handle(push(0, 1), 0, fx);
   CHECK(fx.sends.empty());
   REQUIRE(fx.records.size() == 1);
@@ -94,7 +94,7 @@ TEST_CASE("one Apply is out at a time, and pushes are applied in order", "[actor
   const Applied answer = applied(fx);
   s.handle(push(1, 2), 0, fx);
   CHECK(fx.sends.empty());
-  s.handle(answer, 0, fx);
+  s.handle(Applied(answer), 0, fx);
   REQUIRE(fx.sends.size() == 1);
   CHECK(get<Apply>(fx.sends[0].message).stamp.batch == 1);
 }
@@ -116,7 +116,7 @@ TEST_CASE("pushes that move nothing are done one after the other, however many w
              fx);
   }
   CHECK(fx.records.empty());
-  s.handle(answer, 0, fx);
+  s.handle(Applied(answer), 0, fx);
   CHECK(fx.records.size() == kPushes);
   s.handle(Pull{kStage, 41, {kPushes, {}}}, 0, fx);
   REQUIRE(fx.sends.size() == 1);
@@ -128,7 +128,7 @@ TEST_CASE("a View that was not announced, or a step no longer kept, is a bug", "
   Effects fx;
   s.handle(push(0, 1), 0, fx);
   const Applied answer = applied(fx);
-  s.handle(answer, 0, fx);
+  s.handle(Applied(answer), 0, fx);
   CHECK_THROWS_AS(s.handle(Pull{kStage, 1, {1, {ReachKind::linear, 3}}}, 0, fx), ContractError);
   CHECK_THROWS_AS(s.handle(Pull{kStage, 2, {0, {}}}, 0, fx), ContractError);
 }
@@ -160,7 +160,7 @@ TEST_CASE("a shard whose fragment is due says that it waits for the servers", "[
   s.handle(push(0, 1), 0, fx);
   Applied answer = applied(fx);
   answer.outgoing = {slice};
-  s.handle(answer, 0, fx);
+  s.handle(Applied(answer), 0, fx);
   REQUIRE(holds_alternative<Upload>(fx.sends.at(0).message));
   CHECK(s.waits_for() == "the gradient of mini-batch 1 of its stage");
   fx.clear();

@@ -175,8 +175,8 @@ TEST_CASE("the time of an evaluation is not waiting") {
 
 TEST_CASE("a stash goes with its backward") {
   Stashes stashes(KeepActivations::fifo, 0);
-  stashes.keep(forward(0), {.first_sample = 10});
-  stashes.keep(forward(1), {.first_sample = 20});
+  stashes.keep(forward(0)).first_sample = 10;
+  stashes.keep(forward(1)).first_sample = 20;
   CHECK(stashes.take(backward(0)).first_sample == 10);
   CHECK(stashes.take(backward(1)).first_sample == 20);
   Effects fx;
