@@ -52,6 +52,7 @@ Interrupts::Interrupts()
   }
   pthread_sigmask(SIG_BLOCK, &counted_, &mask_before_);
   over = false;
+  counted = 0;  // a program that runs several experiments has been told about each of them
   try {
     waiting_ = std::thread([this] { wait(); });
   } catch (const std::system_error& error) {

@@ -19,7 +19,7 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  /// Since the first was made.
+  /// Since the last one was made.
   static int count();
 
  private:
