@@ -25,7 +25,7 @@ struct Images {
 };
 
 std::optional<Images> images_of(const WeightSpec& spec) {
-  if (spec.shape.dimensions() == 4) {
+  if (spec.order == FileOrder::filters) {
     return Images{spec.shape[0], spec.shape[1] * spec.shape[2], spec.shape[3]};
   }
   if (spec.flattened.dimensions() == 3) {
@@ -112,7 +112,7 @@ std::string joined(const std::vector<std::string>& sentences) {
 }  // namespace
 
 Shape WeightSpec::file_shape() const {
-  return shape.dimensions() == 4 ? Shape{shape[0], shape[3], shape[1], shape[2]} : shape;
+  return order == FileOrder::filters ? Shape{shape[0], shape[3], shape[1], shape[2]} : shape;
 }
 
 std::vector<WeightSpec> weight_specs(const Network& network) {
@@ -124,15 +124,15 @@ std::vector<WeightSpec> weight_specs(const Network& network) {
       if (parameter.tied && !tied.insert(parameter.name).second) {
         continue;
       }
-      const bool flattens = input.dimensions() == 3 && parameter.shape.dimensions() == 2 &&
-                            parameter.shape[1] == input.elements();
-      specs.push_back({parameter.name, parameter.shape, flattens ? input : Shape{}});
+      const bool flattens = parameter.order == FileOrder::flattens && input.dimensions() == 3;
+      specs.push_back(
+          {parameter.name, parameter.shape, flattens ? input : Shape{}, parameter.order});
     }
     input = network.after[i].front().shape;
   }
   for (const auto& layer : network.layers) {
     for (const ParameterSpec& buffer : layer->buffers()) {
-      specs.push_back({buffer.name, buffer.shape, {}});
+      specs.push_back({buffer.name, buffer.shape, {}, buffer.order});
     }
   }
   return specs;

@@ -7,7 +7,8 @@
 //   dense weight on an image (H, W, C) (out, H * W * C)  (out, C * H * W)
 //
 // The last is a matter of order alone: here images are NHWC and are flattened so, in PyTorch they
-// are NCHW when x.flatten(1) meets them.
+// are NCHW when x.flatten(1) meets them. A layer says so of its parameters (ParameterSpec::order); all
+// others stand in the file as they are here.
 #pragma once
 
 #include "kernels/stream.hpp"
@@ -32,6 +33,7 @@ struct WeightSpec {
   std::string name;
   Shape shape;      // here: of at most 5 dimensions, the order of elements as above
   Shape flattened;  // (H, W, C) where a dense layer flattens images; else no dimensions
+  FileOrder order = FileOrder::as_here;
 
   /// In the file.
   Shape file_shape() const;

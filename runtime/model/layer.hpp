@@ -34,6 +34,13 @@ enum class Initial : std::uint8_t {
   one,
 };
 
+/// In which order a file of weights has the elements of a parameter (runtime/checkpoint/weights.hpp).
+enum class FileOrder : std::uint8_t {
+  as_here,
+  filters,  // (O, kh, kw, C) here, PyTorch's (O, C, kh, kw) there
+  flattens,  // (out, in) of a layer that flattens its input; of an image (H, W, C) there (out, C H W)
+};
+
 struct ParameterSpec {
   std::string name{};  // "dense1.weight": independent of the cut
   Shape shape{};
@@ -45,6 +52,7 @@ struct ParameterSpec {
   /// added up. All that share it say so.
   bool tied = false;
   bool table = false;  // an embedding: its rows are looked up
+  FileOrder order = FileOrder::as_here;
 };
 
 using Parameters = std::span<const Tensor>;  // one tensor a ParameterSpec, in that order

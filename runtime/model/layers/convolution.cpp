@@ -44,7 +44,8 @@ class Convolution final : public PlainLayer {
                                     .initial = o_.initial,
                                     .fan_in = fan_in,
                                     .deviation = o_.deviation,
-                                    .matrix = true}};
+                                    .matrix = true,
+                                    .order = FileOrder::filters}};
     if (o_.bias) {
       const bool uniform = o_.initial == Initial::uniform_fan_in;
       all.push_back({.name = name() + ".bias",

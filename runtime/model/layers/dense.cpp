@@ -20,7 +20,8 @@ class Dense final : public PlainLayer {
                                     .fan_in = o_.inputs,
                                     .deviation = o_.deviation,
                                     .matrix = !tied && !o_.head,
-                                    .tied = tied}};
+                                    .tied = tied,
+                                    .order = FileOrder::flattens}};
     if (o_.bias) {
       const bool uniform = o_.initial == Initial::uniform_fan_in;
       all.push_back({.name = name() + ".bias",

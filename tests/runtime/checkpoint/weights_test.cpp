@@ -130,6 +130,41 @@ TEST_CASE("filters, and the columns of a dense layer on images, are channels fir
   CHECK(next == counted(specs)[4]);
 }
 
+TEST_CASE(
+    "what a layer of a program of one's own has stands in the file as it is, whatever its shape",
+    "[runtime][checkpoint]") {
+  struct Own final : Layer {
+    Own() : Layer("own") {}
+
+    std::vector<ParameterSpec> parameters() const override {
+      return {{.name = "own.filters", .shape = {4, 3, 5, 2}},
+              {.name = "own.matrix", .shape = {6, 70}}};
+    }
+
+    void shapes(BundleShape&) const override {}
+
+    std::int64_t saved_bytes() const override { return 0; }
+
+    void forward(const Pass&, Parameters, std::span<Tensor>, Bundle&, Saved&) const override {}
+
+    void input_gradient(const Pass&, Parameters, Saved&, Bundle&, bool) const override {}
+
+    void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
+  };
+
+  const Folder folder;
+  const fs::path path = folder.path / "w.safetensors";
+  Network network({5, 7, 2});  // images of 70 numbers
+  network.add(std::make_shared<Own>());
+  const auto specs = weight_specs(network);
+  REQUIRE(write_weights(path, specs, counted(specs), "0"));
+  const auto file = SafetensorsFile::open(path);
+  REQUIRE(file);
+  CHECK(file->find("own.filters")->shape == std::vector<std::int64_t>{4, 3, 5, 2});
+  CHECK(floats_of(*file->find("own.filters")) == counted(specs)[0]);
+  CHECK(floats_of(*file->find("own.matrix")) == counted(specs)[1]);
+}
+
 TEST_CASE("weights come back as they were, from a file or from a run's folder",
           "[runtime][checkpoint]") {
   const Folder folder;
