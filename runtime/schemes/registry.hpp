@@ -48,6 +48,9 @@ struct SchemeInfo {
   /// Error (usage) with key, value and what would be right, where the scheme does not go with the
   /// rest of the resolved experiment. Empty: it goes with everything.
   std::function<Result<void>(const proto::Experiment&)> check{};
+  /// It takes the place of the one that a program has registered under its name before, as where a cell of a notebook
+  /// is run again. Not while an experiment is under way that uses that one.
+  bool replaces = false;
 };
 
 /// The options of a scheme with the values that an experiment gives them.
@@ -96,8 +99,16 @@ class Registry {
     }
   }
 
-  /// Error (usage) where the name is taken or not in snake_case.
+  /// Error (usage) where the name is taken (unless SchemeInfo::replaces) or not in snake_case.
   Result<void> add(S scheme, std::string_view what) {
+    const auto before = std::find_if(
+        all_.begin() + static_cast<std::ptrdiff_t>(built_in_), all_.end(), [&](const S& one) {
+          return scheme.info.replaces && one.info.name == scheme.info.name;
+        });
+    if (before != all_.end()) {
+      *before = std::move(scheme);
+      return {};
+    }
     if (auto legal = check_new(scheme, what); !legal) {
       return legal;
     }

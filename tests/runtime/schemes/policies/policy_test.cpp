@@ -84,6 +84,8 @@ TEST_CASE("a policy is registered once, by a name that nobody has", "[schemes]")
         "register_policy: \"damped\" is taken");
   CHECK(said(register_policy({.info = {.name = "stash", .summary = ""}, .view = as_it_comes})) ==
         "register_policy: \"stash\" is taken");
+  CHECK(said(register_policy({.info = {.name = "stash", .summary = "", .replaces = true},
+                              .view = as_it_comes})) == "register_policy: \"stash\" is taken");
   CHECK(said(register_policy({.info = {.name = "Damped", .summary = ""}, .view = as_it_comes})) ==
         "register_policy: \"Damped\" is no name; use lower-case letters, digits and _, with a "
         "letter first");
@@ -92,6 +94,22 @@ TEST_CASE("a policy is registered once, by a name that nobody has", "[schemes]")
   CHECK_FALSE(policy_schemes().find("blind"));
   CHECK(weights_assignment(*policy_schemes().find("damped")) == kMine);
   CHECK(weights_assignment(*policy_schemes().find("stash")) == "pipeline.weights=stash");
+}
+
+TEST_CASE("a policy takes the place of the one before where it says so", "[schemes]") {
+  const auto known = [](const std::string& memory) {
+    return static_cast<bool>(
+        register_policy({.info = {.name = "again", .summary = "", .replaces = true},
+                         .memory = memory,
+                         .view = as_it_comes}));
+  };
+  REQUIRE(known("little"));
+  const PolicyScheme* const first = policy_schemes().find("again");
+  const std::size_t count = policy_schemes().all().size();
+  REQUIRE(known("much"));
+  CHECK(policy_schemes().find("again") == first);  // references stay valid
+  CHECK(first->memory == "much");
+  CHECK(policy_schemes().all().size() == count);
 }
 
 TEST_CASE("a policy is chosen by its name, with options within their bounds", "[schemes]") {
